@@ -151,12 +151,6 @@ def verdicts(differences: pl.DataFrame) -> list[str]:
     return said
 
 
-def lines(said: Sequence[str]) -> list[str]:
-    """Sentences to show; the first ones of many."""
-    rest = [f"... and {len(said) - _MOST_SAID} more in differences.parquet"] if len(said) > _MOST_SAID else []
-    return [*said[:_MOST_SAID], *rest]
-
-
 def warnings(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
     """What a reader must know before believing a value."""
     totals, found = evaluation.totals, list[str]()
@@ -289,7 +283,8 @@ def evaluate(
     if bound is not None:
         result.printed.append(bounds_line(metrics, bound.confidence, names, asked.cutoff))
     said = verdicts(differences)
-    result.printed += lines(said)
+    rest = [f"... and {len(said) - _MOST_SAID} more in differences.parquet"] if len(said) > _MOST_SAID else []
+    result.printed += [*said[:_MOST_SAID], *rest]
     result.content["verdicts"] = said
     result.warnings += warnings(evaluation, names)
 

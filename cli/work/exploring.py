@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import inf, isinf
 from typing import Any
 
@@ -86,17 +85,12 @@ def next_steps(plan: Plan, before: Sequence[RandomizedRows]) -> list[str]:
     return [mark, "then, all pages together: posbias fit LOGS NEW_LOG -o fit", f"or the swapped pages alone: {alone}"]
 
 
-def documents_line(counts: dict[str, int], top: int) -> str:
-    """How many documents may be among the best."""
-    return (
-        f"documents: of {counted(counts['documents'], 'documents')} of {counted(counts['queries'], 'queries')}, "
-        f"{counts['shown']:,} may be among the {top:,} best of their query; {counts['challengers']:,} of them are not "
-        "by what is known so far"
-    )
-
-
 def plan_section(plan: Plan) -> dict[str, Any]:
     """The plan for the manifest; null for an interval that is infinite."""
+
+    def finite(width: float) -> float | None:
+        return None if isinf(width) else width
+
     return {
         "pages": plan.pages,
         "plan": [
@@ -105,10 +99,10 @@ def plan_section(plan: Plan) -> dict[str, Any]:
         ],
         "best_swap": list(plan.best),
         "largest_width": {
-            "now": _finite(plan.now.largest),
-            "without_swaps": _finite(plan.unswapped.largest),
-            "with_best_swap": _finite(plan.alone[plan.best].largest),
-            "with_plan": _finite(plan.planned.largest),
+            "now": finite(plan.now.largest),
+            "without_swaps": finite(plan.unswapped.largest),
+            "with_best_swap": finite(plan.alone[plan.best].largest),
+            "with_plan": finite(plan.planned.largest),
         },
         "without_interval": {
             "now": int(np.isinf(plan.now.width).sum()),
@@ -117,15 +111,8 @@ def plan_section(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _finite(width: float) -> float | None:
-    return None if isinf(width) else width
-
-
 def _width(width: float) -> str:
     return "none" if isinf(width) else f"{width:.3f}"
-
-
-SCHEMA = "posbias.exploration"
 
 
 def explore(fit: Location, exploration: ExplorationOptions, output: OutputOptions) -> int:
@@ -136,9 +123,19 @@ def explore(fit: Location, exploration: ExplorationOptions, output: OutputOption
         open_result("explore", output, [fit], [exploration]) as result,
         open_explored(fit) as (explored, known),
     ):
-        result.content["schema"] = SCHEMA
+        result.content["schema"] = "posbias.exploration"
         _plan_swaps(explored, known, exploration.pages, result)
-        _choose_documents(explored, exploration, result)
+        top = exploration.top
+        totals: dict[str, int] = {"queries": 0, "documents": 0, "shown": 0, "challengers": 0}
+        with result.progress.stage("choosing documents", number_of_documents(explored), unit="documents") as stage:
+            for _ in write_documents(_chosen(explored, exploration, totals, stage), result.folder):
+                pass
+        result.content["documents"] = {"top": top, "ucb": exploration.ucb, **totals}
+        result.printed.append(
+            f"documents: of {counted(totals['documents'], 'documents')} of {counted(totals['queries'], 'queries')}, "
+            f"{totals['shown']:,} may be among the {top:,} best of their query; {totals['challengers']:,} of them are "
+            "not by what is known so far"
+        )
     return result.exit_code
 
 
@@ -163,33 +160,15 @@ def _plan_swaps(explored: StoredFit, known: KnownFit, pages: int, result: Result
         result.warnings.append("the fit did not converge, so that what it says of further pages may be off.")
 
 
-@dataclass
-class Totals:
-    """What has been looked at so far."""
-
-    queries: int = 0
-    documents: int = 0
-    shown: int = 0
-    challengers: int = 0
-
-
-def _choose_documents(explored: StoredFit, asked: ExplorationOptions, result: Result) -> None:
-    """Choose the documents that may be among the best of their query."""
-    totals, top = Totals(), asked.top
-    with result.progress.stage("choosing documents", number_of_documents(explored), unit="documents") as stage:
-        for _ in write_documents(_chosen(explored, asked, totals, stage), result.folder):
-            pass
-    counts = vars(totals)
-    result.content["documents"] = {"top": top, "ucb": asked.ucb, **counts}
-    result.printed.append(documents_line(counts, top))
-
-
-def _chosen(explored: StoredFit, asked: ExplorationOptions, totals: Totals, stage: Stage) -> Iterator[pl.DataFrame]:
+def _chosen(
+    explored: StoredFit, asked: ExplorationOptions, totals: dict[str, int], stage: Stage
+) -> Iterator[pl.DataFrame]:
+    """The documents that may be among the best of their query, counted on the way."""
     for pairs in whole_queries(explored):
         worth = documents_to_show(pairs, explored.plan.context, asked.top, asked.ucb)
-        totals.queries += pairs[QUERY].n_unique()
-        totals.documents += pairs.height
-        totals.shown += worth.height
-        totals.challengers += int((worth[MEAN_RANK] > asked.top).sum())
+        totals["queries"] += pairs[QUERY].n_unique()
+        totals["documents"] += pairs.height
+        totals["shown"] += worth.height
+        totals["challengers"] += int((worth[MEAN_RANK] > asked.top).sum())
         stage.advance(pairs.height)
         yield worth

@@ -150,35 +150,6 @@ def counts_by_cell(read: ReadLog, plan: StatisticsPlan) -> pl.DataFrame:
     return add_up_weights(pl.concat(parts), plan.cell_columns).sort(plan.cell_order)
 
 
-def weights_of_log(
-    read: ReadLog,
-    plan: StatisticsPlan,
-    propensities: pl.DataFrame,
-    options: WeightOptions,
-    fitted: FittedTheta,
-    *,
-    stop: bool,
-) -> ClickWeights:
-    """Click weights of the cells of a log that has been read, and not counted.
-
-    Args:
-        read: the log.
-        plan: that of the fit.
-        propensities: the table to weigh by.
-        options: clipping and normalisation.
-        fitted: theta with its errors, for replicate weights.
-        stop: whether clicks in cells without a propensity are an error.
-
-    Raises:
-        IdentifiabilityError: there are such clicks, and `stop` is set.
-    """
-    counts = counts_by_cell(read, plan)
-    counts = with_squared_clicks(counts, read, plan) if plan.weighted else counts
-    weights = weights_for(counts, propensities, options, fitted)
-    check_unidentified(weights.summary, stop=stop)
-    return weights
-
-
 def _count(_: int, impressions: pl.LazyFrame, plan: StatisticsPlan, *, squared: bool) -> pl.DataFrame:
     return count_cells(impressions.with_columns(pl.col(WEIGHT) ** 2) if squared else impressions, plan)
 

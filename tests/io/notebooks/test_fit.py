@@ -24,7 +24,7 @@ FITS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "the first positions": (("--max-position", "3"), {"max_position": 3}),
     "joint": (("--method", "joint"), {"method": "joint"}),
 }
-OF_THE_PLACE = ("inputs", "options", "sources", "printed", "files", "checksum")
+OF_THE_PLACE = ("inputs", "options", "sources", "files", "checksum")
 
 
 @pytest.fixture

@@ -278,43 +278,50 @@ def test_what_cannot_be_weighed_is_an_error_that_says_why(
     assert str(tmp_path) not in str(caught.value)
 
 
-def test_contexts_of_the_fit_must_be_there_and_of_their_type(
-    posbias: Posbias, path: Path, impressions: pl.DataFrame
+OF_FITS: dict[str, tuple[tuple[str, ...], Callable[[pl.DataFrame], pl.DataFrame], type[PosbiasError], str]] = {
+    "no context": (
+        ("--context", "device"),
+        lambda f: f.drop("device"),
+        SchemaError,
+        r"the frame: there is no column 'device' \(--context\)",
+    ),
+    "a context of another type": (
+        ("--context", "device"),
+        lambda f: f.with_columns(device=pl.lit(1)),
+        SchemaError,
+        r"column 'device' .* holds Int32 in this log and String in the fit",
+    ),
+    "ubm without sessions": (
+        ("--model", "ubm"),
+        lambda f: f.drop("session"),
+        SchemaError,
+        "no column looks like the s",
+    ),
+    "dbn without sessions": (
+        ("--model", "dbn"),
+        lambda f: f.drop("session"),
+        SchemaError,
+        "no column looks like the s",
+    ),
+    "ids of another type": (
+        ("--model", "dbn"),
+        lambda f: f.with_columns(pl.col("doc").cast(pl.String)),
+        SchemaError,
+        "the doc holds String in this log and Int64 in the fit",
+    ),
+    "no examination": (("--model", "rdctr"), lambda f: f, UsageError, "has no examination"),
+}
+
+
+@pytest.mark.parametrize("name", OF_FITS)
+def test_a_frame_must_hold_what_the_fit_looks_at(
+    posbias: Posbias, path: Path, impressions: pl.DataFrame, name: str
 ) -> None:
-    result = open_result(posbias("fit", path, "--context", "device").folder)
+    options, change, error, says = OF_FITS[name]
+    result = open_result(posbias("fit", path, *options).folder)
 
-    with pytest.raises(SchemaError, match=r"the frame: there is no column 'device' \(--context\)"):
-        result.weights_for(impressions.drop("device"))
-    with pytest.raises(SchemaError, match=r"column 'device' .* holds Int32 in this log and String in the fit"):
-        result.weights_for(impressions.with_columns(device=pl.lit(1)))
-
-
-@pytest.mark.parametrize("model", ["ubm", "dbn"])
-def test_models_that_look_at_the_page_need_its_session(
-    posbias: Posbias, path: Path, impressions: pl.DataFrame, model: str
-) -> None:
-    result = open_result(posbias("fit", path, "--model", model).folder)
-
-    with pytest.raises(SchemaError, match="the frame: no column looks like the session"):
-        result.weights_for(impressions.drop("session"))
-
-
-def test_ids_of_other_types_meet_no_document_of_a_click_model(
-    posbias: Posbias, path: Path, impressions: pl.DataFrame
-) -> None:
-    result = open_result(posbias("fit", path, "--model", "dbn").folder)
-
-    with pytest.raises(SchemaError, match="the doc holds String in this log and Int64 in the fit"):
-        result.weights_for(impressions.with_columns(pl.col("doc").cast(pl.String)))
-
-
-def test_a_click_model_without_examination_has_no_weights(
-    posbias: Posbias, path: Path, impressions: pl.DataFrame
-) -> None:
-    result = open_result(posbias("fit", path, "--model", "rdctr").folder)
-
-    with pytest.raises(UsageError, match="has no examination"):
-        result.weights_for(impressions)
+    with pytest.raises(error, match=says):
+        result.weights_for(change(impressions))
 
 
 def test_trust_bias_has_no_weight_by_row(
