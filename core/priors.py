@@ -16,16 +16,12 @@ SMALLEST_PSEUDO_COUNT = 1e-6
 class BetaPrior:
     """A Beta(s v, s (1 - v)) prior of a probability: what s earlier impressions with mean v would have said.
 
-    Attributes:
-        mean: v, 0 < v < 1.
-        strength: s from 0 to 1e9, in impressions; 0 says nothing.
-
     Raises:
         UsageError: the mean or the strength is out of range.
     """
 
-    mean: float
-    strength: float
+    mean: float  # v, 0 < v < 1
+    strength: float  # s from 0 to 1e9, in impressions; 0 says nothing
 
     def __post_init__(self) -> None:
         if not 0 < self.mean < 1:

@@ -14,14 +14,12 @@ class RandomizedRows:
     """Rows whose document was placed at random: where a column holds a value, at all positions or at some of them.
 
     Attributes:
-        column: the column that marks them.
-        value: what it holds there, as text (true and false for booleans).
         positions: the positions, from 1, among which the documents were permuted; empty for all positions of the page.
             Two of them are a swap experiment.
     """
 
-    column: str
-    value: str
+    column: str  # the column that marks them
+    value: str  # what it holds there, as text (true and false for booleans)
     positions: tuple[int, ...] = ()
 
     @classmethod

@@ -22,23 +22,19 @@ CLICKS = "clicks"
 
 PAIR = (QUERY, DOC)
 
-RESERVED = frozenset(
-    (
-        SESSION,
-        QUERY,
-        DOC,
-        POSITION,
-        CLICK,
-        WEIGHT,
-        PERIOD,
-        PREVIOUS_CLICK,
-        RANDOMIZED,
-        IMPRESSIONS,
-        CLICKS,
-        "rejected",
-        "rows",
-    )
-)
+FLAGS: dict[str, str] = {
+    SESSION: "--session",
+    QUERY: "--query",
+    DOC: "--doc",
+    POSITION: "--position",
+    CLICK: "--click",
+    WEIGHT: "--weight-column",
+    IMPRESSIONS: "--impressions",
+    PERIOD: "--timestamp",
+}
+"""The options that name the columns of roles."""
+
+RESERVED = frozenset((*FLAGS, PREVIOUS_CLICK, RANDOMIZED, CLICKS, "rejected", "rows"))
 """Names of our own, which no further column of a log may take."""
 
 OUTPUT_COLUMNS = frozenset(
@@ -82,17 +78,6 @@ NAMES_OF_COUNTS = frozenset(
     )
 )
 """What tables that add up impressions call their number, without case, `_` and `-`."""
-
-FLAGS: dict[str, str] = {
-    SESSION: "--session",
-    QUERY: "--query",
-    DOC: "--doc",
-    POSITION: "--position",
-    CLICK: "--click",
-    WEIGHT: "--weight-column",
-    IMPRESSIONS: "--impressions",
-    PERIOD: "--timestamp",
-}
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import polars as pl
 
 from posbias.cli.report.result import plain_options
 from posbias.core.errors import IdentifiabilityError, PosbiasError, SchemaError, StatisticsError, UsageError
-from posbias.core.fit.refinements import is_thin
+from posbias.core.fit.propensities import is_thin
 from posbias.core.schema import NAMES_TAKEN, POSITION, PREVIOUS_CLICK
 from posbias.core.training.weights import as_count
 from posbias.core.wording import shown

@@ -23,21 +23,13 @@ _QUARTER_HOUR = 15 * 60 * 1_000_000  # in microseconds
 
 @dataclass(frozen=True)
 class BitField:
-    """The bits of one column.
+    """The bits of one column."""
 
-    Attributes:
-        name: the column.
-        dtype: its type.
-        low: the least value that it may hold, in steps.
-        bits: how many it takes, 63 at most.
-        shift: how many are below them.
-    """
-
-    name: str
-    dtype: pl.DataType
-    low: int
-    bits: int
-    shift: int = 0
+    name: str  # the column
+    dtype: pl.DataType  # its type
+    low: int  # the least value that it may hold, in steps
+    bits: int  # how many it takes, 63 at most
+    shift: int = 0  # how many are below them
 
     @property
     def fits(self) -> pl.Expr:
@@ -90,13 +82,9 @@ class BitField:
 
 @dataclass(frozen=True)
 class BitFields:
-    """The bits of all columns.
+    """The bits of all columns."""
 
-    Attributes:
-        fields: one for each, the most significant first.
-    """
-
-    fields: tuple[BitField, ...]
+    fields: tuple[BitField, ...]  # one for each, the most significant first
 
     @property
     def names(self) -> tuple[str, ...]:

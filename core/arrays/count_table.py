@@ -30,22 +30,14 @@ class CountTable:
     """Counts per (unit, cell), in compressed sparse rows: a unit is a pair, a stratum or a signature.
 
     Unit j owns the entries `start[j]:start[j + 1]`, sorted by cell, each cell at most once.
-
-    Attributes:
-        n_cells: number of cells K; `cell` lies in 0 .. K - 1.
-        start: shape (J + 1,).
-        cell: shape (R,).
-        impressions: shape (R,), n > 0, in impressions (fractional when weighted).
-        clicks: shape (R,), 0 <= c <= n.
-        multiplicity: shape (J,), how many equal pairs a unit stands for (1 before compression).
     """
 
-    n_cells: int
-    start: Integers
-    cell: Integers
-    impressions: Floats
-    clicks: Floats
-    multiplicity: Floats
+    n_cells: int  # number of cells K; `cell` lies in 0 .. K - 1
+    start: Integers  # shape (J + 1,)
+    cell: Integers  # shape (R,)
+    impressions: Floats  # shape (R,), n > 0, in impressions (fractional when weighted)
+    clicks: Floats  # shape (R,), 0 <= c <= n
+    multiplicity: Floats  # shape (J,), how many equal pairs a unit stands for (1 before compression)
 
     @classmethod
     def from_dense(cls, impressions: Floats, clicks: Floats) -> Self:

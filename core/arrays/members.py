@@ -10,15 +10,10 @@ from posbias.core.arrays.linalg import Sparse, counted
 
 @dataclass(frozen=True)
 class Members:
-    """The members of units, each in a cluster: of equal pairs or strata a table keeps one unit, and all are members.
+    """The members of units, each in a cluster: of equal pairs or strata a table keeps one unit, and all are members."""
 
-    Attributes:
-        unit: shape (N,), the unit (signature) of each member, in 0 .. J - 1.
-        cluster: shape (N,), what it shares its errors with, as a rule its query; any whole numbers.
-    """
-
-    unit: Numbers
-    cluster: Numbers
+    unit: Numbers  # shape (N,), the unit (signature) of each member, in 0 .. J - 1
+    cluster: Numbers  # shape (N,), what it shares its errors with, as a rule its query; any whole numbers
 
     def among(self, units: Integers) -> "Members":
         """The members of the given units, shape (U,), which are numbered 0 .. U - 1 in that order."""

@@ -26,13 +26,12 @@ class Proposal:
     """Newton's step from a point, and what to make of it.
 
     Attributes:
-        step: shape (P,).
         falls_short: whether a step along it gains too little: one answer, or one for each coordinate where each has a
             function of its own, shape (P,).
         instead: the step to take where no halving helps because rounding hides every gain; by default the shortest.
     """
 
-    step: Floats
+    step: Floats  # shape (P,)
     falls_short: Callable[[Floats], bool | Flags]
     instead: Callable[[], Floats] | None = None
 
@@ -42,31 +41,22 @@ class Limits:
     """When to stop.
 
     Attributes:
-        longest_step: of a coordinate, in one step.
-        tolerance: the largest change of a coordinate that counts as none.
         stalled: a step below it that is more than half as long as the one before shows rounding, and counts as none.
-        max_iterations: steps at most.
     """
 
-    longest_step: float
-    tolerance: float
+    longest_step: float  # of a coordinate, in one step
+    tolerance: float  # the largest change of a coordinate that counts as none
     stalled: float = 0.0
-    max_iterations: int = 100
+    max_iterations: int = 100  # steps at most
 
 
 @dataclass(frozen=True)
 class Summit:
-    """Where the climb ended.
+    """Where the climb ended."""
 
-    Attributes:
-        at: shape (P,).
-        converged: whether the last step counted as none.
-        iterations: steps taken.
-    """
-
-    at: Floats
-    converged: bool
-    iterations: int
+    at: Floats  # shape (P,)
+    converged: bool  # whether the last step counted as none
+    iterations: int  # steps taken
 
 
 def climb(

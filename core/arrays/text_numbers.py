@@ -1,10 +1,8 @@
 """Texts as numbers: equal texts, equal numbers, so that a column is sorted and grouped as numbers are.
 
 Exact: a hash proposes which texts are equal, and each text is compared with the first one of its hash. Where two
-differ, Polars' categories number them, which is slower.
+differ, Polars ranks them, which is slower.
 """
-
-from typing import cast
 
 import numpy as np
 import polars as pl
@@ -33,7 +31,7 @@ def ranks_of(texts: pl.Series) -> tuple[Integers, pl.Series]:
 def _ranks(texts: pl.Series) -> tuple[Integers, pl.Series]:
     first = first_with_same(texts.hash().to_numpy())
     if not (texts == texts.gather(first)).all():
-        return _ranks_of_categories(texts)
+        return (texts.rank("dense").to_numpy() - 1).astype(np.int64), texts.unique().sort()
     chosen = np.flatnonzero(first == np.arange(len(texts)))
     found = texts.gather(chosen)
     different = found.sort(multithreaded=False)  # several of these run at once
@@ -41,16 +39,3 @@ def _ranks(texts: pl.Series) -> tuple[Integers, pl.Series]:
     rank = np.empty(len(texts), np.int64)
     rank[chosen[first_with_same(both)[len(chosen) :]]] = np.arange(len(chosen))
     return rank[first], different
-
-
-def _ranks_of_categories(texts: pl.Series) -> tuple[Integers, pl.Series]:
-    categories = texts.cast(pl.Categorical(pl.Categories.random(texts.name)))  # forgotten with them
-    different = categories.unique().cast(pl.String).sort()
-    number = _physical(different.cast(categories.dtype))
-    rank = np.empty(int(number.max(initial=-1)) + 1, np.int64)
-    rank[number] = np.arange(len(number))
-    return rank[_physical(categories)], different
-
-
-def _physical(categories: pl.Series) -> Integers:
-    return cast("Integers", categories.to_physical().to_numpy().astype(np.int64))

@@ -57,17 +57,13 @@ class AttractivenessPrior:
     Attributes:
         strength: s >= 0, in impressions, of all units together; of each where there are no strengths by position. 0
             means a flat prior, whatever the mean.
-        mean: 0 < v < 1, of all units together; of each where there are no means by position.
-        positions: b, ascending, 1-based.
-        means: v_b, 0 < v_b < 1, one for each of the positions.
-        strengths: s_b > 0, likewise; empty where the strength is the same at all positions.
     """
 
     strength: float
-    mean: float
-    positions: tuple[int, ...] = ()
-    means: tuple[float, ...] = ()
-    strengths: tuple[float, ...] = ()
+    mean: float  # 0 < v < 1, of all units together; of each where there are no means by position
+    positions: tuple[int, ...] = ()  # b, ascending, 1-based
+    means: tuple[float, ...] = ()  # v_b, 0 < v_b < 1, one for each of the positions
+    strengths: tuple[float, ...] = ()  # s_b > 0, likewise; empty where the strength is the same at all positions
 
     @classmethod
     def from_beta(cls, prior: BetaPrior) -> "AttractivenessPrior":

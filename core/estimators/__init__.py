@@ -26,11 +26,8 @@ __all__ = [
     "MethodOfRows",
     "check_method",
     "clusters_of",
-    "estimator_names",
     "get_estimator",
     "get_method",
-    "method_names",
-    "methods_of_rows",
     "methods_that_take",
 ]
 
@@ -41,21 +38,6 @@ _OTHER_ESTIMATE = ("cluster", "bootstrap", "shape")
 """Options not for all methods without which the estimate is not the one that was asked for."""
 
 _METHODS = Room[Method](ESTIMATORS | METHODS_OF_ROWS, "--method")
-
-
-def method_names() -> list[str]:
-    """The methods, in the order in which help shows them."""
-    return _METHODS.names
-
-
-def estimator_names() -> list[str]:
-    """Those of them that work on statistics."""
-    return [name for name, method in _METHODS.plugins.items() if isinstance(method, Estimator)]
-
-
-def methods_of_rows() -> list[str]:
-    """Those of them that need the features of every impression."""
-    return [name for name, method in _METHODS.plugins.items() if isinstance(method, MethodOfRows)]
 
 
 def get_method(name: str) -> Method:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.count_table import CountTable, Floats
+from posbias.core.arrays.count_table import CountTable, Floats, Integers
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError
@@ -14,7 +14,13 @@ from posbias.core.estimators.estimate import Estimate, EstimationOptions
 from posbias.core.periods import Length
 from posbias.core.schema import NO_PREVIOUS_CLICK, POSITION, PREVIOUS_CLICK
 from posbias.core.shapes import FREE
-from posbias.core.standard_errors.contrasts import MOST_CONTRASTS, ContrastTest, contrast_test, linear_contrast_test
+from posbias.core.standard_errors.contrasts import (
+    MOST_CONTRASTS,
+    ContrastTest,
+    contrast_test,
+    linear_contrast_test,
+    pairwise_contrasts,
+)
 from posbias.core.standard_errors.leave_one_out import t_quantile
 from posbias.core.theta.conditional import Silence, silence_of_cells
 
@@ -42,13 +48,12 @@ def position_effect_test(estimate: Estimate, shape: str) -> ContrastTest | None:
     With the errors that the intervals imply, so that the two cannot contradict each other; a cell without clicks counts
     by what its upper limit says. Under a power of the position one cell speaks for all that share an eta.
     """
-    intervals = estimate.intervals
-    tested = intervals.std_error > 0
-    silence = None if estimate.fitted is None or shape != "free" else _silence(estimate, np.ones(len(tested)))
-    if not tested.any():
-        return (
-            None if silence is None or not len(silence.cells) else _with_silence(_no_test(len(tested)), silence.p_value)
-        )
+    intervals, fitted = estimate.intervals, estimate.fitted
+    tested, silence = intervals.std_error > 0, None
+    if fitted is not None and shape == FREE:
+        silence = silence_of_cells(fitted.fit, fitted.strata.signatures, np.ones(len(tested)))
+    if not tested.any() and (silence is None or not len(silence.cells)):
+        return None
     clusters = np.maximum(np.nan_to_num(intervals.effective_clusters, nan=1.0), 1.0)
     log_theta = np.log(estimate.propensity)
     std_error = intervals.reach(log_theta) / t_quantile(clusters)
@@ -66,15 +71,10 @@ def position_effect_test(estimate: Estimate, shape: str) -> ContrastTest | None:
 
 @dataclass(frozen=True)
 class BinsTest:
-    """Whether positions of one bin differ.
+    """Whether positions of one bin differ."""
 
-    Attributes:
-        contrasts: log theta of a cell minus that of the first one in its bin.
-        positions: of each contrast: that of the first one and that of the cell.
-    """
-
-    contrasts: ContrastTest
-    positions: tuple[tuple[int, int], ...]
+    contrasts: ContrastTest  # log theta of a cell minus that of the first one in its bin
+    positions: tuple[tuple[int, int], ...]  # of each contrast: that of the first one and that of the cell
 
     @property
     def warning(self) -> str | None:
@@ -105,9 +105,7 @@ def bins_test(
     for one in np.unique(bins).tolist():
         first, *others = np.flatnonzero((bins == one) & free.linkage.identified).tolist() or [-1]
         pairs += [(first, other) for other in others]
-    contrasts = np.zeros((len(pairs), unbinned.n_cells))
-    for row, (first, other) in enumerate(pairs):
-        contrasts[row, first], contrasts[row, other] = -1.0, 1.0
+    contrasts = pairwise_contrasts([one for one, _ in pairs], [other for _, other in pairs], unbinned.n_cells)
     position = unbinned.position_of_cell.tolist()
     test = linear_contrast_test(contrasts, free.fitted.fit, free.fitted.errors)
     return BinsTest(test, tuple((position[first], position[other]) for first, other in pairs))
@@ -123,13 +121,10 @@ def previous_click_test(statistics: SufficientStatistics, estimate: Estimate) ->
     """
     if PREVIOUS_CLICK not in statistics.cells.columns or estimate.fitted is None:
         return None
-    pairs = _below_clicks(statistics)
-    contrasts = np.zeros((len(pairs), statistics.n_cells))
-    for row, (clicked, unclicked) in enumerate(pairs):
-        contrasts[row, clicked], contrasts[row, unclicked] = 1.0, -1.0
+    clicked, unclicked = _below_clicks(statistics)
+    contrasts = pairwise_contrasts(unclicked, clicked, statistics.n_cells)
     test = linear_contrast_test(contrasts, estimate.fitted.fit, estimate.fitted.errors)
     silence = silence_below_clicks(statistics, estimate)
-    clicked = np.array([cell for cell, _ in pairs], np.int64)
     return test if silence is None else _with_silence(test, silence.p_value[clicked])
 
 
@@ -138,30 +133,22 @@ def silence_below_clicks(statistics: SufficientStatistics, estimate: Estimate) -
     if PREVIOUS_CLICK not in statistics.cells.columns or estimate.fitted is None:
         return None
     theta = np.full(statistics.n_cells, np.nan)
-    for clicked, unclicked in _below_clicks(statistics):
-        theta[clicked] = estimate.intervals.low[unclicked]
-    return _silence(estimate, theta)
+    clicked, unclicked = _below_clicks(statistics)
+    theta[clicked] = estimate.intervals.low[unclicked]
+    return silence_of_cells(estimate.fitted.fit, estimate.fitted.strata.signatures, theta)
 
 
-def _below_clicks(statistics: SufficientStatistics) -> list[tuple[int, int]]:
-    """Each cell below a click, with the cell at its position without a click above."""
+def _below_clicks(statistics: SufficientStatistics) -> tuple[Integers, Integers]:
+    """The cells below a click, and for each the cell at its position without a click above, where there is one."""
     rows = list(enumerate(statistics.cells.select(POSITION, PREVIOUS_CLICK).iter_rows()))
     without = {position: cell for cell, (position, previous) in rows if previous == NO_PREVIOUS_CLICK}
-    return [
+    pairs = [
         (cell, without[position])
         for cell, (position, previous) in rows
         if previous != NO_PREVIOUS_CLICK and position in without
     ]
-
-
-def _silence(estimate: Estimate, theta: Floats) -> Silence | None:
-    fitted = estimate.fitted
-    return None if fitted is None else silence_of_cells(fitted.fit, fitted.strata.signatures, theta)
-
-
-def _no_test(n_contrasts: int) -> ContrastTest:
-    nothing = np.full(n_contrasts, np.nan)
-    return contrast_test(nothing, nothing, nothing)
+    clicked, unclicked = np.array(pairs, np.int64).reshape(-1, 2).T
+    return clicked, unclicked
 
 
 def _with_silence(test: ContrastTest, p_value: Floats) -> ContrastTest:

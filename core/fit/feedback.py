@@ -42,25 +42,15 @@ _MOST = 0.9  # of the variance, that one query can have without making the other
 
 @dataclass(frozen=True)
 class FeedbackTest:
-    """Whether clicks move documents within strata.
+    """Whether clicks move documents within strata."""
 
-    Attributes:
-        move: a, in -log(position) of later impressions, per surplus click; above 0 where a click lifts a document.
-        std_error: its standard error.
-        degrees: its degrees of freedom.
-        p_value: of a = 0, two-sided.
-        found: a_80, the move that four of five logs like this one would show.
-        missed_bias: what that does to eta.
-        largest_bias: what feedback may do to eta: the upper limit.
-    """
-
-    move: float
-    std_error: float
-    degrees: float
-    p_value: float
-    found: float
-    missed_bias: float
-    largest_bias: float
+    move: float  # a, in -log(position) of later impressions, per surplus click; above 0 where a click lifts a document
+    std_error: float  # its standard error
+    degrees: float  # its degrees of freedom
+    p_value: float  # of a = 0, two-sided
+    found: float  # a_80, the move that four of five logs like this one would show
+    missed_bias: float  # what that does to eta
+    largest_bias: float  # what feedback may do to eta: the upper limit
 
     @property
     def rejected(self) -> bool:

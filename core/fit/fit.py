@@ -41,8 +41,8 @@ from posbias.core.fit.joint_causes import JointCauses, find_causes
 from posbias.core.fit.joint_comparison import JointComparison, compare_with_joint
 from posbias.core.fit.model_tests import ModelTests, run_model_tests
 from posbias.core.fit.periods import PeriodChoice, choose_period
-from posbias.core.fit.propensities import propensity_table
-from posbias.core.fit.refinements import is_thin, with_requested_errors, with_shape, with_shrinkage
+from posbias.core.fit.propensities import is_thin, propensity_table
+from posbias.core.fit.refinements import with_requested_errors, with_shape, with_shrinkage
 from posbias.core.fit.shared_clicks import SharedClicks
 from posbias.core.fit.theta_errors import ThetaErrors
 from posbias.core.shapes import FREE, get_shape
@@ -141,7 +141,7 @@ class Fit(Refined):
     @cached_property
     def shared_clicks(self) -> SharedClicks | None:
         """Which clicks compare which cells; None where that is not known."""
-        return SharedClicks.of(self.statistics, self.free, self.period.used)
+        return SharedClicks.of(self.statistics, self.free)
 
     @property
     def click_share(self) -> float:

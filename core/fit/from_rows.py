@@ -10,7 +10,7 @@ from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.estimators import ConditionalEstimator, Estimate, EstimationOptions
 from posbias.core.estimators.estimate import FittedCurve
-from posbias.core.standard_errors.contrasts import LEVEL, ContrastTest, FittedStrata, contrast_test
+from posbias.core.standard_errors.contrasts import LEVEL, ContrastTest, FittedStrata, contrast_test, pairwise_contrasts
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,7 @@ def _test(
     cells = np.flatnonzero(known & known[reference] & (reference != np.arange(n_cells)))
     if not len(cells):
         return None
-    contrasts = np.zeros((len(cells), n_cells))
-    rows = np.arange(len(cells))
-    contrasts[rows, cells], contrasts[rows, reference[cells]] = 1.0, -1.0
+    contrasts = pairwise_contrasts(reference[cells], cells, n_cells)
     log_ratio = np.nan_to_num(features.fit.log_theta) - np.nan_to_num(pairs.fit.log_theta)
     difference = contrasts @ log_ratio
     covariance = contrasts @ np.where(np.outer(known, known), np.nan_to_num(variance), 0.0) @ contrasts.T

@@ -46,21 +46,16 @@ class PeriodLook:
     """What was found at one length.
 
     Attributes:
-        length: of the periods.
-        estimate: by them; None where nothing can be compared.
         feedback: whether clicks move documents within them, where the statistics keep moments within them.
-        halves: whether halving the strata changes the estimate, where both exist.
-        ordered: whether the statistics keep times within such periods, without which feedback cannot show.
-        learns: whether feedback showed at a coarser length.
         slope_width: half the width of what the intervals leave open of eta, theta = position ** -eta; nan without any.
     """
 
-    length: Length
-    estimate: Estimate | None = None
+    length: Length  # of the periods
+    estimate: Estimate | None = None  # by them; None where nothing can be compared
     feedback: FeedbackTest | None = None
-    halves: ContrastTest | None = None
-    ordered: bool = True
-    learns: bool = False
+    halves: ContrastTest | None = None  # whether halving the strata changes the estimate, where both exist
+    ordered: bool = True  # whether the statistics keep times within such periods, without which feedback cannot show
+    learns: bool = False  # whether feedback showed at a coarser length
     slope_width: float = np.nan
 
     @property
@@ -94,12 +89,11 @@ class PeriodChoice:
     """Which strata theta is estimated from, and why.
 
     Attributes:
-        used: the length of the periods that strata are parts of.
         looks: what was found at each length that was looked at, from the coarsest on; none where it was given.
         error_ratio: the largest ratio of standard errors, of the length used to the coarsest; nan without a choice.
     """
 
-    used: Length = "none"
+    used: Length = "none"  # the length of the periods that strata are parts of
     looks: tuple[PeriodLook, ...] = ()
     error_ratio: float = np.nan
 

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.count_table import Floats
+from posbias.core.arrays.count_table import Flags, Floats
 from posbias.core.choices import LARGEST_ERROR, Source
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import LogFormatError
 from posbias.core.estimators import Estimate
-from posbias.core.fit.refinements import is_thin
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, PREVIOUS_CLICK
 from posbias.core.shapes.shape import ShapedEstimate
 from posbias.core.standard_errors.intervals import Intervals
@@ -106,6 +105,11 @@ def propensity_table(
 
 def _known(name: str, values: Floats) -> pl.Series:
     return pl.Series(name, np.asarray(values, np.float64), nan_to_null=True)
+
+
+def is_thin(propensity: Floats, std_error: Floats) -> Flags:
+    """Cells with a propensity whose relative standard error is beyond `LARGEST_ERROR`, or which have none."""
+    return np.isfinite(propensity) & ~(std_error <= LARGEST_ERROR)
 
 
 def _for_weights(propensity: Floats, std_error: Floats, smooth: Floats) -> Floats:

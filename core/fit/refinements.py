@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from posbias.core.arrays.count_table import Flags, Floats, Integers
-from posbias.core.choices import LARGEST_ERROR
+from posbias.core.arrays.count_table import Integers
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import UsageError
 from posbias.core.estimators import Estimate, EstimationOptions, clusters_of
@@ -82,11 +81,6 @@ def with_shape(
         converged=estimate.converged and shaped.converged,
     )
     return refined, shaped
-
-
-def is_thin(propensity: Floats, std_error: Floats) -> Flags:
-    """Cells with a propensity whose relative standard error is beyond `LARGEST_ERROR`, or which have none."""
-    return np.isfinite(propensity) & ~(std_error <= LARGEST_ERROR)
 
 
 OF_OTHERS = "its number is that of the other contexts, without an interval for this one"

@@ -15,23 +15,16 @@ import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
 from posbias.core.arrays.linalg import by_unit_and_cell, gram
-from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
+from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.estimators.estimate import Estimate
-from posbias.core.estimators.randomized import RandomizedEstimator
-from posbias.core.periods import Length
 
 
 @dataclass(frozen=True)
 class SharedClicks:
-    """M of a fit.
+    """M of a fit."""
 
-    Attributes:
-        strata: their counts.
-        theta: shape (K,), above 0 in every cell that has impressions.
-    """
-
-    strata: CountTable
-    theta: Floats
+    strata: CountTable  # their counts
+    theta: Floats  # shape (K,), above 0 in every cell that has impressions
 
     @property
     def n_strata(self) -> float:
@@ -41,10 +34,16 @@ class SharedClicks:
     @property
     def clicks(self) -> Floats:
         """M, shape (K, K)."""
-        return shared_clicks(self.strata, self.theta)
+        shared = np.zeros((self.strata.n_cells, self.strata.n_cells))
+        for _, block in self.strata.blocks():
+            expected = block.impressions * self.theta[block.cell]
+            of_unit = block.sum_by_unit(expected)
+            weight = np.sqrt(block.multiplicity * block.sum_by_unit(block.clicks))
+            shared += gram(by_unit_and_cell(block, expected * block.spread(weight / of_unit)))
+        return shared
 
     @classmethod
-    def of(cls, statistics: SufficientStatistics, estimate: Estimate, period: Length) -> "SharedClicks | None":
+    def of(cls, statistics: SufficientStatistics, estimate: Estimate) -> "SharedClicks | None":
         """Of a free estimate.
 
         Returns:
@@ -54,31 +53,9 @@ class SharedClicks:
         plan = statistics.plan
         if estimate.fitted is None or plan.model.beside_position or plan.weighted:
             return None
-        strata = _strata_of(statistics, estimate, period).signatures
         counts, position = statistics.cell_totals, statistics.position_of_cell
         theta = working_theta(estimate.propensity, *counts, position, statistics.context_of_cell)
-        return cls(strata, theta)
-
-
-def _strata_of(statistics: SufficientStatistics, estimate: Estimate, period: Length) -> Strata:
-    of_rows = estimate.method == RandomizedEstimator.name
-    return statistics.randomized if of_rows else statistics.strata(period)
-
-
-def shared_clicks(strata: CountTable, theta: Floats) -> Floats:
-    """M, shape (K, K).
-
-    Args:
-        strata: counts per stratum and cell, of multiplicity m: each row stands for m strata.
-        theta: shape (K,), above 0 in every cell that has impressions.
-    """
-    shared = np.zeros((strata.n_cells, strata.n_cells))
-    for _, block in strata.blocks():
-        expected = block.impressions * theta[block.cell]
-        of_unit = block.sum_by_unit(expected)
-        weight = np.sqrt(block.multiplicity * block.sum_by_unit(block.clicks))
-        shared += gram(by_unit_and_cell(block, expected * block.spread(weight / of_unit)))
-    return shared
+        return cls(estimate.fitted.strata.signatures, theta)
 
 
 def working_theta(

@@ -19,12 +19,11 @@ class ThetaErrors:
     """How far the theta under which a unit was seen may be from the estimate.
 
     Attributes:
-        query_spread: tau >= 0; 0 also where the method cannot tell.
         covariance: V + tau^2 I, shape (K, K), of log examination; None where the method has no errors, or there are
             more than `MOST_CELLS` cells.
     """
 
-    query_spread: float
+    query_spread: float  # tau >= 0; 0 also where the method cannot tell
     covariance: Floats | None
 
     @classmethod

@@ -13,7 +13,7 @@ from posbias.core.arrays.newton import ROUNDING, Limits, Proposal, climb
 from posbias.core.arrays.unit_diagonal import unit_diagonal
 from posbias.core.shapes.shape import SHAPE_ALONE, CurveShape, ShapedEstimate, gains
 from posbias.core.standard_errors.cluster import cluster_errors
-from posbias.core.standard_errors.contrasts import ContrastTest, FittedStrata, linear_contrast_test
+from posbias.core.standard_errors.contrasts import ContrastTest, FittedStrata, linear_contrast_test, pairwise_contrasts
 from posbias.core.standard_errors.intervals import Intervals
 from posbias.core.theta.conditional import fit_conditional
 from posbias.core.theta.linkage import Linkage, comparable_in_order
@@ -199,9 +199,7 @@ def _rises(free: FittedStrata, position_of_cell: Integers) -> tuple[ContrastTest
     order = order[free.fit.linkage.identified[order]]
     follows = np.diff(reference_of[order]) == 0
     upper, lower = order[:-1][follows], order[1:][follows]
-    step = np.arange(len(lower))
-    contrasts = np.zeros((len(step), len(reference_of)))
-    contrasts[step, lower], contrasts[step, upper] = 1.0, -1.0
+    contrasts = pairwise_contrasts(upper, lower, len(reference_of))
     test = linear_contrast_test(contrasts, free.fit, free.errors, alternative="greater")
     if not test.rejected:
         return test, None

@@ -49,6 +49,7 @@ Sources: Westfall & Young 1993, Hothorn, Bretz & Westfall 2008 (max-t); Schaefer
 Wynn 2001 (probability of a union).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -280,6 +281,13 @@ def linear_contrast_test(
         correlation=correlation_of(of_contrasts),
         alternative=alternative,
     )
+
+
+def pairwise_contrasts(minus: Sequence[int] | Integers, plus: Sequence[int] | Integers, n_cells: int) -> Floats:
+    """Contrasts of one cell minus another one, a row each, shape (M, K)."""
+    contrasts, row = np.zeros((len(plus), n_cells)), np.arange(len(plus))
+    contrasts[row, plus], contrasts[row, minus] = 1.0, -1.0
+    return contrasts
 
 
 def correlation_of(covariance: Floats) -> Floats:

@@ -20,7 +20,7 @@ from posbias.cli.options.exposure import FeatureOptions
 from posbias.cli.options.learning import LearningOptions
 from posbias.cli.options.options import CountingOptions, DecayOptions, EstimationOptions
 from posbias.cli.options.training import TrainingOptions
-from posbias.core.estimators import methods_of_rows
+from posbias.core.choices import METHODS_OF_ROWS
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.core.training.layouts import layout_names
 
@@ -381,7 +381,7 @@ def test_an_option_has_an_effect_or_is_refused_with_every_method(bench: Bench, m
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", methods_of_rows())
+@pytest.mark.parametrize("method", METHODS_OF_ROWS)
 def test_an_option_has_an_effect_or_is_refused_with_every_method_of_rows(bench: Bench, method: str) -> None:
     situation = f"fit log.parquet --method {method} --feature price"
     groups = fields_of(EstimationOptions, CountingOptions, DecayOptions, FeatureOptions)

@@ -24,7 +24,7 @@ from posbias.core.estimators.harvesting import (
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.core.standard_errors import allpairs as errors_module
 from posbias.core.standard_errors.allpairs import sum_clusters
-from posbias.core.standard_errors.cluster import AGREEING, ONE_CLUSTER
+from posbias.core.standard_errors.cluster import ONE_CLUSTER
 from posbias.core.theta.allpairs import UNCLICKED_SHARE, AllPairsFit, fit_allpairs, interventional_sets
 from posbias.core.theta.linkage import NO_CLICKS, Linkage, find_linkage
 from posbias.core.theta.linked_counts import linked_counts
@@ -238,23 +238,6 @@ def test_order_names_of_queries_and_compression_change_nothing(harvest: Harvest,
 
 
 @both_methods
-def test_a_multiplicity_is_that_many_copies(harvest: Harvest) -> None:
-    pairs, query = random_log(5, n_units=20)
-    copies = 1 + np.arange(pairs.n_units) % 3
-    repeated = np.repeat(np.arange(pairs.n_units), copies)
-    expected = harvest(pairs.take(repeated), query[repeated])
-    counted = replace(pairs, multiplicity=copies.astype(float))
-    assert_same(harvest(counted, query[repeated], repeated), expected)
-
-
-@both_methods
-def test_the_log_twice_under_the_same_names_changes_nothing(harvest: Harvest) -> None:
-    pairs, query = random_log(6)
-    twice = replace(pairs, impressions=2 * pairs.impressions, clicks=2 * pairs.clicks)
-    assert_same(harvest(twice, query), harvest(pairs, query))
-
-
-@both_methods
 def test_blocks_of_clusters_change_nothing(harvest: Harvest, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs, query = random_log(7)
     expected = harvest(pairs, query)
@@ -382,32 +365,6 @@ def test_effective_clusters_are_the_dense_formula() -> None:
     influence = np.array([np.diag(inverse @ own[member_query == g].sum(axis=0) @ inverse) for g in np.unique(query)])
     expected = influence.sum(axis=0) ** 2 / (influence**2).sum(axis=0)
     np.testing.assert_allclose(allpairs(pairs, query).errors.effective_clusters[1:], expected, rtol=1e-9)
-
-
-@both_methods
-def test_equal_queries_count_in_full(harvest: Harvest) -> None:
-    pairs, _ = random_log(11, n_units=20)
-    repeated = np.tile(np.arange(pairs.n_units), 15)
-    found = harvest(pairs.take(repeated), np.repeat(np.arange(15), pairs.n_units))
-    np.testing.assert_allclose(found.errors.effective_clusters[1:], 15, rtol=1e-9)
-
-
-@both_methods
-def test_queries_that_agree_to_the_last_click_give_no_interval(harvest: Harvest) -> None:
-    pairs, _ = random_log(15, n_units=15)
-    repeated, query = np.tile(np.arange(pairs.n_units), 3), np.repeat(np.arange(3), pairs.n_units)
-    found = harvest(pairs.take(repeated), query)
-    assert found.errors.reason == (None, AGREEING, AGREEING, AGREEING)
-    assert np.isnan(found.errors.std_error[1:]).all()
-
-
-@both_methods
-def test_one_query_identifies_nothing_with_an_error(harvest: Harvest) -> None:
-    pairs, query = random_log(12)
-    found = harvest(pairs, np.zeros_like(query))
-    assert found.errors.reason == (None, ONE_CLUSTER, ONE_CLUSTER, ONE_CLUSTER)
-    assert np.isfinite(found.log_theta).all()
-    assert np.isnan(found.errors.std_error[1:]).all()
 
 
 @both_methods

@@ -1,7 +1,6 @@
 """Curves of a given shape: brute-force optima, errors over queries, where the log is silent, and the tests."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -265,15 +264,6 @@ def test_a_cell_held_at_the_reference_has_no_error() -> None:
     assert (found.intervals.std_error[0], np.isnan(found.intervals.std_error[1])) == (0, True)
 
 
-def test_a_curve_that_rises_throughout_becomes_flat() -> None:
-    impressions, clicks, query = counts(11, (0.1, 0.2, 0.3, 0.5, 0.9), n_pairs=200)
-    found = monotone(impressions, clicks, query)
-    np.testing.assert_array_equal(found.theta, 1)
-    np.testing.assert_array_equal(found.block, 0)
-    assert found.converged
-    assert found.test.rejected
-
-
 def test_a_flat_context_leaves_the_other_as_it_is() -> None:
     rising, falling = counts(11, (0.1, 0.2, 0.3, 0.5, 0.9), n_pairs=100), counts(12, n_pairs=100)
     zeros = np.zeros((100, 5))
@@ -368,15 +358,3 @@ def test_no_room_to_climb_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"posbias.core.shapes.{module}._LIMITS", Limits(4.0, 1e-11, max_iterations=1))
     assert not power(*counts(1)).converged
     assert not monotone(*counts(1)).converged
-
-
-def test_the_table_twice_changes_no_number() -> None:
-    free, position = statistics(*counts(15))
-    table = free.strata.signatures
-    doubled = replace(table, impressions=2 * table.impressions, clicks=2 * table.clicks)
-    both = [replace(free, strata=replace(free.strata, signatures=signatures)) for signatures in (table, doubled)]
-    for fit_shape in (fit_power, fit_monotone):
-        once, twice = (fit_shape(some, position) for some in both)
-        np.testing.assert_allclose(twice.log_theta, once.log_theta, atol=1e-9)
-        np.testing.assert_array_equal(twice.block, once.block)
-        assert twice.intervals.effective_clusters[1] == pytest.approx(once.intervals.effective_clusters[1], rel=1e-9)

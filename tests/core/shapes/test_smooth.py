@@ -189,12 +189,3 @@ def test_contexts_have_curves_of_their_own_and_one_without_a_slope_has_none() ->
     np.testing.assert_allclose(together.log_theta[:6], alone.log_theta, atol=1e-6)
     assert together.intervals.reason[6:] == (ONE_END,) * 6
     assert np.isnan(together.log_theta[6:]).all()
-
-
-def test_the_order_of_pairs_and_the_names_of_queries_change_nothing() -> None:
-    impressions, clicks = counts(8, BUMPY, 300, 4)
-    query, order = np.arange(300) // 6, np.random.default_rng(8).permutation(300)
-    expected = fit_smooth(fitted(impressions, clicks, query), POSITIONS)
-    found = fit_smooth(fitted(impressions[order], clicks[order], 900 - 3 * query[order]), POSITIONS)
-    np.testing.assert_allclose(found.log_theta, expected.log_theta, atol=1e-8)
-    np.testing.assert_allclose(found.intervals.std_error, expected.intervals.std_error, rtol=1e-6)

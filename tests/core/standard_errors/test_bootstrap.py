@@ -1,30 +1,21 @@
 """The bootstrap: the formula written out densely, its coverage, and how it stands to the sandwich."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from posbias.core.arrays.compression import compress
-from posbias.core.arrays.count_table import CountTable, Floats, Integers, concatenate
+from posbias.core.arrays.count_table import CountTable, Floats, Integers
 from posbias.core.arrays.members import Members
 from posbias.core.arrays.unit_diagonal import inverse
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors import bootstrap as module
 from posbias.core.standard_errors import leave_one_out
 from posbias.core.standard_errors.bootstrap import FEWEST_REPLICATES, bootstrap
-from posbias.core.standard_errors.cluster import AGREEING, ONE_CLUSTER, ClusterErrors, cluster_errors
+from posbias.core.standard_errors.cluster import ClusterErrors, cluster_errors
 from posbias.core.theta.conditional import ConditionalFit, fit_conditional
 from posbias.core.theta.linkage import find_linkage
 
 THETA = np.array([1.0, 0.6, 0.4])
-
-
-def merge(tables: list[CountTable]) -> tuple[CountTable, list[Integers]]:
-    """The tables compressed together, and the signature of each unit of each of them."""
-    borders = np.cumsum([table.n_units for table in tables])[:-1]
-    merged, signature = compress(concatenate(list(tables)))
-    return merged, np.split(signature, borders)
 
 
 def random_log(seed: int, n_queries: int, impressions: int, shock: float = 0.0) -> tuple[CountTable, Integers]:
@@ -132,28 +123,6 @@ def test_intervals_from_few_unequal_queries_cover_the_truth(shock: float) -> Non
         errors = bootstrapped(*random_log(seed, 20, 4000, shock), replicates=59, seed=seed)
         covered.append(((errors.low <= THETA) & (errors.high >= THETA))[1:].astype(float))
     assert 0.91 <= np.mean(covered) <= 0.99
-
-
-def test_a_cell_that_one_query_alone_identifies_gets_no_interval() -> None:
-    pairs, query = random_log(5, 20, 2000)
-    bridge = CountTable.from_dense(
-        np.array([[0, 9.0, 0, 8.0], [5.0, 0, 0, 4.0]]), np.array([[0, 4.0, 0, 1], [2, 0, 0, 2]])
-    )
-    table, (of_pairs, of_bridge) = merge([replace(pairs, n_cells=4), bridge])
-    linkage = find_linkage(table)
-    fit = fit_conditional(table, linkage)
-    members = Members(np.append(of_pairs, of_bridge), np.append(query, [99, 99]))
-    found = bootstrap(fit, Strata(table, members), replicates=60, seed=0)
-    assert found.reason == (None, None, None, ONE_CLUSTER)
-    assert np.isnan([found.std_error[3], found.low[3], found.high[3]]).all()
-    assert np.isfinite(found.std_error[:3]).all()
-
-
-def test_queries_that_agree_to_the_last_click_give_no_interval() -> None:
-    pairs = CountTable.from_dense(np.full((2, 2), 10.0), np.array([[4.0, 2.0], [4.0, 2.0]]))
-    found = bootstrapped(pairs, np.arange(2), replicates=60)
-    assert found.reason == (None, AGREEING)
-    assert np.isnan([found.std_error[1], found.low[1], found.high[1]]).all()
 
 
 def test_two_queries_have_one_degree_of_freedom() -> None:
