@@ -302,13 +302,6 @@ def test_errors_of_the_chain_are_the_jackknife(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_errors_of_allpairs_are_close_to_the_jackknife(seed: int) -> None:
-    pairs, query = random_log(seed, n_units=200, n_queries=30)
-    changes = jackknife(pairs, query, lambda table: fit_allpairs(table, find_linkage(table)).log_theta)
-    np.testing.assert_allclose(allpairs(pairs, query).errors.std_error[1:], np.sqrt(variance(changes)), rtol=0.05)
-
-
-@pytest.mark.parametrize("seed", range(4))
 def test_leaving_out_a_cluster_is_one_newton_step(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs, query = random_log(seed)
     monkeypatch.setattr(errors_module, "_LEVERAGE", 0.0)
