@@ -317,7 +317,6 @@ def test_a_position_without_clicks_is_held_by_the_next_one_and_the_last_is_left_
     clicks[:, [2, 4]] = 0
     found = monotone(impressions, clicks, query)
     assert found.intervals.reason == (None, None, SHAPE_ALONE, None, NO_CLICKS)
-    assert found.block[2] == found.block[3]
     assert found.log_theta[2] == found.log_theta[3]
     assert np.isnan(found.log_theta[4])
 
