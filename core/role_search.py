@@ -161,22 +161,16 @@ def check_readable(name: str, where: str) -> None:
     Raises:
         SchemaError: it holds control characters, or Polars would take it for a pattern.
     """
-    if _has_control_characters(name):
-        raise SchemaError(f"{where}: the name of the column {name!r} holds control characters. Rename the column.")
-    if _is_pattern(name):
-        raise SchemaError(f"{where}: the name of the column {name!r} is a pattern. Rename the column.")
+    why = _why_unreadable(name)
+    if why is not None:
+        raise SchemaError(f"{where}: the name of the column {name!r} {why}. Rename the column.")
 
 
-def _has_control_characters(name: str) -> bool:
-    return any(ord(letter) < ord(" ") or "\x7f" <= letter <= "\x9f" for letter in name)
-
-
-def _is_pattern(name: str) -> bool:
-    return name == "*" or (name.startswith("^") and name.endswith("$"))
-
-
-def _is_readable(name: str) -> bool:
-    return not _has_control_characters(name) and not _is_pattern(name)
+def _why_unreadable(name: str) -> str | None:
+    """Why Polars would not take a name to the letter."""
+    if any(ord(letter) < ord(" ") or "\x7f" <= letter <= "\x9f" for letter in name):
+        return "holds control characters"
+    return "is a pattern" if name == "*" or (name.startswith("^") and name.endswith("$")) else None
 
 
 @dataclass
@@ -242,7 +236,7 @@ class _Search:
         if not several and not missing:
             return
         hint, options_of_hint = _hint(self.columns)
-        free = [name for name in self.columns if name not in self.taken and _is_readable(name)]
+        free = [name for name in self.columns if name not in self.taken and _why_unreadable(name) is None]
         guessed = {} if hint else guesses(missing, free, ALIASES, _TELLING_WORDS)
         problems = [
             f"{len(names)} columns could be the {role}: {_listed(names)}. Say which one with {self.flags[role]} COLUMN."

@@ -20,16 +20,14 @@ def shown_lines(text: str) -> str:
 def counted(number: float, plural: str) -> str:
     """A count with its noun, e.g. `1,204 clicks`, `1 query`."""
     count = f"{number:,.0f}"
-    return f"{count} {_singular(plural) if count == '1' else plural}"
+    if count != "1":
+        return f"{count} {plural}"
+    return f"1 {plural.removesuffix('ies')}y" if plural.endswith("ies") else f"1 {plural.removesuffix('s')}"
 
 
 def population(whom: str = "queries like these") -> str:
     """Whom intervals and standard errors are about: what another log of these may give."""
     return f"95 % intervals and standard errors are for {whom}, not for this log alone."
-
-
-def _singular(plural: str) -> str:
-    return f"{plural.removesuffix('ies')}y" if plural.endswith("ies") else plural.removesuffix("s")
 
 
 class Coded(IntEnum):

@@ -137,30 +137,23 @@ class _Concentrated:
                 break
         return mode
 
-    def _curvature(self) -> Floats:
-        """Minus the second derivative by gamma of the log density at the mode."""
-        own = (self.a + self.clicks) / self.mode**2 + self.b / (1 - self.mode) ** 2
-        return own + self.table.sum_by_unit(self.skips * self.rate**2)
-
     def _range(self) -> tuple[Floats, Floats, Flags, Flags]:
         """Distances from the mode where integration starts and ends, and whether that is at u = 0 and at u = 1."""
-        unit = _FIRST_REACH / (2 * self.u_mode * np.sqrt(self._curvature()))
+        own = (self.a + self.clicks) / self.mode**2 + self.b / (1 - self.mode) ** 2
+        curvature = own + self.table.sum_by_unit(self.skips * self.rate**2)  # minus the second derivative by gamma
+        unit = _FIRST_REACH / (2 * self.u_mode * np.sqrt(curvature))
         ends: list[tuple[Floats, Flags]] = []
         for sign, border in ((-1.0, self.u_mode), (1.0, (1 - self.mode) / (1 + self.u_mode))):
             reach = unit.copy()
             for _ in range(_WIDENINGS):
-                short = self._is_short(reach, sign, border)
+                inside = reach < border
+                short = inside & (self._drop(sign * np.where(inside, reach, border / 2)) < _DROP)
                 if not short.any():
                     break
                 reach[short] *= 1.25
             ends.append((sign * np.minimum(reach, border), reach >= border))
         (low, at_zero), (high, at_one) = ends
         return low, high, at_zero, at_one
-
-    def _is_short(self, reach: Floats, sign: float, border: Floats) -> Flags:
-        """Whether the density is still worth integrating at that distance from the mode."""
-        inside = reach < border
-        return inside & (self._drop(sign * np.where(inside, reach, border / 2)) < _DROP)
 
     def _drop(self, distance: Floats) -> Floats:
         """How far the log density has fallen at a distance from the mode, shape (U,)."""

@@ -204,7 +204,7 @@ def _sum_jackknife(strata: Strata, links: _Links, free: Integers, route: Floats)
     table = strata.signatures
     kept = np.isin(table.cell[links.heads], free)
     links = replace(links, heads=links.heads[kept], tails=links.tails[kept])
-    shares = (*_unit_shares(table, links), _variance_by_head(table, links))
+    shares = _shares_and_variance(table, links)
     clicked = np.flatnonzero(table.sum_by_unit(shares[0] + shares[1]) > 0)
     linked = strata.members.among(clicked).by_cluster()
     number, cluster = linked.unit, linked.cluster
@@ -225,27 +225,18 @@ def _sum_jackknife(strata: Strata, links: _Links, free: Integers, route: Floats)
     return sums
 
 
-def _unit_shares(table: CountTable, links: _Links) -> tuple[Floats, Floats]:
-    """At each entry in a head: its unit's share of the link's clicks there, and of those in the tail; shape (R,)."""
-    head = table.cell[links.heads]
-    head_share, tail_share = np.zeros((2, len(table.cell)))
-    head_share[links.heads] = links.rate[links.heads] / links.head_clicks[head]
-    tail_share[links.heads] = links.rate[links.tails] / links.tail_clicks[head]
-    return head_share, tail_share
+def _shares_and_variance(table: CountTable, links: _Links) -> tuple[Floats, Floats, Floats]:
+    """At each entry in a head, shape (R,): its unit's share of the link's clicks there, of those in the tail, and v.
 
-
-def _variance_by_head(table: CountTable, links: _Links) -> Floats:
-    """What each link adds to the variance of log theta, at the units' entries in its head, shape (R,).
-
-    A rate r_p on the way enters log theta by 1 / A_p,pp of the link before and by -1 / A_pe of the link behind; the
-    reference's has no link before. What it adds is the square of their sum times r_p, the variance of a Poisson rate
-    but for a factor.
+    v is what each link adds to the variance of log theta. A rate r_p on the way enters log theta by 1 / A_p,pp of the
+    link before and by -1 / A_pe of the link behind; the reference's has no link before. What it adds is the square of
+    their sum times r_p, the variance of a Poisson rate but for a factor.
     """
-    head = table.cell[links.heads]
-    per_head_click, variance = np.zeros((2, len(table.cell)))
-    per_head_click[links.heads] = 1 / links.head_clicks[head]
-    per_tail_click = 1 / links.tail_clicks[head]
-    variance[links.heads] = links.rate[links.heads] * per_head_click[links.heads] ** 2
+    heads, head = links.heads, table.cell[links.heads]
+    head_share, tail_share, per_head_click, variance = np.zeros((4, len(table.cell)))
+    head_share[heads] = links.rate[heads] / links.head_clicks[head]
+    tail_share[heads] = links.rate[links.tails] / links.tail_clicks[head]
+    per_head_click[heads], per_tail_click = 1 / links.head_clicks[head], 1 / links.tail_clicks[head]
     of_tail = per_tail_click * (per_tail_click - 2 * per_head_click[links.tails])
-    variance[links.heads] += links.rate[links.tails] * of_tail
-    return variance
+    variance[heads] = links.rate[heads] * per_head_click[heads] ** 2 + links.rate[links.tails] * of_tail
+    return head_share, tail_share, variance

@@ -43,7 +43,6 @@ import numpy as np
 from posbias.core.arrays.count_table import (
     CountTable,
     Floats,
-    Hashes,
     Integers,
     Numbers,
     concatenate,
@@ -128,7 +127,9 @@ def most_shown(strata: Strata, most: int = MOST_ENTRIES) -> Members:
     unit, start = members.unit.astype(np.int64), np.append(first, len(members.unit))
     entries = sum_rows(table.entries_of_unit.take(unit), start)
     shown = np.add.reduceat(table.sum_by_unit(table.impressions).take(unit), first)
-    key = sum_rows(_mixed(unit), start)
+    mixed = (unit.astype(np.uint64) + np.uint64(1)) * _MIX
+    mixed ^= mixed >> np.uint64(29)
+    key = sum_rows(mixed * _MIX, start)
     queries = np.lexsort((key, -shown))
     before = np.cumsum(entries[queries]) - entries[queries]
     queries = queries[before < most]
@@ -138,12 +139,6 @@ def most_shown(strata: Strata, most: int = MOST_ENTRIES) -> Members:
     chosen = unit[np.arange(start[-1]) + np.repeat(first[queries] - start[:-1], length)]
     order = np.lexsort((chosen, number))
     return Members(chosen[order], number[order])
-
-
-def _mixed(unit: Integers) -> Hashes:
-    mixed = (unit.astype(np.uint64) + np.uint64(1)) * _MIX
-    mixed ^= mixed >> np.uint64(29)
-    return mixed * _MIX
 
 
 def halves(table: CountTable) -> tuple[CountTable, CountTable]:

@@ -192,17 +192,12 @@ def _chosen(looks: tuple[PeriodLook, ...]) -> PeriodChoice:
     """The length that survives, else the finest, or the finest that costs little."""
     known = [look for look in looks if look.estimate is not None]
     choice = PeriodChoice(looks=looks)
-    used = choice.survivor or (_likely(known) if choice.feedback_found else _finest_at_little_cost(known))
+    used = choice.survivor
+    if used is None and choice.feedback_found:  # the coarsest of which nothing but doubt is known, else the finest
+        used = next((look for look in known if look.outcome == "says too little" and look.enough), known[-1])
+    elif used is None:  # the finest at little cost
+        used = [look for look in known if _error_ratio(known[0], look) <= LARGEST_ERROR_RATIO][-1]
     return replace(choice, used=used.length, error_ratio=_error_ratio(known[0], used))
-
-
-def _likely(looks: list[PeriodLook]) -> PeriodLook:
-    """The coarsest of which nothing but doubt is known, else the finest."""
-    return next((look for look in looks if look.outcome == "says too little" and look.enough), looks[-1])
-
-
-def _finest_at_little_cost(looks: list[PeriodLook]) -> PeriodLook:
-    return [look for look in looks if _error_ratio(looks[0], look) <= LARGEST_ERROR_RATIO][-1]
 
 
 def _error_ratio(coarse: PeriodLook, fine: PeriodLook) -> float:

@@ -57,8 +57,11 @@ def fit_monotone(free: FittedStrata, position_of_cell: Integers) -> ShapedEstima
     numbers = np.full((5, table.n_cells), np.nan)
     without_error: dict[int, str | None] = dict.fromkeys(np.flatnonzero(held).tolist(), HELD)
     if moves.any():
+        # Blocks as cells, under the numbers of the cells that stand for them; without groups of one block.
         merged = replace(free.strata, signatures=table.merged(block, table.n_cells))
-        fit = fit_conditional(merged.signatures, _merged_linkage(linkage, block, moves))
+        several = np.isin(linkage.reference_of, linkage.reference_of[moves])
+        of_blocks = replace(linkage, identified=linkage.identified & (block == own) & several)
+        fit = fit_conditional(merged.signatures, of_blocks)
         pooled = cluster_errors(fit, merged)
         of_block = np.stack([fit.log_theta, pooled.std_error, pooled.low, pooled.high, pooled.effective_clusters])
         numbers[:, moves] = of_block[:, block[moves]]
@@ -98,13 +101,6 @@ def _unique_curve(table: CountTable, linkage: Linkage, position_of_cell: Integer
         if unique.all():
             return curve, summit.at, summit.converged
         cells[curve.linked.cells[~unique]] = False
-
-
-def _merged_linkage(linkage: Linkage, block: Integers, moves: Flags) -> Linkage:
-    """Blocks as cells, under the numbers of the cells that stand for them; without groups of one block."""
-    stands = block == np.arange(len(block))
-    several = np.isin(linkage.reference_of, linkage.reference_of[moves])
-    return replace(linkage, identified=linkage.identified & stands & several)
 
 
 class _Monotone:
