@@ -1,32 +1,17 @@
 """The application: its commands, and what all of them share."""
 
 import sys
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from typing import Annotated, Any, cast
 
 import typer
-from typer.main import get_command
 
-from posbias.cli import completion, interrupts, streams
+from posbias.cli import interrupts, streams
 from posbias.cli.command import command, guarded
-from posbias.cli.commands import (
-    check,
-    collect,
-    compare,
-    evaluate,
-    explore,
-    fit,
-    init,
-    report,
-    run,
-    score,
-    show,
-    simulate,
-    train,
-    weight,
-)
-from posbias.cli.completion_scripts import SCRIPTS, Shell, install
 from posbias.cli.messages import complain, escape_warnings
-from posbias.cli.options.usage import CANNOT_RUN, Application
+from posbias.cli.options.usage import CANNOT_RUN, Application, PosbiasCommand
 
 _HELP = """Estimate position bias from click logs, and write training files that correct for it.
 
@@ -36,21 +21,58 @@ with standard errors, and writes training files whose weights correct for that.
 Start with: posbias run LOG -o DIR
 """
 
+COMMANDS = {
+    "run": "posbias.cli.commands.run:run",
+    "check": "posbias.cli.commands.check:check",
+    "collect": "posbias.cli.commands.collect:collect",
+    "fit": "posbias.cli.commands.fit:fit",
+    "weight": "posbias.cli.commands.weight:weight",
+    "train": "posbias.cli.commands.train:train",
+    "score": "posbias.cli.commands.score:score",
+    "evaluate": "posbias.cli.commands.evaluate:evaluate",
+    "explore": "posbias.cli.commands.explore:explore",
+    "compare": "posbias.cli.commands.compare:compare",
+    "report": "posbias.cli.commands.report:report",
+    "show": "posbias.cli.commands.show:show",
+    "simulate": "posbias.cli.commands.simulate:simulate",
+}
+
+
+class _Commands(Mapping[str, PosbiasCommand]):
+    """The commands, each loaded when it is looked up."""
+
+    def __getitem__(self, name: str) -> PosbiasCommand:
+        return _loaded(COMMANDS[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+@cache
+def _loaded(path: str) -> PosbiasCommand:
+    module, _, function = path.partition(":")
+    return command(getattr(import_module(module), function))
+
+
+class _Posbias(Application):
+    """The application with its commands."""
+
+    def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - of Typer
+        super().__init__(**settings)
+        self.commands = cast("Any", _Commands())
+
+
 app = typer.Typer(
     name="posbias",
-    cls=Application,
+    cls=_Posbias,
     help=_HELP,
     context_settings={"help_option_names": ["-h", "--help"]},
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-_COMMANDS = (
-    *(run.run, check.check, init.init, collect.collect, fit.fit, weight.weight, train.train, score.score),
-    *(evaluate.evaluate, explore.explore, compare.compare, report.report, show.show, simulate.simulate),
-)
-for function in _COMMANDS:
-    command(app)(function)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001
@@ -61,49 +83,18 @@ def _print_version(wanted: bool) -> None:  # noqa: FBT001
         raise typer.Exit
 
 
-def _print_completion(shell: Shell | None) -> None:
-    if shell:
-        typer.echo(SCRIPTS[shell], nl=False)
-        raise typer.Exit
-
-
-def _install_completion(shell: Shell | None) -> None:
-    if shell:
-        raise typer.Exit(guarded(lambda: install(shell) or 0))
-
-
 @app.callback()
 def options(
     *,
     show_version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
-    install_completion: Annotated[
-        Shell | None,
-        typer.Option(
-            help="Complete words of posbias when Tab is pressed, in bash, zsh or fish.",
-            callback=_install_completion,
-            is_eager=True,
-        ),
-    ] = None,
-    show_completion: Annotated[
-        Shell | None,
-        typer.Option(
-            help="Print what that takes instead: bash, zsh, fish.",
-            metavar="SHELL",
-            callback=_print_completion,
-            is_eager=True,
-        ),
-    ] = None,
 ) -> None:
     """Options of the application itself."""
 
 
 def main() -> None:
     """Run the command line, and end with its exit code. None but that of a command is 1: then a result stands."""
-    if completion.is_asked():
-        completion.answer(get_command(app))
-        return
     interrupts.install()
     escape_warnings()
     try:

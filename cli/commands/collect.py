@@ -2,10 +2,8 @@
 
 from typing import Annotated
 
-import typer
-
 from posbias.cli.options.columns import ColumnOptions
-from posbias.cli.options.option import read_name
+from posbias.cli.options.option import argument
 from posbias.cli.options.options import CountingOptions, DecayOptions, GateOptions, StoreOptions
 from posbias.cli.options.output import OutputOrInfoOptions
 from posbias.cli.options.reading import ReadingOptions
@@ -21,7 +19,7 @@ def collect(
     output: OutputOrInfoOptions,
     inputs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="LOGS|STATISTICS...", help="Logs to count, or statistics to merge.", parser=read_name),
+        argument("LOGS|STATISTICS...", "Logs to count, or statistics to merge."),
     ] = None,
 ) -> int:
     """Count a log once and for all, into compact statistics that can be merged across days.

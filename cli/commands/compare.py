@@ -3,11 +3,9 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from posbias.cli.messages import warn
 from posbias.cli.options.comparing import ComparingOptions
-from posbias.cli.options.option import read_name
+from posbias.cli.options.option import argument
 from posbias.cli.options.output import OutputOrPrintOptions
 from posbias.cli.options.reading import ReadingOptions
 
@@ -15,7 +13,7 @@ from posbias.cli.options.reading import ReadingOptions
 def compare(
     inputs: Annotated[
         list[str],
-        typer.Argument(metavar="A B", help="Two fits, or two statistics; with --by day, one store.", parser=read_name),
+        argument("A B", "Two fits, or two statistics; with --by day, one store."),
     ],
     comparing: ComparingOptions,
     output: OutputOrPrintOptions,

@@ -2,12 +2,10 @@
 
 from typing import Annotated
 
-import typer
-
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.evaluation import EvaluationOptions
 from posbias.cli.options.models import ModelsOptions
-from posbias.cli.options.option import read_name
+from posbias.cli.options.option import argument
 from posbias.cli.options.output import ResultOptions
 from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.options.shared import PROPENSITIES
@@ -17,7 +15,7 @@ from posbias.core.errors import UsageError
 def evaluate(
     inputs: Annotated[
         list[str],
-        typer.Argument(metavar="LOGS...", help="Logs that the rankings did not learn from.", parser=read_name),
+        argument("LOGS...", "Logs that the rankings did not learn from."),
     ],
     columns: ColumnOptions,
     reading: ReadingOptions,

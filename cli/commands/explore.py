@@ -2,18 +2,14 @@
 
 from typing import Annotated
 
-import typer
-
 from posbias.cli.options.exploration import ExplorationOptions
-from posbias.cli.options.option import read_place
+from posbias.cli.options.option import argument, read_place
 from posbias.cli.options.output import OutputOptions
 from posbias.io.places.locations import Location
 
 
 def explore(
-    fit: Annotated[
-        Location, typer.Argument(metavar="FIT", help="Directory written by `posbias fit` or `run`.", parser=read_place)
-    ],
+    fit: Annotated[Location, argument("FIT", "Directory written by `posbias fit` or `run`.", read_place)],
     exploration: ExplorationOptions,
     output: OutputOptions,
 ) -> int:

@@ -2,11 +2,9 @@
 
 from typing import Annotated
 
-import typer
-
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.exposure import FeatureOptions
-from posbias.cli.options.option import read_name
+from posbias.cli.options.option import argument
 from posbias.cli.options.options import CountingOptions, DecayOptions, EachOptions, EstimationOptions
 from posbias.cli.options.output import ResultOptions
 from posbias.cli.options.reading import ReadingOptions
@@ -15,9 +13,7 @@ from posbias.cli.options.reading import ReadingOptions
 def fit(  # noqa: PLR0913, PLR0917 - a group of options each
     inputs: Annotated[
         list[str],
-        typer.Argument(
-            metavar="LOGS|STATISTICS...", help="Logs, or statistics written by `collect`.", parser=read_name
-        ),
+        argument("LOGS|STATISTICS...", "Logs, or statistics written by `collect`."),
     ],
     columns: ColumnOptions,
     reading: ReadingOptions,

@@ -2,19 +2,15 @@
 
 from typing import Annotated
 
-import typer
-
 from posbias.cli.messages import tell
-from posbias.cli.options.option import read_name
+from posbias.cli.options.option import argument
 from posbias.cli.options.output import ReportOptions
 
 
 def report(
     results: Annotated[
         list[str],
-        typer.Argument(
-            metavar="RESULT...", help="Directories written by `posbias fit`, `run` and others.", parser=read_name
-        ),
+        argument("RESULT...", "Directories written by `posbias fit`, `run` and others."),
     ],
     output: ReportOptions,
 ) -> int:

@@ -2,11 +2,9 @@
 
 from typing import Annotated
 
-import typer
-
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.exposure import ExposureOptions
-from posbias.cli.options.option import read_name
+from posbias.cli.options.option import argument
 from posbias.cli.options.options import CountingOptions, EstimationOptions
 from posbias.cli.options.output import ResultOptions
 from posbias.cli.options.reading import ReadingOptions
@@ -14,9 +12,7 @@ from posbias.cli.options.training import TrainingOptions
 
 
 def run(
-    logs: Annotated[
-        list[str], typer.Argument(metavar="LOGS...", help="Log files, globs or directories.", parser=read_name)
-    ],
+    logs: Annotated[list[str], argument("LOGS...", "Log files, globs or directories.")],
     columns: ColumnOptions,
     reading: ReadingOptions,
     counting: CountingOptions,

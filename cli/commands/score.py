@@ -2,11 +2,9 @@
 
 from typing import Annotated
 
-import typer
-
-from posbias.cli.options.option import read_name, read_place
+from posbias.cli.options.option import argument, option, read_place
 from posbias.cli.options.output import OutputOptions
-from posbias.cli.options.shared import Doc, Memory, Query, Threads
+from posbias.cli.options.shared import DOC, MEMORY, QUERY, THREADS
 from posbias.cli.options.values import parse_memory
 from posbias.io.places.locations import Location
 
@@ -14,19 +12,17 @@ from posbias.io.places.locations import Location
 def score(
     inputs: Annotated[
         list[str],
-        typer.Argument(
-            metavar="FILE...", help="Documents to score: their ids, and the model's features.", parser=read_name
-        ),
+        argument("FILE...", "Documents to score: their ids, and the model's features."),
     ],
     model: Annotated[
         Location,
-        typer.Option("--model", help="Directory written by `posbias train`.", metavar="DIR", parser=read_place),
+        option("Directory written by `posbias train`.", "DIR", parser=read_place, environment=False),
     ],
     output: OutputOptions,
-    query: Query = None,
-    doc: Doc = None,
-    memory: Memory = "2GiB",
-    threads: Threads = None,  # noqa: ARG001 - set before anything is loaded
+    query: Annotated[list[str] | None, QUERY] = None,
+    doc: Annotated[list[str] | None, DOC] = None,
+    memory: Annotated[str, MEMORY] = "2GiB",
+    threads: Annotated[int | None, THREADS] = None,  # noqa: ARG001 - set before anything is loaded
 ) -> int:
     """Score documents with a model that `posbias train` wrote.
 

@@ -2,17 +2,13 @@
 
 from typing import Annotated
 
-import typer
-
-from posbias.cli.options.option import read_place
+from posbias.cli.options.option import argument, read_place
 from posbias.cli.options.showing import ShowingOptions
 from posbias.io.places.locations import Location
 
 
 def show(
-    result: Annotated[
-        Location, typer.Argument(metavar="RESULT", help="Directory that a command wrote with -o.", parser=read_place)
-    ],
+    result: Annotated[Location, argument("RESULT", "Directory that a command wrote with -o.", read_place)],
     showing: ShowingOptions,
 ) -> int:
     """Show a result as it was printed when it was made.

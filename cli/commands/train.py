@@ -3,11 +3,9 @@
 from dataclasses import replace
 from typing import Annotated
 
-import typer
-
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.learning import LearningOptions
-from posbias.cli.options.option import read_name
+from posbias.cli.options.option import argument
 from posbias.cli.options.options import CountingOptions
 from posbias.cli.options.output import ResultOptions
 from posbias.cli.options.reading import ReadingOptions
@@ -17,9 +15,7 @@ from posbias.cli.options.shared import PROPENSITIES
 def train(
     inputs: Annotated[
         list[str],
-        typer.Argument(
-            metavar="LOGS|STATISTICS...", help="Logs; for most learners, statistics will do.", parser=read_name
-        ),
+        argument("LOGS|STATISTICS...", "Logs; for most learners, statistics will do."),
     ],
     columns: ColumnOptions,
     reading: ReadingOptions,

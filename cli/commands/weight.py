@@ -2,10 +2,8 @@
 
 from typing import Annotated
 
-import typer
-
 from posbias.cli.options.columns import ColumnOptions
-from posbias.cli.options.option import read_name
+from posbias.cli.options.option import argument
 from posbias.cli.options.output import ResultOptions
 from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.options.shared import PROPENSITIES
@@ -15,11 +13,7 @@ from posbias.cli.options.training import TrainingOptions
 def weight(
     inputs: Annotated[
         list[str],
-        typer.Argument(
-            metavar="LOGS|STATISTICS...",
-            help="Logs; for pointwise and judgments, statistics will do.",
-            parser=read_name,
-        ),
+        argument("LOGS|STATISTICS...", "Logs; for pointwise and judgments, statistics will do."),
     ],
     propensities: Annotated[str, PROPENSITIES],
     columns: ColumnOptions,

@@ -1,29 +1,23 @@
 """The options that every command takes."""
 
-from dataclasses import dataclass
-from typing import Annotated
-
-import typer
-
 from posbias.cli.messages import LogFormat
-from posbias.cli.options.help import HelpAll
-from posbias.cli.options.option import option
-
-_OUTPUT = "Output"
+from posbias.cli.options.help import show_all
+from posbias.cli.options.option import option, options
 
 
-@dataclass(frozen=True)
+@options("Output")
 class CommonOptions:
     """How a command is looked at, and what it says."""
 
-    log_format: Annotated[
-        LogFormat,
-        option("--log-format", "Messages on stderr as text, or as lines of JSON for collectors of logs.", _OUTPUT),
-    ] = "text"
-    print_config: Annotated[
-        bool,
-        typer.Option(
-            "--print-config", help="Print every option, its value and where that comes from.", rich_help_panel=_OUTPUT
-        ),
-    ] = False
-    help_all: HelpAll = False
+    log_format: LogFormat = option(
+        "Messages on stderr as text, or as lines of JSON for collectors of logs.", default="text"
+    )
+    print_config: bool = option("Print every option, its value and where that comes from.", environment=False)
+    help_all: bool = option(
+        "Show all options and exit.",
+        environment=False,
+        section=None,
+        callback=show_all,
+        is_eager=True,
+        expose_value=False,
+    )

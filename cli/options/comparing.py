@@ -1,41 +1,24 @@
 """What is asked of a comparison, and what of its outcome counts as a failure."""
 
-from dataclasses import dataclass
-from typing import Annotated, Literal, get_args
+from typing import Literal, get_args
 
-from posbias.cli.options.option import option
+from posbias.cli.options.option import option, options
 from posbias.core.errors import UsageError
 
 Condition = Literal["change", "rejected", "not-converged", "unidentified"]
 
-_COMPARING = "Comparing"
 
-
-@dataclass(frozen=True)
+@options("Comparing")
 class ComparingOptions:
     """What is compared, and what ends with exit code 3."""
 
-    by: Annotated[
-        Literal["day"] | None, option("--by", "Compare the days of one store with each other.", _COMPARING)
-    ] = None
-    max_change: Annotated[
-        float | None,
-        option(
-            "--max-change",
-            "Exit with 3 if a propensity changes by a larger share, and by more than its error.",
-            _COMPARING,
-            metavar="X",
-        ),
-    ] = None
-    fail_if: Annotated[
-        list[str] | None,
-        option(
-            "--fail-if",
-            "Exit with 3 if this is so. Repeatable.",
-            _COMPARING,
-            metavar=f"[{'|'.join(get_args(Condition))}]",
-        ),
-    ] = None
+    by: Literal["day"] | None = option("Compare the days of one store with each other.")
+    max_change: float | None = option(
+        "Exit with 3 if a propensity changes by a larger share, and by more than its error.", "X"
+    )
+    fail_if: list[str] | None = option(
+        "Exit with 3 if this is so. Repeatable.", "[" + "|".join(get_args(Condition)) + "]"
+    )
 
     def check(self) -> None:
         """See that the values can be meant.

@@ -1,43 +1,26 @@
 """The options of methods that learn from the features of every impression."""
 
-from dataclasses import dataclass
-from typing import Annotated
-
-from posbias.cli.options.option import option
-from posbias.cli.options.shared import Feature, Features, MissingFeatures
-
-_LEARNING = "Learning from features (--method {methods_of_rows})"
+from posbias.cli.options.option import option, options
+from posbias.cli.options.shared import FEATURE, FEATURES, MISSING
+from posbias.core.choices import Missing
 
 
-@dataclass(frozen=True)
+@options("Learning from features (--method {methods_of_rows})")
 class ExposureOptions:
     """How features are learnt from."""
 
-    ranker_score: Annotated[
-        str | None,
-        option(
-            "--ranker-score",
-            "Column of the log or of --features with the score that the ranker ordered the page by.",
-            _LEARNING,
-            metavar="COLUMN",
-        ),
-    ] = None
-    sample_pages: Annotated[
-        int,
-        option(
-            "--sample-pages",
-            "Learn relevance and position from N pages at most; all pages are then scored.",
-            _LEARNING,
-            min=2,
-            metavar="N",
-        ),
-    ] = 20_000
+    ranker_score: str | None = option(
+        "Column of the log or of --features with the score that the ranker ordered the page by.", "COLUMN"
+    )
+    sample_pages: int = option(
+        "Learn relevance and position from N pages at most; all pages are then scored.", "N", default=20_000, min=2
+    )
 
 
-@dataclass(frozen=True)
+@options("Features")
 class FeatureOptions(ExposureOptions):
     """The same, and the features themselves."""
 
-    features: Features = None
-    feature: Feature = None
-    missing: MissingFeatures = "error"
+    features: list[str] | None = FEATURES
+    feature: list[str] | None = FEATURE
+    missing: Missing = MISSING

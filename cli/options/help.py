@@ -1,7 +1,7 @@
 """What help shows: the options that a first user needs, and on request all of them, in sections."""
 
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from typer.core import TyperOption
@@ -13,7 +13,7 @@ SHOWN_FIRST = frozenset(
         *("--session", "--query", "--doc", "--position", "--click", "--timestamp"),
         *("--model", "--method", "--layout", "--format", "--features", "--propensities", "--learner"),
         *("--scores", "--models", "--judgments", "--date", "--into", "--decay", "--info"),
-        *("--by", "--max-change", "--fail-if", "--pages", "--plot", "--chart"),
+        *("--by", "--max-change", "--fail-if", "--pages", "--plot", "--chart", "--write-config"),
         *("--sessions", "--queries", "--positions", "--eta", "--labels"),
         *("--output", "--force", "--quiet", "--json", "--config", "--help", "--help-all"),
     }
@@ -24,19 +24,12 @@ SHOWN_FIRST = frozenset(
 _WHOLE = "posbias.whole_help"
 
 
-def _show_all(invocation: typer.Context, wanted: bool) -> None:  # noqa: FBT001 - as Typer calls it
+def show_all(invocation: typer.Context, wanted: bool) -> None:  # noqa: FBT001 - as Typer calls it
+    """Print the help with all options, and end."""
     if wanted and not invocation.resilient_parsing:
         invocation.meta[_WHOLE] = True
         typer.echo(invocation.get_help())
         raise typer.Exit
-
-
-HelpAll = Annotated[
-    bool,
-    typer.Option(
-        "--help-all", help="Show all options and exit.", callback=_show_all, is_eager=True, expose_value=False
-    ),
-]
 
 
 def write_parameters(invocation: Any, parameters: Iterable[Any], formatter: Any) -> None:  # noqa: ANN401 - of Typer
@@ -44,22 +37,16 @@ def write_parameters(invocation: Any, parameters: Iterable[Any], formatter: Any)
     whole = bool(invocation.meta.get(_WHOLE))
     sections: dict[str, list[tuple[str, str]]] = {}
     for parameter in parameters:
+        name, text = parameter.get_help_record(invocation)
         if not isinstance(parameter, TyperOption):
-            section = "Arguments"
+            name, section = parameter.metavar, "Arguments"
         elif whole:
             section = filled(parameter.rich_help_panel or "Options")
         elif parameter.required or not SHOWN_FIRST.isdisjoint(parameter.opts):
             section = "Options"
         else:
             continue
-        name, text = _row(invocation, parameter)
         sections.setdefault(section, []).append((name, filled(text)))
     for section, rows in sections.items():
         with formatter.section(section):
             formatter.write_dl(rows)
-
-
-def _row(invocation: Any, parameter: Any) -> tuple[str, str]:  # noqa: ANN401 - of Typer
-    """How a parameter is written, and what is said of it."""
-    name, text = parameter.get_help_record(invocation)
-    return (name if isinstance(parameter, TyperOption) else parameter.metavar), text

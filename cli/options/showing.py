@@ -1,27 +1,19 @@
 """How a result is shown again."""
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
-import typer
-
-from posbias.cli.options.option import option
+from posbias.cli.options.option import option, options
 
 Form = Literal["table", "markdown", "csv", "json"]
 
-_SHOWING = "Showing"
 
-
-@dataclass(frozen=True)
+@options("Showing")
 class ShowingOptions:
     """The form of what is shown."""
 
-    format: Annotated[
-        Form,
-        typer.Option(
-            "--format",
-            help="table and markdown: what was printed; csv: its table, with all rows and digits; json: the manifest.",
-            rich_help_panel=_SHOWING,
-        ),
-    ] = "table"
-    plot: Annotated[bool, option("--plot", "Draw the propensities with their intervals.", _SHOWING)] = False
+    format: Form = option(
+        "table and markdown: what was printed; csv: its table, with all rows and digits; json: the manifest.",
+        default="table",
+        environment=False,
+    )
+    plot: bool = option("Draw the propensities with their intervals.")

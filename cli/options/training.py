@@ -1,92 +1,41 @@
 """The options of training files: layout, format, features, weights and labels, and what is set apart."""
 
-from dataclasses import dataclass
-from typing import Annotated
-
-from posbias.cli.options.option import option
-from posbias.cli.options.shared import Feature, Features, MinPropensity, MissingFeatures, Propensity, Validation
-from posbias.core.choices import Grouping, Negatives, OnBadRows, Rate
-
-_WEIGHTING = "Weighting"
+from posbias.cli.options import names
+from posbias.cli.options.complete import one_of
+from posbias.cli.options.option import option, options
+from posbias.cli.options.shared import FEATURE, FEATURES, MIN_PROPENSITY, MISSING, PROPENSITY, VALIDATION
+from posbias.core.choices import Grouping, Missing, Negatives, OnBadRows, Rate, Source
 
 
-@dataclass(frozen=True)
+@options("Weighting")
 class TrainingOptions:
     """How clicks become training weights."""
 
-    layout: Annotated[
-        str,
-        option(
-            "--layout",
-            "Training rows by {layouts}.",
-            _WEIGHTING,
-            metavar="NAME",
-        ),
-    ] = "pointwise"
-    format: Annotated[
-        str,
-        option("--format", "Format of the training files: {formats}.", _WEIGHTING, metavar="NAME"),
-    ] = "parquet"
-    group: Annotated[
-        Grouping | None,
-        option("--group", "What is ranked together: all pages of a query, or each page on its own.", _WEIGHTING),
-    ] = None
-    features: Features = None
-    feature: Feature = None
-    missing: MissingFeatures = "error"
-    validation: Validation = 0.0
-    validation_by: Annotated[
-        Grouping, option("--validation-by", "What to hold out: whole queries or sessions.", _WEIGHTING)
-    ] = "query"
-    propensity: Propensity = "smooth"
-    min_propensity: MinPropensity = 0.01
-    self_normalize: Annotated[bool, option("--self-normalize", "Scale click weights to a mean of 1.", _WEIGHTING)] = (
-        False
+    layout: str = option("Training rows by {layouts}.", "NAME", default="pointwise", complete=one_of(names.layouts))
+    format: str = option(
+        "Format of the training files: {formats}.", "NAME", default="parquet", complete=one_of(names.formats)
     )
-    replicates: Annotated[
-        int,
-        option(
-            "--replicates",
-            "N further columns of weights, which vary with the errors of the propensities.",
-            _WEIGHTING,
-            min=0,
-            max=1000,
-            metavar="N",
-        ),
-    ] = 0
-    negatives: Annotated[
-        Negatives,
-        option(
-            "--negatives",
-            "Negative weights of pointwise: clamp (n - W+, at least 0) or posterior (expected labels).",
-            _WEIGHTING,
-        ),
-    ] = "clamp"
-    rate: Annotated[
-        Rate,
-        option(
-            "--rate",
-            "Label of judgments: posterior attractiveness, clicks over expected clicks (coec), weighted clicks (ips).",
-            _WEIGHTING,
-        ),
-    ] = "posterior"
-    grades: Annotated[
-        int, option("--grades", "Number of grades of judgments, from 0.", _WEIGHTING, min=2, max=31, metavar="N")
-    ] = 5
-    search_index: Annotated[
-        str | None,
-        option(
-            "--search-index",
-            "For --format elasticsearch: the index that holds the documents.",
-            _WEIGHTING,
-            metavar="NAME",
-        ),
-    ] = None
-    unidentified: Annotated[
-        OnBadRows,
-        option(
-            "--unidentified",
-            "Clicks in cells without a propensity: drop them with a warning, or stop.",
-            _WEIGHTING,
-        ),
-    ] = "drop"
+    group: Grouping | None = option("What is ranked together: all pages of a query, or each page on its own.")
+    features: list[str] | None = FEATURES
+    feature: list[str] | None = FEATURE
+    missing: Missing = MISSING
+    validation: float = VALIDATION
+    validation_by: Grouping = option("What to hold out: whole queries or sessions.", default="query")
+    propensity: Source = PROPENSITY
+    min_propensity: float = MIN_PROPENSITY
+    self_normalize: bool = option("Scale click weights to a mean of 1.")
+    replicates: int = option(
+        "N further columns of weights, which vary with the errors of the propensities.", "N", default=0, min=0, max=1000
+    )
+    negatives: Negatives = option(
+        "Negative weights of pointwise: clamp (n - W+, at least 0) or posterior (expected labels).", default="clamp"
+    )
+    rate: Rate = option(
+        "Label of judgments: posterior attractiveness, clicks over expected clicks (coec), weighted clicks (ips).",
+        default="posterior",
+    )
+    grades: int = option("Number of grades of judgments, from 0.", "N", default=5, min=2, max=31)
+    search_index: str | None = option("For --format elasticsearch: the index that holds the documents.", "NAME")
+    unidentified: OnBadRows = option(
+        "Clicks in cells without a propensity: drop them with a warning, or stop.", default="drop"
+    )

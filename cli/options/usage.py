@@ -8,9 +8,9 @@ import difflib
 import os
 import re
 import shlex
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, cast
 
@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from posbias.cli.messages import fail, is_json, speak, tell
-from posbias.cli.options.config import DEFAULT_FILE
+from posbias.cli.options.config import source_of
 from posbias.cli.options.help import write_parameters
 from posbias.core.errors import UsageError
 
@@ -29,15 +29,12 @@ _OF_KUBERNETES = re.compile(
 
 
 def check_environment(environment: Mapping[str, str], known: Collection[str]) -> None:
-    """Find variables that are meant for posbias and that it does not know. An empty one counts as not set.
-
-    Args:
-        environment: of the process.
-        known: the variables of all options.
+    """Refuse variables that are meant for posbias and that it does not know. An empty one counts as not set.
 
     Raises:
         UsageError: one is no option's, or holds nothing but blanks.
     """
+    by_option = {variable.removeprefix(PREFIX): variable for variable in known}
     for name, value in sorted(environment.items()):
         if not name.upper().startswith(PREFIX) or not value:
             continue
@@ -45,17 +42,9 @@ def check_environment(environment: Mapping[str, str], known: Collection[str]) ->
             if not value.strip():
                 raise UsageError(f"{name}: contains only whitespace. Unset it, or give it a value.")
         elif _OF_KUBERNETES.fullmatch(name) is None:
-            close = closest(name, known)
-            meant = "" if close is None else f"Did you mean {close}? If not, "
-            raise UsageError(f"{name}: no such option. {meant}{'r' if meant else 'R'}ename or unset the variable.")
-
-
-def closest(name: str, known: Collection[str]) -> str | None:
-    """The known variable that was probably meant."""
-    by_option = {variable.removeprefix(PREFIX): variable for variable in known}
-    option = name.upper().removeprefix(PREFIX)
-    found = difflib.get_close_matches(option, sorted(by_option), n=1)
-    return by_option[found[0]] if found else None
+            close = difflib.get_close_matches(name.upper().removeprefix(PREFIX), sorted(by_option), n=1)
+            advice = f"Did you mean {by_option[close[0]]}? If not, rename" if close else "Rename"
+            raise UsageError(f"{name}: no such option. {advice} or unset the variable.")
 
 
 CANNOT_RUN = 2
@@ -108,25 +97,6 @@ def _reported() -> Generator[None]:
 _SAID, _WORDS = "posbias.said", "posbias.words"
 
 
-@dataclass(frozen=True)
-class _Said:
-    """An option on the command line, as it was written there.
-
-    Attributes:
-        option: which one.
-        values: that of an option with one value, those of an option with several.
-        times: how often it was said.
-    """
-
-    option: TyperOption
-    values: tuple[object, ...]
-    times: int
-
-    def __str__(self) -> str:
-        """The option with its values."""
-        return " ".join([self.option.opts[0], *([] if self.option.is_flag else map(str, self.values))])
-
-
 class PosbiasCommand(TyperCommand):
     """A command that remembers what was said on its command line, and has a short help and a long one."""
 
@@ -136,12 +106,8 @@ class PosbiasCommand(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - a type of Typer's own
         """What the line of usage says: arguments by what they are called in help."""
-        arguments = [parameter for parameter in self.params if isinstance(parameter, TyperArgument)]
-        named = [str(argument.metavar) for argument in arguments]
-        return [
-            "[OPTIONS]",
-            *(name if each.required else f"[{name}]" for name, each in zip(named, arguments, strict=True)),
-        ]
+        arguments = [each for each in self.params if isinstance(each, TyperArgument)]
+        return ["[OPTIONS]", *(f"{each.metavar}" if each.required else f"[{each.metavar}]" for each in arguments)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - a type of Typer's own
         """Parse, and keep each option that was said, with its values before they are converted.
@@ -149,97 +115,72 @@ class PosbiasCommand(TyperCommand):
         Raises:
             BadParameter: a value cannot be what it should; one that was not typed is said to come from where it stands.
         """
+        if ctx.resilient_parsing and args and args[-1].startswith("-"):
+            args = [*args, ""]  # a value is being completed, and the arguments before it count
         ctx.meta[_WORDS] = list(args)
         values, _, order = self.make_parser(ctx).parse_args(args=list(args))
-        options = [parameter for parameter in order if isinstance(parameter, TyperOption)]
+        times = Counter(parameter for parameter in order if isinstance(parameter, TyperOption))
         ctx.meta[_SAID] = [
-            _Said(option, _values(option, values[option.name or ""]), options.count(option))
-            for option in dict.fromkeys(options)
+            (option, list(values[option.name]) if option.multiple else [values[option.name]], number)
+            for option, number in times.items()
         ]
-        looks_only = any(option.name == "print_config" for option in options)
+        required = [each for each in self.params if each.required]
+        if any(option.name == "print_config" for option in times):
+            for parameter in required:  # while a command is only looked at, what it would need to run may be missing
+                parameter.required = False
         try:
-            with _nothing_required(self.params if looks_only else ()):
-                return super().parse_args(ctx, args)
+            return super().parse_args(ctx, args)
         except typer.BadParameter as error:
-            if origin := _origin(ctx, error):
-                error.message = f"{error.message.removesuffix('.')}. {origin}"
+            where = source_of(ctx, error.param)[1] if isinstance(error.param, TyperOption) else ""
+            if where:
+                error.message = f"{error.message.removesuffix('.')}. It comes from {where}."
             raise
-
-
-@contextmanager
-def _nothing_required(parameters: Iterable[Any]) -> Generator[None]:
-    """While a command is only looked at, what it would need to run may be missing."""
-    required = [parameter for parameter in parameters if parameter.required]
-    for parameter in required:
-        parameter.required = False
-    try:
-        yield
-    finally:
-        for parameter in required:
-            parameter.required = True
-
-
-def _origin(invocation: typer.Context, error: typer.BadParameter) -> str:
-    """Where a value comes from that was not typed, or nothing where it was."""
-    option = error.param
-    source = invocation.get_parameter_source(option.name) if isinstance(option, TyperOption) and option.name else None
-    name = "" if source is None else source.name
-    if name == "ENVIRONMENT" and isinstance(option, TyperOption):
-        return f"It comes from {option.envvar}."
-    return f"It comes from {invocation.params.get('config') or DEFAULT_FILE}." if name == "DEFAULT_MAP" else ""
-
-
-def _values(option: TyperOption, value: object) -> tuple[object, ...]:
-    return tuple(cast("list[object]", value)) if option.multiple else (value,)
+        finally:
+            for parameter in required:
+                parameter.required = True
 
 
 def check_said(invocation: typer.Context) -> None:
-    """Find what means nothing by itself: a variable of no option, an empty value, an option that is said twice.
+    """Refuse what means nothing by itself: a variable of no option, an empty value, an option that is said twice.
 
     Raises:
         UsageError: something means nothing.
     """
-    group = cast("TyperGroup", invocation.parent.command) if invocation.parent else None
-    commands = group.commands.values() if group is not None else [invocation.command]
-    variables = {str(option.envvar) for command in commands for option in command.params if option.envvar}
-    check_environment(os.environ, variables)
-    for option in _said(invocation):
-        _check_option(option)
+    if any(name.upper().startswith(PREFIX) for name in os.environ):
+        group = cast("TyperGroup", invocation.parent.command) if invocation.parent else None
+        commands = group.commands.values() if group is not None else [invocation.command]
+        check_environment(os.environ, {str(each.envvar) for command in commands for each in command.params})
+    for option, values, times in _said(invocation):
+        flag = option.opts[0]
+        if any(value == "" for value in values):
+            raise UsageError(f"{flag} '': is empty. Is a shell variable unset? Give it a value, or leave it out.")
+        is_switch = option.is_flag and not option.secondary_opts  # said twice, it means the same
+        if times > 1 and not option.multiple and not is_switch:
+            raise UsageError(f"{flag}: is given {times} times, but takes one value. Give it once.")
 
 
 def check_effects_of(invocation: typer.Context, values: Mapping[str, Any]) -> None:
-    """Find options on the command line that would have no effect.
+    """Refuse options on the command line that would have no effect.
 
     Raises:
         UsageError: there is one.
     """
-    # Plug-ins say what goes with what: they are loaded for a command that runs.
-    from posbias.cli.options.effects import Situation, check_effects  # noqa: PLC0415
-    from posbias.cli.options.needs import NEEDS  # noqa: PLC0415
+    from posbias.cli.options.effects import Situation, check_effects  # noqa: PLC0415 - for a command that runs
 
-    given = {option.option.name or "": str(option) for option in _said(invocation)}
-    situation = Situation(invocation.info_name or "", values)
-    check_effects(given, NEEDS[situation.command], situation)
+    given = {
+        option.name: " ".join([option.opts[0], *([] if option.is_flag else map(str, values))])
+        for option, values, _ in _said(invocation)
+    }
+    check_effects(given, Situation(invocation.info_name or "", values))
 
 
-def _said(invocation: typer.Context) -> "list[_Said]":
-    """The options on the command line."""
-    return cast("list[_Said]", invocation.meta[_SAID])
+def _said(invocation: typer.Context) -> list[tuple[TyperOption, list[object], int]]:
+    """The options on the command line, each with its values as they were written, and how often it was said."""
+    return invocation.meta[_SAID]
 
 
 def command_to_try(invocation: typer.Context, options: Sequence[str]) -> str:
     """The command line with further options, as a line to copy; nothing where there are none."""
     if not options:
         return ""
-    words = ["posbias", invocation.info_name or "", *options, *cast("list[str]", invocation.meta[_WORDS])]
-    return f"\nTry: {shlex.join(words)}"
-
-
-def _check_option(said: _Said) -> None:
-    if any(value == "" for value in said.values):
-        raise UsageError(
-            f"{said.option.opts[0]} '': is empty. Is a shell variable unset? Give it a value, or leave it out."
-        )
-    is_switch = said.option.is_flag and not said.option.secondary_opts  # said twice, it means the same
-    if said.times > 1 and not said.option.multiple and not is_switch:
-        raise UsageError(f"{said.option.opts[0]}: is given {said.times} times, but takes one value. Give it once.")
+    return f"\nTry: {shlex.join(['posbias', invocation.info_name or '', *options, *invocation.meta[_WORDS]])}"

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from posbias.cli.options import inputs
 from posbias.cli.options.columns import ColumnOptions
-from posbias.cli.options.effects import Situation
-from posbias.cli.options.needs import NEEDS
+from posbias.cli.options.effects import Situation, why_without_effect
 from posbias.cli.options.options import CountingOptions, EstimationOptions
 from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.options.words import values_of, with_words, words_of
@@ -95,7 +94,7 @@ class Asked:
         return {
             flag: value
             for flag, value in values_of(*groups).items()
-            if not any(need(situation) for need in NEEDS[_RUN].get(flag.removeprefix("--").replace("-", "_"), ()))
+            if why_without_effect(flag.removeprefix("--").replace("-", "_"), situation) is None
         }
 
     @property
