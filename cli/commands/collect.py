@@ -18,8 +18,7 @@ def collect(
     store: StoreOptions,
     output: OutputOrInfoOptions,
     inputs: Annotated[
-        list[str] | None,
-        argument("LOGS|STATISTICS...", "Logs to count, or statistics to merge."),
+        list[str] | None, argument("LOGS|STATISTICS...", "Logs to count, or statistics to merge.")
     ] = None,
 ) -> int:
     """Count a log once and for all, into compact statistics that can be merged across days.

@@ -11,10 +11,7 @@ from posbias.cli.options.reading import ReadingOptions
 
 
 def compare(
-    inputs: Annotated[
-        list[str],
-        argument("A B", "Two fits, or two statistics; with --by day, one store."),
-    ],
+    inputs: Annotated[list[str], argument("A B", "Two fits, or two statistics; with --by day, one store.")],
     comparing: ComparingOptions,
     output: OutputOrPrintOptions,
 ) -> int:

@@ -13,10 +13,7 @@ from posbias.core.errors import UsageError
 
 
 def evaluate(
-    inputs: Annotated[
-        list[str],
-        argument("LOGS...", "Logs that the rankings did not learn from."),
-    ],
+    inputs: Annotated[list[str], argument("LOGS...", "Logs that the rankings did not learn from.")],
     columns: ColumnOptions,
     reading: ReadingOptions,
     rankings: EvaluationOptions,

@@ -11,10 +11,7 @@ from posbias.cli.options.reading import ReadingOptions
 
 
 def fit(  # noqa: PLR0913, PLR0917 - a group of options each
-    inputs: Annotated[
-        list[str],
-        argument("LOGS|STATISTICS...", "Logs, or statistics written by `collect`."),
-    ],
+    inputs: Annotated[list[str], argument("LOGS|STATISTICS...", "Logs, or statistics written by `collect`.")],
     columns: ColumnOptions,
     reading: ReadingOptions,
     counting: CountingOptions,

@@ -8,10 +8,7 @@ from posbias.cli.options.output import ReportOptions
 
 
 def report(
-    results: Annotated[
-        list[str],
-        argument("RESULT...", "Directories written by `posbias fit`, `run` and others."),
-    ],
+    results: Annotated[list[str], argument("RESULT...", "Directories written by `posbias fit`, `run` and others.")],
     output: ReportOptions,
 ) -> int:
     """Draw results on one page that opens offline (.html), or one chart as a picture (.svg, .png).
@@ -30,17 +27,10 @@ def report(
     form = format_of(target)
     places = [location(name) for name in results]
     check_results(places, target, force=output.force)
-    console = stderr_console()
-    with show_progress(console, quiet=output.quiet) as progress:
+    with show_progress(stderr_console(), quiet=output.quiet) as progress:
         size = make_report(places, target, form, output.chart, progress, force=output.force)
     result_stands(DONE)
     if not output.quiet:
-        tell(f"written: {shown(str(target))}, {size / 1e6:.1f} MB{_ABOUT[form]}")
+        about = ", with all that it takes to draw it: it opens in any browser, offline" if form == "html" else ""
+        tell(f"written: {shown(str(target))}, {size / 1e6:.1f} MB{about}")
     return DONE
-
-
-_ABOUT: dict[str, str] = {
-    "html": ", with all that it takes to draw it: it opens in any browser, offline",
-    "svg": "",
-    "png": "",
-}

@@ -10,13 +10,9 @@ from posbias.io.places.locations import Location
 
 
 def score(
-    inputs: Annotated[
-        list[str],
-        argument("FILE...", "Documents to score: their ids, and the model's features."),
-    ],
+    inputs: Annotated[list[str], argument("FILE...", "Documents to score: their ids, and the model's features.")],
     model: Annotated[
-        Location,
-        option("Directory written by `posbias train`.", "DIR", parser=read_place, environment=False),
+        Location, option("Directory written by `posbias train`.", "DIR", parser=read_place, environment=False)
     ],
     output: OutputOptions,
     query: Annotated[list[str] | None, QUERY] = None,

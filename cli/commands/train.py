@@ -13,10 +13,7 @@ from posbias.cli.options.shared import PROPENSITIES
 
 
 def train(
-    inputs: Annotated[
-        list[str],
-        argument("LOGS|STATISTICS...", "Logs; for most learners, statistics will do."),
-    ],
+    inputs: Annotated[list[str], argument("LOGS|STATISTICS...", "Logs; for most learners, statistics will do.")],
     columns: ColumnOptions,
     reading: ReadingOptions,
     learned: LearningOptions,

@@ -12,8 +12,7 @@ from posbias.cli.options.training import TrainingOptions
 
 def weight(
     inputs: Annotated[
-        list[str],
-        argument("LOGS|STATISTICS...", "Logs; for pointwise and judgments, statistics will do."),
+        list[str], argument("LOGS|STATISTICS...", "Logs; for pointwise and judgments, statistics will do.")
     ],
     propensities: Annotated[str, PROPENSITIES],
     columns: ColumnOptions,

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from glob import glob
 
@@ -12,17 +12,17 @@ _PACKED = (".gz", ".zst", ".bz2")
 _PLAIN = re.compile(r"[\w.-]+")  # a shell would act on other characters of a name
 
 
-def one_of(names: Callable[[], Sequence[str]]) -> Callable[[str], list[str]]:
+def one_of(names: Iterable[str]) -> Callable[[str], list[str]]:
     """Names that begin so."""
-    return lambda incomplete: [name for name in names() if name.startswith(incomplete)]
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 
-def several_of(names: Callable[[], Sequence[str]]) -> Callable[[str], list[str]]:
+def several_of(names: Iterable[str]) -> Callable[[str], list[str]]:
     """The same for a list with commas."""
 
     def complete(incomplete: str) -> list[str]:
         done, comma, last = incomplete.rpartition(",")
-        rest = [name for name in names() if name.startswith(last) and name not in done.split(",")]
+        rest = [name for name in names if name.startswith(last) and name not in done.split(",")]
         return [f"{done}{comma}{name}" for name in rest]
 
     return complete

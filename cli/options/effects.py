@@ -9,12 +9,13 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
-from posbias.cli.options import names
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.learning import LearningOptions
+from posbias.cli.options.names import METHODS
 from posbias.cli.options.options import CountingOptions, DecayOptions, EstimationOptions, GateOptions, StoreOptions
 from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.options.training import TrainingOptions
+from posbias.core.choices import CLICK_MODELS, FORMATS, LAYOUTS, LEARNERS, METHODS_OF_ROWS, MODELS
 from posbias.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -169,6 +170,9 @@ _BAD_ROWS: Rules = (
 # --- estimating -------------------------------------------------------------------------------------------------
 
 
+_KNOWN = {"method": METHODS, "layout": LAYOUTS, "format": FORMATS, "learner": LEARNERS}
+
+
 def _not_for(flag: str) -> Reason:
     """Options of some methods, layouts, formats or learners; a name of none is for the command to refuse."""
 
@@ -182,7 +186,7 @@ def _not_for(flag: str) -> Reason:
         else:
             from posbias.core.learners.methods import learners_that_take as takers
         able, name = takers(option), o.values[flag]
-        if not able or name in able or name not in getattr(names, f"{flag}s")():
+        if not able or name in able or name not in _KNOWN[flag]:
             return None
         if flag == "method":
             return f"--method {name} does not support it. Methods that do: {', '.join(able)}"
@@ -211,12 +215,12 @@ def _nothing_shrunk(o: Situation, _: str) -> str | bool:
 
 
 def _from_counts(o: Situation, _: str) -> str | bool:
-    able = names.methods_of_rows()
+    able = METHODS_OF_ROWS
     return o.method not in able and f"only --method {' and '.join(able)} learn from rows"
 
 
 def _nothing_random(o: Situation, _: str) -> str | bool:
-    drawn = o.bootstrap > 0 or o.method in names.methods_of_rows()
+    drawn = o.bootstrap > 0 or o.method in METHODS_OF_ROWS
     return not drawn and "only --bootstrap N, and methods that sample pages, are random"
 
 
@@ -227,7 +231,7 @@ def _no_joint(o: Situation, _: str) -> str | bool:
 
 def _by_document(o: Situation, _: str) -> str | bool:
     """A model without propensities by cell; one that does not exist is for the command to refuse."""
-    known = o.model is not None and o.model in names.models() and o.model not in names.cell_models()
+    known = o.model is not None and o.model in CLICK_MODELS and o.model not in MODELS
     return known and f"under --model {o.model}, nothing is estimated by cell"
 
 
@@ -333,11 +337,11 @@ def _not_of_model(o: Situation, option: str) -> str | None:
             case _:
                 return model in CELL_MODELS
 
-    if o.model not in names.models() or takes(o.model):
+    if o.model not in CLICK_MODELS or takes(o.model):
         return None
     if option in {"attractiveness_scale", "click_noise"}:
         return f"under --model {o.model} all documents have the same click rate"
-    return f"it only works with --model {', '.join(filter(takes, names.models()))}"
+    return f"it only works with --model {', '.join(filter(takes, CLICK_MODELS))}"
 
 
 _OF_CELL_MODELS = "eta theta device readiness theta_shock"

@@ -70,18 +70,24 @@ def click_ranks(columns: ColumnOptions, reading: ReadingOptions) -> int | None:
     Raises:
         UsageError: clicks are told in another way as well.
     """
-    others = {
+    others = [flag for flag in _ways_of_clicks(columns, reading) if flag != "--click"]
+    if reading.click_ranks is not None and others:
+        raise UsageError(f"--click-ranks and {others[0]}: both say what was clicked. Leave one of them out.")
+    return reading.click_ranks
+
+
+def _ways_of_clicks(columns: ColumnOptions, reading: ReadingOptions) -> list[str]:
+    """The options that say what was clicked."""
+    ways = {
         "--click-counts": reading.click_counts,
+        "--click": columns.click is not None,
         "--clicked": columns.clicked is not None,
         "--click-suffix": reading.click_suffix is not None,
         "--clicks": bool(reading.clicks),
         "--click-where": bool(reading.click_where),
         "--impressions": columns.impressions is not None,
     }
-    other = next((flag for flag, is_said in others.items() if is_said), None)
-    if reading.click_ranks is not None and other is not None:
-        raise UsageError(f"--click-ranks and {other}: both say what was clicked. Leave one of them out.")
-    return reading.click_ranks
+    return [flag for flag, is_given in ways.items() if is_given]
 
 
 def clicks_request(reading: ReadingOptions) -> ClicksRequest | None:
@@ -199,16 +205,9 @@ def list_rules(reading: ReadingOptions, columns: ColumnOptions) -> ListRules:
     Raises:
         UsageError: an option cannot be read, or clicks are told in two ways.
     """
-    ways = {
-        "--click": columns.click is not None,
-        "--clicked": columns.clicked is not None,
-        "--click-suffix": reading.click_suffix is not None,
-        "--clicks": bool(reading.clicks),
-        "--click-where": bool(reading.click_where),
-    }
-    said = [flag for flag, is_said in ways.items() if is_said]
-    if len(said) > 1 and said != ["--click", "--clicks"]:
-        raise UsageError(f"{said[0]} and {said[1]}: both say what was clicked. Leave one of them out.")
+    given = [flag for flag in _ways_of_clicks(columns, reading) if flag not in {"--click-counts", "--impressions"}]
+    if len(given) > 1 and given != ["--click", "--clicks"]:
+        raise UsageError(f"{given[0]} and {given[1]}: both say what was clicked. Leave one of them out.")
     return ListRules.parse(reading.list_separator, reading.click_suffix, order_is_position=reading.order_is_position)
 
 
@@ -233,19 +232,15 @@ def events_request(reading: ReadingOptions) -> EventsRequest | None:
         )
     if reading.clicks:
         raise UsageError(f"--clicks: {CLICKED_FLAG} says that clicks are among the rows. Leave one of them out.")
+    window = _TIME.fullmatch(reading.click_window.strip())
+    if window is None:
+        raise UsageError(f"--click-window {reading.click_window}: give a number and a unit, e.g. 90s, 30m, 2h or 1d.")
     return EventsRequest(
         tuple(ClickRows.parse(text, SHOWN_FLAG) for text in shown),
         tuple(ClickRows.parse(text, CLICKED_FLAG) for text in clicked),
         reading.page_time,
-        _seconds(reading.click_window),
+        int(window[1]) * _SECONDS[window[2]],
     )
-
-
-def _seconds(text: str) -> int:
-    found = _TIME.fullmatch(text.strip())
-    if found is None:
-        raise UsageError(f"--click-window {text}: give a number and a unit, e.g. 90s, 30m, 2h or 1d.")
-    return int(found[1]) * _SECONDS[found[2]]
 
 
 def raw_reader(reading: ReadingOptions, *, no_query: bool) -> RawReader | None:

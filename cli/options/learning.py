@@ -1,10 +1,9 @@
 """The options of learners: which, from what, how long, and what only some of them know."""
 
-from posbias.cli.options import names
 from posbias.cli.options.complete import one_of
 from posbias.cli.options.option import option, options
 from posbias.cli.options.shared import FEATURE, FEATURES, MISSING, PROPENSITY, VALIDATION
-from posbias.core.choices import Missing, MultipleTests, Source, TieDistance, Vectors
+from posbias.core.choices import LEARNERS, Missing, MultipleTests, Source, TieDistance, Vectors
 
 
 @options("Learning")
@@ -15,7 +14,7 @@ class LearningOptions:
         "pbm: the likelihood of the position-based model, the propensities given. For comparison: {other_learners}.",
         "NAME",
         default="pbm",
-        complete=one_of(names.learners),
+        complete=one_of(LEARNERS),
     )
     features: list[str] | None = FEATURES
     feature: list[str] | None = FEATURE

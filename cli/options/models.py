@@ -2,9 +2,9 @@
 
 from typing import Literal
 
-from posbias.cli.options import names
 from posbias.cli.options.complete import several_of
 from posbias.cli.options.option import option, options, read_name
+from posbias.core.choices import CLICK_MODELS
 
 
 @options("Click models")
@@ -14,7 +14,7 @@ class ModelsOptions:
     models: str | None = option(
         "Click models to judge instead of rankings, with commas, e.g. pbm,ubm,dbn; or all.",
         "LIST",
-        complete=several_of(lambda: [*names.models(), "all"]),
+        complete=several_of((*CLICK_MODELS, "all")),
     )
     split: Literal["session", "time"] = option(
         "Which sessions are held out: some, by a hash of the session, or the latest.", default="session"

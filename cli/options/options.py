@@ -3,12 +3,12 @@
 from math import inf
 from pathlib import Path
 
-from posbias.cli.options import names
 from posbias.cli.options.complete import one_of
+from posbias.cli.options.names import METHODS
 from posbias.cli.options.option import on_disk, option, options, read_name
 from posbias.cli.options.shared import CSV, MODEL
 from posbias.cli.options.values import LARGEST_POSITION
-from posbias.core.choices import Cluster, Period, Shrink
+from posbias.core.choices import FREE, SHAPES, Cluster, Period, Shrink
 from posbias.core.errors import UsageError
 
 
@@ -90,13 +90,13 @@ class EstimationOptions:
         "conditional: consistent on sparse logs, with standard errors. For comparison: {other_methods}.",
         "NAME",
         default="conditional",
-        complete=one_of(names.methods),
+        complete=one_of(METHODS),
     )
     reference: str | None = option(
         "Reference position (ubm: position and last click, e.g. 1,0); the first by default.", "CELL"
     )
     shape: str = option(
-        "Shape of the propensity curve: {shapes}.", "SHAPE", default="free", complete=one_of(names.shapes)
+        "Shape of the propensity curve: {shapes}.", "SHAPE", default="free", complete=one_of((FREE, *SHAPES))
     )
     shrink: Shrink = option(
         "Shrink each context towards the others: none, or auto (as far as the log says).", "HOW", default="auto"

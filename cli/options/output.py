@@ -55,7 +55,7 @@ class OutputOrPrintOptions:
         """The options of a result; None where none is written."""
         if self.output is None:
             return None
-        return OutputOptions(self.output, force=self.force, quiet=self.quiet, json=self.json, config=self.config)
+        return _written_to(self.output, self)
 
 
 @options("Output")
@@ -81,11 +81,15 @@ class OutputOrInfoOptions:
                 "-o DIR is missing: say where to write the statistics, or --into STORE for a day of a store. (To "
                 "describe existing ones, use --info.)"
             )
-        return OutputOptions(self.output, force=self.force, quiet=self.quiet, json=self.json, config=self.config)
+        return _written_to(self.output, self)
 
     def to_change(self, store: Path) -> OutputOptions:
         """The options of a result that takes the place of a store."""
         return OutputOptions(store, force=True, quiet=self.quiet, json=self.json, config=self.config)
+
+
+def _written_to(place: Location, printed: OutputOrPrintOptions | OutputOrInfoOptions) -> OutputOptions:
+    return OutputOptions(place, force=printed.force, quiet=printed.quiet, json=printed.json, config=printed.config)
 
 
 @options("Output")

@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Literal
 
-from posbias.cli.options import names
 from posbias.cli.options.complete import one_of
 from posbias.cli.options.option import on_disk, option, options, read_name
 from posbias.cli.options.shared import MEMORY, THREADS
 from posbias.core.choices import (
+    FORMS,
     MOST_BAD_ROWS,
     MOST_RESULTS_OF_A_PAGE,
     CheckPages,
@@ -33,7 +33,7 @@ class ReadingOptions:
         "source: {sources}.",
         "FORM",
         default="auto",
-        complete=one_of(names.forms),
+        complete=one_of(("auto", "flat", "nested", *FORMS)),
     )
     list_separator: str | None = option(
         "Lists are written as text with this between the entries, e.g. ';'; or json, space, tab.", "MARK"

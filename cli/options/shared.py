@@ -1,14 +1,14 @@
 """Options that stand in several groups, each declared once: what is said of it is then the same everywhere."""
 
-from posbias.cli.options import names
 from posbias.cli.options.complete import one_of
 from posbias.cli.options.option import option, read_name
+from posbias.core.choices import CLICK_MODELS
 
 MODEL_HELP = (
     "The click model. Examination depends on the position (pbm, the default), also on the last click above (ubm). "
     "With a propensity by cell: {cell_models}. For fit, run and simulate, also {page_models}."
 )
-MODEL = option(MODEL_HELP, "NAME", complete=one_of(names.models))
+MODEL = option(MODEL_HELP, "NAME", complete=one_of(CLICK_MODELS))
 QUERY = option("The query. Repeat for several columns.", "COLUMN", section="Columns of the log")
 DOC = option("The document. Repeat for several columns.", "COLUMN", section="Columns of the log")
 MEMORY = option("Target for peak memory.", "SIZE", default="2GiB", section="Reading")

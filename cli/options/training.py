@@ -1,19 +1,18 @@
 """The options of training files: layout, format, features, weights and labels, and what is set apart."""
 
-from posbias.cli.options import names
 from posbias.cli.options.complete import one_of
 from posbias.cli.options.option import option, options
 from posbias.cli.options.shared import FEATURE, FEATURES, MIN_PROPENSITY, MISSING, PROPENSITY, VALIDATION
-from posbias.core.choices import Grouping, Missing, Negatives, OnBadRows, Rate, Source
+from posbias.core.choices import FORMATS, LAYOUTS, Grouping, Missing, Negatives, OnBadRows, Rate, Source
 
 
 @options("Weighting")
 class TrainingOptions:
     """How clicks become training weights."""
 
-    layout: str = option("Training rows by {layouts}.", "NAME", default="pointwise", complete=one_of(names.layouts))
+    layout: str = option("Training rows by {layouts}.", "NAME", default="pointwise", complete=one_of(LAYOUTS))
     format: str = option(
-        "Format of the training files: {formats}.", "NAME", default="parquet", complete=one_of(names.formats)
+        "Format of the training files: {formats}.", "NAME", default="parquet", complete=one_of(FORMATS)
     )
     group: Grouping | None = option("What is ranked together: all pages of a query, or each page on its own.")
     features: list[str] | None = FEATURES

@@ -7,13 +7,12 @@ from functools import partial
 from posbias.cli.options import inputs
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.exposure import ExposureOptions, FeatureOptions
-from posbias.cli.options.names import cell_models
 from posbias.cli.options.options import CountingOptions, EstimationOptions
 from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.options.training import TrainingOptions
 from posbias.cli.options.values import parse_prior, parse_reference
 from posbias.cli.work.plan import check_counting, check_decay, statistics_plan
-from posbias.core.choices import Missing, Source
+from posbias.core.choices import MODELS, Missing, Source
 from posbias.core.errors import RoleError, UsageError
 from posbias.core.estimators import EstimationOptions as CoreOptions
 from posbias.core.estimators import MethodOfRows, get_method
@@ -218,7 +217,7 @@ def requested_fit(
     """
     prior = estimation.attractiveness_prior
     known_prior = None if prior == ESTIMATED else parse_prior("--attractiveness-prior", prior)
-    if counting.model is not None and counting.model not in cell_models():
+    if counting.model is not None and counting.model not in MODELS:
         from posbias.cli.work.click_models import requested_page_fit  # noqa: PLC0415 - other models need none of it
 
         return requested_page_fit(counting.model, estimation, known_prior)

@@ -249,7 +249,7 @@ def _check_plain(target: Path) -> None:
 
 
 def write_settings(target: Path, text: str, *, force: bool) -> None:
-    """Write a file of options, or a script of ours.
+    """Write a file of options.
 
     Raises:
         OutputExistsError: it is there, and is not to be replaced.

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from workshop import RunPosbias as Run
 
 from posbias.cli.main import app
-from posbias.cli.options import names
+from posbias.cli.options.names import METHODS
+from posbias.core.choices import CLICK_MODELS, FORMATS, LAYOUTS
 
 COLUMNS = ("session", "query", "doc", "position", "click")
 ODD_COLUMNS = ("my column", "it's", "a=b", "z*", "$(touch evil)", "`touch evil`", "evil\n\x1b")
@@ -45,14 +46,14 @@ def offered(line: str) -> list[str]:
         ("ev", ["evaluate"]),
         ("--ver", ["--version"]),
         ("fit --me", ["--memory", "--method"]),
-        ("fit --method ", names.methods()),
+        ("fit --method ", list(METHODS)),
         ("fit --method joi", ["joint"]),
         ("fit --method=joi", ["joint"]),
         ("fit log --quiet --method joi", ["joint"]),
-        ("run --layout ", names.layouts()),
-        ("run --format ", names.formats()),
+        ("run --layout ", list(LAYOUTS)),
+        ("run --format ", list(FORMATS)),
         ("train --learner lam", ["lambdarank"]),
-        ("fit --model d", [name for name in names.models() if name.startswith("d")]),
+        ("fit --model d", [name for name in CLICK_MODELS if name.startswith("d")]),
         ("evaluate --models pbm,ub", ["pbm,ubm"]),
         ("fit --input-format ub", ["ubi"]),
         ("fit --cluster two", ["two-way"]),
