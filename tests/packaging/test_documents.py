@@ -6,8 +6,7 @@ import re
 import runpy
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -15,16 +14,14 @@ import documents
 import polars as pl
 import pytest
 import typer.main
-from documents import blocks, code, compared, prose, rows, section, steps
+from documents import OPTIONS, blocks, code, compared, prose, rows, section, steps
 from typer.core import TyperGroup, TyperOption
 from typer.testing import CliRunner
 
 from posbias.cli.main import app
-from posbias.cli.options.config import OF_ITS_OWN
 
 REPOSITORY = Path(os.environ.get("REPOSITORY_OF_POSBIAS", Path(__file__).parents[2])).resolve()
 DOCUMENTS = documents.documents(REPOSITORY)  # of the tests alone, if there is no repository: then `repository` skips
-OPTIONS = "cli/options/README.md"
 RESULTS = "io/results/README.md"
 COMPLETING = ("--install-completion", "--show-completion")
 LONGEST_FIRST_PAGE, LONGEST = 250, 350  # lines
@@ -84,48 +81,36 @@ def names_of(option: TyperOption) -> tuple[str, ...]:
     return (*option.opts, *option.secondary_opts)
 
 
-@dataclass(frozen=True)
-class Entry:
-    """What is said of an option: the commands that take it, and its default."""
-
-    commands: frozenset[str]
-    default: str
+def documented_options(text: str) -> set[tuple[frozenset[str], str, str]]:
+    """Names, default and a command of the options in the tables."""
+    return {
+        (frozenset(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", code(name)[0])), default.split(";")[0], command)
+        for name, default, commands, _ in rows(text)
+        for command in commands.split(", ")
+    }
 
 
 def default_in_words(option: TyperOption) -> str:
     """The default as the tables give it."""
     if option.required:
         return "required"
-    if option.default is None or option.secondary_opts:
-        return "-"
-    return "off" if option.default is False else f"`{option.default}`"
-
-
-def documented_options(text: str) -> Iterator[tuple[tuple[str, ...], Entry]]:
-    """The entries of the tables of options, below lines `Taken by ...`."""
-    for part in re.split(r"^(?=Taken by )", text, flags=re.MULTILINE)[1:]:
-        own = re.split(r"^(?=## )", part, flags=re.MULTILINE)[0]
-        commands = frozenset(code(own.split(".")[0]))
-        for cells in rows(own):
-            yield tuple(word.split()[0] for word in code(cells[0])), Entry(commands, cells[1])
+    return "-" if option.default is None or option.default is False else str(option.default)
 
 
 def test_the_tables_of_options_hold_every_option_with_its_commands_and_its_default(repository: Path) -> None:
-    real: dict[tuple[str, ...], Entry] = {}
-    for command, options in options_by_command().items():
-        for option in options:
-            before = real.get(names_of(option), Entry(frozenset(), ""))
-            required = option.name == "output" or option.required  # of collect, --info takes its place
-            default = "required" if required else default_in_words(option)
-            if (command, option.name) in OF_ITS_OWN:
-                continue
-            if option.name == "model":
-                default = "`pbm`"  # None where statistics may say it
-            if option.name == "propensities":
-                default = "-"  # only `weight` and most learners need it
-            real[names_of(option)] = Entry(before.commands | {command}, default)
+    real = {
+        (frozenset(names_of(option)), default_in_words(option), command)
+        for command, options in options_by_command().items()
+        for option in options
+    }
 
-    assert dict(documented_options(read(repository, OPTIONS))) == real
+    assert documented_options(read(repository, OPTIONS)) == real
+
+
+def test_the_tables_of_options_are_made_of_the_help(repository: Path) -> None:
+    text = read(repository, OPTIONS)
+
+    assert text == documents.with_option_tables(text), "run tests/support/documents.py"
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
@@ -258,7 +243,7 @@ def do(*words: str) -> None:
         (RESULTS, "## Simulated logs", "`log.parquet`", ["*/log.parquet"]),
         (RESULTS, "## Simulated logs", "`truth.parquet`", ["*/truth.parquet", "*/*_truth.parquet"]),
         *((RESULTS, "## What to show next", f"`{name}`", [f"*/{name}"]) for name in EXPLORED),
-        ("io/stores/README.md", "## Columns", "", ["counts/*.parquet", "ubm-counts/*.parquet"]),
+        (RESULTS, "## Statistics", "", ["counts/*.parquet", "ubm-counts/*.parquet"]),
     ],
 )
 @pytest.mark.slow
@@ -361,7 +346,6 @@ def test_every_path_of_the_repository_that_is_named_is_there(repository: Path, n
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_a_document_is_short_enough_to_be_read(repository: Path, name: str) -> None:
     longest = {"README.md": LONGEST_FIRST_PAGE, MEASURED: 450}
-    longest[OPTIONS] = 400  # a line for every option
 
     assert len(read(repository, name).splitlines()) <= longest.get(name, LONGEST)
 

@@ -2,7 +2,8 @@
 
     python tests/support/documents.py
 
-writes into every document what its examples print now. Run it after a message has changed, and look at the difference.
+writes into every document what its examples print now, and into cli/options/README.md the tables of options from their
+help texts and defaults. Run it after a message has changed, and look at the difference.
 
 Examples are lines of a block ```sh that begin with `posbias`, and blocks ```console. There `$ posbias ...` is followed
 by what it prints, `$ cat FILE` by what FILE holds, and `$ python FILE` by what that script prints. A block ```pycon is
@@ -25,12 +26,28 @@ from io import StringIO
 from pathlib import Path
 
 import polars as pl
+import typer
+from typer.core import TyperGroup, TyperOption
 from typer.testing import CliRunner
 
 from posbias.cli.main import app
+from posbias.cli.options.names import filled
 
 UBI_SAMPLE = "opensearch_ubi_sample.ndjson.gz"
 """Of the shared data: it may lie beside the repository, and is not a part of it."""
+
+OPTIONS = "cli/options/README.md"
+"""The document of options: what a person wrote, then `_GENERATED`, then `option_tables`."""
+
+_GENERATED = "<!-- what follows is written by tests/support/documents.py -->\n"
+_SECTIONS = {
+    **dict.fromkeys(("World", "Labels", "Ranker", "Users", "Experiments"), "Simulating"),
+    **dict.fromkeys(("Rankings", "Click models"), "Rankings and click models"),
+    **dict.fromkeys(("Exploring", "Comparing"), "Exploring and comparing"),
+    **dict.fromkeys(("Learning from features (--method features or regression-em)", "Features"), "Features"),
+    "Showing": "Output",
+}
+"""Sections of the help that share a table."""
 
 _FENCE = "```"
 _NOT_OURS = {".git", ".venv", "build", "node_modules", ".pytest_cache"}
@@ -225,6 +242,38 @@ def compared(lines: Sequence[str]) -> list[str]:
     return [re.sub(r"((?:logloss|ndcg@10) \d\.\d)\d*", r"\1", line) for line in without_sizes]
 
 
+def option_tables() -> str:
+    """The options of all commands as tables by section: name and value, default and range, commands, help."""
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    sections: dict[str, str] = {}  # of an option; what several sections of the help show stands in the first one
+    tables: dict[str, dict[tuple[str, str, str], list[str]]] = {}
+    for command, described in group.commands.items():
+        context = typer.Context(described)
+        for option in described.params:
+            if not isinstance(option, TyperOption) or option.name in {"help", "help_all"}:
+                continue
+            name, text = option.get_help_record(context) or ("", "")
+            sentence, _, default = filled(text).removesuffix("]").partition("  [")
+            section = filled(option.rich_help_panel or "Weighting")
+            section = sections.setdefault(name, _SECTIONS.get(section, section))
+            named = re.sub(r"^(?!default: )(?=.*<=|.*>=)", "-; ", default or "-").removeprefix("default: ")
+            row = (name, named, sentence)
+            tables.setdefault(section, {}).setdefault(row, []).append(command)
+    lines = list[str]()
+    for section, options in tables.items():
+        lines += ["", f"## {section}", "", "| option | default; range | commands | help |", "|---|---|---|---|"]
+        for (name, default, sentence), commands in options.items():
+            cells = [f"`{name}`", default, ", ".join(commands), sentence]
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def with_option_tables(text: str) -> str:
+    """The document of options with the tables as they are now."""
+    return text.partition(_GENERATED)[0] + _GENERATED + option_tables()
+
+
 def _reprint(repository: Path, name: str) -> None:
     path = repository / name
     text = path.read_text(encoding="utf-8")
@@ -248,6 +297,7 @@ if __name__ == "__main__":
     root = Path(__file__).parents[2]
     for setting in [name for name in os.environ if name.startswith("POSBIAS_")]:
         del os.environ[setting]
+    (root / OPTIONS).write_text(with_option_tables((root / OPTIONS).read_text(encoding="utf-8")), encoding="utf-8")
     for document in documents(root):
         if any(step.printed is not None for step in steps((root / document).read_text(encoding="utf-8"))):
             _reprint(root, document)
