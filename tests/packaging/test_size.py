@@ -33,7 +33,7 @@ def sizes(repository: Path) -> dict[str, int]:
     text = {path: path.read_text(encoding="utf-8") for path in [*house, *tests]}
     nodes = [node for path in house for node in ast.walk(ast.parse(text[path]))]
     names = Counter(path.name for path in house if path.name != "__init__.py")
-    documents = [path for path in repository.rglob("*.md") if not {".venv", "build"} & set(path.parts)]
+    documents = [path for path in repository.rglob("*.md") if not {".venv", ".pytest_cache", "build"} & set(path.parts)]
     return {
         "lines of code": sum(_lines_of_code(text[path]) for path in house),
         "lines": sum(text[path].count("\n") for path in house),
