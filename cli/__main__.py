@@ -20,10 +20,10 @@ def main() -> None:
     """Run the command line; a signal that arrives while it still loads ends it without a traceback."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
-    from posbias.cli import allocators, streams  # noqa: PLC0415 - before anything is opened or printed
+    from posbias.cli import streams  # noqa: PLC0415 - before anything is opened or printed
 
     streams.install()
-    allocators.keep_freed_memory()
+    streams.keep_freed_memory()
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     # A fit works on small matrices: more threads only wait for each other (2.4 s of processor time instead of 1.3 s).
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -1,24 +1,211 @@
-"""How a command meets the user: option groups as dataclasses, posbias.toml, errors as one message and exit code 2."""
+"""How a command meets the user: option groups as dataclasses, posbias.toml, errors as one message and exit code 2.
 
+Errors of usage: on the command line, and in POSBIAS_* variables.
+
+A variable that begins so is meant for posbias: one that no option has would change nothing in silence, and is refused.
+Kubernetes sets some by itself, in every container beside a service whose name begins with `posbias`: they mean nothing.
+"""
+
+import difflib
 import inspect
+import os
+import re
+import shlex
 import signal
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
+from itertools import takewhile
 from typing import Annotated, Any, cast, get_type_hints
 
 import typer
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
 from posbias.cli.interrupts import stop
-from posbias.cli.messages import fail, fail_by_a_fault, speak
-from posbias.cli.options.common import CommonOptions
-from posbias.cli.options.named_files import check_are_there
+from posbias.cli.messages import fail, fail_by_a_fault, is_json, speak, tell
+from posbias.cli.options.common import CommonOptions, write_parameters
+from posbias.cli.options.config import settings_of, source_of
+from posbias.cli.options.log import check_are_there
 from posbias.cli.options.option import annotated
-from posbias.cli.options.settings import settings_of
-from posbias.cli.options.threads import use_threads
-from posbias.cli.options.usage import CANNOT_RUN, PosbiasCommand, check_effects_of, check_said, command_to_try
-from posbias.core.errors import PosbiasError, RoleError, SchemaError
+from posbias.core.errors import PosbiasError, RoleError, SchemaError, UsageError
+
+PREFIX = "POSBIAS_"
+_OF_KUBERNETES = re.compile(
+    rf"{PREFIX}(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
+)
+
+
+def check_environment(environment: Mapping[str, str], known: Collection[str]) -> None:
+    """Refuse variables that are meant for posbias and that it does not know. An empty one counts as not set.
+
+    Raises:
+        UsageError: one is no option's, or holds nothing but blanks.
+    """
+    by_option = {variable.removeprefix(PREFIX): variable for variable in known}
+    for name, value in sorted(environment.items()):
+        if not name.upper().startswith(PREFIX) or not value:
+            continue
+        if name in known:
+            if not value.strip():
+                raise UsageError(f"{name}: contains only whitespace. Unset it, or give it a value.")
+        elif _OF_KUBERNETES.fullmatch(name) is None:
+            close = difflib.get_close_matches(name.upper().removeprefix(PREFIX), sorted(by_option), n=1)
+            advice = f"Did you mean {by_option[close[0]]}? If not, rename" if close else "Rename"
+            raise UsageError(f"{name}: no such option. {advice} or unset the variable.")
+
+
+CANNOT_RUN = 2
+
+_LOG_FORMAT_JSON = re.compile(r"(^|\s)--log-format[= ]json(\s|$)")
+
+
+class Application(TyperGroup):
+    """The commands. Errors that Typer finds are printed here: they quote options, values and configuration."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - a type of Typer's own
+        """Parse the options of the application itself; without a command, help is shown."""
+        if not args and not ctx.resilient_parsing:
+            typer.echo(ctx.get_help(), err=True)
+            raise typer.Exit(CANNOT_RUN)
+        return super().parse_args(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002 - types of Typer's own
+        """Write what each command does, in full."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, (each.help or "").split("\n\n")[0]) for name, each in self.commands.items()])
+
+    def make_context(self, name: str | None, words: list[str], *arguments: Any, **settings: Any) -> Any:  # noqa: ANN401 - a type of Typer's own
+        """Parse the options of the application itself."""
+        said = list(takewhile(lambda word: word != "--", words))
+        of_messages = "json" if _LOG_FORMAT_JSON.search(" ".join(said)) else "text"
+        speak(of_messages, errors_on_stdout="--json" in said)  # before anything can be wrong with them
+        with _reported():
+            return super().make_context(name, words, *arguments, **settings)
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - a type of Typer's own
+        """Find the command, parse its options, and run it."""
+        with _reported():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _reported() -> Generator[None]:
+    try:
+        yield
+    except typer.TyperException as error:
+        invocation: Any = getattr(error, "ctx", None)
+        if invocation is not None and not is_json():
+            tell(f"{invocation.get_usage()}")
+            tell(f"Try: {invocation.command_path} --help")
+        fail(error.format_message(), "UsageError", CANNOT_RUN)
+        raise typer.Exit(CANNOT_RUN) from error
+
+
+_SAID, _WORDS = "posbias.said", "posbias.words"
+
+
+class PosbiasCommand(TyperCommand):
+    """A command that remembers what was said on its command line, and has a short help and a long one."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - types of Typer's own
+        """Write what help says of arguments and options."""
+        write_parameters(ctx, self.get_params(ctx), formatter)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - a type of Typer's own
+        """What the line of usage says: arguments by what they are called in help."""
+        arguments = [each for each in self.params if isinstance(each, TyperArgument)]
+        return ["[OPTIONS]", *(f"{each.metavar}" if each.required else f"[{each.metavar}]" for each in arguments)]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - a type of Typer's own
+        """Parse, and keep each option that was said, with its values before they are converted.
+
+        Raises:
+            BadParameter: a value cannot be what it should; one that was not typed is said to come from where it stands.
+        """
+        if ctx.resilient_parsing and args and args[-1].startswith("-"):
+            args = [*args, ""]  # a value is being completed, and the arguments before it count
+        ctx.meta[_WORDS] = list(args)
+        values, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        times = Counter(parameter for parameter in order if isinstance(parameter, TyperOption))
+        ctx.meta[_SAID] = [
+            (option, list(values[option.name]) if option.multiple else [values[option.name]], number)
+            for option, number in times.items()
+        ]
+        required = [each for each in self.params if each.required]
+        if any(option.name == "print_config" for option in times):
+            for parameter in required:  # while a command is only looked at, what it would need to run may be missing
+                parameter.required = False
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            where = source_of(ctx, error.param)[1] if isinstance(error.param, TyperOption) else ""
+            if where:
+                error.message = f"{error.message.removesuffix('.')}. It comes from {where}."
+            raise
+        finally:
+            for parameter in required:
+                parameter.required = True
+
+
+def check_said(invocation: typer.Context) -> None:
+    """Refuse what means nothing by itself: a variable of no option, an empty value, an option that is said twice.
+
+    Raises:
+        UsageError: something means nothing.
+    """
+    if any(name.upper().startswith(PREFIX) for name in os.environ):
+        group = cast("TyperGroup", invocation.parent.command) if invocation.parent else None
+        commands = group.commands.values() if group is not None else [invocation.command]
+        check_environment(os.environ, {str(each.envvar) for command in commands for each in command.params})
+    for option, values, times in _said(invocation):
+        flag = option.opts[0]
+        if any(value == "" for value in values):
+            raise UsageError(f"{flag} '': is empty. Is a shell variable unset? Give it a value, or leave it out.")
+        is_switch = option.is_flag and not option.secondary_opts  # said twice, it means the same
+        if times > 1 and not option.multiple and not is_switch:
+            raise UsageError(f"{flag}: is given {times} times, but takes one value. Give it once.")
+
+
+def check_effects_of(invocation: typer.Context, values: Mapping[str, Any]) -> None:
+    """Refuse options on the command line that would have no effect.
+
+    Raises:
+        UsageError: there is one.
+    """
+    from posbias.cli.options.effects import Situation, check_effects  # noqa: PLC0415 - for a command that runs
+
+    given = {
+        option.name: " ".join([option.opts[0], *([] if option.is_flag else map(str, values))])
+        for option, values, _ in _said(invocation)
+    }
+    check_effects(given, Situation(invocation.info_name or "", values))
+
+
+def _said(invocation: typer.Context) -> list[tuple[TyperOption, list[object], int]]:
+    """The options on the command line, each with its values as they were written, and how often it was said."""
+    return invocation.meta[_SAID]
+
+
+def command_to_try(invocation: typer.Context, options: Sequence[str]) -> str:
+    """The command line with further options, as a line to copy; nothing where there are none."""
+    if not options:
+        return ""
+    return f"\nTry: {shlex.join(['posbias', invocation.info_name or '', *options, *invocation.meta[_WORDS]])}"
+
+
+_SETTINGS = ("POLARS_MAX_THREADS", "OMP_NUM_THREADS")  # the latter is LightGBM's
+
+
+def use_threads(number: int | None) -> None:
+    """Let what is loaded from now on work with so many threads; None: with all, or as the environment says.
+
+    Polars reads its setting once, when it is loaded.
+    """
+    if number is not None:
+        os.environ.update(dict.fromkeys(_SETTINGS, str(number)))
 
 
 def command(function: Callable[..., int]) -> PosbiasCommand:
@@ -52,13 +239,13 @@ def command(function: Callable[..., int]) -> PosbiasCommand:
             use_threads(values.get("threads"))
             check_said(invocation)
             if common.print_config:
-                from posbias.cli.report.settings import configuration_text  # noqa: PLC0415 - for this alone
+                from posbias.cli.report.shown import configuration_text  # noqa: PLC0415 - for this alone
 
                 typer.echo(configuration_text(invocation.info_name or "", settings_of(invocation)), nl=False)
                 return 0
             check_effects_of(invocation, values)
             check_are_there(values.get("logs") or values.get("inputs") or ())
-            from posbias.io.places.local_copies import copies_below  # noqa: PLC0415 - now a command runs
+            from posbias.io.places.object_stores import copies_below  # noqa: PLC0415 - now a command runs
 
             with copies_below(values.get("temp_dir")):
                 return call(invocation, values)

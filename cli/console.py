@@ -13,9 +13,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from posbias.core.credentials import masked
-from posbias.core.escapes import escaped
-from posbias.core.wording import shown
+from posbias.core.errors import escaped, masked, shown
 
 _WIDTH_IN_A_FILE = 120
 

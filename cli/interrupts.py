@@ -18,9 +18,8 @@ from types import FrameType
 from typing import NoReturn
 
 from posbias.cli.messages import stopped
+from posbias.io.places.ownership import MARKER, owned_by_this_process
 from posbias.io.results.renames import commit_lock, is_committed, unfinished_upload
-from posbias.io.temporary.directories import owned_by_this_process
-from posbias.io.temporary.owner import MARKER
 
 _EXIT_BASE = 128
 _STDIN, _STDERR = 0, 2

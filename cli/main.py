@@ -9,9 +9,8 @@ from typing import Annotated, Any, cast
 import typer
 
 from posbias.cli import interrupts, streams
-from posbias.cli.command import command, guarded
+from posbias.cli.command import CANNOT_RUN, Application, PosbiasCommand, command, guarded
 from posbias.cli.messages import complain, escape_warnings
-from posbias.cli.options.usage import CANNOT_RUN, Application, PosbiasCommand
 
 _HELP = """Estimate position bias from click logs, and write training files that correct for it.
 
@@ -22,19 +21,19 @@ Start with: posbias run LOG -o DIR
 """
 
 COMMANDS = {
-    "run": "posbias.cli.commands.run:run",
-    "check": "posbias.cli.commands.check:check",
-    "collect": "posbias.cli.commands.collect:collect",
-    "fit": "posbias.cli.commands.fit:fit",
-    "weight": "posbias.cli.commands.weight:weight",
-    "train": "posbias.cli.commands.train:train",
-    "score": "posbias.cli.commands.score:score",
-    "evaluate": "posbias.cli.commands.evaluate:evaluate",
-    "explore": "posbias.cli.commands.explore:explore",
-    "compare": "posbias.cli.commands.compare:compare",
-    "report": "posbias.cli.commands.report:report",
-    "show": "posbias.cli.commands.show:show",
-    "simulate": "posbias.cli.commands.simulate:simulate",
+    "run": "posbias.cli.commands:run",
+    "check": "posbias.cli.commands:check",
+    "collect": "posbias.cli.commands:collect",
+    "fit": "posbias.cli.commands:fit",
+    "weight": "posbias.cli.commands:weight",
+    "train": "posbias.cli.commands:train",
+    "score": "posbias.cli.commands:score",
+    "evaluate": "posbias.cli.commands:evaluate",
+    "explore": "posbias.cli.commands:explore",
+    "compare": "posbias.cli.commands:compare",
+    "report": "posbias.cli.commands:report",
+    "show": "posbias.cli.commands:show",
+    "simulate": "posbias.cli.commands:simulate",
 }
 
 

@@ -14,9 +14,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Literal
 
-from posbias.core.credentials import masked
-from posbias.core.escapes import escaped_json
-from posbias.core.wording import shown_lines
+from posbias.core.errors import escaped_json, masked, shown_lines
 from posbias.io import clock
 
 LogFormat = Literal["text", "json"]

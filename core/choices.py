@@ -1,9 +1,23 @@
 """The words among which options choose, and defaults, apart from what they mean: the command line starts at once.
 
 A plug-in is a class in a file of its own and a line in a table at the end; it is imported when it is used.
+
+Plug-ins: models, estimators, layouts and training formats, each a class in one file, named in a table of `choices`.
+
+The command line, its help and what goes with what are made from the tables and from the attributes of the classes; only
+what is used is imported.
 """
 
-from typing import Literal
+import re
+from abc import ABC
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from importlib import import_module
+from typing import ClassVar, Generic, Literal, Self, TypeVar
+
+from posbias.core.errors import UsageError
 
 # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -83,90 +97,90 @@ PENALTIES = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 # --- plug-ins: what help and options call each, in the order of help, and its class ------------------------------
 
 MODELS = {
-    "pbm": "posbias.core.models.pbm:PositionBasedModel",
-    "ubm": "posbias.core.models.ubm:UserBrowsingModel",
+    "pbm": "posbias.core.models.position_based:PositionBasedModel",
+    "ubm": "posbias.core.models.position_based:UserBrowsingModel",
 }
 """Click models that have a propensity by cell."""
 
 CLICK_MODELS = {
     **MODELS,
-    "tpbm": "posbias.core.models.tpbm:TrustBiasModel",
-    "gctr": "posbias.core.models.click_rate:GlobalCTRModel",
-    "rctr": "posbias.core.models.click_rate:RankCTRModel",
-    "dctr": "posbias.core.models.click_rate:DocumentCTRModel",
-    "rdctr": "posbias.core.models.click_rate:RankDocumentCTRModel",
-    "cm": "posbias.core.models.cm:CascadeOfOneClickModel",
-    "dcm": "posbias.core.models.dcm:DependentClickModel",
-    "ccm": "posbias.core.models.ccm:ClickChainModel",
-    "dbn": "posbias.core.models.dbn:DynamicBayesianNetworkModel",
-    "sdbn": "posbias.core.models.sdbn:SimplifiedDBNModel",
+    "tpbm": "posbias.core.models.position_based:TrustBiasModel",
+    "gctr": "posbias.core.models.position_based:GlobalCTRModel",
+    "rctr": "posbias.core.models.position_based:RankCTRModel",
+    "dctr": "posbias.core.models.position_based:DocumentCTRModel",
+    "rdctr": "posbias.core.models.position_based:RankDocumentCTRModel",
+    "cm": "posbias.core.models.cascade:CascadeOfOneClickModel",
+    "dcm": "posbias.core.models.cascade:DependentClickModel",
+    "ccm": "posbias.core.models.cascade:ClickChainModel",
+    "dbn": "posbias.core.models.cascade:DynamicBayesianNetworkModel",
+    "sdbn": "posbias.core.models.cascade:SimplifiedDBNModel",
 }
 """All click models."""
 
 ESTIMATORS = {
-    "conditional": "posbias.core.estimators.conditional:ConditionalEstimator",
-    "joint": "posbias.core.estimators.joint:JointEstimator",
-    "allpairs": "posbias.core.estimators.allpairs:AllPairsEstimator",
-    "adjacent-chain": "posbias.core.estimators.adjacent_chain:AdjacentChainEstimator",
-    "randomized": "posbias.core.estimators.randomized:RandomizedEstimator",
-    "ctr": "posbias.core.estimators.ctr:ClickRateEstimator",
+    "conditional": "posbias.core.estimators.methods:ConditionalEstimator",
+    "joint": "posbias.core.estimators.methods:JointEstimator",
+    "allpairs": "posbias.core.estimators.harvesting:AllPairsEstimator",
+    "adjacent-chain": "posbias.core.estimators.harvesting:AdjacentChainEstimator",
+    "randomized": "posbias.core.estimators.methods:RandomizedEstimator",
+    "ctr": "posbias.core.estimators.methods:ClickRateEstimator",
 }
 """Ways to estimate from counts."""
 
 METHODS_OF_ROWS = {
-    "features": "posbias.core.estimators.features:FeaturesMethod",
-    "regression-em": "posbias.core.estimators.regression_em:RegressionEMMethod",
+    "features": "posbias.core.estimators.methods:FeaturesMethod",
+    "regression-em": "posbias.core.estimators.methods:RegressionEMMethod",
 }
 """Ways to estimate from rows with features."""
 
 SHAPES = {
     "monotone": "posbias.core.shapes.monotone:MonotoneShape",
-    "power": "posbias.core.shapes.power:PowerShape",
+    "power": "posbias.core.shapes.smooth:PowerShape",
     "smooth": "posbias.core.shapes.smooth:SmoothShape",
 }
 """Shapes of the propensity curve beside `FREE`."""
 
 LAYOUTS = {
-    "pointwise": "posbias.core.training.layouts.pointwise:PointwiseLayout",
-    "clicked-group": "posbias.core.training.layouts.clicked_groups:ClickedGroupLayout",
-    "session": "posbias.core.training.layouts.session:SessionLayout",
-    "pairs": "posbias.core.training.layouts.preferences:PairsLayout",
-    "judgments": "posbias.core.training.layouts.judgments:JudgmentsLayout",
+    "pointwise": "posbias.core.training.pair_layouts:PointwiseLayout",
+    "clicked-group": "posbias.core.training.page_layouts:ClickedGroupLayout",
+    "session": "posbias.core.training.page_layouts:SessionLayout",
+    "pairs": "posbias.core.training.page_layouts:PairsLayout",
+    "judgments": "posbias.core.training.pair_layouts:JudgmentsLayout",
 }
 """Rows of training files."""
 
 LEARNERS = {
-    "pbm": "posbias.core.learners.methods.trees:PBMLearner",
-    "naive": "posbias.core.learners.methods.trees:NaiveLearner",
-    "position-feature": "posbias.core.learners.methods.trees:PositionFeatureLearner",
-    "logistic": "posbias.core.learners.methods.logistic:LogisticLearner",
-    "lambdarank": "posbias.core.learners.methods.trees:LambdaRankLearner",
-    "ipw-arp": "posbias.core.learners.methods.listwise:IPWAverageRankLearner",
-    "ipw-dcg": "posbias.core.learners.methods.listwise:IPWDiscountedGainLearner",
-    "dla": "posbias.core.learners.methods.listwise:DualLearner",
-    "single-tower": "posbias.core.learners.methods.networks:SingleTowerLearner",
-    "pal-product": "posbias.core.learners.methods.networks:PALProductLearner",
-    "pal-sum": "posbias.core.learners.methods.networks:PALSumLearner",
-    "factors": "posbias.core.learners.methods.factors:FactorsLearner",
-    "gbrank": "posbias.core.learners.methods.gbrank:GBRankLearner",
-    "mf": "posbias.core.learners.methods.factors:MFLearner",
-    "propensity-mf": "posbias.core.learners.methods.factors:PropensityMFLearner",
-    "cause": "posbias.core.learners.methods.factors:CausELearner",
-    "regression-em": "posbias.core.learners.methods.trees:RegressionEMLearner",
+    "pbm": "posbias.core.learners.trees:PBMLearner",
+    "naive": "posbias.core.learners.trees:NaiveLearner",
+    "position-feature": "posbias.core.learners.trees:PositionFeatureLearner",
+    "logistic": "posbias.core.learners.networks:LogisticLearner",
+    "lambdarank": "posbias.core.learners.trees:LambdaRankLearner",
+    "ipw-arp": "posbias.core.learners.rank_losses:IPWAverageRankLearner",
+    "ipw-dcg": "posbias.core.learners.rank_losses:IPWDiscountedGainLearner",
+    "dla": "posbias.core.learners.rank_losses:DualLearner",
+    "single-tower": "posbias.core.learners.networks:SingleTowerLearner",
+    "pal-product": "posbias.core.learners.networks:PALProductLearner",
+    "pal-sum": "posbias.core.learners.networks:PALSumLearner",
+    "factors": "posbias.core.learners.factors:FactorsLearner",
+    "gbrank": "posbias.core.learners.rank_losses:GBRankLearner",
+    "mf": "posbias.core.learners.factors:MFLearner",
+    "propensity-mf": "posbias.core.learners.factors:PropensityMFLearner",
+    "cause": "posbias.core.learners.factors:CausELearner",
+    "regression-em": "posbias.core.learners.trees:RegressionEMLearner",
 }
 """Ways to learn a ranker."""
 
 FORMATS = {
-    "parquet": "posbias.io.formats.plain_tables:ParquetFormat",
-    "csv": "posbias.io.formats.plain_tables:CsvFormat",
-    "lightgbm": "posbias.io.formats.lightgbm_files:LightGBMFormat",
-    "xgboost": "posbias.io.formats.xgboost_files:XGBoostFormat",
-    "catboost": "posbias.io.formats.catboost_files:CatBoostFormat",
-    "ranklib": "posbias.io.formats.judgment_lists:RankLibFormat",
-    "qrels": "posbias.io.formats.judgment_lists:QrelsFormat",
-    "opensearch": "posbias.io.formats.judgment_lists:OpenSearchFormat",
-    "elasticsearch": "posbias.io.formats.judgment_lists:ElasticsearchFormat",
-    "quepid": "posbias.io.formats.judgment_lists:QuepidFormat",
+    "parquet": "posbias.io.training.format:ParquetFormat",
+    "csv": "posbias.io.training.format:CsvFormat",
+    "lightgbm": "posbias.io.training.trainers:LightGBMFormat",
+    "xgboost": "posbias.io.training.trainers:XGBoostFormat",
+    "catboost": "posbias.io.training.trainers:CatBoostFormat",
+    "ranklib": "posbias.io.training.judgment_lists:RankLibFormat",
+    "qrels": "posbias.io.training.judgment_lists:QrelsFormat",
+    "opensearch": "posbias.io.training.judgment_lists:OpenSearchFormat",
+    "elasticsearch": "posbias.io.training.judgment_lists:ElasticsearchFormat",
+    "quepid": "posbias.io.training.judgment_lists:QuepidFormat",
 }
 """Formats of training files."""
 
@@ -177,3 +191,150 @@ FORMS = {
     "yandex": "posbias.io.forms.yandex:Yandex",
 }
 """Raw files of known sources."""
+
+
+LARGEST_STRENGTH = 1e9
+"""More than that outweighs any pair of any log."""
+
+SMALLEST_PSEUDO_COUNT = 1e-6
+"""Less than that is not told from nothing; and quadrature, whose nodes crowd at 0 or 1 then, loses its digits."""
+
+
+@dataclass(frozen=True)
+class BetaPrior:
+    """A Beta(s v, s (1 - v)) prior of a probability: what s earlier impressions with mean v would have said.
+
+    Raises:
+        UsageError: the mean or the strength is out of range.
+    """
+
+    mean: float  # v, 0 < v < 1
+    strength: float  # s from 0 to 1e9, in impressions; 0 says nothing
+
+    def __post_init__(self) -> None:
+        if not 0 < self.mean < 1:
+            raise UsageError(f"A prior's mean must lie between 0 and 1, both excluded: found {self.mean:g}.")
+        if not 0 <= self.strength <= LARGEST_STRENGTH:
+            raise UsageError(
+                f"A prior's strength must be a number of impressions from 0 to {LARGEST_STRENGTH:g}: "
+                f"found {self.strength:g}."
+            )
+
+        if self.strength > 0 and self.strength * min(self.mean, 1 - self.mean) < SMALLEST_PSEUDO_COUNT:
+            raise UsageError(
+                f"A prior worth {self.strength:g} impressions of mean {self.mean:g} is worth less than "
+                f"{SMALLEST_PSEUDO_COUNT:g} clicks or skips: give it strength 0 instead."
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `MEAN:STRENGTH`, e.g. `0.5:2`.
+
+        Raises:
+            UsageError: the text has another form, or a value is out of range.
+        """
+        mean, _, strength = text.partition(":")
+        try:
+            return cls(float(mean), float(strength))
+        except ValueError:
+            raise UsageError(
+                f"A prior is written MEAN:STRENGTH, for example 0.5:2 (mean 0.5, worth 2 impressions): found {text!r}."
+            ) from None
+
+    @property
+    def pseudo_clicks(self) -> float:
+        """Clicks that the prior is worth, s v."""
+        return self.strength * self.mean
+
+    @property
+    def pseudo_skips(self) -> float:
+        """Impressions without a click that the prior is worth, s (1 - v)."""
+        return self.strength * (1 - self.mean)
+
+
+_FORM = re.compile(r"(?P<column>[^=]+)=(?P<value>.*?)(?:@(?P<positions>\d+(?:,\d+)+))?")
+
+
+@dataclass(frozen=True)
+class RandomizedRows:
+    """Rows whose document was placed at random: where a column holds a value, at all positions or at some of them.
+
+    Attributes:
+        positions: the positions, from 1, among which the documents were permuted; empty for all positions of the page.
+            Two of them are a swap experiment.
+    """
+
+    column: str  # the column that marks them
+    value: str  # what it holds there, as text (true and false for booleans)
+    positions: tuple[int, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `COLUMN=VALUE` (whole pages) or `COLUMN=VALUE@1,5` (documents swapped between positions 1 and 5).
+
+        Raises:
+            UsageError: the text has another form, or names positions that are not at least two different ones from 1.
+        """
+        match = _FORM.fullmatch(text)
+        if match is None:
+            raise UsageError(
+                f"--randomized-where {text}: write COLUMN=VALUE, for example policy=random, or COLUMN=VALUE@1,5 where "
+                "the documents at positions 1 and 5 are swapped at random."
+            )
+        if re.search(r"@[\d,]*$", match["value"]):
+            raise UsageError(f"--randomized-where {text}: after the @ stand at least two positions, for example @1,5.")
+        positions = tuple(map(int, match["positions"].split(","))) if match["positions"] else ()
+        if len(set(positions)) < len(positions) or min(positions, default=1) < 1:
+            raise UsageError(f"--randomized-where {text}: positions are different whole numbers from 1.")
+        return cls(match["column"], match["value"], positions)
+
+    def __str__(self) -> str:
+        """As it is written on the command line."""
+        at = f"@{','.join(map(str, self.positions))}" if self.positions else ""
+        return f"{self.column}={self.value}{at}"
+
+
+@dataclass(frozen=True)
+class Plugin(ABC):
+    """What all plug-ins have. One holds nothing of its own: two of one class are equal, wherever they were made."""
+
+    name: ClassVar[str]  # on the command line
+
+
+P = TypeVar("P", bound=Plugin)
+
+
+def unknown_name(flag: str, name: str, known: Sequence[str]) -> UsageError:
+    """The error that an option takes no such name, with those that it takes and the nearest of them."""
+    close = get_close_matches(name, known, n=1)
+    hint = f" Did you mean {close[0]}?" if close else ""
+    return UsageError(f"{flag} {name}: unknown name; choose from {', '.join(known)}.{hint}")
+
+
+@dataclass(frozen=True)
+class Room(Generic[P]):
+    """The plug-ins of a kind."""
+
+    paths: Mapping[str, str]  # module:class of each, by name
+    flag: str  # the option that names one
+
+    @property
+    def names(self) -> list[str]:
+        """Their names, in the order of help; none is loaded."""
+        return list(self.paths)
+
+    @cached_property
+    def plugins(self) -> dict[str, P]:
+        """All of them by name, in the order of help: all their files are loaded."""
+        return {name: self.get(name) for name in self.paths}
+
+    def get(self, name: str) -> P:
+        """The plug-in of that name; no other is loaded.
+
+        Raises:
+            UsageError: there is none.
+        """
+        if name not in self.paths:
+            raise unknown_name(self.flag, name, self.names)
+        module, _, kind = self.paths[name].partition(":")
+        return getattr(import_module(module), kind)()

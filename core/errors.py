@@ -14,7 +14,18 @@ PosbiasError
 └── EngineError             an engine that cannot start, or that broke down
 
 A message says what was found, where, and what to do. The command line prints it and exits with code 2.
+
+Characters that are not seen, or that change what is seen, as escapes: text from data is printed as text.
+
+A log may hold any character, and a terminal acts on some: it moves the cursor, changes colours and titles, or turns
+the order of letters around.
 """
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import Any, Self, cast
 
 
 class PosbiasError(Exception):
@@ -75,3 +86,157 @@ class OutputError(PosbiasError):
 
 class EngineError(PosbiasError):
     """An engine that cannot start, or that broke down while it worked."""
+
+
+_UNSEEN = re.compile(
+    "["
+    "\x00-\x1f\x7f-\x9f"  # control characters, ESC and its one-character forms among them
+    "\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb"
+    "\u2028-\u202e"  # separators of lines and paragraphs, and what turns the order around
+    "\ud800-\udfff"  # half characters, of names that are not UTF-8
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+    "]"
+)
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def escaped(text: str, *, keep: str = "") -> str:
+    r"""A text with each unseen character written as Python writes it, e.g. `\x1b`, `\u202e`.
+
+    Args:
+        text: what is shown.
+        keep: unseen characters that stay as they are.
+    """
+    return _UNSEEN.sub(lambda found: found[0] if found[0] in keep else _as_escape(found[0]), text)
+
+
+def escaped_lines(text: str) -> str:
+    """A message of several lines, escaped: its line breaks stay.
+
+    Lines after the first are indented, so that a line break in data does not begin what looks like another message.
+    """
+    return re.sub(r"\n(?=[^\s])", "\n  ", escaped(text, keep="\n"))
+
+
+def escaped_json(text: str) -> str:
+    r"""JSON that says the same without unseen characters, `\u007f`; those between its values stay."""
+    return _UNSEEN.sub(lambda found: found[0] if found[0] == "\n" else json.dumps(found[0])[1:-1], text)
+
+
+def _as_escape(character: str) -> str:
+    if character in _SHORT:
+        return _SHORT[character]
+    code = ord(character)
+    return f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004
+
+
+MASK = "***"
+
+_LONGEST = 4096
+_STORES = ("s3", "s3a", "gs")  # whose buckets have no @ in their names, as containers of abfs:// do
+_USERINFO = re.compile(rf"(?<=:)(/{{1,3}})([^\s/@:?#]*)(:(?:(?!://)\S){{0,{_LONGEST}}})?@")
+_SCHEME = re.compile(r"[a-z][a-z0-9+.\-]*\Z", re.IGNORECASE)
+_LONGEST_SCHEME = 20
+_PORT = re.compile(r":\d{1,5}[/?#]")
+_SECRET = r"(?:signature|credential|secret|password|passwd|token|api[-_]?key|access[-_]?key|account[-_]?key)"  # noqa: S105
+_PARAMETER = re.compile(
+    rf"([?#&;](?:[\w.\-]{{0,40}}{_SECRET}[\w.\-]{{0,40}}|sig|pwd|key|auth)=)[^\s&;'\"<>]+", re.IGNORECASE
+)
+_SETTING = re.compile(
+    r"(\b\w{0,40}(?:secret[-_]?access[-_]?key|session[-_]?token|account[-_]?key|shared[-_]?access[-_]?signature"
+    r"|password)['\"]?\s{0,3}=\s{0,3}['\"]?)[^\s&;,'\"<>]+",
+    re.IGNORECASE,
+)
+_HEADER = re.compile(
+    r"(\bauthorization['\"]?\s{0,3}[:=]\s{0,3}['\"]?(?:basic|bearer)\s{1,3})[^\s'\"<>]+", re.IGNORECASE
+)
+_TOKEN_OF_AWS = re.compile(r"(<Token[^<>]{0,20}>)[^<>]+")
+
+
+def masked(text: str) -> str:
+    """A text in which `***` stands for passwords and keys.
+
+    These are what stands before the @ of a URL, parameters of a URL that sign it (`X-Amz-Signature`, `sig`, `token`,
+    ...), and settings such as `aws_secret_access_key=`.
+    """
+    if "@" in text:
+        text = _USERINFO.sub(_masked_userinfo, text)
+    for pattern in (_PARAMETER, _SETTING, _HEADER, _TOKEN_OF_AWS):
+        text = pattern.sub(rf"\1{MASK}", text)
+    return text
+
+
+def holds_key(url: str) -> bool:
+    """Whether a parameter of a URL, in its query or its fragment, is a password or a key."""
+    return _PARAMETER.search(url) is not None
+
+
+def masked_values(content: object) -> Any:  # noqa: ANN401 - what was given
+    """Plain values (of JSON) with all their texts masked; keys stay."""
+    if isinstance(content, str):
+        return masked(content)
+    if isinstance(content, Mapping):
+        return {key: masked_values(value) for key, value in cast("Mapping[Any, object]", content).items()}
+    if isinstance(content, list | tuple):
+        return [masked_values(value) for value in cast("Sequence[object]", content)]
+    return content
+
+
+def without_userinfo(url: str) -> str:
+    """The URL of an object store without what stands before its @, which says nothing of where the object is."""
+    found = _USERINFO.match(url, url.find(":") + 1)
+    if found is None or _of_place(found):
+        return url
+    return url[: found.end(1)] + url[found.end(1) :].partition("@")[2]
+
+
+def _masked_userinfo(found: re.Match[str]) -> str:
+    return found[0] if _of_place(found) else f"{found[1]}{MASK}@"
+
+
+def _of_place(found: re.Match[str]) -> bool:
+    """Whether it only looks like user and password: a port, a container of Azure's, or no URL at all."""
+    before = found.string[max(found.start() - 1 - _LONGEST_SCHEME, 0) : found.start() - 1]
+    scheme = _SCHEME.search(before)
+    kind, after = scheme[0].lower() if scheme else "", found[3]
+    if kind.endswith(_STORES):
+        return False
+    if after is None:
+        return found[1] == "/" or not found[2] or kind.endswith(("abfs", "abfss", "wasb", "wasbs"))
+    return _PORT.match(after) is not None
+
+
+def shown(text: str) -> str:
+    """A name, a value or a sentence on one line, without secrets and with unseen characters as escapes."""
+    return escaped(masked(text))
+
+
+def shown_lines(text: str) -> str:
+    """A message whose line breaks are its own, without secrets and with unseen characters as escapes."""
+    return escaped_lines(masked(text))
+
+
+def counted(number: float, plural: str) -> str:
+    """A count with its noun, e.g. `1,204 clicks`, `1 query`."""
+    count = f"{number:,.0f}"
+    if count != "1":
+        return f"{count} {plural}"
+    return f"1 {plural.removesuffix('ies')}y" if plural.endswith("ies") else f"1 {plural.removesuffix('s')}"
+
+
+def population(whom: str = "queries like these") -> str:
+    """Whom intervals and standard errors are about: what another log of these may give."""
+    return f"95 % intervals and standard errors are for {whom}, not for this log alone."
+
+
+class Coded(IntEnum):
+    """A code for what becomes of a row or a record, in words as they stand in manifests and messages."""
+
+    words: str
+
+    def __new__(cls, number: int, words: str) -> Self:
+        """A number with its words."""
+        member = int.__new__(cls, number)
+        member._value_ = number
+        member.words = words
+        return member

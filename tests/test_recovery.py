@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from posbias.cli.main import app
-from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import compress_part, merge_parts, over_frames
 from posbias.core.estimators import EstimationOptions
 from posbias.core.fit.fit import fit_statistics

@@ -1,8 +1,56 @@
 """The options that every command takes."""
 
+from collections.abc import Iterable
+from typing import Any
+
+import typer
+from typer.core import TyperOption
+
 from posbias.cli.messages import LogFormat
-from posbias.cli.options.help import show_all
-from posbias.cli.options.option import option, options
+from posbias.cli.options.option import filled, option, options
+
+SHOWN_FIRST = frozenset(
+    {
+        *("--session", "--query", "--doc", "--position", "--click", "--timestamp"),
+        *("--model", "--method", "--layout", "--format", "--features", "--propensities", "--learner"),
+        *("--scores", "--models", "--judgments", "--date", "--into", "--decay", "--info"),
+        *("--by", "--max-change", "--fail-if", "--pages", "--plot", "--chart", "--write-config"),
+        *("--sessions", "--queries", "--positions", "--eta", "--labels"),
+        *("--output", "--force", "--quiet", "--json", "--config", "--help", "--help-all"),
+    }
+)
+"""Options that `--help` shows wherever a command takes them, besides those that it requires; the rest are for
+`--help-all`."""
+
+_WHOLE = "posbias.whole_help"
+
+
+def show_all(invocation: typer.Context, wanted: bool) -> None:  # noqa: FBT001 - as Typer calls it
+    """Print the help with all options, and end."""
+    if wanted and not invocation.resilient_parsing:
+        invocation.meta[_WHOLE] = True
+        typer.echo(invocation.get_help())
+        raise typer.Exit
+
+
+def write_parameters(invocation: Any, parameters: Iterable[Any], formatter: Any) -> None:  # noqa: ANN401 - of Typer
+    """Write arguments and options: in sections where all are wanted, else the first ones."""
+    whole = bool(invocation.meta.get(_WHOLE))
+    sections: dict[str, list[tuple[str, str]]] = {}
+    for parameter in parameters:
+        name, text = parameter.get_help_record(invocation)
+        if not isinstance(parameter, TyperOption):
+            name, section = parameter.metavar, "Arguments"
+        elif whole:
+            section = filled(parameter.rich_help_panel or "Options")
+        elif parameter.required or not SHOWN_FIRST.isdisjoint(parameter.opts):
+            section = "Options"
+        else:
+            continue
+        sections.setdefault(section, []).append((name, filled(text)))
+    for section, rows in sections.items():
+        with formatter.section(section):
+            formatter.write_dl(rows)
 
 
 @options("Output")

@@ -16,14 +16,13 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from datetime import date, datetime, time
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import typer
 from typer.core import TyperGroup, TyperOption
 
-from posbias.core.credentials import masked
-from posbias.core.errors import UsageError
-from posbias.io.places.regular_files import read_regular
+from posbias.core.errors import UsageError, masked
+from posbias.io.places.locations import ObjectUrl, read_regular
 
 DEFAULT_FILE = "posbias.toml"
 OF_ITS_OWN = (("score", "model"), ("show", "format"))
@@ -150,3 +149,29 @@ def _read(file: Path) -> dict[str, Any]:
         raise UsageError(f"{file}: is not valid TOML: {error}.") from error
     except RecursionError as error:
         raise UsageError(f"{file}: cannot be read: its values are too deeply nested.") from error
+
+
+UNSET = "not set"
+
+
+class Setting(NamedTuple):
+    """An option as it is set."""
+
+    name: str  # without its dashes
+    value: object  # None where it has none
+    origin: str  # flag, environment, file or default
+    in_files: bool  # whether a file can set it
+
+
+def settings_of(invocation: typer.Context) -> list[Setting]:
+    """Every option of a command, in the order of its help."""
+    settings: list[Setting] = []
+    for name, option in settable(invocation.command).items():
+        value: Any = invocation.params.get(option.name or "")
+        if isinstance(value, Path | ObjectUrl):
+            value = str(value)
+        elif isinstance(value, list | tuple):
+            value = list(value) or None  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        origin = UNSET if value is None else ": ".join(filter(None, source_of(invocation, option)))
+        settings.append(Setting(name, value, origin, name != ITSELF))
+    return settings

@@ -9,17 +9,15 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
-from posbias.cli.options.columns import ColumnOptions
-from posbias.cli.options.learning import LearningOptions
-from posbias.cli.options.names import METHODS
-from posbias.cli.options.options import CountingOptions, DecayOptions, EstimationOptions, GateOptions, StoreOptions
-from posbias.cli.options.reading import ReadingOptions
-from posbias.cli.options.training import TrainingOptions
+from posbias.cli.options.estimating import CountingOptions, DecayOptions, EstimationOptions, GateOptions, StoreOptions
+from posbias.cli.options.learning import LearningOptions, TrainingOptions
+from posbias.cli.options.log import ColumnOptions, ReadingOptions
+from posbias.cli.options.option import METHODS
 from posbias.core.choices import CLICK_MODELS, FORMATS, LAYOUTS, LEARNERS, METHODS_OF_ROWS, MODELS
 from posbias.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from posbias.core.counts.plan import StatisticsPlan
+    from posbias.core.counts.counting_plan import StatisticsPlan
     from posbias.io.stores.store import Statistics
 
 
@@ -180,11 +178,11 @@ def _not_for(flag: str) -> Reason:
         if flag == "method":
             from posbias.core.estimators import methods_that_take as takers
         elif flag == "layout":
-            from posbias.core.training.layouts import layouts_that_take as takers
+            from posbias.core.training.layout import layouts_that_take as takers
         elif flag == "format":
-            from posbias.io.formats import formats_that_take as takers
+            from posbias.io.training import formats_that_take as takers
         else:
-            from posbias.core.learners.methods import learners_that_take as takers
+            from posbias.core.learners.learners import learners_that_take as takers
         able, name = takers(option), o.values[flag]
         if not able or name in able or name not in _KNOWN[flag]:
             return None
@@ -258,7 +256,7 @@ _WITH_TABLES = ("missing", "features: only a table of features (--features FILE)
 
 
 def _no_click_weights(o: Situation, option: str) -> str | bool:
-    from posbias.core.training.layouts import get_layout
+    from posbias.core.training.layout import get_layout
 
     layout = get_layout(o.layout)
     if layout.weighted is None and option != "min_propensity":
@@ -270,14 +268,14 @@ def _no_click_weights(o: Situation, option: str) -> str | bool:
 
 
 def _given_table(o: Situation, _: str) -> str | bool:
-    from posbias.io.fits.read import is_own
+    from posbias.io.fits.saved_fit import is_own
 
     named = o.values.get("propensities")
     return named is not None and is_own(named) and f"--propensities {named} has no smooth curve"
 
 
 def _learns_without(o: Situation, option: str) -> str | bool:
-    from posbias.core.learners.methods import get_learner, learners_from_randomized
+    from posbias.core.learners.learners import get_learner, learners_from_randomized
 
     learner = get_learner(o.learner)
     if option == "randomized_where":
@@ -322,7 +320,7 @@ def _nothing_gated(o: Situation, _: str) -> str | bool:
 
 def _not_of_model(o: Situation, option: str) -> str | None:
     """An option of some models; one that does not exist is for the command to refuse."""
-    from posbias.core.simulation.parameters import CELL_MODELS, parameters_by_pair, shared_parameters, uses_theta
+    from posbias.core.simulation.options import CELL_MODELS, parameters_by_pair, shared_parameters, uses_theta
 
     def takes(model: str) -> bool:
         match option:

@@ -4,22 +4,19 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from posbias.cli.options.columns import ColumnOptions
-from posbias.cli.options.reading import ReadingOptions
-from posbias.core.choices import DuplicateDocs
-from posbias.core.counts.plan import StatisticsPlan
+from posbias.cli.options.log import ColumnOptions, ReadingOptions
+from posbias.core.choices import DuplicateDocs, unknown_name
+from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import UsageError
 from posbias.core.log.impressions import Paging
-from posbias.core.log.text_values import TextValues, check_timestamp_format
-from posbias.core.registry import unknown_name
+from posbias.core.log.values import TextValues, check_timestamp_format
 from posbias.io.forms import form_names, get_form
 from posbias.io.forms.ubi import IMPRESSION
-from posbias.io.log.click_table import ClickRows, ClicksRequest
-from posbias.io.log.dialect import Dialect, read_columns, read_encoding, read_separator
-from posbias.io.log.event_table import CLICKED_FLAG, SHOWN_FLAG, EventsRequest
+from posbias.io.log.events import CLICKED_FLAG, SHOWN_FLAG, ClickRows, ClicksRequest, EventsRequest
+from posbias.io.log.files import Dialect, read_columns, read_encoding, read_separator
+from posbias.io.log.lists import ListRules
 from posbias.io.log.raw import RawReader, RawRules
-from posbias.io.log.text_copies import STANDARD_INPUT
-from posbias.io.log.written_values import ListRules
+from posbias.io.log.text import STANDARD_INPUT
 
 _FARTHEST_BASE = 1_000_000
 NO_PAGE = "none"

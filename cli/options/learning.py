@@ -1,9 +1,34 @@
 """The options of learners: which, from what, how long, and what only some of them know."""
 
-from posbias.cli.options.complete import one_of
-from posbias.cli.options.option import option, options
-from posbias.cli.options.shared import FEATURE, FEATURES, MISSING, PROPENSITY, VALIDATION
-from posbias.core.choices import LEARNERS, Missing, MultipleTests, Source, TieDistance, Vectors
+from posbias.cli.options.option import (
+    CSV,
+    FEATURE,
+    FEATURES,
+    MIN_PROPENSITY,
+    MISSING_FEATURES,
+    PROPENSITY,
+    VALIDATION,
+    one_of,
+    option,
+    options,
+    read_name,
+    read_ranking,
+)
+from posbias.core.choices import (
+    FORMATS,
+    LAYOUTS,
+    LEARNERS,
+    Candidates,
+    Grouping,
+    Missing,
+    MultipleTests,
+    Negatives,
+    OnBadRows,
+    Rate,
+    Source,
+    TieDistance,
+    Vectors,
+)
 
 
 @options("Learning")
@@ -18,7 +43,7 @@ class LearningOptions:
     )
     features: list[str] | None = FEATURES
     feature: list[str] | None = FEATURE
-    missing: Missing = MISSING
+    missing: Missing = MISSING_FEATURES
     propensity: Source = PROPENSITY
     validation: float = VALIDATION
     early_stopping: int | None = option(
@@ -63,3 +88,67 @@ class LearningOptions:
     gradient_reversal: float = option(
         "Strength of the reversed gradient that keeps position from predicting clicks.", "X", default=0.0
     )
+
+
+@options("Weighting")
+class TrainingOptions:
+    """How clicks become training weights."""
+
+    layout: str = option("Training rows by {layouts}.", "NAME", default="pointwise", complete=one_of(LAYOUTS))
+    format: str = option(
+        "Format of the training files: {formats}.", "NAME", default="parquet", complete=one_of(FORMATS)
+    )
+    group: Grouping | None = option("What is ranked together: all pages of a query, or each page on its own.")
+    features: list[str] | None = FEATURES
+    feature: list[str] | None = FEATURE
+    missing: Missing = MISSING_FEATURES
+    validation: float = VALIDATION
+    validation_by: Grouping = option("What to hold out: whole queries or sessions.", default="query")
+    propensity: Source = PROPENSITY
+    min_propensity: float = MIN_PROPENSITY
+    self_normalize: bool = option("Scale click weights to a mean of 1.")
+    replicates: int = option(
+        "N further columns of weights, which vary with the errors of the propensities.", "N", default=0, min=0, max=1000
+    )
+    negatives: Negatives = option(
+        "Negative weights of pointwise: clamp (n - W+, at least 0) or posterior (expected labels).", default="clamp"
+    )
+    rate: Rate = option(
+        "Label of judgments: posterior attractiveness, clicks over expected clicks (coec), weighted clicks (ips).",
+        default="posterior",
+    )
+    grades: int = option("Number of grades of judgments, from 0.", "N", default=5, min=2, max=31)
+    search_index: str | None = option("For --format elasticsearch: the index that holds the documents.", "NAME")
+    unidentified: OnBadRows = option(
+        "Clicks in cells without a propensity: drop them with a warning, or stop.", default="drop"
+    )
+
+
+@options("Rankings")
+class EvaluationOptions:
+    """Which rankings are evaluated, and how."""
+
+    scores: list[str] | None = option(
+        "A ranking as a table of query, doc and score; NAME=FILE says its name. Repeatable.",
+        "FILE",
+        parser=read_ranking,
+    )
+    rankings: list[str] | None = option(
+        "A ranking as a TREC run; NAME=FILE says its name. Repeatable.", "RUN", parser=read_ranking
+    )
+    judgments: str | None = option(
+        "Judgments for NDCG: TREC qrels, or a table of query, doc and relevance.", "FILE", parser=read_name
+    )
+    cutoff: int = option("DCG and NDCG look at so many ranks.", "K", default=10, short="-k", min=1)
+    candidates: Candidates = option(
+        "What a document is ranked among: those on its page, or all of its query.", default="page"
+    )
+    baseline: str | None = option(
+        "The ranking that others are compared with: the first by default; logged is the log's own.", "NAME"
+    )
+    bound: float | None = option(
+        "Also give lower bounds on DCG that hold for all rankings at once, for any number of pages, e.g. 0.95.", "C"
+    )
+    propensity: Source = PROPENSITY
+    min_propensity: float = MIN_PROPENSITY
+    csv: bool = CSV

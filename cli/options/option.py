@@ -1,17 +1,77 @@
 """How an option is declared: help, name of its value, default; flag and environment variable follow from its name."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from glob import glob
+from itertools import pairwise
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, TypeVar, dataclass_transform, get_args
+from typing import Annotated, Any, TypeVar, cast, dataclass_transform, get_args, get_type_hints
 
 import typer
 
-from posbias.cli.options.complete import columns_of_the_log
+from posbias.core.choices import (
+    CLICK_MODELS,
+    ESTIMATORS,
+    FORMATS,
+    FORMS,
+    FREE,
+    LARGEST_ERROR,
+    LEARNERS,
+    METHODS_OF_ROWS,
+    MODELS,
+    BetaPrior,
+)
 from posbias.core.errors import UsageError
 from posbias.io.places.locations import Location, ObjectUrl, location
-from posbias.io.rankings.names import split_name
+from posbias.io.ranking_names import split_name
+
+_PACKED = (".gz", ".zst", ".bz2")
+_PLAIN = re.compile(r"[\w.-]+")  # a shell would act on other characters of a name
+
+
+def one_of(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """Names that begin so."""
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
+
+
+def several_of(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """The same for a list with commas."""
+
+    def complete(incomplete: str) -> list[str]:
+        done, comma, last = incomplete.rpartition(",")
+        rest = [name for name in names if name.startswith(last) and name not in done.split(",")]
+        return [f"{done}{comma}{name}" for name in rest]
+
+    return complete
+
+
+def columns_of_the_log(option: str) -> Callable[[typer.Context, str], list[str]]:
+    """The columns of the log on the line or, for options about it, of its table of clicks.
+
+    No more than a schema is read, and that of no file in an object store, that would have to be unpacked, or is no
+    plain file.
+    """
+
+    def complete(invocation: typer.Context, incomplete: str) -> list[str]:
+        from posbias.io.log.scan import schema_of  # noqa: PLC0415 - only where a column is to be completed
+        from posbias.io.log.sources import find_sources  # noqa: PLC0415 - likewise
+
+        said = invocation.params
+        inputs = said.get("clicks") if option.startswith("clicks_") else said.get("logs") or said.get("inputs")
+        local = [name for name in inputs or () if "://" not in name]
+        files = [file for name in local for file in sorted(glob(name)) + sorted(glob(f"{name}/*"))]  # noqa: PTH207
+        first = next((file for file in files if os.path.isfile(file) and not file.endswith(_PACKED)), None)  # noqa: PTH113
+        with suppress(BaseException):  # also a panic of Rust
+            columns = [] if first is None else list(schema_of(find_sources([first])[0]))
+            return [name for name in columns if _PLAIN.fullmatch(name) and name.startswith(incomplete)]
+        return []
+
+    return complete
+
 
 T = TypeVar("T")
 
@@ -110,3 +170,207 @@ def read_ranking(text: str) -> str:
     """
     name, file = split_name(text)
     return read_name(file) if name is None else f"{name}={read_name(file)}"
+
+
+METHODS = (*ESTIMATORS, *METHODS_OF_ROWS)
+
+
+def filled(text: str) -> str:
+    """A help text with the names in it."""
+    return re.sub(r"\{(\w+)\}", lambda match: IN_WORDS[match[1]], text)
+
+
+IN_WORDS: Mapping[str, str] = {
+    "cell_models": ", ".join(MODELS),
+    "page_models": ", ".join(name for name in CLICK_MODELS if name not in MODELS),
+    "other_methods": ", ".join(METHODS[1:]),
+    "other_learners": ", ".join([*LEARNERS][1:]),
+    "shapes": f"{FREE}, monotone (never rising), power (position^-eta), smooth (near a power, for thin logs)",
+    "layouts": "document (pointwise, judgments), click (clicked-group), page (session), or preference (pairs)",
+    "formats": ", ".join(FORMATS),
+    "sources": ", ".join(FORMS),
+    "methods_of_rows": " or ".join(METHODS_OF_ROWS),
+    "largest_error": str(LARGEST_ERROR),
+}
+"""By what a help text calls them."""
+
+
+MODEL_HELP = (
+    "The click model. Examination depends on the position (pbm, the default), also on the last click above (ubm). "
+    "With a propensity by cell: {cell_models}. For fit, run and simulate, also {page_models}."
+)
+MODEL = option(MODEL_HELP, "NAME", complete=one_of(CLICK_MODELS))
+QUERY = option("The query. Repeat for several columns.", "COLUMN", section="Columns of the log")
+DOC = option("The document. Repeat for several columns.", "COLUMN", section="Columns of the log")
+MEMORY = option("Target for peak memory.", "SIZE", default="2GiB", section="Reading")
+THREADS = option("Threads to work with; all cores by default.", "N", min=1, section="Reading")
+FEATURES = option(
+    "Table of features by query and document, or by document. Repeatable.", "FILE", parser=read_name, section="Features"
+)
+FEATURE = option("Log column to use as a feature. Repeatable.", "COLUMN", section="Features")
+MISSING_FEATURES = option(
+    "Rows without features: stop, drop them, or leave the values empty.", default="error", section="Features"
+)
+VALIDATION = option("Share to hold out for validation, by a hash of the id.", "X", default=0.0, section="Weighting")
+PROPENSITY = option(
+    "smooth: use the smooth curve where the standard error exceeds {largest_error}. fitted: never.",
+    default="smooth",
+    section="Weighting",
+)
+PROPENSITIES = option(
+    "Directory written by `posbias fit` or `run`; or a table of position and propensity, or power:ETA.",
+    "DIR|FILE",
+    parser=read_name,
+)
+MIN_PROPENSITY = option("Clip propensities at this minimum.", "X", default=0.01, section="Weighting")
+CSV = option("Also write the tables as CSV, for spreadsheets.", section="Output")
+
+
+_Group = TypeVar("_Group", bound=Any)
+
+
+def words_of(values: Mapping[str, object]) -> list[str]:
+    """The words that say what options are set to, by flag."""
+    said: list[str] = []
+    for flag, value in values.items():
+        if isinstance(value, bool):
+            said.append(flag)
+        else:
+            said += [word for single in several(value) for word in _option(flag, single)]
+    return said
+
+
+def values_of(*groups: object) -> dict[str, object]:
+    """What options are set to, by flag, where that is not their default."""
+    values = {flag: (getattr(group, entry.name), entry.default) for group in groups for flag, entry in _flags(group)}
+    return {flag: value for flag, (value, default) in values.items() if value != default}
+
+
+def several(value: object) -> Sequence[object]:
+    """The values of an option, which may have but one."""
+    return cast("list[object]", value) if isinstance(value, list) else [value]
+
+
+def with_words(group: _Group, words: Sequence[str]) -> _Group:
+    """Options as if these words had been said as well; those of other groups are passed over.
+
+    An option with several values gets one more, but for those that it had by `words` alone.
+    """
+    flags = dict(_flags(group))
+    hints = get_type_hints(type(group))
+    changed: dict[str, Any] = {}
+    for flag, value in _pairs(words):
+        if flag not in flags:
+            continue
+        name = flags[flag].name
+        if _is_list(hints[name]):
+            changed[name] = [*changed.get(name, []), value]
+        else:
+            changed[name] = True if value is None else _as_type(hints[name], value)
+    return replace(group, **changed)
+
+
+def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    """Flags with their values; None for a switch."""
+    at = 0
+    while at < len(words):
+        flag, equals, value = words[at].partition("=")
+        at += 1
+        if not equals and at < len(words) and not words[at].startswith("--"):
+            equals, value, at = "=", words[at], at + 1
+        yield flag, value if equals else None
+
+
+def _flags(group: object) -> Iterator[tuple[str, Field[Any]]]:
+    """The flag of each option of a group."""
+    for entry in fields(group):  # type: ignore[arg-type]
+        yield f"--{entry.name.replace('_', '-')}", entry
+
+
+def _option(flag: str, value: object) -> tuple[str, ...]:
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return (f"{flag}={text}",) if text.startswith("-") else (flag, text)
+
+
+def _is_list(hint: Any) -> bool:  # noqa: ANN401 - any type of an option
+    return any(str(part).startswith("list") for part in (hint, *get_args(hint)))
+
+
+def _as_type(hint: Any, value: str) -> object:  # noqa: ANN401 - likewise
+    parts = {hint, *get_args(hint)}
+    return next((kind(value) for kind in (int, float, Path) if kind in parts), value)
+
+
+_UNITS = {
+    "": 1,
+    "k": 10**3,
+    "m": 10**6,
+    "g": 10**9,
+    "t": 10**12,
+    "ki": 2**10,
+    "mi": 2**20,
+    "gi": 2**30,
+    "ti": 2**40,
+}
+LARGEST_POSITION = 2**31 - 1
+_SMALLEST_MEMORY = 256 << 20
+_FEWEST_BINS = 2
+
+
+def parse_reference(text: str | None) -> tuple[int, ...]:
+    """Read `1`, or with UBM `1,0`.
+
+    Raises:
+        UsageError: not whole numbers.
+    """
+    try:
+        return tuple(int(number) for number in text.split(",")) if text else ()
+    except ValueError:
+        raise UsageError(f"--reference {text}: give a position such as 1; with --model ubm also 1,0.") from None
+
+
+def parse_prior(flag: str, text: str) -> BetaPrior:
+    """Read `0.5:2`, mean and strength.
+
+    Raises:
+        UsageError: not a prior; the option is named.
+    """
+    try:
+        return BetaPrior.parse(text)
+    except UsageError as error:
+        raise UsageError(f"{flag} {text}: {error}") from error
+
+
+def parse_bins(text: str | None) -> tuple[int, ...]:
+    """Read `1,2,3,5,10`.
+
+    Raises:
+        UsageError: not ascending positions that start at 1.
+    """
+    if text is None:
+        return ()
+    try:
+        bins = tuple(int(number) for number in text.split(","))
+    except ValueError:
+        bins = tuple[int, ...]()
+    ascending = len(bins) >= _FEWEST_BINS and bins[0] == 1 and all(a < b for a, b in pairwise(bins))
+    if not ascending or bins[-1] > LARGEST_POSITION:
+        raise UsageError(
+            f"--position-bins {text}: give the first position of each bin, ascending from 1, e.g. 1,2,3,5,10,20."
+        )
+    return bins
+
+
+def parse_memory(text: str) -> int:
+    """Read `2GiB`, `500M`, `1073741824` as bytes.
+
+    Raises:
+        UsageError: not a size, or too small to work with.
+    """
+    match = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,15})?)\s*([kmgt]i?)?b?\s*", text.lower())
+    if match is None:
+        raise UsageError(f"--memory {text}: give a size such as 2GiB or 500MB.")
+    size = int(float(match[1]) * _UNITS[match[2] or ""])
+    if size < _SMALLEST_MEMORY:
+        raise UsageError(f"--memory {text}: at least 256MiB is needed.")
+    return size

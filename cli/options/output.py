@@ -1,10 +1,10 @@
 """Where the result goes, and what is printed."""
 
 from pathlib import Path
+from typing import Literal
 
 from posbias.cli.options.config import load_defaults
-from posbias.cli.options.option import REQUIRED, on_disk, option, options, read_place
-from posbias.cli.options.shared import CSV
+from posbias.cli.options.option import CSV, REQUIRED, on_disk, option, options, read_place
 from posbias.core.errors import UsageError
 from posbias.io.places.locations import Location
 
@@ -120,3 +120,18 @@ class ReportOptions:
     force: bool = _FORCE
     quiet: bool = _QUIET
     config: Path | None = _CONFIG
+
+
+Form = Literal["table", "markdown", "csv", "json"]
+
+
+@options("Showing")
+class ShowingOptions:
+    """The form of what is shown."""
+
+    format: Form = option(
+        "table and markdown: what was printed; csv: its table, with all rows and digits; json: the manifest.",
+        default="table",
+        environment=False,
+    )
+    plot: bool = option("Draw the propensities with their intervals.")

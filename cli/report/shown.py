@@ -1,7 +1,9 @@
 """A result that was written before, printed again: from its manifest and its tables alone."""
 
+import json
+import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,17 +14,16 @@ from rich.console import RenderableType
 
 from posbias.cli import streams
 from posbias.cli.console import SafeConsole
-from posbias.cli.report.curve import Curve
-from posbias.cli.report.table import markdown, renderable
-from posbias.core.credentials import masked_values
-from posbias.core.errors import LogFormatError, OutputError, UsageError
-from posbias.io.fits.read import fits_of_values
-from posbias.io.jobs.result import Printed
-from posbias.io.results.manifest import json_text, manifest_text
-from posbias.io.results.plain_text import as_spreadsheet_columns
-from posbias.io.results.stored import StoredResult
-from posbias.io.results.tables import PROPENSITIES, read_table
-from posbias.io.stores.manifest import Counted
+from posbias.cli.options.config import Setting
+from posbias.cli.options.option import several
+from posbias.cli.report.table import Curve, markdown, renderable
+from posbias.core.errors import LogFormatError, OutputError, UsageError, masked_values, shown
+from posbias.io.fits.saved_fit import fits_of_values
+from posbias.io.jobs.tables import Printed
+from posbias.io.log.lists import Finding
+from posbias.io.results.manifest import StoredResult, json_text, manifest_text
+from posbias.io.results.tables import PROPENSITIES, as_spreadsheet_columns, read_table
+from posbias.io.stores.metadata import Counted
 
 _TABLES = (
     PROPENSITIES,
@@ -157,3 +158,72 @@ def _curve(stored: StoredResult) -> Curve:
     if missing:
         raise LogFormatError(f"{stored.folder / name}: has no column {missing[0]!r}. Run `posbias fit` again.")
     return Curve.of(table, cells)
+
+
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+_DELETE = "\x7f"
+
+
+def settings_text(
+    logs: Sequence[str], values: Mapping[str, object], findings: Sequence[Finding], advice: Sequence[str]
+) -> str:
+    """The file.
+
+    Args:
+        logs: as named by the user.
+        values: what options are set to, by flag.
+        findings: what was recognised, with the options that say it.
+        advice: what would help.
+    """
+    named = " ".join(logs)
+    lines = [
+        *_comment(f"What posbias found of {named}. `posbias run LOGS -o DIR` in this directory reads logs like it."),
+        *_comment("A flag on the command line goes before what stands here."),
+    ]
+    said: set[str] = set()
+    for finding in findings:
+        doubt = "" if finding.certain else " (a guess: see whether it is right)"
+        flags = dict.fromkeys(word.partition("=")[0] for word in finding.options if word.startswith("--"))
+        lines += ["", *_comment(f"{finding.said}{doubt}")]
+        lines += [
+            setting_line(flag.removeprefix("--"), values[flag]) for flag in flags if flag in values and flag not in said
+        ]
+        said.update(flags)
+    others = {flag: value for flag, value in values.items() if flag not in said}
+    lines += ["", *_comment("as it was said")] if others else []
+    lines += [setting_line(flag.removeprefix("--"), value) for flag, value in others.items()]
+    lines += ["", *_comment("What would help an estimate:")] if advice else []
+    lines += [line for sentence in advice for line in _comment(sentence)]
+    return "\n".join(lines) + "\n"
+
+
+def _comment(sentence: str) -> list[str]:
+    return [f"# {shown(part)}" for part in sentence.splitlines()]
+
+
+def setting_line(name: str, value: object) -> str:
+    """An option in TOML."""
+    if isinstance(value, bool):
+        return f"{name} = {str(value).lower()}"
+    texts = [_value(str(single)) for single in several(value)]
+    return f"{name} = {texts[0]}" if len(texts) == 1 else f"{name} = [{', '.join(texts)}]"
+
+
+def _value(text: str) -> str:
+    """A value in TOML: its basic strings are those of JSON, but for one letter."""
+    return text if _WHOLE.fullmatch(text) else json.dumps(text, ensure_ascii=False).replace(_DELETE, "\\u007f")
+
+
+def configuration_text(command: str, settings: Sequence[Setting]) -> str:
+    """The section, which sets the same where it is put into a file; what is not set is named in comments."""
+    lines = [_line(setting) for setting in settings]
+    width = max(map(len, lines), default=0)
+    said = [f"{line:{width}}  # {shown(setting.origin)}" for line, setting in zip(lines, settings, strict=True)]
+    return "\n".join([f"[{command}]", *said]) + "\n"
+
+
+def _line(setting: Setting) -> str:
+    if setting.value is None:
+        return f"# {setting.name}"
+    line = shown(setting_line(setting.name, setting.value))
+    return line if setting.in_files else f"# {line}"

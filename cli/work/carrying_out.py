@@ -3,14 +3,13 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from posbias.cli.options.log import ReadingOptions
 from posbias.cli.options.output import ResultOptions
-from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.report.result import open_result
-from posbias.cli.work.engine import open_engine
-from posbias.cli.work.rehearsal import rehearse
+from posbias.cli.work.requests import open_engine
 from posbias.io.engines.engine import Engine
-from posbias.io.jobs.reading import Job
-from posbias.io.jobs.result import Result
+from posbias.io.jobs.fit import Job
+from posbias.io.jobs.tables import Result
 
 
 def carry_out(
@@ -35,6 +34,8 @@ def carry_out(
     """
     also_read = [*also_read, *(reading.clicks or ())]
     if output.dry_run:
+        from posbias.cli.work.checking import rehearse  # noqa: PLC0415 - it loads what recognises logs
+
         return rehearse(command, job, reading, output.output, output, also_read)
     with (
         open_result(command, output, job.inputs, groups, also_read) as result,

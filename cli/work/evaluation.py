@@ -6,32 +6,20 @@ from typing import Any
 
 import polars as pl
 
-from posbias.cli.options.evaluation import EvaluationOptions
-from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.errors import StatisticsError, UsageError
-from posbias.core.evaluation.estimates import Evaluation
-from posbias.core.evaluation.measures import MEASURES
-from posbias.core.evaluation.ndcg import NDCG
-from posbias.core.evaluation.query_sums import N_CLICKS, N_PAGES, Asked
-from posbias.core.evaluation.tables import (
-    JUDGED,
-    NOT_SIGNIFICANT,
-    Bound,
-    difference_table,
-    metric_table,
-)
+from posbias.cli.options.learning import EvaluationOptions
+from posbias.core.counts.counting_plan import StatisticsPlan
+from posbias.core.errors import StatisticsError, UsageError, counted, population
+from posbias.core.evaluation.clicked import MEASURES, N_CLICKS, N_PAGES, NDCG, Asked
+from posbias.core.evaluation.estimates import JUDGED, NOT_SIGNIFICANT, Bound, Evaluation, difference_table, metric_table
 from posbias.core.fit.fit import WANTED_CLICK_SHARE
-from posbias.core.fit.fitted_theta import FittedTheta
-from posbias.core.fit.propensities import choose_propensities
-from posbias.core.wording import counted, population
+from posbias.core.fit.propensities import FittedTheta, choose_propensities
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.jobs import tables as summary
 from posbias.io.jobs.fit import weights_from
-from posbias.io.jobs.result import WITH_DOUBTS, Column, Printed, PrintedTable, Result, first, more
-from posbias.io.log.log import Log
-from posbias.io.rankings.evaluation import Theta, evaluate_rankings, judged_lists
-from posbias.io.rankings.names import LOGGED, split_name
-from posbias.io.rankings.read import Rankings, open_rankings, read_judgments
+from posbias.io.jobs.tables import WITH_DOUBTS, Column, Printed, PrintedTable, Result, first, more
+from posbias.io.log.click_log import Log
+from posbias.io.ranking_names import LOGGED, split_name
+from posbias.io.rankings import Rankings, Theta, evaluate_rankings, judged_lists, open_rankings, read_judgments
 from posbias.io.results.tables import write_small_table
 from posbias.io.stores.store import find_statistics
 

@@ -2,27 +2,28 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from math import inf, isinf
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 
-from posbias.cli.options.exploration import ExplorationOptions
+from posbias.cli.options.estimating import ExplorationOptions
 from posbias.cli.options.output import OutputOptions
 from posbias.cli.report.result import open_result
-from posbias.core.errors import UsageError
-from posbias.core.exploration.documents import MEAN_RANK, documents_to_show
-from posbias.core.exploration.known import KnownFit
-from posbias.core.exploration.swaps import Plan, make_plan
-from posbias.core.randomization import RandomizedRows
+from posbias.core.choices import RandomizedRows
+from posbias.core.errors import MissingExtraError, UsageError, counted
+from posbias.core.exploration import MEAN_RANK, KnownFit, Plan, documents_to_show, make_plan
 from posbias.core.schema import QUERY
-from posbias.core.wording import counted
-from posbias.io.fits.explore import number_of_documents, open_explored, whole_queries
-from posbias.io.fits.read import StoredFit
-from posbias.io.jobs.result import WITH_DOUBTS, Column, Printed, PrintedTable, Result, first, more
+from posbias.io.fits.explored import number_of_documents, open_explored, whole_queries
+from posbias.io.fits.saved_fit import StoredFit
+from posbias.io.jobs.tables import WITH_DOUBTS, Column, Printed, PrintedTable, Result, first, more
 from posbias.io.places.locations import Location
-from posbias.io.progress import Stage
+from posbias.io.progress import Progress, Stage
+from posbias.io.reports.page import check_target, write_report
+from posbias.io.reports.reported import open_reported
 from posbias.io.results.tables import pages_of, widths_table, write_documents, write_plan
 
 MARK = "experiment"
@@ -172,3 +173,71 @@ def _chosen(
         totals["challengers"] += int((worth[MEAN_RANK] > asked.top).sum())
         stage.advance(pairs.height)
         yield worth
+
+
+Format = Literal["html", "svg", "png"]
+
+_FORMATS: dict[str, Format] = {".html": "html", ".htm": "html", ".svg": "svg", ".png": "png"}
+_LIBRARIES = ("altair", "vl_convert")
+
+
+def format_of(target: Path) -> Format:
+    """The form of a report, by the ending of its name.
+
+    Raises:
+        UsageError: the ending is none of a report.
+    """
+    form = _FORMATS.get(target.suffix.lower())
+    if form is None:
+        raise UsageError(
+            f"--output {target}: a report is a page or a picture. Name a file that ends in .html, .svg or .png, e.g. "
+            "report.html."
+        )
+    return form
+
+
+def check_results(places: Sequence[Location], target: Path, *, force: bool) -> None:
+    """See that a report can be made, before anything is read.
+
+    Raises:
+        MissingExtraError: the libraries that draw are not installed.
+        OutputExistsError: the file is there, and is not to be replaced.
+        OutputError: the file cannot be written, or is none of posbias.
+        UsageError: a result is named twice.
+    """
+    missing = [name for name in _LIBRARIES if find_spec(name) is None]
+    if missing:
+        raise MissingExtraError(
+            "a report needs Altair and vl-convert, which are not installed. "
+            "Run: python3 -m pip install 'posbias[report]'"
+        )
+    twice = [place for number, place in enumerate(places) if place in places[:number]]
+    if twice:
+        raise UsageError(f"{twice[0]}: is named twice. Name each result once.")
+    check_target(target, force=force)
+
+
+def make_report(
+    places: Sequence[Location], target: Path, form: Format, chart: str, progress: Progress, *, force: bool
+) -> int:
+    """Write a report; return its size in bytes.
+
+    Raises:
+        LogFormatError: a result is damaged.
+        UsageError: a result has nothing to show, or not the chart that is asked for.
+        OutputError: the file cannot be written.
+    """
+    # Only here, once it is known that they are there: other commands do without the libraries that draw.
+    from posbias.io.reports.page import figure_named, page_of, picture_of  # noqa: PLC0415
+    from posbias.io.reports.sections import contents  # noqa: PLC0415
+
+    with open_reported(places) as results:
+        with progress.stage("reading results"):
+            parts, names = contents(results), [result.name for result in results]
+        with progress.stage("drawing"):
+            if form == "html":
+                content = page_of(parts, names).encode()
+            else:
+                content = picture_of(figure_named(parts, chart), ", ".join(names), form)
+    write_report(target, content, force=force)
+    return len(content)

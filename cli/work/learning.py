@@ -10,27 +10,32 @@ import polars as pl
 from posbias.cli.options.learning import LearningOptions
 from posbias.core.arrays.count_table import Floats
 from posbias.core.choices import MARGIN_LIMIT, PENALTIES
-from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.fit.fit import WANTED_CLICK_SHARE
-from posbias.core.fit.fitted_theta import FittedTheta
-from posbias.core.fit.propensities import choose_propensities
+from posbias.core.fit.propensities import FittedTheta, choose_propensities
 from posbias.core.learners.boosting import TreeOptions
-from posbias.core.learners.data import LearningData, with_fewer_negatives
-from posbias.core.learners.learner import ROUND, TRAINING, VALIDATION, Learned, Learner
-from posbias.core.learners.learner import LearningOptions as CoreOptions
-from posbias.core.learners.methods import get_learner
-from posbias.core.learners.models import FactorModel, RowModel
+from posbias.core.learners.learners import get_learner
+from posbias.core.learners.learning import (
+    ROUND,
+    TRAINING,
+    VALIDATION,
+    Learned,
+    Learner,
+    LearningData,
+    with_fewer_negatives,
+)
+from posbias.core.learners.learning import LearningOptions as CoreOptions
+from posbias.core.learners.model_trees import FactorModel, RowModel
 from posbias.core.schema import RESERVED
 from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import Engine
-from posbias.io.features.of_parts import WantedFeatures
 from posbias.io.jobs.fit import weights_from
-from posbias.io.jobs.result import WITH_DOUBTS, Column, Printed, PrintedTable, Result
-from posbias.io.layouts.pair_weights import examination_of
-from posbias.io.learning.documents import Documents, prepare
-from posbias.io.learning.model_files import importance_table, write_learned_propensities, write_model
-from posbias.io.learning.scores import with_scores, write_scores
+from posbias.io.jobs.tables import WITH_DOUBTS, Column, Printed, PrintedTable, Result
+from posbias.io.training.feature_parts import WantedFeatures
+from posbias.io.training.laid_out import examination_of
+from posbias.io.training.model_files import importance_table, write_learned_propensities, write_model
+from posbias.io.training.scored import Documents, prepare, with_scores, write_scores
 
 _MOST_FEATURES = 10
 

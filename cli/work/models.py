@@ -6,34 +6,29 @@ from functools import partial
 
 import polars as pl
 
-from posbias.cli.options.columns import ColumnOptions
-from posbias.cli.options.evaluation import EvaluationOptions
-from posbias.cli.options.models import ModelsOptions
-from posbias.cli.options.options import CountingOptions
-from posbias.cli.options.reading import ReadingOptions
-from posbias.cli.work.job import resolve
-from posbias.core.browsing.em import EMOptions
-from posbias.core.errors import SchemaError, UsageError
-from posbias.core.evaluation.ndcg import RANKING, SCORE, ndcg_by_query, ranked
-from posbias.core.judging import tables
-from posbias.core.judging.relevance import GRADE, PLACE, VALUE, auc, dependence_on_ranker
-from posbias.core.judging.tables import JUDGED
+from posbias.cli.options.estimating import CountingOptions, ModelsOptions
+from posbias.cli.options.learning import EvaluationOptions
+from posbias.cli.options.log import ColumnOptions, ReadingOptions
+from posbias.cli.work.requests import resolve
+from posbias.core.choices import unknown_name
+from posbias.core.errors import SchemaError, UsageError, counted, population
+from posbias.core.evaluation.clicked import RANKING, SCORE, ndcg_by_query, ranked
 from posbias.core.models import ClickModel, click_model_names, get_click_model
-from posbias.core.models.tpbm import TrustBiasModel
-from posbias.core.registry import unknown_name
+from posbias.core.models import judging as tables
+from posbias.core.models.em import EMOptions
+from posbias.core.models.judging import GRADE, JUDGED, PLACE, VALUE, auc, dependence_on_ranker
+from posbias.core.models.position_based import TrustBiasModel
 from posbias.core.schema import DOC, PAIR, POSITION, QUERY
-from posbias.core.wording import counted, population
 from posbias.io import clock
-from posbias.io.browsing.held_out import all_pages, by_session, by_time, last_share
-from posbias.io.browsing.judge import Judged, Judging, Side, judge, relevance, share_unseen
-from posbias.io.browsing.pages import LogPages
 from posbias.io.counting.count import read_log
 from posbias.io.engines.engine import Engine, ReadLog
-from posbias.io.jobs.reading import Job, judge_clicks, read_pages
-from posbias.io.jobs.result import WITH_DOUBTS, Column, Printed, PrintedTable, Result, first
-from posbias.io.log.log import Log
-from posbias.io.log.nested import of_one_type
-from posbias.io.rankings.read import read_judgments
+from posbias.io.jobs.fit import Job, judge_clicks, read_pages
+from posbias.io.jobs.held_out import Judged, Judging, Side, judge, relevance, share_unseen
+from posbias.io.jobs.page_batches import LogPages, all_pages, by_session, by_time, last_share
+from posbias.io.jobs.tables import WITH_DOUBTS, Column, Printed, PrintedTable, Result, first
+from posbias.io.log.click_log import Log
+from posbias.io.log.lists import of_one_type
+from posbias.io.rankings import read_judgments
 from posbias.io.results.tables import write_small_table
 
 _SURE = 0.05

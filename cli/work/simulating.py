@@ -8,20 +8,16 @@ from shlex import quote
 
 import polars as pl
 
+from posbias.cli.options.estimating import ExperimentOptions, LabelOptions, RankerOptions, UserOptions, WorldOptions
 from posbias.cli.options.output import OutputOptions
-from posbias.cli.options.simulation import ExperimentOptions, LabelOptions, RankerOptions, UserOptions, WorldOptions
 from posbias.cli.report.result import open_result
-from posbias.core.errors import UsageError
+from posbias.core.errors import UsageError, counted
 from posbias.core.models import get_click_model
-from posbias.core.simulation.judgements import JudgementOptions, judged_world, usable_judgements
-from posbias.core.simulation.options import SimulationOptions
-from posbias.core.simulation.parameters import CELL_MODELS, shared_parameters
-from posbias.core.simulation.simulate import simulate_blocks
-from posbias.core.simulation.truth import true_attractiveness, true_parameters, true_propensities
-from posbias.core.simulation.worlds import World, random_world
-from posbias.core.wording import counted
-from posbias.io.jobs.result import Column, Printed, PrintedTable, Result, first, more
-from posbias.io.log.simulated import TRUTH, read_labels, write_log, write_truth
+from posbias.core.simulation.options import CELL_MODELS, SimulationOptions, shared_parameters
+from posbias.core.simulation.simulate import simulate_blocks, true_attractiveness, true_parameters, true_propensities
+from posbias.core.simulation.worlds import JudgementOptions, World, judged_world, random_world, usable_judgements
+from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first, more
+from posbias.io.log.days import TRUTH, read_labels, write_log, write_truth
 from posbias.io.log.sources import LOG_OF_SIMULATION
 from posbias.io.places.locations import Location
 from posbias.io.progress import Stage

@@ -13,26 +13,21 @@ from rich.padding import Padding
 from rich.table import Table
 
 from posbias.cli.console import line
-from posbias.cli.options.columns import ColumnOptions
-from posbias.cli.options.options import CountingOptions, DecayOptions, GateOptions, StoreOptions
+from posbias.cli.options.estimating import CountingOptions, DecayOptions, GateOptions, StoreOptions
+from posbias.cli.options.log import ColumnOptions, ReadingOptions
 from posbias.cli.options.output import OutputOptions, OutputOrInfoOptions
-from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.report.result import open_result
 from posbias.cli.report.shown import print_on_stdout
-from posbias.cli.work.engine import open_engine
-from posbias.cli.work.job import resolve
-from posbias.cli.work.plan import check_day
-from posbias.cli.work.rehearsal import rehearse
-from posbias.core.errors import OutputError, StatisticsError, UsageError
-from posbias.core.wording import counted
+from posbias.cli.work.checking import rehearse
+from posbias.cli.work.requests import check_day, open_engine, resolve
+from posbias.core.errors import OutputError, StatisticsError, UsageError, counted
 from posbias.io.jobs import collecting, tables
-from posbias.io.jobs.reading import Job
-from posbias.io.jobs.result import DONE, Result, is_same
+from posbias.io.jobs.fit import Job
+from posbias.io.jobs.tables import DONE, Result, is_same
 from posbias.io.log.sources import named_paths
-from posbias.io.stores.checks import check_contents, one_by_one
-from posbias.io.stores.days import check_new_day, open_store
 from posbias.io.stores.metadata import describe_decay, describe_plan
-from posbias.io.stores.store import Statistics, checked, find_statistics
+from posbias.io.stores.segments import check_contents, one_by_one
+from posbias.io.stores.store import Statistics, check_new_day, checked, find_statistics, open_store
 
 _MOST_DAYS = 3
 _KIBIBYTE = 1024

@@ -1,10 +1,26 @@
 """The SciPy routines that posbias uses, typed, and imported only when one is called.
 
 Importing SciPy takes 0.2 s, which `--help` and most of the commands would pay for nothing.
+
+Newton's method on concave functions, damped: no step is too long, and none is taken that does not gain.
+
+From x, Newton's step d leads to the maximum of the quadratic expansion. It is cut to a longest change, and halved until
+the function gains enough: a share of what its slope g promises, f(x + d) - f(x) >= .0001 g'd (Armijo), or anything at
+all, as its problem says. Source: Nocedal & Wright 2006, section 3.1.
+
+Linear algebra at unit diagonal: the information about cells may differ by many orders of magnitude.
+
+A symmetric matrix A is worked on as B = S A S, with the diagonal S that makes B's diagonal 1:
+
+    A x = y  <=>  B (x / s) = s y,    A^-1 = S B^-1 S
+
+With many cells, A^-1 is made in the place of B by Cholesky's factors, and A x = y is solved from products with A alone,
+by conjugate gradients on B (Hestenes & Stiefel 1952; Nocedal & Wright 2006, algorithm 5.3).
 """
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from threading import Thread
@@ -12,7 +28,7 @@ from typing import Protocol, Self, cast
 
 import numpy as np
 
-from posbias.core.arrays.count_table import CountTable, Floats, Integers
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers
 
 _ROWS = 256  # of a matrix, that are mirrored at a time
 _LEAST_SHARE_OF_DENSE = 1 / 5  # of values that are not 0, from which on a dense product is faster in not much more room
@@ -254,3 +270,179 @@ def _load() -> None:
     import_module("scipy.special")
     import_module("scipy.linalg")
     import_module("scipy.optimize")
+
+
+ENOUGH_ASCENT = 1e-4
+"""Share of the gain promised by the slope that is enough."""
+
+ROUNDING = 1e-7
+"""A step below it gains less than rounding loses: it is taken as it is."""
+
+HALVINGS = 40
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Newton's step from a point, and what to make of it.
+
+    Attributes:
+        falls_short: whether a step along it gains too little: one answer, or one for each coordinate where each has a
+            function of its own, shape (P,).
+        instead: the step to take where no halving helps because rounding hides every gain; by default the shortest.
+    """
+
+    step: Floats  # shape (P,)
+    falls_short: Callable[[Floats], bool | Flags]
+    instead: Callable[[], Floats] | None = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When to stop.
+
+    Attributes:
+        stalled: a step below it that is more than half as long as the one before shows rounding, and counts as none.
+    """
+
+    longest_step: float  # of a coordinate, in one step
+    tolerance: float  # the largest change of a coordinate that counts as none
+    stalled: float = 0.0
+    max_iterations: int = 100  # steps at most
+
+
+@dataclass(frozen=True)
+class Summit:
+    """Where the climb ended."""
+
+    at: Floats  # shape (P,)
+    converged: bool  # whether the last step counted as none
+    iterations: int  # steps taken
+
+
+def climb(
+    propose: Callable[[Floats], Proposal],
+    start: Floats,
+    limits: Limits,
+    on_iteration: Callable[[int, float], None] | None = None,
+) -> Summit:
+    """The maximum of a concave function.
+
+    Args:
+        propose: Newton's step from a point of shape (P,).
+        start: shape (P,), P > 0.
+        limits: when to stop.
+        on_iteration: called after each step with its number and its largest change.
+    """
+    at, change, converged, iteration = start, np.inf, False, 0
+    while not converged and iteration < limits.max_iterations:
+        iteration += 1
+        previous, step = change, _damped(propose(at), limits.longest_step)
+        at, change = at + step, _largest(step)
+        converged = change <= limits.tolerance or previous / 2 <= change <= limits.stalled
+        if on_iteration is not None:
+            on_iteration(iteration, change)
+    return Summit(at, converged, iteration)
+
+
+def _damped(proposal: Proposal, longest: float) -> Floats:
+    """The step cut to its longest change, and halved where and until it gains enough."""
+    step = proposal.step * min(1.0, longest / max(_largest(proposal.step), longest))
+    if _largest(step) <= ROUNDING:
+        return step
+    for _ in range(HALVINGS):
+        short = proposal.falls_short(step)
+        if not np.any(short):
+            return step
+        step = np.where(short, step / 2, step)
+    return step if proposal.instead is None else proposal.instead()
+
+
+def _largest(step: Floats) -> float:
+    return float(np.abs(step).max())
+
+
+MANY = 500
+"""Cells from which on time and memory count more than the last bits of what fewer cells gave before."""
+
+_PRECISION = 1e-10  # of x, in the norm of B, relative to its length
+_ROUNDS = 4  # times the number of cells: in exact arithmetic one would do
+
+
+def unit_diagonal(matrix: Floats) -> tuple[Floats, Floats]:
+    """A symmetric matrix scaled to unit diagonal, and the scale.
+
+    Args:
+        matrix: A, shape (F, F), its diagonal above 0.
+
+    Returns:
+        B, shape (F, F), and s, shape (F,).
+    """
+    return _scaled(matrix, np.diag(matrix))
+
+
+def _scaled(matrix: Floats, diagonal: Floats) -> tuple[Floats, Floats]:
+    scale = 1 / np.sqrt(diagonal)
+    scaled = np.outer(scale, scale)
+    scaled *= matrix
+    return scaled, scale
+
+
+def solve(matrix: Floats, right: Floats) -> Floats:
+    """The x of A x = y, for one y or several, shape (F,) or (F, C).
+
+    Raises:
+        numpy.linalg.LinAlgError: A is singular.
+    """
+    scaled, scale = unit_diagonal(matrix)
+    return (scale * np.linalg.solve(scaled, (scale * right.T).T).T).T
+
+
+def inverse(matrix: Floats) -> Floats:
+    """A^-1, symmetric to the last bit.
+
+    Raises:
+        numpy.linalg.LinAlgError: A is singular.
+    """
+    if len(matrix) >= MANY:
+        found, scale = unit_diagonal(matrix)
+        if invert_positive(found):
+            found *= np.outer(scale, scale)
+            return found
+    scaled, scale = unit_diagonal(matrix)
+    found = np.linalg.inv(scaled) * np.outer(scale, scale)
+    return (found + found.T) / 2
+
+
+def conjugate_gradients(times: Callable[[Floats], Floats], diagonal: Floats, right: Floats) -> Floats:
+    """The x of A x = y, for a positive definite A of which products are known.
+
+    Where rounding ends the iterations early, x is what they have until then: it always leads upwards, x'y >= 0.
+
+    Args:
+        times: A v of a vector v, shape (F,).
+        diagonal: of A, shape (F,), above 0.
+        right: y, shape (F,).
+    """
+    x, r = np.zeros_like(right), right.copy()
+    z = r / diagonal
+    p = z
+    before = first = float(r @ z)
+    for _ in range(_ROUNDS * len(right)):
+        change = times(p)
+        bent = float(p @ change)
+        if not (before > _PRECISION**2 * first and bent > 0):
+            break
+        x += before / bent * p
+        r -= before / bent * change
+        z = r / diagonal
+        before, last = float(r @ z), before
+        p = z + before / last * p
+    return x
+
+
+def pseudo_inverse(matrix: Floats) -> Floats:
+    """The inverse on the directions that A says something about; 0 on others and where its diagonal is at most 0."""
+    diagonal = np.diag(matrix)
+    scaled, scale = _scaled(matrix, np.where(diagonal > 0, diagonal, np.inf))
+    found: Floats = np.linalg.pinv(scaled, hermitian=True).astype(np.float64)
+    return found * np.outer(scale, scale)

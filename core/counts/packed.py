@@ -7,7 +7,7 @@ Those of an impression and its click make one number with digits in mixed radix,
 where a whole number is its distance from the smallest in its column, a time likewise in the steps that they are apart,
 and a text its number among the different ones in their order. So are whole numbers that lie too far apart (64-bit
 hashes). Sorting these numbers sorts the rows by their keys, and equal rows are runs. Where a log was split, its rows
-may be numbers already (`posbias.core.arrays.bit_fields`).
+may be numbers already (`posbias.core.arrays.packing`).
 
 Counts that come piece by piece as one table, without keeping all pieces until the end.
 """
@@ -20,10 +20,9 @@ import narwhals as nw
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.bit_fields import NUMBER, BitFields
 from posbias.core.arrays.count_table import Integers, first_of_runs, sum_rows
-from posbias.core.arrays.text_numbers import ranks_of
-from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.arrays.packing import NUMBER, BitFields, ranks_of
+from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS
 
 

@@ -2,28 +2,179 @@
 
 Statistics come in parts, each holding whole queries. A part is compressed by itself, then the parts are merged, so
 that memory grows with the signatures and not with the log.
+
+Signatures of the parts of a log, merged into those of the whole, a range of keys at a time.
+
+The signatures of each part are sorted by a key that depends on their content only, so that equal ones meet in the same
+range. Parts may lie outside memory: what is held at a time is the result and one range of each part for each thread.
+
+What a log says, compressed: the tables of counts that every estimator works on.
+
+Statistics come in parts, each holding whole queries. A part is compressed by itself, then the parts are merged, so
+that memory grows with the signatures and not with the log.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
 from hashlib import blake2b
+from math import prod
 from operator import add
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.compression import compress_with_keys, links_of_keys
-from posbias.core.arrays.count_table import CountTable, Flags, Floats, Hashes, Integers, Numbers, sum_rows
-from posbias.core.arrays.members import Members
-from posbias.core.arrays.threads import at_once
-from posbias.core.counts.cells import CELL, numbered_cells, numbers_in
-from posbias.core.counts.merging import PartOfStrata, merge
-from posbias.core.counts.order import OrderSums, Placements, add_orders, order_of_strata, runs_of, sum_placements
-from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.periods import HALF, Length, with_periods
-from posbias.core.schema import CLICKS, IMPRESSIONS, PAIR, PERIOD, POSITION, QUERY, RANDOMIZED
+from posbias.core.arrays.compression import Members, compress, compress_with_keys, links_of_keys
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Hashes, Integers, Numbers, concatenate, sum_rows
+from posbias.core.arrays.threads import at_once, n_threads
+from posbias.core.counts.counting_plan import (
+    OrderSums,
+    Placements,
+    StatisticsPlan,
+    add_orders,
+    order_of_strata,
+    runs_of,
+    sum_placements,
+)
+from posbias.core.schema import (
+    CLICKS,
+    HALF,
+    IMPRESSIONS,
+    PAIR,
+    PERIOD,
+    POSITION,
+    QUERY,
+    RANDOMIZED,
+    Length,
+    with_periods,
+)
+
+CELL = "posbias_cell"
+"""The name of the column of numbers."""
+
+_MOST_PLACES = 1 << 20
+_LARGEST = 2**63 - 1
+_PLACE = "posbias_place"
+
+
+def numbered_cells(statistics: pl.DataFrame, plan: StatisticsPlan) -> tuple[pl.DataFrame, pl.Series]:
+    """The cells that occur, sorted by context and position, and for each row the number of its cell, shape (R,)."""
+    keys = statistics.select(plan.cell_columns)
+    places = _places(keys)
+    if places is None:
+        cells = keys.unique().sort(*plan.cell_order)
+        return cells, numbers_in(cells, statistics, plan)
+    place, n_places = places
+    row = np.full(n_places, -1)
+    row[place] = np.arange(len(place))  # one of each cell
+    found = np.flatnonzero(row >= 0)
+    cells = keys[row[found]].with_columns(pl.Series(_PLACE, found)).sort(*plan.cell_order)
+    number = np.empty(n_places, np.uint32)
+    number[cells[_PLACE].to_numpy()] = np.arange(cells.height)
+    return cells.drop(_PLACE), pl.Series(CELL, number[place])
+
+
+def numbers_in(cells: pl.DataFrame, statistics: pl.DataFrame, plan: StatisticsPlan) -> pl.Series:
+    """For each row of statistics the number of its cell among given ones, shape (R,)."""
+    numbered = cells.with_row_index(CELL)
+    keys = statistics.select(plan.cell_columns)
+    return keys.join(numbered, on=plan.cell_columns, how="left", maintain_order="left", nulls_equal=True)[CELL]
+
+
+def _places(keys: pl.DataFrame) -> tuple[Integers, int] | None:
+    """A place for each row, equal for equal keys, and how many places there are; None where that takes too many."""
+    if not keys.height or any(not key.dtype.is_integer() or key.null_count() for key in keys):
+        return None
+    lows, highs = keys.min().row(0), keys.max().row(0)
+    sizes = [high - low + 1 for low, high in zip(lows, highs, strict=True)]
+    if prod(sizes) > _MOST_PLACES or max(highs) > _LARGEST:
+        return None
+    place = np.zeros(keys.height, np.int64)
+    for key, low, size in zip(keys, lows, sizes, strict=True):
+        place *= size
+        place += (key.cast(pl.Int64) - low).to_numpy()
+    return place, prod(sizes)
+
+
+_UNITS_AT_ONCE = 1 << 18  # of all parts together, about
+_FEWEST_UNITS = 1 << 13  # of a range
+_UNITS_OF_A_PART = 64  # of a range, about: each is read by itself, so that ranges are few where parts are many
+
+
+class PartOfStrata(Protocol):
+    """The compressed counts of one kind of unit in one part of a log, in memory or elsewhere, sorted by their keys."""
+
+    @property
+    def keys(self) -> Hashes:
+        """The keys, ascending, shape (J,)."""
+        ...
+
+    @property
+    def member_signature(self) -> Numbers:
+        """The signature of each unit with a click and at least two cells, shape (N,)."""
+        ...
+
+    @property
+    def member_query(self) -> Numbers:
+        """The query of that unit, ascending, shape (N,)."""
+        ...
+
+    def read(self, first: int, last: int) -> CountTable:
+        """The signatures first .. last - 1."""
+        ...
+
+
+def merge(
+    parts: Sequence[PartOfStrata], new_cell: Sequence[Integers], cell_code: Hashes
+) -> tuple[CountTable, list[Numbers]]:
+    """Merge the signatures of parts of different pairs.
+
+    Args:
+        parts: sorted by keys that were made with the same codes of the cells.
+        new_cell: for each part, the number among all K cells of each of its own, ascending.
+        cell_code: the code of each cell, shape (K,).
+
+    Returns:
+        The signatures of all of them, sorted by their keys, and for each part the number of each of its signatures.
+    """
+    if len(parts) == 1:
+        n_units = len(parts[0].keys)
+        return _renumbered(parts[0].read(0, n_units), new_cell[0], len(cell_code)), [np.arange(n_units)]
+    borders = _borders(parts)
+    numbers: list[Numbers] = [np.empty(border[-1], np.int32) for border in borders]
+    merged: list[CountTable] = []
+    n_merged = 0
+
+    def of_range(step: int) -> tuple[CountTable, Integers, list[tuple[int, int]]]:
+        spans = [(int(border[step]), int(border[step + 1])) for border in borders]
+        read = [
+            _renumbered(part.read(*span), cells, len(cell_code))
+            for part, span, cells in zip(parts, spans, new_cell, strict=True)
+        ]
+        return *compress(concatenate(read), cell_code), spans
+
+    for signatures, number, spans in at_once(of_range, range(len(borders[0]) - 1)):
+        ends = np.cumsum([last - first for first, last in spans])[:-1]
+        for of_part, (first, last), found in zip(numbers, spans, np.split(number, ends), strict=True):
+            of_part[first:last] = found + n_merged
+        merged.append(signatures)
+        n_merged += signatures.n_units
+    return concatenate(merged), numbers
+
+
+def _borders(parts: Sequence[PartOfStrata]) -> list[Integers]:
+    """Where each range of keys begins in each part, and where the last one ends."""
+    keys = [part.keys for part in parts]
+    length = max(_UNITS_AT_ONCE // n_threads(), _FEWEST_UNITS, _UNITS_OF_A_PART * len(parts))
+    n_ranges = 1 + sum(map(len, keys)) // length
+    inner = np.array([(number << 64) // n_ranges for number in range(1, n_ranges)], np.uint64)
+    return [np.array([0, *np.searchsorted(of_part, inner), len(of_part)]) for of_part in keys]
+
+
+def _renumbered(table: CountTable, new_cell: Integers, n_cells: int) -> CountTable:
+    return CountTable(n_cells, table.start, new_cell[table.cell], table.impressions, table.clicks, table.multiplicity)
+
 
 SIGNATURE = "signature"
 _QUERY_NUMBER = "posbias_query"

@@ -5,16 +5,13 @@ A method is one file here: a class below `Estimator`, or below `MethodOfRows`. A
 
 from dataclasses import fields
 
-from posbias.core.choices import ESTIMATORS, METHODS_OF_ROWS, Cluster
-from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.choices import ESTIMATORS, METHODS_OF_ROWS, Cluster, Room
+from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import UsageError
-from posbias.core.estimators.conditional import ConditionalEstimator
-from posbias.core.estimators.estimate import Estimate, EstimationOptions
-from posbias.core.estimators.estimator import Estimator, Method, MethodOfRows
-from posbias.core.estimators.joint import JointEstimator
-from posbias.core.registry import Room
+from posbias.core.estimators.estimate import Estimate, EstimationOptions, Estimator, Method, MethodOfRows
+from posbias.core.estimators.methods import ConditionalEstimator, JointEstimator
 from posbias.core.shapes import FREE, get_shape
-from posbias.core.standard_errors.bootstrap import FEWEST_REPLICATES
+from posbias.core.standard_errors.cluster import FEWEST_REPLICATES
 
 __all__ = [
     "ConditionalEstimator",

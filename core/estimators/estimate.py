@@ -1,22 +1,29 @@
 """What every estimator takes and returns."""
 
+from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from posbias.core.arrays.compression import Members
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
-from posbias.core.arrays.members import Members
-from posbias.core.choices import Cluster, Period, Shrink, Source
+from posbias.core.choices import BetaPrior, Cluster, Period, Plugin, Shrink, Source
+from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.errors import IdentifiabilityError, UsageError
-from posbias.core.priors import BetaPrior
-from posbias.core.standard_errors.cluster import ClusterErrors
+from posbias.core.standard_errors.cluster import ClusterErrors, Intervals
 from posbias.core.standard_errors.contrasts import FittedStrata, correlation_of
-from posbias.core.standard_errors.intervals import Intervals
-from posbias.core.theta.conditional import ConditionalFit, upper_limits_without_clicks
+from posbias.core.theta.conditional import (
+    NO_CLICKS,
+    NO_REFERENCE,
+    ConditionalFit,
+    Linkage,
+    find_linkage,
+    upper_limits_without_clicks,
+)
 from posbias.core.theta.joint import EMOptions, JointFit
-from posbias.core.theta.linkage import NO_CLICKS, NO_REFERENCE, Linkage, find_linkage
 
 
 @dataclass(frozen=True)
@@ -212,3 +219,57 @@ def relative_to_largest(propensity: Floats, linkage: Linkage) -> Floats:
     largest = np.full(len(propensity), -np.inf)
     np.maximum.at(largest, linkage.reference_of, np.nan_to_num(propensity, nan=-np.inf))
     return propensity / largest[linkage.reference_of]
+
+
+class Method(Plugin):
+    """A way to get theta, as `--method` names it."""
+
+    reference: ClassVar[str]  # the paper that it is from
+    takes: ClassVar[tuple[str, ...]] = ()  # which of the `EstimationOptions` that are not for all methods it knows
+    clusters: ClassVar[tuple[Cluster, ...]] = ("query", "pair")  # where it takes `cluster`, the usual one first
+    uses_strata: ClassVar[bool] = True  # whether days and strata, which share one attractiveness, matter
+
+    def check(self, plan: StatisticsPlan) -> None:
+        """Raise a UsageError if it cannot serve such a plan."""
+
+
+class Estimator(Method):
+    """A method that works on sufficient statistics."""
+
+    @abstractmethod
+    def estimate(
+        self,
+        statistics: SufficientStatistics,
+        strata: Strata,
+        options: EstimationOptions,
+        on_iteration: Callable[[str], None],
+    ) -> Estimate:
+        """Estimate theta per cell.
+
+        Args:
+            statistics: the counts of the whole log.
+            strata: the counts by what shares one attractiveness.
+            options: what is asked.
+            on_iteration: is told how far it is.
+
+        Raises:
+            IdentifiabilityError: nothing can be compared.
+            UsageError: there is no such reference cell.
+        """
+
+
+class MethodOfRows(Method):
+    """A method that needs the features of every impression: `core.exposure` estimates by it."""
+
+    clusters = ("session", "query")
+    uses_strata = False
+
+    def check(self, plan: StatisticsPlan) -> None:
+        """Raise a UsageError if rows cannot be read so, or examination depends on more than the position."""
+        if plan.model.beside_position:
+            raise UsageError(
+                f"--method {self.name}: only with --model pbm; what is clicked above a document depends on it, so that "
+                f"features cannot stand for its exposure below a click ({plan.model.beside_position})."
+            )
+        if plan.summed:
+            raise UsageError(f"--method {self.name}: needs a row for each impression, and --impressions adds them up.")

@@ -1,15 +1,48 @@
-"""Values of rankings over a whole log with their errors by query, and differences between rankings."""
+"""Values of rankings over a whole log with their errors by query, and differences between rankings.
 
+Finite-sample lower bounds on a gain: no normal approximation, whatever the clicks.
+
+X_s = sum of w lambda over the clicks of page s lies in [0, b]; n pages are independent; theta is taken as known. With
+probability at least C = 1 - delta, for all of M rankings at once, and so for the best of them,
+
+    Hoeffding:            E X >= mean(X) - b sqrt(ln(M / delta) / (2 n))
+    empirical Bernstein:  E X >= mean(X) - sqrt(2 V ln(2 M / delta) / n) - 7 b ln(2 M / delta) / (3 (n - 1))
+
+each by itself (the union over a finite class: every ranking has delta / M). V is the sample variance of X. b does not
+depend on the clicks: the largest weights of distinct positions, paired with the largest lambdas. For a mean of
+independent terms McDiarmid's bound is Hoeffding's.
+
+Clipped weights are too small, and the gain is at least 0, so that E X is at most the true gain: what bounds it from
+below bounds the gain. From above it does not: that would need the bias of clipping too. Nor does it hold for
+self-normalised values, which are no means of independent terms.
+
+Sources: Hoeffding 1963; McDiarmid 1989; Maurer & Pontil 2009, theorem 4 (empirical Bernstein).
+"""
+
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.arrays.linalg import student_quantile, student_tail
-from posbias.core.evaluation.measures import MEASURES, Measure
-from posbias.core.evaluation.query_sums import N_PAGES, SUM_WEIGHT, Added, Asked, QuerySums, Rest, count_top
+from posbias.core.evaluation.clicked import (
+    MEASURES,
+    N_PAGES,
+    NDCG,
+    SUM_WEIGHT,
+    Added,
+    Asked,
+    CellWeights,
+    Measure,
+    QuerySums,
+    Rest,
+    count_top,
+)
+from posbias.core.schema import POSITION
 
 _ALL_BUT = 1e-9  # of the pages: a query that has more has them all
 
@@ -166,3 +199,182 @@ def holm(p_values: Floats) -> Floats:
     adjusted = np.full(len(p_values), np.nan)
     adjusted[order] = np.minimum(np.maximum.accumulate(p_values[order] * steps), 1.0)
     return adjusted
+
+
+def hoeffding(mean: float, n_pages: int, largest: float, confidence: float, n_rankings: int) -> float:
+    """Hoeffding's lower bound on a mean of n terms in [0, b], one of M that hold together."""
+    return mean - largest * math.sqrt(math.log(n_rankings / (1.0 - confidence)) / (2.0 * n_pages))
+
+
+def empirical_bernstein(
+    mean: float, variance: float, n_pages: int, largest: float, confidence: float, n_rankings: int
+) -> float:
+    """Maurer & Pontil's lower bound on a mean of n terms in [0, b], one of M that hold together; NaN for one term."""
+    if n_pages <= 1:
+        return math.nan
+    log = math.log(2.0 * n_rankings / (1.0 - confidence))
+    return mean - math.sqrt(2.0 * variance * log / n_pages) - 7.0 * largest * log / (3.0 * (n_pages - 1))
+
+
+def sample_variance(total: float, squares: float, n_pages: int) -> float:
+    """Of n terms with this sum and this sum of squares; 0 for one."""
+    return max(squares - total**2 / n_pages, 0.0) / (n_pages - 1) if n_pages > 1 else 0.0
+
+
+def largest_gain(weights: CellWeights, depth: int, lowest: int | None = None) -> float:
+    """B of DCG: the most that one page can gain, every position with its largest weight and clicked.
+
+    Args:
+        weights: of the cells.
+        depth: K.
+        lowest: the number of documents on the longest page there can be; None: as many as there are positions.
+    """
+    by_position = weights.cells.select(POSITION, pl.Series("weight", weights.weight)).group_by(POSITION)
+    largest = np.sort(by_position.agg(pl.col("weight").max())["weight"].to_numpy())[::-1]
+    n_ranks = min(depth, len(largest) if lowest is None else lowest, len(largest))
+    return float(largest[:n_ranks] @ (1.0 / np.log2(np.arange(2.0, n_ranks + 2.0))))
+
+
+BETTER, WORSE, NOT_SIGNIFICANT = "better", "worse", "not significant"
+"""Verdicts: by the p-value that holds for all rankings together."""
+
+JUDGED = "judgments"
+"""Where NDCG comes from: no estimator."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A finite-sample lower bound."""
+
+    confidence: float  # C, with which it holds for all rankings at once
+    weights: CellWeights
+
+    def description(self, evaluation: Evaluation) -> dict[str, Any]:
+        """What it rests on, for the manifest."""
+        return {
+            "confidence": self.confidence,
+            "holds_for": evaluation.asked.n_rankings,
+            "largest_gain_of_a_page": largest_gain(self.weights, evaluation.asked.depth),
+            "says": "a lower bound on DCG by IPS with clipped weights, which are at most the true ones, so that it "
+            "bounds the true gain too; it holds for all rankings at once, and so for the best of them; pages are taken "
+            "as independent and theta as known. There is none from above, which would need the bias of clipping, and "
+            "none for self-normalised values.",
+        }
+
+    def of(self, evaluation: Evaluation, ranking: int, measure: Measure) -> tuple[float, float]:
+        """Hoeffding's and the empirical Bernstein bound; NaN where there is none."""
+        if not measure.gain:
+            return np.nan, np.nan
+        rest, asked = evaluation.totals.rest, evaluation.asked
+        total = float(evaluation.totals.sums[asked.column(ranking, measure, weighted=True)])
+        variance = sample_variance(total, float(rest.squares[ranking, MEASURES.index(measure)]), rest.n_pages)
+        given = rest.n_pages, largest_gain(self.weights, asked.depth), self.confidence, asked.n_rankings
+        mean = total / rest.n_pages
+        return hoeffding(mean, *given), empirical_bernstein(mean, variance, *given)
+
+
+_METRICS = {
+    **dict.fromkeys(("ranking", "metric"), pl.String),
+    "k": pl.Int64,
+    "estimator": pl.String,
+    **dict.fromkeys(("value", "std_error", "ci_low", "ci_high", "std_error_of_theta"), pl.Float64),
+    "queries": pl.Int64,
+    **dict.fromkeys(("hoeffding_bound", "bernstein_bound"), pl.Float64),
+}
+_DIFFERENCES = {
+    **dict.fromkeys(("ranking", "baseline", "metric"), pl.String),
+    "k": pl.Int64,
+    "estimator": pl.String,
+    **dict.fromkeys(("difference", "std_error", "ci_low", "ci_high", "p_value", "p_value_holm"), pl.Float64),
+    "verdict": pl.String,
+}
+
+
+def metric_table(
+    evaluation: Evaluation, names: Sequence[str], judged: pl.DataFrame | None, bound: Bound | None
+) -> pl.DataFrame:
+    """A row for each ranking, measure and estimator; what is not known is null.
+
+    Args:
+        evaluation: of the rankings.
+        names: of them, the log's own first.
+        judged: NDCG by query, if there are judgments.
+        bound: lower bounds, if they are asked for.
+
+    Returns:
+        `ranking`, `metric`, `k`, `estimator`, `value`, `std_error`, `ci_low`, `ci_high`, `std_error_of_theta`,
+        `queries`, `hoeffding_bound`, `bernstein_bound`.
+    """
+    rows: list[tuple[object, ...]] = []
+    totals, depth = evaluation.totals, evaluation.asked.depth
+    for number, name in enumerate(names):
+        for measure in MEASURES:
+            for estimator in ESTIMATORS:
+                found = evaluation.value(number, measure, estimator)
+                low = (np.nan, np.nan)
+                if bound is not None and estimator == "ips" and totals.sums[N_PAGES] > 0:
+                    low = bound.of(evaluation, number, measure)
+                said = name, measure.name, depth if measure.gain else None, estimator
+                rows.append((*said, *_numbers(found), found.std_error_of_theta, totals.n_queries, *low))
+        if judged is not None and number:
+            found = _mean(judged[str(number)].to_numpy())
+            rows.append((name, NDCG, depth, JUDGED, *_numbers(found), np.nan, judged.height, np.nan, np.nan))
+    return _table(rows, _METRICS)
+
+
+def difference_table(
+    evaluation: Evaluation, names: Sequence[str], baseline: int, judged: pl.DataFrame | None
+) -> pl.DataFrame:
+    """A row for each ranking but the baseline, measure and estimator; what is not known is null.
+
+    P-values of one measure and estimator are corrected together (Holm). Naive clicks have no verdict: they favour
+    rankings that are like the log's own.
+
+    Returns:
+        `ranking`, `baseline`, `metric`, `k`, `estimator`, `difference`, `std_error`, `ci_low`, `ci_high`, `p_value`,
+        `p_value_holm`, `verdict`.
+    """
+    others, depth = [number for number in range(len(names)) if number != baseline], evaluation.asked.depth
+    found: list[tuple[str, int | None, str, bool, dict[int, Value]]] = []
+    for measure in MEASURES:
+        for estimator in ESTIMATORS:
+            values = {number: evaluation.difference(number, baseline, measure, estimator) for number in others}
+            found.append((measure.name, depth if measure.gain else None, estimator, measure.gain, values))
+    if judged is not None and baseline:
+        base = judged[str(baseline)]
+        values = {number: _mean((judged[str(number)] - base).to_numpy()) for number in others if number}
+        found.append((NDCG, depth, JUDGED, True, values))
+    rows: list[tuple[object, ...]] = []
+    for metric, k, estimator, gain, values in found:
+        p_values = np.array([value.p_value for value in values.values()])
+        for (number, value), p_value, together in zip(
+            values.items(), p_values.tolist(), holm(p_values).tolist(), strict=True
+        ):
+            verdict = None if estimator == "naive" else _verdict(value.value if gain else -value.value, together)
+            names_of = names[number], names[baseline]
+            rows.append((*names_of, metric, k, estimator, *_numbers(value), p_value, together, verdict))
+    return _table(rows, _DIFFERENCES)
+
+
+def _verdict(gained: float, p_value: float) -> str:
+    if not p_value < 1 - CONFIDENCE:  # NaN is none
+        return NOT_SIGNIFICANT
+    return BETTER if gained > 0 else WORSE
+
+
+def _numbers(found: Value) -> tuple[float, float, float, float]:
+    return found.value, found.std_error, found.low, found.high
+
+
+def _mean(values: Floats) -> Value:
+    """A mean over queries with its t interval."""
+    n_queries, mean = len(values), float(np.mean(values))
+    if n_queries <= 1:
+        return Value(mean)
+    error, degrees = float(np.std(values, ddof=1) / np.sqrt(n_queries)), n_queries - 1.0
+    margin = t_quantile(degrees) * error
+    return Value(mean, error, margin, np.nan, degrees)
+
+
+def _table(rows: Sequence[tuple[object, ...]], schema: dict[str, Any]) -> pl.DataFrame:
+    return pl.DataFrame(rows, schema=schema, orient="row").with_columns(pl.col(pl.Float64).fill_nan(None))

@@ -1,28 +1,69 @@
-"""What a fit says about itself: clicks expected and observed, whether the previous click matters."""
+"""What a fit says about itself: clicks expected and observed, whether the previous click matters.
+
+Whether joint EM is biased on a log: its estimate against the conditional one.
+
+On sparse logs joint EM is inconsistent (Neyman & Scott 1948), the conditional estimate is not. With mu = theta gamma,
+
+    D = log theta_joint - log theta_conditional
+    u_je = (c - n mu) / (1 - mu),    v_je = (n - c) mu / (1 - mu)^2
+    I = sum_j m_j (diag(v_j) - v_j v_j' / (sum_e v_je + w_j)) + diag(w_e)
+    psi_g = I^-1 u_g - H^-1 s_g,     V = sum_g psi_g psi_g'     over the clusters (queries) g
+
+u is the score of log theta, v minus its derivative, and I minus the derivative of the score once every gamma follows;
+w = s (1 - v0) x / (1 - x)^2 is the curvature of the Beta prior of x = gamma_j or theta_e. The observed v and w, not
+their expectations: where pairs are rare they differ, and V then understates or hides the bias.
+
+"Joint EM is biased here" when in some cell D differs from 0 at the level .05 over all cells, and |exp D - 1| > 5 %. It
+detects the bias by sparsity and by the prior only, which `joint_causes` tells apart: under feedback or personalisation
+both estimates move together.
+
+Why joint EM is biased on a log: its prior, or sparsity.
+
+EM is run twice more beside the prior that it has: without any, where what is left is sparsity (Neyman & Scott 1948),
+and with the prior of attractiveness that the log itself says. Both start from the conditional estimate and stop when
+their bias is known to about a percent of itself; of a large log they take a sample of the pairs, and are compared with
+the conditional estimate of the same sample.
+"""
 
 from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.count_table import CountTable, Floats, Integers
-from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import SufficientStatistics
+from posbias.core.arrays.compression import Members
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers
+from posbias.core.arrays.linalg import by_unit_and_cell, gram, pseudo_inverse, solve_positive
+from posbias.core.attractiveness import AttractivenessPrior, sample_units, shown_position
+from posbias.core.choices import BetaPrior
+from posbias.core.counts.counting_plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.errors import IdentifiabilityError
-from posbias.core.estimators.conditional import ConditionalEstimator
-from posbias.core.estimators.estimate import Estimate, EstimationOptions
-from posbias.core.periods import Length
-from posbias.core.schema import NO_PREVIOUS_CLICK, POSITION, PREVIOUS_CLICK
+from posbias.core.estimators.estimate import Estimate, EstimationOptions, FittedCurve, FittedJointly
+from posbias.core.estimators.methods import ConditionalEstimator
+from posbias.core.schema import NO_PREVIOUS_CLICK, POSITION, PREVIOUS_CLICK, Length
 from posbias.core.shapes import FREE
 from posbias.core.standard_errors.contrasts import (
+    LEVEL,
     MOST_CONTRASTS,
     ContrastTest,
+    FittedStrata,
+    ScoredEstimate,
     contrast_test,
+    difference_errors,
     linear_contrast_test,
     pairwise_contrasts,
+    sum_by_cluster,
 )
 from posbias.core.standard_errors.leave_one_out import t_quantile
-from posbias.core.theta.conditional import Silence, silence_of_cells
+from posbias.core.theta.conditional import (
+    ConditionalFit,
+    Linkage,
+    Silence,
+    find_linkage,
+    fit_conditional,
+    silence_of_cells,
+)
+from posbias.core.theta.joint import LARGEST, EMOptions, fit_joint
 
 
 def expected_clicks(table: CountTable, examination: Floats, attractiveness: Floats) -> Floats:
@@ -167,3 +208,265 @@ def _with_silence(test: ContrastTest, p_value: Floats) -> ContrastTest:
     if silent[largest]:
         decided |= dict.fromkeys(("statistic", "degrees", "difference", "std_error"), np.nan)
     return replace(test, **decided)
+
+
+@dataclass(frozen=True)
+class FromRows:
+    """What a method found in the rows."""
+
+    estimate: Estimate
+    moment: Floats | None  # theta by the moment equation, relative to the same references, shape (K,)
+    pages: int  # that its trees were grown on
+    pages_in_all: int
+    score: str | None  # the feature that is the ranker's score, if one is named
+
+
+@dataclass(frozen=True)
+class PairsTest:
+    """The estimate from features against the conditional estimate from repeated pairs.
+
+    Two things are tested, each at half of the level: the slope of the log ratio over log position, in which what the
+    features do not show adds up, and every cell (Bonferroni). The variances of the two estimates add up: the clicks
+    that they share make the difference vary less than that, so that false alarms are rarer than the level.
+    """
+
+    slope: float  # by how much log theta falls faster with log position by the features, relative to the pairs
+    slope_error: float
+    of_slope: ContrastTest
+    of_cells: ContrastTest  # of the log ratios of the cells
+    pairs: int  # how many link the most of them
+
+    @property
+    def p_value(self) -> float:
+        """The smaller of the two, times two, at most 1."""
+        return min(1.0, 2 * min(self.of_slope.p_value, self.of_cells.p_value))
+
+    @property
+    def rejected(self) -> bool:
+        """Whether the two differ."""
+        return self.p_value < LEVEL
+
+
+def compare_with_pairs(
+    estimate: Estimate, statistics: SufficientStatistics, options: EstimationOptions
+) -> PairsTest | None:
+    """Compare with what repeated pairs say; None where nothing repeats, or one of the two has no errors."""
+    features = estimate.conditional
+    if features is None:
+        return None
+    own = replace(options, reference=(), max_iterations=None, tolerance=None)
+    try:
+        pairs = ConditionalEstimator().estimate(statistics, statistics.strata(), own, lambda _: None)
+    except IdentifiabilityError:
+        return None
+    return None if pairs.fitted is None else _test(features, pairs.fitted, statistics)
+
+
+def _test(
+    features: FittedCurve | FittedStrata, pairs: FittedStrata, statistics: SufficientStatistics
+) -> PairsTest | None:
+    """The test of the cells that both know, relative to the references of the pairs."""
+    n_cells, reference = statistics.n_cells, pairs.fit.linkage.reference_of
+    variance = _covariance(features, n_cells) + _covariance(pairs, n_cells)
+    known = np.isfinite(features.fit.log_theta) & np.isfinite(pairs.fit.log_theta) & np.isfinite(np.diag(variance))
+    cells = np.flatnonzero(known & known[reference] & (reference != np.arange(n_cells)))
+    if not len(cells):
+        return None
+    contrasts = pairwise_contrasts(reference[cells], cells, n_cells)
+    log_ratio = np.nan_to_num(features.fit.log_theta) - np.nan_to_num(pairs.fit.log_theta)
+    difference = contrasts @ log_ratio
+    covariance = contrasts @ np.where(np.outer(known, known), np.nan_to_num(variance), 0.0) @ contrasts.T
+    covariance = covariance + np.diag(np.full(len(cells), 1e-12))  # two cells that agree to the last click
+    position = np.log(statistics.position_of_cell)
+    direction = position[cells] - position[reference[cells]]
+    weighed = solve_positive(covariance, direction)
+    information = float(direction @ weighed)
+    slope, error = float(difference @ weighed) / max(information, 1e-300), 1 / np.sqrt(max(information, 1e-300))
+    degrees = np.minimum(features.errors.degrees, pairs.errors.degrees)[cells]
+    fewest = np.array([np.nanmin(degrees, initial=np.inf)])
+    return PairsTest(
+        slope=slope,
+        slope_error=float(error),
+        of_slope=contrast_test(np.array([slope]), np.array([error]), fewest),
+        of_cells=contrast_test(difference, np.sqrt(np.diag(covariance)), degrees),
+        pairs=int(pairs.fit.linkage.linking_pairs[cells].max()),
+    )
+
+
+def _covariance(curve: FittedCurve | FittedStrata, n_cells: int) -> Floats:
+    """Of log theta, shape (K, K): 0 at the references, nan where there is no error."""
+    found = np.zeros((n_cells, n_cells))
+    free = curve.fit.free_cells
+    found[np.ix_(free, free)] = curve.errors.covariance
+    return found
+
+
+NOTABLE = 0.05
+"""Relative difference between the two estimates that is worth a warning."""
+
+
+@dataclass(frozen=True)
+class JointComparison:
+    """Joint EM against the conditional estimate."""
+
+    log_ratio: Floats  # shape (K,), D, each estimate relative to the cell's reference; NaN where not identified
+    std_error: Floats  # shape (K,), of D; NaN where there is none, 0 at the reference
+    test: ContrastTest  # of all D at once
+    converged: bool  # whether both estimates did; else no bias is claimed
+
+    @property
+    def biased_cells(self) -> Integers:
+        """The cells in which joint EM is off by more than 5 %, beyond chance."""
+        notable = np.abs(np.expm1(self.log_ratio)) > NOTABLE
+        return np.flatnonzero(notable & (self.test.p_values < LEVEL) & self.converged)
+
+    @property
+    def biased(self) -> bool:
+        """Whether joint EM is biased on this log."""
+        return len(self.biased_cells) > 0
+
+    @property
+    def largest_difference(self) -> float:
+        """The largest |exp D - 1| over the biased cells, or over all cells that are compared; NaN without any."""
+        compared = self.biased_cells if self.biased else np.flatnonzero(np.isfinite(self.test.p_values))
+        return float(np.abs(np.expm1(self.log_ratio[compared])).max()) if len(compared) else np.nan
+
+
+def compare_with_joint(conditional: FittedStrata, joint: FittedJointly) -> JointComparison:
+    """Compare the two estimates from the same pairs, or strata that share one attractiveness.
+
+    Args:
+        conditional: the conditional estimate. Its members are all pairs with a click and two cells at least, and others
+            at will: the scores of those that are not among them, which only a prior makes differ from 0, count as
+            clusters of their own.
+        joint: joint EM on the same counts, run to convergence.
+    """
+    scored = _scored_joint(joint, conditional.strata, conditional.fit.linkage)
+    log_ratio = scored.log_theta - conditional.fit.log_theta
+    std_error, correlation = difference_errors(conditional.scored(), scored)
+    test = contrast_test(log_ratio, std_error, conditional.errors.degrees, correlation=correlation)
+    return JointComparison(log_ratio, std_error, test, converged=conditional.fit.converged and joint.fit.converged)
+
+
+def _scored_joint(joint: FittedJointly, strata: Strata, linkage: Linkage) -> ScoredEstimate:
+    table, members = strata.signatures, strata.members
+    log_theta = np.log(np.where(linkage.identified, joint.fit.examination, 1.0))  # 0 without prior and clicks
+    score, information = joint_slopes(joint, table)
+    others = table.multiplicity - np.bincount(members.unit, minlength=table.n_units)
+    alone = np.flatnonzero(others > 1 / 2)
+    first = int(members.cluster.max(initial=-1)) + 1
+    each = Members(
+        np.concatenate([members.unit, alone]), np.concatenate([members.cluster, first + np.arange(len(alone))])
+    )
+    clusters, scores = sum_by_cluster(table, score, each)
+    copies = np.concatenate([np.ones(len(clusters) - len(alone)), others[alone]])
+    scores.data *= np.repeat(np.sqrt(copies), np.diff(scores.indptr))
+    # Without a prior the information says nothing about the common scale of theta, which drops out of every ratio.
+    inverse = pseudo_inverse(information)
+    return ScoredEstimate(
+        log_theta=np.where(linkage.identified, log_theta - log_theta[linkage.reference_of], np.nan),
+        std_error=np.where(linkage.identified, 0.0, np.nan),
+        degrees=np.full(table.n_cells, np.inf),
+        clusters=clusters,
+        scores=scores,
+        response=inverse - inverse[linkage.reference_of],
+    )
+
+
+def joint_slopes(joint: FittedJointly, table: CountTable) -> tuple[Floats, Floats]:
+    """The score of each entry of one copy of its unit, u, shape (R,), and the information I, shape (K, K).
+
+    Both in terms of log theta, with every gamma at its optimum. A theta or gamma held at its upper bound does not move:
+    such a gamma takes nothing away from I, and such a theta has no row in it.
+    """
+    theta, gamma = joint.fit.examination, joint.fit.attractiveness
+    mu = table.spread(gamma) * theta[table.cell]
+    score = (table.clicks - table.impressions * mu) / (1 - mu)
+    value = (table.impressions - table.clicks) * mu / (1 - mu) ** 2
+    curvature = table.sum_by_unit(value) + _curvature(joint.options.attractiveness_prior, gamma)
+    lost = np.divide(table.multiplicity, curvature, out=np.zeros_like(curvature), where=curvature > 0)
+    lost[gamma >= LARGEST] = 0.0
+    information = np.diag(table.sum_by_cell(table.spread(table.multiplicity) * value))
+    information += np.diag(_curvature(joint.options.examination_prior, theta))
+    information -= gram(by_unit_and_cell(table, value * table.spread(np.sqrt(lost))))
+    held = theta >= LARGEST
+    information[held, :] = 0.0
+    information[:, held] = 0.0
+    return score, information
+
+
+def _curvature(prior: BetaPrior, probability: Floats) -> Floats:
+    """Minus the second derivative of the prior's logarithm in log x, s (1 - v) x / (1 - x)^2."""
+    return prior.pseudo_skips * probability / (1 - probability) ** 2
+
+
+LARGEST_SAMPLE = 100_000
+"""Pairs at most from which the causes are told: the bias is then known to one or two percent of theta."""
+
+NO_PRIOR = BetaPrior(0.5, 0.0)
+
+_TOLERANCE = 1e-4
+_HIGHEST = 1 - 1e-3  # of theta where EM starts: at 1 it would stay
+
+
+@dataclass(frozen=True)
+class JointCauses:
+    """Joint EM under other priors, against the conditional estimate."""
+
+    without_prior: Floats  # shape (K,), log of EM's theta without a prior over the conditional one; NaN where unknown
+    with_estimated: Floats  # shape (K,), the same with the prior estimated from the log
+    estimated: BetaPrior  # that prior
+
+    def largest_without_prior(self, cells: Flags) -> float:
+        """The largest relative difference without a prior over the given cells, NaN without any."""
+        known = self.without_prior[cells][np.isfinite(self.without_prior[cells])]
+        return float(np.abs(np.expm1(known)).max()) if len(known) else np.nan
+
+
+def find_causes(
+    conditional: ConditionalFit, table: CountTable, prior: AttractivenessPrior, position_of_cell: Integers
+) -> JointCauses | None:
+    """Run joint EM without a prior and with the estimated one.
+
+    Args:
+        conditional: the conditional estimate.
+        table: the counts that it is from.
+        prior: of attractiveness by position, as the log says it; EM knows one for all.
+        position_of_cell: shape (K,), 1-based.
+
+    Returns:
+        The two comparisons, or None where a sample of the log compares nothing.
+    """
+    units, copies = sample_units(table.multiplicity, LARGEST_SAMPLE)
+    fit = conditional
+    if copies.sum() < table.multiplicity.sum():
+        table = replace(table.take(units), multiplicity=copies)
+        try:
+            linkage = find_linkage(table, fit.linkage.reference_of, fit.linkage.references)
+        except IdentifiabilityError:
+            return None
+        fit = fit_conditional(table, linkage)
+    estimated = pooled_prior(prior, shown_position(table, position_of_cell), table)
+    linking = table.take(np.flatnonzero(table.links))  # without a prior all others fit any theta
+    return JointCauses(
+        without_prior=_against(fit, linking, EMOptions(NO_PRIOR, NO_PRIOR, tolerance=_TOLERANCE)),
+        with_estimated=_against(fit, table, EMOptions(attractiveness_prior=estimated, tolerance=_TOLERANCE)),
+        estimated=estimated,
+    )
+
+
+def pooled_prior(prior: AttractivenessPrior, position: Integers, table: CountTable) -> BetaPrior:
+    """One Beta prior with the mean and the variance of all units together, given the position of each."""
+    means, copies = prior.mean_at(position), table.multiplicity
+    mean = float(np.average(means, weights=copies))
+    variance = float(np.average(means * (1 - means) / (prior.strength + 1) + (means - mean) ** 2, weights=copies))
+    return BetaPrior(mean, mean * (1 - mean) / variance - 1)
+
+
+def _against(fit: ConditionalFit, table: CountTable, options: EMOptions) -> Floats:
+    """Log of EM's theta over the conditional one, each relative to the cell's reference."""
+    known = fit.linkage.identified
+    theta = np.where(known, np.nan_to_num(fit.theta), 0.0)
+    start = np.where(known, theta * (_HIGHEST / theta.max()), _HIGHEST / 2)
+    joint = np.log(np.where(known, fit_joint(table, options, start=start).examination, 1.0))
+    return np.where(known, joint - joint[fit.linkage.reference_of] - fit.log_theta, np.nan)

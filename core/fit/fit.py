@@ -9,50 +9,53 @@ import polars as pl
 
 from posbias.core.arrays.count_table import Floats, Numbers
 from posbias.core.arrays.threads import meanwhile
-from posbias.core.attractiveness.prior import AttractivenessPrior, estimate_prior, posterior_by_position
-from posbias.core.attractiveness.uncertainty import with_errors_of_theta
-from posbias.core.counts.checks import check_no_silent_position
-from posbias.core.counts.clicks_above import CountedPages
+from posbias.core.attractiveness import AttractivenessPrior, estimate_prior, posterior_by_position, with_errors_of_theta
+from posbias.core.counts.checks import CountedPages, check_no_silent_position
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.errors import IdentifiabilityError, UsageError
-from posbias.core.estimators import (
-    ConditionalEstimator,
-    Estimate,
-    EstimationOptions,
-    JointEstimator,
-    check_method,
-    get_estimator,
-    get_method,
-)
+from posbias.core.estimators import Estimate, EstimationOptions, check_method, get_estimator, get_method
 from posbias.core.estimators.estimate import relative_to_largest
-from posbias.core.estimators.placement_test import PlacementTest, placement_tests
-from posbias.core.estimators.randomized import RandomizedEstimator
+from posbias.core.estimators.methods import (
+    ConditionalEstimator,
+    JointEstimator,
+    PlacementTest,
+    RandomizedEstimator,
+    placement_tests,
+)
 from posbias.core.fit.diagnostics import (
     BinsTest,
+    FromRows,
+    JointCauses,
+    JointComparison,
+    PairsTest,
     bins_test,
+    compare_with_joint,
+    compare_with_pairs,
     expected_clicks,
+    find_causes,
     position_effect_test,
     previous_click_test,
     silence_below_clicks,
 )
-from posbias.core.fit.fitted_theta import FittedTheta, covariance_table
-from posbias.core.fit.from_rows import FromRows, PairsTest, compare_with_pairs
-from posbias.core.fit.joint_causes import JointCauses, find_causes
-from posbias.core.fit.joint_comparison import JointComparison, compare_with_joint
 from posbias.core.fit.model_tests import ModelTests, run_model_tests
 from posbias.core.fit.periods import PeriodChoice, choose_period
-from posbias.core.fit.propensities import is_thin, propensity_table
-from posbias.core.fit.refinements import with_requested_errors, with_shape, with_shrinkage
-from posbias.core.fit.shared_clicks import SharedClicks
-from posbias.core.fit.theta_errors import ThetaErrors
+from posbias.core.fit.propensities import (
+    FittedTheta,
+    covariance_table,
+    is_thin,
+    propensity_table,
+    with_requested_errors,
+    with_shape,
+    with_shrinkage,
+)
+from posbias.core.fit.theta_errors import SharedClicks, ThetaErrors
 from posbias.core.shapes import FREE, get_shape
 from posbias.core.shapes.contexts import ShrunkContexts, compare_contexts
-from posbias.core.shapes.power import PowerShape
 from posbias.core.shapes.shape import ShapedEstimate
-from posbias.core.shapes.smooth import SmoothShape
+from posbias.core.shapes.smooth import PowerShape, SmoothShape
+from posbias.core.standard_errors.column import FittedLog
 from posbias.core.standard_errors.contrasts import ContrastTest, FittedStrata
 from posbias.core.standard_errors.leave_one_out import ClusterSums
-from posbias.core.standard_errors.session import FittedLog
 from posbias.core.theta.conditional import Silence
 from posbias.core.theta.joint import EMOptions
 

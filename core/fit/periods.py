@@ -5,7 +5,46 @@ what the ranker made of them, position and clicks depend on each other, and ever
 between two updates they do not. Finer strata leave less to compare. So the log is parted from coarse to fine - not at
 all, by week, by day, by hour - and each time two tests ask whether clicks move documents within the strata:
 
-* feedback: whether documents stand higher after they were clicked (`core/fit/feedback.py`);
+* feedback: whether documents stand higher after they were clicked (`core/fit/periods.py`);
+* halves: whether the estimate differs by more than chance from that by the earlier and the later half of each stratum
+  (Hausman 1978), which holds half as much of what a ranker may have learnt.
+
+The coarsest length that survives is used: neither test rejects it, and the first would have found what matters. Once
+feedback has shown at a coarser length, the ranker learns, and the question is only how often. Then a length survives
+only if feedback within it can do no more to the slope of the curve than the interval leaves open, and if halves differ
+by no more than they do in nine of ten logs.
+
+Where none survives there are two cases. Where feedback showed at some length, no claim is made: the estimate is that by
+the coarsest length which only this doubt keeps from surviving, else by the finest. Where none showed, but the log says
+too little, the finest is taken that identifies the same cells with errors at most 1.5 times those of the coarsest: it
+costs little and may help.
+
+The test of feedback: do documents stand higher after they were clicked, within one stratum?
+
+With the sums A, W of each query (`core/counts/counting_plan.py`),
+
+    a = sum A / sum W                                by how much a surplus click moves what follows, in -log(position)
+    sd = sqrt((G - 1) / G sum (A_g / (1 - h_g))^2) / sum W,       h_g = the query's share of the variance
+
+and a / sd is judged by Student's t with min(1 / sum h^2, G - 1) degrees of freedom. What four of five logs would show
+is a_80 = (t_.9875 + t_.8) sd; it would leave eta, theta = position ** -eta, off by a_80 sum C / 2 / sum C Var_p(m).
+
+Where the ranker is known to learn, as feedback showed in longer periods, "not rejected" is too little: the upper limit
+(80 %) of what feedback may do to eta,
+
+    2 (max(a, 0) + t_.8 sd) sum C / 2 / sum C Var_p(m)
+
+must be no larger than what the interval leaves open. The 2 is measured, on the seeds from 1000 of the benchmark: the
+test rests on documents that are shown often, and those that are not, which say as much about eta, are moved further.
+
+How long a stretch of the log may be within which attractiveness is taken for one, in the estimation of theta.
+
+A ranker that learns from clicks shows a document higher because it was clicked. Within a stratum that holds clicks and
+what the ranker made of them, position and clicks depend on each other, and every estimator is off; within one that lies
+between two updates they do not. Finer strata leave less to compare. So the log is parted from coarse to fine - not at
+all, by week, by day, by hour - and each time two tests ask whether clicks move documents within the strata:
+
+* feedback: whether documents stand higher after they were clicked (`core/fit/periods.py`);
 * halves: whether the estimate differs by more than chance from that by the earlier and the later half of each stratum
   (Hausman 1978), which holds half as much of what a ranker may have learnt.
 
@@ -27,13 +66,83 @@ from typing import Literal
 import numpy as np
 
 from posbias.core.arrays.count_table import Integers
+from posbias.core.arrays.linalg import student_quantile, student_tail
+from posbias.core.counts.counting_plan import OrderSums
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError
-from posbias.core.estimators.conditional import ConditionalEstimator
 from posbias.core.estimators.estimate import Estimate, EstimationOptions
-from posbias.core.fit.feedback import LEVEL_AFTER_FEEDBACK, LEVEL_OF_EACH, FeedbackTest, feedback_test
-from posbias.core.periods import Length
-from posbias.core.standard_errors.contrasts import ContrastTest, difference_test
+from posbias.core.estimators.methods import ConditionalEstimator
+from posbias.core.schema import Length
+from posbias.core.standard_errors.contrasts import LEVEL, POWER, ContrastTest, detectable, difference_test
+
+LEVEL_OF_EACH = LEVEL / 2
+"""Level of this test, and of the comparison with halves: the two together make a false alarm in one log of twenty."""
+
+LARGEST_MISSED_BIAS = 0.25
+"""Bias of eta that feedback may cause and yet be missed by one test in five, up to which a test says enough."""
+
+LEVEL_AFTER_FEEDBACK = 0.1
+"""Level of the comparison with halves where feedback showed in longer periods."""
+
+_MOVED_FURTHER = 2.0
+"""How far documents that are shown little are moved, to those that the test rests on."""
+
+_MOST = 0.9  # of the variance, that one query can have without making the others count for nothing
+
+
+@dataclass(frozen=True)
+class FeedbackTest:
+    """Whether clicks move documents within strata."""
+
+    move: float  # a, in -log(position) of later impressions, per surplus click; above 0 where a click lifts a document
+    std_error: float  # its standard error
+    degrees: float  # its degrees of freedom
+    p_value: float  # of a = 0, two-sided
+    found: float  # a_80, the move that four of five logs like this one would show
+    missed_bias: float  # what that does to eta
+    largest_bias: float  # what feedback may do to eta: the upper limit
+
+    @property
+    def rejected(self) -> bool:
+        """Whether clicks move documents."""
+        return self.p_value < LEVEL_OF_EACH
+
+    @property
+    def enough(self) -> bool:
+        """Whether feedback that matters would have been found."""
+        return self.missed_bias <= LARGEST_MISSED_BIAS
+
+
+def feedback_test(sums: OrderSums) -> FeedbackTest | None:
+    """Test that clicks do not move documents; None where fewer than two queries show several positions in order."""
+    telling = np.flatnonzero(sums.variance > 0)
+    weight = float(sums.weight[telling].sum())
+    if len(telling) < 2 or not weight > 0:  # noqa: PLR2004 - one query has no error
+        return None
+    area, variance = sums.area[telling], sums.variance[telling]
+    share = variance / variance.sum()
+    n_queries = len(telling)
+    left_out = area / (1 - np.minimum(share, _MOST))
+    std_error = float(np.sqrt((n_queries - 1) / n_queries * (left_out**2).sum())) / weight
+    if not std_error > 0:
+        return None
+    degrees = float(max(min(1 / (share**2).sum(), n_queries - 1), 1.0))
+    move = float(area.sum()) / weight
+    t, level = np.array([abs(move) / std_error]), np.array([degrees])
+    found = detectable(std_error, degrees, LEVEL_OF_EACH)
+    largest = _MOVED_FURTHER * (max(move, 0.0) + float(student_quantile(POWER, level)[0]) * std_error)
+    information = float(sums.information.sum())
+    bias_of_move = float(sums.clicks.sum()) / 2 / information if information > 0 else np.inf
+    return FeedbackTest(
+        move=move,
+        std_error=std_error,
+        degrees=degrees,
+        p_value=min(2 * float(student_tail(t, level)[0]), 1.0),
+        found=found,
+        missed_bias=found * bias_of_move,
+        largest_bias=largest * bias_of_move,
+    )
+
 
 LARGEST_ERROR_RATIO = 1.5
 """Standard errors, relative to those of a coarser length, up to which a finer one is taken to be on the safe side."""
@@ -220,3 +329,73 @@ def _difference(halves: Estimate, whole: Estimate) -> ContrastTest | None:
     if not np.array_equal(halves.linkage.references, whole.linkage.references):
         return None
     return difference_test(halves.fitted.scored(), whole.fitted.scored())
+
+
+KEPT: dict[Length, str] = {
+    "none": "the log is not parted by time",
+    "week": "weeks are kept apart",
+    "day": "days are kept apart",
+    "hour": "hours are kept apart",
+}
+WITHIN: dict[Length, str] = {"none": "the whole log", "week": "a week", "day": "a day", "hour": "an hour"}
+
+
+def why(choice: PeriodChoice) -> str:
+    """Why the periods were chosen; empty where there was nothing to choose."""
+    if not choice.looks:
+        return ""
+    survivor = choice.survivor
+    if survivor is not None and survivor.feedback is not None:
+        before = [look for look in choice.looks if look.outcome == "feedback"]
+        found = f" (feedback shows within {' and '.join(WITHIN[look.length] for look in before)})" if before else ""
+        return (
+            f"{KEPT[choice.used]}: no feedback shows within {WITHIN[choice.used]}{found}. {_moved(survivor.feedback)}"
+        )
+    reasons = "; ".join(_reason(look) for look in choice.looks)
+    cost = f", with errors up to {choice.error_ratio:.2g} times as large" if choice.used != "none" else ""
+    return f"{KEPT[choice.used]}{cost}. {reasons[0].upper()}{reasons[1:]}."
+
+
+def _reason(look: PeriodLook) -> str:
+    """Why a length does not survive."""
+    within, test = WITHIN[look.length], look.feedback
+    if look.outcome == "nothing to compare":
+        return f"within {within} nothing can be compared"
+    if look.outcome == "cannot be looked into":
+        return f"within {within} the log has no finer times, so that feedback would not show"
+    if look.outcome == "says too little":
+        return f"within {within} {_too_little(look)}"
+    if test is not None and test.rejected:
+        return f"within {within} clicks move documents ({_in_percent(test.move)}, p = {test.p_value:.1g})"
+    p_value = np.nan if look.halves is None else look.halves.p_value
+    return f"within {within} earlier and later halves differ from the whole (p = {p_value:.1g})"
+
+
+def _too_little(look: PeriodLook) -> str:
+    test = look.feedback
+    if test is None or not np.isfinite(test.missed_bias):
+        return "documents hardly move, so that feedback would not show"
+    if not test.enough:
+        return f"feedback that puts the slope of the curve off by {test.missed_bias:.2f} might not show"
+    if test.largest_bias > look.slope_width:
+        limit, width = f"{test.largest_bias:.2g}", f"{look.slope_width:.2g}"
+        return f"what is left of it may put the slope of the curve off by {limit}, and the intervals allow for {width}"
+    p_value = np.nan if look.halves is None else look.halves.p_value
+    return f"earlier and later halves may differ from the whole (p = {p_value:.2g})"
+
+
+def _moved(test: FeedbackTest) -> str:
+    quantile = float(student_quantile(1 - LEVEL / 2, np.array([test.degrees]))[0])
+    low, high = (test.move + sign * quantile * test.std_error for sign in (-1, 1))
+    moved = f"After a click a document stands {_in_percent(test.move)}"
+    interval = f"(95 % interval {_percent(low)} to {_percent(high)})"
+    shown = f"feedback that puts the slope of the curve off by {test.missed_bias:.2g} would show"
+    return f"{moved} {interval}; {shown} in four of five such logs"
+
+
+def _in_percent(move: float) -> str:
+    return f"{_percent(abs(move))} {'higher' if move >= 0 else 'lower'}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %"

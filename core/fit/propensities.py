@@ -3,22 +3,34 @@
 A weight is 1 / theta, so that an error of theta goes into all clicks of its cell. Where the relative standard error of
 the fitted propensity is beyond a limit, the smooth curve that a fit writes beside it is nearer to the truth. The column
 `weight_propensity` holds the one of the two that weights use.
+
+What training files are made from: propensities, the prior of attractiveness, and how far theta may be off.
+
+The covariance of log examination has a table of its own: the cell columns, and a list `covariance` with one entry for
+each cell, in the order of the rows. Beside it may stand a list `shared_clicks`, likewise.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.count_table import Flags, Floats
+from posbias.core.arrays.count_table import Flags, Floats, Integers
+from posbias.core.attractiveness import AttractivenessPrior
 from posbias.core.choices import LARGEST_ERROR, Source
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
-from posbias.core.errors import LogFormatError
-from posbias.core.estimators import Estimate
-from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, PREVIOUS_CLICK
+from posbias.core.errors import LogFormatError, UsageError
+from posbias.core.estimators import Estimate, EstimationOptions, clusters_of
+from posbias.core.estimators.estimate import FittedCurve, conditional_estimate, relative_to_largest
+from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, PREVIOUS_CLICK, QUERY, Length
+from posbias.core.shapes import get_shape
+from posbias.core.shapes.contexts import ShrunkContexts, shrink_contexts
 from posbias.core.shapes.shape import ShapedEstimate
-from posbias.core.standard_errors.intervals import Intervals
+from posbias.core.standard_errors.cluster import Intervals, bootstrap, errors_from_sums, pair_errors, sum_clusters
+from posbias.core.standard_errors.column import FittedLog, TwoWaySums, column_sums
+from posbias.core.standard_errors.contrasts import FittedStrata
+from posbias.core.standard_errors.leave_one_out import ClusterSums
 
 PROPENSITY = "propensity"
 EXAMINATION = "examination"
@@ -230,3 +242,172 @@ def check_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str,
 def _outside(value: pl.Expr, lowest: float, highest: float) -> pl.Expr:
     """Where there is a value, and not in this range; NaN is in none."""
     return value.is_not_null() & ~(value.is_between(lowest, highest) & value.is_finite())
+
+
+def with_requested_errors(
+    estimate: Estimate,
+    statistics: SufficientStatistics,
+    options: EstimationOptions,
+    period: Length,
+    sum_sessions: Callable[[FittedLog], ClusterSums] | None,
+) -> Estimate:
+    """The estimate with errors of the kind that was asked for; it comes with those by query.
+
+    Args:
+        estimate: by any method; only a conditional fit can have other errors.
+        statistics: what it was made from.
+        options: what was asked for.
+        period: the length of the periods that its strata are parts of.
+        sum_sessions: goes over the log once more, for errors by session; None where there is no log.
+
+    Raises:
+        UsageError: errors by session are asked for without the log.
+    """
+    fitted, by = estimate.fitted, clusters_of(estimate.method, statistics.plan, options)
+    if fitted is None or (by == "query" and not options.bootstrap):
+        return estimate
+    fit, strata, clusters = fitted.fit, fitted.strata, statistics.plan.clusters
+    if options.bootstrap:
+        errors = bootstrap(fit, strata, options.bootstrap, options.seed)
+    elif by == "pair":
+        errors = pair_errors(fit, strata.signatures)
+    else:
+        if by == "column":
+            sums = column_sums(statistics, fit, period, clusters)
+        elif by == "two-way":
+            sums = TwoWaySums(
+                sum_clusters(fit, strata),
+                column_sums(statistics, fit, period, clusters),
+                column_sums(statistics, fit, period, (QUERY, *clusters)),
+            )
+        elif sum_sessions is None:
+            raise UsageError("--cluster session: it needs the log itself, not only statistics. Name the logs.")
+        else:
+            sums = sum_sessions(FittedLog(statistics.plan, statistics.cells, fit, period))
+        errors = errors_from_sums(fit.log_theta, fit.free_cells, sums)
+    return conditional_estimate(estimate.method, replace(fitted, errors=errors), strata.signatures, by)
+
+
+def with_shape(
+    estimate: Estimate, fitted: FittedStrata, shape: str, position_of_cell: Integers
+) -> tuple[Estimate, ShapedEstimate]:
+    """The estimate under a shape other than `free`, and the shape's own findings."""
+    shaped = get_shape(shape).fit(fitted, position_of_cell)
+    high = np.where(np.isfinite(shaped.theta), shaped.intervals.high, estimate.intervals.high)
+    refined = replace(
+        estimate,
+        propensity=shaped.theta,
+        examination=relative_to_largest(shaped.theta, fitted.fit.linkage),
+        intervals=replace(shaped.intervals, high=high),
+        converged=estimate.converged and shaped.converged,
+    )
+    return refined, shaped
+
+
+OF_OTHERS = "its number is that of the other contexts, without an interval for this one"
+
+
+def with_shrinkage(
+    estimate: Estimate, fitted: FittedStrata | FittedCurve, position_of_cell: Integers
+) -> tuple[Estimate, ShrunkContexts]:
+    """The estimate with each context shrunk towards the curve that they share, and how far.
+
+    A cell for which no context has an error stays as it is. One whose own context has none has the others' number, and
+    no interval: these say nothing of how far it may be from them.
+    """
+    shrunk = shrink_contexts(fitted.fit, fitted.errors, position_of_cell)
+    known = np.isfinite(shrunk.log_theta)
+    propensity = np.where(known, np.exp(shrunk.log_theta), estimate.propensity)
+    intervals = shrunk.intervals.or_else(estimate.intervals)
+    of_others = known & np.isnan(intervals.std_error)
+    reason = (f"{why}; {OF_OTHERS}" if of and why else why for why, of in zip(intervals.reason, of_others, strict=True))
+    refined = replace(
+        estimate,
+        propensity=propensity,
+        examination=relative_to_largest(propensity, fitted.fit.linkage),
+        intervals=replace(intervals, reason=tuple(reason)),
+    )
+    return refined, shrunk
+
+
+COVARIANCE = "covariance"
+SHARED_CLICKS = "shared_clicks"
+
+_ROUNDING = 1e-8  # of an entry, on both sides of the diagonal
+_ROW = "posbias_row"
+
+
+@dataclass(frozen=True)
+class FittedTheta:
+    """Theta as it was fitted."""
+
+    propensities: pl.DataFrame  # the propensity table, a row per cell
+    prior: AttractivenessPrior | None  # of attractiveness; None where it is not known, and is estimated from the log
+    covariance: pl.DataFrame | None = None  # its table; None where the method has no errors, or the fit is older
+
+
+def covariance_table(cells: pl.DataFrame, covariance: Floats, shared: Floats | None = None) -> pl.DataFrame:
+    """The covariance of log examination as a table.
+
+    Args:
+        cells: the cell columns, K rows.
+        covariance: shape (K, K).
+        shared: the clicks that compare cells (`fit.shared_clicks`), shape (K, K).
+    """
+    matrices = {COVARIANCE: covariance} if shared is None else {COVARIANCE: covariance, SHARED_CLICKS: shared}
+    return cells.with_columns(pl.Series(name, matrix, pl.List(pl.Float64)) for name, matrix in matrices.items())
+
+
+def matrix_of(column: pl.Series) -> Floats:
+    """A column of lists as a matrix, shape (K, K)."""
+    return np.array(column.to_list(), np.float64).reshape(len(column), len(column))
+
+
+def covariance_of(cells: pl.DataFrame, table: pl.DataFrame) -> Floats:
+    """The covariance of log examination of some cells, shape (K, K); rows of cells that the table lacks are 0.
+
+    Args:
+        cells: the cell columns, K rows.
+        table: as from `covariance_table`, of these or other cells.
+    """
+    keys = table.select(pl.col(name).cast(dtype) for name, dtype in cells.schema.items()).with_row_index(_ROW)
+    row = cells.join(keys, on=cells.columns, how="left", maintain_order="left", nulls_equal=True)[_ROW]
+    known = row.is_not_null().to_numpy()
+    there = row.fill_null(0).to_numpy()
+    whole = matrix_of(table[COVARIANCE])
+    return np.where(np.outer(known, known), whole[np.ix_(there, there)], 0.0)
+
+
+def check_covariance(table: pl.DataFrame, cells: Sequence[str], *, where: str) -> pl.DataFrame:
+    """The table, if it can be a covariance of the cells of a propensity table.
+
+    Args:
+        table: what was read.
+        cells: the cell columns.
+        where: the file, for the message.
+
+    Raises:
+        LogFormatError: it cannot.
+    """
+    lists = [name for name in table.columns if name not in cells]
+    expected = table.columns == [*cells, *lists] and lists in ([COVARIANCE], [COVARIANCE, SHARED_CLICKS])
+    if not expected or any(table.schema[name] != pl.List(pl.Float64) for name in lists):
+        raise LogFormatError(f"{where}: the columns must be {', '.join(cells)} and a list {COVARIANCE!r}.")
+    for name in lists:
+        if not (table[name].list.len() == table.height).fill_null(value=False).all():
+            raise LogFormatError(f"{where}: {name!r} must have an entry for each of the {table.height} rows.")
+    covariance = matrix_of(table[COVARIANCE])
+    variance = np.diag(covariance)
+    size = np.sqrt(np.outer(variance.clip(0), variance.clip(0)))
+    if not ((variance >= 0).all() and _is_symmetric(covariance, size + _ROUNDING)):
+        raise LogFormatError(f"{where}: {COVARIANCE!r} is no covariance: it must be finite and symmetric.")
+    if SHARED_CLICKS in lists:
+        shared = matrix_of(table[SHARED_CLICKS])
+        if not ((shared >= 0).all() and _is_symmetric(shared, np.abs(shared) + 1)):
+            raise LogFormatError(f"{where}: {SHARED_CLICKS!r} must be finite, at least 0 and symmetric.")
+    return table
+
+
+def _is_symmetric(matrix: Floats, size: Floats) -> bool:
+    """Whether a matrix is finite, and symmetric but for rounding of entries of the given size."""
+    return bool(np.isfinite(matrix).all() and (np.abs(matrix - matrix.T) <= _ROUNDING * size).all())

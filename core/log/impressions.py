@@ -12,14 +12,13 @@ from typing import Self
 
 import polars as pl
 
-from posbias.core.errors import SchemaError
-from posbias.core.log.text_values import PLAIN_TEXT, TextValues
-from posbias.core.log.timestamps import TimeUnit, whole_numbers
-from posbias.core.periods import EVERY, Resolution
-from posbias.core.randomization import RandomizedRows
+from posbias.core.choices import RandomizedRows
+from posbias.core.errors import Coded, SchemaError
+from posbias.core.log.values import PLAIN_TEXT, TextValues, TimeUnit, whole_numbers
 from posbias.core.schema import (
     CLICK,
     DOC,
+    EVERY,
     FLAGS,
     IMPRESSIONS,
     PERIOD,
@@ -28,9 +27,9 @@ from posbias.core.schema import (
     RANDOMIZED,
     SESSION,
     WEIGHT,
+    Resolution,
     Roles,
 )
-from posbias.core.wording import Coded
 
 REJECTED = "rejected"
 """The column that holds a row's `RowFault` code, 0 for a good row."""

@@ -4,10 +4,8 @@ Those below `FactorisedModel` say how an impression maps to an examination cell,
 they are what propensities are estimated for. The others are judged beside them.
 """
 
-from posbias.core.choices import CLICK_MODELS, MODELS
-from posbias.core.models.click_model import ClickModel
-from posbias.core.models.model import FactorisedModel
-from posbias.core.registry import Room
+from posbias.core.choices import CLICK_MODELS, MODELS, Room
+from posbias.core.models.click_model import ClickModel, FactorisedModel
 
 __all__ = ["ClickModel", "FactorisedModel", "click_model_names", "get_click_model", "get_model", "model_names"]
 

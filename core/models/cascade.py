@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from posbias.core.browsing.batch import Flags, Floats, PageBatch
-from posbias.core.browsing.parameters import Parameters, Ratio
 from posbias.core.models.click_model import ATTRACTIVENESS, ExaminationModel
+from posbias.core.models.page_matrices import Flags, Floats, PageBatch, Parameter, Parameters, Ratio, at_position
+from posbias.core.schema import POSITION, PREVIOUS_CLICK
 
 _LEAST = 1e-12
 
@@ -114,3 +114,163 @@ class CascadeModel(ExaminationModel):
     @staticmethod
     def _attractiveness(parameters: Parameters, pages: PageBatch) -> Floats:
         return parameters[ATTRACTIVENESS.name][pages.unit]
+
+
+class CascadeOfOneClickModel(CascadeModel):
+    """CM: k(0) = 1, k(1) = 0. A second click on a page is impossible."""
+
+    name = "cm"
+    reference = "Craswell et al. 2008 (WSDM)"
+    about = "users go down to the first click, and leave"
+    parameters = (ATTRACTIVENESS,)
+    closed_form = True
+    statistics_columns = (POSITION, PREVIOUS_CLICK)
+
+    def continuation(self, parameters: Parameters, pages: PageBatch) -> tuple[Floats, Floats]:  # noqa: ARG002 - fixed
+        """1 after a skip, 0 after a click."""
+        return np.ones(pages.unit.shape), np.zeros(pages.unit.shape)
+
+    def examination(self, parameters: Parameters, pages: PageBatch) -> Floats:  # noqa: ARG002 - nothing to find
+        """1 down to the first click, then 0."""
+        return ((pages.previous_click == 0) & pages.shown).astype(np.float64)
+
+    def expected(self, parameters: Parameters, pages: PageBatch) -> dict[str, Ratio]:
+        """All is examined down to the first click; what comes below, even clicks, says nothing."""
+        seen = self.examination(parameters, pages)
+        return {ATTRACTIVENESS.name: Ratio(pages.click * seen, seen)}
+
+
+CONTINUATION_BY_POSITION = Parameter("continuation", "position")
+
+
+class DependentClickModel(CascadeModel):
+    """DCM: k(0) = 1, k(1) = lambda_k, k the position.
+
+    By EM. The closed form of the paper takes everybody who does not click again for somebody who left at the last
+    click, so that lambda is too small, and attractiveness too large, on any number of pages.
+    """
+
+    name = "dcm"
+    reference = "Guo, Liu & Wang 2009 (WSDM), by maximum likelihood"
+    about = "users go on after a click, as often as its position says"
+    parameters = (ATTRACTIVENESS, CONTINUATION_BY_POSITION)
+
+    def continuation(self, parameters: Parameters, pages: PageBatch) -> tuple[Floats, Floats]:
+        """1 after a skip, lambda after a click."""
+        return np.ones(pages.unit.shape), at_position(parameters[CONTINUATION_BY_POSITION.name], pages.position)
+
+    def continued(self, parameters: Parameters, pages: PageBatch, posterior: Posterior) -> dict[str, Ratio]:  # noqa: ARG002 - in the posterior
+        """Every click that has a document below decides whether its user goes on."""
+        decided = (pages.click & posterior.followed).astype(np.float64)
+        return {CONTINUATION_BY_POSITION.name: Ratio(decided * posterior.went_on, decided)}
+
+    def certain(self, pages: PageBatch) -> Flags:
+        """Above the last click of a page; all of a page without clicks, as nobody leaves after a skip."""
+        return pages.above_last_click | (pages.shown & ~pages.clicked)
+
+
+AFTER_SKIP = Parameter("continuation_after_skip", "one", start=0.9)
+AFTER_IRRELEVANT = Parameter("continuation_after_irrelevant_click", "one", start=0.7)
+AFTER_RELEVANT = Parameter("continuation_after_relevant_click", "one", start=0.3)
+
+
+class ClickChainModel(CascadeModel):
+    """CCM: k(0) = tau_1, k(1) = tau_2 (1 - a_qd) + tau_3 a_qd.
+
+    Attractiveness and relevance are one here: after a click the document turns out relevant with probability a_qd, so
+    that whether users go on says something about it, too.
+    """
+
+    name = "ccm"
+    reference = "Guo et al. 2009 (WWW), by EM (Chuklin, Markov & de Rijke 2015)"
+    about = "users go on after a click, the less often the better the document"
+    parameters = (ATTRACTIVENESS, AFTER_SKIP, AFTER_IRRELEVANT, AFTER_RELEVANT)
+
+    def continuation(self, parameters: Parameters, pages: PageBatch) -> tuple[Floats, Floats]:
+        """Tau 1 after a skip; tau 2 or tau 3 after a click, by relevance."""
+        skipped, irrelevant, relevant = (
+            float(parameters[tau.name]) for tau in (AFTER_SKIP, AFTER_IRRELEVANT, AFTER_RELEVANT)
+        )
+        a = parameters[ATTRACTIVENESS.name][pages.unit]
+        return np.full(a.shape, skipped), irrelevant * (1 - a) + relevant * a
+
+    def continued(self, parameters: Parameters, pages: PageBatch, posterior: Posterior) -> dict[str, Ratio]:
+        """Whether a clicked document was relevant is expected from whether its user went on."""
+        irrelevant, relevant = (float(parameters[tau.name]) for tau in (AFTER_IRRELEVANT, AFTER_RELEVANT))
+        decided = pages.click & posterior.followed
+        a, on = parameters[ATTRACTIVENESS.name][pages.unit[decided]], posterior.went_on[decided]
+        k = irrelevant * (1 - a) + relevant * a
+        relevant_on, relevant_off = on * a * relevant / k, (1 - on) * a * (1 - relevant) / (1 - k)
+
+        def there(values: Floats) -> Floats:
+            everywhere = np.zeros(decided.shape)
+            everywhere[decided] = values
+            return everywhere
+
+        clicked, was_relevant = decided.astype(np.float64), there(relevant_on + relevant_off)
+        skipped = posterior.examined * (posterior.followed & ~pages.click)
+        return {
+            ATTRACTIVENESS.name: Ratio(pages.click + was_relevant, posterior.examined + clicked),
+            AFTER_SKIP.name: Ratio(skipped * posterior.went_on, skipped),
+            AFTER_IRRELEVANT.name: Ratio(there(on - relevant_on), clicked - was_relevant),
+            AFTER_RELEVANT.name: Ratio(there(relevant_on), was_relevant),
+        }
+
+
+SATISFACTION = Parameter("satisfaction", "unit")
+CONTINUATION = Parameter("continuation", "one", start=0.9)
+
+
+class DynamicBayesianNetworkModel(CascadeModel):
+    """DBN: k(0) = gamma, k(1) = gamma (1 - s_qd)."""
+
+    name = "dbn"
+    reference = "Chapelle & Zhang 2009 (WWW)"
+    about = "users go on until a document satisfies them, or they have had enough"
+    parameters = (ATTRACTIVENESS, SATISFACTION, CONTINUATION)
+
+    def continuation(self, parameters: Parameters, pages: PageBatch) -> tuple[Floats, Floats]:
+        """Gamma after a skip, gamma (1 - s) after a click."""
+        gamma = float(parameters[CONTINUATION.name])
+        return np.full(pages.unit.shape, gamma), gamma * (1 - parameters[SATISFACTION.name][pages.unit])
+
+    def continued(self, parameters: Parameters, pages: PageBatch, posterior: Posterior) -> dict[str, Ratio]:
+        """Who leaves after a click was satisfied, or was not and had enough: s or (1 - s) (1 - gamma) of 1 - k(1)."""
+        gamma, s = float(parameters[CONTINUATION.name]), parameters[SATISFACTION.name][pages.unit]
+        clicked = (pages.click & posterior.followed).astype(np.float64)
+        skipped = posterior.examined * posterior.followed * ~pages.click
+        satisfied = clicked * (1 - posterior.went_on) * s / (1 - gamma * (1 - s))
+        return {
+            SATISFACTION.name: Ratio(satisfied, clicked),
+            CONTINUATION.name: Ratio((clicked + skipped) * posterior.went_on, clicked - satisfied + skipped),
+        }
+
+    def certain(self, pages: PageBatch) -> Flags:
+        """Above the last click of a page: its user went on, and was not satisfied."""
+        return pages.above_last_click
+
+
+class SimplifiedDBNModel(DynamicBayesianNetworkModel):
+    """SDBN: k(0) = 1, k(1) = 1 - s_qd.
+
+    By EM. The closed form of the paper takes everybody who does not click again for satisfied by the last click, so
+    that satisfaction and attractiveness are too large, on any number of pages.
+    """
+
+    name = "sdbn"
+    reference = "Chapelle & Zhang 2009 (WWW), by maximum likelihood"
+    about = "users go on until a document satisfies them"
+    parameters = (ATTRACTIVENESS, SATISFACTION)
+
+    def continuation(self, parameters: Parameters, pages: PageBatch) -> tuple[Floats, Floats]:
+        """1 after a skip, after a click whoever is not satisfied."""
+        return np.ones(pages.unit.shape), 1 - parameters[SATISFACTION.name][pages.unit]
+
+    def continued(self, parameters: Parameters, pages: PageBatch, posterior: Posterior) -> dict[str, Ratio]:  # noqa: ARG002 - in the posterior
+        """Every click that has a document below decides whether its user is satisfied."""
+        decided = (pages.click & posterior.followed).astype(np.float64)
+        return {SATISFACTION.name: Ratio(decided * (1 - posterior.went_on), decided)}
+
+    def certain(self, pages: PageBatch) -> Flags:
+        """Above the last click of a page; all of a page without clicks, as nobody leaves after a skip."""
+        return pages.above_last_click | (pages.shown & ~pages.clicked)

@@ -4,8 +4,7 @@ They start from the free estimate and its covariance; none reads the counts of a
 class below `CurveShape`. A line in `choices` names it.
 """
 
-from posbias.core.choices import FREE, SHAPES
-from posbias.core.registry import Room, unknown_name
+from posbias.core.choices import FREE, SHAPES, Room, unknown_name
 from posbias.core.shapes.shape import CurveShape
 
 __all__ = ["FREE", "CurveShape", "get_shape", "shape_names"]

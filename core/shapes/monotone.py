@@ -8,16 +8,21 @@ from dataclasses import replace
 import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers
-from posbias.core.arrays.linalg import by_unit_and_cell, connected, gram, nonnegative_least_squares
-from posbias.core.arrays.newton import ROUNDING, Limits, Proposal, climb
-from posbias.core.arrays.unit_diagonal import unit_diagonal
+from posbias.core.arrays.linalg import (
+    ROUNDING,
+    Limits,
+    Proposal,
+    by_unit_and_cell,
+    climb,
+    connected,
+    gram,
+    nonnegative_least_squares,
+    unit_diagonal,
+)
 from posbias.core.shapes.shape import SHAPE_ALONE, CurveShape, ShapedEstimate, gains
-from posbias.core.standard_errors.cluster import cluster_errors
+from posbias.core.standard_errors.cluster import Intervals, cluster_errors
 from posbias.core.standard_errors.contrasts import ContrastTest, FittedStrata, linear_contrast_test, pairwise_contrasts
-from posbias.core.standard_errors.intervals import Intervals
-from posbias.core.theta.conditional import fit_conditional
-from posbias.core.theta.linkage import Linkage, comparable_in_order
-from posbias.core.theta.linked_counts import LinkedCounts, linked_counts
+from posbias.core.theta.conditional import Linkage, LinkedCounts, comparable_in_order, fit_conditional, linked_counts
 
 HELD = "the shape holds it at the reference's propensity"
 

@@ -14,12 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers
-from posbias.core.registry import Plugin
-from posbias.core.standard_errors.cluster import AGREEING, ONE_CLUSTER
+from posbias.core.choices import Plugin
+from posbias.core.standard_errors.cluster import AGREEING, ONE_CLUSTER, Intervals
 from posbias.core.standard_errors.contrasts import ContrastTest, FittedStrata
-from posbias.core.standard_errors.intervals import Intervals
-from posbias.core.theta.linkage import Linkage
-from posbias.core.theta.linked_counts import LinkedCounts
+from posbias.core.theta.conditional import Linkage, LinkedCounts
 
 SHAPE_ALONE = "the log does not link it: its number rests on the shape alone"
 ONE_END = "clicks lie at one end only: no finite slope"
@@ -95,3 +93,14 @@ def gains(linked: LinkedCounts, shares: Floats, move: Floats) -> Floats:
     table = linked.table
     growth = table.sum_by_unit(shares * np.expm1(move))
     return table.sum_by_unit(table.clicks * move) - linked.unit_clicks * np.log1p(growth)
+
+
+def walk_covariance(x: Floats) -> Floats:
+    """Covariance at tau = 1 of random walks that start at x = 0, one on each side of it, shape (n, n).
+
+        Cov_kl = min(|x_k|, |x_l|) where x_k and x_l have the same sign, else 0
+
+    Args:
+        x: log position minus log reference position, shape (n,).
+    """
+    return np.where(np.outer(x, x) > 0, np.minimum.outer(np.abs(x), np.abs(x)), 0.0)

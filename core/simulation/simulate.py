@@ -9,7 +9,53 @@ every click is Bernoulli with
     UBM: e = (position r, previous click r')     theta_e = (r - r') ** -eta, r' = 0 where there is none
 
 unless theta is given as a table. Users of all other click models go down the page as their model says, see
-`posbias.core.simulation.users`. Queries arrive with Zipfian frequency, and a Plackett-Luce ranker orders the
+`posbias.core.simulation.simulate`. Queries arrive with Zipfian frequency, and a Plackett-Luce ranker orders the
+documents of a query anew in every session, following its scores as closely as asked: documents change places, and
+better ones stand higher, as in a real log. What real logs have beyond that is asked for by options: rankers that
+learn from clicks or know the user, contexts, sessions that end early or click more readily, experiments.
+
+Sessions are drawn in blocks, each from its own stream of random numbers, so that a log that is streamed to a
+disk block by block has the same rows as the one that is held in memory.
+
+Sources: Richardson et al. 2007 and Craswell et al. 2008 (position-based model); Dupret & Piwowarski 2008
+(user browsing model); Plackett 1975 (ranker); Joachims, Swaminathan & Schnabel 2017 (theta = r ** -eta).
+
+Rankers: which document stands where, session by session, and how a ranker learns from its own clicks.
+
+A Plackett-Luce ranker orders the documents of a query anew in every session,
+
+    P(d first) = exp(l_d) / sum over d' of exp(l_d'), and so on among those that are left,
+    l_d        = strength * score_d / sd + feedback_strength * rate_d / sd,
+    rate_d     = (clicks_d + s * v) / (impressions_d + s) over all sessions before the last update,
+
+where v is the click rate of all that was shown and s = FEEDBACK_PRIOR. Without clicks so far, as at the start,
+rate_d is the same for all documents, and only the score matters.
+
+Sources: Plackett 1975; Joachims, Swaminathan & Schnabel 2017 (swap experiments).
+
+Users: what they click on the pages that they are shown, model by model.
+
+With cells (PBM, UBM), P(click) = theta_cell * gamma_qd * readiness * shock. Users of all other models are those of
+`ClickModel.sample`; what documents differ in is
+
+    attractiveness, relevance     gamma_qd, that of the world, as is the click rate of DCTR
+    satisfaction                  s_qd ~ Beta(a, b)
+    click rate by rank            rho_qdk = theta_k (gamma_qd + scale * u_qdk) / 2, u_qdk ~ U[0, 1]
+
+with scale the world's attractiveness_scale: without u, the last one would be PBM.
+
+Click logs with known truth: what tests and sample logs are drawn from.
+
+A world is one attractiveness gamma per (query, document) and one examination probability theta per cell e;
+every click is Bernoulli with
+
+    P(click) = theta_e * gamma_qd
+
+    PBM: e = position r                          theta_e = r ** -eta
+    UBM: e = (position r, previous click r')     theta_e = (r - r') ** -eta, r' = 0 where there is none
+
+unless theta is given as a table. Users of all other click models go down the page as their model says, see
+`posbias.core.simulation.simulate`. Queries arrive with Zipfian frequency, and a Plackett-Luce ranker orders the
 documents of a query anew in every session, following its scores as closely as asked: documents change places, and
 better ones stand higher, as in a real log. What real logs have beyond that is asked for by options: rankers that
 learn from clicks or know the user, contexts, sessions that end early or click more readily, experiments.
@@ -21,33 +67,405 @@ Sources: Richardson et al. 2007 and Craswell et al. 2008 (position-based model);
 (user browsing model); Plackett 1975 (ranker); Joachims, Swaminathan & Schnabel 2017 (theta = r ** -eta).
 """
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.count_table import Integers
-from posbias.core.simulation.clicks import Clicks, draw_clicks, graded_attractiveness
-from posbias.core.simulation.options import SimulationOptions
-from posbias.core.simulation.rankers import (
-    FIRST_SWAP,
-    NO_EXPERIMENT,
-    RANDOM,
-    Sessions,
-    draw_sessions,
-    intervene,
-    make_ranker,
+from posbias.core.arrays.count_table import Flags, Floats, Integers
+from posbias.core.errors import UsageError
+from posbias.core.models import get_click_model
+from posbias.core.models.page_matrices import PageBatch
+from posbias.core.simulation.options import (
+    CELL_MODELS,
+    MOST_RATES,
+    SimulationOptions,
+    has_rates_by_position,
+    parameters_by_pair,
+    shared_parameters,
+    values_by_position,
 )
-from posbias.core.simulation.truth import true_attractiveness, true_parameters, true_propensities
-from posbias.core.simulation.users import make_users
 from posbias.core.simulation.worlds import (
+    CONTEXT,
+    DEPTH,
     EXPERIMENT,
+    RATES,
+    READINESS,
+    SATISFACTION,
+    SEGMENT,
     SESSION,
+    Clicks,
     World,
+    draw_clicks,
+    graded_attractiveness,
     random_stream,
     random_world,
+    theta_shocks,
 )
+
+FEEDBACK_PRIOR = 10.0  # impressions at the overall click rate: one lucky click does not decide
+NO_EXPERIMENT, RANDOM, FIRST_SWAP = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """The sessions of a block, before anything is shown."""
+
+    number: Integers  # shape (S,), like all others: the session's number in the log
+    query: Integers  # the number of its query
+    segment: Integers  # the segment of its user
+    context: Integers  # the context in which it is shown
+    readiness: Floats  # the factor on its click probabilities
+    depth: Integers  # the number of positions shown, in 1 .. K.
+    experiment: Integers  # NO_EXPERIMENT, RANDOM, or FIRST_SWAP + the number of the pair of positions
+
+
+def draw_sessions(options: SimulationOptions, number: Integers, query: Integers, block: int) -> Sessions:
+    """Draw what sessions differ in, each trait from its own stream.
+
+    Args:
+        options: how sessions differ.
+        number: shape (S,), their numbers.
+        query: shape (S,), their queries.
+        block: which block of the log they are.
+    """
+    size = len(number)
+
+    def choice(stream: int, n_values: int) -> Integers:
+        if n_values == 1:
+            return np.zeros(size, dtype=np.int64)
+        return random_stream(options, stream, block).integers(n_values, size=size)
+
+    return Sessions(
+        number=number,
+        query=query,
+        segment=choice(SEGMENT, options.segments),
+        context=choice(CONTEXT, max(len(options.contexts), 1)),
+        readiness=np.array(options.readiness)[choice(READINESS, len(options.readiness))],
+        depth=_draw_depth(options, size, block),
+        experiment=_draw_experiment(options, size, block),
+    )
+
+
+def _draw_depth(options: SimulationOptions, size: int, block: int) -> Integers:
+    n_positions, depth = options.n_positions, options.depth
+    if depth is None:
+        return np.full(size, n_positions)
+    rng = random_stream(options, DEPTH, block)
+    if isinstance(depth, tuple):
+        weights = np.array(depth)
+        return rng.choice(np.arange(1, n_positions + 1), size, p=weights / weights.sum())
+    return np.minimum(rng.geometric(1 - depth, size), n_positions) if depth < 1 else np.full(size, n_positions)
+
+
+def _draw_experiment(options: SimulationOptions, size: int, block: int) -> Integers:
+    experiment = np.full(size, NO_EXPERIMENT)
+    if options.randomized_share + options.swap_share == 0:
+        return experiment
+    rng = random_stream(options, EXPERIMENT, block)
+    lot, pair = rng.random(size), rng.integers(max(len(options.swaps), 1), size=size)
+    experiment[lot < options.randomized_share] = RANDOM
+    swaps = (lot >= options.randomized_share) & (lot < options.randomized_share + options.swap_share)
+    experiment[swaps] = FIRST_SWAP + pair[swaps]
+    return experiment
+
+
+class Ranker(ABC):
+    """What orders the documents of a page."""
+
+    @abstractmethod
+    def rank(self, sessions: Sessions, rng: np.random.Generator) -> Integers:
+        """The documents in the order of their positions, shape (S, K)."""
+
+    def update(self, number: int) -> None:
+        """Take note of the number of the update, from 0; at a new one a ranker may have learnt."""
+        del number
+
+    def observe(self, sessions: Sessions, doc: Integers, click: Clicks) -> None:
+        """Take note of what was shown, shape (S, K), and of the clicks on it."""
+        del sessions, doc, click
+
+
+def make_ranker(options: SimulationOptions, world: World) -> Ranker:
+    """The ranker that the options ask for."""
+    if np.isinf(options.ranker_strength):
+        return FixedRanker(options, world)
+    return LearningRanker(options, world) if options.feedback_strength > 0 else PlackettLuceRanker(options, world)
+
+
+class FixedRanker(Ranker):
+    """Shows the documents in the order of their scores, ties in the order in which they come."""
+
+    def __init__(self, options: SimulationOptions, world: World) -> None:
+        # The document at each position, i.e. the inverse of each document's rank: sorted once, not twice.
+        by_score = np.argsort(-world.score, axis=2, kind="stable")
+        self._order = by_score[:, :, : options.n_positions]
+
+    def rank(self, sessions: Sessions, rng: np.random.Generator) -> Integers:  # noqa: ARG002 - nothing is random
+        """The documents in the order of their positions, shape (S, K)."""
+        return self._order[sessions.segment, sessions.query]
+
+
+class PlackettLuceRanker(Ranker):
+    """Orders documents at random, better scores first more often, as the arrivals of exponential races."""
+
+    def __init__(self, options: SimulationOptions, world: World) -> None:
+        self._n_positions = options.n_positions
+        known = np.where(world.present, world.score, 0.0)  # strength 0 times -inf is no number
+        logits = options.ranker_strength / world.deviation * known
+        self._logits: Floats = np.where(world.present, logits, -np.inf)
+        # Queries of about the same size race together: a few large ones must not pad all the others.
+        powers_of_two = 2 ** np.ceil(np.log2(world.n_docs)).astype(np.int64)
+        self._width = np.minimum(powers_of_two, world.score.shape[2])
+
+    def rank(self, sessions: Sessions, rng: np.random.Generator) -> Integers:
+        """The documents in the order of their positions, shape (S, K)."""
+        doc = np.empty((len(sessions.query), self._n_positions), dtype=np.int64)
+        width = self._width[sessions.query]
+        for columns in np.unique(width):
+            rows = np.flatnonzero(width == columns)
+            logits = self._logits[:, :, :columns][sessions.segment[rows], sessions.query[rows]]
+            doc[rows] = self._race(logits, rng)
+        return doc
+
+    def _race(self, logits: Floats, rng: np.random.Generator) -> Integers:
+        """The first K of the documents that race, shape (S, D), in the order of their arrival."""
+        arrival = np.log(rng.standard_exponential(logits.shape))
+        arrival -= logits
+        first = np.argpartition(arrival, self._n_positions - 1, axis=1)[:, : self._n_positions]
+        order = np.argsort(np.take_along_axis(arrival, first, axis=1), axis=1)
+        return np.take_along_axis(first, order, axis=1)
+
+
+class LearningRanker(PlackettLuceRanker):
+    """Re-ranks at each update by the click rates up to then; it knows the segments."""
+
+    def __init__(self, options: SimulationOptions, world: World) -> None:
+        super().__init__(options, world)
+        self._by_score = self._logits
+        self._strength = options.feedback_strength / world.deviation
+        self._number = 0
+        self._impressions = np.zeros(world.score.shape)
+        self._clicks = np.zeros(world.score.shape)
+
+    def update(self, number: int) -> None:
+        """Re-rank if it is a new update."""
+        if number == self._number:
+            return
+        self._number = number
+        overall = self._clicks.sum() / max(self._impressions.sum(), 1.0)
+        rate = (self._clicks + FEEDBACK_PRIOR * overall) / (self._impressions + FEEDBACK_PRIOR)
+        self._logits = self._by_score + self._strength * rate
+
+    def observe(self, sessions: Sessions, doc: Integers, click: Clicks) -> None:
+        """Count what was shown, shape (S, K), and the clicks on it."""
+        shown: Flags = np.arange(self._n_positions) < sessions.depth[:, None]
+        place = np.ravel_multi_index((sessions.segment[:, None], sessions.query[:, None], doc), self._clicks.shape)
+        np.add.at(self._impressions.reshape(-1), place[shown], 1.0)
+        np.add.at(self._clicks.reshape(-1), place[shown & (click == 1)], 1.0)
+
+
+def intervene(
+    doc: Integers, experiment: Integers, swaps: Sequence[tuple[int, int]], rng: np.random.Generator
+) -> Integers:
+    """Rearrange the pages of sessions that take part in an experiment.
+
+    Args:
+        doc: shape (S, K), what the ranker shows; not changed.
+        experiment: shape (S,): RANDOM puts the K documents into uniformly random order, FIRST_SWAP + i swaps those
+            at the i-th pair of positions with probability 1/2.
+        swaps: pairs of positions, from 1.
+        rng: source of randomness.
+
+    Returns:
+        Shape (S, K), what is shown.
+    """
+    shown = doc.copy()
+    random = experiment == RANDOM
+    shown[random] = rng.permuted(doc[random], axis=1)
+    chosen = rng.random(len(doc)) < 0.5  # noqa: PLR2004 - a fair coin
+    for number, (one, other) in enumerate(swaps):
+        swapped = np.flatnonzero(chosen & (experiment == FIRST_SWAP + number))
+        shown[swapped, one - 1], shown[swapped, other - 1] = doc[swapped, other - 1], doc[swapped, one - 1]
+    return shown
+
+
+Users = Callable[[Sessions, Integers, np.random.Generator], Clicks]
+"""The clicks on the pages of sessions, shape (S, K), which show these documents; below a session's depth, any value."""
+
+
+def make_users(options: SimulationOptions, world: World) -> Users:
+    """The users that the options ask for."""
+    return _users_by_cell(options, world) if options.model in CELL_MODELS else _users_of_pages(options, world)
+
+
+def _users_by_cell(options: SimulationOptions, world: World) -> Users:
+    """Users whose examination depends on a cell, in each context on its own."""
+    shocks = theta_shocks(options, len(world.query_ids))
+    theta = options.examination
+    if options.model == "ubm":
+        position, previous = np.array(options.cells).T
+        theta = np.zeros((len(theta), options.n_positions, options.n_positions))
+        theta[:, position - 1, previous] = options.examination
+
+    def click(sessions: Sessions, doc: Integers, rng: np.random.Generator) -> Clicks:
+        attraction = world.attractiveness[sessions.segment[:, None], sessions.query[:, None], doc]
+        attraction *= sessions.readiness[:, None]
+        if shocks is not None:
+            attraction *= shocks[sessions.query]
+        return draw_clicks(attraction, theta, rng, sessions.context)
+
+    return click
+
+
+def _users_of_pages(options: SimulationOptions, world: World) -> Users:
+    """Users of any click model, page by page; each impression is a unit with the parameters of what it shows."""
+    model, by_pair = get_click_model(options.model), values_by_pair(options, world)
+
+    def click(sessions: Sessions, doc: Integers, rng: np.random.Generator) -> Clicks:
+        position = np.arange(1, doc.shape[1] + 1, dtype=np.int64)
+        values = {name: _of_impressions(table, sessions, doc) for name, table in by_pair.items()}
+        pages = PageBatch(
+            unit=np.arange(doc.size).reshape(doc.shape),
+            position=np.broadcast_to(position, doc.shape),
+            click=np.zeros(doc.shape, dtype=np.bool_),
+            shown=position <= sessions.depth[:, None],
+            weight=np.ones(len(doc)),
+        )
+        return model.sample({**options.model_parameters, **values}, pages, rng).astype(np.int8)
+
+    return click
+
+
+def _of_impressions(table: Floats, sessions: Sessions, doc: Integers) -> Floats:
+    """Values of what is shown, row by row, and one for units that nobody has seen."""
+    pair = (sessions.segment[:, None], sessions.query[:, None], doc)
+    values = table[pair] if table.ndim == len(pair) else table[(*pair, np.arange(doc.shape[1]))]
+    return np.append(values.ravel(), 0.0)
+
+
+def values_by_pair(options: SimulationOptions, world: World) -> Mapping[str, Floats]:
+    """What documents differ in, by parameter.
+
+    Returns:
+        Shape (G, Q, D), or (G, Q, D, K) for the click rate of RDCTR.
+
+    Raises:
+        UsageError: RDCTR has more of them than fit into memory.
+    """
+    names = parameters_by_pair(options.model)
+    if has_rates_by_position(options.model):
+        return {name: _rates(options, world) for name in names}
+    values = dict.fromkeys(names, world.attractiveness)
+    if "satisfaction" in names:  # the same in all segments
+        shape = world.attractiveness.shape
+        drawn = random_stream(options, SATISFACTION).beta(*options.satisfaction_shape, size=shape[1:])
+        values["satisfaction"] = np.broadcast_to(drawn, shape)
+    return values
+
+
+def _rates(options: SimulationOptions, world: World) -> Floats:
+    """Click rates by document and position, shape (G, Q, D, K)."""
+    size = world.attractiveness.size * options.n_positions
+    if size > MOST_RATES:
+        raise UsageError(
+            f"{options.model} has a click rate for each (segment, query, document, position): there would be {size:,} "
+            f"of them, and there may be {MOST_RATES:,}. Ask for fewer queries, documents or positions."
+        )
+    shape = (*world.attractiveness.shape[1:], options.n_positions)
+    own = options.attractiveness_scale * random_stream(options, RATES).random(shape)
+    return options.theta_by_position * (world.attractiveness[..., None] + own) / 2
+
+
+NONE = pl.DataFrame()
+
+
+def true_propensities(options: SimulationOptions) -> pl.DataFrame:
+    """The truth per cell; an empty table without columns where the model has no propensity by cell.
+
+    Columns: position, previous_click (UBM only), device (only where there are contexts), propensity (theta relative
+    to the first cell, position 1, of the same context), examination (theta itself).
+    """
+    if options.model not in CELL_MODELS:
+        return NONE
+    theta = options.examination
+    context, cell = np.indices(theta.shape)
+    position, previous = np.array(options.cells, dtype=np.int32)[cell.ravel()].T
+    frame = pl.DataFrame(
+        {
+            "position": position,
+            "previous_click": previous,
+            "device": context.ravel().astype(np.int32),
+            "propensity": (theta / theta[:, :1]).ravel(),
+            "examination": theta.ravel(),
+        }
+    )
+    needless = {"previous_click": options.model == "pbm", "device": not options.contexts}
+    return frame.drop(name for name, drop in needless.items() if drop)
+
+
+def true_parameters(options: SimulationOptions) -> pl.DataFrame:
+    """What all documents share in models without cells: parameter, position (null where it is the same), value.
+
+    Beside the model's own parameters there are those that they were made from. An empty table without columns where
+    there are none.
+    """
+    values = dict[str, Floats | float]()
+    theta = options.theta_by_position
+    for parameter in shared_parameters(options.model):
+        given = values_by_position(parameter, dict(options.parameters), options.n_positions)
+        if parameter.makes is not None:
+            values |= {"examination": theta, parameter.name: given}
+        own = given * theta if parameter.times_theta else given
+        values[parameter.of_model] = own if parameter.by_position or parameter.times_theta else float(own[0])
+    if not values:
+        return NONE
+    frames = [
+        pl.DataFrame(
+            {
+                "parameter": name,
+                "position": pl.Series([None] if np.ndim(value) == 0 else range(1, np.size(value) + 1), dtype=pl.Int32),
+                "value": np.atleast_1d(value),
+            }
+        )
+        for name, value in values.items()
+    ]
+    return pl.concat(frames, rechunk=True)
+
+
+def true_attractiveness(options: SimulationOptions, world: World | None = None) -> pl.DataFrame:
+    """The truth per (query, document), shown or not: query, doc, segment (if there are several), attractiveness.
+
+    Where sessions differ in readiness, it is the mean over them. Models have columns of their own instead, or beside
+    it: satisfaction (DBN, SDBN), relevance (trust bias), click_rate (DCTR; RDCTR also has a column position). An empty
+    table without columns where documents do not differ.
+    """
+    world = world or random_world(options)
+    tables = values_by_pair(options, world)
+    if not tables:
+        return NONE
+    pair = query, doc = np.nonzero(world.present)
+    by_position = has_rates_by_position(options.model)
+    n_rows = options.n_positions if by_position else 1
+    row = np.repeat(np.arange(len(query)), n_rows)  # per pair, or per pair and position
+    columns = {
+        "query": world.query_ids.gather(query).gather(row),
+        "doc": world.doc_ids.gather(world.start[query] + doc).gather(row),
+        "position": pl.Series(np.tile(np.arange(1, n_rows + 1, dtype=np.int32), len(query))),
+    }
+    segments = [
+        pl.DataFrame(
+            columns
+            | {"segment": pl.repeat(segment, len(row), dtype=pl.Int32, eager=True)}
+            | {name: pl.Series(table[segment][pair].ravel()) for name, table in tables.items()}
+        )
+        for segment in range(options.segments)
+    ]
+    keys = ["query", "doc", *(["segment"] if options.segments > 1 else []), *(["position"] if by_position else [])]
+    return pl.concat(segments, rechunk=True).select(*keys, *tables)
+
 
 __all__ = [
     "Simulation",

@@ -26,12 +26,10 @@ from functools import partial
 
 import numpy as np
 
-from posbias.core.arrays import unit_diagonal
+from posbias.core.arrays import linalg
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, sum_by_number
-from posbias.core.arrays.linalg import by_unit_and_cell, cross, gram
-from posbias.core.arrays.newton import ENOUGH_ASCENT, ROUNDING, Limits, Proposal, climb
-from posbias.core.theta.linkage import Linkage
-from posbias.core.theta.linked_counts import LinkedCounts, linked_counts
+from posbias.core.arrays.linalg import ENOUGH_ASCENT, ROUNDING, Limits, Proposal, by_unit_and_cell, climb, cross, gram
+from posbias.core.theta.conditional import Linkage, LinkedCounts, linked_counts
 
 UNCLICKED_SHARE = 1e-3
 """Units without a click that every set counts in addition, as a share of its units."""
@@ -168,7 +166,7 @@ def _propose(sets: InterventionalSets, free: Integers, log_theta: Floats) -> Pro
     gradient = sets.at_cells(profile.flow, n_cells)[free]
     information = sets.laplacian(profile.conductance, n_cells)[np.ix_(free, free)]
     step = np.zeros(n_cells)
-    step[free] = unit_diagonal.solve(information, gradient)
+    step[free] = linalg.solve(information, gradient)
     objective = sets.objective(profile)
 
     def falls_short(step: Floats) -> bool:

@@ -6,22 +6,306 @@ Given a unit's total C_j, its attractiveness drops out of the likelihood of its 
 
 Consistent whenever E[c_je] = n_je theta_e gamma_j, whatever the distribution of clicks (Wooldridge 1999), and concave:
 there are no starting values, and one finite optimum on the identified cells.
+
+Which cells a log can compare with the reference (identifiability).
+
+Directed graph on cells: e' -> e if some unit was shown in both and clicked in e. The ratio of two cells has a finite
+estimate exactly if both lie in one strongly connected component (Ford 1957; Hunter 2004).
+
+Conditional estimation of examination: fixed-effects Poisson, the default for propensities.
+
+Given a unit's total C_j, its attractiveness drops out of the likelihood of its clicks (Hausman, Hall & Griliches 1984):
+
+    l(beta) = sum_j m_j { sum_e c_je beta_e - C_j log sum_e n_je exp(beta_e) },  beta_e = log theta_e,  beta_ref = 0
+
+Consistent whenever E[c_je] = n_je theta_e gamma_j, whatever the distribution of clicks (Wooldridge 1999), and concave:
+there are no starting values, and one finite optimum on the identified cells.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
 
-from posbias.core.arrays import unit_diagonal
-from posbias.core.arrays.count_table import CountTable, Floats, Integers
-from posbias.core.arrays.linalg import by_unit_and_cell, gram
-from posbias.core.arrays.newton import ENOUGH_ASCENT, ROUNDING, Limits, Proposal, climb
+from posbias.core.arrays import linalg
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_by_number
+from posbias.core.arrays.linalg import (
+    ENOUGH_ASCENT,
+    ROUNDING,
+    Limits,
+    Proposal,
+    Sparse,
+    by_unit_and_cell,
+    climb,
+    connected,
+    counted,
+    gram,
+    nonzero,
+    sparse_product,
+    sparse_sum,
+)
 from posbias.core.arrays.threads import at_once
-from posbias.core.theta.linkage import NO_CLICKS, Linkage
-from posbias.core.theta.linked_counts import LinkedCounts, linked_counts, shares_at
+from posbias.core.errors import IdentifiabilityError
+
+NO_CLICKS = "no clicks"
+ONE_WAY = "clicks link one way only"
+NO_REFERENCE = "the reference asked for is not linked in its context"
+NOT_LINKED = "no pair links it to the reference"
+
+
+@dataclass(frozen=True)
+class Linkage:
+    """What the log can say about each of K cells."""
+
+    # Shape (K,), the cell that each cell is compared with. Cells of one group (a context) share theirs, which is
+    # compared with itself; where a group links nothing, it is merely its first cell.
+    reference_of: Integers
+    identified: Flags  # shape (K,), whether the cell lies in its reference's strongly connected component
+    # K reasons, None for an identified cell. `no clicks`: clicked pairs link it to identified cells, but no linking
+    # pair was ever clicked in it; `clicks link one way only`: linked, but not there and back; `no pair links it to the
+    # reference`; `the reference asked for is not linked in its context`.
+    reason: tuple[str | None, ...]
+    # Shape (K,), clicked pairs that are shown in this cell and in another one of its component; for a cell without
+    # clicks, in this cell and in an identified one
+    linking_pairs: Floats
+    linking_clicks: Floats  # shape (K,), the clicks of those pairs in that component
+    component: Integers  # shape (K,), the smallest cell of the strongly connected component that the cell lies in
+
+    @property
+    def references(self) -> Integers:
+        """The cells that others are compared with, ascending: one per group that links any."""
+        return np.unique(self.reference_of[self.identified])
+
+    def comparable(self) -> list[Integers]:
+        """The groups of at least two cells that can be compared among themselves, the largest first."""
+        groups = [np.flatnonzero(self.component == first) for first in np.unique(self.component[self.component >= 0])]
+        return sorted((group for group in groups if len(group) > 1), key=lambda group: (-len(group), int(group[0])))
+
+
+def find_linkage(
+    table: CountTable, group_of_cell: Integers | None = None, preference: Integers | None = None
+) -> Linkage:
+    """Choose the reference, one per group of cells, and find the cells that can be compared with it.
+
+    Args:
+        table: counts per unit (a pair, stratum or signature) and cell.
+        group_of_cell: shape (K,), any numbers: cells of different groups (contexts) share no unit, and each group has
+            a reference of its own. By default all cells are one group.
+        preference: the cells that may be a reference, best first; by default all, in their order. In each group the
+            first one that is linked to another cell is taken.
+
+    Raises:
+        IdentifiabilityError: there is no click, or only one cell, or no preferred cell is linked to another one.
+    """
+    group = np.zeros(table.n_cells, np.int64) if group_of_cell is None else group_of_cell
+    preference = np.arange(table.n_cells) if preference is None else preference
+    links = table.take(np.flatnonzero(table.links))
+    edges = _edges(links)
+    component = _components(edges, table.n_cells, both_ways=True)
+    size = np.bincount(component, minlength=table.n_cells)[component]
+    candidates = preference[size[preference] > 1]
+    if not len(candidates):
+        raise IdentifiabilityError(_why_nothing_is_linked(table, n_linked=int((size > 1).sum())))
+    reference_of = _references(group, candidates)
+    has = np.isin(reference_of, candidates)
+    identified = (component == component[reference_of]) & has
+    lost = ~has & (len(preference) < table.n_cells)
+    connection = _components(edges, table.n_cells, both_ways=False)  # in whatever direction and number of steps
+    pairs, clicks = _linking_counts(links, component)
+    silent_pairs, silent_clicks = _linking_counts_of_silent(links, identified)
+    never_clicked = ~np.isin(np.arange(table.n_cells), edges[1])
+    silent = (silent_pairs > 0) & ~identified & never_clicked
+    return Linkage(
+        reference_of=reference_of,
+        identified=identified,
+        reason=_reasons(identified, silent, linked=(connection == connection[reference_of]) & has, lost=lost),
+        linking_pairs=np.where(silent, silent_pairs, pairs),
+        linking_clicks=np.where(silent, silent_clicks, clicks),
+        component=component,
+    )
+
+
+def comparable_in_order(table: CountTable, linkage: Linkage, position_of_cell: Integers) -> Flags:
+    """Which cells have a bounded ratio to their reference on curves that nowhere rise with the position, shape (K,).
+
+    A direction d in which neither a click nor the order holds the curve back has d_e' <= d_e along each edge e' -> e,
+    and likewise from each position to the one above it. A cell is held on both sides exactly if it lies in its
+    reference's strongly connected component of both kinds of edges together.
+
+    Args:
+        table: counts per unit (a pair, stratum or signature) and cell.
+        linkage: which cells the log alone can compare, of the same table.
+        position_of_cell: shape (K,).
+    """
+    links = table.take(np.flatnonzero(table.links))
+    order = np.lexsort((position_of_cell, linkage.reference_of))
+    follows = np.diff(linkage.reference_of[order]) == 0
+    tails, heads = _edges(links)
+    edges = np.concatenate([tails, order[1:][follows]]), np.concatenate([heads, order[:-1][follows]])
+    component = _components(edges, table.n_cells, both_ways=True)
+    size = np.bincount(component, minlength=table.n_cells)[component]
+    lost = np.array([reason == NO_REFERENCE for reason in linkage.reason])
+    return (component == component[linkage.reference_of]) & (size > 1) & ~lost
+
+
+def _references(group: Integers, candidates: Integers) -> Integers:
+    """The first candidate of each cell's group, or its first cell where the group has no candidate, shape (K,).
+
+    e.g. groups [0, 0, 0, 1, 1], candidates [2, 0] -> [2, 2, 2, 3, 3]
+    """
+    ordered = np.concatenate([candidates, np.arange(len(group))])
+    _, first, number = np.unique(group[ordered], return_index=True, return_inverse=True)
+    return ordered[first][number[len(candidates) :]]
+
+
+def _edges(links: CountTable) -> tuple[Integers, Integers]:
+    """The cells e' and e of each edge e' -> e: some linking unit was shown in both and clicked in e."""
+
+    def of_block(part: tuple[slice, CountTable]) -> Sparse:
+        _, block = part
+        clicked = by_unit_and_cell(block, (block.clicks > 0).astype(np.float64))
+        return sparse_product(by_unit_and_cell(block, np.ones(block.n_entries)).T, clicked)
+
+    none = np.empty(0, np.int64)
+    together = counted(none, none, (links.n_cells, links.n_cells))
+    for found in at_once(of_block, links.blocks()):
+        together = sparse_sum(together, found)
+    return nonzero(together)
+
+
+def _components(edges: tuple[Integers, Integers], n_cells: int, *, both_ways: bool) -> Integers:
+    """The smallest cell of each cell's component, shape (K,)."""
+    labels = connected(*edges, n_cells, both_ways=both_ways)
+    _, smallest, which = np.unique(labels, return_index=True, return_inverse=True)
+    return smallest[which]
+
+
+def _linking_counts(links: CountTable, component: Integers) -> tuple[Floats, Floats]:
+    """Per cell, the clicked pairs that are shown in it and elsewhere in its component, and their clicks there."""
+
+    def of_block(part: tuple[slice, CountTable]) -> tuple[Floats, Floats]:
+        _, block = part
+        _, group = np.unique(block.unit_of_entry * links.n_cells + component[block.cell], return_inverse=True)
+        clicks = sum_by_number(group, block.clicks, len(group))[group]
+        counts = (np.bincount(group)[group] > 1) & (clicks > 0)
+        pairs = block.spread(block.multiplicity) * counts
+        return block.sum_by_cell(pairs), block.sum_by_cell(pairs * clicks)
+
+    return _summed(at_once(of_block, links.blocks()), links.n_cells)
+
+
+def _linking_counts_of_silent(links: CountTable, identified: Flags) -> tuple[Floats, Floats]:
+    """Per cell, the pairs shown in it that were clicked in identified cells, and those clicks."""
+
+    def of_block(part: tuple[slice, CountTable]) -> tuple[Floats, Floats]:
+        _, block = part
+        clicks = block.spread(block.sum_by_unit(block.clicks * identified[block.cell]))
+        pairs = block.spread(block.multiplicity) * (clicks > 0)
+        return block.sum_by_cell(pairs), block.sum_by_cell(pairs * clicks)
+
+    return _summed(at_once(of_block, links.blocks()), links.n_cells)
+
+
+def _summed(blocks: Iterable[tuple[Floats, Floats]], n_cells: int) -> tuple[Floats, Floats]:
+    totals = np.zeros((2, n_cells))
+    for of_block in blocks:
+        totals += of_block
+    return totals[0], totals[1]
+
+
+def _reasons(identified: Flags, silent: Flags, linked: Flags, lost: Flags) -> tuple[str | None, ...]:
+    reasons = np.select([lost, silent, linked], [NO_REFERENCE, NO_CLICKS, ONE_WAY], default=NOT_LINKED)
+    return tuple(None if known else str(reason) for known, reason in zip(identified, reasons, strict=True))
+
+
+def _why_nothing_is_linked(table: CountTable, n_linked: int) -> str:
+    n_shown = len(np.unique(table.cell))
+    if n_shown <= 1:
+        return (
+            f"The log shows documents in {n_shown} cell(s) (positions) only, so there is nothing to compare. "
+            "Position bias needs results at two or more positions."
+        )
+    if not table.clicks.any():
+        return (
+            f"The log has no click in any of its {n_shown} cells (positions), so nothing can be said about them. "
+            "Check which column holds the clicks (--click), or add more days."
+        )
+    if n_linked:
+        return (
+            "The cell (position) asked for as the reference cannot be compared with any other one, while "
+            f"{n_linked} others can be compared among themselves. Take one of those as the reference."
+        )
+    return (
+        f"No two of the {n_shown} cells (positions) can be compared: no document was shown at two positions for the "
+        "same query and clicked in such a way that clicks lead from one position to the other and back. Position "
+        "swaps would help: let the same document appear at different positions for the same query now and then (more "
+        "days, a changed ranker, or a little randomisation), so that it is clicked at both. Where no document is shown "
+        "twice for a query, features of the documents serve instead (`posbias fit LOGS --method features`)."
+    )
+
+
+_UNDERFLOW = 1e-200  # sums below it may have lost digits
+
+
+@dataclass(frozen=True)
+class LinkedCounts:
+    """The part of a table that carries information on the identified cells."""
+
+    table: CountTable  # the units with a click and at least two identified cells; cells are numbered 0 .. I - 1.
+    cells: Integers  # shape (I,), the identified cells, ascending: their numbers in the whole table
+    units: Integers  # the units' numbers in the whole table
+    reference_of: Integers  # shape (I,), the number among the I of each cell's reference
+    unit_clicks: Floats  # C_j of each unit, in identified cells, of one of its copies
+
+    @property
+    def free(self) -> Integers:
+        """Numbers among the I of the cells other than the references, shape (F,)."""
+        return np.flatnonzero(self.reference_of != np.arange(len(self.cells)))
+
+    def shares(self, log_theta: Floats) -> Floats:
+        """Each entry's p_je = n_je theta_e / sum_e' n_je' theta_e', for log_theta of shape (I,)."""
+        return shares_at(self.table, log_theta)[0]
+
+
+def linked_counts(table: CountTable, linkage: Linkage) -> LinkedCounts:
+    """Restrict a table to the identified cells and to the units that compare them."""
+    cells = np.flatnonzero(linkage.identified)
+    inside = table.only_cells(linkage.identified)
+    units = np.flatnonzero(inside.links)
+    kept = inside.take(units)  # those of signatures stand first, and are not copied
+    if len(cells) < table.n_cells:
+        kept = replace(kept, n_cells=len(cells), cell=np.searchsorted(cells, kept.cell))
+    return LinkedCounts(
+        table=kept,
+        cells=cells,
+        units=units,
+        reference_of=np.searchsorted(cells, linkage.reference_of[cells]),
+        unit_clicks=kept.sum_by_unit(kept.clicks),
+    )
+
+
+def shares_at(table: CountTable, log_theta: Floats) -> tuple[Floats, Floats]:
+    """Each entry's p_je, and each unit's log sum_e n_je theta_e, without overflow."""
+    largest = float(log_theta.max(initial=0.0))
+    share = table.impressions * np.exp(log_theta - largest).take(table.cell)
+    total = table.sum_by_unit(share)
+    if total.min(initial=1.0) < _UNDERFLOW:
+        return _shares_of_tiny(table, log_theta)
+    share /= table.spread(total)
+    return share, largest + np.log(total)
+
+
+def _shares_of_tiny(table: CountTable, log_theta: Floats) -> tuple[Floats, Floats]:
+    """The same where some unit was shown in cells only whose theta is nothing beside the largest: slower."""
+    exponent = np.log(table.impressions) + log_theta[table.cell]
+    largest = table.max_by_unit(exponent)
+    share = np.exp(exponent - table.spread(largest))
+    total = table.sum_by_unit(share)
+    share /= table.spread(total)
+    return share, largest + np.log(total)
+
 
 _Found = TypeVar("_Found")
 
@@ -56,7 +340,7 @@ class ConditionalFit:
         Raises:
             numpy.linalg.LinAlgError: it is singular.
         """
-        return unit_diagonal.inverse(self.information)
+        return linalg.inverse(self.information)
 
 
 def fit_conditional(
@@ -239,11 +523,11 @@ class Likelihood:
     def propose(self, beta: Floats) -> Proposal:
         """Newton's step from beta; a scaling step where rounding hides every gain."""
         step = np.zeros_like(beta)
-        if len(self.free) >= unit_diagonal.MANY:
+        if len(self.free) >= linalg.MANY:
             gradient, step[self.free] = self._step_by_products(beta)
         else:
             gradient, information = self.slopes(beta)
-            step[self.free] = unit_diagonal.solve(information[np.ix_(self.free, self.free)], gradient[self.free])
+            step[self.free] = linalg.solve(information[np.ix_(self.free, self.free)], gradient[self.free])
 
         def falls_short(step: Floats) -> bool:
             return not self.gain(beta, step) >= ENOUGH_ASCENT * float(gradient @ step)
@@ -262,11 +546,11 @@ class Likelihood:
             return (expected * whole - by_unit.T @ (self.weight * (by_unit @ whole)))[self.free]
 
         gradient = self.cell_clicks - expected
-        return gradient, unit_diagonal.conjugate_gradients(times, diagonal[self.free], gradient[self.free])
+        return gradient, linalg.conjugate_gradients(times, diagonal[self.free], gradient[self.free])
 
     def slopes(self, beta: Floats) -> tuple[Floats, Floats]:
         """Gradient, shape (I,), and minus the Hessian, shape (I, I), whose rows add up to 0."""
-        if len(self.free) >= unit_diagonal.MANY:  # one sparse product instead of dense ones that add up
+        if len(self.free) >= linalg.MANY:  # one sparse product instead of dense ones that add up
             expected, coupling = _expected_and_coupling(self.table, self.weight, shares_at(self.table, beta)[0])
             return self.cell_clicks - expected, _laplacian(coupling)
         expected, coupling = np.zeros_like(beta), np.zeros((len(beta), len(beta)))

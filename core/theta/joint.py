@@ -22,7 +22,7 @@ import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.arrays.linalg import by_unit_and_cell
-from posbias.core.priors import BetaPrior
+from posbias.core.choices import BetaPrior
 
 START = 0.5
 LARGEST = 1 - 1e-6

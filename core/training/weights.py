@@ -5,20 +5,141 @@
 tau is the minimum propensity. Self-normalised: w_e times (number of clicks / sum of w over the clicks).
 
 Sources: Joachims, Swaminathan & Schnabel 2017 (IPS); Swaminathan & Joachims 2015 (self-normalisation).
+
+Replicate weights: what the click weights would be under other propensities that the log allows as well.
+
+    theta_r = theta exp(z_r),  z_r ~ N(0, V),  r = 1 .. N        w_r = 1 / max(theta_r, tau)
+
+V is the covariance of log theta; the reference cell has none. A model that is trained, or a sum that is taken, with
+each of the N weights in turn varies by what the errors of theta do to it. All clicks of a cell share its error, so that
+no number of clicks makes it smaller. What the clicks themselves vary by is not in it.
+
+The draws are the same in every run.
+
+Source: Wolter 2007, Introduction to Variance Estimation (replicate weights).
+
+Inverse propensity weights.
+
+    weight of a click in cell e:  w_e = 1 / max(theta_e, tau)        weight of an unclicked impression: 1
+
+tau is the minimum propensity. Self-normalised: w_e times (number of clicks / sum of w over the clicks).
+
+Sources: Joachims, Swaminathan & Schnabel 2017 (IPS); Swaminathan & Joachims 2015 (self-normalisation).
+
+The split into training and validation, by a hash of the id: the same on every day and every engine.
+
+    validation, where  h(id) mod 10^6 < share * 10^6,  h = XXH64 of the id's text (UTF-8), seed 42, as a signed number
+
+Ids that are bytes are hashed as they are. Spark SQL computes the same:
+pmod(xxhash64(CAST(query AS STRING)), 1000000). An id of several columns is hashed column by column, each with the hash
+of the one before as its seed, as Spark's xxhash64(a, b). A larger share holds all of a smaller one.
+
+Source: XXH64 (Collet), as specified at xxhash.com and used by Spark.
+
+Inverse propensity weights of impressions whose examination, or trust, is known row by row.
+
+    a click of examination e:                w = 1 / max(e, tau)               an unclicked impression: 0
+    under trust bias (alpha, beta given):    (c - beta) / max(alpha, tau)
+
+Added up over the impressions of a document, both are an unbiased estimate of attractiveness times impressions where
+nothing is clipped; the second may be negative for some of them.
+
+Sources: Vardasbi, de Rijke & Markov 2020 (SIGIR); Vardasbi, Oosterhuis & de Rijke 2020 (CIKM).
+
+Examination of each impression of a log, page by page, under a click model that was fitted before.
 """
 
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from numbers import Real
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
+import xxhash
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.choices import Negatives, Rate
 from posbias.core.errors import UsageError
-from posbias.core.fit.propensities import PROPENSITY
-from posbias.core.schema import CLICKS, POSITION
-from posbias.core.training.replicates import replicate_names
+from posbias.core.fit.propensities import PROPENSITY, STD_ERROR
+from posbias.core.models.click_model import ExaminationModel
+from posbias.core.models.page_matrices import Integers, PageBatch, Parameters
+from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, PAIR, POSITION, PREVIOUS_CLICK, SESSION, WEIGHT
+
+_ROW, _REFERENCE = "posbias_row", "posbias_reference"
+_SEED = 20_070_101
+_NAME = re.compile(rf"replicate_{WEIGHT}_[0-9]+")
+
+
+def replicate_names(number: int) -> list[str]:
+    """The columns of so many replicate weights."""
+    return [f"replicate_{WEIGHT}_{draw}" for draw in range(1, number + 1)]
+
+
+def is_replicate(name: str) -> bool:
+    """Whether a column is called like replicate weights."""
+    return _NAME.fullmatch(name) is not None
+
+
+def weight_columns(columns: Iterable[str]) -> list[str]:
+    """The column of weights and those of replicate weights, in their order."""
+    return [name for name in columns if name == WEIGHT or is_replicate(name)]
+
+
+def draw_propensities(propensity: Floats, covariance: Floats, number: int) -> Floats:
+    """Propensities that the log allows as well.
+
+    Args:
+        propensity: theta, shape (K,), nan where a cell has none.
+        covariance: of log theta, shape (K, K).
+        number: N.
+
+    Returns:
+        Shape (N, K), nan where `propensity` is.
+    """
+    values, vectors = np.linalg.eigh(covariance)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    drawn = np.random.default_rng(_SEED).standard_normal((number, len(propensity))) @ root.T
+    return propensity * np.exp(drawn)
+
+
+def relative_covariance(table: pl.DataFrame, examination: Floats, std_error: Floats) -> Floats:
+    """The covariance of the logarithms of propensities, which are relative to a reference cell.
+
+    Args:
+        table: the cell columns, `propensity` and `std_error` of a fit, K rows.
+        examination: the covariance of log examination, which is relative to the largest cell, up to a constant on the
+            diagonal, shape (K, K).
+        std_error: of the log propensities to take, shape (K,): where it is not the fit's, they are not either; the
+            correlations stay.
+
+    Returns:
+        Shape (K, K), 0 where a cell has no propensity.
+    """
+    cells = np.arange(table.height)
+    constant = np.min(np.diag(examination), initial=np.inf)
+    reference = _references(table)
+    relative = np.eye(table.height)
+    relative[cells[reference >= 0], reference[reference >= 0]] -= 1.0
+    covariance = relative @ (examination - constant * np.eye(table.height)) @ relative.T
+    spread = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    fitted = table[STD_ERROR].cast(pl.Float64).fill_null(np.nan).to_numpy()
+    wanted = np.where(std_error == fitted, spread, np.nan_to_num(std_error))
+    factor = np.divide(wanted, spread, out=np.zeros_like(spread), where=spread > 0)
+    scaled = covariance * np.outer(factor, factor)
+    alone = np.where(spread > 0, 0.0, wanted)
+    return np.asarray(scaled + np.diag(alone**2))
+
+
+def _references(table: pl.DataFrame) -> npt.NDArray[np.int64]:
+    """The row of each cell's reference, that of its context, whose propensity is 1 without an error; -1 for none."""
+    contexts = [name for name in table.columns if name not in (POSITION, PREVIOUS_CLICK, PROPENSITY, STD_ERROR)]
+    is_reference = (pl.col(PROPENSITY) == 1) & (pl.col(STD_ERROR) == 0)
+    first = pl.col(_ROW).filter(is_reference).min()
+    found = table.with_row_index(_ROW).with_columns((first.over(contexts) if contexts else first).alias(_REFERENCE))
+    return found[_REFERENCE].cast(pl.Int64).fill_null(-1).to_numpy()
+
 
 CLICK_WEIGHT = "posbias_click_weight"
 
@@ -155,3 +276,199 @@ def effective(total: float, squares: float) -> float | None:
 def _effective_sample_size(clicks: Floats, squared: Floats, weight: Floats) -> float | None:
     squares = float(np.sum(np.where(squared == 0, 0.0, squared * weight**2)))
     return effective(float(np.nansum(clicks * weight)), squares)
+
+
+_SPLIT_SEED, _SHARES, _SIGN = 42, 1_000_000, 1 << 63
+
+
+def in_validation(ids: pl.Series, share: float) -> pl.Series:
+    """Which ids belong to the validation set, in the order of the ids, as booleans.
+
+    Args:
+        ids: of any type whose values can be written as text; structs for ids of several columns.
+        share: of all ids, in [0, 1), in steps of a millionth.
+    """
+    below = round(share * _SHARES)
+    distinct = ids.unique()
+    chosen = [number % _SHARES < below for number in hashes(distinct)]
+    table = pl.DataFrame({"id": distinct, "chosen": pl.Series(chosen, dtype=pl.Boolean)})
+    return pl.DataFrame({"id": ids}).join(table, on="id", how="left", nulls_equal=True, maintain_order="left")["chosen"]
+
+
+def hashes(ids: pl.Series) -> list[int]:
+    """H of each id, as signed 64-bit numbers."""
+    columns = ids.struct.unnest().get_columns() if isinstance(ids.dtype, pl.Struct) else [ids]
+    found = [_SPLIT_SEED] * len(ids)
+    for column in columns:
+        texts = column if column.dtype == pl.Binary else column.cast(pl.String).cast(pl.Binary)
+        found = [
+            seed if text is None else xxhash.xxh64_intdigest(text, seed)
+            for text, seed in zip(texts.to_list(), found, strict=True)  # a list is read twice as fast as a column
+        ]
+    return [number - 2 * _SIGN if number >= _SIGN else number for number in found]
+
+
+def examination_of_rows(
+    model: ExaminationModel, impressions: pl.DataFrame, of_rows: Mapping[str, Floats], shared: Parameters
+) -> Floats:
+    """P(E_r = 1 | c_1 .. c_(r-1)) of each impression.
+
+    Args:
+        model: the click model.
+        impressions: `session`, `position`, `click` of whole pages, in page order; M rows.
+        of_rows: the parameters by unit, each of the unit of the row, shape (M,).
+        shared: the other parameters.
+
+    Returns:
+        Shape (M,), in [0, 1]; nan where a parameter is that decides it.
+    """
+    examined = np.empty(impressions.height)
+    by_row = {name: np.append(values, np.nan) for name, values in of_rows.items()}
+    for rows, batch in _pages(impressions):
+        examined[rows] = model.examination({**shared, **by_row}, batch)
+    return examined
+
+
+def _pages(impressions: pl.DataFrame) -> Iterator[tuple[Integers, PageBatch]]:
+    """Pages of one length at a time: the rows that they stand in, shape (N, L), and the pages, each row a unit."""
+    session = impressions[SESSION]
+    starts = np.flatnonzero((session != session.shift(1)).fill_null(value=True).to_numpy())
+    length = np.diff(np.append(starts, impressions.height))
+    click, position = (impressions[CLICK] > 0).to_numpy(), impressions[POSITION].cast(pl.Int64).to_numpy()
+    for n_ranks in np.unique(length).tolist():
+        below: Integers = np.arange(n_ranks, dtype=np.int64)
+        rows: Integers = starts[length == n_ranks, np.newaxis] + below
+        weight = np.ones(len(rows))
+        yield rows, PageBatch(rows, position[rows], click[rows], np.ones((len(rows), n_ranks), dtype=np.bool_), weight)
+
+
+BASELINE = "posbias_baseline"
+"""The column of beta, the probability of a click that says nothing of the document."""
+
+BEYOND = "beyond_baseline"
+"""The column of clicks beyond those that say nothing of the document."""
+
+ATTRACTED = "attracted"
+"""The column of what these are worth, once they are weighed."""
+
+EXPECTED = "expected"
+"""The column of what an attractive document would have been clicked."""
+
+_SQUARES, _BEFORE, _AFTER, _SQUARES_BEFORE = "squares", "before", "after", "squares_before"
+_CLIPPED, _LOST_CLICKS, _LOST = "clipped", "lost_clicks", "lost"
+
+
+@dataclass(frozen=True)
+class RowWeights:
+    """What weighting does to a log of which each impression has a propensity of its own."""
+
+    summary: WeightSummary  # counts and effective sample sizes, for the manifest
+    by_position: pl.DataFrame  # `position`, `clicks`, `weight_share` (of the weight of all clicks), by position
+
+    @property
+    def factor(self) -> float:
+        """By which all weights are multiplied."""
+        return self.summary.self_normalization_factor
+
+
+def sums_by_position(impressions: pl.DataFrame, options: WeightOptions) -> pl.DataFrame:
+    """What a part adds to the summary, by position.
+
+    Args:
+        impressions: `position`, `click`, `propensity` (null where there is none), `weight` where rows carry some.
+        options: clipping.
+    """
+    own = _own_weight(impressions)
+    known, clicked, weight = pl.col(PROPENSITY).is_not_null(), own * (pl.col(CLICK) > 0), _click_weight(options)
+    counted = clicked * known
+    return impressions.group_by(POSITION, maintain_order=True).agg(
+        counted.sum().alias(CLICKS),
+        (clicked * ~known).sum().alias(_LOST_CLICKS),
+        (own * ~known).sum().alias(_LOST),
+        (counted * (pl.col(PROPENSITY) < options.min_propensity)).sum().alias(_CLIPPED),
+        (clicked / pl.col(PROPENSITY)).sum().alias(_BEFORE),
+        (clicked * weight).sum().alias(_AFTER),
+        ((clicked / pl.col(PROPENSITY)) ** 2).sum().alias(_SQUARES_BEFORE),
+        ((clicked * weight) ** 2).sum().alias(_SQUARES),
+    )
+
+
+def row_weights(sums: pl.DataFrame, options: WeightOptions) -> RowWeights:
+    """From the sums of all parts.
+
+    Args:
+        sums: as from `sums_by_position`, of any number of parts.
+        options: clipping and normalisation.
+    """
+    by_position = sums.group_by(POSITION, maintain_order=True).sum().sort(POSITION)
+    total = {name: float(by_position[name].sum()) for name in by_position.columns if name != POSITION}
+    after = total[_AFTER]
+    factor = total[CLICKS] / after if options.self_normalize and after > 0 else 1.0
+    summary = WeightSummary(
+        clicks_weighted=as_count(total[CLICKS]),
+        clicks_without_propensity=as_count(total[_LOST_CLICKS]),
+        impressions_without_propensity=as_count(total[_LOST]),
+        clicks_clipped=as_count(total[_CLIPPED]),
+        weight_before_clipping=total[_BEFORE],
+        weight_after_clipping=after,
+        self_normalization_factor=factor,
+        effective_sample_size_before_clipping=effective(total[_BEFORE], total[_SQUARES_BEFORE]),
+        effective_sample_size=effective(after, total[_SQUARES]),
+    )
+    whole = bool((by_position[CLICKS] == by_position[CLICKS].floor()).all())
+    share = pl.col(_AFTER) / after if after > 0 else pl.lit(None, pl.Float64)
+    clicks = pl.col(CLICKS).cast(pl.Int64 if whole else pl.Float64)
+    return RowWeights(summary, by_position.select(POSITION, clicks, share.alias("weight_share")))
+
+
+def weighed_rows(impressions: pl.DataFrame, options: WeightOptions, factor: float) -> pl.DataFrame:
+    """Impressions as layouts of pages take them: as from `weighted_pages`, but for replicates.
+
+    Args:
+        impressions: `session`, `query`, `doc`, `position`, `click`, `propensity` in page order, a `weight` where rows
+            carry one, and features.
+        options: clipping.
+        factor: of self-normalisation.
+    """
+    weight = pl.when(pl.col(CLICK) > 0).then(_click_weight(options) * factor).otherwise(1.0)
+    others = [name for name in impressions.columns if name not in {SESSION, *PAIR, POSITION, CLICK, PROPENSITY, WEIGHT}]
+    return impressions.select(
+        SESSION, *PAIR, POSITION, CLICK, PROPENSITY, (_own_weight(impressions) * weight).alias(WEIGHT), *others
+    )
+
+
+def sums_of_documents(impressions: pl.DataFrame, options: WeightOptions, factor: float) -> pl.DataFrame:
+    """What layouts that add up by document take.
+
+    Args:
+        impressions: `query`, `doc`, `click`, `propensity`, BASELINE, a `weight` where rows carry one.
+        options: clipping.
+        factor: of self-normalisation.
+
+    Returns:
+        By `query`, `doc`, sorted: `impressions` and `clicks` with a propensity, BEYOND, the sum of u (c - beta),
+        ATTRACTED, that of u (c - beta) w, and EXPECTED, that of u max(e, tau).
+    """
+    own, known, clicked = _own_weight(impressions), pl.col(PROPENSITY).is_not_null(), pl.col(CLICK) > 0
+    beyond = own * (clicked.cast(pl.Float64) - pl.col(BASELINE)) * known
+    return (
+        impressions.group_by(PAIR, maintain_order=True)
+        .agg(
+            (own * known).sum().alias(IMPRESSIONS),
+            (own * clicked * known).sum().alias(CLICKS),
+            beyond.sum().alias(BEYOND),
+            (beyond * _click_weight(options) * factor).sum().alias(ATTRACTED),
+            (own / _click_weight(options)).sum().alias(EXPECTED),
+        )
+        .sort(PAIR)
+    )
+
+
+def _click_weight(options: WeightOptions) -> pl.Expr:
+    """1 / max(e, tau); null where there is no propensity."""
+    propensity = pl.col(PROPENSITY)
+    return 1 / pl.when(propensity.is_not_null()).then(pl.max_horizontal(propensity, pl.lit(options.min_propensity)))
+
+
+def _own_weight(impressions: pl.DataFrame) -> pl.Expr:
+    return pl.col(WEIGHT).cast(pl.Float64) if WEIGHT in impressions.columns else pl.lit(1.0)

@@ -1,39 +1,122 @@
 """From logs or stores to sufficient statistics: read, check, count, compress."""
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import date
 from functools import partial
+from io import BufferedReader, BufferedWriter
+from math import isfinite
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import numpy as np
 import polars as pl
 from msgspec import UNSET, structs
+from numpy.typing import NDArray
 
-from posbias.core.arrays.count_table import Numbers
-from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import PartStatistics, SufficientStatistics, compress_part, merge_parts
+from posbias.core.arrays.count_table import CountTable, Hashes, Numbers
+from posbias.core.counts.counting_plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import (
+    PartOfStrata,
+    PartStatistics,
+    SufficientStatistics,
+    compress_part,
+    merge_parts,
+)
 from posbias.core.errors import SchemaError
-from posbias.core.log.guards import check_totals
-from posbias.core.schema import IMPRESSIONS, PERIOD
-from posbias.io.counting.stored_parts import store_part
+from posbias.core.log.pages import check_totals
+from posbias.core.schema import CLICKS, IMPRESSIONS, PERIOD
 from posbias.io.engines.engine import Engine, Parts, ReadLog
-from posbias.io.forms.conversion import convert
+from posbias.io.forms.form import convert
+from posbias.io.log.click_log import Log
+from posbias.io.log.clicks import JoinedClicks, Rows
 from posbias.io.log.days import Days, look_odd
-from posbias.io.log.log import Log
-from posbias.io.log.lost_clicks import JoinedClicks
-from posbias.io.log.misread import check_no_ranks, check_no_sums, check_slots
-from posbias.io.log.quoting import resolve_quotes
-from posbias.io.log.rejects import check_dropped
-from posbias.io.log.rows import Rows
-from posbias.io.log.scan import TEXT_SEPARATORS
+from posbias.io.log.faults import check_dropped, check_no_ranks, check_no_sums, check_slots
+from posbias.io.log.scan import TEXT_SEPARATORS, resolve_quotes
+from posbias.io.places.temporary import KeptFrame, keep, temporary_files, whole_file
 from posbias.io.progress import Progress
-from posbias.io.stores.checks import check_contents
 from posbias.io.stores.metadata import Decay, StatisticsMetadata
-from posbias.io.stores.segments import scan_part
+from posbias.io.stores.segments import check_contents, scan_part
 from posbias.io.stores.store import Statistics, checked, merge_metadata
-from posbias.io.temporary.kept import KeptFrame, keep
+
+_COUNTS = tuple(entry.name for entry in fields(CountTable) if entry.name != "n_cells")
+_MEMBERS = ("keys", "member_signature", "member_query")
+
+
+@dataclass(frozen=True)
+class StoredStrata:
+    """A `PartOfStrata` on disk: its arrays, one after the other, in one file."""
+
+    path: Path
+    arrays: Mapping[str, tuple[int, str, int]]  # offset of the first byte, NumPy's name of the type, and length
+    n_cells: int  # K of the part
+
+    @property
+    def keys(self) -> Hashes:
+        """The keys, ascending, shape (J,)."""
+        return self._whole("keys")
+
+    @property
+    def member_signature(self) -> Numbers:
+        """The signature of each unit with a click and at least two cells, shape (N,)."""
+        return self._whole("member_signature")
+
+    @property
+    def member_query(self) -> Numbers:
+        """The query of that unit, ascending, shape (N,)."""
+        return self._whole("member_query")
+
+    def read(self, first: int, last: int) -> CountTable:
+        """The signatures first .. last - 1."""
+        with self.path.open("rb") as file:
+            start = self._read(file, "start", first, last + 1)
+            entries = int(start[0]), int(start[-1])
+            return CountTable(
+                n_cells=self.n_cells,
+                start=start - start[0],
+                cell=self._read(file, "cell", *entries),
+                impressions=self._read(file, "impressions", *entries),
+                clicks=self._read(file, "clicks", *entries),
+                multiplicity=self._read(file, "multiplicity", first, last),
+            )
+
+    def _whole(self, name: str) -> NDArray[Any]:
+        with self.path.open("rb") as file:
+            return self._read(file, name, 0, self.arrays[name][2])
+
+    def _read(self, file: BufferedReader, name: str, first: int, last: int) -> NDArray[Any]:
+        """The elements first .. last - 1 of an array."""
+        offset, dtype, _ = self.arrays[name]
+        array: NDArray[Any] = np.empty(last - first, dtype)
+        file.seek(offset + first * array.itemsize)
+        file.readinto(array.data)
+        return array
+
+
+def store_part(part: PartStatistics, number: int, folder: Path) -> PartStatistics:
+    """Write the arrays of a part, the one of that number, to files in a directory of ours.
+
+    Raises:
+        OutputError: the disk is full.
+    """
+    by_unit: dict[tuple[str, ...], PartOfStrata] = {}
+    for kind, (unit, strata) in enumerate(part.by_unit.items()):
+        path = folder / f"signatures-{number:05d}-{kind}"
+        table = strata.read(0, len(strata.keys))
+        of_counts = {field: getattr(table, field) for field in _COUNTS}
+        of_members = {field: getattr(strata, field) for field in _MEMBERS}
+        with temporary_files(folder), whole_file(path) as unfinished, unfinished.open("wb") as file:
+            arrays = {field: _store(array, file) for field, array in (of_counts | of_members).items()}
+        by_unit[unit] = StoredStrata(path, arrays, table.n_cells)
+    return replace(part, by_unit=by_unit)
+
+
+def _store(array: NDArray[Any], file: BufferedWriter) -> tuple[int, str, int]:
+    offset = file.tell()
+    array.tofile(file)
+    return offset, array.dtype.str, len(array)
+
 
 Made = TypeVar("Made")
 
@@ -373,3 +456,131 @@ def _compressed_part(
 
 def _on_rows(rows: KeptFrame, work: Callable[[pl.DataFrame], Made]) -> Made:
     return work(rows.load())
+
+
+MOST_VALUES = 10_000
+"""Each is a result of its own: a column with more of them names pages or users rather than markets."""
+
+
+@dataclass(frozen=True)
+class ValueOfColumn:
+    """A value, and what a log counts where the column has it."""
+
+    value: object  # as the log has it; None where the column is empty
+    impressions: float  # how many there are, or the sum of their weights
+    clicks: float  # likewise
+    # Makes its counts, as those of a log in which there is nothing else. Its rows are those of the whole log.
+    count: Callable[[], CountedLog]
+
+
+def count_by_value(
+    log: Log,
+    plan: StatisticsPlan,
+    column: str,
+    engine: Engine,
+    progress: Progress,
+    today: date,
+    factor: float | None = None,
+) -> tuple[Reading, list[ValueOfColumn]]:
+    """Read and count a log once, for each value of a column.
+
+    Args:
+        log: it is read once.
+        plan: what is counted for each value; the column is none of its keys.
+        column: of the log, which was opened with it as a stratum.
+        engine: reads and counts.
+        progress: where stages are reported.
+        today: for what is said of its days.
+        factor: what a day is worth of the next one, if older days weigh less.
+
+    Returns:
+        How the log was read, and its values, the empty one last.
+
+    Raises:
+        SchemaError: the log breaks the contract, or has too many values, or one that is NaN or infinite.
+    """
+    found = read_log(log, replace(plan, strata=(column, *plan.strata)), engine, progress, today)
+    statistics = found.read.statistics(found.plan)
+    folder = engine.scratch / "by-value"
+    folder.mkdir(mode=0o700)
+    part = partial(_parted, column=column, columns=plan_of(found.plan, column).columns, folder=folder)
+    parts = defaultdict[object, list[_OfPart]](list)
+    with progress.stage(f"counting by {column}", statistics.number) as stage:
+        for of_part in statistics.map(part):
+            stage.advance()
+            for value, rows in of_part:
+                if isinstance(value, float) and not isfinite(
+                    value
+                ):  # NaN differs from itself, so that parts never meet
+                    raise SchemaError(
+                        f"column {column!r} holds {value}, which names no part of a log. Leave it empty in these rows, "
+                        "or take them out."
+                    )
+                parts[value].append(rows)
+    if len(parts) > MOST_VALUES:
+        raise SchemaError(
+            f"column {column!r} has {len(parts):,} values, and each would be a result of its own; {MOST_VALUES:,} are "
+            "the most. Name a column of markets, devices or the like."
+        )
+    values = [
+        ValueOfColumn(
+            value,
+            sum(rows.impressions for rows in parts[value]),
+            sum(rows.clicks for rows in parts[value]),
+            partial(_count, parts[value], found, column, engine, progress, folder / f"value-{number:05d}", factor),
+        )
+        for number, value in enumerate(sorted(parts, key=_order))
+    ]
+    return found, values
+
+
+@dataclass(frozen=True)
+class _OfPart:
+    """What a part of the log counts for one value."""
+
+    rows: KeptFrame
+    impressions: float
+    clicks: float
+
+
+def plan_of(plan: StatisticsPlan, column: str) -> StatisticsPlan:
+    """What is counted for each value: the same without the column."""
+    return replace(plan, strata=tuple(name for name in plan.strata if name != column))
+
+
+def _parted(
+    number: int, statistics: pl.LazyFrame, column: str, columns: tuple[str, ...], folder: Path
+) -> list[tuple[object, _OfPart]]:
+    """The statistics of a part, value by value; they lie on disk, as the values are counted one after another."""
+    frame = statistics.collect()
+    parted = frame.partition_by(column, as_dict=True, maintain_order=True)
+    return [
+        (
+            value,
+            _OfPart(
+                keep(rows.select(columns), folder, f"part-{number:05d}-{place:05d}"),
+                float(rows[IMPRESSIONS].sum()),
+                float(rows[CLICKS].sum()),
+            ),
+        )
+        for place, ((value,), rows) in enumerate(parted.items())
+    ]
+
+
+def _count(
+    parts: list[_OfPart],
+    found: Reading,
+    column: str,
+    engine: Engine,
+    progress: Progress,
+    folder: Path,
+    factor: float | None,
+) -> CountedLog:
+    folder.mkdir(mode=0o700)
+    rows = engine.parts_of([of_part.rows.scan() for of_part in parts])
+    return count_parts(rows, found, plan_of(found.plan, column), engine, progress, folder, factor)
+
+
+def _order(value: object) -> tuple[bool, object]:
+    """Values in ascending order, the empty one last."""
+    return value is None, "" if value is None else value

@@ -20,17 +20,39 @@ from typing import Any
 import narwhals as nw
 import polars as pl
 
-from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import EngineError
-from posbias.core.log.guards import PAGE_ENDS, LogTotals, PageEnds, count_page_ends, sum_page_ends
 from posbias.core.log.impressions import REJECTED
-from posbias.core.log.pages import LAST_CLICKED, PAGE_CLICKS, PageFault, mark_repeats, pages
+from posbias.core.log.pages import (
+    LAST_CLICKED,
+    PAGE_CLICKS,
+    PAGE_ENDS,
+    LogTotals,
+    PageEnds,
+    PageFault,
+    count_page_ends,
+    mark_repeats,
+    pages,
+    sum_page_ends,
+)
 from posbias.core.schema import CLICK, DOC, IMPRESSIONS, QUERY, SESSION
-from posbias.io.engines.contract import PAGES, ROWS, SAMPLED_ROWS, fewest_parts, judge_pages, judge_rows, rows_by_reason
-from posbias.io.engines.engine import Engine, Found, Item, ReadLog
+from posbias.io.engines.engine import (
+    PAGES,
+    ROWS,
+    SAMPLED_ROWS,
+    Engine,
+    Found,
+    Item,
+    ReadLog,
+    fewest_parts,
+    judge_pages,
+    judge_rows,
+    rows_by_reason,
+)
 from posbias.io.engines.spark_session import Session, shuffle_into, spark_errors
 from posbias.io.engines.spark_worker import (
     RESULT,
+    WIRE,
     collect_frames,
     from_batches,
     on_part,
@@ -40,12 +62,11 @@ from posbias.io.engines.spark_worker import (
     spark_schema,
     work_on,
 )
-from posbias.io.engines.wire import WIRE
-from posbias.io.log.log import CLICKED, Log
+from posbias.io.log.click_log import CLICKED, Log
 from posbias.io.log.scan import reading
+from posbias.io.places.temporary import remove_unfinished, whole_files
 from posbias.io.progress import RowCounter
 from posbias.io.results.tables import write_part
-from posbias.io.temporary.files import remove_unfinished, whole_files
 
 SparkFrame = Any
 """pyspark.sql.DataFrame, which is not there unless the extra is installed."""

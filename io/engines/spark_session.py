@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from posbias.core.errors import EngineError, UsageError
-from posbias.io.engines.wire import WIRE
-from posbias.io.temporary.files import SHARED
+from posbias.io.engines.spark_worker import WIRE
+from posbias.io.places.temporary import SHARED
 
 DEFAULT_MASTER = "local[*]"
 

@@ -7,12 +7,11 @@ from enum import IntEnum
 import numpy as np
 import polars as pl
 
-from posbias.core.estimators import ConditionalEstimator, JointEstimator, get_estimator
-from posbias.core.estimators.placement_test import PlacementTest
-from posbias.core.estimators.randomized import RandomizedEstimator
+from posbias.core.errors import counted, population, shown
+from posbias.core.estimators import get_estimator
+from posbias.core.estimators.methods import ConditionalEstimator, JointEstimator, PlacementTest, RandomizedEstimator
+from posbias.core.fit.diagnostics import NOTABLE, JointComparison, PairsTest
 from posbias.core.fit.fit import WANTED_CLICK_SHARE, Fit
-from posbias.core.fit.from_rows import PairsTest
-from posbias.core.fit.joint_comparison import NOTABLE, JointComparison
 from posbias.core.fit.model_tests import (
     ATTRACTIVENESS,
     CLICKS_ABOVE,
@@ -20,18 +19,41 @@ from posbias.core.fit.model_tests import (
     MOST_ABOVE,
     ClicksBelow,
     ModelTests,
+    OtherModels,
 )
-from posbias.core.fit.other_models import OtherModels
-from posbias.core.fit.period_words import why
+from posbias.core.fit.periods import why
 from posbias.core.models import model_names
 from posbias.core.schema import PREVIOUS_CLICK
 from posbias.core.shapes import FREE
 from posbias.core.shapes.shape import ShapedEstimate
-from posbias.core.standard_errors.contrasts import LEVEL, ContrastTest
-from posbias.core.standard_errors.score_test import ScoreTest
+from posbias.core.standard_errors.contrasts import LEVEL, ContrastTest, ScoreTest
 from posbias.core.training.weights import WeightSummary
-from posbias.core.wording import counted, population
-from posbias.io.fits.cells_in_words import cell_in_words, context_in_words, listed
+
+_MOST = 6  # contexts that a sentence names
+
+
+def cell_in_words(fit: Fit, number: int) -> str:
+    """A cell by its columns, e.g. `position 3, previous click 1`."""
+    row = fit.statistics.cells.row(number, named=True)
+    return ", ".join(f"{shown(name).replace('_', ' ')} {label_in_words(value)}" for name, value in row.items())
+
+
+def context_in_words(fit: Fit, number: int) -> str:
+    """The context of a cell by its values, e.g. `phone / Norway`."""
+    row = fit.statistics.cells.row(number, named=True)
+    return " / ".join(label_in_words(row[name]) for name in fit.statistics.plan.context)
+
+
+def listed(entries: Sequence[str], rest: str) -> str:
+    """The first entries of several, and in which field of the manifest the rest is."""
+    more = len(entries) - _MOST
+    return ", ".join(entries[:_MOST]) + (f" and {more} more (`{rest}` in manifest.json)" if more > 0 else "")
+
+
+def label_in_words(value: object) -> str:
+    """A value of a column of cells."""
+    return "(none)" if value is None else shown(str(value))
+
 
 FEW_EFFECTIVE_CLUSTERS = 10
 JOINT = JointEstimator.name

@@ -3,8 +3,7 @@
 A source is one file here: a class below `Form`. A line in `core/choices.py` names it.
 """
 
-from posbias.core.choices import FORMS
-from posbias.core.registry import Room
+from posbias.core.choices import FORMS, Room
 from posbias.io.forms.form import Form
 
 __all__ = ["Form", "form_names", "forms", "get_form"]

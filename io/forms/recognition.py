@@ -1,18 +1,42 @@
-"""What the first lines and columns of a log say of its form: the raw files of a source, or a table of events."""
+"""What the first lines and columns of a log say of its form: the raw files of a source, or a table of events.
 
+Which column plays which role.
+
+Where names say nothing, it is guessed from values: positions climb down a page, a click is yes or no, documents change.
+Rows are taken in their order: those of a page stand together, from top to bottom, as logs are mostly written.
+
+What values say: from which number positions count, what a click column holds, whether rows are sums.
+
+The first rows of a log, of several of its files: enough to recognise it, however large it is.
+
+How the text of a log is written, told from its first lines; said as the options that read it, never applied.
+
+See `posbias.io.log.lists` for what the values of single columns tell.
+"""
+
+import codecs
+import csv
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
 
 import polars as pl
 
-from posbias.core.column_names import plain
+from posbias.core.errors import RoleError
+from posbias.core.log.impressions import REJECTED, RowFault
+from posbias.core.roles import CLIENTS, NAMES_IN_EXPORTS, TIMES, plain, words
+from posbias.core.schema import ALIASES, CLICK, DOC, FLAGS, POSITION, QUERY, SESSION
 from posbias.io.forms import Form, forms
 from posbias.io.forms.form import Document, document_of, is_action_line
-from posbias.io.log.event_table import CLICKED_FLAG, SHOWN_FLAG
-from posbias.io.log.findings import Finding
-from posbias.io.log.scan import LINE, reading, scan_lines, scan_sources, schema_of
-from posbias.io.log.sources import Source
+from posbias.io.log.click_log import Log
+from posbias.io.log.events import CLICKED_FLAG, SHOWN_FLAG
+from posbias.io.log.faults import are_sums, clicked_rank, unused_count
+from posbias.io.log.files import is_packed, unpacked_start
+from posbias.io.log.lists import Finding, find_click_words
+from posbias.io.log.scan import LINE, TEXT_SEPARATORS, reading, scan_lines, scan_sources, schema_of
+from posbias.io.log.sources import Source, read_start
 
 _SAMPLED_LINES, _SAMPLED_ROWS = 100, 10_000
 _MOST_LINES = 0.5
@@ -114,3 +138,384 @@ def _called(counts: Counter[str], words: Sequence[str]) -> list[str]:
 
 def _word(value: str) -> str:
     return re.sub(r"[^a-z]", "", value.lower())
+
+
+_MOSTLY = 0.95
+_LONGEST_PAGE = 1000
+_WORDS = 2  # for a click and none
+AS_CLICKS = frozenset(("0", "1", "0.0", "1.0", "true", "false"))
+"""What a column of clicks holds, as text."""
+
+
+def guess_by_values(rows: pl.DataFrame, roles: Collection[str], known: Mapping[str, str]) -> dict[str, str]:
+    """The columns that probably play roles, by what they hold; roles without a guess are left out.
+
+    Args:
+        rows: the first rows of a log.
+        roles: those that are looked for.
+        known: the column of each role that is known.
+    """
+    free = [
+        name
+        for name, dtype in rows.schema.items()
+        if name not in known.values()
+        and (dtype.is_numeric() or dtype.is_temporal() or isinstance(dtype, pl.String | pl.Boolean | pl.Categorical))
+    ]
+    found = dict[str, str]()
+    if POSITION in roles:
+        climbing = max(free, key=lambda name: _climbing(rows[name]), default="")
+        found |= {POSITION: climbing} if climbing and _climbing(rows[climbing]) >= _MOSTLY else {}
+    if CLICK in roles:
+        flags = [name for name in free if name not in found.values() and _is_flag(rows[name])]
+        found |= {CLICK: flags[0]} if len(flags) == 1 else {}
+    position = found.get(POSITION, known.get(POSITION))
+    if position is None or _climbing(rows[position]) < _MOSTLY:  # without the order of pages, nothing tells the others
+        return found
+    left = rows.select(name for name in free if name not in found.values() and not rows.schema[name].is_float())
+    return found | _keys(left, _goes_on(rows[position]), roles)
+
+
+def _keys(rows: pl.DataFrame, goes_on: pl.Series, roles: Collection[str]) -> dict[str, str]:
+    """What tells sessions, queries and documents apart: the latter change within a page, the former do not."""
+    n_pages = int((~goes_on).sum())
+    stays = {name: _share((rows[name] == rows[name].shift(1)).filter(goes_on)) for name in rows.columns}
+    different = {name: rows[name].n_unique() for name in rows.columns}
+    fixed = [name for name in rows.columns if stays[name] >= _MOSTLY and different[name] > 1]
+    candidates = {
+        SESSION: [name for name in fixed if different[name] >= _MOSTLY * n_pages],
+        QUERY: [name for name in fixed if different[name] < _MOSTLY * n_pages],
+        DOC: [name for name in rows.columns if stays[name] <= 1 - _MOSTLY and different[name] < _MOSTLY * rows.height],
+    }
+    return {
+        role: max(names, key=lambda name: different[name])
+        for role, names in candidates.items()
+        if role in roles and names
+    }
+
+
+def _numbers(column: pl.Series) -> pl.Series:
+    return column.cast(pl.String).cast(pl.Float64, strict=False)
+
+
+def _goes_on(position: pl.Series) -> pl.Series:
+    """Rows that stand further down than the one before: on the same page."""
+    numbers = _numbers(position)
+    return (numbers > numbers.shift(1)).fill_null(value=False)
+
+
+def _climbing(column: pl.Series) -> float:
+    """Share of the rows that are one below the row before, or at the top: of positions on pages nearly all."""
+    numbers = _numbers(column)
+    match numbers.min(), numbers.max():
+        case (0.0 | 1.0) as top, float() as last if top + 1 < last <= _LONGEST_PAGE and not numbers.null_count():
+            return _share((numbers - numbers.shift(1) == 1) | (numbers == top))
+        case _:
+            return 0.0
+
+
+def _is_flag(column: pl.Series) -> bool:
+    values = {value.lower() for value in column.cast(pl.String).drop_nulls().unique().to_list()}
+    is_flag = values <= AS_CLICKS and not values <= {"0", "0.0", "false"}
+    return bool(values) and (is_flag or (len(values) <= _WORDS and find_click_words(values) is not None))
+
+
+def _share(holds: pl.Series) -> float:
+    return float(holds.fill_null(value=False).mean() or 0.0)  # pyright: ignore[reportArgumentType]
+
+
+NO_QUERY = Finding(
+    "no column looks like the query: each document is compared with itself", ("--no-query",), certain=False
+)
+"""What is said where there is nothing to compare documents by."""
+
+_NO_GUESS = "COLUMN"
+_ROWS_OF_GUESSES = 20_000
+_ROLE_OF = {flag: role for role, flag in FLAGS.items() if role in ALIASES}
+_PAGE_IDS = ("serpid", "searchid", "pageviewid", "impressionid")
+"""Of several columns that could be the session, that of a page."""
+
+
+def find_roles(opened: Callable[[], Log], sources: Callable[[], Sequence[Source]]) -> list[Finding]:
+    """What the names of columns say of their roles, where well-known names do not say it; else what their values say.
+
+    Args:
+        opened: opens the log.
+        sources: finds its files.
+
+    Raises:
+        RoleError: a role has no column, and there is nothing to guess one from.
+        PosbiasError: the log cannot be opened.
+    """
+    try:
+        guessed = opened().guessed
+    except RoleError as error:
+        words = _chosen(error.options, error.several)
+        pairs = dict(zip(words[::2], words[1::2], strict=True))
+        unknown = [flag for flag, column in pairs.items() if column == _NO_GUESS and flag in _ROLE_OF]
+        by_values = _by_values(sources(), unknown, pairs) if unknown else {}
+        pairs |= by_values
+        lacking = [flag for flag, column in pairs.items() if column == _NO_GUESS]
+        has_none = lacking == [FLAGS[QUERY]] and not _left(sources(), pairs.values())
+        without_query = [NO_QUERY] if has_none else []
+        if not pairs or (lacking and not without_query):
+            raise
+        return [
+            _guess(flag, column, error.several.get(flag, ()), by_values=flag in by_values)
+            for flag, column in pairs.items()
+            if column != _NO_GUESS
+        ] + without_query
+    return [_guess(flag, column) for flag, column in guessed]
+
+
+def _left(sources: Sequence[Source], guessed: Collection[str]) -> list[str]:
+    """Columns that could hold a query: they play no role, and are no pages, users, times or fractions."""
+    with reading(sources):
+        schema = schema_of(sources[0])
+    others = [names for role in ALIASES if role != QUERY for names in (ALIASES[role], NAMES_IN_EXPORTS[role])]
+    known = {plain(name) for names in others for name in names} | CLIENTS
+    return [
+        name
+        for name, dtype in schema.items()
+        if name not in guessed
+        and plain(name) not in known
+        and not TIMES.intersection([plain(name), *words(name)[-1:]])
+        and (dtype.is_integer() or isinstance(dtype, pl.String | pl.Categorical | pl.Enum))
+    ]
+
+
+def _by_values(sources: Sequence[Source], flags: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
+    """Columns by flag, guessed from the first rows of the first file; those of well-known names are left out."""
+    with reading(sources):
+        rows = scan_sources(sources[:1]).head(_ROWS_OF_GUESSES).collect(engine="streaming")
+    roles = [_ROLE_OF[flag] for flag in flags]
+    taken = {
+        role: name
+        for role, names in ALIASES.items()
+        if role not in roles
+        for name in rows.columns
+        if plain(name) in map(plain, names)
+    }
+    taken |= {_ROLE_OF[flag]: column for flag, column in known.items() if column != _NO_GUESS and flag in _ROLE_OF}
+    wanted = roles if SESSION in taken else [*roles, SESSION]
+    found = guess_by_values(rows, wanted, taken)
+    return {FLAGS[role]: column for role, column in found.items()}
+
+
+def _guess(flag: str, column: str, several: Sequence[str] = (), *, by_values: bool = False) -> Finding:
+    others = [name for name in several if name != column]
+    beside = f", not {' or '.join(map(repr, others))}" if others else ""
+    beside += ", by what it holds" if by_values else ""
+    said = f"the {flag.removeprefix('--').replace('-', ' ')} is taken to be column {column!r}{beside}"
+    return Finding(said, option(flag, column), certain=False)
+
+
+def option(flag: str, value: str) -> tuple[str, ...]:
+    """An option with its value, as words of a command line; a value may begin with a dash."""
+    return (f"{flag}={value}",) if value.startswith("-") else (flag, value)
+
+
+def _chosen(options: Sequence[str], several: Mapping[str, Sequence[str]]) -> list[str]:
+    """Flags and columns in turn; of several columns the one that is the most usual."""
+    words = [word for said in options for word in (said.split("=", 1) if said.startswith("--") else [said])]
+    for at, flag in enumerate(words[:-1]):
+        if flag in several and words[at + 1] == _NO_GUESS:
+            words[at + 1] = min(several[flag], key=lambda name, flag=flag: _rank(name, flag))
+    return words
+
+
+def _rank(name: str, flag: str) -> int:
+    known = [plain(alias) for alias in ALIASES[_ROLE_OF[flag]]] if flag in _ROLE_OF else []
+    order = [*_PAGE_IDS, *known] if _ROLE_OF.get(flag) == "session" else known
+    return order.index(plain(name)) if plain(name) in order else len(order)
+
+
+_ROWS, _FILES = 200_000, 8
+_VALUES = 1000  # of a column of text
+
+
+def first_impressions(log: Log) -> pl.DataFrame:
+    """Canonical impressions of the first rows of some files; faulty ones are marked in `rejected`."""
+    step = -(-len(log.sources) // _FILES)
+    some = log.sources[::step]
+    with reading([*some, *log.click_sources]):
+        frames = [
+            replace(log, sources=(source,)).impressions.head(_ROWS // len(some)).collect(engine="streaming")
+            for source in some
+        ]
+    return pl.concat(frames, how="diagonal_relaxed")
+
+
+def first_texts(log: Log, column: str | None) -> list[str]:
+    """The values of a column of text in the first rows, each once; none where it holds something else."""
+    if column is None or schema_of(log.sources[0])[column] != pl.String:
+        return []
+    with reading(log.sources):
+        rows = scan_sources(log.sources).select(column).head(_ROWS).unique().sort(column).head(_VALUES)
+        return [value for value in rows.collect(engine="streaming")[column].to_list() if value is not None]
+
+
+_AS_MANY = 0.2
+"""Rows at position 0 per row at position 1 from which 0 is the top position, and no mark of a missing one."""
+
+_NEARLY_NONE = 0.01
+"""Share of the clicks that could not be read, up to which the rest of them are bad rows."""
+
+_MOSTLY_EMPTY = 0.5
+
+
+def find_sums(log: Log) -> list[Finding]:
+    """Whether a row adds up impressions and clicks."""
+    if log.raw is not None:
+        return []
+    count, click = unused_count(log), log.roles.click
+    if count is None or click is None or not are_sums(log, count, click):
+        return []
+    said = f"a row adds up the impressions in {count!r} and the clicks on them in {click!r}"
+    return [Finding(said, option("--impressions", count))]
+
+
+def find_position_base(log: Log) -> list[Finding]:
+    """Whether positions count from 0."""
+    if log.raw is not None:
+        return []
+    counts = dict(first_impressions(log).group_by(POSITION).len().iter_rows())
+    above = {position: rows for position, rows in counts.items() if position is not None and position < 1}
+    if not above or set(above) != {0} or counts[0] < _AS_MANY * counts.get(1, 0):
+        return []
+    base = log.request.rules.position_base - 1
+    return [Finding(f"positions count from {base}", option("--position-base", str(base)))]
+
+
+def find_clicks(log: Log) -> list[Finding]:
+    """Whether the click column holds counts or ranks, and what its empty cells mean."""
+    if log.raw is not None or log.click_sources:
+        return []
+    top = clicked_rank(log)
+    if top is not None:
+        said = f"{log.roles.click!r} holds the rank of the clicked result, from {top}"
+        return [Finding(said, ("--click-ranks", str(top)))]
+    rows = first_impressions(log)
+    faults = _click_faults(rows)
+    if faults[RowFault.CLICK_INVALID] and not log.roles.impressions:
+        rules = replace(log.request.rules, click_counts=True)
+        counted = first_impressions(replace(log, request=replace(log.request, rules=rules)))
+        if _click_faults(counted)[RowFault.CLICK_INVALID] <= _NEARLY_NONE * faults[RowFault.CLICK_INVALID]:
+            return [Finding(f"{log.roles.click!r} counts clicks", ("--click-counts",))]
+    filled = rows.filter(pl.col(REJECTED) == 0)[CLICK]
+    if faults[RowFault.CLICK_MISSING] and len(filled) and (filled > 0).all():
+        said = f"{log.roles.click!r} is 1 or empty: an empty cell means no click"
+        mostly = faults[RowFault.CLICK_MISSING] > _MOSTLY_EMPTY * rows.height
+        return [Finding(said, ("--null-click", "0"), certain=mostly)]
+    return []
+
+
+def _click_faults(rows: pl.DataFrame) -> dict[int, int]:
+    counts = dict(rows.group_by(REJECTED).len().iter_rows())
+    return {fault: counts.get(fault, 0) for fault in (RowFault.CLICK_INVALID, RowFault.CLICK_MISSING)}
+
+
+_LOOKED_AT = 1 << 20  # bytes
+_LINES = 1000
+_MARKS = {b"\xef\xbb\xbf": "utf-8", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+_KNOWN_MARKS = (",", ";", "\t", "|", " ")
+_NAMES = {"\t": "tab", " ": "space"}
+_NUMBER = re.compile(r"\s*[+-]?[0-9]+([.,][0-9]+)?\s*")
+_WITH_COMMA = re.compile(r"\s*[+-]?[0-9]*,[0-9]+\s*")
+_MOST = 0.95  # of the lines that have as many fields as the first
+
+
+def find_dialects(sources: Sequence[Source]) -> list[Finding]:
+    """What must be said of the text files of a log that it can be read: one finding for each option.
+
+    Nothing is found where the files differ in it, nor in Parquet and Arrow.
+    """
+    found = [_of_file(source) for source in sources if source.format in {*TEXT_SEPARATORS, "ndjson", "json"}]
+    return [finding for finding in dict.fromkeys(chain(*found)) if all(finding in of_file for of_file in found)]
+
+
+def _of_file(source: Source) -> list[Finding]:
+    head = read_start(source, _LOOKED_AT)
+    cut = source.bytes > len(head)
+    if is_packed(head):
+        head, cut = unpacked_start(head), True
+    encoding, certain = _encoding_of(head)
+    text = codecs.getincrementaldecoder(encoding or "utf-8")(errors="replace").decode(head).removeprefix("\ufeff")
+    lines = text.splitlines()
+    lines = (lines[:-1] if cut and len(lines) > 1 else lines)[:_LINES]
+    of_fields = _fields(lines, TEXT_SEPARATORS[source.format]) if source.format in TEXT_SEPARATORS and lines else []
+    if encoding is None:
+        return of_fields
+    seems = "is" if certain else "is not UTF-8, and may be"
+    return [Finding(f"the text {seems} {encoding}", ("--encoding", encoding), certain), *of_fields]
+
+
+def _encoding_of(head: bytes) -> tuple[str | None, bool]:
+    """The encoding, None for UTF-8 without a mark, and whether it is certain."""
+    marked = next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
+    if marked is not None:
+        return (None if marked == "utf-8" else marked), True
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return "cp1252", False
+    zeros = head[1::2].count(0), head[::2].count(0)
+    if max(zeros) * 4 > len(head):
+        return ("utf-16-le" if zeros[0] > zeros[1] else "utf-16-be"), True
+    return None, True
+
+
+def _fields(lines: Sequence[str], usual: str) -> list[Finding]:
+    """What is found of the lines of CSV and TSV."""
+    mark = _separator_of(lines, usual)
+    rows = [row for row in csv.reader(lines, delimiter=mark) if row]
+    name = _NAMES.get(mark, mark)
+    found = [] if mark == usual else [Finding(f"fields are separated by {name!r}", ("--separator", name))]
+    if _is_data(rows):
+        names = ",".join(f"c{number}" for number in range(1, len(rows[0]) + 1))
+        said = f"the first line is a row, not a header; its {len(rows[0])} columns are called {names}"
+        found.append(Finding(said, ("--no-header", "--columns", names)))
+        has_commas = _has_commas(rows)
+    else:
+        has_commas = _has_commas(rows[1:])
+    return [*found, Finding("numbers have a comma before their fraction", ("--decimal", ","))] if has_commas else found
+
+
+def _separator_of(lines: Sequence[str], usual: str) -> str:
+    """The mark that parts most lines in as many fields as the first, the one with the most fields; else the usual."""
+    widths = {mark: [len(row) for row in csv.reader(lines, delimiter=mark) if row] for mark in _KNOWN_MARKS}
+    even = {
+        mark: counts[0]
+        for mark, counts in widths.items()
+        if counts and counts[0] > 1 and Counter(counts)[counts[0]] >= _MOST * len(counts)
+    }
+    if len(even) > 1:
+        even.pop(" ", None)  # fields of any file may hold as many words
+    if not even or even.get(usual) == max(even.values()) or usual == "\t" in even:
+        return usual
+    return max(even, key=lambda mark: (even[mark], mark == usual))
+
+
+def _is_data(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether the first row holds numbers where the others do, and no name of a column that is known."""
+    first, others = rows[0], rows[1:]
+    known = {plain(name) for names in (*ALIASES.values(), *NAMES_IN_EXPORTS.values()) for name in names}
+    if any(plain(name.strip()) in known for name in first):
+        return False
+    in_first = {place for place, value in enumerate(first) if _NUMBER.fullmatch(value)}
+    elsewhere = {
+        place
+        for place in range(len(first))
+        if all(len(row) > place and _NUMBER.fullmatch(row[place]) for row in others)
+    }
+    return bool(in_first) and (not others or elsewhere <= in_first)
+
+
+def _has_commas(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether a column holds numbers with a comma, and no other fractions."""
+    width = min(map(len, rows), default=0)
+    columns = ([row[place] for row in rows if row[place].strip()] for place in range(width))
+    return any(
+        all(_NUMBER.fullmatch(value) and "." not in value for value in column)
+        and any(_WITH_COMMA.fullmatch(value) for value in column)
+        for column in columns
+    )

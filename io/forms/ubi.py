@@ -6,12 +6,11 @@ from typing import Any
 
 import polars as pl
 
-from posbias.core.errors import SchemaError
+from posbias.core.errors import Coded, SchemaError
 from posbias.core.schema import Roles
-from posbias.core.wording import Coded
 from posbias.io.forms.form import Form
-from posbias.io.log import lost_clicks
-from posbias.io.log.lost_clicks import CLICKS, OUTCOME, Fate, whole_position
+from posbias.io.log import clicks as lost_clicks
+from posbias.io.log.clicks import CLICKS, OUTCOME, Fate, RawLines, whole_position
 from posbias.io.log.raw import (
     ACTION,
     CLICKED,
@@ -29,7 +28,6 @@ from posbias.io.log.raw import (
     resolved,
     with_outcome,
 )
-from posbias.io.log.rows import RawLines
 from posbias.io.log.scan import FILE, LINE, ROW, scan_lines
 from posbias.io.log.sources import Source
 

@@ -7,35 +7,41 @@ import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import Floats
-from posbias.core.browsing.em import EMOptions
-from posbias.core.browsing.table import STD_ERROR, VALUE
 from posbias.core.counts.checks import check_no_silent_position
-from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.errors import StatisticsError, UsageError
+from posbias.core.counts.counting_plan import StatisticsPlan
+from posbias.core.errors import StatisticsError, UsageError, counted, population
 from posbias.core.models import ClickModel
 from posbias.core.models.click_model import ExaminationModel
+from posbias.core.models.em import STD_ERROR, VALUE, EMOptions
 from posbias.core.schema import POSITION
-from posbias.core.training.layouts import LayoutOfCounts, LayoutOfPages
-from posbias.core.training.layouts.layout import RowsOfPairs
-from posbias.core.training.row_weights import weighed_rows
-from posbias.core.training.weights import WeightOptions
-from posbias.core.wording import counted, population
-from posbias.io.browsing.counts import bring_counts, rows_of_counts
-from posbias.io.browsing.fits import CLICK_MODEL, ClickModelFit, ClickModelSection, as_read
-from posbias.io.browsing.fitting import FittedToLog, fit_model, write_click_model
-from posbias.io.browsing.held_out import all_pages, up_to_position
-from posbias.io.browsing.pages import number_units, pages_to_learn_from
-from posbias.io.browsing.trust import check_positions
-from posbias.io.browsing.weighing import check_can_weigh, no_weight_of_rows, weigh_documents, weigh_rows
+from posbias.core.training.layout import LayoutOfCounts, LayoutOfPages, RowsOfPairs
+from posbias.core.training.weights import WeightOptions, weighed_rows
 from posbias.io.counting.count import CountedLog, compress_parts
 from posbias.io.engines.engine import Engine
-from posbias.io.features.of_parts import WantedFeatures
-from posbias.io.jobs.fit import Data, Weighed, WeightRequest
-from posbias.io.jobs.reading import Job, count, read_pages
-from posbias.io.jobs.result import MOST_ROWS, WITH_DOUBTS, Column, Printed, PrintedTable, Result
-from posbias.io.layouts.pair_weights import check_unidentified
-from posbias.io.layouts.parts import PairsOfParts
+from posbias.io.jobs.click_model_fits import (
+    CLICK_MODEL,
+    ClickModelFit,
+    ClickModelSection,
+    FittedToLog,
+    as_read,
+    check_positions,
+    fit_model,
+    write_click_model,
+)
+from posbias.io.jobs.fit import Data, Job, Weighed, WeightRequest, count, read_pages
+from posbias.io.jobs.page_batches import (
+    all_pages,
+    bring_counts,
+    number_units,
+    pages_to_learn_from,
+    rows_of_counts,
+    up_to_position,
+)
+from posbias.io.jobs.tables import MOST_ROWS, WITH_DOUBTS, Column, Printed, PrintedTable, Result
+from posbias.io.jobs.weighing import check_can_weigh, no_weight_of_rows, weigh_documents, weigh_rows
 from posbias.io.progress import Progress
+from posbias.io.training.feature_parts import WantedFeatures
+from posbias.io.training.laid_out import PairsOfParts, check_unidentified
 
 
 @dataclass(frozen=True)

@@ -4,31 +4,31 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from posbias.core.counts.odd_days import Change, DayLook
-from posbias.core.errors import StatisticsError
-from posbias.core.wording import counted
+from posbias.core.errors import StatisticsError, counted
 from posbias.io import clock
 from posbias.io.counting.count import Reading, days_of_statistics, read_log
 from posbias.io.counting.merge import known_days, merge_statistics
-from posbias.io.counting.odd_days import look_at_days_of_log, look_at_files, look_at_merged_days, look_at_pages
+from posbias.io.counting.samples import look_at_days_of_log, look_at_files, look_at_merged_days, look_at_pages
 from posbias.io.engines.engine import Engine
 from posbias.io.jobs import tables
-from posbias.io.jobs.reading import Job, describe_reading, judge_clicks, open_log
-from posbias.io.jobs.result import WITH_DOUBTS, Result
+from posbias.io.jobs.fit import Job, describe_reading, judge_clicks, open_log
+from posbias.io.jobs.tables import WITH_DOUBTS, Result
+from posbias.io.log.click_log import Log
+from posbias.io.log.clicks import JoinedClicks
 from posbias.io.log.days import Days
-from posbias.io.log.log import Log
-from posbias.io.log.lost_clicks import JoinedClicks
 from posbias.io.places.locations import location
-from posbias.io.stores.days import check_new_day, without_day
+from posbias.io.places.ownership import owned_directory
 from posbias.io.stores.metadata import StatisticsMetadata
 from posbias.io.stores.segments import write_segment
 from posbias.io.stores.store import (
     Statistics,
+    check_new_day,
     check_same_plan,
     counted_statistics,
     describe_statistics,
     merge_metadata,
+    without_day,
 )
-from posbias.io.temporary.directories import owned_directory
 
 _MOST_DAYS = 5
 _MOST_POSITIONS = 5

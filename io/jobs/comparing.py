@@ -7,30 +7,32 @@ import numpy as np
 import polars as pl
 from msgspec import UNSET
 
-from posbias.core.comparison.curves import (
+from posbias.core.counts.sufficient_statistics import SufficientStatistics
+from posbias.core.errors import StatisticsError, UsageError, counted, shown
+from posbias.core.estimators.estimate import EstimationOptions
+from posbias.core.estimators.methods import ConditionalEstimator
+from posbias.core.fit.comparison import (
     CURVE,
+    DAY,
     MOST_VALUES,
     Curves,
     Differences,
     FittedCurve,
+    beyond,
     change,
+    change_table,
     curves_of,
     curves_of_fits,
+    day_table,
     from_others,
 )
-from posbias.core.comparison.tables import DAY, beyond, change_table, day_table
-from posbias.core.counts.sufficient_statistics import SufficientStatistics
-from posbias.core.errors import StatisticsError, UsageError
-from posbias.core.estimators import ConditionalEstimator
-from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.fit.fit import Fit, fit_statistics
 from posbias.core.fit.propensities import PROPENSITY, STD_ERROR
-from posbias.core.wording import counted, shown
-from posbias.io.counting.sides import count_days, count_sides
+from posbias.io.counting.merge import count_days, count_sides
 from posbias.io.engines.engine import Engine
-from posbias.io.fits.cells_in_words import label_in_words
-from posbias.io.fits.read import StoredFit, open_compared
-from posbias.io.jobs.result import (
+from posbias.io.fits.saved_fit import StoredFit, open_compared
+from posbias.io.fits.verdicts import label_in_words
+from posbias.io.jobs.tables import (
     CHANGED,
     DONE,
     WITH_DOUBTS,
@@ -38,11 +40,13 @@ from posbias.io.jobs.result import (
     Printed,
     PrintedTable,
     Result,
+    cell_column,
     first,
+    interval_in_words,
     is_same,
     more,
+    number_in_words,
 )
-from posbias.io.jobs.tables import cell_column, interval_in_words, number_in_words
 from posbias.io.places.locations import location
 from posbias.io.stores.store import Statistics, find_statistics
 

@@ -10,33 +10,141 @@ import polars as pl
 from posbias.core.arrays.count_table import Floats
 from posbias.core.arrays.linalg import loaded_meanwhile
 from posbias.core.choices import Source
-from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.errors import UsageError
+from posbias.core.counts.counting_plan import StatisticsPlan
+from posbias.core.errors import StatisticsError, UsageError
 from posbias.core.estimators import EstimationOptions, check_method
+from posbias.core.fit.diagnostics import FromRows
 from posbias.core.fit.fit import LARGEST_COMPARISON, MOST_CELLS_BESIDE, Fit, check_cells
-from posbias.core.fit.fitted_theta import FittedTheta
-from posbias.core.fit.from_rows import FromRows
-from posbias.core.fit.propensities import ChosenPropensities, choose_propensities
-from posbias.core.training.layouts import LayoutOfCounts, LayoutOfPages
-from posbias.core.training.layouts.layout import RowsOfPairs, weighted_pages
-from posbias.core.training.row_weights import RowWeights
-from posbias.core.training.weights import ClickWeights, WeightOptions
-from posbias.io.counting.count import CountedLog
+from posbias.core.fit.propensities import ChosenPropensities, FittedTheta, choose_propensities
+from posbias.core.training.layout import LayoutOfCounts, LayoutOfPages, RowsOfPairs, weighted_pages
+from posbias.core.training.weights import ClickWeights, RowWeights, WeightOptions
+from posbias.io import clock
+from posbias.io.counting.count import CountedLog, count_log, read_log, read_statistics
 from posbias.io.engines.engine import Engine, Parts, ReadLog
-from posbias.io.features.of_parts import RowsRequest, WantedFeatures
-from posbias.io.fits.fit import FitRequest, fit_counts
+from posbias.io.fits.new_fit import FitRequest, fit_counts, sections_of_counts, sections_of_reading
+from posbias.io.fits.saved_fit import PreviousFit
 from posbias.io.jobs import tables
-from posbias.io.jobs.reading import Job, count
-from posbias.io.jobs.result import WITH_DOUBTS, Result
-from posbias.io.layouts.pair_weights import (
+from posbias.io.jobs.tables import WITH_DOUBTS, Result
+from posbias.io.log.click_log import Log
+from posbias.io.log.clicks import JoinedClicks, Rows, judge
+from posbias.io.log.days import Days
+from posbias.io.log.faults import doubts
+from posbias.io.progress import Progress
+from posbias.io.stores.store import Statistics
+from posbias.io.training.feature_parts import RowsRequest, WantedFeatures
+from posbias.io.training.feature_tables import check_features
+from posbias.io.training.laid_out import (
+    PairsOfParts,
     by_signature,
     check_unidentified,
+    count_documents,
     counts_by_cell,
     weights_for,
     with_squared_clicks,
 )
-from posbias.io.layouts.parts import PairsOfParts, count_documents
-from posbias.io.progress import Progress
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is read and counted: a log, or statistics."""
+
+    inputs: tuple[str, ...]  # as named by the user
+    plan: StatisticsPlan
+    opener: Callable[["Job"], Log]
+    statistics: tuple[Statistics, ...] = ()  # the inputs, where they are statistics
+    day: str | None = None  # of all rows of a log, where no column says it
+    sessions_for: str | None = None  # the option that needs the pages themselves, if there is one
+    features: tuple[str, ...] = ()  # columns of the log to learn from
+    tables: tuple[str, ...] = ()  # of features, beside the log
+    decay: float | None = None  # by what older days weigh less, if they do
+    each: str | None = None  # the column whose values are fitted each by itself; it is one of the strata
+
+    def open_log(self) -> Log:
+        """Open the log.
+
+        Raises:
+            LogFormatError: a file is not there, or cannot be read.
+            SchemaError: a column is not there, or is of the wrong type.
+            UsageError: options contradict each other.
+        """
+        return self.opener(self)
+
+    def require_logs(self) -> None:
+        """Raise StatisticsError if statistics are at hand where the log is needed: they do not hold all of it."""
+        needed_for = self.sessions_for or ("--feature" if self.features else None)
+        if self.statistics and needed_for:
+            raise StatisticsError(
+                f"{self.statistics[0].path} holds statistics; {needed_for} needs the logs. Give the logs, or leave "
+                "it out."
+            )
+
+
+def name_propensities(fitted: PreviousFit, result: Result) -> None:
+    """Put into the manifest where propensities come from, and print it where no fit estimated them."""
+    result.content["propensities"] = fitted.name
+    if fitted.own:
+        says = "given, not estimated: neither their errors nor whether they belong to this log are known"
+        result.content["own_propensities"] = {"files": fitted.digests, "says": says}
+        result.printed.append(f"propensities of {fitted.name}: {says}")
+
+
+def open_log(job: Job, result: Result) -> Log:
+    """Open the log of a job; what was guessed of its columns is a warning."""
+    log = job.open_log()
+    check_features(log, job.tables, job.features)
+    result.warnings += doubts(log)
+    return log
+
+
+def count(job: Job, engine: Engine, result: Result) -> CountedLog:
+    """Count logs or merge statistics, and describe them in the manifest; with a decay, older days weigh less."""
+    job.require_logs()
+    today = clock.today()
+    if job.statistics:
+        check_features(None, job.tables, ())
+        counted = read_statistics(job.statistics, engine, result.progress, today, job.decay)
+    else:
+        log, keep = open_log(job, result), job.sessions_for is not None
+        counted = count_log(log, job.plan, engine, result.progress, today, keep_sessions=keep, factor=job.decay)
+    describe(counted, result)
+    return counted
+
+
+def describe(counted: CountedLog, result: Result) -> None:
+    """Put into the manifest, and print, what was read and counted."""
+    result.content |= sections_of_counts(counted)
+    describe_reading(counted.rows, counted.clicks, counted.days, counted.said, result)
+    result.printed.append(tables.totals_line(result.content["totals"]))
+
+
+def read_pages(job: Job, engine: Engine, result: Result) -> ReadLog:
+    """Read a log with its pages, and describe it in the manifest."""
+    job.require_logs()
+    found = read_log(open_log(job, result), job.plan, engine, result.progress, clock.today(), keep_sessions=True)
+    result.content |= sections_of_reading(job.plan, found.sources, found.rows)
+    describe_reading(found.rows, found.clicks, found.days, found.said, result)
+    return found.read
+
+
+def describe_reading(
+    rows: Rows, clicks: JoinedClicks | None, days: Days | None, said: tuple[str, ...], result: Result
+) -> None:
+    """Print what was read and left out, and which days were found; clicks that were lost put a result in doubt."""
+    result.printed += [*tables.rows_lines(rows), *said]
+    judge_clicks(rows, clicks, result)
+    if days is not None:
+        result.content["days"] = days.describe()
+        result.printed.append(tables.days_line(result.content["days"]))
+        result.warnings += days.warnings()
+
+
+def judge_clicks(rows: Rows, clicks: JoinedClicks | None, result: Result, of: str = "") -> None:
+    """Warn of clicks that have no impression; where they are many, the result is in doubt."""
+    verdict = judge(rows.clicks, () if clicks is None else clicks.examples)
+    if verdict is not None:
+        result.warnings.append(of + verdict.warning)
+        result.exit_code = WITH_DOUBTS if verdict.doubtful else result.exit_code
+
 
 Data = CountedLog | ReadLog
 """Counts or pages: a log that was counted, or statistics; or a log that was read with its pages."""
@@ -181,7 +289,7 @@ class CellFit:
         """What a method of rows finds in them; None for other methods."""
         if self.rows is None:
             return None
-        from posbias.io.exposure.estimate import estimate_from_rows  # noqa: PLC0415 - other methods need no trees
+        from posbias.io.features_method import estimate_from_rows  # noqa: PLC0415 - other methods need no trees
 
         check_cells(counted.statistics, self.method, self.options, engine.memory, compare=self.compare)
         found = estimate_from_rows(counted, self.rows, self.options, engine, result.progress)

@@ -4,22 +4,21 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from posbias.core.choices import Grouping
-from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import StatisticsError
 from posbias.core.fit.fit import WANTED_CLICK_SHARE
-from posbias.core.training.layouts import LayoutOfCounts, LayoutOfPages
-from posbias.core.training.row_weights import RowWeights
-from posbias.core.training.weights import ClickWeights
+from posbias.core.training.layout import LayoutOfCounts, LayoutOfPages
+from posbias.core.training.weights import ClickWeights, RowWeights
 from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import Engine
-from posbias.io.features.of_parts import WantedFeatures, bring_features
 from posbias.io.fits import verdicts
-from posbias.io.formats import TrainingFormat
-from posbias.io.formats.training_sets import TrainingFiles, write_as_laid_out, write_training_sets
 from posbias.io.jobs import tables
 from posbias.io.jobs.fit import Data, Fitted, WeightRequest
-from posbias.io.jobs.result import WITH_DOUBTS, Result
-from posbias.io.layouts.parts import PageLayout, RowBuffer, lay_out_pages, lay_out_pairs, together
+from posbias.io.jobs.tables import WITH_DOUBTS, Result
+from posbias.io.training.feature_parts import WantedFeatures, bring_features
+from posbias.io.training.format import TrainingFormat
+from posbias.io.training.laid_out import PageLayout, RowBuffer, lay_out_pages, lay_out_pairs, together
+from posbias.io.training.training_sets import TrainingFiles, write_as_laid_out, write_training_sets
 
 
 @dataclass(frozen=True)

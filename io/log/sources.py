@@ -12,24 +12,29 @@ from urllib.parse import unquote
 
 import msgspec
 
-from posbias.core.errors import LogFormatError, UsageError
-from posbias.io.log.contents import format_of_content
-from posbias.io.log.dialect import PLAIN, Dialect
-from posbias.io.log.folders import (
+from posbias.core.errors import LogFormatError, UsageError, masked
+from posbias.io.log.files import (
+    PLAIN,
+    Dialect,
     FoundFile,
     check_listable,
     files_below,
+    format_of_content,
     is_result_text,
     link_on_the_way,
     manifest_of_result,
 )
-from posbias.io.places.file_names import is_text
-from posbias.io.places.locations import Location, ObjectUrl, location
-from posbias.io.places.object_names import named_objects
-from posbias.io.places.object_stores import StoredObject, read_object, read_range, read_ranges
-from posbias.io.places.plain_files import checksum
+from posbias.io.places.locations import Location, ObjectUrl, checksum, is_text, location
+from posbias.io.places.object_stores import (
+    StoredObject,
+    find_object,
+    named_objects,
+    read_object,
+    read_range,
+    read_ranges,
+)
 from posbias.io.results.manifest import FILE_NAME, LARGEST
-from posbias.io.results.uploads import is_unfinished
+from posbias.io.results.outputs import is_unfinished
 
 _FORMAT_BY_EXTENSION = {
     ".parquet": "parquet",
@@ -413,3 +418,66 @@ def check_whole(source: Source) -> None:
             f"{source.path}: the Parquet file is truncated (it has {size:,} bytes and does not end with PAR1). "
             "Write or copy it again."
         )
+
+
+_MAY_BE_EMPTY = 1 << 16  # bytes of headers and footers alone
+
+
+def digests(sources: Sequence[Source], holds_rows: Callable[[Source], bool]) -> dict[str, str]:
+    """Path by digest, of the files that hold rows.
+
+    Args:
+        sources: the files.
+        holds_rows: tells files with rows from those without, which may well be equal.
+
+    Raises:
+        UsageError: two files hold the same rows.
+    """
+
+    def fingerprint(source: Source) -> str | None:
+        return None if source.bytes < _MAY_BE_EMPTY and not holds_rows(source) else source.digest()
+
+    found: dict[str, str] = {}
+    for source, digest in zip(sources, each_source(fingerprint, sources), strict=True):
+        if digest is None:
+            continue
+        if digest in found:
+            raise UsageError(
+                f"{source.path} and {found[digest]} hold the same data: their rows would be counted twice. "
+                "Name one of them."
+            )
+        found[digest] = masked(str(source.path))
+    return found
+
+
+def check_unchanged(sources: Sequence[Source]) -> None:
+    """See that files that were read are still those that were found.
+
+    Raises:
+        LogFormatError: one was changed, replaced or removed meanwhile.
+    """
+    for source, now in zip(sources, each_source(_version, sources), strict=True):
+        if now != (source.file, source.bytes, _in_its_precision(source, source.modified)):
+            what = "is gone" if now is None else "was changed or replaced"
+            raise LogFormatError(
+                f"{source.path}: {what} while it was read, so what was counted is unknown. Run again when "
+                "nothing is writing to it."
+            )
+
+
+def _in_its_precision(source: Source, modified: int) -> int:
+    """A time in nanoseconds, or in seconds where an object store says no more when it is asked for one object."""
+    return modified if source.store is None else modified // 10**9
+
+
+def _version(source: Source) -> tuple[tuple[int, int] | None, int, int] | None:
+    """What tells one state of a file or object from another; None where it is gone."""
+    origin = source.origin
+    if isinstance(origin, ObjectUrl):
+        found = find_object(origin)
+        return None if found is None else (None, found.bytes, _in_its_precision(source, found.modified))
+    try:
+        status = origin.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return (status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns

@@ -10,17 +10,14 @@ import narwhals as nw
 import polars as pl
 
 from posbias.core.choices import MOST_BAD_ROWS
-from posbias.core.column_names import says_offset, says_page
 from posbias.core.errors import EngineError, PosbiasError, RoleError, SchemaError, UsageError
 from posbias.core.log.impressions import ReadingRules
-from posbias.core.role_search import resolve_roles
+from posbias.core.roles import resolve_roles, says_offset, says_page
 from posbias.core.schema import CLICK, DOC, POSITION, QUERY, SESSION, Roles
 from posbias.io.engines.engine import OnBadRows
 from posbias.io.engines.local import LocalEngine
-from posbias.io.log.log import Log
-from posbias.io.log.opening import open_log
-from posbias.io.log.request import LogRequest
-from posbias.io.temporary.directories import owned_directory, system_temporary
+from posbias.io.log.click_log import Log, LogRequest, open_log
+from posbias.io.places.ownership import owned_directory, system_temporary
 
 FRAME = "the frame"
 """What messages and the manifest call it."""

@@ -1,16 +1,26 @@
 """Where a thing is: a path on disk, or the URL of an object (or of all objects below a prefix) in an object store.
 
 `location` is the only reader of names of places: on the command line, in configuration files, in the Python door.
+
+Files that posbias reads because it wrote them: plain ones, known again, and never through a symbolic link.
+
+A FIFO of the same name would block, a device could do anything, and a link may lead to a file of somebody else.
 """
 
+import errno
+import os
 import re
+import stat
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 from urllib.parse import unquote
 
-from posbias.core.credentials import MASK, holds_key, masked, without_userinfo
-from posbias.core.errors import UsageError
+import xxhash
+
+from posbias.core.errors import MASK, UsageError, holds_key, masked, without_userinfo
 
 SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 """What Polars reads, and what can be listed and written as well."""
@@ -119,3 +129,123 @@ def _refusal(url: str, scheme: str) -> str:
 def _shown(url: str) -> str:
     """A URL that is not read, without all that may be secret wherever it should stand."""
     return _USER.sub(f"{MASK}@", masked(url))
+
+
+_AT_ONCE = 1 << 18  # bytes; they stay in the processor's cache
+_KINDS = {
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+@dataclass(frozen=True)
+class FileState:
+    """Which file stands under a name: what differs once another one takes its place, or its content is written anew."""
+
+    device: int  # the file
+    inode: int
+    bytes: int  # its size
+    modified: int  # when it was last written, in nanoseconds
+
+
+def state_of(path: Path) -> FileState:
+    """The plain file of that name.
+
+    Raises:
+        OSError: there is none.
+    """
+    return _state(path.lstat())
+
+
+def state_of_open(file: FileIO) -> FileState:
+    """The plain file that was opened."""
+    return _state(os.fstat(file.fileno()))
+
+
+def is_plain(path: Path) -> bool:
+    """Whether the name stands for a plain file."""
+    try:
+        state_of(path)
+    except OSError:
+        return False
+    return True
+
+
+def is_still(path: Path, state: FileState) -> bool:
+    """Whether the name stands for the same file, unchanged."""
+    try:
+        return state_of(path) == state
+    except OSError:
+        return False
+
+
+def open_plain(path: Path) -> FileIO:
+    """Open a plain file to read it; whatever else has the name is not touched.
+
+    Raises:
+        OSError: there is none, or it cannot be opened.
+    """
+    state_of(path)  # before it is opened: a device may do something then
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    file = FileIO(handle)
+    try:
+        state_of_open(file)  # again: another may have taken its place
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
+def _state(status: os.stat_result) -> FileState:
+    if not stat.S_ISREG(status.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "a device")
+        raise OSError(errno.EINVAL, f"it is {kind}, not a plain file")
+    return FileState(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def chunks_of(file: FileIO) -> Iterator[memoryview]:
+    """The bytes of a file from where it stands, little by little; a chunk is good until the next one is asked for."""
+    room = memoryview(bytearray(_AT_ONCE))
+    while n_read := file.readinto(room):
+        yield room[:n_read]
+
+
+def checksum(chunks: Iterable[bytes | memoryview]) -> str:
+    """XXH3-128 of bytes, in hexadecimal digits: it finds damage, not malice."""
+    found = xxhash.xxh3_128()
+    for chunk in chunks:
+        found.update(chunk)
+    return found.hexdigest()
+
+
+def read_regular(path: Path) -> bytes:
+    """The content of a file.
+
+    Raises:
+        OSError: it is not there, cannot be read, or is no regular file: to open a FIFO would wait for ever.
+    """
+    with open(path, "rb", opener=_open_at_once) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "Not a regular file", str(path))
+        return file.read()
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def is_text(name: str | Path) -> bool:
+    """Whether a name, as Python shows it, is UTF-8."""
+    try:
+        str(name).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_inside(name: str) -> None:
+    """Raise ValueError if a stored name, with `/` between folders, may not be one of a file within a directory."""
+    if {"", ".", ".."} & set(name.split("/")) or "\0" in name or "\\" in name or not is_text(name):
+        raise ValueError(f"{name[:100]!a} is no name of a file or folder within a result")

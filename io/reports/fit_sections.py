@@ -4,27 +4,26 @@ import altair as alt
 import polars as pl
 
 from posbias.core.errors import LogFormatError
-from posbias.core.reporting.curves import (
+from posbias.core.fit.drawn import (
+    BINS,
+    COLUMNS,
     CONTEXT,
+    FEWEST_IMPRESSIONS,
     HIGH,
     LINKING_CLICKS,
     LOW,
+    MOST_LINKED_POSITIONS,
     OTHERS,
     PROPENSITY,
     RELATIVE_RATE,
     UNSHRUNK,
-    label_of,
-)
-from posbias.core.reporting.documents import (
-    BINS,
-    COLUMNS,
-    FEWEST_IMPRESSIONS,
     DocumentDifferences,
     document_differences,
+    label_of,
+    links_between,
 )
-from posbias.core.reporting.links import MOST_LINKED_POSITIONS, links_between
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, PREVIOUS_CLICK
-from posbias.io.fits.read import StoredFit
+from posbias.io.fits.saved_fit import StoredFit
 from posbias.io.reports.drawing import (
     DIFFERENCE,
     Block,
@@ -44,7 +43,7 @@ from posbias.io.reports.drawing import (
     told_apart,
     tooltips,
 )
-from posbias.io.reports.read import ReportedFit
+from posbias.io.reports.reported import ReportedFit
 from posbias.io.results.tables import reading_parquet
 
 LINE = "line"

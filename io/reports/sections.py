@@ -8,8 +8,8 @@ import altair as alt
 import polars as pl
 from msgspec import UNSET
 
-from posbias.core.escapes import escaped
-from posbias.core.reporting.curves import CONTEXT, HIGH, LOW, MOST_POSITIONS, PROPENSITY, thinned
+from posbias.core.errors import escaped
+from posbias.core.fit.drawn import CONTEXT, HIGH, LOW, MOST_POSITIONS, PROPENSITY, thinned
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION
 from posbias.io.fits.verdicts import clicks_above_in_words
 from posbias.io.reports.drawing import (
@@ -39,7 +39,7 @@ from posbias.io.reports.fit_sections import (
     estimators_section,
     links_section,
 )
-from posbias.io.reports.read import ReportedFit, ReportedResult
+from posbias.io.reports.reported import ReportedFit, ReportedResult
 
 MOST_IN_FULL = 6
 """Results that have sections of their own, and curves in one chart; of more, the last ones."""

@@ -6,21 +6,34 @@ anything, of any size, and edited. A checksum of its own content tells what was 
 
 import errno
 import json
+import os
 import re
+from collections.abc import Collection, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from io import FileIO
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from stat import S_ISDIR
 from typing import Any, TypeVar, cast
 
 import msgspec
 
-from posbias.core.credentials import masked_values
-from posbias.core.errors import LogFormatError, OutputError, PosbiasError
-from posbias.core.escapes import escaped_json
-from posbias.io.places.file_names import check_inside
-from posbias.io.places.plain_files import FileState, checksum, chunks_of, open_plain, state_of_open
+from posbias.core.errors import LogFormatError, OutputError, PosbiasError, escaped_json, masked_values
+from posbias.io.places.locations import (
+    FileState,
+    Location,
+    check_inside,
+    checksum,
+    chunks_of,
+    is_still,
+    is_text,
+    open_plain,
+    state_of,
+    state_of_open,
+)
+from posbias.io.places.object_stores import is_current, on_disk
 
 FILE_NAME = "manifest.json"
 READ_AGAIN = re.compile(r"(?!part-[0-9]+\.)[^/]+\.(parquet(/.*)?|npz|txt)")
@@ -176,3 +189,171 @@ def checksum_of_content(content: dict[str, Any]) -> str:
     """The same for the same content, however the file is laid out."""
     rest = {name: value for name, value in content.items() if name != _CHECKSUM}
     return checksum([json.dumps(rest, sort_keys=True).encode()])
+
+
+def listed_in(folder: Path) -> dict[str, int] | None:
+    """The files that the manifest of a directory lists; None if it holds no manifest of posbias."""
+    try:
+        manifest = open_manifest(folder)
+    except LogFormatError:
+        return None
+    return None if manifest is None else _listed(manifest.content)
+
+
+def listed_by(manifest: bytes) -> dict[str, int] | None:
+    """The files that a manifest lists; None if it is none of posbias."""
+    try:
+        return _listed(msgspec.json.decode(manifest))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _listed(content: object) -> dict[str, int] | None:
+    try:
+        found = msgspec.convert(content, Described)
+    except (msgspec.ValidationError, RecursionError):
+        return None
+    return found.files if "posbias" in found.versions and is_unchanged(content) else None
+
+
+def foreign_in(folder: Path, listed: dict[str, int]) -> list[Path]:
+    """What in a directory is not part of the result there, or has been changed since; links are not followed."""
+    folders = {parent for name in listed for parent in PurePosixPath(name).parents}
+    foreign: list[Path] = []
+    for at, below, names in os.walk(folder):
+        inside = PurePosixPath(Path(at).relative_to(folder).as_posix())
+        for name in sorted(below):
+            if inside / name not in folders or (Path(at) / name).is_symlink():
+                foreign.append(Path(at) / name)
+                below.remove(name)
+        foreign += [
+            Path(at) / name
+            for name in sorted(names)
+            if str(inside / name) != FILE_NAME and _plain_size(Path(at) / name) != listed.get(str(inside / name))
+        ]
+    return foreign
+
+
+def _plain_size(path: Path) -> int:
+    """The size of a file; -1 for anything else."""
+    try:
+        return state_of(path).bytes
+    except OSError:
+        return -1
+
+
+_REMEDY = "Make the result again, or copy it again."
+
+_Fields = TypeVar("_Fields")
+
+
+@dataclass(frozen=True)
+class StoredResult:
+    """A result, whole and unchanged."""
+
+    folder: Path  # where its files are
+    command: str  # what made it
+    files: Collection[str]  # their names
+    manifest: Manifest  # what is said of it
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """What the manifest holds."""
+        return self.manifest.content
+
+    def typed(self, as_type: type[_Fields]) -> _Fields:
+        """The same, as fields of known types.
+
+        Raises:
+            LogFormatError: it holds something else.
+        """
+        return self.manifest.typed(as_type, LogFormatError, _REMEDY)
+
+
+@contextmanager
+def open_stored(place: Location, names: Collection[str] = ()) -> Generator[StoredResult]:
+    """A result of posbias, for whoever reads it; of one in an object store, a copy.
+
+    What is read has the bytes that were written, by the digests in the manifest. Results of earlier versions have none:
+    of their files, only the sizes are compared.
+
+    Args:
+        place: the directory, or the prefix.
+        names: the files that are read beside the manifest, where they are there; a directory stands for all in it.
+
+    Raises:
+        LogFormatError: it is none, is damaged, or was replaced while it was read.
+    """
+    if isinstance(place, Path):
+        check_directory(place)
+    with on_disk(place, {FILE_NAME, *names}) as folder:
+        manifest = open_manifest(folder)
+        if manifest is None:
+            raise LogFormatError(f"{folder}: holds no {FILE_NAME}, so it is no result of posbias. {_NAME_ONE}")
+        versions = manifest.content.get("versions")
+        if not isinstance(versions, dict) or "posbias" not in versions:
+            raise LogFormatError(f"{manifest.path}: was not written by posbias. {_NAME_ONE}")
+        described = manifest.typed(Described, LogFormatError, _REMEDY)
+        _check_files(folder, described, names)
+        yield StoredResult(folder, described.command, described.files, manifest)
+        if not (is_still(manifest.path, manifest.state) and is_current(place)):
+            raise LogFormatError(f"{folder}: was replaced while it was read. Run the command again.")
+
+
+def check_file(path: Path) -> None:
+    """See that a table that is named by itself has its bytes, where the manifest beside it is of the result it is in.
+
+    Raises:
+        LogFormatError: it has others.
+    """
+    try:
+        manifest = open_manifest(path.parent)
+        described = None if manifest is None else manifest.typed(Described, LogFormatError, _REMEDY)
+    except LogFormatError:
+        return  # of another program
+    if described is not None and path.name in described.digests:
+        _check_files(path.parent, described, (path.name,))
+
+
+_NAME_ONE = "Name a directory that a command of posbias wrote with -o."
+
+
+def check_directory(path: Path) -> None:
+    """See that there is a directory.
+
+    Raises:
+        LogFormatError: there is none.
+    """
+    if not is_text(path):
+        raise LogFormatError(f"{str(path)!a}: the name is not UTF-8, so that it cannot be read. Rename it.")
+    try:
+        kind = None if S_ISDIR(path.stat().st_mode) else "is a file"
+    except (FileNotFoundError, NotADirectoryError):
+        kind = "is not there"
+    except (OSError, ValueError) as error:
+        raise LogFormatError(f"{path}: cannot be read: {error}.") from error
+    if kind is not None:
+        raise LogFormatError(f"{path}: {kind}. {_NAME_ONE}")
+
+
+def _check_files(folder: Path, described: Described, names: Collection[str]) -> None:
+    """See that the files that are there have their sizes, and those that are read are there with their bytes."""
+    foreign = set(names) - {name.partition("/")[0] for name in described.files} - {FILE_NAME}
+    for name in sorted(foreign):
+        if os.path.lexists(folder / name):
+            raise LogFormatError(f"{folder / name}: is not part of the result, as its manifest lists it. Remove it.")
+    for name, size in described.files.items():
+        path, is_read = folder / name, name.partition("/")[0] in names
+        if not (is_read or os.path.lexists(path)):
+            continue
+        try:
+            bytes_there = state_of(path).bytes
+            digest = digest_of(path) if is_read and bytes_there == size and name in described.digests else None
+        except OSError as error:
+            raise LogFormatError(
+                f"{folder}: is damaged: {name} cannot be read ({error.strerror}). {_REMEDY}"
+            ) from error
+        if bytes_there != size:
+            raise LogFormatError(f"{folder}: is damaged: {name} has {bytes_there:,} bytes, and had {size:,}. {_REMEDY}")
+        if digest is not None and digest != described.digests[name]:
+            raise LogFormatError(f"{path}: is damaged: its bytes are not those that were written. {_REMEDY}")

@@ -8,7 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from posbias.core.escapes import escaped
+from posbias.core.errors import escaped
 
 commit_lock = threading.Lock()
 """Held while a result moves into place; who ends the process on a signal takes it first."""

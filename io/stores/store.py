@@ -4,7 +4,7 @@ The manifest says what was counted, from which sources, and which parts belong t
 things, the same day twice, or what is not whole is an error. A directory is opened from its manifest alone.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
@@ -14,30 +14,28 @@ from typing import Any
 
 import polars as pl
 
-from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import LogFormatError, StatisticsError
-from posbias.core.periods import coarsened, coarsest
-from posbias.core.schema import CLICKS, IMPRESSIONS, PERIOD
-from posbias.io.log.rows import Rows
+from posbias.core.schema import CLICKS, IMPRESSIONS, PERIOD, coarsened, coarsest
+from posbias.io.log.clicks import Rows
 from posbias.io.log.sources import named_paths
-from posbias.io.places.file_names import is_text
-from posbias.io.places.local_copies import is_current, on_disk
-from posbias.io.places.locations import Location, ObjectUrl, location
-from posbias.io.places.object_stores import list_objects, read_object, storage_options
-from posbias.io.places.plain_files import FileState, is_plain, is_still
+from posbias.io.places.locations import FileState, Location, ObjectUrl, is_plain, is_still, is_text, location
+from posbias.io.places.object_stores import is_current, list_objects, on_disk, read_object, storage_options
 from posbias.io.results.manifest import FILE_NAME, LARGEST, Manifest, open_manifest
-from posbias.io.stores.checks import Check, Each, Expected, check_parts
-from posbias.io.stores.manifest import Amounts, DescribedSegment, StatisticsManifest, add_totals
 from posbias.io.stores.metadata import (
     DAYS_ONLY,
     SCHEMA,
     VERSION,
+    Amounts,
     Decay,
+    DescribedSegment,
+    StatisticsManifest,
     StatisticsMetadata,
+    add_totals,
     describe_decay,
     describe_plan,
 )
-from posbias.io.stores.segments import PARTS, Part, Segment, scan_part
+from posbias.io.stores.segments import PARTS, Check, Each, Expected, Part, Segment, check_parts, scan_part
 
 _FIRST_WITH_VERSION = 3  # older manifests do not name their version
 
@@ -362,3 +360,86 @@ def _is_part(place: str, options: dict[str, str]) -> bool:
         return pl.read_parquet_metadata(place, storage_options=options or None).get("schema") == SCHEMA
     except (pl.exceptions.PolarsError, OSError):
         return False
+
+
+_BY_DAY = "day"
+
+
+def open_store(place: Path) -> Statistics | None:
+    """The store in a directory; None where there is nothing yet.
+
+    Raises:
+        StatisticsError: what is there is no store of days, is damaged, or is of another version.
+    """
+    store = open_statistics(place)
+    if store is None:
+        if place.exists() and (not place.is_dir() or any(place.iterdir())):
+            raise StatisticsError(f"{place}: holds no store. Name another directory; one that is not there is made.")
+        return None
+    if store.metadata.plan.period != _BY_DAY:
+        kept = "no days" if store.metadata.plan.period is None else "times of day"
+        raise StatisticsError(
+            f"{place}: keeps {kept}, so that no day can be added to it or taken out of it. Name another directory, and "
+            "collect the logs into it, each with its --date."
+        )
+    if store.metadata.decay is not None:
+        raise StatisticsError(
+            f"{place}: its counts have decayed, so that no day can be added to it or taken out of it. Name another "
+            "directory, collect the logs into it, and give --decay to `posbias fit`."
+        )
+    return store
+
+
+def check_new_day(store: Statistics, day: str, sources: Mapping[str, str], *, replaces: bool) -> None:
+    """See whether a day may be added to a store. One that is there may come again from the same logs.
+
+    Args:
+        store: to which it is added.
+        day: which, as text.
+        sources: path by digest of its logs.
+        replaces: whether it may take the place of the same day from other logs.
+
+    Raises:
+        StatisticsError: it is there from other logs, or another day was counted from one of these.
+    """
+    for segment in store.segments:
+        twice = next((digest for digest in sources if digest in segment.sources and segment.days != (day,)), None)
+        if twice is not None:
+            raise StatisticsError(
+                f"{store.path}: has counted {sources[twice]} as {_span(segment)} already: its clicks would be counted "
+                f"twice. Name the log of {day}, or remove the other day first (--remove-day)."
+            )
+    there = {digest for segment in store.segments if day in segment.days for digest in segment.sources}
+    if there and there != set(sources) and not replaces:
+        raise StatisticsError(
+            f"{store.path}: holds {day} already, from other logs than {', '.join(sources.values())}, or before they "
+            "changed. To count the day from these, add --replace-day."
+        )
+
+
+def without_day(store: Statistics, day: str) -> Statistics | None:
+    """A store without a day, which need not be there; None where nothing is left.
+
+    Raises:
+        StatisticsError: the day was counted together with others.
+    """
+    together = next((entry for entry in store.segments if day in entry.days and len(entry.days) > 1), None)
+    if together is not None:
+        raise StatisticsError(
+            f"{store.path}: {day} was counted together with other days ({_span(together)}), so that it cannot be taken "
+            "out. Name another directory, and collect the logs into it, each with its --date."
+        )
+    left = tuple(segment for segment in store.segments if day not in segment.days)
+    if not left:
+        return None
+    metadata = replace(
+        store.metadata,
+        sources={digest: path for segment in left for digest, path in segment.sources.items()},
+        rows=Rows.total([segment.rows for segment in left]),
+    )
+    return replace(store, metadata=metadata, segments=left)
+
+
+def _span(segment: Segment) -> str:
+    """The days of a segment, in words."""
+    return segment.days[0] if len(segment.days) == 1 else f"{segment.days[0]} to {segment.days[-1]}"

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from posbias.cli.allocators import keep_freed_memory
+from posbias.cli.streams import keep_freed_memory
 
 SETTING = "_RJEM_MALLOC_CONF"
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from posbias.core.column_names import guesses, plain, says_offset, says_page, says_rank, words
 from posbias.core.errors import RoleError
-from posbias.core.role_search import resolve_roles
+from posbias.core.roles import guesses, plain, resolve_roles, says_offset, says_page, says_rank, words
 from posbias.core.schema import ALIASES, KEY_ROLES, Roles
 
 ALL = ("query", "doc", "position", "click")

@@ -6,19 +6,19 @@ from inspect import isabstract
 
 import pytest
 
-from posbias.cli.options.names import IN_WORDS
+from posbias.cli.options.option import IN_WORDS
 from posbias.core import choices
-from posbias.core.choices import LAYOUTS, SHAPES
+from posbias.core.choices import LAYOUTS, SHAPES, Plugin, Room
 from posbias.core.errors import UsageError
-from posbias.core.estimators import Estimator, MethodOfRows
-from posbias.core.learners.learner import Learner
-from posbias.core.models import ClickModel, FactorisedModel, get_model
-from posbias.core.models.pbm import PositionBasedModel
-from posbias.core.registry import Plugin, Room
+from posbias.core.estimators.estimate import Estimator, MethodOfRows
+from posbias.core.learners.learning import Learner
+from posbias.core.models import ClickModel, get_model
+from posbias.core.models.click_model import FactorisedModel
+from posbias.core.models.position_based import PositionBasedModel
 from posbias.core.shapes import CurveShape
-from posbias.core.training.layouts import LayoutOfCounts, LayoutOfPages
-from posbias.io.formats import TrainingFormat
+from posbias.core.training.layout import LayoutOfCounts, LayoutOfPages
 from posbias.io.forms import Form
+from posbias.io.training.format import TrainingFormat
 
 KINDS: dict[str, tuple[type[Plugin], ...]] = {
     "MODELS": (FactorisedModel,),

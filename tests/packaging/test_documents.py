@@ -278,8 +278,8 @@ def test_the_documents_name_the_columns_of_every_layout_in_their_order(
     repository: Path, results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    said = rows(section(read(repository, "io/formats/README.md"), "## Columns"))
-    layouts = {code(cells[0])[0] for cells in rows(section(read(repository, "io/formats/README.md"), "## Layouts"))}
+    said = rows(section(read(repository, "io/training/README.md"), "## Columns"))
+    layouts = {code(cells[0])[0] for cells in rows(section(read(repository, "io/training/README.md"), "## Layouts"))}
     assert {code(cells[0])[0] for cells in said} == layouts
     for number, (layout, group, names) in enumerate((code(a)[0], b, code(c)) for a, b, c in said):
         for grouping in code(group):
@@ -301,11 +301,11 @@ def anchors(text: str) -> set[str]:
 
 def test_the_libraries_that_load_py_imports_are_in_the_document_of_formats(repository: Path) -> None:
     named = {"sklearn": "scikit-learn"}
-    paths = (repository / "io" / "formats" / "scripts").glob("*.py.txt")
+    paths = (repository / "io" / "training" / "scripts").glob("*.py.txt")
     loading = r"(?:^(?:import|from) |import_module\(\")(\w+)"
     found = {name for path in paths for name in re.findall(loading, path.read_text(encoding="utf-8"), re.MULTILINE)}
     needed = found - sys.stdlib_module_names - {"numpy", "polars"}
-    text = (repository / "io" / "formats" / "README.md").read_text(encoding="utf-8")
+    text = (repository / "io" / "training" / "README.md").read_text(encoding="utf-8")
     (needs,) = re.findall(r"What `load.py` needs.*?\.\n", text, re.DOTALL)
 
     assert needed >= {"lightgbm", "xgboost", "sklearn"}

@@ -9,11 +9,14 @@ import pytest
 FOLDERS = ("cli", "core", "io", "sample_logs")
 
 ALLOWED = {
-    ("core/registry.py", "import declared.module"): "a file of posbias itself, which lies in the folder of its room",
-    ("io/log/paths.py", "values.list.eval"): "an expression of Polars on the entries of lists, none of which is read",
-    ("io/log/written_values.py", "text.str.split(self.separator).list.eval"): "likewise",
-    ("io/engines/wire.py", "import pickle"): "lazy frames and results, between this process and its Spark workers",
-    ("io/engines/wire.py", "pickle.loads"): "only what bears the signature of this process's own token",
+    ("core/choices.py", "import declared.module"): "a file of posbias itself, which lies in the folder of its room",
+    ("io/log/scan.py", "values.list.eval"): "an expression of Polars on the entries of lists, none of which is read",
+    ("io/log/lists.py", "text.str.split(self.separator).list.eval"): "likewise",
+    (
+        "io/engines/spark_worker.py",
+        "import pickle",
+    ): "lazy frames and results, between this process and its Spark workers",
+    ("io/engines/spark_worker.py", "pickle.loads"): "only what bears the signature of this process's own token",
 }
 """Every place that may read what could be code, with its reason."""
 

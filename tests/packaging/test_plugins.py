@@ -19,7 +19,7 @@ FILES = {
 
 import narwhals as nw
 
-from posbias.core.models.model import FactorisedModel
+from posbias.core.models.click_model import FactorisedModel
 from posbias.core.schema import CLICK, POSITION, SESSION
 
 
@@ -39,7 +39,7 @@ class AfterClickModel(FactorisedModel):
 
 from dataclasses import replace
 
-from posbias.core.estimators.ctr import ClickRateEstimator
+from posbias.core.estimators.methods import ClickRateEstimator
 
 
 class SquaredClickRate(ClickRateEstimator):
@@ -55,9 +55,9 @@ class SquaredClickRate(ClickRateEstimator):
 
 import polars as pl
 
-from posbias.core.training.layouts.layout import sums_by_document
-from posbias.core.training.layouts.layout import GROUP, LayoutOfCounts
-from posbias.core.training.layouts.pointwise import positive_and_shown
+from posbias.core.training.layout import sums_by_document
+from posbias.core.training.layout import GROUP, LayoutOfCounts
+from posbias.core.training.pair_layouts import positive_and_shown
 
 
 class RatioLayout(LayoutOfCounts):
@@ -76,7 +76,7 @@ def ratio_rows(pairs, by_signature):
     "io/formats/json_lines.py": '''
 """One JSON object a row."""
 
-from posbias.io.formats.format import TrainingFormat
+from posbias.io.training.format import TrainingFormat
 
 
 class JsonLinesFormat(TrainingFormat):
@@ -95,8 +95,8 @@ class JsonLinesFormat(TrainingFormat):
 LINES = """
 MODELS["after-click"] = CLICK_MODELS["after-click"] = "posbias.core.models.after_click:AfterClickModel"
 ESTIMATORS["squared-ctr"] = "posbias.core.estimators.squared_ctr:SquaredClickRate"
-LAYOUTS["ratios"] = "posbias.core.training.layouts.ratios:RatioLayout"
-FORMATS["jsonl"] = "posbias.io.formats.json_lines:JsonLinesFormat"
+LAYOUTS["ratios"] = "posbias.core.training.layout.ratios:RatioLayout"
+FORMATS["jsonl"] = "posbias.io.training.json_lines:JsonLinesFormat"
 """
 OF_FIT = ("--model", "after-click", "--method", "squared-ctr")
 OF_FILES = ("--layout", "ratios", "--format", "jsonl")

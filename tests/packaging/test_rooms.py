@@ -13,11 +13,11 @@ import pytest
 LINT = "from importlinter.cli import lint_imports_command; lint_imports_command()"
 
 BROKEN = {
-    "core": ("core/theta/linkage.py", "posbias.core.fit.fit"),
-    "io": ("io/temporary/owner.py", "posbias.io.results.manifest"),
-    "cli": ("cli/options/values.py", "posbias.cli.work.job"),
-    "across": ("core/priors.py", "posbias.io.progress"),
-    "pure": ("core/log/timestamps.py", "os"),
+    "core": ("core/theta/conditional.py", "posbias.core.fit.fit"),
+    "io": ("io/places/ownership.py", "posbias.io.results.manifest"),
+    "cli": ("cli/options/option.py", "posbias.cli.work.requests"),
+    "across": ("core/choices.py", "posbias.io.progress"),
+    "pure": ("core/log/values.py", "os"),
 }
 """A file of a lower room, and what it may not import."""
 

@@ -31,7 +31,7 @@ from typer.core import TyperGroup, TyperOption
 from typer.testing import CliRunner
 
 from posbias.cli.main import app
-from posbias.cli.options.names import filled
+from posbias.cli.options.option import filled
 
 UBI_SAMPLE = "opensearch_ubi_sample.ndjson.gz"
 """Of the shared data: it may lie beside the repository, and is not a part of it."""

@@ -60,7 +60,7 @@ def test_of_many_parts_some_tell_the_errors_of_all(
 
     whole = checked(run_in_process, "log.parquet")
     monkeypatch.setattr("posbias.io.engines.local._ROWS_THAT_STAY_IN_CACHE", 1000)
-    monkeypatch.setattr("posbias.io.checking.look.MOST_PARTS", 6)
+    monkeypatch.setattr("posbias.io.counting.samples.MOST_PARTS", 6)
     sample = checked(run_in_process, "log.parquet")
 
     assert 0.2 < sample["models"]["pbm"]["share_of_queries"] < 0.7
@@ -88,7 +88,7 @@ def test_the_table_for_people_fits_the_terminal_and_cuts_no_number(
     rows_of_each: int,
 ) -> None:
     log.with_columns(copies=pl.lit(rows_of_each)).write_parquet(tmp_path / "log.parquet")
-    monkeypatch.setattr("posbias.cli.commands.check._WIDTH_IN_A_FILE", width)
+    monkeypatch.setattr("posbias.cli.commands._WIDTH_IN_A_FILE", width)
 
     done = run_in_process("check", "log.parquet", "--weight-column", "copies")
 

@@ -10,7 +10,7 @@ from polars.testing import assert_frame_equal
 from workshop import RunPosbias as Run
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.io.counting import by_value
+from posbias.io.counting import count
 from posbias.io.engines.engine import Engine
 from posbias.io.engines.local import LocalEngine
 
@@ -155,7 +155,7 @@ def test_the_whole_is_replaced_as_one_and_not_where_something_else_lies_in_it(
 def test_a_column_of_too_many_values_is_refused(
     run_in_process: Run, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(by_value, "MOST_VALUES", 1)
+    monkeypatch.setattr(count, "MOST_VALUES", 1)
     refused = run_in_process("fit", log, "--for-each", "market", "-o", "each")
     assert refused.returncode == UNUSABLE
     assert "column 'market' has 2 values" in refused.stderr

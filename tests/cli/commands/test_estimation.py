@@ -175,7 +175,7 @@ def test_more_cells_than_memory_holds_are_refused_before_anything_is_computed(
     def never(*_: object, **__: object) -> None:
         pytest.fail("computed")
 
-    monkeypatch.setattr("posbias.io.fits.fit.fit_statistics", never)
+    monkeypatch.setattr("posbias.io.fits.new_fit.fit_statistics", never)
     deep_log.write_parquet(tmp_path / "log.parquet")
     result = run_in_process(*command, str(tmp_path / "log.parquet"), "-o", str(tmp_path / "out"))
     assert result.returncode == 2

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from workshop import RunPosbias as Run
 
-from posbias.core.learners.methods import get_learner, learner_names
+from posbias.core.learners.learners import get_learner, learner_names
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 FROM_FEATURES = [name for name in learner_names() if get_learner(name).needs_features]

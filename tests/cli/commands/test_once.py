@@ -12,12 +12,12 @@ from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 ONCE = {
-    "statistics are looked for": "posbias.cli.work.job.find_statistics",
-    "the plan is made": "posbias.cli.work.job.statistics_plan",
+    "statistics are looked for": "posbias.cli.work.requests.find_statistics",
+    "the plan is made": "posbias.cli.work.requests.statistics_plan",
     "the method is checked": "posbias.io.jobs.fit.check_method",
-    "the log is opened": "posbias.cli.work.job.open_log",
+    "the log is opened": "posbias.cli.work.requests.open_log",
     "the propensity table is built": "posbias.core.fit.fit.propensity_table",
-    "the manifest's section is made": "posbias.io.fits.fit.fit_section",
+    "the manifest's section is made": "posbias.io.fits.new_fit.fit_section",
     "weights are made": "posbias.io.jobs.fit.weights_for",
 }
 NEVER = {"the log is counted again for its weights": "posbias.io.jobs.fit.counts_by_cell"}

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from workshop import RunPosbias as Run
 
-from posbias.core.wording import counted
+from posbias.core.errors import counted
 
 
 @pytest.mark.parametrize(

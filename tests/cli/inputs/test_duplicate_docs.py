@@ -37,7 +37,7 @@ def reduce_to(memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
         return 100_000
 
     if memory == "buckets":
-        monkeypatch.setattr("posbias.cli.work.engine.parse_memory", tiny)
+        monkeypatch.setattr("posbias.cli.work.requests.parse_memory", tiny)
 
 
 def rows_of(workshop: Workshop) -> dict[str, object]:

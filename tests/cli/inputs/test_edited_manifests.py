@@ -22,16 +22,16 @@ from workshop import RunPosbias as Run
 
 from posbias.core.errors import LogFormatError, PosbiasError, StatisticsError
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.io.browsing.fits import has_click_model, read_click_model
-from posbias.io.fits.explore import open_explored, whole_queries
-from posbias.io.fits.read import open_compared, read_fit
-from posbias.io.learning.model_files import read_model
-from posbias.io.notebooks.results import open_result
-from posbias.io.reports.read import open_reported
+from posbias.io.fits.explored import open_explored, whole_queries
+from posbias.io.fits.saved_fit import open_compared, read_fit
+from posbias.io.jobs.click_model_fits import has_click_model, read_click_model
+from posbias.io.notebooks.fitted_frame import open_result
+from posbias.io.reports.reported import open_reported
 from posbias.io.reports.sections import contents
 from posbias.io.results.manifest import checksum_of_content
-from posbias.io.stores.checks import check_contents, one_by_one
+from posbias.io.stores.segments import check_contents, one_by_one
 from posbias.io.stores.store import Statistics, checked, find_statistics
+from posbias.io.training.model_files import read_model
 
 Way = tuple[str | int, ...]
 

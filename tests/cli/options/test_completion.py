@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from workshop import RunPosbias as Run
 
 from posbias.cli.main import app
-from posbias.cli.options.names import METHODS
+from posbias.cli.options.option import METHODS
 from posbias.core.choices import CLICK_MODELS, FORMATS, LAYOUTS
 
 COLUMNS = ("session", "query", "doc", "position", "click")

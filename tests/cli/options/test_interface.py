@@ -18,8 +18,8 @@ from typer.main import get_command
 from workshop import RunPosbias
 
 from posbias.cli.main import app
+from posbias.cli.options.common import SHOWN_FIRST
 from posbias.cli.options.config import OF_ITS_OWN, TYPED_ONLY
-from posbias.cli.options.help import SHOWN_FIRST
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 GROUP = cast("TyperGroup", get_command(app))

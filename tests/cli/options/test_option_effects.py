@@ -16,13 +16,11 @@ from workshop import RunPosbias as Run
 
 from posbias.cli.main import app
 from posbias.cli.options.config import TYPED_ONLY
-from posbias.cli.options.exposure import FeatureOptions
-from posbias.cli.options.learning import LearningOptions
-from posbias.cli.options.options import CountingOptions, DecayOptions, EstimationOptions
-from posbias.cli.options.training import TrainingOptions
+from posbias.cli.options.estimating import CountingOptions, DecayOptions, EstimationOptions, FeatureOptions
+from posbias.cli.options.learning import LearningOptions, TrainingOptions
 from posbias.core.choices import METHODS_OF_ROWS
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.core.training.layouts import layout_names
+from posbias.core.training.layout import layout_names
 
 COMMANDS = cast("TyperGroup", get_command(app)).commands
 UNUSABLE = 2

@@ -76,7 +76,7 @@ def test_a_run_loads_only_the_plugins_that_it_uses(clean_environment: dict[str, 
     others = {"core.models.ubm", "core.models.dbn", "core.estimators.ctr"}
     others |= {"io.formats.xgboost_files", "io.forms.yandex"}
     assert sorted(modules.intersection(f"posbias.{name}" for name in others)) == []
-    assert modules.issuperset({"posbias.core.models.pbm", "posbias.core.estimators.conditional"})
+    assert modules.issuperset({"posbias.core.models.position_based", "posbias.core.estimators.methods"})
 
 
 COUNTED = """

@@ -103,7 +103,7 @@ def in_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     def tiny(_: str) -> int:
         return TINY_MEMORY
 
-    monkeypatch.setattr("posbias.cli.work.engine.parse_memory", tiny)
+    monkeypatch.setattr("posbias.cli.work.requests.parse_memory", tiny)
 
 
 @pytest.fixture(scope="module")
@@ -286,7 +286,7 @@ REPLACE = """
 import os, signal, sys
 from pathlib import Path
 from posbias.io.results import renames
-from posbias.io.results.atomic import atomic_directory
+from posbias.io.results.outputs_on_disk import atomic_directory
 from posbias.io.results.manifest import write_manifest
 
 count, rename = 0, Path.rename

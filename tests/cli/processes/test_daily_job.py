@@ -15,7 +15,7 @@ import pytest
 from workshop import RunPosbias as Run
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.io.temporary.directories import made_directory
+from posbias.io.places.ownership import made_directory
 
 DAYS = ("2026-01-05", "2026-01-06")
 STEPS = ("collect", "fit", "weight")

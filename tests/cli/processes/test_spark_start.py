@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 from workshop import RunPosbias
 
-from posbias.cli.options.reading import ReadingOptions
-from posbias.cli.work.engine import open_engine
+from posbias.cli.options.log import ReadingOptions
+from posbias.cli.work.requests import open_engine
 from posbias.core.errors import UsageError
 from posbias.io.places.locations import location
 

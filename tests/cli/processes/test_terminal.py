@@ -18,9 +18,8 @@ from rich.text import Text
 from workshop import RunPosbias
 
 from posbias.cli import console, interrupts, main, messages
-from posbias.cli.report.progress import show_progress
-from posbias.core.errors import EngineError
-from posbias.core.escapes import escaped, escaped_json, escaped_lines
+from posbias.cli.report.result import show_progress
+from posbias.core.errors import EngineError, escaped, escaped_json, escaped_lines
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.jobs import fit
 from posbias.io.results import renames
@@ -62,7 +61,7 @@ class Ways:
 
         Logs with such names are refused; statistics and results of others may have them all the same.
         """
-        self.monkeypatch.setattr("posbias.core.role_search.check_readable", _any_name)
+        self.monkeypatch.setattr("posbias.core.roles.check_readable", _any_name)
         values = values or ("app", "web")
         device = pl.Series(values).gather(pl.int_range(0, 180, eager=True) % len(values))
         return self.log("log.parquet", **{name: pl.lit(device)})

@@ -5,9 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from posbias.cli.report.curve import Curve
-from posbias.cli.report.table import markdown, renderable
-from posbias.io.jobs.result import Column, PrintedTable
+from posbias.cli.report.table import Curve, markdown, renderable
+from posbias.io.jobs.tables import Column, PrintedTable
 
 TABLE = PrintedTable(
     (

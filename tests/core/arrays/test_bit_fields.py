@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from posbias.core.arrays.bit_fields import NUMBER, bit_fields
+from posbias.core.arrays.packing import NUMBER, bit_fields
 
 SETTINGS = settings(max_examples=80, deadline=None, derandomize=True)
 SCHEMA = {

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from posbias.core.arrays.count_table import Flags, Floats
-from posbias.core.arrays.newton import HALVINGS, Limits, Proposal, climb
+from posbias.core.arrays.linalg import HALVINGS, Limits, Proposal, climb
 
 LIMITS = Limits(longest_step=4.0, tolerance=1e-12)
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posbias.core.arrays import text_numbers
-from posbias.core.arrays.text_numbers import ranks_of
+from posbias.core.arrays import packing
+from posbias.core.arrays.packing import ranks_of
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -23,7 +23,7 @@ def test_ranks_are_those_of_the_sorted_texts(texts: list[str]) -> None:
 
 @pytest.mark.parametrize("together", [1, 5])
 def test_texts_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch, together: int) -> None:
-    monkeypatch.setattr(text_numbers, "first_with_same", lambda hashes: np.zeros(len(hashes), np.int64))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    monkeypatch.setattr(packing, "first_with_same", lambda hashes: np.zeros(len(hashes), np.int64))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     texts = [f"doc {number % 7}" for number in range(60) for _ in range(together)]
     ranks, different = ranks_of(pl.Series("id", texts, pl.String))
     assert different.to_list() == sorted(set(texts))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from posbias.core.arrays.count_table import Floats
-from posbias.core.arrays.unit_diagonal import inverse, pseudo_inverse, solve
+from posbias.core.arrays.linalg import inverse, pseudo_inverse, solve
 
 UNITS = 10.0 ** np.array([-150, -60, 0, 3, 140])
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from posbias.core import attractiveness
 from posbias.core.arrays.compression import compress
 from posbias.core.arrays.count_table import CountTable, Floats
-from posbias.core.attractiveness import posterior as attractiveness
-from posbias.core.attractiveness.posterior import posterior
-from posbias.core.priors import BetaPrior
+from posbias.core.attractiveness import posterior
+from posbias.core.choices import BetaPrior
 
 # impressions, clicks, theta, prior mean, prior strength, posterior mean, standard deviation: by mpmath, 40 digits.
 PRECISE: list[tuple[list[float], list[float], list[float], float, float, float, float]] = [

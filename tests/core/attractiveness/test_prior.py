@@ -3,20 +3,20 @@
 import numpy as np
 import pytest
 
+from posbias.core import attractiveness as attractiveness_prior
 from posbias.core.arrays.compression import compress
 from posbias.core.arrays.count_table import CountTable, Floats
-from posbias.core.attractiveness import prior as attractiveness_prior
-from posbias.core.attractiveness.posterior import posterior
-from posbias.core.attractiveness.prior import (
+from posbias.core.attractiveness import (
     LAST_POSITION,
     MEANS,
     STRENGTHS,
     AttractivenessPrior,
     estimate_prior,
+    posterior,
     posterior_by_position,
     shown_position,
 )
-from posbias.core.priors import BetaPrior
+from posbias.core.choices import BetaPrior
 
 THETA = np.array([1.0, 0.5, 0.2])
 POSITION = np.arange(1, 4)

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from posbias.core.browsing import parameters
-from posbias.core.browsing.batch import Floats
-from posbias.core.browsing.parameters import estimate_prior
+from posbias.core.models import page_matrices
+from posbias.core.models.page_matrices import Floats, estimate_prior
 
 
 def test_the_prior_of_many_probabilities_is_found() -> None:
@@ -53,7 +52,7 @@ def test_a_unit_that_stands_for_several_counts_as_often() -> None:
 def test_units_of_about_the_same_counts_stand_for_each_other_without_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     favourable, decided = counted(5000)
     in_cells = estimate_prior(favourable, decided, None)
-    monkeypatch.setattr(parameters, "_STEP", 1e-3)
+    monkeypatch.setattr(page_matrices, "_STEP", 1e-3)
     apart = estimate_prior(favourable, decided, None)
     assert in_cells.mean == pytest.approx(apart.mean, rel=1e-3)
     assert in_cells.strength == pytest.approx(apart.strength, rel=1e-3)

@@ -5,13 +5,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from posbias.core.browsing.batch import Floats, PageBatch
-from posbias.core.browsing.em import EMOptions, FittedModel, fit
-from posbias.core.browsing.in_memory import PagesInMemory
-from posbias.core.browsing.likelihood import log_of_clicks
-from posbias.core.browsing.parameters import Parameters, Ratio, of_rows, of_units
 from posbias.core.models import click_model_names, get_click_model
 from posbias.core.models.click_model import ClickModel
+from posbias.core.models.em import EMOptions, FittedModel, fit
+from posbias.core.models.page_matrices import (
+    Floats,
+    PageBatch,
+    PagesInMemory,
+    Parameters,
+    Ratio,
+    log_of_clicks,
+    of_rows,
+    of_units,
+)
 
 ALL = [name for name in click_model_names() if any(p.shape == "unit" for p in get_click_model(name).parameters)]
 N_DOCS = N_POSITIONS = 10

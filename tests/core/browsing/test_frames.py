@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 
-from posbias.core.browsing.frames import UNIT, page_batches
+from posbias.core.models.page_matrices import UNIT, page_batches
 
 
 def frame(pages: list[tuple[str, list[int], list[int], list[int]]]) -> pl.DataFrame:

@@ -3,11 +3,9 @@
 import numpy as np
 import pytest
 
-from posbias.core.browsing.batch import PageBatch
-from posbias.core.browsing.em import EMOptions, FittedModel, fit
-from posbias.core.browsing.in_memory import PagesInMemory
-from posbias.core.browsing.jackknife import standard_errors
 from posbias.core.models import get_click_model
+from posbias.core.models.em import EMOptions, FittedModel, fit, standard_errors
+from posbias.core.models.page_matrices import PageBatch, PagesInMemory
 
 N_QUERIES, N_DOCS = 30, 4
 GROUPS = np.append(np.repeat(np.arange(N_QUERIES) % 10, N_DOCS), 0)

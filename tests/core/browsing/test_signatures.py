@@ -7,15 +7,17 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.browsing import signatures as module
-from posbias.core.browsing.batch import PageBatch
-from posbias.core.browsing.em import EMOptions, FittedModel, fit
-from posbias.core.browsing.frames import small_batches
-from posbias.core.browsing.in_memory import PagesInMemory
-from posbias.core.browsing.jackknife import standard_errors
-from posbias.core.browsing.signatures import Signatures, find_signatures
-from posbias.core.browsing.uncertain import Certain
 from posbias.core.models import get_click_model
+from posbias.core.models import page_matrices as module
+from posbias.core.models.em import EMOptions, FittedModel, fit, standard_errors
+from posbias.core.models.page_matrices import (
+    Certain,
+    PageBatch,
+    PagesInMemory,
+    Signatures,
+    find_signatures,
+    small_batches,
+)
 
 ALONE = ["pbm", "ubm", "tpbm"]
 N_QUERIES, N_DOCS, N_POSITIONS = 1000, 3, 4

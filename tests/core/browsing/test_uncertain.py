@@ -6,15 +6,17 @@ from functools import partial
 import numpy as np
 import pytest
 
-from posbias.core.browsing.batch import PageBatch
-from posbias.core.browsing.em import EMOptions, Sums, add_up, fit
-from posbias.core.browsing.frames import small_batches
-from posbias.core.browsing.in_memory import PagesInMemory
-from posbias.core.browsing.likelihood import log_of_decisions
-from posbias.core.browsing.parameters import Ratio
-from posbias.core.browsing.uncertain import uncertain_pages
 from posbias.core.models import click_model_names, get_click_model
 from posbias.core.models.click_model import ClickModel
+from posbias.core.models.em import EMOptions, Sums, add_up, fit
+from posbias.core.models.page_matrices import (
+    PageBatch,
+    PagesInMemory,
+    Ratio,
+    log_of_decisions,
+    small_batches,
+    uncertain_pages,
+)
 
 N_UNITS, N_POSITIONS, LENGTH = 8, 6, 4
 BY_EM = [name for name in click_model_names() if not get_click_model(name).closed_form]

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.check.counts import Sketch, add_facts, facts_of
+from posbias.core.check import Sketch, add_facts, facts_of
 
 
 def statistics(n_queries: int, seed: int = 0, positions: tuple[int, ...] = (1, 2, 3)) -> pl.DataFrame:

@@ -5,11 +5,19 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.check.counts import add_facts, facts_of
-from posbias.core.check.outlook import Outlook, movement, outlook
-from posbias.core.check.pages import page_facts
-from posbias.core.check.remarks import Client, advice, reasons_against, warnings_of
-from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.check import (
+    Client,
+    Outlook,
+    add_facts,
+    advice,
+    facts_of,
+    movement,
+    outlook,
+    page_facts,
+    reasons_against,
+    warnings_of,
+)
+from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts
 from posbias.core.models import get_model
 from posbias.core.simulation.simulate import SimulationOptions, simulate

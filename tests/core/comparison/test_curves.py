@@ -4,8 +4,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.comparison.curves import Curves, FittedCurve, change, curves_of_fits, from_others
-from posbias.core.comparison.tables import beyond, change_table, day_table
+from posbias.core.fit.comparison import (
+    Curves,
+    FittedCurve,
+    beyond,
+    change,
+    change_table,
+    curves_of_fits,
+    day_table,
+    from_others,
+)
 
 CELLS = pl.DataFrame({"position": [1, 2, 3]}, schema={"position": pl.Int32})
 

@@ -3,8 +3,8 @@
 import polars as pl
 import pytest
 
-from posbias.core.counts.cells import CELL, numbered_cells
-from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.counting_plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import CELL, numbered_cells
 from posbias.core.models import get_model
 
 POSITIONS = pl.Series("position", [3, 1, 1, 10, 3], dtype=pl.Int32)

@@ -3,8 +3,8 @@
 import polars as pl
 import pytest
 
-from posbias.core.counts.clicks_above import STATE, ClicksAbove, count_pages, with_state
-from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.checks import STATE, ClicksAbove, count_pages, with_state
+from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.models import get_model
 
 PLAN = StatisticsPlan(get_model("pbm"))

@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts, over_frames
 from posbias.core.models import get_model
-from posbias.core.periods import LENGTHS, Length
+from posbias.core.schema import LENGTHS, Length
 
 PLAN = StatisticsPlan(get_model("pbm"), period="quarter")
 VERSIONS = replace(PLAN, strata=("version",))

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from posbias.core.arrays.compression import compress, signature_keys
 from posbias.core.arrays.count_table import CountTable, Floats, Hashes, Integers
-from posbias.core.counts import merging
-from posbias.core.counts.merging import merge
-from posbias.core.counts.sufficient_statistics import CompressedStrata
+from posbias.core.counts import sufficient_statistics
+from posbias.core.counts.sufficient_statistics import CompressedStrata, merge
 
 SETTINGS = settings(deadline=None, derandomize=True)
 CODES = np.array([7, 5, 11], np.uint64)
@@ -38,9 +37,9 @@ def part_of(impressions: Floats, clicks: Floats) -> tuple[CompressedStrata, Inte
 
 
 def set_range(patch: pytest.MonkeyPatch, units: int, of_a_part: int) -> None:
-    patch.setattr(merging, "_UNITS_AT_ONCE", units)
-    patch.setattr(merging, "_FEWEST_UNITS", units)
-    patch.setattr(merging, "_UNITS_OF_A_PART", of_a_part)
+    patch.setattr(sufficient_statistics, "_UNITS_AT_ONCE", units)
+    patch.setattr(sufficient_statistics, "_FEWEST_UNITS", units)
+    patch.setattr(sufficient_statistics, "_UNITS_OF_A_PART", of_a_part)
 
 
 @SETTINGS

@@ -7,8 +7,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.counts.order import OrderSums, add_orders, order_of_strata
-from posbias.core.fit.feedback import feedback_test
+from posbias.core.counts.counting_plan import OrderSums, add_orders, order_of_strata
+from posbias.core.fit.periods import feedback_test
 
 UNIT = ("query", "doc")
 START = datetime.fromisoformat("2026-01-05")

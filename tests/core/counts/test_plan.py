@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.models import get_model
-from posbias.core.periods import Resolution
+from posbias.core.schema import Resolution
 
 PBM = StatisticsPlan(get_model("pbm"))
 UBM = StatisticsPlan(get_model("ubm"))

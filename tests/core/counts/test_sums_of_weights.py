@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.counts.sums_of_weights import add_up_weights, count_weights
+from posbias.core.counts.counting_plan import add_up_weights, count_weights
 
 KEYS = ("query", "doc", "position")
 WORLD = ("--sessions", "2000", "--queries", "15", "--docs-per-query", "6", "--positions", "5")

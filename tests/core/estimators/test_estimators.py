@@ -8,17 +8,16 @@ import polars as pl
 import pytest
 
 from posbias.core.arrays.count_table import Floats
-from posbias.core.attractiveness.prior import AttractivenessPrior
-from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.attractiveness import AttractivenessPrior
+from posbias.core.choices import BetaPrior, RandomizedRows
+from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts, over_frames
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators import Estimate, EstimationOptions, get_estimator
 from posbias.core.fit.fit import fit_statistics
 from posbias.core.models import get_model
-from posbias.core.priors import BetaPrior
-from posbias.core.randomization import RandomizedRows
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.core.theta.linkage import NO_REFERENCE
+from posbias.core.theta.conditional import NO_REFERENCE
 
 PBM = StatisticsPlan(get_model("pbm"))
 DENSE = SimulationOptions(n_sessions=20_000, n_queries=30, docs_per_query=10, n_positions=6, seed=5)

@@ -11,23 +11,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posbias.core.arrays.compression import compress
+from posbias.core.arrays.compression import Members, compress
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
-from posbias.core.arrays.members import Members
 from posbias.core.counts.sufficient_statistics import Strata
+from posbias.core.estimators import harvesting as errors_module
 from posbias.core.estimators.harvesting import (
     NOT_ON_A_CHAIN,
     HarvestedPropensities,
     harvest_adjacent_chain,
     harvest_allpairs,
+    sum_clusters,
 )
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.core.standard_errors import allpairs as errors_module
-from posbias.core.standard_errors.allpairs import sum_clusters
 from posbias.core.standard_errors.cluster import ONE_CLUSTER
 from posbias.core.theta.allpairs import UNCLICKED_SHARE, AllPairsFit, fit_allpairs, interventional_sets
-from posbias.core.theta.linkage import NO_CLICKS, Linkage, find_linkage
-from posbias.core.theta.linked_counts import linked_counts
+from posbias.core.theta.conditional import NO_CLICKS, Linkage, find_linkage, linked_counts
 
 
 class Harvest(Protocol):

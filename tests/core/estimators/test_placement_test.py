@@ -8,12 +8,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.choices import RandomizedRows
+from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts
 from posbias.core.errors import IdentifiabilityError
-from posbias.core.estimators.placement_test import PlacementTest, check_placements, placement_tests
+from posbias.core.estimators.methods import PlacementTest, check_placements, placement_tests
 from posbias.core.models import get_model
-from posbias.core.randomization import RandomizedRows
 from posbias.core.schema import RANDOMIZED
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 

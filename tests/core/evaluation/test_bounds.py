@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.evaluation.bounds import empirical_bernstein, hoeffding, largest_gain, sample_variance
-from posbias.core.evaluation.shown import CellWeights
+from posbias.core.evaluation.clicked import CellWeights
+from posbias.core.evaluation.estimates import empirical_bernstein, hoeffding, largest_gain, sample_variance
 
 CONFIDENCE = 0.9
 

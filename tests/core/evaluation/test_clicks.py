@@ -9,15 +9,26 @@ import polars as pl
 import pytest
 
 from posbias.core.arrays.count_table import Floats
-from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.counts.sums_of_weights import count_cells
-from posbias.core.evaluation.bounds import hoeffding, largest_gain
-from posbias.core.evaluation.estimates import Evaluation, Totals, holm
-from posbias.core.evaluation.measures import ARP, DCG
-from posbias.core.evaluation.ndcg import RANK, RANKING, SCORE, ranked
-from posbias.core.evaluation.query_sums import N_PAGES, Asked, count_top, merged, query_sums
-from posbias.core.evaluation.shown import CellWeights, counted_rows, pages_by_query, rows_of_pages, shown_of
-from posbias.core.evaluation.tables import Bound
+from posbias.core.counts.counting_plan import StatisticsPlan, count_cells
+from posbias.core.evaluation.clicked import (
+    ARP,
+    DCG,
+    N_PAGES,
+    RANK,
+    RANKING,
+    SCORE,
+    Asked,
+    CellWeights,
+    count_top,
+    counted_rows,
+    merged,
+    pages_by_query,
+    query_sums,
+    ranked,
+    rows_of_pages,
+    shown_of,
+)
+from posbias.core.evaluation.estimates import Bound, Evaluation, Totals, hoeffding, holm, largest_gain
 from posbias.core.models import get_model
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 

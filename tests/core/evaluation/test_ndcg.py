@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.evaluation.ndcg import RANKING, SCORE, ndcg_by_query, ranked
+from posbias.core.evaluation.clicked import RANKING, SCORE, ndcg_by_query, ranked
 
 ir_measures: Any = import_module("ir_measures")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from posbias.core.arrays.count_table import Floats
-from posbias.core.exploration.curve import Curve, information_of, variances
+from posbias.core.exploration import Curve, information_of, variances
 
 N_CELLS = 4
 THETA = np.array([1.0, 0.6, 0.4, 0.2])

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from posbias.core.arrays.linalg import beta_distribution
-from posbias.core.exploration.documents import LEVEL, documents_to_show, upper_bounds
+from posbias.core.exploration import LEVEL, documents_to_show, upper_bounds
 
 
 def test_a_bound_is_the_quantile_of_the_posterior() -> None:

@@ -8,13 +8,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import compress_part, merge_parts, over_frames
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.estimators import EstimationOptions
-from posbias.core.exploration.curve import Curve, Swap
-from posbias.core.exploration.known import KnownFit
-from posbias.core.exploration.swaps import MOST_POSITIONS, candidates, make_plan, predict
+from posbias.core.exploration import MOST_POSITIONS, Curve, KnownFit, Swap, candidates, make_plan, predict
 from posbias.core.fit.fit import Fit, fit_statistics
 from posbias.core.models import get_model
 from posbias.core.simulation.simulate import SimulationOptions, random_world, simulate

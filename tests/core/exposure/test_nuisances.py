@@ -5,9 +5,9 @@ import pytest
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.errors import IdentifiabilityError
-from posbias.core.exposure.nuisances import LearningRows, learn_nuisances, tree_options
+from posbias.core.exposure import LearningRows, learn_nuisances, tree_options
 from posbias.core.learners.boosting import bin_rows
-from posbias.core.learners.links import sigmoid
+from posbias.core.learners.learning import sigmoid
 
 N_PAGES, SHOWN = 2_000, 5
 THETA = np.array([1.0, 0.6, 0.45, 0.3, 0.2])

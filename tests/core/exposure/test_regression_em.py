@@ -5,10 +5,9 @@ from itertools import product
 import numpy as np
 import pytest
 
+from posbias.core import exposure as module
 from posbias.core.arrays.count_table import Floats
-from posbias.core.exposure import regression_em as module
-from posbias.core.exposure.nuisances import LearningRows
-from posbias.core.exposure.regression_em import expectation, regression_em
+from posbias.core.exposure import LearningRows, expectation, regression_em
 from posbias.core.learners.boosting import BinnedRows, TreeOptions, bin_rows
 
 THETA, RELEVANCE = np.array([0.9, 0.5, 0.2]), np.array([0.1, 0.6, 0.95])

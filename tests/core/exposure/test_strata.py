@@ -7,11 +7,9 @@ import pytest
 
 from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.arrays.linalg import solve_positive
-from posbias.core.exposure.estimate import FittedExposure
-from posbias.core.exposure.strata import QUANTILES, ExposureCounts, ScoredRows, StratumEdges
+from posbias.core.exposure import QUANTILES, ExposureCounts, FittedExposure, ScoredRows, StratumEdges
 from posbias.core.standard_errors.cluster import errors_from_sums
-from posbias.core.theta.conditional import fit_conditional
-from posbias.core.theta.linkage import find_linkage
+from posbias.core.theta.conditional import find_linkage, fit_conditional
 
 N_ROWS, N_STRATA, N_CELLS = 4_000, 6, 4
 THETA = np.array([1.0, 0.6, 0.4, 0.25])

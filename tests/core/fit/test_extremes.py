@@ -11,14 +11,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from posbias.core.arrays.count_table import Floats
-from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.choices import BetaPrior
+from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators import EstimationOptions
 from posbias.core.fit.fit import Fit, fit_statistics
 from posbias.core.models import get_model
-from posbias.core.priors import BetaPrior
-from posbias.io.fits.manifest import fit_section
+from posbias.io.fits.new_fit import fit_section
 
 PBM = StatisticsPlan(get_model("pbm"))
 FRACTIONS = replace(PBM, weighted=True)

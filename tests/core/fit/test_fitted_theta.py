@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from posbias.core.errors import LogFormatError
-from posbias.core.fit.fitted_theta import check_covariance, covariance_of, covariance_table
+from posbias.core.fit.propensities import check_covariance, covariance_of, covariance_table
 
 CELLS = pl.DataFrame({"position": [1, 2, 3]}, schema={"position": pl.Int32})
 FACTOR = np.array([[0.0, 0.0, 0.0], [0.1, 0.2, 0.0], [0.1, -0.1, 0.3]])

@@ -6,13 +6,13 @@ import narwhals as nw
 import numpy as np
 import pytest
 
-from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.choices import BetaPrior
+from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import compress_part, merge_parts
 from posbias.core.estimators import EstimationOptions
-from posbias.core.fit import joint_causes
+from posbias.core.fit import diagnostics
 from posbias.core.fit.fit import Fit, fit_statistics
 from posbias.core.models import get_model
-from posbias.core.priors import BetaPrior
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.core.theta.joint import EMOptions, fit_joint
 
@@ -50,7 +50,7 @@ def test_where_pairs_have_few_impressions_sparsity_is_a_cause() -> None:
 def test_without_a_prior_it_is_what_joint_em_without_one_says() -> None:
     fit = fitted(MANY)
     assert fit.causes is not None
-    asked = EMOptions(joint_causes.NO_PRIOR, joint_causes.NO_PRIOR, tolerance=1e-8)
+    asked = EMOptions(diagnostics.NO_PRIOR, diagnostics.NO_PRIOR, tolerance=1e-8)
     theta = fit_joint(fit.statistics.pair_signatures, asked).examination
 
     np.testing.assert_allclose(fit.causes.without_prior, np.log(theta / theta[0] / fit.estimate.propensity), atol=0.005)
@@ -59,7 +59,7 @@ def test_without_a_prior_it_is_what_joint_em_without_one_says() -> None:
 def test_a_sample_of_the_pairs_tells_about_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     few = replace(FEW, n_sessions=30_000)
     whole = fitted(few).causes
-    monkeypatch.setattr(joint_causes, "LARGEST_SAMPLE", 15_000)
+    monkeypatch.setattr(diagnostics, "LARGEST_SAMPLE", 15_000)
     sample = fitted(few).causes
     assert whole is not None
     assert sample is not None

@@ -5,18 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from posbias.core.arrays.compression import compress
+from posbias.core.arrays.compression import Members, compress
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, concatenate
-from posbias.core.arrays.members import Members
+from posbias.core.choices import BetaPrior
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.estimators.estimate import FittedJointly
-from posbias.core.fit.joint_comparison import JointComparison, compare_with_joint, joint_slopes
-from posbias.core.priors import BetaPrior
+from posbias.core.fit.diagnostics import JointComparison, compare_with_joint, joint_slopes
 from posbias.core.standard_errors.cluster import cluster_errors
 from posbias.core.standard_errors.contrasts import FittedStrata
-from posbias.core.theta.conditional import fit_conditional
+from posbias.core.theta.conditional import find_linkage, fit_conditional
 from posbias.core.theta.joint import EMOptions, fit_joint
-from posbias.core.theta.linkage import find_linkage
 
 LIKELIHOOD = EMOptions(BetaPrior(0.5, 0.0), BetaPrior(0.5, 0.0), tolerance=1e-13, max_iterations=100_000)
 WITH_PRIOR = EMOptions(BetaPrior(0.5, 2.0), BetaPrior(0.3, 3.0), tolerance=1e-13, max_iterations=100_000)

@@ -8,14 +8,20 @@ import pytest
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.arrays.linalg import normal_quantile, student_quantile
-from posbias.core.counts.clicks_above import count_pages
-from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.checks import count_pages
+from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts
 from posbias.core.estimators import EstimationOptions
-from posbias.core.fit.cross_fitting import halves, most_shown
 from posbias.core.fit.fit import BesideCounts, Fit, fit_statistics
-from posbias.core.fit.model_tests import ATTRACTIVENESS, CLICKS_ABOVE, LAST_CLICK, clicks_below
-from posbias.core.fit.other_models import compare_models
+from posbias.core.fit.model_tests import (
+    ATTRACTIVENESS,
+    CLICKS_ABOVE,
+    LAST_CLICK,
+    clicks_below,
+    compare_models,
+    halves,
+    most_shown,
+)
 from posbias.core.models import get_model
 from posbias.core.simulation.simulate import Simulation, SimulationOptions, simulate
 

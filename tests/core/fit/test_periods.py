@@ -7,11 +7,10 @@ import numpy as np
 import polars as pl
 
 from posbias.core.choices import Period
-from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts, over_frames
 from posbias.core.estimators import EstimationOptions
-from posbias.core.fit.period_words import why
-from posbias.core.fit.periods import PeriodChoice, choose_period
+from posbias.core.fit.periods import PeriodChoice, choose_period, why
 from posbias.core.models import get_model
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 

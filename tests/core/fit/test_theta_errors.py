@@ -8,19 +8,17 @@ import polars as pl
 import pytest
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats
-from posbias.core.attractiveness.posterior import posterior
-from posbias.core.attractiveness.uncertainty import with_errors_of_theta
-from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.attractiveness import posterior, with_errors_of_theta
+from posbias.core.choices import BetaPrior
+from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SIGNATURE, compress_part, merge_parts
 from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.fit.fit import Fit, fit_statistics
-from posbias.core.fit.theta_errors import log_covariance
+from posbias.core.fit.theta_errors import log_covariance, query_spread
 from posbias.core.models import get_model
-from posbias.core.priors import BetaPrior
 from posbias.core.schema import IMPRESSIONS
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.core.standard_errors.contrasts import FittedStrata
-from posbias.core.standard_errors.query_spread import query_spread
 
 THETA = np.array([1.0, 0.5, 0.25])
 WORLD = SimulationOptions(

@@ -5,18 +5,21 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from posbias.core.browsing.batch import Floats, PageBatch
-from posbias.core.judging.measures import Measured, ModelMeasures, differences, positions
-from posbias.core.judging.sums import (
+from posbias.core.models import get_click_model
+from posbias.core.models.judging import (
     JudgedModel,
+    Measured,
+    ModelMeasures,
     ModelSums,
     SharedSums,
     add_pages,
     add_rates,
     add_up_rates,
+    differences,
+    positions,
     sample_weights,
 )
-from posbias.core.models import get_click_model
+from posbias.core.models.page_matrices import Floats, PageBatch
 
 N_UNITS, N_POSITIONS, SAMPLES = 6, 5, 60
 

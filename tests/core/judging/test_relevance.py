@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.judging.relevance import auc, dependence_on_ranker
+from posbias.core.models.judging import auc, dependence_on_ranker
 
 
 def test_auc_is_the_share_of_pairs_in_the_right_order() -> None:

@@ -8,10 +8,9 @@ import numpy as np
 
 from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.learners.boosting import TreeOptions
-from posbias.core.learners.data import LearningData, Pages
-from posbias.core.learners.learner import Learned, LearningOptions
-from posbias.core.learners.methods import get_learner
-from posbias.core.learners.models import RowModel
+from posbias.core.learners.learners import get_learner
+from posbias.core.learners.learning import Learned, LearningData, LearningOptions, Pages
+from posbias.core.learners.model_trees import RowModel
 
 OPTIONS = LearningOptions(TreeOptions(trees=60))
 

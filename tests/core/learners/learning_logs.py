@@ -3,8 +3,7 @@
 import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Floats, sum_by_number
-from posbias.core.learners.data import Features, LearningData, Pages
-from posbias.core.learners.links import sigmoid
+from posbias.core.learners.learning import Features, LearningData, Pages, sigmoid
 
 N_QUERIES, N_DOCUMENTS, N_POSITIONS, N_PAGES = 60, 8, 5, 6_000
 THETA = 1 / np.arange(1, N_POSITIONS + 1)

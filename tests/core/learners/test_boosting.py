@@ -7,8 +7,8 @@ import pytest
 from posbias.core.arrays.count_table import Floats
 from posbias.core.errors import SchemaError
 from posbias.core.learners.boosting import BoostedTrees, TreeOptions, bin_rows, model_names
-from posbias.core.learners.forest import Forest
-from posbias.core.learners.links import sigmoid
+from posbias.core.learners.learning import sigmoid
+from posbias.core.learners.model_trees import Forest
 
 N_ROWS, N_FEATURES = 2_000, 4
 NAMES = ["price", "age in days", "{odd}", "stock"]

@@ -7,11 +7,9 @@ import pytest
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_by_number
 from posbias.core.errors import IdentifiabilityError
-from posbias.core.learners.data import LearningData
-from posbias.core.learners.learner import LearningOptions
-from posbias.core.learners.links import sigmoid
-from posbias.core.learners.methods import get_learner
-from posbias.core.learners.models import FactorModel
+from posbias.core.learners.learners import get_learner
+from posbias.core.learners.learning import LearningData, LearningOptions, sigmoid
+from posbias.core.learners.model_trees import FactorModel
 
 USERS, ITEMS = 80, 20
 BIASED, PLACED = 60, 8  # impressions of a user: of the logging ranker, and placed at random

@@ -9,8 +9,8 @@ from learning_logs import THETA, draw
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.learners.boosting import TreeOptions
-from posbias.core.learners.data import LearningData, clicked_lists
-from posbias.core.learners.methods.listwise import WeightedSoftmax, examination_gradients
+from posbias.core.learners.learning import LearningData, clicked_lists
+from posbias.core.learners.rank_losses import WeightedSoftmax, examination_gradients
 
 EXAMINATION = np.array([0.0, -0.4, -1.0, -1.3, -2.0])
 

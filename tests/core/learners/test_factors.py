@@ -9,14 +9,10 @@ from learning_logs import draw
 from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.choices import TieDistance
 from posbias.core.errors import IdentifiabilityError
-from posbias.core.learners.adam import Adam
-from posbias.core.learners.data import LearningData
-from posbias.core.learners.learner import LearningOptions
-from posbias.core.learners.likelihood import ClickLikelihood, SquaredError
-from posbias.core.learners.links import sigmoid
-from posbias.core.learners.methods import get_learner
-from posbias.core.learners.methods.factors import gradients, impressions_apart, model_of, start
-from posbias.core.learners.models import FactorModel
+from posbias.core.learners.factors import gradients, impressions_apart, model_of, start
+from posbias.core.learners.learners import get_learner
+from posbias.core.learners.learning import ClickLikelihood, LearningData, LearningOptions, SquaredError, sigmoid
+from posbias.core.learners.model_trees import Adam, FactorModel
 
 NAMES = ["factors", "mf", "propensity-mf", "cause"]
 

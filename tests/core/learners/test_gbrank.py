@@ -11,11 +11,10 @@ from learning_logs import draw, rank_correlation, true_scores
 from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.choices import MultipleTests
 from posbias.core.errors import IdentifiabilityError
+from posbias.core.learners import rank_losses
 from posbias.core.learners.boosting import TreeOptions
-from posbias.core.learners.data import Features, LearningData
-from posbias.core.learners.learner import Learned
-from posbias.core.learners.methods import gbrank
-from posbias.core.learners.methods.gbrank import (
+from posbias.core.learners.learning import Features, Learned, LearningData
+from posbias.core.learners.rank_losses import (
     RatePairs,
     best_margin,
     clicks_differ,
@@ -65,7 +64,7 @@ def pairs_of(p_values: list[float], multiple_tests: MultipleTests, monkeypatch: 
     def tested(one: Floats, *_: Floats) -> tuple[Floats, np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]:
         return np.array([waiting.pop(0) for _ in one]), np.ones(len(one), np.bool_)
 
-    monkeypatch.setattr(gbrank, "clicks_differ", tested)
+    monkeypatch.setattr(rank_losses, "clicks_differ", tested)
     query = np.repeat(np.arange(len(p_values)), 2)  # two documents each: as many pairs as queries
     ones = np.ones(len(query))
     found = significant_pairs(query, ones, ones, corrected=True, level=0.05, multiple_tests=multiple_tests)
@@ -87,7 +86,7 @@ def test_all_pairs_of_a_query_are_tested_and_none_across_queries(monkeypatch: py
     clicks, shown = RNG.binomial(30, 0.3, 300).astype(float), RNG.uniform(5, 60, 300)
 
     def found(block: int) -> RatePairs:
-        monkeypatch.setattr(gbrank, "_BLOCK", block)
+        monkeypatch.setattr(rank_losses, "_BLOCK", block)
         return significant_pairs(query, clicks, shown, corrected=True, level=0.05, multiple_tests="none")
 
     at_once, in_blocks = found(1 << 20), found(50)
@@ -123,7 +122,7 @@ def learn_from(rows: Floats, pairs: RatePairs, trees: int, monkeypatch: pytest.M
     def found(*_: object) -> RatePairs:
         return pairs
 
-    monkeypatch.setattr(gbrank, "_pairs_of", found)
+    monkeypatch.setattr(rank_losses, "_pairs_of", found)
     number = np.zeros(len(rows), np.int64)
     counts = CountTable.from_dense(np.ones((len(rows), 1)), np.zeros((len(rows), 1)))
     features = Features(rows, ("a", "b"))

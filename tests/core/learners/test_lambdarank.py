@@ -11,12 +11,12 @@ from learned import learn, scores
 from learning_logs import THETA, draw
 
 from posbias.core.arrays.count_table import CountTable, Floats
-from posbias.core.attractiveness.prior import estimate_prior, posterior_by_position
+from posbias.core.attractiveness import estimate_prior, posterior_by_position
 from posbias.core.errors import SchemaError
-from posbias.core.learners.data import LearningData
-from posbias.core.learners.methods.trees import Graded, LambdaRankLearner
-from posbias.core.training.layouts.judgments import judgment_rows, rate_terms, top_rate
-from posbias.core.training.layouts.layout import Posterior
+from posbias.core.learners.learning import LearningData
+from posbias.core.learners.trees import Graded, LambdaRankLearner
+from posbias.core.training.layout import Posterior
+from posbias.core.training.pair_layouts import judgment_rows, rate_terms, top_rate
 from posbias.core.training.weights import WeightOptions, click_weights
 
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from learning_logs import THETA, draw
 
-from posbias.core.learners.likelihood import ClickLikelihood
-from posbias.core.learners.links import sigmoid
+from posbias.core.learners.learning import ClickLikelihood, sigmoid
 
 
 def test_the_gradient_is_the_derivative_of_the_log_likelihood() -> None:

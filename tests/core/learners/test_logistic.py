@@ -11,10 +11,10 @@ from learning_logs import THETA, draw, rank_correlation
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.errors import SchemaError
-from posbias.core.learners.data import Features, LearningData
-from posbias.core.learners.methods import logistic
-from posbias.core.learners.methods.logistic import Regression, mean_and_scale
-from posbias.core.learners.models import NetworkModel
+from posbias.core.learners import networks
+from posbias.core.learners.learning import Features, LearningData
+from posbias.core.learners.model_trees import NetworkModel
+from posbias.core.learners.networks import Regression, mean_and_scale
 
 
 def features(data: LearningData) -> Floats:
@@ -83,7 +83,7 @@ def test_scores_are_those_of_the_first_position() -> None:
 def test_the_model_is_linear_and_runs_of_documents_do_not_change_it(monkeypatch: pytest.MonkeyPatch) -> None:
     data = draw(held_out=0.3)
     whole = learn("logistic", data).model
-    monkeypatch.setattr(logistic, "_RUN", 17)
+    monkeypatch.setattr(networks, "_RUN", 17)
     in_runs = learn("logistic", data).model
     assert isinstance(whole, NetworkModel)
     assert isinstance(in_runs, NetworkModel)

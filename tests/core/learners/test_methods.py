@@ -9,8 +9,8 @@ from learned import learn, scores
 from learning_logs import THETA, draw, rank_correlation, true_scores
 
 from posbias.core.arrays.count_table import Floats
-from posbias.core.learners.data import LearningData
-from posbias.core.learners.methods import get_learner, learner_names
+from posbias.core.learners.learners import get_learner, learner_names
+from posbias.core.learners.learning import LearningData
 
 FROM_FEATURES = [name for name in learner_names() if get_learner(name).needs_features]
 HELD_OUT = 0.3

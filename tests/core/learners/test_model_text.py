@@ -6,8 +6,8 @@ import pytest
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.learners.boosting import BoostedTrees, ModelText, TreeOptions, bin_rows, scaled_sum
-from posbias.core.learners.forest import Forest
-from posbias.core.learners.links import sigmoid
+from posbias.core.learners.learning import sigmoid
+from posbias.core.learners.model_trees import Forest
 
 N_ROWS, LAST = 3_000, 3
 

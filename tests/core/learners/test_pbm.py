@@ -9,9 +9,7 @@ from learning_logs import draw, rank_correlation, true_scores
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.learners.boosting import TreeOptions
-from posbias.core.learners.data import Features, LearningData, with_fewer_negatives
-from posbias.core.learners.likelihood import ClickLikelihood
-from posbias.core.learners.links import sigmoid
+from posbias.core.learners.learning import ClickLikelihood, Features, LearningData, sigmoid, with_fewer_negatives
 
 
 @pytest.fixture(scope="module")

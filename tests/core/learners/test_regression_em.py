@@ -8,8 +8,8 @@ from learned import learn, scores
 from learning_logs import THETA, draw, rank_correlation, true_scores
 
 from posbias.core.arrays.count_table import CountTable, Floats
-from posbias.core.learners.links import sigmoid
-from posbias.core.learners.methods.trees import SampledLabels, expected_examination
+from posbias.core.learners.learning import sigmoid
+from posbias.core.learners.trees import SampledLabels, expected_examination
 
 NOW = np.array([1.0, 0.6, 0.3])
 

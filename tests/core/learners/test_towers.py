@@ -10,10 +10,9 @@ from learning_logs import N_QUERIES, THETA, draw, rank_correlation, true_scores
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.errors import IdentifiabilityError, SchemaError
-from posbias.core.learners.data import LearningData
-from posbias.core.learners.learner import LearningOptions
-from posbias.core.learners.links import sigmoid
-from posbias.core.learners.methods.networks import (
+from posbias.core.learners.learning import LearningData, LearningOptions, sigmoid
+from posbias.core.learners.model_trees import layers_of
+from posbias.core.learners.networks import (
     Batch,
     PALProductLearner,
     PALSumLearner,
@@ -22,7 +21,6 @@ from posbias.core.learners.methods.networks import (
     backward,
     first_layers,
 )
-from posbias.core.learners.models import layers_of
 
 STEP = 1e-6
 

@@ -9,8 +9,8 @@ from learning_logs import THETA, draw
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.errors import IdentifiabilityError
-from posbias.core.learners.data import LearningData
-from posbias.core.learners.methods.listwise import (
+from posbias.core.learners.learning import LearningData
+from posbias.core.learners.rank_losses import (
     LEAST_PROPENSITY,
     BoundedRanks,
     IPWAverageRankLearner,

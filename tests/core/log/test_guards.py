@@ -4,8 +4,7 @@ import polars as pl
 import pytest
 
 from posbias.core.errors import SchemaError
-from posbias.core.log.guards import LogTotals, PageEnds, check_totals, count_page_ends, sum_page_ends
-from posbias.core.log.pages import over_parts, pages
+from posbias.core.log.pages import LogTotals, PageEnds, check_totals, count_page_ends, over_parts, pages, sum_page_ends
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 

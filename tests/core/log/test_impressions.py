@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from posbias.core.errors import SchemaError
 from posbias.core.log.impressions import REJECTED, ReadingRules, RowFault, canonical_impressions
 from posbias.core.log.pages import PageFault, pages
-from posbias.core.log.timestamps import TIME_UNITS, time_unit_of
+from posbias.core.log.values import TIME_UNITS, time_unit_of
 from posbias.core.schema import Roles
 
 GOOD = 0

@@ -9,14 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posbias.core.browsing.batch import Flags, Floats, PageBatch
-from posbias.core.browsing.em import EMOptions, fit
-from posbias.core.browsing.in_memory import PagesInMemory
-from posbias.core.browsing.likelihood import log_of_clicks
-from posbias.core.browsing.parameters import Parameters
 from posbias.core.models import click_model_names, get_click_model
 from posbias.core.models.cascade import CascadeModel
 from posbias.core.models.click_model import ClickModel, ExaminationModel
+from posbias.core.models.em import EMOptions, fit
+from posbias.core.models.page_matrices import Flags, Floats, PageBatch, PagesInMemory, Parameters, log_of_clicks
 
 EXACT = 1e-9
 ALL = click_model_names()

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from posbias.core.errors import LogFormatError
-from posbias.core.reporting.curves import MOST_CONTEXTS, MOST_POSITIONS, curves_of, thinned
+from posbias.core.fit.drawn import MOST_CONTEXTS, MOST_POSITIONS, curves_of, thinned
 
 
 def table(positions: list[int], **more: Sequence[object]) -> pl.DataFrame:

@@ -5,17 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from posbias.core.arrays.compression import compress
+from posbias.core.arrays.compression import Members, compress
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
 from posbias.core.arrays.linalg import normal_quantile
-from posbias.core.arrays.members import Members
 from posbias.core.counts.sufficient_statistics import Strata
-from posbias.core.shapes import context_differences as differences
+from posbias.core.shapes import contexts as differences
 from posbias.core.shapes import contexts as module
 from posbias.core.shapes.contexts import ShrunkContexts, compare_contexts, shrink_contexts
 from posbias.core.standard_errors.cluster import ClusterErrors, cluster_errors
-from posbias.core.theta.conditional import ConditionalFit, fit_conditional
-from posbias.core.theta.linkage import Linkage, find_linkage
+from posbias.core.theta.conditional import ConditionalFit, Linkage, find_linkage, fit_conditional
 
 Z = 1.959963984540054
 Estimates = tuple[ConditionalFit, ClusterErrors, Integers]

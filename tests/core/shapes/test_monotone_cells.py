@@ -5,17 +5,15 @@ from importlib import import_module
 import numpy as np
 import pytest
 
-from posbias.core.arrays.compression import compress
+from posbias.core.arrays.compression import Members, compress
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers
-from posbias.core.arrays.members import Members
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.shapes.monotone import fit_monotone
 from posbias.core.shapes.shape import SHAPE_ALONE, ShapedEstimate
 from posbias.core.standard_errors.cluster import cluster_errors
 from posbias.core.standard_errors.contrasts import FittedStrata
-from posbias.core.theta.conditional import fit_conditional
-from posbias.core.theta.linkage import find_linkage
+from posbias.core.theta.conditional import find_linkage, fit_conditional
 
 SEEDS = range(40)
 

@@ -8,18 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats  # pyright: ignore[reportMissingTypeStubs]
 
-from posbias.core.arrays.compression import compress
+from posbias.core.arrays.compression import Members, compress
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
-from posbias.core.arrays.members import Members
-from posbias.core.arrays.newton import Limits
+from posbias.core.arrays.linalg import Limits
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.shapes.monotone import HELD, fit_monotone
-from posbias.core.shapes.power import fit_power
 from posbias.core.shapes.shape import ONE_END, SHAPE_ALONE, ShapedEstimate
+from posbias.core.shapes.smooth import fit_power
 from posbias.core.standard_errors.cluster import AGREEING, ONE_CLUSTER, cluster_errors
 from posbias.core.standard_errors.contrasts import FittedStrata
-from posbias.core.theta.conditional import fit_conditional
-from posbias.core.theta.linkage import NO_CLICKS, find_linkage
+from posbias.core.theta.conditional import NO_CLICKS, find_linkage, fit_conditional
 
 POWER = tuple(1 / np.arange(1, 6))
 Fitted = tuple[FittedStrata, Integers]

@@ -6,18 +6,15 @@ from importlib import import_module
 import numpy as np
 import pytest
 
-from posbias.core.arrays.compression import compress
+from posbias.core.arrays.compression import Members, compress
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
-from posbias.core.arrays.members import Members
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.shapes import smooth as module
-from posbias.core.shapes.power import fit_power
 from posbias.core.shapes.shape import ONE_END, SHAPE_ALONE
-from posbias.core.shapes.smooth import fit_smooth
+from posbias.core.shapes.smooth import fit_power, fit_smooth
 from posbias.core.standard_errors.cluster import AGREEING, ONE_CLUSTER, cluster_errors
 from posbias.core.standard_errors.contrasts import FittedStrata
-from posbias.core.theta.conditional import fit_conditional
-from posbias.core.theta.linkage import find_linkage
+from posbias.core.theta.conditional import find_linkage, fit_conditional
 
 POWER: Floats = (1 / np.arange(1, 7)).astype(np.float64)
 BUMPY = np.array([1.0, 0.5, 0.7, 0.25, 0.4, 0.2])

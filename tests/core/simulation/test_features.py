@@ -9,11 +9,16 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from posbias.core.errors import UsageError
-from posbias.core.simulation.clicks import draw_clicks, graded_attractiveness
-from posbias.core.simulation.rankers import draw_sessions, make_ranker
-from posbias.core.simulation.simulate import SimulationOptions, simulate, simulate_blocks, true_propensities
-from posbias.core.simulation.truth import true_attractiveness
-from posbias.core.simulation.worlds import random_world, theta_shocks
+from posbias.core.simulation.simulate import (
+    SimulationOptions,
+    draw_sessions,
+    make_ranker,
+    simulate,
+    simulate_blocks,
+    true_attractiveness,
+    true_propensities,
+)
+from posbias.core.simulation.worlds import draw_clicks, graded_attractiveness, random_world, theta_shocks
 
 PLAIN = SimulationOptions(n_sessions=40_000, n_queries=30, docs_per_query=12, n_positions=6, seed=7)
 FIXED = replace(PLAIN, ranker_strength=np.inf)

@@ -4,10 +4,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.browsing.em import EMOptions, fit
-from posbias.core.browsing.frames import UNIT, page_batches
-from posbias.core.browsing.in_memory import PagesInMemory
 from posbias.core.models import get_click_model
+from posbias.core.models.em import EMOptions, fit
+from posbias.core.models.page_matrices import UNIT, PagesInMemory, page_batches
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 

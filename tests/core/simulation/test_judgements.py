@@ -9,9 +9,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from posbias.core.errors import SchemaError, UsageError
-from posbias.core.simulation.judgements import JudgementOptions, judged_world, usable_judgements
 from posbias.core.simulation.simulate import Simulation, SimulationOptions, simulate
-from posbias.core.simulation.worlds import World
+from posbias.core.simulation.worlds import JudgementOptions, World, judged_world, usable_judgements
 
 N_QUERIES, HIGHEST = 40, 3
 OPTIONS = SimulationOptions(n_sessions=20_000, n_positions=5, query_exponent=0.5, seed=4)

@@ -13,7 +13,7 @@ import pytest
 
 from posbias.core.errors import UsageError
 from posbias.core.models import click_model_names
-from posbias.core.simulation.parameters import CELL_MODELS, shared_parameters, values_by_position
+from posbias.core.simulation.options import CELL_MODELS, shared_parameters, values_by_position
 from posbias.core.simulation.simulate import SimulationOptions, simulate, simulate_blocks
 
 Pattern = tuple[int, ...]

@@ -3,17 +3,14 @@
 import numpy as np
 import pytest
 
-from posbias.core.arrays.compression import compress
+from posbias.core.arrays.compression import Members, compress
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
-from posbias.core.arrays.members import Members
-from posbias.core.arrays.unit_diagonal import inverse
+from posbias.core.arrays.linalg import inverse
 from posbias.core.counts.sufficient_statistics import Strata
-from posbias.core.standard_errors import bootstrap as module
+from posbias.core.standard_errors import cluster as module
 from posbias.core.standard_errors import leave_one_out
-from posbias.core.standard_errors.bootstrap import FEWEST_REPLICATES, bootstrap
-from posbias.core.standard_errors.cluster import ClusterErrors, cluster_errors
-from posbias.core.theta.conditional import ConditionalFit, fit_conditional
-from posbias.core.theta.linkage import find_linkage
+from posbias.core.standard_errors.cluster import FEWEST_REPLICATES, ClusterErrors, bootstrap, cluster_errors
+from posbias.core.theta.conditional import ConditionalFit, find_linkage, fit_conditional
 
 THETA = np.array([1.0, 0.6, 0.4])
 

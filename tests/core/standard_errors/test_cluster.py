@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats  # pyright: ignore[reportMissingTypeStubs]
 
-from posbias.core.arrays import unit_diagonal
-from posbias.core.arrays.compression import compress
+from posbias.core.arrays import linalg
+from posbias.core.arrays.compression import Members, compress
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, concatenate
-from posbias.core.arrays.members import Members
 from posbias.core.counts.sufficient_statistics import Strata
+from posbias.core.fit import theta_errors as spread_module
+from posbias.core.fit.theta_errors import query_spread
 from posbias.core.standard_errors import cluster as clusters_module
 from posbias.core.standard_errors import leave_one_out as module
-from posbias.core.standard_errors import query_spread as spread_module
 from posbias.core.standard_errors.cluster import (
     AGREEING,
     ONE_CLUSTER,
@@ -27,9 +27,7 @@ from posbias.core.standard_errors.cluster import (
     sum_clusters,
 )
 from posbias.core.standard_errors.contrasts import FittedStrata
-from posbias.core.standard_errors.query_spread import query_spread
-from posbias.core.theta.conditional import ConditionalFit, fit_conditional
-from posbias.core.theta.linkage import find_linkage
+from posbias.core.theta.conditional import ConditionalFit, find_linkage, fit_conditional
 
 
 @pytest.fixture(autouse=True, params=["one by one", "together"])
@@ -352,7 +350,7 @@ def test_conjugate_gradients_give_many_cells_what_dense_matrices_give_them(
     strata = Strata(pairs, Members(np.arange(pairs.n_units), query))
     found: list[tuple[ConditionalFit, ClusterErrors, Floats, float, Floats]] = []
     for many in (10**9, 1):
-        for of, name in ((unit_diagonal, "MANY"), (clusters_module, "MANY"), (spread_module, "MANY")):
+        for of, name in ((linalg, "MANY"), (clusters_module, "MANY"), (spread_module, "MANY")):
             monkeypatch.setattr(of, name, many)
         monkeypatch.setattr(module, "_MANY_CELLS", many)
         monkeypatch.setattr(module, "_TOGETHER", together)

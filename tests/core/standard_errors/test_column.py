@@ -9,9 +9,10 @@ import pytest
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.arrays.linalg import student_quantile
-from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts, over_frames
-from posbias.core.estimators import ConditionalEstimator, EstimationOptions
+from posbias.core.estimators import EstimationOptions
+from posbias.core.estimators.methods import ConditionalEstimator
 from posbias.core.fit.fit import fit_statistics
 from posbias.core.models import get_model
 from posbias.core.simulation.simulate import SimulationOptions, simulate

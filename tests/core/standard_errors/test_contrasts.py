@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats  # pyright: ignore[reportMissingTypeStubs]
 
-from posbias.core.arrays.compression import compress
+from posbias.core.arrays.compression import Members, compress
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
-from posbias.core.arrays.members import Members
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors import contrasts as module
 from posbias.core.standard_errors.cluster import ClusterErrors, cluster_errors
@@ -23,8 +22,7 @@ from posbias.core.standard_errors.contrasts import (
     difference_test,
     linear_contrast_test,
 )
-from posbias.core.theta.conditional import ConditionalFit, fit_conditional
-from posbias.core.theta.linkage import find_linkage
+from posbias.core.theta.conditional import ConditionalFit, find_linkage, fit_conditional
 
 N_CELLS = 4
 

@@ -7,12 +7,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import compress_part, merge_parts
 from posbias.core.estimators import EstimationOptions
 from posbias.core.fit.fit import Fit, fit_statistics
 from posbias.core.models import get_model
-from posbias.core.standard_errors.intervals import Intervals
+from posbias.core.standard_errors.cluster import Intervals
 
 
 def test_a_method_without_errors_keeps_the_reasons() -> None:

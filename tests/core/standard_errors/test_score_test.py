@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
+from posbias.core.arrays.compression import Members
 from posbias.core.arrays.count_table import CountTable, Floats, sum_by_number
-from posbias.core.arrays.members import Members
-from posbias.core.arrays.unit_diagonal import solve
+from posbias.core.arrays.linalg import solve
 from posbias.core.counts.sufficient_statistics import Strata
-from posbias.core.standard_errors.score_test import score_test, units_test
-from posbias.core.theta.conditional import fit_conditional
-from posbias.core.theta.linkage import find_linkage
+from posbias.core.standard_errors.contrasts import score_test, units_test
+from posbias.core.theta.conditional import find_linkage, fit_conditional
 
 
 def strata_of(impressions: Floats, clicks: Floats, docs_per_query: int = 4) -> Strata:

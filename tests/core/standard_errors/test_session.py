@@ -3,16 +3,14 @@
 import numpy as np
 import pytest
 
-from posbias.core.arrays.compression import compress
+from posbias.core.arrays.compression import Members, compress
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers
-from posbias.core.arrays.members import Members
-from posbias.core.arrays.unit_diagonal import inverse
+from posbias.core.arrays.linalg import inverse
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors.cluster import cluster_errors, errors_from_sums
+from posbias.core.standard_errors.column import session_sums
 from posbias.core.standard_errors.leave_one_out import ClusterSums
-from posbias.core.standard_errors.session import session_sums
-from posbias.core.theta.conditional import ConditionalFit, fit_conditional
-from posbias.core.theta.linkage import find_linkage
+from posbias.core.theta.conditional import ConditionalFit, find_linkage, fit_conditional
 
 THETA = np.array([1.0, 0.6, 0.4])
 

@@ -7,10 +7,15 @@ from hypothesis import strategies as st
 
 from posbias.core.arrays.compression import compress
 from posbias.core.arrays.count_table import CountTable, Floats
-from posbias.core.theta import linked_counts as module
-from posbias.core.theta.conditional import ConditionalFit, fit_conditional, upper_limits_without_clicks
-from posbias.core.theta.linkage import Linkage, find_linkage
-from posbias.core.theta.linked_counts import linked_counts
+from posbias.core.theta import conditional as module
+from posbias.core.theta.conditional import (
+    ConditionalFit,
+    Linkage,
+    find_linkage,
+    fit_conditional,
+    linked_counts,
+    upper_limits_without_clicks,
+)
 
 
 def random_table(seed: int, n_units: int = 40, n_cells: int = 4, *, fractional: bool = False) -> CountTable:
@@ -172,7 +177,7 @@ def test_the_start_does_not_matter(steep: float, monkeypatch: pytest.MonkeyPatch
 def test_where_no_newton_step_gains_a_scaling_step_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     table = random_table(5)
     expected = fit(table).theta
-    monkeypatch.setattr("posbias.core.arrays.newton.HALVINGS", 0)
+    monkeypatch.setattr("posbias.core.arrays.linalg.HALVINGS", 0)
     np.testing.assert_allclose(fit(table).theta, expected, rtol=1e-8)
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from posbias.core.arrays.compression import compress
 from posbias.core.arrays.count_table import CountTable, Floats
+from posbias.core.choices import BetaPrior
 from posbias.core.errors import UsageError
-from posbias.core.priors import BetaPrior
 from posbias.core.theta import joint as em
 from posbias.core.theta.joint import LARGEST, EMOptions, JointFit, fit_joint
 

@@ -6,7 +6,7 @@ import pytest
 from posbias.core.arrays.compression import compress
 from posbias.core.arrays.count_table import CountTable, Integers
 from posbias.core.errors import IdentifiabilityError
-from posbias.core.theta.linkage import NO_CLICKS, NOT_LINKED, ONE_WAY, find_linkage
+from posbias.core.theta.conditional import NO_CLICKS, NOT_LINKED, ONE_WAY, find_linkage
 
 
 def table_of(*pairs: dict[int, tuple[float, float]], n_cells: int = 4) -> CountTable:

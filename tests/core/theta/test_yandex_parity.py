@@ -6,14 +6,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.arrays.compression import compress
+from posbias.core.arrays.compression import Members, compress
 from posbias.core.arrays.count_table import CountTable, Integers
-from posbias.core.arrays.members import Members
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors.cluster import cluster_errors
-from posbias.core.theta.conditional import fit_conditional
+from posbias.core.theta.conditional import find_linkage, fit_conditional
 from posbias.core.theta.joint import EMOptions, fit_joint
-from posbias.core.theta.linkage import find_linkage
 
 N_POSITIONS = 10
 AS_PYCLICK = EMOptions(max_iterations=50, tolerance=0.0, accelerate=False)

@@ -4,11 +4,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.browsing.batch import PageBatch
 from posbias.core.models import click_model_names, get_click_model
-from posbias.core.models.click_model import ExaminationModel
-from posbias.core.models.model import FactorisedModel
-from posbias.core.training.row_weights import examination_of_rows
+from posbias.core.models.click_model import ExaminationModel, FactorisedModel
+from posbias.core.models.page_matrices import PageBatch
+from posbias.core.training.weights import examination_of_rows
 
 BY_PAGE = [
     name

@@ -10,13 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posbias.core.choices import Grouping
-from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.models import get_model
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.core.training.layouts.clicked_groups import ClickedGroupLayout
-from posbias.core.training.layouts.layout import weighted_pages
-from posbias.core.training.layouts.preferences import PairsLayout
-from posbias.core.training.layouts.session import SessionLayout
+from posbias.core.training.layout import weighted_pages
+from posbias.core.training.page_layouts import ClickedGroupLayout, PairsLayout, SessionLayout
 from posbias.core.training.weights import ClickWeights, WeightOptions, click_weights
 
 PBM = StatisticsPlan(get_model("pbm"))

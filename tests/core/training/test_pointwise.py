@@ -7,11 +7,11 @@ import polars as pl
 import pytest
 
 from posbias.core.arrays.count_table import CountTable, Floats
-from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts
 from posbias.core.models import get_model
 from posbias.core.simulation.simulate import Simulation, SimulationOptions, simulate
-from posbias.core.training.layouts.pointwise import expected_attractions, pointwise_rows, positive_and_shown
+from posbias.core.training.pair_layouts import expected_attractions, pointwise_rows, positive_and_shown
 from posbias.core.training.weights import ClickWeights, WeightOptions, click_weights
 
 PBM = StatisticsPlan(get_model("pbm"))

@@ -5,16 +5,22 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.choices import BetaPrior
+from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import compress_part, merge_parts, over_frames
 from posbias.core.estimators import EstimationOptions
 from posbias.core.fit.fit import fit_statistics
-from posbias.core.fit.fitted_theta import covariance_of
+from posbias.core.fit.propensities import covariance_of
 from posbias.core.models import get_model
-from posbias.core.priors import BetaPrior
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.core.training.replicates import draw_propensities, relative_covariance, replicate_names, weight_columns
-from posbias.core.training.weights import WeightOptions, click_weights
+from posbias.core.training.weights import (
+    WeightOptions,
+    click_weights,
+    draw_propensities,
+    relative_covariance,
+    replicate_names,
+    weight_columns,
+)
 
 THETA = np.array([1.0, 0.6, 0.3, np.nan])
 

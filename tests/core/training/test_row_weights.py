@@ -3,8 +3,7 @@
 import polars as pl
 import pytest
 
-from posbias.core.training.row_weights import row_weights, sums_by_position, sums_of_documents, weighed_rows
-from posbias.core.training.weights import WeightOptions
+from posbias.core.training.weights import WeightOptions, row_weights, sums_by_position, sums_of_documents, weighed_rows
 
 LOG = pl.DataFrame(
     {

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posbias.core.training.split import hashes, in_validation
+from posbias.core.training.weights import hashes, in_validation
 
 SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
 LONG = "a query that is longer than thirty-two bytes"

@@ -9,12 +9,20 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.browsing.em import EMOptions, fit
 from posbias.core.errors import SchemaError
 from posbias.core.models import get_click_model
+from posbias.core.models.em import EMOptions, fit
 from posbias.core.schema import PAIR
-from posbias.io.browsing.held_out import all_pages, by_session, by_time, last_share
-from posbias.io.browsing.pages import LogPages, number_units, pages_to_judge_by, pages_to_learn_from
+from posbias.io.jobs.page_batches import (
+    LogPages,
+    all_pages,
+    by_session,
+    by_time,
+    last_share,
+    number_units,
+    pages_to_judge_by,
+    pages_to_learn_from,
+)
 
 Found = TypeVar("Found")
 
@@ -91,7 +99,7 @@ def test_pages_in_parts_and_on_disk_are_those_of_the_whole_log(tmp_path: Path, *
 def test_models_fitted_to_pages_in_parts_and_on_disk_are_those_of_the_whole_log(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("posbias.core.browsing.signatures._ENTRIES_AT_ONCE", 20)  # so that some are put aside
+    monkeypatch.setattr("posbias.core.models.page_matrices._ENTRIES_AT_ONCE", 20)  # so that some are put aside
     found: list[dict[tuple[object, ...], float]] = []
     for n_parts, folder in ((1, None), (4, None), (4, tmp_path)):
         held = parts(log(400), n_parts)

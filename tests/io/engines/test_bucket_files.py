@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from posbias.io.engines.bucket_files import BUCKET, BucketFiles, can_be_open
+from posbias.io.engines.buckets import BUCKET, BucketFiles, can_be_open
 
 N_BUCKETS = 7
 

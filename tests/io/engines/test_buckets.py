@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 from posbias.cli.main import app
 from posbias.core.counts import packed
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.io.engines import local, local_parts
+from posbias.io.engines import local
+from posbias.io.engines import local as local_parts
 
 TOLERANCE = 1e-12
 TINY_MEMORY = 800_000  # bytes: some eight buckets for the logs below
@@ -33,7 +34,7 @@ def in_buckets(monkeypatch: pytest.MonkeyPatch) -> InBuckets:
         return TINY_MEMORY
 
     def shrink() -> None:
-        monkeypatch.setattr("posbias.cli.work.engine.parse_memory", tiny)
+        monkeypatch.setattr("posbias.cli.work.requests.parse_memory", tiny)
 
     return shrink
 
@@ -398,7 +399,7 @@ def test_a_row_may_be_wider_than_memory(tmp_path: Path, posbias: Posbias, monkey
     log = simulate(SimulationOptions(n_sessions=60, n_queries=5, docs_per_query=4, n_positions=3, seed=1)).log
     log.with_columns(pl.format("https://example.com/{}", "doc").alias("doc")).write_parquet(tmp_path / "log.parquet")
     expected = posbias("fit", tmp_path / "log.parquet", "--no-compare").propensities
-    monkeypatch.setattr("posbias.cli.work.engine.parse_memory", _less_than_a_row)
+    monkeypatch.setattr("posbias.cli.work.requests.parse_memory", _less_than_a_row)
 
     assert_frame_equal(posbias("fit", tmp_path / "log.parquet", "--no-compare").propensities, expected)
 

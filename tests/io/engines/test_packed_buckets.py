@@ -7,7 +7,7 @@ import pytest
 from command_results import Posbias
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.io.engines import local, packed_buckets
+from posbias.io.engines import buckets, local
 
 TINY_MEMORY = 100_000  # bytes: some ten buckets for the logs below
 LARGE = 2**62
@@ -46,8 +46,8 @@ ASKED = {
 
 @pytest.fixture
 def seen_at_the_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("posbias.cli.work.engine.parse_memory", lambda _: TINY_MEMORY)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
-    monkeypatch.setattr(packed_buckets, "_SEEN_ROWS", 50)
+    monkeypatch.setattr("posbias.cli.work.requests.parse_memory", lambda _: TINY_MEMORY)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    monkeypatch.setattr(buckets, "_SEEN_ROWS", 50)
     monkeypatch.setattr(local, "SAMPLED_ROWS", 500)  # so that most sessions are not kept
 
 
@@ -60,7 +60,7 @@ def test_the_bytes_are_those_of_buckets_of_columns(
 ) -> None:
     path = tmp_path / "log.parquet"
     LOGS[log].write_parquet(path)
-    made, packed = list[object](), packed_buckets.packed_buckets
+    made, packed = list[object](), buckets.packed_buckets
 
     def noted(*given: object) -> object:
         made.append(packed(*given))  # pyright: ignore[reportArgumentType]
@@ -69,7 +69,7 @@ def test_the_bytes_are_those_of_buckets_of_columns(
     monkeypatch.setattr(local, "packed_buckets", noted)
     as_numbers = written(posbias, path, asked)
     assert len(made) == 1
-    assert isinstance(made[0], packed_buckets.PackedBuckets)
+    assert isinstance(made[0], buckets.PackedBuckets)
     monkeypatch.setattr(local, "packed_buckets", lambda *_: None)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     assert as_numbers == written(posbias, path, asked)
 

@@ -9,14 +9,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.log.impressions import ReadingRules
 from posbias.core.models import get_model
 from posbias.core.schema import Roles
 from posbias.io.counting.count import count_log
 from posbias.io.engines.local import LocalEngine
-from posbias.io.log.opening import open_log
-from posbias.io.log.request import LogRequest
+from posbias.io.log.click_log import LogRequest, open_log
 from posbias.io.progress import SilentProgress, Stage, count_rows
 
 

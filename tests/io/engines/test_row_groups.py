@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.log.impressions import ReadingRules
 from posbias.core.models import get_model
 from posbias.core.schema import Roles
@@ -15,9 +15,7 @@ from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.counting.count import count_log
 from posbias.io.engines import local
 from posbias.io.engines.local import LocalEngine
-from posbias.io.log.log import Log
-from posbias.io.log.opening import open_log
-from posbias.io.log.request import LogRequest
+from posbias.io.log.click_log import Log, LogRequest, open_log
 from posbias.io.progress import SilentProgress
 
 ROWS = 5_000

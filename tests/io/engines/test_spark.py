@@ -13,15 +13,14 @@ import pytest
 from command_results import Output, Posbias
 from polars.testing import assert_frame_equal
 
-from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import EngineError
 from posbias.core.log.impressions import ReadingRules
 from posbias.core.models import get_model
 from posbias.core.schema import Roles
 from posbias.io.engines.spark import SparkEngine, SparkParts
 from posbias.io.engines.spark_session import check_java, open_session, shuffle_into
-from posbias.io.log.opening import open_log
-from posbias.io.log.request import LogRequest
+from posbias.io.log.click_log import LogRequest, open_log
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ import pytest
 from posbias.core.errors import EngineError, SchemaError
 from posbias.io.engines.spark import KeptFrames
 from posbias.io.engines.spark_session import spark_errors
-from posbias.io.engines.wire import WIRE
+from posbias.io.engines.spark_worker import WIRE
 
 ABORTED = (
     "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n"

@@ -12,7 +12,7 @@ import pytest
 
 from posbias.core import errors
 from posbias.core.errors import EngineError, PosbiasError, SchemaError
-from posbias.io.engines.wire import WIRE, Wire
+from posbias.io.engines.spark_worker import WIRE, Wire
 
 OURS = sorted((kind for kind in vars(errors).values() if isinstance(kind, type)), key=lambda kind: kind.__name__)
 OF_POLARS = [pl.exceptions.PolarsError, pl.exceptions.ComputeError, pl.exceptions.SchemaError]

@@ -13,23 +13,22 @@ from polars.testing import assert_frame_equal
 
 from posbias.core.errors import LogFormatError, OutputError, SchemaError
 from posbias.core.schema import Roles
-from posbias.io.features import columns
-from posbias.io.features.columns import check_finite, feature_columns
-from posbias.io.features.of_parts import features_of_pairs
-from posbias.io.features.routing import route
-from posbias.io.features.rows import (
+from posbias.io.places.temporary import KeptFrame
+from posbias.io.training import feature_tables
+from posbias.io.training.feature_parts import (
     MissingFeatures,
     check_none_missing,
     chunks,
+    features_of_pairs,
     held,
     missing_features,
+    route,
     rows_per_chunk,
     rows_with_features,
     with_features,
 )
-from posbias.io.features.table import FeatureTable, open_features
-from posbias.io.layouts.training_set import Feature
-from posbias.io.temporary.kept import KeptFrame
+from posbias.io.training.feature_tables import FeatureTable, check_finite, feature_columns, open_features
+from posbias.io.training.laid_out import Feature
 
 TYPES: dict[str, pl.DataType] = {"query": pl.String(), "doc": pl.Int64()}
 MEMORY = 1 << 30
@@ -119,7 +118,7 @@ def test_features_arrive_as_a_left_join_brings_them_for_any_parts_and_chunks(
 def test_little_memory_means_more_files_and_the_same_features(
     opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("posbias.io.features.routing._ROWS_OF_BATCH", 10)
+    monkeypatch.setattr("posbias.io.training.feature_parts._ROWS_OF_BATCH", 10)
     table = opened(pl.DataFrame({"doc": range(100), "x": range(100)}))
     rows = pl.DataFrame({"query": ["a"] * 60, "doc": range(60)})
     routed = route(table, [rows[:40].lazy(), rows[20:].lazy()], tmp_path / "routed", 1)
@@ -315,7 +314,7 @@ def test_what_cannot_be_a_table_of_features_says_why(
 
 
 def test_a_feature_of_too_many_texts_is_taken_for_an_id(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "MOST_CATEGORIES", 2)
+    monkeypatch.setattr(feature_tables, "MOST_CATEGORIES", 2)
     assert opened("doc,x\n1,a\n2,b\n").features == (Feature("x", ("a", "b")),)
     with pytest.raises(SchemaError, match="'x' holds more than 2 different texts: it looks like an id"):
         opened("doc,x\n1,a\n2,b\n3,c\n")
@@ -364,7 +363,7 @@ def test_a_full_disk_is_found_before_anything_is_written(
     def full(_: Path) -> SimpleNamespace:
         return SimpleNamespace(free=0)
 
-    monkeypatch.setattr("posbias.io.temporary.directories.shutil.disk_usage", full)
+    monkeypatch.setattr("posbias.io.places.ownership.shutil.disk_usage", full)
     with pytest.raises(OutputError, match="--temp-dir"):
         route(table, [pl.LazyFrame({"query": ["a"], "doc": [1]})], tmp_path / "routed", MEMORY)
     assert not (tmp_path / "routed").exists()

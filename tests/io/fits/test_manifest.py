@@ -6,10 +6,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from posbias.core.attractiveness.prior import AttractivenessPrior
+from posbias.core.attractiveness import AttractivenessPrior
 from posbias.core.fit.periods import PeriodChoice, PeriodLook
 from posbias.core.standard_errors.contrasts import ContrastTest, contrast_test
-from posbias.io.fits.manifest import PriorSection, contrast_section, period_section
+from posbias.io.fits.new_fit import PriorSection, contrast_section, period_section
 
 
 def as_json(section: object) -> dict[str, object]:

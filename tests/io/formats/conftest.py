@@ -11,9 +11,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.training.layouts import get_layout
-from posbias.io.formats import get_format
-from posbias.io.layouts.training_set import Feature, TrainingPart, TrainingSet
+from posbias.core.training.layout import get_layout
+from posbias.io.training import get_format
+from posbias.io.training.laid_out import Feature, TrainingPart, TrainingSet
 
 threadpoolctl: Any = import_module("threadpoolctl")  # without types
 _GROUPS, _ROWS_OF_A_GROUP, _GROUPS_OF_A_CHUNK = 40, 8, 7

@@ -17,8 +17,8 @@ import xgboost as xgb
 from polars.testing import assert_frame_equal
 
 from posbias.core.errors import UsageError
-from posbias.core.training.layouts import get_layout, layout_names
-from posbias.io.formats import check_format, format_names, get_format
+from posbias.core.training.layout import get_layout, layout_names
+from posbias.io.training import check_format, format_names, get_format
 
 catboost: Any = import_module("catboost")  # without types
 skops: Any = import_module("skops.io")  # likewise

@@ -10,9 +10,9 @@ import polars as pl
 import pytest
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.core.training.layouts import get_layout, layout_names
-from posbias.io.formats import format_names, get_format
-from posbias.io.layouts.training_set import Feature
+from posbias.core.training.layout import get_layout, layout_names
+from posbias.io.training import format_names, get_format
+from posbias.io.training.laid_out import Feature
 
 RunPosbias = Callable[..., CompletedProcess[str]]
 

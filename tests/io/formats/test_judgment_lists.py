@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from posbias.core.errors import SchemaError
-from posbias.io.formats import get_format
+from posbias.io.training import get_format
 
 ODD = (
     'red shoes, "size 9"',

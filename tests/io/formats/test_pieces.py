@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.io.formats.format import join_pieces, open_pieces, piece_path, write_lines
+from posbias.io.training.format import join_pieces, open_pieces, piece_path, write_lines
 
 
 def test_pieces_are_joined_in_the_order_of_their_parts_whatever_was_written_first(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from posbias.cli.main import app
-from posbias.core.training.split import in_validation
-from posbias.io.layouts import parts
+from posbias.core.training.weights import in_validation
+from posbias.io.training import laid_out
 
 SETTINGS = settings(max_examples=5, deadline=None, derandomize=True, phases=(Phase.explicit, Phase.generate))
 THETA = {1: 1.0, 2: 0.5, 3: None, 4: 0.05}
@@ -104,7 +104,7 @@ def write(folder: Path, pages: list[tuple[int, list[tuple[int, bool]]]], *option
     if "judgments" not in options or "--rate" in options:  # the posterior rate has no weights to clip
         words += ["--min-propensity", "0.1"]
     run([*words, "-o", str(folder / "one")])
-    with patch("posbias.cli.work.engine.parse_memory", return_value=TINY_MEMORY):
+    with patch("posbias.cli.work.requests.parse_memory", return_value=TINY_MEMORY):
         run([*words, "-o", str(folder / "several")])
     one, several = (rows_of(folder / name) for name in ("one", "several"))
     assert one.sort(pl.all()).equals(several.sort(pl.all()))
@@ -245,8 +245,8 @@ def test_training_and_validation_are_the_whole_without_overlap(folder: Path, lay
 
 def preferences_by_row_number(result: Path, split: str) -> list[tuple[str, int, int, float]]:
     """Query, winner, loser and weight of each line of CatBoost's pairs, looked up by the numbers of their rows."""
-    parts = sorted((result / split / "rows").glob("part-*.parquet"))
-    rows = pl.concat(pl.read_parquet(part) for part in parts)
+    laid_out = sorted((result / split / "rows").glob("part-*.parquet"))
+    rows = pl.concat(pl.read_parquet(part) for part in laid_out)
     lines = pl.read_csv(result / split / "train.pairs", separator="\t", has_header=False)
     winners, losers = rows[lines[:, 0]], rows[lines[:, 1]]
     assert (winners["group"] == losers["group"]).all()
@@ -275,7 +275,7 @@ def test_pairs_point_at_their_rows_over_buckets_when_rows_without_features_are_d
     }
     words = ["weight", str(folder / "pages.parquet"), "--propensities", str(folder / "fit"), "--min-propensity", "0.1"]
     words += [*options, "--format", "catboost", "--features", str(folder / "features.parquet"), "--missing", "drop"]
-    with patch("posbias.cli.work.engine.parse_memory", return_value=TINY_MEMORY):
+    with patch("posbias.cli.work.requests.parse_memory", return_value=TINY_MEMORY):
         run([*words, "-o", str(folder / "pairs")])
     for split, pairs in expected.items():
         assert preferences_by_row_number(folder / "pairs", split) == pairs
@@ -294,8 +294,8 @@ def test_rows_lie_on_disk_only_until_their_features_are_known(
     pl.DataFrame({"doc": range(4), "price": range(4)}).write_csv(folder / "features.csv")
     monkeypatch.chdir(folder)
     words = ["many.parquet", "--propensities", "fit", "--layout", layout, *features, "--force", "-o", "rows"]
-    several = patch("posbias.cli.work.engine.parse_memory", return_value=TINY_MEMORY)
-    with several, patch.object(parts, "keep", wraps=parts.keep) as keep:
+    several = patch("posbias.cli.work.requests.parse_memory", return_value=TINY_MEMORY)
+    with several, patch.object(laid_out, "keep", wraps=laid_out.keep) as keep:
         run(["weight", *words])
 
     assert keep.call_count > 1

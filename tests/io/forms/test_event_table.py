@@ -11,7 +11,7 @@ import pytest
 from command_results import Output, Posbias
 from polars.testing import assert_frame_equal
 
-from posbias.io.forms import conversion
+from posbias.io.forms import form
 
 Run = Callable[..., CompletedProcess[str]]
 
@@ -84,7 +84,7 @@ def test_a_table_of_events_is_the_same_log(
 def test_impressions_and_clicks_may_lie_in_files_of_their_own_and_in_several_parts(
     posbias: Posbias, log: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversion, "_BYTES_PER_PART", 2_000)
+    monkeypatch.setattr(form, "_BYTES_PER_PART", 2_000)
     log.write_parquet(tmp_path / "flat.parquet")
     for kind, events in as_events(log).partition_by("event_type", as_dict=True).items():
         events.write_parquet(tmp_path / f"{kind[0]}.parquet")

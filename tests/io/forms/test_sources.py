@@ -15,7 +15,7 @@ from polars.testing import assert_frame_equal
 from typer.testing import CliRunner
 
 from posbias.cli.main import app
-from posbias.io.forms import conversion
+from posbias.io.forms import form as conversion
 
 Run = Callable[..., CompletedProcess[str]]
 Document = dict[str, Any]

@@ -10,9 +10,8 @@ import pytest
 
 from posbias.core.errors import LogFormatError
 from posbias.io.engines.local import LocalEngine
-from posbias.io.features import of_parts
-from posbias.io.log.fingerprints import check_unchanged
-from posbias.io.log.sources import find_sources
+from posbias.io.log.sources import check_unchanged, find_sources
+from posbias.io.training import feature_parts
 
 RunPosbias = Callable[..., CompletedProcess[str]]
 
@@ -101,14 +100,14 @@ def test_a_log_that_is_replaced_while_it_is_read_is_an_error(
 def test_a_table_of_features_that_is_replaced_while_it_is_read_is_an_error(
     run_in_process: RunPosbias, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    route = of_parts.route
+    route = feature_parts.route
 
     def replaced_meanwhile(*arguments: object) -> object:
         found = route(*arguments)  # type: ignore[arg-type]
         rewrite(files / "prices.parquet")
         return found
 
-    monkeypatch.setattr(of_parts, "route", replaced_meanwhile)
+    monkeypatch.setattr(feature_parts, "route", replaced_meanwhile)
     done = run_in_process("run", *LOG, "--features", "prices.parquet", "-o", "out")
 
     assert done.returncode == 2, done.stderr

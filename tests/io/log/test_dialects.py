@@ -12,17 +12,16 @@ from polars.testing import assert_frame_equal
 
 from posbias.core.errors import LogFormatError, SchemaError, UsageError
 from posbias.core.log.impressions import ReadingRules
-from posbias.core.log.text_values import PLAIN_TEXT, TextValues, check_timestamp_format
+from posbias.core.log.values import PLAIN_TEXT, TextValues, check_timestamp_format
 from posbias.core.schema import Roles
-from posbias.io.log.dialect import PLAIN, Dialect, read_columns, read_encoding, read_separator
-from posbias.io.log.dialects import find_dialects
-from posbias.io.log.opening import open_log
-from posbias.io.log.quoting import resolve_quotes
-from posbias.io.log.request import LogRequest
+from posbias.io.forms.recognition import find_dialects
+from posbias.io.log.click_log import LogRequest, open_log
+from posbias.io.log.files import PLAIN, Dialect, read_columns, read_encoding, read_separator
+from posbias.io.log.lists import find_click_words, find_timestamp_format
+from posbias.io.log.scan import resolve_quotes
 from posbias.io.log.sources import find_sources
-from posbias.io.log.text_files import find_log_files
-from posbias.io.log.written_values import find_click_words, find_timestamp_format
-from posbias.io.places.local_copies import copies_below
+from posbias.io.log.text import find_log_files
+from posbias.io.places.object_stores import copies_below
 
 LOG = pl.DataFrame(
     {
@@ -106,7 +105,7 @@ def test_each_form_is_read_as_its_plain_twin_row_for_row(tmp_path: Path, twin: s
 def test_an_array_with_line_breaks_and_braces_in_its_text_is_read_in_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("posbias.io.log.text_copies._PIECE", 7)
+    monkeypatch.setattr("posbias.io.log.text._PIECE", 7)
     odd = LOG.with_columns(query=pl.col("query") + ' },{"x\\')
     odd.write_csv(tmp_path / "plain.csv")
     rows = [json.dumps(row, indent=1, ensure_ascii=False) for row in odd.to_dicts()]
@@ -118,7 +117,7 @@ def test_an_array_with_line_breaks_and_braces_in_its_text_is_read_in_pieces(
 def test_text_is_transcoded_in_pieces_that_may_end_within_a_letter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("posbias.io.log.text_copies._PIECE", 3)
+    monkeypatch.setattr("posbias.io.log.text._PIECE", 3)
     (tmp_path / "log.csv").write_bytes(LOG.write_csv().encode("utf-16"))
     LOG.write_csv(tmp_path / "plain.csv")
 

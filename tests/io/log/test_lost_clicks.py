@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from posbias.io.log.lost_clicks import SHARE_BORNE, SHARE_NAMED
+from posbias.io.log.clicks import SHARE_BORNE, SHARE_NAMED
 
 Run = Callable[..., CompletedProcess[str]]
 

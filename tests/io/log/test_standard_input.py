@@ -119,7 +119,7 @@ def test_what_cannot_be_read_from_it_is_one_error(
 
 
 def test_a_terminal_is_refused(piped: Callable[..., CompletedProcess[str]], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("posbias.io.log.text_copies.is_terminal", bool)
+    monkeypatch.setattr("posbias.io.log.text.is_terminal", bool)
 
     refused = piped(CSV, "collect", "-")
 

@@ -129,7 +129,7 @@ def test_a_table_in_several_buckets_gives_the_same(
     sums.write_parquet(tmp_path / "sums.parquet")
     whole = posbias("fit", tmp_path / "sums.parquet", *SUMS)
     monkeypatch.setattr("posbias.io.engines.local._ROWS_THAT_STAY_IN_CACHE", 100)
-    monkeypatch.setattr("posbias.io.engines.local_parts._MOST_ROWS_AT_ONCE", 30)
+    monkeypatch.setattr("posbias.io.engines.local._MOST_ROWS_AT_ONCE", 30)
 
     split = posbias("fit", tmp_path / "sums.parquet", *SUMS)
 

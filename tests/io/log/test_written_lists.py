@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from command_results import Posbias
 
-from posbias.io.log.recognition.lists import find_lists
+from posbias.io.forms.recognised_pages import find_lists
 from posbias.io.log.sources import find_sources
 
 Run = Callable[..., CompletedProcess[str]]

@@ -18,7 +18,7 @@ import pytest
 from werkzeug.serving import make_server
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.io.places.local_copies import copies_below
+from posbias.io.places.object_stores import copies_below
 
 _DENIED = b"<?xml version='1.0'?><Error><Code>AccessDenied</Code><Message>Denied</Message></Error>"
 

@@ -8,8 +8,8 @@ from typing import Protocol
 import pytest
 
 from posbias.core.errors import ObjectStoreError, OutputError
-from posbias.io.places.local_copies import on_disk
 from posbias.io.places.locations import location
+from posbias.io.places.object_stores import on_disk
 
 RunPosbias = Callable[..., CompletedProcess[str]]
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import pytest
 
-from posbias.core.credentials import masked, masked_values
+from posbias.core.errors import masked, masked_values
 from posbias.io.places.locations import ObjectUrl, location
 
 RunPosbias = Callable[..., CompletedProcess[str]]

@@ -10,7 +10,7 @@ import pytest
 
 from posbias.io.counting import count as gathering
 from posbias.io.log.sources import find_sources
-from posbias.io.stores.checks import Each, Expected, check_contents
+from posbias.io.stores.segments import Each, Expected, check_contents
 from posbias.io.stores.store import find_statistics
 
 RunPosbias = Callable[..., CompletedProcess[str]]

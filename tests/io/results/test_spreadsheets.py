@@ -9,8 +9,7 @@ import polars as pl
 import pytest
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.io.results.plain_text import as_spreadsheet_columns
-from posbias.io.results.tables import write_attractiveness_csv, write_propensities
+from posbias.io.results.tables import as_spreadsheet_columns, write_attractiveness_csv, write_propensities
 
 RunPosbias = Callable[..., CompletedProcess[str]]
 

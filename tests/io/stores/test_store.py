@@ -17,7 +17,7 @@ from posbias.cli.main import app
 from posbias.core.errors import StatisticsError
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.counting.merge import worth_adding_up
-from posbias.io.log.rows import Rows
+from posbias.io.log.clicks import Rows
 from posbias.io.stores.metadata import VERSION
 from posbias.io.stores.segments import Segment
 from posbias.io.stores.store import find_statistics

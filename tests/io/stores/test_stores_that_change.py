@@ -13,10 +13,10 @@ import polars as pl
 import pytest
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.io.fits import read as previous_fit
-from posbias.io.places.plain_files import checksum
+from posbias.io.fits import saved_fit as previous_fit
+from posbias.io.places.locations import checksum
 from posbias.io.results.manifest import checksum_of_content
-from posbias.io.stores import checks as statistics_checks
+from posbias.io.stores import segments as statistics_checks
 from posbias.io.stores import store as statistics_store
 
 Run = Callable[..., CompletedProcess[str]]

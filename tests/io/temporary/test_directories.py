@@ -10,16 +10,23 @@ import msgspec
 import pytest
 
 from posbias.core.errors import OutputError
-from posbias.io.temporary import directories as owned
-from posbias.io.temporary import owner
-from posbias.io.temporary.directories import owned_by_this_process, owned_directory, remove_abandoned, take_doubtful
-from posbias.io.temporary.owner import MARKER, Owner, look_at
+from posbias.io.places import ownership
+from posbias.io.places import ownership as owned
+from posbias.io.places.ownership import (
+    MARKER,
+    Owner,
+    look_at,
+    owned_by_this_process,
+    owned_directory,
+    remove_abandoned,
+    take_doubtful,
+)
 
 # A process that makes a directory in argv[1], says its name, and dies or waits.
 MAKE = """
 import os, signal, sys, time
 from pathlib import Path
-from posbias.io.temporary.directories import owned_directory
+from posbias.io.places.ownership import owned_directory
 with owned_directory(Path(sys.argv[1])) as work:
     (work / "file").write_text("temporary")
     print(work.parent, flush=True)
@@ -32,7 +39,7 @@ with owned_directory(Path(sys.argv[1])) as work:
 TIDY = """
 import sys
 from pathlib import Path
-from posbias.io.temporary.directories import remove_abandoned, take_doubtful
+from posbias.io.places.ownership import remove_abandoned, take_doubtful
 remove_abandoned(Path(sys.argv[1]))
 print(take_doubtful())
 """
@@ -99,7 +106,7 @@ def test_what_a_live_process_has_stays(tmp_path: Path) -> None:
 
 def test_a_process_lives_even_where_its_lock_has_been_lost(tmp_path: Path) -> None:
     path = left_by_the_dead(tmp_path)
-    rewrite(path, process=os.getpid(), started=owner.started(os.getpid()))
+    rewrite(path, process=os.getpid(), started=ownership.started(os.getpid()))
     remove_abandoned(tmp_path)
     assert (path / "work" / "file").exists()
 

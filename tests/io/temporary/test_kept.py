@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from posbias.io.temporary.kept import keep
+from posbias.io.places.temporary import keep
 
 NUMBERS = pl.DataFrame({"query": [2**60, -1, 0], "weight": [0.5, float("nan"), 2.0], "label": [1, 0, 1]}).with_columns(
     pl.col("label").cast(pl.Int8)

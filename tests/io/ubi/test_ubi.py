@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from command_results import Output, Posbias
 
-from posbias.io.forms import conversion
+from posbias.io.forms import form
 
 RunPosbias = Callable[..., CompletedProcess[str]]
 Document = dict[str, object]
@@ -120,7 +120,7 @@ def test_a_log_that_takes_several_parts_is_the_same_log(
 ) -> None:
     path = write(tmp_path / "ubi.ndjson", [*as_ubi(log, hits=True), event("p1", "scroll"), event(None, "scroll")])
     whole = posbias("fit", path, *UBI)
-    monkeypatch.setattr(conversion, "_BYTES_PER_PART", path.stat().st_size // 7)
+    monkeypatch.setattr(form, "_BYTES_PER_PART", path.stat().st_size // 7)
     in_parts = posbias("fit", path, *UBI)
     assert in_parts.propensities.equals(whole.propensities)
     assert account_of(in_parts) == account_of(whole)

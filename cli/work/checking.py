@@ -1,0 +1,656 @@
+"""What was recognised of a log, as a plain object: for `check`, and for a dry run."""
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import polars as pl
+from rich.console import Group, RenderableType
+
+from posbias.cli.console import line
+from posbias.cli.messages import warn
+from posbias.cli.options import inputs
+from posbias.cli.options.effects import Situation, why_without_effect
+from posbias.cli.options.estimating import CountingOptions, EstimationOptions
+from posbias.cli.options.log import ColumnOptions, ReadingOptions
+from posbias.cli.options.option import values_of, with_words, words_of
+from posbias.cli.options.output import OutputOptions
+from posbias.cli.report.shown import print_on_stdout
+from posbias.cli.report.table import renderable
+from posbias.cli.work.requests import open_engine, resolve
+from posbias.core.check import Client, Outlook, advice, reasons_against, rows_of, warnings_of
+from posbias.core.errors import LogFormatError, PosbiasError, RoleError, SchemaError, UsageError, counted, masked_values
+from posbias.core.log.pages import HARMLESS
+from posbias.core.models import get_model
+from posbias.core.schema import CLICK, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT
+from posbias.core.training.weights import as_count
+from posbias.io.counting.count import Reading, read_unjudged
+from posbias.io.counting.samples import PBM, Look, largest_client, look_at, unused_time
+from posbias.io.forms import get_form
+from posbias.io.forms.recognised_pages import (
+    find_base_of_events,
+    find_duplicates,
+    find_lists,
+    find_page_time,
+    find_pages,
+    find_paging,
+    find_session,
+)
+from posbias.io.forms.recognition import (
+    find_clicks,
+    find_dialects,
+    find_form,
+    find_position_base,
+    find_roles,
+    find_sums,
+    first_texts,
+)
+from posbias.io.jobs.fit import Job
+from posbias.io.jobs.tables import DONE, Column, PrintedTable, clicks_in_words, first, is_same, more
+from posbias.io.log.click_log import Log
+from posbias.io.log.clicks import Clicks, judge
+from posbias.io.log.events import EVENTS
+from posbias.io.log.faults import doubts, reason, unused_count
+from posbias.io.log.lists import OURS, Finding, find_click_words, find_timestamp_format
+from posbias.io.log.scan import schema_of
+from posbias.io.log.sources import Source, find_sources, named_paths
+from posbias.io.log.text import STANDARD_INPUT, find_log_files
+from posbias.io.places.locations import Location
+from posbias.io.progress import Progress
+from posbias.io.results.outputs import check_output
+from posbias.io.stores.store import find_statistics
+from posbias.io.training.feature_tables import check_features
+
+
+def describe_log(log: Log, findings: Sequence[Finding] = ()) -> dict[str, Any]:
+    """Its form, files and columns, and what was found out about it."""
+    return {
+        "form": _form(log),
+        "files": len(log.sources),
+        "formats": sorted({source.format for source in log.sources}),
+        "columns": _columns(log),
+        "position_base": log.request.rules.position_base,
+        "findings": [
+            {"said": finding.said, "options": list(finding.options), "certain": finding.certain} for finding in findings
+        ],
+    }
+
+
+def _form(log: Log) -> str:
+    if log.raw is not None:
+        return log.raw.name
+    if log.roles.impressions is not None:
+        return "sums"
+    return "flat" if log.nesting is None else "nested"
+
+
+def _columns(log: Log) -> dict[str, Any]:
+    """The columns of each role with their types, as the files have them."""
+    roles = log.roles
+    played = {
+        SESSION: roles.session,
+        QUERY: roles.query,
+        DOC: roles.doc,
+        POSITION: _one(roles.position),
+        "page": _one(roles.page),
+        CLICK: _one(None if log.click_sources else roles.click),
+        IMPRESSIONS: _one(roles.impressions),
+        WEIGHT: _one(roles.weight),
+        "timestamp": _one(roles.timestamp),
+    }
+    schema = {} if log.raw is not None and log.raw.of_lines else dict(schema_of(log.sources[0]))
+    return {
+        role: [{"column": name, "type": str(schema[name]) if name in schema else None} for name in names]
+        for role, names in played.items()
+        if names and not any(name.startswith(OURS) for name in names)
+    }
+
+
+def _one(name: str | None) -> tuple[str, ...]:
+    return () if name is None else (name,)
+
+
+_RUN = "run"
+_ROWS = ("auto", "flat", "nested")
+_CLICKS_ARE_SAID = ("click_counts", "click_ranks", "null_click", "clicks", "true", "false")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of a log, by the user or by what was found.
+
+    Attributes:
+        logs: as named by the user.
+        columns: which column plays which role.
+        reading: how the log is read.
+        counting: what is counted.
+        findings: what was found so far.
+    """
+
+    logs: tuple[str, ...]
+    columns: ColumnOptions
+    reading: ReadingOptions
+    counting: CountingOptions
+    findings: tuple[Finding, ...] = field(default=())
+
+    def saying(self, found: Sequence[Finding]) -> "Asked":
+        """The same with what was found, as if the user had said it."""
+        words = [word for finding in found for word in finding.options]
+        return replace(
+            self,
+            columns=with_words(self.columns, words),
+            reading=with_words(self.reading, words),
+            counting=with_words(self.counting, words),
+            findings=(*self.findings, *found),
+        )
+
+    def job(self) -> Job:
+        """What is to be read and counted.
+
+        Raises:
+            UsageError: an option cannot be read, or does not go with another one.
+        """
+        return resolve(self.logs, self.columns, self.reading, self.counting, statistics=())
+
+    def open_log(self) -> Log:
+        """Open the log.
+
+        Raises:
+            PosbiasError: a file cannot be read, or a role has no column.
+        """
+        return self.job().open_log()
+
+    def sources(self) -> list[Source]:
+        """The files of the log.
+
+        Raises:
+            LogFormatError: there are none, or one cannot be read.
+        """
+        return [*find_log_files(self.logs, inputs.dialect(self.reading))]
+
+    @property
+    def options(self) -> dict[str, object]:
+        """What options are set to, by flag, but for those that would have no effect on a run."""
+        groups = (self.columns, self.reading, self.counting)
+        values = {name: value for group in (*groups, EstimationOptions()) for name, value in vars(group).items()}
+        situation = Situation(_RUN, values | {"logs": list(self.logs)})
+        return {
+            flag: value
+            for flag, value in values_of(*groups).items()
+            if why_without_effect(flag.removeprefix("--").replace("-", "_"), situation) is None
+        }
+
+    @property
+    def command(self) -> list[str]:
+        """The arguments of `posbias` that run the main job; `-o DIR` is still to be said."""
+        return [
+            _RUN,
+            *(f"./{name}" if name.startswith("-") and name != "-" else name for name in self.logs),
+            *words_of(self.options),
+        ]
+
+
+Step = Callable[[Asked], list[Finding]]
+
+
+def _recognition_form(asked: Asked) -> list[Finding]:
+    """The raw files of a source, or a table of events."""
+    if asked.reading.input_format != "auto" or asked.reading.impression_where or asked.reading.clicks:
+        return []
+    try:
+        return find_form(asked.sources())
+    except PosbiasError:  # text of another dialect, which the next step looks for
+        return []
+
+
+def _dialect(asked: Asked) -> list[Finding]:
+    """How files of text are written."""
+    reading = asked.reading
+    said = (reading.separator, reading.encoding, reading.columns)
+    is_said = any(value is not None for value in said) or asked.reading.input_format not in _ROWS
+    if is_said:
+        return []
+    try:
+        return find_dialects(asked.sources())
+    except LogFormatError:  # of an encoding that must be said to open it
+        return find_dialects(find_sources([name for name in asked.logs if name != STANDARD_INPUT]))
+
+
+def _lists(asked: Asked) -> list[Finding]:
+    """Lists of documents and clicks, where rows are no impressions that can be read as they are."""
+    if asked.reading.input_format not in {"auto", "nested"} or _is_said(asked, "clicked", "list_separator", "clicks"):
+        return []
+    try:
+        log = asked.open_log()
+    except RoleError:
+        return find_lists(asked.sources())
+    except SchemaError:
+        return []
+    return find_lists(asked.sources()) if log.nesting is not None else []
+
+
+def _values(asked: Asked) -> list[Finding]:
+    """Words of the click column, and the form of times."""
+    log = asked.open_log()
+    if log.raw is not None or log.nesting is not None or log.click_sources:
+        return []
+    said = asked.reading.true is not None or asked.reading.false is not None
+    clicks = None if said else find_click_words(first_texts(log, log.roles.click))
+    times = log.roles.timestamp if asked.reading.timestamp_format is None else None
+    forms = find_timestamp_format(first_texts(log, times))
+    return [finding for finding in (clicks, forms) if finding is not None]
+
+
+STEPS: tuple[Step, ...] = (
+    _recognition_form,
+    _dialect,
+    _recognition_form,  # again: a table of events has columns only once its dialect is known
+    _lists,
+    lambda asked: find_roles(asked.open_log, asked.sources),
+    lambda asked: find_roles(asked.open_log, asked.sources),  # again: an error of the first hides guesses for others
+    _values,
+    lambda asked: [] if _is_said(asked, "impressions", "click_counts") else find_sums(asked.open_log()),
+    lambda asked: [] if _is_said(asked, "position_base") else find_position_base(asked.open_log()),
+    lambda asked: [] if _is_said(asked, *_CLICKS_ARE_SAID) else find_clicks(asked.open_log()),
+    lambda asked: [] if asked.reading.position_base is not None else find_base_of_events(asked.open_log()),
+    lambda asked: find_page_time(asked.open_log()),
+    lambda asked: find_session(asked.open_log()),
+    lambda asked: find_paging(asked.open_log()),
+    lambda asked: find_pages(asked.open_log()),
+    lambda asked: find_duplicates(asked.open_log()),
+)
+"""What is looked for, in this order. A log of raw files or events has no rows before these are read."""
+
+
+def recognise(asked: Asked) -> Asked:
+    """Take the steps.
+
+    Raises:
+        PosbiasError: the log cannot be read at all.
+    """
+    if find_statistics(asked.logs):
+        raise UsageError(
+            f"{asked.logs[0]} holds statistics, and only logs are checked. `posbias collect --info` describes "
+            "statistics."
+        )
+    for step in STEPS:
+        asked = asked.saying(step(asked))
+    return asked
+
+
+def _is_said(asked: Asked, *names: str) -> bool:
+    """Whether one of these options is set, or the log has no rows yet to look at."""
+    if asked.reading.input_format not in _ROWS or asked.reading.impression_where:
+        return True
+    groups = (asked.columns, asked.reading)
+    return any(getattr(group, name, None) for name in names for group in groups)
+
+
+SCHEMA = "posbias.check"
+
+_HARMLESS = frozenset(map(reason, HARMLESS))
+
+
+def check(asked: Asked, progress: Progress) -> tuple[Asked, dict[str, Any]]:
+    """Look at a log; return the options with what was recognised, and what `--json` prints.
+
+    Raises:
+        PosbiasError: the log cannot be read at all, or the options do not go together.
+    """
+    with progress.stage("recognising"):
+        asked = recognise(asked)
+    job = asked.job()
+    plan = replace(job.plan, model=get_model(PBM))
+    log = replace(job, plan=plan).open_log()
+    client, unjudged, look = largest_client(log), None, None
+    # What breaks the rules is counted and left out here: that it would stop a run is then said with the rest.
+    reading = replace(asked.reading, on_bad_rows="drop")
+    with open_engine(reading, Path.cwd() / "check") as engine:
+        try:
+            unjudged = read_unjudged(log, plan, engine, progress)
+        except SchemaError as error:
+            stops = [str(error)]
+        else:
+            stops = [*_unconfirmed(asked), *_stops(unjudged)]
+            asked = asked if stops else asked.saying(_bad_rows(asked, unjudged))
+            if plan.period == "quarter":  # days only, where timestamps say no time of day
+                plan = replace(plan, period=unjudged.read.log.rules.period)
+            look = look_at(unjudged, plan, engine, progress)
+    return asked, masked_values(_content(asked, log, unjudged, look, client, stops))
+
+
+def _unconfirmed(asked: Asked) -> list[str]:
+    """What a wrong guess would make worthless: where positions go on from page to page."""
+    return [
+        f"positions rest on a guess: {finding.said}. If so, say {shlex.join(finding.options)}, else --page none."
+        for finding in asked.findings
+        if "--page" in finding.options
+    ]
+
+
+def _stops(unjudged: Reading) -> list[str]:
+    try:
+        unjudged.judge()
+    except SchemaError as error:
+        return [str(error)]
+    return []
+
+
+def _bad_rows(asked: Asked, unjudged: Reading) -> list[Finding]:
+    """That rows break the rules, if some do."""
+    bad = {why: rows for why, rows in unjudged.rows.rejected.items() if why not in _HARMLESS}
+    if not bad or asked.reading.on_bad_rows == "drop":
+        return []
+    reasons = ", ".join(f"{rows:,} because {why}" for why, rows in bad.items())
+    sentence = f"{counted(sum(bad.values()), 'rows')} of {unjudged.rows.read:,} break the rules ({reasons})"
+    return [Finding(sentence, ("--on-bad-rows", "drop"))]
+
+
+def _content(
+    asked: Asked, log: Log, unjudged: Reading | None, look: Look | None, client: Client | None, stops: Sequence[str]
+) -> dict[str, Any]:
+    """All that was found, as one plain object, under names that stay."""
+    model, reasons, warnings = asked.counting.model or PBM, list(stops), list[str]()
+    if look is not None:
+        binned, paged = asked.counting.position_bins is not None, log.roles.page is not None
+        warnings = warnings_of(look.facts, look.pages, client, binned=binned, paged=paged)
+    if unjudged is not None and not stops:
+        lost = judge(unjudged.rows.clicks, () if unjudged.clicks is None else unjudged.clicks.examples)
+        if lost is not None and not lost.doubtful:
+            warnings.append(lost.warning)
+        elif lost is not None and look is not None:
+            reasons.append(lost.warning)
+    if look is None:
+        reasons = reasons or ["the log holds no row that counts."]
+    elif model in look.why_not:
+        reasons.append(f"{model}: {look.why_not[model]}.")
+    elif not reasons:
+        reasons = reasons_against(next(one for one in look.outlooks if one.model == model), look.facts)
+    count = unused_count(log)
+    if count is not None:
+        warnings.append(f"column {count!r} was not used. If a row adds up impressions, say --impressions {count}.")
+    advised = list[str]()
+    if look is not None and not stops:
+        has_time = log.roles.timestamp is not None or log.request.rules.day is not None
+        advised = advice(look.facts, look.moved, look.outlooks, time_column=unused_time(log), has_time=has_time)
+    of_look = ("totals", "days", "positions", "pages", "queries", "client", "movement", "models")
+    content = {
+        "schema": SCHEMA,
+        "command": asked.command,
+        "carries_estimate": not reasons,
+        "reasons": reasons,
+        "recognised": describe_log(log, asked.findings),
+        "rows": None if unjudged is None else msgspec.to_builtins(unjudged.rows),
+        **dict.fromkeys(of_look),
+        **({"positions": [], "models": {}} if look is None else _of_look(look, model)),
+        "client": client and {"column": client.column, "largest_share": client.share, "rows": client.rows},
+        "warnings": warnings,
+        "advice": advised,
+    }
+    return msgspec.to_builtins(content)  # values of contexts may be of any type
+
+
+def _of_look(look: Look, wanted: str) -> dict[str, Any]:
+    facts, moved, pages, days = look.facts, look.moved, look.pages, sorted(look.facts.days)
+    models = {outlook.model: _model(outlook) for outlook in look.outlooks}
+    for model, why in look.why_not.items():
+        models[model] = {"can_be_estimated": False, "reason": why, "cells": []}
+    return {
+        "totals": {
+            "impressions": as_count(facts.impressions),
+            "clicks": as_count(facts.clicks),
+            "pages": look.all_pages,
+            "pages_exact": pages is None or pages.pages == look.all_pages,
+            "queries": facts.queries,
+            "documents": facts.docs,
+            "documents_exact": facts.docs_exact,
+            "pairs": round(moved.pairs),
+            "pairs_exact": look.outlooks[0].share == 1,
+        },
+        "days": {"number": len(days), "first": days[0], "last": days[-1]} if days else None,
+        "positions": rows_of(facts),
+        "pages": None
+        if pages is None
+        else {"number": look.all_pages or 0, "looked_at": pages.pages}
+        | {name: value for name, value in msgspec.to_builtins(pages).items() if name != "pages"},
+        "queries": {
+            "number": facts.queries,
+            "effective": facts.effective_queries,
+            "largest": facts.largest_query,
+            "largest_share": facts.largest_share,
+        },
+        "movement": {
+            "pairs": round(moved.pairs),
+            "pairs_at_several_positions": round(moved.moved),
+            "linking_pairs": round(moved.linking),
+            "share_of_impressions": moved.share,
+        },
+        "models": {name: {"wanted": name == wanted} | content for name, content in models.items()},
+    }
+
+
+def _model(outlook: Outlook) -> dict[str, Any]:
+    errors = outlook.errors
+    return {
+        "can_be_estimated": outlook.reason is None,
+        "reason": outlook.reason,
+        "cells_identified": int(outlook.cells["identified"].sum()),
+        "click_share_identified": outlook.click_share,
+        "share_of_queries": outlook.share,
+        "largest_std_error": float(errors.max()) if len(errors) else None,
+        "cells": outlook.cells.with_columns(pl.col(pl.Float64).fill_nan(None)).to_dicts(),
+    }
+
+
+_FORMS = {
+    "flat": "one row per impression",
+    "nested": "one row per page",
+    "sums": "one row per sum of impressions",
+    EVENTS: "one row per impression or click",
+}
+_PBM = "pbm"
+
+
+def recognised_lines(log: Mapping[str, Any]) -> list[str]:
+    """The files, the column of each role, and what was recognised beside them."""
+    form = _FORMS[log["form"]] if log["form"] in _FORMS else get_form(log["form"]).title
+    roles = (f"{role} {' and '.join(map(_column, held))}" for role, held in log["columns"].items())
+    lines = [f"log: {counted(log['files'], 'files')} of {', '.join(log['formats'])}, {form}"]
+    lines.append(f"columns: {'; '.join(roles)}")
+    for finding in log["findings"]:
+        doubt = "" if finding["certain"] else " (a guess)"
+        option = f": {shlex.join(finding['options'])}" if finding["options"] else ""
+        lines.append(f"found: {finding['said']}{doubt}{option}")
+    return lines
+
+
+def _column(held: Mapping[str, Any]) -> str:
+    return held["column"] if held["type"] is None else f"{held['column']} ({held['type']})"
+
+
+def check_report(content: Mapping[str, Any]) -> RenderableType:
+    """All that was found."""
+    listed = {"warning: ": "warnings", "what would help: ": "advice", "no estimate: ": "reasons"}
+    return Group(
+        *map(line, [*recognised_lines(content["recognised"]), *_totals(content)]),
+        *([renderable(_positions(content))] if content["positions"] else []),
+        *map(line, [*_pages(content), *_models(content)]),
+        *(
+            line(f"  {part}" if number else f"{before}{part}")
+            for before, name in listed.items()
+            for sentence in content[name]
+            for number, part in enumerate(sentence.splitlines())
+        ),
+    )
+
+
+def command_line(content: Mapping[str, Any]) -> str:
+    """The command that reads the log, to copy: on one line, however long it is."""
+    return f"posbias {shlex.join(content['command'])} -o result"
+
+
+def _totals(content: Mapping[str, Any]) -> Iterator[str]:
+    rows, totals, days = content["rows"], content["totals"], content["days"]
+    if rows is not None:
+        left_out = ", ".join(f"{count:,} because {why}" for why, count in rows["rejected"].items())
+        yield f"rows: {rows['read']:,} read" + (f", left out {left_out}" if left_out else "")
+        if "clicks" in rows:
+            yield f"clicks: {clicks_in_words(msgspec.convert(rows['clicks'], Clicks))}"
+    if totals is not None:
+        names = {"impressions": "", "clicks": "", "pages": "pages_exact", "queries": "", "documents": "documents_exact"}
+        counts = [
+            ("" if not exact or totals[exact] else "about ") + counted(totals[name], name)
+            for name, exact in names.items()
+            if totals[name] is not None
+        ]
+        pairs = f"{'' if totals['pairs_exact'] else 'about '}{counted(totals['pairs'], '(query, doc) pairs')}"
+        yield f"counted: {', '.join([*counts, pairs])}"
+    if days is not None:
+        span = days["first"] if days["number"] == 1 else f"{days['first']} to {days['last']}, {days['number']:,} days"
+        yield f"days: {span}"
+
+
+def _positions(content: Mapping[str, Any]) -> PrintedTable:
+    rows, pbm = content["positions"], content["models"].get(_PBM)
+    of_pbm: Sequence[Mapping[str, Any]] = () if pbm is None else pbm["cells"]
+    cells = {cell["position"]: cell for cell in of_pbm}
+    columns = [
+        Column("position", first(str(row["position"]) for row in rows), label=True),
+        Column("impressions", first(f"{row['impressions']:,.0f}" for row in rows)),
+        Column("clicks", first(f"{row['clicks']:,.0f}" for row in rows)),
+        Column("click\nrate", first(f"{row['ctr']:.4f}" for row in rows)),
+        Column("95 %\ninterval", first(_interval(row["ctr_low"], row["ctr_high"]) for row in rows), spare=1),
+    ]
+    if cells and len(cells) == len(of_pbm):  # else a position has several cells, one per context
+        share = content["models"][_PBM]["share_of_queries"]
+        known = [cells.get(row["position"], {}) for row in rows]
+        linking = (f"{cell.get('linking_clicks', 0.0) / share:,.0f}" for cell in known)
+        columns.append(Column("error to\nexpect", first(map(_error, known)), spare=2))
+        columns.append(Column("linking\nclicks", first(linking), spare=3))
+    return PrintedTable(tuple(columns), more(len(rows), "positions (--json has all)"))
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    return "-" if low is None or high is None else f"{low:.4f} - {high:.4f}"
+
+
+def _error(cell: Mapping[str, Any]) -> str:
+    if not cell or not cell["identified"] or cell["std_error"] is None:
+        return "-"
+    return f"{cell['std_error']:.3f}" if cell["std_error"] else "reference"
+
+
+def _pages(content: Mapping[str, Any]) -> Iterator[str]:
+    queries, moved, pages = content["queries"], content["movement"], content["pages"]
+    if pages is not None and pages["looked_at"]:
+        yield (
+            f"pages: {pages['rows'] / pages['looked_at']:.1f} results each, at most {pages['longest']:,}; "
+            f"{pages['without_click'] / pages['looked_at']:.1%} without a click, {pages['with_gaps']:,} with gaps, "
+            f"{pages['starting_late']:,} that start below position 1"
+        )
+    if queries is not None:
+        yield (
+            f"queries: {queries['number']:,}, worth {queries['effective']:,.0f} of equal size; the largest has "
+            f"{queries['largest_share']:.1%} of the impressions"
+        )
+    if moved is not None:
+        yield (
+            f"movement: {moved['pairs_at_several_positions']:,} of {moved['pairs']:,} pairs were shown at several "
+            f"positions, {moved['linking_pairs']:,} of them also clicked: these link positions"
+        )
+
+
+def _models(content: Mapping[str, Any]) -> Iterator[str]:
+    for name, model in content["models"].items():
+        if not model["can_be_estimated"]:
+            yield f"{name}: cannot be estimated: {model['reason']}"
+            continue
+        share, largest = model["share_of_queries"], model["largest_std_error"]
+        sample = "" if share == 1 else f", told from {share:.1%} of the queries"
+        errors = "no standard errors" if largest is None else f"standard errors of log propensity up to {largest:.3f}"
+        yield (
+            f"{name}: {model['cells_identified']:,} of {counted(len(model['cells']), 'cells')} can be compared, with "
+            f"{model['click_share_identified']:.1%} of the clicks; {errors}{sample}"
+        )
+
+
+SCHEMA_OF_REHEARSALS = "posbias.rehearsal"
+WRITTEN = {
+    "run": "propensities, attractiveness, training files, manifest",
+    "fit": "propensities, attractiveness, manifest",
+    "collect": "statistics, manifest",
+    "weight": "training files, manifest",
+    "train": "a model, scores, manifest",
+    "evaluate": "a table of values, manifest",
+}
+"""What each command writes, in words."""
+
+
+def rehearse(
+    command: str,
+    job: Job,
+    reading: ReadingOptions,
+    target: Location,
+    output: OutputOptions,
+    also_read: Sequence[str | Location] = (),
+    *,
+    replaces_input: bool = False,
+) -> int:
+    """Say what a command would do, once its options have been found to go together; return the exit code.
+
+    Args:
+        command: its name.
+        job: what it reads.
+        reading: how.
+        target: where it writes.
+        output: whether an old result may go, and how much is said.
+        also_read: what else is read, and must not be replaced either.
+        replaces_input: whether the result may replace an input, as it holds all of that.
+
+    Raises:
+        PosbiasError: the command would fail with it before it reads a row.
+    """
+    job.require_logs()
+    reads: dict[str, Any] = {"inputs": list(job.inputs), "also": [*map(str, also_read)]}
+    warnings: list[str] = []
+    if job.statistics:
+        reads["statistics"] = {
+            str(entry.path): {"days": entry.days, "parts": len(entry.parts)} for entry in job.statistics
+        }
+    else:
+        log = job.open_log()
+        check_features(log, job.tables, job.features)
+        reads["log"] = describe_log(log)
+        reads["files"] = [str(source.path) for source in log.sources]
+        warnings = doubts(log)
+    paths = [path for name in (*job.inputs, *also_read) for path in named_paths(name)]
+    paths += [path for path in (output.config, reading.temp_dir) if path is not None]
+    protected = [path for path in paths if not (replaces_input and is_same(path, target))]
+    is_there = check_output(target, force=output.force, protected=protected)
+    writes = {"target": str(target), "what": WRITTEN[command], "replaces": is_there}
+    content = {
+        "schema": SCHEMA_OF_REHEARSALS,
+        "command": command,
+        "reads": reads,
+        "writes": writes,
+        "warnings": warnings,
+    }
+    content = masked_values(content)
+    print_on_stdout([] if output.quiet else map(line, _lines(content)), content if output.json else None)
+    for warning in content["warnings"]:
+        warn(warning)
+    return DONE
+
+
+def _lines(content: dict[str, Any]) -> list[str]:
+    reads, writes = content["reads"], content["writes"]
+    said = recognised_lines(reads["log"]) if "log" in reads else []
+    for name, held in reads.get("statistics", {}).items():
+        days = "" if not held["days"] else f", {counted(len(held['days']), 'days')}"
+        said.append(f"statistics: {name}, {counted(held['parts'], 'parts')}{days}")
+    said += [f"also read: {name}" for name in reads["also"]]
+    verb = "would replace" if writes["replaces"] else "would write"
+    return [*said, f"{verb}: {writes['target']}, with {writes['what']}", "nothing was written (--dry-run)"]

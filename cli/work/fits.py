@@ -1,0 +1,300 @@
+"""`fit --for-each`: a fit for each value of a column, and the table of them."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import polars as pl
+
+from posbias.cli.options.estimating import CountingOptions, EstimationOptions
+from posbias.cli.options.learning import TrainingOptions
+from posbias.cli.options.log import ColumnOptions, ReadingOptions
+from posbias.cli.options.output import ResultOptions
+from posbias.cli.report.result import plain_options
+from posbias.cli.work.carrying_out import carry_out
+from posbias.cli.work.requests import check_same_cells, like_the_fit, of_pages, requested_files, resolve
+from posbias.core.choices import BetaPrior
+from posbias.core.errors import IdentifiabilityError, PosbiasError, SchemaError, StatisticsError, UsageError, shown
+from posbias.core.fit.propensities import is_thin
+from posbias.core.models import get_click_model
+from posbias.core.models.em import EMOptions
+from posbias.core.schema import NAMES_TAKEN, POSITION, PREVIOUS_CLICK
+from posbias.core.training.weights import as_count
+from posbias.io import clock
+from posbias.io.counting.count import ValueOfColumn, count_by_value
+from posbias.io.engines.engine import Engine
+from posbias.io.fits.saved_fit import is_own, read_theta
+from posbias.io.jobs.click_model_fits import has_click_model, read_click_model, read_trust
+from posbias.io.jobs.click_models import FittedPages, PageFit
+from posbias.io.jobs.fit import (
+    CellFit,
+    FittedCells,
+    Job,
+    count,
+    describe,
+    describe_reading,
+    name_propensities,
+    open_log,
+    read_pages,
+)
+from posbias.io.jobs.tables import (
+    DONE,
+    WITH_DOUBTS,
+    Column,
+    Printed,
+    PrintedTable,
+    Result,
+    first,
+    interval_in_words,
+    more,
+    number_in_words,
+    write_description,
+)
+from posbias.io.jobs.training import write_training_files
+from posbias.io.places.locations import location
+from posbias.io.places.ownership import remove_tree
+from posbias.io.results.tables import write_propensities
+from posbias.io.stores.store import find_statistics
+
+_LONGEST_NAME = 200  # bytes; file systems take 255
+_NOT_IN_NAMES = r'[\x00-\x1f\x7f%/\\:*?"<>|=#{}\[\]]'
+_OF_THE_LOG = (IdentifiabilityError, SchemaError, StatisticsError)
+"""What one value may lack, while others have it."""
+_EMPTY = "__HIVE_DEFAULT_PARTITION__"
+
+
+def check_column(job: Job, column: str, request: CellFit) -> None:
+    """See that a column can tell fits apart.
+
+    Raises:
+        UsageError: the inputs are statistics, or the column has another role, or pages are needed.
+    """
+    if job.statistics:
+        raise UsageError(
+            f"--for-each {column}: {job.inputs[0]} holds statistics, in which the values of a column are added up. "
+            "Give the logs."
+        )
+    if column in (*job.plan.context, *job.plan.strata, *job.plan.clusters):
+        raise UsageError(f"--for-each {column}: the column has another role already. Leave one of them out.")
+    if column in NAMES_TAKEN["--for-each"] or column in job.plan.cell_columns:
+        raise UsageError(f"--for-each {column}: this name means something else in the results. Rename the column.")
+    if request.sessions_for is not None:
+        raise UsageError(
+            f"--for-each {column}: {request.sessions_for} needs the pages of the log, which are not kept apart by "
+            "value. Leave one of them out."
+        )
+
+
+def fit_each(job: Job, column: str, request: CellFit, engine: Engine, options: Sequence[Any], result: Result) -> None:
+    """Fit to each value of a column; each is a result of its own in the folder of the result.
+
+    Raises:
+        PosbiasError: the log cannot be read, or nothing can be estimated for any value.
+    """
+    log = open_log(replace(job, plan=replace(job.plan, strata=(column, *job.plan.strata)), each=column), result)
+    read, values = count_by_value(log, job.plan, column, engine, result.progress, clock.today(), job.decay)
+    result.content |= {"sources": read.sources, "rows": read.rows}
+    describe_reading(read.rows, read.clicks, read.days, read.said, result)
+    entries, tables, errors = list[dict[str, Any]](), list[pl.DataFrame](), list[PosbiasError]()
+    for value in values:
+        counts = {"impressions": as_count(value.impressions), "clicks": as_count(value.clicks)}
+        entry = {"value": _plain(value.value), "folder": None, **counts}
+        entry |= {"cells": 0, "identified": 0, "poorly_known": 0}
+        try:
+            table, fitted = _fit_one(value, column, job, request, engine, options, result)
+        except _OF_THE_LOG as error:
+            errors.append(error)
+            table, fitted = pl.DataFrame(), {"why": f"no estimate: {str(error).split('. ')[0].rstrip('.')}"}
+        tables.append(table)
+        entries.append(entry | fitted | {"reliable": fitted["why"] is None})
+    if errors and len(errors) == len(entries):
+        raise errors[0]
+    together = pl.concat([table for table in tables if table.height], how="diagonal_relaxed")
+    write_propensities(together, result.folder, csv=request.csv)
+    result.content["for_each"] = {"column": column, "values": entries}
+    positions = together[POSITION].unique().sort()
+    middle = positions[len(positions) // 2]
+    result.printed += _table(column, entries, middle, [_at(table, middle) for table in tables])
+    if not all(entry["reliable"] for entry in entries):
+        result.exit_code = WITH_DOUBTS
+
+
+def _fit_one(
+    value: ValueOfColumn,
+    column: str,
+    job: Job,
+    request: CellFit,
+    engine: Engine,
+    options: Sequence[Any],
+    result: Result,
+) -> tuple[pl.DataFrame, dict[str, Any]]:
+    """Fit to one value, and write its result; return its propensities, and how many are known, and why not reliable."""
+    name = folder_of(column, value.value)
+    own = Result(result.folder / name, result.progress)
+    try:
+        own.folder.mkdir()
+    except FileExistsError as error:
+        raise UsageError(
+            f"--for-each {column}: two values would lie in {name}, as this file system knows no capital letters. Write "
+            "them alike in the log, or choose another place with --output."
+        ) from error
+    try:
+        counted = value.count()
+        describe(counted, own)
+        own.content["for_each"] = {"column": column, "value": _plain(value.value)}
+        fit = request.fit_counts(counted, engine, own)
+        write_description(own, "fit", job.inputs, plain_options(options))
+    except PosbiasError:
+        remove_tree(own.folder)
+        raise
+    known = np.isfinite(fit.estimate.propensity)
+    cells, identified = len(known), int(known.sum())
+    thin = int(is_thin(fit.estimate.propensity, fit.estimate.intervals.std_error).sum())
+    why = None
+    if not fit.converged:
+        why = "has not converged"
+    elif own.exit_code != DONE:
+        why = "in doubt, see its warnings"
+    elif identified < cells:
+        why = f"{cells - identified} of {cells} without a propensity"
+    elif thin:
+        why = f"{thin} of {cells} poorly known"
+    table = fit.propensities.select(pl.lit(value.value).alias(column), pl.all())
+    return table, {"folder": name, "cells": cells, "identified": identified, "poorly_known": thin, "why": why}
+
+
+def _at(propensities: pl.DataFrame, position: int) -> tuple[float | None, float | None, float | None]:
+    """The propensity at a position, and its interval, where one cell is of it (with UBM, that below no click)."""
+    cells = propensities.filter(position=position) if propensities.height else propensities
+    if PREVIOUS_CLICK in cells.columns:
+        cells = cells.filter(pl.col(PREVIOUS_CLICK) == 0)
+    if cells.height != 1:
+        return None, None, None
+    row = cells.row(0, named=True)
+    return row["propensity"], row["ci_low"], row["ci_high"]
+
+
+def _table(
+    column: str,
+    entries: Sequence[dict[str, Any]],
+    position: int,
+    middle: Sequence[tuple[float | None, float | None, float | None]],
+) -> list[Printed]:
+    """A row for each value, with the propensity at a position: whether propensities can be relied upon."""
+    largest = sorted(zip(entries, middle, strict=True), key=lambda both: -both[0]["impressions"])
+    rows, known = [one for one, _ in largest], [of_one for _, of_one in largest]
+    reliable = sum(one["reliable"] for one in entries)
+    title = f"a fit for each {shown(column)}: {reliable:,} of {len(entries):,} reliable"
+    names = ("(empty)" if one["value"] is None else shown(str(one["value"])) for one in rows)
+    identified = (f"{one['identified']} of {one['cells']}" for one in rows)
+    intervals = (interval_in_words(low, high) for _, low, high in known)
+    columns = (
+        Column(shown(column), first(names), label=True),
+        Column("impressions", first(f"{one['impressions']:,.0f}" for one in rows), folded="impres-\nsions"),
+        Column("clicks", first(f"{one['clicks']:,.0f}" for one in rows)),
+        Column("propensities", first(identified), folded="propen-\nsities"),
+        Column(f"at {position}", first(number_in_words(value) for value, _, _ in known)),
+        Column("95 % interval", first(intervals), folded="95 %\ninterval", beside=True, spare=1),
+        Column("", first(one["why"] or "reliable" for one in rows), text=True),
+    )
+    return [title, PrintedTable(columns, more(len(rows), "values in manifest.json, at `for_each`"))]
+
+
+def folder_of(column: str, value: object) -> str:
+    """The name of the folder of a value, as Hive names partitions: `market=de`; the empty value has a name of its own.
+
+    Raises:
+        UsageError: it would be too long.
+    """
+    text = _EMPTY if value is None else str(_plain(value))
+    name = "=".join(re.sub(_NOT_IN_NAMES, lambda found: quote(found[0], safe=""), part) for part in (column, text))
+    if value == _EMPTY:  # a value that is called so is none that is empty
+        name = name.replace("=_", "=%5F", 1)
+    if len(name.encode()) > _LONGEST_NAME:
+        raise UsageError(f"--for-each {column}: the value {text[:60]!r}... is too long to name a folder. Shorten it.")
+    return name
+
+
+def _plain(value: object) -> object:
+    """A value as JSON has it."""
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def weight(
+    named: list[str],
+    propensities: str,
+    columns: ColumnOptions,
+    reading: ReadingOptions,
+    training: TrainingOptions,
+    output: ResultOptions,
+) -> int:
+    """Write training files whose weights correct for position bias."""
+    files, shaping = requested_files(training), columns
+    if not is_own(propensities) and has_click_model(location(propensities)):
+        pages = read_click_model(location(propensities))
+        model, counting = PageFit(pages.model, EMOptions()), CountingOptions(max_position=pages.plan.max_position)
+        model.check_weights(files.layout, files.weights.options)
+        job = resolve(
+            named,
+            of_pages(columns),
+            reading,
+            counting,
+            sessions_for=model.sessions_for,
+            features=files.features,
+        )
+        model.check(job)
+        if job.statistics:
+            raise StatisticsError(
+                f"{job.statistics[0].path} holds statistics, and {model.sessions_for} weighs the impressions of pages. "
+                "Give the logs."
+            )
+        cells, fitted, also_read = None, FittedPages(pages), [str(location(propensities))]
+    else:
+        cells, counting, statistics = read_theta(propensities), CountingOptions(), find_statistics(named)
+        fitted, also_read = FittedCells(cells.theta), cells.files
+        if not statistics:
+            shaping, counting = like_the_fit(cells, columns)
+        pages_for = files.sessions_for
+        job = resolve(
+            named, shaping, reading, counting, statistics=statistics, sessions_for=pages_for, features=files.features
+        )
+
+    def work(engine: Engine, result: Result) -> None:
+        result.content["propensities"] = propensities
+        if cells is not None:
+            name_propensities(cells, result)
+        if job.sessions_for is not None:
+            data, plan = read_pages(job, engine, result), job.plan
+        else:
+            data = count(job, engine, result)
+            plan = data.plan
+        if cells is not None and job.sessions_for is None:
+            check_same_cells(plan, cells)
+        write_training_files(data, plan, fitted, files, engine, result)
+
+    return carry_out(
+        "weight", job, reading, output, [shaping, reading, training], [*also_read, *files.features.tables], work
+    )
+
+
+def requested_page_fit(name: str, estimation: EstimationOptions, prior: BetaPrior | None) -> PageFit:
+    """The click model of a name, and how it is to be fitted.
+
+    Raises:
+        UsageError: it is unknown, or the clicks cannot tell what it asks for.
+        SchemaError: trust bias is given by a table that says something else.
+    """
+    model = get_click_model(name)
+    if model.name == "tpbm" and estimation.trust is None:
+        raise UsageError(
+            "--model tpbm: clicks alone do not tell trust bias from attractiveness: P(click) = alpha_k gamma + beta_k "
+            "stays the same if gamma is stretched or moved and alpha and beta are changed to fit, so that every such "
+            "curve explains the log equally well. Give alpha and beta of each position, e.g. from an experiment with "
+            "judged documents: --trust FILE."
+        )
+    trust = {} if estimation.trust is None else read_trust(estimation.trust)
+    em = EMOptions(prior=prior, passes=estimation.max_iterations or EMOptions.passes, fixed=trust)
+    return PageFit(model, em, estimation.trust, estimation.csv)

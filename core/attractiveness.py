@@ -1,0 +1,504 @@
+"""Posterior mean and standard deviation of attractiveness, given the propensities.
+
+Under a Beta(a, b) prior, a = s v, b = s (1 - v), a unit's gamma has the posterior density
+
+    gamma^(a - 1) (1 - gamma)^(b - 1) prod_e (theta_e gamma)^c_e (1 - theta_e gamma)^(n_e - c_e),  0 < gamma < 1.
+
+It is integrated by Gaussian quadrature in u, gamma = u^2, where the spread hardly depends on gamma, with the powers of
+u and 1 - u that the prior brings at 0 and 1 in the rule's weight (Gauss-Jacobi; Gauss-Legendre for a = 1/2, b = 1).
+
+* Units that know little share 64 nodes on [0, 1]: log(1 - theta_e gamma) is then a small table.
+* Units that know much have a posterior narrower than the nodes' distance: each gets 32 nodes of its own around its
+  mode. Everything is computed as a difference from the mode, which stays exact for any number of impressions.
+
+Section 1's bound of theta gamma at 1 - 1e-6 is not needed here: no node has gamma = 1, and the bound would move a mean
+by less than 1e-6.
+
+What the errors of theta add to the standard deviation of attractiveness, and of other rates that divide by theta.
+
+Given theta, gamma of a unit has posterior mean m and standard deviation sd (`posterior`). With an error of log theta of
+covariance V,
+
+    sd_total^2 = sd^2 + g' V g
+    g_e = d m / d log theta_e = -(n_e - c_e) theta_e / (1 - theta_e m)^2 sd^2
+
+to first order, exact in the limit of many impressions.
+
+Sources: Kass & Steffey 1989 (errors of hyperparameters, delta method).
+
+A prior of attractiveness that depends on the position, estimated from the log (empirical Bayes).
+
+The ranker puts better documents higher, so the position where a unit is shown says something about its gamma, and in
+the middle, where good and bad ones meet, less than at the top:
+
+    gamma_j ~ Beta(s_b v_b, s_b (1 - v_b)),  b = mean shown position of unit j, sum n k / sum n, rounded
+
+Base strength s, base mean m, the strengths s_b and the means v_b are found together, as the maximum of
+
+    sum_j m_j log p_j(s_b, v_b) - sum_b (log s_b - log s)^2 / 2 - sum_b (logit v_b - logit m)^2 / 2
+        + log m + log(1 - m) - (log(s / 2) / 2)^2 / 2
+    p_j(s, v) = integral of Beta(gamma; s v, s (1 - v)) prod_e (theta_e gamma)^c_e (1 - theta_e gamma)^(n_e - c_e)
+
+The first term is the marginal likelihood. The others weigh as much as a handful of units: they pull positions with few
+units towards s and m, and a log that says nothing towards mean 0.5 and strength 2. They also keep everything finite:
+without a click the mean would otherwise run to 0, and with equal units the strength to infinity.
+
+This prior is for gamma only. Theta never sees it: gamma and position are confounded, so that it would be biased.
+
+Sources: Efron & Morris 1973, Morris 1983 (empirical Bayes); Griffiths 1973 (strength of a beta-binomial by likelihood).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_rows
+from posbias.core.arrays.linalg import beta_distribution, by_unit_and_cell, jacobi_rule, minimize_within
+from posbias.core.arrays.threads import at_once
+from posbias.core.choices import BetaPrior
+
+SHARED_NODES = 64
+OWN_NODES = 32
+
+# Clicks plus theta-weighted impressions without a click: up to here 64 shared nodes are exact to 1e-9.
+_KNOWS_LITTLE = 100.0
+_BLOCK = 1_000_000  # numbers in one block of work: 8 MB, about what stays in a cache
+_FIRST_REACH = 8.4  # of the nodes around the mode, in standard deviations
+_DROP = 34.0  # of the log density, from the mode to where integration stops: e^-34 = 2e-15
+_WIDENINGS = 400  # of the reach by a quarter; a dozen suffice unless the counts leave the range of numbers
+_LARGEST_MODE = 1 - 1e-12  # so that 1 - mode keeps digits, however many clicks there are
+_MODE_STEPS = 100  # Newton's steps: quadratic near the mode, and halving the way to it from far off
+
+
+def posterior(table: CountTable, propensity: Floats, prior: BetaPrior) -> tuple[Floats, Floats]:
+    """Posterior mean and standard deviation of gamma for each unit.
+
+    Args:
+        table: counts per unit (a pair or signature) and cell.
+        propensity: theta, shape (K,), 0 < theta <= 1; NaN where not identified. Counts in such cells say nothing.
+        prior: of gamma. Strength 0 means a flat prior, Beta(1, 1): the posterior is then the likelihood, its mode the
+            maximum-likelihood estimate.
+
+    Returns:
+        Mean and standard deviation, each of shape (J,). Without any count they are the prior's.
+    """
+    known = np.isfinite(propensity)
+    table, theta = table.only_cells(known), np.where(known, propensity, 0.0)
+    a, b = (prior.pseudo_clicks, prior.pseudo_skips) if prior.strength > 0 else (1.0, 1.0)
+    mean = np.full(table.n_units, a / (a + b))
+    deviation = np.full(table.n_units, np.sqrt(a * b / (a + b + 1)) / (a + b))
+    knowledge = table.sum_by_unit(table.clicks + (table.impressions - table.clicks) * theta.take(table.cell))
+    shown = table.entries_of_unit > 0
+    knows_little = knowledge + prior.strength <= _KNOWS_LITTLE
+    little = np.flatnonzero(shown & knows_little)
+    much = np.flatnonzero(shown & ~knows_little)
+    for units in _blocks(np.full(len(little), SHARED_NODES), little):
+        mean[units], deviation[units] = _on_shared_nodes(table.take(units), theta, a, b)
+    for units in _blocks(table.entries_of_unit[much] * OWN_NODES, much):
+        mean[units], deviation[units] = _Concentrated(table.take(units), theta, a, b).moments()
+    return mean, deviation
+
+
+def _blocks(size: Integers, units: Integers) -> Iterator[Integers]:
+    """Split the units into runs of at most about a block's size in total."""
+    run = np.cumsum(size) // _BLOCK
+    yield from np.split(units, np.flatnonzero(np.diff(run)) + 1) if len(units) else ()
+
+
+def _on_shared_nodes(table: CountTable, theta: Floats, a: float, b: float) -> tuple[Floats, Floats]:
+    u, weight = jacobi_rule(SHARED_NODES, 2 * a - 1, b - 1)
+    gamma = u**2
+    skips = by_unit_and_cell(table, table.impressions - table.clicks)
+    log_density = skips @ np.log1p(-np.outer(theta, gamma))
+    log_density += np.outer(table.sum_by_unit(table.clicks), np.log(gamma))
+    log_density -= log_density.max(axis=1, keepdims=True)
+    np.exp(log_density, out=log_density)
+    weight = weight * (1 + u) ** (b - 1)
+    total, first, second = (log_density @ np.column_stack([weight, weight * gamma, weight * gamma**2])).T
+    mean = first / total
+    return mean, np.sqrt(np.maximum(second / total - mean**2, 0.0))
+
+
+class _Concentrated:
+    """Units whose posterior is narrow, integrated around the mode of its density on the logit scale.
+
+    That density's logarithm, (a + C) log gamma + b log(1 - gamma) + sum (n - c) log(1 - theta gamma), is concave in
+    gamma for every a, b > 0, so the mode is unique and inside (0, 1). Nodes are placed by their distance from the
+    mode, d = u - u_mode; gamma - gamma_mode = d (2 u_mode + d).
+    """
+
+    def __init__(self, table: CountTable, theta: Floats, a: float, b: float) -> None:
+        self.table = table
+        self.a, self.b = a, b
+        self.theta = theta[table.cell]
+        self.skips = table.impressions - table.clicks
+        self.clicks = table.sum_by_unit(table.clicks)
+        self.mode = self._find_mode()
+        self.u_mode = np.sqrt(self.mode)
+        self.rate = self.theta / (1 - self.theta * table.spread(self.mode))
+
+    def moments(self) -> tuple[Floats, Floats]:
+        """Mean and standard deviation of gamma."""
+        low, high, at_zero, at_one = self._range()
+        mean, deviation = np.empty_like(self.mode), np.empty_like(self.mode)
+        for left in (False, True):
+            for right in (False, True):
+                units = np.flatnonzero((at_zero == left) & (at_one == right))
+                if len(units):
+                    ends = low[units], high[units]
+                    mean[units], deviation[units] = self._integrate(units, *ends, left=left, right=right)
+        return mean, deviation
+
+    def _find_mode(self) -> Floats:
+        """The root of (a + C) - b gamma/(1 - gamma) - sum (n - c) theta gamma/(1 - theta gamma).
+
+        That function is concave and falls, and the start is beyond the root: Newton's steps come down to it without
+        passing it.
+        """
+        table, total = self.table, self.a + self.clicks
+        mode = total / np.maximum(self.b + table.sum_by_unit(self.skips * self.theta), total + self.b)
+        mode = np.minimum(mode, _LARGEST_MODE)
+        for _ in range(_MODE_STEPS):
+            rate = self.theta / (1 - self.theta * table.spread(mode))
+            value = total - self.b * mode / (1 - mode) - mode * table.sum_by_unit(self.skips * rate)
+            slope = self.b / (1 - mode) ** 2 + table.sum_by_unit(
+                self.skips * rate / (1 - self.theta * table.spread(mode))
+            )
+            step = value / slope
+            mode += np.minimum(step, 0.0)
+            np.minimum(mode, _LARGEST_MODE, out=mode)
+            if np.all(-step <= 1e-9 * mode * (1 - mode)):
+                break
+        return mode
+
+    def _range(self) -> tuple[Floats, Floats, Flags, Flags]:
+        """Distances from the mode where integration starts and ends, and whether that is at u = 0 and at u = 1."""
+        own = (self.a + self.clicks) / self.mode**2 + self.b / (1 - self.mode) ** 2
+        curvature = own + self.table.sum_by_unit(self.skips * self.rate**2)  # minus the second derivative by gamma
+        unit = _FIRST_REACH / (2 * self.u_mode * np.sqrt(curvature))
+        ends: list[tuple[Floats, Flags]] = []
+        for sign, border in ((-1.0, self.u_mode), (1.0, (1 - self.mode) / (1 + self.u_mode))):
+            reach = unit.copy()
+            for _ in range(_WIDENINGS):
+                inside = reach < border
+                short = inside & (self._drop(sign * np.where(inside, reach, border / 2)) < _DROP)
+                if not short.any():
+                    break
+                reach[short] *= 1.25
+            ends.append((sign * np.minimum(reach, border), reach >= border))
+        (low, at_zero), (high, at_one) = ends
+        return low, high, at_zero, at_one
+
+    def _drop(self, distance: Floats) -> Floats:
+        """How far the log density has fallen at a distance from the mode, shape (U,)."""
+        shift = distance * (2 * self.u_mode + distance)
+        entries = self.table.sum_by_unit(self.skips * np.log1p(-self.rate * self.table.spread(shift)))
+        ends = (self.a + self.clicks) * np.log1p(shift / self.mode) + self.b * np.log1p(-shift / (1 - self.mode))
+        return -(entries + ends)
+
+    def _integrate(
+        self, units: Integers, low: Floats, high: Floats, *, left: bool, right: bool
+    ) -> tuple[Floats, Floats]:
+        """Mean and standard deviation over [low, high], which starts at u = 0 if left and ends at u = 1 if right."""
+        a_weight, b_weight = (2 * self.a - 1) * left, (self.b - 1) * right
+        node, weight = jacobi_rule(OWN_NODES, a_weight, b_weight)
+        mode, u_mode = self.mode[units, np.newaxis], self.u_mode[units, np.newaxis]
+        distance = low[:, np.newaxis] + np.outer(high - low, node)
+        shift = distance * (2 * u_mode + distance)
+        table = self.table.take(units)
+        entries, _ = self.table.entries_of(units)
+        change = np.repeat(shift, table.entries_of_unit, axis=0)
+        change *= -self.rate[entries, np.newaxis]
+        np.log1p(change, out=change)
+        change *= self.skips[entries, np.newaxis]
+        log_density = np.add.reduceat(change, table.start[:-1], axis=0)
+        if left:  # from u = 0 on, near which 1 + shift / mode = (u / u_mode)^2 would be rounded to 0
+            u = np.outer(high - low, node)
+            log_density += self.clicks[units, np.newaxis] * 2 * np.log(u / u_mode)
+        else:
+            log_density += (self.clicks[units, np.newaxis] + self.a - 1 / 2) * np.log1p(shift / mode)
+        if right:
+            log_density += (self.b - 1) * np.log1p(u_mode + distance)
+        else:
+            log_density += (self.b - 1) * np.log1p(-shift / (1 - mode))
+        log_density -= log_density.max(axis=1, keepdims=True)
+        density = np.exp(log_density) * weight
+        density /= density.sum(axis=1, keepdims=True)
+        first = (density * shift).sum(axis=1)
+        variance = (density * (shift - first[:, np.newaxis]) ** 2).sum(axis=1)
+        return self.mode[units] + first, np.sqrt(variance)
+
+
+_BLOCK_OF_VARIANCES = 4_000_000  # numbers in one dense block of work, 32 MB
+
+
+def variance_by_unit(table: CountTable, slopes: Floats, covariance: Floats) -> Floats:
+    """Variance g' V g of each unit, shape (J,).
+
+    Args:
+        table: the units' entries.
+        slopes: g, by log theta, one of each entry, shape (R,).
+        covariance: V, shape (K, K).
+    """
+    rows, moved = by_unit_and_cell(table, slopes), np.empty_like(slopes)
+    height = max(1, _BLOCK_OF_VARIANCES // table.n_cells)
+    for first in range(0, table.n_units, height):
+        last = min(first + height, table.n_units)
+        entries = slice(*table.start[[first, last]].tolist())
+        of_units = rows[first:last] @ covariance
+        moved[entries] = of_units[table.unit_of_entry[entries] - first, table.cell[entries]]
+    return table.sum_by_unit(slopes * moved)
+
+
+def with_errors_of_theta(
+    table: CountTable, examination: Floats, covariance: Floats, mean: Floats, std_dev: Floats
+) -> Floats:
+    """The standard deviation of gamma, theta's own errors included, shape (J,).
+
+    Args:
+        table: counts per unit and cell.
+        examination: theta, shape (K,); NaN where not identified.
+        covariance: V, shape (K, K).
+        mean: of gamma given theta, shape (J,).
+        std_dev: likewise.
+    """
+    known = np.isfinite(examination)
+    total = np.empty_like(std_dev)
+    theta = np.where(known, examination, 0.0)
+
+    def add(part: tuple[slice, CountTable]) -> None:
+        units, block = part
+        of_entry = theta[block.cell]
+        slope = -(block.impressions - block.clicks) * of_entry / (1 - of_entry * block.spread(mean[units])) ** 2
+        added = variance_by_unit(block, slope * block.spread(std_dev[units] ** 2), covariance)
+        total[units] = np.sqrt(std_dev[units] ** 2 + added)
+
+    for _ in at_once(add, table.blocks()):
+        pass
+    return total
+
+
+LARGEST_SAMPLE = 10_000
+"""Units at most from which the prior is estimated: s is then known to a few percent, finer than predictions notice."""
+
+LAST_POSITION = 20
+"""Units shown further down share the mean of this position."""
+
+STRENGTHS = (0.1, 1000.0)
+"""Range of s and s_b, in impressions: from gamma nearly all 0 or 1, to gamma equal to within 0.02."""
+
+MEANS = (1e-4, 1 - 1e-4)
+"""Range of m and v_b."""
+
+_BINS = 256  # of gamma, equally wide in arcsin(sqrt(gamma)), where the spread hardly depends on gamma
+_STEP = 1e-4  # of log s and logit v in central differences, which are then exact to 1e-8
+_SPREAD_OF_LOG_STRENGTH = 2.0
+_FIRST_GUESS = BetaPrior(0.5, 2.0)
+_FLOOR = 1e-12  # of the mass of a bin, far above its rounding: an outlier costs at most a factor of that
+
+
+@dataclass(frozen=True)
+class AttractivenessPrior:
+    """Beta priors, their strength and mean by position.
+
+    Attributes:
+        strength: s >= 0, in impressions, of all units together; of each where there are no strengths by position. 0
+            means a flat prior, whatever the mean.
+    """
+
+    strength: float
+    mean: float  # 0 < v < 1, of all units together; of each where there are no means by position
+    positions: tuple[int, ...] = ()  # b, ascending, 1-based
+    means: tuple[float, ...] = ()  # v_b, 0 < v_b < 1, one for each of the positions
+    strengths: tuple[float, ...] = ()  # s_b > 0, likewise; empty where the strength is the same at all positions
+
+    @classmethod
+    def from_beta(cls, prior: BetaPrior) -> "AttractivenessPrior":
+        """The same prior at every position."""
+        return cls(prior.strength, prior.mean)
+
+    def mean_at(self, position: Integers) -> Floats:
+        """The mean at each position, same shape: linear between known positions, constant beyond the outer ones."""
+        if not self.positions:
+            return np.full(len(position), self.mean)
+        return np.interp(position, self.positions, self.means)
+
+    def strength_at(self, position: Integers) -> Floats:
+        """The strength at each position, same shape; between and beyond known positions as for the mean."""
+        if not self.strengths:
+            return np.full(len(position), self.strength)
+        return np.interp(position, self.positions, self.strengths)
+
+
+def shown_position(table: CountTable, position_of_cell: Integers) -> Integers:
+    """Rounded mean position where each unit was shown, sum n k / sum n, shape (J,).
+
+    Args:
+        table: counts per unit and cell; every cell counts, with a propensity or not.
+        position_of_cell: k, shape (K,), 1-based.
+    """
+    shown = table.sum_by_unit(table.impressions)
+    total = table.sum_by_unit(table.impressions * position_of_cell[table.cell])
+    mean = np.divide(total, shown, out=np.ones_like(total), where=shown > 0)
+    return np.floor(mean + 0.5).astype(np.int64)
+
+
+def posterior_by_position(
+    table: CountTable, propensity: Floats, prior: AttractivenessPrior, position_of_cell: Integers
+) -> tuple[Floats, Floats]:
+    """Posterior mean and standard deviation of gamma for each unit, under the prior of its position.
+
+    Args:
+        table: counts per unit (a pair or signature) and cell.
+        propensity: theta, shape (K,), 0 < theta <= 1; NaN where not identified. Counts in such cells say nothing
+            about gamma, but where they were counted still chooses the prior.
+        prior: of gamma.
+        position_of_cell: shape (K,), 1-based.
+
+    Returns:
+        Mean and standard deviation, each of shape (J,). Without a count in an identified cell they are the prior's.
+    """
+    mean, deviation = np.empty(table.n_units), np.empty(table.n_units)
+
+    def work(part: tuple[slice, CountTable]) -> None:
+        units, block = part
+        ends = (prior.positions[0], prior.positions[-1]) if prior.positions else (0, 0)  # beyond them nothing changes
+        positions, group = np.unique(np.clip(shown_position(block, position_of_cell), *ends), return_inverse=True)
+        means, strengths = prior.mean_at(positions).tolist(), prior.strength_at(positions).tolist()
+        for number in range(len(positions)):
+            those = np.flatnonzero(group == number)
+            beta = BetaPrior(means[number], strengths[number])
+            mean[units][those], deviation[units][those] = posterior(block.take(those), propensity, beta)
+
+    for _ in at_once(work, table.blocks()):
+        pass
+    return mean, deviation
+
+
+def estimate_prior(table: CountTable, propensity: Floats, position_of_cell: Integers) -> AttractivenessPrior:
+    """The prior that maximises the objective above, on at most `LARGEST_SAMPLE` units.
+
+    Args:
+        table: counts per unit (a pair or signature) and cell.
+        propensity: theta, shape (K,), 0 < theta <= 1; NaN where not identified.
+        position_of_cell: shape (K,), 1-based.
+
+    Returns:
+        A prior with strengths in `STRENGTHS`, means in `MEANS`, and one of each for each rounded shown position, up to
+        `LAST_POSITION`, of the units that have a count in an identified cell.
+    """
+    known = np.isfinite(propensity)
+    shown = [sum_rows(known.take(block.cell).astype(np.int64), block.start) for _, block in table.blocks()]
+    multiplicity = np.where(np.concatenate([np.empty(0), *shown]) > 0, table.multiplicity, 0.0)
+    units, copies = sample_units(multiplicity, LARGEST_SAMPLE)
+    sample = table.take(units)
+    position = np.minimum(shown_position(sample, position_of_cell), LAST_POSITION)
+    order = np.argsort(position, kind="stable")
+    inside, theta = sample.take(order).only_cells(known), np.where(known, propensity, 0.0)
+    return _Objective(inside, theta, copies[order], position[order]).maximize()
+
+
+def sample_units(multiplicity: Floats, largest: int) -> tuple[Integers, Floats]:
+    """Every so many-th of all copies of all units, up to `largest`: which units, and how many of them each.
+
+    Signatures are in the order of a hash of their counts, so that equal distances meet no pattern.
+    """
+    before = np.cumsum(multiplicity)
+    if not len(before) or before[-1] <= largest:
+        units = np.flatnonzero(multiplicity)
+        return units, multiplicity[units]
+    ticks: Floats = (np.arange(largest) + 0.5) * (before[-1] / largest)
+    units, copies = np.unique(np.searchsorted(before, ticks), return_counts=True)
+    return units, copies.astype(np.float64)
+
+
+class _Objective:
+    """The objective per unit, and its slope, in x = (log s, logit m, logit v_1 .. logit v_B, log s_1 .. log s_B).
+
+    Gamma is discrete here: p_j = sum_i L_ji P(gamma in bin i), with the likelihood L in the middle of each bin. Bins
+    are narrower than any prior in range, and a likelihood that is narrower still says "in this bin", all that the
+    prior needs; each unit's largest L is 1, a factor that does not depend on the prior.
+    """
+
+    def __init__(self, table: CountTable, theta: Floats, copies: Floats, position: Integers) -> None:
+        """Take units with their copies, sorted by position."""
+        self.copies = copies
+        self.positions, first = np.unique(position, return_index=True)
+        self.rows = [slice(*ends) for ends in pairwise([*first.tolist(), len(position)])]
+        self.likelihood = _likelihood(table, theta)
+        self.start = self._start(table, theta)
+        self.edges = np.sin(np.linspace(0, np.pi / 2, _BINS + 1)) ** 2
+
+    def maximize(self) -> AttractivenessPrior:
+        """Climb from the moments."""
+        n_groups = len(self.positions)
+        of_strength, of_mean = np.log(STRENGTHS), _logit(np.array(MEANS))
+        limits = np.array([of_strength, *[of_mean] * (1 + n_groups), *[of_strength] * n_groups])
+        found = minimize_within(self.loss_and_slope, self.start, limits)
+        center, *means = (1 / (1 + np.exp(-found[1 : 2 + n_groups]))).tolist()
+        base, *log_strengths = found[[0, *range(2 + n_groups, len(found))]].tolist()
+        copies = [float(self.copies[rows].sum()) for rows in self.rows]
+        return AttractivenessPrior(
+            strength=float(np.exp(np.average(log_strengths, weights=copies) if means else base)),
+            mean=float(np.average(means, weights=copies)) if means else center,
+            positions=tuple(self.positions.tolist()),
+            means=tuple(means),
+            strengths=tuple(np.exp(log_strengths).tolist()),
+        )
+
+    def loss_and_slope(self, x: Floats) -> tuple[float, Floats]:
+        """Minus the objective divided by the number of units, and its slope, shape (2 + 2 B,)."""
+        base_strength, base, of_group = x[0], x[1], x[2:]
+        of_group, strength_of_group = np.split(of_group, 2)
+        deviation, strength_deviation = of_group - base, strength_of_group - base_strength
+        mean = 1 / (1 + np.exp(-base))
+        far = (base_strength - np.log(_FIRST_GUESS.strength)) / _SPREAD_OF_LOG_STRENGTH
+        value = np.log(mean) + np.log1p(-mean) - far**2 / 2
+        value -= (deviation @ deviation + strength_deviation @ strength_deviation) / 2
+        slope_of_base = [-far / _SPREAD_OF_LOG_STRENGTH + strength_deviation.sum(), 1 - 2 * mean + deviation.sum()]
+        slope = np.concatenate([slope_of_base, -deviation, -strength_deviation])
+        n_groups = len(of_group)
+        priors = self._bin_masses(strength_of_group, of_group)
+        for number, (rows, prior) in enumerate(zip(self.rows, priors, strict=True)):
+            mass, by_strength, by_mean = (self.likelihood[rows] @ prior).T
+            copies = self.copies[rows]
+            value += copies @ np.log(mass)
+            slope[2 + number] += copies @ (by_mean / mass)
+            slope[2 + n_groups + number] += copies @ (by_strength / mass)
+        total = max(float(self.copies.sum()), 1.0)
+        return -float(value) / total, -slope / total
+
+    def _bin_masses(self, log_strengths: Floats, logit_means: Floats) -> Floats:
+        """Each group's prior in the bins and its slopes by log s_b and logit v_b, shape (B, bins, 3)."""
+        change = _STEP * np.array([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1]])
+        strength = np.exp(log_strengths[:, np.newaxis] + change[:, 0])
+        mean = 1 / (1 + np.exp(-(logit_means[:, np.newaxis] + change[:, 1])))
+        a, b = (strength * mean)[..., np.newaxis], (strength * (1 - mean))[..., np.newaxis]
+        mass = np.diff(beta_distribution(a, b, self.edges), axis=-1)
+        by_strength, by_mean = (mass[:, 1::2] - mass[:, 2::2]).swapaxes(0, 1) / (2 * _STEP)
+        return np.stack([mass[:, 0] + _FLOOR, by_strength, by_mean], axis=-1)
+
+    def _start(self, table: CountTable, theta: Floats) -> Floats:
+        """Clicks by expected clicks, overall and by position, the first guess worth two impressions."""
+        clicks, examined = (
+            np.array([(self.copies * per_unit)[rows].sum() for rows in (slice(None), *self.rows)])
+            for per_unit in (table.sum_by_unit(table.clicks), table.sum_by_unit(table.impressions * theta[table.cell]))
+        )
+        means = (_FIRST_GUESS.pseudo_clicks + clicks) / (_FIRST_GUESS.strength + np.maximum(examined, clicks))
+        strengths = np.full(len(means), np.log(_FIRST_GUESS.strength))
+        return np.concatenate([strengths[:1], _logit(np.clip(means, *MEANS)), strengths[1:]])
+
+
+def _likelihood(table: CountTable, theta: Floats) -> Floats:
+    """Likelihood of each unit in the middle of each bin, relative to its largest, shape (U, bins)."""
+    gamma = np.sin((np.arange(_BINS) + 0.5) * (np.pi / 2 / _BINS)) ** 2
+    likelihood = by_unit_and_cell(table, table.impressions - table.clicks) @ np.log1p(-np.outer(theta, gamma))
+    likelihood += np.outer(table.sum_by_unit(table.clicks), np.log(gamma))
+    likelihood -= likelihood.max(axis=1, keepdims=True)
+    return np.exp(likelihood, out=likelihood)
+
+
+def _logit(probability: Floats) -> Floats:
+    return np.log(probability) - np.log1p(-probability)

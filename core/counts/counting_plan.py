@@ -1,0 +1,391 @@
+"""The sufficient statistics as one plan: impressions in, counts per (query, document) and examination cell out.
+
+    n_je = number of impressions of pair j in cell e        c_je = number of clicks among them
+
+They add up over files, days and machines. Written once with narwhals: an engine runs it on its own frames.
+
+Sums of weights that do not depend on the order of rows, so that the same log gives the same bytes.
+
+Floating-point sums do, and rows come as threads read them: the weights of a key are added from the smallest up.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+from narwhals.typing import IntoLazyFrameT
+
+from posbias.core.arrays.count_table import Flags, Floats, Integers, sum_by_number
+from posbias.core.choices import RandomizedRows
+from posbias.core.models.click_model import FactorisedModel
+from posbias.core.schema import (
+    CLICK,
+    CLICKS,
+    COARSER,
+    DOC,
+    HALF,
+    IMPRESSIONS,
+    PAIR,
+    PERIOD,
+    POSITION,
+    QUERY,
+    RANDOMIZED,
+    WEIGHT,
+    Length,
+    Resolution,
+    column_of,
+    lengths_of,
+)
+
+
+@dataclass(frozen=True)
+class StatisticsPlan:
+    """What is counted, and by which keys."""
+
+    model: FactorisedModel  # says how an impression maps to a cell
+    max_position: int | None = None  # impressions further down are left out; None keeps all
+    position_bins: tuple[int, ...] = ()  # first position of each bin, ascending, starting at 1; empty for no bins
+    # Columns with which theta differs (a cell is then a context and a position), and gamma too
+    context: tuple[str, ...] = ()
+    # How finely the statistics keep time apart, in the column `period`; None for not at all
+    period: Resolution | None = None
+    strata: tuple[str, ...] = ()  # further columns that the statistics keep apart: gamma may differ by them
+    clusters: tuple[str, ...] = ()  # columns that the statistics keep apart for standard errors alone
+    # Descriptions of randomised rows, which the statistics keep apart by number
+    randomized: tuple[RandomizedRows, ...] = ()
+    weighted: bool = False  # whether impressions carry a `weight` (> 0) instead of counting one each
+    # Whether the rows that are counted add up impressions and clicks already. Their counts are those of the
+    # impressions themselves, so that statistics do not know it.
+    summed: bool = False
+
+    @property
+    def cell_columns(self) -> tuple[str, ...]:
+        """The columns that make up a cell, the position first."""
+        return (*self.model.cell_columns, *self.context)
+
+    @property
+    def cell_order(self) -> tuple[str, ...]:
+        """The same columns in the order by which cells are sorted: context by context, then by position."""
+        return (*self.context, *self.model.cell_columns)
+
+    @property
+    def pair_columns(self) -> tuple[str, ...]:
+        """What shares one attractiveness: the query, the document and, where there are contexts, the context."""
+        return (*PAIR, *self.context)
+
+    @property
+    def lengths(self) -> tuple[Length, ...]:
+        """The periods into which the statistics can be parted, the coarsest first."""
+        return lengths_of(self.period)
+
+    def stratum_columns(self, period: Length = "none", *, halved: bool = False) -> tuple[str, ...]:
+        """What shares one attractiveness when theta is estimated: the pair, its period, its strata; or half of it."""
+        half = (HALF,) if halved else ()
+        return (*self.pair_columns, *column_of(period, self.period), *self.strata, *half)
+
+    @property
+    def randomized_columns(self) -> tuple[str, ...]:
+        """What shares one mean attractiveness where documents are placed at random: query, context, experiment."""
+        return (QUERY, *self.context, RANDOMIZED)
+
+    @property
+    def units(self) -> tuple[tuple[str, ...], ...]:
+        """The columns of every kind of unit that each estimate needs, the pair's first; those of periods are extra."""
+        kinds = [self.pair_columns, self.stratum_columns()]
+        if self.randomized:
+            kinds.append(self.randomized_columns)
+        return tuple(dict.fromkeys(kinds))
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns that identify one row of the statistics: the pair, its finest stratum, the cell."""
+        marked = (RANDOMIZED,) if self.randomized else ()
+        period = (PERIOD,) if self.period else ()
+        return (*self.pair_columns, *period, *self.strata, *self.clusters, *marked, *self.model.cell_columns)
+
+    def keeps_order(self, unit: Sequence[str]) -> bool:
+        """Whether statistics that are sorted by the keys are sorted by a kind of unit, too, and within it by time."""
+        pair = len(self.pair_columns)
+        if tuple(unit[:pair]) != self.pair_columns:
+            return False
+        exact = tuple(PERIOD if name in COARSER else name for name in unit)
+        at_once = len(unit) == pair + 1 or not any(name in COARSER for name in unit)
+        return at_once and exact == self.keys[: len(unit)]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the statistics as they are written."""
+        rest = tuple(name for name in self.keys if name not in (*PAIR, *self.cell_columns))
+        return (*PAIR, *self.cell_columns, *rest, IMPRESSIONS, CLICKS)
+
+    def count(self, impressions: nw.LazyFrame[IntoLazyFrameT]) -> nw.LazyFrame[IntoLazyFrameT]:
+        """Statistics of impressions that keep the contract (session, query, doc, position, click, ...).
+
+        Returns:
+            One row per key: the keys, `impressions` and `clicks` (Int64, or Float64 when weighted).
+        """
+        return self.count_in_cells(self.with_cells(impressions))
+
+    def count_in_cells(
+        self, frame: nw.LazyFrame[IntoLazyFrameT], keys: Sequence[str] = ()
+    ) -> nw.LazyFrame[IntoLazyFrameT]:
+        """Statistics of impressions that `with_cells` has seen, by the keys, or by others."""
+        keys = keys or self.keys
+        if self.summed:
+            return frame.group_by(*keys).agg(nw.col(IMPRESSIONS).sum(), nw.col(CLICK).sum().alias(CLICKS))
+        if not self.weighted:
+            impressions, clicks = nw.len().cast(nw.Int64), nw.col(CLICK).cast(nw.Int64).sum()
+            return frame.group_by(*keys).agg(impressions.alias(IMPRESSIONS), clicks.alias(CLICKS))
+        weight = nw.col(WEIGHT).cast(nw.Float64)
+        weighted = frame.with_columns(weight.alias(IMPRESSIONS), (weight * nw.col(CLICK)).alias(CLICKS))
+        return weighted.group_by(*keys).agg(nw.col(IMPRESSIONS).sum(), nw.col(CLICKS).sum())
+
+    def with_cells(self, impressions: nw.LazyFrame[IntoLazyFrameT]) -> nw.LazyFrame[IntoLazyFrameT]:
+        """Each impression with the columns of its cell, positions binned; those too far down are left out."""
+        return self._selected(self.model.with_cells(impressions))
+
+    def with_cells_in_memory(self, impressions: pl.DataFrame) -> pl.DataFrame:
+        """The same for impressions in memory, whose rows may change their order."""
+        in_cells = self.model.with_cells_in_memory(impressions)
+        return self._selected(nw.from_native(in_cells.lazy())).to_native().collect()
+
+    def _selected(self, frame: nw.LazyFrame[IntoLazyFrameT]) -> nw.LazyFrame[IntoLazyFrameT]:
+        """Rows with their cells: those within reach, positions binned."""
+        if self.max_position is not None:
+            frame = frame.filter(nw.col(POSITION) <= self.max_position)
+        if self.position_bins:
+            frame = frame.with_columns(_binned(column, self.position_bins) for column in self.model.cell_columns)
+        return frame
+
+    def in_bins(self, cells: pl.DataFrame) -> pl.DataFrame:
+        """Cells by position as cells by bin, row by row."""
+        binned = nw.from_native(cells).with_columns(
+            _binned(name, self.position_bins) for name in self.model.cell_columns
+        )
+        return binned.to_native()
+
+    def add_up(self, statistics: nw.LazyFrame[IntoLazyFrameT]) -> nw.LazyFrame[IntoLazyFrameT]:
+        """Merge statistics: counts of equal keys add up."""
+        return statistics.group_by(*self.keys).agg(nw.col(IMPRESSIONS).sum(), nw.col(CLICKS).sum())
+
+
+def _binned(column: str, first_positions: Sequence[int]) -> nw.Expr:
+    """The first position of the bin that holds a position; 0 (no previous click) stays 0.
+
+    E.g.: bins 1, 3, 5: [0, 1, 2, 3, 4, 5, 9] -> [0, 1, 1, 3, 3, 5, 5].
+    """
+    binned = nw.lit(0)
+    for first in first_positions:
+        binned = nw.when(nw.col(column) >= first).then(nw.lit(first)).otherwise(binned)
+    return binned.cast(nw.Int32).alias(column)
+
+
+def count_cells(impressions: pl.LazyFrame, plan: StatisticsPlan) -> pl.DataFrame:
+    """Impressions and clicks per cell, whatever the pair, or the sums of their weights; in any order.
+
+    Args:
+        impressions: canonical ones.
+        plan: what is counted.
+    """
+    in_cells = plan.with_cells(nw.from_native(impressions))
+    if plan.weighted:
+        return count_weights(in_cells.to_native(), plan.cell_columns)
+    return plan.count_in_cells(in_cells, plan.cell_columns).to_native().collect(engine="streaming")
+
+
+def count_weights(in_cells: pl.LazyFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """Sums of weights by key, sorted by it.
+
+    Args:
+        in_cells: the keys, `weight` and `click` of impressions.
+        keys: the columns of a key.
+
+    Returns:
+        The keys, `impressions` (the sum of weights) and `clicks` (that of those that were clicked).
+    """
+    weight = pl.col(WEIGHT).cast(pl.Float64)
+    rows = in_cells.select(*keys, weight.alias(IMPRESSIONS), (weight * pl.col(CLICK)).alias(CLICKS))
+    return add_up_weights(rows.collect(engine="streaming"), keys)
+
+
+def add_up_weights(counts: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """Counts of equal keys added up, sorted by them.
+
+    Args:
+        counts: the keys, `impressions` and `clicks`; keys may repeat.
+        keys: the columns of a key.
+    """
+    rows = counts.select(*keys, IMPRESSIONS, CLICKS).sort(*keys, IMPRESSIONS, CLICKS)
+    return rows.group_by(*keys, maintain_order=True).agg(pl.col(IMPRESSIONS, CLICKS).sum())
+
+
+_SUMS = ("documents", "excess", "excess_squared", "lowest_variance", "highest_variance", "together", "pairs")
+
+
+@dataclass(frozen=True)
+class Placements:
+    """The sums over the queries of a log, or of a part of it that holds whole queries: those of parts add up."""
+
+    # One row per experiment (`randomized`, its number from 1): `queries` and `documents` that were shown there more
+    # than once; `excess`, the sum of w_d; `excess_squared`, that of the squares of the queries' sums;
+    # `lowest_variance` and `highest_variance` of `excess`; `together`, the sum of z z' over the `pairs` of rows of one
+    # document
+    sums: pl.DataFrame
+    shown: pl.DataFrame  # `randomized` and `position`, once each
+
+    def __add__(self, other: "Placements") -> "Placements":
+        sums = pl.concat([self.sums, other.sums]).group_by(RANDOMIZED, maintain_order=True).sum().sort(RANDOMIZED)
+        return Placements(sums, pl.concat([self.shown, other.shown]).unique().sort(RANDOMIZED, POSITION))
+
+
+def sum_placements(statistics: pl.DataFrame, plan: StatisticsPlan) -> Placements:
+    """The sums over whole queries.
+
+    Args:
+        statistics: the plan's keys and `impressions`, which are whole numbers.
+        plan: what was counted; some rows are randomised.
+    """
+    rows = statistics.filter(pl.col(RANDOMIZED) > 0)
+    within = [QUERY, *plan.context, RANDOMIZED]
+    impressions = pl.col(IMPRESSIONS).cast(pl.Float64)
+    at_position = rows.group_by(*within, DOC, POSITION, maintain_order=True).agg(impressions.sum().alias("n"))
+    scored = at_position.join(
+        _scores(at_position, within), on=[*within, POSITION], nulls_equal=True, maintain_order="left"
+    )
+    of_document = (
+        scored.group_by(*within, DOC, maintain_order=True)
+        .agg(
+            n=pl.col("n").sum(),
+            score=(pl.col("n") * pl.col("z")).sum(),
+            squares=(pl.col("n") * pl.col("z") ** 2).sum(),
+            positions=pl.col("positions").first(),
+        )
+        .filter(pl.col("n") > 1)
+    )
+    together = pl.col("score") ** 2 - pl.col("squares")
+    variance = 2 * (pl.col("n") - 1) / pl.col("n")
+    of_query = of_document.group_by(*within, maintain_order=True).agg(
+        documents=pl.len().cast(pl.Int64),
+        excess=(together / pl.col("n")).sum(),
+        lowest_variance=variance.sum(),
+        highest_variance=(variance * pl.col("positions") / (pl.col("positions") - 1)).sum(),
+        together=together.sum(),
+        pairs=(pl.col("n") * (pl.col("n") - 1)).sum(),
+    )
+    sums = of_query.with_columns(excess_squared=pl.col("excess") ** 2).group_by(RANDOMIZED, maintain_order=True)
+    return Placements(
+        sums.agg(pl.len().cast(pl.Int64).alias("queries"), pl.col(_SUMS).sum()).sort(RANDOMIZED),
+        rows.select(RANDOMIZED, POSITION).unique().sort(RANDOMIZED, POSITION),
+    )
+
+
+def _scores(at_position: pl.DataFrame, within: list[str]) -> pl.DataFrame:
+    """The score z of each position of a query and experiment, and how many `positions` there are, if several."""
+    n, position = pl.col("n"), pl.col(POSITION).cast(pl.Float64)
+    shown = at_position.group_by(*within, POSITION, maintain_order=True).agg(n.sum())
+    mean = (n * position).sum().over(within) / n.sum().over(within)
+    centered = shown.with_columns(away=position - mean, positions=pl.len().over(within)).filter(pl.col("positions") > 1)
+    away = pl.col("away")
+    spread = ((n * away**2).sum().over(within) / n.sum().over(within)).sqrt()
+    return centered.select(*within, POSITION, "positions", z=away / spread)
+
+
+@dataclass(frozen=True)
+class OrderSums:
+    """What strata say about feedback, summed over those of each query, all of shape (Q,)."""
+
+    area: Floats  # A
+    weight: Floats  # W, the mean of A where each surplus click moves what follows by 1
+    variance: Floats  # of A, if clicks are Poisson
+    clicks: Floats  # C of strata that were shown more than once
+    information: Floats  # sum C Var_p(m), about the slope of theta
+
+
+def add_orders(parts: Sequence[OrderSums]) -> OrderSums:
+    """The queries of all parts."""
+    names = ("area", "weight", "variance", "clicks", "information")
+    return OrderSums(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+
+
+def order_of_strata(rows: pl.DataFrame, unit: Sequence[str]) -> OrderSums:
+    """Sums of a part.
+
+    Args:
+        rows: statistics, sorted by unit, period and cell.
+        unit: the columns that tell strata apart.
+    """
+    if rows.height:
+        rows = rows.filter(_tells(rows, runs_of(rows, unit)))
+    if not rows.height:
+        nothing = np.zeros(0)
+        return OrderSums(nothing, nothing, nothing, nothing, nothing)
+    stratum, moment = runs_of(rows, unit), runs_of(rows, [*unit, PERIOD])
+    return _by_query(rows, stratum, moment)
+
+
+def _tells(rows: pl.DataFrame, stratum: Integers) -> Flags:
+    """Whether each row's stratum was clicked, and has more than one row with impressions, shape (R,)."""
+    first = np.flatnonzero(np.diff(stratum, prepend=-1))
+    shown, clicks = rows[IMPRESSIONS].to_numpy(), rows[CLICKS].to_numpy()
+    clicked = np.add.reduceat(clicks, first) > 0
+    again = np.add.reduceat(shown, first) > np.maximum.reduceat(shown, first)
+    return (clicked & again)[stratum]
+
+
+def runs_of(rows: pl.DataFrame, columns: Sequence[str]) -> Integers:
+    """The number of the run of equal values that each row lies in."""
+    return rows.select(pl.struct(columns).rle_id()).to_series().to_numpy().astype(np.int64)
+
+
+def _by_query(rows: pl.DataFrame, stratum: Integers, moment: Integers) -> OrderSums:
+    n_strata = int(stratum[-1]) + 1
+    shown, clicks = (rows[name].to_numpy().astype(np.float64) for name in (IMPRESSIONS, CLICKS))
+    better = -np.log(rows[POSITION].to_numpy().astype(np.float64))
+
+    def per_stratum(values: Floats) -> Floats:
+        return sum_by_number(stratum, values, n_strata)
+
+    n, total_clicks = per_stratum(shown), per_stratum(clicks)
+    seen = shown * np.exp(better)
+    share = seen / per_stratum(seen)[stratum]
+    usual = per_stratum(shown * better) / n
+    mean = per_stratum(share * better)
+    spread = per_stratum(share * (better - mean[stratum]) ** 2)
+
+    first = np.flatnonzero(np.diff(moment, prepend=-1))
+    of = stratum[first]  # the stratum of each moment
+    add = np.add.reduceat
+    p, nu = add(share, first), add(shown, first) / n[of]
+    x = add(clicks, first) - total_clicks[of] * p
+    m = add(shown * (better - usual[stratum]), first)
+    m_before = _before(m, of)
+    f = -(2 * m_before + m) / n[of]  # all M of a stratum add up to 0: those after t are minus those up to t
+
+    def over_moments(values: Floats) -> Floats:
+        return sum_by_number(of, values, n_strata)
+
+    area, variance = over_moments(x * f), over_moments(p * f**2) - over_moments(p * f) ** 2
+    weight = total_clicks * _mean_area(p, nu, of, over_moments)
+    query = runs_of(rows, [QUERY])[np.flatnonzero(np.diff(stratum, prepend=-1))]
+    n_queries = int(query[-1]) + 1
+    sums = (area, weight, total_clicks * variance, total_clicks, total_clicks * spread)
+    return OrderSums(*(sum_by_number(query, values, n_queries) for values in sums))
+
+
+def _mean_area(p: Floats, nu: Floats, of: Integers, over_moments: Callable[[Floats], Floats]) -> Floats:
+    """W / C of each stratum: sum_{s < t} over the covariances of x and of the M that follow from them."""
+    p_before, nu_before = _before(p, of), _before(nu, of)
+    nu_after = 1 - nu_before - nu
+    q = over_moments(nu * p_before)[of]
+    forwards = nu * (p_before * (1 - p_before + q) - _before(p * nu_after, of))
+    backwards = p * (nu_before * (q - nu_after) - _before(nu * p_before, of))
+    return over_moments(forwards - backwards)
+
+
+def _before(values: Floats, of: Integers) -> Floats:
+    """The sum of the earlier values of the same stratum."""
+    running = np.cumsum(values) - values
+    first = np.flatnonzero(np.diff(of, prepend=-1))
+    return running - np.repeat(running[first], np.diff(np.append(first, len(of))))

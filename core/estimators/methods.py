@@ -1,0 +1,307 @@
+"""Conditional estimation: theta without gamma. Consistent on sparse logs, with errors clustered by query.
+
+Whether documents were placed at random among the positions of the randomised rows: a test, and who is refused.
+
+The sum of w_d (`counts.placements`) has mean 0 under randomisation, and is positive where a document tends to stand
+at the same position each time: where only one arm of a swap is marked, or rows that the ranker placed. With V its
+variance, estimated from the queries within the limits that any randomisation keeps, and its skewness chi-square's,
+
+    V = min(max(sum_q w_q^2, lowest), highest),    c = V / lowest,    nu = V / (2 c^2)
+    p = P(chi-square with nu degrees > (sum w + c nu) / c)
+
+Rows are refused at the level .001, and where the correlation of a document's positions is notable as well: users who
+reload a page raise it a little.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from posbias.core.arrays.linalg import chi_square_tail
+from posbias.core.choices import RandomizedRows
+from posbias.core.counts.counting_plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
+from posbias.core.errors import IdentifiabilityError, UsageError
+from posbias.core.estimators.estimate import (
+    Estimate,
+    EstimationOptions,
+    Estimator,
+    FittedJointly,
+    MethodOfRows,
+    conditional_estimate,
+    linkage_of,
+    linkage_of_clicks,
+    relative_to_largest,
+)
+from posbias.core.schema import POSITION, RANDOMIZED
+from posbias.core.standard_errors.cluster import Intervals, cluster_errors
+from posbias.core.standard_errors.contrasts import FittedStrata
+from posbias.core.theta.conditional import Linkage, fit_conditional
+from posbias.core.theta.joint import EMOptions, fit_joint
+
+
+class ConditionalEstimator(Estimator):
+    """Fixed-effects Poisson by Newton, CR3 errors over queries."""
+
+    name = "conditional"
+    reference = "Hausman, Hall & Griliches 1984; Wooldridge 1999; Bell & McCaffrey 2002"
+    takes = ("cluster", "bootstrap", "shape", "shrink", "max_iterations", "tolerance")
+    clusters = ("query", "pair", "session", "column", "two-way")
+
+    def estimate(
+        self,
+        statistics: SufficientStatistics,
+        strata: Strata,
+        options: EstimationOptions,
+        on_iteration: Callable[[str], None],
+    ) -> Estimate:
+        """Estimate theta on the cells that the log can compare with the reference."""
+        fit = fit_conditional(
+            strata.signatures,
+            linkage_of(statistics, strata, options),
+            on_iteration=lambda number, change: on_iteration(f"Newton {number}: {change:.1e}"),
+            **options.limits,
+        )
+        behind = FittedStrata(strata, fit, cluster_errors(fit, strata))
+        return conditional_estimate(self.name, behind, strata.signatures, "query")
+
+
+class FeaturesMethod(MethodOfRows):
+    """Fixed-effects Poisson on strata of predicted relevance and place, errors clustered by page."""
+
+    name = "features"
+    reference = "Hausman, Hall & Griliches 1984; Rosenbaum & Rubin 1984; Chernozhukov et al. 2018"
+    takes = ("cluster", "shrink", "max_iterations", "tolerance")
+
+
+class RegressionEMMethod(MethodOfRows):
+    """EM whose M-step for relevance fits trees to sampled labels."""
+
+    name = "regression-em"
+    reference = "Wang et al. 2018"
+    takes = ("max_iterations",)
+
+
+class JointEstimator(Estimator):
+    """EM with Bayesian averaging, accelerated by SQUAREM unless asked otherwise."""
+
+    name = "joint"
+    reference = "Dempster et al. 1977; Chuklin, Markov & de Rijke 2015; Varadhan & Roland 2008"
+    takes = ("max_iterations", "tolerance")
+
+    def estimate(
+        self,
+        statistics: SufficientStatistics,
+        strata: Strata,
+        options: EstimationOptions,
+        on_iteration: Callable[[str], None],
+    ) -> Estimate:
+        """Estimate theta and gamma; cells that the log cannot compare get none."""
+        return self.estimate_like(statistics, strata, options, linkage_of(statistics, strata, options), on_iteration)
+
+    def estimate_like(
+        self,
+        statistics: SufficientStatistics,
+        strata: Strata,
+        options: EstimationOptions,
+        linkage: Linkage,
+        on_iteration: Callable[[str], None],
+    ) -> Estimate:
+        """Estimate relative to references that are already chosen, to stand beside another estimate."""
+        given = options.limits
+        if options.attractiveness_prior is not None:
+            given["attractiveness_prior"] = options.attractiveness_prior
+        em_options = EMOptions(examination_prior=options.examination_prior, accelerate=options.accelerate, **given)
+        fit = fit_joint(
+            strata.signatures,
+            em_options,
+            on_iteration=lambda number, change: on_iteration(f"joint EM {number}: {change:.1e}"),
+        )
+        known = np.where(linkage.identified, fit.examination, np.nan)
+        units_are_pairs = strata.signatures is statistics.pair_signatures
+        return Estimate(
+            method=self.name,
+            linkage=linkage,
+            propensity=known / fit.examination[linkage.reference_of],
+            examination=known,
+            intervals=Intervals.unknown(linkage.reason),
+            converged=fit.converged,
+            iterations=fit.iterations,
+            attractiveness=fit.attractiveness if units_are_pairs else None,
+            joint=FittedJointly(fit, em_options),
+        )
+
+
+class ClickRateEstimator(Estimator):
+    """theta_e / theta_ref = click rate in e / click rate in the reference: right only if documents stand at random."""
+
+    name = "ctr"
+    reference = "Craswell et al. 2008 (the baseline)"
+    uses_strata = False
+
+    def estimate(
+        self,
+        statistics: SufficientStatistics,
+        strata: Strata,  # noqa: ARG002 - every estimator takes the same
+        options: EstimationOptions,
+        on_iteration: Callable[[str], None],  # noqa: ARG002
+    ) -> Estimate:
+        """Click rates relative to that of the reference, the first cell with a click."""
+        impressions, clicks = statistics.cell_totals
+        linkage = linkage_of_clicks(statistics, options)
+        rate = np.where(linkage.identified, clicks / impressions, np.nan)
+        propensity = rate / rate[linkage.reference_of]
+        return Estimate(
+            method=self.name,
+            linkage=linkage,
+            propensity=propensity,
+            examination=relative_to_largest(propensity, linkage),
+            intervals=Intervals.unknown(linkage.reason),
+            converged=True,
+            iterations=0,
+        )
+
+
+REFUSED_BELOW = 0.001
+"""The p-value below which rows are refused: one honest log in a thousand."""
+
+NOTABLE_CORRELATION = 0.02
+"""Correlation of the positions of one document from which on rows are refused: one arm of a swap has .1 to 1."""
+
+_ONE_ARM = 0.99
+
+
+@dataclass(frozen=True)
+class PlacementTest:
+    """What one description of randomised rows says about itself."""
+
+    rows: RandomizedRows  # the description
+    p_value: float  # of such an excess if documents were placed at random; 1 where nothing can be compared
+    correlation: float  # of the positions of a document from one of its rows to another, 0 under randomisation
+    documents: int  # (query, document) shown more than once among these rows; 0: nothing can be compared
+    queries: int  # how many queries they belong to
+
+    @property
+    def refused(self) -> bool:
+        """Whether the rows cannot have been placed at random."""
+        return self.p_value < REFUSED_BELOW and self.correlation >= NOTABLE_CORRELATION
+
+
+def placement_tests(statistics: SufficientStatistics) -> tuple[PlacementTest, ...]:
+    """A test for each description that some row fits; none where rows carry weights."""
+    if statistics.placements is None:
+        return ()
+    sums = {row[RANDOMIZED]: row for row in statistics.placements.sums.iter_rows(named=True)}
+    shown = set(statistics.placements.shown[RANDOMIZED].to_list())
+    descriptions = enumerate(statistics.plan.randomized, start=1)
+    return tuple(_test(rows, sums.get(number)) for number, rows in descriptions if number in shown)
+
+
+def _test(rows: RandomizedRows, sums: dict[str, float] | None) -> PlacementTest:
+    if sums is None:
+        return PlacementTest(rows, 1.0, 0.0, 0, 0)
+    lowest = sums["lowest_variance"]
+    variance = min(max(sums["excess_squared"], lowest), sums["highest_variance"])
+    scale = variance / lowest
+    degrees = variance / (2 * scale**2)
+    return PlacementTest(
+        rows,
+        p_value=chi_square_tail(sums["excess"] / scale + degrees, degrees),
+        correlation=sums["together"] / sums["pairs"],
+        documents=int(sums["documents"]),
+        queries=int(sums["queries"]),
+    )
+
+
+def check_placements(statistics: SufficientStatistics) -> None:
+    """See that what is called randomised can have been.
+
+    Raises:
+        IdentifiabilityError: a position that was named has no row, or documents stand where they stood before.
+    """
+    if statistics.placements is None:
+        return
+    shown = set(statistics.placements.shown.select(RANDOMIZED, POSITION).iter_rows())
+    bins = statistics.plan.position_bins
+    for number, rows in enumerate(statistics.plan.randomized, start=1):
+        binned = {at: max((first for first in bins if first <= at), default=at) for at in rows.positions}
+        missing = [at for at in rows.positions if (number, binned[at]) not in shown]
+        if missing and len(missing) < len(rows.positions):
+            listed = ", ".join(map(str, missing))
+            raise IdentifiabilityError(
+                f"Of the rows with {rows} (--randomized-where), none is at position {listed}: documents cannot have "
+                "been exchanged with it. Name the positions between which they were."
+            )
+    for test in placement_tests(statistics):
+        if test.refused:
+            raise IdentifiabilityError(_why_refused(test))
+
+
+def _why_refused(test: PlacementTest) -> str:
+    found = (
+        f"The rows with {test.rows} (--randomized-where) were not placed at random: of {test.documents:,} documents "
+        f"that are shown there more than once, in {test.queries:,} queries,"
+    )
+    if test.correlation >= _ONE_ARM:
+        return (
+            f"{found} each stands at the same position every time. Only one arm of the experiment is marked, or no row "
+            "was moved. Mark all rows that took part: those that were moved and those that were not."
+        )
+    return (
+        f"{found} many stand at the same position time and again (correlation {test.correlation:.2f}, p = "
+        f"{test.p_value:.1g}). Mark all rows that took part in the experiment, moved or not, and no others; and name "
+        "the positions among which documents were exchanged (COLUMN=VALUE@1,5) unless it was the whole page."
+    )
+
+
+class RandomizedEstimator(Estimator):
+    """Click-rate ratios within each query and experiment.
+
+    Where documents are placed at random among positions, the mean attractiveness at each of these positions is the
+    same, alpha_gq, within a query q and an experiment g (whole pages shuffled, or two positions swapped):
+
+        E[c_gqe] = n_gqe theta_e alpha_gq
+
+    This is the conditional model with (q, g) in place of a pair. On pages of equal length its estimate is the ratio of
+    click rates; on others it compares positions within queries only, so that short pages do not bias it. Swap
+    experiments of several pairs of positions are chained by maximum likelihood.
+    """
+
+    name = "randomized"
+    reference = "Wang et al. 2016 (SIGIR); Joachims, Swaminathan & Schnabel 2017 (swap experiments)"
+    takes = ("cluster", "bootstrap", "shape", "shrink", "max_iterations", "tolerance")
+    uses_strata = False
+
+    def check(self, plan: StatisticsPlan) -> None:
+        """Raise a UsageError where no randomised rows are named, or clicks matter, which no randomisation controls."""
+        if plan.model.beside_position:
+            raise UsageError(f"--method randomized: {plan.model.beside_position} is not randomised. Use --model pbm.")
+        if not plan.randomized:
+            raise UsageError(
+                "--method randomized: say which rows were logged under randomisation, for example "
+                "--randomized-where policy=random (with statistics: when they are collected)."
+            )
+
+    def estimate(
+        self,
+        statistics: SufficientStatistics,
+        strata: Strata,  # noqa: ARG002 - every estimator takes the same
+        options: EstimationOptions,
+        on_iteration: Callable[[str], None],
+    ) -> Estimate:
+        """Estimate theta from the randomised rows alone.
+
+        Raises:
+            IdentifiabilityError: no row is marked as randomised, they were not placed at random, or they compare no
+                two positions.
+        """
+        rows = f"{' or '.join(map(str, statistics.plan.randomized))} (--randomized-where)"
+        if not statistics.randomized.signatures.n_units:
+            raise IdentifiabilityError(f"no row has {rows}, so there is nothing to estimate from.")
+        check_placements(statistics)
+        try:
+            estimate = ConditionalEstimator().estimate(statistics, statistics.randomized, options, on_iteration)
+        except IdentifiabilityError as error:
+            raise IdentifiabilityError(f"Of the rows with {rows}: {error}") from error
+        return replace(estimate, method=self.name)

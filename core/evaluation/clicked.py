@@ -1,0 +1,515 @@
+"""What pages showed, as arrays: the rows in which clicks are counted, and what a click in each of them weighs.
+
+Measures of a ranking by clicks: lambda, by which a click counts at the rank that a ranking gives its document.
+
+    DCG    discounted cumulative gain: lambda = 1 / log2(1 + rank) in the first K ranks, 0 below, and without a score
+    ARP    average relevance position: lambda = rank; without a score, the last rank that there is
+
+Sources: Järvelin & Kekäläinen 2002, of clicks with weights Agarwal, Zaitsev, Wang, Li, Najork & Joachims 2019 (DCG);
+Joachims, Swaminathan & Schnabel 2017 (the sum of the ranks of what is relevant, from clicks with weights).
+
+Sums over the clicks of each query, for every ranking and measure: what estimates and their errors are made from.
+
+Of page s with query q, rankings r, a measure lambda, u the weight of a row (1 where rows carry none) and
+w = 1 / max(theta, tau):
+
+    A = sum of u lambda(rank_r(d))   over the clicks (naive)        B = sum of u w lambda(rank_r(d)) (IPS)
+
+Candidates of pages: d is ranked among the documents that its page showed, and w is that of the cell in which it was
+clicked (Joachims, Swaminathan & Schnabel 2017). The log's own ranking is the order of the page.
+
+Candidates of queries: d is ranked among all documents that the ranking has for the query, and w = 1 / max(rho, tau),
+where rho_qd = sum of u theta over all impressions of d, divided by the pages of q: what was not shown on every page has
+a larger weight (policy-aware weights, Oosterhuis & de Rijke 2020). The log's own ranks are the positions.
+
+A click in a cell without a propensity has w = 0 and does not count, but for the naive sums.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+from typing import Self
+
+import numpy as np
+import polars as pl
+
+from posbias.core.arrays.count_table import Flags, Floats, Integers
+from posbias.core.choices import Candidates
+from posbias.core.counts.counting_plan import StatisticsPlan
+from posbias.core.log.pages import in_page_order
+from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT
+
+PAGES, PAGE, AT, CELL = "posbias_pages", "posbias_page", "posbias_at", "posbias_cell"
+_NO_CELL = -1
+_NUMBER = "posbias_number"
+
+
+@dataclass(frozen=True)
+class CellWeights:
+    """The cells of a log, and theta there as weights take it."""
+
+    cells: pl.DataFrame  # the cell columns, K rows
+    propensity: Floats  # theta, shape (K,), NaN where a cell has none
+    min_propensity: float  # tau
+
+    @property
+    def weight(self) -> Floats:
+        """1 / max(theta, tau), shape (K,), 0 where a cell has no propensity."""
+        return np.nan_to_num(1.0 / np.maximum(self.propensity, self.min_propensity))
+
+    @property
+    def moves(self) -> Flags:
+        """Whether w follows theta, which it does not where it is clipped, shape (K,)."""
+        return np.nan_to_num(self.propensity) >= self.min_propensity
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Rows of pages: an impression each, or, for candidates of queries, all of a document in one cell and place."""
+
+    queries: pl.DataFrame  # `query` and `PAGES`, the number of its pages (or the sum of their weights), Q rows
+    documents: pl.DataFrame  # `query` and `doc` of each pair, J rows
+    query: Integers  # row of `queries`, shape (N,)
+    document: Integers  # row of `documents`, shape (N,)
+    page: Integers  # the number of the page, ascending, shape (N,); empty where rows are no impressions
+    place: Integers  # the place that the document had, from 1, shape (N,)
+    cell: Integers  # the number of the cell, shape (N,); -1 where the table lacks it
+    impressions: Floats  # how many the row stands for, shape (N,)
+    clicks: Floats  # on them, shape (N,)
+    n_pages: int  # whatever they weigh
+
+    @property
+    def pages(self) -> Floats:
+        """Pages of each query, shape (Q,)."""
+        return self.queries[PAGES].to_numpy()
+
+
+def rows_of_pages(impressions: pl.DataFrame, plan: StatisticsPlan, weights: CellWeights) -> pl.DataFrame:
+    """Impressions of whole pages by page and position, numbered.
+
+    What lies further down than the fit has counted is left out, so that it is no candidate either.
+
+    Returns:
+        `query`, `doc`, `PAGE` (ascending), `AT` (its place there, from 1), `position`, `CELL`, `impressions` (1, or the
+        weight of the row) and `clicks`.
+    """
+    shown = impressions.with_columns(pl.col(POSITION).alias(AT))
+    cells = weights.cells.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(CELL))
+    in_cells = plan.with_cells_in_memory(shown).join(cells, on=list(plan.cell_columns), how="left", nulls_equal=True)
+    own = pl.col(WEIGHT).cast(pl.Float64) if plan.weighted else pl.lit(1.0)
+    page, row = pl.col(SESSION).rle_id().cast(pl.Int64), pl.int_range(pl.len(), dtype=pl.Int64)
+    return (
+        in_page_order(in_cells.with_columns(pl.col(AT).alias(POSITION)))
+        .with_columns(page.alias(PAGE), row.alias(AT))
+        .select(
+            *(QUERY, DOC, PAGE, pl.col(POSITION).cast(pl.Int64), pl.col(CELL).fill_null(_NO_CELL)),
+            (pl.col(AT) - pl.col(AT).min().over(PAGE) + 1).alias(AT),
+            own.alias(IMPRESSIONS),
+            (own * pl.col(CLICK)).alias(CLICKS),
+        )
+    )
+
+
+def pages_by_query(rows: pl.DataFrame) -> pl.DataFrame:
+    """`query`, `PAGES` (the sum of their mean weights) and their number, of `rows_of_pages`."""
+    pages = rows.group_by(QUERY, PAGE, maintain_order=True).agg(pl.col(IMPRESSIONS).mean())
+    return pages.group_by(QUERY, maintain_order=True).agg(
+        pl.col(IMPRESSIONS).sum().alias(PAGES), pl.len().cast(pl.Int64).alias(PAGE)
+    )
+
+
+def counted_rows(rows: pl.DataFrame) -> pl.DataFrame:
+    """Pages, or what is counted of them already, added up.
+
+    Returns:
+        `query`, `doc`, `position`, `CELL`, `impressions`, `clicks`, in an order that sums can rely on.
+    """
+    keys = (QUERY, DOC, POSITION, CELL)
+    return rows.group_by(keys, maintain_order=True).agg(pl.col(IMPRESSIONS, CLICKS).sum())
+
+
+def shown_of(rows: pl.DataFrame, by_query: pl.DataFrame) -> Shown:
+    """Rows as arrays.
+
+    Args:
+        rows: of `rows_of_pages`, or of `counted_rows`.
+        by_query: their `pages_by_query`.
+    """
+    queries = by_query.sort(QUERY)
+    documents = rows.select(QUERY, DOC).unique(maintain_order=True)
+
+    def numbers(keys: pl.DataFrame) -> Integers:
+        """The row of the keys that each row has."""
+        known = keys.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(_NUMBER))
+        return rows.join(known, on=keys.columns, how="left", nulls_equal=True, maintain_order="left")[
+            _NUMBER
+        ].to_numpy()
+
+    of_pages = PAGE in rows.columns
+    return Shown(
+        queries=queries.select(QUERY, PAGES),
+        documents=documents,
+        query=numbers(queries.select(QUERY)),
+        document=numbers(documents),
+        page=rows[PAGE].to_numpy() if of_pages else np.empty(0, np.int64),
+        place=rows[AT if of_pages else POSITION].to_numpy(),
+        cell=rows[CELL].to_numpy(),
+        impressions=rows[IMPRESSIONS].to_numpy(),
+        clicks=rows[CLICKS].to_numpy(),
+        n_pages=int(queries[PAGE].sum()),
+    )
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A measure."""
+
+    name: str  # in the tables
+    label: str  # in words, without the cutoff
+    gain: bool  # whether more is better, and only the first K ranks count
+
+    def title(self, depth: int) -> str:
+        """In words, e.g. `DCG@10`."""
+        return f"{self.label}@{depth}" if self.gain else self.label
+
+    def values(self, rank: Integers, scored: Flags, last: Integers, depth: int) -> Floats:
+        """Lambda of documents, each of shape (N,).
+
+        Args:
+            rank: among the candidates, from 1.
+            scored: whether the ranking holds the document; it has a rank only then.
+            last: what counts as the last rank there.
+            depth: K.
+        """
+        if self.gain:
+            return np.where(scored & (rank <= depth), 1.0 / np.log2(1.0 + rank), 0.0)
+        return np.where(scored, rank, last).astype(np.float64)
+
+
+MEASURES = DCG, ARP = Measure("dcg", "DCG", gain=True), Measure("arp", "ARP", gain=False)
+"""All of them, in the order of tables."""
+
+
+RANKING, SCORE, RANK = "posbias_ranking", "posbias_score", "posbias_rank"
+"""Columns of lists: the number of the ranking, what it says of a document, and the place of the document, from 1."""
+
+_TEXT = "posbias_text"
+
+
+def ranked(scores: pl.DataFrame) -> pl.DataFrame:
+    """The lists of some queries.
+
+    Args:
+        scores: `RANKING`, `query`, `doc`, `SCORE`; each document once in a list.
+
+    Returns:
+        Them with `RANK`, list by list.
+    """
+    lists = [RANKING, QUERY]
+    ordered = scores.with_columns(_as_text(scores.schema[DOC]).alias(_TEXT)).sort(
+        *lists, SCORE, _TEXT, descending=[False, False, True, True]
+    )
+    row = pl.int_range(pl.len(), dtype=pl.Int64).over(lists) + 1
+    return ordered.drop(_TEXT).with_columns(row.cast(pl.Int32).alias(RANK))
+
+
+def _as_text(doc: pl.DataType) -> pl.Expr:
+    """The id as one text; ids of several columns, one after the other."""
+    names = [field.name for field in doc.fields] if isinstance(doc, pl.Struct) else []
+    parts = [pl.col(DOC).struct.field(name) for name in names] or [pl.col(DOC)]
+    return pl.concat_str([part.cast(pl.String) for part in parts], separator="\t")
+
+
+RELEVANCE = "relevance"
+NDCG = "ndcg"
+
+
+def ndcg_by_query(lists: pl.DataFrame, judgments: pl.DataFrame, n_rankings: int, depth: int) -> pl.DataFrame:
+    """NDCG of every judged query.
+
+    Args:
+        lists: `RANKING` (from 1), `query`, `doc`, `RANK`.
+        judgments: `query`, `doc`, `relevance`; each document once in a query.
+        n_rankings: R, with the log's own as number 0, which has none here.
+        depth: K.
+
+    Returns:
+        `query`, and a column for each ranking but the first, by its number as text; sorted by query.
+    """
+    ideal = (
+        judgments.sort(QUERY, RELEVANCE, descending=[False, True])
+        .with_columns((pl.int_range(pl.len()).over(QUERY) + 1).alias(RANK))
+        .filter(pl.col(RANK) <= depth)
+        .group_by(QUERY)
+        .agg(_gain().sum().alias("ideal"))
+        .sort(QUERY)
+    )
+    top = lists.filter(pl.col(RANK) <= depth).join(judgments, on=[QUERY, DOC], nulls_equal=True)
+    gained = top.group_by(RANKING, QUERY).agg(_gain().sum().alias(NDCG))
+    found = ideal
+    for ranking in range(1, n_rankings):
+        own = gained.filter(pl.col(RANKING) == ranking).select(QUERY, NDCG)
+        share = pl.when(pl.col("ideal") > 0).then(pl.col(NDCG).fill_null(0.0) / pl.col("ideal")).otherwise(0.0)
+        joined = found.join(own, on=QUERY, how="left", nulls_equal=True, maintain_order="left")
+        found = joined.with_columns(share.alias(str(ranking))).drop(NDCG)
+    return found.drop("ideal")
+
+
+def _gain() -> pl.Expr:
+    """What a document gains at its rank."""
+    return pl.max_horizontal(pl.col(RELEVANCE), 0.0) / (pl.col(RANK) + 1).cast(pl.Float64).log(2)
+
+
+N_PAGES, N_CLICKS, SUM_WEIGHT, FIRST = 0, 1, 2, 3
+"""Columns of the sums: pages, clicks, the weight of the clicks; then A and B by ranking and measure."""
+
+_UNRANKED = np.int64(1 << 30)
+_QUERY_SUMS_NUMBER = "posbias_number"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What rankings are judged by."""
+
+    n_rankings: int  # R, with the log's own as the first
+    depth: int  # K
+    candidates: Candidates  # what documents are ranked among
+
+    @property
+    def n_sums(self) -> int:
+        """P, columns of the sums."""
+        return FIRST + 2 * self.n_rankings * len(MEASURES)
+
+    def column(self, ranking: int, measure: Measure, *, weighted: bool) -> int:
+        """The column of A, or of B."""
+        return FIRST + 2 * (ranking * len(MEASURES) + MEASURES.index(measure)) + weighted
+
+
+@dataclass(frozen=True)
+class Added:
+    """Sums of which some parts add up to those of the whole."""
+
+    def __add__(self, other: Self) -> Self:
+        """Those of both parts."""
+        return replace(self, **{name: value + getattr(other, name) for name, value in vars(self).items()})
+
+
+@dataclass(frozen=True)
+class Missing(Added):
+    """What rankings lack, and what the log never showed; each of shape (R,)."""
+
+    impressions: Floats  # of documents without a score
+    clicks: Floats  # on them
+    pages: Floats  # on which no document has a score
+    top: Floats  # documents in the first K places, once for each page of their query
+    never_shown: Floats  # those among them that no page of the query showed
+
+
+@dataclass(frozen=True)
+class Rest(Added):
+    """What is known of some pages beside the sums by query."""
+
+    moves: Floats  # sum of u w lambda of the clicks by cell, as far as w follows theta there, shape (R, M, K)
+    weight_moves: Floats  # sum of u w likewise, shape (K,)
+    squares: Floats  # sum over the pages of B^2, shape (R, M); 0 for candidates of queries
+    missing: Missing
+    impressions: float  # of all rows
+    clipped: float  # clicks whose w is clipped
+    unweighted: float  # clicks in cells without a propensity
+    n_pages: int
+
+
+@dataclass(frozen=True)
+class QuerySums:
+    """The sums of some queries."""
+
+    queries: pl.DataFrame  # `query` and `PAGES`, Q rows
+    documents: pl.DataFrame  # `query` and `doc` of what was shown
+    sums: Floats  # shape (Q, P)
+    rest: Rest  # what was never shown is not known yet
+
+
+@dataclass(frozen=True)
+class _Weighted:
+    """What the clicks weigh."""
+
+    weight: Floats  # w of each row, shape (N,), 0 where it has none
+    clipped: Flags  # whether it is clipped, shape (N,)
+    share: Floats  # of the theta that w is made of, this row's, 0 where w does not follow it, shape (N,)
+    by_document: bool  # whether that is the theta of all rows of the document, or of the row alone
+
+    def by_cell(self, shown: Shown, clicked: Integers, values: Floats, n_cells: int) -> Floats:
+        """What a relative change of theta takes away from a sum over the clicks, shape (K,).
+
+        Args:
+            shown: the rows.
+            clicked: those with clicks, shape (C,).
+            values: their terms of the sum, shape (C,).
+            n_cells: K.
+        """
+        of_row = np.zeros(len(shown.cell))
+        if self.by_document:
+            of_row = _by(shown.document[clicked], values, shown.documents.height)[shown.document]
+        else:
+            of_row[clicked] = values
+        known = shown.cell >= 0
+        return _by(shown.cell[known], (of_row * self.share)[known], n_cells)
+
+
+def query_sums(shown: Shown, lists: pl.DataFrame, weights: CellWeights, asked: Asked) -> QuerySums:
+    """The sums of the queries of some rows: whole pages, or for candidates of queries whole queries.
+
+    Args:
+        shown: the rows.
+        lists: `RANKING` (from 1; 0 is the log's own), `query`, `doc`, `RANK` of these queries, perhaps of others.
+        weights: theta by cell.
+        asked: what is asked.
+    """
+    by_page = asked.candidates == "page"
+    known = shown.cell >= 0
+    as_shown = _cell_weights(shown, weights)
+    weighted = as_shown if by_page else _query_weights(shown, weights)
+    clicked = np.flatnonzero(shown.clicks > 0)
+    weight = shown.clicks[clicked] * weighted.weight[clicked]
+    sums = np.zeros((len(shown.pages), asked.n_sums))
+    sums[:, N_PAGES] = shown.pages
+    sums[:, N_CLICKS] = _by(shown.query[clicked], shown.clicks[clicked], len(sums))
+    sums[:, SUM_WEIGHT] = _by(shown.query[clicked], weight, len(sums))
+    shape = asked.n_rankings, len(MEASURES), len(weights.propensity)
+    moves, squares = np.zeros(shape), np.zeros(shape[:2])
+    lacking = np.zeros((3, asked.n_rankings))
+    for ranking in range(asked.n_rankings):
+        of_documents = None if ranking == 0 else _ranks_of_documents(shown, lists, ranking)
+        if of_documents is not None:
+            lacking[:, ranking] = _lacking(shown, of_documents != _UNRANKED, by_page=by_page)
+        rank, scored, last = _ranks(shown, of_documents, clicked, lists, ranking, by_page=by_page)
+        own = as_shown if ranking == 0 else weighted
+        own_weight = shown.clicks[clicked] * own.weight[clicked]
+        for number, measure in enumerate(MEASURES):
+            value = measure.values(rank, scored, last, asked.depth)
+            naive, ips = shown.clicks[clicked] * value, own_weight * value
+            sums[:, asked.column(ranking, measure, weighted=False)] = _by(shown.query[clicked], naive, len(sums))
+            sums[:, asked.column(ranking, measure, weighted=True)] = _by(shown.query[clicked], ips, len(sums))
+            moves[ranking, number] = own.by_cell(shown, clicked, ips, len(weights.propensity))
+            if by_page:
+                squares[ranking, number] = float(np.sum(_by(shown.page[clicked], ips) ** 2))
+    rest = Rest(
+        moves=moves,
+        weight_moves=weighted.by_cell(shown, clicked, weight, len(weights.propensity)),
+        squares=squares,
+        missing=Missing(*lacking, *np.zeros((2, asked.n_rankings))),
+        impressions=float(shown.impressions.sum()),
+        clipped=float(shown.clicks[weighted.clipped].sum()),
+        unweighted=float(shown.clicks[~known | (weighted.weight == 0)].sum()),
+        n_pages=shown.n_pages,
+    )
+    return QuerySums(shown.queries, shown.documents, sums, rest)
+
+
+def _by(keys: Integers, values: Floats, number: int = 0) -> Floats:
+    return np.bincount(keys, values, number).astype(np.float64, copy=False)  # of no rows, they are whole numbers
+
+
+def _cell_weights(shown: Shown, weights: CellWeights) -> _Weighted:
+    known = shown.cell >= 0
+    weight = np.where(known, weights.weight[shown.cell], 0.0)
+    moves = known & weights.moves[shown.cell]
+    return _Weighted(weight, (weight > 0) & ~moves, moves.astype(np.float64), by_document=False)
+
+
+def _query_weights(shown: Shown, weights: CellWeights) -> _Weighted:
+    """Weights of the documents of queries."""
+    theta = np.where(shown.cell >= 0, np.nan_to_num(weights.propensity)[shown.cell], 0.0)
+    n_documents = shown.documents.height
+    seen = _by(shown.document, shown.impressions * theta, n_documents)
+    query_of = np.zeros(n_documents, np.int64)
+    query_of[shown.document] = shown.query
+    rho = seen / shown.pages[query_of]
+    weight = np.divide(1.0, np.maximum(rho, weights.min_propensity), out=np.zeros(n_documents), where=rho > 0)
+    moves = rho >= weights.min_propensity
+    share = np.divide(shown.impressions * theta, seen[shown.document], out=np.zeros(len(theta)), where=theta > 0)
+    of_row = np.where(theta > 0, weight[shown.document], 0.0)
+    clipped = (of_row > 0) & ~moves[shown.document]
+    return _Weighted(of_row, clipped, share * moves[shown.document], by_document=True)
+
+
+def _ranks_of_documents(shown: Shown, lists: pl.DataFrame, ranking: int) -> Integers:
+    """The place of each document in the list of its query, shape (J,); `_UNRANKED` where it is not there."""
+    own = lists.filter(pl.col(RANKING) == ranking).select(QUERY, DOC, RANK)
+    found = shown.documents.join(own, on=[QUERY, DOC], how="left", nulls_equal=True, maintain_order="left")
+    return found[RANK].cast(pl.Int64).fill_null(int(_UNRANKED)).to_numpy()
+
+
+def _ranks(
+    shown: Shown, of_documents: Integers | None, clicked: Integers, lists: pl.DataFrame, ranking: int, *, by_page: bool
+) -> tuple[Integers, Flags, Integers]:
+    """The ranks of the clicked rows, whether they have one, and the last rank there."""
+    if by_page:
+        size = np.bincount(shown.page)[shown.page[clicked]] if len(clicked) else np.empty(0, np.int64)
+        if of_documents is None:
+            return shown.place[clicked], np.ones(len(clicked), bool), size
+        in_list = of_documents[shown.document]
+        return _ranks_on_pages(shown.page, in_list)[clicked], in_list[clicked] != _UNRANKED, size
+    if of_documents is None:
+        return shown.place[clicked], np.ones(len(clicked), bool), shown.place[clicked]
+    own = lists.filter(pl.col(RANKING) == ranking).group_by(QUERY).agg(pl.col(RANK).max())
+    length = shown.queries.join(own, on=QUERY, how="left", nulls_equal=True, maintain_order="left")[RANK]
+    last = length.cast(pl.Int64).fill_null(0).to_numpy() + 1
+    rank = of_documents[shown.document[clicked]]
+    return rank, rank != _UNRANKED, last[shown.query[clicked]]
+
+
+def _ranks_on_pages(page: Integers, in_list: Integers) -> Integers:
+    """The rank of each row among those of its page; pages ascend."""
+    order = np.argsort(page * (2 * _UNRANKED) + in_list, kind="stable")
+    start = np.searchsorted(page, page)
+    rank = np.empty(len(page), np.int64)
+    rank[order] = np.arange(len(page)) - start + 1
+    return rank
+
+
+def _lacking(shown: Shown, scored: Flags, *, by_page: bool) -> tuple[float, float, float]:
+    """Impressions and clicks of documents without a score, and the pages without any score."""
+    of_row = scored[shown.document]
+    without = float(shown.impressions[~of_row].sum()), float(shown.clicks[~of_row].sum())
+    if by_page:
+        some = np.bincount(shown.page, of_row)
+        weight = np.bincount(shown.page, shown.impressions) / np.maximum(np.bincount(shown.page), 1)
+        return *without, float(weight[some == 0].sum())
+    some = np.bincount(shown.query, of_row, len(shown.pages))
+    return *without, float(shown.pages[some == 0].sum())
+
+
+def merged(parts: Sequence[QuerySums]) -> QuerySums:
+    """The sums of several pieces of a part, which may share queries, but no page."""
+    if len(parts) == 1:
+        return parts[0]
+    queries = pl.concat(part.queries for part in parts)
+    once = queries.group_by(QUERY, maintain_order=True).agg(pl.col(PAGES).sum())
+    numbers = once.select(QUERY).with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(_QUERY_SUMS_NUMBER))
+    number = queries.join(numbers, on=QUERY, how="left", nulls_equal=True, maintain_order="left")[
+        _QUERY_SUMS_NUMBER
+    ].to_numpy()
+    sums = np.zeros((once.height, parts[0].sums.shape[1]))
+    np.add.at(sums, number, np.concatenate([part.sums for part in parts]))
+    documents = pl.concat(part.documents for part in parts).unique(maintain_order=True)
+    return QuerySums(once, documents, sums, reduce(add, (part.rest for part in parts)))
+
+
+def count_top(found: QuerySums, lists: pl.DataFrame, asked: Asked) -> tuple[Floats, Floats]:
+    """Documents in the first K places of each ranking, once for each page of their query, and those never shown.
+
+    Args:
+        found: sums of whole queries.
+        lists: of these queries, perhaps of others.
+        asked: what is asked.
+    """
+    top = lists.filter(pl.col(RANK) <= asked.depth).join(
+        found.queries, on=QUERY, nulls_equal=True, maintain_order="left"
+    )
+    never = top.join(found.documents, on=[QUERY, DOC], how="anti", nulls_equal=True, maintain_order="left")
+    rankings = [rows[RANKING].cast(pl.Int64).to_numpy() for rows in (top, never)]
+    return _by(rankings[0], top[PAGES].to_numpy(), asked.n_rankings), _by(
+        rankings[1], never[PAGES].to_numpy(), asked.n_rankings
+    )

@@ -1,0 +1,482 @@
+"""How wide the intervals of theta will be after further pages on which the documents of two positions are swapped.
+
+On every page that takes part, the documents at positions i and j change places with probability 1/2 (RandPair and
+swap interventions; Joachims, Swaminathan & Schnabel 2017). The other positions are shown as ever. With S strata of
+expected clicks a_s by cell, the conditional likelihood has the information
+
+    F(a) = sum_s diag(a_s) - a_s a_s' / |a_s|,    |a_s| = sum_e a_se
+
+N further pages, r times those of the log, add r a_s; on a share w of them half of the documents of i stand at j:
+
+    b_s = (1 + r) a_s + d_s,    d_si = -r w a_si / 2,    d_sj = + r w (a_si / 2) theta_j / theta_i    (and j with i)
+
+Of a_s only the shared clicks M = sum_s a_s a_s' / |a_s| are known (`core.fit.shared_clicks`). The strata that are
+shown at i stand for each other: clicked there A_i = sum_e M_ie times, they have the mean profile a = A_i M_i. / M_ii,
+so that
+
+    I_after = (1 + r) F + sum_{g = i, j} phi [F((1 + r) a_g + d_g) - F((1 + r) a_g)],    F = diag(M 1) - M
+
+phi = 1 - strata / impressions is the chance that a further impression finds its stratum known (Good 1953): a document
+that was never shown elsewhere compares nothing. Where further pages have strata of their own, as with periods, r a_g
+takes the place of (1 + r) a_g. In a fit of randomised rows, strata are queries, and further pages add
+
+    I_after = F + n_i n_j / (n_i + n_j) (e_i - e_j)(e_i - e_j)',    n_i = N w (c_i + c_j theta_i / theta_j) / 2
+
+with c the click rates. A cell's variance v = (I^-1)_ee is scaled to what the fit found, V (clustered): by the design
+effect V / v of now. The part of V that further pages of the same queries do not change, because queries differ, stays:
+q = tau^2 / G, with the spread tau between queries and the effective number G of them.
+
+    V_after = q + (V - q) v_after / v
+
+Which positions to swap: each pair by itself, and a plan of several that share the pages.
+
+The plan is greedy: the pages are dealt out in `PORTIONS` equal portions, each to the swap that, with what was dealt
+out before, leaves the intervals narrowest: first as few cells without an interval as possible, then the smallest sum
+of the widths to the power `SHARPNESS`, in which the widest counts most and is not the only one that counts.
+
+Which documents of a query to show next: those that may be among its best.
+
+A document's upper confidence bound is the 97.5 % quantile of the posterior of its attractiveness, taken for a Beta
+distribution of the same mean m and standard deviation s, in which the errors of theta are included:
+
+    u = quantile of Beta(m t, (1 - m) t) at .975,    t = m (1 - m) / s^2 - 1
+
+With an alpha it is the mean and alpha standard deviations, u = min(m + alpha s, 1), as in LinUCB.
+
+Worth showing are the documents whose bound lies above the k-th best mean of their query: each of them may be one of
+the k best, and for the others the log already says that they are not. By the bound itself, good documents come first
+(exploration that costs few clicks). Most is learnt where the bound reaches furthest beyond what is known:
+
+    reach = u - max(m, k-th best mean of the query)
+
+Sources: Auer, Cesa-Bianchi & Fischer 2002 (UCB); Kaufmann, Cappe & Garivier 2012 (Bayes-UCB, quantiles of posteriors);
+Li, Chu, Langford & Schapire 2010 (alpha standard deviations).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from typing import Literal
+
+import numpy as np
+import polars as pl
+
+from posbias.core.arrays.count_table import Flags, Floats, Integers
+from posbias.core.arrays.linalg import beta_quantile, connected
+from posbias.core.errors import IdentifiabilityError, LogFormatError
+from posbias.core.fit.theta_errors import working_theta
+from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, QUERY
+
+Strata = Literal["shared", "apart", "randomized"]
+"""Whether further pages add to the strata of the log, have strata of their own, or are randomised rows of queries."""
+
+Swap = tuple[int, int]
+"""Two positions, the smaller one first."""
+
+NORMAL = 1.959963984540054
+"""97.5 % quantile."""
+
+_LARGEST_CONSTANT_PART = 0.9  # of a variance: something is always learnt from more clicks
+_LEAST_LINK = 1e-9  # shared clicks that are rounding
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The cells of one context, and what is known of them: each array of shape (K,) unless it says otherwise."""
+
+    position: Integers  # ascending
+    theta: Floats  # a propensity for every cell, above 0
+    impressions: Floats  # in the log
+    clicks: Floats
+    shared: Floats  # M, shape (K, K)
+    std_error: Floats  # of log propensity; infinite where it has none
+    width: Floats  # of the 95 % interval of log propensity; likewise
+    constant: Floats  # q, the part of the variance that stays
+    reference: int  # the index of the cell that the others are compared with
+    strata: Strata  # what becomes of further pages
+    known_strata: float  # phi
+
+    @property
+    def pages(self) -> float:
+        """Pages of the log, by the position that most of them show."""
+        return float(self.impressions.max(initial=0.0))
+
+    @cached_property
+    def _expected(self) -> Floats:
+        """A, the expected clicks by cell."""
+        return self.shared.sum(axis=1)
+
+    @cached_property
+    def _profiles(self) -> Floats:
+        """a_g, the expected clicks by cell of the strata that are shown at g, shape (K, K)."""
+        own = np.diag(self.shared)
+        scale = np.divide(self._expected, own, out=np.zeros_like(own), where=own > 0)
+        return self.shared * scale[:, np.newaxis]
+
+    @cached_property
+    def information(self) -> Floats:
+        """F, that of the log, shape (K, K)."""
+        return np.diag(self._expected) - self.shared
+
+    @cached_property
+    def _variance(self) -> Floats:
+        """V, that of now by the model, infinite where a cell is not compared with the reference."""
+        return variances(self.information, self.reference)
+
+    @cached_property
+    def _usual_design_effect(self) -> float:
+        """The median over the cells; one without an interval counts as 1, so that a doubtful one decides nothing."""
+        known = np.isfinite(self.std_error) & np.isfinite(self._variance) & (self._variance > 0)
+        effect = np.divide(self.std_error**2, self._variance, out=np.ones_like(self.std_error), where=known)
+        return float(np.median(np.delete(effect, self.reference))) if len(effect) > 1 else 1.0
+
+    def std_errors_after(self, growth: float, swaps: Mapping[Swap, float]) -> Floats:
+        """The standard errors of log propensity after further pages; infinite where there is none.
+
+        Args:
+            growth: r, further pages relative to those of the log.
+            swaps: the share of the further pages on which two positions are swapped half of the time.
+        """
+        after = variances(self._information_after(growth, swaps), self.reference)
+        now, found = self._variance, self.std_error**2
+        constant = np.minimum(self.constant, _LARGEST_CONSTANT_PART * np.where(np.isfinite(found), found, np.inf))
+        known = np.isfinite(found) & np.isfinite(now) & (now > 0)
+        ratio = np.divide(after, now, out=np.ones_like(after), where=known)
+        scaled = constant + (np.where(known, found, constant) - constant) * np.where(known, ratio, 1.0)
+        unscaled = self._usual_design_effect * after + constant
+        variance = np.where(known, np.minimum(scaled, np.where(known, found, np.inf)), unscaled)
+        variance[self.reference] = 0.0
+        return np.sqrt(variance)
+
+    def widths(self, std_error: Floats) -> Floats:
+        """The widths of 95 % intervals of log propensity with these standard errors.
+
+        An interval of few degrees of freedom is wider by a factor, which comes nearer to the usual one as the variance
+        falls.
+        """
+        known = np.isfinite(self.width) & (self.std_error > 0) & np.isfinite(std_error)
+        factor = np.divide(self.width, self.std_error, out=np.full_like(std_error, 2 * NORMAL), where=known)
+        usual = float(np.median(np.delete(factor, self.reference))) if len(factor) > 1 else 2 * NORMAL
+        left = np.divide(std_error**2, self.std_error**2, out=np.zeros_like(std_error), where=known)
+        return (usual + (factor - usual) * np.minimum(left, 1.0)) * std_error
+
+    def _information_after(self, growth: float, swaps: Mapping[Swap, float]) -> Floats:
+        moves = [(*cells, share) for swap, share in swaps.items() if (cells := self._cells_of(swap)) is not None]
+        if self.strata == "randomized":
+            return self.information + sum(
+                (self._randomized(one, other, growth * self.pages * share) for one, other, share in moves),
+                np.zeros_like(self.shared),
+            )
+        change = np.zeros_like(self.shared)
+        for one, other, share in moves:
+            for origin, target in ((one, other), (other, one)):
+                moved = growth * share * self._together(one, other, origin) * self._expected[origin] / 2
+                change[origin, origin] -= moved
+                change[origin, target] += moved * self.theta[target] / self.theta[origin]
+        rows = np.unique([cell for one, other, _ in moves for cell in (one, other)]).astype(np.int64)
+        before = self._profiles[rows] * (growth if self.strata == "apart" else 1 + growth)
+        gain = information_of(before + change[rows]) - information_of(before)
+        return (1 + growth) * self.information + self.known_strata * gain
+
+    def _cells_of(self, swap: Swap) -> tuple[int, int] | None:
+        """The cells of two positions; None where the context lacks one."""
+        one, other = (np.flatnonzero(self.position == position) for position in swap)
+        return (int(one[0]), int(other[0])) if len(one) and len(other) else None
+
+    def _together(self, one: int, other: int, at: int) -> float:
+        """Of the pages that show a position, the share that shows both."""
+        return float(min(self.impressions[one], self.impressions[other]) / max(self.impressions[at], 1e-300))
+
+    def _randomized(self, one: int, other: int, pages: float) -> Floats:
+        """What swaps on so many pages add where strata are queries."""
+        rate = self.clicks / np.maximum(self.impressions, 1e-300)
+        shown = pages * min(self.impressions[one], self.impressions[other]) / max(self.pages, 1e-300)
+        odds = self.theta[one] / self.theta[other]
+        clicks = np.zeros((1, len(self.theta)))
+        clicks[0, one] = shown * (rate[one] + rate[other] * odds) / 2
+        clicks[0, other] = shown * (rate[other] + rate[one] / odds) / 2
+        return information_of(clicks)
+
+
+def information_of(expected: Floats) -> Floats:
+    """F of the conditional likelihood, shape (K, K).
+
+    Args:
+        expected: clicks by stratum and cell, shape (S, K).
+    """
+    total = expected.sum(axis=1)
+    root = np.divide(1.0, np.sqrt(total), out=np.zeros_like(total), where=total > 0)
+    scaled = expected * root[:, np.newaxis]
+    return np.asarray(np.diag(expected.sum(axis=0)) - scaled.T @ scaled)
+
+
+def variances(information: Floats, reference: int) -> Floats:
+    """Variance of each cell's log propensity relative to the reference, shape (K,): 0 there, infinite if not linked."""
+    variance = np.full(len(information), np.inf)
+    variance[reference] = 0.0
+    others = np.flatnonzero(_linked(information, reference) & (np.arange(len(information)) != reference))
+    if len(others):
+        part = information[np.ix_(others, others)]
+        scale = np.sqrt(np.diag(part))
+        inverse = np.linalg.pinv(part / np.outer(scale, scale), hermitian=True)
+        variance[others] = np.diag(inverse) / scale**2
+    return variance
+
+
+def _linked(information: Floats, reference: int) -> Flags:
+    tails, heads = np.nonzero(-information > _LEAST_LINK)
+    component = connected(tails.astype(np.int64), heads.astype(np.int64), len(information), both_ways=False)
+    return component == component[reference]
+
+
+_FREE, _UNSHRUNK = "", "unshrunk_"
+_STD_ERROR = "std_error"
+
+
+@dataclass(frozen=True)
+class KnownFit:
+    """What is read of a fit to say what further pages would tell."""
+
+    table: pl.DataFrame  # `propensities.parquet`, K rows
+    context: tuple[str, ...]  # the columns of contexts
+    shared: Floats  # the shared clicks, shape (K, K)
+    query_spread: float  # tau, the standard deviation of log theta between queries
+    effective_clusters: Floats  # G of each cell, shape (K,), NaN where it has none
+    strata: Strata  # what becomes of further pages
+    n_strata: float  # number of strata
+
+    @property
+    def wanted(self) -> dict[str, str]:
+        """The columns that are needed, by what they stand for; with contexts, those of each one's own data."""
+        of = _UNSHRUNK if self.context else _FREE
+        return {name: f"{of}{name}" for name in ("propensity", "ci_low", "ci_high")}
+
+    def check(self, *, where: str) -> None:
+        """See that the table is one of a fit.
+
+        Raises:
+            LogFormatError: a column is missing, or holds no numbers.
+        """
+        columns = [*self.wanted.values(), IMPRESSIONS, CLICKS, *(() if self.context else (_STD_ERROR,))]
+        for name in columns:
+            dtype = self.table.schema.get(name)
+            if dtype is None or not (dtype.is_numeric() or dtype == pl.Null):
+                raise LogFormatError(f"{where}: has no numbers in a column {name!r}. Run `posbias fit` again.")
+        counts = self.table.select(pl.col(IMPRESSIONS, CLICKS).cast(pl.Float64))
+        broken = counts.filter(~((pl.col(CLICKS) >= 0) & (pl.col(IMPRESSIONS) > 0) & pl.col(IMPRESSIONS).is_finite()))
+        if broken.height or counts.null_count().sum_horizontal().item():
+            raise LogFormatError(f"{where}: a cell has no impressions, or no counts. Run `posbias fit` again.")
+
+    def numbers(self, name: str) -> Floats:
+        """A column of the table, NaN where nothing is known."""
+        return self.table[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
+
+    @property
+    def context_of_cell(self) -> Integers:
+        """The number of each cell's context, shape (K,)."""
+        if not self.context:
+            return np.zeros(self.table.height, np.int64)
+        return self.table.select(pl.struct(self.context).rle_id()).to_series().to_numpy().astype(np.int64)
+
+    def curves(self) -> list[Curve]:
+        """One curve for each context, in the order of the rows."""
+        position, context = self.table[POSITION].to_numpy().astype(np.int64), self.context_of_cell
+        propensity = self.numbers(self.wanted["propensity"])
+        theta = working_theta(propensity, self.numbers(IMPRESSIONS), self.numbers(CLICKS), position, context)
+        return [self._curve(context == number, position, propensity, theta) for number in np.unique(context)]
+
+    def _curve(self, cells: Flags, position: Integers, propensity: Floats, theta: Floats) -> Curve:
+        impressions, clicks = self.numbers(IMPRESSIONS)[cells], self.numbers(CLICKS)[cells]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            width = np.log(self.numbers(self.wanted["ci_high"])) - np.log(self.numbers(self.wanted["ci_low"]))
+        width = width[cells]
+        error = width / (2 * NORMAL) if self.context else self.numbers(_STD_ERROR)[cells]
+        known = np.isfinite(width) & np.isfinite(error)
+        is_reference = (propensity[cells] == 1) & (width == 0)
+        return Curve(
+            position=position[cells],
+            theta=theta[cells],
+            impressions=impressions,
+            clicks=clicks,
+            shared=self.shared[np.ix_(cells, cells)],
+            std_error=np.where(known, error, np.inf),
+            width=np.where(known, width, np.inf),
+            constant=self.query_spread**2 / self._clusters[cells],
+            reference=int(np.argmax(is_reference) if is_reference.any() else np.argmax(clicks)),
+            strata=self.strata,
+            known_strata=max(1 - self.n_strata / max(float(self.numbers(IMPRESSIONS).sum()), 1.0), 0.0),
+        )
+
+    @property
+    def _clusters(self) -> Floats:
+        """G, where a cell has none that of the others."""
+        known = np.isfinite(self.effective_clusters) & (self.effective_clusters >= 1)
+        usual = float(np.median(self.effective_clusters[known])) if known.any() else 1.0
+        return np.where(known, self.effective_clusters, usual)
+
+
+PORTIONS = 20
+SHARPNESS = 8.0
+MOST_POSITIONS = 40
+"""Positions up to which every pair is tried; beyond, those with one of the widest or of the first."""
+
+_WIDEST = 8
+_MOST_IN_PLAN = 60
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What further pages make of the intervals, cell by cell, one context after the other."""
+
+    std_error: Floats  # of log propensity, shape (cells,); infinite where there is none
+    width: Floats  # of its 95 % interval, likewise
+
+    @property
+    def largest(self) -> float:
+        """The widest interval."""
+        return float(self.width.max(initial=0.0))
+
+    @property
+    def badness(self) -> tuple[int, float]:
+        """How many cells have no interval, and how wide those of the others are."""
+        known = np.isfinite(self.width)
+        return int((~known).sum()), float((self.width[known] ** SHARPNESS).sum())
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How further pages are best shown."""
+
+    pages: int  # N
+    now: Outcome  # the intervals as they are
+    unswapped: Outcome  # after N pages as ever
+    alone: Mapping[Swap, Outcome]  # after N pages with one swap on all of them, the best first
+    shares: Mapping[Swap, float]  # the share of the pages that each swap of the plan has
+    planned: Outcome  # after N pages by the plan
+
+    @property
+    def best(self) -> Swap:
+        """The swap that is best by itself."""
+        return next(iter(self.alone))
+
+
+def make_plan(curves: Sequence[Curve], pages: int) -> Plan:
+    """The swaps that shrink the widest intervals most.
+
+    Args:
+        curves: the contexts, each with its share of the pages.
+        pages: N, how many more there will be.
+
+    Raises:
+        IdentifiabilityError: there is only one position.
+    """
+    possible = candidates(curves)
+    if not possible:
+        raise IdentifiabilityError("the fit has one position, so that there is nothing to swap.")
+    growth = pages / sum(curve.pages for curve in curves)
+    now = Outcome(*map(np.concatenate, ([c.std_error for c in curves], [c.width for c in curves])))
+    tried = {swap: predict(curves, growth, {swap: 1.0}) for swap in possible}
+    alone = dict(sorted(tried.items(), key=lambda entry: (entry[1].badness, entry[0])))
+    shares = _deal_out(curves, growth, list(alone)[:_MOST_IN_PLAN])
+    return Plan(pages, now, predict(curves, growth, {}), alone, shares, predict(curves, growth, shares))
+
+
+def predict(curves: Sequence[Curve], growth: float, swaps: Mapping[Swap, float]) -> Outcome:
+    """The intervals after further pages with swaps, each on its share of them."""
+    errors = [curve.std_errors_after(growth, swaps) for curve in curves]
+    widths = [curve.widths(error) for curve, error in zip(curves, errors, strict=True)]
+    return Outcome(np.concatenate(errors), np.concatenate(widths))
+
+
+def candidates(curves: Sequence[Curve]) -> list[Swap]:
+    """The pairs of positions that are tried."""
+    positions = sorted({position for curve in curves for position in curve.position.tolist()})
+    pairs = list(combinations(positions, 2))
+    if len(positions) <= MOST_POSITIONS:
+        return pairs
+    widest: dict[int, float] = {}
+    for curve in curves:
+        for position, width in zip(curve.position.tolist(), curve.width.tolist(), strict=True):
+            widest[position] = max(width, widest.get(position, 0.0))
+    wanted = {*sorted(positions, key=lambda position: -widest[position])[:_WIDEST], *positions[:2]}
+    return [pair for pair in pairs if not wanted.isdisjoint(pair)]
+
+
+def _deal_out(curves: Sequence[Curve], growth: float, tried: Sequence[Swap]) -> dict[Swap, float]:
+    portions: dict[Swap, int] = {}
+
+    def with_one_more(swap: Swap) -> tuple[int, float]:
+        dealt = {**portions, swap: portions.get(swap, 0) + 1}
+        return predict(curves, growth, {one: number / PORTIONS for one, number in dealt.items()}).badness
+
+    for _ in range(PORTIONS):
+        best = min(tried, key=with_one_more)
+        portions[best] = portions.get(best, 0) + 1
+    return {swap: portions[swap] / PORTIONS for swap in sorted(portions, key=lambda swap: (-portions[swap], swap))}
+
+
+ATTRACTIVENESS, STD_DEV = "attractiveness", "std_dev"
+UCB, REACH = "ucb", "reach"
+RANK, MEAN_RANK, REACH_RANK = "rank", "attractiveness_rank", "reach_rank"
+
+LEVEL = 0.975
+"""Of the quantile: the upper end of a 95 % interval."""
+
+_LEAST_DEVIATION = 1e-12
+_LEAST_MEAN = 1e-9
+
+
+def upper_bounds(mean: Floats, std_dev: Floats) -> Floats:
+    """The quantile of each posterior, shape (J,), at least its mean and at most 1.
+
+    Args:
+        mean: of attractiveness, from 0 to 1.
+        std_dev: likewise, at least 0; above that of any distribution on [0, 1] with the mean, it is taken for this.
+    """
+    within = np.clip(mean, _LEAST_MEAN, 1 - _LEAST_MEAN)
+    strength = within * (1 - within) / np.maximum(std_dev, _LEAST_DEVIATION) ** 2 - 1
+    strength = np.maximum(strength, _LEAST_MEAN)
+    bound = np.clip(beta_quantile(within * strength, (1 - within) * strength, LEVEL), mean, 1.0)
+    return np.where(std_dev > _LEAST_DEVIATION, bound, mean)
+
+
+def documents_to_show(
+    pairs: pl.DataFrame, context: Sequence[str], top: int, alpha: float | None = None
+) -> pl.DataFrame:
+    """The documents that may be among the best of their query, each query's by their bound.
+
+    Args:
+        pairs: rows of `attractiveness.parquet`, each query whole and together.
+        context: the columns within a query that tell contexts apart, each with best documents of its own.
+        top: k, how many documents of a query count as its best.
+        alpha: of the bound, at least 0; None for the quantile.
+
+    Returns:
+        Their rows, query by query and context by context, with `ucb`, `reach`, and what these say of the order there,
+        from 1: `rank` (by the bound), `attractiveness_rank` (by the mean), `reach_rank`. Of a query with k documents
+        or fewer, all of them.
+    """
+    known, error = (pairs[name].cast(pl.Float64).to_numpy() for name in (ATTRACTIVENESS, STD_DEV))
+    bound = upper_bounds(known, error) if alpha is None else np.minimum(known + alpha * error, 1.0)
+    group = (_QUERY, *context)
+    mean, best = pl.col(ATTRACTIVENESS), pl.col(_BEST)
+    ranked = (
+        pairs.with_columns(pl.Series(UCB, bound), pl.col(QUERY).rle_id().alias(_QUERY))
+        .sort(group, maintain_order=True)
+        .with_columns(_rank(UCB, ATTRACTIVENESS, group).alias(RANK), _rank(ATTRACTIVENESS, UCB, group).alias(MEAN_RANK))
+        .with_columns(mean.filter(pl.col(MEAN_RANK) == top).first().over(group).alias(_BEST))
+        .with_columns((pl.col(UCB) - pl.max_horizontal(mean, best)).alias(REACH))
+        .with_columns(_rank(REACH, UCB, group).alias(REACH_RANK))
+    )
+    worth = ranked.filter(best.is_null() | (pl.col(MEAN_RANK) <= top) | (pl.col(UCB) > best))
+    return worth.sort(*group, RANK).select(*pairs.columns, UCB, REACH, RANK, MEAN_RANK, REACH_RANK)
+
+
+_QUERY, _BEST = "posbias_query", "posbias_best"
+
+
+def _rank(by: str, then: str, group: Sequence[str]) -> pl.Expr:
+    """From 1, the largest first; equal ones in the order in which they come."""
+    order = pl.struct(-pl.col(by), -pl.col(then)).rank("ordinal")
+    return order.over(group).cast(pl.Int64)

@@ -1,0 +1,524 @@
+"""Cross-fitting: the fold of a page, by a hash of its id, and trees that score the pages that they have not seen.
+
+What features say of a row: how relevant its document is, and where the ranker would place it.
+
+Relevance f maximises the likelihood of the position-based model, P(click) = theta_k g, g = 1 / (1 + exp(-f)), one tree
+a round, with theta_k = C_k / sum of g in cell k after each, divided by its maximum:
+
+    p = c + (1 - c) g (1 - theta) / (1 - theta g),   gradient g - p,   Hessian g (1 - g)
+
+The place is the least-squares prediction of log(position). Both are cross-fitted by page.
+
+The theta of the last round is the moment estimate. It takes up what trees that are shrunk leave unexplained, and is
+kept for comparison.
+
+Regression EM: theta and a regression of relevance on features by turns, as published. For comparison.
+
+    E-step:  P(E=1, R=0 | c=0) = theta (1 - g) / (1 - theta g),   P(E=0, R=1 | c=0) = (1 - theta) g / (1 - theta g);
+             a click says E = R = 1
+    M-step:  theta_k = mean over the rows in cell k of c + (1 - c) P(E=1 | c=0)
+             a label R drawn for each row with P(R=1 | c), and trees fitted anew to the labels by the logistic loss
+
+The equations are those of Algorithm 1 (where each side of the expectation is conditional on no click); the steps stop
+after a number of iterations. Theta starts from click rates, since it hardly moves from a flat start.
+
+Source: Wang, Golbandi, Bendersky, Metzler & Najork 2018, Position bias estimation for unbiased learning to rank in
+personal search.
+
+Strata of rows that are alike, and the conditional likelihood on them with exposure in the place of impressions.
+
+A stratum b holds the rows of one fold and one context whose relevance f and place lie between the same quantiles:
+`QUANTILES` of each. With the exposure E_bk = sum of g over its rows in cell k (g = 1 / (1 + exp(-f))) and its clicks
+C_b,
+
+    l(beta) = sum_b { sum_k c_bk beta_k - C_b log sum_k E_bk exp(beta_k) }
+
+is the conditional likelihood with n := E, which is also that of a Poisson regression with a constant for each stratum
+and the offset log E_bk. It is right if either f or the place is: within a stratum, what is left of a document's
+relevance must not go with its position.
+
+Source: Chernozhukov et al. 2018 (cross-fitting); Rosenbaum & Rubin 1984 (strata of what decides the position).
+
+From exposure and clicks by stratum to the estimate, with standard errors clustered by page or by query.
+
+With p_b the shares of stratum b and lambda_b = C_b / sum_k E_bk theta_k, a row i of cluster u adds
+
+    s_u = sum_i w_i (c_i - lambda_b theta_k g_i) (1_k - p_b),    H_u = sum_i w_i c_i (diag(p_b) - p_b p_b')
+
+The second term of the residual is what E_bk varies by when other pages are drawn; it adds up to 0 over all rows. The
+rest is as in `standard_errors.cluster`: leaving one out, effective clusters, intervals.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+from typing import Self
+
+import numpy as np
+import polars as pl
+
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Hashes, Integers, starts, sum_by_number
+from posbias.core.arrays.linalg import counted, sparse_product
+from posbias.core.choices import Cluster
+from posbias.core.counts.sufficient_statistics import SufficientStatistics
+from posbias.core.errors import IdentifiabilityError
+from posbias.core.estimators import Estimate, EstimationOptions
+from posbias.core.estimators.estimate import FittedCurve, cells_like, conditional_estimate
+from posbias.core.estimators.methods import FeaturesMethod
+from posbias.core.learners.boosting import BinnedRows, BoostedTrees, TreeOptions
+from posbias.core.learners.learning import logit, sigmoid
+from posbias.core.learners.model_trees import Forest
+from posbias.core.standard_errors.cluster import errors_from_sums
+from posbias.core.standard_errors.column import parts_of_score
+from posbias.core.standard_errors.leave_one_out import ClusterScores, ClusterSums, LeaveOneOut
+from posbias.core.theta.conditional import (
+    NOT_LINKED,
+    ConditionalFit,
+    find_linkage,
+    fit_conditional,
+    linked_counts,
+    shares_at,
+)
+from posbias.core.training.weights import hashes
+
+FOLDS = 2
+
+GradientsOfRows = Callable[[Integers, Floats], tuple[Floats, Floats]]
+"""From the numbers of rows and their scores to the gradient and the Hessian of the loss, shapes (n,)."""
+
+
+class CrossFitted:
+    """Trees that grow in lockstep, one ensemble a fold, each on the rows of the other folds."""
+
+    def __init__(self, rows: BinnedRows, fold: Integers, start: float) -> None:
+        """Begin without a tree.
+
+        Args:
+            rows: all of them.
+            fold: of each row, 0 .. `FOLDS` - 1, shape (n,).
+            start: the score to start with.
+        """
+        self.scores = np.full(len(fold), start)  # of each row, by the trees that have not seen its fold
+        self.rounds = 0  # that found a split in some ensemble
+        self._apart = [np.flatnonzero(fold == one) for one in range(FOLDS)]
+        self._seen = [np.flatnonzero(fold != one) for one in range(FOLDS)]
+        self._trees = [
+            BoostedTrees(rows.subset(seen), start, [rows.subset(apart)])
+            for seen, apart in zip(self._seen, self._apart, strict=True)
+        ]
+
+    def grow(self, gradients: GradientsOfRows) -> bool:
+        """Add a tree to each ensemble; return whether any was found that splits its rows."""
+        grown = False
+        for trees, seen, apart in zip(self._trees, self._seen, self._apart, strict=True):
+            if trees.grow(lambda scores, rows=seen: gradients(rows, scores)):
+                grown = True
+                self.scores[apart] = trees.scores_apart()[0]
+        self.rounds += grown
+        return grown
+
+    def forests(self) -> tuple[Forest, ...]:
+        """The ensemble for each fold, as files that predict by themselves."""
+        return tuple(Forest(trees.model_text()) for trees in self._trees)
+
+
+_STEP, _FIRST, _SECOND = (np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+_LARGEST = float(2**64)
+
+
+def draws_of(sessions: pl.Series, seed: int) -> Hashes:
+    """A number for each session, all equally likely, shape (n,).
+
+    The hash of the id and the seed are mixed by SplitMix64 (Steele, Lea & Flood 2014).
+    """
+    mixed = np.array(hashes(sessions), np.int64).view(np.uint64)
+    with np.errstate(over="ignore"):
+        mixed = mixed + _STEP * np.random.SeedSequence(seed).generate_state(1, np.uint64)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * _FIRST
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * _SECOND
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def fold_of(draws: Hashes) -> Integers:
+    """The fold of each, 0 .. `FOLDS` - 1."""
+    return (draws % np.uint64(FOLDS)).astype(np.int64)
+
+
+def in_sample(draws: Hashes, share: float) -> Flags:
+    """Whether each is in a sample of that share of the pages; a larger sample holds all of a smaller one."""
+    return draws.astype(np.float64) < share * _LARGEST
+
+
+RELEVANCE_TREES = 200
+PLACE_TREES = 60
+
+_SMALLEST_HESSIAN = 1e-6
+_NEARLY_SURE = 1e-9  # 1 - theta g, below which it is rounding
+_BINNED_BY = 100_000  # with fewer, LightGBM warns
+_WORTH_THREADS = 20_000_000
+_RATES = (1e-6, 1 - 1e-6)  # between which the mean of g starts
+
+
+@dataclass(frozen=True)
+class LearningRows:
+    """The impressions of some pages, n, in K cells."""
+
+    cell: Integers  # number of each impression's cell, shape (n,)
+    click: Floats  # 0 or 1, shape (n,)
+    weight: Floats  # > 0, shape (n,)
+    fold: Integers  # of its page, shape (n,)
+    position: Integers  # of each cell, from 1, shape (K,)
+    context: Integers  # number of each cell's context, shape (K,)
+
+    def sum_by_cell(self, values: Floats) -> Floats:
+        """The weighted sum of values by cell, shape (K,)."""
+        return sum_by_number(self.cell, self.weight * values, len(self.position))
+
+    def mean_by_cell(self, values: Floats) -> Floats:
+        """The weighted mean of values by cell, shape (K,); 0 for a cell without rows."""
+        return _ratio(self.sum_by_cell(values), self.sum_by_cell(np.ones(len(self.cell))))
+
+
+@dataclass(frozen=True)
+class Nuisances:
+    """What was learned."""
+
+    relevance: tuple[Forest, ...]  # f, the trees for each fold
+    place: tuple[Forest, ...]  # log(position), likewise
+    scores: Floats  # f of the rows that they were learned on, out of fold, shape (n,)
+    places: Floats  # log(position) of them, likewise
+    theta: Floats  # the moment estimate, relative to the largest of its context, shape (K,)
+
+
+def tree_options(n_values: int) -> TreeOptions:
+    """How the trees of both are grown, on so many values of features: threads wait for each other where these are few.
+
+    The same rows give the same trees, whatever the number of threads.
+    """
+    threads = 1 if n_values < _WORTH_THREADS else 0
+    return TreeOptions(rate=0.1, leaves=15, leaf_rows=100, bins=63, binned_by=_BINNED_BY, threads=threads)
+
+
+def learn_nuisances(features: BinnedRows, rows: LearningRows) -> Nuisances:
+    """Learn relevance and place.
+
+    Args:
+        features: of the rows.
+        rows: where they were shown, and which were clicked.
+
+    Raises:
+        IdentifiabilityError: there are too few rows, or the features say nothing.
+    """
+    needed, smallest = 2 * features.options.leaf_rows, int(np.bincount(rows.fold, minlength=FOLDS).min())
+    if smallest < needed:
+        raise IdentifiabilityError(
+            f"features cannot be learnt from: of {len(rows.cell):,} rows, one half of the pages holds {smallest:,}, "
+            f"and trees need at least {needed:,} in each. Add more days, or raise --sample-pages."
+        )
+    theta, relevance = _relevance(features, rows)
+    place = _place(features, rows)
+    if not relevance.rounds and not place.rounds:
+        raise IdentifiabilityError(
+            f"the features tell neither which of {len(rows.cell):,} rows are clicked nor where they stand, so that no "
+            "rows can be compared as alike. Name other features (--features, --feature), or add more days."
+        )
+    return Nuisances(relevance.forests(), place.forests(), relevance.scores, place.scores, theta)
+
+
+def _relevance(features: BinnedRows, rows: LearningRows) -> tuple[Floats, CrossFitted]:
+    impressions, clicks = rows.sum_by_cell(np.ones(len(rows.cell))), rows.sum_by_cell(rows.click)
+    theta = _relative(_ratio(clicks, impressions), rows.context)
+    rate = float(clicks.sum() / max((impressions * theta).sum(), _NEARLY_SURE))
+    trees = CrossFitted(features, rows.fold, logit(min(max(rate, _RATES[0]), _RATES[1])))
+    for _ in range(RELEVANCE_TREES):
+
+        def gradients(of: Integers, scores: Floats, theta: Floats = theta) -> tuple[Floats, Floats]:
+            relevance, examined = sigmoid(scores), theta[rows.cell[of]]
+            unclicked = relevance * (1 - examined) / np.maximum(1 - examined * relevance, _NEARLY_SURE)
+            expected = np.where(rows.click[of] > 0, 1.0, unclicked)
+            hessian = np.maximum(relevance * (1 - relevance), _SMALLEST_HESSIAN)
+            return rows.weight[of] * (relevance - expected), rows.weight[of] * hessian
+
+        if not trees.grow(gradients):
+            break
+        theta = _relative(_ratio(clicks, rows.sum_by_cell(sigmoid(trees.scores))), rows.context)
+    return theta, trees
+
+
+def _place(features: BinnedRows, rows: LearningRows) -> CrossFitted:
+    place = np.log(rows.position[rows.cell])
+    trees = CrossFitted(features, rows.fold, float(np.average(place, weights=rows.weight)))
+    for _ in range(PLACE_TREES):
+        if not trees.grow(lambda of, scores: (rows.weight[of] * (scores - place[of]), rows.weight[of])):
+            break
+    return trees
+
+
+def _ratio(clicks: Floats, exposure: Floats) -> Floats:
+    return np.divide(clicks, exposure, out=np.zeros(len(clicks)), where=exposure > 0)
+
+
+def _relative(theta: Floats, context: Integers) -> Floats:
+    """Divided by the largest of its context."""
+    largest = np.zeros(int(context.max()) + 1)
+    np.maximum.at(largest, context, theta)
+    return _ratio(theta, largest[context])
+
+
+ITERATIONS = 15
+TREES = 20
+RATE = 0.3
+
+_FIRST_THETA = 0.9  # of the position with the largest click rate
+_SURE = (1e-6, 1 - 1e-6)  # between which relevance is kept
+
+
+def expectation(theta: Floats, relevance: Floats, click: Floats) -> tuple[Floats, Floats]:
+    """The E-step: P(E=1 | c) and P(R=1 | c) of each row, shape (n,).
+
+    Args:
+        theta: of each row's cell, in [0, 1].
+        relevance: g, in (0, 1).
+        click: 0 or 1.
+    """
+    unclicked = np.maximum(1 - theta * relevance, 1 - _SURE[1])
+    examined = np.where(click > 0, 1.0, theta * (1 - relevance) / unclicked)
+    return examined, np.where(click > 0, 1.0, relevance * (1 - theta) / unclicked)
+
+
+def regression_em(
+    features: BinnedRows,
+    rows: LearningRows,
+    seed: int,
+    iterations: int = ITERATIONS,
+    on_iteration: Callable[[str], None] = lambda _: None,
+) -> Floats:
+    """Theta by cell, shape (K,), in [0, 1].
+
+    Args:
+        features: of the rows.
+        rows: where they were shown, and which were clicked.
+        seed: of the labels that are drawn.
+        iterations: how many.
+        on_iteration: is told how far it is.
+    """
+    draws = np.random.default_rng(seed)
+    rate = rows.mean_by_cell(rows.click)
+    theta = rate / max(float(rate.max()), 1 - _SURE[1]) * _FIRST_THETA
+    relevance = np.full(len(rows.cell), min(max(2 * float(rate.max()), _SURE[0]), 0.5))
+    for iteration in range(iterations):
+        examined, relevant = expectation(theta[rows.cell], relevance, rows.click)
+        label = (draws.random(len(relevance)) < relevant).astype(np.float64)
+        relevance = regressed(features, rows, label)
+        theta = rows.mean_by_cell(examined)
+        on_iteration(f"regression EM {iteration + 1}")
+    return theta
+
+
+def regressed(features: BinnedRows, rows: LearningRows, label: Floats) -> Floats:
+    """Relevance by trees that are fitted anew to labels, shape (n,)."""
+    mean = float(np.average(label, weights=rows.weight))
+    steeper = replace(features, options=replace(features.options, rate=RATE))
+    trees = BoostedTrees(steeper, logit(min(max(mean, _SURE[0]), _SURE[1])))
+
+    def gradients(scores: Floats) -> tuple[Floats, Floats]:
+        found = sigmoid(scores)
+        return rows.weight * (found - label), rows.weight * np.maximum(found * (1 - found), _SURE[0])
+
+    for _ in range(TREES):
+        if not trees.grow(gradients):
+            break
+    return np.clip(sigmoid(trees.scores()), *_SURE)
+
+
+QUANTILES = 20
+
+FEWEST_ROWS = 25
+"""In a stratum, on average: of fewer rows, fewer quantiles are taken."""
+
+
+@dataclass(frozen=True)
+class StratumEdges:
+    """Where strata end: the inner quantiles of f and of the place in each fold, shape (J, B - 1), ascending."""
+
+    relevance: Floats
+    place: Floats
+
+    @classmethod
+    def of(cls, scores: Floats, places: Floats, fold: Integers) -> Self:
+        """The quantiles of some rows, each array of shape (n,)."""
+        smallest = int(np.bincount(fold, minlength=FOLDS).min())
+        bins = max(1, min(QUANTILES, int(np.sqrt(smallest / FEWEST_ROWS))))
+        return cls(_quantiles(scores, fold, bins), _quantiles(places, fold, bins))
+
+    @property
+    def n_strata(self) -> int:
+        """Number of strata of one context."""
+        return FOLDS * self._bins**2
+
+    @property
+    def _bins(self) -> int:
+        return self.relevance.shape[1] + 1
+
+    def stratum(self, scores: Floats, places: Floats, fold: Integers) -> Integers:
+        """The number of each row's stratum within its context, shape (n,)."""
+        found = np.zeros(len(fold), np.int64)
+        for one in range(FOLDS):
+            rows = np.flatnonzero(fold == one)
+            by_relevance = np.searchsorted(self.relevance[one], scores[rows], side="right")
+            by_place = np.searchsorted(self.place[one], places[rows], side="right")
+            found[rows] = (one * self._bins + by_relevance) * self._bins + by_place
+        return found
+
+
+def _quantiles(values: Floats, fold: Integers, bins: int) -> Floats:
+    inner = np.arange(1, bins) / bins
+    found = [np.quantile(values[fold == one], inner) if (fold == one).any() else inner for one in range(FOLDS)]
+    return np.stack(found).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class ScoredRows:
+    """Rows as the likelihood needs them, each array of shape (n,)."""
+
+    stratum: Integers  # number of the row's stratum within its context
+    cell: Integers  # number of its cell, which tells its context
+    exposure: Floats  # g, in (0, 1)
+    click: Floats  # 0 or 1
+    weight: Floats  # > 0
+
+
+@dataclass(frozen=True)
+class ExposureCounts:
+    """Exposure and clicks by stratum and cell; those of two parts of a log add up."""
+
+    exposure: Floats  # weighted sum of g, shape (S, K)
+    clicks: Floats  # weighted sum of clicks, shape (S, K)
+
+    @classmethod
+    def of(cls, rows: ScoredRows, n_strata: int, n_cells: int) -> Self:
+        """Of some rows."""
+        number, shape = rows.stratum * n_cells + rows.cell, (n_strata, n_cells)
+        length = n_strata * n_cells
+        return cls(
+            sum_by_number(number, rows.weight * rows.exposure, length).reshape(shape),
+            sum_by_number(number, rows.weight * rows.click, length).reshape(shape),
+        )
+
+    def __add__(self, other: "ExposureCounts") -> "ExposureCounts":
+        return ExposureCounts(self.exposure + other.exposure, self.clicks + other.clicks)
+
+    def table(self, context: Integers) -> CountTable:
+        """As a table whose units are stratum by stratum within context by context: number c S + b.
+
+        Args:
+            context: the number of each cell's context, from 0, shape (K,).
+        """
+        n_strata = len(self.exposure)
+        stratum, cell = np.nonzero(self.exposure)
+        unit = context[cell] * n_strata + stratum
+        order = np.lexsort((cell, unit))
+        n_units = n_strata * (int(context.max()) + 1)
+        found = stratum[order], cell[order]
+        return CountTable(
+            n_cells=len(context),
+            start=starts(np.bincount(unit, minlength=n_units)),
+            cell=cell[order].astype(np.int64),
+            impressions=self.exposure[found],
+            clicks=self.clicks[found],
+            multiplicity=np.ones(n_units),
+        )
+
+
+@dataclass(frozen=True)
+class FittedExposure:
+    """A fit of the whole log, which its parts are held against."""
+
+    table: CountTable  # exposure and clicks of the whole log (`ExposureCounts.table`)
+    fit: ConditionalFit
+    context: Integers  # number of each cell's context, shape (K,)
+    n_strata: int  # of one context
+
+    def sums_of(self, rows: ScoredRows, cluster: Integers) -> ClusterSums:
+        """The sums over the clusters of a part that holds whole clusters; sums of parts add up.
+
+        Args:
+            rows: those of the part.
+            cluster: what each row shares its errors with, any whole numbers, shape (n,).
+        """
+        linked = linked_counts(self.table, self.fit.linkage)
+        n_units, n_cells = len(linked.units), len(linked.cells)
+        number = np.full(self.table.n_units, -1)
+        number[linked.units] = np.arange(n_units)
+        row_unit = number[self.context[rows.cell] * self.n_strata + rows.stratum]
+        known = np.flatnonzero((row_unit >= 0) & self.fit.linkage.identified[rows.cell])
+        log_theta = self.fit.log_theta[linked.cells]
+        shares, log_total = shares_at(linked.table, log_theta)
+        unit, cell = row_unit[known], np.searchsorted(linked.cells, rows.cell[known])
+        expected = rows.exposure[known] * np.exp(np.log(linked.unit_clicks) - log_total)[unit] * np.exp(log_theta[cell])
+        residual = rows.weight[known] * (rows.click[known] - expected)
+        found, of = np.unique(cluster[known], return_inverse=True)
+        parts = counted(
+            np.tile(of, 2),
+            np.concatenate([unit, n_units + cell]),
+            (len(found), n_units + n_cells),
+            np.tile(residual, 2),
+        )
+        clicks = counted(of, unit, (len(found), n_units), rows.weight[known] * rows.click[known])
+        scores = sparse_product(parts, parts_of_score(linked, shares))
+        return LeaveOneOut(self.fit, ClusterScores(linked, shares, scores, clicks, np.ones(len(found)))).sums()
+
+
+NOT_ALIKE = "no row like its own links it to the reference"
+
+
+def fit_exposure(
+    counts: ExposureCounts,
+    statistics: SufficientStatistics,
+    options: EstimationOptions,
+    on_iteration: Callable[[str], None] = lambda _: None,
+) -> FittedExposure:
+    """Fit theta to exposure and clicks by stratum.
+
+    Args:
+        counts: of the whole log.
+        statistics: of the same log; its cells are those of the counts.
+        options: what is asked of the estimate.
+        on_iteration: is told how far it is.
+
+    Raises:
+        IdentifiabilityError: rows that are alike stand at one position only, or have no click.
+        UsageError: there is no such reference cell.
+    """
+    context = statistics.context_of_cell
+    table = counts.table(context)
+    try:
+        linkage = find_linkage(table, context, cells_like(statistics, options.reference))
+    except IdentifiabilityError as error:
+        raise IdentifiabilityError(
+            f"--method {FeaturesMethod.name}: no two positions can be compared by rows with like features: there are "
+            f"{statistics.cell_totals[1].sum():,.0f} clicks in {statistics.n_cells} cells (positions). Add more days."
+        ) from error
+    reason = tuple(NOT_ALIKE if why == NOT_LINKED else why for why in linkage.reason)
+    fit = fit_conditional(
+        table,
+        replace(linkage, reason=reason),
+        on_iteration=lambda number, change: on_iteration(f"Newton {number}: {change:.1e}"),
+        **options.limits,
+    )
+    return FittedExposure(table, fit, context, len(counts.exposure))
+
+
+def features_estimate(fitted: FittedExposure, sums: Iterable[ClusterSums], by: Cluster) -> Estimate:
+    """The estimate with its errors.
+
+    Args:
+        fitted: the estimate from all rows.
+        sums: those over the clusters of each part of the log.
+        by: what the clusters are.
+    """
+    fit, no_pair = fitted.fit, np.zeros(len(fitted.context))
+    behind = FittedCurve(fit, errors_from_sums(fit.log_theta, fit.free_cells, reduce(add, sums)))
+    estimate = conditional_estimate(FeaturesMethod.name, behind, fitted.table, by)
+    return replace(estimate, linkage=replace(fit.linkage, linking_pairs=no_pair, linking_clicks=no_pair))

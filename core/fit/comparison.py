@@ -1,0 +1,374 @@
+"""Curves over the same cells, from several fits or from the contexts of one, and tests of what differs between them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+
+from posbias.core.arrays.count_table import Flags, Floats, Integers
+from posbias.core.arrays.linalg import student_quantile, student_tail
+from posbias.core.fit.fit import Fit
+from posbias.core.fit.propensities import PROPENSITY, STD_ERROR, covariance_of
+from posbias.core.standard_errors.contrasts import ContrastTest, contrast_test, correlation_of
+from posbias.core.standard_errors.leave_one_out import CONFIDENCE
+
+MOST_VALUES = 2_000
+"""With more propensities, of all curves together, their covariance is not made (32 MB)."""
+
+_NOTABLE = 0.01  # share of a contrast's variance from which on a part limits the degrees of freedom
+_MOST_DEGREES = 1e9
+_ROUNDING = 1e-6  # a difference whose error is this small a share of the errors it is made of has none
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Several curves."""
+
+    log_theta: Floats  # shape (S, K); NaN where not known
+    covariance: Floats  # shape (S K, S K), of the errors; NaN beside what has no error, 0 beside the references
+    degrees: Floats  # shape (S, K), degrees of freedom of the errors; NaN where there is none
+    group: Integers  # shape (K,): cells of one number can be compared with each other
+    present: Flags  # shape (S, K), whether the cell was shown at all
+    correlated: bool = True  # whether correlations within a curve are known
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """S and K."""
+        n_curves, n_cells = self.log_theta.shape
+        return n_curves, n_cells
+
+    @property
+    def std_error(self) -> Floats:
+        """Shape (S, K)."""
+        with np.errstate(invalid="ignore"):
+            return np.sqrt(np.diag(self.covariance)).reshape(self.shape)
+
+    def references(self) -> Integers:
+        """The cell that each cell is compared with, shape (K,): of its group, the first that most curves know."""
+        known = (np.isfinite(self.log_theta) & np.isfinite(self.std_error)).sum(axis=0)
+        chosen = np.empty(len(self.group), np.int64)
+        for group in np.unique(self.group):
+            cells = np.flatnonzero(self.group == group)
+            chosen[cells] = cells[np.argmax(known[cells])]
+        return chosen
+
+    def relative_to(self, references: Integers) -> "Curves":
+        """The same relative to these cells; not known where the reference is not."""
+        n_curves, n_cells = self.shape
+        chosen = (np.arange(n_curves)[:, np.newaxis] * n_cells + references).ravel()
+        log_theta = self.log_theta - self.log_theta[:, references]
+        whole = self.covariance
+        covariance = whole - whole[chosen] - whole[:, chosen] + whole[np.ix_(chosen, chosen)]
+        own, of_reference = self.std_error**2, self.std_error[:, references] ** 2
+        with np.errstate(invalid="ignore"):
+            limits = of_reference > _NOTABLE * (own + of_reference)
+        degrees = np.where(limits, np.fmin(self.degrees, self.degrees[:, references]), self.degrees)
+        return replace(self, log_theta=log_theta, covariance=covariance, degrees=degrees)
+
+
+@dataclass(frozen=True)
+class Differences:
+    """What was found of M contrasts."""
+
+    difference: Floats  # shape (M,), of log propensities; NaN where it is not known
+    std_error: Floats  # shape (M,); NaN where it is not known
+    margin: Floats  # shape (M,), half the width of the 95 % interval of the difference
+    p_value: Floats  # shape (M,), of each by itself; NaN without an error
+    test: ContrastTest  # of all of them
+
+    @property
+    def low(self) -> Floats:
+        """The lower end of the interval, shape (M,)."""
+        return self.difference - self.margin
+
+    @property
+    def high(self) -> Floats:
+        """Its upper end, shape (M,)."""
+        return self.difference + self.margin
+
+
+def change(curves: Curves) -> Differences:
+    """The second of two curves minus the first, cell by cell, M = K."""
+    _, n_cells = curves.shape
+    each = np.eye(n_cells)
+    return _differences(np.hstack([-each, each]), curves)
+
+
+def from_others(curves: Curves) -> Differences:
+    """Each curve minus what the others say together, M = S K, curve by curve."""
+    n_curves, n_cells = curves.shape
+    with np.errstate(divide="ignore", invalid="ignore"):
+        precision = np.nan_to_num(curves.std_error**-2.0, posinf=0.0)
+    contrasts = np.eye(n_curves * n_cells)
+    for cell in range(n_cells):
+        at = np.arange(n_curves) * n_cells + cell
+        for curve in range(n_curves):
+            weight = precision[:, cell].copy()
+            weight[curve] = 0.0
+            if weight.sum() > 0:
+                contrasts[at[curve], at] -= weight / weight.sum()
+            else:
+                contrasts[at[curve], at[curve]] = np.nan
+    return _differences(contrasts, curves)
+
+
+def _differences(contrasts: Floats, curves: Curves) -> Differences:
+    log_theta = curves.log_theta.ravel()
+    error = curves.std_error.ravel()
+    involved = np.nan_to_num(contrasts, nan=1.0) != 0
+    known = ~(involved & ~np.isfinite(log_theta)).any(axis=1) & np.isfinite(contrasts).all(axis=1)
+    sure = known & ~(involved & ~np.isfinite(error)).any(axis=1)
+    rows = np.nan_to_num(contrasts)
+    covariance = rows @ np.nan_to_num(curves.covariance) @ rows.T
+    variance = np.maximum(np.diag(covariance), 0.0)
+    parts = rows**2 * np.nan_to_num(error) ** 2
+    notable = parts > _NOTABLE * parts.sum(axis=1, keepdims=True)
+    degrees = np.where(notable, np.nan_to_num(curves.degrees.ravel(), nan=1.0), np.inf).min(axis=1)
+    degrees = np.clip(degrees, 1.0, _MOST_DEGREES)
+    difference = np.where(known, rows @ np.nan_to_num(log_theta), np.nan)
+    std_error = np.sqrt(variance)
+    std_error[variance < _ROUNDING**2 * parts.sum(axis=1)] = 0.0  # both are the same function of the counts
+    std_error = np.where(sure, std_error, np.nan)
+    correlation = correlation_of(covariance) if curves.correlated else None
+    test = contrast_test(difference, std_error, degrees, correlation=correlation)
+    margin = student_quantile((1 + CONFIDENCE) / 2, degrees) * std_error
+    with np.errstate(divide="ignore", invalid="ignore"):
+        alone = np.minimum(2 * student_tail(np.abs(difference) / std_error, degrees), 1.0)
+    return Differences(difference, std_error, margin, np.where(std_error > 0, alone, np.nan), test)
+
+
+CURVE = "posbias_curve"
+"""The context column that tells curves apart; the last one."""
+
+
+def curves_of(fit: Fit, cells: pl.DataFrame, names: pl.Series) -> Curves:
+    """The curves of a fit with the context `CURVE`.
+
+    Args:
+        fit: free of shapes, by a method with clustered errors.
+        cells: the cell columns without `CURVE`, K rows, each cell once.
+        names: the values of `CURVE`, S of them.
+    """
+    wanted = names.to_frame(CURVE).join(cells, how="cross", maintain_order="left_right")
+    held = fit.statistics.cells.with_row_index("posbias_row")
+    row = wanted.join(held, on=[*cells.columns, CURVE], how="left", maintain_order="left", nulls_equal=True)
+    at = row["posbias_row"].to_numpy().astype(np.float64)
+    there, index = np.isfinite(at), np.nan_to_num(at).astype(np.int64)
+    fitted, shape = fit.free.fitted, (len(names), cells.height)
+    if fitted is None:
+        raise TypeError(f"the {fit.free.method} method has no errors that curves share")
+    n_cells, free = fit.statistics.n_cells, fitted.fit.free_cells
+    covariance = np.full((n_cells, n_cells), np.nan)
+    references = np.setdiff1d(np.flatnonzero(np.isfinite(fitted.fit.log_theta)), free)
+    covariance[np.ix_(free, free)] = fitted.errors.covariance
+    covariance[references], covariance[:, references] = 0.0, 0.0
+    known = np.isfinite(np.diag(covariance))
+    covariance[np.ix_(known, ~known)] = covariance[np.ix_(~known, known)] = np.nan
+    whole = np.where(np.outer(there, there), covariance[np.ix_(index, index)], np.nan)
+    return Curves(
+        log_theta=np.where(there, fitted.fit.log_theta[index], np.nan).reshape(shape),
+        covariance=whole,
+        degrees=np.where(there, fitted.errors.degrees[index], np.nan).reshape(shape),
+        group=groups_of(cells, [name for name in fit.statistics.plan.context if name != CURVE]),
+        present=there.reshape(shape),
+    )
+
+
+def groups_of(cells: pl.DataFrame, context: Sequence[str]) -> Integers:
+    """The number of each cell's context, shape (K,); the cells are sorted by context."""
+    if not context:
+        return np.zeros(cells.height, np.int64)
+    return cells.select(pl.struct(context).rle_id()).to_series().to_numpy().astype(np.int64)
+
+
+_DEGREES, _PRESENT = "posbias_degrees", "posbias_present"
+_NO_LIMIT = 1e9  # degrees of freedom of errors that do not come from clusters
+
+
+@dataclass(frozen=True)
+class FittedCurve:
+    """A fit as it was written."""
+
+    table: pl.DataFrame  # the cell columns, `propensity`, `std_error`; null where not known
+    covariance: pl.DataFrame | None  # the table of the covariance of log examination; None where there is none
+    query_spread: float  # tau, of which tau^2 is on the diagonal of the covariance
+    # by row of the table, of the errors; None where they do not come from clusters
+    effective_clusters: Sequence[float | None] | None
+    clusters: int  # how many there are
+
+
+def curves_of_fits(fits: Sequence[FittedCurve], cells: pl.DataFrame, context: Sequence[str]) -> Curves:
+    """The curves of several fits, each with errors of its own.
+
+    Args:
+        fits: S of them.
+        cells: the cell columns, K rows, sorted by context, each cell once.
+        context: those of the columns that are contexts.
+    """
+    group = groups_of(cells, context)
+    n_cells = cells.height
+    covariance = np.zeros((len(fits) * n_cells, len(fits) * n_cells))
+    curves = [_curve(fit, cells, group) for fit in fits]
+    for number, (_, own, _, _) in enumerate(curves):
+        block = slice(number * n_cells, (number + 1) * n_cells)
+        covariance[block, block] = own
+    without = ~np.isfinite(np.diag(covariance))
+    covariance[without, :] = covariance[:, without] = np.nan
+    return Curves(
+        log_theta=np.array([log_theta for log_theta, _, _, _ in curves]),
+        covariance=covariance,
+        degrees=np.array([degrees for _, _, degrees, _ in curves]),
+        group=group,
+        present=np.array([present for _, _, _, present in curves]),
+        correlated=all(fit.covariance is not None for fit in fits),
+    )
+
+
+def _curve(fit: FittedCurve, cells: pl.DataFrame, group: Integers) -> tuple[Floats, Floats, Floats, Flags]:
+    """Log propensities, their covariance and degrees of freedom, on the given cells, and which of these there are."""
+    effective = [None] * fit.table.height if fit.effective_clusters is None else fit.effective_clusters
+    table = fit.table.with_columns(pl.Series(_DEGREES, effective, pl.Float64), pl.lit(value=True).alias(_PRESENT))
+    keys = table.with_columns(pl.col(name).cast(dtype) for name, dtype in cells.schema.items())
+    found = cells.join(keys, on=cells.columns, how="left", maintain_order="left", nulls_equal=True)
+    log_theta = np.log(_numbers(found[PROPENSITY]))
+    std_error = np.where(np.isfinite(log_theta), _numbers(found[STD_ERROR]), np.nan)
+    degrees = np.full(len(group), _NO_LIMIT)
+    if fit.effective_clusters is not None:
+        degrees = np.maximum(np.fmin(_numbers(found[_DEGREES]), max(fit.clusters - 1, 1)), 1.0)
+    correlation = np.eye(len(group))
+    if fit.covariance is not None:
+        examined = covariance_of(cells, fit.covariance)
+        examined -= fit.query_spread**2 * np.diag((np.diag(examined) > 0).astype(np.float64))
+        correlation = correlation_of(_relative(examined, std_error, group))
+    present = found[_PRESENT].fill_null(value=False).to_numpy()
+    return log_theta, np.outer(std_error, std_error) * correlation, degrees, present
+
+
+def _relative(covariance: Floats, std_error: Floats, group: Integers) -> Floats:
+    """The covariance of log propensity, from that of log examination: relative to what has an error of 0."""
+    to_reference = np.eye(len(group))
+    for number in np.unique(group):
+        cells = np.flatnonzero(group == number)
+        references = cells[std_error[cells] == 0]
+        if len(references):
+            to_reference[cells, references[0]] -= 1.0
+    return to_reference @ covariance @ to_reference.T
+
+
+def _numbers(column: pl.Series) -> Floats:
+    return column.cast(pl.Float64).fill_null(np.nan).to_numpy().astype(np.float64)
+
+
+DAY = "day"
+
+
+def change_table(cells: pl.DataFrame, curves: Curves, found: Differences) -> pl.DataFrame:
+    """One row per cell.
+
+    Args:
+        cells: the cell columns, K rows.
+        curves: two of them, relative to the same cells.
+        found: of `change`.
+
+    Returns:
+        The cell columns, `propensity_a`, `propensity_b`, `change` (b - a), `ratio` (b / a), `ratio_ci_low`,
+        `ratio_ci_high`, `std_error` (of the logarithm of the ratio), `p_value`, `p_value_joint`, `reason` (why it is
+        not compared). What is not known is null.
+    """
+    first, second = np.exp(curves.log_theta)
+    return cells.with_columns(
+        _known("propensity_a", first),
+        _known("propensity_b", second),
+        _known("change", second - first),
+        *_tested(found),
+        pl.Series("reason", _why_not(curves, ("a", "b")), pl.String),
+    )
+
+
+def day_table(cells: pl.DataFrame, days: pl.Series, curves: Curves, found: Differences) -> pl.DataFrame:
+    """One row per day and cell.
+
+    Args:
+        cells: the cell columns, K rows.
+        days: S of them.
+        curves: a curve per day, relative to the same cells.
+        found: of `from_others`.
+
+    Returns:
+        `day`, the cell columns, `propensity`, `other_days` (what the others say together), `change` (from that), and
+        the rest as in `change_table`.
+    """
+    is_reference = curves.std_error.ravel() == 0
+    own, apart = np.exp(curves.log_theta.ravel()), np.exp(np.where(is_reference, 0.0, found.difference))
+    return (
+        days.alias(DAY)
+        .to_frame()
+        .join(cells, how="cross", maintain_order="left_right")
+        .with_columns(
+            _known("propensity", own),
+            _known("other_days", own / apart),
+            _known("change", own - own / apart),
+            *_tested(found),
+            pl.Series("reason", _why_not_the_day(curves, found), pl.String),
+        )
+    )
+
+
+def _unknown(curves: Curves) -> list[tuple[Flags, str]]:
+    """Which cells of which curves have no error, no propensity, or nothing, the last to be said first; (S, K)."""
+    return [
+        (~np.isfinite(curves.std_error), "no standard error"),
+        (~np.isfinite(curves.log_theta), "no propensity"),
+        (~curves.present, "not shown"),
+    ]
+
+
+def _why_not(curves: Curves, names: Sequence[str]) -> list[str | None]:
+    """Why cells of two curves are not compared; None where they are."""
+    reasons = np.full(curves.shape[1], None, np.object_)
+    for unknown, reason in _unknown(curves):
+        for cells, name in reversed(list(zip(unknown, names, strict=True))):
+            reasons[cells] = f"{reason} in {name}"
+    return reasons.tolist()
+
+
+def _why_not_the_day(curves: Curves, found: Differences) -> list[str | None]:
+    """Why a day's cell is not compared with other days; None where it is."""
+    reasons = np.full(curves.log_theta.size, None, np.object_)
+    alone = ~np.isfinite(found.difference)
+    reasons[alone & ~(curves.std_error.ravel() == 0)] = "no other day has a propensity with an error"
+    for unknown, reason in _unknown(curves):
+        reasons[unknown.ravel()] = reason
+    return reasons.tolist()
+
+
+def _tested(found: Differences) -> list[pl.Series]:
+    with np.errstate(over="ignore"):
+        ratios = {
+            "ratio": np.exp(found.difference),
+            "ratio_ci_low": np.exp(found.low),
+            "ratio_ci_high": np.exp(found.high),
+        }
+    return [
+        *(_known(name, values) for name, values in ratios.items()),
+        _known("std_error", found.std_error),
+        _known("p_value", found.p_value),
+        _known("p_value_joint", np.where(found.std_error > 0, found.test.p_values, np.nan)),
+    ]
+
+
+def beyond(table: pl.DataFrame, largest: float) -> pl.DataFrame:
+    """The rows whose propensity has changed by more than a share, up or down, and by more than its error.
+
+    Args:
+        table: of `change_table` or `day_table`.
+        largest: above 0; with 0.5, a propensity may be half as high again, or by that factor lower.
+    """
+    ratio = pl.col("ratio")
+    far = (ratio > 1 + largest) | (ratio < 1 / (1 + largest))
+    return table.filter(far & ((pl.col("ratio_ci_low") > 1) | (pl.col("ratio_ci_high") < 1)))
+
+
+def _known(name: str, values: Floats) -> pl.Series:
+    return pl.Series(name, np.where(np.isfinite(values), values, np.nan), nan_to_null=True)

@@ -1,0 +1,287 @@
+"""The cells of a fit as curves: one per context, by position, and no more than an eye can tell apart.
+
+Documents whose click rate says something else than their attractiveness: what position bias does to each.
+
+A document that stands low is clicked less often than it attracts, one at the top about as often. How sure the
+difference is, its posterior says: documents are ordered by
+
+    |attractiveness - click rate| - 1.96 standard deviations,
+
+which is above 0 where the click rate lies outside of the 95 % interval of attractiveness.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from posbias.core.arrays.count_table import Floats
+from posbias.core.errors import LogFormatError, escaped
+from posbias.core.fit.propensities import WEIGHT_PROPENSITY
+from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, PREVIOUS_CLICK
+
+CONTEXT, CLICK_RATE, RELATIVE_RATE = "context", "click_rate", "relative_rate"
+PROPENSITY, LOW, HIGH = "propensity", "low", "high"
+UNSHRUNK = "unshrunk_propensity"
+IDENTIFIED, REASON, LINKING_CLICKS = "identified", "reason", "linking_clicks"
+
+MOST_CONTEXTS = 6
+"""So many lines differ in colour and in the shape of their points."""
+
+MOST_POSITIONS = 100
+"""The points of a line; of more positions, some are drawn."""
+
+_IN_FULL = 50  # positions from the top that are all drawn
+_LONGEST_LABEL = 60
+_NUMBERS = {
+    IMPRESSIONS: IMPRESSIONS,
+    CLICKS: CLICKS,
+    "ctr": CLICK_RATE,
+    PROPENSITY: PROPENSITY,
+    "ci_low": LOW,
+    "ci_high": HIGH,
+    LINKING_CLICKS: LINKING_CLICKS,
+}
+_COUNTS = (IMPRESSIONS, CLICKS, LINKING_CLICKS)
+OTHERS = {
+    "joint_propensity": "joint EM",
+    WEIGHT_PROPENSITY: "what weights use",
+    "smooth_propensity": "smooth curve",
+    "moment_propensity": "moment estimate",
+    UNSHRUNK: "each context by itself",
+}
+"""Other estimates in the table of a fit, by column, and how they are called."""
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Cells that are drawn."""
+
+    # `position`, `previous_click` (null but for models that have it), `context` (a text, empty where there is none),
+    # `row` (the row of the table of the fit), `impressions`, `clicks`, `click_rate`, `relative_rate`, `propensity`,
+    # `low`, `high`, `linking_clicks`, `identified`, `reason`, and of the other estimates those that the table has;
+    # numbers that are not known are null
+    cells: pl.DataFrame
+    contexts: tuple[str, ...]  # those that are drawn, the most frequent first
+    n_contexts: int  # how many there are
+    positions: tuple[int, ...]  # those that are drawn
+    n_positions: int  # how many there are
+
+    @property
+    def browsing(self) -> bool:
+        """Whether cells differ by the last click above as well."""
+        return self.cells[PREVIOUS_CLICK].is_not_null().any()
+
+    @property
+    def lines(self) -> pl.DataFrame:
+        """One cell for each position and context: where cells differ by the last click, that of no click above."""
+        return self.cells.filter(pl.col(PREVIOUS_CLICK).is_null() | (pl.col(PREVIOUS_CLICK) == 0))
+
+    @property
+    def omissions(self) -> list[str]:
+        """What is not drawn, in sentences."""
+        said: list[str] = []
+        if self.n_contexts > len(self.contexts):
+            said.append(f"Of {self.n_contexts:,} contexts, the {len(self.contexts)} most frequent are drawn.")
+        if self.n_positions > len(self.positions):
+            said.append(
+                f"Of {self.n_positions:,} positions, {len(self.positions)} are drawn: the first {_IN_FULL}, then ever "
+                f"fewer, to position {self.positions[-1]:,}."
+            )
+        return said
+
+
+def curves_of(table: pl.DataFrame, context: Sequence[str], *, where: str) -> Curves:
+    """The cells of `propensities.parquet` that are drawn.
+
+    Args:
+        table: as it was read, its cell columns checked.
+        context: the columns that tell contexts apart.
+        where: the file, for the message.
+
+    Raises:
+        LogFormatError: a column is missing, or holds no numbers.
+    """
+    others = [name for name in OTHERS if name in table.columns]
+    _check(table, [*_NUMBERS, *others], where)
+    if WEIGHT_PROPENSITY in others and table[WEIGHT_PROPENSITY].equals(table[PROPENSITY], null_equal=True):
+        others.remove(WEIGHT_PROPENSITY)
+    labels = _labels(table, context)
+    numbers = [pl.col(name) if name in _COUNTS else pl.col(name).cast(pl.Float64) for name in _NUMBERS]
+    cells = table.select(
+        pl.col(POSITION).cast(pl.Int64),
+        (pl.col(PREVIOUS_CLICK).cast(pl.Int64) if PREVIOUS_CLICK in table.columns else pl.lit(None, pl.Int64)).alias(
+            PREVIOUS_CLICK
+        ),
+        labels,
+        pl.int_range(pl.len()).alias("row"),
+        *(number.alias(new) for number, new in zip(numbers, _NUMBERS.values(), strict=True)),
+        *(pl.col(name).cast(pl.Float64) for name in others),
+        pl.col(IDENTIFIED).cast(pl.Boolean),
+        pl.col(REASON).cast(pl.String),
+    )
+    finite = [name for name, dtype in cells.schema.items() if dtype == pl.Float64]
+    cells = cells.with_columns(pl.when(pl.col(name).is_finite()).then(pl.col(name)).alias(name) for name in finite)
+    cells = _with_relative_rates(cells)
+    by_context = cells.group_by(CONTEXT, maintain_order=True).agg(pl.col(IMPRESSIONS).sum())
+    contexts = by_context.sort(IMPRESSIONS, descending=True, maintain_order=True)[CONTEXT].to_list()
+    positions = cells[POSITION].unique().sort().to_list()
+    drawn, shown = contexts[:MOST_CONTEXTS], thinned(positions, MOST_POSITIONS)
+    kept = cells.filter(pl.col(CONTEXT).is_in(drawn) & pl.col(POSITION).is_in(shown))
+    return Curves(kept, tuple(drawn), len(contexts), tuple(shown), len(positions))
+
+
+def thinned(positions: Sequence[int], most: int) -> list[int]:
+    """Positions in ascending order; of more than `most`, all of the first ones, and then ever fewer, with the last."""
+    if len(positions) <= most:
+        return list(positions)
+    first = min(_IN_FULL, most)
+    places = np.geomspace(first, len(positions) - 1, most - first).round().astype(int).tolist()
+    return [*positions[:first], *(positions[place] for place in dict.fromkeys(places))]
+
+
+def label_of(values: Sequence[object]) -> str:
+    """The values of a key as one short text."""
+    text = escaped(", ".join("none" if value is None else str(value) for value in values))
+    return text if len(text) <= _LONGEST_LABEL else f"{text[: _LONGEST_LABEL - 3]}..."
+
+
+def _labels(table: pl.DataFrame, context: Sequence[str]) -> pl.Series:
+    """A text for each row that says its context; contexts that differ have texts that differ."""
+    if not context:
+        return pl.Series(CONTEXT, [""] * table.height, pl.String)
+    texts: dict[tuple[object, ...], str] = {}
+    taken: set[str] = set()
+    found: list[str] = []
+    for values in table.select(context).iter_rows():
+        key = tuple(map(repr, values))
+        if key not in texts:
+            text = label_of(values)
+            texts[key] = text if text not in taken else f"{text} (no. {len(texts) + 1:,})"
+            taken.add(texts[key])
+        found.append(texts[key])
+    return pl.Series(CONTEXT, found, pl.String)
+
+
+def _with_relative_rates(cells: pl.DataFrame) -> pl.DataFrame:
+    """Click rates as what people take for propensities: relative to that of the reference cell of the context.
+
+    The reference is a cell whose propensity is exactly 1, of several the first; where there is none, there is no rate.
+    """
+    reference = (
+        cells.filter((pl.col(PROPENSITY) == 1) & (pl.col(CLICK_RATE) > 0))
+        .sort(POSITION, PREVIOUS_CLICK, maintain_order=True)
+        .group_by(CONTEXT, maintain_order=True)
+        .agg(pl.col(CLICK_RATE).first().alias("reference_rate"))
+    )
+    rate = pl.col(CLICK_RATE) / pl.col("reference_rate")
+    joined = cells.join(reference, on=CONTEXT, how="left", maintain_order="left")
+    return joined.with_columns(rate.alias(RELATIVE_RATE)).drop("reference_rate")
+
+
+def _check(table: pl.DataFrame, numbers: Sequence[str], where: str) -> None:
+    again = "Run `posbias fit` again."
+    for name in (*numbers, IDENTIFIED, REASON):
+        if name not in table.columns:
+            raise LogFormatError(f"{where}: has no column {name!r}. {again}")
+    for name, kinds, what in (
+        *((name, (), "numbers") for name in numbers),
+        (IDENTIFIED, (pl.Boolean,), "true or false"),
+        (REASON, (pl.String,), "texts"),
+    ):
+        dtype = table.schema[name]
+        fits = dtype in kinds or (not kinds and dtype.is_numeric()) or dtype == pl.Null
+        if not fits:
+            raise LogFormatError(f"{where}: column {name!r} holds {dtype} instead of {what}. {again}")
+
+
+ATTRACTIVENESS, STD_DEV = "attractiveness", "std_dev"
+COLUMNS = (IMPRESSIONS, CLICKS, ATTRACTIVENESS, STD_DEV)
+BINS = 20
+"""Of click rates and of attractiveness, from 0 to 1."""
+
+FEWEST_IMPRESSIONS = 10
+"""Of documents that were shown less often, the prior says more than their clicks."""
+
+_Z = 1.959963984540054
+_SURE = "sure"
+
+
+@dataclass(frozen=True)
+class DocumentDifferences:
+    """What was found."""
+
+    # `click_rate` and `attractiveness` (the lower ends of their bins), `documents`; bins without any are left out
+    grid: pl.DataFrame
+    documents: int  # how many there are with enough impressions
+    outside: int  # how many have a click rate outside of the 95 % interval of their attractiveness
+    # the keys, `impressions`, `clicks`, `click_rate`, `attractiveness`, `std_dev` of the documents that are clicked
+    # less often than they attract, those of which it is surest first
+    underrated: pl.DataFrame
+    overrated: pl.DataFrame  # likewise of those that are clicked more often
+
+
+def document_differences(table: pl.LazyFrame, keys: Sequence[str], most: int) -> DocumentDifferences:
+    """Compare attractiveness with click rates, in one pass each over the documents.
+
+    Args:
+        table: rows of `attractiveness.parquet`; those with values that cannot be are left out.
+        keys: the columns that say which document it is.
+        most: how many documents of each kind are named.
+    """
+    rate, mean, deviation = pl.col(CLICK_RATE), pl.col(ATTRACTIVENESS), pl.col(STD_DEV)
+    rows = (
+        table.select(*keys, IMPRESSIONS, CLICKS, pl.col(ATTRACTIVENESS, STD_DEV).cast(pl.Float64))
+        .filter(pl.col(IMPRESSIONS) >= FEWEST_IMPRESSIONS)
+        .with_columns((pl.col(CLICKS) / pl.col(IMPRESSIONS)).alias(CLICK_RATE))
+        .filter(rate.is_between(0, 1) & mean.is_between(0, 1) & deviation.is_between(0, 1))
+        .with_columns(((mean - rate).abs() - _Z * deviation).alias(_SURE))
+    )
+    bins = [((value * BINS).floor().clip(0, BINS - 1) / BINS).round(9) for value in (rate, mean)]
+    grid = rows.group_by(bins).agg(
+        pl.len().cast(pl.Int64).alias("documents"), (pl.col(_SURE) > 0).sum().alias("outside")
+    )
+    found = grid.sort(CLICK_RATE, ATTRACTIVENESS).collect(engine="streaming")
+    named = [
+        rows.filter((pl.col(_SURE) > 0) & which)
+        .sort([_SURE, *COLUMNS], descending=[True, *[True] * len(COLUMNS)])
+        .head(most)
+        .drop(_SURE)
+        .collect(engine="streaming")
+        for which in (mean > rate, mean < rate)
+    ]
+    return DocumentDifferences(
+        grid=found.drop("outside"),
+        documents=int(found["documents"].sum()),
+        outside=int(found["outside"].sum()),
+        underrated=named[0],
+        overrated=named[1],
+    )
+
+
+MOST_LINKED_POSITIONS = 40
+"""The side of the matrix; of more positions, the first ones are looked at."""
+
+
+def links_between(positions: pl.Series, shared: Floats) -> pl.DataFrame:
+    """The clicks that compare two positions, contexts together.
+
+    Args:
+        positions: of K cells.
+        shared: the clicks that compare two cells, shape (K, K).
+
+    Returns:
+        `position`, `other_position` (the larger one), `clicks`, a row for each pair among the first positions.
+    """
+    first = positions.unique().sort().head(MOST_LINKED_POSITIONS)
+    member = np.equal.outer(first.to_numpy(), positions.to_numpy()).astype(np.float64)
+    clicks = member @ np.where(np.isfinite(shared), shared, 0.0) @ member.T
+    one, other = np.triu_indices(len(first), k=1)
+    return pl.DataFrame(
+        {
+            "position": first.gather(one.tolist()),
+            "other_position": first.gather(other.tolist()),
+            "clicks": clicks[one, other],
+        }
+    )

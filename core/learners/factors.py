@@ -1,0 +1,327 @@
+"""Factors of queries (users) and documents (items), found by gradients of a loss of scores; no features.
+
+    f(q, d) = m + b_q + b_d + u_q . v_d          minimise loss(f) + lambda / 2 (|b|^2 + |u|^2 + |v|^2)
+
+`factors`: the likelihood of clicks, theta given, P(click | q, d, e) = theta_e / (1 + exp(-f)). `mf`: the squared error
+of click rates, each pair as often as it was shown, no theta. `propensity-mf`: the squared error, clicks weighted by 1 /
+theta. Weights make the variance of clicks greater by about the mean of 1 / theta over impressions, so that the
+penalties to choose from are greater by that. Both losses are in `likelihood`.
+
+`cause`: factors of what clicks would be under random exposure, those of all documents, moved by the rows placed at
+random.
+
+    f_c(q, d) = m_c + b_q + b_d + u_q . v_d            control: rows of the logging ranker
+    f_t(q, d) = m_t + b_q + a_d + u_q . w_d            treatment: rows that were placed at random
+
+    minimise  L_c(f_c) + L_t(f_t) + lambda / 2 (|b_q, b_d, a_d|^2 + |u, v, w|^2) + delta / 2 (|w - v|^2 + |a - b_d|^2)
+
+L is the logistic loss of clicks. Both tasks share the users. Few rows at random move a document where they must, and
+leave it where the many others put it. This is CausE-prod of the paper: a control and a treatment vector for each
+document. Scores are those of the treatment vectors (CausE-prod-T), or with `--vectors control` of the control vectors
+(CausE-prod-C); then rows at random matter by the users that both tasks share, and by the tie. CausE-avg has one control
+vector for all documents, towards which nothing of what the logging ranker's rows say of each could be carried over. The
+distance is squared, or with `--tie-distance absolute` delta (|w - v|_1 + |a - b_d|_1), as in the paper's code.
+Positions and propensities do not enter.
+
+Every step of Adam sees all documents. A query that is held out has no bias and no factors: validation says how well
+documents are ranked for users that were never seen. Unless it is named, lambda is that of `PENALTIES` with which the
+factors of four fifths of the impressions predict the other fifth best. Beyond some lambda the minimum has u = v = 0
+(|u|^2 + |v|^2 over all u v' = X is twice the nuclear norm of X), and every query has the same list.
+
+Sources: Koren, Bell & Volinsky 2009 (the factors); Srebro, Rennie & Jaakkola 2005 (the nuclear norm); Wang et al. 2018
+(the likelihood); Schnabel, Swaminathan, Singh, Chandak & Joachims 2016 and, for clicks, Saito et al. 2020
+(propensities); Bonner & Vasile 2018 (causal embeddings).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from posbias.core.arrays.count_table import CountTable, Floats, Integers, sum_by_number
+from posbias.core.choices import PENALTIES, TieDistance
+from posbias.core.errors import IdentifiabilityError
+from posbias.core.learners.learning import (
+    ClickLikelihood,
+    Learned,
+    Learner,
+    LearningData,
+    LearningOptions,
+    OnRound,
+    Rounds,
+    SquaredError,
+)
+from posbias.core.learners.model_trees import Adam, FactorModel
+
+_OPTIONS = ("factors", "regularization", "steps")
+_RATE = 0.02
+_SPREAD = 0.1  # of the factors at the start
+_APART = 0.2  # of the impressions, to choose the penalty by
+_LEAST_FACTORS = 0.01
+"""Of the largest bias of a document: the least that |u_q . v_d| must come to somewhere for factors not to be zero."""
+
+_TIED = ("item_bias", "item_factors")
+
+TIES: Mapping[TieDistance, Callable[[Floats], Floats]] = {"squared": lambda apart: apart, "absolute": np.sign}
+"""The derivative of half the squared distance, and of the absolute one, by a difference."""
+
+
+class FactorsLearner(Learner):
+    """Matrix factorisation of attractiveness."""
+
+    name = "factors"
+    reference = "Koren et al. 2009"
+    about = "factors of queries and documents, on the likelihood of clicks"
+    needs_features = False
+    takes = _OPTIONS
+    is_probability = True
+    loss: ClassVar[type[ClickLikelihood] | type[SquaredError]] = ClickLikelihood
+
+    def tables(self, data: LearningData) -> list[CountTable]:
+        """The counts of each task; the last one is judged."""
+        return [data.counts]
+
+    def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
+        """Find factors with the penalty that is named, or with the one that predicts impressions apart best.
+
+        Returns:
+            In the report, `regularization` and what it was chosen by. A warning where no factors predict better.
+
+        Raises:
+            IdentifiabilityError: the factors are zero, or no impression could be set apart.
+        """
+        counts, theta = self.examined(data)
+        log, penalty = replace(data, counts=counts), options.regularization
+        report, warnings = dict[str, Any](), tuple[str, ...]()
+
+        def found(log: LearningData, penalty: float) -> tuple[FactorModel, Rounds]:
+            return self._find(log, theta, penalty, options, on_round)
+
+        if penalty is None:
+            penalty, chosen_by, warnings = self._choose(log, theta, options.seed, found)
+            report["regularization_chosen_by"] = chosen_by
+        model, rounds = found(log, penalty)
+        if not _has_factors(model, log):
+            raise _no_factors(f"with --regularization {penalty:g}", penalty)
+        report = {"steps": rounds.best, "factors": options.factors, "regularization": penalty} | report
+        return Learned(model, rounds.curve, report=report, warnings=warnings)
+
+    def _find(
+        self, log: LearningData, theta: Floats, penalty: float, options: LearningOptions, on_round: OnRound
+    ) -> tuple[FactorModel, Rounds]:
+        """Take steps of Adam, and keep the best."""
+        tables, query, item = self.tables(log), log.query[log.learnt], _items(log)[log.learnt]
+        losses = [self.loss(table.take(log.learnt), theta) for table in tables]
+        held_out = self.loss(tables[-1].take(log.apart), theta)
+        parameters = start(log, [loss.start() for loss in losses], options)
+        ranks_by = 0 if options.vectors == "control" else -1
+        adam, rounds, kept = Adam(parameters, _RATE), Rounds(options.early_stopping), model_of(parameters, ranks_by)
+        for number in range(1, options.steps + 1):
+            by_score = [
+                loss.gradients(model_of(parameters, task).scores(query, item))[0] for task, loss in enumerate(losses)
+            ]
+            adam.step(gradients(parameters, query, item, by_score, penalty, options))
+            model = replace(model_of(parameters, ranks_by), mean=float(parameters["mean"][-1]))  # of what is judged
+            value = held_out.per_impression(_scores(model, log, log.apart)) if held_out.impressions.any() else None
+            rounds.add(number, losses[-1].per_impression(model.scores(query, item)), value)
+            kept = model if rounds.best == number else kept
+            on_round()
+            if rounds.over:
+                break
+        return kept, rounds
+
+    def _choose(
+        self,
+        log: LearningData,
+        theta: Floats,
+        seed: int,
+        learn: Callable[[LearningData, float], tuple[FactorModel, Rounds]],
+    ) -> tuple[float, dict[str, Any], tuple[str, ...]]:
+        """The penalty that predicts impressions apart best, what it was chosen by, and a warning."""
+        apart = impressions_apart(log, self.tables(log)[-1], seed)
+        if not apart.impressions.any():
+            raise IdentifiabilityError(
+                "there are too few impressions to set some apart and choose the penalty by them. Name one: "
+                "--regularization X."
+            )
+        rest = replace(log, counts=log.counts.less(apart))
+        if self.needs_randomized and log.randomized is not None:
+            rest = replace(rest, randomized=log.randomized.less(apart))
+        of_weights, shown = log.counts.impressions / theta[log.counts.cell], log.counts.impressions.sum()
+        scale = float(of_weights.sum() / max(shown, 1.0)) if self.loss is SquaredError else 1.0
+        loss, tried = self.loss(apart.take(log.learnt), theta), dict[float, tuple[float, bool]]()
+        for penalty in (scale * one for one in PENALTIES):
+            model, _ = learn(rest, penalty)
+            tried[penalty] = loss.per_impression(_scores(model, log, log.learnt)), _has_factors(model, log)
+        with_factors = {penalty: value for penalty, (value, has) in tried.items() if has}
+        if not with_factors:
+            raise _no_factors(f"at every penalty from {min(tried):g} to {max(tried):g}", min(tried))
+        penalty = max(with_factors, key=with_factors.__getitem__)
+        chosen, best = with_factors[penalty], max(value for value, _ in tried.values())
+        warning = (
+            "Factors did not help on this log: impressions that were set apart are predicted better when every query "
+            f"has the same list ({best:.5f} per impression) than by any factors ({chosen:.5f}). More pages per query "
+            "would help; --regularization X names a penalty of your own."
+        )
+        chosen_by: dict[str, Any] = {
+            "impressions_apart": float(loss.impressions.sum()),
+            "fits": len(tried) + 1,
+            "tried": [{"regularization": one, "value": value, "factors": has} for one, (value, has) in tried.items()],
+        }
+        return penalty, chosen_by, () if chosen >= best else (warning,)
+
+
+class MFLearner(FactorsLearner):
+    """Matrix factorisation of clicks as they are."""
+
+    name = "mf"
+    about = "factors of queries and documents, on click rates"
+    is_probability = False
+    uses_propensities = False
+    measure = "minus the squared error per impression"
+    loss = SquaredError
+
+
+class PropensityMFLearner(FactorsLearner):
+    """Matrix factorisation of clicks over theta."""
+
+    name = "propensity-mf"
+    reference = "Schnabel et al. 2016"
+    about = "factors of queries and documents, on click rates weighted by 1 / theta"
+    is_probability = False
+    measure = "minus the squared error per impression"
+    loss = SquaredError
+
+
+class CausELearner(FactorsLearner):
+    """Causal embeddings: a task of control, and one of treatment."""
+
+    name = "cause"
+    reference = "Bonner & Vasile 2018"
+    about = "factors of queries and documents, on clicks of the logging ranker and of rows placed at random"
+    needs_randomized = True
+    takes = (*_OPTIONS, "tie", "tie_distance", "vectors")
+    is_probability = False
+    uses_propensities = False
+    measure = "log-likelihood per impression placed at random"
+
+    def tables(self, data: LearningData) -> list[CountTable]:
+        """The rows of the logging ranker, and those that were placed at random."""
+        if data.randomized is None:
+            raise TypeError("this learner needs to know which rows were randomised")
+        return [data.counts.less(data.randomized), data.randomized]
+
+    def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
+        """Find the factors of both tasks, and keep the vectors that are named."""
+        placed = self.tables(data)[1]
+        if not placed.take(data.learnt).impressions.any():
+            raise IdentifiabilityError("no row that is learnt from was placed at random (--randomized-where).")
+        if options.early_stopping is not None and not placed.take(data.apart).impressions.any():
+            raise IdentifiabilityError(
+                "--early-stopping: no row of a held-out query was placed at random (--randomized-where). Hold more out "
+                "with --validation, or leave it out."
+            )
+        return super().learn(data, options, on_round)
+
+
+def _items(data: LearningData) -> Integers:
+    if data.item is None:
+        raise TypeError("factors need to know documents across queries")
+    return data.item
+
+
+def _scores(model: FactorModel, data: LearningData, documents: Integers) -> Floats:
+    return model.scores(data.query[documents], _items(data)[documents])
+
+
+def _has_factors(model: FactorModel, data: LearningData) -> bool:
+    """Whether factors move any document by more than `_LEAST_FACTORS` of what biases do."""
+    moved = replace(model, mean=0.0, query_bias=0 * model.query_bias, item_bias=0 * model.item_bias)
+    largest = np.abs(_scores(moved, data, data.learnt)).max(initial=0.0)
+    return bool(largest > _LEAST_FACTORS * np.abs(model.item_bias).max(initial=0.0))
+
+
+def _no_factors(where: str, penalty: float) -> IdentifiabilityError:
+    return IdentifiabilityError(
+        f"the factors are zero {where}, so that every query would have the same list. Name a smaller penalty, such as "
+        f"--regularization {penalty / 10:g}, or add more days of logs."
+    )
+
+
+def impressions_apart(data: LearningData, counts: CountTable, seed: int) -> CountTable:
+    """A fifth of the impressions of documents that are learnt from, drawn at random, with their clicks.
+
+    Sums of weights are not counts of draws: there a cell of a document stands apart as a whole.
+    """
+    rng, learnt = np.random.default_rng(seed), ~data.held_out[counts.unit_of_entry]
+    shown, clicked = counts.impressions * learnt, counts.clicks * learnt
+    if (shown == np.floor(shown)).all() and (clicked == np.floor(clicked)).all():
+        apart = rng.binomial(shown.astype(np.int64), _APART)
+        clicks = rng.hypergeometric(clicked.astype(np.int64), (shown - clicked).astype(np.int64), apart)
+        return replace(counts, impressions=apart.astype(np.float64), clicks=clicks.astype(np.float64))
+    kept = rng.random(len(shown)) < _APART
+    return replace(counts, impressions=shown * kept, clicks=clicked * kept)
+
+
+def start(data: LearningData, means: Sequence[float], options: LearningOptions) -> dict[str, Floats]:
+    """Small factors drawn at random, the same for each task; 0 for what is only held out, which no gradient moves.
+
+    Returns:
+        `query_bias` (Q,), `query_factors` (Q, R), and of each task `mean` (T,), `item_bias` (T, I), `item_factors`
+        (T, I, R).
+    """
+    rng, factors = np.random.default_rng(options.seed), list[Floats]()
+    for numbers in (data.query, _items(data)):
+        n_numbers = int(numbers.max()) + 1
+        drawn = _SPREAD * rng.standard_normal((n_numbers, options.factors))
+        drawn[np.bincount(numbers[data.learnt], minlength=n_numbers) == 0] = 0.0
+        factors.append(drawn)
+    of_query, of_item = factors
+    return {
+        "mean": np.array(means),
+        "query_bias": np.zeros(len(of_query)),
+        "item_bias": np.zeros((len(means), len(of_item))),
+        "query_factors": of_query,
+        "item_factors": np.stack([of_item] * len(means)),
+    }
+
+
+def model_of(parameters: Mapping[str, Floats], task: int) -> FactorModel:
+    """The model of a task as parameters are now, a copy."""
+    shared = {name: parameters[name].copy() for name in ("query_bias", "query_factors")}
+    return FactorModel(float(parameters["mean"][task]), **shared, **{n: parameters[n][task].copy() for n in _TIED})
+
+
+def gradients(
+    parameters: Mapping[str, Floats],
+    query: Integers,
+    item: Integers,
+    by_score: Sequence[Floats],
+    strength: float,
+    options: LearningOptions,
+) -> dict[str, Floats]:
+    """The gradient of the losses and all penalties, by every parameter.
+
+    Args:
+        parameters: as from `start`.
+        query: of each document, shape (n,).
+        item: likewise.
+        by_score: the derivative of each task's loss by its score, likewise.
+        strength: lambda.
+        options: how two tasks are tied.
+    """
+    found = {name: strength * values for name, values in parameters.items()}
+    found["mean"] = np.array([slope.sum() for slope in by_score])
+    of_query, of_items = parameters["query_factors"], parameters["item_factors"]
+    for task, slope in enumerate(by_score):
+        found["query_bias"] += sum_by_number(query, slope, len(of_query))
+        found["item_bias"][task] += sum_by_number(item, slope, of_items.shape[1])
+        for number, (one, other) in enumerate(zip(of_query.T, of_items[task].T, strict=True)):
+            found["query_factors"][:, number] += sum_by_number(query, slope * other[item], len(one))
+            found["item_factors"][task][:, number] += sum_by_number(item, slope * one[query], len(other))
+    if len(by_score) > 1:
+        for name in _TIED:
+            pull = options.tie * TIES[options.tie_distance](parameters[name][1] - parameters[name][0])
+            found[name] += np.stack([-pull, pull])
+    return found

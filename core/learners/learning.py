@@ -1,0 +1,547 @@
+"""What learners learn from: documents with their counts, features, and the pages that showed them where these count.
+
+Losses of scores by counts of clicks, which trees can grow on and factors can follow: likelihood and squared error.
+
+The likelihood of the position-based model, given theta:
+
+    P(click | d, e) = theta_e gamma_d,   gamma_d = 1 / (1 + exp(-f_d))
+
+    p_d = sum_e { c_de + (n_de - c_de) gamma_d (1 - theta_e) / (1 - theta_e gamma_d) }      n_d = sum_e n_de
+    gradient of -log L by f_d:  n_d gamma_d - p_d          Hessian, its expected part:  n_d gamma_d (1 - gamma_d)
+
+p_d is how many of the impressions showed an attractive document, as far as clicks say: the gradient is that of logistic
+regression on these expected labels (generalised EM, one gradient step per M-step).
+
+The squared error against clicks, weighted by 1 / theta:
+
+    sum_d { (C_d / 2) (1 - f_d)^2 + ((n_d - C_d) / 2) f_d^2 },   C_d = sum_e c_de / theta_e
+    gradient by f_d:  n_d f_d - C_d
+
+Its expectation is the error against attractiveness: that of all impressions, had all of them been examined. With theta
+1 it is the error against click rates.
+
+Sources: Wang, Golbandi, Bendersky, Metzler & Najork 2018; Schnabel et al. 2016; Saito et al. 2020 (for clicks, which do
+not say that a document was examined in vain).
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib import import_module
+from typing import Any, ClassVar, Literal, Protocol, cast
+
+import numpy as np
+import polars as pl
+
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, reduce_rows
+from posbias.core.choices import MultipleTests, Plugin, TieDistance, Vectors
+from posbias.core.errors import IdentifiabilityError, SchemaError
+from posbias.core.learners.boosting import BinnedRows, BoostedTrees, Rows, TreeOptions, bin_rows
+from posbias.core.learners.model_trees import FactorModel, Forest, RowModel
+from posbias.core.training.pair_layouts import expected_attractions
+
+LEAST_EXAMINATION = 1e-3
+"""Theta below this is taken for this: a click there would otherwise outweigh whole logs."""
+
+_BLOCK = 1 << 17  # impressions that are worked on at a time
+
+
+@dataclass(frozen=True)
+class Features:
+    """What is known of each document."""
+
+    rows: Rows  # shape (D, F); nan where a value is missing, and the place among the categories for text
+    names: tuple[str, ...]  # F of them
+    categorical: tuple[int, ...] = ()  # which of them are categories
+
+
+@dataclass(frozen=True)
+class Pages:
+    """Pages as they were shown: page i owns the impressions `start[i]:start[i + 1]`, from the top."""
+
+    start: Integers  # shape (P + 1,)
+    document: Integers  # the number of the document of each impression, shape (N,)
+    cell: Integers  # its cell, shape (N,)
+    click: Floats  # 0 or 1, shape (N,); a sum of weights where rows carry weights
+
+    def of_impressions(self, documents: Flags) -> Iterator[Integers]:
+        """The impressions of pages that have a click and begin with some documents, shape (P, L), by length.
+
+        Args:
+            documents: which, shape (D,).
+        """
+        with_click = reduce_rows(np.add, self.click, self.start, 0.0) > 0
+        wanted, length = with_click & documents[self.document[self.start[:-1]]], np.diff(self.start)
+        for size in np.unique(length[wanted]).tolist():
+            first = self.start[:-1][wanted & (length == size)]
+            step = max(_BLOCK // size, 1)
+            for begin in range(0, len(first), step):
+                yield first[begin : begin + step, np.newaxis] + np.arange(size)
+
+
+@dataclass(frozen=True)
+class LearningData:
+    """A log, as learners see it. A document is a (query, document); those of a query stand together."""
+
+    query: Integers  # the number of each document's query, ascending, shape (D,)
+    held_out: Flags  # whether a document's query is set apart for validation, shape (D,)
+    counts: CountTable  # impressions and clicks per document and cell
+    examination: Floats  # theta of each cell as a probability, shape (K,); nan where it is not known
+    position: Integers  # of each cell, from 1, shape (K,)
+    features: Features | None = None  # of each document; None where learners do without
+    pages: Pages | None = None  # as shown; None where only counts are needed
+    item: Integers | None = None  # the number of the document itself, whatever the query (or user), shape (D,), or None
+    randomized: CountTable | None = None  # counts of rows whose documents were placed at random; None if not needed
+
+    @property
+    def n_documents(self) -> int:
+        """Number of documents D."""
+        return len(self.query)
+
+    @property
+    def known(self) -> Flags:
+        """The cells that have a theta, shape (K,)."""
+        return np.isfinite(self.examination)
+
+    @property
+    def theta(self) -> Floats:
+        """Theta in [LEAST_EXAMINATION, 1], shape (K,); 1 where it is not known, which `known` tells."""
+        return np.where(self.known, np.clip(np.nan_to_num(self.examination), LEAST_EXAMINATION, 1.0), 1.0)
+
+    @property
+    def learnt(self) -> Integers:
+        """The documents to learn from, ascending."""
+        return np.flatnonzero(~self.held_out)
+
+    @property
+    def apart(self) -> Integers:
+        """The documents that are set apart, ascending."""
+        return np.flatnonzero(self.held_out)
+
+
+@dataclass(frozen=True)
+class Lists:
+    """Some pages of one length L, from the top."""
+
+    document: Integers  # which of the scored documents stands there, shape (P, L)
+    cell: Integers  # its cell, shape (P, L)
+    click: Floats  # 0 or 1, or a sum of weights, shape (P, L)
+
+
+def clicked_lists(data: LearningData, documents: Integers) -> list[Lists]:
+    """The pages that have a click and show some documents, which are numbered by their place among these.
+
+    Args:
+        data: a log with pages. All documents of a page are of one query.
+        documents: those of some queries, ascending: to learn from, or set apart.
+    """
+    if data.pages is None:
+        raise ValueError("this learner needs pages")
+    pages, place = data.pages, np.full(data.n_documents, -1)
+    place[documents] = np.arange(len(documents))
+    return [
+        Lists(place[pages.document[shown]], pages.cell[shown], pages.click[shown])
+        for shown in pages.of_impressions(place >= 0)
+    ]
+
+
+def lists_to_learn_from(data: LearningData, learner: str) -> list[Lists]:
+    """The pages that a learner learns from.
+
+    Raises:
+        IdentifiabilityError: nothing is ranked against anything there.
+    """
+    found = clicked_lists(data, data.learnt)
+    if not any(lists.document.shape[1] > 1 for lists in found):
+        raise IdentifiabilityError(
+            f"--learner {learner}: no page that is learnt from has a click and a second document to rank the clicked "
+            "one against. Name the columns of one results page with --session, or choose another learner, such as pbm."
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class SomeRows:
+    """Some rows of features that need not be in memory."""
+
+    rows: Rows
+    kept: Integers  # numbers of the rows, shape (n,)
+
+    def __len__(self) -> int:
+        """Number of rows n."""
+        return len(self.kept)
+
+    def __getitem__(self, wanted: slice | Integers, /) -> Floats:
+        """Some of them, shape (m, F)."""
+        return self.rows[self.kept[wanted]]
+
+
+def with_fewer_negatives(data: LearningData, share: float, seed: int) -> LearningData:
+    """A log with a share of the documents without a click, drawn at random, each counted 1 / share times.
+
+    Every sum over documents, such as a loss and its gradient, has the whole log's as its expectation. Documents that
+    are held out all stay as they are.
+
+    Args:
+        data: the log, without pages.
+        share: in (0, 1].
+        seed: of the draw.
+    """
+    if share == 1.0:
+        return data
+    unclicked = (data.counts.sum_by_unit(data.counts.clicks) == 0) & ~data.held_out
+    drawn = np.random.default_rng(seed).random(data.n_documents) < share
+    kept = np.flatnonzero(drawn | ~unclicked)
+    counts = data.counts.take(kept)
+    times = np.where(unclicked[kept], 1 / share, 1.0)
+    features = data.features
+    return replace(
+        data,
+        query=data.query[kept],
+        held_out=data.held_out[kept],
+        counts=replace(counts, impressions=counts.impressions * times[counts.unit_of_entry]),
+        features=None if features is None else replace(features, rows=SomeRows(features.rows, kept)),
+        item=None if data.item is None else data.item[kept],
+    )
+
+
+def relative(theta: Floats) -> Floats:
+    """Theta of cells relative to the first one that has any, same shape."""
+    known = theta[np.isfinite(theta)]
+    return theta / known[0] if len(known) else theta
+
+
+Source = Literal["counts", "pages"]
+OnRound = Callable[[], None]
+
+OF_TREES = ("trees", "learning_rate", "leaves", "leaf_documents")
+"""The options of learners that grow trees."""
+
+ROUND, TRAINING, VALIDATION = "round", "training", "validation"
+"""The columns of a learning curve."""
+
+RATES = (1e-4, 0.9)
+"""What the click rate that learning starts with is kept within."""
+
+
+@dataclass(frozen=True)
+class LearningOptions:
+    """How to learn."""
+
+    trees: TreeOptions = field(default_factory=TreeOptions)
+    early_stopping: int | None = None  # after so many rounds in which held-out queries became no more likely
+    observation_dropout: float = 0.0  # the chance with which a network does not see the position
+    gradient_reversal: float = 0.0  # the strength of the reversed gradient
+    position_as_feature: bool = True  # of a logistic regression
+    significance: float = 0.05  # the level at which click rates differ, of `gbrank`
+    corrected: bool = True  # its click rates, for position
+    multiple_tests: MultipleTests = "none"  # how its level allows for many pairs
+    tau: float = 1.0  # how far apart it wants the scores of a pair
+    margin_penalty: float = 0.0  # lambda, in [0, 1/2), of the term -lambda tau^2 by which it chooses tau; 0: tau stays
+    factors: int = 4  # of queries and documents
+    epochs: int = 60  # passes of a network over the data, at most
+    regularization: float | None = None  # half of it penalises squares of factors; None: as impressions apart say
+    steps: int = 300  # of a learner of factors, at most
+    tie: float = 20.0  # what differences between the factors of two tasks are penalised by
+    tie_distance: TieDistance = "squared"  # half of their squares, or their absolute values
+    vectors: Vectors = "treatment"  # of which task documents are scored by
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What a learner gives back."""
+
+    model: RowModel | FactorModel  # scores documents
+    # `round` from 1, `training` and, with validation, `validation`: what is learnt by, per impression unless the
+    # learner says otherwise, larger is better
+    curve: pl.DataFrame
+    importance: pl.DataFrame | None = None  # `feature` (its number), `gain` and `splits`, where the model is trees
+    # theta as the learner itself estimates it, relative to the first cell, shape (K,); None where it is given
+    propensities: Floats | None = None
+    report: dict[str, Any] = field(default_factory=dict[str, Any])  # what else the manifest says
+    warnings: tuple[str, ...] = ()  # why it should not be taken at face value
+
+
+class Loss(Protocol):
+    """A loss of the scores of some documents, which falls as the scores get better."""
+
+    def start(self) -> float:
+        """The score to start with."""
+        ...
+
+    def gradients(self, scores: Floats) -> tuple[Floats, Floats]:
+        """The gradient and the Hessian of the loss by each score, shapes (n,)."""
+        ...
+
+    def per_impression(self, scores: Floats) -> float:
+        """What the learning curve shows, the larger the better."""
+        ...
+
+
+class Rounds:
+    """The learning curve, which round was the best, and when to stop."""
+
+    def __init__(self, patience: int | None) -> None:
+        """Begin without a round.
+
+        Args:
+            patience: after how many rounds without a better one to stop; None: never.
+        """
+        self._patience = patience
+        self._found: list[tuple[int, float, float | None]] = []
+        self._best_value = float("-inf")
+        self._without = 0
+        self.best = 0  # the number of the round that is kept: the best where learning may stop early, else the last
+
+    def add(self, number: int, training: float, validation: float | None) -> None:
+        """Take note of a round: its number, ascending, and how well it fits."""
+        self._found.append((number, training, validation))
+        if self._patience is None or validation is None or validation > self._best_value:
+            self.best, self._without = number, 0
+            self._best_value = self._best_value if validation is None else validation
+        else:
+            self._without += 1
+
+    @property
+    def over(self) -> bool:
+        """Whether held-out queries have fared no better for as many rounds as it takes to stop."""
+        return self._patience is not None and self._without >= self._patience
+
+    @property
+    def last(self) -> int:
+        """The number of the last round, 0 before the first."""
+        return self._found[-1][0] if self._found else 0
+
+    @property
+    def curve(self) -> pl.DataFrame:
+        """`round`, `training`, `validation`."""
+        schema = {ROUND: pl.Int32, TRAINING: pl.Float64, VALIDATION: pl.Float64}
+        return pl.DataFrame(self._found, schema=schema, orient="row")
+
+
+class Learner(Plugin):
+    """A way to learn a ranker from clicks."""
+
+    reference: ClassVar[str]  # the paper that describes it
+    about: ClassVar[str]  # what it does, in the help of --learner
+    source: ClassVar[Source] = "counts"  # by query and document, for which statistics will do, or pages
+    needs_features: ClassVar[bool] = True  # else it learns from who saw what
+    needs_randomized: ClassVar[bool] = False  # to know which rows were placed at random
+    uses_propensities: ClassVar[bool] = True  # else it needs none, or estimates its own
+    does_without: ClassVar[str | None] = None  # the option under which it takes no theta all the same
+    is_probability: ClassVar[bool] = False  # 1 / (1 + exp(-score)) is an attractiveness
+    measure: ClassVar[str] = "log-likelihood per impression"  # what its learning curve shows, the larger the better
+    takes: ClassVar[tuple[str, ...]] = OF_TREES  # the options that not all learners know and this one does
+
+    @abstractmethod
+    def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
+        """Learn.
+
+        Args:
+            data: the log. Only what this learner needs is there.
+            options: how to.
+            on_round: is called after every tree or pass.
+
+        Raises:
+            IdentifiabilityError: the log has nothing to learn from.
+            MissingExtraError: LightGBM is not installed.
+        """
+
+    def examined(self, data: LearningData) -> tuple[CountTable, Floats]:
+        """The counts to learn from, and theta, shape (K,): of cells that have one, or of all and 1 if it takes none."""
+        if self.uses_propensities:
+            return data.counts.only_cells(data.known), data.theta
+        return data.counts, np.ones(data.counts.n_cells)
+
+
+PROBABILITY = "binary sigmoid:1"
+"""What LightGBM calls a model whose scores are logits."""
+
+RAW = "regression"
+"""What it calls one whose scores stand for themselves."""
+
+SetsOfRows = tuple[BinnedRows, list[BinnedRows]]
+"""Rows to learn from, and those that are set apart, if there are any."""
+
+
+class TreeLearner(Learner):
+    """A learner that grows boosted trees on a loss of its own."""
+
+    objective: ClassVar[str] = PROBABILITY
+
+    @abstractmethod
+    def losses(self, data: LearningData) -> tuple[Loss, Loss]:
+        """The loss of the documents to learn from, and of those held out."""
+
+    def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
+        """Grow trees on the loss."""
+        return grow(binned(data, options), self.losses(data), options, on_round).learned(self.objective)
+
+
+@dataclass(frozen=True)
+class Grown:
+    """Trees that have grown."""
+
+    trees: BoostedTrees
+    best: int  # how many of them are kept
+    curve: pl.DataFrame
+
+    def learned(self, objective: str) -> Learned:
+        """The model of the trees that are kept."""
+        model = Forest(self.trees.model_text(self.best, objective))
+        return Learned(model, self.curve, importance_of([self.trees], self.best), report={"trees": self.best})
+
+
+def features_of(data: LearningData, of_numbers: str | None = None) -> Features:
+    """The features of the documents, which not all logs have.
+
+    Args:
+        data: the log.
+        of_numbers: the learner that takes no text, if it is one of these.
+
+    Raises:
+        SchemaError: it is, and a feature is text.
+    """
+    features = data.features
+    if features is None:
+        raise ValueError("this learner needs features")
+    if of_numbers and features.categorical:
+        raise SchemaError(
+            f"--learner {of_numbers}: learns from numbers, and the feature {features.names[features.categorical[0]]!r} "
+            "is text. Leave it out, or make columns of 0 and 1 of it."
+        )
+    return features
+
+
+def binned(data: LearningData, options: LearningOptions) -> SetsOfRows:
+    """The features of the documents to learn from, and of those that are set apart, if there are any."""
+    features = features_of(data)
+    return split_rows(bin_rows(features.rows, features.names, features.categorical, options.trees), data.held_out)
+
+
+def split_rows(rows: BinnedRows, held_out: Flags) -> SetsOfRows:
+    """Rows in two, by whether they are held out, shape (n,)."""
+    if not held_out.any():
+        return rows, []
+    return rows.subset(np.flatnonzero(~held_out)), [rows.subset(np.flatnonzero(held_out))]
+
+
+def grow(
+    rows: SetsOfRows,
+    losses: tuple[Loss, Loss],
+    options: LearningOptions,
+    on_round: OnRound,
+    *,
+    after_tree: Callable[[BoostedTrees], None] = lambda _: None,
+    objective: Mapping[str, Any] | None = None,
+) -> Grown:
+    """Grow trees on a loss.
+
+    Args:
+        rows: features to learn from, and those apart.
+        losses: of the documents to learn from, and of those apart.
+        options: how many trees, and when to stop.
+        on_round: is called after each.
+        after_tree: is shown the trees after each, for losses that have something of their own to update.
+        objective: one of LightGBM's own, for rows that have its labels; then the losses only say how well trees fit.
+    """
+    (loss, held_out), (learn_from, apart) = losses, rows
+    trees, rounds, is_split = (
+        BoostedTrees(learn_from, loss.start(), apart, objective),
+        Rounds(options.early_stopping),
+        True,
+    )
+    while trees.n_trees < options.trees.trees and is_split and not rounds.over:
+        is_split = trees.grow(None if objective else loss.gradients)
+        after_tree(trees)
+        value = held_out.per_impression(trees.scores_apart()[0]) if apart else None
+        rounds.add(trees.n_trees, loss.per_impression(trees.scores()), value)
+        on_round()
+    return Grown(trees, rounds.best, rounds.curve)
+
+
+def importance_of(forests: Sequence[BoostedTrees], trees: int | None = None) -> pl.DataFrame:
+    """`feature` (its number), `gain` and `splits`, of the first trees of each."""
+    gain, splits = (
+        np.sum(found, axis=0) for found in zip(*(forest.gain_and_splits(trees) for forest in forests), strict=True)
+    )
+    return pl.DataFrame({"feature": range(len(gain)), "gain": gain, "splits": splits})
+
+
+def sigmoid(scores: Floats) -> Floats:
+    """1 / (1 + exp(-f)), without overflow."""
+    return cast("Floats", import_module("scipy.special").expit(scores))
+
+
+def logit(probability: float) -> float:
+    """log(p / (1 - p)) of a probability between 0 and 1."""
+    return float(import_module("scipy.special").logit(probability))
+
+
+_FLATTEST = 1e-6  # the least Hessian of a row: LightGBM divides by sums of them
+_TINY = 1e-300
+
+
+class LossOfCounts:
+    """A loss of the scores of some documents by their counts."""
+
+    def __init__(self, counts: CountTable, theta: Floats) -> None:
+        """Take the counts of the documents, in cells that have a theta, in (0, 1], shape (K,)."""
+        self.counts, self.theta = counts, theta
+
+    @cached_property
+    def impressions(self) -> Floats:
+        """n_d, shape (D,)."""
+        return self.counts.sum_by_unit(self.counts.impressions)
+
+
+class ClickLikelihood(LossOfCounts):
+    """The likelihood of some documents' clicks."""
+
+    def start(self) -> float:
+        """The score of every document for which expected clicks are those that are there."""
+        expected = float((self.counts.impressions * self.theta[self.counts.cell]).sum())
+        return logit(float(np.clip(self.counts.clicks.sum() / max(expected, _TINY), *RATES)))
+
+    def labels(self, gamma: Floats) -> Floats:
+        """p_d, shape (D,)."""
+        return expected_attractions(self.counts, self.theta, gamma)
+
+    def gradients(self, scores: Floats) -> tuple[Floats, Floats]:
+        """The gradient and the Hessian of -log L at scores of shape (D,)."""
+        gamma, shown = sigmoid(scores), self.impressions
+        return shown * gamma - self.labels(gamma), np.maximum(shown * gamma * (1 - gamma), _FLATTEST)
+
+    def per_impression(self, scores: Floats) -> float:
+        """Log L per impression at scores of shape (D,)."""
+        total = 0.0
+        for units, block in self.counts.blocks():
+            chance = self.theta[block.cell] * block.spread(sigmoid(scores[units]))
+            of_clicks = block.clicks * np.log(np.maximum(chance, _TINY))
+            of_skips = (block.impressions - block.clicks) * np.log1p(-np.minimum(chance, 1 - 1e-16))
+            total += float((of_clicks + of_skips).sum())
+        return total / max(float(self.counts.impressions.sum()), _TINY)
+
+
+class SquaredError(LossOfCounts):
+    """The error of some documents' scores."""
+
+    @cached_property
+    def clicks(self) -> Floats:
+        """C_d, shape (D,)."""
+        return self.counts.sum_by_unit(self.counts.clicks / self.theta[self.counts.cell])
+
+    def start(self) -> float:
+        """The mean."""
+        return float(self.clicks.sum() / max(self.impressions.sum(), 1.0))
+
+    def gradients(self, scores: Floats) -> tuple[Floats, Floats]:
+        """The gradient and the Hessian at scores of shape (D,)."""
+        return self.impressions * scores - self.clicks, self.impressions
+
+    def per_impression(self, scores: Floats) -> float:
+        """Minus the squared error per impression."""
+        missed = self.clicks * (1 - scores) ** 2 + (self.impressions - self.clicks) * scores**2
+        return -float(missed.sum() / max(self.impressions.sum(), np.finfo(float).tiny))

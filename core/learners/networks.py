@@ -1,0 +1,482 @@
+"""Logistic regression on standardised features, with position as a feature, which is fixed at 1 when predicting.
+
+    P(click | d, k) = 1 / (1 + exp(-(w x_d + o_k + b))),   score of d = w x_d + o_1 + b
+
+o_k is the weight of position k as a column of its own (one-hot); without position, o is 0. It is found by Newton's
+method on the counts, one row per document and position:
+
+    minimise sum_dk { n log(1 + exp(f)) - c f } + (|w|^2 + |o|^2) / 2
+
+Position takes up the clicks that it explains, as far as the two are not seen only together: what a ranker always puts
+at the top and the top itself cannot be told apart. Rows of features are read in runs, once for each of the few rounds.
+
+Sources: Hosmer & Lemeshow 2000; Guo et al. 2019 (position as an input with a fixed value in serving, their baseline).
+
+Networks: of relevance alone, or of relevance and of position, which learn together from the likelihood of clicks.
+
+    single-tower    P(click | d) = 1 / (1 + exp(-f(x_d)))
+    pal-product     P(click | d, k) = gamma_d theta_k,  gamma_d = 1 / (1 + exp(-f(x_d))),  theta_k = 1 / (1 + exp(-o_k))
+    pal-sum         P(click | d, k) = 1 / (1 + exp(-(f(x_d) + o_k))),   score of d = f(x_d) + o_1
+
+f is a network, o_k a number for each position; f alone scores. What a good ranker made the log with can be read as
+relevance or as position, and nothing here tells them apart; the sum has two ways to keep position from taking up
+relevance. Observation dropout hides the position of a row with chance p (o_k = 0, else o_k / (1 - p)): what relevance
+can say of a click, it has to say itself. Gradient reversal lets an adversary predict clicks from position, (c - a o_k
+- b)^2, and moves o against it, by alpha times its gradient. exp(o_k) of an additive model is no propensity: there is
+none.
+
+One row is a document at a position, weighted by its impressions. Learning stops once queries that are set apart have
+fared no better for six passes: an eighth of those to learn from, by the seed, or, with early stopping, the held-out
+ones. The learning curve shows them. The standardised features of all documents are held in memory, four bytes a value.
+
+Sources: Guo et al. 2019 (PAL, the product); Zhang et al. 2023 (KDD, "Towards Disentangling Relevance and Bias in
+Unbiased Learning to Rank": the sum, and the naive baseline); Rumelhart, Hinton & Williams 1986 (the gradients of a
+network); He et al. 2015 (its first weights).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_by_number
+from posbias.core.errors import IdentifiabilityError
+from posbias.core.learners.boosting import Rows, runs
+from posbias.core.learners.learning import (
+    RATES,
+    Learned,
+    Learner,
+    LearningData,
+    LearningOptions,
+    OnRound,
+    Rounds,
+    features_of,
+    logit,
+    sigmoid,
+)
+from posbias.core.learners.model_trees import Adam, NetworkModel, layers_of, standardized
+
+_RIDGE = 1.0
+_MOST_ROUNDS = 100
+_CLOSE = 1e-10  # of the log-likelihood per impression: what the next step would still gain
+_SMALLEST_STEP = 1e-6
+_RUN = 1 << 13  # documents that are read at once
+_CONSTANT = 1e-12  # relative to the mean: what rounding leaves of a feature without any spread
+
+
+class LogisticLearner(Learner):
+    """A linear model of clicks."""
+
+    name = "logistic"
+    reference = "Guo et al. 2019"
+    about = "logistic regression, position one of its features"
+    uses_propensities = False
+    is_probability = True
+    takes = ("no_position_feature",)
+
+    def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
+        """Take Newton's steps until they gain nothing."""
+        regression = Regression(data, options.position_as_feature)
+        learnt, held_out = regression.shown
+        rounds, at = Rounds(options.early_stopping), regression.at(regression.start())
+        kept = at.weights
+        while rounds.last < _MOST_ROUNDS and not rounds.over:
+            found = regression.better(at)
+            if found is None:
+                break
+            value = found.likelihood[1] / held_out if held_out else None
+            rounds.add(rounds.last + 1, found.likelihood[0] / max(learnt, 1.0), value)
+            kept = found.weights if rounds.best == rounds.last else kept
+            on_round()
+            gained, at = at.loss - found.loss, found
+            if gained < _CLOSE * learnt:
+                break
+        return Learned(regression.model(kept), rounds.curve, report={"rounds": rounds.best})
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The loss at some weights of the features, the positions and the constant, shape (F + K + 1,)."""
+
+    weights: Floats
+    loss: float  # with the ridge
+    gradient: Floats
+    hessian: Floats
+    likelihood: tuple[float, float]  # logarithm, of the clicks to learn from, and of those held out
+
+
+class Regression:
+    """The loss as a function of the weights."""
+
+    def __init__(self, data: LearningData, with_position: bool) -> None:  # noqa: FBT001 - as the option says
+        """Take a log, and whether positions have weights.
+
+        Raises:
+            SchemaError: a feature is text.
+        """
+        self._rows, self._counts = features_of(data, LogisticLearner.name).rows, data.counts
+        self._mean, self._scale = mean_and_scale(self._rows, ~data.held_out)
+        self._learnt = (~data.held_out).astype(np.float64)
+        positions, place = np.unique(data.position, return_inverse=True)
+        self._place: Integers = place  # of each cell among the positions
+        self._n_places = len(positions) if with_position else 0  # K
+        per_document = self._counts.sum_by_unit(self._counts.impressions)
+        self.shown = float(per_document @ self._learnt), float(per_document @ (1 - self._learnt))
+
+    def start(self) -> Floats:
+        """Weights 0, and the constant that expects as many clicks as there are."""
+        weights = np.zeros(len(self._mean) + self._n_places + 1)
+        clicks = float(self._counts.sum_by_unit(self._counts.clicks) @ self._learnt)
+        weights[-1] = logit(float(np.clip(clicks / max(self.shown[0], 1.0), *RATES)))
+        return weights
+
+    def model(self, weights: Floats) -> NetworkModel:
+        """What scores documents as if they stood at the first position."""
+        n = len(self._mean)
+        constant = weights[-1] + (weights[n] if self._n_places else 0.0)
+        return NetworkModel(self._mean, self._scale, (weights[:n, np.newaxis],), (np.array([constant]),))
+
+    def better(self, at: Fitted) -> Fitted | None:
+        """Newton's step, as much of it as lowers the loss; None where none does."""
+        step, share = np.linalg.solve(at.hessian, at.gradient), 1.0
+        while share > _SMALLEST_STEP:
+            found = self.at(at.weights - share * step)
+            if found.loss < at.loss:
+                return found
+            share /= 2
+        return None
+
+    def at(self, weights: Floats) -> Fitted:
+        """The loss at weights, and its derivatives n p - c and n p (1 - p) by the score, times the inputs."""
+        ridge, n = np.append(np.full(len(weights) - 1, _RIDGE), 0.0), len(self._mean)
+        gradient, hessian, likelihood = ridge * weights, np.diag(ridge), np.zeros(2)
+        for run in runs(self._counts.n_units, _RUN):
+            rows, counts = (
+                standardized(self._rows[run], self._mean, self._scale),
+                self._counts.read(run.start, run.stop),
+            )
+            scores, learnt = counts.spread(rows @ weights[:n] + weights[-1]), counts.spread(self._learnt[run])
+            if self._n_places:
+                scores += weights[n:-1][self._place[counts.cell]]
+            terms = counts.clicks * scores - counts.impressions * np.logaddexp(0.0, scores)
+            likelihood += learnt @ terms, (1 - learnt) @ terms
+            chance = sigmoid(scores)
+            slope = self._by_place(counts, learnt * (counts.impressions * chance - counts.clicks))
+            gradient += np.concatenate([rows.T @ slope[:, -1], slope.sum(axis=0)])
+            bend = self._by_place(counts, learnt * counts.impressions * chance * (1 - chance))
+            across, among = rows.T @ bend, np.diag(bend.sum(axis=0))
+            among[-1] = among[:, -1] = bend.sum(axis=0)
+            hessian += np.block([[rows.T @ (bend[:, -1:] * rows), across], [across.T, among]])
+        loss = float(ridge @ weights**2) / 2 - float(likelihood[0])
+        return Fitted(weights, loss, gradient, hessian, (float(likelihood[0]), float(likelihood[1])))
+
+    def _by_place(self, counts: CountTable, per_entry: Floats) -> Floats:
+        """Sums by document and position, and by document, shape (m, K + 1)."""
+        of_document, places = counts.sum_by_unit(per_entry)[:, np.newaxis], self._n_places
+        if not places:
+            return of_document
+        key = counts.unit_of_entry * places + self._place[counts.cell]
+        of_place = sum_by_number(key, per_entry, counts.n_units * places).reshape(-1, places)
+        return np.column_stack([of_place, of_document])
+
+
+def mean_and_scale(rows: Rows, wanted: Flags) -> tuple[Floats, Floats]:
+    """The mean and the standard deviation of each feature, shapes (F,), over some rows.
+
+    Missing and infinite values are left out. A feature that is constant or has no value has scale 1.
+
+    Args:
+        rows: shape (n, F).
+        wanted: which rows, shape (n,).
+    """
+    mean = _mean(rows, wanted, None)
+    scale = np.sqrt(_mean(rows, wanted, mean))
+    return mean, np.where(scale > _CONSTANT * np.maximum(np.abs(mean), 1.0), scale, 1.0)
+
+
+def _mean(rows: Rows, wanted: Flags, center: Floats | None) -> Floats:
+    """The mean of each feature, or of its squared distance from a center, 0 where it has no value."""
+    total, count = np.zeros(1), np.zeros(1)
+    for chunk in runs(len(rows)):
+        values = rows[chunk][wanted[chunk]]
+        known = np.isfinite(values)
+        values = np.where(known, values, 0.0) if center is None else np.where(known, values - center, 0.0) ** 2
+        total, count = total + values.sum(axis=0), count + known.sum(axis=0)
+    return total / np.maximum(count, 1)
+
+
+Reals = NDArray[np.float32]
+"""Networks work in single precision: it halves their time, and a minibatch is noisier than that."""
+
+_AnyReals = TypeVar("_AnyReals", bound=NDArray[np.floating[Any]])
+
+Slopes = tuple[Floats, Floats, Floats]
+"""Derivatives of a loss by relevance, shape (n,), by positions, shape (K,), by the adversary's slope and constant."""
+
+_POSITIONS, _ADVERSARY = "positions", "adversary"
+_HIDDEN = (64, 32)
+_LAST_LAYER = 0.1  # its first weights are smaller by this, so that learning begins near the constant
+_BATCH, _SMALLEST_BATCH = 512, 32
+_FEWEST_STEPS = 50  # of a pass: small logs have small batches
+_RATE, _POSITION_RATE = 1e-3, 1e-2
+_DECAY = 1e-4
+_PATIENCE = 6
+_ONE_QUERY_IN = 8  # is set apart, where the user sets none apart
+_SMALLEST = 1e-7  # chance of a click, in logarithms
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some rows: documents at positions."""
+
+    place: Integers  # the position of each row, from 0
+    rate: Floats  # clicks over impressions
+    weight: Floats  # impressions; of mean 1 / n over a batch that is learnt from
+
+    def by_position(self, values: Floats, n_positions: int) -> Floats:
+        """Sums of values by position, shape (K,)."""
+        return sum_by_number(self.place, values, n_positions)
+
+
+class SingleTowerLearner(Learner):
+    """A network of click rates as they stand."""
+
+    name = "single-tower"
+    reference = "Zhang et al. 2023"
+    about = "a network of click rates as they stand"
+    uses_propensities = False
+    is_probability = True
+    takes = ("epochs",)
+    first_position: ClassVar[float] = 0.0  # o_k at the start
+
+    def chance(self, relevance: Floats, position: Floats) -> Floats:  # noqa: ARG002 - wherever the document stands
+        """P(click) of rows, from relevance and the number o of the row's position, each of shape (n,)."""
+        return sigmoid(relevance)
+
+    def slopes(
+        self,
+        relevance: Floats,
+        positions: Floats,
+        adversary: Floats,
+        batch: Batch,
+        options: LearningOptions,  # noqa: ARG002 - most have none
+        rng: np.random.Generator,  # noqa: ARG002 - likewise
+    ) -> Slopes:
+        """The derivatives of the mean of -log P.
+
+        Args:
+            relevance: what the network says, shape (n,).
+            positions: the number o of each position, shape (K,).
+            adversary: slope and constant, shape (2,).
+            batch: the rows.
+            options: what keeps position from taking up relevance.
+            rng: draws what is dropped.
+        """
+        return batch.weight * (sigmoid(relevance) - batch.rate), 0 * positions, 0 * adversary
+
+    def propensities(self, positions: Floats) -> Floats | None:  # noqa: ARG002 - most have none
+        """Theta by position relative to the first, where the towers say what it is."""
+        return None
+
+    def top(self, positions: Floats) -> float:  # noqa: ARG002 - likewise
+        """What a score gains at the first position."""
+        return 0.0
+
+    def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
+        """Pass over the log until queries that are set apart fare no better.
+
+        Raises:
+            IdentifiabilityError: there is but one query, so that none can be set apart.
+            SchemaError: a feature is text.
+        """
+        rows, counts, rng = features_of(data, self.name).rows, data.counts, np.random.default_rng(options.seed)
+        stop_by, own = _to_stop_by(data, options, rng)
+        mean, scale = mean_and_scale(rows, ~(stop_by | data.held_out))
+        inputs = np.concatenate(
+            [standardized(rows[chunk], mean, scale).astype(np.float32) for chunk in runs(len(rows))]
+        )
+        positions, place = np.unique(data.position, return_inverse=True)
+        log = Batch(place[counts.cell], counts.clicks / counts.impressions, counts.impressions)
+        document = counts.unit_of_entry
+        learnt, apart = (np.flatnonzero(of[document]) for of in (~(stop_by | data.held_out), stop_by))
+        weights, biases = first_layers((len(mean), *_HIDDEN, 1), rng)
+        start = log.weight[learnt] @ log.rate[learnt] / log.weight[learnt].sum()
+        biases[-1][:] = logit(float(np.clip(start, *RATES))) + self.first_position / 2
+        at = {_POSITIONS: np.full(len(positions), self.first_position, np.float32), _ADVERSARY: np.zeros(2, np.float32)}
+        parameters = _named(weights, biases) | at
+        adam = Adam(parameters, _RATE, dict.fromkeys(at, _POSITION_RATE))
+
+        def epoch() -> None:
+            order, mean_weight = rng.permutation(learnt), log.weight[learnt].mean()
+            size = int(np.clip(len(order) // _FEWEST_STEPS, _SMALLEST_BATCH, _BATCH))
+            for first in range(0, len(order), size):
+                some = order[first : first + size]
+                layers = layers_of(inputs[document[some]], weights, biases)
+                batch = Batch(log.place[some], log.rate[some], log.weight[some] / mean_weight / len(some))
+                relevance, now, adversary = (a.astype(np.float64) for a in (layers[-1][:, 0], *at.values()))
+                slopes = self.slopes(relevance, now, adversary, batch, options, rng)
+                of_relevance, *others = (slope.astype(np.float32) for slope in slopes)
+                adam.step(backward(layers, weights, of_relevance, _DECAY) | dict(zip(at, others, strict=True)))
+
+        def likelihoods() -> list[float]:
+            """The log-likelihood per impression of the rows to learn from, and of those to stop by."""
+            relevance = np.concatenate(
+                [layers_of(inputs[chunk], weights, biases)[-1][:, 0] for chunk in runs(len(inputs))]
+            ).astype(np.float64)
+            chance = self.chance(relevance[document], at[_POSITIONS].astype(np.float64)[log.place])
+            chance = np.clip(chance, _SMALLEST, 1 - _SMALLEST)
+            found = log.weight * (log.rate * np.log(chance) + (1 - log.rate) * np.log1p(-chance))
+            return [float(found[some].sum() / log.weight[some].sum()) for some in (learnt, apart)]
+
+        rounds, kept = Rounds(options.early_stopping or _PATIENCE), [each.copy() for each in parameters.values()]
+        while rounds.last < options.epochs and not rounds.over:
+            epoch()
+            rounds.add(rounds.last + 1, *likelihoods())
+            if rounds.best == rounds.last:
+                kept = [each.copy() for each in parameters.values()]
+            on_round()
+        best = dict(zip(parameters, (values.astype(np.float64) for values in kept), strict=True))
+        by_position, n_layers = self.propensities(best[_POSITIONS]), len(weights)
+        *others, last = (best[f"bias_{layer}"] for layer in range(n_layers))
+        return Learned(
+            NetworkModel(
+                mean,
+                scale,
+                tuple(best[f"weight_{layer}"] for layer in range(n_layers)),
+                (*others, last + self.top(best[_POSITIONS])),
+            ),
+            rounds.curve,
+            propensities=None if by_position is None else by_position[place],
+            report={"rounds": rounds.best, **({"queries_set_apart_to_stop": own} if own else {})},
+        )
+
+
+class PALProductLearner(SingleTowerLearner):
+    """Two towers whose probabilities are multiplied."""
+
+    name = "pal-product"
+    reference = "Guo et al. 2019"
+    about = "two networks, of relevance and position, whose probabilities are multiplied"
+    first_position = 2.0
+
+    def chance(self, relevance: Floats, position: Floats) -> Floats:
+        """Gamma theta."""
+        return sigmoid(relevance) * sigmoid(position)
+
+    def propensities(self, positions: Floats) -> Floats:
+        """Theta over that of the first position."""
+        theta = sigmoid(positions)
+        return theta / theta[0]
+
+    def slopes(
+        self,
+        relevance: Floats,
+        positions: Floats,
+        adversary: Floats,
+        batch: Batch,
+        options: LearningOptions,  # noqa: ARG002 - it has none
+        rng: np.random.Generator,  # noqa: ARG002 - likewise
+    ) -> Slopes:
+        """By log P, times P."""
+        gamma, theta = sigmoid(relevance), sigmoid(positions)[batch.place]
+        chance = np.clip(gamma * theta, _SMALLEST, 1 - _SMALLEST)
+        slope = batch.weight * (chance - batch.rate) / (1 - chance)
+        return slope * (1 - gamma), batch.by_position(slope * (1 - theta), len(positions)), 0 * adversary
+
+
+class PALSumLearner(SingleTowerLearner):
+    """Two towers whose logits are added up."""
+
+    name = "pal-sum"
+    reference = "Zhang et al. 2023"
+    about = "two networks, of relevance and position, whose logits are added up"
+    takes = ("epochs", "observation_dropout", "gradient_reversal")
+
+    def chance(self, relevance: Floats, position: Floats) -> Floats:
+        """1 / (1 + exp(-(f + o)))."""
+        return sigmoid(relevance + position)
+
+    def top(self, positions: Floats) -> float:
+        """The number o of the first position."""
+        return float(positions[0])
+
+    def slopes(
+        self,
+        relevance: Floats,
+        positions: Floats,
+        adversary: Floats,
+        batch: Batch,
+        options: LearningOptions,
+        rng: np.random.Generator,
+    ) -> Slopes:
+        """With what is dropped drawn row by row; o moves against the adversary, a and b lower its error."""
+        at, seen, dropout = positions[batch.place], np.ones(len(batch.place)), options.observation_dropout
+        if dropout:
+            seen = (rng.random(len(seen)) >= dropout) / (1 - dropout)
+        slope = batch.weight * (sigmoid(relevance + at * seen) - batch.rate)
+        of_positions = batch.by_position(slope * seen, len(positions))
+        if not options.gradient_reversal:
+            return slope, of_positions, 0 * adversary
+        left = 2 * batch.weight * (adversary[0] * at + adversary[1] - batch.rate)
+        reversed_slope = -options.gradient_reversal * left * adversary[0]
+        of_adversary = np.array([left @ at, left.sum()])
+        return slope, of_positions + batch.by_position(reversed_slope, len(positions)), of_adversary
+
+
+def _to_stop_by(data: LearningData, options: LearningOptions, rng: np.random.Generator) -> tuple[Flags, int]:
+    """The documents whose clicks say when to stop, and how many queries were set apart for that here.
+
+    Those of held-out queries, with early stopping; else these say nothing, and an eighth of the others does.
+
+    Raises:
+        IdentifiabilityError: there is but one query to learn from.
+    """
+    if options.early_stopping is not None and data.held_out.any():
+        return data.held_out, 0
+    queries = np.unique(data.query[~data.held_out])
+    if len(queries) < 2:  # noqa: PLR2004 - one to learn from, one to stop by
+        raise IdentifiabilityError(
+            "networks stop by the clicks of queries that are set apart, and there is a single query to learn from. Use "
+            "--learner pbm."
+        )
+    apart = rng.choice(queries, max(len(queries) // _ONE_QUERY_IN, 1), replace=False)
+    return np.isin(data.query, apart), len(apart)
+
+
+def first_layers(sizes: Sequence[int], rng: np.random.Generator) -> tuple[list[Reals], list[Reals]]:
+    """Weights and biases to begin with: of so many inputs, hidden units of each layer, and 1."""
+    weights = [
+        (rng.standard_normal((inputs, outputs)) * np.sqrt(2 / inputs)).astype(np.float32)
+        for inputs, outputs in pairwise(sizes)
+    ]
+    weights[-1] *= np.float32(_LAST_LAYER)
+    return weights, [np.zeros(outputs, np.float32) for outputs in sizes[1:]]
+
+
+def backward(
+    layers: Sequence[_AnyReals], weights: Sequence[_AnyReals], slope: _AnyReals, decay: float
+) -> dict[str, _AnyReals]:
+    """The gradients of weights and biases, of a loss whose derivative by f is given.
+
+    Args:
+        layers: as from `layers_of`.
+        weights: of each layer.
+        slope: the derivative by f of the rows, shape (n,).
+        decay: of half the squared weights, which the loss holds too.
+    """
+    behind: Any = slope[:, np.newaxis]
+    of_weights, of_biases = list[Any](), list[Any]()
+    for inputs, weight in zip(layers[-2::-1], reversed(weights), strict=True):
+        of_weights.append(inputs.T @ behind + decay * weight)
+        of_biases.append(behind.sum(axis=0))
+        if len(of_weights) < len(weights):
+            behind = (behind @ weight.T) * (inputs > 0)
+    return _named(of_weights[::-1], of_biases[::-1])
+
+
+def _named(weights: Sequence[_AnyReals], biases: Sequence[_AnyReals]) -> dict[str, _AnyReals]:
+    of_weights = {f"weight_{layer}": weight for layer, weight in enumerate(weights)}
+    return of_weights | {f"bias_{layer}": bias for layer, bias in enumerate(biases)}

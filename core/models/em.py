@@ -1,0 +1,489 @@
+"""Expectation maximisation of a click model over pages, and the closed forms, which are its first division.
+
+    parameter = (s v + sum of weight * favourable) / (s + sum of weight * decided)
+
+over all impressions that decide it; s and v are the strength and the mean of its prior. Parameters by unit have one,
+given or estimated from the log; those that all units share need none.
+
+Sources: Dempster, Laird & Rubin 1977; Varadhan & Roland 2008 (SQUAREM); Chuklin, Markov & de Rijke 2015, chapter 4.
+
+A pass over pages adds up how often each parameter was decided, and how often in its favour: impression by impression,
+in their order, so that sums by unit do not depend on what is a batch. One batch is in memory at a time: threads would
+gain little, as most steps are short, and hold several.
+
+Standard errors of what all documents share, by the jackknife over groups of queries.
+
+    Var(x) = (G - 1) / G  sum_g (x_(g) - mean of x_(1) .. x_(G))^2
+
+x_(g) is the estimate without the queries of group g. Parameters by unit are found anew each time, so that their errors
+are in it; priors stay those of the whole log. It has G - 1 degrees of freedom.
+
+Source: Shao & Tu 1995, The Jackknife and Bootstrap, section 2.3 (delete-d, in groups).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+import polars as pl
+
+from posbias.core.choices import BetaPrior
+from posbias.core.models.click_model import ClickModel
+from posbias.core.models.page_matrices import (
+    MEANS,
+    SMALLEST_PROBABILITY,
+    STRENGTHS,
+    Certain,
+    Flags,
+    Floats,
+    Integers,
+    PageBatch,
+    Parameter,
+    Parameters,
+    Ratio,
+    Signatures,
+    estimate_prior,
+    log_of_clicks,
+    log_of_decisions,
+    of_rows,
+    of_units,
+    within,
+)
+from posbias.core.schema import POSITION, PREVIOUS_CLICK
+
+_FIRST_PRIOR = BetaPrior(0.5, 2.0)
+_MOST_PRIORS = 41  # estimates of the prior, each from where EM came to rest
+_PRIOR_CHANGE = 0.005  # of its mean, and of how far it draws a usual parameter: predictions do not notice less
+_LONGEST_LEAP = 8.0  # in steps of a prior
+_MOST_LEAPS = 6  # which may go to and fro around where the steps themselves come to rest
+_TINY = 1e-300
+
+
+class TrainingPages(Protocol):
+    """The pages of a log, batch by batch, as often as they are read."""
+
+    @property
+    def n_units(self) -> int:
+        """J: units are numbered from 0 to J - 1 over all batches."""
+        ...
+
+    @property
+    def n_positions(self) -> int:
+        """K, the largest position."""
+        ...
+
+    def __iter__(self) -> Iterator[PageBatch]:
+        """The batches, always in the same order; small ones are faster."""
+        ...
+
+    def uncertain(self, certain: Certain) -> "TrainingPages":
+        """The pages without the impressions that say the same whatever the parameters; see `ClickModel.certain`."""
+        ...
+
+    def signatures(self, columns: Sequence[str]) -> Signatures:
+        """Units with equal rows once; `columns` are those that tell rows apart, `position` and `previous_click`."""
+        ...
+
+
+@dataclass(frozen=True)
+class FittedModel:
+    """A click model with its parameters."""
+
+    parameters: Parameters
+    priors: dict[str, BetaPrior]  # of the parameters by unit
+    decided: dict[str, Floats]  # expected number of decisions of the shared parameters that were found
+    passes: int  # over the pages
+    converged: bool
+
+
+@dataclass(frozen=True)
+class EMOptions:
+    """How parameters are found."""
+
+    prior: BetaPrior | None = None  # of parameters by unit; None estimates it from the log
+    passes: int = 1000  # over the pages, at most
+    tolerance: float = 1e-8  # gain in log-likelihood per impression over a cycle of three passes, at which they end
+    fixed: Mapping[str, Floats] = field(default_factory=dict[str, Floats])  # parameters that are given
+    start: FittedModel | None = None  # where EM begins, and with which priors, which then stay
+    left_out: Flags | None = None  # shape (J + 1,), units whose pages do not count
+
+
+@dataclass
+class Sums:
+    """Expected decisions over all batches."""
+
+    ratios: dict[str, Ratio]  # by parameter, in its shape
+    impressions: float = 0.0  # with their weights
+    log_likelihood: float = 0.0  # of all clicks, where it was computed
+
+    def add(self, parameter: Parameter, pages: PageBatch, rows: Ratio) -> None:
+        """Add rows of pages, shape (N, L), to the total of what the parameter differs by."""
+        total = self.ratios[parameter.name]
+        for values, of_all in ((rows.favourable, total.favourable), (rows.decided, total.decided)):
+            if parameter.shape == "one":
+                of_all[...] += values.sum()
+                continue
+            if parameter.shape == "unit":
+                index = pages.unit
+            elif parameter.shape == "position":
+                index = pages.position
+            else:
+                index = pages.position * of_all.shape[1] + pages.previous_click
+            np.add.at(of_all.reshape(-1), index.ravel(order="F"), values.ravel(order="F"))
+
+
+def add_up(
+    model: ClickModel,
+    parameters: Sequence[Parameter],
+    values: Parameters,
+    pages: Iterable[PageBatch],
+    known: Sums,
+    *,
+    times: Floats | None = None,
+    only_certain: bool = False,
+    likelihood: bool = False,
+) -> Sums:
+    """The E-step: `known`, and what pages say of some parameters of a model at given values.
+
+    Args:
+        model: the model.
+        parameters: of it.
+        values: of all its parameters.
+        pages: batches.
+        known: sums to which those of the pages are added.
+        times: shape (J + 1,), how many units each unit of the pages stands for; None: one.
+        only_certain: whether only those impressions count that say the same at any values.
+        likelihood: whether the log-likelihood is computed, which takes half as long again.
+    """
+    ratios = {name: Ratio(ratio.favourable.copy(), ratio.decided.copy()) for name, ratio in known.ratios.items()}
+    sums = replace(known, ratios=ratios)
+    for batch in pages:
+        weight = batch.row_weight * model.certain(batch) if only_certain else batch.row_weight
+        of_all_units = weight if times is None else weight * times[batch.unit]
+        if likelihood:
+            logs = log_of_clicks(model.given_clicks(values, batch), batch)
+            sums.log_likelihood += float((of_all_units * logs).sum())
+        expected = model.expected(values, batch)
+        for p in parameters:
+            sums.add(p, batch, expected[p.name].times(weight if p.shape == "unit" else of_all_units))
+        sums.impressions += float(of_all_units.sum())
+    return sums
+
+
+def fit(model: ClickModel, pages: TrainingPages, options: EMOptions, on_pass: Callable[[], None]) -> FittedModel:
+    """Find the parameters of a model.
+
+    EM, accelerated (SQUAREM): from two steps the change is extrapolated, unless that would descend. Where the prior is
+    estimated, that is done whenever EM has come to rest, until it changes nothing.
+
+    Args:
+        model: the model.
+        pages: to learn from.
+        options: how.
+        on_pass: called after each pass over the pages.
+    """
+    given_by_unit = any(p.shape == "unit" and p.name in options.fixed for p in model.parameters)
+    # Where EM makes several passes over impressions that each stand for themselves, equal units stay equal.
+    alike = bool(model.statistics_columns) and not model.closed_form and not given_by_unit
+    problem = _Problem(model, pages.signatures(model.statistics_columns) if alike else pages, options, on_pass)
+    values = problem.start()
+    if not problem.wanted:
+        return FittedModel(values, {}, {}, 0, converged=True)
+    if model.closed_form:
+        problem.sum_up(values)
+        problem.estimate_priors({p.name: problem.sums.ratios[p.name] for p in problem.of_estimated_prior})
+        values, converged = problem.divided(values), True
+    else:
+        problem.add_certain(values)
+        converged = False
+        for _ in range(_MOST_PRIORS):
+            values, rested = problem.climb(values)
+            converged = rested and not problem.estimate_priors(problem.effective_counts(values))
+            if converged or not rested:
+                break
+    decided = {p.name: problem.sums.ratios[p.name].decided for p in problem.wanted if p.shape != "unit"}
+    return FittedModel(problem.of_all_units(values), problem.priors, decided, problem.passes, converged)
+
+
+class _Problem:
+    """EM's map on the pages of a log, or on its signatures, each of which counts as often as it occurs."""
+
+    def __init__(
+        self, model: ClickModel, pages: TrainingPages | Signatures, options: EMOptions, on_pass: Callable[[], None]
+    ) -> None:
+        self.wanted = [parameter for parameter in model.parameters if parameter.name not in options.fixed]
+        given = {p.name: p.prior for p in self.wanted if p.prior is not None and not options.fixed}
+        self.priors = {
+            p.name: given.get(p.name) or options.prior or _FIRST_PRIOR for p in self.wanted if p.shape == "unit"
+        }
+        if options.start is not None:
+            self.priors = dict(options.start.priors)
+        estimated = options.prior is None and options.start is None
+        by_unit = [p for p in self.wanted if p.shape == "unit" and p.name not in given]
+        self.of_estimated_prior = by_unit if estimated else []
+        self.passes = 0
+        left_out = options.left_out
+        if isinstance(pages, Signatures) and left_out is not None:
+            pages, left_out = pages.without(left_out), None
+        self._model, self._pages, self._options, self._on_pass = model, pages, options, on_pass
+        self._left_out = left_out
+        self._times = pages.multiplicity if isinstance(pages, Signatures) else None
+        self._shapes = {p.name: p.dimensions(pages.n_units, pages.n_positions) for p in self.wanted}
+        self._known = self.sums = Sums({name: Ratio(np.zeros(s), np.zeros(s)) for name, s in self._shapes.items()})
+        self._steps: list[dict[str, Floats]] = []
+        self._leaps = 0
+
+    def start(self) -> dict[str, Floats]:
+        """Where EM begins."""
+        if self._options.start is None:
+            return {p.name: np.full(self._shapes[p.name], p.start) for p in self.wanted} | dict(self._options.fixed)
+        values = dict(self._options.start.parameters)
+        if isinstance(self._pages, Signatures):
+            values |= {p.name: self._pages.of_one_unit_each(values[p.name]) for p in self.wanted if p.shape == "unit"}
+        return values
+
+    def of_all_units(self, values: Parameters) -> dict[str, Floats]:
+        """The parameters of all units, where those of their signatures were found."""
+        if not isinstance(self._pages, Signatures):
+            return dict(values)
+        of_unit = self._pages.of_unit
+        return dict(values) | {p.name: values[p.name][of_unit] for p in self.wanted if p.shape == "unit"}
+
+    def _batches(self) -> Iterator[PageBatch]:
+        """The batches; pages that are left out weigh nothing."""
+        if self._left_out is None:
+            return iter(self._pages)
+        out = self._left_out
+        return (replace(one, weight=np.where(out[one.unit[:, 0]], 0.0, one.weight)) for one in self._pages)
+
+    def add_certain(self, values: Parameters) -> None:
+        """Add up what some impressions say whatever the parameters, and go on with the others."""
+        self._known = add_up(
+            self._model, self.wanted, values, self._batches(), self._known, times=self._times, only_certain=True
+        )
+        self._pages = self._pages.uncertain(self._model.certain)
+
+    def sum_up(self, values: Parameters, *, likelihood: bool = False) -> None:
+        """The E-step at these values."""
+        self.sums = self._known  # the memory of the last ones is needed for the new ones
+        self.sums = add_up(
+            self._model, self.wanted, values, self._batches(), self._known, times=self._times, likelihood=likelihood
+        )
+        self.passes += 1
+        self._on_pass()
+
+    def divided(self, values: Parameters) -> dict[str, Floats]:
+        """The M-step from the last sums; what nothing decides keeps its value."""
+        divided: dict[str, Floats] = {}
+        for p in self.wanted:
+            ratio = _with_prior(self.sums.ratios[p.name], self.priors.get(p.name))
+            before = np.array(values[p.name])
+            divided[p.name] = within(np.divide(ratio.favourable, ratio.decided, out=before, where=ratio.decided > 0))
+        return dict(values) | divided
+
+    def climb(self, values: dict[str, Floats]) -> tuple[dict[str, Floats], bool]:
+        """Cycles of SQUAREM until the objective hardly rises, and whether it came to that."""
+        before = -np.inf
+        while self.passes < self._options.passes:
+            self.sum_up(values)
+            first = self.divided(values)
+            second, objective = self._step_and_objective(first)
+            far = self._extrapolated(values, first, second)
+            values = second
+            del first, second  # large: the last step needs their memory
+            following, objective_far = self._step_and_objective(far)
+            if objective_far >= objective:
+                values = following
+            if objective - before <= self._options.tolerance * max(self.sums.impressions, 1.0):
+                return values, True
+            before = objective
+        return values, False
+
+    def _step_and_objective(self, values: Parameters) -> tuple[dict[str, Floats], float]:
+        """One E-step and M-step, and the objective at the values before: clicks, priors and what is certain."""
+        self.sum_up(values, likelihood=True)
+        total = 0.0
+        for p in self.wanted:
+            logs = log_of_decisions(_with_prior(self._known.ratios[p.name], self.priors.get(p.name)), values[p.name])
+            total += self._over_units(logs) if p.shape == "unit" else float(logs.sum())
+        return self.divided(values), self.sums.log_likelihood + total
+
+    def _extrapolated(self, start: Parameters, first: Parameters, second: Parameters) -> dict[str, Floats]:
+        """x0 - 2 a r + a^2 v, with r = x1 - x0, v = x2 - 2 x1 + x0, a = -|r| / |v| (Varadhan & Roland's S3)."""
+        squares = np.zeros(2)
+        for p in self.wanted:
+            r = first[p.name] - start[p.name]
+            v = second[p.name] - first[p.name] - r
+            over_all = self._over_units if p.shape == "unit" else np.sum
+            squares += over_all(r**2), over_all(v**2)
+        length = max(1.0, np.sqrt(squares[0] / max(squares[1], _TINY)))
+        far = dict(second)
+        for name in (p.name for p in self.wanted):
+            r = first[name] - start[name]
+            v = second[name] - first[name] - r
+            far[name] = within(start[name] + 2 * length * r + length**2 * v)
+        return far
+
+    def effective_counts(self, values: Parameters) -> dict[str, Ratio]:
+        """What the log says of each parameter whose prior is estimated; see `posbias.core.models.page_matrices`.
+
+        One more pass, after which the last step has no sums by unit any more: both are large.
+        """
+        wanted = self.of_estimated_prior
+        if not wanted:
+            return {}
+        shared = {p.name: self.sums.ratios[p.name] for p in self.wanted if p.shape != "unit"}
+        self.sums = replace(self.sums, ratios=shared)
+        known = {p.name: self._known.ratios[p.name] for p in wanted}
+        sums = Sums({name: Ratio(ratio.favourable.copy(), ratio.decided.copy()) for name, ratio in known.items()})
+        for batch in self._batches():
+            expected = self._model.expected(values, batch)
+            for p in wanted:
+                rows = of_rows(expected[p.name], values[p.name][batch.unit])
+                sums.add(p, batch, rows.times(batch.row_weight))
+        self.passes += 1
+        self._on_pass()
+        return {name: of_units(ratio, values[name]) for name, ratio in sums.ratios.items()}
+
+    def estimate_priors(self, counts: Mapping[str, Ratio]) -> bool:
+        """Estimate priors from counts of decisions, and say whether that changed them."""
+        before = self.priors
+        self.priors = before | {
+            name: estimate_prior(ratio.favourable, ratio.decided, self._times) for name, ratio in counts.items()
+        }
+        changes = [
+            max(
+                abs(self.priors[name].mean - before[name].mean),
+                self._change_of_strength(ratio.decided, before[name], self.priors[name]),
+            )
+            for name, ratio in counts.items()
+        ]
+        moved = max(changes, default=0.0) > _PRIOR_CHANGE
+        if moved:
+            self._leap(before)
+        return moved
+
+    def _leap(self, before: Mapping[str, BetaPrior]) -> None:
+        """After two steps of the priors, go to where a geometric series of such steps ends (Aitken), or towards it."""
+        self._steps.append({name: _coordinates(self.priors[name]) - _coordinates(before[name]) for name in before})
+        if len(self._steps) < 2 or self._leaps == _MOST_LEAPS:  # noqa: PLR2004 - a first and a second step
+            return
+        first, second = self._steps
+        self._steps = []
+        self._leaps += 1
+        for name, step in second.items():
+            shrinks = np.divide(step, first[name], out=np.zeros(2), where=first[name] != 0)
+            leap = np.where(shrinks > 0, shrinks / np.maximum(1 - shrinks, 1 / _LONGEST_LEAP), 0.0)
+            logit, log_strength = _coordinates(self.priors[name]) + np.minimum(leap, _LONGEST_LEAP) * step
+            mean, strength = 1 / (1 + np.exp(-logit)), np.exp(log_strength)
+            self.priors[name] = BetaPrior(float(np.clip(mean, *MEANS)), float(np.clip(strength, *STRENGTHS)))
+
+    def _change_of_strength(self, decided: Floats, before: BetaPrior, after: BetaPrior) -> float:
+        """How far another strength moves a usual parameter, relative to its shrinkage s / (s + n).
+
+        n is how often the parameter is decided, shape (J + 1,), that a usual decision is about. A prior that is much
+        stronger than all data may become stronger still, and nothing changes.
+        """
+        usual = self._over_units(decided**2) / max(self._over_units(decided), _TINY)
+        return abs(np.log(after.strength / before.strength)) * usual / (min(before.strength, after.strength) + usual)
+
+    def _over_units(self, values: Floats) -> float:
+        """The sum over all units of values by unit, or by signature."""
+        return float((values if self._times is None else self._times * values).sum())
+
+
+def _coordinates(prior: BetaPrior) -> Floats:
+    """A prior without bounds, shape (2,): the log-odds of its mean, and the logarithm of its strength."""
+    return np.array([np.log(prior.mean / (1 - prior.mean)), np.log(prior.strength)])
+
+
+def _with_prior(ratio: Ratio, prior: BetaPrior | None) -> Ratio:
+    """Sums, and what the prior says besides."""
+    if prior is None:
+        return ratio
+    return Ratio(ratio.favourable + prior.pseudo_clicks, ratio.decided + prior.pseudo_clicks + prior.pseudo_skips)
+
+
+N_GROUPS = 10
+"""G: the errors are themselves known to a quarter. Fewer where there are fewer queries."""
+
+
+def standard_errors(
+    model: ClickModel,
+    pages: TrainingPages,
+    group_of_unit: Integers,
+    fitted: FittedModel,
+    options: EMOptions,
+    on_pass: Callable[[], None],
+) -> dict[str, Floats]:
+    """The standard errors of the parameters that all units share.
+
+    Args:
+        model: the model.
+        pages: those that it was fitted to; a page shows units of one query.
+        group_of_unit: shape (J + 1,), the group of the unit's query, from 0; groups are numbered without gaps.
+        fitted: the estimate.
+        options: with which it was made.
+        on_pass: called after each pass over the pages.
+
+    Returns:
+        By parameter, in its shape; nan where nothing decides a value, and where it lies at 0 or 1, the ends that it
+        cannot pass. Empty where all queries are in one group, or nothing is shared.
+    """
+    shared = [p.name for p in model.parameters if p.shape != "unit" and p.name not in options.fixed]
+    n_groups = int(group_of_unit.max(initial=0)) + 1
+    if n_groups == 1 or not shared:
+        return {}
+    without = [
+        fit(model, pages, replace(options, start=fitted, left_out=group_of_unit == group), on_pass).parameters
+        for group in range(n_groups)
+    ]
+    errors: dict[str, Floats] = {}
+    for name in shared:
+        values, of_groups = fitted.parameters[name], np.stack([one[name] for one in without])
+        spread = np.sqrt((n_groups - 1) / n_groups * ((of_groups - of_groups.mean(axis=0)) ** 2).sum(axis=0))
+        inside = (values > 2 * SMALLEST_PROBABILITY) & (values < 1 - 2 * SMALLEST_PROBABILITY)
+        errors[name] = np.where((fitted.decided[name] > 0) & inside, spread, np.nan)
+    return errors
+
+
+VALUE, STD_ERROR = "value", "std_error"
+
+_SCHEMA = {
+    "parameter": pl.String,
+    POSITION: pl.Int32,
+    PREVIOUS_CLICK: pl.Int32,
+    VALUE: pl.Float64,
+    STD_ERROR: pl.Float64,
+    "prior_mean": pl.Float64,
+    "prior_strength": pl.Float64,
+}
+
+
+def parameter_table(
+    parameters: tuple[Parameter, ...], fitted: FittedModel, std_errors: Mapping[str, Floats] | None = None
+) -> pl.DataFrame:
+    """What all units share; of parameters by unit, the mean and the strength of their prior.
+
+    Columns: `parameter`, `position`, `previous_click`, `value`, `std_error`, `prior_mean`, `prior_strength`; null where
+    there is none. What no impression decides has no value: EM would leave it where it began.
+    """
+    rows: list[dict[str, object]] = []
+    for parameter in parameters:
+        name = parameter.name
+        if parameter.shape == "unit":
+            prior = fitted.priors[name]
+            rows.append({"parameter": name, "prior_mean": prior.mean, "prior_strength": prior.strength})
+            continue
+        values = fitted.parameters[name]
+        if name in fitted.decided:
+            values = np.where(fitted.decided[name] > 0, values, np.nan)
+        errors = (std_errors or {}).get(name, np.full(values.shape, np.nan))
+        for index in np.ndindex(values.shape):
+            position, above = (*index, None, None)[:2]
+            if position != 0 and (position is None or above is None or above < position):
+                cell = {POSITION: position, PREVIOUS_CLICK: above}
+                rows.append({"parameter": name, **cell, VALUE: float(values[index]), STD_ERROR: float(errors[index])})
+    table = pl.DataFrame(rows, schema=_SCHEMA)
+    return table.with_columns(pl.col(VALUE, STD_ERROR).fill_nan(None))

@@ -1,0 +1,458 @@
+"""What pages add to the measures of a click model, once as they are and once for each bootstrap sample of sessions.
+
+In a bootstrap sample every session counts a Poisson(1) number of times, so that sums over parts of a log are made
+apart from each other and in bounded memory. The draws are the same for all models: differences are paired.
+
+Sources: Efron 1979; Chamandy et al. 2012 (Poisson bootstrap).
+
+Measures of click models from their sums, with standard errors and paired differences.
+
+    log-likelihood           mean over sessions of the mean over their positions of ln P(c_r | c_1 .. c_(r-1))
+    perplexity               mean over positions k of 2^(- mean log2 P(c_k)), whatever was clicked above
+    conditional perplexity   the same with P(c_k | clicks above)
+    rate error               root mean square of predicted minus observed click rate by (query, document) and position
+    calibration error        mean over impressions of |clicks - predicted clicks| of their bin of predicted probability
+
+1 is the perplexity of a model that knows every click, 2 that of a coin.
+
+Sources: Dupret & Piwowarski 2008; Chuklin, Markov & de Rijke 2015, chapter 5.
+
+How well a click model's relevance agrees with graded judgments, and whether it still depends on the ranker.
+
+AUC: the probability that a relevant document has the larger value, ties counting one half, over pairs of documents of a
+query; relevant is a grade above 0.
+
+*Debiasedness.* Given how relevant documents are, a model's values should not tell where the ranker had put them. The
+dependence is measured by the mutual information of ranks under a normal copula,
+
+    I(value; place | grade) = - 1/2 log(1 - rho^2),
+
+rho the correlation of the normal scores of value and mean shown position within documents of one query and grade, and
+tested by permuting places within them.
+
+Sources: Deffayet, Hager, Renders & de Rijke 2023 (SIGIR: conditional mutual information with the production ranker,
+there estimated by nearest neighbours); Agarwal et al. 2005 (AUC).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from posbias.core.arrays.linalg import normal_quantile
+from posbias.core.models.click_model import ClickModel, ExaminationModel, FactorisedModel
+from posbias.core.models.em import FittedModel, parameter_table
+from posbias.core.models.page_matrices import SMALLEST_PROBABILITY, Floats, PageBatch, Parameters, log_of_clicks
+from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, QUERY
+
+EDGES = np.array([0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0])
+"""Of the bins of predicted probability by which calibration is judged."""
+
+_PAGES_AT_ONCE, _NUMBERS_AT_ONCE = 1 << 13, 1 << 23
+_UNIT = "unit"
+
+
+def sample_weights(pages: PageBatch, samples: int, seed: int, number: int) -> Floats:
+    """The weights of the pages of a batch, shape (B + 1, N): how often they occurred, then a draw for each sample.
+
+    Args:
+        pages: the batch.
+        samples: B, bootstrap samples.
+        seed: of the draws.
+        number: of the batch in the log, so that each has draws of its own.
+    """
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(number,)))
+    weights = np.empty((samples + 1, pages.n_pages))
+    weights[0] = pages.weight
+    for of_sample in weights[1:]:  # one by one: all at once would be held as whole numbers, too
+        of_sample[:] = rng.poisson(pages.weight)
+    return weights
+
+
+class ModelSums:
+    """The sums of one model, first over the log as it is, then over each of B bootstrap samples."""
+
+    def __init__(self, samples: int, n_positions: int) -> None:
+        shape = samples + 1, n_positions + 1
+        self.log_likelihood = np.zeros(samples + 1)  # of the mean over a session's positions of ln P(c_r | above)
+        self.marginal = np.zeros(shape)  # by position, of log2 P(C_k = c_k)
+        self.given_clicks = np.zeros(shape)  # by position, of log2 P(c_k | clicks above)
+        self.impossible = 0.0  # impressions with a click that the model holds impossible
+        self.predicted = np.zeros((3, len(EDGES) - 1))  # by bin: predictions, clicks and impressions
+        self.squared = 0.0  # predicted minus observed click rate of each unit and position, weighted by impressions
+        self.compared = 0.0  # impressions of these
+
+
+class SharedSums:
+    """What is the same for all models."""
+
+    def __init__(self, samples: int, n_positions: int) -> None:
+        self.n_positions = n_positions
+        self.sessions = np.zeros(samples + 1)
+        self.impressions = np.zeros((samples + 1, n_positions + 1))
+
+
+@dataclass(frozen=True)
+class JudgedModel:
+    """A model with its parameters."""
+
+    model: ClickModel
+    parameters: Parameters
+
+
+def add_pages(
+    judged: Sequence[JudgedModel],
+    batches: Sequence[PageBatch],
+    weights: Floats,
+    sums: Sequence[ModelSums],
+    shared: SharedSums,
+) -> pl.DataFrame:
+    """Add a batch of pages to the sums of all models.
+
+    Args:
+        judged: the models.
+        batches: the same pages for each of them, numbered by the units of each.
+        weights: how often each page counts, shape (B + 1, N).
+        sums: of each model.
+        shared: of all.
+
+    Returns:
+        By `unit` of the first model and `position`: `impressions`, `clicks`, and the clicks predicted by each model.
+    """
+    rates: list[pl.DataFrame] = []
+    n_pages = min(_PAGES_AT_ONCE, _NUMBERS_AT_ONCE // (shared.n_positions + 1))
+    for start in range(0, batches[0].n_pages, n_pages):
+        some = slice(start, start + n_pages)
+        weight = weights[:, some]
+        pieces = [batch.some(some) for batch in batches]
+        first = pieces[0]
+        shared.sessions += weight.sum(axis=1)
+        shared.impressions += weight @ _by_position(first.shown.astype(np.float64), first, shared.n_positions)
+        predicted = [_add(one, pages, weight, total) for one, pages, total in zip(judged, pieces, sums, strict=True)]
+        rates.append(_rates(first, weight[0], predicted))
+    return add_up_rates(rates)
+
+
+def add_up_rates(rates: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Rates of several batches."""
+    return pl.concat(rates).group_by(_UNIT, POSITION, maintain_order=True).sum()
+
+
+def add_rates(rates: pl.DataFrame, sums: Sequence[ModelSums]) -> None:
+    """Add how far predicted click rates are off to the sums of all models.
+
+    Args:
+        rates: of units that lie in no other such table.
+        sums: of each model.
+    """
+    impressions = rates[IMPRESSIONS].to_numpy()
+    observed = rates[CLICKS].to_numpy() / impressions
+    for number, total in enumerate(sums):
+        off = rates[_predicted(number)].to_numpy() / impressions - observed
+        total.squared += float(impressions @ off**2)
+        total.compared += float(impressions.sum())
+
+
+def _add(judged: JudgedModel, pages: PageBatch, weight: Floats, total: ModelSums) -> Floats:
+    """Add pages to the sums of a model; its click probabilities whatever was clicked above, shape (N, L)."""
+    given = judged.model.given_clicks(judged.parameters, pages)
+    marginal = judged.model.click_probability(judged.parameters, pages)
+    n_positions = total.marginal.shape[1] - 1
+    by_row = log_of_clicks(given, pages) * pages.shown
+    total.log_likelihood += weight @ (by_row.sum(axis=1) / np.maximum(pages.shown.sum(axis=1), 1))
+    of_marginal = log_of_clicks(marginal, pages) * pages.shown
+    total.given_clicks += weight @ _by_position(by_row / np.log(2), pages, n_positions)
+    total.marginal += weight @ _by_position(of_marginal / np.log(2), pages, n_positions)
+    row_weight = weight[0][:, np.newaxis] * pages.shown
+    total.impossible += float((row_weight * (pages.click & (given <= SMALLEST_PROBABILITY))).sum())
+    place = np.clip(np.searchsorted(EDGES, given, side="right") - 1, 0, len(EDGES) - 2).ravel()
+    for row, values in enumerate((given, pages.click.astype(np.float64), np.ones(given.shape))):
+        total.predicted[row] += np.bincount(place, (row_weight * values).ravel(), minlength=len(EDGES) - 1)
+    return marginal
+
+
+def _by_position(values: Floats, pages: PageBatch, n_positions: int) -> Floats:
+    """Values by rank as values by position, shape (N, K + 1)."""
+    found = np.zeros((pages.n_pages, n_positions + 1))
+    rows = np.arange(pages.n_pages)
+    for rank in range(pages.n_ranks):
+        found[rows, pages.position[:, rank]] += values[:, rank]
+    return found
+
+
+def _rates(pages: PageBatch, weight: Floats, predicted: Sequence[Floats]) -> pl.DataFrame:
+    shown = pages.shown
+    row_weight = np.broadcast_to(weight[:, np.newaxis], shown.shape)[shown]
+    columns = {
+        _UNIT: pages.unit[shown],
+        POSITION: pages.position[shown],
+        IMPRESSIONS: row_weight,
+        CLICKS: row_weight * pages.click[shown],
+    } | {_predicted(number): row_weight * values[shown] for number, values in enumerate(predicted)}
+    return pl.DataFrame(columns).group_by(_UNIT, POSITION, maintain_order=True).sum()
+
+
+def _predicted(number: int) -> str:
+    return f"predicted {number}"
+
+
+LEVEL = 0.05
+"""Of the difference between the best model and all others together."""
+
+LEAST_DIFFERENCE = 5e-6
+"""Half of the last decimal of the table, in nats. A click that a model holds impossible counts as one of probability
+1e-6: what the bounds on probabilities make of models that are the same comes to a few times 1e-9."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A measure with its standard error, over bootstrap samples of sessions."""
+
+    value: float
+    std_error: float
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A model's log-likelihood minus that of the best one."""
+
+    value: float  # <= 0
+    std_error: float  # paired
+    significant: bool  # whether it is more than chance, the best having been picked out of all
+
+
+class ModelMeasures:
+    """The measures of one model, as above."""
+
+    def __init__(self, sums: ModelSums, shared: SharedSums) -> None:
+        self.sums = sums
+        impressions = shared.impressions[:, shared.impressions[0] > 0]
+        self.log_likelihoods = sums.log_likelihood / np.maximum(shared.sessions, 1)  # shape (B + 1,)
+        self.log_likelihood = _measured(self.log_likelihoods)
+        self.perplexity, self.perplexity_by_position = _perplexity(sums.marginal, shared, impressions)
+        self.conditional_perplexity, self.conditional_perplexity_by_position = _perplexity(
+            sums.given_clicks, shared, impressions
+        )
+        self.rate_error = float(np.sqrt(sums.squared / sums.compared)) if sums.compared else float("nan")
+        predicted, clicks, shown = sums.predicted
+        self.calibration_error = float(np.abs(clicks - predicted).sum() / max(float(shown.sum()), 1.0))
+        self.impossible_clicks = sums.impossible  # their probability counts as 1e-6
+
+
+def _perplexity(logs: Floats, shared: SharedSums, impressions: Floats) -> tuple[Measured, list[Measured]]:
+    """The mean over positions, and that of each position that there is, in their order."""
+    by_position = np.exp2(-logs[:, shared.impressions[0] > 0] / np.maximum(impressions, 1e-300))
+    drawn = impressions > 0
+    mean = np.where(drawn, by_position, 0.0).sum(axis=1) / np.maximum(drawn.sum(axis=1), 1)
+    return _measured(mean), [_measured(column) for column in by_position.T]
+
+
+def positions(shared: SharedSums) -> list[int]:
+    """The positions that there are."""
+    return [int(position) for position in np.flatnonzero(shared.impressions[0] > 0)]
+
+
+def by_log_likelihood(measures: Sequence[ModelMeasures]) -> list[int]:
+    """The numbers of the models, the best first."""
+    return sorted(range(len(measures)), key=lambda number: -measures[number].log_likelihood.value)
+
+
+def differences(measures: Sequence[ModelMeasures]) -> list[Difference]:
+    """The log-likelihood of each model minus that of the best, with paired standard errors.
+
+    The normal quantile is that of Bonferroni's level for as many comparisons as there are others. What is less than the
+    table shows is no difference, however small its error.
+    """
+    best = measures[by_log_likelihood(measures)[0]].log_likelihoods
+    limit = -float(normal_quantile(np.array(LEVEL / 2 / max(len(measures) - 1, 1))))
+    found: list[Difference] = []
+    for one in measures:
+        paired = _measured(one.log_likelihoods - best)
+        least = max(limit * paired.std_error, LEAST_DIFFERENCE)
+        found.append(Difference(paired.value, paired.std_error, bool(-paired.value > least)))
+    return found
+
+
+def _measured(samples: Floats) -> Measured:
+    """The value of the log, and the spread of the bootstrap samples."""
+    spread = float(np.std(samples[1:], ddof=1)) if len(samples) > 2 else float("nan")  # noqa: PLR2004
+    return Measured(float(samples[0]), spread)
+
+
+VALUE, GRADE, PLACE = "value", "grade", "place"
+"""Columns: the model's relevance, the judged grade, and the mean position at which the log shows the document."""
+
+_LEAST = 2
+_PERMUTATIONS = 999
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """What values still say about the ranker, given the grade."""
+
+    information: float  # I, >= 0, in nats
+    correlation: float  # rho: below 0 where documents that were shown higher have larger values
+    p_value: float  # of no dependence, by permutation
+    documents: int  # that were compared
+
+
+def auc(judged: pl.DataFrame) -> float:
+    """AUC over pairs of documents of a query; NaN where no query has both.
+
+    Args:
+        judged: QUERY, VALUE and GRADE.
+    """
+    ranked = judged.select(
+        QUERY, pl.col(VALUE).rank("average").over(QUERY).alias("rank"), (pl.col(GRADE) > 0).alias("relevant")
+    )
+    by_query = ranked.group_by(QUERY).agg(
+        pl.col("rank").filter("relevant").sum().alias("sum"),
+        pl.col("relevant").sum().cast(pl.Float64).alias("n"),
+        (~pl.col("relevant")).sum().cast(pl.Float64).alias("others"),
+    )
+    n, others, ranks = (by_query[name].to_numpy() for name in ("n", "others", "sum"))
+    pairs = float((n * others).sum())
+    return float((ranks - n * (n + 1) / 2)[n * others > 0].sum() / pairs) if pairs else float("nan")
+
+
+def dependence_on_ranker(judged: pl.DataFrame, seed: int) -> Dependence | None:
+    """What values say about places, given the grade; None where no two documents can be compared.
+
+    Args:
+        judged: QUERY, VALUE, GRADE and PLACE.
+        seed: of the permutations.
+    """
+    groups = judged.with_columns(pl.len().over(QUERY, GRADE).alias("size")).filter(pl.col("size") >= _LEAST)
+    if not groups.height:
+        return None
+    value, place = (_normal_scores(groups, column) for column in (VALUE, PLACE))
+    group = groups.select(pl.struct(QUERY, GRADE).rank("dense")).to_series().to_numpy()
+    if not (value @ value > 0 and place @ place > 0):
+        return None
+    rho = _correlation(value, place)
+    rng = np.random.default_rng(seed)
+    order = np.argsort(group, kind="stable")
+    value, place, group = value[order], place[order], group[order]
+    beyond = 1
+    for _ in range(_PERMUTATIONS):
+        drawn = place[np.lexsort((rng.random(len(place)), group))]
+        beyond += abs(_correlation(value, drawn)) >= abs(rho) - 1e-12
+    rho = float(np.clip(rho, -1 + 1e-12, 1 - 1e-12))
+    return Dependence(-0.5 * float(np.log1p(-(rho**2))), rho, beyond / (_PERMUTATIONS + 1), groups.height)
+
+
+def _normal_scores(groups: pl.DataFrame, column: str) -> Floats:
+    """Ranks within query and grade as quantiles of the normal distribution, of mean 0 there."""
+    rank = pl.col(column).rank("average").over(QUERY, GRADE)
+    share = groups.select(((rank - 0.5) / pl.col("size")).alias("share")).to_series().to_numpy()
+    scores = pl.DataFrame({QUERY: groups[QUERY], GRADE: groups[GRADE], "score": normal_quantile(share)})
+    return scores.select(pl.col("score") - pl.col("score").mean().over(QUERY, GRADE)).to_series().to_numpy()
+
+
+def _correlation(one: Floats, other: Floats) -> float:
+    return float(one @ other / np.sqrt((one @ one) * (other @ other)))
+
+
+JUDGED = ("ndcg", "auc", "dependence_on_ranker", "dependence_p_value")
+"""Columns that need judgments."""
+
+
+def model_table(
+    models: Sequence[ClickModel],
+    fitted: Sequence[FittedModel],
+    measures: Sequence[ModelMeasures],
+    judged: Mapping[str, Mapping[str, float | None]],
+) -> pl.DataFrame:
+    """The models, the best first: their measures, the difference to the best, and how they were fitted.
+
+    Args:
+        models: them.
+        fitted: with their parameters.
+        measures: by held-out pages.
+        judged: of a model's name, what judgments say of its relevance; empty without judgments.
+    """
+    apart = differences(measures)
+    rows: list[dict[str, object]] = []
+    for number in by_log_likelihood(measures):
+        model, one = models[number], measures[number]
+        by_row = "row" if isinstance(model, ExaminationModel) else "none"
+        examination = "cell" if isinstance(model, FactorisedModel) else by_row
+        rows.append(
+            {
+                "model": model.name,
+                "log_likelihood": one.log_likelihood.value,
+                "std_error": one.log_likelihood.std_error,
+                "difference": apart[number].value,
+                "difference_std_error": apart[number].std_error,
+                "significant": apart[number].significant,
+                "perplexity": one.perplexity.value,
+                "perplexity_std_error": one.perplexity.std_error,
+                "conditional_perplexity": one.conditional_perplexity.value,
+                "conditional_perplexity_std_error": one.conditional_perplexity.std_error,
+                "rate_error": one.rate_error,
+                "calibration_error": one.calibration_error,
+                "impossible_clicks": one.impossible_clicks,
+                "examination": examination,
+                "parameters": sum(values.size for values in fitted[number].parameters.values()),
+                "passes": fitted[number].passes,
+                "converged": fitted[number].converged,
+                **(dict.fromkeys(JUDGED) if judged else {}),
+                **judged.get(model.name, {}),
+            }
+        )
+    schema: dict[str, type[pl.Float64]] = dict.fromkeys(JUDGED, pl.Float64) if judged else {}
+    return pl.DataFrame(rows, schema_overrides=schema, infer_schema_length=None)
+
+
+def of_relevance(ndcg: float | None, auc: float | None, dependence: Dependence | None) -> dict[str, float | None]:
+    """The columns of a model that judgments allow."""
+    found = (None, None) if dependence is None else (dependence.correlation, dependence.p_value)
+    values = (ndcg, auc, *found)
+    return {
+        name: None if value is None or np.isnan(value) else value for name, value in zip(JUDGED, values, strict=True)
+    }
+
+
+def position_table(models: Sequence[ClickModel], measures: Sequence[ModelMeasures], shared: SharedSums) -> pl.DataFrame:
+    """Perplexity by model and position, with how often the position was held out."""
+    frames: list[pl.DataFrame] = []
+    for number in by_log_likelihood(measures):
+        columns: dict[str, object] = {
+            "model": models[number].name,
+            POSITION: pl.Series(positions(shared), dtype=pl.Int32),
+        }
+        for name in ("perplexity", "conditional_perplexity"):
+            found: list[Measured] = getattr(measures[number], f"{name}_by_position")
+            columns |= {name: [one.value for one in found], f"{name}_std_error": [one.std_error for one in found]}
+        frames.append(pl.DataFrame(columns | {IMPRESSIONS: shared.impressions[0][positions(shared)]}))
+    return pl.concat(frames)
+
+
+def calibration_table(models: Sequence[ClickModel], measures: Sequence[ModelMeasures]) -> pl.DataFrame:
+    """Clicks against predicted clicks, given the clicks above, by bin of predicted probability; only bins in use."""
+    frames: list[pl.DataFrame] = []
+    for number in by_log_likelihood(measures):
+        predicted, clicks, impressions = measures[number].sums.predicted
+        used = np.flatnonzero(impressions > 0)
+        frames.append(
+            pl.DataFrame(
+                {
+                    "model": [models[number].name] * len(used),
+                    "predicted_from": EDGES[:-1][used],
+                    "predicted_to": EDGES[1:][used],
+                    IMPRESSIONS: impressions[used],
+                    "predicted_rate": predicted[used] / impressions[used],
+                    "click_rate": clicks[used] / impressions[used],
+                }
+            )
+        )
+    return pl.concat(frames)
+
+
+def parameters_table(models: Sequence[ClickModel], fitted: Sequence[FittedModel]) -> pl.DataFrame:
+    """The parameters of all models; see `parameter_table`, with `model` first."""
+    return pl.concat(
+        parameter_table(model.parameters, one).select(pl.lit(model.name).alias("model"), pl.exclude("std_error"))
+        for model, one in zip(models, fitted, strict=True)
+    )

@@ -1,0 +1,589 @@
+"""Results pages as matrices, as click models take them: one row a page, one column a rank, from the top.
+
+Exact compression for EM: units with equal rows follow the same path, and are kept once, with their multiplicity.
+
+Where a click depends on nothing but its unit, its position and, in some models, the last click above it, all that EM
+knows of a unit is the multiset {(cell, n, c)} of its impressions and clicks: its *signature*. What all units share adds
+up over units, so that a signature counts as often as it occurs; what each unit has of its own is found once for all of
+them.
+
+Source: as of `posbias.core.arrays.compression`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import polars as pl
+
+from posbias.core.arrays.compression import compress
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, concatenate
+from posbias.core.arrays.linalg import digamma, log_beta, minimize_within
+from posbias.core.choices import BetaPrior
+from posbias.core.errors import SchemaError
+from posbias.core.log.pages import in_page_order
+from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, POSITION, PREVIOUS_CLICK, SESSION, WEIGHT
+
+
+@dataclass(frozen=True)
+class PageBatch:
+    """N pages of at most L impressions; equal pages stand once, with their number. Shorter ones are padded below.
+
+    A unit is what has parameters of its own: a (query, document), or what else the model's `unit_columns` say. Its
+    number is J, one more than the last, where it was not seen when the model was fitted. All but `weight` have the
+    shape (N, L).
+    """
+
+    unit: Integers  # 0 where padded
+    position: Integers  # from 1, rising along a page, with gaps where the log has them; 1 where padded
+    click: Flags  # False where padded
+    shown: Flags  # False where padded
+    weight: Floats  # shape (N,), how often the page occurred, or the sum of its weights
+    clicked_above: Integers | None = None  # `previous_click` where rows stand by themselves (see `signatures`)
+
+    @property
+    def n_pages(self) -> int:
+        """N."""
+        return len(self.weight)
+
+    @property
+    def n_ranks(self) -> int:
+        """L."""
+        return self.unit.shape[1]
+
+    @property
+    def row_weight(self) -> Floats:
+        """The weight of each impression, 0 where padded, shape (N, L)."""
+        return self.shown * self.weight[:, np.newaxis]
+
+    @property
+    def previous_click(self) -> Integers:
+        """The position of the last click above each impression, 0 where there is none, shape (N, L).
+
+        E.g.: position [1, 2, 4, 5], click [0, 1, 1, 0] -> [0, 0, 2, 4].
+        """
+        if self.clicked_above is not None:
+            return self.clicked_above
+        clicked = np.maximum.accumulate(np.where(self.click, self.position, 0), axis=1)
+        return np.concatenate([np.zeros((self.n_pages, 1), dtype=np.int64), clicked[:, :-1]], axis=1)
+
+    @property
+    def above_last_click(self) -> Flags:
+        """Whether an impression lies above the last click of its page, shape (N, L)."""
+        return self._clicks_from_here - self.click > 0
+
+    @property
+    def clicked(self) -> Flags:
+        """Whether there is a click on the page of an impression, shape (N, 1)."""
+        return self._clicks_from_here[:, :1] > 0
+
+    @property
+    def _clicks_from_here(self) -> Integers:
+        """The clicks on each impression and below it, shape (N, L)."""
+        return np.cumsum(self.click[:, ::-1], axis=1, dtype=np.int64)[:, ::-1]
+
+    def with_clicks(self, click: Flags) -> "PageBatch":
+        """The same pages with other clicks."""
+        return replace(self, click=click & self.shown)
+
+    def some(self, pages: slice | Integers) -> "PageBatch":
+        """Some of the pages."""
+        return PageBatch(
+            unit=self.unit[pages],
+            position=self.position[pages],
+            click=self.click[pages],
+            shown=self.shown[pages],
+            weight=self.weight[pages],
+            clicked_above=None if self.clicked_above is None else self.clicked_above[pages],
+        )
+
+
+UNIT = "posbias_unit"
+"""The column that numbers what is shown, from 0."""
+
+MOST_RANKS = 1_000
+"""Results of a page up to which click models are fitted: each pass over the pages goes down them one by one."""
+
+_IMPRESSIONS_AT_ONCE = 1 << 16
+
+
+def page_batches(impressions: pl.DataFrame) -> list[PageBatch]:
+    """Pages as matrices, those of one length together, so that nothing is padded; equal pages once, with their number.
+
+    Args:
+        impressions: `session`, `position`, `click` and UNIT, in any order; `weight` where pages have one.
+    """
+    return [batch for (pages,) in pages_in_numberings(impressions, (UNIT,)) for batch in small_batches(pages)]
+
+
+def pages_in_numberings(impressions: pl.DataFrame, units: Sequence[str]) -> list[tuple[pl.DataFrame, ...]]:
+    """The different pages of each length, one row a page: what it shows, at which positions, and how often it occurred.
+
+    What is shown may have several numberings, each with a frame of its own: a row is one page in each of them.
+
+    Pages are different where they are in one of the numberings. (What was not learnt has one number for all, so that
+    pages may be equal in one numbering and not in another.)
+
+    Args:
+        impressions: as of `page_batches`, with a column of each numbering in place of UNIT.
+        units: these columns.
+
+    Raises:
+        SchemaError: the weights of a page differ, or it is too long.
+    """
+    in_order = in_page_order(impressions)
+    session = in_order[SESSION]
+    starts = np.flatnonzero((session != session.shift(1)).fill_null(value=True).to_numpy())
+    length = np.diff(np.append(starts, in_order.height))
+    longest = int(length.max(initial=0))
+    if longest > MOST_RANKS:
+        raise SchemaError(
+            f"the page of session {session[int(starts[np.argmax(length)])]} shows {longest:,} results, and click "
+            f"models are fitted rank by rank, to pages of up to {MOST_RANKS:,}. Leave out what stands further down "
+            f"(fit --max-position {MOST_RANKS}), or use `posbias fit --model pbm`, which takes longer pages."
+        )
+    weight = _page_weights(in_order, starts, length) if WEIGHT in in_order.columns else None
+    click = (in_order[CLICK] > 0).cast(pl.Int64).to_numpy()
+    shown = {unit: 2 * in_order[unit].cast(pl.Int64).to_numpy() + click for unit in units}
+    position = in_order[POSITION].cast(pl.Int32).to_numpy()
+    found: list[tuple[pl.DataFrame, ...]] = []
+    for n_ranks in np.unique(length).tolist():
+        pages = np.flatnonzero(length == n_ranks)
+        rows = starts[pages, np.newaxis] + np.arange(n_ranks, dtype=np.int64)
+        frame = pl.DataFrame(
+            {f"{unit} {rank}": shown[unit][rows[:, rank]] for unit in units for rank in range(n_ranks)}
+            | {f"position {rank}": position[rows[:, rank]] for rank in range(n_ranks)}
+            | {WEIGHT: np.ones(len(pages)) if weight is None else weight[pages]}
+        )
+        once = frame.group_by(pl.exclude(WEIGHT), maintain_order=True).sum()
+        positions = [f"position {rank}" for rank in range(n_ranks)]
+        shown_in = ([pl.col(f"{unit} {rank}").alias(f"shown {rank}") for rank in range(n_ranks)] for unit in units)
+        found.append(tuple(once.select(*columns, *positions, WEIGHT) for columns in shown_in))
+    return found
+
+
+def _page_weights(in_order: pl.DataFrame, starts: Integers, length: Integers) -> Floats:
+    """The weight of each page."""
+    of_row = in_order[WEIGHT].cast(pl.Float64).to_numpy()
+    weight = of_row[starts]
+    differs = np.flatnonzero(of_row != np.repeat(weight, length))
+    if len(differs):
+        row = int(differs[0])
+        raise SchemaError(
+            f"--weight-column: the impressions of session {in_order[SESSION][row]} weigh "
+            f"{np.repeat(weight, length)[row]:g} and {of_row[row]:g}. A click model counts whole pages: give all "
+            "impressions of a page one weight, or leave the option out."
+        )
+    return weight
+
+
+def as_batch(pages: pl.DataFrame) -> PageBatch:
+    """The matrices of `pages_in_numberings`, their columns each in one piece, as models go down them rank by rank."""
+    ranks = range(_n_ranks(pages))
+    shown = _matrix([pages[f"shown {rank}"] for rank in ranks])
+    alone = PREVIOUS_CLICK in pages.columns
+    return PageBatch(
+        unit=shown >> 1,
+        position=_matrix([pages[f"position {rank}"] for rank in ranks]),
+        click=(shown & 1) == 1,
+        shown=np.ones(shown.shape, dtype=np.bool_, order="F"),
+        weight=pages[WEIGHT].to_numpy(),
+        clicked_above=_matrix([pages[PREVIOUS_CLICK]]) if alone else None,
+    )
+
+
+def _matrix(columns: Sequence[pl.Series]) -> Integers:
+    """Columns side by side. Done in NumPy: for few rows Polars would take longer than what is done with them."""
+    values = np.empty((len(columns[0]), len(columns)), dtype=np.int64, order="F")
+    for number, column in enumerate(columns):
+        values[:, number] = column.to_numpy()
+    return values
+
+
+def small_batches(pages: pl.DataFrame) -> Iterator[PageBatch]:
+    """The same, so few pages at a time that what is computed of them stays in the processor's cache."""
+    n_pages = max(_IMPRESSIONS_AT_ONCE // _n_ranks(pages), 1)
+    return (as_batch(some) for some in pages.iter_slices(n_pages))
+
+
+def _n_ranks(pages: pl.DataFrame) -> int:
+    return sum(name.startswith("shown ") for name in pages.columns)
+
+
+Certain = Callable[[PageBatch], Flags]
+"""Which impressions of pages are certain, shape (N, L): on each page the top, nothing or all; see `ClickModel`."""
+
+
+def uncertain_pages(batches: Iterable[PageBatch], certain: Certain) -> list[pl.DataFrame]:
+    """What is left of the pages, as of `pages_in_numberings`: those of one length together, equal ones once.
+
+    Args:
+        batches: whole pages.
+        certain: which of their impressions are left out.
+    """
+    by_length: dict[int, list[pl.DataFrame]] = {}
+    for batch in batches:
+        for pages in _cut(batch, certain(batch)):
+            by_length.setdefault(pages.width // 2, []).append(pages)
+    return [
+        pl.concat(pages).group_by(pl.exclude(WEIGHT), maintain_order=True).sum().sort("shown 0", maintain_order=True)
+        for _, pages in sorted(by_length.items())
+    ]
+
+
+def _cut(batch: PageBatch, certain: Flags) -> Iterator[pl.DataFrame]:
+    """The pages of a batch from the first impression that is not certain, those that begin and end alike together."""
+    first, end = (certain & batch.shown).sum(axis=1), batch.shown.sum(axis=1)
+    spans = first * (batch.n_ranks + 1) + end
+    shown = 2 * batch.unit + batch.click
+    for span in np.unique(spans[first < end]).tolist():
+        pages, (top, bottom) = np.flatnonzero(spans == span), divmod(span, batch.n_ranks + 1)
+        ranks = range(top, bottom)
+        yield pl.DataFrame(
+            {f"shown {rank - top}": shown[pages, rank] for rank in ranks}
+            | {f"position {rank - top}": batch.position[pages, rank].astype(np.int32) for rank in ranks}
+            | {WEIGHT: batch.weight[pages]}
+        )
+
+
+def uncertain_rows(batches: Iterable[PageBatch], certain: Certain) -> Iterator[PageBatch]:
+    """The same of pages of one impression each, in their order."""
+    for batch in batches:
+        left = ~certain(batch)[:, 0]
+        if left.all():
+            yield batch
+        elif left.any():
+            yield batch.some(np.flatnonzero(left))
+
+
+_FINEST, _STEP = 0.05, 0.05
+"""Units whose log(f + finest) and log(a + finest) are as near as a step stand for each other. Counts of some twenty are
+still told apart, and each cell has the mean of its counts, so that the digamma function is off by a ten-thousandth; a
+log gives some ten thousand cells at most, however large it is."""
+
+_UNITS_AT_ONCE = 1 << 20
+STRENGTHS = (0.05, 5000.0)
+MEANS = (1e-4, 1 - 1e-4)
+_SPREAD_OF_LOG_STRENGTH = 2.0
+
+
+def estimate_prior(favourable: Floats, decided: Floats, multiplicity: Floats | None) -> BetaPrior:
+    """The Beta prior by marginal likelihood. Neither the order of units nor how they are numbered changes it.
+
+    Args:
+        favourable: f, shape (J,).
+        decided: d >= f, shape (J,).
+        multiplicity: how many units each stands for, shape (J,); None: one.
+    """
+    times = np.broadcast_to(1.0, decided.shape) if multiplicity is None else multiplicity
+    m, f, against = _cells(favourable, np.maximum(decided - favourable, 0.0), times)
+
+    def loss_and_slope(at: Floats) -> tuple[float, Floats]:
+        v, s = 1 / (1 + np.exp(-at[0])), np.exp(at[1])
+        a, b = np.array([s * v]), np.array([s * (1 - v)])
+        likelihood = m @ (log_beta(a + f, b + against) - log_beta(a, b))
+        of_all = digamma(a + b + f + against) - digamma(a + b)
+        by_a, by_b = m @ (digamma(a + f) - digamma(a) - of_all), m @ (digamma(b + against) - digamma(b) - of_all)
+        by_logit = s * v * (1 - v) * (by_a - by_b) + 1 - 2 * v
+        by_log_strength = s * v * by_a + s * (1 - v) * by_b - np.log(s / 2) / _SPREAD_OF_LOG_STRENGTH**2
+        value = likelihood + np.log(v) + np.log(1 - v) - (np.log(s / 2) / _SPREAD_OF_LOG_STRENGTH) ** 2 / 2
+        return -float(value) / scale, -np.array([by_logit, by_log_strength]) / scale
+
+    scale = max(float(m.sum()), 1.0)
+    rate = float(np.clip((m @ f + 0.5) / (m @ (f + against) + 1), *MEANS))
+    means = np.array(MEANS)
+    limits = np.array([np.log(means / (1 - means)), np.log(STRENGTHS)])
+    found = minimize_within(loss_and_slope, np.array([np.log(rate / (1 - rate)), np.log(2.0)]), limits)
+    return BetaPrior(float(1 / (1 + np.exp(-found[0]))), float(np.exp(found[1])))
+
+
+def _cells(favourable: Floats, against: Floats, multiplicity: Floats) -> tuple[Floats, Floats, Floats]:
+    """Units of about the same counts, shape (cells,) each: how many they are, and the means of their counts."""
+    highest = int(_place(np.array([favourable.max(initial=0), against.max(initial=0)])).max())
+    sums = np.zeros((3, (highest + 1) ** 2))
+    for start in range(0, len(favourable), _UNITS_AT_ONCE):
+        some = slice(start, start + _UNITS_AT_ONCE)
+        f, a, m = favourable[some], against[some], multiplicity[some] * (favourable[some] + against[some] > 0)
+        place = _place(f) * (highest + 1) + _place(a)
+        sums += np.stack([np.bincount(place, of_unit, minlength=sums.shape[1]) for of_unit in (m, m * f, m * a)])
+    units, f, a = sums[:, sums[0] > 0]
+    return units, f / units, a / units
+
+
+def _place(counts: Floats) -> Integers:
+    return (np.log1p(counts / _FINEST) / _STEP).astype(np.int64)
+
+
+Shape = Literal["unit", "one", "position", "position and previous click"]
+"""What a parameter differs by: units, nothing, the position k (at index k), or k and the last click above (k, k')."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One probability of a click model."""
+
+    name: str  # in the paper's words: attractiveness, satisfaction, examination, continuation
+    shape: Shape  # what it differs by
+    start: float = 0.5  # where EM starts
+    prior: BetaPrior | None = None  # of a parameter by unit that the log cannot tell unless others are given
+
+    def dimensions(self, n_units: int, n_positions: int) -> tuple[int, ...]:
+        """The shape of its array: (J + 1,), (), (K + 1,) or (K + 1, K + 1)."""
+        by_position = n_positions + 1
+        return {
+            "unit": (n_units + 1,),
+            "one": (),
+            "position": (by_position,),
+            "position and previous click": (by_position, by_position),
+        }[self.shape]
+
+
+Parameters = Mapping[str, Floats]
+"""Values in [0, 1] by the name of a parameter. By unit, shape (J + 1,): the last is that of units never seen. By
+position, shape (K + 1,), index k for position k; whoever asks for one below K gets that of K."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """What a batch says of one parameter: the expected number of times it was decided, and of those in its favour."""
+
+    favourable: Floats  # shape (N, L)
+    decided: Floats  # shape (N, L), >= favourable
+
+    def times(self, weight: Floats) -> "Ratio":
+        """Both as often as a weight says, shape (N, L)."""
+        return Ratio(weight * self.favourable, weight * self.decided)
+
+
+def at_position(values: Floats, position: Integers) -> Floats:
+    """Values by position, shape (K + 1,), at positions of any shape; those beyond K get the value of K."""
+    return values[np.minimum(position, len(values) - 1)]
+
+
+def of_rows(ratio: Ratio, x: Floats) -> Ratio:
+    """What each row adds to f and to f + a, which may be less than nothing.
+
+    Args:
+        ratio: f_i and d_i, shape (N, L).
+        x: the parameter of each row, in (0, 1), likewise.
+    """
+    certain = np.floor(ratio.favourable)
+    hidden = ratio.favourable - certain
+    slope = hidden / x - (ratio.decided - ratio.favourable) / (1 - x)
+    favourable = x**2 * slope * ((1 - x) * slope + 1) + certain
+    against = (1 - x) ** 2 * slope * (x * slope - 1)
+    return Ratio(favourable, favourable + against)
+
+
+def of_units(sums: Ratio, x: Floats) -> Ratio:
+    """The effective counts f and f + a.
+
+    Args:
+        sums: of `of_rows`, by unit.
+        x: the parameter by unit.
+    """
+    f, a = sums.favourable, sums.decided - sums.favourable
+    slope = f / x - a / (1 - x)
+    favourable = np.where(f < 0, 0.0, np.where(a < 0, slope * x, f))
+    against = np.where(a < 0, 0.0, np.where(f < 0, -slope * (1 - x), a))
+    return Ratio(favourable, favourable + against)
+
+
+SMALLEST_PROBABILITY = 1e-6
+"""Parameters keep this far from 0 and 1: at the ends, EM divides by zero, and a single click would be impossible."""
+
+
+def within(probability: Floats) -> Floats:
+    """Probabilities, kept from 0 and 1."""
+    return np.array(np.clip(probability, SMALLEST_PROBABILITY, 1 - SMALLEST_PROBABILITY))
+
+
+def log_of_clicks(given_clicks: Floats, pages: PageBatch) -> Floats:
+    """The logarithm of the probability of what happened, click or none, shape (N, L), bounded away from minus infinity.
+
+    Args:
+        given_clicks: the probability of a click, shape (N, L).
+        pages: with clicks.
+    """
+    probability = within(given_clicks)
+    return np.log(np.where(pages.click, probability, 1 - probability))
+
+
+def log_of_decisions(decisions: Ratio, values: Floats) -> Floats:
+    """The logarithm of x^f (1 - x)^(d - f), in the shape of the parameter.
+
+    Args:
+        decisions: d and those in favour, f.
+        values: x, strictly between 0 and 1.
+    """
+    against = decisions.decided - decisions.favourable
+    return decisions.favourable * np.log(values) + against * np.log1p(-values)
+
+
+_ENTRIES_AT_ONCE = 1 << 20
+"""Of signatures that are compared with each other, about: they are in memory meanwhile, some 100 bytes each."""
+
+Keep = Callable[[pl.DataFrame, int], Iterable[PageBatch]]
+"""Puts rows aside, under a number, where memory is short, and gives them back for each pass."""
+
+
+@dataclass(frozen=True)
+class Signatures:
+    """Pages of one impression each, whose units are signatures."""
+
+    rows: Sequence[Iterable[PageBatch]]  # batches of them, in groups; `weight` is that of one unit of the signature
+    of_unit: Integers  # shape (J + 1,), the signature of each unit, from 0; S of units without any row, as the last one
+    n_units: int  # S, the number of signatures
+    n_positions: int  # K, the largest position
+
+    def __iter__(self) -> Iterator[PageBatch]:
+        """The batches, always in the same order."""
+        return (batch for group in self.rows for batch in group)
+
+    @cached_property
+    def multiplicity(self) -> Floats:
+        """How many units have each signature, shape (S + 1,)."""
+        return np.bincount(self.of_unit, minlength=self.n_units + 1).astype(np.float64)
+
+    def without(self, left_out: Flags) -> "Signatures":
+        """The signatures of a log without the pages of some units, shape (J + 1,), which are left without any row.
+
+        Those of one signature still have one in common, 2 S in all, so that EM may begin from values that they had.
+        """
+        of_unit = np.where(left_out | (self.of_unit == self.n_units), self.n_units, 0) + self.of_unit
+        return replace(self, of_unit=of_unit, n_units=2 * self.n_units)
+
+    def uncertain(self, certain: Certain) -> "Signatures":
+        """The same without the rows that say the same whatever the parameters."""
+        rows = [
+            tuple(uncertain_rows(group, certain)) if isinstance(group, tuple) else _Uncertain(group, certain)
+            for group in self.rows
+        ]
+        return replace(self, rows=tuple(rows))
+
+    def of_one_unit_each(self, values: Floats) -> Floats:
+        """Values by unit as values by signature, shape (S + 1,), where they are equal within each."""
+        unit = np.full(self.n_units + 1, len(values) - 1)
+        unit[self.of_unit] = np.arange(len(values))  # the last one: S gets the unit that was never seen
+        return values[unit]
+
+
+@dataclass(frozen=True)
+class _Uncertain:
+    """Rows that were put aside, without some."""
+
+    rows: Iterable[PageBatch]
+    certain: Certain
+
+    def __iter__(self) -> Iterator[PageBatch]:
+        return uncertain_rows(self.rows, self.certain)
+
+
+def find_signatures(
+    parts: Iterable[Iterable[PageBatch]], columns: Sequence[str], n_units: int, n_positions: int, keep: Keep
+) -> Signatures:
+    """The signatures of the units of a log, those of equal rows once, as far as they are in memory at the same time.
+
+    Args:
+        parts: pages, part by part; all pages of a unit are in one of them.
+        columns: what a click depends on beside its unit: `position`, and `previous_click` where it matters.
+        n_units: J.
+        n_positions: K.
+        keep: puts signatures aside that are too many to be held.
+    """
+    n_above = n_positions + 1 if PREVIOUS_CLICK in columns else 1  # last clicks above that are told apart
+    n_cells = (n_positions + 1) * n_above
+    no_number, no_sum = np.empty(0, np.int64), np.empty(0)
+    of_unit, rows, n_aside = np.full(n_units + 1, -1), list[Iterable[PageBatch]](), 0
+    empty = CountTable(n_cells, np.zeros(1, np.int64), no_number, no_sum, no_sum, no_sum)
+    units, signature, table = no_number, no_number, empty  # of signatures that others may still equal
+
+    def put_aside(keep: Keep) -> None:
+        nonlocal n_aside, units, signature, table
+        of_unit[units] = n_aside + signature
+        rows.append(keep(_rows_of(table, n_aside, n_above, columns), len(rows)))
+        n_aside += table.n_units
+        units, signature, table = no_number, no_number, empty
+
+    for batches in parts:
+        more, counted = _table_of(count_rows(batches, columns), n_cells, n_above)
+        numbers = np.concatenate([signature, table.n_units + np.arange(counted.n_units)])
+        tables = [table, counted]
+        del table, counted  # large: no array need be held twice
+        table, found = compress(concatenate(tables))
+        units, signature = np.concatenate([units, more]), found[numbers]
+        if table.n_entries > _ENTRIES_AT_ONCE:
+            put_aside(keep)
+    put_aside(lambda last, _: tuple(small_batches(last)))
+    return Signatures(tuple(rows), np.where(of_unit < 0, n_aside, of_unit), n_aside, n_positions)
+
+
+def _table_of(counts: pl.DataFrame, n_cells: int, n_above: int) -> tuple[Integers, CountTable]:
+    """The units of rows as from `count_rows`, and their counts."""
+    unit, cell = counts[UNIT].to_numpy(), counts[POSITION].to_numpy() * n_above
+    if PREVIOUS_CLICK in counts.columns:
+        cell += counts[PREVIOUS_CLICK].to_numpy()
+    first = np.flatnonzero(np.diff(unit, prepend=-1))
+    impressions, clicks = counts[IMPRESSIONS].to_numpy(), counts[CLICKS].to_numpy()
+    start = np.append(first, len(unit))
+    return unit[first], CountTable(n_cells, start, cell, impressions, clicks, np.ones(len(first)))
+
+
+def _rows_of(table: CountTable, first_unit: int, n_above: int, columns: Sequence[str]) -> pl.DataFrame:
+    """Pages as of `pages_in_numberings`: of each entry one without a click and one with, where there are any."""
+    position, above = np.divmod(table.cell, n_above)
+    unit = first_unit + table.unit_of_entry
+    place = {"position 0": np.repeat(position, 2)}
+    if PREVIOUS_CLICK in columns:
+        place[PREVIOUS_CLICK] = np.repeat(above, 2)
+    shown = 2 * np.repeat(unit, 2) + np.tile([0, 1], len(unit))
+    weight = np.column_stack([table.impressions - table.clicks, table.clicks]).ravel()
+    return pl.DataFrame({"shown 0": shown, **place, WEIGHT: weight}).filter(pl.col(WEIGHT) > 0)
+
+
+def count_rows(batches: Iterable[PageBatch], columns: Sequence[str]) -> pl.DataFrame:
+    """What is shown where, with `impressions` and `clicks`, or sums of their weights, sorted by UNIT and the columns.
+
+    Args:
+        batches: pages.
+        columns: `position`, and `previous_click` where rows are told apart by it.
+    """
+    keys = (UNIT, *columns)
+    frames: list[pl.DataFrame] = []
+    for batch in batches:
+        shown, weight = batch.shown, batch.row_weight
+        of_rows = {
+            UNIT: batch.unit[shown],
+            POSITION: batch.position[shown],
+            **({PREVIOUS_CLICK: batch.previous_click[shown]} if PREVIOUS_CLICK in columns else {}),
+            IMPRESSIONS: weight[shown],
+            CLICKS: (weight * batch.click)[shown],
+        }
+        frames.append(pl.DataFrame(of_rows).group_by(keys, maintain_order=True).sum())
+    return pl.concat(frames).group_by(keys, maintain_order=True).sum().sort(keys)
+
+
+@dataclass(frozen=True)
+class PagesInMemory:
+    """Pages to learn from, held in memory."""
+
+    batches: tuple[PageBatch, ...]
+    n_units: int  # J
+    n_positions: int  # K
+
+    def __iter__(self) -> Iterator[PageBatch]:
+        """The batches."""
+        return iter(self.batches)
+
+    def uncertain(self, certain: Certain) -> "PagesInMemory":
+        """The pages without the impressions that say the same whatever the parameters."""
+        left = uncertain_pages(self.batches, certain)
+        return replace(self, batches=tuple(batch for pages in left for batch in small_batches(pages)))
+
+    def signatures(self, columns: Sequence[str]) -> Signatures:
+        """Units with equal rows once; see `posbias.core.models.page_matrices`."""
+        return find_signatures(
+            [self.batches], columns, self.n_units, self.n_positions, lambda rows, _: tuple(small_batches(rows))
+        )

@@ -1,0 +1,399 @@
+"""How columns are called: names compared without regard to case, `_` and `-`, and what an unknown one may mean."""
+
+import difflib
+import re
+import shlex
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from posbias.core.errors import RoleError, SchemaError
+from posbias.core.schema import (
+    ALIASES,
+    CLICK,
+    DOC,
+    FLAGS,
+    IMPRESSIONS,
+    KEY_ROLES,
+    PERIOD,
+    POSITION,
+    QUERY,
+    SESSION,
+    WEIGHT,
+    Roles,
+)
+
+_MARKS = re.compile(r"[_-]+")
+_BETWEEN_WORDS = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_NEARLY = 0.85
+"""Likeness of a name to a known one (difflib) from which it is taken for a typing error."""
+
+
+CLIENTS = frozenset(
+    (
+        *("client", "clientid", "user", "userid", "userpseudoid", "customer", "customerid", "visitor", "visitorid"),
+        *("cookie", "cookieid", "deviceid", "ip", "ipaddress", "remoteaddr"),
+        *("account", "accountid", "member"),
+    )
+)
+"""What columns are called that say who looked at a page, without case, `_` and `-`."""
+
+TIMES = frozenset(
+    (
+        *("timestamp", "time", "date", "datetime", "day", "ts", "eventtime", "eventdate", "eventtimestamp"),
+        *("createdat", "shownat", "searchtime", "querytime", "servertime", "receivedat", "occurredat"),
+    )
+)
+"""What columns are called that say when it was shown, likewise."""
+
+_OF_LISTS = "(serp|search|results?|query|list|current)*"
+_PAGE = re.compile(f"{_OF_LISTS}page(number|no|num|nr|index|idx)?")
+_OFFSET = re.compile(f"{_OF_LISTS}(page)?(offset|from|start|startindex|skip)")
+_RANKS = frozenset(("rank", "ranks", "index", "idx", "position", "positions", "pos", "ordinal", "slot"))
+"""Words of a name that says where something stands."""
+
+
+def plain(name: str) -> str:
+    """A name without what people write differently, e.g. `SessionID`, `session-id`, `session_id` -> `sessionid`."""
+    return _MARKS.sub("", name).lower()
+
+
+def endings(path: str) -> list[str]:
+    """The ends of a path, as plain names, e.g. `results.document.id` -> id, documentid; none of what is no path."""
+    parts = path.split(".")
+    return [plain("".join(parts[first:])) for first in range(len(parts) - 1, 0, -1)]
+
+
+def words(name: str) -> list[str]:
+    """The words of a name, e.g. `wasClicked` -> was, clicked; `hits.product_SKU` -> hits, product, sku."""
+    return [word.lower() for word in _BETWEEN_WORDS.split(name) if word]
+
+
+def says_page(name: str) -> bool:
+    """Whether a name, or the end of a path, is that of the number of a page of results, e.g. `serp_page`, `pageNo`."""
+    return any(_PAGE.fullmatch(end) for end in (plain(name), *endings(name)))
+
+
+def says_offset(name: str) -> bool:
+    """Whether a name, or the end of a path, is that of the number of results above a page, e.g. `offset`, `from`."""
+    return any(_OFFSET.fullmatch(end) for end in (plain(name), *endings(name)))
+
+
+def says_rank(name: str) -> bool:
+    """Whether a name says where something stands, e.g. `clicked.rank`, `clickedIndex`."""
+    return not _RANKS.isdisjoint(words(name))
+
+
+def guesses(
+    roles: Sequence[str],
+    columns: Sequence[str],
+    known: Mapping[str, Collection[str]],
+    telling: Mapping[str, Collection[str]],
+) -> dict[str, str]:
+    """The column that each role is probably played by, by the words of its name. No column plays two.
+
+    Args:
+        roles: those that are looked for.
+        columns: those that play no role yet.
+        known: the well-known names of each role.
+        telling: words that a column of each role often has in its name, the most telling first.
+    """
+    likeness = {
+        (role, column): like
+        for role in roles
+        for column in columns
+        if (like := _likeness(column, known[role], telling[role])) > 0
+    }
+    best_first = sorted((-like, roles.index(role), role, column) for (role, column), like in likeness.items())
+    chosen: dict[str, str] = {}
+    for _, _, role, column in best_first:
+        if role not in chosen and column not in chosen.values():
+            chosen[role] = column
+    return chosen
+
+
+def _likeness(column: str, known: Collection[str], telling: Collection[str]) -> float:
+    """From 0 to 2: more for a name that is nearly a known one, then for a telling word."""
+    near = max(difflib.SequenceMatcher(None, plain(column), plain(name)).ratio() for name in known)
+    if near >= _NEARLY:
+        return 1 + near
+    in_name = {form for word in words(column) for form in (word, word.removesuffix("s"))}
+    return max((1 - number / 100 for number, word in enumerate(telling) if word in in_name), default=0)
+
+
+# What exports of other tools call them, without case, `_` and `-`: likely, but not certain, and therefore said.
+NAMES_IN_EXPORTS: dict[str, frozenset[str]] = {
+    QUERY: frozenset(
+        (
+            "userquery",  # OpenSearch UBI
+            "querytext",  # Coveo
+            "search.query",  # Elasticsearch behavioural analytics
+            *("searchterm", "searchkeyword"),  # Google Analytics 4 and Universal
+            *("searchquery", "keyword", "q"),
+        )
+    ),
+    DOC: frozenset(
+        (
+            "objectid",  # Algolia, OpenSearch UBI
+            *("documenturihash", "documenturi", "documenturl"),  # Coveo
+            *("document.id", "search.results.items.document.id"),  # Elasticsearch behavioural analytics
+            *("productsku", "sku"),  # Google Analytics Universal; Adobe
+            "item",  # Metarank
+            "product",
+        )
+    ),
+    POSITION: frozenset(
+        (
+            "documentposition",  # Coveo
+            *("itemlistindex", "productlistposition"),  # Google Analytics 4 and Universal
+            *("position.ordinal", "eventattributes.position.ordinal"),  # OpenSearch UBI
+            *("slot", "itemposition", "resultposition"),
+        )
+    ),
+    CLICK: frozenset(("wasclicked", "isclicked", "hasclick", "hasclicked", "clickflag")),
+    SESSION: frozenset(
+        (
+            "queryid",  # Algolia, OpenSearch UBI: of one search, not of its text
+            "searchqueryuid",  # Coveo
+            *("requestid", "serp"),
+        )
+    ),
+}
+
+_NO_LETTER = "\ufffd"  # stands for what could not be read
+_NUMBERS_IN_A_ROW = 2  # among what should be names of columns, from which they are values
+_TEXT_OF_QUERY_ID = "userquery"  # of OpenSearch UBI, where the id is that of the page
+
+# Words that the name of such a column often has, for a guess.
+_TELLING_WORDS: dict[str, tuple[str, ...]] = {
+    SESSION: ("serp", "session", "impression", "pageview", "request"),
+    QUERY: ("query", "keyword", "search", "term", "phrase"),
+    DOC: ("document", "doc", "sku", "item", "product", "object", "article", "listing", "url", "uri", "asset"),
+    POSITION: ("position", "pos", "rank", "ordinal", "slot", "place", "index"),
+    CLICK: ("clicked", "click", "clk", "tapped", "tap"),
+}
+
+
+_FLAGS_OF_OTHERS = {
+    "weight": FLAGS[WEIGHT],
+    "timestamp": FLAGS[PERIOD],
+    "impressions": FLAGS[IMPRESSIONS],
+    "clicked": "--clicked",
+    "page": "--page",
+    "context": "--context",
+    "stratify": "--stratify",
+    "each": "--for-each",
+    "version": "--period-column",
+    "cluster": "--cluster-column",
+    "features": "--feature",
+}
+"""The options that name columns which are never found by their names."""
+
+
+def resolve_roles(
+    requested: Roles,
+    columns: Sequence[str],
+    *,
+    where: str,
+    required: Iterable[str],
+    looked_for: Iterable[str] = KEY_ROLES,
+    flags: Mapping[str, str] = FLAGS,
+    only_named: Collection[str] = (),
+) -> Roles:
+    """Find the column of each role: named by the user, else by a well-known name.
+
+    Args:
+        requested: what the user named.
+        columns: the columns of the log.
+        where: what is being read, for the message ("log.csv").
+        required: the roles that must be found.
+        looked_for: the roles that are found by name where the user named no column.
+        flags: the options that name the columns of roles, for messages.
+        only_named: columns that play a role only if they are named: what holds structs.
+
+    Raises:
+        SchemaError: a named column is not there.
+        RoleError: a role has two candidates, or a required role has none; all such roles are said.
+    """
+
+    def named(names: Sequence[str] | str | None, flag: str) -> tuple[str, ...]:
+        names = (names,) if isinstance(names, str) and names else tuple(names or ())
+        for name in names:
+            check_readable(name, where)
+            if name not in columns:
+                raise SchemaError(
+                    f"{where}: there is no column {name!r} ({flag}){_suggestion(name, columns)}. "
+                    f"The columns are: {_listed(columns)}."
+                )
+        if len(set(names)) < len(names):
+            raise SchemaError(f"{flag}: names a column twice: {_listed(names)}.")
+        return names
+
+    keys = {role: named(getattr(requested, role), flags.get(role, FLAGS[role])) for role in KEY_ROLES}
+    others = {role: named(getattr(requested, role), flag) for role, flag in _FLAGS_OF_OTHERS.items()}
+    for rows in requested.randomized:
+        named(rows.column, "--randomized-where")
+        if rows.column == requested.click or (requested.click is None and rows.column.lower() in ALIASES[CLICK]):
+            raise SchemaError(
+                f"--randomized-where {rows}: {rows.column!r} holds the clicks. Name the column that says how the page "
+                "was made."
+            )
+    taken = {name for names in (*keys.values(), *others.values()) for name in names}
+    taken |= {rows.column for rows in requested.randomized}
+    found_by_name = [name for name in columns if name not in only_named]
+    search = _Search(found_by_name, where, frozenset(required), flags, taken)
+    found = keys | search.found([role for role in looked_for if not keys[role]])
+    return replace(
+        requested,
+        session=found[SESSION],
+        query=found[DOC] if requested.no_query else found[QUERY],
+        doc=found[DOC],
+        position=next(iter(found[POSITION]), None),
+        click=next(iter(found[CLICK]), None),
+        guessed=tuple(search.guessed),
+    )
+
+
+def check_readable(name: str, where: str) -> None:
+    """A name must be one that Polars takes to the letter.
+
+    Raises:
+        SchemaError: it holds control characters, or Polars would take it for a pattern.
+    """
+    why = _why_unreadable(name)
+    if why is not None:
+        raise SchemaError(f"{where}: the name of the column {name!r} {why}. Rename the column.")
+
+
+def _why_unreadable(name: str) -> str | None:
+    """Why Polars would not take a name to the letter."""
+    if any(ord(letter) < ord(" ") or "\x7f" <= letter <= "\x9f" for letter in name):
+        return "holds control characters"
+    return "is a pattern" if name == "*" or (name.startswith("^") and name.endswith("$")) else None
+
+
+@dataclass
+class _Search:
+    """The search for the columns of roles by their names.
+
+    A role is played by the column of a well-known name, compared without regard to case; else by one that differs from
+    such a name by `_`, `-` or camelCase; else, if it must be played, by one of a name from exports of other tools, or
+    by a field of structs whose path ends like that.
+
+    Attributes:
+        columns: of the log.
+        where: what is being read.
+        required: the roles that must be played.
+        flags: the options that name columns.
+        taken: columns that play a role already.
+        guessed: options and columns that were taken from exports.
+    """
+
+    columns: Sequence[str]
+    where: str
+    required: frozenset[str]
+    flags: Mapping[str, str]
+    taken: set[str]
+    guessed: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+
+    def found(self, roles: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """The column of each role that has one.
+
+        Raises:
+            RoleError: roles have none and must, or have several.
+        """
+        known = {role: [name for name in self.columns if name.lower() in ALIASES[role]] for role in roles}
+        if any(not known[role] for role in self.required.intersection(roles)):
+            self._give_query_ids_to_sessions(known)
+        self.taken |= {name for names in known.values() for name in names}
+        for role in sorted((role for role in roles if not known[role]), key=list(NAMES_IN_EXPORTS).index):
+            known[role] = self._by_likeness(role)
+            self.taken.update(known[role])
+        missing = [role for role in roles if role in self.required and not known[role]]
+        self._judge({role: names for role, names in known.items() if len(names) > 1}, missing)
+        return {role: tuple(names) for role, names in known.items()}
+
+    def _give_query_ids_to_sessions(self, known: dict[str, list[str]]) -> None:
+        """Where the text of a query stands beside its id, as in OpenSearch UBI, the id is that of one page."""
+        ids = known.get(QUERY, [])
+        if any(plain(name) == _TEXT_OF_QUERY_ID for name in self.columns) and len(ids) == 1:
+            known[QUERY] = [name for name in self.columns if plain(name) == _TEXT_OF_QUERY_ID]
+            self.guessed += [(self.flags[QUERY], name) for name in known[QUERY]]
+
+    def _by_likeness(self, role: str) -> list[str]:
+        free = [name for name in self.columns if name not in self.taken]
+        nearly = {plain(name) for name in ALIASES[role]}
+        found = [name for name in free if plain(name) in nearly]
+        if found or role not in self.required:
+            return found if len(found) == 1 or role in self.required else []
+        found = [name for name in free if plain(name) in NAMES_IN_EXPORTS[role]]
+        found = found or [name for name in free if not nearly.union(NAMES_IN_EXPORTS[role]).isdisjoint(endings(name))]
+        self.guessed += [(self.flags[role], name) for name in found]
+        return found
+
+    def _judge(self, several: Mapping[str, Sequence[str]], missing: Sequence[str]) -> None:
+        if not several and not missing:
+            return
+        hint, options_of_hint = _hint(self.columns)
+        free = [name for name in self.columns if name not in self.taken and _why_unreadable(name) is None]
+        guessed = {} if hint else guesses(missing, free, ALIASES, _TELLING_WORDS)
+        problems = [
+            f"{len(names)} columns could be the {role}: {_listed(names)}. Say which one with {self.flags[role]} COLUMN."
+            for role, names in several.items()
+        ]
+        for role in missing:
+            flag, guess = self.flags[role], guessed.get(role)
+            say = shlex.join(_option(flag, guess or ""))
+            advice = f"Name it with {flag} COLUMN." if guess is None else f"Is it {guess!r}? Then say {say}."
+            if role == QUERY:
+                advice += " If the log has none, say --no-query."
+            problems.append(f"no column looks like the {role} (known names: {_listed(ALIASES[role])}). {advice}")
+        options = [_option(self.flags[role], guessed.get(role, "COLUMN")) for role in (*several, *missing)]
+        raise RoleError(
+            _said(self.where, problems, f"The columns are: {_listed(self.columns)}.{hint}"),
+            options_of_hint if hint else tuple(word for option in options for word in option),
+            {self.flags[role]: tuple(names) for role, names in several.items()},
+        )
+
+
+def _option(flag: str, column: str) -> tuple[str, ...]:
+    """An option with a column, as words of a command line; a column may begin with a dash."""
+    return (f"{flag}={column}",) if column.startswith("-") else (flag, column)
+
+
+def _said(where: str, problems: Sequence[str], columns: str) -> str:
+    if len(problems) == 1:
+        return f"{where}: {problems[0]} {columns}"
+    return "\n".join(
+        [f"{where}: {len(problems)} roles have no column, or several:", *(f"  {said}" for said in problems), columns]
+    )
+
+
+def _hint(columns: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """What a header that is none tells of the file, and the options that read it."""
+    if len(columns) == 1 and (found := next((mark for mark in ";\t|" if mark in columns[0]), None)):
+        name = "tab" if found == "\t" else found
+        said = shlex.join(["--separator", name])
+        return f" The columns seem to be separated by {found!r}: say {said}.", ("--separator", name)
+    if any(_NO_LETTER in column for column in columns):
+        return " The header is not UTF-8: name its encoding with --encoding, e.g. cp1252.", ()
+    if any(column != column.strip() for column in columns):
+        return " Some names have blanks around them: write the header without.", ()
+    if sum(_is_number(column) for column in columns) >= _NUMBERS_IN_A_ROW:
+        names = ",".join(f"c{number}" for number in range(1, len(columns) + 1))
+        said = f"say --no-header --columns {names}, with the names of the columns in their order"
+        return f" The first line seems to be a row, not a header: {said}.", ()
+    return "", ()
+
+
+def _is_number(name: str) -> bool:
+    return name.strip().replace(".", "", 1).replace(",", "", 1).replace("_duplicated_", "", 1).isdecimal()
+
+
+def _suggestion(name: str, columns: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, columns, n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:20])
+    return shown if len(names) <= 20 else f"{shown}, ... ({len(names)} in all)"  # noqa: PLR2004

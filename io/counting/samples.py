@@ -1,0 +1,366 @@
+"""A sample of the pages of a log, for tests of the model and for a look at other ones.
+
+Days beside others: those of a log that was counted, and those that are merged with a store; files, and pages.
+
+Click rates by day come from the statistics that are there anyway, part by part. Of a store only the days are read that
+are nearest to a new one, so that adding a day costs no more as the store grows.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import narwhals as nw
+import polars as pl
+
+from posbias.core.check import (
+    Client,
+    LogFacts,
+    Movement,
+    Outlook,
+    PageFacts,
+    PartFacts,
+    add_facts,
+    facts_of,
+    movement,
+    outlook,
+    page_facts,
+)
+from posbias.core.counts.checks import CountedPages, count_pages
+from posbias.core.counts.counting_plan import StatisticsPlan
+from posbias.core.counts.odd_days import DAY, DayLook, add_by_day, count_by_day, count_positions, look_at_days, nearest
+from posbias.core.counts.sufficient_statistics import PartStatistics, SufficientStatistics, compress_part, merge_parts
+from posbias.core.fit.model_tests import OtherModels, can_compare, compare_models
+from posbias.core.log.pages import ShiftedPages, count_spans, shifted_pages
+from posbias.core.models import get_model
+from posbias.core.roles import CLIENTS, TIMES, plain
+from posbias.core.schema import PERIOD, QUERY, SESSION
+from posbias.io.counting.count import CountedLog, Reading, store_part
+from posbias.io.engines.engine import Engine, ReadLog
+from posbias.io.log.click_log import Log
+from posbias.io.log.scan import reading, scan_sources, schema_of
+from posbias.io.progress import Progress
+from posbias.io.stores.segments import Each, Expected, Part, Segment, scan_part
+from posbias.io.stores.store import Statistics, checked
+
+MOST_ROWS = 1 << 17
+"""Impressions that are looked at, about."""
+
+_FAR_OFF = 4  # times as many or as few as wanted
+_SEED = 1  # not that of the buckets, which hold one in so many queries already
+
+
+def sample_pages(counted: CountedLog) -> CountedPages | None:
+    """Whole pages of some queries, by what was clicked above; None where there are none or they are not needed."""
+    if counted.plan.weighted:
+        return None
+    sample = _some_rows(counted, MOST_ROWS)
+    by_position = replace(counted.plan, position_bins=())  # of a bin's positions, one is clicked more than the other
+    return None if sample is None else count_pages(sample, by_position)
+
+
+def other_models(counted: CountedLog, progress: Progress) -> OtherModels | None:
+    """Which click models explain pages of the log better than the one that was fitted; None where nobody can say."""
+    with progress.stage("looking at other click models"):
+        sample = _some_rows(counted, MOST_ROWS // 2) if can_compare(counted.plan) else None
+        return None if sample is None else compare_models(sample, counted.plan.model.name)
+
+
+def _some_rows(counted: CountedLog, most: int) -> pl.DataFrame | None:
+    """Impressions of whole pages; None where there are none.
+
+    In a larger log than `most` they are those of a sample of queries, so that documents are seen as often as in the
+    whole log; where few queries hold most of it, a sample of pages.
+    """
+    pages = None if counted.read is None else counted.read.some_pages
+    if pages is None:
+        return None
+    rows = pages.select(pl.len()).collect(engine="streaming").item()
+    sample = _one_in(pages, QUERY, -(-rows // most))
+    if rows > most and not most // _FAR_OFF <= sample.height <= _FAR_OFF * most:
+        sample = _one_in(pages, SESSION, -(-rows // most))
+    return sample if sample.height else None
+
+
+def _one_in(pages: pl.LazyFrame, column: str, number: int) -> pl.DataFrame:
+    """The rows of one in so many values of a column."""
+    chosen = pages if number == 1 else pages.filter(pl.col(column).hash(_SEED) % number == 0)
+    return chosen.collect(engine="streaming")
+
+
+_ENOUGH_ROWS = 1 << 20
+"""Rows of statistics of one counting whose queries stand for all of them."""
+
+_FIRST_ROWS = 100_000
+"""Rows of a text file that say where its positions start: to read all of it again would take too long."""
+
+_WHOLE_FILE = 1 << 62
+"""Rows of a slice of a file."""
+
+_MOST_ROWS_OF_PAGES, _SEED_OF_PAGES = 1 << 18, 2
+
+
+def look_at_days_of_log(segment: Segment, engine: Engine) -> list[DayLook]:
+    """Compare each day of a log that was just counted with the others; nothing is read where there is but one."""
+    if len(segment.days) < 2:  # noqa: PLR2004 - one alone has nothing to be compared with
+        return []
+    return look_at_days(_counts_by_day(_some_parts(segment), None, engine), segment.days, ())
+
+
+def look_at_merged_days(statistics: Sequence[Statistics], store: Statistics | None, engine: Engine) -> list[DayLook]:
+    """Compare the days of statistics that are merged.
+
+    Args:
+        statistics: what is merged; where one of them keeps no days, each is compared as a whole.
+        store: the one of them that the others are added to, whose days are what is usual; None for each day with all
+            others.
+        engine: reads.
+
+    Raises:
+        StatisticsError: they were replaced meanwhile.
+    """
+    with checked(statistics, _checked_before, engine.each):
+        by_day = all(entry.metadata.plan.period for entry in statistics)
+        others = [entry for entry in statistics if entry is not store]
+        judged = sorted({name for entry in others for name in _names(entry, by_day=by_day)})
+        kept = () if store is None else _names(store, by_day=by_day)
+        known = [name for name in kept if name not in judged]
+        counts = [_counts_of(entry, judged, engine, by_day=by_day) for entry in others]
+        if store is not None:
+            wanted = {other for day in judged for other in nearest(day, known)}
+            counts.append(_counts_of(store, wanted, engine, by_day=by_day))
+            if not known:
+                return []
+        return look_at_days(add_by_day(counts), judged, known)
+
+
+def _names(statistics: Statistics, *, by_day: bool) -> tuple[str, ...]:
+    """What is compared: the days of statistics, or they themselves."""
+    return tuple(statistics.days) if by_day else (str(statistics.path),)
+
+
+def _counts_of(statistics: Statistics, wanted: Iterable[str], engine: Engine, *, by_day: bool) -> pl.DataFrame:
+    """The counts of some names."""
+    own = _names(statistics, by_day=by_day)
+    names = set(own) & set(wanted)
+    segments = [entry for entry in statistics.segments if not by_day or names.intersection(entry.days)]
+    parts = [part for segment in segments if names for part in _some_parts(segment)]
+    return _counts_by_day(parts, None if by_day else own[0], engine).filter(pl.col(DAY).is_in(list(names)))
+
+
+def look_at_files(log: Log, engine: Engine) -> list[DayLook]:
+    """The files of a log whose positions start elsewhere than those of the other files.
+
+    Only that: files of countries or devices may differ in all else.
+    """
+    if len(log.sources) < 2 or log.nesting is not None or log.raw is not None or log.raw_sources:  # noqa: PLR2004
+        return []
+    names = [str(source.path) for source in log.sources]
+    frames = [
+        count_positions(frame if source.format == "parquet" else frame.head(_FIRST_ROWS), name)
+        for source, frame, name in zip(log.sources, log.from_anywhere.slices(_WHOLE_FILE), names, strict=True)
+    ]
+    with reading(log.sources):
+        counts = add_by_day(list(engine.parts_of(frames).map(_collected)))
+    return [look for look in look_at_days(counts, names, ()) if look.starts_elsewhere]
+
+
+def look_at_pages(read: ReadLog) -> ShiftedPages | None:
+    """Pages of a log that count their positions from another base than most; None where there are none, or no pages."""
+    pages = read.some_pages
+    if pages is None:
+        return None
+    rows = pages.select(pl.len()).collect(engine="streaming").item()
+    one_in = max(1, rows // _MOST_ROWS_OF_PAGES)
+    some = pages if one_in == 1 else pages.filter(pl.col(SESSION).hash(_SEED_OF_PAGES) % one_in == 0)
+    return shifted_pages(count_spans(some).collect(engine="streaming"))
+
+
+def _checked_before(_: Sequence[Expected], __: Each) -> None:
+    """Merging has checked them."""
+
+
+def _some_parts(segment: Segment) -> tuple[Part, ...]:
+    """The parts of a segment; of a large one as many as say enough: each holds all there is of some queries."""
+    rows_of_part = max(int(segment.totals["rows"]) // max(len(segment.parts), 1), 1)
+    return segment.parts[: -(-_ENOUGH_ROWS // rows_of_part)]
+
+
+def _counts_by_day(parts: Sequence[Part], name: str | None, engine: Engine) -> pl.DataFrame:
+    """The counts of parts, by their days or under one name."""
+    from_anywhere = [replace(part, path=part.path.absolute()) for part in parts]
+    return add_by_day(list(engine.each(from_anywhere, partial(count_part, name=name))))
+
+
+def count_part(part: Part, name: str | None) -> pl.DataFrame:
+    """The counts of one part, by its days or under one name."""
+    day = pl.col(PERIOD).cast(pl.Date) if name is None else pl.lit(name)
+    return count_by_day(scan_part(part), day).collect(engine="streaming")
+
+
+def _collected(_: int, counts: pl.LazyFrame) -> pl.DataFrame:
+    return counts.collect(engine="streaming")
+
+
+PBM, UBM = "pbm", "ubm"
+
+MOST_PARTS = 16
+"""Parts whose pairs are looked at: those of a larger log are a sample, as parts hold queries by their hash."""
+
+_MOST_ROWS = 2_000_000  # of pages that are looked at
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a log holds."""
+
+    facts: LogFacts  # of its counts
+    moved: Movement  # how documents move between positions; an estimate where not all queries were looked at
+    pages: PageFacts | None  # facts of its pages; None where it has no sessions
+    all_pages: int | None  # how many there are; an estimate where not all were looked at
+    outlooks: tuple[Outlook, ...]  # what each model can say, the position-based one first
+    why_not: dict[str, str]  # why a model is not among them
+
+
+def look_at(unjudged: Reading, plan: StatisticsPlan, engine: Engine, progress: Progress) -> Look | None:
+    """Look at a log that was read; None where it holds no row that counts.
+
+    Args:
+        unjudged: the log.
+        plan: what is counted, by the position-based model.
+        engine: where that is done.
+        progress: where stages are reported.
+    """
+    if not unjudged.rows.used:
+        return None
+    counted = _counted(unjudged, plan, engine, progress)
+    if counted is None:
+        return None
+    facts, statistics, found = counted
+    outlooks, why_not = [found], _why_no_ubm(plan, unjudged.log)
+    with progress.stage("looking at pages"):
+        pages = _some_pages(unjudged)
+        if pages is not None and not why_not:
+            outlooks.append(_of_pages(pages, replace(plan, model=get_model(UBM)), facts.queries, engine.memory))
+        of_pages = None if pages is None else page_facts(pages.lazy())
+    return Look(
+        facts=facts,
+        moved=movement(statistics.pair_signatures).in_all(found.share),
+        pages=of_pages,
+        all_pages=None if of_pages is None else round(of_pages.pages * unjudged.rows.used / max(of_pages.rows, 1)),
+        outlooks=tuple(outlooks),
+        why_not={UBM: why_not} if why_not else {},
+    )
+
+
+@dataclass(frozen=True)
+class _OfPart:
+    """What is made of the statistics of a part; it travels."""
+
+    plan: StatisticsPlan  # what they count
+    kept_in: Path | None  # the directory for compressed counts; None keeps them in memory
+    most: int | None = None  # so many parts, the first ones, are compressed; None for all
+
+    def __call__(self, number: int, statistics: pl.LazyFrame) -> tuple[PartFacts, PartStatistics | None] | None:
+        """What the part says, and its counts, where it is one of the sample; None where it is empty."""
+        frame = statistics.collect()
+        if not frame.height:
+            return None
+        if self.most is not None and number >= self.most:
+            return facts_of(frame), None
+        part = compress_part(frame, self.plan).without_pairs()
+        stored = part if self.kept_in is None else store_part(part, number, self.kept_in)
+        return facts_of(frame), stored
+
+
+def _counted(
+    unjudged: Reading, plan: StatisticsPlan, engine: Engine, progress: Progress
+) -> tuple[LogFacts, SufficientStatistics, Outlook] | None:
+    """What the counts say, and what the model can expect of them; None where nothing is left to count.
+
+    A sample that cannot be compared says nothing of the whole: then all of it is looked at.
+    """
+    for most in (MOST_PARTS, None):
+        read = unjudged.read.statistics(plan)
+        work = _OfPart(plan, None if read.in_memory else engine.scratch, most)
+        parts = list[tuple[PartFacts, PartStatistics | None]]()
+        with progress.stage("counting", read.number) as stage:
+            for of_part in read.map(work):
+                stage.advance()
+                parts += [] if of_part is None else [of_part]
+        if not parts:
+            return None
+        facts = add_facts([of_part for of_part, _ in parts])
+        sample = [counts for _, counts in parts if counts is not None]
+        if sample:
+            statistics = merge_parts(sample, plan)
+            found = outlook(statistics, engine.memory, statistics.n_queries / facts.queries)
+            if found.carries or len(sample) == len(parts):
+                return facts, statistics, found
+    return None
+
+
+def _some_pages(unjudged: Reading) -> pl.DataFrame | None:
+    """Whole pages, of some queries in a large log; None where the log has no sessions."""
+    pages = unjudged.read.some_pages
+    if pages is None:
+        return None
+    rows = pages.select(pl.len()).collect(engine="streaming").item()
+    one_in = -(-rows // _MOST_ROWS)
+    chosen = pages if one_in <= 1 else pages.filter(pl.col(QUERY).hash(1) % one_in == 0)
+    return chosen.collect(engine="streaming")
+
+
+def _why_no_ubm(plan: StatisticsPlan, log: Log) -> str:
+    reasons = {
+        "it needs whole pages, and the log has no session column": not log.has_sessions,
+        "it compares the documents of a page, and without queries each is compared with itself": (
+            log.page_rules.several_queries
+        ),
+        "it takes no --context": bool(plan.context),
+        "it takes no --duplicate-docs keep": log.page_rules.docs_repeat,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
+
+
+def _of_pages(pages: pl.DataFrame, plan: StatisticsPlan, n_queries: int, memory: int) -> Outlook:
+    """What a model that needs whole pages can say, from some of them."""
+    in_cells = plan.with_cells_in_memory(pages)
+    rows = plan.count_in_cells(nw.from_native(in_cells.lazy())).to_native().sort(plan.keys).collect()
+    statistics: SufficientStatistics = merge_parts([compress_part(rows, plan)], plan)
+    return outlook(statistics, memory, share=min(1.0, statistics.n_queries / n_queries))
+
+
+_ROWS, _FEWEST = 1_000_000, 1000
+_FEW_CLIENTS = 20  # fewer are kinds of clients
+
+
+def largest_client(log: Log) -> Client | None:
+    """The client with the most of the first rows; None where no column is called like one."""
+    if log.raw is not None:
+        return None
+    column = next((name for name in _free(log) if plain(name) in CLIENTS), None)
+    if column is None:
+        return None
+    with reading(log.sources):
+        sizes = (
+            scan_sources(log.sources).select(column).head(_ROWS).group_by(column).len().collect(engine="streaming")
+        ).filter(pl.col(column).is_not_null())
+    rows = int(sizes["len"].sum())
+    if rows < _FEWEST or sizes.height < _FEW_CLIENTS:
+        return None
+    return Client(column, float(sizes["len"].max() or 0) / rows, rows)  # pyright: ignore[reportArgumentType]
+
+
+def unused_time(log: Log) -> str | None:
+    """A column that seems to hold times, and is not used."""
+    if log.raw is not None or log.roles.timestamp is not None or log.request.rules.day is not None:
+        return None
+    return next((name for name in _free(log) if plain(name) in TIMES), None)
+
+
+def _free(log: Log) -> list[str]:
+    """Columns of plain values that play no role."""
+    schema, played = schema_of(log.sources[0]), {*log.roles.columns()}
+    return [name for name in schema if name not in played and not schema[name].is_nested()]

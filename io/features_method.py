@@ -1,0 +1,336 @@
+"""Estimates from features: learnt from a sample of pages, then made from all rows, part by part."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial, reduce
+from operator import add
+from pathlib import Path
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+
+from posbias.core.arrays.count_table import Floats, Integers
+from posbias.core.choices import Cluster
+from posbias.core.counts.counting_plan import StatisticsPlan
+from posbias.core.errors import SchemaError
+from posbias.core.estimators import Estimate, EstimationOptions
+from posbias.core.estimators.estimate import linkage_of_clicks
+from posbias.core.estimators.methods import FeaturesMethod, RegressionEMMethod
+from posbias.core.exposure import (
+    ITERATIONS,
+    ExposureCounts,
+    LearningRows,
+    Nuisances,
+    ScoredRows,
+    StratumEdges,
+    draws_of,
+    features_estimate,
+    fit_exposure,
+    fold_of,
+    in_sample,
+    learn_nuisances,
+    regression_em,
+    tree_options,
+)
+from posbias.core.fit.diagnostics import FromRows
+from posbias.core.learners.boosting import BinnedRows, bin_rows
+from posbias.core.learners.learning import sigmoid
+from posbias.core.learners.model_trees import Forest
+from posbias.core.schema import CLICK, DOC, QUERY, SESSION, WEIGHT
+from posbias.core.standard_errors.cluster import Intervals
+from posbias.core.training.layout import GROUP, get_layout
+from posbias.io.counting.count import CountedLog
+from posbias.io.engines.engine import Engine
+from posbias.io.places.temporary import KeptFrame, keep
+from posbias.io.progress import Progress
+from posbias.io.training.feature_parts import FeaturesOfPart, RowsRequest, bring_features, chunks, held, rows_per_chunk
+from posbias.io.training.laid_out import Feature, LaidOut, keep_rows
+
+DRAW, CELL, CLUSTER, OWN_WEIGHT = "posbias_draw", "posbias_cell", "posbias_cluster", "posbias_weight"
+_STRATUM, _EXPOSURE = "posbias_stratum", "posbias_exposure"
+
+_MOST_ROWS_AT_ONCE = 1 << 21
+_OTHER_SEED = 2  # so that pieces of a bucket are no buckets
+_SHARE_OF_FEATURES = 4  # of the memory: those of a part, if they fit, are held as long as it is read
+_BYTES_PER_VALUE = 8  # of the sample: as read, and binned, once for each fold to learn and once to follow
+_SHARE = 3  # of the memory, for the sample
+
+
+@dataclass(frozen=True)
+class FoundInRows:
+    """The estimate, and how it was made."""
+
+    found: FromRows
+    features: dict[str, object]  # for the manifest
+    warnings: tuple[str, ...]
+
+
+def estimate_from_rows(
+    counted: CountedLog, request: RowsRequest, options: EstimationOptions, engine: Engine, progress: Progress
+) -> FoundInRows:
+    """Estimate theta from the rows of a log and their features.
+
+    Raises:
+        LogFormatError: a table of features cannot be read.
+        SchemaError: a feature is none that trees can learn from, or rows have none.
+        IdentifiabilityError: nothing can be compared.
+        MissingExtraError: LightGBM is not installed.
+        UsageError: there is no such reference cell.
+    """
+    by: Cluster = options.cluster or FeaturesMethod.clusters[0]
+    read = counted.read
+    if read is None:
+        raise SchemaError("features of impressions need the log, and there are only statistics. Name the logs.")
+    folder = None if read.buckets.in_memory else engine.scratch
+    layout = _Layout(counted.plan, counted.statistics.cells, request.wanted.columns, by, options.seed, folder)
+    laid_out: list[LaidOut] = []
+    with progress.stage("laying out rows", read.buckets.number) as stage:
+        for of_bucket in read.buckets.map(partial(_lay_out, layout=layout)):
+            stage.advance()
+            laid_out += of_bucket
+    rows_are = get_layout("session")  # rows are impressions there too
+    brought = bring_features({"training": laid_out}, request.wanted, rows_are, read, engine, progress)
+    impressions = Impressions(tuple(brought.parts["training"]), brought.features, engine.memory)
+    if any(feature.name == request.score and feature.categories for feature in impressions.features):
+        raise SchemaError(
+            f"--ranker-score {request.score}: the column holds text. Name the number that the ranker orders by."
+        )
+    rows, features, n_pages = _sample(impressions, counted, request.sample_pages, progress)
+    moment = None
+    if request.method == RegressionEMMethod.name:
+        estimate = _by_regression_em(counted, features, rows, options, progress)
+    else:
+        with progress.stage("growing trees"):
+            learned = learn_nuisances(features, rows)
+        estimate, moment = _by_strata(counted, impressions, rows, learned, options, by, engine, progress)
+    found = FromRows(estimate, moment, n_pages, impressions.n_pages, request.score)
+    return FoundInRows(found, brought.report, brought.warnings)
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How rows are laid out."""
+
+    plan: StatisticsPlan
+    cells: pl.DataFrame
+    columns: tuple[str, ...]
+    by: Cluster
+    seed: int
+    folder: Path | None
+
+    def rows(self, impressions: pl.DataFrame) -> pl.DataFrame:
+        """Rows by query and page: number of the page, ids, draw, cell, click, weight, cluster, columns of features."""
+        shown = self.plan.with_cells(nw.from_native(impressions.lazy())).to_native().collect()
+        cells, keys = self.cells.with_row_index(CELL), list(self.plan.cell_columns)
+        ordered = shown.join(cells, on=keys, how="inner", nulls_equal=True).sort(QUERY, SESSION, CELL, DOC)
+        sessions = ordered.select(pl.col(SESSION).unique(maintain_order=True)).to_series()
+        draws = pl.DataFrame({SESSION: sessions, DRAW: draws_of(sessions, self.seed)})
+        weight = pl.col(WEIGHT).cast(pl.Float64) if self.plan.weighted else pl.lit(1.0)
+        page = pl.struct(QUERY, SESSION).rle_id().cast(pl.Int64)
+        return ordered.join(draws, on=SESSION, how="left", maintain_order="left").select(
+            page.alias(GROUP),
+            (page if self.by == "session" else pl.col(QUERY).rle_id().cast(pl.Int64)).alias(CLUSTER),
+            *(QUERY, DOC, DRAW),
+            pl.col(CELL).cast(pl.Int64),
+            pl.col(CLICK).cast(pl.Float64),
+            weight.alias(OWN_WEIGHT),
+            *self.columns,
+        )
+
+
+def _lay_out(number: int, impressions: pl.LazyFrame, layout: _Layout) -> list[LaidOut]:
+    """The rows of a bucket; of one that a frequent query makes large, in pieces of whole clusters."""
+    n_pieces = max(1, -(-impressions.select(pl.len()).collect().item() // _MOST_ROWS_AT_ONCE))
+    key = pl.col(SESSION if layout.by == "session" else QUERY).hash(_OTHER_SEED) % n_pieces
+    found: list[LaidOut | None] = []
+    for piece in range(n_pieces):
+        some = (impressions.filter(key == piece) if n_pieces > 1 else impressions).collect(engine="streaming")
+        found.append(keep_rows(layout.folder, f"impressions-{number:05d}-{piece:05d}", layout.rows(some), None))
+    return [part for part in found if part is not None]
+
+
+@dataclass(frozen=True)
+class Impressions:
+    """The rows of a log."""
+
+    parts: tuple[tuple[LaidOut, FeaturesOfPart], ...]  # by page, whole clusters each, and where their features are
+    features: tuple[Feature, ...]
+    memory: int  # target for the memory of the process, in bytes
+
+    @property
+    def n_pages(self) -> int:
+        """Number of pages."""
+        return sum(part.n_groups for part, _ in self.parts)
+
+    def chunks(
+        self, part: tuple[LaidOut, FeaturesOfPart], wanted: Callable[[pl.DataFrame], pl.DataFrame] = lambda rows: rows
+    ) -> Iterator[tuple[pl.DataFrame, "Matrix"]]:
+        """The rows of a part, and their features, so many at once as fit.
+
+        Args:
+            part: one of the parts.
+            wanted: picks rows before features are brought to them.
+        """
+        laid_out, features = part
+        own = {name.meta.output_name() for name in features.own}
+        rows = laid_out.rows
+        others = [name for name in rows.scan().collect_schema().names() if name not in own]
+        tables = tuple(held(table, self.memory // _SHARE_OF_FEATURES) for table in features.tables)
+        in_reach = FeaturesOfPart(features.own, tables)
+        for chunk in chunks(rows, rows_per_chunk(len(self.features), self.memory)):
+            some = wanted(chunk)
+            if some.height:
+                found = in_reach.bring(some, others)
+                yield found.select(others), Matrix(_as_numbers(found, self.features))
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Features as single-precision numbers, which trees compare as double; shape (n, F), nan where one is missing."""
+
+    values: np.ndarray[tuple[int, int], np.dtype[np.float32]]
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.values)
+
+    def __getitem__(self, wanted: slice | Integers, /) -> Floats:
+        """Some rows in double precision."""
+        return self.values[wanted].astype(np.float64)
+
+
+def _as_numbers(rows: pl.DataFrame, features: tuple[Feature, ...]) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+    """Texts as their place among the categories, booleans as 0 and 1, what is missing as nan."""
+    read = (
+        pl.col(feature.name)
+        if feature.categories is None
+        else pl.col(feature.name).cast(pl.Enum(feature.categories), strict=False).to_physical()
+        for feature in features
+    )
+    return rows.select(read).cast(pl.Float32).fill_null(np.nan).to_numpy()
+
+
+def _sample(
+    impressions: Impressions, counted: CountedLog, most_pages: int, progress: Progress
+) -> tuple[LearningRows, BinnedRows, int]:
+    """The rows of at most so many pages, fewer where they would not fit into memory; and the number of pages."""
+    n_rows = sum(part.n_rows for part, _ in impressions.parts)
+    width = len(impressions.features) * _BYTES_PER_VALUE
+    fitting = impressions.memory // _SHARE / max(width * n_rows, 1)
+    share = min(1.0, most_pages / max(impressions.n_pages, 1), fitting)
+
+    def sampled(rows: pl.DataFrame) -> pl.DataFrame:
+        return rows if share >= 1 else rows.filter(pl.Series(in_sample(rows[DRAW].to_numpy(), share)))
+
+    frames: list[pl.DataFrame] = []
+    matrices: list[Matrix] = []
+    with progress.stage("sampling pages", len(impressions.parts)) as stage:
+        for part in impressions.parts:
+            for rows, matrix in impressions.chunks(part, sampled):
+                frames.append(rows.select(DRAW, CELL, CLICK, OWN_WEIGHT))
+                matrices.append(matrix)
+            stage.advance()
+        if not frames:
+            raise SchemaError("--sample-pages: no page is in the sample. Ask for more pages.")
+        rows, statistics = pl.concat(frames), counted.statistics
+        learning = LearningRows(
+            cell=rows[CELL].to_numpy(),
+            click=rows[CLICK].to_numpy(),
+            weight=rows[OWN_WEIGHT].to_numpy(),
+            fold=fold_of(rows[DRAW].to_numpy()),
+            position=statistics.position_of_cell,
+            context=statistics.context_of_cell,
+        )
+        values = Matrix(np.concatenate([matrix.values for matrix in matrices]))
+        matrices.clear()
+        first = values.values[:1]
+        if not ((values.values != first) & ~(np.isnan(values.values) & np.isnan(first))).any():
+            raise SchemaError(
+                f"the features say nothing: each has one value in all of {len(values):,} rows. Name others "
+                "(--features, --feature), or more pages (--sample-pages)."
+            )
+        names = [feature.name for feature in impressions.features]
+        categorical = [number for number, feature in enumerate(impressions.features) if feature.categories is not None]
+        binned = bin_rows(values, names, categorical, tree_options(values.values.size))
+        return learning, binned, rows[DRAW].n_unique()
+
+
+def _by_regression_em(
+    counted: CountedLog, features: BinnedRows, rows: LearningRows, options: EstimationOptions, progress: Progress
+) -> Estimate:
+    """The published estimate, from the sampled pages."""
+    linkage = linkage_of_clicks(counted.statistics, options)
+    iterations = options.max_iterations or ITERATIONS
+    with progress.stage("regression EM") as stage:
+        theta = regression_em(features, rows, options.seed, iterations, stage.say)
+    known = np.where(linkage.identified & (theta > 0), theta, np.nan)
+    return Estimate(
+        method=RegressionEMMethod.name,
+        linkage=linkage,
+        propensity=known / known[linkage.reference_of],
+        examination=np.minimum(known, 1.0),
+        intervals=Intervals.unknown(linkage.reason),
+        converged=True,
+        iterations=iterations,
+    )
+
+
+def _by_strata(
+    counted: CountedLog,
+    impressions: Impressions,
+    rows: LearningRows,
+    learned: Nuisances,
+    options: EstimationOptions,
+    by: Cluster,
+    engine: Engine,
+    progress: Progress,
+) -> tuple[Estimate, Floats]:
+    """The conditional estimate on strata with exposure, and the moment estimate beside it."""
+    edges = StratumEdges.of(learned.scores, learned.places, rows.fold)
+    scored: list[KeptFrame] = []
+    with progress.stage("exposure", len(impressions.parts)) as stage:
+        for number, part in enumerate(impressions.parts):
+            folder = None if part[0].rows.in_memory else engine.scratch
+            frames = [_scored(of_chunk, matrix, learned, edges) for of_chunk, matrix in impressions.chunks(part)]
+            stage.advance()
+            scored.append(keep(pl.concat(frames), folder, f"exposure-{number:05d}"))
+    statistics = counted.statistics
+    parts = (_scored_rows(kept.load()) for kept in scored)
+    counts = reduce(add, (ExposureCounts.of(part, edges.n_strata, statistics.n_cells) for part in parts))
+    fitted = fit_exposure(counts, statistics, options)
+    loaded = (kept.load() for kept in scored)
+    sums = (fitted.sums_of(_scored_rows(part), part[CLUSTER].to_numpy()) for part in loaded)
+    estimate = features_estimate(fitted, sums, by)
+    moment = learned.theta / learned.theta[estimate.linkage.reference_of]
+    return estimate, np.where(np.isfinite(estimate.propensity), moment, np.nan)
+
+
+def _scored(rows: pl.DataFrame, matrix: Matrix, learned: Nuisances, edges: StratumEdges) -> pl.DataFrame:
+    """Rows with stratum and exposure."""
+    fold = fold_of(rows[DRAW].to_numpy())
+    scores, places = _by_fold(learned.relevance, matrix, fold), _by_fold(learned.place, matrix, fold)
+    return rows.select(CLUSTER, CELL, CLICK, OWN_WEIGHT).with_columns(
+        pl.Series(_STRATUM, edges.stratum(scores, places, fold).astype(np.int32)),
+        pl.Series(_EXPOSURE, sigmoid(scores)),
+    )
+
+
+def _by_fold(forests: Iterable[Forest], matrix: Matrix, fold: Integers) -> Floats:
+    """The scores of rows, each by the trees that have not seen its fold."""
+    found = np.zeros(len(fold))
+    for one, forest in enumerate(forests):
+        rows = np.flatnonzero(fold == one)
+        if len(rows):
+            found[rows] = forest.scores(Matrix(matrix.values[rows]), threads=1)
+    return found
+
+
+def _scored_rows(rows: pl.DataFrame) -> ScoredRows:
+    return ScoredRows(
+        stratum=rows[_STRATUM].to_numpy().astype(np.int64),
+        cell=rows[CELL].to_numpy(),
+        exposure=rows[_EXPOSURE].to_numpy(),
+        click=rows[CLICK].to_numpy(),
+        weight=rows[OWN_WEIGHT].to_numpy(),
+    )

@@ -1,0 +1,482 @@
+"""What the manifest says about a fit: written from a `Fit`, and read again, as `StoredEstimate`, by who builds on it.
+
+A test is one object from where it is made (`core`) to the sentence about it and the manifest; null stands for what is
+no number.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial, reduce
+from itertools import pairwise
+from math import isfinite
+from operator import add
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import msgspec
+import numpy as np
+import polars as pl
+from msgspec import UNSET, Meta, UnsetType
+
+from posbias.core.arrays.count_table import Integers
+from posbias.core.arrays.threads import meanwhile
+from posbias.core.attractiveness import AttractivenessPrior
+from posbias.core.choices import LARGEST_STRENGTH
+from posbias.core.counts.counting_plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import SIGNATURE, SufficientStatistics
+from posbias.core.estimators import EstimationOptions
+from posbias.core.estimators.estimate import Estimate
+from posbias.core.fit.diagnostics import FromRows, JointComparison, PairsTest
+from posbias.core.fit.fit import BesideCounts, Fit, check_cells, fit_statistics
+from posbias.core.fit.model_tests import ModelTests
+from posbias.core.fit.periods import PeriodChoice, PeriodLook, why
+from posbias.core.schema import CLICKS, IMPRESSIONS
+from posbias.core.standard_errors.column import FittedLog
+from posbias.core.standard_errors.contrasts import ContrastTest
+from posbias.core.standard_errors.leave_one_out import ClusterSums
+from posbias.core.training.weights import as_count
+from posbias.io.counting.count import CountedLog, PairsOfPart
+from posbias.io.counting.samples import other_models, sample_pages
+from posbias.io.engines.engine import Engine, ReadLog
+from posbias.io.fits.verdicts import Verdict, Weight, fit_verdicts
+from posbias.io.log.clicks import Rows
+from posbias.io.progress import Progress
+from posbias.io.results.tables import ATTRACTIVENESS, write_attractiveness_csv, write_covariance, write_propensities
+from posbias.io.stores.metadata import Counted, Position, Probability, describe_decay, describe_plan
+
+MOST_CELLS = 10_000
+"""Of more cells, only the table of propensities says what is known, and not the manifest."""
+
+Number = float | None
+"""A number, or null where there is none."""
+
+Cell = dict[str, Any]
+"""A cell by the values of its columns."""
+
+Strength = Annotated[float, Meta(ge=0, le=LARGEST_STRENGTH)]
+
+
+class PriorSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A prior of attractiveness."""
+
+    mean: Probability
+    strength: Strength
+    positions: tuple[Position, ...]
+    means: tuple[Probability, ...]
+    strengths: tuple[Strength, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Find what is no mean, or no strength, by position."""
+        if len(self.positions) != len(self.means) or any(b <= a for a, b in pairwise(self.positions)):
+            raise ValueError("positions do not ascend, or are not as many as means")
+        if self.strengths and len(self.strengths) != len(self.positions):
+            raise ValueError("strengths are not as many as positions")
+
+    @classmethod
+    def of(cls, prior: AttractivenessPrior) -> "PriorSection":
+        """A prior."""
+        return cls(prior.mean, prior.strength, prior.positions, prior.means, prior.strengths)
+
+    def prior(self) -> AttractivenessPrior:
+        """As a prior."""
+        return AttractivenessPrior(self.strength, self.mean, self.positions, self.means, self.strengths)
+
+
+class _Look(msgspec.Struct, frozen=True):
+    length: str
+    propensity: list[Number] | None
+
+
+class _Period(msgspec.Struct, frozen=True):
+    used: str
+    looks: tuple[_Look, ...] = ()
+
+
+class _Tested(msgspec.Struct, frozen=True):
+    p_value: float
+    rejected: bool
+
+
+class _Clicks(msgspec.Struct, frozen=True):
+    observed: list[Number]
+    expected: list[Number]
+
+
+class StoredEstimate(msgspec.Struct, frozen=True):
+    """As much as is read again of what the manifest says about a fit; what a method does not have is left out."""
+
+    method: str
+    converged: bool
+    cells: int
+    cells_identified: int
+    click_share_identified: float
+    references: list[Cell]
+    comparable: list[list[Cell]]
+    period: _Period
+    attractiveness_prior: PriorSection
+    query_spread: float
+    clicks: _Clicks
+    contexts_differ: _Tested | None
+    model_tests: ModelTests | None
+    shape: str | UnsetType = UNSET
+    contexts_tau: float | UnsetType = UNSET
+    contexts_found_by_four_of_five: list[Number] = []
+    strata: float | UnsetType = UNSET
+    errors_by: str | UnsetType = UNSET
+    clusters: int = 0
+    effective_clusters: list[Number] | UnsetType = UNSET
+
+
+class FitManifest(msgspec.Struct, frozen=True):
+    """What is read again of the manifest of a fit."""
+
+    counted: Counted
+    estimate: StoredEstimate
+
+
+def fit_section(fit: Fit) -> dict[str, Any]:
+    """What the manifest says about a fit."""
+    statistics, linkage = fit.statistics, fit.estimate.linkage
+    clusters = fit.estimate.n_clusters or None
+    section: dict[str, Any] = {
+        **_estimate(fit.estimate),
+        **_assumed(fit),
+        "references": _cells(statistics, linkage.references),
+        "comparable": [_cells(statistics, cells) for cells in linkage.comparable()],
+        "click_share_identified": fit.click_share,
+        "period": period_section(fit.period),
+        "attractiveness_prior": PriorSection.of(fit.prior),
+        "query_spread": fit.theta_errors.query_spread,
+        "clicks": {"observed": statistics.cell_totals[1], "expected": fit.expected_clicks},
+        "shape_against_free": contrast_section(None if fit.shape is None else fit.shape.test, clusters),
+        "bins_against_free": contrast_section(None if fit.bins is None else fit.bins.contrasts, clusters),
+        "contexts_differ": contrast_section(fit.contexts, clusters),
+        "position_effect": contrast_section(fit.position_effect, clusters),
+        "previous_click": contrast_section(fit.previous_click, clusters),
+        "model_tests": fit.model_tests,
+        "joint": None if fit.joint is None else _estimate(fit.joint),
+        "joint_against_conditional": _comparison(fit.comparison, fit.clusters_compared),
+        "joint_under_other_priors": None,
+        "placed_at_random": [{**vars(test), "rows": str(test.rows)} for test in fit.placements],
+    }
+    if fit.shared_clicks is not None:
+        section["strata"] = fit.shared_clicks.n_strata
+    if fit.contexts is not None:
+        section["contexts_found_by_four_of_five"] = np.exp(fit.contexts.found_by_four_of_five)
+    if fit.causes is not None:  # theta relative to the reference over the conditional one, minus 1, by cell
+        prior = fit.causes.estimated
+        section["joint_under_other_priors"] = {
+            "without_prior": np.expm1(fit.causes.without_prior),
+            "with_estimated_prior": np.expm1(fit.causes.with_estimated),
+            "estimated_prior": f"{prior.mean:.4g}:{prior.strength:.4g}",
+        }
+    if fit.from_rows is not None:
+        section["from_rows"] = _rows_section(fit.from_rows, fit.against_pairs)
+    if fit.propensities.height <= MOST_CELLS:
+        section["propensities"] = _rows(fit.propensities)
+    return plain(section)
+
+
+def _estimate(estimate: Estimate) -> dict[str, Any]:
+    """What every estimate has, and what some have."""
+    section: dict[str, Any] = {
+        "method": estimate.method,
+        "converged": estimate.converged,
+        "iterations": estimate.iterations,
+        "cells": len(estimate.propensity),
+        "cells_identified": int(estimate.linkage.identified.sum()),
+    }
+    if estimate.joint is not None:
+        section |= {"evaluations": estimate.joint.fit.evaluations, "objective": estimate.joint.fit.objective}
+    if estimate.fitted is not None:
+        section["log_likelihood"] = estimate.fitted.fit.objective
+    if estimate.errors_by is not None:
+        section |= {
+            "errors_by": estimate.errors_by,
+            "clusters": estimate.n_clusters,
+            "effective_clusters": [round(number, 1) for number in estimate.intervals.effective_clusters.tolist()],
+        }
+    return section
+
+
+def _assumed(fit: Fit) -> dict[str, Any]:
+    """What was assumed beyond the model, and the estimate without it."""
+    references = fit.estimate.linkage.references
+    section = {} if fit.smooth is None or not np.isfinite(fit.smooth.tau) else {"smooth_tau": fit.smooth.tau}
+    if fit.shape is not None:
+        return section | {
+            "shape": fit.options.shape,
+            "eta": fit.shape.eta[references],
+            "eta_std_error": fit.shape.eta_error[references],
+            "free_propensity": fit.free.propensity,
+        }
+    if fit.shrunk is not None:
+        return section | {
+            "contexts_tau": fit.shrunk.tau,
+            "tau_by_context": fit.shrunk.tau_of_cell[references],
+            "borrowed_by_context": fit.shrunk.borrowed_of_cell[references],
+            "unshrunk_propensity": fit.free.propensity,
+        }
+    return section
+
+
+def contrast_section(test: ContrastTest | None, clusters: int | None) -> dict[str, Any] | None:
+    """A test of contrasts on so many clusters; null where there is no contrast."""
+    return None if test is None else plain(_contrasts(test) | {"clusters": clusters})
+
+
+def _contrasts(test: ContrastTest) -> dict[str, Any]:
+    return {
+        "contrasts": test.n_contrasts,
+        "statistic": test.statistic,
+        "degrees": test.degrees,
+        "difference_of_logs": test.difference,
+        "std_error": test.std_error,
+        "p_value": test.p_value,
+        "rejected": test.rejected,
+    }
+
+
+def period_section(period: PeriodChoice) -> dict[str, Any]:
+    """The periods that were kept apart, and why; where there was nothing to choose, only what was used."""
+    if not period.looks:
+        return {"used": period.used}
+    pooled, daily = period.estimate_by("none"), period.estimate_by("day")
+    return plain(
+        {
+            "used": period.used,
+            "why": why(period),
+            "survives": None if period.survivor is None else period.survivor.length,  # the coarsest without feedback
+            "claim": period.claims,
+            "looks": [_look(look) for look in period.looks],
+            "largest_ratio_of_standard_errors": period.error_ratio,
+            "difference": contrast_section(period.difference, None if pooled is None else pooled.n_clusters),
+            "pooled": None if pooled is None else pooled.propensity,
+            "by_day": None if daily is None else daily.propensity,
+        }
+    )
+
+
+def _look(look: PeriodLook) -> dict[str, Any]:
+    """What was found by periods of one length."""
+    feedback = None
+    if look.feedback is not None:
+        feedback = {
+            "move": look.feedback.move,
+            "std_error": look.feedback.std_error,
+            "degrees": look.feedback.degrees,
+            "p_value": look.feedback.p_value,
+            "rejected": look.feedback.rejected,
+            "found_by_four_of_five": look.feedback.found,
+            "missed_bias_of_slope": look.feedback.missed_bias,
+            "largest_bias_of_slope": look.feedback.largest_bias,
+        }
+    return {
+        "length": look.length,
+        "outcome": look.outcome,
+        "propensity": None if look.estimate is None else look.estimate.propensity,
+        "feedback": feedback,
+        "halves": contrast_section(look.halves, None if look.estimate is None else look.estimate.n_clusters),
+        "slope_width": look.slope_width,
+    }
+
+
+def _comparison(comparison: JointComparison | None, clusters: int | None) -> dict[str, Any] | None:
+    """Joint EM against the conditional estimate."""
+    if comparison is None:
+        return None
+    return {
+        "biased": comparison.biased,
+        "converged": comparison.converged,
+        "largest_difference": comparison.largest_difference,
+        "biased_cells": len(comparison.biased_cells),
+        "test": contrast_section(comparison.test, clusters),
+    }
+
+
+def _rows_section(rows: FromRows, test: PairsTest | None) -> dict[str, Any]:
+    """How an estimate was made from rows and their features, and what repeated pairs say of it."""
+    against_pairs = None
+    if test is not None:
+        against_pairs = {
+            "p_value": test.p_value,
+            "slope": test.slope,
+            "slope_std_error": test.slope_error,
+            "pairs": test.pairs,
+            "rejected": test.rejected,
+        }
+    return {
+        "pages_learnt_from": rows.pages,
+        "pages": rows.pages_in_all,
+        "ranker_score": rows.score,
+        "moment_propensity": rows.moment,
+        "against_pairs": against_pairs,
+    }
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """A value with lists for arrays, and null for what is no number."""
+    if isinstance(value, np.ndarray):
+        return [number if isfinite(number) else None for number in cast("list[float]", value.tolist())]
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: plain(entry) for name, entry in cast("Mapping[str, Any]", value).items()}
+    return [plain(entry) for entry in cast("list[Any]", value)] if isinstance(value, list) else value
+
+
+def _cells(statistics: SufficientStatistics, cells: Integers) -> list[Cell]:
+    return _rows(statistics.cells[cells])
+
+
+def _rows(table: pl.DataFrame) -> list[Cell]:
+    """Rows with the text of values that JSON does not know."""
+    known = (type(None), bool, int, float, str)
+    return [
+        {name: value if isinstance(value, known) else str(value) for name, value in row.items()}
+        for row in table.iter_rows(named=True)
+    ]
+
+
+def write_attractiveness_of(
+    counted: CountedLog, fit: Fit, engine: Engine, folder: Path, progress: Progress, *, csv: bool
+) -> None:
+    """Write the attractiveness of every pair, part by part, and as CSV if asked for."""
+    items = ((part, fit.attractiveness_of(part.signature)) for part in counted.parts)
+    rows = partial(_attractiveness_rows, columns=counted.plan.pair_columns)
+    with progress.stage("writing", len(counted.pairs)) as stage:
+        for _ in engine.write_table(items, rows, folder / f"{ATTRACTIVENESS}.parquet"):
+            stage.advance()
+    if csv:
+        write_attractiveness_csv(folder)
+
+
+def _attractiveness_rows(item: tuple[PairsOfPart, pl.DataFrame], columns: Sequence[str]) -> pl.DataFrame:
+    """The columns of the pairs of a part, `impressions`, `clicks`, `attractiveness`, `std_dev`, in their order."""
+    part, of_signature = item
+    pairs = part.kept.load()
+    return pairs.select(*columns, IMPRESSIONS, CLICKS).hstack(of_signature[pairs[SIGNATURE]])
+
+
+def sum_sessions(read: ReadLog, log: FittedLog) -> ClusterSums:
+    """What errors by session need, from a log that was read with its sessions."""
+    return reduce(add, read.buckets.map(partial(_sum_sessions, log=log)))
+
+
+def _sum_sessions(_: int, impressions: pl.LazyFrame, log: FittedLog) -> ClusterSums:
+    return log.sums_of(impressions)
+
+
+SCHEMA = "posbias.result"
+
+
+@dataclass(frozen=True)
+class FitRequest:
+    """How counts are fitted."""
+
+    method: str  # the estimator's name
+    options: EstimationOptions  # what is asked of it
+    # whether joint EM is run as well, and whether other click models are looked at; None where that is quick
+    compare: bool | None = None
+    csv: bool = False  # whether tables are also written as CSV
+
+
+@dataclass(frozen=True)
+class WrittenFit:
+    """A fit whose tables are written."""
+
+    fit: Fit  # it
+    verdicts: tuple[Verdict, ...]  # what the log says about it
+    sections: dict[str, Any]  # what the manifest says of it
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is wrong, or cannot be excluded."""
+        return [verdict.sentence for verdict in self.verdicts if verdict.weight > Weight.NOTE]
+
+    @property
+    def notes(self) -> list[str]:
+        """What is worth a line, and nothing that is wrong."""
+        return [verdict.sentence for verdict in self.verdicts if verdict.weight is Weight.NOTE]
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether the propensities are not to be taken at face value."""
+        return any(verdict.weight is Weight.DOUBT for verdict in self.verdicts)
+
+
+def sections_of_reading(plan: StatisticsPlan, sources: dict[str, str], rows: Rows) -> dict[str, Any]:
+    """What the manifest says of a log that was read."""
+    return {"schema": SCHEMA, "counted": describe_plan(plan), "sources": sources, "rows": rows}
+
+
+def sections_of_counts(counted: CountedLog) -> dict[str, Any]:
+    """What the manifest says of what was read and counted."""
+    statistics = counted.statistics
+    impressions, clicks = statistics.cell_totals
+    return {
+        **sections_of_reading(counted.plan, counted.sources, counted.rows),
+        "decay": describe_decay(counted.decay),
+        "totals": {
+            "queries": statistics.n_queries,
+            "pairs": statistics.n_pairs,
+            "signatures": statistics.pair_signatures.n_units,
+            "impressions": as_count(impressions.sum()),
+            "clicks": as_count(clicks.sum()),
+        },
+    }
+
+
+def fit_counts(
+    counted: CountedLog,
+    asked: FitRequest,
+    engine: Engine,
+    folder: Path,
+    progress: Progress,
+    from_rows: FromRows | None = None,
+) -> WrittenFit:
+    """Fit, and write propensities, their covariance and attractiveness.
+
+    Args:
+        counted: a log, or statistics.
+        asked: by which method, and how.
+        engine: where the pairs are.
+        folder: of the result.
+        progress: is told.
+        from_rows: what a method of rows found in them.
+
+    Raises:
+        IdentifiabilityError: the log cannot say what is asked of it.
+        UsageError: it has too many cells.
+    """
+    check_cells(counted.statistics, asked.method, asked.options, engine.memory, compare=asked.compare)
+    with progress.stage("fitting") as stage:
+        found = fit_statistics(
+            counted.statistics,
+            asked.method,
+            asked.options,
+            compare=asked.compare,
+            beside=BesideCounts(
+                sum_sessions=None if counted.read is None else partial(sum_sessions, counted.read),
+                unbinned=counted.unbinned,
+                pages=partial(sample_pages, counted),
+                from_rows=from_rows,
+            ),
+            on_iteration=stage.say,
+        )
+    with meanwhile(lambda: (found.theta, found.expected_clicks)):  # the files and the manifest say them
+        write_attractiveness_of(counted, found, engine, folder, progress, csv=asked.csv)
+    write_propensities(found.propensities, folder, csv=asked.csv)
+    write_covariance(found.theta, folder)
+    tests, sections = found.model_tests, dict[str, Any]()
+    doubted = tests is not None and bool(tests.rejected or counted.plan.model.beside_position)
+    others = other_models(counted, progress) if doubted and asked.compare is not False else None
+    if others is not None:
+        sections["other_models"] = {
+            "log_likelihood": others.log_likelihood,
+            "held_out_impressions": others.impressions,
+            "models": [asdict(other) for other in others.others],
+        }
+    written = WrittenFit(found, tuple(fit_verdicts(found, others)), sections)
+    sections |= {"estimate": fit_section(found), "verdicts": written.notes}
+    return written

@@ -1,0 +1,329 @@
+"""What the rows of a session say: whether it is one page, or a visit, and whether documents stand twice on pages."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+import polars as pl
+
+from posbias.core.errors import SchemaError
+from posbias.core.log.impressions import REJECTED
+from posbias.core.log.pages import PAGE_ROWS, PageFault, pages
+from posbias.core.roles import NAMES_IN_EXPORTS, TIMES, plain, words
+from posbias.core.schema import ALIASES, CLICK, DOC, FLAGS, POSITION, QUERY, SESSION
+from posbias.io.forms.recognition import AS_CLICKS, NO_QUERY, first_impressions, option
+from posbias.io.log.click_log import Log
+from posbias.io.log.events import EventReader
+from posbias.io.log.faults import unsaid_page
+from posbias.io.log.lists import JSON, SPACE, Finding, ListRules, holds_lists
+from posbias.io.log.scan import reading, scan_sources, schema_of
+from posbias.io.log.sources import Source
+
+_VISITS = 0.1
+"""Share of the sessions that cannot be one page, from which a session is a visit."""
+
+_GOOD_PAGES = 0.05
+"""Share of faulty pages up to which columns tell pages apart."""
+
+_TELLING = {"search", "serp", "page", "request", "view", "impression", "time", "timestamp", "date", "ts", "at"}
+
+
+@dataclass(frozen=True)
+class _Shares:
+    """Of so many pages, the shares of those that are faulty, by what is wrong; the rows of the longest."""
+
+    several_queries: float
+    repeated_doc: float
+    repeated_position: float
+    pages: int = 0
+    longest: int = 0
+
+    @property
+    def no_page(self) -> float:
+        return self.several_queries + self.repeated_position
+
+    @property
+    def faulty(self) -> float:
+        return self.no_page + self.repeated_doc
+
+
+def find_paging(log: Log) -> list[Finding]:
+    """The column by which positions go on from page to page, where they begin anew on each."""
+    found = unsaid_page(log)
+    return [] if found is None else [Finding(found.found, found.options, certain=False)]
+
+
+def find_session(log: Log) -> list[Finding]:
+    """The column of the session, by names in exports of other tools, where none is needed and its rows are pages."""
+    if log.has_sessions or log.raw is not None or log.nesting is not None or log.roles.impressions is not None:
+        return []
+    known, played = NAMES_IN_EXPORTS[SESSION], log.roles.columns()
+    named = [(name,) for name in schema_of(log.sources[0]) if plain(name) in known and name not in played]
+    found = _best_keys(log, named)
+    if found is None:
+        return []
+    return [Finding(f"the session is taken to be column {found[0]!r}", option("--session", found[0]), certain=False)]
+
+
+def find_pages(log: Log) -> list[Finding]:
+    """Other columns for the session where it is a visit."""
+    if not log.has_sessions or log.request.roles.session or log.nesting is not None or log.raw is not None:
+        return []
+    if _shares(log).no_page < _VISITS:
+        return []
+    visit, found = f"a session ({', '.join(log.roles.session)}) is a visit", _best_keys(log, _page_keys(log))
+    if found is None:
+        return [Finding(f"{visit}, and no columns tell its pages apart", certain=False)]
+    said = f"{visit}: a page is told by {' and '.join(found)}"
+    return [Finding(said, tuple(chain(*(option("--session", name) for name in found))), certain=False)]
+
+
+def _best_keys(log: Log, keys: Iterable[tuple[str, ...]]) -> tuple[str, ...] | None:
+    """The columns that tell pages apart: the fewest faulty ones, then the fewest, as a page is not cut needlessly."""
+    shares = {names: _shares(replace(log, roles=replace(log.roles, session=names))) for names in keys}
+    good = {names: found for names, found in shares.items() if found.faulty <= _GOOD_PAGES and found.longest > 1}
+    return min(good, key=lambda names: (round(good[names].faulty, 2), good[names].pages), default=None)
+
+
+def find_duplicates(log: Log) -> list[Finding]:
+    """Whether pages show a document twice."""
+    if not log.has_sessions or log.raw is not None or log.request.duplicate_docs != "error":
+        return []
+    shares = _shares(log)
+    if not shares.repeated_doc or shares.no_page >= _VISITS:
+        return []
+    rows = first_impressions(log).filter(pl.col(REJECTED) == 0)
+    twice = rows.group_by(SESSION, QUERY, DOC, POSITION).len().filter(pl.col("len") > 1)
+    n_twice, n_pages = (some.select(pl.col(SESSION).n_unique()).item() for some in (twice, rows))
+    if n_twice > shares.repeated_doc / 2 * n_pages:
+        said = f"{shares.repeated_doc:.2%} of the pages hold rows twice. Was the log exported twice, or named twice?"
+        return [Finding(said, certain=False)]
+    said = f"{shares.repeated_doc:.2%} of the pages show a document twice: its first row counts"
+    return [Finding(said, ("--duplicate-docs", "first"))]
+
+
+def _shares(log: Log) -> _Shares:
+    try:
+        rows = first_impressions(log)
+    except SchemaError:  # a column of a type that cannot play the role
+        return _Shares(1.0, 0.0, 0.0)
+    judged = pages(rows.lazy().filter(pl.col(REJECTED) == 0), log.page_rules).collect()
+    counts = dict(judged.group_by(REJECTED).len().iter_rows())
+    total = max(judged.height, 1)
+    longest = int(judged[PAGE_ROWS].cast(pl.Int64).to_numpy().max(initial=0))
+    faults = (PageFault.SEVERAL_QUERIES, PageFault.REPEATED_DOC, PageFault.REPEATED_POSITION)
+    return _Shares(*(counts.get(fault, 0) / total for fault in faults), pages=judged.height, longest=longest)
+
+
+def _page_keys(log: Log) -> Iterator[tuple[str, ...]]:
+    """Columns that may tell pages apart: the visit with the query, or with what is called like a page or a time."""
+    visit, query = log.roles.session, log.roles.query
+    played = {*log.roles.columns()}
+    schema = schema_of(log.sources[0])
+    free = (name for name, dtype in schema.items() if name not in played and not dtype.is_nested())
+    telling = [name for name in free if not _TELLING.isdisjoint(words(name))]
+    yield (*visit, *query)
+    for name in telling:
+        yield (*visit, name)
+        yield (name,)
+        yield (*visit, *query, name)
+
+
+_ROWS_WITH_LISTS = 1000
+_NEARLY_ALL = 0.95
+_LONGER_THAN_WORDS = 1.5  # entries per row: what is shorter may be text of a few words
+_SEPARATORS = (JSON, ";", "|", ",", SPACE)
+_SUFFIX = re.compile(r".+?([^\w\s])(?:0|1|true|false)")
+_QUERIES = {plain(name) for name in ALIASES[QUERY]} | NAMES_IN_EXPORTS[QUERY]
+
+Lists = Mapping[str, list[list[str]]]
+"""By column: the entries of each row, as text."""
+
+
+def find_lists(sources: Sequence[Source]) -> list[Finding]:
+    """The options by which the lists of a log are read; none where a row is one impression, or names say it all."""
+    with reading(sources):
+        scanned = scan_sources(sources[:1])
+        first = scanned.head(_ROWS_WITH_LISTS).collect()
+    for separator, lists in _readings(first):
+        for find in (_with_suffix, _with_click_lists, _with_clicked_ids):
+            columns = find(lists)
+            if columns is not None:
+                return _findings(columns, separator, scanned)
+    return []
+
+
+Columns = dict[str, str | None]
+"""The column of the documents, `doc`; where there are such, `click` and `position`, with an entry for each document,
+and `clicked`, the ids of the clicked ones; and `suffix`, what stands between an id and its click."""
+
+
+def _readings(first: pl.DataFrame) -> Iterator[tuple[str | None, Lists]]:
+    """The lists in the first rows: those of list columns, then those in text by each separator."""
+    real = {name: first[name] for name, dtype in first.schema.items() if holds_lists(dtype)}
+    flat = {name: column for name, column in real.items() if not column.explode().dtype.is_nested()}
+    if flat:
+        yield None, {name: _as_text(column) for name, column in flat.items()}
+    texts = [name for name, dtype in first.schema.items() if dtype == pl.String]
+    for separator in _SEPARATORS:
+        rules = ListRules(separator)
+        read = first.select(rules.as_list(name).alias(name) for name in texts)
+        lists = {name: _as_text(column) for name, column in read.to_dict().items() if column.drop_nulls().len()}
+        if lists:
+            yield separator, lists
+
+
+def _as_text(column: pl.Series) -> list[list[str]]:
+    listed = column.arr.to_list() if isinstance(column.dtype, pl.Array) else column
+    texts = listed.cast(pl.List(pl.String)).to_list()
+    return [[] if row is None else [entry for entry in row if entry is not None] for row in texts]
+
+
+def _with_suffix(lists: Lists) -> Columns | None:
+    """Ids with clicks behind them, of one mark."""
+    for name, rows in lists.items():
+        entries = [entry for row in rows for entry in row]
+        marks = {match[1] if (match := _SUFFIX.fullmatch(entry)) else None for entry in entries}
+        if len(marks) == 1 and (mark := marks.pop()) and _mean_length(rows) > _LONGER_THAN_WORDS:
+            return {"doc": name, "suffix": mark}
+    return None
+
+
+def _with_click_lists(lists: Lists) -> Columns | None:
+    """A list of 0 and 1, or of true and false, and one of documents of the same length."""
+    clicks = [
+        name
+        for name, rows in lists.items()
+        if any(rows) and _mean_length(rows) > 1 and all(entry.lower() in AS_CLICKS for row in rows for entry in row)
+    ]
+    click = _by_name(clicks, CLICK) or (clicks[0] if clicks else None)
+    if click is None:
+        return None
+    lengths = [*map(len, lists[click])]
+    fitting = [
+        name
+        for name, rows in lists.items()
+        if name not in clicks and _nearly_all(len(row) == n for row, n in zip(rows, lengths, strict=True))
+    ]
+    counting = (name for name in fitting if all(_counts(row) for row in lists[name]))
+    position = _by_name([*counting], POSITION)
+    docs = [name for name in fitting if name != position]
+    distinct = {name: len({entry for row in lists[name] for entry in row}) for name in docs}
+    doc = _by_name(docs, DOC) or max(docs, key=lambda name: distinct[name], default=None)
+    return None if doc is None else {"doc": doc, "click": click, "position": position}
+
+
+def _with_clicked_ids(lists: Lists) -> Columns | None:
+    """A list of documents, and one that holds only some of them in nearly all rows."""
+    for doc, shown in lists.items():
+        if _mean_length(shown) <= _LONGER_THAN_WORDS:
+            continue
+        for clicked, ids in lists.items():
+            is_shorter = clicked != doc and any(ids) and _mean_length(ids) < _mean_length(shown)
+            if is_shorter and _nearly_all(set(row) <= set(of) for row, of in zip(ids, shown, strict=True) if row):
+                return {"doc": doc, "clicked": clicked}
+    return None
+
+
+def _findings(columns: Columns, separator: str | None, scanned: pl.LazyFrame) -> list[Finding]:
+    """What was found as options, but for names that say it all."""
+    found = list[Finding]()
+    if separator is not None:
+        words = {JSON: "JSON lists", SPACE: "lists, separated by blanks"}
+        said = words.get(separator, f"lists, separated by {separator}")
+        found.append(Finding(f"the text of column {columns['doc']!r} holds {said}", ("--list-separator", separator)))
+    of_roles = {
+        DOC: "lists the documents of a page",
+        POSITION: "lists their positions",
+        CLICK: "has a click for each document",
+    }
+    for role, says in of_roles.items():
+        name = columns.get(role)
+        if name is not None and name.lower() not in ALIASES[role]:
+            found.append(Finding(f"column {name!r} {says}", (FLAGS[role], name)))
+    if (clicked := columns.get("clicked")) is not None:
+        found.append(Finding(f"column {clicked!r} lists the clicked ones", ("--clicked", clicked)))
+        if scanned.select(pl.col(clicked).is_null().any()).collect(engine="streaming").item():
+            found.append(Finding("an empty cell there means that nothing was clicked", ("--null-click", "0")))
+    if (suffix := columns.get("suffix")) is not None:
+        if not _QUERIES.intersection(map(plain, scanned.collect_schema())):
+            found.append(NO_QUERY)
+        order = (
+            "logs of this form are often published with the documents of a page in random order, as MIND is, and then "
+            "their order is no position and no propensity follows from it: keep --order-is-position only if documents "
+            "stand as they were shown"
+        )
+        found.append(Finding(f"ids have their click behind {suffix!r}", (f"--click-suffix={suffix}",)))
+        found.append(Finding(order, ("--order-is-position",), certain=False))
+    return found
+
+
+def _by_name(names: Sequence[str], role: str) -> str | None:
+    """The one that is called like a role, alone or at the end of a path."""
+    return next((name for name in names if name.lower().rpartition(".")[2] in ALIASES[role]), None)
+
+
+def _mean_length(rows: list[list[str]]) -> float:
+    filled = [row for row in rows if row]
+    return sum(map(len, filled)) / max(len(filled), 1)
+
+
+def _counts(row: list[str]) -> bool:
+    """Whether entries are whole numbers, and differ."""
+    return all(map(str.isdecimal, row)) and len(set(row)) == len(row)
+
+
+def _nearly_all(holds: Iterable[bool]) -> bool:
+    found = list(holds)
+    return sum(found) >= _NEARLY_ALL * max(len(found), 1)
+
+
+_ROWS_OF_EVENTS = 200_000
+_EVENT_VISITS = 0.1
+"""Share of the sessions that show several queries, or a position twice, from which they are visits."""
+
+
+def find_page_time(log: Log) -> list[Finding]:
+    """The column of the time that tells the pages of a visit apart, where a session is a visit."""
+    events = log.raw
+    if not isinstance(events, EventReader) or events.request.time is not None:
+        return []
+    schema = schema_of(log.sources[0])
+    time = next((name for name in schema if plain(name) in TIMES and name not in log.roles.columns()), None)
+    if time is None or not _are_visits(log, events):
+        return []
+    said = f"a session ({', '.join(events.found.session)}) is a visit: a page is what it shows at one time, by {time!r}"
+    return [Finding(said, option("--page-time", time), certain=False)]
+
+
+def find_base_of_events(log: Log) -> list[Finding]:
+    """Whether positions of impressions count from 0."""
+    events = log.raw
+    if not isinstance(events, EventReader) or events.found.position is None:
+        return []
+    position = pl.col(events.found.position).cast(pl.Float64, strict=False)
+    with reading(log.sources):
+        found = _shown(log, events).select(position).collect(engine="streaming").to_series().drop_nulls()
+    base = log.request.rules.position_base - 1
+    if not len(found) or found.min() != base:
+        return []
+    return [Finding(f"positions count from {base}", option("--position-base", str(base)))]
+
+
+def _shown(log: Log, events: EventReader) -> pl.LazyFrame:
+    """The impressions among the first rows."""
+    return scan_sources(log.sources).head(_ROWS_OF_EVENTS).filter(events.is_shown(schema_of(log.sources[0])))
+
+
+def _are_visits(log: Log, events: EventReader) -> bool:
+    roles = events.found
+    names = [*roles.session, *roles.query, *roles.doc, *([roles.position] if roles.position else [])]
+    with reading(log.sources):
+        shown = _shown(log, events).select(list(dict.fromkeys(names))).unique().collect(engine="streaming")
+    if not shown.height:
+        return False
+    queries = pl.struct(roles.query).n_unique() > 1
+    again = pl.col(roles.position).n_unique() < pl.len() if roles.position else pl.lit(value=False)
+    visits = shown.group_by(roles.session).agg((queries | again).alias("visit"))["visit"]
+    return visits.sum() > _EVENT_VISITS * len(visits)

@@ -1,0 +1,519 @@
+"""Clicks in a table of their own: which of its rows are clicks, and the clicked (session, document).
+
+A table whose rows are impressions and clicks, as a log of one row per impression.
+
+A click is joined to its impression by page and document. Where rows have no page, but a visit and a time, a page is
+what was shown in a visit, for a query, at one time, and a click belongs to the last impression of that document before
+it. What clients send twice is counted once.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
+
+import polars as pl
+
+from posbias.core.errors import Coded, SchemaError, UsageError
+from posbias.core.log.impressions import ReadingRules, read_click
+from posbias.core.roles import plain, resolve_roles
+from posbias.core.schema import ALIASES, CLICK, DOC, POSITION, QUERY, SESSION, Roles
+from posbias.io.log import clicks as lost_clicks
+from posbias.io.log.clicks import AT, CLICKS, OUTCOME, Fate, RawLines, as_text, whole_position
+from posbias.io.log.lists import check_headers
+from posbias.io.log.raw import (
+    ACTION,
+    CLICKED,
+    CLICKED_EVENT,
+    KIND,
+    OF_FILE,
+    OF_ROW,
+    OTHER,
+    RECORD,
+    SHOWN,
+    UNDECIDED,
+    Outcomes,
+    RawReader,
+    Resolved,
+    actions_in_words,
+    clicks_in_visits,
+    clicks_on_pages,
+    first_clicks,
+    first_that_holds,
+    moment,
+    resolved,
+    with_outcome,
+)
+from posbias.io.log.scan import FILE, ROW, reading, scan_sources, schema_of
+from posbias.io.log.sources import Source
+
+FLAGS_OF_CLICKS = {SESSION: "--clicks-session", DOC: "--clicks-doc", CLICK: "--clicks-click"}
+"""The options that name the columns of the clicks' table."""
+
+_TEXTS = (pl.String, pl.Categorical, pl.Enum)
+_YES, _NO = ("1", "1.0", "true", "t", "yes", "y"), ("0", "0.0", "false", "f", "no", "n")
+_CLICK_WORDS = ("click", "clicks", "clicked")
+_FEWEST_CLICKS = 1e-3  # share of the rows from which a column that says `click` is one of kinds of events, not of text
+_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class ClickRows:
+    """Rows of the clicks' table that are clicks: where a column holds a value."""
+
+    column: str  # the column that says what a row is
+    value: str  # what it holds in the rows of clicks, as text
+
+    @classmethod
+    def parse(cls, text: str, flag: str = "--clicks-where") -> Self:
+        """Read `COLUMN=VALUE`, the value of an option.
+
+        Raises:
+            UsageError: the text has another form.
+        """
+        column, equals, value = text.partition("=")
+        if not (column and equals):
+            raise UsageError(f"{flag} {text}: write COLUMN=VALUE, for example action=click.")
+        return cls(column, value)
+
+    def __str__(self) -> str:
+        """As it is written on the command line."""
+        return f"{self.column}={self.value}"
+
+    def holds(self, dtype: pl.DataType) -> pl.Expr:
+        """Whether a row is one of them; a number is compared as a number."""
+        column = pl.col(self.column)
+        if dtype.is_numeric():
+            try:
+                return (column.cast(pl.Float64) == float(self.value)).fill_null(value=False)
+            except ValueError:
+                return pl.lit(value=False)
+        return (column.cast(pl.String) == self.value).fill_null(value=False)
+
+
+def check_plain(where: str, schema: pl.Schema, name: str, flag: str) -> None:
+    """See that a table has a column, and that it holds plain values.
+
+    Raises:
+        SchemaError: it does not.
+    """
+    if name not in schema:
+        raise SchemaError(f"{where}: there is no column {name!r} ({flag}). The columns are: {', '.join(schema)}.")
+    if schema[name].is_nested():
+        raise SchemaError(f"{where}: column {name!r} ({flag}) holds {schema[name]}; it must hold plain values.")
+
+
+@dataclass(frozen=True)
+class ClicksRequest:
+    """What the user said about the clicks' table."""
+
+    inputs: tuple[str, ...]  # its files
+    session: tuple[str, ...] = ()  # its columns of the session; empty where they are called as in the impressions
+    doc: tuple[str, ...] = ()  # its columns of the document, likewise
+    click: str | None = None  # the column that says whether, or how often, a row was clicked
+    where: tuple[ClickRows, ...] = ()  # what rows are clicks; where it is said several times, any of them
+
+
+@dataclass(frozen=True)
+class ClickTable:
+    """The clicks' table beside a log."""
+
+    request: ClicksRequest  # what was said about it
+    sources: tuple[Source, ...]  # its files
+    shown: Roles  # the roles of the impressions' columns
+    rules: ReadingRules  # how the log is read
+    click_of_log: str | None = None  # the click column that was named for the log, which may stand in this table
+
+    def clicks(self, types: Mapping[str, pl.DataType]) -> pl.LazyFrame:
+        """Its clicks: the session and doc under the names and types of the impressions' columns, `OUTCOME` and `AT`.
+
+        Args:
+            types: those of the impressions' columns.
+
+        Raises:
+            SchemaError: the table lacks a column, or does not say which rows are clicks.
+        """
+        pairs = list(zip([*self.shown.session, *self.shown.doc], self._keys, strict=True))
+        for our, their in pairs:
+            theirs, ours = self._schema[their], types[our]
+            if theirs != ours and not (theirs.is_integer() and ours.is_integer()):
+                raise SchemaError(
+                    f"{self._where}: column {their!r} holds {theirs}, {our!r} of the impressions {ours}. "
+                    "Write both with the same type."
+                )
+        named = ((self._roles.session, Fate.NO_PAGE), (self._roles.doc, Fate.NO_DOC))
+        decided = [(pl.any_horizontal(pl.col(name).is_null() for name in names), fate) for names, fate in named]
+        # An id that the type of the impressions' column cannot hold becomes null, and has no impression.
+        keys = (pl.col(their).cast(types[our], strict=False).alias(our) for our, their in pairs)
+        position = pl.lit(None, pl.Int64).alias(AT) if self._position is None else whole_position(self._position)
+        clicks = scan_sources(self.sources).filter(self._was_clicked)
+        return clicks.select(*keys, first_that_holds(decided).alias(OUTCOME), position)
+
+    @cached_property
+    def _position(self) -> str | None:
+        """The column of the position that a click names, if there is one."""
+        known = {plain(name) for name in ALIASES[POSITION]}
+        usual = [name for name, dtype in self._schema.items() if plain(name) in known and not dtype.is_nested()]
+        return next((name for name in (self.shown.position, *usual) if name in usual and name not in self._keys), None)
+
+    @property
+    def guessed(self) -> tuple[tuple[str, str], ...]:
+        """Options with their columns: what was taken from names that are likely, but not certain."""
+        return self._roles.guessed
+
+    @property
+    def _where(self) -> str:
+        return str(self.sources[0].path)
+
+    @cached_property
+    def _schema(self) -> pl.Schema:
+        with reading(self.sources):
+            return scan_sources(self.sources).collect_schema()
+
+    @cached_property
+    def _roles(self) -> Roles:
+        """The columns of session and document, and of the click where there is one."""
+        named = self.request
+        of_log = self.click_of_log if self.click_of_log in self._schema else None
+        requested = Roles(
+            session=named.session or _same(self.shown.session, self._schema),
+            doc=named.doc or _same(self.shown.doc, self._schema),
+            click=named.click or of_log,
+        )
+        roles = resolve_roles(
+            requested,
+            self._schema.names(),
+            where=self._where,
+            required=(SESSION, DOC),
+            looked_for=(SESSION, DOC, CLICK),
+            flags=FLAGS_OF_CLICKS,
+        )
+        for role, ours, theirs in ((SESSION, self.shown.session, roles.session), (DOC, self.shown.doc, roles.doc)):
+            if len(ours) != len(theirs):
+                raise SchemaError(
+                    f"{self._where}: the {role} of the impressions is {', '.join(ours)}, that of the clicks "
+                    f"{', '.join(theirs)}. Name as many columns with {FLAGS_OF_CLICKS[role]}, in the same order."
+                )
+        return roles
+
+    @cached_property
+    def _keys(self) -> list[str]:
+        keys = [*self._roles.session, *self._roles.doc]
+        check_headers(self.sources, [*keys, *([self._roles.click] if self._roles.click else [])])
+        return keys
+
+    @cached_property
+    def _was_clicked(self) -> pl.Expr:
+        """Which rows are clicks: all, unless a column says otherwise."""
+        of_kind = self._of_kind() if self.request.where else pl.lit(value=True)
+        if self._roles.click is not None:
+            return of_kind & self._counted(self._roles.click, of_kind)
+        if not self.request.where:
+            self._check_every_row_is_a_click()
+        return of_kind
+
+    def _of_kind(self) -> pl.Expr:
+        """The rows that are said to be clicks.
+
+        Raises:
+            SchemaError: there is no such column, or no such row.
+        """
+        for rows in self.request.where:
+            check_plain(self._where, self._schema, rows.column, "--clicks-where")
+        holds = [rows.holds(self._schema[rows.column]) for rows in self.request.where]
+        with reading(self.sources):
+            found = scan_sources(self.sources).select(
+                pl.len().alias("posbias_rows"), *(there.sum().alias(str(n)) for n, there in enumerate(holds))
+            )
+            rows_in_all, *counts = found.collect(engine="streaming").row(0)
+        for rows, count in zip(self.request.where, counts, strict=True):
+            if rows_in_all and not count:
+                raise SchemaError(
+                    f"{self._where}: no row has {rows} (--clicks-where). {rows.column!r} holds: "
+                    f"{self._values_of(rows.column)}."
+                )
+        return pl.any_horizontal(holds)
+
+    def _values_of(self, column: str) -> str:
+        """The most frequent values of a column."""
+        with reading(self.sources):
+            values = (
+                scan_sources(self.sources)
+                .group_by(pl.col(column).cast(pl.String))
+                .len()
+                .sort("len", column, descending=[True, False])
+                .head(_SHOWN + 1)
+                .collect(engine="streaming")[column]
+                .to_list()
+            )
+        return ", ".join(map(str, values[:_SHOWN])) + (", ..." if len(values) > _SHOWN else "")
+
+    def _counted(self, column: str, of_kind: pl.Expr) -> pl.Expr:
+        """The rows that a click column says were clicked.
+
+        Raises:
+            SchemaError: it says something else than how often.
+        """
+        click, faults = read_click(column, self._schema, replace(self.rules, click_counts=True))
+        invalid = pl.any_horizontal(broken for broken, _ in faults)
+        with reading(self.sources):
+            bad = scan_sources(self.sources).filter(of_kind & invalid).select(column).head(1).collect()
+        if bad.height:
+            raise SchemaError(
+                f"{self._where}: column {column!r} says how often a row was clicked, but holds {bad.item()!r}. Fix it, "
+                f"or say which rows are clicks with --clicks-where {column}=VALUE. If every row is a click, drop the "
+                "column."
+            )
+        return click == 1
+
+    def _check_every_row_is_a_click(self) -> None:
+        """See that no column looks as if it said which rows are clicks.
+
+        Raises:
+            SchemaError: one does.
+        """
+        known = {name for name in self._schema if name.lower() in (*ALIASES[QUERY], *ALIASES[POSITION])}
+        known |= {*self._keys, *self.shown.columns()}
+        free = {name: dtype for name, dtype in self._schema.items() if name not in known}
+        flags = {f"flag {name}": found for name, dtype in free.items() if (found := _flag(name, dtype)) is not None}
+        kinds = {f"kind {name}": _kind(name) for name, dtype in free.items() if isinstance(dtype, _TEXTS)}
+        if not flags and not kinds:
+            return
+        with reading(self.sources):
+            found = scan_sources(self.sources).select(**flags, **kinds).collect(engine="streaming").row(0, named=True)
+        for name, dtype in free.items():
+            is_flag = found.get(f"flag {name}")
+            if not is_flag and not found.get(f"kind {name}"):
+                continue
+            holds, how = "says yes or no" if is_flag else "holds click and other values", f"--clicks-where {name}=VALUE"
+            if not is_flag:
+                advice = f"Keep the rows that are clicks with {how}."
+            elif isinstance(dtype, _TEXTS) and not (dtype == pl.String and self._is_numbers(name)):
+                advice = f"If it says which rows are clicks, say {how}, with what it holds there."
+            else:
+                advice = f"If it says which rows are clicks, say --clicks-click {name}."
+            raise SchemaError(
+                f"{self._where}: column {name!r} {holds} ({self._values_of(name)}) and plays no role, so that every "
+                f"row would count as a click. {advice} If every row is a click, drop the column."
+            )
+
+    def _is_numbers(self, name: str) -> bool:
+        """Whether a text column holds what a click column may."""
+        _, faults = read_click(name, self._schema, replace(self.rules, click_counts=False, null_click=False))
+        invalid = pl.any_horizontal(broken for broken, _ in faults)
+        with reading(self.sources):
+            return not scan_sources(self.sources).filter(invalid).select(name).head(1).collect().height
+
+
+def _flag(name: str, dtype: pl.DataType) -> pl.Expr | None:
+    """Whether a column says no and, where it says something else, yes; None for a type that cannot. Null is no."""
+    column = pl.col(name)
+    if dtype == pl.Boolean:
+        return (~column).any() | (column.is_null().any() & column.any())
+    if dtype.is_numeric():
+        yes, no = column == 1, column == 0
+    elif isinstance(dtype, _TEXTS):
+        word = column.cast(pl.String).str.strip_chars().str.to_lowercase()
+        yes, no = word.is_in(_YES), word.is_in(_NO)
+    else:
+        return None
+    only_these = (yes | no).all() & column.is_not_null().any()
+    return only_these & (no.any() | column.is_null().any())
+
+
+def _kind(name: str) -> pl.Expr:
+    """Whether some rows of a text column say click, and others do not."""
+    clicks = pl.col(name).cast(pl.String).str.to_lowercase().is_in(_CLICK_WORDS).fill_null(value=False)
+    return clicks.any() & ~clicks.all() & (clicks.mean() >= _FEWEST_CLICKS)
+
+
+def _same(names: Sequence[str], schema: pl.Schema) -> tuple[str, ...]:
+    """The names, where the other table has them too."""
+    return tuple(names) if all(name in schema for name in names) else ()
+
+
+EVENTS = "events"
+"""What a table of events is called in the manifest."""
+
+SHOWN_FLAG, CLICKED_FLAG, TIME_FLAG = "--impression-where", "--click-where", "--page-time"
+_MICROSECONDS = 10**6
+_KEY, _WHEN = "posbias_key", "posbias_when"
+
+
+class _Outcome(Coded):
+    """What becomes of a row."""
+
+    IMPRESSION = 1, "impressions"
+
+    OTHER_EVENT = 10, "rows of other events"
+    BOTH = 11, f"rows that are impressions ({SHOWN_FLAG}) and clicks ({CLICKED_FLAG}) at once"
+    NO_TIME = 12, f"rows without a time that can be read ({TIME_FLAG})"
+    REPEATED_IMPRESSION = 13, "impressions that were seen before"
+
+
+_OUTCOMES = Outcomes(
+    _Outcome,
+    fatal=(_Outcome.BOTH, _Outcome.NO_TIME),
+    other_action=_Outcome.OTHER_EVENT,
+)
+
+
+@dataclass(frozen=True)
+class EventsRequest:
+    """What the user said about a table of events."""
+
+    shown: tuple[ClickRows, ...]  # which rows are impressions: any of these
+    clicked: tuple[ClickRows, ...]  # which rows are clicks, likewise
+    time: str | None = None  # the column of the time, where a session is a visit and a page what it shows at one time
+    window: int = 1800  # the most seconds between an impression and its click, where they are joined by time
+
+    def check(self, sources: Sequence[Source]) -> None:
+        """See that all files have these columns, and that they hold plain values.
+
+        Raises:
+            SchemaError: one does not.
+        """
+        named = [(SHOWN_FLAG, rows.column) for rows in self.shown]
+        named += [(CLICKED_FLAG, rows.column) for rows in self.clicked]
+        named += [(TIME_FLAG, self.time)] if self.time else []
+        for source in sources:
+            for flag, name in named:
+                check_plain(str(source.path), schema_of(source), name, flag)
+        check_headers(sources, [name for _, name in named])
+
+
+@dataclass(frozen=True)
+class EventReader(RawReader):
+    """Makes a log of a table of events."""
+
+    request: EventsRequest
+    found: Roles  # the column of each role; the session is the visit, where pages are told by their time
+    paths: tuple[str, ...]  # of its files, for the places of faulty rows
+    as_text: tuple[str, ...] = ()  # columns of NDJSON that are read as text
+    name = EVENTS
+    title = "events"
+    unit = "rows"
+    of_lines = False
+    outcomes = _OUTCOMES
+    key = _KEY
+
+    @property
+    def page(self) -> tuple[str, ...]:
+        """The columns that tell pages apart."""
+        if self.request.time is None:
+            return self.found.session
+        return tuple(dict.fromkeys([*self.found.session, *self.found.query, self.request.time]))
+
+    def records(self, source: Source, number: int) -> pl.LazyFrame:
+        """One record per row, with the columns of roles as they are."""
+        schema, time = schema_of(source), self.request.time
+        rows = scan_sources([source], self.as_text)
+        schema = rows.collect_schema()
+        shown, clicked = self.is_shown(schema), self._fits(self.request.clicked, schema)
+        session, doc = list(self.found.session), list(self.found.doc)
+        at = pl.lit(None, pl.Int64) if time is None else moment(time, schema[time])
+        kind = pl.when(shown).then(SHOWN).when(clicked).then(CLICKED).otherwise(OTHER)
+        wheres = list(dict.fromkeys(rows.column for rows in (*self.request.shown, *self.request.clicked)))
+        read = rows.with_row_index(ROW, offset=1).select(
+            *(name for name in self._columns if name in schema),
+            pl.lit(number, pl.UInt32).alias(FILE),
+            ROW,
+            kind.cast(pl.UInt8).alias(KIND),
+            (shown & clicked).alias("posbias_both"),
+            pl.coalesce(pl.col(name).cast(pl.String) for name in wheres).alias(ACTION),
+            at.alias(_WHEN),
+            (pl.col(session[0]) if len(session) == 1 else pl.struct(session)).alias(_KEY),
+        )
+        is_click = pl.col(KIND) == CLICKED
+        outcome = first_that_holds(
+            [
+                (pl.col("posbias_both"), _Outcome.BOTH),
+                (pl.col(KIND) == OTHER, _Outcome.OTHER_EVENT),
+                (pl.col(_WHEN).is_null() & (time is not None), _Outcome.NO_TIME),
+                (is_click & pl.any_horizontal(pl.col(name).is_null() for name in session), Fate.NO_PAGE),
+                (is_click & pl.any_horizontal(pl.col(name).is_null() for name in doc), Fate.NO_DOC),
+            ]
+        )
+        return read.with_columns(outcome.alias(OUTCOME)).drop("posbias_both")
+
+    def resolve(self, records: pl.DataFrame) -> Resolved:
+        """The impressions of some pages, and which of them were clicked."""
+        records = records.sort(FILE, ROW).with_row_index(RECORD)
+        undecided = records.filter(pl.col(OUTCOME) == UNDECIDED)
+        shown, of_shown = self._shown(undecided.filter(pl.col(KIND) == SHOWN))
+        clicks = undecided.filter(pl.col(KIND) == CLICKED)
+        on_page = list(dict.fromkeys([*self.page, *self.found.doc]))
+        if self.request.time is None:
+            known = shown.select(self.page).unique()
+            found, of_lost = clicks_on_pages(clicks, shown, known, list(self.page), on_page)
+        else:
+            by = list(dict.fromkeys([*self.found.session, *self.found.doc]))
+            of_page = [name for name in self.page if name not in by]
+            window = self.request.window * _MICROSECONDS
+            found, of_lost = clicks_in_visits(clicks, shown.drop_nulls(on_page), by, _WHEN, of_page, window)
+        clicked, of_clicks = first_clicks(found, on_page)
+        marked = clicked.with_columns(pl.lit(1, pl.Int8).alias(CLICKED_EVENT))
+        rows = shown.join(marked, on=on_page, how="left", maintain_order="left")
+        rows = rows.select(
+            *self._columns,
+            pl.col(CLICKED_EVENT).fill_null(0),
+            pl.Series(self.paths, dtype=pl.String).gather(rows[FILE]).alias(OF_FILE),
+            pl.col(ROW).alias(OF_ROW),
+        )
+        page = as_text(self.found.session)
+        names = {lost_clicks.KEY: page, lost_clicks.PAGE: page, lost_clicks.DOC: as_text(self.found.doc)}
+        return resolved(
+            records,
+            [of_shown, of_lost, of_clicks],
+            rows,
+            shown,
+            [text.alias(name) for name, text in names.items()],
+            pl.lit(None, pl.Int64) if self.found.position is None else whole_position(self.found.position),
+            {SHOWN_FLAG: records.filter(pl.col(KIND) == SHOWN).height},
+        )
+
+    def judge(self, where: str, rows: int, counts: Counter[str], account: RawLines) -> None:
+        """See that there are impressions and clicks.
+
+        Raises:
+            SchemaError: there are none of one kind.
+        """
+        del rows
+        n_shown, n_clicked = counts[SHOWN_FLAG], counts[CLICKS]
+        of_kinds = ((SHOWN_FLAG, self.request.shown, n_shown), (CLICKED_FLAG, self.request.clicked, n_clicked))
+        for flag, wanted, number in of_kinds:
+            if account.lines and not number:
+                held = actions_in_words(account)
+                others = f" The other rows hold: {held}." if held else " There are no other rows than these."
+                kind = "impressions" if flag == CLICKED_FLAG else "clicks"
+                raise SchemaError(
+                    f"{where}: no row has {' or '.join(map(str, wanted))} ({flag}). {n_shown:,} rows are "
+                    f"impressions and {n_clicked:,} are clicks.{others if held else f' All are {kind}.'}"
+                )
+
+    @property
+    def _columns(self) -> list[str]:
+        names = [*self.found.columns(), *([self.request.time] if self.request.time else [])]
+        return [name for name in dict.fromkeys(names) if name != CLICKED_EVENT]
+
+    def is_shown(self, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+        """Which rows are impressions."""
+        return self._fits(self.request.shown, schema)
+
+    def _fits(self, wanted: Sequence[ClickRows], schema: Mapping[str, pl.DataType]) -> pl.Expr:
+        return pl.any_horizontal(rows.holds(schema[rows.column]) for rows in wanted)
+
+    def _shown(self, impressions: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Impressions without exact repeats, and what became of each. Rows without a key are for the log to judge."""
+        position = [] if self.found.position is None else [self.found.position]
+        key = list(dict.fromkeys([*self.page, *self.found.query, *self.found.doc, *position]))
+        has_key = pl.all_horizontal(pl.col(name).is_not_null() for name in key)
+        first = impressions.filter(has_key).unique(key, keep="first", maintain_order=True)
+        shown = pl.concat([first, impressions.filter(~has_key)]).sort(RECORD)
+        repeated = impressions.join(shown, on=RECORD, how="anti")
+        outcomes = [
+            with_outcome(shown, _Outcome.IMPRESSION),
+            with_outcome(repeated, _Outcome.REPEATED_IMPRESSION),
+        ]
+        return shown, pl.concat(outcomes)

@@ -1,0 +1,476 @@
+"""Columns that would be read as what they are not: sums or ranks as clicks, slots of a page as positions.
+
+Rows that break the contract: counted per reason, and shown with file, row and value.
+
+Counting is part of the first reading. Rows are located by a second one, only when there are any.
+"""
+
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import polars as pl
+
+from posbias.core.errors import SchemaError
+from posbias.core.log.impressions import REJECTED, Fault, Paging, RowFault
+from posbias.core.log.pages import HARMLESS, PageFault
+from posbias.core.roles import plain, says_offset, says_page, says_rank
+from posbias.core.schema import NAMES_OF_COUNTS, SESSION, Roles
+from posbias.io.log.click_log import Log
+from posbias.io.log.lists import OURS, Finding, find_click_words, find_timestamp_format
+from posbias.io.log.scan import FILE, ROW, reading, scan_sources, schema_of
+
+_IMPRESSIONS, _CLICKS = pl.col("impressions"), pl.col("clicks")
+_ROWS = 200_000  # the first ones, that are looked at
+_FEWEST_LATER = 0.01  # share of the rows on later pages
+_AS_OFTEN = 0.2  # a later page has a result at its top, beside the first page
+_MOST_PAGES = 1000
+_SHOWN_AGAIN = 0.1  # share of the results of later pages that stand on the first page as well
+_FEWEST_RANKS = 3  # different ones: fewer are as well numbers of clicks
+_NEARLY_ALL = 0.99
+
+
+def unused_count(log: Log) -> str | None:
+    """A column that is called like a number of impressions and plays no role, where rows have no sessions."""
+    if log.raw is not None or log.nesting is not None or log.has_sessions or log.roles.impressions is not None:
+        return None
+    names = [name for name in schema_of(log.sources[0]) if plain(name) in NAMES_OF_COUNTS]
+    return next((name for name in names if name not in log.roles.columns()), None)
+
+
+def check_no_sums(log: Log) -> None:
+    """See that `--click-counts` is not said of a table of sums: it would make one click of all clicks on a row.
+
+    Raises:
+        SchemaError: a column goes with the clicks as the impressions that were clicked.
+    """
+    if not log.request.rules.click_counts or log.nesting is not None or log.click_sources:
+        return
+    weight = log.roles.weight
+    named = weight is not None and plain(weight) in NAMES_OF_COUNTS
+    count = weight if named or not log.has_sessions else None
+    count = count or unused_count(log)
+    if count is None or log.roles.click is None or not are_sums(log, count, log.roles.click):
+        return
+    instead = f"instead of --click-counts{' and --weight-column' if count == weight else ''}"
+    raise SchemaError(
+        f"{log.sources[0].path}: {count!r} and {log.roles.click!r} look like sums of impressions and of the clicks on "
+        f"them, and --click-counts takes each row for one click at most. Say --impressions {count} --click "
+        f"{log.roles.click}, {instead}. If they are none, write the clicks as 0 and 1."
+    )
+
+
+def are_sums(log: Log, impressions: str, clicks: str) -> bool:
+    """Whether two columns hold whole numbers, impressions >= clicks, that differ, and some rows several clicks."""
+    counts = pl.col(impressions).alias("impressions"), pl.col(clicks).alias("clicks")
+    with reading(log.sources):
+        found = (
+            scan_sources(log.sources)
+            .select(count.cast(pl.Float64, strict=False) for count in counts)
+            .drop_nulls()
+            .select(
+                ((_IMPRESSIONS.floor() == _IMPRESSIONS) & (_IMPRESSIONS >= _CLICKS)).all()
+                & (_CLICKS > 1).any()
+                & (_IMPRESSIONS.min() != _IMPRESSIONS.max())
+            )
+            .collect(engine="streaming")
+        )
+    return bool(found.item())
+
+
+@dataclass(frozen=True)
+class UnsaidPage:
+    """A column that seems to number pages, or to count the results above them, beside positions that begin anew."""
+
+    column: str
+    slot: str  # the column of positions, in words
+    paging: Paging  # how positions would go on
+    later: float  # the share of the rows that are on later pages
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The options that say so."""
+        size, base = self.paging.size, self.paging.base
+        usual = 0 if size == 1 else 1
+        first = () if base == usual else ("--page-base", str(base))
+        return ("--page", self.column, "--page-size", str(size), *first)
+
+    @property
+    def found(self) -> str:
+        """What it looks like: it counts results, or pages."""
+        what = "the number of results above the page" if self.paging.size == 1 else "the number of the results page"
+        return f"{self.column!r} looks like {what}, and {self.slot} begins anew on each"
+
+
+def unsaid_page(log: Log) -> UnsaidPage | None:
+    """The column by which positions go on from page to page, where nothing was said of it and they begin anew."""
+    position = log.roles.position
+    of_lines = log.raw is not None and log.raw.of_lines
+    if log.roles.page is not None or log.request.roles.no_page or of_lines or position is None:
+        return None
+    played = set(log.roles.columns()).difference(log.roles.session)
+    for name, dtype in schema_of(log.sources[0]).items():
+        is_offset = says_offset(name)
+        if name in played or dtype.is_nested() or not (is_offset or says_page(name)):
+            continue
+        queries = () if log.roles.no_query else log.roles.query
+        keys = [key for key in (*log.roles.session, *queries) if key != name]
+        rows = log.first_rows(_ROWS, (name, position, *keys, *log.roles.doc))
+        rows = _with_numbers(log, rows, name, position).drop_nulls((name, position))
+        found = _begins_anew(rows, name, position, is_offset=is_offset)
+        if found is not None and _goes_on(rows, name, keys, log.roles):
+            return found
+    return None
+
+
+def _with_numbers(log: Log, rows: pl.DataFrame, *names: str) -> pl.DataFrame:
+    """Rows whose columns of these names hold numbers, as the log writes them; null where there is none."""
+    texts = [name for name in names if rows.schema[name] == pl.String]
+    others = pl.col(name for name in names if name not in texts).cast(pl.Float64, strict=False)
+    return rows.with_columns(others, *(log.request.rules.values.number(pl.col(name)) for name in texts))
+
+
+def _goes_on(rows: pl.DataFrame, page: str, keys: Sequence[str], roles: Roles) -> bool:
+    """Whether later pages show other documents than the first one, as far as sessions say what belongs together.
+
+    A column that counts the searches of a visit begins positions anew as well: but there, a query that is searched
+    again shows its documents again.
+    """
+    docs, is_later = [*keys, *roles.doc], pl.col(page) > pl.col(page).min()
+    later, first = rows.filter(is_later), rows.filter(~is_later)
+    with_first = (
+        later.join(first.select(keys).unique(), on=keys, how="semi") if roles.session and keys else later.clear()
+    )
+    if 2 * with_first.height < later.height:
+        return page not in roles.session
+    shown_again = with_first.join(first.select(docs).unique(), on=docs, how="semi")
+    return shown_again.height <= _SHOWN_AGAIN * with_first.height
+
+
+def _begins_anew(rows: pl.DataFrame, name: str, position: str, *, is_offset: bool) -> UnsaidPage | None:
+    """Whether slots on later pages are those of the first one; None also where the column numbers no pages."""
+    if not rows.height:
+        return None
+    page, slot = rows[name].to_numpy(), rows[position].to_numpy()
+    first, top = page.min(), slot.min()
+    later = page[page > first]
+    if first not in {0, 1} or not len(later) or not np.isfinite(page).all() or (page % 1).any():
+        return None
+    size, step = int(slot.max() - top) + 1, int(later.min() - first)
+    numbers_pages = step == 1 and later.max() <= _MOST_PAGES
+    counts_results = step >= max(size, 2) and not ((later - first) % step).any()
+    if not (counts_results if is_offset else numbers_pages):
+        return None
+    at_top, share = slot == top, len(later) / len(page)
+    if share < _FEWEST_LATER or at_top[page > first].mean() < _AS_OFTEN * at_top[page == first].mean():
+        return None
+    in_words = "the place in the list" if position.startswith(OURS) else repr(position)
+    return UnsaidPage(name, in_words, Paging(1 if is_offset else size, int(first)), share)
+
+
+def check_slots(log: Log) -> None:
+    """See that positions do not begin anew on each of several pages of one list of results.
+
+    Raises:
+        SchemaError: they do, by a column that numbers pages and that nothing was said of.
+    """
+    found = unsaid_page(log)
+    if found is None:
+        return
+    per_page = "" if found.paging.size == 1 else f", if a page holds {found.paging.size} results"
+    raise SchemaError(
+        f"{log.request.where}: results of later pages ({found.later:.0%} of the rows) would count as top positions: "
+        f"{found.found}. Say {shlex.join(found.options)}{per_page}. If {found.column!r} is something else, say --page "
+        "none."
+    )
+
+
+def clicked_rank(log: Log) -> int | None:
+    """The number of the topmost rank, where the click column seems to hold the rank of the clicked result.
+
+    It stands in the row of that result alone, or in every row of its page. A number of clicks is neither as large as
+    the position, nor the same down a page.
+    """
+    roles, click = log.roles, log.roles.click
+    apart = log.raw is not None or log.click_sources or roles.impressions is not None
+    if apart or click is None or click.startswith(OURS):
+        return None
+    position = roles.position or ""
+    rows = log.first_rows(_ROWS, (click, position, *roles.session))
+    if rows.schema[click].is_nested() or rows.schema[click] == pl.Boolean:
+        return None
+    rows = _with_numbers(log, rows, click, position).drop_nulls(position)
+    filled = rows.drop_nulls(click)
+    if not filled.height:
+        return None
+    rank, at = filled[click].to_numpy(), filled[position].to_numpy()
+    usual, said = log.request.rules.position_base, log.request.rules.click_ranks
+    top = int(rank.min()) if rank.min() in {0, 1} else usual
+    if said is not None:  # a page may have no click at the top
+        top = top if rank.max() - said > rows[position].to_numpy().max() - usual else said
+    if len(np.unique(rank)) >= _FEWEST_RANKS:
+        distance = np.median(rank - at)
+        if (rank - at == distance).mean() >= _NEARLY_ALL:
+            return usual + int(distance)
+        if roles.session and _same_down_pages(rows, click, roles.session):
+            return top
+    is_flag = len(filled) == len(rows) and np.isin(rank, (0, 1)).all()
+    return top if says_rank(click) and not is_flag else None
+
+
+def _same_down_pages(rows: pl.DataFrame, click: str, session: Sequence[str]) -> bool:
+    """Whether a column above 0 is the same in every row of a page, on nearly all pages of several rows."""
+    pages = rows.group_by(session).agg(
+        pl.len().alias("posbias_rows"),
+        pl.col(click).n_unique().alias("posbias_values"),
+        pl.col(click).max().alias("posbias_largest"),
+    )
+    clicked = pages.filter(pl.col("posbias_rows") > 2, pl.col("posbias_largest") > 0)  # noqa: PLR2004 - two may be equal
+    return clicked.height >= _FEWEST_RANKS and (clicked["posbias_values"] == 1).sum() >= _NEARLY_ALL * clicked.height
+
+
+def check_no_ranks(log: Log) -> None:
+    """See that a click column holds no ranks, of which the topmost, 0, would be no click.
+
+    Raises:
+        SchemaError: it does.
+    """
+    top, said = clicked_rank(log), log.request.rules.click_ranks
+    if top is None or top == said:
+        return
+    if said is not None:
+        raise SchemaError(
+            f"{log.request.where}: clicks would be misplaced: column {log.roles.click!r} (--click) counts ranks from "
+            f"{top}, beside the positions. Say --click-ranks {top}, not {said}."
+        )
+    counts = " instead of --click-counts" if log.request.rules.click_counts else ""
+    raise SchemaError(
+        f"{log.request.where}: clicks would be lost or misplaced: column {log.roles.click!r} (--click) looks like the "
+        f"rank of the clicked result, counted from {top}, and a click is 0 or 1, or a number of clicks. Say "
+        f"--click-ranks {top}{counts}: the row at that position is clicked, and an empty cell means no click."
+    )
+
+
+def doubts(log: Log) -> list[str]:
+    """Columns that were guessed from their names, and one of counts that was not used."""
+    said = list[str]()
+    if log.guessed:
+        named = " ".join(f"{flag} {shlex.quote(column)}" for flag, column in log.guessed)
+        said.append(f"columns were guessed from their names: {named}. Name them, or others, to be sure.")
+    count = unused_count(log)
+    if count is not None:
+        said.append(
+            f"column {count!r} was not used. If a row adds up impressions, say --impressions {shlex.quote(count)}."
+        )
+    return said
+
+
+_SHOWN = 3
+_WITH_COMMA = re.compile(r"\s*[+-]?[0-9]*,[0-9]+\s*")
+_SAMPLED = 10_000  # rows of one fault
+
+
+_FAULTS: dict[int, Fault] = {fault: fault for fault in (*RowFault, *PageFault)}
+_BESIDE: dict[int, str] = {RowFault.CLICKS_ABOVE_IMPRESSIONS: "impressions", RowFault.SLOT_BELOW_PAGE: "page"}
+
+
+def reason(code: int) -> str:
+    """A fault in words, as it stands in messages and in the manifest."""
+    return _FAULTS[code].words
+
+
+_HARMLESS_REASONS = frozenset(map(reason, HARMLESS))
+
+
+def describe_row_faults(log: Log, counts: Mapping[int, int], read: int) -> str:
+    """What is wrong with rows by themselves, each reason with its first rows, and what to do."""
+    total = sum(counts.values())
+    lines = [f"{total:,} of {read:,} rows are not valid:"]
+    for code in sorted(counts):
+        lines.append(f"  {counts[code]:,} x {reason(code)}: {'; '.join(_places(log, code))}")
+        advice = _ADVICE[code](log) if code in _ADVICE else _FAULTS[code].advice
+        lines += [f"    {advice}"] if advice else []
+    lines += [_NULL_CLICKS] if _mostly_null_clicks({reason(code): rows for code, rows in counts.items()}) else []
+    lines.append("Fix the log, or drop these rows with --on-bad-rows drop.")
+    return "\n".join(lines)
+
+
+def check_dropped(where: str, dropped: Mapping[str, int], total: int, most: float, what: str = "rows") -> None:
+    """See that what is left out because it breaks the contract is a small part of the log.
+
+    Args:
+        where: the log, for the message.
+        dropped: how many rows were left out, by reason in words.
+        total: how many rows there are.
+        most: the share of them that may be left out (--max-bad-rows).
+        what: what rows are called.
+
+    Raises:
+        SchemaError: more would be left out.
+    """
+    bad = {why: rows for why, rows in dropped.items() if why not in _HARMLESS_REASONS}
+    lost = sum(bad.values())
+    if lost <= most * total:
+        return
+    found = f"--on-bad-rows drop would leave out {lost:,} of {total:,} {what} ({_percent(lost / total)})"
+    lines = [f"{where}: {found}, and at most {_percent(most)} may be left out (--max-bad-rows {most:g}):"]
+    lines += [f"  {rows:,} x {why}" for why, rows in bad.items()]
+    lines += [_NULL_CLICKS] if _mostly_null_clicks(bad) else []
+    lines.append("Fix the log, or raise --max-bad-rows if the rest is still a fair part of what was shown.")
+    raise SchemaError("\n".join(lines))
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
+def _mostly_null_clicks(dropped: Mapping[str, int]) -> bool:
+    return 2 * dropped.get(reason(RowFault.CLICK_MISSING), 0) > sum(dropped.values())
+
+
+_NULL_CLICKS = "If an empty click cell means no click, say --null-click 0."
+
+
+def describe_page_faults(log: Log, counts: Mapping[int, int], examples: pl.DataFrame, *, dropped: bool) -> str:
+    """What is wrong with sessions, each reason with the first of its examples, and what to do.
+
+    Args:
+        log: where they stand.
+        counts: number of sessions per `PageFault`.
+        examples: `session` and `rejected` of some of them, or of all.
+        dropped: whether faulty sessions are left out.
+    """
+    lines = [f"{sum(counts.values()):,} sessions cannot be one results page each:"]
+    advice: list[str] = []
+    for code in sorted(counts):
+        lines.append(
+            f"  {counts[code]:,} x {reason(code)}: {_first_page(log, examples.filter(pl.col(REJECTED) == code))}"
+        )
+        advice.append(_FAULTS[code].advice)
+    lines += dict.fromkeys(advice)
+    if PageFault.REPEATED_DOC in counts:
+        lines.append("If a page may show a document twice, say --duplicate-docs first (or keep, with --model pbm).")
+    lines.append(
+        "More than half of the rows are on such pages, too many to drop."
+        if dropped
+        else "If only some pages are damaged, drop them with --on-bad-rows drop."
+    )
+    return "\n".join(lines)
+
+
+def _places(log: Log, code: int) -> list[str]:
+    played = [getattr(log.roles, role) for role in (_FAULTS[code].role, _BESIDE.get(code)) if role is not None]
+    names = [name for names in played for name in ([names] if isinstance(names, str) else names)]
+    found: list[str] = []
+    for source in log.sources:
+        with reading([source]):
+            rows = (
+                log.impressions_with_place(source)
+                .filter(pl.col(REJECTED) == code)
+                .select(FILE, ROW, *(f"raw_{name}" for name in names if not name.startswith("posbias_")))
+                .head(_SHOWN - len(found))
+                .collect(engine="streaming")
+            )
+        for row in rows.iter_rows(named=True):
+            values = ", ".join(f"{name} = {row[f'raw_{name}']!r}" for name in names if f"raw_{name}" in row)
+            found.append(f"{row[FILE]} row {row[ROW]}" + (f" ({values})" if values else ""))
+        if len(found) >= _SHOWN:
+            break
+    return found
+
+
+def _base_advice(log: Log) -> str:
+    base = log.request.rules.position_base
+    column = log.roles.position
+    below = pl.col(f"raw_{column}").filter(pl.col(REJECTED) == RowFault.POSITION_BELOW_BASE)
+    found = [
+        log.impressions_with_place(source).select(below.cast(pl.Float64).min()).collect(engine="streaming").item()
+        for source in log.sources
+    ]
+    smallest = min(position for position in found if position is not None)
+    return f"Positions count from {base} here. If this log counts from {smallest:g}, say --position-base {smallest:g}."
+
+
+def _page_advice(log: Log) -> str:
+    base = 1 if log.rules.paging is None else log.rules.paging.base
+    return f"Pages count from {base} here. If this log counts them from {1 - base}, say --page-base {1 - base}."
+
+
+def _time_advice(log: Log) -> str:
+    unit = log.rules.time_unit
+    asked = log.rules.values.timestamp_format
+    if asked is not None:
+        return f"They are read as {shlex.quote(asked)} here (--timestamp-format)."
+    found = find_timestamp_format(_faulty_values(log, log.roles.timestamp, RowFault.TIMESTAMP_INVALID))
+    if found is not None:
+        return _said_with_options(found)
+    return "" if unit is None else f"Numbers are read as {unit.words} here, as most of the first rows say."
+
+
+def _said_with_options(found: Finding) -> str:
+    """What was recognised, as advice."""
+    said = f"{found.said[0].upper()}{found.said[1:]}"
+    return f"{said}: say {'' if found.certain else 'which one, e.g. '}{shlex.join(found.options)}."
+
+
+def _faulty_values(log: Log, column: str | None, code: int) -> list[str]:
+    """The values of a text column in rows of one fault, each once, of a sample."""
+    found = list[str]()
+    for source in log.sources:
+        impressions = log.impressions_with_place(source)
+        if impressions.collect_schema().get(f"raw_{column}") != pl.String:
+            return []
+        with reading([source]):
+            faulty = impressions.filter(pl.col(REJECTED) == code).head(_SAMPLED).select(f"raw_{column}")
+            values = faulty.collect(engine="streaming").to_series()
+        found += values.drop_nulls().unique(maintain_order=True).to_list()
+    return found
+
+
+def _click_advice(log: Log) -> str:
+    """The option for clicks that are counts: what it is depends on whether impressions are counts too."""
+    found = find_click_words(_faulty_values(log, log.roles.click, RowFault.CLICK_INVALID))
+    if found is not None:
+        return _said_with_options(found)
+    count = log.roles.weight if log.roles.weight and plain(log.roles.weight) in NAMES_OF_COUNTS else unused_count(log)
+    if count is None or log.request.rules.click_counts:
+        return RowFault.CLICK_INVALID.advice
+    instead = ", instead of --weight-column" if count == log.roles.weight else ""
+    return f"If a row adds up impressions and clicks, say --impressions {count} --click {log.roles.click}{instead}."
+
+
+def _comma_advice(code: int, log: Log) -> str:
+    """The option for numbers with a comma, where it is commas that are wrong with them."""
+    values = _faulty_values(log, getattr(log.roles, _FAULTS[code].role), code)
+    if values and not log.rules.values.decimal_comma and all(_WITH_COMMA.fullmatch(value) for value in values):
+        return "If numbers have a comma before their fraction here, say --decimal ,."
+    return _FAULTS[code].advice
+
+
+_ADVICE: dict[int, Callable[[Log], str]] = {
+    RowFault.CLICK_INVALID: _click_advice,
+    RowFault.POSITION_BELOW_BASE: _base_advice,
+    RowFault.PAGE_INVALID: _page_advice,
+    RowFault.POSITION_NOT_WHOLE: partial(_comma_advice, RowFault.POSITION_NOT_WHOLE),
+    RowFault.WEIGHT_INVALID: partial(_comma_advice, RowFault.WEIGHT_INVALID),
+    RowFault.TIMESTAMP_INVALID: _time_advice,
+}
+
+
+def _first_page(log: Log, sessions: pl.DataFrame) -> str:
+    for source in log.sources:
+        with reading([source]):
+            page = (
+                log.impressions_with_place(source)
+                .join(sessions.lazy().select(SESSION), on=SESSION, how="semi", maintain_order="left")
+                .select(FILE, ROW, SESSION)
+                .head(1)
+                .collect(engine="streaming")
+            )
+        if page.height:
+            file, row, session = page.row(0)
+            return f"{file} row {row} (session = {session!r})"
+    return ""

@@ -1,0 +1,466 @@
+"""What was recognised of a log: the options that say it, as they are typed, and a sentence."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import polars as pl
+
+from posbias.core.errors import SchemaError, UsageError
+from posbias.core.log.impressions import FOUND_BEFORE, RowFault
+from posbias.core.log.values import TextValues
+from posbias.core.schema import CLICK, FLAGS, POSITION, QUERY, SESSION, Roles
+from posbias.io.log.clicks import BESIDE, CLICKED_IDS, ELSEWHERE, LONGEST_PAGE, LOST_ID, NAMED, READ
+from posbias.io.log.scan import ROW, header_of, reading, schema_of
+from posbias.io.log.sources import Source
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was recognised."""
+
+    said: str  # in words, for a reader
+    options: tuple[str, ...] = ()  # words of the command line that say it; none where it is the default
+    certain: bool = True  # whether it follows from the data; a guess is said to be one
+
+
+JSON, SPACE, TAB = "json", "space", "tab"
+"""The separators that have names."""
+
+_NAMES = f"{JSON}, {SPACE} or {TAB}"
+
+_ENTRY = r'(?:"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*|true|false|null)'
+_FLAT_LIST = rf"^\s*\[\s*(?:{_ENTRY}\s*(?:,\s*{_ENTRY}\s*)*)?\]\s*$"
+
+
+@dataclass(frozen=True)
+class ListRules:
+    """How lists are read that are no lists to the file's format, or say more than ids."""
+
+    # what stands between the entries of a list that is written as text, or `JSON`, or `SPACE`; None where no text is a
+    # list
+    separator: str | None = None
+    # what stands between an id and its click, as in `N1-0 N2-1`; None where ids are ids alone
+    click_suffix: str | None = None
+    # whether documents stand in the order in which they were shown, where that is in doubt
+    order_is_position: bool = False
+
+    @classmethod
+    def parse(cls, separator: str | None, click_suffix: str | None, *, order_is_position: bool) -> Self:
+        """Read options.
+
+        Raises:
+            UsageError: a letter or digit is no separator.
+        """
+        said = {
+            f"--list-separator {separator}": ("" if separator in {JSON, SPACE, TAB} else separator, f";, or {_NAMES}"),
+            f"--click-suffix {click_suffix}": (click_suffix, "-"),
+        }
+        for option, (mark, usual) in said.items():
+            if any(map(str.isalnum, mark or "")):
+                raise UsageError(f"{option}: letters and digits stand in ids. Give a mark such as {usual}.")
+        return cls("\t" if separator == TAB else separator, click_suffix, order_is_position)
+
+    def as_list(self, column: str) -> pl.Expr:
+        """A column of text as lists of text; null where it is no list. An entry of no text is null."""
+        text = pl.col(column)
+        if self.separator == JSON:
+            return pl.when(text.str.contains(_FLAT_LIST)).then(text).str.json_decode(pl.List(pl.String))
+        if self.separator is None or self.separator == SPACE:
+            return text.str.extract_all(r"\S+")
+        entry = pl.element().str.strip_chars()
+        entries = text.str.split(self.separator).list.eval(pl.when(entry != "").then(entry))
+        return pl.when(text.str.strip_chars() == "").then(pl.lit([], pl.List(pl.String))).otherwise(entries)
+
+    def id_of(self, entry: pl.Expr) -> pl.Expr:
+        """The id of an entry with a click behind it."""
+        return entry.str.replace(f"{self._suffix}$", "")
+
+    def click_of(self, entry: pl.Expr) -> pl.Expr:
+        """The click behind the id of an entry; null where there is none."""
+        return entry.str.extract(f"{self._suffix}$")
+
+    @property
+    def _suffix(self) -> str:
+        mark = re.escape(self.click_suffix or "")
+        return f"{mark}([0-9]+|true|false)"
+
+
+NO_LIST_RULES = ListRules()
+"""No text is a list, and ids are ids alone."""
+
+
+_WORDS = (
+    ("yes", "no"),
+    ("y", "n"),
+    ("on", "off"),
+    ("true", "false"),
+    ("ja", "nein"),
+    ("ja", "nee"),
+    ("ja", "nej"),
+    ("j", "n"),
+    ("oui", "non"),
+    ("o", "n"),
+    ("si", "no"),
+    ("sí", "no"),
+    ("sì", "no"),
+    ("s", "n"),
+    ("sim", "não"),
+    ("sim", "nao"),
+    ("tak", "nie"),
+    ("да", "нет"),
+    ("vrai", "faux"),
+    ("wahr", "falsch"),
+    ("clicked", "not clicked"),
+)
+_READ_ALREADY = {"0", "1", "0.0", "1.0", "true", "t", "false", "f"}
+_CLOCKS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S%.f", " %I:%M %p", " %I:%M:%S %p")
+_DAYS = (
+    "%d.%m.%Y",
+    *("%d/%m/%Y", "%m/%d/%Y"),
+    *("%d-%m-%Y", "%m-%d-%Y"),
+    *("%d.%m.%y", "%d/%m/%y", "%m/%d/%y"),
+    *("%Y/%m/%d", "%Y.%m.%d"),
+    *("%d %b %Y", "%b %d %Y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y"),
+)
+_ZONED = ("%a, %d %b %Y %H:%M:%S %z", "%d/%b/%Y:%H:%M:%S %z", "%a %b %d %H:%M:%S %Y")
+_FORMS = tuple(day + clock for day in _DAYS for clock in _CLOCKS) + _ZONED
+
+
+def find_click_words(values: Iterable[str | None]) -> Finding | None:
+    """The two words of a click column that is all yes and no in a common language, beside what is read already."""
+    found = {value.strip().lower() for value in values if value is not None and value.strip()} - _READ_ALREADY
+    if not found:
+        return None
+    for true, false in _WORDS:
+        # Some of these words, that mean the same in every other pair.
+        as_true, as_false = {yes for yes, _ in _WORDS if yes in found}, {no for _, no in _WORDS if no in found}
+        if found <= {true, false} and (found == {true, false} or not as_true & as_false):
+            return Finding(f"clicks are {true!r} and {false!r}", ("--true", true, "--false", false))
+    return None
+
+
+def find_timestamp_format(values: Iterable[str | None]) -> Finding | None:
+    """The form in which all times are written, where it is none that is read already.
+
+    Where a day and a month could be either, `certain` is False, and both forms are said; the first is the option.
+    """
+    texts = [value.strip() for value in values if value is not None and value.strip()]
+    fitting = [form for form in _FORMS if texts and _fits(form, texts)]
+    if not fitting:
+        return None
+    first = fitting[0]
+    if len(fitting) == 1:
+        return Finding(f"times such as {texts[0]!r} are written {first}", ("--timestamp-format", first))
+    said = " or ".join(fitting)
+    return Finding(
+        f"times such as {texts[0]!r} may be written {said}: no day is above 12, so that day and month cannot be "
+        "told apart",
+        ("--timestamp-format", first),
+        certain=False,
+    )
+
+
+def _fits(form: str, texts: Sequence[str]) -> bool:
+    values = TextValues(timestamp_format=form)
+    try:
+        read = pl.DataFrame({"text": texts}).select(values.time(pl.col("text"))).to_series()
+    except pl.exceptions.PolarsError:
+        return False
+    return not read.null_count() and bool(read.dt.year().is_between(1980, 2099).all())
+
+
+_PAGE = "posbias_page"
+_PLACE = "posbias_place"
+_CLICK = "posbias_click"
+_ROWS_OF_A_FILE = 1 << 40
+_SAMPLED_PAGES = 1000
+
+
+@dataclass(frozen=True)
+class Nesting:
+    """How the rows of a log hold pages."""
+
+    lists: tuple[str, ...]  # the columns that hold a list with one entry per document; the documents first
+    row_is_page: bool  # whether each row is a page of its own, for want of a session column
+    # the number of the topmost position, where the place in the list says the position; None where a column does
+    base: int | None
+    rules: ListRules = NO_LIST_RULES  # how lists are read
+    written: tuple[str, ...] = ()  # the columns whose lists are written as text
+    # the column that lists the clicked documents, where no column has an entry for each document
+    clicked: str | None = None
+
+    def roles(self, named: Roles) -> Roles:
+        """The roles of the flat rows: page, position and click also where no column of the log says them."""
+        session = (_PAGE,) if self.row_is_page else named.session
+        made = self.clicked is not None or self.rules.click_suffix is not None
+        return replace(
+            named,
+            session=session,
+            position=named.position if self.base is None else _PLACE,
+            click=_CLICK if made else named.click,
+            clicked=None,
+        )
+
+    def flat(self, rows: pl.LazyFrame, file: int) -> pl.LazyFrame:
+        """One row per entry of the lists; a page whose lists do not fit together is one row, marked in `FOUND_BEFORE`.
+
+        Args:
+            rows: rows of one file, with their number in `ROW` where each is a page of its own.
+            file: the number of the file, so that pages of two files are not taken for one.
+        """
+        rows = self._read(rows)
+        lengths = [pl.col(name).list.len() for name in self.lists]
+        longest = pl.max_horizontal(length.fill_null(0) for length in lengths)
+        fault = (
+            pl.when(longest == 0, lengths[0] == 0)
+            .then(int(RowFault.EMPTY_PAGE))
+            .when(pl.any_horizontal(length.is_null() for length in lengths))
+            .then(int(RowFault.LIST_MISSING))
+            .when(pl.any_horizontal(length != longest for length in lengths))
+            .then(int(RowFault.LISTS_UNEQUAL))
+            .otherwise(0)
+        )
+        whole = pl.col(FOUND_BEFORE) == 0
+        marked = rows.with_columns(fault.cast(pl.UInt8).alias(FOUND_BEFORE))
+        exploded = list(self.lists)
+        if self.base is not None:
+            exploded.append(_PLACE)
+            place = pl.int_ranges(self.base, longest.cast(pl.Int64) + self.base)
+            marked = marked.with_columns(place.alias(_PLACE))
+        if self.row_is_page:
+            page = pl.col(ROW).cast(pl.Int64) + file * _ROWS_OF_A_FILE
+            marked = marked.with_columns(page.alias(_PAGE))
+        # The lists of a page that is marked become null, and null is one row.
+        flat = marked.with_columns(pl.when(whole).then(pl.col(name)).alias(name) for name in exploded).explode(exploded)
+        return self._with_clicks(flat)
+
+    def clicks(self, rows: pl.LazyFrame) -> pl.LazyFrame:
+        """What became of the clicks of some rows, as one row: what `lost_clicks.join_lists` takes."""
+        docs, clicked = pl.col(self.lists[0]), pl.col(self.clicked or "")
+        pages = self._read(rows).select(docs, clicked)
+        named = clicked.list.drop_nulls()
+        sums = pages.select(
+            clicked.list.len().cast(pl.Int64).sum().alias(READ),
+            named.list.len().cast(pl.Int64).sum().alias(NAMED),
+            named.list.set_intersection(docs).list.len().cast(pl.Int64).sum().alias(CLICKED_IDS),
+        )
+        listed = docs.fill_null([])
+        some = pages.filter(named.list.set_difference(listed).list.len() > 0).explode(self.clicked or "")
+        elsewhere = some.filter(clicked.is_not_null() & ~clicked.is_in(listed))
+        of_first = docs.first().list.head(LONGEST_PAGE).cast(pl.List(pl.String)).alias(BESIDE)
+        lost = elsewhere.select(
+            pl.len().cast(pl.Int64).alias(ELSEWHERE), clicked.first().cast(pl.String).alias(LOST_ID), of_first
+        )
+        return pl.concat([sums, lost], how="horizontal")
+
+    def docs_per_page(self, rows: pl.LazyFrame) -> float:
+        """The mean length of the lists of the first rows."""
+        first = self._read(rows).select(self.lists[0]).head(_SAMPLED_PAGES).collect()
+        return max(first.explode(self.lists[0]).height / max(first.height, 1), 1.0)
+
+    def _read(self, rows: pl.LazyFrame) -> pl.LazyFrame:
+        """The rows with lists in all columns that hold some, those of clicked documents with ids of their type."""
+        schema = rows.collect_schema()
+        names = self.lists if self.clicked is None else (*self.lists, self.clicked)
+        arrays = [name for name in names if isinstance(schema[name], pl.Array)]
+        rows = rows.with_columns(pl.col(name).arr.to_list() for name in arrays)
+        rows = rows.with_columns(self.rules.as_list(name).alias(name) for name in self.written if name not in arrays)
+        if self.clicked is None:
+            return rows
+        ids = pl.List(innermost(rows.select(self.lists[0]).collect_schema()[self.lists[0]]))
+        return rows.with_columns(pl.col(self.clicked).cast(ids, strict=False))
+
+    def _with_clicks(self, flat: pl.LazyFrame) -> pl.LazyFrame:
+        doc = pl.col(self.lists[0])
+        if self.clicked is not None:
+            return flat.with_columns(doc.is_in(pl.col(self.clicked)).alias(_CLICK))
+        if self.rules.click_suffix is not None:
+            return flat.with_columns(self.rules.id_of(doc), self.rules.click_of(doc).alias(_CLICK))
+        return flat
+
+
+def holds_lists(dtype: pl.DataType) -> bool:
+    """Whether a column has several values per row."""
+    return isinstance(dtype, pl.List | pl.Array)
+
+
+def find_nesting(schema: pl.Schema, roles: Roles, base: int, rules: ListRules, *, where: str) -> Nesting | None:
+    """How the rows hold pages; None where each row is one impression.
+
+    Args:
+        schema: the log's columns.
+        roles: what they mean.
+        base: the number of the topmost position.
+        rules: how lists are read.
+        where: what is being read, for the message.
+
+    Raises:
+        SchemaError: some columns hold lists, and others that should do not; or order may be no position.
+    """
+    of_each = (*roles.doc, *(name for name in (roles.position, roles.click, roles.clicked) if name is not None))
+    written = [name for name in of_each if rules.separator is not None and schema[name] == pl.String]
+    in_lists = [name for name, dtype in schema.items() if holds_lists(dtype) or name in written]
+    docs = [name for name in roles.doc if name in in_lists]
+    if not docs:
+        return None
+    _check_lists(schema, roles, docs[0], in_lists, where)
+    _check_clicks(schema, roles, rules, written, where)
+    if rules.click_suffix is not None and roles.position is None and not rules.order_is_position:
+        raise SchemaError(
+            f"{where}: clicks behind ids (--click-suffix) are the form of logs that were published with the documents "
+            "of a page in random order, as those of MIND, and there the place in the list is no position. If yours "
+            "stand in the order in which they were shown, say --order-is-position; or name a column of positions."
+        )
+    others = [name for name in roles.columns() if name not in (*docs, roles.clicked) and name in in_lists]
+    return Nesting(
+        lists=(*docs, *others),
+        row_is_page=not roles.session,
+        base=base if roles.position is None else None,
+        rules=rules,
+        written=tuple(written),
+        clicked=roles.clicked,
+    )
+
+
+def _check_lists(schema: pl.Schema, roles: Roles, docs: str, in_lists: Sequence[str], where: str) -> None:
+    """See that columns hold lists where the documents do, and one value where a page has one."""
+    queries = () if roles.no_query else roles.query
+    for role, names in ((SESSION, roles.session), (QUERY, queries)):
+        for name in names:
+            if name in in_lists:
+                raise SchemaError(
+                    f"{where}: column {name!r} ({FLAGS[role]}) holds lists, {schema[name]}. Where documents are in "
+                    f"lists, a row is one page, with one {role}."
+                )
+    for role, name in ((POSITION, roles.position), (CLICK, roles.click), ("clicked", roles.clicked)):
+        if name is not None and name not in in_lists:
+            further = " Without such a column, positions are the places in the list." if role == POSITION else ""
+            further += _IF_RANK if role == CLICK else ""
+            entries = "the ids of the clicked documents" if role == "clicked" else "one entry per document"
+            raise SchemaError(
+                f"{where}: column {docs!r} holds {_lists(schema[docs])}, but {name!r} "
+                f"({FLAGS.get(role, '--clicked')}) holds {schema[name]}. It must hold a list too, with {entries}."
+                f"{further}{_IF_TEXT if schema[name] == pl.String else ''}"
+            )
+
+
+_IF_TEXT = " If its text is a list, say what separates the entries: --list-separator."
+_IF_RANK = " If it holds the rank of the clicked result, say --click-ranks 0, or 1 where ranks count from 1."
+
+
+def _lists(dtype: pl.DataType) -> str:
+    return "lists, written as text" if dtype == pl.String else f"lists, {dtype}"
+
+
+def _check_clicks(schema: pl.Schema, roles: Roles, rules: ListRules, written: Sequence[str], where: str) -> None:
+    """See that clicks that are told by ids can be."""
+    doc, *further = roles.doc
+    if further and (roles.clicked is not None or rules.click_suffix is not None):
+        option = "--clicked" if roles.clicked is not None else "--click-suffix"
+        raise SchemaError(f"{where}: {option} needs the id of a document in one column, not in {', '.join(roles.doc)}.")
+    ids = pl.String() if doc in written else innermost(schema[doc])
+    if rules.click_suffix is not None and ids != pl.String:
+        raise SchemaError(f"{where}: column {doc!r} (--doc) holds {ids}, and no click can stand behind that.")
+    if roles.clicked is None:
+        return
+    theirs = pl.String() if roles.clicked in written else innermost(schema[roles.clicked])
+    if theirs not in (ids, pl.Null()) and not (theirs.is_integer() and ids.is_integer()):
+        raise SchemaError(
+            f"{where}: the ids in {doc!r} are {ids}, those in {roles.clicked!r} (--clicked) {theirs}. Write both with "
+            "the same type."
+        )
+
+
+def of_one_type(ours: pl.DataType, theirs: pl.DataType) -> bool:
+    """Whether ids of two files are the same where they look the same."""
+    if holds_lists(ours) and holds_lists(theirs):
+        inner = [_inner(dtype) for dtype in (ours, theirs)]
+        return any(isinstance(dtype, pl.Null) for dtype in inner) or of_one_type(*inner)
+    return ours == theirs or (ours.is_integer() and theirs.is_integer())
+
+
+def beyond_64_bits(ours: pl.DataType, theirs: pl.DataType) -> bool:
+    """Whether whole numbers of two types have no type of 64 bits in common."""
+    unsigned = pl.UInt64()
+    return unsigned in (ours, theirs) and any(dtype.is_signed_integer() for dtype in (ours, theirs))
+
+
+def innermost(dtype: pl.DataType) -> pl.DataType:
+    """The type of the entries of lists, or the type itself."""
+    return _inner(dtype) if holds_lists(dtype) else dtype
+
+
+def _inner(dtype: pl.DataType) -> pl.DataType:
+    return pl.Series(dtype=dtype).explode().dtype
+
+
+OURS = "posbias_"
+"""How the names of columns begin that no log has."""
+
+_RENAMED = "_duplicated_"  # by Polars
+
+
+def check_headers(sources: Sequence[Source], columns: Iterable[str]) -> None:
+    """See that each file has one column of each of these names, and none that differs from it by blanks only.
+
+    Raises:
+        SchemaError: a name stands twice, so that nobody knows which column is meant.
+    """
+    wanted = {name.strip() for name in columns if name.strip()}
+    for source in sources:
+        for alike in _alike(source).values():
+            if len(alike) > 1 and alike[0].strip() in wanted:
+                raise SchemaError(
+                    f"{source.path}: {len(alike)} columns are called alike: {', '.join(map(repr, alike))}. Rename all "
+                    "but one of them."
+                )
+
+
+def _alike(source: Source) -> dict[str, list[str]]:
+    """The names of the columns by what is left of them without blanks."""
+    with reading([source]):
+        names = list(schema_of(source))
+        if any(_RENAMED in name for name in names):
+            names = header_of(source) or names
+    alike: defaultdict[str, list[str]] = defaultdict(list)
+    for name in names:
+        alike[name.strip()].append(name)
+    return alike
+
+
+def check_files_agree(sources: Sequence[Source], roles: Roles) -> None:
+    """Every file must have the columns that play a role, and ids of one type.
+
+    Raises:
+        SchemaError: a file lacks a column, or holds ids as text where another one holds numbers.
+    """
+    first = sources[0]
+    for source in sources:
+        for column in roles.columns():
+            if column not in schema_of(source):
+                having = next(other for other in sources if column in schema_of(other))
+                raise SchemaError(
+                    f"{source.path}: has no column {column!r}, which {having.path} has. "
+                    f"The columns are: {', '.join(schema_of(source).names())}."
+                )
+        for column in (name for name in schema_of(source) if name.startswith(OURS)):
+            raise SchemaError(f"{source.path}: the name of column {column!r} is taken by posbias. Rename it.")
+        for column in roles.ids():
+            if isinstance(innermost(schema_of(source)[column]), pl.Int128 | pl.UInt128):
+                raise SchemaError(
+                    f"{source.path}: column {column!r} holds 128-bit integers, which few tools read. Write ids as text."
+                )
+            ours, theirs = schema_of(source)[column], schema_of(first)[column]
+            if beyond_64_bits(innermost(ours), innermost(theirs)):
+                raise SchemaError(
+                    f"column {column!r} holds {theirs} in {first.path} and {ours} in {source.path}: only integers of "
+                    "128 bits hold both, which few tools read. Write the files with the same type."
+                )
+            if not of_one_type(ours, theirs):
+                raise SchemaError(
+                    f"column {column!r} holds {theirs} in {first.path} and {ours} in {source.path}: the same id would "
+                    "count as two. Write the files with the same type."
+                )

@@ -1,0 +1,296 @@
+"""Inputs that are copied before they are read: standard input, text in other encodings, and JSON arrays.
+
+Copies lie beside the temporary files, are made in bounded memory, and live as long as the command.
+"""
+
+import codecs
+import json
+import shutil
+import sys
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from posbias.core.errors import LogFormatError, SchemaError, UsageError
+from posbias.io.log.files import DAMAGED, PLAIN, Dialect, format_of_content, is_packed, unpacked, wide_encoding
+from posbias.io.log.scan import TEXT_SEPARATORS, first_fields, reading
+from posbias.io.log.sources import Source, check_whole, find_sources, read_end, read_start
+from posbias.io.places.locations import Location, ObjectUrl
+from posbias.io.places.object_stores import download, folder_for_copies
+from posbias.io.places.temporary import temporary_files
+
+STANDARD_INPUT = "-"
+"""The name of standard input."""
+
+_PIECE = 1 << 20  # bytes
+_LARGEST_ROW = 64 << 20  # characters of one row of a JSON array
+_MARK = 4  # bytes by which a packed file is known
+_BLANKS = " \t\r\n"
+
+
+def spool_standard_input() -> Path:
+    """All of standard input as a file; what is packed by gzip or zstd is unpacked.
+
+    Raises:
+        LogFormatError: there is none, it is a terminal, or it ends before its time.
+        OutputError: there is no space for it.
+    """
+    stream = cast("BinaryIO | None", getattr(sys.stdin, "buffer", None))
+    if stream is None or stream.closed:
+        raise LogFormatError("-: standard input is closed. Pipe a log into it, or name a file.")
+    if is_terminal(stream):
+        raise LogFormatError("-: standard input is a terminal. Pipe a log into it, or name a file.")
+    with _new_file("standard-input") as path, path.open("wb") as file:
+        shutil.copyfileobj(stream, file, _PIECE)
+    with path.open("rb") as file:
+        packed = is_packed(file.read(_MARK))
+    if not packed:
+        return path
+    with _new_file("unpacked") as unpacked, unpacked.open("wb") as file:
+        for piece in _unpacked(path, "-"):
+            file.write(piece)
+    path.unlink()
+    return unpacked
+
+
+def is_terminal(stream: BinaryIO) -> bool:
+    """Whether somebody would have to type what is read."""
+    return stream.isatty()
+
+
+def in_utf8(place: Location, encoding: str, shown: Location) -> Path:
+    """A copy of a text file in UTF-8, without a mark of the byte order.
+
+    Args:
+        place: the file, or its copy.
+        encoding: its own.
+        shown: what it is called in messages.
+
+    Raises:
+        LogFormatError: a byte is not of the encoding.
+        OutputError: there is no space for it.
+    """
+    name = encoding.removesuffix("-sig")
+    line = 1
+    with _new_file("utf-8") as path, path.open("w", encoding="utf-8", newline="") as file:
+        try:
+            for number, text in enumerate(codecs.iterdecode(_unpacked(_on_disk(place), str(shown)), encoding)):
+                if "\0" in text:
+                    line += text[: text.index("\0")].count("\n")
+                    raise LogFormatError(
+                        f"{shown}: is not {name}: near line {line:,} stands a zero byte. Is it utf-16? Say another "
+                        "--encoding."
+                    )
+                file.write(text if number else text.removeprefix("\ufeff"))
+                line += text.count("\n")
+        except UnicodeError as error:
+            found = str(error)
+            if isinstance(error, UnicodeDecodeError):
+                line += error.object[: error.start].count(b"\n")
+                found = f"near line {line:,} stands {error.object[error.start : error.end]!r}"
+            raise LogFormatError(f"{shown}: is not {name}: {found}. Say another --encoding.") from error
+    return path
+
+
+def as_lines(place: Location, shown: Location) -> Path:
+    """The rows of a JSON array, `[{...}, {...}]`, as NDJSON.
+
+    Args:
+        place: the file, or its copy.
+        shown: what it is called in messages.
+
+    Raises:
+        LogFormatError: it is no such array, or ends before its time.
+        OutputError: there is no space for it.
+    """
+    with _new_file("rows.ndjson") as path, path.open("w", encoding="utf-8", newline="") as file:
+        for row in _rows_of_array(_letters(_unpacked(_on_disk(place), str(shown)), shown), shown):
+            file.write(row.replace("\r", " ").replace("\n", " ") + "\n")
+    return path
+
+
+def _rows_of_array(pieces: Iterator[str], shown: Location) -> Iterator[str]:
+    """The text of each object of an array; a line break within it is a blank of JSON."""
+    # Only where an object ends is of interest: a number of any length is as good as text.
+    decoder, rest, number, done = json.JSONDecoder(parse_int=str), "", 0, False
+    expected = "["
+    for piece in pieces:
+        rest += piece
+        while rest := rest.lstrip(_BLANKS):
+            if done:
+                raise LogFormatError(f"{shown}: after the end of the array stands {rest[:20]!r}. Remove it.")
+            if rest[0] == "]" and (expected == "," or (expected == "{" and not number)):
+                done, rest = True, rest[1:]
+                continue
+            if rest[0] != expected:
+                raise LogFormatError(
+                    f"{shown}: row {number + 1:,} of the JSON array: {expected!r} is expected, and {rest[:20]!r} is "
+                    "there. Write an array of objects, or one object per line (.ndjson)."
+                )
+            if expected != "{":
+                rest, expected = rest[1:], "{"
+                continue
+            try:
+                _, end = decoder.raw_decode(rest)
+            except (json.JSONDecodeError, RecursionError) as error:
+                if len(rest) <= _LARGEST_ROW and not isinstance(error, RecursionError):
+                    break  # more of it is to come
+                raise LogFormatError(
+                    f"{shown}: row {number + 1:,} of the JSON array cannot be read: {error}. Fix it, or write one "
+                    "object per line (.ndjson)."
+                ) from error
+            yield rest[:end]
+            number, rest, expected = number + 1, rest[end:], ","
+    if not done:
+        raise LogFormatError(
+            f"{shown}: the JSON array is damaged or truncated in row {number + (expected == '{'):,}: {rest[:40]!r}. "
+            "Write it again, or one object per line (.ndjson)."
+        )
+
+
+def _letters(pieces: Iterator[bytes], shown: Location) -> Iterator[str]:
+    try:
+        yield from codecs.iterdecode(pieces, "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise LogFormatError(f"{shown}: is not UTF-8. Name its encoding with --encoding.") from error
+
+
+def _on_disk(place: Location) -> Path:
+    if not isinstance(place, ObjectUrl):
+        return place
+    with _new_file("object") as path:
+        download(place, path)
+    return path
+
+
+def _unpacked(path: Path, shown: str) -> Iterator[bytes]:
+    """The content of a file, without gzip or zstd around it, piece by piece.
+
+    Raises:
+        LogFormatError: it is damaged, or ends too early.
+    """
+    with path.open("rb") as packed:
+        try:
+            yield from unpacked(packed)
+        except DAMAGED as error:
+            raise LogFormatError(f"{shown}: is damaged or ends too early: {error}. Write it again.") from error
+
+
+@contextmanager
+def _new_file(name: str) -> Generator[Path]:
+    """A file of ours, in a directory of its own, that is written in this block."""
+    folder = folder_for_copies()
+    with temporary_files(folder):
+        yield folder / name
+
+
+_TELLING = 1 << 16  # bytes
+_PAIR = 2  # bytes of a letter of UTF-16
+
+
+def find_log_files(names: Sequence[str], dialect: Dialect = PLAIN) -> tuple[Source, ...]:
+    """The files behind files, globs, directories and `-`, standard input, in a stable order.
+
+    Raises:
+        LogFormatError: nothing is there, a file is empty, truncated, of an unknown format or not in that encoding.
+        SchemaError: a line has more fields, or fewer, than there are names of columns.
+        UsageError: a file is named twice.
+        OutputError: there is no space for a copy.
+    """
+    if names.count(STANDARD_INPUT) > 1:
+        raise UsageError("- is named twice: standard input can be read once. Name it once.")
+    named = [name for name in names if name != STANDARD_INPUT]
+    found = find_sources(named)
+    if STANDARD_INPUT in names:
+        found.insert(names.index(STANDARD_INPUT) if len(names) == len(found) + 1 else len(found), _standard_input())
+    return tuple(_in_dialect(source, dialect) for source in found)
+
+
+def check_dialect_matters(sources: Sequence[Source], dialect: Dialect) -> None:
+    """See that there is a file of text for which the dialect means something.
+
+    Raises:
+        UsageError: there is none.
+    """
+    formats = {source.format for source in sources}
+    fields = formats & set(TEXT_SEPARATORS)
+    idle = [flag for flag in dialect.options if not (fields or (flag == "--encoding" and "ndjson" in formats))]
+    if idle:
+        raise UsageError(
+            f"{idle[0]}: has no effect here: the log is {' and '.join(sorted(formats))}, and no text that it is about. "
+            "Leave it out."
+        )
+
+
+_made: dict[tuple[Source, Dialect], Source] = {}
+_piped: list[Source] = []
+"""What was copied already, by what it was made of: a command may open its log several times."""
+
+
+def _standard_input() -> Source:
+    """Standard input as a file; the same one if it is asked for again."""
+    if _piped and _is_there(_piped[0].place):
+        return _piped[0]
+    spooled = spool_standard_input()
+    status = spooled.stat()
+    if not status.st_size:
+        raise LogFormatError("-: standard input is empty. Did the command before the pipe fail?")
+    with spooled.open("rb") as file:
+        form = format_of_content(file.read(_TELLING))
+    if form is None:
+        raise LogFormatError("-: cannot tell the format of standard input. Pipe CSV, TSV, NDJSON or Parquet into it.")
+    source = Source(
+        *(Path(STANDARD_INPUT), form, (), status.st_size, status.st_mtime_ns, (status.st_dev, status.st_ino)),
+        spooled=spooled,
+    )
+    check_whole(source)
+    last = read_end(source, 2)  # in UTF-16 a zero byte may follow the line break
+    if form in {*TEXT_SEPARATORS, "ndjson"} and not {*b"\r\n"} & {*last}:
+        raise LogFormatError(
+            "-: standard input ends in the middle of a line. Did the command before the pipe fail? If it is whole, end "
+            "its last line with a line break."
+        )
+    _piped[:] = [source]
+    return source
+
+
+def _is_there(copy: Location) -> bool:
+    return isinstance(copy, Path) and copy.exists()
+
+
+def _in_dialect(source: Source, dialect: Dialect) -> Source:
+    """A file with its dialect, and a copy where it has to be one."""
+    made = _made.get((source, dialect))
+    if made is not None and _is_there(made.place):
+        return made
+    if source.format not in {*TEXT_SEPARATORS, "ndjson", "json"}:
+        return source
+    read = source
+    if dialect.encoding is not None:
+        read = replace(read, copy=in_utf8(read.place, dialect.encoding, read.path))
+    elif not isinstance(read.place, ObjectUrl):  # objects of a store are not asked for that
+        found = wide_encoding(read_start(read, _PAIR))
+        if found is not None:
+            raise LogFormatError(f"{read.path}: is not UTF-8, but {found}. Say --encoding {found}.")
+    if read.format == "json":
+        read = replace(read, format="ndjson", copy=as_lines(read.place, read.path))
+    if read.format in TEXT_SEPARATORS:
+        read = replace(read, dialect=dialect)
+        _check_width(read, dialect.columns)
+    if read.place != source.place:
+        _made[source, dialect] = read
+    return read
+
+
+def _check_width(source: Source, columns: Sequence[str]) -> None:
+    if not columns:
+        return
+    with reading([source]):
+        first = first_fields(source)
+    if len(first) != len(columns):
+        raise SchemaError(
+            f"{source.path}: the first line has {len(first)} fields, and --columns names {len(columns)}: "
+            f"{', '.join(first[:10])}. Name each of them, in order."
+        )

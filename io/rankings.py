@@ -1,0 +1,394 @@
+"""Rankings and judgments, opened: tables and files of TREC, their ids in the types of the log.
+
+What the pages of a log say of rankings, part by part: two passes, of which the first counts cells and pages.
+
+The lists of each part's queries are brought to it by the hash of the query, on disk.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from posbias.core.counts.counting_plan import StatisticsPlan, add_up_weights, count_cells
+from posbias.core.errors import LogFormatError, SchemaError, UsageError
+from posbias.core.evaluation.clicked import (
+    RANKING,
+    RELEVANCE,
+    SCORE,
+    Asked,
+    CellWeights,
+    QuerySums,
+    counted_rows,
+    merged,
+    ndcg_by_query,
+    pages_by_query,
+    query_sums,
+    ranked,
+    rows_of_pages,
+    shown_of,
+)
+from posbias.core.evaluation.estimates import Evaluation, Totals
+from posbias.core.fit.propensities import PROPENSITY, FittedTheta
+from posbias.core.schema import DOC, QUERY, SESSION, WEIGHT, Roles
+from posbias.io.engines.engine import Engine, ReadLog
+from posbias.io.log.scan import LINE, ROW, reading, resolve_quotes, scan_lines
+from posbias.io.log.sources import Source, find_sources, named_paths
+from posbias.io.places.temporary import KeptFrame, keep
+from posbias.io.progress import Progress
+from posbias.io.ranking_names import LOGGED, name_of, split_name
+from posbias.io.results.manifest import check_file
+from posbias.io.training.feature_parts import route_rows
+from posbias.io.training.feature_tables import as_key, read_keys
+from posbias.io.training.laid_out import covariance_of_theta, propensities_of_cells
+
+RUN, QRELS = ("query", "q0", "doc", "rank", "score", "tag"), ("query", "iteration", "doc", "relevance")
+"""The fields of a line."""
+
+_SCORES = "Name a table of query, doc and score, such as the scores.parquet of `posbias train` or `score`."
+_JUDGMENTS = "Name TREC qrels, or a table of query, doc and relevance."
+_RELEVANCE_NAMES = (RELEVANCE, "rel", "label", "grade", "judgment")
+_TABLES = (".parquet", ".pq", ".csv", ".tsv", ".tab", ".ndjson", ".jsonl", ".arrow", ".ipc", ".feather")
+_VALUE = "posbias_value"
+
+Opened = tuple[tuple[Source, ...], pl.LazyFrame]
+"""Files, and rows of `query` and `doc` in the types of the log, with what the files say of them."""
+
+
+@dataclass(frozen=True)
+class Rankings:
+    """Opened rankings."""
+
+    names: tuple[str, ...]  # of each, in the order of the command line
+    files: tuple[str, ...]  # where each stands
+    sources: tuple[Source, ...]  # all files
+    rows: pl.LazyFrame  # `RANKING` (from 1), `query`, `doc`, `SCORE` (null where it is no number)
+
+
+def open_rankings(
+    scores: Sequence[str], runs: Sequence[str], roles: Roles, id_types: Mapping[str, pl.DataType]
+) -> Rankings:
+    """Open tables of scores and TREC runs. A run with several tags is as many rankings, each named by its tag.
+
+    Args:
+        scores: tables `query`, `doc`, `score`, each `FILE` or `NAME=FILE`.
+        runs: TREC runs, likewise; a name that is given goes before each of several tags.
+        roles: the columns of the log.
+        id_types: the types of `query` and `doc` in canonical impressions.
+
+    Raises:
+        LogFormatError: a file is missing, or cannot be read.
+        SchemaError: a column is missing, or ids cannot meet those of the log.
+        UsageError: two rankings have one name, or one has that of the log's own.
+    """
+    names, files, sources, frames = list[str](), list[str](), list[Source](), list[pl.LazyFrame]()
+
+    def add(option: str, name: str, file: str, rows: pl.LazyFrame) -> None:
+        if name == LOGGED:
+            raise UsageError(f"{option}: {LOGGED!r} is the log's own ranking. Say another name: NAME=FILE.")
+        if name in names:
+            raise UsageError(f"{option}: another ranking is called {name!r}. Say another name: NAME=FILE.")
+        names.append(name)
+        files.append(file)
+        frames.append(
+            rows.select(pl.lit(len(names), pl.UInt16).alias(RANKING), QUERY, DOC, pl.col(_VALUE).alias(SCORE))
+        )
+
+    for option in scores:
+        name, file = split_name(option)
+        of_file, rows = _open_table(file, roles, id_types, _SCORES, ("score",), "score of a document")
+        sources += of_file
+        add(f"--scores {option}", name or name_of(file), file, rows)
+    for option in runs:
+        name, file = split_name(option)
+        of_file, rows = _open_trec(file, RUN, roles, id_types)
+        with reading(of_file):
+            tags = rows.select(pl.col("tag").unique()).collect(engine="streaming")["tag"].sort().to_list()
+        for tag in tags:
+            of_tag = (tag if name is None else f"{name}-{tag}") if len(tags) > 1 else name or name_of(file)
+            sources += of_file
+            add(f"--rankings {option}", of_tag, file, rows.filter(pl.col("tag") == tag))
+    return Rankings(tuple(names), tuple(files), tuple(sources), pl.concat(frames))
+
+
+def read_judgments(file: str, roles: Roles, id_types: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    """Judgments: `query`, `doc`, `relevance` (Float64).
+
+    Args:
+        file: a table with these columns, or TREC qrels, whatever else its name is.
+        roles: the columns of the log.
+        id_types: the types of `query` and `doc` in canonical impressions.
+
+    Raises:
+        LogFormatError: it is missing, or cannot be read.
+        SchemaError: a column is missing, a relevance is no number, or a document is judged twice.
+    """
+    if file.lower().removesuffix(".gz").removesuffix(".zst").endswith(_TABLES):
+        sources, rows = _open_table(file, roles, id_types, _JUDGMENTS, _RELEVANCE_NAMES, "relevance of a document")
+    else:
+        sources, rows = _open_trec(file, QRELS, roles, id_types)
+    rows = rows.select(QUERY, DOC, pl.col(_VALUE).alias(RELEVANCE))
+    with reading(sources):
+        judged = rows.filter(pl.col(QUERY).is_not_null(), pl.col(DOC).is_not_null()).collect(engine="streaming")
+    if not judged.height:
+        raise SchemaError(f"{file}: holds no judgment whose ids could be those of the log.")
+    _check_rows(judged, RELEVANCE, file)
+    return judged
+
+
+def check_scores(scores: pl.DataFrame, rankings: Rankings) -> None:
+    """Scores that were read are numbers, and no document stands twice in a list.
+
+    Args:
+        scores: `RANKING`, `query`, `doc`, `SCORE` of whole queries.
+        rankings: where they come from.
+
+    Raises:
+        SchemaError: one is no number, or one stands twice.
+    """
+    for number, (name, file) in enumerate(zip(rankings.names, rankings.files, strict=True), start=1):
+        _check_rows(scores.filter(pl.col(RANKING) == number), SCORE, f"{file} ({name})")
+
+
+def _check_rows(rows: pl.DataFrame, column: str, where: str) -> None:
+    """See that a column holds finite numbers, and that each document stands once in a query."""
+    value, keys = pl.col(column), (QUERY, DOC)
+    broken = rows.filter(value.is_null() | ~value.is_finite())
+    if broken.height:
+        raise SchemaError(
+            f"{where}: {broken.height:,} rows have no {column.removeprefix('posbias_')} that is a finite number, e.g. "
+            f"that of {_described(broken)}. Mend these rows, or leave them out."
+        )
+    twice = rows.filter(pl.struct(keys).is_duplicated())
+    if twice.height:
+        raise SchemaError(
+            f"{where}: {twice.n_unique(keys):,} documents stand more than once in a query, e.g. {_described(twice)}. "
+            "Write each once."
+        )
+
+
+def _described(rows: pl.DataFrame) -> str:
+    first = rows.sort(QUERY, DOC).row(0, named=True)
+    return f"query {first[QUERY]!r}, doc {first[DOC]!r}"
+
+
+def _open_table(
+    file: str, roles: Roles, id_types: Mapping[str, pl.DataType], instead: str, known: Sequence[str], what: str
+) -> Opened:
+    """A table of `query`, `doc` and a number, whose column is known by its name without regard to case.
+
+    Raises:
+        SchemaError: there is no query, or no such column, or several.
+    """
+    if not file:
+        raise UsageError("--scores: names no file.")
+    table = read_keys(resolve_quotes(find_sources([file], instead))[0], roles, id_types)
+    for source in table.sources:
+        if isinstance(source.path, Path):
+            check_file(source.path)
+    columns = f"The columns are: {', '.join(table.schema)}."
+    if QUERY not in table.keys:
+        raise SchemaError(
+            f"{table.where}: no column says which query a row is about. Name it as the log does: "
+            f"{', '.join(roles.query)}. {columns}"
+        )
+    found = [name for name in table.names if name.lower() in known]
+    if len(found) != 1:
+        several = f"{', '.join(found)} could each be" if found else "no column is"
+        raise SchemaError(f"{table.where}: {several} the {what} ({known[0]}). {columns}")
+    dtype, value = table.schema[found[0]], pl.col(found[0])
+    if not (dtype.is_numeric() or isinstance(dtype, pl.String)):
+        raise SchemaError(f"{table.where}: column {found[0]!r} holds {dtype}; it must hold numbers.")
+    number = (value.str.strip_chars() if dtype == pl.String else value).cast(pl.Float64, strict=False)
+    return table.sources, table.raw.select(*(key.alias(role) for role, key in table.keys.items()), number.alias(_VALUE))
+
+
+def _open_trec(name: str, fields: tuple[str, ...], roles: Roles, id_types: Mapping[str, pl.DataType]) -> Opened:
+    """A file of TREC on disk, whose lines have these fields.
+
+    Raises:
+        LogFormatError: there is no such file, a line has other fields, or ids of the log have several columns.
+    """
+    places = named_paths(name)
+    if len(places) != 1:
+        raise LogFormatError(f"{name}: {'no such file' if not places else 'more than one file'}. Name one file.")
+    place = places[0]
+    if not isinstance(place, Path):
+        raise LogFormatError(f"{name}: a TREC file is read from disk only. Copy it, or give a table.")
+    if not place.is_file():
+        raise LogFormatError(f"{name}: is not a file. Name a file of TREC.")
+    state = place.stat()
+    if state.st_size == 0:
+        raise LogFormatError(f"{name}: the file is empty (0 bytes).")
+    source = Source(place, "tsv", (), state.st_size, state.st_mtime_ns)
+    rows = _fields_of(source, name, fields)
+    for role, names in ((QUERY, roles.query), (DOC, roles.doc)):
+        if len(names) > 1:
+            raise LogFormatError(
+                f"{name}: the {role} of the log has {len(names)} columns ({', '.join(names)}), and a TREC file has one "
+                "field for it. Give a table instead."
+            )
+    keys = [as_key(role, pl.String(), id_types[role], str(place)).alias(role) for role in (QUERY, DOC)]
+    value = pl.col("score" if fields == RUN else RELEVANCE).cast(pl.Float64, strict=False).alias(_VALUE)
+    return (source,), rows.with_columns(*keys, value)
+
+
+def _fields_of(source: Source, name: str, fields: tuple[str, ...]) -> pl.LazyFrame:
+    """The fields of the lines of a file, as text; lines without any are left out."""
+    lines = scan_lines(source).with_columns(pl.col(LINE).str.strip_chars().str.strip_prefix("\ufeff"))
+    lines = lines.filter(pl.col(LINE) != "")
+    a_line, described = f"line of {'a TREC run' if fields == RUN else 'TREC qrels'}", " ".join(fields)
+    groups = "".join(rf"(?P<{field}>\S+)\s+" for field in fields[:-1]) + rf"(?P<{fields[-1]}>\S+)"
+    found = pl.col(LINE).str.extract_groups(f"^{groups}$")
+    try:
+        others = lines.filter(found.struct.field(fields[0]).is_null()).head(1).collect(engine="streaming")
+        is_empty = not lines.head(1).collect(engine="streaming").height
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise LogFormatError(f"{name}: cannot be read as text: {str(error).splitlines()[0]}.") from error
+    if is_empty:
+        raise LogFormatError(f"{name}: holds no line. A {a_line} is {described}.")
+    if others.height:
+        number, line = others.select(ROW, LINE).row(0)
+        raise LogFormatError(
+            f"{name}: line {number} is not a {a_line} ({described}): {line[:80]}. Is it a table? Then give it a name "
+            "that says so, such as .csv or .parquet."
+        )
+    return lines.select(found.alias(LINE)).unnest(LINE)
+
+
+_MOST_ROWS_AT_ONCE = 1 << 21  # of pages: they and their copies take about 500 MB
+_OTHER_SEED = 1  # so that pieces of a bucket are no buckets
+
+
+@dataclass(frozen=True)
+class Theta:
+    """Theta to weigh clicks by."""
+
+    propensities: pl.DataFrame
+    fitted: FittedTheta  # with its errors
+    min_propensity: float  # at which weights are clipped
+
+
+def evaluate_rankings(
+    read: ReadLog,
+    plan: StatisticsPlan,
+    rankings: Rankings,
+    theta: Theta,
+    asked: Asked,
+    engine: Engine,
+    progress: Progress,
+) -> tuple[Evaluation, CellWeights]:
+    """Evaluate rankings on the clicks of a log; return the sums, and theta by cell.
+
+    Args:
+        read: the log, with its sessions.
+        plan: how the fit counted.
+        rankings: them.
+        theta: to weigh clicks by.
+        asked: what is asked of them.
+        engine: where the rows are.
+        progress: is told.
+
+    Raises:
+        SchemaError: a ranking has no document of the log, one of its scores is no number, or stands twice.
+    """
+    folder = engine.scratch / "rankings"
+    folder.mkdir(mode=0o700)
+    in_memory = read.buckets.in_memory
+    looked = list(read.buckets.map(partial(_look, plan=plan, folder=None if in_memory else folder)))
+    counts = add_up_weights(pl.concat(look.cells for look in looked), plan.cell_columns)
+    cells = counts.sort(plan.cell_order).select(plan.cell_columns)
+    propensity = propensities_of_cells(cells, theta.propensities, PROPENSITY).fill_null(np.nan).to_numpy()
+    weights = CellWeights(cells, propensity, theta.min_propensity)
+    with progress.stage("reading rankings"):
+        keys = [look.queries.scan() for look in looked]
+        lists = route_rows(rankings.rows, (QUERY,), rankings.sources, keys, folder / "lists", engine.memory)
+    by_number = {look.number: part for look, part in zip(looked, lists, strict=True)}
+    work = _Work(plan, weights, asked, sum(look.pages for look in looked), rankings, by_number)
+    with progress.stage("evaluating", read.buckets.number) as stage:
+        parts = read.buckets.map(work)
+        totals = next(parts)
+        stage.advance()
+        for part in parts:
+            totals += part
+            stage.advance()
+    for number, (name, file) in enumerate(zip(rankings.names, rankings.files, strict=True), start=1):
+        if totals.rest.missing.impressions[number] >= totals.rest.impressions:
+            raise SchemaError(
+                f"{file}: {name} has a score for no document that the log shows. Write its ids as in the log."
+            )
+    return Evaluation(totals, asked, covariance_of_theta(cells, theta.propensities, theta.fitted)), weights
+
+
+def judged_lists(rankings: Rankings, judgments: pl.DataFrame, asked: Asked) -> pl.DataFrame:
+    """NDCG of each ranking by judged query; see `ndcg_by_query`.
+
+    Raises:
+        SchemaError: a score is no number, or stands twice.
+    """
+    queries = judgments.select(QUERY).unique()
+    with reading(rankings.sources):
+        scores = rankings.rows.join(queries.lazy(), on=QUERY, how="semi").collect(engine="streaming")
+    check_scores(scores, rankings)
+    return ndcg_by_query(ranked(scores), judgments, asked.n_rankings, asked.depth)
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What the first pass finds in a part."""
+
+    number: int
+    cells: pl.DataFrame
+    pages: float  # their number, or the sum of their weights
+    queries: KeptFrame
+
+
+def _look(number: int, impressions: pl.LazyFrame, plan: StatisticsPlan, folder: Path | None) -> _Look:
+    queries = impressions.select(QUERY).unique().collect(engine="streaming")
+    if plan.weighted:
+        weights = impressions.group_by(SESSION).agg(pl.col(WEIGHT).cast(pl.Float64).mean()).collect(engine="streaming")
+        pages = float(weights.sort(SESSION)[WEIGHT].sum())
+    else:
+        pages = float(impressions.select(pl.col(SESSION).n_unique()).collect(engine="streaming").item())
+    return _Look(number, count_cells(impressions, plan), pages, keep(queries, folder, f"queries-{number:05d}"))
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The second pass over a part."""
+
+    plan: StatisticsPlan
+    weights: CellWeights
+    asked: Asked
+    pages: float
+    rankings: Rankings
+    lists: dict[int, pl.LazyFrame]
+
+    def __call__(self, number: int, impressions: pl.LazyFrame) -> Totals:
+        """The sums of its queries."""
+        scores = self.lists[number].collect()
+        check_scores(scores, self.rankings)
+        lists = ranked(scores)
+        pieces = (rows_of_pages(piece, self.plan, self.weights) for piece in _pieces(impressions))
+        if self.asked.candidates == "page":
+            parts = [self._sums(rows, pages_by_query(rows), lists) for rows in pieces]
+        else:
+            counted = [(counted_rows(rows), pages_by_query(rows)) for rows in pieces]
+            rows = counted_rows(pl.concat(rows for rows, _ in counted))
+            pages = pl.concat(pages for _, pages in counted).group_by(QUERY, maintain_order=True).sum()
+            parts = [self._sums(rows, pages, lists)]
+        return Totals.of(merged(parts), lists, self.asked, self.pages)
+
+    def _sums(self, rows: pl.DataFrame, pages: pl.DataFrame, lists: pl.DataFrame) -> QuerySums:
+        return query_sums(shown_of(rows, pages), lists, self.weights, self.asked)
+
+
+def _pieces(impressions: pl.LazyFrame) -> Iterator[pl.DataFrame]:
+    """The pages of a part, in pieces where a frequent query makes it large."""
+    n_pieces = max(1, -(-impressions.select(pl.len()).collect().item() // _MOST_ROWS_AT_ONCE))
+    key = pl.col(SESSION).hash(_OTHER_SEED) % n_pieces
+    for piece in range(n_pieces):
+        yield (impressions.filter(key == piece) if n_pieces > 1 else impressions).collect(engine="streaming")

@@ -1,0 +1,363 @@
+"""Outputs appear whole or not at all: where a result may stand, and how it gets there in one step.
+
+Outputs appear whole or not at all.
+
+A result is written in a directory beside the target, synced, and moved into place in one step. A kill at any moment
+leaves the old result or the new one; what else it leaves, the next run removes.
+"""
+
+import os
+import random
+import secrets
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TypeAlias
+
+import polars as pl
+
+from posbias.core.errors import OutputError, OutputExistsError
+from posbias.io.places.locations import state_of
+from posbias.io.places.ownership import (
+    OwnedDirectory,
+    Owner,
+    abandoned_in,
+    keep,
+    made_directory,
+    owned_directory,
+    owners_in,
+    remove_owned,
+)
+from posbias.io.places.temporary import NO_SPACE, is_disk_full
+from posbias.io.results.manifest import foreign_in, listed_in
+from posbias.io.results.renames import committing, exchange, identity, rename_new, sync_directory, sync_tree
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a result will stand."""
+
+    named: Path  # as the user calls it
+    path: Path  # its full name, without symbolic links
+    force: bool  # whether an older result there is replaced
+    protected: tuple[Path, ...]  # what it must not hold
+
+    def __str__(self) -> str:
+        return f"{self.named} (a symbolic link to {self.path})" if self.named.is_symlink() else str(self.named)
+
+    @cached_property
+    def beside(self) -> Path:
+        """The directory in which the result is made: the target's own, or the first above it that there is.
+
+        Raises:
+            OutputError: the target is the root of the file system, or nothing above it can be seen.
+        """
+        if self.path == self.path.parent:
+            raise OutputError(f"{self}: is the root of the file system. Name a directory in it.")
+        try:
+            return next(folder for folder in self.path.parents if folder.exists())
+        except OSError as error:
+            raise OutputError(f"cannot write {self}: {error.strerror}.") from error
+
+    def check(self) -> None:
+        """See whether it is free, or may be replaced.
+
+        Raises:
+            OutputExistsError: it is there, and `force` is not given.
+            OutputError: it must not be replaced.
+        """
+        if not _is_there(self):
+            return
+        if not self.path.is_dir():
+            raise OutputExistsError(f"{self}: is a file; the output is a directory. Choose another name.")
+        if not self.force:
+            raise OutputExistsError(f"{self}: already exists. Choose another name, or replace it with --force.")
+        for what, path in self._untouchable():
+            if path.is_relative_to(self.path):
+                verb = "is" if path == self.path else "holds"
+                raise OutputError(f"{self}: {verb} {what}, which --force would delete. Choose another directory.")
+        if not os.access(self.path, os.W_OK | os.X_OK):
+            raise OutputError(f"{self}: is read-only, so --force does not replace it.")
+        self._check_is_result()
+
+    def _untouchable(self) -> Iterator[tuple[str, Path]]:
+        """What must not be replaced, in words, and where it is."""
+        for what, find in (("the current directory", Path.cwd), ("your home directory", Path.home)):
+            with suppress(OSError, RuntimeError):  # there may be neither
+                yield what, find().resolve()
+        for path in self.protected:
+            with suppress(OSError, RuntimeError):  # a loop of links holds nothing
+                yield str(path), path.resolve()
+
+    def _check_is_result(self) -> None:
+        try:
+            holds_nothing = not any(self.path.iterdir())
+        except OSError as error:
+            raise OutputError(f"{self}: cannot be listed: {error.strerror}. --force does not replace it.") from error
+        if holds_nothing:
+            return
+        listed = listed_in(self.path)
+        if listed is None:
+            raise OutputError(
+                f"{self}: is not empty, and no manifest.json of posbias says what is in it. --force replaces only "
+                "results of posbias. Choose another directory, or remove this one yourself."
+            )
+        foreign = foreign_in(self.path, listed)
+        if foreign:
+            more = f" and {len(foreign) - 1:,} more" if len(foreign) > 1 else ""
+            raise OutputError(
+                f"{self}: {foreign[0].relative_to(self.path)}{more} is not part of the result there, or has been "
+                "changed since, and --force would delete it. Move it away, or choose another directory."
+            )
+
+
+def _is_there(target: Target) -> bool:
+    try:
+        return target.path.exists()
+    except OSError as error:
+        raise OutputError(f"cannot write {target}: {error.strerror}.") from error
+
+
+def resolved(target: Path) -> Path:
+    """The target by its full name. Of a symbolic link, what it points to is replaced, and the link stays."""
+    try:
+        resolved = target.resolve()
+        resolved.exists()
+        str(resolved).encode()
+    except (OSError, RuntimeError, UnicodeEncodeError) as error:
+        raise OutputError(f"{str(target)!a}: cannot be the name of a directory: {error}.") from error
+    return resolved
+
+
+_CLAIMS, _BACK_OFF = 5, (0.1, 0.4)  # tries, and seconds between them
+_REPLACED = "{target}: another run has replaced it during this one. Its result was kept; run this command again."
+
+OnWait: TypeAlias = Callable[[Owner], None]
+"""Told once which process a run waits for."""
+
+
+@contextmanager
+def atomic_directory(
+    target: Path, *, force: bool, protected: Sequence[Path] = (), on_wait: OnWait | None = None
+) -> Generator[Path]:
+    """A directory to write into, which becomes `target` when the block ends without an error.
+
+    Only one process at a time writes a target. Parents of the target that do not exist are made at the end.
+
+    Args:
+        target: where the result will stand.
+        force: whether an older result, or an empty directory, is replaced. Nothing else ever is.
+        protected: what is read, or written meanwhile; a target that holds some of it is refused.
+        on_wait: called when another process writes the target, to wait until that has ended; None is an error then.
+
+    Raises:
+        OutputExistsError: the target is there, and `force` is not given.
+        OutputError: the target cannot be written, must not be replaced, or another process writes it.
+    """
+    place = Target(target, resolved(target), force, tuple(protected))
+    tidy_results(place.beside)
+    place.check()
+    with _claimed(place, on_wait) as made:
+        tidy_results(place.beside)  # who had the target until now may have been killed
+        before = identity(place.path)
+        try:
+            yield made.work
+            sync_tree(made.work)
+        except OSError as error:
+            why = NO_SPACE if is_disk_full(made.work, error) else error.strerror or error
+            raise OutputError(f"cannot write {place}: {why}. Nothing was written.") from error
+        except pl.exceptions.PolarsError as error:
+            if is_disk_full(made.work, error):
+                raise OutputError(f"cannot write {place}: {NO_SPACE}. Nothing was written.") from error
+            raise
+        with committing():
+            place.check()
+            _move_into_place(made, place, before)
+        if before is not None:
+            _keep_foreign(made, place.path)
+
+
+def tidy_results(parent: Path) -> None:
+    """Remove what killed runs have left beside their results; bring back a result that one had moved aside."""
+    for abandoned, owner in abandoned_in(parent):
+        old, target = abandoned.set_aside, Path(owner.target)
+        if owner.target and old.is_dir() and not target.exists() and target.parent.is_dir():
+            with suppress(OSError):
+                rename_new(old, target)
+        if any(map(_holds_foreign, (abandoned.work, old))):
+            keep(abandoned.path, "it holds a result with files in it that posbias did not write")
+        else:
+            remove_owned(abandoned.path)
+
+
+def _holds_foreign(result: Path) -> bool:
+    """Whether a directory holds a whole result, and more than that. What has no manifest is unfinished, and ours."""
+    listed = listed_in(result)
+    return listed is not None and bool(foreign_in(result, listed))
+
+
+def _keep_foreign(made: OwnedDirectory, target: Path) -> None:
+    """Files that somebody put into the old result in the very moment in which it was replaced are not lost."""
+    for old in (made.work, made.set_aside):
+        if _holds_foreign(old):
+            kept = target.with_name(f"{target.name}.kept-{secrets.token_hex(4)}")
+            old.rename(kept)
+            keep(kept, f"it is the old {target.name}, with files that appeared in it while it was replaced")
+
+
+@contextmanager
+def _claimed(target: Target, on_wait: OnWait | None) -> Generator[OwnedDirectory]:
+    """A directory for the result, once no other live process has one for the same target.
+
+    Each makes its own first and looks for others then, so that of two at least one sees the other. If both do, both
+    step back, and try again after a different while. Who waits looks without making one until the other has gone.
+
+    Raises:
+        OutputError: another process writes the target.
+    """
+    with ExitStack() as stack:
+        made, tries = _claim(stack, target), 1
+        while isinstance(made, Owner):
+            if tries == _CLAIMS and on_wait is None:
+                raise OutputError(
+                    f"{target}: another run of posbias is writing it (process {made.process} on {made.host}). Wait "
+                    "until that has ended, or choose another directory."
+                )
+            if tries == _CLAIMS and on_wait is not None:
+                on_wait(made)
+            time.sleep(random.uniform(*_BACK_OFF))  # noqa: S311 - no secret
+            made = (_writer_of(target) if tries >= _CLAIMS else None) or _claim(stack, target)
+            tries += 1
+        yield made
+
+
+def _claim(stack: ExitStack, target: Target) -> OwnedDirectory | Owner:
+    """A directory for the result; or, where another process has one, that process, and none is made."""
+    made = stack.enter_context(made_directory(target.beside, hidden=True, target=str(target.path)))
+    other = _writer_of(target)
+    if other is None:
+        return made
+    stack.close()
+    return other
+
+
+def _writer_of(target: Target) -> Owner | None:
+    """The other live process that has a directory for the target, if there is one."""
+    return next((owner for _, owner in owners_in(target.beside) if owner.target == str(target.path)), None)
+
+
+def _move_into_place(made: OwnedDirectory, target: Target, before: tuple[int, int] | None) -> None:
+    """Put the new result in place of what stood there before, and of nothing else.
+
+    Raises:
+        OutputExistsError: a result has appeared meanwhile.
+        OutputError: the old one has been replaced meanwhile, or the system refuses.
+    """
+    try:
+        target.path.parent.mkdir(parents=True, exist_ok=True)
+        if before is None or not target.path.exists():
+            rename_new(made.work, target.path)
+        else:
+            _replace(made, target, before)
+    except FileExistsError as error:
+        raise OutputExistsError(f"{target}: already exists: it appeared during this run and was kept.") from error
+    except OSError as error:
+        raise OutputError(f"cannot write {target}: {error.strerror}. The new result was not put in place.") from error
+    sync_directory(target.path.parent)
+
+
+def _replace(made: OwnedDirectory, target: Target, before: tuple[int, int]) -> None:
+    """Exchange the old result for the new one, and back if it is not the old one that was seen before."""
+    if exchange(made.work, target.path):
+        if identity(made.work) != before:
+            exchange(made.work, target.path)
+            raise OutputError(_REPLACED.format(target=target))
+        return
+    target.path.rename(made.set_aside)
+    if identity(made.set_aside) != before:
+        rename_new(made.set_aside, target.path)
+        raise OutputError(_REPLACED.format(target=target))
+    rename_new(made.work, target.path)
+
+
+Check: TypeAlias = Callable[[Path], None]
+"""Raises OutputError for a file that must not be replaced."""
+
+
+def write_file(target: Path, content: bytes, check: Check, *, force: bool) -> None:
+    """Write one file, whole or not at all; what is replaced is looked at once more, and goes back if it must stay.
+
+    Raises:
+        OutputExistsError: something is there, and is not to be replaced.
+        OutputError: it cannot be written, or what is there must not be replaced.
+    """
+    folder = target.absolute().parent
+    with owned_directory(folder, hidden=True) as work:
+        made = work / "file"
+        try:
+            handle = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            with committing():
+                _put(made, target, check if force and os.path.lexists(target) else None)
+            sync_directory(folder)
+        except FileExistsError as error:
+            raise OutputExistsError(f"{target}: already exists: it appeared during this run and was kept.") from error
+        except OSError as error:
+            raise OutputError(f"{target}: cannot be written: {error.strerror}. Nothing was written.") from error
+
+
+def _put(made: Path, target: Path, check: Check | None) -> None:
+    if check is None:
+        rename_new(made, target)
+        return
+    check(target)
+    if not exchange(made, target):
+        made.replace(target)
+        return
+    try:
+        check(made)
+    except OutputError:
+        exchange(made, target)
+        raise
+
+
+def check_settings(target: Path, *, force: bool) -> None:
+    """See that a file of options may be written.
+
+    Raises:
+        OutputExistsError: it is there, and is not to be replaced.
+        OutputError: it is to be replaced, and is no plain file.
+    """
+    if not os.path.lexists(target):
+        return
+    if not force:
+        raise OutputExistsError(f"{target}: already exists. Use --force to replace it.")
+    _check_plain(target)
+
+
+def _check_plain(target: Path) -> None:
+    try:
+        state_of(target)
+    except OSError as error:
+        raise OutputError(f"{target}: is not replaced: {error.strerror}.") from error
+
+
+def write_settings(target: Path, text: str, *, force: bool) -> None:
+    """Write a file of options.
+
+    Raises:
+        OutputExistsError: it is there, and is not to be replaced.
+        OutputError: it cannot be written.
+    """
+    check_settings(target, force=force)
+    try:
+        content = text.encode()
+    except UnicodeEncodeError as error:
+        raise OutputError(f"{target}: cannot be written: a name is not UTF-8, and TOML is. Rename the file.") from error
+    write_file(target, content, _check_plain, force=force)

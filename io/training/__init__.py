@@ -1,0 +1,59 @@
+"""Training formats: each writes the rows of a layout as the files of one kind of trainer, and a script that trains it.
+
+A format is one file here: a class below `TrainingFormat`. A line in `core/choices.py` names it.
+"""
+
+from posbias.core.choices import FORMATS, Room
+from posbias.core.errors import UsageError
+from posbias.core.training.layout import Layout
+from posbias.io.training.format import TrainingFormat
+
+__all__ = [
+    "TrainingFormat",
+    "check_format",
+    "format_names",
+    "formats_that_take",
+    "get_format",
+    "trainers_that_carry",
+]
+
+_FORMATS = Room[TrainingFormat](FORMATS, "--format")
+
+
+def format_names() -> list[str]:
+    """The formats, in the order in which help shows them."""
+    return _FORMATS.names
+
+
+def get_format(name: str) -> TrainingFormat:
+    """The format of that name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    return _FORMATS.get(name)
+
+
+def formats_that_take(option: str) -> list[str]:
+    """The formats that an option is for."""
+    return [name for name, form in _FORMATS.plugins.items() if option in form.takes]
+
+
+def trainers_that_carry(layout: Layout) -> list[str]:
+    """The formats of trainers, which learn from features, that can carry a layout."""
+    return [name for name, form in _FORMATS.plugins.items() if form.needs_features and form.carries(layout)]
+
+
+def check_format(name: str, layout: Layout, *, has_features: bool) -> None:
+    """See that a format can carry a layout.
+
+    Raises:
+        UsageError: there is no such format, it cannot carry the layout, or it needs features and there are none.
+    """
+    form = get_format(name)
+    form.check(layout)
+    if form.needs_features and not has_features:
+        raise UsageError(
+            f"--format {name} writes what a model learns from, and there are no features: name a table of them with "
+            "--features FILE. Ids, labels and weights alone are written by --format parquet or csv."
+        )

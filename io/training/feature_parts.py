@@ -1,0 +1,560 @@
+"""From a table of features to the parts of a log.
+
+The features of laid-out rows: opened, brought to the parts, and what becomes of rows that have none.
+
+Features that stand in the log itself.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from posbias.core.choices import Missing
+from posbias.core.errors import SchemaError
+from posbias.core.schema import DOC, PAIR, QUERY, Roles
+from posbias.core.training.layout import GROUP, Layout
+from posbias.core.training.page_layouts import LOSER_ROW, WINNER_ROW
+from posbias.io.engines.engine import Engine, ReadLog
+from posbias.io.log.scan import reading, untyped_columns
+from posbias.io.log.sources import Source, check_unchanged
+from posbias.io.places.temporary import KeptFrame, check_room, keep, temporary_files
+from posbias.io.progress import Progress
+from posbias.io.training.feature_tables import (
+    FeatureColumns,
+    FeatureTable,
+    check_finite,
+    described,
+    feature_columns,
+    open_features,
+)
+from posbias.io.training.laid_out import Feature, LaidOut, LaidOutSplits, Split, keep_rows, splits_of
+
+_HASH, _PART = "posbias_hash", "posbias_part"
+_ROWS_OF_BATCH = 50_000
+_SHARE_OF_WAITING = 32  # of the memory: rows that wait to be written
+_LEAST_BYTES = 1  # on disk, of one value of a feature
+
+
+def route(table: FeatureTable, keys_of_part: Sequence[pl.LazyFrame], folder: Path, memory: int) -> list[pl.LazyFrame]:
+    """The features that each part needs, on disk, in one pass over the table.
+
+    A hash of each key of all parts is held in memory; the features are not.
+
+    Args:
+        table: the features.
+        keys_of_part: `query` and `doc` of the rows of each part, in any order, any number of times.
+        folder: where to put the features: it is made, in the directory of temporary files.
+        memory: target for the peak resident memory of the process, in bytes; a share of it holds what is not yet
+            written.
+
+    Returns:
+        For each part the rows of the table with its keys.
+
+    Raises:
+        LogFormatError: the table cannot be read.
+        SchemaError: no part has any of the keys, a key stands twice, or a value is infinite.
+        OutputError: there is no room.
+    """
+    if not keys_of_part:
+        return []
+    parts = route_rows(table.rows, table.keys, table.sources, keys_of_part, folder, memory)
+    if not any(folder.iterdir()) and any(keys.head(1).collect().height for keys in keys_of_part):
+        raise SchemaError(_nothing_found(table, keys_of_part))
+    _check_once(table, parts)
+    for part in parts:
+        check_finite(part, [feature.name for feature in table.features], table.keys, table.where)
+    return parts
+
+
+def route_rows(
+    rows: pl.LazyFrame,
+    keys: Sequence[str],
+    sources: Sequence[Source],
+    keys_of_part: Sequence[pl.LazyFrame],
+    folder: Path,
+    memory: int,
+) -> list[pl.LazyFrame]:
+    """The rows with the keys of each part, on disk, in one pass; for the other arguments see `route`.
+
+    Args:
+        rows: a table.
+        keys: its columns that parts are looked up by.
+        sources: the files that it is read from.
+        keys_of_part: these columns of each part.
+        folder: where to put the rows.
+        memory: target for the memory of the process.
+
+    Raises:
+        LogFormatError: the table cannot be read.
+        OutputError: there is no room.
+    """
+    wanted = _parts_by_hash(keys, keys_of_part)
+    schema = rows.collect_schema()
+    in_table = sum(source.bytes for source in sources)
+    check_room(folder.parent, min(in_table, wanted.height * (len(schema) - len(keys)) * _LEAST_BYTES))
+    routed = rows.with_columns(_hash(keys)).join(wanted.lazy(), on=_HASH, how="inner", build_side="force_right")
+    with reading(sources), temporary_files(folder.parent):
+        folder.mkdir()
+        _write_by_part(routed.drop(_HASH), folder, memory // _SHARE_OF_WAITING)
+    return [_part(schema, folder, number) for number in range(len(keys_of_part))]
+
+
+def _hash(keys: Sequence[str]) -> pl.Expr:
+    return pl.struct(keys).hash().alias(_HASH)
+
+
+def _parts_by_hash(keys: Sequence[str], keys_of_part: Sequence[pl.LazyFrame]) -> pl.DataFrame:
+    """Which parts want which keys, each once. Two keys of one hash would share their parts, which does no harm."""
+    found = [
+        of_part.select(_hash(keys))
+        .unique()
+        .collect(engine="streaming")
+        .with_columns(pl.lit(number, pl.UInt32).alias(_PART))
+        for number, of_part in enumerate(keys_of_part)
+    ]
+    return pl.concat(found)
+
+
+def _write_by_part(rows: pl.LazyFrame, folder: Path, most_bytes: int) -> None:
+    """Write rows to files of their parts, several for each, so many bytes at once.
+
+    Polars' own partitioned sink keeps 100,000 rows and more of each part: all of a table that is wide.
+    """
+    waiting: list[pl.DataFrame] = []
+    bytes_waiting, flushes = 0, 0
+    for batch in rows.collect_batches(chunk_size=_ROWS_OF_BATCH, maintain_order=False, lazy=True, engine="streaming"):
+        waiting.append(batch)
+        bytes_waiting += batch.estimated_size()
+        if bytes_waiting >= most_bytes:
+            _flush(waiting, folder, flushes)
+            waiting, bytes_waiting, flushes = [], 0, flushes + 1
+    if waiting:
+        _flush(waiting, folder, flushes)
+
+
+def _flush(waiting: Sequence[pl.DataFrame], folder: Path, flush: int) -> None:
+    for (number,), rows in pl.concat(waiting).partition_by(_PART, as_dict=True, include_key=False).items():
+        rows.write_parquet(folder / f"{number:05d}-{flush:05d}.parquet", compression="lz4", statistics=False)
+
+
+def _part(schema: pl.Schema, folder: Path, number: int) -> pl.LazyFrame:
+    paths = sorted(folder.glob(f"{number:05d}-*.parquet"))
+    if not paths:  # no row has its keys
+        return pl.LazyFrame(schema=schema)
+    return pl.scan_parquet(paths, hive_partitioning=False, glob=False)
+
+
+def _nothing_found(table: FeatureTable, keys_of_part: Sequence[pl.LazyFrame]) -> str:
+    """That ids do not agree, in words."""
+    ours = pl.concat(keys.select(table.keys).head(1) for keys in keys_of_part).head(1).collect()
+    with reading(table.sources):
+        theirs = table.rows.select(table.keys).head(1).collect()
+    if not theirs.height:
+        return f"{table.where}: holds no row whose key could be one of the log, e.g. {described(ours, table.keys)}."
+    return (
+        f"{table.where}: has features for no row of the log. The log holds e.g. {described(ours, table.keys)}, "
+        f"the table e.g. {described(theirs, table.keys)}. Write the ids of the table as in the log."
+    )
+
+
+def _check_once(table: FeatureTable, parts: Sequence[pl.LazyFrame]) -> None:
+    """No key may stand twice.
+
+    Raises:
+        SchemaError: one does.
+    """
+    keys = table.keys
+    twice = [
+        part.select(keys).group_by(keys).len().filter(pl.col("len") > 1).collect(engine="streaming") for part in parts
+    ]
+    found = pl.concat(twice).unique(keys).sort(keys)
+    if found.height:
+        rows = found["len"][0]
+        raise SchemaError(
+            f"{table.where}: {found.height:,} keys appear more than once, e.g. {described(found, keys)} in {rows} "
+            "rows. Write one row of features for each."
+        )
+
+
+_MOST_ROWS = 1 << 20
+_FEWEST_ROWS = 1 << 10
+_BYTES_PER_ROW = 200  # ids, label, weight
+_BYTES_PER_VALUE, _COPIES = 8, 3  # as found, as joined, as a format turns it
+_SHARE = 8  # of the memory: the rest is for the part's features, and for the process itself
+
+
+def rows_per_chunk(n_features: int, memory: int) -> int:
+    """How many rows are worked on at once, by a process that may take so many bytes."""
+    width = _BYTES_PER_ROW + n_features * _BYTES_PER_VALUE * _COPIES
+    return max(min(memory // _SHARE // width, _MOST_ROWS), _FEWEST_ROWS)
+
+
+def chunks(rows: KeptFrame, size: int) -> Iterator[pl.DataFrame]:
+    """Rows in their order, in frames of whole groups.
+
+    Args:
+        rows: the rows of a part, by `group`.
+        size: the most rows of a chunk; a group that is larger is a chunk of its own.
+    """
+    lengths = rows.scan().select(pl.col(GROUP).rle().struct.field("len")).collect().to_series()
+    ends = np.cumsum(lengths.to_numpy(), dtype=np.int64)
+    start, group = 0, 0
+    while group < len(ends):
+        following = max(int(np.searchsorted(ends, start + size, side="right")), group + 1)
+        end = int(ends[following - 1])
+        yield rows.slice(start, end - start)
+        start, group = end, following
+
+
+_EXAMPLES = 3
+_SAMPLE = 1_000  # rows, to tell how wide they are
+_ROWS = "posbias_rows"
+
+
+def with_features(rows: pl.DataFrame, features: pl.LazyFrame) -> pl.DataFrame:
+    """Rows with their features as the last columns, in the same order; null where there are none.
+
+    Args:
+        rows: some rows of a part.
+        features: the features of that part: each key once. Only those of these rows are held in memory.
+    """
+    keys = keys_of(features)
+    needed = features.join(rows.lazy().select(keys).unique(), on=keys, how="semi").collect(engine="streaming")
+    return rows.join(needed, on=keys, how="left", maintain_order="left")
+
+
+def rows_with_features(rows: pl.LazyFrame, features: pl.LazyFrame) -> pl.LazyFrame:
+    """Those rows that have features, in the same order."""
+    keys = keys_of(features)
+    return rows.join(features.select(keys), on=keys, how="semi", maintain_order="left")
+
+
+def held(features: pl.LazyFrame, memory: int) -> pl.LazyFrame:
+    """The features of a part in memory, if they take no more than so many bytes; else as they are, on disk."""
+    sample = features.head(_SAMPLE).collect()
+    rows = features.select(pl.len()).collect(engine="streaming").item()
+    fits = rows * sample.estimated_size() <= memory * max(sample.height, 1)
+    return features.collect(engine="streaming").lazy() if fits else features
+
+
+def keys_of(features: pl.LazyFrame) -> list[str]:
+    """What a row of features is about: `query` and `doc`, or `doc`."""
+    names = features.collect_schema().names()
+    return [key for key in PAIR if key in names]
+
+
+@dataclass(frozen=True)
+class MissingFeatures:
+    """Keys without features; those of two parts add up."""
+
+    keys: int = 0  # number of different keys: of (query, doc), or of documents in each part
+    rows: int = 0  # number of rows with these keys
+    examples: tuple[str, ...] = ()  # a few of the keys, in words
+
+    def __add__(self, other: "MissingFeatures") -> "MissingFeatures":
+        examples = tuple(dict.fromkeys([*self.examples, *other.examples]))[:_EXAMPLES]
+        return MissingFeatures(self.keys + other.keys, self.rows + other.rows, examples)
+
+
+def missing_features(rows: pl.LazyFrame, features: pl.LazyFrame) -> MissingFeatures:
+    """The keys of rows of a part that have no features.
+
+    Args:
+        rows: `query` and `doc` of each row.
+        features: the features of that part.
+    """
+    keys = keys_of(features)
+    without = rows.select(keys).join(features.select(keys), on=keys, how="anti")
+    found = without.group_by(keys).agg(pl.len().cast(pl.Int64).alias(_ROWS)).collect(engine="streaming")
+    first = found.sort(keys).head(_EXAMPLES)
+    examples = tuple(described(first, keys, number) for number in range(first.height))
+    return MissingFeatures(found.height, int(found[_ROWS].sum()), examples)
+
+
+def check_none_missing(missing: MissingFeatures, where: str) -> None:
+    """What `--missing error` means.
+
+    Raises:
+        SchemaError: some rows have no features.
+    """
+    if missing.keys:
+        raise SchemaError(
+            f"{where}: has no features for {missing.keys:,} keys of the log ({missing.rows:,} training rows): "
+            f"{'; '.join(missing.examples)}{'; ...' if missing.keys > len(missing.examples) else ''}. Add them, leave "
+            "these rows out (--missing drop) or leave their features empty (--missing nan)."
+        )
+
+
+_VARIES = "posbias_varies:"
+_SHARE_OF_MEMORY = 4  # features of a part, if they fit, are held as long as it is worked on
+
+
+def features_of_pairs(
+    impressions: pl.LazyFrame, columns: FeatureColumns, path: Path
+) -> tuple[pl.LazyFrame, dict[str, int]]:
+    """One row per (query, doc) of a part: the largest value of each feature over the pair's impressions.
+
+    Args:
+        impressions: canonical impressions with the raw columns; a query lies wholly in one part.
+        columns: the features.
+        path: a Parquet file to make, in the directory of temporary files.
+
+    Returns:
+        `query`, `doc` and the features, and for each feature the number of pairs where its values differ. A value that
+        is missing in some impressions does not differ from the others.
+
+    Raises:
+        OutputError: there is no room.
+    """
+    names = [feature.name for feature in columns.features]
+    read = impressions.select(*PAIR, *columns.read)
+    schema = read.collect_schema()
+    values = [pl.col(name).fill_nan(None) if schema[name].is_float() else pl.col(name) for name in names]
+    varies = [(value.min() != value.max()).fill_null(value=False).name.prefix(_VARIES) for value in values]
+    with temporary_files(path.parent):
+        read.group_by(PAIR).agg(*(value.max() for value in values), *varies).sink_parquet(
+            path, compression="lz4", statistics=False
+        )
+    pairs = pl.scan_parquet(path, glob=False)
+    counts = pairs.select(pl.col(f"{_VARIES}{name}").sum().alias(name) for name in names).collect(engine="streaming")
+    return pairs.select(*PAIR, *names), dict(zip(names, map(int, counts.row(0)), strict=True))
+
+
+_ROW, _NEW_ROW = "posbias_row", "posbias_new_row"
+
+
+@dataclass(frozen=True)
+class WantedFeatures:
+    """What the user said about features."""
+
+    tables: tuple[str, ...] = ()  # tables beside the log: files, globs or directories each
+    columns: tuple[str, ...] = ()  # columns of the log
+    missing: Missing = "error"  # what becomes of rows without features in a table
+
+
+@dataclass(frozen=True)
+class RowsRequest:
+    """A request for an estimate from features, row by row."""
+
+    method: str  # its name
+    wanted: WantedFeatures  # the features
+    score: str | None  # the feature that is the ranker's score, if one is named
+    sample_pages: int  # how many pages to learn from, at most
+
+
+@dataclass(frozen=True)
+class FeaturesOfPart:
+    """Where the features of a part's rows are."""
+
+    own: tuple[pl.Expr, ...] = ()  # those that stand in the rows, as they are read there
+    tables: tuple[pl.LazyFrame, ...] = ()  # those to join, each key once
+
+    def held(self, memory: int) -> "FeaturesOfPart":
+        """The same, each table in memory where it takes no more than a share of so many bytes."""
+        return replace(self, tables=tuple(held(table, memory // _SHARE_OF_MEMORY) for table in self.tables))
+
+    def bring(self, rows: pl.DataFrame, ids: Sequence[str]) -> pl.DataFrame:
+        """Rows with the columns that are no features first, then the features."""
+        for table in self.tables:
+            rows = with_features(rows, table)
+        joined = [name for table in self.tables for name in table.collect_schema().names() if name not in PAIR]
+        return rows.select(*ids, *self.own, *joined)
+
+
+@dataclass(frozen=True)
+class FeaturedRows:
+    """Laid-out rows with their features."""
+
+    parts: Mapping[Split, Sequence[tuple[LaidOut, FeaturesOfPart]]]  # the rows, and where their features are, by split
+    features: tuple[Feature, ...]  # the features, in their order
+    report: dict[str, Any]  # what the manifest says
+    warnings: tuple[str, ...]  # what a reader must know
+    left_out: int = 0  # rows that are left out because they, or the click of their group, lack features
+
+
+def bring_features(
+    laid_out: LaidOutSplits,
+    wanted: WantedFeatures,
+    layout: Layout,
+    read: ReadLog | None,
+    engine: Engine,
+    progress: Progress,
+) -> FeaturedRows:
+    """Open the features that are wanted, and bring those that rows need to their parts.
+
+    Args:
+        laid_out: the rows.
+        wanted: which features.
+        layout: of the rows.
+        read: the log, where there is one; else there are no columns of it.
+        engine: where the parts are.
+        progress: is told.
+
+    Raises:
+        LogFormatError: a table cannot be read.
+        SchemaError: a table has no key or no feature, or what no model can learn from; or rows lack features.
+    """
+    named: list[tuple[Split, LaidOut]] = [(split, part) for split, parts in splits_of(laid_out) for part in parts]
+    parts = [part for _, part in named]
+    if not parts or not (wanted.tables or wanted.columns):
+        return FeaturedRows(_by_split(laid_out, named, [FeaturesOfPart()] * len(parts)), (), {}, ())
+    with progress.stage("features") as stage:
+        in_rows, tables, warnings = _open(parts, wanted, layout, read, engine)
+        features = (*in_rows.features, *(feature for table in tables for feature in table.features))
+        stage.say(f"{len(features):,} columns")
+        keys = [part.rows.scan().select(PAIR) for part in parts]
+        first = len(list(engine.scratch.glob("features-*")))  # a fit may have brought features before
+        folders = (engine.scratch / f"features-{first + number}" for number in range(len(tables)))
+        routed = [route(table, keys, folder, engine.memory) for table, folder in zip(tables, folders, strict=True)]
+        of_part = [FeaturesOfPart(in_rows.read, tuple(frames[n] for frames in routed)) for n in range(len(parts))]
+        missing = [_missing(table, parts, frames, engine) for table, frames in zip(tables, routed, strict=True)]
+    if wanted.missing == "error":
+        for table, without in zip(tables, missing, strict=True):
+            check_none_missing(without, table.where)
+    left: Sequence[tuple[Split, LaidOut | None]] = named
+    if wanted.missing == "drop" and any(without.rows for without in missing):
+        folder = None if parts[0].rows.in_memory else engine.scratch
+        work = partial(_with_features_only, layout=layout, folder=folder)
+        kept = engine.each(list(enumerate(zip(parts, of_part, strict=True))), work)
+        left = [(split, part) for (split, _), part in zip(named, kept, strict=True)]
+    before = sum(part.n_rows for part in parts)
+    left_out = before - sum(part.n_rows for _, part in left if part is not None)
+    if left_out:
+        warnings += (f"--missing drop: {left_out:,} of {before:,} rows are left out for want of features.",)
+    report = {
+        "names": [feature.name for feature in features],
+        "categorical": [feature.name for feature in features if feature.categories is not None],
+        "tables": [
+            {
+                "sources": {str(source.path): source.digest() for source in table.sources},
+                "keys": table.keys,
+                "missing_keys": without.keys,
+                "missing_rows": without.rows,
+            }
+            for table, without in zip(tables, missing, strict=True)
+        ],
+    }
+    for table in tables:
+        check_unchanged(table.sources)
+    return FeaturedRows(_by_split(laid_out, left, of_part), features, report, warnings, left_out)
+
+
+def _open(
+    parts: Sequence[LaidOut], wanted: WantedFeatures, layout: Layout, read: ReadLog | None, engine: Engine
+) -> tuple[FeatureColumns, list[FeatureTable], tuple[str, ...]]:
+    """The features that stand in the rows as each impression had them, those in tables, and what is to be said."""
+    schema = parts[0].rows.scan().collect_schema()
+    in_rows, tables, warnings = FeatureColumns((), ()), list[FeatureTable](), tuple[str, ...]()
+    if read is None:  # statistics: the columns of their log, as far as they tell
+        names = {role: tuple(of.to_schema()) if isinstance(of := schema[role], pl.Struct) else (role,) for role in PAIR}
+        roles = Roles((), names[QUERY], names[DOC], None, None)
+    else:
+        roles, where = read.log.roles, str(read.log.sources[0].path)
+        untyped = untyped_columns(read.log.origins, wanted.columns)
+        if wanted.columns and layout.shows_impressions:
+            in_rows = feature_columns([part.rows.scan() for part in parts], wanted.columns, untyped, where)
+            for part in parts:
+                check_finite(part.rows.scan().select(QUERY, DOC, *in_rows.read), wanted.columns, PAIR, where)
+        elif wanted.columns:
+            table, warnings = _of_pairs(wanted.columns, untyped, read, engine.scratch)
+            tables.append(table)
+    for name in wanted.tables:
+        taken = [feature.name for feature in (*in_rows.features, *(of for table in tables for of in table.features))]
+        tables.append(open_features([name], roles, schema, taken))
+    return in_rows, tables, warnings
+
+
+def _by_split(
+    splits: Iterable[Split], named: Sequence[tuple[Split, LaidOut | None]], of_part: Sequence[FeaturesOfPart]
+) -> dict[Split, list[tuple[LaidOut, FeaturesOfPart]]]:
+    found: dict[Split, list[tuple[LaidOut, FeaturesOfPart]]] = {split: [] for split in splits}
+    for (split, part), features in zip(named, of_part, strict=True):
+        if part is not None:
+            found[split].append((part, features))
+    return found
+
+
+def _of_pairs(
+    names: Sequence[str], untyped: Collection[str], read: ReadLog, scratch: Path
+) -> tuple[FeatureTable, tuple[str, ...]]:
+    """Features that stand in the log, as a table by query and document."""
+    where = str(read.log.sources[0].path)
+    distinct = [kept.scan() for kept in read.buckets.map(_Distinct(tuple(names), scratch))]
+    columns = feature_columns(distinct, names, untyped, where)
+    frames: list[pl.LazyFrame] = []
+    varying = Counter[str]()
+    for number, frame in enumerate(distinct):
+        pairs, varies = features_of_pairs(frame, columns, scratch / f"of-pairs-{number:05d}.parquet")
+        frames.append(pairs)
+        varying.update(varies)
+    warnings = tuple(
+        f"--feature {name}: varies between the impressions of {varying[name]:,} (query, doc) pairs; the largest value "
+        "is taken."
+        for name in names
+        if varying[name]
+    )
+    return FeatureTable(read.log.sources, PAIR, columns.features, pl.concat(frames)), warnings
+
+
+@dataclass(frozen=True)
+class _Distinct:
+    """Keeps the different values of features by query and document of a bucket on disk."""
+
+    names: tuple[str, ...]
+    folder: Path
+
+    def __call__(self, number: int, impressions: pl.LazyFrame) -> KeptFrame:
+        distinct = impressions.select(*PAIR, *self.names).unique().collect(engine="streaming")
+        return keep(distinct, self.folder, f"in-log-{number:05d}")
+
+
+def _missing(
+    table: FeatureTable, parts: Sequence[LaidOut], frames: Sequence[pl.LazyFrame], engine: Engine
+) -> MissingFeatures:
+    keys = [part.rows.scan().select(PAIR) for part in parts]
+    found = sum(engine.each(list(zip(keys, frames, strict=True)), _missing_in), MissingFeatures())
+    if table.keys == PAIR or not found.keys:
+        return found
+    without = [  # a document may be shown for queries of several parts
+        part.rows.scan().select(table.keys).unique().join(frame, on=table.keys, how="anti").collect(engine="streaming")
+        for part, frame in zip(parts, frames, strict=True)
+    ]
+    return replace(found, keys=pl.concat(without).n_unique())
+
+
+def _missing_in(keys_and_features: tuple[pl.LazyFrame, pl.LazyFrame]) -> MissingFeatures:
+    return missing_features(*keys_and_features)
+
+
+def _with_features_only(
+    item: tuple[int, tuple[LaidOut, FeaturesOfPart]], layout: Layout, folder: Path | None
+) -> LaidOut | None:
+    """The rows of a part that have all features; no clicked group without its click, no preference without both."""
+    number, (part, features) = item
+    rows = part.rows.scan().with_row_index(_ROW)
+    for table in features.tables:
+        rows = rows_with_features(rows, table)
+    kept = layout.still_of_use(rows.collect(engine="streaming"))
+    kept = kept.with_columns(pl.col(GROUP).rle_id().cast(pl.Int64))
+    preferences = None if part.preferences is None else _renumbered(part.preferences.load(), kept)
+    return keep_rows(folder, f"with-features-{number:05d}", kept.drop(_ROW), preferences)
+
+
+def _renumbered(preferences: pl.DataFrame, kept: pl.DataFrame) -> pl.DataFrame:
+    """Preferences among the rows that are left, by their new numbers."""
+    new = kept.select(pl.col(_ROW).cast(pl.Int64), GROUP).with_row_index(_NEW_ROW)
+    columns = preferences.columns
+    for role in (LOSER_ROW, WINNER_ROW):
+        preferences = (
+            preferences.drop(GROUP)
+            .join(new, left_on=role, right_on=_ROW, how="inner", maintain_order="left")
+            .with_columns(pl.col(_NEW_ROW).cast(pl.Int64).alias(role))
+            .drop(_NEW_ROW)
+        )
+    return preferences.select(columns)

@@ -1,0 +1,421 @@
+"""Which columns a model can learn from, and how each is read: as numbers, or as text of few distinct values."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import polars as pl
+
+from posbias.core.errors import SchemaError
+from posbias.core.fit.propensities import PROPENSITY
+from posbias.core.roles import check_readable
+from posbias.core.schema import ALIASES, CLICK, CLICKS, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT, Roles
+from posbias.core.training.layout import GROUP, LABEL
+from posbias.core.training.page_layouts import LOSER, LOSER_ROW, WINNER, WINNER_ROW
+from posbias.core.training.pair_layouts import GRADE, LABEL_STD_DEV
+from posbias.core.training.weights import is_replicate
+from posbias.io.log.click_log import Log
+from posbias.io.log.lists import check_headers
+from posbias.io.log.scan import reading, resolve_quotes, scan_sources, schema_of, untyped_columns
+from posbias.io.log.sources import Source, find_sources
+from posbias.io.training.laid_out import Feature
+
+MOST_CATEGORIES = 100_000
+"""Distinct texts of a feature. What has more is an id, of which a model learns nothing about others."""
+
+_ROW_COLUMNS = frozenset(
+    (
+        *(GROUP, SESSION, QUERY, DOC, POSITION, CLICK, CLICKS, IMPRESSIONS, LABEL, GRADE, PROPENSITY, WEIGHT),
+        *(LABEL_STD_DEV, WINNER, LOSER, WINNER_ROW, LOSER_ROW),
+    )
+)
+_ROW_NUMBERS = frozenset(("__index_level_0__", "Unnamed: 0"))
+_OWN_PREFIX = "posbias_"
+_MISSING_MARKS = ("na", "n/a", "#n/a", "null", "none", "nil", "\\n", "-", "?", "missing")  # in lower case
+_AS_FLOAT64 = (pl.Decimal, pl.Int128, pl.UInt128, pl.Null)
+TEXTS = (pl.String, pl.Categorical, pl.Enum)
+
+
+@dataclass(frozen=True)
+class FeatureColumns:
+    """Columns to learn from."""
+
+    features: tuple[Feature, ...]  # them, in their order
+    # how each is read from the raw column: numbers as numbers (true and false as 1 and 0), text as text
+    read: tuple[pl.Expr, ...]
+
+
+def feature_columns(
+    frames: Sequence[pl.LazyFrame], names: Sequence[str], untyped: Collection[str], where: str
+) -> FeatureColumns:
+    """Find out what columns hold. Only text is read for that; numbers are known by their type.
+
+    Args:
+        frames: parts of one table, all with the same columns.
+        names: the columns.
+        untyped: those that come from files without types (CSV): they hold numbers if every value is one.
+        where: what is being read, for messages.
+
+    Raises:
+        SchemaError: a column's name is taken, or no model can learn from it.
+    """
+    schema = frames[0].collect_schema()
+    check_columns(schema, names, where)
+    texts = [name for name in names if isinstance(schema[name], TEXTS)]
+    in_text = [name for name in texts if name in untyped]
+    with_words = [
+        frame.select(_is_word(pl.col(name)).any() for name in in_text).collect(engine="streaming") for frame in frames
+    ]
+    numbers = {name for name in in_text if not any(found[name].any() for found in with_words)}
+    words = {name: _text(name, untyped) for name in texts if name not in numbers}
+    categories = _categories(frames, words, untyped, where)
+    features = tuple(Feature(name, categories.get(name)) for name in names)
+    read = (_text(name, untyped) if name in categories else as_number(name, schema[name]).alias(name) for name in names)
+    return FeatureColumns(features, tuple(read))
+
+
+def check_columns(schema: pl.Schema, names: Sequence[str], where: str) -> None:
+    """See that features have names of their own, and types that a model can learn from.
+
+    Raises:
+        SchemaError: one has not.
+    """
+    check_names(names, where)
+    for name in names:
+        dtype = schema[name]
+        if dtype.is_numeric() or isinstance(dtype, (*TEXTS, pl.Boolean, pl.Null)):
+            continue
+        advice = "Leave the column out, or write it as numbers or text."
+        if dtype.is_temporal():
+            advice = "Write it as a number, e.g. the days or seconds up to a fixed day, or leave the column out."
+        elif dtype.is_nested():
+            advice = "Write each of its values into a column of its own, or leave the column out."
+        raise SchemaError(f"{where}: the feature {name!r} holds {dtype}, which trainers do not accept. {advice}")
+
+
+def check_names(names: Sequence[str], where: str) -> None:
+    """Features must have names that nothing else has in a row, and be no row numbers.
+
+    Raises:
+        SchemaError: a name is taken, or says that the column numbers the rows.
+    """
+    for name in names:
+        if not name.strip() or name in _ROW_NUMBERS:
+            raise SchemaError(
+                f"{where}: the column {name!r} looks like the row numbers that pandas writes. Write the table with "
+                "index=False, or give the column a name."
+            )
+        check_readable(name, where)
+        if name in _ROW_COLUMNS or name.startswith(_OWN_PREFIX) or is_replicate(name):
+            raise SchemaError(
+                f"{where}: the feature {name!r} has a name that is reserved in training files. Rename the column."
+            )
+
+
+def _text(name: str, untyped: Collection[str]) -> pl.Expr:
+    text = pl.col(name).cast(pl.String)
+    return pl.when(text.str.strip_chars() != "").then(text).alias(name) if name in untyped else text
+
+
+def as_number(name: str, dtype: pl.DataType) -> pl.Expr:
+    """A feature as trainers take numbers; null where a text is none."""
+    if isinstance(dtype, TEXTS):
+        return pl.col(name).str.strip_chars().cast(pl.Float64, strict=False)
+    if isinstance(dtype, pl.Boolean):
+        return pl.col(name).cast(pl.Int8)
+    if isinstance(dtype, pl.Float16):
+        return pl.col(name).cast(pl.Float32)
+    return pl.col(name).cast(pl.Float64) if isinstance(dtype, _AS_FLOAT64) else pl.col(name)
+
+
+def _is_word(text: pl.Expr) -> pl.Expr:
+    value = text.str.strip_chars()
+    return value.cast(pl.Float64, strict=False).is_null() & (value != "")
+
+
+def _categories(
+    frames: Sequence[pl.LazyFrame], texts: dict[str, pl.Expr], untyped: Collection[str], where: str
+) -> dict[str, tuple[str, ...]]:
+    """The distinct values of columns of text, in ascending order.
+
+    Raises:
+        SchemaError: there are too many, or they are numbers but for marks of missing values.
+    """
+    if not texts:
+        return {}
+    found: dict[str, set[str]] = {name: set() for name in texts}
+    for frame in frames:
+        for batch in frame.select(*texts.values()).collect_batches(maintain_order=False, engine="streaming"):
+            for name, values in found.items():
+                values.update(batch[name].drop_nulls().unique())
+                if len(values) > MOST_CATEGORIES:
+                    _check_marks(name, values, untyped, where)
+                    raise SchemaError(
+                        f"{where}: the feature {name!r} holds more than {MOST_CATEGORIES:,} different texts: it looks "
+                        "like an id or free text. Leave the column out, or write what it says as numbers."
+                    )
+    for name, values in found.items():
+        _check_marks(name, values, untyped, where)
+    return {name: tuple(sorted(values)) for name, values in found.items()}
+
+
+def _check_marks(name: str, values: Collection[str], untyped: Collection[str], where: str) -> None:
+    """Numbers among which missing values are marked would be taken for text."""
+    if name not in untyped:
+        return
+    text = pl.Series(sorted(values), dtype=pl.String)
+    words = text.filter(pl.select(_is_word(pl.lit(text))).to_series())
+    marks = words.str.strip_chars().str.to_lowercase().is_in(_MISSING_MARKS)
+    if len(words) < len(text) and len(words) and marks.all():
+        raise SchemaError(
+            f"{where}: the feature {name!r} holds numbers and {words[0]!r}. If that stands for a missing value, "
+            "leave it empty."
+        )
+
+
+def check_finite(frame: pl.LazyFrame, names: Sequence[str], keys: Sequence[str], where: str) -> None:
+    """Trainers do not take infinite values.
+
+    Args:
+        frame: features as they were read, and keys.
+        names: the features.
+        keys: what tells the row, for the message.
+        where: what is being read, for the message.
+
+    Raises:
+        SchemaError: there is one.
+    """
+    schema = frame.collect_schema()
+    floats = [name for name in names if schema[name].is_float()]
+    if not floats:
+        return
+    found = frame.select(pl.col(name).is_infinite().any() for name in floats).collect(engine="streaming")
+    for name in floats:
+        if found[name].any():
+            rows = frame.filter(pl.col(name).is_infinite()).select(*keys, name).collect(engine="streaming")
+            example = rows.sort(*keys)
+            raise SchemaError(
+                f"{where}: the feature {name!r} is {example[name][0]} for {described(example, keys)}"
+                f"{f' and {rows.height - 1:,} more' if rows.height > 1 else ''}: trainers need finite numbers. "
+                "Leave the value empty, or write a large number."
+            )
+
+
+def described(rows: pl.DataFrame, keys: Sequence[str], number: int = 0) -> str:
+    """The keys of one row, for a message."""
+    return ", ".join(f"{key} {value!r}" for key, value in rows.select(keys).row(number, named=True).items())
+
+
+_INSTEAD = "Name a table of features by query and document, or by document."
+
+
+@dataclass(frozen=True)
+class FeatureTable:
+    """An opened table of features."""
+
+    sources: tuple[Source, ...]  # its files
+    keys: tuple[str, ...]  # what a row is about: `query` and `doc`, or `doc` alone
+    features: tuple[Feature, ...]  # its other columns
+    rows: pl.LazyFrame  # the keys, in the types of the log, and the features. Rows without a key are left out.
+
+    @property
+    def where(self) -> str:
+        """What it is called in messages."""
+        return _where(self.sources)
+
+
+@dataclass(frozen=True)
+class KeyedTable:
+    """A table about queries and documents, as its headers say."""
+
+    sources: tuple[Source, ...]  # its files
+    schema: pl.Schema  # the types of its columns
+    keys: dict[str, pl.Expr]  # what a row is about: `query` and `doc`, or `doc` alone; each in the type of the log
+    names: list[str]  # its other columns
+    raw: pl.LazyFrame  # its rows as they stand there. Those without a key are left out.
+
+    @property
+    def where(self) -> str:
+        """What it is called in messages."""
+        return _where(self.sources)
+
+
+def check_features(log: Log | None, tables: Sequence[str], columns: Sequence[str]) -> None:
+    """Find wrong features before the log is read: no more than headers is read.
+
+    Args:
+        log: the log; None for statistics.
+        tables: files, globs or directories each.
+        columns: those of the log.
+
+    Raises:
+        LogFormatError: a file is missing or cannot be read.
+        SchemaError: there is no key or no feature, a key cannot meet the log's, or a feature cannot be one.
+    """
+    if log is None or (log.raw is not None and log.raw.of_lines):  # what its columns are is known when it has been read
+        for table in tables:
+            find_sources([table], _INSTEAD)
+        return
+    schema = log.schema
+    check_columns(schema, columns, str(log.sources[0].path))
+    taken = list(columns)
+    for table in tables:
+        taken += read_head(find_sources([table], _INSTEAD), log.roles, schema, taken).names
+
+
+def is_in_a_table(name: str, tables: Sequence[str]) -> bool:
+    """Whether one of some tables has a column of that name.
+
+    Raises:
+        LogFormatError: a file is missing or cannot be read.
+    """
+    return any(name in schema_of(find_sources([table], _INSTEAD)[0]) for table in tables)
+
+
+def open_features(
+    inputs: Sequence[str], roles: Roles, id_types: Mapping[str, pl.DataType], taken: Collection[str] = ()
+) -> FeatureTable:
+    """Find the files of a table of features, its keys and its features. Only columns of text are read for that.
+
+    Args:
+        inputs: files, globs and directories.
+        roles: the columns of the log; keys have the log's names here too, or a well-known one.
+        id_types: the types of `query` and `doc` in canonical impressions.
+        taken: features that come from elsewhere.
+
+    Raises:
+        LogFormatError: a file is missing or cannot be read.
+        SchemaError: there is no key or no feature, a key cannot meet the log's, or a feature cannot be one.
+    """
+    head = read_head(resolve_quotes(find_sources(inputs, _INSTEAD))[0], roles, id_types, taken)
+    with reading(head.sources):
+        untyped = untyped_columns(head.sources, head.schema)
+        found = feature_columns([head.raw], head.names, untyped, _where(head.sources))
+    keys = [key.alias(role) for role, key in head.keys.items()]
+    return FeatureTable(head.sources, tuple(head.keys), found.features, head.raw.select(*keys, *found.read))
+
+
+def read_head(
+    sources: Sequence[Source], roles: Roles, id_types: Mapping[str, pl.DataType], taken: Collection[str]
+) -> KeyedTable:
+    """What the headers of files say, the other columns being features; see `open_features` for the rest."""
+    head = read_keys(sources, roles, id_types)
+    if not head.names:
+        raise SchemaError(f"{head.where}: holds no feature, only the columns {', '.join(head.schema)}.")
+    for name in head.names:
+        if name in taken:
+            raise SchemaError(f"{head.where}: there is another feature {name!r}. Rename one of them.")
+    check_columns(head.schema, head.names, head.where)
+    return head
+
+
+def read_keys(sources: Sequence[Source], roles: Roles, id_types: Mapping[str, pl.DataType]) -> KeyedTable:
+    """Find the keys of a table by the headers of its files, and bring them to the types of the log.
+
+    Args:
+        sources: its files.
+        roles: the columns of the log; keys have the log's names here too, or a well-known one.
+        id_types: the types of `query` and `doc` in canonical impressions.
+
+    Raises:
+        LogFormatError: a file cannot be read.
+        SchemaError: there is no document, or a key cannot meet the log's.
+    """
+    where = _where(sources)
+    with reading(sources):
+        raw = scan_sources(sources)
+        schema = raw.collect_schema()
+        check_headers(sources, schema)
+        _check_files_agree(sources)
+    columns = _key_columns(roles, schema, where)
+    used = {name for theirs in columns.values() for name in theirs}
+    keys: dict[str, pl.Expr] = {}
+    for role, theirs in columns.items():
+        ours = roles.query if role == QUERY else roles.doc
+        key = id_types[role]  # a struct, if there are several columns
+        fields = key.to_schema() if len(ours) > 1 and isinstance(key, pl.Struct) else None
+        types = [key] if fields is None else [cast("pl.DataType", fields[name]) for name in ours]
+        parts = [
+            as_key(name, schema[name], dtype, where).alias(our)
+            for name, our, dtype in zip(theirs, ours, types, strict=True)
+        ]
+        keys[role] = parts[0] if len(parts) == 1 else pl.struct(parts)
+        raw = raw.filter(part.is_not_null() for part in parts)
+    return KeyedTable(tuple(sources), schema, keys, [name for name in schema if name not in used], raw)
+
+
+def _where(sources: Sequence[Source]) -> str:
+    return f"{sources[0].path} and {len(sources) - 1} more" if len(sources) > 1 else str(sources[0].path)
+
+
+def _check_files_agree(sources: Sequence[Source]) -> None:
+    """Every file must have the same columns, of one kind.
+
+    Raises:
+        SchemaError: one has others.
+    """
+    first = sources[0]
+    expected = schema_of(first)
+    for source in sources:
+        schema = schema_of(source)
+        for name in [*expected, *schema]:
+            if name not in schema or name not in expected:
+                having, lacking = (first, source) if name in expected else (source, first)
+                raise SchemaError(f"{lacking.path}: has no column {name!r}, which {having.path} has.")
+            ours, theirs = schema[name], expected[name]
+            if isinstance(ours, TEXTS) != isinstance(theirs, TEXTS) and pl.Null not in (ours, theirs):
+                raise SchemaError(
+                    f"column {name!r} holds {theirs} in {first.path} and {ours} in {source.path}. Write the files with "
+                    "the same type."
+                )
+
+
+def _key_columns(roles: Roles, schema: pl.Schema, where: str) -> dict[str, tuple[str, ...]]:
+    """The table's columns of `query` (where it has it) and of `doc`.
+
+    Raises:
+        SchemaError: there is no document, or only half of a key.
+    """
+    doc = _columns_of(DOC, roles.doc, list(schema), where)
+    if not doc:
+        raise SchemaError(
+            f"{where}: no column says which document a row is about. Name it as the log does: {', '.join(roles.doc)}. "
+            f"The columns are: {', '.join(schema)}."
+        )
+    whole_query = set(roles.query) <= set(schema)  # a column may belong to both keys
+    query = _columns_of(QUERY, roles.query, [name for name in schema if whole_query or name not in doc], where)
+    return {QUERY: query, DOC: doc} if query else {DOC: doc}
+
+
+def _columns_of(role: str, ours: Sequence[str], names: Sequence[str], where: str) -> tuple[str, ...]:
+    """The columns of a key: those of the log's names, else one of a well-known name, else none."""
+    lacking = [name for name in ours if name not in names]
+    if not lacking:
+        return tuple(ours)
+    if len(lacking) < len(ours):
+        raise SchemaError(
+            f"{where}: has no column {lacking[0]!r}: in the log, {', '.join(ours)} name the {role} together. Add it."
+        )
+    known = [name for name in names if name.lower() in ALIASES[role]]
+    if len(known) > 1 or (known and len(ours) > 1):
+        raise SchemaError(
+            f"{where}: {', '.join(known)} could be the {role}. Name the columns as the log does: {', '.join(ours)}."
+        )
+    return tuple(known)
+
+
+def as_key(name: str, theirs: pl.DataType, ours: pl.DataType, where: str) -> pl.Expr:
+    """A column of a key in the type of the log's ids; null where that cannot hold the value.
+
+    Raises:
+        SchemaError: the two types cannot meet.
+    """
+    if theirs == ours:
+        return pl.col(name)
+    if isinstance(theirs, TEXTS) and (isinstance(ours, TEXTS) or ours.is_numeric()):
+        return pl.col(name).cast(pl.String).cast(ours, strict=False)
+    if theirs.is_integer() and (ours.is_integer() or isinstance(ours, TEXTS)):
+        return pl.col(name).cast(pl.String if isinstance(ours, TEXTS) else ours, strict=False).cast(ours, strict=False)
+    raise SchemaError(
+        f"{where}: column {name!r} holds {theirs}, the ids of the log are {ours}. Write both with the same type."
+    )

@@ -1,0 +1,209 @@
+"""Judgments for search tools: one file of (query, document, grade), as each tool documents it."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO, ClassVar
+from urllib.parse import quote
+
+import polars as pl
+
+from posbias.core.errors import SchemaError, UsageError
+from posbias.core.training.layout import GROUP, Layout
+from posbias.core.training.pair_layouts import GRADE
+from posbias.io import training
+from posbias.io.results.tables import as_text_columns
+from posbias.io.training.format import (
+    TextFormat,
+    join_pieces,
+    libsvm_lines,
+    write_about,
+    write_script,
+    write_whole_lines,
+)
+from posbias.io.training.laid_out import TrainingSet
+
+_NOT_IN_A_FIELD = [
+    "%",
+    *map(
+        chr, [*range(0x21), *range(0x7F, 0xA1), 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000]
+    ),
+    "\ufeff",
+]
+"""Fields stand between blanks, and what counts as one differs by tool; `%` marks what is written in their place."""
+
+
+class JudgmentFormat(TextFormat):
+    """A format with a place for grades and none for weights; what the file is for is in `load.md`."""
+
+    needs_features = False
+
+    def check(self, layout: Layout) -> None:
+        """It has a place for grades and none for weights."""
+        if layout.weighted is not None or not layout.graded:
+            raise UsageError(f"--format {self.name} cannot carry --layout {layout.name}: {self.instead(layout)}")
+
+    def instead(self, layout: Layout) -> str:
+        """Why it cannot carry a layout, and what to write instead."""
+        del layout
+        return "it holds grades and no weights. Write --layout judgments."
+
+
+class RankLibFormat(JudgmentFormat):
+    """`judgments.txt`: the queries as comments (`# qid:1: red shoes`), then a line for each document.
+
+    It is the judgment list of learning to rank in Elasticsearch and OpenSearch as well: `4 qid:1 1:9.8 # doc query`.
+    """
+
+    name = "ranklib"
+    made = ("judgments.txt", "queries.txt")  # the first takes the pieces of the second before its own
+
+    def instead(self, layout: Layout) -> str:
+        """Trainers take features, and so do others of them."""
+        return (
+            "a line of RankLib holds a grade and no weight. Write --layout judgments, or this layout in the format of "
+            f"another trainer: {', '.join(training.trainers_that_carry(layout))}."
+        )
+
+    def write_chunk(self, training_set: TrainingSet, chunk: pl.DataFrame, pieces: Sequence[BinaryIO]) -> None:
+        """Append lines and queries; the number of a query counts from 1, ids are texts on one line."""
+        lines, queries = pieces
+        texts = as_text_columns(chunk.lazy().select("query", "doc")).collect()
+        one_line = pl.all().cast(pl.String).str.replace_all(r"[\x00-\x1f]+", " ").fill_null("")
+        ids = texts.select(one_line).with_columns(chunk[GROUP] + 1)
+        start = [chunk[GRADE], ids.select(pl.concat_str(pl.lit("qid:"), GROUP)).to_series()]
+        rows = libsvm_lines(training_set, chunk, *start, first=1).to_frame()
+        rows = rows.hstack(ids).select(pl.concat_str("line", pl.lit(" # "), "doc", pl.lit("\t"), "query"))
+        write_whole_lines(rows.to_series(), lines)
+        first = ids.filter(pl.col(GROUP).is_first_distinct())
+        heads = first.select(pl.concat_str(pl.lit("# qid:"), GROUP, pl.lit(": "), "query"))
+        write_whole_lines(heads.to_series(), queries)
+
+    def finish(self, training_set: TrainingSet, folder: Path) -> None:
+        """Join the pieces, the queries first; write the features, the script and what it is for."""
+        file, queries = self.made
+        join_pieces(folder, file, queries, file)
+        write_script(training_set, folder, self.name)
+        write_about(folder, self.name)
+
+
+class JudgmentListFormat(JudgmentFormat):
+    """A format of judgments alone: features, debiased rates and counts stand beside it, in `rows`."""
+
+    header: ClassVar[str] = ""  # what stands before the pieces in it
+    end: ClassVar[str] = ""  # of a JSON array, whose entries are lines behind a comma each
+
+    @abstractmethod
+    def lines(self, judged: pl.DataFrame) -> pl.Series:
+        """The text of whole groups.
+
+        Args:
+            judged: `group`, `query` and `doc` as text that is not empty, `grade`, and `index`, that of a search engine.
+        """
+
+    def write_chunk(self, training_set: TrainingSet, chunk: pl.DataFrame, pieces: Sequence[BinaryIO]) -> None:
+        """Append whole groups.
+
+        Raises:
+            SchemaError: a query or a document has no name.
+        """
+        ids = as_text_columns(chunk.lazy().select("query", "doc")).collect().cast(pl.String)
+        for name in ids.columns:
+            if ids[name].is_null().any() or (ids[name] == "").any():
+                raise SchemaError(
+                    f"column {name!r}: a judgment is of a {name} without a name (empty), which no search tool takes. "
+                    "Leave its rows out of the log, or write --format parquet."
+                )
+        index = pl.lit(training_set.search_index, pl.String).alias("index")
+        write_whole_lines(self.lines(chunk.select(GROUP, GRADE, index).hstack(ids)), pieces[0])
+
+    def finish(self, training_set: TrainingSet, folder: Path) -> None:
+        """Join the pieces; write the features, the script and what the file is for."""
+        (file,) = self.made
+        join_pieces(folder, file, header=self.header)
+        if self.end:
+            with (folder / file).open("rb+") as whole:
+                whole.seek(len(self.header.encode()))
+                whole.write(b" ")  # in the place of the first comma
+                whole.seek(0, 2)
+                whole.write(self.end.encode())
+        write_script(training_set, folder, "judgments")
+        write_about(folder, self.name)
+
+
+class QrelsFormat(JudgmentListFormat):
+    """TREC qrels, `query 0 doc grade`: what trec_eval, ir_measures, pytrec_eval and ranx evaluate runs with.
+
+    Blanks in ids are percent-encoded.
+    """
+
+    name = "qrels"
+    made = ("judgments.qrels",)
+
+    def lines(self, judged: pl.DataFrame) -> pl.Series:
+        """A line each."""
+        codes = [quote(character) for character in _NOT_IN_A_FIELD]
+        ids = pl.col("query", "doc").str.replace_many(_NOT_IN_A_FIELD, codes)
+        line = pl.concat_str("query", pl.lit(" 0 "), "doc", pl.lit(" "), GRADE)
+        return judged.with_columns(ids).select(line).to_series()
+
+
+class OpenSearchFormat(JudgmentListFormat):
+    """The body of `PUT _plugins/_search_relevance/judgments`, an import of OpenSearch's Search Relevance Workbench.
+
+    It takes ratings as texts.
+    """
+
+    name = "opensearch"
+    made = ("judgments.json",)
+    header = """{
+"name": "posbias",
+"description": "Judgments from clicks, corrected for position bias",
+"type": "IMPORT_JUDGMENT",
+"judgmentRatings": [
+"""
+    end = "]\n}\n"
+
+    def lines(self, judged: pl.DataFrame) -> pl.Series:
+        """A line a query."""
+        rated = _by_query(judged, pl.struct(docId="doc", rating=pl.col(GRADE).cast(pl.String)))
+        return "," + rated.select(pl.struct("query", "ratings").struct.json_encode()).to_series()
+
+
+class ElasticsearchFormat(JudgmentListFormat):
+    """The body of `POST INDEX/_rank_eval`, of Elasticsearch and OpenSearch: metric, template, a request a query."""
+
+    name = "elasticsearch"
+    takes = ("search_index",)
+    made = ("rank_eval.json",)
+    header = """{
+"metric": {"dcg": {"k": 10, "normalize": true}},
+"templates": [{"id": "search", "template": {"inline": {"query": {"multi_match": {"query": "{{query}}"}}}}}],
+"requests": [
+"""
+    end = "]\n}\n"
+
+    def lines(self, judged: pl.DataFrame) -> pl.Series:
+        """A line a query."""
+        rated = _by_query(judged, pl.struct(_index="index", _id="doc", rating=GRADE))
+        request = pl.struct(id="query", template_id=pl.lit("search"), params=pl.struct("query"), ratings="ratings")
+        return "," + rated.select(request.struct.json_encode()).to_series()
+
+
+class QuepidFormat(JudgmentListFormat):
+    """CSV with the columns of Quepid's import of ratings; a text that holds a comma or a quote is quoted."""
+
+    name = "quepid"
+    made = ("ratings.csv",)
+    header = "query,docid,rating\n"
+
+    def lines(self, judged: pl.DataFrame) -> pl.Series:
+        """A line each, as the import splits lines before it looks for quotes."""
+        texts = judged.select(pl.col("query", "doc").str.replace_all(r"[\r\n]+", " "), GRADE)
+        return pl.Series([texts.write_csv(include_header=False).rstrip("\n")])
+
+
+def _by_query(judged: pl.DataFrame, ratings: pl.Expr) -> pl.DataFrame:
+    """One row a query: `query`, and the list of what is said of its documents."""
+    said = judged.select(GROUP, "query", ratings.alias("ratings"))
+    return said.group_by(GROUP, maintain_order=True).agg(pl.first("query"), "ratings")

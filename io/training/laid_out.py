@@ -1,0 +1,441 @@
+"""What trainer formats are given: the rows of a layout, part by part, and what is known of all of them.
+
+Layouts part by part: what of a training set is the same for every trainer, kept until all of it is known.
+
+Only ids, labels and weights are kept, in memory where the log is, else on disk. Features come later; where there are
+none, rows are written as they come, and nothing is kept.
+"""
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal, Protocol, TypeVar
+
+import numpy as np
+import polars as pl
+
+from posbias.core.arrays.count_table import Floats
+from posbias.core.attractiveness import estimate_prior, posterior_by_position, with_errors_of_theta
+from posbias.core.choices import Grouping
+from posbias.core.counts.counting_plan import StatisticsPlan, add_up_weights, count_cells
+from posbias.core.counts.sufficient_statistics import SufficientStatistics
+from posbias.core.errors import IdentifiabilityError, SchemaError, StatisticsError
+from posbias.core.fit.propensities import (
+    EXAMINATION,
+    PROPENSITY,
+    STD_ERROR,
+    FittedTheta,
+    covariance_of,
+    covariance_table,
+)
+from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, QUERY, SESSION, WEIGHT
+from posbias.core.training.layout import (
+    GROUP,
+    Layout,
+    LayoutOfCounts,
+    LayoutOfPages,
+    Posterior,
+    RowsOfPairs,
+    WeightedCounts,
+)
+from posbias.core.training.weights import (
+    ClickWeights,
+    WeightOptions,
+    WeightSummary,
+    click_weights,
+    draw_propensities,
+    in_validation,
+    relative_covariance,
+)
+from posbias.io.counting.count import CountedLog, PairsOfPart
+from posbias.io.engines.engine import Engine, Parts, ReadLog
+from posbias.io.places.temporary import KeptFrame, keep
+from posbias.io.progress import Progress, Stage
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A column that a model learns from."""
+
+    name: str  # the column
+    categories: tuple[str, ...] | None = None  # its values in ascending order, where it holds text; None for numbers
+
+
+@dataclass(frozen=True)
+class TrainingSet:
+    """What all rows have in common."""
+
+    layout: Layout
+    ids: tuple[str, ...]  # the columns that say what a row is: `query`, `doc`, and with pages `session` and `position`
+    features: tuple[Feature, ...]  # the columns to learn from, the last ones of a row
+    search_index: str | None = None  # the index of a search engine that the documents are in, if it was named
+
+
+@dataclass(frozen=True)
+class TrainingPart:
+    """Some of the rows, in their order. Parts may be written in any order, by several processes."""
+
+    number: int  # the part's number, from 0
+    # chunks of rows: `group`, the ids, the label, `weight` and more by layout, then the features. A chunk holds whole
+    # groups; groups stand in the order of their numbers.
+    rows: Iterator[pl.DataFrame]
+    # where these have weights: `group`, [`session`], `query`, `winner`, `loser`, `winner_row`, `loser_row`, `weight`,
+    # by group
+    preferences: pl.LazyFrame | None = None
+
+
+Split = Literal["training", "validation"]
+SPLITS: tuple[Split, ...] = ("training", "validation")
+
+_MOST_ROWS_AT_ONCE = 1 << 21  # of pages: they and their copies take about 500 MB
+_OTHER_SEED = 1  # so that pieces of a bucket are no buckets
+
+
+@dataclass(frozen=True)
+class LaidOut:
+    """Some rows of a layout, whole groups, numbered within them."""
+
+    rows: KeptFrame
+    preferences: KeptFrame | None  # among them, where a preference has a weight
+    n_rows: int  # number of rows
+    n_groups: int  # number of groups
+    n_preferences: int = 0  # number of preferences; 0 in other layouts
+
+
+LaidOutSplits = dict[Split, list[LaidOut]]
+Kept = TypeVar("Kept")
+
+
+class PairsOfParts(Protocol):
+    """The documents of a log, part by part: a log that was counted, for one."""
+
+    @property
+    def pairs(self) -> tuple[KeptFrame, ...]:
+        """Those of each part."""
+        ...
+
+    @property
+    def parts(self) -> Iterator[PairsOfPart]:
+        """The same, with their signatures."""
+        ...
+
+
+@dataclass(frozen=True)
+class RowBuffer:
+    """Where laid-out rows are kept, and how they are split."""
+
+    folder: Path | None  # on disk; None keeps them in memory
+    validation: float = 0.0  # the share of queries or sessions that are set apart for validation
+    by: Grouping = "query"  # which of the two
+    # whether rows are written as soon as they are laid out, so that memory holds those of a few parts
+    passes_on: bool = False
+
+    @property
+    def splits(self) -> tuple[Split, ...]:
+        """The splits that are asked for."""
+        return SPLITS if self.validation else SPLITS[:1]
+
+    def split(self, frame: pl.DataFrame) -> dict[Split, pl.DataFrame]:
+        """The rows of each split."""
+        if not self.validation:
+            return {"training": frame}
+        apart = in_validation(frame[QUERY if self.by == "query" else SESSION], self.validation)
+        return {"training": frame.filter(~apart), "validation": frame.filter(apart)}
+
+    def keep(
+        self,
+        name: str,
+        rows: pl.DataFrame,
+        preferences: pl.DataFrame | None = None,
+        *,
+        quickly: bool = False,
+        is_whole_part: bool = True,
+    ) -> list[LaidOut]:
+        """Rows and preferences, kept; nothing where there are no rows.
+
+        Args:
+            name: of the files, if there are any.
+            rows: of a part.
+            preferences: among them.
+            quickly: in more room.
+            is_whole_part: whether these are all rows of the part; where they are not, they wait for the others on disk.
+        """
+        folder = None if self.passes_on and is_whole_part else self.folder
+        kept = keep_rows(folder, name, rows, preferences, quickly=quickly)
+        return [] if kept is None else [kept]
+
+
+def keep_rows(
+    folder: Path | None, name: str, rows: pl.DataFrame, preferences: pl.DataFrame | None, *, quickly: bool = False
+) -> LaidOut | None:
+    """Keep rows of whole groups, numbered from 0, in memory or in a directory; None where there are no rows."""
+    if not rows.height:
+        return None
+    size = rows.height, int(rows[GROUP][-1]) + 1, 0 if preferences is None else preferences.height
+    kept = None if preferences is None else keep(preferences, folder, f"preferences-{name}")
+    return LaidOut(keep(rows, folder, f"rows-{name}", quickly=quickly), kept, *size)
+
+
+def lay_out_pairs(
+    pairs: PairsOfParts,
+    by_signature: Floats,
+    rows_of: RowsOfPairs,
+    engine: Engine,
+    buffer: RowBuffer,
+    progress: Progress,
+) -> Generator[LaidOutSplits]:
+    """Lay out counts by pair, part by part, as they are asked for.
+
+    Args:
+        pairs: the documents of each part.
+        by_signature: what `rows_of` needs to know of each signature, shape (J, S).
+        rows_of: the layout.
+        engine: where the parts are.
+        buffer: how and where the rows are kept.
+        progress: is told.
+    """
+    items = ((part, by_signature.take(part.signature, axis=0)) for part in pairs.parts)
+    work = partial(_lay_out_pairs, rows_of=rows_of, buffer=buffer)
+    with progress.stage("weighting", len(pairs.pairs)) as stage:
+        yield from _advancing(engine.each(items, work), stage)
+
+
+def count_documents(counted: CountedLog, engine: Engine) -> int:
+    """How many documents a log has, each with its query."""
+    if counted.plan.context:
+        return sum(engine.each(counted.pairs, _count_documents))
+    return counted.statistics.n_pairs
+
+
+def _count_documents(pairs: KeptFrame) -> int:
+    return pairs.load().select(pl.struct(QUERY, DOC).n_unique()).item()
+
+
+def _lay_out_pairs(item: tuple[PairsOfPart, Floats], rows_of: RowsOfPairs, buffer: RowBuffer) -> LaidOutSplits:
+    part, by_signature = item
+    return {
+        split: buffer.keep(f"{split}-{part.number:05d}", rows_of(pairs, by_signature), quickly=True)
+        for split, pairs in buffer.split(part.kept.load()).items()
+    }
+
+
+@dataclass(frozen=True)
+class PageLayout:
+    """How pages are laid out."""
+
+    layout: LayoutOfPages
+    grouping: Grouping  # what stands together
+    # makes weighted pages, as from `weighted_pages`, of whole pages. It travels: no lambda.
+    weigh: Callable[[pl.DataFrame], pl.DataFrame]
+
+    def rows(self, impressions: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+        """The rows, and the preferences where the layout has them."""
+        return self.layout.rows(self.weigh(impressions), self.grouping)
+
+
+def lay_out_pages(pages: Parts, layout: PageLayout, buffer: RowBuffer, progress: Progress) -> Generator[LaidOutSplits]:
+    """Lay out pages, bucket by bucket, as they are asked for.
+
+    A bucket that a frequent query makes large is laid out in pieces, where that is possible.
+    """
+    with progress.stage("weighting", pages.number) as stage:
+        yield from _advancing(pages.map(partial(_lay_out_bucket, layout=layout, buffer=buffer)), stage)
+
+
+def _lay_out_bucket(number: int, impressions: pl.LazyFrame, layout: PageLayout, buffer: RowBuffer) -> LaidOutSplits:
+    n_pieces = max(1, -(-impressions.select(pl.len()).collect().item() // _MOST_ROWS_AT_ONCE))
+    key = pl.col(SESSION if layout.grouping == "session" else QUERY).hash(_OTHER_SEED) % n_pieces
+    found: list[LaidOutSplits] = []
+    for piece in range(n_pieces):
+        shown = (impressions.filter(key == piece) if n_pieces > 1 else impressions).collect(engine="streaming")
+        found.append(
+            {
+                split: buffer.keep(f"{split}-{number:05d}-{piece:05d}", *layout.rows(part), is_whole_part=n_pieces == 1)
+                for split, part in buffer.split(shown).items()
+            }
+        )
+    return together(found, buffer)
+
+
+def _advancing(parts: Iterator[LaidOutSplits], stage: Stage) -> Iterator[LaidOutSplits]:
+    for part in parts:
+        stage.advance()
+        yield part
+
+
+def together(parts: Iterable[LaidOutSplits], buffer: RowBuffer) -> LaidOutSplits:
+    """The rows of all parts, by split."""
+    found = LaidOutSplits({split: [] for split in buffer.splits})
+    for part in parts:
+        for split, rows in part.items():
+            found[split].extend(rows)
+    return found
+
+
+def splits_of(found: Mapping[Split, Sequence[Kept]]) -> list[tuple[Split, Sequence[Kept]]]:
+    """The splits that were asked for, training first."""
+    return [(split, found[split]) for split in SPLITS if split in found]
+
+
+SQUARED_CLICKS = "squared_clicks"
+"""The column with the sum of the squared weights that the clicks of a cell carry; null where it is not known."""
+
+
+def weights_for(
+    counts: pl.DataFrame, propensities: pl.DataFrame, options: WeightOptions, fitted: FittedTheta | None = None
+) -> ClickWeights:
+    """Click weights of the cells of a log, from a propensity table.
+
+    Args:
+        counts: the cell columns, the `impressions` and `clicks` of each cell, and its `squared_clicks` where rows
+            carry weights.
+        propensities: the table; cells that it lacks have no propensity.
+        options: clipping and normalisation.
+        fitted: theta with its errors, where replicate weights are asked for.
+
+    Raises:
+        StatisticsError: they are, and no errors are known.
+    """
+    cells = counts.drop(IMPRESSIONS, CLICKS, SQUARED_CLICKS, strict=False)
+    theta = propensities_of_cells(cells, propensities, PROPENSITY)
+    impressions, clicks = (counts[name].cast(pl.Float64).to_numpy() for name in (IMPRESSIONS, CLICKS))
+    squared = counts[SQUARED_CLICKS].fill_null(np.nan).to_numpy() if SQUARED_CLICKS in counts.columns else None
+    known = theta.fill_null(np.nan).to_numpy()
+    drawn = _drawn(cells, known, propensities, fitted, options) if options.replicates and fitted is not None else None
+    return click_weights(cells, known, impressions, clicks, options, squared_clicks=squared, replicates=drawn)
+
+
+def _drawn(
+    cells: pl.DataFrame, theta: Floats, propensities: pl.DataFrame, fitted: FittedTheta, options: WeightOptions
+) -> Floats:
+    """Other propensities of the cells that the log allows as well, shape (N, K)."""
+    covariance = covariance_of_theta(cells, propensities, fitted)
+    if covariance is None:
+        raise StatisticsError(
+            f"--replicates {options.replicates}: the errors of the propensities are not known together: they come with "
+            "no theta_covariance.parquet. Estimate by a method with standard errors."
+        )
+    return draw_propensities(theta, covariance, options.replicates)
+
+
+def covariance_of_theta(cells: pl.DataFrame, propensities: pl.DataFrame, fitted: FittedTheta) -> Floats | None:
+    """The covariance of the log propensities that weights are made from, shape (K, K); None where it is not known.
+
+    Args:
+        cells: the cell columns, K rows.
+        propensities: the table to make weights from, with its standard errors, a row for each of the fitted cells.
+        fitted: theta as it was fitted.
+    """
+    if fitted.covariance is None:
+        return None
+    keys = fitted.propensities.select(cells.columns)
+    examination = covariance_of(keys, fitted.covariance)
+    chosen = propensities[STD_ERROR].cast(pl.Float64).fill_null(np.nan).to_numpy()
+    table = fitted.propensities.select(*cells.columns, PROPENSITY, STD_ERROR)
+    covariance = covariance_table(keys, relative_covariance(table, examination, chosen))
+    return covariance_of(cells, covariance)
+
+
+def examination_of(cells: pl.DataFrame, propensities: pl.DataFrame) -> Floats:
+    """Theta of cells as a probability, nan where the table has none, shape (K,).
+
+    Raises:
+        SchemaError: a context has another type than in the table.
+    """
+    return propensities_of_cells(cells, propensities, EXAMINATION).cast(pl.Float64).fill_null(np.nan).to_numpy()
+
+
+def posterior_attractiveness(statistics: SufficientStatistics, theta: FittedTheta) -> Posterior:
+    """What is known of the attractiveness of each signature under a fitted theta."""
+    examination = examination_of(statistics.cells, theta.propensities)
+    table, position = statistics.pair_signatures, statistics.position_of_cell
+    prior = theta.prior or estimate_prior(table, examination, position)
+    gamma, std_dev = posterior_by_position(table, examination, prior, position)
+    if theta.covariance is None:
+        return Posterior(examination, gamma, None)
+    covariance = covariance_of(statistics.cells, theta.covariance)
+    return Posterior(examination, gamma, with_errors_of_theta(table, examination, covariance, gamma, std_dev))
+
+
+def by_signature(
+    counted: CountedLog,
+    layout: LayoutOfCounts,
+    weights: ClickWeights,
+    options: WeightOptions,
+    theta: FittedTheta,
+) -> tuple[Floats, RowsOfPairs]:
+    """What a layout that adds up by document needs to know of each signature, shape (J, S), and how it makes rows.
+
+    Args:
+        counted: the log, counted.
+        layout: what the rows are.
+        weights: of its cells.
+        options: which labels.
+        theta: the propensities, and the prior of attractiveness for labels that are expected ones.
+    """
+    counts = WeightedCounts(
+        signatures=counted.statistics.pair_signatures,
+        weights=weights,
+        options=options,
+        posterior=partial(posterior_attractiveness, counted.statistics, theta),
+        whole=not counted.plan.weighted,
+    )
+    return layout.by_signature(counts)
+
+
+def propensities_of_cells(cells: pl.DataFrame, propensities: pl.DataFrame, column: str) -> pl.Series:
+    """A column of a propensity table for the given cells, null for those that the table lacks.
+
+    Raises:
+        SchemaError: a context has another type than in the table.
+    """
+    for name in cells.columns:
+        ours, theirs = cells.schema[name], propensities.schema[name]
+        if ours != theirs and not (ours.is_integer() and theirs.is_integer()):
+            raise SchemaError(
+                f"column {name!r} (--context) holds {ours} in this log and {theirs} in the fit, so that no value would "
+                "meet its propensity. Write both with the same type."
+            )
+    known = propensities.select(*(pl.col(name).cast(cells.schema[name]) for name in cells.columns), column)
+    return cells.join(known, on=cells.columns, how="left", maintain_order="left", nulls_equal=True)[column]
+
+
+def counts_by_cell(read: ReadLog, plan: StatisticsPlan) -> pl.DataFrame:
+    """The cell columns, `impressions` and `clicks` of a log, sorted by cell."""
+    parts = read.buckets.map(partial(_count, plan=plan, squared=False))
+    return add_up_weights(pl.concat(parts), plan.cell_columns).sort(plan.cell_order)
+
+
+def _count(_: int, impressions: pl.LazyFrame, plan: StatisticsPlan, *, squared: bool) -> pl.DataFrame:
+    return count_cells(impressions.with_columns(pl.col(WEIGHT) ** 2) if squared else impressions, plan)
+
+
+def check_unidentified(summary: WeightSummary, *, stop: bool) -> None:
+    """Stop where clicks would be left out and the user does not want that.
+
+    Raises:
+        IdentifiabilityError: some clicks lie in cells without a propensity.
+    """
+    lost = summary.clicks_without_propensity
+    if stop and lost:
+        raise IdentifiabilityError(
+            f"{lost:,} clicks lie in cells without a propensity (--unidentified error). Leave them out with "
+            "--unidentified drop, or see `reason` in the propensity table."
+        )
+
+
+def with_squared_clicks(counts: pl.DataFrame, read: ReadLog | None, plan: StatisticsPlan) -> pl.DataFrame:
+    """The counts of the cells of a log whose rows carry weights, with the sum of the squares of these weights.
+
+    Args:
+        counts: the cell columns, `impressions` and `clicks`.
+        read: the log; None where there are only statistics, which hold sums of weights.
+        plan: what was counted.
+    """
+    if read is None:
+        return counts.with_columns(pl.lit(None, pl.Float64).alias(SQUARED_CLICKS))
+    of_parts = pl.concat(read.buckets.map(partial(_count, plan=plan, squared=True)))
+    sums = of_parts.group_by(plan.cell_columns, maintain_order=True).agg(pl.col(CLICKS).sum())
+    squared = sums.rename({CLICKS: SQUARED_CLICKS})
+    return counts.join(squared, on=plan.cell_columns, how="left", maintain_order="left", nulls_equal=True)
