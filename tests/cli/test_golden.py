@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import chdir
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import golden
 import numpy as np
@@ -227,7 +227,7 @@ def _of_table(table: pl.DataFrame) -> Figures:
 def _of_sections(manifest: dict[str, Any]) -> Iterator[tuple[str, list[float]]]:
     """Of each section, how many numbers it holds, and the sum of x / (1 + |x|)."""
     for key, section in manifest.items():
-        parts = section.items() if isinstance(section, dict) else [("", section)]
+        parts = cast("dict[str, Any]", section).items() if isinstance(section, dict) else [("", section)]
         for part, value in parts:
             leaves = [leaf for leaf in _leaves(value) if math.isfinite(leaf)]
             if leaves and not _CHANGING.search(f"{key} {part}"):
@@ -236,9 +236,10 @@ def _of_sections(manifest: dict[str, Any]) -> Iterator[tuple[str, list[float]]]:
 
 def _leaves(value: Any) -> Iterator[float]:  # noqa: ANN401 - JSON
     if isinstance(value, dict):
-        yield from chain.from_iterable(_leaves(own) for key, own in value.items() if not _CHANGING.search(key))
+        named = cast("dict[str, Any]", value)
+        yield from chain.from_iterable(_leaves(own) for key, own in named.items() if not _CHANGING.search(key))
     elif isinstance(value, list):
-        yield from chain.from_iterable(map(_leaves, value))
+        yield from chain.from_iterable(map(_leaves, cast("list[Any]", value)))
     elif isinstance(value, int | float):
         yield float(value)
 
@@ -246,9 +247,11 @@ def _leaves(value: Any) -> Iterator[float]:  # noqa: ANN401 - JSON
 def differences(given: Any, found: Any, place: str = "") -> Iterator[str]:  # noqa: ANN401 - JSON
     """Where two figures differ."""
     if isinstance(given, dict) and isinstance(found, dict):
-        for key in sorted({*given, *found}):
-            yield from differences(given.get(key), found.get(key), f"{place} {key}".strip())
+        before, now = cast("Figures", given), cast("Figures", found)
+        for key in sorted({*before, *now}):
+            yield from differences(before.get(key), now.get(key), f"{place} {key}".strip())
     elif isinstance(given, list) and isinstance(found, list):
+        given, found = cast("list[float]", given), cast("list[float]", found)
         if given[0] != found[0] or not math.isclose(given[1], found[1], rel_tol=TOLERANCE, abs_tol=TOLERANCE):
             yield f"{place}: {given} before, {found} now"
     elif given != found:

@@ -73,7 +73,7 @@ def ratio_rows(pairs, by_signature):
     documents, sums = sums_by_document(pairs, by_signature)
     return documents.with_columns(label=pl.Series(sums[:, 0] / sums[:, 1]), weight=pl.Series(sums[:, 1]))
 ''',
-    "io/formats/json_lines.py": '''
+    "io/training/json_lines.py": '''
 """One JSON object a row."""
 
 from posbias.io.training.format import TrainingFormat

@@ -70,11 +70,11 @@ def test_a_run_loads_only_the_plugins_that_it_uses(clean_environment: dict[str, 
     ).write_parquet(tmp_path / "log.parquet")
     ended, modules, _ = loaded(tmp_path, clean_environment, "run", "log.parquet", "-o", "out", "--force", "--quiet")
     assert ended in {0, 1}
-    rooms = ("io.browsing", "io.learning", "core.learners", "core.simulation", "core.evaluation", "io.engines.spark")
+    rooms = ("io.rankings", "core.learners", "core.simulation", "core.evaluation", "io.engines.spark")
     loaded_in_vain = [name for name in modules for room in rooms if name.startswith(f"posbias.{room}")]
     assert sorted(loaded_in_vain) == []
-    others = {"core.models.ubm", "core.models.dbn", "core.estimators.ctr"}
-    others |= {"io.formats.xgboost_files", "io.forms.yandex"}
+    others = {"core.models.cascade", "core.estimators.harvesting"}
+    others |= {"io.training.trainers", "io.training.scored", "io.training.model_files", "io.forms.yandex"}
     assert sorted(modules.intersection(f"posbias.{name}" for name in others)) == []
     assert modules.issuperset({"posbias.core.models.position_based", "posbias.core.estimators.methods"})
 

@@ -329,16 +329,16 @@ def test_a_result_that_another_run_has_replaced_meanwhile_stays(result: Path, ho
 LATE = """
 import os, signal, sys
 from pathlib import Path
-from posbias.io.results import atomic
+from posbias.io.results import outputs_on_disk
 from posbias.io.results.manifest import write_manifest
-target, move = Path(sys.argv[1]), atomic._move_into_place
+target, move = Path(sys.argv[1]), outputs_on_disk._move_into_place
 def late(made, place, before):
     (target / "thesis.txt").write_text("mine")  # after all checks
     move(made, place, before)
     if sys.argv[2] == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
-atomic._move_into_place = late
-with atomic.atomic_directory(target, force=True) as work:
+outputs_on_disk._move_into_place = late
+with outputs_on_disk.atomic_directory(target, force=True) as work:
     (work / "which").write_text("new")
     write_manifest(work, {"command": "run"})
 """

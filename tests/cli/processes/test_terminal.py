@@ -292,7 +292,7 @@ def test_only_the_console_makes_texts_of_rich(repository: Path) -> None:
     makers = [
         path.name for path in (repository / "cli").rglob("*.py") if re.search(r"import .*\bText\b", path.read_text())
     ]
-    assert sorted(makers) == ["console.py", "progress.py"]
+    assert sorted(makers) == ["console.py", "result.py"]
 
 
 def test_every_control_format_and_separating_character_is_escaped() -> None:

@@ -351,7 +351,7 @@ def test_a_flat_tail_is_rarely_said_to_rise() -> None:
 
 
 def test_no_room_to_climb_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("power", "monotone"):
-        monkeypatch.setattr(f"posbias.core.shapes.{module}._LIMITS", Limits(4.0, 1e-11, max_iterations=1))
+    for limits in ("smooth._POWER_LIMITS", "monotone._LIMITS"):
+        monkeypatch.setattr(f"posbias.core.shapes.{limits}", Limits(4.0, 1e-11, max_iterations=1))
     assert not power(*counts(1)).converged
     assert not monotone(*counts(1)).converged

@@ -14,7 +14,10 @@ from posbias.core import errors
 from posbias.core.errors import EngineError, PosbiasError, SchemaError
 from posbias.io.engines.spark_worker import WIRE, Wire
 
-OURS = sorted((kind for kind in vars(errors).values() if isinstance(kind, type)), key=lambda kind: kind.__name__)
+OURS = sorted(
+    (kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, PosbiasError)),
+    key=lambda kind: kind.__name__,
+)
 OF_POLARS = [pl.exceptions.PolarsError, pl.exceptions.ComputeError, pl.exceptions.SchemaError]
 OTHERS = [pl.exceptions.PanicException, OSError, FileNotFoundError, PermissionError, NotADirectoryError]
 STRANGER = Wire("0" * 32)
