@@ -293,8 +293,8 @@ def score(
     """
     from posbias.cli.report.result import open_result
     from posbias.core.errors import counted
+    from posbias.io.training.documents import open_new_documents, score_rows, write_scores
     from posbias.io.training.model_files import read_model
-    from posbias.io.training.scored import open_new_documents, score_rows, write_scores
 
     stored = read_model(model)
     found = open_new_documents(inputs, tuple(query or ()), tuple(doc or ()), stored.section.features)

@@ -1,4 +1,4 @@
-"""Posterior mean and standard deviation of attractiveness, given the propensities.
+"""Attractiveness of (query, document) pairs given theta: its prior, its posterior, and how sure that is.
 
 Under a Beta(a, b) prior, a = s v, b = s (1 - v), a unit's gamma has the posterior density
 
@@ -14,26 +14,16 @@ u and 1 - u that the prior brings at 0 and 1 in the rule's weight (Gauss-Jacobi;
 Section 1's bound of theta gamma at 1 - 1e-6 is not needed here: no node has gamma = 1, and the bound would move a mean
 by less than 1e-6.
 
-What the errors of theta add to the standard deviation of attractiveness, and of other rates that divide by theta.
-
 Given theta, gamma of a unit has posterior mean m and standard deviation sd (`posterior`). With an error of log theta of
 covariance V,
 
     sd_total^2 = sd^2 + g' V g
     g_e = d m / d log theta_e = -(n_e - c_e) theta_e / (1 - theta_e m)^2 sd^2
 
-to first order, exact in the limit of many impressions.
-
-Sources: Kass & Steffey 1989 (errors of hyperparameters, delta method).
-
-A prior of attractiveness that depends on the position, estimated from the log (empirical Bayes).
-
 The ranker puts better documents higher, so the position where a unit is shown says something about its gamma, and in
 the middle, where good and bad ones meet, less than at the top:
 
     gamma_j ~ Beta(s_b v_b, s_b (1 - v_b)),  b = mean shown position of unit j, sum n k / sum n, rounded
-
-Base strength s, base mean m, the strengths s_b and the means v_b are found together, as the maximum of
 
     sum_j m_j log p_j(s_b, v_b) - sum_b (log s_b - log s)^2 / 2 - sum_b (logit v_b - logit m)^2 / 2
         + log m + log(1 - m) - (log(s / 2) / 2)^2 / 2
@@ -42,10 +32,6 @@ Base strength s, base mean m, the strengths s_b and the means v_b are found toge
 The first term is the marginal likelihood. The others weigh as much as a handful of units: they pull positions with few
 units towards s and m, and a log that says nothing towards mean 0.5 and strength 2. They also keep everything finite:
 without a click the mean would otherwise run to 0, and with equal units the strength to infinity.
-
-This prior is for gamma only. Theta never sees it: gamma and position are confounded, so that it would be biased.
-
-Sources: Efron & Morris 1973, Morris 1983 (empirical Bayes); Griffiths 1973 (strength of a beta-binomial by likelihood).
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,4 @@
-"""Statistics of a log by position and query, and numbers of distinct values, in bounded memory.
-
-What a fit will be able to say: the cells that the log can compare, and the standard errors to expect.
+"""What `check` computes: statistics of a log, what can be estimated from it, and remarks.
 
 It is the conditional fit itself, without what a fit compares it with. From a sample of queries, standard errors are
 those of the sample times sqrt(queries in it / queries in all), as errors are clustered by query.

@@ -1,8 +1,4 @@
-"""The words among which options choose, and defaults, apart from what they mean: the command line starts at once.
-
-A plug-in is a class in a file of its own and a line in a table at the end; it is imported when it is used.
-
-Plug-ins: models, estimators, layouts and training formats, each a class in one file, named in a table of `choices`.
+"""Names and defaults that options choose from, and the tables of plug-ins; light, so that help starts at once.
 
 The command line, its help and what goes with what are made from the tables and from the attributes of the classes; only
 what is used is imported.

@@ -1,4 +1,4 @@
-"""Every error that a user can cause, in one tree.
+"""Every error that a user can cause, in one tree, and text made safe to print.
 
 PosbiasError
 ├── UsageError              an option, or a combination of options, that cannot work
@@ -12,10 +12,6 @@ PosbiasError
 ├── OutputExistsError       a target that is already there
 ├── OutputError             a target that cannot be written
 └── EngineError             an engine that cannot start, or that broke down
-
-A message says what was found, where, and what to do. The command line prints it and exits with code 2.
-
-Characters that are not seen, or that change what is seen, as escapes: text from data is printed as text.
 
 A log may hold any character, and a terminal acts on some: it moves the cursor, changes colours and titles, or turns
 the order of letters around.

@@ -1,12 +1,10 @@
-"""How wide the intervals of theta will be after further pages on which the documents of two positions are swapped.
+"""What to show next: swaps of positions that narrow intervals most, and documents worth showing.
 
 On every page that takes part, the documents at positions i and j change places with probability 1/2 (RandPair and
 swap interventions; Joachims, Swaminathan & Schnabel 2017). The other positions are shown as ever. With S strata of
 expected clicks a_s by cell, the conditional likelihood has the information
 
     F(a) = sum_s diag(a_s) - a_s a_s' / |a_s|,    |a_s| = sum_e a_se
-
-N further pages, r times those of the log, add r a_s; on a share w of them half of the documents of i stand at j:
 
     b_s = (1 + r) a_s + d_s,    d_si = -r w a_si / 2,    d_sj = + r w (a_si / 2) theta_j / theta_i    (and j with i)
 
@@ -28,13 +26,9 @@ q = tau^2 / G, with the spread tau between queries and the effective number G of
 
     V_after = q + (V - q) v_after / v
 
-Which positions to swap: each pair by itself, and a plan of several that share the pages.
-
 The plan is greedy: the pages are dealt out in `PORTIONS` equal portions, each to the swap that, with what was dealt
 out before, leaves the intervals narrowest: first as few cells without an interval as possible, then the smallest sum
 of the widths to the power `SHARPNESS`, in which the widest counts most and is not the only one that counts.
-
-Which documents of a query to show next: those that may be among its best.
 
 A document's upper confidence bound is the 97.5 % quantile of the posterior of its attractiveness, taken for a Beta
 distribution of the same mean m and standard deviation s, in which the errors of theta are included:

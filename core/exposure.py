@@ -1,18 +1,12 @@
-"""Cross-fitting: the fold of a page, by a hash of its id, and trees that score the pages that they have not seen.
-
-What features say of a row: how relevant its document is, and where the ranker would place it.
+"""Theta from features, where no document repeats: cross-fitting, nuisances, strata and regression EM.
 
 Relevance f maximises the likelihood of the position-based model, P(click) = theta_k g, g = 1 / (1 + exp(-f)), one tree
 a round, with theta_k = C_k / sum of g in cell k after each, divided by its maximum:
 
     p = c + (1 - c) g (1 - theta) / (1 - theta g),   gradient g - p,   Hessian g (1 - g)
 
-The place is the least-squares prediction of log(position). Both are cross-fitted by page.
-
 The theta of the last round is the moment estimate. It takes up what trees that are shrunk leave unexplained, and is
 kept for comparison.
-
-Regression EM: theta and a regression of relevance on features by turns, as published. For comparison.
 
     E-step:  P(E=1, R=0 | c=0) = theta (1 - g) / (1 - theta g),   P(E=0, R=1 | c=0) = (1 - theta) g / (1 - theta g);
              a click says E = R = 1
@@ -25,8 +19,6 @@ after a number of iterations. Theta starts from click rates, since it hardly mov
 Source: Wang, Golbandi, Bendersky, Metzler & Najork 2018, Position bias estimation for unbiased learning to rank in
 personal search.
 
-Strata of rows that are alike, and the conditional likelihood on them with exposure in the place of impressions.
-
 A stratum b holds the rows of one fold and one context whose relevance f and place lie between the same quantiles:
 `QUANTILES` of each. With the exposure E_bk = sum of g over its rows in cell k (g = 1 / (1 + exp(-f))) and its clicks
 C_b,
@@ -36,10 +28,6 @@ C_b,
 is the conditional likelihood with n := E, which is also that of a Poisson regression with a constant for each stratum
 and the offset log E_bk. It is right if either f or the place is: within a stratum, what is left of a document's
 relevance must not go with its position.
-
-Source: Chernozhukov et al. 2018 (cross-fitting); Rosenbaum & Rubin 1984 (strata of what decides the position).
-
-From exposure and clicks by stratum to the estimate, with standard errors clustered by page or by query.
 
 With p_b the shares of stratum b and lambda_b = C_b / sum_k E_bk theta_k, a row i of cluster u adds
 
@@ -68,7 +56,7 @@ from posbias.core.estimators.estimate import FittedCurve, cells_like, conditiona
 from posbias.core.estimators.methods import FeaturesMethod
 from posbias.core.learners.boosting import BinnedRows, BoostedTrees, TreeOptions
 from posbias.core.learners.learning import logit, sigmoid
-from posbias.core.learners.model_trees import Forest
+from posbias.core.learners.models import Forest
 from posbias.core.standard_errors.cluster import errors_from_sums
 from posbias.core.standard_errors.column import parts_of_score
 from posbias.core.standard_errors.leave_one_out import ClusterScores, ClusterSums, LeaveOneOut

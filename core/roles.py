@@ -1,4 +1,4 @@
-"""How columns are called: names compared without regard to case, `_` and `-`, and what an unknown one may mean."""
+"""Which column plays which role: how names compare, and what an unknown one may mean."""
 
 import difflib
 import re

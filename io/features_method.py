@@ -36,7 +36,7 @@ from posbias.core.exposure import (
 from posbias.core.fit.diagnostics import FromRows
 from posbias.core.learners.boosting import BinnedRows, bin_rows
 from posbias.core.learners.learning import sigmoid
-from posbias.core.learners.model_trees import Forest
+from posbias.core.learners.models import Forest
 from posbias.core.schema import CLICK, DOC, QUERY, SESSION, WEIGHT
 from posbias.core.standard_errors.cluster import Intervals
 from posbias.core.training.layout import GROUP, get_layout

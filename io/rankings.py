@@ -1,9 +1,4 @@
-"""Rankings and judgments, opened: tables and files of TREC, their ids in the types of the log.
-
-What the pages of a log say of rankings, part by part: two passes, of which the first counts cells and pages.
-
-The lists of each part's queries are brought to it by the hash of the query, on disk.
-"""
+"""Rankings and judgments: opened, and evaluated by the clicks of a log."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -26,16 +26,16 @@ from posbias.core.learners.learning import (
     with_fewer_negatives,
 )
 from posbias.core.learners.learning import LearningOptions as CoreOptions
-from posbias.core.learners.model_trees import FactorModel, RowModel
+from posbias.core.learners.models import FactorModel, RowModel
 from posbias.core.schema import RESERVED
 from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import Engine
 from posbias.io.jobs.fit import weights_from
 from posbias.io.jobs.tables import WITH_DOUBTS, Column, Printed, PrintedTable, Result
+from posbias.io.training.documents import Documents, prepare, with_scores, write_scores
 from posbias.io.training.feature_parts import WantedFeatures
 from posbias.io.training.laid_out import examination_of
 from posbias.io.training.model_files import importance_table, write_learned_propensities, write_model
-from posbias.io.training.scored import Documents, prepare, with_scores, write_scores
 
 _MOST_FEATURES = 10
 

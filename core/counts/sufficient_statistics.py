@@ -7,11 +7,6 @@ Signatures of the parts of a log, merged into those of the whole, a range of key
 
 The signatures of each part are sorted by a key that depends on their content only, so that equal ones meet in the same
 range. Parts may lie outside memory: what is held at a time is the result and one range of each part for each thread.
-
-What a log says, compressed: the tables of counts that every estimator works on.
-
-Statistics come in parts, each holding whole queries. A part is compressed by itself, then the parts are merged, so
-that memory grows with the signatures and not with the log.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

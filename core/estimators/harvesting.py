@@ -35,26 +35,6 @@ L_ab (share of the set's clicks that are g's)(e_a - e_b)(e_a - e_b)'. With D_ab 
 
 A cluster with much leverage is left out by one Newton step from the estimate on the sets without it, each at its best
 r_ab again: d_g = (H - H_g)^-1 s_g where H - H_g and s_g are those of l without the cluster, exactly.
-
-Intervention harvesting: two estimates of theta from the click rates of documents shown in several cells.
-
-The interventional set S_ab holds the units that were shown in both cells a and b; its clicks are A_ab, the sum of the
-units' click rates in a, and A_ba, with E[A_ab] / E[A_ba] = theta_a / theta_b (`allpairs`).
-
-AllPairs fits all sets together. AdjacentChain takes the sets of neighbours only and multiplies their ratios,
-
-    log theta_e - log theta_p = log A_ep - log A_pe,    p the neighbour of e on the side of the reference,
-
-so that errors add up along the chain, and a set without clicks in one of its cells breaks it. Its standard errors are
-the jackknife's over clusters (queries), V = (G - 1)/G sum_g d_g d_g' with d_g the exact change when g is left out:
-
-    d_g,e = d_g,p + log(1 - A_g,ep / A_ep) - log(1 - A_g,pe / A_pe)
-
-G* from a_gk, cluster g's share in the variance of log theta_k if rates varied like Poisson counts, and intervals by the
-rule of `cluster_errors`. A cluster that holds all clicks of a link in one of its
-cells identifies what lies beyond alone.
-
-Source: Agarwal, Zaitsev, Wang, Li, Najork & Joachims 2019, "Estimating Position Bias without Intrusive Interventions".
 """
 
 from collections.abc import Callable, Iterator, Sequence

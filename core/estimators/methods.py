@@ -1,6 +1,4 @@
-"""Conditional estimation: theta without gamma. Consistent on sparse logs, with errors clustered by query.
-
-Whether documents were placed at random among the positions of the randomised rows: a test, and who is refused.
+"""The estimators `conditional`, `randomized`, `joint`, `ctr`, `features` and `regression-em`.
 
 The sum of w_d (`counts.placements`) has mean 0 under randomisation, and is positive where a document tends to stand
 at the same position each time: where only one arm of a swap is marked, or rows that the ranker placed. With V its

@@ -1,6 +1,4 @@
-"""What a fit says about itself: clicks expected and observed, whether the previous click matters.
-
-Whether joint EM is biased on a log: its estimate against the conditional one.
+"""Expected and observed clicks, the previous click, and how far textbook EM is off.
 
 On sparse logs joint EM is inconsistent (Neyman & Scott 1948), the conditional estimate is not. With mu = theta gamma,
 
@@ -16,8 +14,6 @@ their expectations: where pairs are rare they differ, and V then understates or 
 "Joint EM is biased here" when in some cell D differs from 0 at the level .05 over all cells, and |exp D - 1| > 5 %. It
 detects the bias by sparsity and by the prior only, which `joint_causes` tells apart: under feedback or personalisation
 both estimates move together.
-
-Why joint EM is biased on a log: its prior, or sparsity.
 
 EM is run twice more beside the prior that it has: without any, where what is left is sparsity (Neyman & Scott 1948),
 and with the prior of attractiveness that the log itself says. Both start from the conditional estimate and stop when

@@ -1,13 +1,9 @@
-"""The cells of a fit as curves: one per context, by position, and no more than an eye can tell apart.
-
-Documents whose click rate says something else than their attractiveness: what position bias does to each.
+"""Tables of a fit as reports draw them: curves, documents and links.
 
 A document that stands low is clicked less often than it attracts, one at the top about as often. How sure the
 difference is, its posterior says: documents are ordered by
 
     |attractiveness - click rate| - 1.96 standard deviations,
-
-which is above 0 where the click rate lies outside of the 95 % interval of attractiveness.
 """
 
 from collections.abc import Sequence

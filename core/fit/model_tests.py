@@ -56,27 +56,6 @@ first order says: 1.3 times where it is .1 to .3, on simulated logs. So 1.4 time
 Sources: Agarwal et al. 2019 (trust bias); Tukey 1949 (one degree of freedom for non-additivity); Chernozhukov et al.
 2018 (cross-fitting).
 
-Does the model hold? Tests with power, of what observed against expected clicks per cell cannot see.
-
-The estimate solves nearly the equations observed = expected, so that these agree whatever is wrong. Three tests look
-elsewhere, each a `score_test` with one degree of freedom, clustered by query:
-
-attractiveness   whether theta is the same for documents that are clicked more (`cross_fitting`); from the counts
-clicks_above     whether clicks depend on the number of clicks above: none, one, several; from pages
-last_click       whether they depend on where the one click above was: directly above, or further up; from pages
-
-The latter two compare a document with itself in the same cell, so that neither the ranker nor what a query's users
-share at a position comes in. In the cells of UBM, which hold the last click above, the number of clicks above is left.
-They are a family: p-values are adjusted by Holm's method, so that under the model some test rejects in 5 % of logs.
-
-Effect sizes: clicks by number above, over those that the other impressions of the document in the same cell let expect,
-
-    sum_j c_jk / sum_j (n_jk C_j - c_jk) / (n_j - 1),    n_j, C_j of the document in the cell, n_jk, c_jk below k clicks
-
-with the jackknife over queries. What a test that does not reject leaves open of theta is the `detectable` delta times
-what delta does to log theta: the mean number of clicks above, where it is largest; for attractiveness see
-`cross_fitting`.
-
 Which click model explains pages that contradict the one that was fitted: by held-out clicks of a sample of them.
 
 Every model is fitted to the pages of three sessions in four, and judged by the log-likelihood of the others,

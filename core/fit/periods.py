@@ -36,27 +36,6 @@ Where the ranker is known to learn, as feedback showed in longer periods, "not r
 
 must be no larger than what the interval leaves open. The 2 is measured, on the seeds from 1000 of the benchmark: the
 test rests on documents that are shown often, and those that are not, which say as much about eta, are moved further.
-
-How long a stretch of the log may be within which attractiveness is taken for one, in the estimation of theta.
-
-A ranker that learns from clicks shows a document higher because it was clicked. Within a stratum that holds clicks and
-what the ranker made of them, position and clicks depend on each other, and every estimator is off; within one that lies
-between two updates they do not. Finer strata leave less to compare. So the log is parted from coarse to fine - not at
-all, by week, by day, by hour - and each time two tests ask whether clicks move documents within the strata:
-
-* feedback: whether documents stand higher after they were clicked (`core/fit/periods.py`);
-* halves: whether the estimate differs by more than chance from that by the earlier and the later half of each stratum
-  (Hausman 1978), which holds half as much of what a ranker may have learnt.
-
-The coarsest length that survives is used: neither test rejects it, and the first would have found what matters. Once
-feedback has shown at a coarser length, the ranker learns, and the question is only how often. Then a length survives
-only if feedback within it can do no more to the slope of the curve than the interval leaves open, and if halves differ
-by no more than they do in nine of ten logs.
-
-Where none survives there are two cases. Where feedback showed at some length, no claim is made: the estimate is that by
-the coarsest length which only this doubt keeps from surviving, else by the finest. Where none showed, but the log says
-too little, the finest is taken that identifies the same cells with errors at most 1.5 times those of the coarsest: it
-costs little and may help.
 """
 
 from collections.abc import Callable

@@ -52,7 +52,7 @@ from posbias.core.learners.learning import (
     Rounds,
     SquaredError,
 )
-from posbias.core.learners.model_trees import Adam, FactorModel
+from posbias.core.learners.models import Adam, FactorModel
 
 _OPTIONS = ("factors", "regularization", "steps")
 _RATE = 0.02

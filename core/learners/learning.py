@@ -1,8 +1,4 @@
-"""What learners learn from: documents with their counts, features, and the pages that showed them where these count.
-
-Losses of scores by counts of clicks, which trees can grow on and factors can follow: likelihood and squared error.
-
-The likelihood of the position-based model, given theta:
+"""What learners share: documents with their counts, losses, and trees grown round by round.
 
     P(click | d, e) = theta_e gamma_d,   gamma_d = 1 / (1 + exp(-f_d))
 
@@ -11,8 +7,6 @@ The likelihood of the position-based model, given theta:
 
 p_d is how many of the impressions showed an attractive document, as far as clicks say: the gradient is that of logistic
 regression on these expected labels (generalised EM, one gradient step per M-step).
-
-The squared error against clicks, weighted by 1 / theta:
 
     sum_d { (C_d / 2) (1 - f_d)^2 + ((n_d - C_d) / 2) f_d^2 },   C_d = sum_e c_de / theta_e
     gradient by f_d:  n_d f_d - C_d
@@ -38,7 +32,7 @@ from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers,
 from posbias.core.choices import MultipleTests, Plugin, TieDistance, Vectors
 from posbias.core.errors import IdentifiabilityError, SchemaError
 from posbias.core.learners.boosting import BinnedRows, BoostedTrees, Rows, TreeOptions, bin_rows
-from posbias.core.learners.model_trees import FactorModel, Forest, RowModel
+from posbias.core.learners.models import FactorModel, Forest, RowModel
 from posbias.core.training.pair_layouts import expected_attractions
 
 LEAST_EXAMINATION = 1e-3

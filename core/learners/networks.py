@@ -1,4 +1,4 @@
-"""Logistic regression on standardised features, with position as a feature, which is fixed at 1 when predicting.
+"""Logistic regression and small networks on features: one tower, two, or one for position.
 
     P(click | d, k) = 1 / (1 + exp(-(w x_d + o_k + b))),   score of d = w x_d + o_1 + b
 
@@ -9,10 +9,6 @@ method on the counts, one row per document and position:
 
 Position takes up the clicks that it explains, as far as the two are not seen only together: what a ranker always puts
 at the top and the top itself cannot be told apart. Rows of features are read in runs, once for each of the few rounds.
-
-Sources: Hosmer & Lemeshow 2000; Guo et al. 2019 (position as an input with a fixed value in serving, their baseline).
-
-Networks: of relevance alone, or of relevance and of position, which learn together from the likelihood of clicks.
 
     single-tower    P(click | d) = 1 / (1 + exp(-f(x_d)))
     pal-product     P(click | d, k) = gamma_d theta_k,  gamma_d = 1 / (1 + exp(-f(x_d))),  theta_k = 1 / (1 + exp(-o_k))
@@ -57,7 +53,7 @@ from posbias.core.learners.learning import (
     logit,
     sigmoid,
 )
-from posbias.core.learners.model_trees import Adam, NetworkModel, layers_of, standardized
+from posbias.core.learners.models import Adam, NetworkModel, layers_of, standardized
 
 _RIDGE = 1.0
 _MOST_ROUNDS = 100

@@ -1,6 +1,4 @@
-"""Trees on pages: clicked documents against what was shown with them.
-
-`ipw-arp` and `ipw-dcg`: the ranks of clicked documents, weighted by inverse propensities.
+"""Trees on pages, by losses of lists and of pairs.
 
     r_i = 1 + sum_{j on the page of i, j != i} log2(1 + exp(f_j - f_i))        at least the rank of i on its page
     loss = sum_{clicks i} w_i phi(r_i),   w_i = 1 / max(theta_i, LEAST_PROPENSITY)
@@ -20,8 +18,6 @@ In expectation over clicks the first is the sum of the ranks of relevant documen
 derivative, the logistic one of the 2019 paper. The second is a lower bound of the DCG of clicked documents, and not
 convex: ranks near the top count more than those far down.
 
-`dla`: dual learning, a ranker and theta, each weighted by the ratios that the other gives within a page.
-
     ranking:       -sum_{clicks} (theta_1 / theta_k)  log softmax(f)_d      over the documents of the page
     examination:   -sum_{clicks} (gamma_1 / gamma_d)  log softmax(g)_k      over the positions of the page
 
@@ -36,8 +32,6 @@ The paper takes stochastic steps of a network for f; here trees take Newton step
 
 Sources: Joachims, Swaminathan & Schnabel 2017 (the weighted rank); Agarwal, Takatsu, Zaitsev & Joachims 2019 (PropARP,
 PropDCG); Ai, Bi, Luo, Guo & Croft 2018 (dual learning).
-
-GBrank: trees fitted to pairs of documents that a ranking has in the wrong order, the fits averaged.
 
     pairs (x_i, x_j) of a query, i with the significantly higher click rate;  h_0 = 0
     S_m = the pairs with h_{m-1}(x_i) < h_{m-1}(x_j) + tau
@@ -54,8 +48,6 @@ fit what the paper's objective makes it,
 which is finite for lambda < 1/2. Scores twice as large then have a tau twice as large and an objective four times as
 far below 0, so that it rewards growth as well as order, and cannot say when to stop.
 
-The paper takes its pairs from judgments and from clicks whose counts differ significantly; here click rates do:
-
     raw:        p_i = c_i / n_i against p_j = c_j / n_j, p = (c_i + c_j) / (n_i + n_j):
                 z = (p_i - p_j) / sqrt(p (1 - p) (1 / n_i + 1 / n_j))
     corrected:  c_i of c_i + c_j clicks, where equal attractiveness would have each be one of i with probability
@@ -64,8 +56,6 @@ The paper takes its pairs from judgments and from clicks whose counts differ sig
 Raw rates differ because documents stood at different positions; corrected ones compare clicks with examinations. Both
 levels hold for a single pair. Over all pairs of a log, "bonferroni" bounds the chance of any false one, "fdr" the
 expected share of false ones among those found (Benjamini & Hochberg 1995).
-
-Source: Zheng, Chen, Sun & Zha 2007 (algorithm 1).
 """
 
 from abc import ABC, abstractmethod
@@ -99,7 +89,7 @@ from posbias.core.learners.learning import (
     lists_to_learn_from,
     sigmoid,
 )
-from posbias.core.learners.model_trees import Forest
+from posbias.core.learners.models import Forest
 
 LEAST_PROPENSITY = 0.01
 """What propensities are clipped at, as in training files."""

@@ -71,7 +71,7 @@ from posbias.core.learners.learning import (
     sigmoid,
     split_rows,
 )
-from posbias.core.learners.model_trees import Forest
+from posbias.core.learners.models import Forest
 from posbias.core.training.pair_layouts import grades_of, top_of
 from posbias.core.training.weights import WeightOptions
 

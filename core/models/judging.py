@@ -1,23 +1,13 @@
-"""What pages add to the measures of a click model, once as they are and once for each bootstrap sample of sessions.
+"""How well click models predict held-out clicks: sums over pages, measures, bootstrap errors, tables.
 
 In a bootstrap sample every session counts a Poisson(1) number of times, so that sums over parts of a log are made
 apart from each other and in bounded memory. The draws are the same for all models: differences are paired.
-
-Sources: Efron 1979; Chamandy et al. 2012 (Poisson bootstrap).
-
-Measures of click models from their sums, with standard errors and paired differences.
 
     log-likelihood           mean over sessions of the mean over their positions of ln P(c_r | c_1 .. c_(r-1))
     perplexity               mean over positions k of 2^(- mean log2 P(c_k)), whatever was clicked above
     conditional perplexity   the same with P(c_k | clicks above)
     rate error               root mean square of predicted minus observed click rate by (query, document) and position
     calibration error        mean over impressions of |clicks - predicted clicks| of their bin of predicted probability
-
-1 is the perplexity of a model that knows every click, 2 that of a coin.
-
-Sources: Dupret & Piwowarski 2008; Chuklin, Markov & de Rijke 2015, chapter 5.
-
-How well a click model's relevance agrees with graded judgments, and whether it still depends on the ranker.
 
 AUC: the probability that a relevant document has the larger value, ties counting one half, over pairs of documents of a
 query; relevant is a grade above 0.

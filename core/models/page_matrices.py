@@ -1,13 +1,9 @@
-"""Results pages as matrices, as click models take them: one row a page, one column a rank, from the top.
-
-Exact compression for EM: units with equal rows follow the same path, and are kept once, with their multiplicity.
+"""Pages as click models take them: matrices, one row a page, and signatures of equal impressions.
 
 Where a click depends on nothing but its unit, its position and, in some models, the last click above it, all that EM
 knows of a unit is the multiset {(cell, n, c)} of its impressions and clicks: its *signature*. What all units share adds
 up over units, so that a signature counts as often as it occurs; what each unit has of its own is found once for all of
 them.
-
-Source: as of `posbias.core.arrays.compression`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

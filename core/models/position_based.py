@@ -1,4 +1,4 @@
-"""The position-based model: examination depends on the position alone."""
+"""Click models by position: `pbm`, `tpbm`, `ubm`, and click rates."""
 
 import narwhals as nw
 import numpy as np

@@ -55,36 +55,6 @@ with Owen's T: z_.975 at rho = 1, where nothing is to be gained. No interval tha
 Sources: Pratt 1961 (q = infinity: the shortest interval at beta = m, .84 of that of y); Yu & Hoff 2018 (intervals of
 groups that borrow and cover in each group); Armstrong, Kolesar & Plagborg-Moller 2022 (intervals about b that cover on
 average over groups, and less in one that differs). For notation see `contexts`.
-
-Propensities of several contexts (devices, countries): each shrunk towards the others, and a test that they differ.
-
-Each context c has its own estimate y = log theta, relative to its own reference, and with little data it is poor. The
-others say m, their curve for the positions of c (`_SharedCurve`). The context's true curve beta leaves it by a random
-walk along the logarithm of the position, so that neighbouring positions leave it together and the reference does not:
-
-    y = beta + e,    m = beta - z + e',    z ~ N(0, tau_c^2 W),    tau_c ~ tau |t_3|,    tau ~ half-Cauchy(1)
-    W_kl = min(|x_k|, |x_l|) on one side of the reference, else 0,    x_k = log position_k - log position_ref
-
-tau is what contexts have in common: with many that agree, another one is believed to agree, too. tau_c is what the
-context's own data say: the tails of Student's t with 3 degrees of freedom are heavy, so that one that differs keeps its
-own curve. Given tau_c
-
-    d = y - m,    b = y - G d,    G = C (S + tau_c^2 W)^-1,    S = cov(d),    C = cov(e, d)
-
-tau and tau_c are integrated over a grid; the likelihood of tau counts each of C contexts (C - 1)/C times, because that
-many differences are independent.
-
-Two covariances play two parts. The weights G need an inverse, and the clustered covariance V of all contexts together
-(CR3) has none with few clusters: S and C in them have the correlations of the inverse information, in which contexts
-are independent, at the standard deviations that V gives to d, what contexts share by sharing queries included. V
-itself says how far y and m may be off and how much of that they share, whatever the weights are, with its standard
-deviations replaced by the half-widths of the free estimate's intervals over z_.975 (V*), so that few clusters count.
-The intervals made from these (`context_differences`) hold for each context by itself, also for one that differs.
-Copies of a context have d = 0 and S = 0: they add nothing, and its interval is the free one.
-
-Sources: Gelman 2006 (half-Cauchy, half-t); Carvalho, Polson & Scott 2010 (a strength of all and one of each); Liang &
-Zeger 1986 (weights from a working covariance, errors from the clusters); Varin, Reid & Firth 2011 (composite
-likelihood).
 """
 
 from dataclasses import dataclass

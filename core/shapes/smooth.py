@@ -1,8 +1,6 @@
-"""A smooth curve: a power of the position that the log may leave, as far as the log itself shows that it does.
+"""Curves of thin logs: a power of the position, and a smooth curve near one.
 
     beta_k = -eta x_k + W(x_k),  x_k = log position_k - log position_ref,  W a random walk from x = 0, Var W = tau^2 |x|
-
-The slope eta is free. How far curves leave a power, tau, is integrated over a grid; given tau the curve maximises
 
     l(beta) / phi - beta' R beta / (2 tau^2)        R: the walk's precision, without what a slope explains
 

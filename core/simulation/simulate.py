@@ -43,28 +43,6 @@ With cells (PBM, UBM), P(click) = theta_cell * gamma_qd * readiness * shock. Use
     click rate by rank            rho_qdk = theta_k (gamma_qd + scale * u_qdk) / 2, u_qdk ~ U[0, 1]
 
 with scale the world's attractiveness_scale: without u, the last one would be PBM.
-
-Click logs with known truth: what tests and sample logs are drawn from.
-
-A world is one attractiveness gamma per (query, document) and one examination probability theta per cell e;
-every click is Bernoulli with
-
-    P(click) = theta_e * gamma_qd
-
-    PBM: e = position r                          theta_e = r ** -eta
-    UBM: e = (position r, previous click r')     theta_e = (r - r') ** -eta, r' = 0 where there is none
-
-unless theta is given as a table. Users of all other click models go down the page as their model says, see
-`posbias.core.simulation.simulate`. Queries arrive with Zipfian frequency, and a Plackett-Luce ranker orders the
-documents of a query anew in every session, following its scores as closely as asked: documents change places, and
-better ones stand higher, as in a real log. What real logs have beyond that is asked for by options: rankers that
-learn from clicks or know the user, contexts, sessions that end early or click more readily, experiments.
-
-Sessions are drawn in blocks, each from its own stream of random numbers, so that a log that is streamed to a
-disk block by block has the same rows as the one that is held in memory.
-
-Sources: Richardson et al. 2007 and Craswell et al. 2008 (position-based model); Dupret & Piwowarski 2008
-(user browsing model); Plackett 1975 (ranker); Joachims, Swaminathan & Schnabel 2017 (theta = r ** -eta).
 """
 
 from abc import ABC, abstractmethod

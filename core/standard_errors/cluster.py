@@ -1,4 +1,4 @@
-"""Standard errors of the conditional estimate: CR3 sandwich over clusters, with effective degrees of freedom.
+"""Errors of the conditional estimate by query, pair or the bootstrap, and intervals from them.
 
 A cluster (a query) g has the score s_g and the information H_g = sum_{j in g} C_j (diag(p_j) - p_j p_j'); H = sum H_g.
 
@@ -13,10 +13,6 @@ whose V_kk is 0 gets no interval, instead of one of width 0.
 CR3 is the jackknife's estimate (Bell & McCaffrey 2002; MacKinnon, Nielsen & Webb 2023); G* after Carter, Schnepel &
 Steigerwald (2017): under Zipf's law thousands of queries can be worth a few dozen. The scores of G clusters sum to
 zero, so they never hold more than G - 1 independent numbers.
-
-Only clusters that hold a unit with a click and two identified cells count.
-
-Bootstrap over clusters from the compressed statistics alone: a studentised wild bootstrap of the scores.
 
 Each replicate gives every cluster g (a query) an independent sign w_g = +1 or -1 and lets it move the estimate by its
 adjusted score x_g = H (H - H_g)^-1 s_g (`leave_one_out`); the scores are then taken again at the moved estimate, and

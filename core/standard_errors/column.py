@@ -1,4 +1,4 @@
-"""Standard errors clustered by a column of the log (user, release, market), whose values stand on many queries' pages.
+"""Errors clustered by a column of the log, or by session.
 
 A cluster g holds a part of a stratum's impressions: n_gje of the n_je of stratum j in cell e, with c_gje clicks. With
 p_je and the clicks C_j as in the conditional likelihood, and h_gj the share of stratum j's expected clicks in g,
@@ -18,19 +18,11 @@ impressions a stratum are too small by up to the square root of 2.
 Scores and information add up over the parts of a log, so that the values of the column may lie in several of them.
 A cell that only one cluster was shown in gets no interval.
 
-Standard errors clustered two ways at once, by query and by a column of the log that cuts across queries.
-
-With V_q, V_c and V_qc the covariances of log theta clustered by query, by column, and by what both have in common,
-
     V = V_q + V_c - V_qc
 
 with negative eigenvalues set to 0 (Cameron, Gelbach & Miller 2011). Where few clusters leave a variance below that of
 one way alone, it is raised to that, and its covariances with it (MacKinnon, Nielsen & Webb 2024). Each cell has the
 degrees of freedom of the way that has fewer.
-
-Standard errors clustered by session (one results page shown once): they need the log, not only the statistics.
-
-With the clicks i of session g, on unit j(i) in cell e(i) and with weight w_i (1 where the log has none),
 
     s_g = sum_i w_i (1_{e(i)} - p_j(i)),    H_g = sum_i w_i (diag(p_j(i)) - p_j(i) p_j(i)')
 
@@ -42,8 +34,6 @@ makes these errors too small: prefer queries where that is possible. And clicks 
 could be clicked and was not adds 0 to the score instead of a little less, which can make the errors too large where
 click rates are high. Where a query's pages show the same documents, the clicks of a page nearly cancel, and they are
 not: the errors are the spread over simulated logs, within its Monte Carlo error of 9 %, at click rates up to .75.
-
-A part of the log that holds whole sessions and whole strata is summed by itself; the sums of the parts add up.
 """
 
 from collections.abc import Sequence

@@ -21,16 +21,6 @@ directions p are kept with H p:
     z = H^-1 r,  b = r'z / (the one before),  p = z + b p,  Hp = r + b Hp
 
 Source: Hestenes & Stiefel 1952; Nocedal & Wright 2006, algorithm 5.3.
-
-Leaving out one cluster at a time: what it changes in the conditional estimate, for errors by cluster.
-
-    x_g = H (H - H_g)^-1 s_g,    d_g = H^-1 x_g
-
-d_g is what the estimate loses with cluster g, to first order in everything but the cluster's own leverage; x_g is the
-score adjusted for that leverage (Bell & McCaffrey 2002).
-
-Both s_g and x_g are 0 outside of the cells in which the cluster was shown. With many cells, clusters of about as many
-cells are therefore left out together, on the cells that they have among them.
 """
 
 from collections.abc import Iterator

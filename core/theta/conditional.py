@@ -1,25 +1,12 @@
-"""Conditional estimation of examination: fixed-effects Poisson, the default for propensities.
-
-Given a unit's total C_j, its attractiveness drops out of the likelihood of its clicks (Hausman, Hall & Griliches 1984):
+"""Conditional estimation of theta: which cells the log links, and their most likely values.
 
     l(beta) = sum_j m_j { sum_e c_je beta_e - C_j log sum_e n_je exp(beta_e) },  beta_e = log theta_e,  beta_ref = 0
 
 Consistent whenever E[c_je] = n_je theta_e gamma_j, whatever the distribution of clicks (Wooldridge 1999), and concave:
 there are no starting values, and one finite optimum on the identified cells.
-
-Which cells a log can compare with the reference (identifiability).
 
 Directed graph on cells: e' -> e if some unit was shown in both and clicked in e. The ratio of two cells has a finite
 estimate exactly if both lie in one strongly connected component (Ford 1957; Hunter 2004).
-
-Conditional estimation of examination: fixed-effects Poisson, the default for propensities.
-
-Given a unit's total C_j, its attractiveness drops out of the likelihood of its clicks (Hausman, Hall & Griliches 1984):
-
-    l(beta) = sum_j m_j { sum_e c_je beta_e - C_j log sum_e n_je exp(beta_e) },  beta_e = log theta_e,  beta_ref = 0
-
-Consistent whenever E[c_je] = n_je theta_e gamma_j, whatever the distribution of clicks (Wooldridge 1999), and concave:
-there are no starting values, and one finite optimum on the identified cells.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -1,4 +1,4 @@
-r"""The clicked-group layout: each click with what else was shown, and one weight for the whole group.
+r"""Layouts of pages: `clicked-group`, `pairs` and `session`.
 
     loss = sum over clicks i of  w_i  l(d_i; C_i)
 
@@ -9,16 +9,10 @@ one group, of weight sum w_i, with the same loss.
 Source: Joachims, Swaminathan & Schnabel 2017 (propensity-weighted ranking: every other document of the page is ranked
 against the clicked one, clicked or not).
 
-The layout of pairs: preferences of a clicked document over each other one of its page, and the documents apart.
-
     loss = sum over clicks i of  w_i  sum over d in C_i \ d_i of  l(f(d_i) - f(d))
 
 The pairs are those of the clicked groups; equal ones of a query add up: the weight of a preference is the sum of w_i
 over the clicks on the winner on pages that showed the loser too.
-
-Source: Joachims, Swaminathan & Schnabel 2017.
-
-The session layout: impressions as shown, with a weight per row.
 
 For losses that add up over documents, such as TF-Ranking's, and everything that takes a weight per row. Clicks in a
 cell without a propensity are left out.

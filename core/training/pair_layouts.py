@@ -1,14 +1,10 @@
-"""The pointwise layout: two rows per (query, document), its clicked and its unclicked part.
+"""Layouts of (query, document) pairs: `pointwise` and `judgments`.
 
 A document's n impressions become W+ for its clicks and W- = n - W+ for the rest. With click weights W+ may exceed n:
 W- is then 0, and documents that were shown rarely are labelled too low, the more so the further down they stood
 (gamma = .3, one impression: .30 at position 1, .24 at position 10). The expected label never exceeds n, but leans on
 the prior of gamma, which is worse where pairs are shown rarely: a learner that can bend then ranks below one that
 reads naive clicks. tests/benchmarks/README.md compares them.
-
-Sources: Saito et al. 2019 (the layout); Wang et al. 2018 (expected labels).
-
-The layout of judgments: one row per (query, document), with the debiased click rate as its label.
 
     posterior:  E[gamma | counts], the posterior mean of attractiveness
     coec:       sum_e c_e / sum_e n_e theta_e      clicks over expected clicks (per unit of attractiveness)
@@ -25,8 +21,6 @@ without clicks would have none. Over the contexts of a document variances add up
 
 G grades in equal steps; top is the label that a hundredth of the documents exceed, where there are contexts each
 document in each of its contexts. Rankers with graded gains, and the judgment lists of search engines, take grades.
-
-Sources: Zhang & Jones 2007 (COEC); Joachims, Swaminathan & Schnabel 2017 (ips).
 """
 
 from functools import partial

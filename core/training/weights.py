@@ -1,12 +1,6 @@
-"""Inverse propensity weights.
+"""Inverse propensity weights of clicks and rows, their replicates, and the split into training and validation.
 
     weight of a click in cell e:  w_e = 1 / max(theta_e, tau)        weight of an unclicked impression: 1
-
-tau is the minimum propensity. Self-normalised: w_e times (number of clicks / sum of w over the clicks).
-
-Sources: Joachims, Swaminathan & Schnabel 2017 (IPS); Swaminathan & Joachims 2015 (self-normalisation).
-
-Replicate weights: what the click weights would be under other propensities that the log allows as well.
 
     theta_r = theta exp(z_r),  z_r ~ N(0, V),  r = 1 .. N        w_r = 1 / max(theta_r, tau)
 
@@ -14,39 +8,17 @@ V is the covariance of log theta; the reference cell has none. A model that is t
 each of the N weights in turn varies by what the errors of theta do to it. All clicks of a cell share its error, so that
 no number of clicks makes it smaller. What the clicks themselves vary by is not in it.
 
-The draws are the same in every run.
-
-Source: Wolter 2007, Introduction to Variance Estimation (replicate weights).
-
-Inverse propensity weights.
-
-    weight of a click in cell e:  w_e = 1 / max(theta_e, tau)        weight of an unclicked impression: 1
-
-tau is the minimum propensity. Self-normalised: w_e times (number of clicks / sum of w over the clicks).
-
-Sources: Joachims, Swaminathan & Schnabel 2017 (IPS); Swaminathan & Joachims 2015 (self-normalisation).
-
-The split into training and validation, by a hash of the id: the same on every day and every engine.
-
     validation, where  h(id) mod 10^6 < share * 10^6,  h = XXH64 of the id's text (UTF-8), seed 42, as a signed number
 
 Ids that are bytes are hashed as they are. Spark SQL computes the same:
 pmod(xxhash64(CAST(query AS STRING)), 1000000). An id of several columns is hashed column by column, each with the hash
 of the one before as its seed, as Spark's xxhash64(a, b). A larger share holds all of a smaller one.
 
-Source: XXH64 (Collet), as specified at xxhash.com and used by Spark.
-
-Inverse propensity weights of impressions whose examination, or trust, is known row by row.
-
     a click of examination e:                w = 1 / max(e, tau)               an unclicked impression: 0
     under trust bias (alpha, beta given):    (c - beta) / max(alpha, tau)
 
 Added up over the impressions of a document, both are an unbiased estimate of attractiveness times impressions where
 nothing is clipped; the second may be negative for some of them.
-
-Sources: Vardasbi, de Rijke & Markov 2020 (SIGIR); Vardasbi, Oosterhuis & de Rijke 2020 (CIKM).
-
-Examination of each impression of a log, page by page, under a click model that was fitted before.
 """
 
 import re

@@ -16,16 +16,6 @@ workers with their work; and it is said as the name of an error from a fixed lis
 
 Objects travel in binary columns of Spark frames, as Spark itself carries functions: pickled. What does not bear the
 signature of that token is never unpickled.
-
-What Spark's Python workers do: collect Polars frames that were sent to them, and work on parts.
-
-Only this and what it imports must be installed where the workers run: posbias, in the same version as on the driver.
-
-The tasks are made on the driver: each takes the driver's token with it.
-
-How Polars columns travel through Spark, which has fewer types and pickier names, and come back as they were.
-
-Unsigned integers, times and categories travel as what Spark has with the same equality; nothing else is asked of a key.
 """
 
 import base64

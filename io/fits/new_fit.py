@@ -1,4 +1,4 @@
-"""What the manifest says about a fit: written from a `Fit`, and read again, as `StoredEstimate`, by who builds on it.
+"""A fit made from counts: its files, and its section of the manifest.
 
 A test is one object from where it is made (`core`) to the sentence about it and the manifest; null stands for what is
 no number.

@@ -1,17 +1,7 @@
-"""What the first lines and columns of a log say of its form: the raw files of a source, or a table of events.
-
-Which column plays which role.
+"""Which form a log has, by its first lines and its columns: raw files of a source, or a table.
 
 Where names say nothing, it is guessed from values: positions climb down a page, a click is yes or no, documents change.
 Rows are taken in their order: those of a page stand together, from top to bottom, as logs are mostly written.
-
-What values say: from which number positions count, what a click column holds, whether rows are sums.
-
-The first rows of a log, of several of its files: enough to recognise it, however large it is.
-
-How the text of a log is written, told from its first lines; said as the options that read it, never applied.
-
-See `posbias.io.log.lists` for what the values of single columns tell.
 """
 
 import codecs

@@ -1,9 +1,4 @@
-"""What the user said about a log.
-
-A click log on disk as canonical impressions: files found, roles resolved, types checked, rows marked.
-
-The row groups of Parquet files: whoever reads one decodes it whole.
-"""
+"""A log, opened: what is known of it beforehand, the roles of its columns, its rows as impressions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

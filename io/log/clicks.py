@@ -1,6 +1,4 @@
-"""The account of a log's rows, as it stands in manifests: how many were read, used and rejected, and why.
-
-Clicks that are joined to impressions: what becomes of each, and what is left of the log where some are lost.
+"""The account of rows and clicks: read, used, rejected or lost, and why.
 
 Every form of log in which clicks stand apart from impressions counts them here, and every command judges them here.
 A click that is sent twice is no loss: its impression is clicked.

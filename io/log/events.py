@@ -1,6 +1,4 @@
-"""Clicks in a table of their own: which of its rows are clicks, and the clicked (session, document).
-
-A table whose rows are impressions and clicks, as a log of one row per impression.
+"""Clicks in tables of their own, and tables of events.
 
 A click is joined to its impression by page and document. Where rows have no page, but a visit and a time, a page is
 what was shown in a visit, for a query, at one time, and a click belongs to the last impression of that document before

@@ -1,9 +1,4 @@
-"""Columns that would be read as what they are not: sums or ranks as clicks, slots of a page as positions.
-
-Rows that break the contract: counted per reason, and shown with file, row and value.
-
-Counting is part of the first reading. Rows are located by a second one, only when there are any.
-"""
+"""Rows and columns that break the rules, and where they are."""
 
 import re
 import shlex

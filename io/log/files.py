@@ -1,4 +1,4 @@
-"""What a file is by its first bytes, where its name does not say it."""
+"""Named files and folders: which are read, and what each is by its first bytes."""
 
 import codecs
 import glob

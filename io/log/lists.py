@@ -1,4 +1,4 @@
-"""What was recognised of a log: the options that say it, as they are typed, and a sentence."""
+"""Documents and clicks in lists, nested or as text, and words that stand for values."""
 
 import re
 from collections import defaultdict

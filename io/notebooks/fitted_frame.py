@@ -1,4 +1,4 @@
-"""A result of `posbias fit` or `run` as one object."""
+"""`fit`, `open_result` and `weights_for`: a result as one object."""
 
 import warnings
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The manifest: what a result was made from and how, written last, so that it serves Make as the stamp.
+"""Results on disk: written with a manifest, and opened by it.
 
 It holds no time of day: the same input and options give the same bytes. What is read is data from outside: it may be
 anything, of any size, and edited. A checksum of its own content tells what was changed after it was written.

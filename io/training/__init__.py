@@ -1,7 +1,4 @@
-"""Training formats: each writes the rows of a layout as the files of one kind of trainer, and a script that trains it.
-
-A format is one file here: a class below `TrainingFormat`. A line in `core/choices.py` names it.
-"""
+"""Training files: features, laid-out rows, the formats of trainers, and models on disk."""
 
 from posbias.core.choices import FORMATS, Room
 from posbias.core.errors import UsageError

@@ -25,7 +25,7 @@ from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.errors import LogFormatError, SchemaError, UsageError, escaped_json
 from posbias.core.fit.propensities import PROPENSITY
 from posbias.core.learners.learning import Learned
-from posbias.core.learners.model_trees import FactorModel, Forest, NetworkModel, RowModel
+from posbias.core.learners.models import FactorModel, Forest, NetworkModel, RowModel
 from posbias.core.schema import DOC, QUERY
 from posbias.io.places.locations import Location, open_plain, state_of_open
 from posbias.io.results.manifest import open_stored

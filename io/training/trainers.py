@@ -1,9 +1,7 @@
-"""LightGBM: tab-separated rows, with weights and group sizes in files beside them that it finds by their names.
+"""The files of LightGBM, XGBoost and CatBoost.
 
 LightGBM also finds `train.tsv.position`, and then lambdarank corrects position bias itself, on top of the weights.
 So the positions are written under another name.
-
-XGBoost: LibSVM text, and weights in a file of their own that the script reads.
 
 XGBoost's own reader of text is deprecated since 3.1, warns, and misses the last bit of every fourth float; rankers
 take one weight per group, which that text cannot hold. So the script reads both by other means, exactly.

@@ -50,7 +50,7 @@ class SquaredClickRate(ClickRateEstimator):
         found = super().estimate(statistics, strata, options, on_iteration)
         return replace(found, method=self.name, propensity=found.propensity**2)
 ''',
-    "core/training/layouts/ratios.py": '''
+    "core/training/ratios.py": '''
 """One row per document: how much it was clicked for what it was shown."""
 
 import polars as pl
@@ -95,7 +95,7 @@ class JsonLinesFormat(TrainingFormat):
 LINES = """
 MODELS["after-click"] = CLICK_MODELS["after-click"] = "posbias.core.models.after_click:AfterClickModel"
 ESTIMATORS["squared-ctr"] = "posbias.core.estimators.squared_ctr:SquaredClickRate"
-LAYOUTS["ratios"] = "posbias.core.training.layout.ratios:RatioLayout"
+LAYOUTS["ratios"] = "posbias.core.training.ratios:RatioLayout"
 FORMATS["jsonl"] = "posbias.io.training.json_lines:JsonLinesFormat"
 """
 OF_FIT = ("--model", "after-click", "--method", "squared-ctr")

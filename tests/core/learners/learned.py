@@ -10,7 +10,7 @@ from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.learners.boosting import TreeOptions
 from posbias.core.learners.learners import get_learner
 from posbias.core.learners.learning import Learned, LearningData, LearningOptions, Pages
-from posbias.core.learners.model_trees import RowModel
+from posbias.core.learners.models import RowModel
 
 OPTIONS = LearningOptions(TreeOptions(trees=60))
 

@@ -8,7 +8,7 @@ from posbias.core.arrays.count_table import Floats
 from posbias.core.errors import SchemaError
 from posbias.core.learners.boosting import BoostedTrees, TreeOptions, bin_rows, model_names
 from posbias.core.learners.learning import sigmoid
-from posbias.core.learners.model_trees import Forest
+from posbias.core.learners.models import Forest
 
 N_ROWS, N_FEATURES = 2_000, 4
 NAMES = ["price", "age in days", "{odd}", "stock"]

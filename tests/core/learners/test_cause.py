@@ -9,7 +9,7 @@ from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers,
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.learners.learners import get_learner
 from posbias.core.learners.learning import LearningData, LearningOptions, sigmoid
-from posbias.core.learners.model_trees import FactorModel
+from posbias.core.learners.models import FactorModel
 
 USERS, ITEMS = 80, 20
 BIASED, PLACED = 60, 8  # impressions of a user: of the logging ranker, and placed at random

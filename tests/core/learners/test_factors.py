@@ -12,7 +12,7 @@ from posbias.core.errors import IdentifiabilityError
 from posbias.core.learners.factors import gradients, impressions_apart, model_of, start
 from posbias.core.learners.learners import get_learner
 from posbias.core.learners.learning import ClickLikelihood, LearningData, LearningOptions, SquaredError, sigmoid
-from posbias.core.learners.model_trees import Adam, FactorModel
+from posbias.core.learners.models import Adam, FactorModel
 
 NAMES = ["factors", "mf", "propensity-mf", "cause"]
 

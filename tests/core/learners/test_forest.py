@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posbias.core.arrays.count_table import Floats
-from posbias.core.learners.model_trees import Forest
+from posbias.core.learners.models import Forest
 
 N_ROWS, CATEGORIES = 400, 70
 LARGEST = 1e-35  # what LightGBM takes for 0

@@ -13,7 +13,7 @@ from posbias.core.arrays.count_table import Floats
 from posbias.core.errors import SchemaError
 from posbias.core.learners import networks
 from posbias.core.learners.learning import Features, LearningData
-from posbias.core.learners.model_trees import NetworkModel
+from posbias.core.learners.models import NetworkModel
 from posbias.core.learners.networks import Regression, mean_and_scale
 
 

@@ -7,7 +7,7 @@ import pytest
 from posbias.core.arrays.count_table import Floats
 from posbias.core.learners.boosting import BoostedTrees, ModelText, TreeOptions, bin_rows, scaled_sum
 from posbias.core.learners.learning import sigmoid
-from posbias.core.learners.model_trees import Forest
+from posbias.core.learners.models import Forest
 
 N_ROWS, LAST = 3_000, 3
 

@@ -10,7 +10,7 @@ import pytest
 from learned import learn, scores, slope
 from learning_logs import draw, rank_correlation, true_scores
 
-from posbias.core.learners.model_trees import Forest
+from posbias.core.learners.models import Forest
 from posbias.core.learners.trees import PositionFeatureLearner
 
 TREES, LEAF = 60, 10

@@ -11,7 +11,7 @@ from learning_logs import N_QUERIES, THETA, draw, rank_correlation, true_scores
 from posbias.core.arrays.count_table import Floats
 from posbias.core.errors import IdentifiabilityError, SchemaError
 from posbias.core.learners.learning import LearningData, LearningOptions, sigmoid
-from posbias.core.learners.model_trees import layers_of
+from posbias.core.learners.models import layers_of
 from posbias.core.learners.networks import (
     Batch,
     PALProductLearner,

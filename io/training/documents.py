@@ -1,9 +1,4 @@
-"""From a counted log to documents with their counts and features, as learners take them.
-
-Features as the numbers that models see: text as its place among the categories, what is missing as nan.
-
-Rows of features that need not be in memory: a file of floats, row by row, of which any rows can be read.
-"""
+"""Documents to learn from and to score, with their features."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +15,7 @@ from posbias.core.counts.sufficient_statistics import SIGNATURE, SufficientStati
 from posbias.core.errors import LogFormatError, SchemaError
 from posbias.core.learners.boosting import Rows
 from posbias.core.learners.learning import Features, Learner, LearningData, Pages, sigmoid
-from posbias.core.learners.model_trees import FactorModel
+from posbias.core.learners.models import FactorModel
 from posbias.core.log.pages import in_page_order
 from posbias.core.schema import ALIASES, CLICK, DOC, PAIR, QUERY, SESSION, WEIGHT
 from posbias.core.training.layout import GROUP, get_layout

@@ -1,12 +1,6 @@
-"""Adam, the optimiser.
+"""Models as arrays: forests read from text, networks and factors; and Adam, which trains those.
 
     m <- .9 m + .1 g,   v <- .999 v + .001 g^2,   x <- x - rate (m / (1 - .9^t)) / (sqrt(v / (1 - .999^t)) + 1e-8)
-
-Source: Kingma & Ba 2015.
-
-Boosted trees as arrays: a model file of LightGBM, read with every number checked, and the scores of rows by it.
-
-A row begins at node 0. At an inner node it goes to the left child where, of the feature that the node splits,
 
     x <= threshold                      for numbers
     x is among the node's categories    for categories
@@ -14,8 +8,6 @@ A row begins at node 0. At an inner node it goes to the left child where, of the
 and a missing value where the node sends it. A child is the number of an inner node, or -1 - the number of a leaf. The
 score is the sum of the values of the leaves, tree by tree. The sums are those of LightGBM, bit for bit; but LightGBM
 believes what a file says, and one wrong child ends or hangs the process.
-
-Source: LightGBM, `Tree::Decision` in include/LightGBM/tree.h.
 """
 
 import re
