@@ -11,11 +11,10 @@ from posbias.core.errors import UsageError
 from posbias.core.log.impressions import Paging
 from posbias.core.log.values import TextValues, check_timestamp_format
 from posbias.io.forms import form_names, get_form
-from posbias.io.forms.ubi import IMPRESSION
 from posbias.io.log.events import CLICKED_FLAG, SHOWN_FLAG, ClickRows, ClicksRequest, EventsRequest
 from posbias.io.log.files import Dialect, read_columns, read_encoding, read_separator
 from posbias.io.log.lists import ListRules
-from posbias.io.log.raw import RawReader, RawRules
+from posbias.io.log.raw import IMPRESSION, RawReader, RawRules
 from posbias.io.log.text import STANDARD_INPUT
 
 _FARTHEST_BASE = 1_000_000

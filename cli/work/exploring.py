@@ -17,14 +17,22 @@ from posbias.core.choices import RandomizedRows
 from posbias.core.errors import MissingExtraError, UsageError, counted
 from posbias.core.exploration import MEAN_RANK, KnownFit, Plan, documents_to_show, make_plan
 from posbias.core.schema import QUERY
-from posbias.io.fits.explored import number_of_documents, open_explored, whole_queries
+from posbias.io.fits.explored import (
+    DOCUMENTS,
+    number_of_documents,
+    open_explored,
+    pages_of,
+    whole_queries,
+    widths_table,
+    write_plan,
+)
 from posbias.io.fits.saved_fit import StoredFit
 from posbias.io.jobs.tables import WITH_DOUBTS, Column, Printed, PrintedTable, Result, first, more
 from posbias.io.places.locations import Location
 from posbias.io.progress import Progress, Stage
 from posbias.io.reports.page import check_target, write_report
 from posbias.io.reports.reported import open_reported
-from posbias.io.results.tables import pages_of, widths_table, write_documents, write_plan
+from posbias.io.results.tables import write_in_one_file
 
 MARK = "experiment"
 """The column that the examples mark pages in."""
@@ -129,7 +137,7 @@ def explore(fit: Location, exploration: ExplorationOptions, output: OutputOption
         top = exploration.top
         totals: dict[str, int] = {"queries": 0, "documents": 0, "shown": 0, "challengers": 0}
         with result.progress.stage("choosing documents", number_of_documents(explored), unit="documents") as stage:
-            for _ in write_documents(_chosen(explored, exploration, totals, stage), result.folder):
+            for _ in write_in_one_file(_chosen(explored, exploration, totals, stage), result.folder / DOCUMENTS):
                 pass
         result.content["documents"] = {"top": top, "ucb": exploration.ucb, **totals}
         result.printed.append(

@@ -370,6 +370,8 @@ def model_table(
         examination = "cell" if isinstance(model, FactorisedModel) else by_row
         rows.append(
             {
+                **(dict.fromkeys(JUDGED) if judged else {}),
+                **judged.get(model.name, {}),
                 "model": model.name,
                 "log_likelihood": one.log_likelihood.value,
                 "std_error": one.log_likelihood.std_error,
@@ -387,8 +389,6 @@ def model_table(
                 "parameters": sum(values.size for values in fitted[number].parameters.values()),
                 "passes": fitted[number].passes,
                 "converged": fitted[number].converged,
-                **(dict.fromkeys(JUDGED) if judged else {}),
-                **judged.get(model.name, {}),
             }
         )
     schema: dict[str, type[pl.Float64]] = dict.fromkeys(JUDGED, pl.Float64) if judged else {}

@@ -69,6 +69,9 @@ GROUP = "group"
 LABEL = "label"
 """The column that is learnt, where it is not the click."""
 
+GRADE, LABEL_STD_DEV = "grade", "label_std_dev"
+"""Columns beside the label: it as a whole number, and how far it may be off."""
+
 RowsOfPairs = Callable[[pl.DataFrame, Floats], pl.DataFrame]
 """Makes the rows of a layout from the pairs of a part and what is known of each signature. It travels: no lambda."""
 

@@ -32,8 +32,10 @@ from posbias.core.arrays.count_table import CountTable, Floats, Integers
 from posbias.core.errors import StatisticsError
 from posbias.core.schema import CLICKS, IMPRESSIONS, WEIGHT
 from posbias.core.training.layout import (
+    GRADE,
     GROUP,
     LABEL,
+    LABEL_STD_DEV,
     LayoutOfCounts,
     Posterior,
     RowsOfPairs,
@@ -138,9 +140,6 @@ def pointwise_rows(pairs: pl.DataFrame, by_signature: Floats) -> pl.DataFrame:
         *(pl.Series(name, weights[:, column]) for column, name in enumerate(names)),
     )
 
-
-GRADE = "grade"
-LABEL_STD_DEV = "label_std_dev"
 
 _ABOVE_TOP = 0.01  # of the documents: a few rates from next to no impressions must not stretch the scale
 

@@ -5,7 +5,7 @@ no number.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial, reduce
 from itertools import pairwise
 from math import isfinite
@@ -22,21 +22,21 @@ from posbias.core.arrays.count_table import Integers
 from posbias.core.arrays.threads import meanwhile
 from posbias.core.attractiveness import AttractivenessPrior
 from posbias.core.choices import LARGEST_STRENGTH
+from posbias.core.counts.checks import CountedPages, count_pages
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SIGNATURE, SufficientStatistics
 from posbias.core.estimators import EstimationOptions
 from posbias.core.estimators.estimate import Estimate
 from posbias.core.fit.diagnostics import FromRows, JointComparison, PairsTest
 from posbias.core.fit.fit import BesideCounts, Fit, check_cells, fit_statistics
-from posbias.core.fit.model_tests import ModelTests
+from posbias.core.fit.model_tests import ModelTests, OtherModels, can_compare, compare_models
 from posbias.core.fit.periods import PeriodChoice, PeriodLook, why
-from posbias.core.schema import CLICKS, IMPRESSIONS
+from posbias.core.schema import CLICKS, IMPRESSIONS, QUERY, SESSION
 from posbias.core.standard_errors.column import FittedLog
 from posbias.core.standard_errors.contrasts import ContrastTest
 from posbias.core.standard_errors.leave_one_out import ClusterSums
 from posbias.core.training.weights import as_count
 from posbias.io.counting.count import CountedLog, PairsOfPart
-from posbias.io.counting.samples import other_models, sample_pages
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.fits.verdicts import Verdict, Weight, fit_verdicts
 from posbias.io.log.clicks import Rows
@@ -480,3 +480,48 @@ def fit_counts(
     written = WrittenFit(found, tuple(fit_verdicts(found, others)), sections)
     sections |= {"estimate": fit_section(found), "verdicts": written.notes}
     return written
+
+
+MOST_ROWS = 1 << 17
+"""Impressions that are looked at, about."""
+
+_FAR_OFF = 4  # times as many or as few as wanted
+_SEED_OF_SAMPLE = 1  # not that of the buckets, which hold one in so many queries already
+
+
+def sample_pages(counted: CountedLog) -> CountedPages | None:
+    """Whole pages of some queries, by what was clicked above; None where there are none or they are not needed."""
+    if counted.plan.weighted:
+        return None
+    sample = _some_rows(counted, MOST_ROWS)
+    by_position = replace(counted.plan, position_bins=())  # of a bin's positions, one is clicked more than the other
+    return None if sample is None else count_pages(sample, by_position)
+
+
+def other_models(counted: CountedLog, progress: Progress) -> OtherModels | None:
+    """Which click models explain pages of the log better than the one that was fitted; None where nobody can say."""
+    with progress.stage("looking at other click models"):
+        sample = _some_rows(counted, MOST_ROWS // 2) if can_compare(counted.plan) else None
+        return None if sample is None else compare_models(sample, counted.plan.model.name)
+
+
+def _some_rows(counted: CountedLog, most: int) -> pl.DataFrame | None:
+    """Impressions of whole pages; None where there are none.
+
+    In a larger log than `most` they are those of a sample of queries, so that documents are seen as often as in the
+    whole log; where few queries hold most of it, a sample of pages.
+    """
+    pages = None if counted.read is None else counted.read.some_pages
+    if pages is None:
+        return None
+    rows = pages.select(pl.len()).collect(engine="streaming").item()
+    sample = _one_in(pages, QUERY, -(-rows // most))
+    if rows > most and not most // _FAR_OFF <= sample.height <= _FAR_OFF * most:
+        sample = _one_in(pages, SESSION, -(-rows // most))
+    return sample if sample.height else None
+
+
+def _one_in(pages: pl.LazyFrame, column: str, number: int) -> pl.DataFrame:
+    """The rows of one in so many values of a column."""
+    chosen = pages if number == 1 else pages.filter(pl.col(column).hash(_SEED_OF_SAMPLE) % number == 0)
+    return chosen.collect(engine="streaming")

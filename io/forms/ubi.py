@@ -14,6 +14,7 @@ from posbias.io.log.clicks import CLICKS, OUTCOME, Fate, RawLines, whole_positio
 from posbias.io.log.raw import (
     ACTION,
     CLICKED,
+    IMPRESSION,
     KIND,
     OTHER,
     QUERY,
@@ -30,9 +31,6 @@ from posbias.io.log.raw import (
 )
 from posbias.io.log.scan import FILE, LINE, ROW, scan_lines
 from posbias.io.log.sources import Source
-
-IMPRESSION = "impression"
-"""The action of an event that says that a document was shown."""
 
 QUERY_ID, USER_QUERY, OBJECT_ID, ACTION_NAME = "query_id", "user_query", "object_id", "action_name"
 POSITION, CLICK = "position", "click"

@@ -25,6 +25,9 @@ OTHER, SHOWN, CLICKED, QUERY = 0, 1, 2, 3
 UNDECIDED = 0
 """The outcome of a record that depends on other records of its page or visit."""
 
+IMPRESSION = "impression"
+"""The action of an event that says that a document was shown."""
+
 CLICKED_EVENT = "posbias_click"
 """The column of clicks in a log that is made of the rows of an event table."""
 

@@ -9,8 +9,7 @@ from urllib.parse import quote
 import polars as pl
 
 from posbias.core.errors import SchemaError, UsageError
-from posbias.core.training.layout import GROUP, Layout
-from posbias.core.training.pair_layouts import GRADE
+from posbias.core.training.layout import GRADE, GROUP, Layout
 from posbias.io import training
 from posbias.io.results.tables import as_text_columns
 from posbias.io.training.format import (
