@@ -48,7 +48,6 @@ from posbias.cli.options.output import (
     ResultOptions,
     ShowingOptions,
 )
-from posbias.core.errors import UsageError
 from posbias.io.places.locations import Location
 
 
@@ -329,65 +328,10 @@ def evaluate(
 
     evaluation.check_logs(inputs)
     if models.models is not None:
-        return _models(inputs, columns, reading, rankings, models, output)
-    return _rankings(inputs, columns, reading, rankings, output, propensities)
+        from posbias.cli.work.models import evaluate_models
 
-
-def _models(
-    inputs: list[str],
-    columns: ColumnOptions,
-    reading: ReadingOptions,
-    rankings: EvaluationOptions,
-    models: ModelsOptions,
-    output: ResultOptions,
-) -> int:
-    from posbias.cli.work import models as model_work
-    from posbias.cli.work.carrying_out import carry_out
-    from posbias.io.engines.engine import Engine
-    from posbias.io.jobs.tables import Result
-
-    request = model_work.requested(models, rankings)
-    learn, test = model_work.jobs(inputs, columns, reading, request)
-
-    def work(engine: Engine, result: Result) -> None:
-        model_work.evaluate(learn, test, request, engine, result)
-
-    return carry_out("evaluate", learn, reading, output, [columns, reading, models], request.files, work)
-
-
-def _rankings(
-    inputs: list[str],
-    columns: ColumnOptions,
-    reading: ReadingOptions,
-    rankings: EvaluationOptions,
-    output: ResultOptions,
-    propensities: str | None,
-) -> int:
-    from posbias.cli.work import evaluation
-    from posbias.cli.work.carrying_out import carry_out
-    from posbias.cli.work.requests import like_the_fit, resolve
-    from posbias.io.engines.engine import Engine
-    from posbias.io.fits.saved_fit import read_theta
-    from posbias.io.jobs.fit import name_propensities, read_pages
-    from posbias.io.jobs.tables import Result
-
-    request = evaluation.requested(rankings)
-    if propensities is None:
-        raise UsageError(
-            "rankings are evaluated with propensities: --propensities DIR, written by `posbias fit`, or a table."
-        )
-    fitted = read_theta(propensities)
-    columns, counting = like_the_fit(fitted, columns)
-    job = resolve(inputs, columns, reading, counting, statistics=(), sessions_for="posbias evaluate")
-
-    def work(engine: Engine, result: Result) -> None:
-        name_propensities(fitted, result)
-        evaluation.check_files(job.open_log(), request)
-        read = read_pages(job, engine, result)
-        evaluation.evaluate(read, job.plan, fitted.theta, request, engine, result)
-
-    also_read = [*fitted.files, *request.files]
-    return carry_out("evaluate", job, reading, output, [columns, reading, rankings], also_read, work)
+        return evaluate_models(inputs, columns, reading, rankings, models, output)
+    return evaluation.evaluate(inputs, columns, reading, rankings, output, propensities)
 
 
 _WIDTH_IN_A_FILE = 80

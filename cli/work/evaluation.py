@@ -1,12 +1,15 @@
 """`evaluate` of rankings by clicks: values, differences, and their tables."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
 from posbias.cli.options.learning import EvaluationOptions
+from posbias.cli.options.log import ColumnOptions, ReadingOptions
+from posbias.cli.options.output import ResultOptions
+from posbias.cli.work.carrying_out import carry_out
+from posbias.cli.work.requests import like_the_fit, resolve
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import StatisticsError, UsageError, counted, population
 from posbias.core.evaluation.clicked import MEASURES, N_CLICKS, N_PAGES, NDCG, Asked
@@ -14,8 +17,9 @@ from posbias.core.evaluation.estimates import JUDGED, NOT_SIGNIFICANT, Bound, Ev
 from posbias.core.fit.fit import WANTED_CLICK_SHARE
 from posbias.core.fit.propensities import FittedTheta, choose_propensities
 from posbias.io.engines.engine import Engine, ReadLog
+from posbias.io.fits.saved_fit import read_theta
 from posbias.io.jobs import tables as summary
-from posbias.io.jobs.fit import weights_from
+from posbias.io.jobs.fit import name_propensities, read_pages, weights_from
 from posbias.io.jobs.tables import WITH_DOUBTS, Column, Printed, PrintedTable, Result, first, more
 from posbias.io.log.click_log import Log
 from posbias.io.ranking_names import LOGGED, split_name
@@ -173,49 +177,6 @@ def warnings(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
 METRICS, DIFFERENCES = "metrics", "differences"
 
 
-@dataclass(frozen=True)
-class Request:
-    """What evaluation is asked for.
-
-    Attributes:
-        scores: tables of scores, as said.
-        runs: TREC runs, as said.
-        asked: the options.
-    """
-
-    scores: tuple[str, ...]
-    runs: tuple[str, ...]
-    asked: EvaluationOptions
-
-    @property
-    def files(self) -> list[str]:
-        """What is read beside the log."""
-        judged = [] if self.asked.judgments is None else [self.asked.judgments]
-        return [*(split_name(said)[1] for said in (*self.scores, *self.runs)), *judged]
-
-    def open(self, log: Log) -> Rankings:
-        """The rankings, in the ids of a log."""
-        return open_rankings(self.scores, self.runs, log.roles, log.schema)
-
-
-def requested(asked: EvaluationOptions) -> Request:
-    """Read the options, and find wrong ones before anything is read.
-
-    Raises:
-        UsageError: a value is out of range, or no ranking is named.
-    """
-    if not (asked.scores or asked.rankings):
-        raise UsageError(
-            "nothing to evaluate: name a table of scores (--scores FILE), a TREC run (--rankings FILE) or click "
-            "models (--models pbm,ubm)."
-        )
-    if not 0 < asked.min_propensity <= 1:
-        raise UsageError(f"--min-propensity {asked.min_propensity:g}: must be above 0 and at most 1.")
-    if asked.bound is not None and not 0 < asked.bound < 1:
-        raise UsageError(f"--bound {asked.bound:g}: must be above 0 and below 1; it is a confidence, e.g. 0.95.")
-    return Request(tuple(asked.scores or ()), tuple(asked.rankings or ()), asked)
-
-
 def check_logs(inputs: Sequence[str]) -> None:
     """Rankings are evaluated on pages.
 
@@ -229,29 +190,68 @@ def check_logs(inputs: Sequence[str]) -> None:
         )
 
 
-def check_files(log: Log, request: Request) -> None:
-    """Find wrong rankings and judgments before the log is read, where its columns are known by then.
+def evaluate(
+    inputs: Sequence[str],
+    columns: ColumnOptions,
+    reading: ReadingOptions,
+    asked: EvaluationOptions,
+    output: ResultOptions,
+    propensities: str | None,
+) -> int:
+    """Evaluate rankings by clicks corrected for position bias.
 
     Raises:
         PosbiasError: those of `open_rankings` and `read_judgments`; the baseline is none of the rankings.
+        UsageError: a value is out of range, or no ranking or no propensities are named.
     """
-    if log.raw is not None and log.raw.of_lines:
-        return
-    _baseline(request, request.open(log))
-    if request.asked.judgments is not None:
-        read_judgments(request.asked.judgments, log.roles, log.schema)
+    if not (asked.scores or asked.rankings):
+        raise UsageError(
+            "nothing to evaluate: name a table of scores (--scores FILE), a TREC run (--rankings FILE) or click "
+            "models (--models pbm,ubm)."
+        )
+    if not 0 < asked.min_propensity <= 1:
+        raise UsageError(f"--min-propensity {asked.min_propensity:g}: must be above 0 and at most 1.")
+    if asked.bound is not None and not 0 < asked.bound < 1:
+        raise UsageError(f"--bound {asked.bound:g}: must be above 0 and below 1; it is a confidence, e.g. 0.95.")
+    if propensities is None:
+        raise UsageError(
+            "rankings are evaluated with propensities: --propensities DIR, written by `posbias fit`, or a table."
+        )
+    fitted = read_theta(propensities)
+    columns, counting = like_the_fit(fitted, columns)
+    job = resolve(inputs, columns, reading, counting, statistics=(), sessions_for="posbias evaluate")
+
+    def work(engine: Engine, result: Result) -> None:
+        name_propensities(fitted, result)
+        log = job.open_log()
+        if not (log.raw is not None and log.raw.of_lines):  # its columns are known: wrong files are found at once
+            _baseline(asked, _open(asked, log))
+            if asked.judgments is not None:
+                read_judgments(asked.judgments, log.roles, log.schema)
+        read = read_pages(job, engine, result)
+        _evaluate(read, job.plan, fitted.theta, asked, engine, result)
+
+    judged = [] if asked.judgments is None else [asked.judgments]
+    ranked = [split_name(said)[1] for said in (*(asked.scores or ()), *(asked.rankings or ()))]
+    also_read = [*fitted.files, *ranked, *judged]
+    return carry_out("evaluate", job, reading, output, [columns, reading, asked], also_read, work)
 
 
-def evaluate(
-    read: ReadLog, plan: StatisticsPlan, theta: FittedTheta, request: Request, engine: Engine, result: Result
+def _open(asked: EvaluationOptions, log: Log) -> Rankings:
+    """The rankings, in the ids of a log."""
+    return open_rankings(tuple(asked.scores or ()), tuple(asked.rankings or ()), log.roles, log.schema)
+
+
+def _evaluate(
+    read: ReadLog, plan: StatisticsPlan, theta: FittedTheta, asked: EvaluationOptions, engine: Engine, result: Result
 ) -> None:
     """Evaluate rankings on a log that has been read, write the tables, and say what they show."""
-    asked, log = request.asked, read.log
+    log = read.log
     chosen = choose_propensities(theta.propensities, asked.propensity)
-    rankings = request.open(log)
+    rankings = _open(asked, log)
     names = (LOGGED, *rankings.names)
     what = Asked(len(names), asked.cutoff, asked.candidates)
-    baseline = _baseline(request, rankings)
+    baseline = _baseline(asked, rankings)
     weigh_by = Theta(chosen.table, theta, asked.min_propensity)
     evaluation, weights = evaluate_rankings(read, plan, rankings, weigh_by, what, engine, result.progress)
     judged = None
@@ -277,13 +277,13 @@ def evaluate(
     result.warnings += warnings(evaluation, names)
 
 
-def _baseline(request: Request, rankings: Rankings) -> int:
+def _baseline(asked: EvaluationOptions, rankings: Rankings) -> int:
     """The number of the ranking that the others are compared with: the first, or the log's own where there is but one.
 
     Raises:
         UsageError: none is called as said.
     """
-    said, names = request.asked.baseline, (LOGGED, *rankings.names)
+    said, names = asked.baseline, (LOGGED, *rankings.names)
     if said is None:
         return 1 if len(rankings.names) > 1 else 0
     if said not in names:

@@ -1,7 +1,7 @@
 """`evaluate --models`: click models judged by held-out clicks, and their tables."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import polars as pl
@@ -9,13 +9,14 @@ import polars as pl
 from posbias.cli.options.estimating import CountingOptions, ModelsOptions
 from posbias.cli.options.learning import EvaluationOptions
 from posbias.cli.options.log import ColumnOptions, ReadingOptions
+from posbias.cli.options.output import ResultOptions
+from posbias.cli.work.carrying_out import carry_out
 from posbias.cli.work.requests import resolve
 from posbias.core.choices import unknown_name
 from posbias.core.errors import SchemaError, UsageError, counted, population
 from posbias.core.evaluation.clicked import RANKING, SCORE, ndcg_by_query, ranked
 from posbias.core.models import ClickModel, click_model_names, get_click_model
 from posbias.core.models import judging as tables
-from posbias.core.models.em import EMOptions
 from posbias.core.models.judging import GRADE, JUDGED, PLACE, VALUE, auc, dependence_on_ranker
 from posbias.core.models.position_based import TrustBiasModel
 from posbias.core.schema import DOC, PAIR, POSITION, QUERY
@@ -23,7 +24,7 @@ from posbias.io import clock
 from posbias.io.counting.count import read_log
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.jobs.fit import Job, judge_clicks, read_pages
-from posbias.io.jobs.held_out import Judged, Judging, Side, judge, relevance, share_unseen
+from posbias.io.jobs.held_out import Judged, Side, judge, relevance, share_unseen
 from posbias.io.jobs.page_batches import LogPages, all_pages, by_session, by_time, last_share
 from posbias.io.jobs.tables import WITH_DOUBTS, Column, Printed, PrintedTable, Result, first
 from posbias.io.log.click_log import Log
@@ -137,32 +138,24 @@ def warnings(models: pl.DataFrame, found: Judged, unseen: float) -> list[str]:
 ALL = "all"
 
 
-@dataclass(frozen=True)
-class Request:
-    """What is asked for.
-
-    Attributes:
-        models: to judge, in the order in which they were named.
-        asked: the options of models.
-        judgments: a file of graded judgments, if there is one.
-        cutoff: of NDCG.
-        csv: whether tables are also written as CSV.
-    """
-
-    models: tuple[ClickModel, ...]
-    asked: ModelsOptions
-    judgments: str | None
-    cutoff: int
-    csv: bool
-
-    @property
-    def files(self) -> list[str]:
-        """What is read beside the log."""
-        return [*(self.asked.test or ()), *([] if self.judgments is None else [self.judgments])]
+def evaluate_models(
+    inputs: Sequence[str],
+    columns: ColumnOptions,
+    reading: ReadingOptions,
+    rankings: EvaluationOptions,
+    asked: ModelsOptions,
+    output: ResultOptions,
+) -> int:
+    """Judge click models by clicks that they were not fitted to."""
+    models = _chosen_models(asked)
+    learn, test = _jobs(inputs, columns, reading, asked)
+    also_read = [*(asked.test or ()), *([] if rankings.judgments is None else [rankings.judgments])]
+    work = partial(_evaluate, learn, test, models, asked, rankings)
+    return carry_out("evaluate", learn, reading, output, [columns, reading, asked], also_read, work)
 
 
-def requested(asked: ModelsOptions, rankings: EvaluationOptions) -> Request:
-    """Read the options, and find wrong ones before anything is read.
+def _chosen_models(asked: ModelsOptions) -> tuple[ClickModel, ...]:
+    """The models to judge, in the order in which they were named.
 
     Raises:
         UsageError: a model is unknown or named twice, or a value is out of range.
@@ -180,19 +173,17 @@ def requested(asked: ModelsOptions, rankings: EvaluationOptions) -> Request:
         raise UsageError(f"--models {asked.models}: names a model twice.")
     if not 0 < asked.test_share < 1:
         raise UsageError(f"--test-share {asked.test_share:g}: must be above 0 and below 1; it is a share of sessions.")
-    models = tuple(get_click_model(name) for name in names)
-    return Request(models, asked, rankings.judgments, rankings.cutoff, rankings.csv)
+    return tuple(get_click_model(name) for name in names)
 
 
-def jobs(
-    inputs: Sequence[str], columns: ColumnOptions, reading: ReadingOptions, request: Request
+def _jobs(
+    inputs: Sequence[str], columns: ColumnOptions, reading: ReadingOptions, asked: ModelsOptions
 ) -> tuple[Job, Job | None]:
     """The log to learn from, and that to judge by where it is another one.
 
     Raises:
         UsageError: options do not go together.
     """
-    asked = request.asked
     if asked.test and reading.clicks:
         raise UsageError("--test: clicks in a table of their own (--clicks) belong to one log. Use --split instead.")
     by_time = asked.split == "time" and not asked.test
@@ -208,11 +199,19 @@ def jobs(
     return first, rest[0] if rest else None
 
 
-def evaluate(learn: Job, test: Job | None, request: Request, engine: Engine, result: Result) -> None:
+def _evaluate(
+    learn: Job,
+    test: Job | None,
+    models: tuple[ClickModel, ...],
+    asked: ModelsOptions,
+    rankings: EvaluationOptions,
+    engine: Engine,
+    result: Result,
+) -> None:
     """Fit the models, judge them, write the tables and say what they show."""
     log = learn.open_log()
-    if request.judgments is not None and not (log.raw is not None and log.raw.of_lines):
-        read_judgments(request.judgments, log.roles, log.schema)
+    if rankings.judgments is not None and not (log.raw is not None and log.raw.of_lines):
+        read_judgments(rankings.judgments, log.roles, log.schema)
     read = read_pages(learn, engine, result)
     other = None if test is None else _read_test(test, log, engine, result)
     if other is not None:  # else all that is judged would count as never seen
@@ -222,22 +221,23 @@ def evaluate(learn: Job, test: Job | None, request: Request, engine: Engine, res
                     f"--test: the ids of the {name} are {own} there, and {known} in the log: none would meet its own. "
                     "Write both with the same type."
                 )
-    sides = _sides(read, other, request.asked)
+    sides = _sides(read, other, asked)
     in_memory = read.buckets.in_memory and (other is None or other.buckets.in_memory)
     folder = engine.scratch / "pages"
     folder.mkdir(mode=0o700)
-    judging = Judging(request.models, EMOptions(), request.asked.samples, request.asked.seed)
-    found = judge(*sides, judging, None if in_memory else folder, result.progress, same_parts=other is None)
-    of_judgments = _of_judgments(found, request, read.log)
-    table = tables.model_table(request.models, found.fitted, found.measures, of_judgments)
+    kept_in = None if in_memory else folder
+    same = other is None
+    found = judge(*sides, models, asked.samples, asked.seed, kept_in, result.progress, same_parts=same)
+    of_judgments = _of_judgments(found, models, asked.seed, rankings, read.log)
+    table = tables.model_table(models, found.fitted, found.measures, of_judgments)
     written = {
         "models": table,
-        "perplexity_by_position": tables.position_table(request.models, found.measures, found.shared),
-        "calibration": tables.calibration_table(request.models, found.measures),
-        "parameters": tables.parameters_table(request.models, found.fitted),
+        "perplexity_by_position": tables.position_table(models, found.measures, found.shared),
+        "calibration": tables.calibration_table(models, found.measures),
+        "parameters": tables.parameters_table(models, found.fitted),
     }
     for name, frame in written.items():
-        write_small_table(frame, result.folder, name, csv=request.csv)
+        write_small_table(frame, result.folder, name, csv=rankings.csv)
     result.content["models"] = [
         {name: value for name, value in row.items() if value is not None and value == value}  # noqa: PLR0124 - NaN
         for row in table.iter_rows(named=True)
@@ -285,21 +285,23 @@ def _sides(read: ReadLog, other: ReadLog | None, asked: ModelsOptions) -> tuple[
     return Side(parts, partial(of_pages, held_out=False)), Side(parts, partial(of_pages, held_out=True))
 
 
-def _of_judgments(found: Judged, request: Request, log: Log) -> dict[str, dict[str, float | None]]:
+def _of_judgments(
+    found: Judged, models: Sequence[ClickModel], seed: int, rankings: EvaluationOptions, log: Log
+) -> dict[str, dict[str, float | None]]:
     """NDCG, AUC and dependence on the ranker of each model that tells documents apart; nothing without judgments."""
-    if request.judgments is None:
+    if rankings.judgments is None:
         return {}
-    judgments = read_judgments(request.judgments, log.roles, log.schema)
-    values = relevance(found, request.models)
+    judgments = read_judgments(rankings.judgments, log.roles, log.schema)
+    values = relevance(found, models)
     said: dict[str, dict[str, float | None]] = {}
-    for model in request.models:
+    for model in models:
         if model.name not in values.columns:
             continue
         own = values.select(QUERY, DOC, pl.col(model.name).alias(VALUE), pl.col(POSITION).alias(PLACE))
         lists = ranked(own.select(pl.lit(1).alias(RANKING), QUERY, DOC, pl.col(VALUE).alias(SCORE)))
-        by_query = ndcg_by_query(lists, judgments, 2, request.cutoff)
+        by_query = ndcg_by_query(lists, judgments, 2, rankings.cutoff)
         joined = own.join(judgments, on=[QUERY, DOC], nulls_equal=True).rename({"relevance": GRADE})
-        dependence = dependence_on_ranker(joined, request.asked.seed)
+        dependence = dependence_on_ranker(joined, seed)
         mean = by_query["1"].mean()
         said[model.name] = tables.of_relevance(
             float(mean) if isinstance(mean, float) else None, auc(joined) if joined.height else None, dependence

@@ -46,23 +46,6 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Judging:
-    """How models are judged.
-
-    Attributes:
-        models: them.
-        em: how they are fitted.
-        samples: bootstrap samples of sessions.
-        seed: of these.
-    """
-
-    models: tuple[ClickModel, ...]
-    em: EMOptions
-    samples: int
-    seed: int
-
-
-@dataclass(frozen=True)
 class Judged:
     """What was found.
 
@@ -83,24 +66,25 @@ class Judged:
     units: Units
 
 
-@dataclass(frozen=True)
-class _Numbered:
-    """The units of models that tell them apart by the same columns, and the pages in their numbers."""
-
-    units: Units
-    learnt: LogPages
-    held_out: LogPages
-
-
 def judge(
-    learn: Side, held_out: Side, judging: Judging, folder: Path | None, progress: Progress, *, same_parts: bool
+    learn: Side,
+    held_out: Side,
+    models: Sequence[ClickModel],
+    samples: int,
+    seed: int,
+    folder: Path | None,
+    progress: Progress,
+    *,
+    same_parts: bool,
 ) -> Judged:
     """Fit models, and judge them.
 
     Args:
         learn: the pages to learn from.
         held_out: the pages to be judged by.
-        judging: how.
+        models: them.
+        samples: bootstrap samples of sessions.
+        seed: of these.
         folder: a directory of ours for what does not stay in memory; None keeps all there.
         progress: is told.
         same_parts: whether both sides are of one log that was read once.
@@ -108,7 +92,7 @@ def judge(
     Raises:
         SchemaError: one of the sides is empty.
     """
-    kinds = tuple(dict.fromkeys([PAIR, *(model.unit_columns for model in judging.models)]))
+    kinds = tuple(dict.fromkeys([PAIR, *(model.unit_columns for model in models)]))
     with progress.stage("reading pages", len(kinds) + 1) as stage:
         units: list[Units] = []
         learnt: list[LogPages] = []
@@ -120,40 +104,37 @@ def judge(
             held_out.parts, units, held_out.of_pages, folder, "held-out", same_parts=same_parts
         )
         stage.advance()
-    numbered = {kind: _Numbered(units[n], learnt[n], judged_by[n]) for n, kind in enumerate(kinds)}
-    of_pairs = numbered[PAIR]
-    _check_sides(of_pairs)
-    _check_positions(judging.models, max(of_pairs.learnt.n_positions, of_pairs.held_out.n_positions))
-    fitted = _fit({kind: one.learnt for kind, one in numbered.items()}, judging, progress)
-    judged = [JudgedModel(model, one.parameters) for model, one in zip(judging.models, fitted, strict=True)]
-    tests = [numbered[model.unit_columns].held_out for model in judging.models]
+    of_pairs, held_out_pairs = learnt[0], judged_by[0]  # PAIR is the first kind
+    if not of_pairs.n_sessions:
+        raise SchemaError("no session is left to fit models to. Hold out less: --test-share.")
+    if not held_out_pairs.n_sessions:
+        raise SchemaError("no session is held out to judge models by. Hold out more: --test-share.")
+    _check_positions(models, max(of_pairs.n_positions, held_out_pairs.n_positions))
+    fitted = _fit(dict(zip(kinds, learnt, strict=True)), models, progress)
+    judged = [JudgedModel(model, one.parameters) for model, one in zip(models, fitted, strict=True)]
+    tests = [judged_by[kinds.index(model.unit_columns)] for model in models]
     with progress.stage("judging", sum(map(len, tests[0].parts))) as stage:
-        sums, shared = _add_up(judged, tests, judging, stage.advance)
+        sums, shared = _add_up(judged, tests, samples, seed, stage.advance)
     return Judged(
         fitted=tuple(fitted),
         measures=tuple(ModelMeasures(one, shared) for one in sums),
         shared=shared,
-        learnt=of_pairs.learnt,
-        held_out=of_pairs.held_out,
-        units=of_pairs.units,
+        learnt=of_pairs,
+        held_out=held_out_pairs,
+        units=units[0],
     )
 
 
-def _fit(learnt: Mapping[tuple[str, ...], LogPages], judging: Judging, progress: Progress) -> list[FittedModel]:
+def _fit(
+    learnt: Mapping[tuple[str, ...], LogPages], models: Sequence[ClickModel], progress: Progress
+) -> list[FittedModel]:
     """The models, fitted to copies of the pages: what these know of themselves is needed for the next model only."""
     copies = {kind: replace(pages) for kind, pages in learnt.items()}
     fitted: list[FittedModel] = []
-    for model in judging.models:
+    for model in models:
         with progress.stage(f"fitting {model.name}") as stage:
-            fitted.append(fit(model, copies[model.unit_columns], judging.em, stage.advance))
+            fitted.append(fit(model, copies[model.unit_columns], EMOptions(), stage.advance))
     return fitted
-
-
-def _check_sides(numbered: _Numbered) -> None:
-    if not numbered.learnt.n_sessions:
-        raise SchemaError("no session is left to fit models to. Hold out less: --test-share.")
-    if not numbered.held_out.n_sessions:
-        raise SchemaError("no session is held out to judge models by. Hold out more: --test-share.")
 
 
 def _check_positions(models: Sequence[ClickModel], n_positions: int) -> None:
@@ -172,18 +153,18 @@ def _check_positions(models: Sequence[ClickModel], n_positions: int) -> None:
 
 
 def _add_up(
-    judged: Sequence[JudgedModel], tests: Sequence[LogPages], judging: Judging, advance: Callable[[], None]
+    judged: Sequence[JudgedModel], tests: Sequence[LogPages], samples: int, seed: int, advance: Callable[[], None]
 ) -> tuple[list[ModelSums], SharedSums]:
     """The sums of all models over the pages to be judged by, part by part."""
     n_positions = tests[0].n_positions
-    sums = [ModelSums(judging.samples, n_positions) for _ in judged]
-    shared = SharedSums(judging.samples, n_positions)
+    sums = [ModelSums(samples, n_positions) for _ in judged]
+    shared = SharedSums(samples, n_positions)
     number = 0
     for frames in zip(*(test.parts for test in tests), strict=True):
         rates: list[pl.DataFrame] = []
         for same_pages in zip(*frames, strict=True):
             batches = [as_batch(frame.load()) for frame in same_pages]
-            weights = sample_weights(batches[0], judging.samples, judging.seed, number)
+            weights = sample_weights(batches[0], samples, seed, number)
             rates.append(add_pages(judged, batches, weights, sums, shared))
             number += 1
             advance()
