@@ -5,7 +5,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from command_results import Output, Posbias
+from command_results import Output, Posbias, Refused, Run
 from typer.testing import CliRunner
 
 from posbias.cli.main import app
@@ -34,6 +34,19 @@ def posbias(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Posbias:
         result = runner.invoke(app, words, catch_exceptions=False)
         assert result.exit_code in DONE, result.output
         return Output(folder)
+
+    return run
+
+
+@pytest.fixture
+def refused(run_in_process: Run, tmp_path: Path) -> Refused:
+    """Return a function that runs a command which cannot be done, in this process: exit code 2, and no result `out`."""
+
+    def run(*words: object) -> str:
+        done = run_in_process(*words, "-o", tmp_path / "out")
+        assert done.returncode == 2, done.stdout + done.stderr
+        assert not (tmp_path / "out").exists()
+        return done.stderr
 
     return run
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import polars as pl
@@ -35,6 +36,11 @@ class Output:
         )
 
     @property
+    def statistics(self) -> pl.DataFrame:
+        """What was counted, sorted."""
+        return pl.read_parquet(self.folder / "part-*.parquet").sort(pl.all())
+
+    @property
     def manifest(self) -> dict[str, Any]:
         """The manifest."""
         return manifest_of(self.folder)
@@ -53,3 +59,9 @@ def reseal(folder: Path, **changed: object) -> None:
 
 Posbias = Callable[..., Output]
 """Runs a command with these arguments."""
+
+Run = Callable[..., CompletedProcess[str]]
+"""Runs a command line with these arguments, which may fail."""
+
+Refused = Callable[..., str]
+"""Runs a command line that must fail and write no `out`, and returns what is said on standard error."""

@@ -1,12 +1,11 @@
 """What is read to compare days: of a store only the days next to a new one, of a large log only a part."""
 
-from collections.abc import Callable
 from datetime import date, timedelta
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import polars as pl
 import pytest
+from command_results import Run
 
 from posbias.core.counts import odd_days
 from posbias.core.simulation.simulate import SimulationOptions, simulate
@@ -14,8 +13,6 @@ from posbias.io.counting import samples as reading
 from posbias.io.engines.local import LocalEngine
 from posbias.io.stores.segments import Part
 from posbias.io.stores.store import Statistics, find_statistics
-
-Run = Callable[..., CompletedProcess[str]]
 
 FIRST, N_DAYS = date(2026, 1, 5), 7
 MEMORY = 1 << 30

@@ -2,15 +2,12 @@
 
 import json
 import shlex
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import polars as pl
 import pytest
+from command_results import Run
 from make_logs import FORMS, QUERIES, Page, draw_pages
-
-Run = Callable[..., CompletedProcess[str]]
 
 WITHOUT_QUERIES = ("mind", "metarank_feed")
 PAGES = draw_pages()

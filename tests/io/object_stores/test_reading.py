@@ -3,42 +3,26 @@
 import io
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import polars as pl
 import pytest
+from command_results import Run
+from object_store import Bucket, S3Server
 from polars.testing import assert_frame_equal
 from werkzeug.serving import make_server
 
 from posbias.core.errors import LogFormatError, MissingExtraError, PosbiasError, UsageError
+from posbias.io.counting import count as gathering
 from posbias.io.log.scan import scan_sources
 from posbias.io.log.sources import find_sources
 from posbias.io.places.object_stores import forget_stores
-
-RunPosbias = Callable[..., CompletedProcess[str]]
-
-
-class Server(Protocol):
-    """What the tests ask of the server."""
-
-    endpoint: str
-    requests: list[tuple[str, str, str]]
-    refuses: Callable[[str, str], bool]
-
-
-class Bucket(Protocol):
-    """What the tests ask of a bucket."""
-
-    name: str
-
-    url: Callable[[str], str]
-    put: Callable[[str, bytes | Path], str]
-    put_tree: Callable[[Path, str], str]
-
+from posbias.io.stores.segments import Each, Expected, check_contents
+from posbias.io.stores.store import find_statistics
 
 WRITERS: dict[str, Callable[[pl.DataFrame, io.BytesIO], Any]] = {
     "parquet": lambda frame, file: frame.write_parquet(file),
@@ -141,7 +125,7 @@ def test_what_is_wrong_with_an_object_is_said_of_its_url(bucket: Bucket, log: pl
 
 @pytest.mark.slow
 def test_equal_objects_and_a_copy_on_disk_count_once(
-    bucket: Bucket, log_file: Path, tmp_path: Path, run_command: RunPosbias
+    bucket: Bucket, log_file: Path, tmp_path: Path, run_command: Run
 ) -> None:
     done = run_command("run", log_file, bucket.put("copy.parquet", log_file), "-o", tmp_path / "out")
     assert done.returncode == 2
@@ -158,7 +142,7 @@ def assert_one_line(done: CompletedProcess[str], url: str, words: str) -> None:
 
 @pytest.mark.slow
 def test_a_store_that_does_not_let_us_in_is_one_line(
-    bucket: Bucket, server: Server, log_file: Path, tmp_path: Path, run_command: RunPosbias
+    bucket: Bucket, server: S3Server, log_file: Path, tmp_path: Path, run_command: Run
 ) -> None:
     url = bucket.put("log.parquet", log_file)
     server.refuses = lambda _method, _path: True
@@ -168,7 +152,7 @@ def test_a_store_that_does_not_let_us_in_is_one_line(
 
 @pytest.mark.slow
 def test_a_store_that_cannot_be_reached_is_one_line(
-    bucket: Bucket, tmp_path: Path, run_command: RunPosbias, monkeypatch: pytest.MonkeyPatch
+    bucket: Bucket, tmp_path: Path, run_command: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     done = run_command("run", bucket.url("log.parquet"), "-o", tmp_path / "out")
@@ -180,7 +164,7 @@ def test_a_store_that_cannot_be_reached_is_one_line(
 @pytest.mark.parametrize("body", [b"<html><body>Login</body></html>", b"", b"\x00\xff"], ids=["page", "empty", "bytes"])
 @pytest.mark.slow_after(1)
 def test_an_answer_that_is_none_of_a_store_is_one_line(
-    server: Server, run_command: RunPosbias, status: str, words: str, body: bytes
+    server: S3Server, run_command: Run, status: str, words: str, body: bytes
 ) -> None:
     def answer(_: object, start_response: Callable[..., object]) -> list[bytes]:
         start_response(status, [("Content-Type", "text/html"), ("Content-Length", str(len(body)))])
@@ -201,7 +185,7 @@ def test_an_answer_that_is_none_of_a_store_is_one_line(
 @pytest.mark.parametrize("missing", [["AWS_ACCESS_KEY_ID"], ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]])
 @pytest.mark.slow
 def test_missing_credentials_are_one_line(
-    bucket: Bucket, tmp_path: Path, run_command: RunPosbias, monkeypatch: pytest.MonkeyPatch, missing: list[str]
+    bucket: Bucket, tmp_path: Path, run_command: Run, monkeypatch: pytest.MonkeyPatch, missing: list[str]
 ) -> None:
     for name in missing:
         monkeypatch.delenv(name)
@@ -212,7 +196,7 @@ def test_missing_credentials_are_one_line(
 @pytest.mark.parametrize("has_boto3", [True, False], ids=["boto3", "no boto3"])
 def test_a_profile_of_the_credentials_file_is_used_by_all_who_ask(
     bucket: Bucket,
-    server: Server,
+    server: S3Server,
     log_file: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -246,7 +230,7 @@ def test_without_obstore_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.slow
 def test_statistics_and_fits_are_read_like_those_on_disk(
-    bucket: Bucket, log_file: Path, tmp_path: Path, run_command: RunPosbias
+    bucket: Bucket, log_file: Path, tmp_path: Path, run_command: Run
 ) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
@@ -270,21 +254,21 @@ def test_statistics_and_fits_are_read_like_those_on_disk(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("statistics")
 def test_statistics_and_fits_without_a_manifest_are_not_whole(
-    bucket: Bucket, log_file: Path, tmp_path: Path, run_command: RunPosbias
+    bucket: Bucket, log_file: Path, tmp_path: Path, run_command: Run
 ) -> None:
-    assert run_command("collect", log_file, "-o", tmp_path / "statistics").returncode == 0
-    bucket.put("statistics/part-00000.parquet", tmp_path / "statistics" / "part-00000.parquet")
+    bucket.put("unfinished/part-00000.parquet", tmp_path / "statistics" / "part-00000.parquet")
     bucket.put("fit/propensities.parquet", log_file)
-    done = run_command("fit", bucket.url("statistics"), "-o", tmp_path / "out")
-    assert_one_line(done, bucket.url("statistics"), "the manifest is missing")
+    done = run_command("fit", bucket.url("unfinished"), "-o", tmp_path / "out")
+    assert_one_line(done, bucket.url("unfinished"), "the manifest is missing")
     done = run_command("weight", log_file, "--propensities", bucket.url("fit"), "-o", tmp_path / "out")
     assert_one_line(done, bucket.url("fit"), "holds no manifest.json")
 
 
 @pytest.mark.slow
 def test_a_log_and_its_clicks_may_be_in_different_stores(
-    bucket: Bucket, log: pl.DataFrame, tmp_path: Path, run_command: RunPosbias
+    bucket: Bucket, log: pl.DataFrame, tmp_path: Path, run_command: Run
 ) -> None:
     log.drop("click").write_csv(tmp_path / "shown.csv")
     clicks = bucket.put("clicks.csv.gz", as_bytes(log.filter(pl.col("click") == 1).select("session", "doc"), "csv.gz"))
@@ -296,3 +280,78 @@ def test_a_log_and_its_clicks_may_be_in_different_stores(
 def test_names_of_other_schemes_are_paths(tmp_path: Path) -> None:
     with pytest.raises(LogFormatError, match="no such file"):
         find_sources([f"{tmp_path}/s3:/bucket"])
+
+
+# --- statistics, which are what their manifest says while they are read ---------------------------------------
+
+
+@pytest.fixture
+def more(log: pl.DataFrame, tmp_path: Path, run_command: Run) -> Path:
+    """Return other statistics on disk, of 800 impressions."""
+    log.head(800).write_parquet(tmp_path / "more.parquet")
+    assert run_command("collect", "more.parquet", "-o", "more").returncode == 0
+    return tmp_path / "more"
+
+
+@pytest.mark.slow
+def test_a_copy_is_checked_and_named_by_its_url(
+    bucket: Bucket, statistics: str, tmp_path: Path, run_command: Run
+) -> None:
+    part = bytearray((tmp_path / "statistics" / "part-00000.parquet").read_bytes())
+    part[200] ^= 1
+    url = bucket.put("statistics/part-00000.parquet", bytes(part))
+    for words in (("fit", statistics, "-o", tmp_path / "out"), ("collect", "--info", statistics)):
+        assert_one_line(run_command(*words), url, "is damaged: its bytes are not those that were written")
+    bucket.put("statistics/part-00000.parquet", bytes(part[:-1]))
+    assert_one_line(run_command("collect", "--info", statistics), url, "is truncated")
+
+
+@pytest.mark.slow
+def test_statistics_that_are_replaced_in_the_store_while_they_are_read_are_an_error(
+    bucket: Bucket,
+    statistics: str,
+    more: Path,
+    tmp_path: Path,
+    run_in_process: Run,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+
+    def check_and_replace(expected: Sequence[Expected], each: Each) -> None:
+        check_contents(expected, each)
+        bucket.put_tree(more, "statistics")
+
+    monkeypatch.setattr(gathering, "check_contents", check_and_replace)
+    done = run_in_process("fit", statistics, "-o", "out")
+    assert_one_line(done, statistics, "was replaced while it was read. Run the command again.")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_statistics_are_read_as_they_are_each_time(bucket: Bucket, statistics: str, more: Path) -> None:
+    (first,) = find_statistics([statistics])
+    (again,) = find_statistics([statistics])
+    bucket.put_tree(more, "statistics")
+    (other,) = find_statistics([statistics])
+    assert first.opened == again.opened
+    assert (first.totals["impressions"], other.totals["impressions"]) == (1600, 800)
+
+
+@pytest.mark.slow
+def test_only_the_manifest_and_the_parts_are_copied(
+    bucket: Bucket, server: S3Server, statistics: str, run_command: Run
+) -> None:
+    bucket.put("statistics/notes.txt", b"mine")
+    bucket.put("statistics/more/part-00000.parquet", b"mine")
+    server.requests.clear()
+    assert run_command("collect", "--info", statistics).returncode == 0
+    read = {path for method, path, _ in server.requests if method == "GET"}
+    assert not [path for path in read if path.endswith(("notes.txt", "more/part-00000.parquet"))]
+
+
+def test_the_digest_of_a_large_object_is_that_of_the_file(bucket: Bucket, tmp_path: Path) -> None:
+    with (tmp_path / "log.csv").open("wb") as file:
+        file.write(b"query,doc\n")
+        file.truncate(70 << 20)
+    url = bucket.put("log.csv", tmp_path / "log.csv")
+    (here,), (there,) = find_sources([str(tmp_path / "log.csv")]), find_sources([url])
+    assert here.digest() == there.digest()

@@ -1,17 +1,14 @@
 """CSV for people: no cell of text is a formula to a spreadsheet, and numbers stay numbers. Trainers' CSV is exact."""
 
 import csv
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import polars as pl
 import pytest
+from command_results import Run
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.results.tables import as_spreadsheet_columns, write_attractiveness_csv, write_propensities
-
-RunPosbias = Callable[..., CompletedProcess[str]]
 
 FORMULAS = [
     "=1+1",
@@ -91,7 +88,7 @@ def test_keys_of_several_columns_are_written_too(tmp_path: Path) -> None:
 
 
 def test_a_log_of_formulas_gives_tables_without_and_training_files_to_the_letter(
-    tmp_path: Path, run_in_process: RunPosbias
+    tmp_path: Path, run_in_process: Run
 ) -> None:
     log = simulate(SimulationOptions(n_sessions=200, n_queries=4, docs_per_query=4, n_positions=3, seed=3)).log
     texts = [("=cmd|'/c calc'!A1" + pl.col(name).cast(pl.String)).alias(name) for name in ("query", "doc")]

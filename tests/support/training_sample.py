@@ -1,9 +1,7 @@
 """A small training set of every layout, written by any format in two parts, and the script that trains on it."""
 
 import runpy
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
-from importlib import import_module
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ from posbias.core.training.layout import get_layout
 from posbias.io.training import get_format
 from posbias.io.training.laid_out import Feature, TrainingPart, TrainingSet
 
-threadpoolctl: Any = import_module("threadpoolctl")  # without types
 _GROUPS, _ROWS_OF_A_GROUP, _GROUPS_OF_A_CHUNK = 40, 8, 7
 BRANDS = ("", "acme", 'six "inch"', "tab\tbed", "two,halves # one", "ünï中")
 
@@ -40,7 +37,7 @@ class Sample:
 
     of: TrainingSet
     rows: pl.DataFrame
-    preferences: pl.DataFrame | None = None
+    preferences: pl.DataFrame = field(default_factory=pl.DataFrame)
 
     @property
     def numbers(self) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -67,15 +64,14 @@ class Sample:
         starts = range(first, end, _GROUPS_OF_A_CHUNK)
         bounds = [(start, min(start + _GROUPS_OF_A_CHUNK, end)) for start in starts]
         chunks = (self.rows.filter(pl.col("group").is_between(a, b, closed="left")) for a, b in bounds)
-        pairs = self.preferences
-        if pairs is not None:
-            pairs = pairs.filter(pl.col("group").is_between(first, end, closed="left"))
-        return TrainingPart(number, chunks, None if pairs is None else pairs.lazy())
+        if self.of.layout.name != "pairs":
+            return TrainingPart(number, chunks, None)
+        pairs = self.preferences.lazy().filter(pl.col("group").is_between(first, end, closed="left"))
+        return TrainingPart(number, chunks, pairs)
 
     def empty(self) -> "Sample":
         """The same training set without rows."""
-        pairs = None if self.preferences is None else self.preferences.clear()
-        return Sample(self.of, self.rows.clear(), pairs)
+        return Sample(self.of, self.rows.clear(), self.preferences.clear())
 
     def write(self, form: str, folder: Path) -> Path:
         """Write all of it in a format."""
@@ -125,7 +121,7 @@ def make_sample(layout: str, *, features: bool = True, seed: int = 1) -> Sample:
     rows = rows.select(_COLUMNS[layout]).hstack(list(learnt) if features else [])
     ids = ("session", "query", "doc", "position") if layout == "session" else ("query", "doc")
     of = TrainingSet(get_layout(layout), ids, names)
-    return Sample(of, rows, _preferences(rows, clicked, random) if layout == "pairs" else None)
+    return Sample(of, rows, _preferences(rows, clicked, random)) if layout == "pairs" else Sample(of, rows)
 
 
 def _preferences(rows: pl.DataFrame, clicked: "np.ndarray[Any, Any]", random: np.random.Generator) -> pl.DataFrame:
@@ -145,26 +141,8 @@ def _preferences(rows: pl.DataFrame, clicked: "np.ndarray[Any, Any]", random: np
     )
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Generator[None]:
-    """Trainers share the processors with the other tests: with a thread each they would only wait for each other."""
-    with threadpoolctl.threadpool_limits(1):
-        yield
-
-
-@pytest.fixture
-def sample() -> Callable[..., Sample]:
-    """Return the maker of small training sets."""
-    return make_sample
-
-
-@pytest.fixture
-def load() -> Callable[[Path], dict[str, Any]]:
-    """Return a function that runs a folder's `load.py` in this process and returns its names."""
-
-    def run(folder: Path) -> dict[str, Any]:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("sys.argv", ["load.py"])
-            return runpy.run_path(str(folder / "load.py"))
-
-    return run
+def load(folder: Path) -> dict[str, Any]:
+    """Run a folder's `load.py` in this process and return its names."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["load.py"])
+        return runpy.run_path(str(folder / "load.py"))

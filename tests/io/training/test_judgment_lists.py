@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
@@ -9,8 +10,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import numpy as np
 import polars as pl
 import pytest
+from training_sample import Sample, load, make_sample
 
 from posbias.core.errors import SchemaError
 from posbias.io.training import get_format
@@ -31,19 +34,20 @@ FILES = {
     "quepid": "ratings.csv",
 }
 
-ir_measures: Any = import_module("ir_measures")  # without types
+datasets: Any = import_module("sklearn.datasets")  # without types
+ir_measures: Any = import_module("ir_measures")  # likewise
 Write = Callable[[str], tuple[Path, dict[tuple[str, str], int]]]
 
 
 @pytest.fixture
-def write(sample: Callable[..., Any], tmp_path: Path) -> Write:
+def write(tmp_path: Path) -> Write:
     """Return a function that writes odd judgments in a format; it returns the file and the grades."""
 
     def write_in(form: str) -> tuple[Path, dict[tuple[str, str], int]]:
-        rows = sample("judgments", features=False)
+        rows = make_sample("judgments", features=False)
         query = pl.format("{} {}", pl.col("group").replace_strict(dict(enumerate(ODD)), default="shoes"), "group")
         odd = rows.rows.with_columns(query=query, doc=pl.format("{} {}", pl.lit(ODD[0]), pl.int_range(pl.len())))
-        folder = type(rows)(replace(rows.of, search_index="products-1"), odd).write(form, tmp_path / form)
+        folder = Sample(replace(rows.of, search_index="products-1"), odd).write(form, tmp_path / form)
         grades = {(q, d): grade for q, d, grade in odd.select("query", "doc", "grade").iter_rows()}
         assert len(grades) == odd.height > 300
         return folder / FILES[form], grades
@@ -108,9 +112,7 @@ def test_quepid_takes_three_columns_a_rating_a_line(write: Write) -> None:
 
 
 @pytest.mark.parametrize("form", FILES)
-def test_the_script_counts_what_was_written(
-    form: str, write: Write, load: Callable[[Path], dict[str, Any]], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_script_counts_what_was_written(form: str, write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     file, grades = write(form)
 
     load(file.parent)
@@ -122,24 +124,60 @@ def test_the_script_counts_what_was_written(
 
 @pytest.mark.parametrize("form", FILES)
 @pytest.mark.parametrize("column", ["query", "doc"])
-def test_what_has_no_name_is_refused(form: str, column: str, sample: Callable[..., Any], tmp_path: Path) -> None:
-    rows = sample("judgments", features=False)
+def test_what_has_no_name_is_refused(form: str, column: str, tmp_path: Path) -> None:
+    rows = make_sample("judgments", features=False)
     text = pl.col(column).cast(pl.String)
     for nothing in (None, ""):
         unnamed = pl.when(pl.int_range(pl.len()) == 200).then(pl.lit(nothing)).otherwise(text).alias(column)
         with pytest.raises(SchemaError, match=f"a judgment is of a {column} without a name"):
-            type(rows)(rows.of, rows.rows.with_columns(unnamed)).write(form, tmp_path)
+            Sample(rows.of, rows.rows.with_columns(unnamed)).write(form, tmp_path)
 
 
-def test_ids_of_several_columns_are_json(sample: Callable[..., Any], tmp_path: Path) -> None:
-    rows = sample("judgments", features=False)
+def test_ids_of_several_columns_are_json(tmp_path: Path) -> None:
+    rows = make_sample("judgments", features=False)
     several = rows.rows.with_columns(doc=pl.struct(shop=pl.lit("a,b"), item="doc"))
-    folder = type(rows)(rows.of, several).write("quepid", tmp_path)
+    folder = Sample(rows.of, several).write("quepid", tmp_path)
 
     first = (folder / "ratings.csv").read_text(encoding="utf-8").splitlines()[:2]
 
     assert json.loads(next(csv.DictReader(first))["docid"]) == {"shop": "a,b", "item": 0}
+    text = (Sample(rows.of, several).write("ranklib", tmp_path) / "judgments.txt").read_text()
+    assert '# {"shop":"a,b","item":7}\tred shoes #0' in text
 
 
 def test_elasticsearch_asks_for_the_index() -> None:
     assert [form for form in FILES if get_format(form).takes] == ["elasticsearch"]
+
+
+def test_lines_of_ranklib_hold_grade_query_features_and_ids(tmp_path: Path) -> None:
+    rows = make_sample("judgments")
+    rows.write("ranklib", tmp_path)
+    values, grades, queries = datasets.load_svmlight_file(
+        str(tmp_path / "judgments.txt"), n_features=5, zero_based=False, query_id=True
+    )
+    present = ~np.isnan(rows.numbers)
+    np.testing.assert_array_equal(values.toarray()[present], rows.numbers[present])
+    assert values.nnz == present.sum()
+    np.testing.assert_array_equal(grades, rows.rows["grade"].to_numpy())
+    np.testing.assert_array_equal(queries, rows.rows["group"].to_numpy() + 1)
+
+
+def test_a_list_of_ranklib_without_features_has_the_form_of_the_plugins_examples(tmp_path: Path) -> None:
+    rows = make_sample("judgments", features=False)
+    lines = (rows.write("ranklib", tmp_path) / "judgments.txt").read_text().splitlines()
+    n_groups = rows.rows["group"].n_unique()
+    heads = [re.fullmatch(r"# qid:(\d+): (.*)", line) for line in lines[:n_groups]]
+    assert [head[1] for head in heads if head] == [str(k + 1) for k in range(n_groups)]
+    assert {head[2] for head in heads if head} == {f"red shoes #{k} " for k in range(n_groups // 2)}
+    found = [re.fullmatch(r"(\d)\s+qid:(\d+)\s+#\s+(\w+)\t(.*)", line) for line in lines[n_groups:]]
+    assert [line[3] for line in found if line] == [str(doc) for doc in rows.rows["doc"]]
+
+
+@pytest.mark.parametrize("features", [True, False])
+def test_the_script_of_ranklib_counts_judgments(
+    features: bool,  # noqa: FBT001
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    load(make_sample("judgments", features=features).write("ranklib", tmp_path))
+    assert capsys.readouterr().out.startswith("320 judgments of 40 queries: ")

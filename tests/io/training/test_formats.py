@@ -4,7 +4,6 @@ import os
 import runpy
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import polars as pl
 import pytest
 import xgboost as xgb
 from polars.testing import assert_frame_equal
+from training_sample import load, make_sample
 
 from posbias.core.errors import UsageError
 from posbias.core.training.layout import get_layout, layout_names
@@ -59,8 +59,8 @@ def test_trainers_need_features(form: str, layout: str) -> None:
 
 
 @pytest.mark.parametrize("form", [form for form in format_names() if form not in {"parquet", "csv"}])
-def test_the_rows_beside_say_what_each_line_is(form: str, sample: Callable[..., Any], tmp_path: Path) -> None:
-    rows = sample(LAYOUTS_OF[form][0])
+def test_the_rows_beside_say_what_each_line_is(form: str, tmp_path: Path) -> None:
+    rows = make_sample(LAYOUTS_OF[form][0])
     rows.write(form, tmp_path)
     names = [feature.name for feature in rows.of.features]
     assert_frame_equal(pl.read_parquet(tmp_path / "rows" / "part-*.parquet"), rows.rows.drop(names))
@@ -69,15 +69,10 @@ def test_the_rows_beside_say_what_each_line_is(form: str, sample: Callable[..., 
 
 @pytest.mark.parametrize(("form", "layout"), [(form, layouts[-1]) for form, layouts in LAYOUTS_OF.items()])
 def test_the_script_finds_its_files_from_anywhere_and_saves_its_model_beside_the_result(
-    form: str,
-    layout: str,
-    sample: Callable[..., Any],
-    load: Callable[[Path], dict[str, Any]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    form: str, layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = tmp_path / "results" / ODD_NAME
-    folder = sample(layout).write(form, result / "training")
+    folder = make_sample(layout).write(form, result / "training")
     written = sorted(result.rglob("*"))
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -95,14 +90,9 @@ def test_the_script_finds_its_files_from_anywhere_and_saves_its_model_beside_the
 @pytest.mark.parametrize("form", MODELS)
 @pytest.mark.slow_after(2)
 def test_a_saved_model_is_the_one_that_was_trained_and_replaces_nothing_unasked(
-    form: str,
-    sample: Callable[..., Any],
-    load: Callable[[Path], dict[str, Any]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = sample("pointwise").write(form, tmp_path / "result" / "training")
+    folder = make_sample("pointwise").write(form, tmp_path / "result" / "training")
     monkeypatch.chdir(tmp_path)
     trained = load(folder)["model"]
     saved = tmp_path / f"result-model.{MODELS[form]}"
@@ -139,13 +129,13 @@ def scores_of(form: str, saved: Path, trained: Any) -> tuple[Any, Any]:  # noqa:
     return again.predict_proba(rows), trained.predict_proba(rows)
 
 
-def test_scripts_read_like_the_code_of_this_repository(sample: Callable[..., Any], tmp_path: Path) -> None:
+def test_scripts_read_like_the_code_of_this_repository(tmp_path: Path) -> None:
     for form, layout in CARRIED:
         for features in (True, False):
             if features or not get_format(form).needs_features:
                 folder = tmp_path / f"{form}-{layout}-{features}"
                 folder.mkdir()
-                get_format(form).finish(sample(layout, features=features).of, folder)
+                get_format(form).finish(make_sample(layout, features=features).of, folder)
                 assert (folder / "load.py").read_text(encoding="utf-8").count("\n") <= 90
     printing_scripts = "--extend-ignore=T201,B905,ANN401"
     for command in (["check", printing_scripts], ["format", "--check"]):
@@ -155,8 +145,8 @@ def test_scripts_read_like_the_code_of_this_repository(sample: Callable[..., Any
 
 
 @pytest.mark.slow
-def test_the_script_is_a_program_of_its_own(sample: Callable[..., Any], tmp_path: Path) -> None:
-    folder = sample("clicked-group").write("lightgbm", tmp_path / ODD_NAME / "training")
+def test_the_script_is_a_program_of_its_own(tmp_path: Path) -> None:
+    folder = make_sample("clicked-group").write("lightgbm", tmp_path / ODD_NAME / "training")
     command = [sys.executable, "-W", "error", str(folder / "load.py")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
@@ -164,8 +154,8 @@ def test_the_script_is_a_program_of_its_own(sample: Callable[..., Any], tmp_path
 
 
 @pytest.mark.parametrize(("form", "layout"), CARRIED)
-def test_the_same_rows_give_the_same_bytes(form: str, layout: str, sample: Callable[..., Any], tmp_path: Path) -> None:
-    once, again = (sample(layout).write(form, tmp_path / name) for name in ("once", "again"))
+def test_the_same_rows_give_the_same_bytes(form: str, layout: str, tmp_path: Path) -> None:
+    once, again = (make_sample(layout).write(form, tmp_path / name) for name in ("once", "again"))
     contents = [
         {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
         for folder in (once, again)
