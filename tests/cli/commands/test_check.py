@@ -76,8 +76,7 @@ def test_of_many_parts_some_tell_the_errors_of_all(
 # --- how it is said -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("width", [50, 80, 120])
-@pytest.mark.parametrize("rows_of_each", [1, 40_000])
+@pytest.mark.parametrize(("width", "rows_of_each"), [(50, 40_000), (80, 1), (120, 40_000)])
 def test_the_table_for_people_fits_the_terminal_and_cuts_no_number(
     *,
     run_in_process: Run,
@@ -120,34 +119,7 @@ def test_nothing_is_written(run_in_process: Run, log: pl.DataFrame, tmp_path: Pa
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["log.parquet", "scratch"]
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [(None, "no such file or directory"), (b"a,b\n1,2\n", "4 roles have no column"), (b"PAR1 broken", "log.csv")],
-    ids=["no file", "no roles", "damaged"],
-)
-def test_what_cannot_be_read_is_an_error(run_in_process: Run, tmp_path: Path, content: bytes | None, says: str) -> None:
-    if content is not None:
-        (tmp_path / "log.csv").write_bytes(content)
-
-    done = run_in_process("check", "log.csv")
-
-    assert done.returncode == 2, done.stdout
-    assert says in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
-
-
 def test_a_log_without_rows_carries_no_estimate(run_in_process: Run, tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text("session,query,doc,position,click\n", encoding="utf-8")
 
     assert checked(run_in_process, "log.csv", code=1)["reasons"] == ["log.csv: the log holds no rows."]
-
-
-def test_statistics_are_no_log(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
-    log.write_parquet(tmp_path / "log.parquet")
-    assert run_in_process("collect", "log.parquet", "-o", "counts").returncode == 0
-
-    done = run_in_process("check", "counts")
-
-    assert done.returncode == 2
-    assert "counts holds statistics, and only logs are checked" in done.stderr

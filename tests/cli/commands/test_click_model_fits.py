@@ -7,7 +7,6 @@ from subprocess import CompletedProcess
 import numpy as np
 import polars as pl
 import pytest
-from command_results import reseal
 from polars.testing import assert_frame_equal
 from workshop import RunPosbias
 
@@ -166,37 +165,3 @@ def test_a_document_that_the_fit_has_not_seen_has_the_mean_of_the_prior(done: Ru
     for clicks, values in zip(second["click"], second["propensity"], strict=True):
         expected = gamma * (1 - s) if clicks[0] else gamma * (1 - a) / (1 - a)
         assert values[1] == pytest.approx(expected)
-
-
-def cut(fit: Path) -> None:
-    (fit / "parameters.parquet").write_bytes(b"PAR1")
-
-
-def without_documents(fit: Path) -> None:
-    (fit / "attractiveness.parquet").unlink()
-
-
-def of_something_else(fit: Path) -> None:
-    pl.DataFrame({"parameter": ["x"]}).write_parquet(fit / "parameters.parquet")
-
-
-@pytest.mark.parametrize(
-    ("damage", "said"),
-    [
-        (cut, "cannot be read as Parquet"),
-        (without_documents, "holds no attractiveness.parquet"),
-        (of_something_else, "is damaged"),
-    ],
-)
-def test_a_damaged_fit_is_one_clear_error(
-    done: RunPosbias, run_in_process: RunPosbias, tmp_path: Path, damage: Callable[[Path], None], said: str
-) -> None:
-    simulated(done, tmp_path, "dbn")
-    done("fit", "sim/log.parquet", "--model", "dbn", "-o", "fit")
-    damage(tmp_path / "fit")
-    reseal(tmp_path / "fit")
-    found = run_in_process("weight", "sim/log.parquet", "--propensities", "fit", "-o", "out")
-
-    assert found.returncode == 2
-    assert said in " ".join(found.stderr.split())
-    assert "Traceback" not in found.stderr

@@ -65,16 +65,6 @@ def test_sessions_are_held_out_as_asked(
         assert pages["learnt"]["sessions"] + pages["held_out"]["sessions"] == 6_000
 
 
-def test_the_log_that_models_were_fitted_to_does_not_judge_them(
-    place: Path, tmp_path: Path, run_in_process: Run
-) -> None:
-    done = run_in_process(
-        *("evaluate", "log.parquet", "--models", "rctr,pbm", "--test", "log.parquet", "-o", tmp_path / "out"), cwd=place
-    )
-    assert done.returncode == UNUSABLE
-    assert "would be judged by clicks that they know" in " ".join(done.stderr.split())
-
-
 def test_what_was_not_learnt_is_said(place: Path, tmp_path: Path, run_in_process: Run) -> None:
     log = pl.read_parquet(place / "log.parquet")
     shallow = log.filter(pl.col("position") < log["position"].max())
@@ -136,20 +126,6 @@ def test_a_log_of_one_page_leaves_nothing_to_learn_or_to_judge_by(
     done = run_in_process("evaluate", "one-page.parquet", "--models", "pbm", "-o", tmp_path / "out", cwd=place)
     assert done.returncode == UNUSABLE
     assert "no session is" in " ".join(done.stderr.split())
-
-
-def test_logs_whose_ids_are_of_two_types_are_not_judged_by_each_other(
-    place: Path, tmp_path: Path, run_in_process: Run
-) -> None:
-    text = pl.read_parquet(place / "log.parquet").with_columns(pl.col("query", "doc").cast(pl.String))
-    text.write_parquet(tmp_path / "text.parquet")
-    for one, other in ((place / "log.parquet", tmp_path / "text.parquet"), ("text.parquet", place / "log.parquet")):
-        done = run_in_process(
-            *("evaluate", one, "--models", "pbm", "--test", other, "-o", tmp_path / "out"), cwd=tmp_path
-        )
-        assert done.returncode == UNUSABLE
-        assert "the ids of the query are" in " ".join(done.stderr.split())
-        assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from command_results import reseal
 from workshop import RunPosbias as Run
 
 from posbias.io.results.manifest import checksum_of_content
@@ -67,45 +66,6 @@ def test_positions_that_nothing_links_have_an_infinite_width_now_and_a_finite_on
     assert said["largest_width"]["now"] is None
     assert said["without_interval"] == {"now": 2, "with_plan": 0}
     assert any(one <= 3 < other for one, other in (entry["positions"] for entry in said["plan"]))
-
-
-def test_a_fit_that_lacks_what_is_needed_or_is_damaged_is_refused(run_in_process: Run, world: Path) -> None:
-    fit = world / "fit"
-    matrices = pl.read_parquet(fit / "theta_covariance.parquet")
-    pairs = pl.read_parquet(fit / "attractiveness.parquet")
-    table = pl.read_parquet(fit / "propensities.parquet")
-    broken: list[tuple[str, pl.DataFrame | None, str]] = [
-        ("theta_covariance.parquet", matrices.drop("shared_clicks"), "does not say which clicks compare"),
-        ("theta_covariance.parquet", None, "does not say which clicks compare"),
-        ("theta_covariance.parquet", matrices.with_columns(pl.col("position") + 1), "have other cells"),
-        (
-            "theta_covariance.parquet",
-            matrices.with_columns(shared_clicks=pl.col("shared_clicks").list.eval(-pl.element())),
-            "at least 0 and symmetric",
-        ),
-        ("attractiveness.parquet", None, "holds no attractiveness.parquet"),
-        ("attractiveness.parquet", pairs.drop("std_dev"), "has no column 'std_dev'"),
-        ("attractiveness.parquet", pairs.with_columns(attractiveness=pl.lit(1.5)), "not between 0 and 1"),
-        ("propensities.parquet", table.drop("ci_low"), "no numbers in a column 'ci_low'"),
-        ("propensities.parquet", table.with_columns(impressions=0), "has no impressions"),
-    ]
-    for name, changed, said in broken:
-        before = (fit / name).read_bytes()
-        (fit / name).unlink()
-        if changed is not None:
-            changed.write_parquet(fit / name)
-        reseal(fit)
-        done = run_in_process("explore", "fit", "-o", "plan")
-        (fit / name).write_bytes(before)
-        assert done.returncode == 2, (name, said)
-        assert said in done.stderr
-        assert "Traceback" not in done.stderr
-    (fit / "attractiveness.parquet").write_bytes(b"PAR1 of another kind")
-    reseal(fit)
-    done = run_in_process("explore", "fit", "-o", "plan")
-    assert done.returncode == 2
-    assert "attractiveness.parquet: cannot be read as Parquet" in done.stderr
-    assert not (world / "plan").exists()
 
 
 def test_a_fit_that_did_not_converge_makes_a_plan_with_a_warning_and_exit_code_1(

@@ -4,7 +4,6 @@ import io
 import subprocess
 import sys
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import numpy as np
 import polars as pl
@@ -13,8 +12,6 @@ from command_results import reseal
 from workshop import RunPosbias as Run
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-
-AT_RANDOM = ("--randomized-where", "policy=random")
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +27,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def train(run: Run, place: Path, name: str, into: Path) -> None:
     theta = () if name in {"mf", "cause"} else ("--propensities", "fit")
-    marked = AT_RANDOM if name == "cause" else ()
+    marked = ("--randomized-where", "policy=random") if name == "cause" else ()
     done = run("train", "log.parquet", *theta, *marked, "--learner", name, "--steps", "20", "-o", into, cwd=place)
     assert done.returncode == 0, done.stderr
 
@@ -85,42 +82,12 @@ def test_a_model_of_factors_wants_the_query_and_its_own_ids(run_in_process: Run,
     assert not (tmp_path / "scored").exists()
 
 
-def cause(run: Run, place: Path, into: Path, *words: str) -> CompletedProcess[str]:
-    return run("train", *words, "--learner", "cause", "--steps", "20", "-o", into, cwd=place)
-
-
 def test_what_was_placed_at_random_decides_what_causal_embeddings_learn(
     run_in_process: Run, place: Path, tmp_path: Path
 ) -> None:
     for value in ("random", "ranker"):
-        marked = ("--randomized-where", f"policy={value}")
-        done = cause(run_in_process, place, tmp_path / value, "log.parquet", *marked)
+        words = ("--learner", "cause", "--steps", "20", "--randomized-where", f"policy={value}")
+        done = run_in_process("train", "log.parquet", *words, "-o", tmp_path / value, cwd=place)
         assert done.returncode == 0, done.stderr
     one, other = (pl.read_parquet(tmp_path / value / "scores.parquet")["score"] for value in ("random", "ranker"))
     assert not one.equals(other)
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ((), "say which rows were placed at random"),
-        (("--randomized-where", "policy=never"), "no row has policy=never (--randomized-where)"),
-        (("--randomized-where", "nowhere=1"), "nowhere"),
-        ((*AT_RANDOM, "--tie", "-1"), "--tie -1"),
-        ((*AT_RANDOM, "--validation", "0.999"), "Set less apart with --validation"),
-    ],
-)
-def test_causal_embeddings_without_rows_placed_at_random_are_refused(
-    run_in_process: Run, place: Path, tmp_path: Path, words: tuple[str, ...], said: str
-) -> None:
-    done = cause(run_in_process, place, tmp_path / "model", "log.parquet", *words)
-    assert (done.returncode, said in " ".join(done.stderr.split())) == (2, True), done.stderr
-    assert not (tmp_path / "model").exists()
-
-
-def test_other_learners_say_that_they_need_no_rows_placed_at_random(
-    run_in_process: Run, place: Path, tmp_path: Path
-) -> None:
-    words = ("train", "log.parquet", *AT_RANDOM, "--learner", "mf", "-o", tmp_path / "model")
-    done = run_in_process(*words, cwd=place)
-    assert (done.returncode, "--learner cause" in done.stderr) == (2, True), done.stderr

@@ -169,47 +169,14 @@ def test_run_goes_on_to_training_files(place: Path, run_in_process: Run, tmp_pat
     assert json.loads((tmp_path / "result/manifest.json").read_text())["estimate"]["method"] == "features"
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--method", "features"], "--method features: says nothing without features"),
-        (["--method", "regression-em"], "--method regression-em: says nothing without features"),
-        ([*FEATURES, "--model", "ubm"], "--method features: only with --model pbm"),
-        ([*FEATURES, "--engine", "spark"], "--method features: runs on this machine only. Use --engine polars"),
-        ([*FEATURES, "--ranker-score", "colour"], "--ranker-score colour: the column holds text"),
-        ([*FEATURES, "--ranker-score", "nowhere"], "nowhere"),
-        ([*FEATURES, "--ranker-score", "click"], "--ranker-score click: this name is reserved"),
-        (["--method", "features", "--feature", "query"], "--feature query: this name is reserved"),
-        (["--method", "features", "--feature", "constant"], "the features say nothing: each has one value"),
-        ([*FEATURES, "--shape", "power"], "--shape power: has no effect here"),
-        ([*FEATURES, "--bootstrap", "100"], "--bootstrap 100: has no effect here"),
-        ([*FEATURES, "--cluster", "pair"], "--cluster pair: only --method"),
-        ([*FEATURES, "--reference", "9"], "--reference 9: there is no such cell"),
-        ([*FEATURES, "--sample-pages", "1"], "--sample-pages"),
-        (
-            [*FEATURES, "--sample-pages", "20"],
-            "trees need at least 200 in each. Add more days",
-        ),
-        ([*FEATURES, "--date", "2026-01-01", "--decay", "0.9"], "cannot be combined with --method features"),
-        (["--feature", "price"], "--feature price: has no effect here"),
-        (["--ranker-score", "score"], "--ranker-score score: has no effect here"),
-        (["--method", "features", "--features", "no.parquet"], "no.parquet"),
-    ],
-)
-def test_what_cannot_be_done_is_refused(
-    place: Path, run_in_process: Run, tmp_path: Path, words: list[str], said: str
-) -> None:
-    done = run_in_process("fit", place / "log.parquet", *words, "-o", "out")
-    assert done.returncode == 2
-    assert said in one_line(done)
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_table_without_some_documents_stops_the_fit(place: Path, run_in_process: Run) -> None:
-    words = ("--method", "features", "--features", place / "some.parquet")
-    done = run_in_process("fit", place / "log.parquet", *words, "-o", "out")
-    assert done.returncode == 2
-    assert "has no features for" in one_line(done)
+def test_features_that_say_nothing_or_not_of_all_documents_stop_the_fit(place: Path, run_in_process: Run) -> None:
+    for words, says in (
+        (("--features", place / "some.parquet"), "has no features for"),
+        (("--feature", "constant"), "the features say nothing: each has one value"),
+    ):
+        done = run_in_process("fit", place / "log.parquet", "--method", "features", *words, "-o", "out")
+        assert done.returncode == 2
+        assert says in one_line(done)
 
 
 def test_the_extra_that_is_needed_is_named(place: Path, run_in_process: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -205,37 +205,16 @@ def test_a_gate_keeps_an_odd_day_out_and_a_day_is_not_compared_with_itself(add: 
 
 # --- what is refused ------------------------------------------------------------------------------------------
 
-LOG = f"logs/{DAYS[2]}.parquet"
-DATED = (LOG, "--date", DAYS[2])
+DATED = (f"logs/{DAYS[2]}.parquet", "--date", DAYS[2], "--into")
 REFUSED = [
-    ((LOG, "--into", "store"), "say of which day the log is: --date YYYY-MM-DD"),
-    ((*DATED, "--into", "store", "--model", "ubm"), "do not count the same: model pbm and ubm"),
-    ((*DATED, "--into", "store", "-o", "out"), "--output out: has no effect here: --into STORE says where"),
-    ((*DATED, "--into", "store", "--force"), "--force: has no effect here"),
-    ((*DATED, "--into", "store", "--decay", "0.9"), "logs are counted without decay"),
-    ((*DATED, "-o", "out", "--replace-day"), "--replace-day: has no effect here: it is about a day of a store"),
-    ((*DATED, "--into", "s3://bucket/store"), "object stores have no locks"),
-    ((*DATED, "--into", "fitted"), "fitted: holds no store"),
-    ((*DATED, "--into", "logs"), "logs: holds no store"),
-    ((*DATED, "--into", LOG), "is a file"),
-    ((*DATED, "--into", "no-days"), "no-days: keeps no days"),
-    ((*DATED, "--into", "times"), "times: keeps times of day"),
-    ((*DATED, "--into", "decayed"), "decayed: its counts have decayed"),
+    ((*DATED, "fitted"), "fitted: holds no store"),
+    ((*DATED, "logs"), "logs: holds no store"),
+    ((*DATED, "times"), "times: keeps times of day"),
+    ((*DATED, "decayed"), "decayed: its counts have decayed"),
     ((f"logs/{DAYS[0]}.parquet", "--date", DAYS[0], "--into", "week"), "was counted together with other days"),
-    (("two-days.parquet", "--date", DAYS[2], "--into", "week"), f"as {DAYS[0]} to {DAYS[1]} already"),
+    (("two-days.parquet", *DATED[1:], "week"), f"as {DAYS[0]} to {DAYS[1]} already"),
     ((*DATED[:2], DAYS[0], "--into", "week", "--replace-day"), "was counted together with other days"),
-    (("store", "--into", "other", "--date", DAYS[2]), "store holds statistics"),
-    (("--remove-day", DAYS[0]), "--remove-day 2026-01-05: has no effect here: it is about a day of a store"),
-    ((LOG, "--into", "store", "--remove-day", DAYS[0]), "counts nothing, so logs/2026-01-07.parquet has no effect"),
-    (
-        ("--into", "store", "--remove-day", DAYS[0], "--date", DAYS[0]),
-        "has no effect here: --remove-day counts nothing",
-    ),
-    (("--into", "store", "--remove-day", "yesterday"), "--remove-day yesterday: give a day"),
-    (("--into", "none", "--remove-day", DAYS[0]), "none: there is no store"),
     (("--into", "week", "--remove-day", DAYS[0]), "was counted together with other days"),
-    (("--into", "store"), "LOGS|STATISTICS... is missing"),
-    ((), "LOGS|STATISTICS... is missing"),
 ]
 
 
@@ -251,7 +230,6 @@ def others(add: Add, run_in_process: Run, tmp_path: Path) -> Path:
     )
     for words in (
         ("collect", "timed.parquet", "--timestamp", "at", "-o", "times"),
-        ("collect", "timed.parquet", "-o", "no-days"),
         ("collect", "store", "--decay", "0.9", "-o", "decayed"),
         ("collect", "two-days.parquet", "--timestamp", "on", "-o", "week"),
         ("fit", "store", "--no-compare", "-o", "fitted"),

@@ -32,15 +32,3 @@ def test_a_fit_without_the_covariance_gives_labels_without_errors(
 
     assert done.returncode == 0, done.stderr
     assert labels(tmp_path / "weighted")["label_std_dev"].is_null().all()
-
-
-def test_a_damaged_covariance_is_an_error_that_names_the_file(run_in_process: Run, log: Path, tmp_path: Path) -> None:
-    assert run_in_process("fit", log, "-o", "fit").returncode == 0
-    file = tmp_path / "fit" / "theta_covariance.parquet"
-    for content in (b"PAR1", b""):
-        file.write_bytes(content)
-        reseal(file.parent)
-        done = run_in_process("weight", log, "--propensities", "fit", "--layout", "judgments", "-o", "weighted")
-        assert done.returncode == 2
-        assert "theta_covariance.parquet: cannot be read as Parquet" in done.stderr
-        assert not (tmp_path / "weighted").exists()

@@ -53,14 +53,6 @@ def test_the_version_of_the_ranker_answers_a_ranker_that_learns_within_the_day(
     assert "--period-column other" in refused.stderr
 
 
-def test_a_version_that_the_log_does_not_have_is_named_by_its_option(run_in_process: Run, learning: Path) -> None:
-    done = run_in_process("fit", learning, "--period-column", "model", "-o", "out")
-
-    assert done.returncode == 2
-    assert "--period-column" in done.stderr
-    assert "'model'" in done.stderr
-
-
 @pytest.mark.slow
 def test_a_store_of_quarters_of_an_hour_says_what_the_log_says(
     run_in_process: Run, learning: Path, tmp_path: Path

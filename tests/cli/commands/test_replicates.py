@@ -50,33 +50,19 @@ def test_replicates_scatter_around_the_weight_as_the_errors_of_theta_say(
     assert abs(np.log(totals[1:] / totals[0]).mean()) < 0.1
 
 
-@pytest.mark.parametrize("form", ["lightgbm", "xgboost", "catboost", "ranklib"])
+@pytest.mark.parametrize("form", ["lightgbm", "xgboost", "catboost"])
 @pytest.mark.slow_after(1)
 def test_trainers_files_are_the_same_and_replicates_stand_in_the_rows_beside(
     run_in_process: Run, place: Path, tmp_path: Path, form: str
 ) -> None:
     shared = ("run", place / "log.parquet", "--features", place / "features.parquet", "--format", form)
-    layout = ("--layout", "judgments" if form == "ranklib" else "clicked-group")
-    if form == "ranklib":
-        result = run_in_process(*shared, *layout, "--replicates", "3", "-o", tmp_path / "more")
-        assert result.returncode == UNUSABLE
-        assert "has rates, not click weights" in result.stderr
-        return
     for name, more in (("plain", ()), ("more", ("--replicates", "3"))):
-        result = run_in_process(*shared, *layout, *more, "-o", tmp_path / name)
+        result = run_in_process(*shared, "--layout", "clicked-group", *more, "-o", tmp_path / name)
         assert result.returncode == 0, result.stderr
     for path in (tmp_path / "plain" / "training").iterdir():
         if path.is_file():
             assert path.read_bytes() == (tmp_path / "more" / "training" / path.name).read_bytes(), path.name
     assert set(NAMES[:3]) <= set(read(tmp_path / "more").columns)
-
-
-def test_without_errors_of_theta_there_are_no_replicates(run_in_process: Run, place: Path, tmp_path: Path) -> None:
-    options = ("--method", "ctr", "--replicates", "3")
-    result = run_in_process("run", place / "log.parquet", *options, "-o", tmp_path / "out")
-    assert result.returncode == UNUSABLE
-    assert "theta_covariance.parquet" in result.stderr
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_feature_cannot_be_called_like_a_replicate(run_in_process: Run, place: Path, tmp_path: Path) -> None:

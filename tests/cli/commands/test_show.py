@@ -66,28 +66,12 @@ def test_csv_of_training_files_is_their_weight_by_position(run_in_process: Run, 
     assert len(done.stdout.splitlines()) == 6
 
 
-@pytest.mark.parametrize("name", ["counts", "scored"])
-def test_csv_of_what_has_no_table_is_refused(run_in_process: Run, made: dict[str, str], name: str) -> None:
-    done = run_in_process("show", name, "--format", "csv", cwd=folder_of(made))
-
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "has no such table" in done.stderr
-
-
 def test_the_curve_has_a_line_for_every_cell(run_in_process: Run, made: dict[str, str]) -> None:
     done = run_in_process("show", "by-device", "--plot", cwd=folder_of(made))
 
     drawn = done.stdout.splitlines()[-10:]
     assert [line.split()[:2] for line in drawn] == [[str(at), device] for device in "01" for at in range(1, 6)]
     assert all("●" in line for line in drawn)
-
-
-@pytest.mark.parametrize("name", ["counts", "sim"])
-def test_there_is_no_curve_without_propensities(run_in_process: Run, made: dict[str, str], name: str) -> None:
-    done = run_in_process("show", name, "--plot", cwd=folder_of(made))
-
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "--plot: " in done.stderr
 
 
 def test_the_manifest_holds_the_propensities(made: dict[str, str]) -> None:

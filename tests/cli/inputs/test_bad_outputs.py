@@ -25,11 +25,6 @@ def test_a_read_only_place_for_temporary_files_is_named(workshop: Workshop, read
     assert_refused(done, workshop, str(read_only_place), "Read-only file system")
 
 
-def test_a_place_for_temporary_files_that_does_not_exist_is_named(workshop: Workshop) -> None:
-    done = workshop.run("run", workshop.log(), "-o", workshop.output, "--temp-dir", workshop.folder / "nowhere")
-    assert_refused(done, workshop, "--temp-dir", "nowhere")
-
-
 @pytest.mark.parametrize("named", ["log.csv", "*.csv", "."])
 def test_force_never_deletes_the_logs(workshop: Workshop, named: str) -> None:
     log = workshop.log()
@@ -58,23 +53,3 @@ def test_force_never_deletes_the_propensities_that_are_read(workshop: Workshop) 
 
 
 # --- options --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        ('model = "ubm', ("posbias.toml", "not valid TOML")),
-        ('modell = "ubm"', ("posbias.toml", "modell", "'model'")),
-        ("[run]\nmin-propensty = 0.1\n", ("posbias.toml", "[run]", "min-propensty", "'min-propensity'")),
-        ("[fit]\nmin-propensity = 0.1\n", ("posbias.toml", "[fit]", "min-propensity")),
-        ("min-propensity = 'low'\n", ("min-propensity",)),
-        ("run = 3\n", ("posbias.toml", "run")),
-        ("[model]\npbm = true\n", ("model",)),
-    ],
-)
-def test_a_configuration_that_cannot_work_is_named(workshop: Workshop, content: str, says: tuple[str, ...]) -> None:
-    workshop.write("posbias.toml", content)
-    scratch = workshop.folder.parent / "scratch"
-    arguments = ("run", workshop.log(), "-o", workshop.output, "--temp-dir", scratch)
-    done = workshop.run(*arguments, cwd=workshop.folder, COLUMNS="250")
-    assert_refused(done, workshop, *says)

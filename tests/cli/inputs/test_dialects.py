@@ -19,6 +19,7 @@ STOPPED: list[tuple[Callable[[Path], object], str, str]] = [
     (lambda path: LOG.write_csv(path, separator=";"), "", "--separator ';'"),
     (lambda path: LOG.write_csv(path, separator="|"), "", "--separator '|'"),
     (lambda path: LOG.write_csv(path, separator="\t"), "", "--separator tab"),
+    (lambda path: path.write_text("session, query, doc, position, click\n"), "", "blanks"),
     (lambda path: LOG.write_csv(path, include_header=False), "", "--no-header --columns c1,c2,c3,c4,c5"),
     (lambda path: path.write_bytes(LOG.write_csv().encode("utf-16")), "", "--encoding utf-16"),
     (lambda path: path.write_bytes(LOG.write_csv().encode("utf-16-le")), "", "--encoding utf-16-le"),
@@ -81,39 +82,6 @@ def test_the_dialect_is_that_of_the_clicks_as_well_unless_they_have_types(
 
     assert done.returncode == 0, done.stderr
     assert counted(tmp_path) == plain
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ("log.csv --separator ;;", "--separator ;;: give one character"),
-        ("log.csv --encoding nonsense", "is not known"),
-        ("log.csv --no-header", "--columns session,query"),
-        ("log.csv --columns a,b", "has no effect here"),
-        ("log.csv --no-header --columns a,b", "the first line has 5 fields"),
-        ("log.csv --true yes --false yes,no", "is also in --true"),
-        ("log.csv --true ,", "name words"),
-        ("log.csv --timestamp query --timestamp-format %H:%M", "does not say a day"),
-        ("log.csv --timestamp-format %d", "has no effect here"),
-        ("log.parquet --separator ;", "has no effect here"),
-        ("log.parquet --encoding cp1252", "has no effect here"),
-        ("log.parquet --true yes", "'yes' (--true, --false) is no such number"),
-        ("log.ndjson --separator ;", "has no effect here"),
-        ("typed --separator ;", "has no effect here"),
-    ],
-)
-def test_an_option_that_means_nothing_is_refused(run_in_process: Run, tmp_path: Path, options: str, said: str) -> None:
-    LOG.write_csv(tmp_path / "log.csv")
-    LOG.write_parquet(tmp_path / "log.parquet")
-    LOG.write_ndjson(tmp_path / "log.ndjson")
-    (tmp_path / "typed").mkdir()
-    LOG.write_parquet(tmp_path / "typed" / "log.parquet")
-
-    refused = run_in_process("collect", *options.split(), "-o", "out")
-
-    assert refused.returncode == 2
-    assert said in refused.stderr
-    assert refused.stderr.count("error:") == 1
 
 
 @pytest.mark.slow

@@ -468,6 +468,91 @@ def test_an_edited_model_is_one_error(
     assert not (folder.parent / "scored").exists()
 
 
+COVARIANCE, PAIRS, CELLS = "theta_covariance.parquet", "attractiveness.parquet", "propensities.parquet"
+POSITION = pl.col("position")
+NEGATIVE = pl.col("shared_clicks").list.eval(-pl.element())
+
+
+def third(column: str, value: float | None) -> pl.Expr:
+    """Another value in the third row."""
+    return pl.when(pl.int_range(pl.len()) == 2).then(value).otherwise(column).alias(column)
+
+
+TABLE_EDITS: list[tuple[str, str, str, bytes | pl.Expr | list[str] | None, str]] = [
+    # the result, the command, the table, what is done to it (None: it is gone; names: columns go), the error
+    ("clicks", "weight", "parameters.parquet", b"PAR1", "cannot be read as Parquet"),
+    ("clicks", "weight", "parameters.parquet", ["value"], "is damaged"),
+    ("clicks", "weight", PAIRS, None, "holds no attractiveness.parquet"),
+    ("fit", "weight", COVARIANCE, b"", "theta_covariance.parquet: cannot be read as Parquet"),
+    ("fit", "explore", COVARIANCE, ["shared_clicks"], "does not say which clicks compare"),
+    ("fit", "explore", COVARIANCE, None, "does not say which clicks compare"),
+    ("fit", "explore", COVARIANCE, POSITION + 1, "have other cells"),
+    ("fit", "explore", COVARIANCE, NEGATIVE, "at least 0 and symmetric"),
+    ("fit", "explore", PAIRS, None, "holds no attractiveness.parquet"),
+    ("fit", "explore", PAIRS, ["std_dev"], "has no column 'std_dev'"),
+    ("fit", "explore", PAIRS, pl.lit(1.5).alias("attractiveness"), "not between 0 and 1"),
+    ("fit", "explore", PAIRS, b"PAR1 of another kind", "attractiveness.parquet: cannot be read as Parquet"),
+    ("fit", "explore", CELLS, ["ci_low"], "no numbers in a column 'ci_low'"),
+    ("fit", "explore", CELLS, pl.lit(0).alias("impressions"), "has no impressions"),
+    *(("fit", "report", name, b"no table", f"{name}: cannot be read") for name in (COVARIANCE, PAIRS, CELLS)),
+    ("fit", "report", CELLS, ["ctr"], "no column 'ctr'"),
+    ("fit", "report", CELLS, ["clicks"], "no column 'clicks'"),
+    ("fit", "report", PAIRS, ["std_dev"], "no column 'std_dev'"),
+    ("fit", "weight", CELLS, third("propensity", -0.5), "row 3 has a propensity that is not between 1e-30 and 1e+30"),
+    *(
+        ("fit", "weight", CELLS, third("propensity", value), "row 3 has a propensity")
+        for value in (0.0, np.inf, np.nan)
+    ),
+    ("fit", "weight", CELLS, third("propensity", 1e200), "row 3 has a propensity"),
+    ("fit", "weight", CELLS, third("examination", 1.5), "row 3 has an examination"),
+    ("fit", "weight", CELLS, third("examination", np.nan), "row 3 has an examination"),
+    ("fit", "weight", CELLS, third("weight_propensity", 0.5), "row 3 has a weight_propensity that is neither its"),
+    ("fit", "weight", CELLS, third("position", None), "row 3 has no position"),
+    ("fit", "weight", CELLS, POSITION - 1, "row 1 has no position: position 0,"),
+    (
+        "fit",
+        "weight",
+        CELLS,
+        pl.when(POSITION < 3).then(1).otherwise(POSITION).alias("position"),
+        "row 2 repeats a cell",
+    ),
+    ("fit", "weight", CELLS, pl.col("propensity").cast(pl.String), "holds String instead of numbers"),
+    ("fit", "weight", CELLS, POSITION + 0.5, "holds Float64 instead of whole numbers"),
+    ("fit", "weight", CELLS, ["examination"], "has no column 'examination'"),
+    ("fit", "weight", CELLS, ["position"], "has no column 'position'"),
+]
+
+
+@pytest.mark.parametrize(("name", "command", "table", "edit", "says"), TABLE_EDITS)
+def test_a_table_that_no_fit_wrote_is_one_error(
+    *,
+    made: Callable[[str], Path],
+    shared: Path,
+    run_in_process: Run,
+    name: str,
+    command: str,
+    table: str,
+    edit: bytes | pl.Expr | list[str] | None,
+    says: str,
+) -> None:
+    folder = made(name)
+    path = folder / table
+    if isinstance(edit, bytes):
+        path.write_bytes(edit)
+    elif edit is None:
+        path.unlink()
+    else:
+        held = pl.read_parquet(path)
+        (held.drop(edit) if isinstance(edit, list) else held.with_columns(edit)).write_parquet(path)
+    reseal(folder)
+    out = folder.parent / "out.html"
+    words = (shared / "log.parquet", "--propensities", folder) if command == "weight" else (folder,)
+    done = run_in_process(command, *words, "-o", out)
+    assert_one_error(done, says)
+    assert says in done.stderr
+    assert not out.exists()
+
+
 def flipped(content: bytes, at: int, bit: int) -> bytes:
     """The same bytes but for one bit."""
     place = at % len(content)

@@ -24,49 +24,6 @@ def log(frame: pl.DataFrame, tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (("", "-o", "out"), "is a variable unset?"),
-        (("log.parquet", "-o", "loop"), "cannot be the name of a directory"),
-        (("log.parquet", "-o", "x" * 300), "cannot be the name of a directory"),
-        (("y" * 300, "-o", "out"), "cannot be the name of a file"),
-        (("log.parquet", "-o", "out", "--stratify", "query"), "--stratify query"),
-        (("log.parquet", "-o", "out", "--doc", "doc", "--doc", "doc"), "names a column twice"),
-        (("log.parquet", "-o", "out", "--attractiveness-prior", "0.5:1e300"), "--attractiveness-prior 0.5:1e300"),
-        (("log.parquet", "-o", "out", "--examination-prior", "0.5:-1"), "--examination-prior 0.5:-1"),
-        (("log.parquet", "-o", "out", "--memory", "9" * 400), "--memory"),
-        (("log.parquet", "-o", "out", "--position-base", "9" * 20), "--position-base"),
-    ],
-)
-def test_odd_arguments_are_refused_by_name(
-    run_in_process: RunPosbias, log: Path, tmp_path: Path, options: tuple[str, ...], says: str
-) -> None:
-    (tmp_path / "loop").symlink_to("loop")
-
-    done = run_in_process("run", *options)
-
-    assert done.returncode == 2, done.stderr
-    assert says in " ".join(done.stderr.split())
-    assert "Traceback" not in done.stderr
-    assert sorted(path.name for path in tmp_path.iterdir()) == [log.name, "loop"]
-
-
-@pytest.mark.parametrize(
-    ("header", "says"),
-    [("session;query;doc;position;click", "separated by ';'"), ("session, query, doc, position, click", "blanks")],
-)
-def test_a_header_that_cannot_be_read_is_explained(
-    run_in_process: RunPosbias, tmp_path: Path, header: str, says: str
-) -> None:
-    (tmp_path / "log.csv").write_text(header + "\n", encoding="utf-8")
-
-    done = run_in_process("fit", "log.csv", "-o", "out")
-
-    assert done.returncode == 2
-    assert says in done.stderr
-
-
 def test_files_whose_ids_only_128_bits_hold_are_refused(
     run_in_process: RunPosbias, frame: pl.DataFrame, tmp_path: Path
 ) -> None:

@@ -180,16 +180,3 @@ def test_ranks_of_the_clicks_of_a_page_beside_its_list_are_read_with_one_or_seve
     assert one["totals"]["clicks"] == log.filter(WAS_CLICKED)["session"].n_unique()
     assert refused.returncode == 2
     assert "--click-ranks 0" in refused.stderr
-
-
-@pytest.mark.parametrize("other", ["--click-counts", "--impressions shown", "--clicks clicks.csv", "--clicked clicks"])
-def test_clicks_are_told_by_ranks_or_in_another_way(
-    run_in_process: Run, log: pl.DataFrame, tmp_path: Path, other: str
-) -> None:
-    log.with_columns(shown=9).write_csv(tmp_path / "log.csv")
-    log.write_csv(tmp_path / "clicks.csv")
-
-    done = run_in_process("fit", "log.csv", "--click-ranks", "0", *other.split(), "-o", "out")
-
-    assert done.returncode == 2
-    assert f"--click-ranks and {other.split(maxsplit=1)[0]}: both say what was clicked" in done.stderr

@@ -82,34 +82,12 @@ def test_statistics_that_the_result_would_not_hold_are_not_replaced(run_in_proce
 
 DAY = f"logs/{DAYS[0]}.parquet"
 REFUSED = [
-    (("collect", DAY, "--date", "yesterday"), "--date yesterday: give a day"),
-    (("collect", DAY, "--date", "20260105"), "--date 20260105: give a day"),
-    (("collect", DAY, "--date", "2026-02-30"), "--date 2026-02-30: give a day"),
-    (
-        ("collect", DAY, "--date", DAYS[0], "--timestamp", "session"),
-        "--timestamp session already gives the day of each row",
-    ),
-    (("collect", DAY, "--date", DAYS[0], "--period", "none"), "--period none keeps no days"),
-    (("fit", "s", "--date", DAYS[0]), "s holds statistics"),
-    (("collect", DAY, "--date", DAYS[0], "--decay", "0.9"), "logs are counted without decay"),
-    (("fit", "s", "--decay", "0"), "--decay 0: must be above 0"),
-    (("fit", "s", "--decay", "1.01"), "must be above 0 and at most 1"),
-    (("fit", "s", "--decay", "nan"), "must be above 0 and at most 1"),
-    (("fit", DAY, "--decay", "0.9"), "--decay 0.9: the days are not known"),
-    (("fit", "no-days", "--decay", "0.9"), "--date or --timestamp"),
-    (("collect", "no-days", "--decay", "0.9"), "--date or --timestamp"),
-    (
-        ("fit", DAY, "--date", DAYS[0], "--decay", "0.9", "--cluster", "session"),
-        "cannot be combined with --cluster session",
-    ),
-    (("collect", "s", "no-days"), "period day and None"),
     (("collect", "s", "decayed"), "--decay 0.9"),
     (("fit", "s", "decayed"), "--decay 0.9"),
     (("fit", "s", "decayed", "--decay", "0.8"), "decayed was collected with --decay 0.9"),
     (("collect", "s", "text"), "'query' holds Int32 and String"),
     (("collect", "s", "s-copy"), f"s and s-copy both count the log {DAY}"),
     (("collect", DAY), "-o DIR is missing"),
-    (("collect", "--info", DAY), "holds no statistics"),
 ]
 
 
@@ -134,7 +112,7 @@ def inputs(logs: Path, run_in_process: Run) -> Path:
 def test_what_cannot_work_is_refused_by_name_and_writes_nothing(run_in_process: Run, inputs: Path) -> None:
     before = contents(inputs)
     for words, says in REFUSED:
-        output = () if "-o DIR" in says or "--info" in words else ("-o", "out")
+        output = () if "-o DIR" in says else ("-o", "out")
         done = run_in_process(*words, *output)
         assert (done.returncode, done.stdout) == (2, ""), words
         assert says in " ".join(done.stderr.split()), words

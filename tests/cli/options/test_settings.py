@@ -28,6 +28,12 @@ def said(done: CompletedProcess[str]) -> str:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
+        ('model = "ubm', "not valid TOML"),
+        ('modell = "ubm"', "'model'"),
+        ("[run]\nmin-propensty = 0.1\n", "[run] min-propensty: no such option. Did you mean 'min-propensity'"),
+        ("[fit]\nmin-propensity = 0.1\n", "[fit] min-propensity"),
+        ("run = 3\n", "run"),
+        ("[model]\npbm = true\n", "model"),
         ("session = []", "session: the list is empty. Give it a value, or leave it out."),
         ('session = ["a", ""]', "session: is empty. Give it a value, or leave it out."),
         ('session = ["a", ["b"]]', "session: takes a string or a number, or a list of them, not a list (['b'])."),

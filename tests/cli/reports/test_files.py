@@ -241,43 +241,6 @@ def test_an_edited_manifest_is_refused(
     refused(run_in_process("report", changed(results, tmp_path, change), "-o", "a.html"), said)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
-        ("propensities.parquet", b"no table", "cannot be read"),
-        ("attractiveness.parquet", b"no table", "cannot be read"),
-        ("theta_covariance.parquet", b"no table", "cannot be read"),
-    ],
-)
-def test_a_damaged_table_is_refused(
-    run_in_process: Run, results: Path, tmp_path: Path, name: str, content: bytes, said: str
-) -> None:
-    copy = changed(results, tmp_path, lambda _: None)
-    (copy / name).write_bytes(content)
-    refused(run_in_process("report", copy, "-o", "a.html"), name, "has 8 bytes, and had")
-    reseal(copy)
-    refused(run_in_process("report", copy, "-o", "a.html"), name, said)
-    assert not (tmp_path / "a.html").exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "change", "said"),
-    [
-        ("propensities", pl.all().exclude("ctr"), "no column 'ctr'"),
-        ("propensities", pl.all().exclude("clicks"), "no column 'clicks'"),
-        ("attractiveness", pl.all().exclude("std_dev"), "no column 'std_dev'"),
-    ],
-)
-def test_a_table_without_a_column_is_refused(
-    run_in_process: Run, results: Path, tmp_path: Path, name: str, change: pl.Expr, said: str
-) -> None:
-    copy = changed(results, tmp_path, lambda _: None)
-    path = copy / f"{name}.parquet"
-    pl.read_parquet(path).select(change).write_parquet(path)
-    reseal(copy)
-    refused(run_in_process("report", copy, "-o", "a.html"), path.name, said)
-
-
 def test_values_that_no_fit_writes_are_left_out_of_charts(run_in_process: Run, results: Path, tmp_path: Path) -> None:
     copy = changed(results, tmp_path, lambda _: None)
     path = copy / "propensities.parquet"
