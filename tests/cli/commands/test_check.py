@@ -1,10 +1,19 @@
-"""`posbias check`: what a log holds, what is wrong with it, what can be estimated, and how that is said."""
+"""`posbias check`: what a log holds, what is wrong with it, and the command or file of options that reads it."""
 
+import gzip
+import json
+import tomllib
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from typing import Any, cast
 
 import polars as pl
 import pytest
-from checked_logs import Run, checked, good_log
+from checked_logs import POSITIONS, checked, good_log
+from workshop import RunPosbias as Run
+
+from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 CLICK = pl.col("click")
 
@@ -13,6 +22,243 @@ CLICK = pl.col("click")
 def log() -> pl.DataFrame:
     """Return a log that needs no option."""
     return good_log()
+
+
+def totals_of_run(run: Run, command: list[str], folder: Path) -> dict[str, Any]:
+    """What the main job counts with the command that was found."""
+    done = run(*command, "-o", "out", "--no-compare")
+    assert done.returncode in {0, 1}, done.stderr
+    return json.loads((folder / "out" / "manifest.json").read_text(encoding="utf-8"))["totals"]
+
+
+def visits(log: pl.DataFrame) -> pl.DataFrame:
+    """The log with three pages, of different queries or times, under each session."""
+    return log.with_columns(pl.col("session") // 3, query_time=pl.col("timestamp")).drop("timestamp")
+
+
+def sums(log: pl.DataFrame) -> pl.DataFrame:
+    return log.group_by("query", "doc", "position").agg(views=pl.len(), clicks=CLICK.cast(pl.Int64).sum())
+
+
+FORMS: dict[str, tuple[Callable[[pl.DataFrame], pl.DataFrame], list[str]]] = {
+    "well-known names": (lambda log: log, []),
+    "names of others": (
+        lambda log: log.rename({"query": "search_term", "doc": "objectID", "position": "slot", "click": "isClicked"}),
+        ["--query", "search_term", "--doc", "objectID", "--position", "slot", "--click", "isClicked"],
+    ),
+    "names that are guessed": (
+        lambda log: log.rename({"query": "our search", "doc": "theItem", "position": "gridPlace", "click": "tapped"}),
+        ["--query", "our search", "--doc", "theItem", "--position", "gridPlace", "--click", "tapped"],
+    ),
+    "names in another language": (
+        lambda log: log.drop("timestamp").rename(
+            {"session": "sitzung", "query": "suche", "doc": "artikel", "position": "rang", "click": "geklickt"}
+        ),
+        ["--session", "sitzung", "--query", "suche", "--doc", "artikel", "--position", "rang", "--click", "geklickt"],
+    ),
+    "two names for a role": (
+        lambda log: log.with_columns(item_id=pl.col("doc").hash()).with_columns(doc_id="doc").drop("doc"),
+        ["--doc", "doc_id"],
+    ),
+    "positions from 0": (lambda log: log.with_columns(pl.col("position") - 1), ["--position-base", "0"]),
+    "counts of clicks": (
+        lambda log: log.with_columns(pl.when(CLICK == 1).then(1 + pl.col("session") % 3).otherwise(0).alias("click")),
+        ["--click-counts"],
+    ),
+    "empty where there is no click": (
+        lambda log: log.with_columns(pl.when(CLICK == 1).then(CLICK)),
+        ["--null-click", "0"],
+    ),
+    "sums": (sums, ["--impressions", "views"]),
+    "positions from 0, names of others, empty cells": (
+        lambda log: log.select(
+            "session", "query", sku="doc", rank=pl.col("position") - 1, clicked=pl.when(CLICK == 1).then(1)
+        ),
+        ["--doc", "sku", "--position-base", "0", "--null-click", "0"],
+    ),
+    "visits": (visits, ["--session", "session", "--session", "query_time"]),
+    "the session under a name of exports, and of requests": (
+        lambda log: log.rename({"session": "searchQueryUid"}).with_columns(
+            request_id=pl.format("r{}", "searchQueryUid")
+        ),
+        ["--session", "searchQueryUid"],
+    ),
+    "ranks of the clicks": (
+        lambda log: log.with_columns(clicked_rank=pl.when(CLICK == 1).then(pl.col("position") - 1)).drop("click"),
+        ["--click", "clicked_rank", "--click-ranks", "0"],
+    ),
+    "words in another language, whose columns are, too": (
+        lambda log: log.select(
+            *(pl.col("session").alias("sitzung"), pl.col("query").alias("suche"), pl.col("doc").alias("artikel")),
+            rang="position",
+            geklickt=pl.when(CLICK == 1).then(pl.lit("ja")).otherwise(pl.lit("nein")),
+        ),
+        [
+            *("--session", "sitzung", "--query", "suche", "--doc", "artikel", "--position", "rang"),
+            *("--click", "geklickt", "--true", "ja", "--false", "nein"),
+        ],
+    ),
+    "no query and no session": (
+        lambda log: log.select(
+            impressionTime="timestamp",
+            slot="position",
+            itemId=pl.format("i{}-{}", "query", "doc"),
+            isClick="click",
+        ),
+        ["--no-query", "--position", "slot"],
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+@pytest.mark.slow_after(1)
+def test_the_command_that_is_found_reads_the_log_with_the_right_totals(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path, form: str, ending: str
+) -> None:
+    make, options = FORMS[form]
+    file = tmp_path / f"log.{ending}"
+    made = make(log)
+    made.write_parquet(file) if ending == "parquet" else made.write_csv(file)
+
+    found = checked(run_in_process, file.name)
+
+    assert found["command"] == ["run", file.name, *options]
+    assert found["carries_estimate"] is True
+    totals = totals_of_run(run_in_process, found["command"], tmp_path)
+    assert (totals["impressions"], totals["clicks"]) == (log.height, log["click"].sum())
+    assert (found["totals"]["impressions"], found["totals"]["clicks"]) == (log.height, log["click"].sum())
+
+
+def test_lists_are_recognised_without_an_option(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
+    pages = log.sort("session", "position").group_by("session", "query", maintain_order=True).agg("doc", "click")
+    pages.write_ndjson(tmp_path / "pages.ndjson")
+
+    found = checked(run_in_process, "pages.ndjson")
+
+    assert found["command"] == ["run", "pages.ndjson"]
+    assert found["recognised"]["form"] == "nested"
+    assert found["totals"]["impressions"] == log.height
+
+
+def test_text_of_another_dialect_is_recognised_and_read_within_zstd(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    file, arrow = tmp_path / "log.csv.zst", cast("Any", import_module("pyarrow"))
+    with arrow.CompressedOutputStream(str(file), "zstd") as stream:
+        stream.write(log.with_columns(query=pl.format("Stärke {}", "query")).write_csv(separator=";").encode("cp1252"))
+
+    found = checked(run_in_process, file.name)
+
+    assert found["command"] == ["run", file.name, "--separator", ";", "--encoding", "cp1252"]
+    assert found["totals"]["clicks"] == log["click"].sum()
+
+
+def test_packed_json_in_a_directory_is_a_log_and_plain_json_there_is_none(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    (folder / "log.json.gz").write_bytes(gzip.compress(log.write_ndjson().encode()))
+    (folder / "settings.json").write_text("{}", encoding="utf-8")
+
+    assert checked(run_in_process, "logs")["totals"]["impressions"] == log.height
+
+
+def test_a_table_of_lists_without_a_header_is_recognised_however_many_words_its_fields_have(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    pages = log.sort("session", "position").group_by("session", maintain_order=True)
+    shown = pages.agg(pl.format("N{}{}-{}", "query", "doc", "click").str.join(" ").alias("shown"))["shown"]
+    lines = [f"{n}\tU{n % 40}\t11/11/2019 9:05:58 AM\tN1 N2\t{of_page}" for n, of_page in enumerate(shown, start=1)]
+    (tmp_path / "behaviors.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    found = checked(run_in_process, "behaviors.tsv")
+
+    assert found["command"][-3:] == ["--no-header", "--columns", "c1,c2,c3,c4,c5"]
+    assert (found["totals"]["impressions"], found["totals"]["clicks"]) == (log.height, log["click"].sum())
+
+
+def test_ubi_is_recognised(run_in_process: Run, shared_data: Path, tmp_path: Path) -> None:
+    sample = shared_data / "opensearch_ubi_sample.ndjson.gz"
+
+    found = checked(run_in_process, sample, code=1)
+
+    assert found["command"] == ["run", str(sample), "--input-format", "ubi"]
+    done = run_in_process("collect", *found["command"][1:], "-o", "out")
+    assert done.returncode == 1, done.stderr  # a third of its clicks is on pages without a list
+    counted = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))["statistics"]
+    assert (counted["impressions"], counted["clicks"]) == (found["totals"]["impressions"], found["totals"]["clicks"])
+
+
+def test_clicks_apart_and_whatever_the_user_says_are_kept_in_the_command(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    log.drop("click").rename({"doc": "artikel"}).write_csv(tmp_path / "shown.csv")
+    log.filter(CLICK == 1).select("session", artikel="doc").write_csv(tmp_path / "clicks.csv")
+    said = ["--clicks", "clicks.csv", "--doc", "artikel", "--clicks-doc", "artikel", "--max-position", "4"]
+
+    found = checked(run_in_process, "shown.csv", *said)
+
+    assert found["command"][:2] == ["run", "shown.csv"]
+    pairs = zip(said[::2], said[1::2], strict=True)
+    held = list(zip(found["command"][2::2], found["command"][3::2], strict=True))
+    assert sorted(held) == sorted(pairs)
+    within = log.filter(pl.col("position") <= 4)
+    assert totals_of_run(run_in_process, found["command"], tmp_path)["clicks"] == within["click"].sum()
+
+
+def test_what_would_have_no_effect_on_a_run_is_not_in_the_command(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    log.write_csv(tmp_path / "log.csv")
+    (tmp_path / "posbias.toml").write_text('click-actions = "tap"\nmax-bad-rows = 0.1\n', encoding="utf-8")
+
+    found = checked(run_in_process, "log.csv")
+    (tmp_path / "posbias.toml").unlink()
+
+    assert found["command"] == ["run", "log.csv"]
+    assert totals_of_run(run_in_process, found["command"], tmp_path)["impressions"] == log.height
+
+
+def test_rows_that_stand_twice_are_said_to_do_so(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
+    pl.concat([log, log]).write_parquet(tmp_path / "log.parquet")
+
+    found = checked(run_in_process, "log.parquet", code=1)
+
+    assert found["command"] == ["run", "log.parquet"]
+    assert "100.00% of the pages hold rows twice" in found["recognised"]["findings"][0]["said"]
+
+
+def test_a_few_bad_rows_and_documents_twice_on_a_page_are_counted_and_said(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    # On one page in twenty, the document at the top stands at the end once more.
+    twice = (pl.col("session") % 20 == 0) & (pl.col("position") == POSITIONS)
+    first = pl.col("doc").first().over("session", order_by="position")
+    no_doc = pl.col("session").is_in([7, 8])
+    broken = log.with_columns(pl.when(twice).then(first).when(no_doc).then(None).otherwise("doc").alias("doc"))
+    broken.write_csv(tmp_path / "log.csv")
+
+    found = checked(run_in_process, "log.csv")
+
+    assert found["command"] == ["run", "log.csv", "--on-bad-rows", "drop", "--duplicate-docs", "first"]
+    assert found["rows"]["rejected"]["the document is missing"] == 2 * POSITIONS
+    assert found["rows"]["rejected"]["the document stands further up on the page"] == 150
+    totals = totals_of_run(run_in_process, found["command"], tmp_path)
+    assert totals["impressions"] == found["totals"]["impressions"] == found["rows"]["used"]
+
+
+def test_nothing_is_guessed_from_values_where_rows_are_in_no_order(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    shuffled = log.sample(fraction=1, shuffle=True, seed=1).with_columns(chance=pl.col("doc").hash() / 2**64)
+    shuffled.drop("session").rename({"query": "suche"}).write_parquet(tmp_path / "log.parquet")
+
+    done = run_in_process("check", "log.parquet")
+
+    assert done.returncode == 2
+    assert "no column looks like the query" in done.stderr
 
 
 # --- what is wrong --------------------------------------------------------------------------------------------
@@ -123,3 +369,137 @@ def test_a_log_without_rows_carries_no_estimate(run_in_process: Run, tmp_path: P
     (tmp_path / "log.csv").write_text("session,query,doc,position,click\n", encoding="utf-8")
 
     assert checked(run_in_process, "log.csv", code=1)["reasons"] == ["log.csv: the log holds no rows."]
+
+
+WRITE = ("check", "log.csv", "--write-config", "posbias.toml")
+
+
+@pytest.fixture(scope="module")
+def renamed() -> pl.DataFrame:
+    """Return a log that cannot be read without options."""
+    options = SimulationOptions(
+        n_sessions=2000, n_queries=60, n_positions=4, docs_per_query=6, query_exponent=0.3, days=2, seed=2
+    )
+    made = simulate(options).log.rename({"doc": "sku", "query": "our search", "click": "clicked"})
+    return made.with_columns(pl.col("position") - 1, pl.col("session") // 2)
+
+
+def options_of(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["options"]
+
+
+@pytest.mark.slow
+def test_run_with_the_file_does_what_the_command_of_check_does(
+    run_in_process: Run, renamed: pl.DataFrame, tmp_path: Path
+) -> None:
+    renamed.write_csv(tmp_path / "log.csv")
+    command = json.loads(run_in_process("check", "log.csv", "--json").stdout)["command"]
+
+    by_flags = run_in_process(*command, "-o", "by-flags", "--no-compare")
+    made = run_in_process(*WRITE)
+    by_file = run_in_process("run", "log.csv", "-o", "by-file", "--no-compare")
+
+    assert made.returncode == 0
+    assert made.stderr == "written: posbias.toml. Read it, then: posbias run LOGS -o DIR\n"
+    assert by_flags.returncode == by_file.returncode
+    assert options_of(tmp_path / "by-file") == options_of(tmp_path / "by-flags")
+    table = "propensities.parquet"
+    assert (tmp_path / "by-file" / table).read_bytes() == (tmp_path / "by-flags" / table).read_bytes()
+
+
+def test_every_option_has_its_reason_above_it(run_in_process: Run, renamed: pl.DataFrame, tmp_path: Path) -> None:
+    renamed.write_csv(tmp_path / "log.csv")
+
+    assert run_in_process(*WRITE, "--max-position", "3").returncode == 0
+
+    lines = (tmp_path / "posbias.toml").read_text(encoding="utf-8").splitlines()
+    assert tomllib.loads("\n".join(lines)) == {
+        "query": "our search",
+        "doc": "sku",
+        "position-base": 0,
+        "session": ["session", "timestamp"],
+        "max-position": 3,
+    }
+    settings = [at for at, line in enumerate(lines) if line and not line.startswith("#")]
+    assert all(lines[at - 1].startswith("#") for at in settings)
+    assert "# the query is taken to be column 'our search' (a guess: see whether it is right)" in lines
+
+
+def test_an_existing_file_is_replaced_only_if_that_is_asked_for(
+    run_in_process: Run, renamed: pl.DataFrame, tmp_path: Path
+) -> None:
+    renamed.write_csv(tmp_path / "log.csv")
+    file = tmp_path / "posbias.toml"
+    file.write_text("max-position = 3\n", encoding="utf-8")
+
+    refused = run_in_process(*WRITE)
+    kept = file.read_text(encoding="utf-8")
+    replaced = run_in_process(*WRITE, "--force")
+
+    assert refused.returncode == 2
+    assert "posbias.toml: already exists. Use --force to replace it." in refused.stderr
+    assert kept == "max-position = 3\n"
+    assert replaced.returncode == 0, replaced.stderr
+    content = tomllib.loads(file.read_text(encoding="utf-8"))
+    assert (content["max-position"], content["doc"]) == (3, "sku")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log.csv", "posbias.toml"]
+
+
+@pytest.mark.parametrize("kind", ["link", "directory"])
+def test_what_is_no_plain_file_is_not_replaced(
+    run_in_process: Run, renamed: pl.DataFrame, tmp_path: Path, kind: str
+) -> None:
+    here, other = tmp_path / "here", tmp_path / "other.toml"
+    here.mkdir()
+    renamed.write_csv(here / "log.csv")
+    other.write_text("", encoding="utf-8")
+    target = here / "posbias.toml"
+    target.symlink_to(other) if kind == "link" else target.mkdir()
+
+    done = run_in_process(*WRITE, "--force", "--config", other, cwd=here)
+
+    assert done.returncode == 2
+    assert "posbias.toml: is not replaced" in done.stderr
+    assert other.read_text(encoding="utf-8") == ""
+    assert sorted(path.name for path in here.iterdir()) == ["log.csv", "posbias.toml"]
+
+
+def test_a_disk_that_cannot_be_written_is_an_error(
+    run_in_process: Run, renamed: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renamed.write_csv(tmp_path / "log.csv")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("posbias.io.results.outputs_on_disk.os.fsync", full)
+    done = run_in_process(*WRITE)
+
+    assert done.returncode == 2
+    said = "posbias.toml: cannot be written: No space left on device. Nothing was written."
+    assert done.stderr == f"posbias: error: {said}\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["log.csv"]
+
+
+def test_names_that_would_break_the_file_are_written_as_they_are(
+    run_in_process: Run, renamed: pl.DataFrame, tmp_path: Path
+) -> None:
+    name = 'a "strange" \\ näme 🙂'
+    renamed.rename({"sku": name}).write_parquet(tmp_path / "log.parquet")
+
+    assert run_in_process("check", "log.parquet", *WRITE[2:], "--doc", name).returncode == 0
+
+    assert tomllib.loads((tmp_path / "posbias.toml").read_text(encoding="utf-8"))["doc"] == name
+    assert run_in_process("collect", "log.parquet", "-o", "out").returncode == 0
+
+
+def test_a_log_that_carries_no_estimate_is_said_to_carry_none(
+    run_in_process: Run, renamed: pl.DataFrame, tmp_path: Path
+) -> None:
+    renamed.filter(pl.col("clicked") == 1).write_csv(tmp_path / "log.csv")
+
+    done = run_in_process(*WRITE)
+
+    assert done.returncode == 1
+    assert "This looks like a log of clicks only" in " ".join(done.stdout.split())
+    assert (tmp_path / "posbias.toml").is_file()

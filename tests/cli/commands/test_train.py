@@ -1,5 +1,6 @@
-"""`posbias train` and `posbias score`: a ranker from clicks, and what it says of new documents."""
+"""`posbias train` and `posbias score`: what each learner writes, and what it says of new documents."""
 
+import io
 import json
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from command_results import reseal
 from workshop import RunPosbias as Run
 
+from posbias.core.learners.learners import get_learner, learner_names
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 UNUSABLE, DOUBTFUL = 2, 1
@@ -161,3 +163,162 @@ def test_clicks_in_cells_without_a_propensity_are_left_out_and_said(
     done = run_in_process(*train(tmp_path / "fit"), "-o", tmp_path / "out", cwd=place)
     assert done.returncode == DOUBTFUL, done.stderr
     assert "lie in cells without a propensity" in " ".join(done.stderr.split())
+
+
+FROM_FEATURES = [name for name in learner_names() if get_learner(name).needs_features]
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a log, features of numbers, and a fit."""
+    folder = tmp_path_factory.mktemp("learners")
+    log = simulate(SimulationOptions("pbm", 20_000, 60, 8, 5, seed=3)).log
+    log = log.with_columns(query=pl.format("q{}", "query"), doc=pl.format("d{}", "doc"))
+    log.with_columns(device=pl.col("session") % 2).write_parquet(folder / "log.parquet")
+    pairs = log.select("query", "doc").unique(maintain_order=True)
+    rng = np.random.default_rng(0)
+    features = pairs.with_columns(
+        length=pl.Series(rng.standard_normal(pairs.height)), age=pl.Series(rng.integers(0, 50, pairs.height))
+    )
+    features.write_parquet(folder / "features.parquet")
+    features.with_columns(colour=pl.Series(rng.choice(["red", "blue"], pairs.height))).write_parquet(
+        folder / "coloured.parquet"
+    )
+    for words in ("fit log.parquet -o fit", "collect log.parquet -o counts"):
+        command = (sys.executable, "-m", "posbias.cli", *words.split())
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    return folder
+
+
+def learn(name: str, *more: str, log: str = "log.parquet", features: str = "features.parquet") -> tuple[str, ...]:
+    """The command, with propensities where the learner takes some."""
+    theta = ("--propensities", "fit") if get_learner(name).uses_propensities else ()
+    return ("train", log, "--features", features, *theta, "--learner", name, *more)
+
+
+@pytest.mark.parametrize("name", FROM_FEATURES)
+@pytest.mark.slow_after(1)
+def test_every_learner_writes_a_model_that_scores_by_itself(
+    run_in_process: Run, ranks: Path, tmp_path: Path, name: str
+) -> None:
+    done = run_in_process(*learn(name, "--validation", "0.3"), "-o", tmp_path / "ranker", cwd=ranks)
+    assert done.returncode == 0, done.stderr
+    scores = pl.read_parquet(tmp_path / "ranker" / "scores.parquet")
+    again = run_in_process(
+        "score", "features.parquet", "--model", tmp_path / "ranker", "-o", tmp_path / "scored", cwd=ranks
+    )
+    assert again.returncode == 0, again.stderr
+    joined = scores.join(pl.read_parquet(tmp_path / "scored" / "scores.parquet"), on=["query", "doc"])
+    assert joined.height == scores.height > 100
+    np.testing.assert_array_equal(joined["score"].to_numpy(), joined["score_right"].to_numpy())
+    said = json.loads((tmp_path / "ranker" / "manifest.json").read_text(encoding="utf-8"))["learner"]
+    learner = get_learner(name)
+    assert (said["name"], said["reference"], said["measure"]) == (name, learner.reference, learner.measure)
+    assert f"{learner.measure} " in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("name", [name for name in FROM_FEATURES if get_learner(name).source == "counts"])
+@pytest.mark.slow_after(3)
+def test_statistics_give_the_same_model_as_the_log(run_in_process: Run, ranks: Path, tmp_path: Path, name: str) -> None:
+    for number, log in enumerate(("log.parquet", "counts")):
+        done = run_in_process(*learn(name, log=log), "-o", tmp_path / str(number), cwd=ranks)
+        assert done.returncode == 0, done.stderr
+    one, other = (pl.read_parquet(tmp_path / str(number) / "scores.parquet") for number in range(2))
+    assert one.equals(other)
+
+
+@pytest.mark.parametrize("name", ["logistic", "position-feature", "lambdarank", "ipw-dcg", "dla", "gbrank"])
+@pytest.mark.slow_after(1)
+def test_features_on_disk_give_the_same_scores(run_in_process: Run, ranks: Path, tmp_path: Path, name: str) -> None:
+    for folder, memory in (("at-once", "2GiB"), ("parts", "256MiB")):
+        done = run_in_process(*learn(name, "--memory", memory), "-o", tmp_path / folder, cwd=ranks)
+        assert done.returncode == 0, done.stderr
+    one, other = (pl.read_parquet(tmp_path / folder / "scores.parquet") for folder in ("at-once", "parts"))
+    assert not one.equals(other)  # it came in several parts
+    one, other = one.sort("query", "doc"), other.sort("query", "doc")
+    np.testing.assert_allclose(one["score"], other["score"], rtol=0, atol=1e-6)
+
+
+def test_gbrank_on_raw_rates_needs_no_fit(run_in_process: Run, ranks: Path, tmp_path: Path) -> None:
+    words = ("train", "log.parquet", "--features", "features.parquet", "--learner", "gbrank", "--raw-rates")
+    done = run_in_process(*words, "-o", tmp_path / "out", cwd=ranks)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def placed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("factors")
+    simulate(SimulationOptions("pbm", 4_000, 30, 8, 5, seed=3, randomized_share=0.2)).log.write_parquet(
+        folder / "log.parquet"
+    )
+    command = (sys.executable, "-m", "posbias.cli", "fit", "log.parquet", "-o", "fit")
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    return folder
+
+
+def factorise(run: Run, placed: Path, name: str, into: Path) -> None:
+    theta = () if name in {"mf", "cause"} else ("--propensities", "fit")
+    where = ("--randomized-where", "policy=random") if name == "cause" else ()
+    done = run("train", "log.parquet", *theta, *where, "--learner", name, "--steps", "20", "-o", into, cwd=placed)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["factors", "mf", "propensity-mf", "cause"])
+@pytest.mark.slow
+def test_factors_score_the_same_again_and_by_their_script(
+    run_in_process: Run, placed: Path, tmp_path: Path, name: str
+) -> None:
+    factorise(run_in_process, placed, name, tmp_path / "model")
+    written = pl.read_parquet(tmp_path / "model" / "scores.parquet")
+    assert (written["attractiveness"].null_count() == 0) == (name == "factors")
+    written.select("query", "doc").write_csv(tmp_path / "rows.csv")
+    done = run_in_process("score", tmp_path / "rows.csv", "--model", tmp_path / "model", "-o", tmp_path / "scored")
+    assert done.returncode == 0, done.stderr
+    again = pl.read_parquet(tmp_path / "scored" / "scores.parquet")
+    np.testing.assert_array_equal(again["score"], written["score"])
+    script = subprocess.run(
+        (sys.executable, tmp_path / "model" / "load.py", tmp_path / "rows.csv"),
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    np.testing.assert_allclose(pl.read_csv(io.StringIO(script.stdout))["score"], written["score"])
+
+
+def test_unseen_ids_are_scored_by_what_is_known(run_in_process: Run, placed: Path, tmp_path: Path) -> None:
+    factorise(run_in_process, placed, "mf", tmp_path / "model")
+    rows = pl.DataFrame({"query": ["0", "nobody", "nobody"], "doc": ["nothing", "0", "nothing"]})
+    rows.write_parquet(tmp_path / "rows.parquet")
+    done = run_in_process("score", tmp_path / "rows.parquet", "--model", tmp_path / "model", "-o", tmp_path / "scored")
+    assert done.returncode == 0, done.stderr
+    found = pl.read_parquet(tmp_path / "scored" / "scores.parquet")["score"].to_numpy()
+    with np.load(tmp_path / "model" / "model.npz") as arrays:
+        mean, of_query, of_item = (arrays[name] for name in ("mean", "query_bias", "item_bias"))
+    np.testing.assert_allclose(found, [mean + of_query[0], mean + of_item[0], mean])
+
+
+def test_a_model_of_factors_wants_the_query_and_its_own_ids(run_in_process: Run, placed: Path, tmp_path: Path) -> None:
+    factorise(run_in_process, placed, "mf", tmp_path / "model")
+    rows = tmp_path / "rows.csv"
+    rows.write_text("doc\n1\n")
+    words = ("score", rows, "--model", tmp_path / "model", "-o", tmp_path / "scored")
+    done = run_in_process(*words)
+    assert (done.returncode, "--query" in done.stderr) == (2, True)
+    pl.DataFrame({"query": [1]}).write_parquet(tmp_path / "model" / "queries.parquet")
+    done = run_in_process(*words)
+    assert (done.returncode, "queries.parquet has" in done.stderr) == (2, True)
+    reseal(tmp_path / "model")
+    done = run_in_process(*words)
+    assert (done.returncode, "factors of other queries" in done.stderr) == (2, True)
+    assert not (tmp_path / "scored").exists()
+
+
+def test_what_was_placed_at_random_decides_what_causal_embeddings_learn(
+    run_in_process: Run, placed: Path, tmp_path: Path
+) -> None:
+    for value in ("random", "ranker"):
+        words = ("--learner", "cause", "--steps", "20", "--randomized-where", f"policy={value}")
+        done = run_in_process("train", "log.parquet", *words, "-o", tmp_path / value, cwd=placed)
+        assert done.returncode == 0, done.stderr
+    one, other = (pl.read_parquet(tmp_path / value / "scores.parquet")["score"] for value in ("random", "ranker"))
+    assert not one.equals(other)
