@@ -1,5 +1,6 @@
 """The names of a log's columns: whatever a column is called, the result is right or an error says to rename it."""
 
+from itertools import product
 from pathlib import Path
 
 import polars as pl
@@ -121,9 +122,13 @@ def test_no_context_has_the_name_of_another_column_of_the_results(
     assert columns <= NAMES_TAKEN["--context"]
 
 
-@pytest.mark.parametrize("name", ["a\0b", "a\nb", "a\x1b[31mb", "*", "^a.*$"])
-@pytest.mark.parametrize("role", ["--context", "--query", "--feature"])
-@pytest.mark.parametrize("ending", ["csv", "parquet", "ndjson"])
+@pytest.mark.parametrize(
+    ("role", "name", "ending"),
+    [
+        *product(["--query"], ["a\0b", "a\nb", "a\x1b[31mb", "*", "^a.*$"], ["csv", "parquet", "ndjson"]),
+        *product(["--context", "--feature"], ["a\nb", "*"], ["csv"]),
+    ],
+)
 def test_a_name_that_is_not_read_to_the_letter_is_refused(
     run_in_process: RunPosbias, tmp_path: Path, log: pl.DataFrame, role: str, name: str, ending: str
 ) -> None:

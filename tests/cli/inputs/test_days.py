@@ -67,8 +67,10 @@ def manifest(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("ending", ["parquet", "csv"])
-@pytest.mark.parametrize("unit", [*WRITTEN, "days", *SECONDS])
+@pytest.mark.parametrize(
+    ("unit", "ending"),
+    [*((unit, "parquet") for unit in (*WRITTEN, "days", *SECONDS)), ("yyyymmddhh", "csv"), ("milliseconds", "csv")],
+)
 def test_the_days_are_the_same_in_every_unit_and_shown(
     run_in_process: RunPosbias, tmp_path: Path, log: pl.DataFrame, unit: str, ending: str
 ) -> None:
