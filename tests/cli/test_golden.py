@@ -37,6 +37,8 @@ EVALUATE = "evaluate {pbm} --propensities {run_pbm}"
 WEIGHT = "weight {pbm} --propensities {run_pbm}"
 TRAIN = "train {pbm} --propensities {run_pbm} --features features.parquet"
 RUN_WHOLE = ("pbm", "ubm", "dbn", "devices", "segments", "fixed", "learning")
+ELSEWHERE = ("sample in buckets", "sample ubm")
+"""Commands of `golden.py` that take long, and whose kind is below on a smaller log."""
 RUNS = {
     **{f"of click model {name}": f"fit {{dbn}} --model {name}" for name in ("gctr", "rctr", "dctr", "rdctr")},
     **{f"of click model {name}": f"fit {{dbn}} --model {name}" for name in ("dcm", "ccm", "sdbn")},
@@ -146,7 +148,8 @@ def write(folder: Path) -> tuple[dict[str, Figures], dict[str, str]]:
         places |= _written()
         whole = {f"run {name}": f"run {{{name}}} --layout session --validation 0.2" for name in RUN_WHOLE}
         looked_at = {f"check {name}": f"check {{{name}}}" for name in golden.SIMULATED}
-        for name, command in {**whole, **looked_at, **golden.RUNS, **RUNS}.items():
+        shared = {name: command for name, command in golden.RUNS.items() if name not in ELSEWHERE}
+        for name, command in {**whole, **looked_at, **shared, **RUNS}.items():
             out = name.replace(" ", "-").replace("'", "")
             words = command.format(out=out, **places)
             words = words.removesuffix(f" -o {out}")
