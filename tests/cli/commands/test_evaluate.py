@@ -62,8 +62,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def place(drawn: Path, run_in_process: Run) -> Path:
     """Return the folder, with a fit."""
     if not (drawn / "fit").exists():
-        done = run_in_process("fit", "log.parquet", "-o", "fit", cwd=drawn)
-        assert done.returncode == DONE, done.stderr
+        run_in_process("fit", "log.parquet", "-o", "fit", cwd=drawn, code=DONE)
     return drawn
 
 
@@ -141,10 +140,17 @@ def test_the_same_input_gives_the_same_bytes(run_in_process: Run, place: Path, t
     found: set[bytes] = set()
     for number in range(3):
         out = tmp_path / str(number)
-        done = run_in_process(
-            "evaluate", tmp_path / "weighted.parquet", "--weight-column", "copies", *words, "-o", out, cwd=place
+        run_in_process(
+            "evaluate",
+            tmp_path / "weighted.parquet",
+            "--weight-column",
+            "copies",
+            *words,
+            "-o",
+            out,
+            cwd=place,
+            code=DONE,
         )
-        assert done.returncode == DONE, done.stderr
         found.add(b"".join((out / name).read_bytes() for name in ("metrics.parquet", "differences.parquet")))
     assert len(found) == 1
 
@@ -157,8 +163,7 @@ def test_a_log_in_many_buckets_says_the_same(run_in_process: Run, place: Path, t
     words = ("--propensities", "fit", "--scores", "good.parquet", "--candidates", candidates, "--memory", "256MiB")
     found: list[pl.DataFrame] = []
     for name, path in (("small", place / "log.parquet"), ("large", tmp_path / "large.parquet")):
-        done = run_in_process("evaluate", path, *words, "-o", tmp_path / name, cwd=place)
-        assert done.returncode == DONE, done.stderr
+        run_in_process("evaluate", path, *words, "-o", tmp_path / name, cwd=place, code=DONE)
         found.append(pl.read_parquet(tmp_path / name / "metrics.parquet").drop_nulls("value"))
     assert np.allclose(found[0]["value"], found[1]["value"], rtol=1e-9)
     assert np.allclose(found[0]["std_error"], found[1]["std_error"], rtol=1e-9)
@@ -206,8 +211,7 @@ def test_clicks_without_a_propensity_are_told_and_doubted(run_in_process: Run, p
     changed.write_parquet(folder / "propensities.parquet")
     reseal(folder)
     words = ("--propensities", folder, "--scores", "good.parquet", "-o", tmp_path / "out")
-    done = run_in_process("evaluate", "log.parquet", *words, cwd=place)
-    assert done.returncode == WITH_DOUBTS
+    done = run_in_process("evaluate", "log.parquet", *words, cwd=place, code=WITH_DOUBTS)
     clicks = pl.read_parquet(place / "log.parquet").filter(position=3)["click"].sum()
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["evaluation"]["clicks_without_propensity"] == clicks
@@ -217,8 +221,7 @@ def test_clicks_without_a_propensity_are_told_and_doubted(run_in_process: Run, p
 def test_a_log_without_clicks_says_nothing_of_rankings(run_in_process: Run, place: Path, tmp_path: Path) -> None:
     pl.read_parquet(place / "log.parquet").filter(click=0).write_parquet(tmp_path / "quiet.parquet")
     words = ("--propensities", "fit", "--scores", "good.parquet", "-o", tmp_path / "out")
-    done = run_in_process("evaluate", tmp_path / "quiet.parquet", *words, cwd=place)
-    assert done.returncode == WITH_DOUBTS
+    done = run_in_process("evaluate", tmp_path / "quiet.parquet", *words, cwd=place, code=WITH_DOUBTS)
     assert "this log says nothing of rankings" in " ".join(done.stderr.split())
 
 
@@ -229,8 +232,7 @@ def test_rankings_meet_logs_whose_ids_have_several_columns(run_in_process: Run, 
     values: list[list[float]] = []
     for folder, ids in ((place, ()), (tmp_path, ("--query", "query", "--query", "half"))):
         files = ("--propensities", place / "fit", "--scores", "good.parquet", "-o", tmp_path / folder.name / "out")
-        done = run_in_process("evaluate", "log.parquet", *ids, *files, cwd=folder)
-        assert done.returncode == DONE, done.stderr
+        run_in_process("evaluate", "log.parquet", *ids, *files, cwd=folder, code=DONE)
         values.append(pl.read_parquet(tmp_path / folder.name / "out" / "metrics.parquet")["value"].to_list())
     assert values[1] == pytest.approx(values[0])
 
@@ -264,9 +266,10 @@ def test_impressions_of_a_page_must_weigh_the_same(days: Path, tmp_path: Path, r
     log = pl.read_parquet(days / "log.parquet").with_columns(w=pl.col("position").cast(pl.Float64))
     log.write_parquet(tmp_path / "weighted.parquet")
     done = run_in_process(
-        *("evaluate", "weighted.parquet", "--models", "rctr,pbm", "--weight-column", "w", "-o", "out"), cwd=tmp_path
+        *("evaluate", "weighted.parquet", "--models", "rctr,pbm", "--weight-column", "w", "-o", "out"),
+        cwd=tmp_path,
+        code=UNUSABLE,
     )
-    assert done.returncode == UNUSABLE
     assert "give all impressions of a page one weight" in done.stderr
 
 
@@ -319,8 +322,7 @@ def test_models_are_judged_by_the_same_pages_whatever_they_number_and_however_mu
     pl.DataFrame(columns | {"click": click.astype(np.int8)}).write_parquet(tmp_path / "rare.parquet")
     for models in ("dctr,rdctr", "rdctr,dctr", "rdctr"):
         out = tmp_path / models
-        done = run_in_process("evaluate", tmp_path / "rare.parquet", "--models", models, "-o", out)
-        assert done.returncode == DONE, done.stderr
+        run_in_process("evaluate", tmp_path / "rare.parquet", "--models", models, "-o", out, code=DONE)
     both, turned, alone = (
         pl.read_parquet(tmp_path / models / "models.parquet").filter(model="rdctr").row(0)
         for models in ("dctr,rdctr", "rdctr,dctr", "rdctr")
@@ -352,8 +354,9 @@ def test_judgments_add_ndcg_auc_and_the_dependence_on_the_ranker(
 def test_a_log_of_one_page_leaves_nothing_to_learn_or_to_judge_by(
     days: Path, tmp_path: Path, run_in_process: Run
 ) -> None:
-    done = run_in_process("evaluate", "one-page.parquet", "--models", "pbm", "-o", tmp_path / "out", cwd=days)
-    assert done.returncode == UNUSABLE
+    done = run_in_process(
+        "evaluate", "one-page.parquet", "--models", "pbm", "-o", tmp_path / "out", cwd=days, code=UNUSABLE
+    )
     assert "no session is" in " ".join(done.stderr.split())
 
 
@@ -371,6 +374,7 @@ def test_positions_that_take_gigabytes_are_refused(
     pl.read_parquet(days / "log.parquet").with_columns(pl.col("position") * scale).write_parquet(
         tmp_path / "far.parquet"
     )
-    done = run_in_process("evaluate", tmp_path / "far.parquet", "--models", models, "-o", tmp_path / "out")
-    assert done.returncode == UNUSABLE
+    done = run_in_process(
+        "evaluate", tmp_path / "far.parquet", "--models", models, "-o", tmp_path / "out", code=UNUSABLE
+    )
     assert said in " ".join(done.stderr.split())

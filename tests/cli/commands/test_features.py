@@ -162,8 +162,7 @@ def test_regression_em_stands_beside_for_comparison(fit: Fit) -> None:
 
 def test_run_goes_on_to_training_files(place: Path, run_in_process: Run, tmp_path: Path) -> None:
     features = ("--method", "features", "--features", place / "features.parquet")
-    done = run_in_process("run", place / "log.parquet", *features, "--ranker-score", "score", "-o", "result")
-    assert done.returncode == 0, done.stderr
+    run_in_process("run", place / "log.parquet", *features, "--ranker-score", "score", "-o", "result", code=0)
     training = Output(tmp_path / "result").training
     assert training.columns == ["query", "doc", "label", "weight", "price", "age"]
     assert json.loads((tmp_path / "result/manifest.json").read_text())["estimate"]["method"] == "features"
@@ -174,13 +173,11 @@ def test_features_that_say_nothing_or_not_of_all_documents_stop_the_fit(place: P
         (("--features", place / "some.parquet"), "has no features for"),
         (("--feature", "constant"), "the features say nothing: each has one value"),
     ):
-        done = run_in_process("fit", place / "log.parquet", "--method", "features", *words, "-o", "out")
-        assert done.returncode == 2
+        done = run_in_process("fit", place / "log.parquet", "--method", "features", *words, "-o", "out", code=2)
         assert says in one_line(done)
 
 
 def test_the_extra_that_is_needed_is_named(place: Path, run_in_process: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lightgbm", None)
-    done = run_in_process("fit", place / "log.parquet", *FEATURES, "-o", "out")
-    assert done.returncode == 2
+    done = run_in_process("fit", place / "log.parquet", *FEATURES, "-o", "out", code=2)
     assert "python3 -m pip install 'posbias[learn]'" in one_line(done)

@@ -58,8 +58,7 @@ def ranker(run_in_process: Run, place: Path, fit: Path) -> Path:
     """Return the directory of a trained ranker."""
     out = place / "ranker"
     if not out.exists():
-        done = run_in_process(*train(fit), "-o", "ranker", cwd=place)
-        assert done.returncode == 0, done.stderr
+        run_in_process(*train(fit), "-o", "ranker", cwd=place, code=0)
     return out
 
 
@@ -73,8 +72,7 @@ def test_scoring_the_same_documents_gives_the_same_scores_with_posbias_with_the_
     run_in_process: Run, ranker: Path, place: Path, tmp_path: Path
 ) -> None:
     ours = pl.read_parquet(ranker / "scores.parquet").sort("query", "doc")
-    done = run_in_process("score", "features.parquet", "--model", ranker, "-o", tmp_path / "scored", cwd=place)
-    assert done.returncode == 0, done.stderr
+    run_in_process("score", "features.parquet", "--model", ranker, "-o", tmp_path / "scored", cwd=place, code=0)
     scored = pl.read_parquet(tmp_path / "scored" / "scores.parquet").sort("query", "doc")
     assert scored.equals(ours)
     script = (sys.executable, str(ranker / "load.py"), "features.parquet")
@@ -95,10 +93,8 @@ def test_statistics_give_the_same_bytes_as_the_log_and_a_log_that_does_not_fit_i
     run_in_process: Run, place: Path, fit: Path, ranker: Path, tmp_path: Path
 ) -> None:
     run_in_process("collect", "log.parquet", "-o", tmp_path / "statistics", cwd=place)
-    of_statistics = run_in_process(*train(fit, str(tmp_path / "statistics")), "-o", tmp_path / "again", cwd=place)
-    assert of_statistics.returncode == 0, of_statistics.stderr
-    small = run_in_process(*train(fit), "--memory", "256MiB", "-o", tmp_path / "small", cwd=place)
-    assert small.returncode == 0, small.stderr
+    run_in_process(*train(fit, str(tmp_path / "statistics")), "-o", tmp_path / "again", cwd=place, code=0)
+    run_in_process(*train(fit), "--memory", "256MiB", "-o", tmp_path / "small", cwd=place, code=0)
     ours = pl.read_parquet(tmp_path / "small" / "scores.parquet")
     expected = pl.read_parquet(ranker / "scores.parquet")
     assert not ours.equals(expected)  # it came in several parts
@@ -111,22 +107,19 @@ def test_scoring_needs_no_lightgbm(
     run_in_process: Run, ranker: Path, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "lightgbm", None)
-    done = run_in_process("score", "features.parquet", "--model", ranker, "-o", tmp_path / "scored", cwd=place)
-    assert done.returncode == 0, done.stderr
+    run_in_process("score", "features.parquet", "--model", ranker, "-o", tmp_path / "scored", cwd=place, code=0)
 
 
 def test_documents_that_the_log_has_never_shown_are_scored_by_their_features(
     run_in_process: Run, ranker: Path, place: Path, tmp_path: Path
 ) -> None:
-    done = run_in_process("score", "new.csv", "--model", ranker, "-o", tmp_path / "scored", cwd=place)
-    assert done.returncode == 0, done.stderr
+    run_in_process("score", "new.csv", "--model", ranker, "-o", tmp_path / "scored", cwd=place, code=0)
     scored = pl.read_parquet(tmp_path / "scored" / "scores.parquet")
     assert scored.columns == ["doc", "score", "attractiveness"]
     assert scored["doc"].to_list() == pl.read_csv(place / "new.csv")["doc"].to_list()
     rows = pl.DataFrame({"doc": ["x", "y"], "length": [None, 0.5], "kind": ["never seen", None], "fresh": ["1", ""]})
     rows.write_csv(tmp_path / "odd.csv")
-    done = run_in_process("score", tmp_path / "odd.csv", "--model", ranker, "-o", tmp_path / "odd", cwd=place)
-    assert done.returncode == 0, done.stderr
+    run_in_process("score", tmp_path / "odd.csv", "--model", ranker, "-o", tmp_path / "odd", cwd=place, code=0)
     assert pl.read_parquet(tmp_path / "odd" / "scores.parquet")["score"].is_finite().all()
 
 
@@ -135,8 +128,7 @@ def test_documents_without_features_are_dropped_or_learnt_from_as_they_are(
     run_in_process: Run, place: Path, fit: Path, tmp_path: Path, missing: str, documents: int | None
 ) -> None:
     command = ("train", "log.parquet", "--features", "some.parquet", "--propensities", fit, "--missing", missing, *FEW)
-    done = run_in_process(*command, "-o", tmp_path / "out", cwd=place)
-    assert done.returncode == 0, done.stderr
+    run_in_process(*command, "-o", tmp_path / "out", cwd=place, code=0)
     log = pl.read_parquet(place / "log.parquet")
     kept = log.select("query", "doc").unique()
     if documents is not None:
@@ -160,8 +152,7 @@ def test_clicks_in_cells_without_a_propensity_are_left_out_and_said(
         tmp_path / "fit" / "propensities.parquet"
     )
     reseal(tmp_path / "fit")
-    done = run_in_process(*train(tmp_path / "fit"), "-o", tmp_path / "out", cwd=place)
-    assert done.returncode == DOUBTFUL, done.stderr
+    done = run_in_process(*train(tmp_path / "fit"), "-o", tmp_path / "out", cwd=place, code=DOUBTFUL)
     assert "lie in cells without a propensity" in " ".join(done.stderr.split())
 
 
@@ -201,13 +192,11 @@ def learn(name: str, *more: str, log: str = "log.parquet", features: str = "feat
 def test_every_learner_writes_a_model_that_scores_by_itself(
     run_in_process: Run, ranks: Path, tmp_path: Path, name: str
 ) -> None:
-    done = run_in_process(*learn(name, "--validation", "0.3"), "-o", tmp_path / "ranker", cwd=ranks)
-    assert done.returncode == 0, done.stderr
+    done = run_in_process(*learn(name, "--validation", "0.3"), "-o", tmp_path / "ranker", cwd=ranks, code=0)
     scores = pl.read_parquet(tmp_path / "ranker" / "scores.parquet")
-    again = run_in_process(
-        "score", "features.parquet", "--model", tmp_path / "ranker", "-o", tmp_path / "scored", cwd=ranks
+    run_in_process(
+        "score", "features.parquet", "--model", tmp_path / "ranker", "-o", tmp_path / "scored", cwd=ranks, code=0
     )
-    assert again.returncode == 0, again.stderr
     joined = scores.join(pl.read_parquet(tmp_path / "scored" / "scores.parquet"), on=["query", "doc"])
     assert joined.height == scores.height > 100
     np.testing.assert_array_equal(joined["score"].to_numpy(), joined["score_right"].to_numpy())
@@ -221,8 +210,7 @@ def test_every_learner_writes_a_model_that_scores_by_itself(
 @pytest.mark.slow_after(3)
 def test_statistics_give_the_same_model_as_the_log(run_in_process: Run, ranks: Path, tmp_path: Path, name: str) -> None:
     for number, log in enumerate(("log.parquet", "counts")):
-        done = run_in_process(*learn(name, log=log), "-o", tmp_path / str(number), cwd=ranks)
-        assert done.returncode == 0, done.stderr
+        run_in_process(*learn(name, log=log), "-o", tmp_path / str(number), cwd=ranks, code=0)
     one, other = (pl.read_parquet(tmp_path / str(number) / "scores.parquet") for number in range(2))
     assert one.equals(other)
 
@@ -231,8 +219,7 @@ def test_statistics_give_the_same_model_as_the_log(run_in_process: Run, ranks: P
 @pytest.mark.slow_after(1)
 def test_features_on_disk_give_the_same_scores(run_in_process: Run, ranks: Path, tmp_path: Path, name: str) -> None:
     for folder, memory in (("at-once", "2GiB"), ("parts", "256MiB")):
-        done = run_in_process(*learn(name, "--memory", memory), "-o", tmp_path / folder, cwd=ranks)
-        assert done.returncode == 0, done.stderr
+        run_in_process(*learn(name, "--memory", memory), "-o", tmp_path / folder, cwd=ranks, code=0)
     one, other = (pl.read_parquet(tmp_path / folder / "scores.parquet") for folder in ("at-once", "parts"))
     assert not one.equals(other)  # it came in several parts
     one, other = one.sort("query", "doc"), other.sort("query", "doc")
@@ -241,8 +228,7 @@ def test_features_on_disk_give_the_same_scores(run_in_process: Run, ranks: Path,
 
 def test_gbrank_on_raw_rates_needs_no_fit(run_in_process: Run, ranks: Path, tmp_path: Path) -> None:
     words = ("train", "log.parquet", "--features", "features.parquet", "--learner", "gbrank", "--raw-rates")
-    done = run_in_process(*words, "-o", tmp_path / "out", cwd=ranks)
-    assert done.returncode == 0, done.stderr
+    run_in_process(*words, "-o", tmp_path / "out", cwd=ranks, code=0)
 
 
 @pytest.fixture(scope="module")
@@ -272,8 +258,7 @@ def test_factors_score_the_same_again_and_by_their_script(
     written = pl.read_parquet(tmp_path / "model" / "scores.parquet")
     assert (written["attractiveness"].null_count() == 0) == (name == "factors")
     written.select("query", "doc").write_csv(tmp_path / "rows.csv")
-    done = run_in_process("score", tmp_path / "rows.csv", "--model", tmp_path / "model", "-o", tmp_path / "scored")
-    assert done.returncode == 0, done.stderr
+    run_in_process("score", tmp_path / "rows.csv", "--model", tmp_path / "model", "-o", tmp_path / "scored", code=0)
     again = pl.read_parquet(tmp_path / "scored" / "scores.parquet")
     np.testing.assert_array_equal(again["score"], written["score"])
     script = subprocess.run(
@@ -289,8 +274,7 @@ def test_unseen_ids_are_scored_by_what_is_known(run_in_process: Run, placed: Pat
     factorise(run_in_process, placed, "mf", tmp_path / "model")
     rows = pl.DataFrame({"query": ["0", "nobody", "nobody"], "doc": ["nothing", "0", "nothing"]})
     rows.write_parquet(tmp_path / "rows.parquet")
-    done = run_in_process("score", tmp_path / "rows.parquet", "--model", tmp_path / "model", "-o", tmp_path / "scored")
-    assert done.returncode == 0, done.stderr
+    run_in_process("score", tmp_path / "rows.parquet", "--model", tmp_path / "model", "-o", tmp_path / "scored", code=0)
     found = pl.read_parquet(tmp_path / "scored" / "scores.parquet")["score"].to_numpy()
     with np.load(tmp_path / "model" / "model.npz") as arrays:
         mean, of_query, of_item = (arrays[name] for name in ("mean", "query_bias", "item_bias"))
@@ -318,7 +302,6 @@ def test_what_was_placed_at_random_decides_what_causal_embeddings_learn(
 ) -> None:
     for value in ("random", "ranker"):
         words = ("--learner", "cause", "--steps", "20", "--randomized-where", f"policy={value}")
-        done = run_in_process("train", "log.parquet", *words, "-o", tmp_path / value, cwd=placed)
-        assert done.returncode == 0, done.stderr
+        run_in_process("train", "log.parquet", *words, "-o", tmp_path / value, cwd=placed, code=0)
     one, other = (pl.read_parquet(tmp_path / value / "scores.parquet")["score"] for value in ("random", "ranker"))
     assert not one.equals(other)

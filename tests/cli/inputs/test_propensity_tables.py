@@ -90,8 +90,7 @@ def test_a_power_and_the_table_that_it_stands_for_mean_the_same_to_every_command
         tables: list[pl.DataFrame] = []
         for name in ("power:0.8", "own.csv"):
             into = f"{command} {name[0]}"
-            done = run_in_process(command, "log.parquet", "--propensities", name, "-o", into, *words)
-            assert done.returncode == 0, done.stderr
+            done = run_in_process(command, "log.parquet", "--propensities", name, "-o", into, *words, code=0)
             assert f"propensities of {name}: given, not estimated: neither their errors nor" in " ".join(
                 done.stderr.split()
             )
@@ -110,6 +109,5 @@ def test_a_power_and_the_table_that_it_stands_for_mean_the_same_to_every_command
 def test_a_table_of_a_fit_that_was_edited_by_half_is_refused(run_in_process: Run, fitted: Path, tmp_path: Path) -> None:
     edited = pl.read_parquet(fitted).with_columns(propensity=pl.col("propensity") ** 2)
     edited.write_parquet(tmp_path / "edited.parquet")
-    done = run_in_process("weight", "log.parquet", "-o", "out", "--propensities", "edited.parquet")
-    assert done.returncode == 2
+    done = run_in_process("weight", "log.parquet", "-o", "out", "--propensities", "edited.parquet", code=2)
     assert "'propensity' and 'weight_propensity' differ" in " ".join(done.stderr.split())

@@ -66,8 +66,7 @@ def options_of(folder: Path) -> dict[str, object]:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_with_an_example(run_in_process: RunPosbias, command: str) -> None:
-    done = run_in_process(command, "--help", COLUMNS="200")
-    assert done.returncode == 0
+    done = run_in_process(command, "--help", COLUMNS="200", code=0)
     assert f"Example: posbias {command} " in done.stdout
     assert done.stderr == ""
 
@@ -89,8 +88,7 @@ def test_every_option_can_be_read_in_full_in_80_columns(run_in_process: RunPosbi
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_shows_first_what_a_first_user_needs_on_one_screen(run_in_process: RunPosbias, command: str) -> None:
-    first = run_in_process(command, "-h", COLUMNS="80")
-    assert first.returncode == 0
+    first = run_in_process(command, "-h", COLUMNS="80", code=0)
     assert first.stdout == run_in_process(command, "--help", COLUMNS="80").stdout
     assert len(first.stdout.splitlines()) < 45
     assert max(map(len, first.stdout.splitlines())) <= 80
@@ -122,8 +120,7 @@ def test_every_option_has_its_environment_variable(name: str) -> None:
 
 
 def test_help_lists_every_command(run_in_process: RunPosbias) -> None:
-    done = run_in_process("--help")
-    assert done.returncode == 0
+    done = run_in_process("--help", code=0)
     assert [command for command in COMMANDS if command not in done.stdout] == []
 
 
@@ -168,8 +165,7 @@ def test_a_commands_own_section_beats_the_common_options(run_in_process: RunPosb
         'max_position = 4\nmin-propensity = 0.02\n[run]\nmin-propensity = 0.05\n[collect]\nmodel = "ubm"\n',
         encoding="utf-8",
     )
-    done = run_in_process("run", log, "-o", "out", "--config", "other.toml")
-    assert done.returncode == 0, done.stderr
+    run_in_process("run", log, "-o", "out", "--config", "other.toml", code=0)
     options = options_of(tmp_path / "out")
     assert (options["min-propensity"], options["max-position"]) == (0.05, 4)
 
@@ -278,8 +274,7 @@ def test_an_error_on_a_terminal_is_one_line_and_leaves_no_bar(
 def test_a_fit_that_has_not_converged_is_written_with_exit_code_1(
     run_in_process: RunPosbias, log: Path, tmp_path: Path
 ) -> None:
-    done = run_in_process("run", log, "-o", "out", "--method", "joint", "--max-iterations", "3")
-    assert done.returncode == 1
+    done = run_in_process("run", log, "-o", "out", "--method", "joint", "--max-iterations", "3", code=1)
     assert "did not converge" in done.stderr
     assert "--max-iterations" in done.stderr
     assert (

@@ -1,16 +1,19 @@
-"""stdout and stderr may be full, closed or read by nobody: the exit code still says what became of the result."""
+"""stdout and stderr may be full, closed or read by nobody: the exit code says what became of the result."""
 
+import ctypes
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 from posbias.cli.main import app
+from posbias.cli.streams import keep_freed_memory
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 BROKEN = ("full", "closed", "unread")
@@ -119,3 +122,23 @@ def test_what_goes_to_stdout_is_json_in_utf_8_whatever_the_terminal(
 
     assert code == 0
     assert json.loads(printed) == json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
+
+
+SETTING = "_RJEM_MALLOC_CONF"
+
+
+def test_what_the_environment_says_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SETTING, "dirty_decay_ms:0")
+    told = list[tuple[int, int]]()
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: SimpleNamespace(mallopt=lambda *both: told.append(both)))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    keep_freed_memory()
+    assert os.environ[SETTING] == "dirty_decay_ms:0"
+    assert [parameter for parameter, _ in told] == [-1, -3, -8]
+
+
+def test_other_allocators_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SETTING, raising=False)
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: SimpleNamespace())  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    keep_freed_memory()
+    assert os.environ[SETTING].startswith("dirty_decay_ms")
+    monkeypatch.delenv(SETTING)

@@ -67,8 +67,7 @@ def test_foreign_directories_of_every_such_name_are_there_unchanged_after_runs(
     before = {place: everything_in(place) for place in (system, scratch, results)}
     for number in range(3):  # a first result, one that replaces it, and one that replaces that
         for options in ((), ("--temp-dir", scratch)):
-            done = run_in_process("run", log, "-o", results / "out", "--force", "--memory", "256MiB", *options)
-            assert done.returncode == 0, done.stderr
+            done = run_in_process("run", log, "-o", results / "out", "--force", "--memory", "256MiB", *options, code=0)
             warned = [
                 line
                 for line in done.stderr.splitlines()
@@ -205,8 +204,7 @@ def test_inputs_the_configuration_and_temporary_files_inside_the_target_are_refu
 def test_a_link_as_target_is_said_to_be_one(run_in_process: RunPosbias, log: Path, results: Path, result: Path) -> None:
     (results / "link").symlink_to(result)
     refused(run_in_process("run", log, "-o", results / "link"), f"(a symbolic link to {result})", "already exists")
-    done = run_in_process("run", log, "-o", results / "link", "--force")
-    assert done.returncode == 0
+    done = run_in_process("run", log, "-o", results / "link", "--force", code=0)
     assert f"written: {results / 'link'} (a symbolic link to {result})" in done.stderr
     assert (results / "link").is_symlink()
     assert (result / "propensities.parquet").is_file()
@@ -233,8 +231,7 @@ def test_without_home_and_an_entry_for_the_user_force_works(
         raise RuntimeError
 
     monkeypatch.setattr(Path, "home", homeless)
-    done = run_in_process("run", log, "-o", result, "--force")
-    assert done.returncode == 0, done.stderr
+    run_in_process("run", log, "-o", result, "--force", code=0)
 
 
 # --- one at a time --------------------------------------------------------------------------------------------
@@ -254,8 +251,7 @@ def test_of_two_merges_into_one_store_none_loses_a_day(
     for number in range(5):
         part = results / f"day{number}.parquet"
         table.with_columns(doc=pl.col("doc") + number).write_parquet(part)
-        done = run_in_process("collect", part, "--date", f"2026-01-0{number + 1}", "-o", results / f"s{number}")
-        assert done.returncode == 0, done.stderr
+        run_in_process("collect", part, "--date", f"2026-01-0{number + 1}", "-o", results / f"s{number}", code=0)
     shutil.copytree(results / "s0", store)
     merges = [
         start(clean_environment, "collect", store, results / f"s{day}", "-o", store, "--force") for day in (1, 2, 3, 4)
@@ -350,8 +346,7 @@ def test_a_file_that_appears_in_the_old_result_in_the_last_moment_is_kept_beside
 ) -> None:
     subprocess.run([sys.executable, "-c", LATE, result, how], check=False)
     assert (result / "which").read_text(encoding="utf-8") == "new"
-    done = run_in_process("run", log, "-o", results / "another", "--force")
-    assert done.returncode == 0
+    done = run_in_process("run", log, "-o", results / "another", "--force", code=0)
     (found,) = results.rglob("thesis.txt")
     assert found.read_text(encoding="utf-8") == "mine"
     if how == "killed":

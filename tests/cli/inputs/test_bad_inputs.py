@@ -1,0 +1,420 @@
+"""Files, columns, outputs and statistics that cannot work, and odd input that happens: refused, or read right."""
+
+import json
+import os
+import shlex
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import polars as pl
+import pytest
+from workshop import (
+    ROW,
+    Make,
+    MountTmpfs,
+    RunPosbias,
+    Workshop,
+    assert_refused,
+    attempt,
+    case,
+    csv_text,
+    good_rows,
+    without,
+)
+
+from posbias.core.simulation.simulate import SimulationOptions, simulate
+
+# --- files ----------------------------------------------------------------------------------------------------
+
+
+def truncated(w: Workshop) -> list[str | Path]:
+    whole = w.parquet("whole.parquet").read_bytes()
+    return ["run", w.write("log.parquet", whole[: len(whole) // 2])]
+
+
+def corrupted(w: Workshop) -> list[str | Path]:
+    whole = bytearray(w.parquet("whole.parquet").read_bytes())
+    whole[4:400] = bytes(396)
+    return ["run", w.write("log.parquet", bytes(whole))]
+
+
+def damaged_footer(w: Workshop) -> list[str | Path]:
+    whole = bytearray(w.parquet("whole.parquet").read_bytes())
+    whole[-60:-8] = b"\xff" * 52
+    return ["run", w.write("log.parquet", bytes(whole))]
+
+
+def empty_directory(w: Workshop) -> list[str | Path]:
+    (w.folder / "day").mkdir()
+    return ["run", w.folder / "day"]
+
+
+def ragged(w: Workshop) -> list[str | Path]:
+    return ["run", w.write("log.csv", csv_text(good_rows()) + "s99,q0,d0,1,0,surplus,more\n")]
+
+
+def invalid_utf8(w: Workshop) -> list[str | Path]:
+    return ["run", w.write("log.csv", csv_text(good_rows()).encode() + b"s\xff\xfe,q0,d0,1,0\n")]
+
+
+def broken_ndjson(w: Workshop) -> list[str | Path]:
+    lines = [json.dumps(row) for row in good_rows()]
+    lines[ROW - 1] = lines[ROW - 1][:-5]
+    return ["run", w.write("log.ndjson", "\n".join(lines) + "\n")]
+
+
+def other_columns(w: Workshop) -> list[str | Path]:
+    rows = [{key: value for key, value in row.items() if key != "click"} for row in good_rows()]
+    return ["run", w.parquet("a.parquet"), w.parquet("b.parquet", rows)]
+
+
+def same_file(w: Workshop) -> list[str | Path]:
+    log = w.log()
+    return ["run", log, log]
+
+
+def same_file_by_link(w: Workshop) -> list[str | Path]:
+    log = w.log()
+    (w.folder / "link.csv").symlink_to(log)
+    return ["run", log, w.folder / "link.csv"]
+
+
+def same_bytes(w: Workshop) -> list[str | Path]:
+    log = w.log()
+    return ["run", log, Path(shutil.copy(log, w.folder / "copy.csv"))]
+
+
+def a_fifo(w: Workshop) -> list[str | Path]:
+    os.mkfifo(w.folder / "pipe.csv")
+    return ["run", w.folder / "pipe.csv"]
+
+
+FILES = [
+    case("no such file", lambda w: ["run", w.folder / "nowhere.csv"], "nowhere.csv", "no such file"),
+    case("a glob without a match", lambda w: ["run", w.folder / "*.parquet"], "*.parquet", "no file matches"),
+    case("an empty directory", empty_directory, "day", "holds no log file"),
+    case("an empty CSV file", lambda w: ["run", w.write("log.csv", "")], "log.csv", "empty"),
+    case("an empty Parquet file", lambda w: ["run", w.write("log.parquet", "")], "log.parquet", "empty"),
+    case("an empty NDJSON file", lambda w: ["run", w.write("log.ndjson", "")], "log.ndjson", "empty"),
+    case(
+        "a header only",
+        lambda w: ["run", w.write("log.csv", "session,query,doc,position,click\n")],
+        "log.csv",
+        "no rows",
+    ),
+    case("a truncated Parquet file", truncated, "log.parquet", "truncated"),
+    case("a Parquet file with a damaged middle", corrupted, "log.parquet", "cannot be read as parquet"),
+    case("a Parquet file with a damaged footer", damaged_footer, "log.parquet", "cannot be read as parquet"),
+    case("text named Parquet", lambda w: ["run", w.write("log.parquet", csv_text(good_rows()))], "not a Parquet file"),
+    case("an unknown ending", lambda w: ["run", w.log("log.xlsx")], "log.xlsx", "Known endings", ".parquet"),
+    case("a ragged CSV", ragged, "log.csv", "cannot be read as csv"),
+    case("a CSV that is not UTF-8", invalid_utf8, "log.csv", "cannot be read as csv"),
+    case("a broken NDJSON line", broken_ndjson, "log.ndjson", "cannot be read as ndjson"),
+    case("files with other columns", other_columns, "b.parquet", "click"),
+    case("the same file twice", same_file, "log.csv", "twice"),
+    case("the same file twice, once by a link", same_file_by_link, "link.csv", "twice"),
+    case("a copy under another name", same_bytes, "copy.csv", "log.csv", "same data"),
+    case("a pipe, which can be read only once", a_fifo, "pipe.csv", "neither a file nor a directory"),
+]
+
+
+@pytest.mark.parametrize(("make", "says"), FILES)
+def test_a_file_that_cannot_be_read_is_named(workshop: Workshop, make: Make, says: tuple[str, ...]) -> None:
+    assert_refused(attempt(workshop, *make(workshop)), workshop, *says)
+
+
+# --- columns --------------------------------------------------------------------------------------------------
+
+
+def two_queries(w: Workshop) -> list[str | Path]:
+    return ["run", w.log(rows=[{**row, "query_id": row["query"]} for row in good_rows()])]
+
+
+COLUMNS = [
+    case("a missing column", lambda w: ["run", w.log(rows=without("doc"))], "log.csv", "doc", "--doc"),
+    case("no click column", lambda w: ["run", w.log(rows=without("click"))], "log.csv", "click", "--click"),
+    case("an ambiguous column", two_queries, "log.csv", "query, query_id", "--query"),
+    case(
+        "a named column that is not there",
+        lambda w: ["run", w.log(), "--position", "positon"],
+        "log.csv",
+        "'positon'",
+        "--position",
+        "did you mean 'position'?",
+    ),
+    case(
+        "a session column that is not there",
+        lambda w: ["run", w.log(), "--session", "visit"],
+        "no column 'visit'",
+        "--session",
+    ),
+    case(
+        "UBM without a session column",
+        lambda w: ["run", w.log(rows=without("session")), "--model", "ubm"],
+        "session",
+        "--session",
+    ),
+    case(
+        "the session layout without a session column",
+        lambda w: ["run", w.log(rows=without("session")), "--layout", "session"],
+        "session",
+        "--session",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "says"), COLUMNS)
+def test_a_column_that_cannot_be_found_is_named(workshop: Workshop, make: Make, says: tuple[str, ...]) -> None:
+    assert_refused(attempt(workshop, *make(workshop)), workshop, *says)
+
+
+@pytest.mark.parametrize(("lacking", "having"), [("a", "b"), ("b", "a")])
+def test_of_two_files_the_one_that_lacks_a_column_is_named_first(workshop: Workshop, lacking: str, having: str) -> None:
+    shorter, whole = workshop.log(f"{lacking}.csv", without("session")), workshop.log(f"{having}.csv")
+    done = attempt(workshop, "run", workshop.folder)
+    assert_refused(done, workshop, f"{shorter}: has no column 'session', which {whole} has")
+
+
+# --- the output -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def read_only_place(tmp_path: Path, mount_tmpfs: MountTmpfs) -> Path:
+    """Return a directory that even root cannot write in."""
+    return mount_tmpfs(tmp_path / "read-only", "ro,size=1m")
+
+
+@pytest.mark.parametrize("name", ["out", "new/parents/out"])
+def test_a_read_only_place_is_named(workshop: Workshop, read_only_place: Path, name: str) -> None:
+    done = workshop.run("run", workshop.log(), "-o", read_only_place / name)
+    assert_refused(done, workshop, str(read_only_place), "Read-only file system")
+
+
+def test_a_read_only_place_for_temporary_files_is_named(workshop: Workshop, read_only_place: Path) -> None:
+    done = workshop.run("run", workshop.log(), "-o", workshop.output, "--temp-dir", read_only_place)
+    assert_refused(done, workshop, str(read_only_place), "Read-only file system")
+
+
+@pytest.mark.parametrize("named", ["log.csv", "*.csv", "."])
+def test_force_never_deletes_the_logs(workshop: Workshop, named: str) -> None:
+    log = workshop.log()
+    done = workshop.run("run", workshop.folder / named, "-o", workshop.folder, "--force")
+    assert_refused(done, workshop, str(workshop.folder), "--force")
+    assert log.read_text(encoding="utf-8") == csv_text(good_rows())
+
+
+def test_force_never_deletes_the_clicks_that_are_joined(workshop: Workshop) -> None:
+    shown_log = workshop.log(rows=without("click"))
+    held = workshop.folder / "held"
+    held.mkdir()
+    clicked = [{"session": row["session"], "doc": row["doc"]} for row in good_rows() if row["click"]]
+    clicks = workshop.log("held/clicks.csv", clicked)
+    done = workshop.run("run", shown_log, "--clicks", clicks, "-o", held, "--force")
+    assert_refused(done, workshop, "--force")
+    assert clicks.read_text(encoding="utf-8") == csv_text(clicked)
+
+
+def test_force_never_deletes_the_propensities_that_are_read(workshop: Workshop) -> None:
+    log, fit = workshop.log(), workshop.folder / "fit"
+    assert workshop.run("fit", log, "-o", fit).returncode == 0
+    done = workshop.run("weight", log, "--propensities", fit, "-o", fit, "--force")
+    assert_refused(done, workshop, str(fit), "--force")
+    assert (fit / "propensities.parquet").is_file()
+
+
+# --- options --------------------------------------------------------------------------------------------------
+
+
+def mixed(w: Workshop) -> list[str | Path]:
+    log = w.log()
+    return ["fit", log, w.collected(log, "statistics")]
+
+
+def two_models(w: Workshop) -> list[str | Path]:
+    days = w.log("one.csv"), w.log_with("click", 1, "two.csv")
+    return ["fit", w.collected(days[0], "s1"), w.collected(days[1], "s2", "--model", "ubm")]
+
+
+def one_day_twice(w: Workshop) -> list[str | Path]:
+    log = w.log()
+    return ["collect", w.collected(log, "s1"), w.collected(log, "s2")]
+
+
+def damaged_statistics(w: Workshop) -> list[str | Path]:
+    statistics = w.collected(w.log(), "s1")
+    part = statistics / "part-00000.parquet"
+    part.write_bytes(part.read_bytes()[:-100])
+    return ["fit", statistics]
+
+
+def pages_from_statistics(w: Workshop) -> list[str | Path]:
+    return ["run", w.collected(w.log(), "s1"), "--layout", "session"]
+
+
+def not_a_fit(w: Workshop) -> list[str | Path]:
+    log = w.log()
+    return ["weight", log, "--propensities", w.collected(log, "s1")]
+
+
+def other_cells(w: Workshop) -> list[str | Path]:
+    log, fit = w.log(), w.folder / "fit"
+    assert w.run("fit", log, "-o", fit, "--position-bins", "1,2").returncode == 0
+    return ["weight", w.collected(log, "s1"), "--propensities", fit]
+
+
+def damaged_fit(w: Workshop) -> list[str | Path]:
+    log, fit = w.log(), w.folder / "fit"
+    assert w.run("fit", log, "-o", fit).returncode == 0
+    (fit / "propensities.parquet").write_bytes(b"PAR1")
+    return ["weight", log, "--propensities", fit]
+
+
+def damaged_manifest(w: Workshop) -> list[str | Path]:
+    log, fit = w.log(), w.folder / "fit"
+    assert w.run("fit", log, "-o", fit).returncode == 0
+    (fit / "manifest.json").write_text("[1, 2", encoding="utf-8")
+    return ["weight", log, "--propensities", fit]
+
+
+def weight_with(name: str) -> Make:
+    return lambda w: ["weight", w.log(), "--propensities", w.folder / name]
+
+
+BUILDING_ON = [
+    case("logs and statistics", mixed, "log.csv", "statistics"),
+    case("statistics of two models", two_models, "s1", "s2", "pbm", "ubm"),
+    case("the statistics of one day twice", one_day_twice, "s1", "s2"),
+    case("damaged statistics", damaged_statistics, "part-00000.parquet", "truncated"),
+    case("the session layout from statistics", pages_from_statistics, "s1", "--layout session needs the logs", "logs"),
+    case("propensities that are not there", weight_with("nowhere"), "nowhere", "is not there"),
+    case("propensities that are statistics", not_a_fit, "s1", "posbias fit"),
+    case("propensities for other cells", other_cells, "position-bins 1,2", "ollect"),
+    case("damaged propensities", damaged_fit, "propensities.parquet"),
+    case("a damaged manifest", damaged_manifest, "manifest.json"),
+]
+
+
+@pytest.mark.parametrize(("make", "says"), BUILDING_ON)
+def test_statistics_and_propensities_that_do_not_fit_are_named(
+    workshop: Workshop, make: Make, says: tuple[str, ...]
+) -> None:
+    assert_refused(attempt(workshop, *make(workshop)), workshop, *says)
+
+
+@pytest.fixture
+def frame() -> pl.DataFrame:
+    """A small log that works."""
+    return simulate(SimulationOptions(n_sessions=300, n_queries=5, docs_per_query=5, n_positions=4, seed=4)).log
+
+
+@pytest.fixture
+def log(frame: pl.DataFrame, tmp_path: Path) -> Path:
+    """The same on disk."""
+    path = tmp_path / "log.parquet"
+    frame.write_parquet(path)
+    return path
+
+
+def test_files_whose_ids_only_128_bits_hold_are_refused(
+    run_in_process: RunPosbias, frame: pl.DataFrame, tmp_path: Path
+) -> None:
+    for name, dtype in {"a": pl.Int64, "b": pl.UInt64}.items():
+        frame.with_columns(pl.int_range(pl.len()).cast(dtype).alias("doc")).write_parquet(tmp_path / f"{name}.parquet")
+    done = run_in_process("run", tmp_path / "a.parquet", tmp_path / "b.parquet", "-o", tmp_path / "out", code=2)
+    said = " ".join(done.stderr.split())
+    assert "'doc' holds Int64" in said
+    assert "Write the files with the same type" in said
+
+
+def test_a_result_among_the_logs_is_not_read_as_a_log(run_in_process: RunPosbias, log: Path, tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    log.rename(logs / log.name)
+
+    first = run_in_process("run", logs, "-o", logs / "out")
+    again = run_in_process("run", logs, "-o", logs / "out", "--force")
+
+    assert (first.returncode, again.returncode) == (0, 0), again.stderr
+    assert json.loads((logs / "out" / "manifest.json").read_text())["rows"]["read"] == 1200
+
+
+def test_a_name_that_looks_like_a_pattern_is_a_name(
+    run_in_process: RunPosbias, frame: pl.DataFrame, tmp_path: Path
+) -> None:
+    frame.write_ndjson(tmp_path / "a[1] *?.ndjson")
+
+    assert run_in_process("fit", "a[1] *?.ndjson", "-o", "out").returncode == 0
+
+
+def test_folders_of_a_partitioned_log_are_decoded(
+    run_in_process: RunPosbias, frame: pl.DataFrame, tmp_path: Path
+) -> None:
+    for name, folder in (("q 0", "query=q%200"), (None, "query=__HIVE_DEFAULT_PARTITION__")):
+        (tmp_path / "logs" / folder).mkdir(parents=True)
+        some = frame.filter(pl.col("query") == (0 if name else 1)).drop("query")
+        some.write_parquet(tmp_path / "logs" / folder / "part.parquet")
+
+    done = run_in_process("fit", "logs", "-o", "out", "--on-bad-rows", "drop", "--max-bad-rows", "1", code=0)
+
+    assert pl.read_parquet(tmp_path / "out" / "attractiveness.parquet")["query"].unique().to_list() == ["q 0"]
+    assert "because the query is missing" in done.stderr
+
+
+def test_statistics_of_one_table_and_of_two_add_up(
+    run_in_process: RunPosbias, frame: pl.DataFrame, tmp_path: Path
+) -> None:
+    first, second = frame.filter(pl.col("session") < 150), frame.filter(pl.col("session") >= 150)
+    first.write_parquet(tmp_path / "first.parquet")
+    second.drop("click").write_parquet(tmp_path / "shown.parquet")
+    clicked = second.filter(pl.col("click") == 1).select("session", "doc")
+    stray = pl.DataFrame({"session": [9999], "doc": [1]}, schema=clicked.schema)
+    pl.concat([clicked, stray]).write_parquet(tmp_path / "clicks.parquet")
+    assert run_in_process("collect", "first.parquet", "-o", "s1").returncode == 0
+    assert run_in_process("collect", "shown.parquet", "--clicks", "clicks.parquet", "-o", "s2").returncode == 0
+
+    run_in_process("fit", "s1", "s2", "-o", "out", code=0)
+
+    rows = json.loads((tmp_path / "out" / "manifest.json").read_text())["rows"]
+    lost = {"clicks on a page that was not recorded": 1}
+    clicks = {"read": clicked.height + 1, "joined": clicked.height, "repeated": 0, "lost": lost, "by_position": {}}
+    assert rows == {"read": 1200, "used": 1200, "clicks": clicks, "rejected": {}}
+
+
+Run = Callable[..., CompletedProcess[str]]
+
+LOG = pl.DataFrame({"our search": ["a", "b"], "theItem": [1, 2], "gridPlace": [1, 2], "tapped": [0, 1]})
+
+
+def test_the_command_to_try_works(run_in_process: Run, tmp_path: Path) -> None:
+    LOG.write_csv(tmp_path / "log.csv")
+
+    refused = run_in_process("collect", "-o", "out", "--", "log.csv", code=2)
+
+    assert "4 roles have no column" in refused.stderr
+    line = refused.stderr.partition("Try: posbias ")[2].splitlines()[0]
+    assert "--query 'our search' --doc theItem --position gridPlace --click tapped" in line
+    done = run_in_process(*shlex.split(line), code=0)
+    assert "guessed" not in done.stderr
+
+
+def test_columns_that_are_guessed_are_said_even_in_quiet(run_in_process: Run, tmp_path: Path) -> None:
+    names = dict(zip(LOG.columns, ("search_term", "objectID", "slot", "is-click"), strict=True))
+    LOG.rename(names).write_csv(tmp_path / "log.csv")
+
+    done = run_in_process("collect", "log.csv", "-o", "out", "--quiet", code=0)
+
+    said = [line for line in done.stderr.splitlines() if "guessed" in line]
+    named = "--query search_term --doc objectID --position slot"
+    assert said == [f"warning: columns were guessed from their names: {named}. Name them, or others, to be sure."]
+
+
+def test_a_header_in_one_piece_is_no_reason_to_guess(run_in_process: Run, tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("query;doc;position;click\na;b;1;0\n")
+
+    refused = run_in_process("collect", "log.csv", "-o", "out", code=2)
+
+    assert "The columns seem to be separated by ';'" in refused.stderr
+    assert "Try: posbias collect --separator ';' log.csv" in refused.stderr
+    assert "--query" not in refused.stderr.partition("Try:")[2]
