@@ -1,1 +1,1 @@
-"""The command line: one file per command. Parse, call, report; nothing is computed here."""
+"""The command line: parse options, call the job, report. Nothing is computed here."""

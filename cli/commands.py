@@ -1,7 +1,4 @@
-"""The commands, one file each: arguments, options, and the order of the steps.
-
-What a step does is in `work`.
-"""
+"""The commands: arguments, options, and the order of the steps."""
 
 from dataclasses import replace
 from pathlib import Path

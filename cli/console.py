@@ -1,4 +1,4 @@
-"""What is said on a terminal.
+"""Texts on a terminal: colours, widths, and what may not act on it.
 
 Names, ids and texts of libraries come from outside. All that is printed passes `shown`: what a terminal would act
 on is written as an escape, and `***` stands for passwords and keys. Whatever does not pass it is escaped by the console

@@ -1,4 +1,4 @@
-"""What is counted and estimated: options in groups, which commands take whole."""
+"""Options of counting, estimating, comparing, exploring and simulating, in groups that commands take whole."""
 
 from math import inf
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The options of learners: which, from what, how long, and what only some of them know."""
+"""Options of training files, learners and evaluation."""
 
 from posbias.cli.options.option import (
     CSV,

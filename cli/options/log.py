@@ -1,4 +1,4 @@
-"""The options that say which column of a log plays which role."""
+"""Options of the log: which column plays which role, and how files are read."""
 
 import os
 import re

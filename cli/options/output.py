@@ -1,4 +1,4 @@
-"""Where the result goes, and what is printed."""
+"""Options of the output: where a result goes, and what is printed."""
 
 from pathlib import Path
 from typing import Literal

@@ -1,4 +1,4 @@
-"""A command that reads logs or statistics and writes a result, or says with `--dry-run` what it would do."""
+"""One way for every command from a job to its exit code, or to what `--dry-run` prints."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What was recognised of a log, as a plain object: for `check`, and for a dry run."""
+"""`check`: a log as it was recognised, its counts, and what to expect of a fit; and the dry run of a command."""
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ from posbias.core.models import get_model
 from posbias.core.schema import CLICK, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT
 from posbias.core.training.weights import as_count
 from posbias.io.counting.count import Reading, read_unjudged
-from posbias.io.counting.samples import PBM, Look, largest_client, look_at, unused_time
+from posbias.io.counting.look import PBM, Look, largest_client, look_at, unused_time
 from posbias.io.forms import get_form
 from posbias.io.forms.recognised_pages import (
     find_base_of_events,

@@ -1,4 +1,4 @@
-"""`fit --for-each`: a fit for each value of a column, and the table of them."""
+"""`weight`, and `fit --for-each`: a fit for each value of a column."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What is to be counted: the plan that options ask for, and whether it is the one of statistics that are there."""
+"""Requests of jobs, made of options: the log, the plan of what is counted, the engine."""
 
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing, contextmanager

@@ -1,7 +1,4 @@
-"""What `explore` reads of a fit: its cells with all that is known of them, and attractiveness, query by query.
-
-A plan of what to show next on disk: `widths.parquet`, `swaps.parquet` and `documents.parquet`.
-"""
+"""A fit as `explore` reads it, query by query, and the tables of its plan."""
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager

@@ -7,8 +7,8 @@ from posbias.core.counts.odd_days import Change, DayLook
 from posbias.core.errors import StatisticsError, counted
 from posbias.io import clock
 from posbias.io.counting.count import Reading, days_of_statistics, read_log
+from posbias.io.counting.look import look_at_days_of_log, look_at_files, look_at_merged_days, look_at_pages
 from posbias.io.counting.merge import known_days, merge_statistics
-from posbias.io.counting.samples import look_at_days_of_log, look_at_files, look_at_merged_days, look_at_pages
 from posbias.io.engines.engine import Engine
 from posbias.io.jobs import tables
 from posbias.io.jobs.fit import Job, describe_reading, judge_clicks, open_log

@@ -1,4 +1,4 @@
-"""Days beside others: those of a log that was counted, and those that are merged with a store; files, and pages.
+"""A look at a log before it is counted: samples of its pages, and days that differ.
 
 Click rates by day come from the statistics that are there anyway, part by part. Of a store only the days are read that
 are nearest to a new one, so that adding a day costs no more as the store grows.
