@@ -1,19 +1,15 @@
 """A table of impressions and clicks in one: read as its flat twin, and every row of it accounted for."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import polars as pl
 import pytest
-from command_results import Output, Posbias
+from command_results import Output, Posbias, Run
 from polars.testing import assert_frame_equal
 
 from posbias.io.forms import form
-
-Run = Callable[..., CompletedProcess[str]]
 
 EVENTS = ("--impression-where", "event_type=impression", "--click-where", "event_type=click")
 IN_A_VISIT = (*EVENTS, "--session", "visit", "--page-time", "time")
@@ -31,11 +27,6 @@ def as_events(log: pl.DataFrame) -> pl.DataFrame:
     clicked = log.filter(pl.col("click") == 1).select("session", "doc", event_type=pl.lit("click"))
     shown = log.drop("click").with_columns(event_type=pl.lit("impression"))
     return pl.concat([shown, clicked], how="diagonal_relaxed").sample(fraction=1, shuffle=True, seed=3)
-
-
-def statistics_of(output: Output) -> pl.DataFrame:
-    """What was counted."""
-    return pl.read_parquet(output.folder / "part-*.parquet").sort(pl.all())
 
 
 def account(output: Output) -> dict[str, Any]:
@@ -71,7 +62,7 @@ def test_a_table_of_events_is_the_same_log(
     getattr(as_events(log), write_as[name.partition(".")[2]])(tmp_path / name)
     flat = posbias("collect", tmp_path / "flat.parquet", "--model", model)
     found = posbias("collect", tmp_path / name, *EVENTS, "--model", model)
-    assert_frame_equal(statistics_of(found), statistics_of(flat))
+    assert_frame_equal(found.statistics, flat.statistics)
     assert account(found) == {
         "lines": log.height + log["click"].sum(),
         "used": {"impressions": log.height, "clicks": log["click"].sum()},
@@ -89,7 +80,7 @@ def test_impressions_and_clicks_may_lie_in_files_of_their_own_and_in_several_par
     for kind, events in as_events(log).partition_by("event_type", as_dict=True).items():
         events.write_parquet(tmp_path / f"{kind[0]}.parquet")
     found = posbias("collect", tmp_path / "impression.parquet", tmp_path / "click.parquet", *EVENTS)
-    assert_frame_equal(statistics_of(found), statistics_of(posbias("collect", tmp_path / "flat.parquet")))
+    assert_frame_equal(found.statistics, posbias("collect", tmp_path / "flat.parquet").statistics)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +102,7 @@ def test_what_is_odd_among_events_is_counted_and_changes_nothing(
 ) -> None:
     good = posbias("collect", write(tmp_path / "good.csv", GOOD), *EVENTS)
     odd = posbias("collect", write(tmp_path / "odd.csv", [*GOOD, row]), *EVENTS)
-    assert_frame_equal(statistics_of(odd), statistics_of(good))
+    assert_frame_equal(odd.statistics, good.statistics)
     assert account(odd)["not_used"] == {reason: 1}
 
 
@@ -212,7 +203,7 @@ CLICKED = {("a", 1): 0, ("a", 2): 0, ("b", 1): 1, ("b", 2): 1, ("c", 3): 1}
 
 def clicked_cells(output: Output) -> dict[tuple[str, int], int]:
     """Clicks by document and position."""
-    return {(row["doc"], row["position"]): row["clicks"] for row in statistics_of(output).iter_rows(named=True)}
+    return {(row["doc"], row["position"]): row["clicks"] for row in output.statistics.iter_rows(named=True)}
 
 
 @pytest.mark.parametrize(
@@ -292,4 +283,4 @@ def test_a_page_of_one_time_ends_where_the_next_begins(posbias: Posbias, tmp_pat
     pl.concat([events, later]).write_parquet(tmp_path / "events.parquet")
     found = posbias("collect", tmp_path / "events.parquet", *IN_A_VISIT, "--timestamp", "time")
     assert found.manifest["rows"]["read"] == 18
-    assert statistics_of(found)["clicks"].sum() == 6
+    assert found.statistics["clicks"].sum() == 6

@@ -5,19 +5,17 @@ import json
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import polars as pl
 import pytest
-from command_results import Output, Posbias
+from command_results import Output, Posbias, Run
 from polars.testing import assert_frame_equal
 from typer.testing import CliRunner
 
 from posbias.cli.main import app
 from posbias.io.forms import form as conversion
 
-Run = Callable[..., CompletedProcess[str]]
 Document = dict[str, Any]
 Pages = list[tuple[int, str, list[str], list[str]]]
 
@@ -103,11 +101,6 @@ def write(path: Path, lines: Sequence[str]) -> Path:
     return path
 
 
-def statistics_of(output: Output) -> pl.DataFrame:
-    """What was counted."""
-    return pl.read_parquet(output.folder / "part-*.parquet").sort(pl.all())
-
-
 def account(output: Output, form: str) -> dict[str, Any]:
     """What became of the lines; they add up."""
     found: dict[str, Any] = output.manifest["rows"]["raw"][form]
@@ -133,7 +126,7 @@ def test_the_files_of_a_source_are_the_same_log(
     flat = posbias("collect", tmp_path / "flat.parquet", "--model", model)
     path = write(tmp_path / f"raw.{suffix}", lines_of(pages_of(log)))
     found = posbias("collect", path, "--input-format", form, "--model", model)
-    assert_frame_equal(statistics_of(found), statistics_of(flat))
+    assert_frame_equal(found.statistics, flat.statistics)
     assert account(found, form)["used"] == {"pages": 400, "clicks": log["click"].sum()}
 
 
@@ -149,7 +142,7 @@ def test_files_that_take_several_parts_are_the_same_log(
     first, second = lines[: len(lines) // 2], lines[len(lines) // 2 :]
     paths = [write(tmp_path / f"first.{suffix}", first), write(tmp_path / f"second.{suffix}.gz", second)]
     parts = posbias("collect", *paths, "--input-format", form)
-    assert_frame_equal(statistics_of(parts), statistics_of(whole))
+    assert_frame_equal(parts.statistics, whole.statistics)
     assert account(parts, form) == account(whole, form)
 
 
@@ -239,7 +232,7 @@ def small_statistics(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str]
         path = write(folder / f"good.{SUFFIXES[form]}", SMALL_FILES[form](SMALL))
         words = ["collect", str(path), "--input-format", form, "-o", str(folder / "out")]
         assert CliRunner().invoke(app, words, catch_exceptions=False).exit_code == 0
-        return statistics_of(Output(folder / "out"))
+        return Output(folder / "out").statistics
 
     return of
 
@@ -251,7 +244,7 @@ def test_what_is_odd_is_counted_and_changes_nothing(
 ) -> None:
     path = write(tmp_path / f"odd.{SUFFIXES[form]}", [*SMALL_FILES[form](SMALL), line])
     odd = posbias("collect", path, "--input-format", form)
-    assert_frame_equal(statistics_of(odd), small_statistics(form))
+    assert_frame_equal(odd.statistics, small_statistics(form))
     not_used = account(odd, form)["not_used"]
     assert [count for why, count in not_used.items() if why.startswith(reason)] == [1], not_used
     assert sum(not_used.values()) == 1
@@ -274,7 +267,7 @@ def test_a_click_belongs_to_the_last_page_of_the_visit_that_showed_its_document(
     lines = ["1\t0\tQ\tq\t0\ta\tb", "1\t10\tQ\tq\t0\tb\ta", "1\t11\tC\ta", "1\t20\tQ\tq\t0\tc\td", "1\t21\tC\ta"]
     lines += ["2\t0\tQ\tq\t0\ta\tb", "2\t0\tC\tb"]
     found = posbias("collect", write(tmp_path / "log.tsv", lines), "--input-format", "yandex")
-    clicked = statistics_of(found).filter(pl.col("clicks") > 0)
+    clicked = found.statistics.filter(pl.col("clicks") > 0)
     assert clicked.select("doc", "position", "clicks").rows() == [("a", 2, 1), ("b", 2, 1)]
     assert account(found, "yandex")["not_used"] == {"clicks that were seen before": 1}
 
@@ -284,7 +277,7 @@ def test_the_second_page_of_a_search_begins_below_the_first(posbias: Posbias, tm
     second = results("d", "e") | {"page": {"current": 2, "size": 3}}
     lines += [search(search=second), search("search_click", 10**6 + 9, search=second, document={"id": "e"})]
     found = posbias("collect", write(tmp_path / "events.ndjson", lines), "--input-format", "elasticsearch")
-    lower = statistics_of(found).filter(pl.col("position") > 3)
+    lower = found.statistics.filter(pl.col("position") > 3)
     assert lower.select("doc", "position", "clicks").rows() == [("d", 4, 0), ("e", 5, 1)]
 
 
@@ -311,9 +304,7 @@ def test_events_of_elasticsearch_are_read_however_they_were_exported(
     lines = [writers[wrapped](json.loads(line)) for line in plain]
     form = ("--input-format", "elasticsearch")
     found = posbias("collect", write(tmp_path / "wrapped.ndjson", lines), *form)
-    assert_frame_equal(
-        statistics_of(found), statistics_of(posbias("collect", write(tmp_path / "plain.ndjson", plain), *form))
-    )
+    assert_frame_equal(found.statistics, posbias("collect", write(tmp_path / "plain.ndjson", plain), *form).statistics)
 
 
 def test_what_is_a_click_of_metarank_is_said_by_its_types(posbias: Posbias, tmp_path: Path) -> None:
@@ -363,7 +354,7 @@ def test_a_damaged_line_stops_the_run_or_is_dropped(
     assert said.format(file=path) in refused
     dropping = ("--on-bad-rows", "drop", "--max-bad-rows", 0.2)
     dropped = posbias("collect", path, "--input-format", form, *dropping)
-    assert_frame_equal(statistics_of(dropped), small_statistics(form))
+    assert_frame_equal(dropped.statistics, small_statistics(form))
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,16 @@
 """A file that changes while it is read is an error: nobody could say what was counted."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import polars as pl
 import pytest
+from command_results import Run
 
 from posbias.core.errors import LogFormatError
 from posbias.io.engines.local import LocalEngine
 from posbias.io.log.sources import check_unchanged, find_sources
 from posbias.io.training import feature_parts
-
-RunPosbias = Callable[..., CompletedProcess[str]]
 
 
 def append(path: Path) -> None:
@@ -76,7 +73,7 @@ APART = ("shown.parquet", "--clicks", "clicks.parquet")
     ],
 )
 def test_a_log_that_is_replaced_while_it_is_read_is_an_error(
-    run_in_process: RunPosbias,
+    run_in_process: Run,
     files: Path,
     monkeypatch: pytest.MonkeyPatch,
     words: tuple[str, ...],
@@ -98,7 +95,7 @@ def test_a_log_that_is_replaced_while_it_is_read_is_an_error(
 
 
 def test_a_table_of_features_that_is_replaced_while_it_is_read_is_an_error(
-    run_in_process: RunPosbias, files: Path, monkeypatch: pytest.MonkeyPatch
+    run_in_process: Run, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     route = feature_parts.route
 

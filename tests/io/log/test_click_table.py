@@ -1,13 +1,10 @@
 """Clicks in a table of their own: which rows are clicks is said, or plain to see, or asked for."""
 
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import polars as pl
 import pytest
-
-Run = Callable[..., CompletedProcess[str]]
+from command_results import Run
 
 CLICKS = 3
 COLLECT = ("collect", "shown.parquet", "--clicks", "clicks.parquet", "-o", "out", "--force")

@@ -1,17 +1,14 @@
 """Directories are read the same way whether they are named or a pattern fits them; nothing in them is passed over."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import polars as pl
 import pytest
+from command_results import Run
 
 from posbias.core.errors import LogFormatError, UsageError
 from posbias.io.log.sources import find_sources
-
-RunPosbias = Callable[..., CompletedProcess[str]]
 
 NAMED = [".", "*", "**", "**/*.csv"]
 
@@ -125,9 +122,7 @@ def test_the_order_of_files_is_that_of_their_names(logs: Path) -> None:
 
 
 @pytest.mark.parametrize("named", ["logs", "logs/*", "logs/*/*.parquet"])
-def test_a_link_that_was_followed_is_said(
-    run_in_process: RunPosbias, tmp_path: Path, log: pl.DataFrame, named: str
-) -> None:
+def test_a_link_that_was_followed_is_said(run_in_process: Run, tmp_path: Path, log: pl.DataFrame, named: str) -> None:
     (tmp_path / "elsewhere").mkdir()
     log.write_parquet(tmp_path / "elsewhere" / "day.parquet")
     (tmp_path / "logs").mkdir()

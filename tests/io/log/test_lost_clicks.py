@@ -4,17 +4,15 @@ import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any, NamedTuple
 
 import polars as pl
 import pytest
+from command_results import Run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from posbias.io.log.clicks import SHARE_BORNE, SHARE_NAMED
-
-Run = Callable[..., CompletedProcess[str]]
 
 EPOCH = 1_767_607_200_000  # milliseconds
 EVENTS = ("--impression-where", "kind=view", "--click-where", "kind=click")

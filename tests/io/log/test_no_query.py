@@ -1,15 +1,12 @@
 """Logs without queries: each document is compared with itself over positions."""
 
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import polars as pl
 import pytest
-from command_results import Posbias
+from command_results import Posbias, Refused
 from polars.testing import assert_frame_equal
 
-Run = Callable[..., CompletedProcess[str]]
 UNUSABLE = 2
 
 
@@ -32,14 +29,13 @@ def test_without_queries_each_document_is_its_own_query(
 
 
 def test_pages_are_checked_although_their_documents_are_queries_of_their_own(
-    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+    refused: Refused, log: pl.DataFrame, tmp_path: Path
 ) -> None:
     twice = pl.concat([log, log.head(1).with_columns(position=pl.lit(9, pl.Int32))]).drop("query")
     twice.write_parquet(tmp_path / "slots.parquet")
-    result = run_in_process("fit", tmp_path / "slots.parquet", "--no-query", "-o", tmp_path / "out")
-    assert result.returncode == UNUSABLE
-    assert "1 x the session shows a document twice" in result.stderr
-    assert "several queries" not in result.stderr
+    stderr = refused("fit", tmp_path / "slots.parquet", "--no-query")
+    assert "1 x the session shows a document twice" in stderr
+    assert "several queries" not in stderr
 
 
 def test_a_log_in_buckets_gives_the_same_as_one_in_memory(
@@ -62,17 +58,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_compares_documents_of_a_page_is_refused(
-    run_in_process: Run, slots: Path, tmp_path: Path, case: str
-) -> None:
+def test_what_compares_documents_of_a_page_is_refused(refused: Refused, slots: Path, case: str) -> None:
     options, said = REFUSED[case]
-    result = run_in_process("fit", slots, "--no-query", *options, "-o", tmp_path / "out")
-    assert result.returncode == UNUSABLE
-    assert said in " ".join(result.stderr.split())
+    assert said in " ".join(refused("fit", slots, "--no-query", *options).split())
 
 
 @pytest.mark.parametrize("layout", ["clicked-group", "pairs", "session"])
-def test_layouts_of_pages_are_refused(run_in_process: Run, slots: Path, tmp_path: Path, layout: str) -> None:
-    result = run_in_process("run", slots, "--no-query", "--layout", layout, "-o", tmp_path / "out")
-    assert result.returncode == UNUSABLE
-    assert "compares the documents of a page" in " ".join(result.stderr.split())
+def test_layouts_of_pages_are_refused(refused: Refused, slots: Path, layout: str) -> None:
+    assert "compares the documents of a page" in " ".join(
+        refused("run", slots, "--no-query", "--layout", layout).split()
+    )

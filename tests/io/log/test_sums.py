@@ -1,16 +1,12 @@
 """Tables that add up impressions and clicks: they give the estimates of the log that they were made from, or none."""
 
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import polars as pl
 import pytest
-from command_results import Posbias
+from command_results import Posbias, Refused, Run
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-
-Run = Callable[..., CompletedProcess[str]]
 
 KEYS = ("query", "doc", "position", "device", "segment", "policy", "day")
 SUMS = ("--impressions", "impressions", "--click", "clicks")
@@ -205,24 +201,19 @@ def test_rows_that_add_up_nothing_are_left_out_and_counted(run_in_process: Run, 
         ("--impressions impressions", "--impressions: is given 2 times"),
     ],
 )
-def test_what_means_nothing_for_sums_is_refused(run_in_process: Run, tmp_path: Path, words: str, said: str) -> None:
+def test_what_means_nothing_for_sums_is_refused(refused: Refused, tmp_path: Path, words: str, said: str) -> None:
     TABLE.with_columns(impressions=5, clicks=1).write_parquet(tmp_path / "sums.parquet")
 
-    done = run_in_process("run", "sums.parquet", *SUMS, *words.split(), "-o", "out")
-
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert not (tmp_path / "out").exists()
+    assert said in refused("run", "sums.parquet", *SUMS, *words.split())
 
 
 @pytest.mark.parametrize("name", ["clicks", "position", "doc"])
-def test_the_number_of_impressions_is_a_column_of_its_own(run_in_process: Run, tmp_path: Path, name: str) -> None:
+def test_the_number_of_impressions_is_a_column_of_its_own(refused: Refused, tmp_path: Path, name: str) -> None:
     TABLE.with_columns(doc=pl.int_range(4), clicks=1).write_parquet(tmp_path / "sums.parquet")
 
-    done = run_in_process("collect", "sums.parquet", "--impressions", name, "--click", "clicks", "-o", "out")
-
-    assert done.returncode == 2
-    assert f"column '{name}' (--impressions) plays another role already" in done.stderr
+    assert f"column '{name}' (--impressions) plays another role already" in refused(
+        "collect", "sums.parquet", "--impressions", name, "--click", "clicks"
+    )
 
 
 def test_documents_in_lists_are_no_sums(run_in_process: Run, tmp_path: Path) -> None:
@@ -234,30 +225,33 @@ def test_documents_in_lists_are_no_sums(run_in_process: Run, tmp_path: Path) -> 
     assert (done.returncode, "the documents are in lists" in done.stderr) == (2, True)
 
 
-@pytest.mark.parametrize("words", ["--click-counts --weight-column impressions", "--click-counts"])
-def test_sums_that_are_read_as_repeated_clicks_are_refused_with_the_right_option(
-    run_in_process: Run, tmp_path: Path, sums: pl.DataFrame, words: str
-) -> None:
-    sums.write_csv(tmp_path / "sums.csv")
-
-    done = run_in_process("fit", "sums.csv", *words.split(), "-o", "out")
-
-    assert done.returncode == 2
-    assert "Say --impressions impressions --click clicks, instead of --click-counts" in done.stderr
-    assert ("and --weight-column" in done.stderr) == ("--weight-column" in words)
-
-
-@pytest.mark.parametrize("words", ["", "--weight-column impressions"])
+@pytest.mark.parametrize(
+    ("words", "says", "further"),
+    [
+        (
+            "--click-counts --weight-column impressions",
+            "Say --impressions impressions --click clicks, instead of --click-counts",
+            "and --weight-column",
+        ),
+        ("--click-counts", "Say --impressions impressions --click clicks, instead of --click-counts", ""),
+        (
+            "--weight-column impressions",
+            "If a row adds up impressions and clicks, say --impressions impressions --click clicks",
+            "instead of --weight-column",
+        ),
+        ("", "If a row adds up impressions and clicks, say --impressions impressions --click clicks", ""),
+    ],
+)
 def test_sums_that_are_read_as_clicks_are_refused_with_the_right_option(
-    run_in_process: Run, tmp_path: Path, sums: pl.DataFrame, words: str
+    refused: Refused, tmp_path: Path, sums: pl.DataFrame, words: str, says: str, further: str
 ) -> None:
     sums.write_csv(tmp_path / "sums.csv")
 
-    done = run_in_process("fit", "sums.csv", *words.split(), "-o", "out")
+    stderr = refused("fit", "sums.csv", *words.split())
 
-    assert done.returncode == 2
-    assert "If a row adds up impressions and clicks, say --impressions impressions --click clicks" in done.stderr
-    assert ("instead of --weight-column" in done.stderr) == bool(words)
+    assert says in stderr
+    assert further in stderr
+    assert ("--weight-column" in stderr) == bool(further)
 
 
 def test_weights_and_counts_of_clicks_of_a_log_are_no_sums(

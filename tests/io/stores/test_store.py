@@ -7,10 +7,10 @@ from collections.abc import Callable
 from datetime import date
 from functools import cache
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import polars as pl
 import pytest
+from command_results import Run
 from typer.testing import CliRunner
 
 from posbias.cli.main import app
@@ -23,7 +23,6 @@ from posbias.io.stores.segments import Segment
 from posbias.io.stores.store import find_statistics
 
 Collect = Callable[..., pl.DataFrame]
-Run = Callable[..., CompletedProcess[str]]
 
 DAYS = ("2026-01-05", "2026-01-06", "2026-01-09", "2026-01-10", "2026-01-11")
 PLANS = {
@@ -279,54 +278,34 @@ def test_a_day_of_next_to_no_weight_is_left_out(collect: Collect) -> None:
 # --- what is not whole ----------------------------------------------------------------------------------------
 
 
-def lose(part: Path) -> None:
-    part.unlink()
+def manifest(part: Path, text: str) -> None:
+    """Write another manifest beside a part."""
+    part.with_name("manifest.json").write_text(text)
 
 
-def truncate(part: Path) -> None:
-    part.write_bytes(part.read_bytes()[:-50])
-
-
-def replace(part: Path) -> None:
-    part.write_bytes(part.read_bytes() + b" ")
-
-
-def add(part: Path) -> None:
-    part.with_name("part-00009.parquet").write_bytes(part.read_bytes())
-
-
-def lose_manifest(part: Path) -> None:
-    part.with_name("manifest.json").unlink()
-
-
-def break_manifest(part: Path) -> None:
-    part.with_name("manifest.json").write_text('{"schema": ')
-
-
-def empty_manifest(part: Path) -> None:
-    part.with_name("manifest.json").write_text(f'{{"schema": "posbias.statistics", "version": {VERSION}}}')
-
-
-def old_manifest(part: Path) -> None:
-    part.with_name("manifest.json").write_text('{"schema": "posbias.statistics"}')
-
-
-DAMAGES: list[tuple[Callable[[Path], None], str]] = [
-    (lose, r"part-00000\.parquet.* is missing"),
-    (truncate, r"part-00000\.parquet.* is truncated"),
-    (replace, r"part-00000\.parquet.* has been replaced"),
-    (add, r"part-00009\.parquet.* is not part of these statistics"),
-    (lose_manifest, "manifest is missing or damaged"),
-    (break_manifest, "manifest is missing or damaged"),
-    (empty_manifest, "is damaged"),
-    (old_manifest, f"version 2 or earlier, this posbias reads versions 4 and {VERSION}. Collect them again"),
-]
+SCHEMA = '"schema": "posbias.statistics"'
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a part less": (Path.unlink, r"part-00000\.parquet.* is missing"),
+    "truncated": (lambda part: part.write_bytes(part.read_bytes()[:-50]), r"part-00000\.parquet.* is truncated"),
+    "replaced": (lambda part: part.write_bytes(part.read_bytes() + b" "), r"part-00000\.parquet.* has been replaced"),
+    "a part more": (
+        lambda part: part.with_name("part-00009.parquet").write_bytes(part.read_bytes()),
+        r"part-00009\.parquet.* is not part of these statistics",
+    ),
+    "no manifest": (lambda part: part.with_name("manifest.json").unlink(), "manifest is missing or damaged"),
+    "broken manifest": (lambda part: manifest(part, '{"schema": '), "manifest is missing or damaged"),
+    "empty manifest": (lambda part: manifest(part, f'{{{SCHEMA}, "version": {VERSION}}}'), "is damaged"),
+    "old manifest": (
+        lambda part: manifest(part, f"{{{SCHEMA}}}"),
+        f"version 2 or earlier, this posbias reads versions 4 and {VERSION}. Collect them again",
+    ),
+}
 
 
 @pytest.mark.usefixtures("logs")
-@pytest.mark.parametrize(("damage", "says"), DAMAGES, ids=[damage.__name__ for damage, _ in DAMAGES])
+@pytest.mark.parametrize(("damage", "says"), DAMAGES.values(), ids=DAMAGES)
 def test_statistics_that_are_not_whole_are_refused(
-    collect: Collect, tmp_path: Path, damage: Callable[[Path], None], says: str
+    collect: Collect, tmp_path: Path, damage: Callable[[Path], object], says: str
 ) -> None:
     collect("a.parquet", "s")
     assert len(find_statistics([str(tmp_path / "s")])) == 1

@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from command_results import Run
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.fits import saved_fit as previous_fit
@@ -18,8 +19,6 @@ from posbias.io.places.locations import checksum
 from posbias.io.results.manifest import checksum_of_content
 from posbias.io.stores import segments as statistics_checks
 from posbias.io.stores import store as statistics_store
-
-Run = Callable[..., CompletedProcess[str]]
 
 DAYS = ("2026-01-05", "2026-01-06", "2026-01-07")
 READERS = {

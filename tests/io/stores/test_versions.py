@@ -5,18 +5,15 @@ and hold the first. The current version's was made by `collect --into`, so a cha
 """
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import polars as pl
 import pytest
+from command_results import Run
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.results.manifest import checksum_of_content, json_text, open_manifest
 from posbias.io.stores.metadata import DAYS_ONLY, VERSION
-
-Run = Callable[..., CompletedProcess[str]]
 
 STORES = Path(__file__).parent / "of_versions"
 DAYS = ("2026-01-05", "2026-01-06")

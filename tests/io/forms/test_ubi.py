@@ -5,16 +5,14 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import polars as pl
 import pytest
-from command_results import Output, Posbias
+from command_results import Output, Posbias, Refused, Run
 
 from posbias.io.forms import form
 
-RunPosbias = Callable[..., CompletedProcess[str]]
 Document = dict[str, object]
 
 UBI = ("--input-format", "ubi")
@@ -155,8 +153,11 @@ def test_the_fields_of_a_query_can_be_context_and_day(posbias: Posbias, tmp_path
     ]
     path = write(tmp_path / "ubi.ndjson", [*pages, *GOOD_HITS[2:]])
     counted = posbias("collect", path, *UBI, "--context", "application", "--timestamp", "timestamp")
-    statistics = pl.concat(pl.read_parquet(part) for part in counted.folder.glob("*.parquet"))
-    days = statistics.select("application", pl.col("period").dt.date().cast(pl.String)).unique().sort("application")
+    days = (
+        counted.statistics.select("application", pl.col("period").dt.date().cast(pl.String))
+        .unique()
+        .sort("application")
+    )
     assert days.rows() == [("app", "2026-01-06"), ("web", "2026-01-05")]
 
 
@@ -254,8 +255,7 @@ def test_a_hit_list_says_the_position_of_an_impression_whatever_its_ordinal(posb
         "clicks on a document that the page did not show": 1,
     }
     assert account["positions"] == {"from_hit_lists": 2, "from_ordinals": 3}
-    statistics = pl.concat(pl.read_parquet(part) for part in found.folder.glob("*.parquet"))
-    counted = statistics.select("doc", "position").sort(pl.all())
+    counted = found.statistics.select("doc", "position").sort(pl.all())
     assert counted.rows() == [("a", 1), ("a", 3), ("b", 1), ("c", 2), ("c", 3)]
 
 
@@ -298,37 +298,32 @@ BROKEN: dict[str, str] = {
 @pytest.mark.parametrize("line", BROKEN)
 @pytest.mark.slow_after(1)
 def test_a_damaged_line_stops_the_run_or_is_counted(
-    run_in_process: RunPosbias, posbias: Posbias, tmp_path: Path, line: str
+    refused: Refused, posbias: Posbias, tmp_path: Path, line: str
 ) -> None:
     first = write(tmp_path / "first.ndjson", GOOD_HITS[:2])
     second = write(tmp_path / "second.ndjson", [*GOOD_HITS[2:], "", line])
-    done = run_in_process("collect", first, second, *UBI, "-o", tmp_path / "out")
-    assert done.returncode == 2
-    assert f"1 x {BROKEN[line]}: {second} line 4" in done.stderr
-    assert not (tmp_path / "out").exists()
+    assert f"1 x {BROKEN[line]}: {second} line 4" in refused("collect", first, second, *UBI)
     account = account_of(posbias("collect", first, second, *UBI, "--on-bad-rows", "drop", "--max-bad-rows", 0.5))
     assert account["not_used"] == {"blank lines": 1, BROKEN[line]: 1}
 
 
-def test_a_position_base_above_an_ordinal_stops_the_run(run_in_process: RunPosbias, tmp_path: Path) -> None:
+def test_a_position_base_above_an_ordinal_stops_the_run(refused: Refused, tmp_path: Path) -> None:
     path = write(tmp_path / "ubi.ndjson", GOOD_EVENTS)
-    done = run_in_process("collect", path, *EVENTS, "--position-base", "1", "-o", tmp_path / "out")
-    assert done.returncode == 2
-    assert f"2 x impressions whose ordinal is below the position base: {path} line 3; {path} line 6" in done.stderr
+    assert f"2 x impressions whose ordinal is below the position base: {path} line 3; {path} line 6" in refused(
+        "collect", path, *EVENTS, "--position-base", "1"
+    )
 
 
-def test_a_log_most_of_whose_pages_contradict_themselves_is_refused(run_in_process: RunPosbias, tmp_path: Path) -> None:
+def test_a_log_most_of_whose_pages_contradict_themselves_is_refused(refused: Refused, tmp_path: Path) -> None:
     contradicting = [query(page, text, [text]) for page in ("p7", "p8", "p9") for text in ("one", "other")]
     path = write(tmp_path / "ubi.ndjson", [*GOOD_HITS, *contradicting])
-    done = run_in_process("collect", path, *UBI, "--on-bad-rows", "drop", "-o", tmp_path / "out")
-    assert done.returncode == 2
-    assert "3 of 5 pages contradict themselves" in done.stderr
+    assert "3 of 5 pages contradict themselves" in refused("collect", path, *UBI, "--on-bad-rows", "drop")
 
 
-def test_a_log_without_hit_lists_says_what_to_do(run_in_process: RunPosbias, tmp_path: Path) -> None:
-    done = run_in_process("collect", write(tmp_path / "ubi.ndjson", GOOD_EVENTS), *UBI, "-o", tmp_path / "out")
-    assert done.returncode == 2
-    assert "--ubi-impressions events --position-base impression=N" in done.stderr
+def test_a_log_without_hit_lists_says_what_to_do(refused: Refused, tmp_path: Path) -> None:
+    assert "--ubi-impressions events --position-base impression=N" in refused(
+        "collect", write(tmp_path / "ubi.ndjson", GOOD_EVENTS), *UBI
+    )
 
 
 @pytest.mark.parametrize(
@@ -354,24 +349,20 @@ def test_a_log_without_hit_lists_says_what_to_do(run_in_process: RunPosbias, tmp
     ],
 )
 def test_options_that_do_not_go_together_are_refused(
-    run_in_process: RunPosbias, tmp_path: Path, options: tuple[str, ...], message: str
+    refused: Refused, tmp_path: Path, options: tuple[str, ...], message: str
 ) -> None:
-    done = run_in_process("fit", write(tmp_path / "ubi.ndjson", GOOD_HITS), *options, "-o", tmp_path / "out")
-    assert done.returncode == 2
-    assert message in done.stderr
+    assert message in refused("fit", write(tmp_path / "ubi.ndjson", GOOD_HITS), *options)
 
 
-def test_ubi_without_the_option_says_what_to_do(run_in_process: RunPosbias, tmp_path: Path) -> None:
-    done = run_in_process("fit", write(tmp_path / "ubi.ndjson", GOOD_HITS), "-o", tmp_path / "out")
-    assert done.returncode == 2
-    assert "If these are OpenSearch UBI documents, say --input-format ubi." in done.stderr
+def test_ubi_without_the_option_says_what_to_do(refused: Refused, tmp_path: Path) -> None:
+    assert "If these are OpenSearch UBI documents, say --input-format ubi." in refused(
+        "fit", write(tmp_path / "ubi.ndjson", GOOD_HITS)
+    )
 
 
-def test_ubi_in_parquet_is_refused(run_in_process: RunPosbias, log: pl.DataFrame, tmp_path: Path) -> None:
+def test_ubi_in_parquet_is_refused(refused: Refused, log: pl.DataFrame, tmp_path: Path) -> None:
     log.write_parquet(tmp_path / "ubi.parquet")
-    done = run_in_process("fit", tmp_path / "ubi.parquet", *UBI, "-o", tmp_path / "out")
-    assert done.returncode == 2
-    assert "is parquet. UBI documents are read as NDJSON" in done.stderr
+    assert "is parquet. UBI documents are read as NDJSON" in refused("fit", tmp_path / "ubi.parquet", *UBI)
 
 
 # --- the official sample --------------------------------------------------------------------------------------
@@ -411,7 +402,7 @@ def test_the_events_of_the_official_sample_have_positions_where_they_can_be_know
     assert read["used"] == {"queries": 253, "impressions": 1833, "clicks": 156}
 
 
-def test_more_damaged_lines_than_allowed_stop_the_run(run_in_process: RunPosbias, tmp_path: Path) -> None:
+def test_more_damaged_lines_than_allowed_stop_the_run(run_in_process: Run, tmp_path: Path) -> None:
     path = write(tmp_path / "ubi.ndjson", [*GOOD_HITS, '"{text}"', "{"])
     done = run_in_process("collect", path, *UBI, "--on-bad-rows", "drop", "-o", tmp_path / "out")
     assert done.returncode == 2
@@ -435,7 +426,7 @@ def test_documents_are_read_however_they_were_exported(posbias: Posbias, tmp_pat
     assert found.manifest["statistics"]["clicks"] == 2
 
 
-def test_where_no_event_is_a_click_the_actions_that_occur_are_named(run_in_process: RunPosbias, tmp_path: Path) -> None:
+def test_where_no_event_is_a_click_the_actions_that_occur_are_named(run_in_process: Run, tmp_path: Path) -> None:
     shown = [document for document in GOOD_HITS if "action_name" not in document]
     others = [event("p1", "product_click", "b"), event("p2", "product_click", "b"), event("p1", "scroll")]
     done = run_in_process("collect", write(tmp_path / "ubi.ndjson", [*shown, *others]), *UBI, "-o", "out")
