@@ -296,7 +296,7 @@ def test_what_cannot_be_done_is_refused_and_nothing_is_written(
 ) -> None:
     monkeypatch.chdir(folder)
     words = shlex.split(command.format(**made[1]))
-    output = () if {"check", "-o", "--output", "--into", "--info"} & {*words} else ("-o", "out")
+    output = () if {"check", "show", "-o", "--output", "--into", "--info"} & {*words} else ("-o", "out")
     before = {path.name for path in folder.iterdir()}
     done = CliRunner().invoke(app, [*words, *output], catch_exceptions=False)
 

@@ -9,19 +9,28 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-LIMITS = {
-    "lines of code": 41_800,
-    "lines": 66_400,
-    "files": 502,
-    "folders": 53,
-    "classes": 660,
-    "functions": 3_840,
-    "files with a name that another has": 135,
-    "lines of code of tests": 41_700,
-    "lines of Markdown": 6_150,
-    "modules of ours that `run` loads": 300,
+AIMS = {
+    "lines of code": 28_000,
+    "lines": 45_000,
+    "files": 180,
+    "folders": 32,
+    "classes": 380,
+    "functions": 2_600,
+    "files with a name that another has": 20,
+    "lines of code of tests": 24_000,
+    "lines of Markdown": 3_000,
+    "modules of ours that `run` loads": 120,
 }
-"""No figure goes above these; lower one when you come below it."""
+LIMITS = AIMS | {
+    "lines of code": 35_830,
+    "lines": 54_760,
+    "files": 201,
+    "classes": 555,
+    "functions": 3_251,
+    "lines of code of tests": 31_600,
+    "modules of ours that `run` loads": 132,
+}
+"""No figure goes above these: an aim, or, where it is not reached, what was; lower one when you come below it."""
 
 _EMPTY = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
@@ -85,4 +94,4 @@ def _modules_loaded(log: Path, out: Path) -> int:
 
 if __name__ == "__main__":
     for name, value in sizes(ROOT).items():
-        print(f"{name:36} {value:7,} of {LIMITS[name]:7,}")  # noqa: T201
+        print(f"{name:36} {value:7,}   limit {LIMITS[name]:7,}   aim {AIMS[name]:7,}")  # noqa: T201

@@ -343,7 +343,9 @@ def test_judgments_add_ndcg_auc_and_the_dependence_on_the_ranker(
         "--judgments",
         "judged.csv",
     )
-    table = {row["model"]: row for row in pl.read_parquet(tmp_path / "out" / "models.parquet").to_dicts()}
+    models = pl.read_parquet(tmp_path / "out" / "models.parquet")
+    assert models.columns[:5] == ["ndcg", "auc", "dependence_on_ranker", "dependence_p_value", "model"]
+    table = {row["model"]: row for row in models.to_dicts()}
     assert table["pbm"]["auc"] > 0.75
     assert table["pbm"]["ndcg"] > 0.9
     assert table["rctr"]["auc"] is None
