@@ -30,8 +30,8 @@ from posbias.io.fits.saved_fit import StoredFit
 from posbias.io.jobs.tables import WITH_DOUBTS, Column, Printed, PrintedTable, Result, first, more
 from posbias.io.places.locations import Location
 from posbias.io.progress import Progress, Stage
-from posbias.io.reports.page import check_target, write_report
 from posbias.io.reports.reported import open_reported
+from posbias.io.reports.stamped import check_target, write_report
 from posbias.io.results.tables import write_in_one_file
 
 MARK = "experiment"

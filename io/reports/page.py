@@ -7,27 +7,20 @@ own policy (Content-Security-Policy) lets two scripts run, by their digests, and
 import base64
 import hashlib
 import json
-import os
 import re
-import struct
-import zlib
 from collections.abc import Iterator, Sequence
 from functools import cache
 from html import escape
 from importlib.metadata import version
 from importlib.resources import files
 from itertools import count, groupby
-from pathlib import Path
 from typing import Literal
 
 import vl_convert
 
-from posbias.core.errors import OutputError, OutputExistsError, UsageError, escaped
-from posbias.io.places.locations import open_plain, state_of
+from posbias.core.errors import UsageError, escaped
 from posbias.io.reports.drawing import Block, Figure, Listing, Points, Section, Table, page_config, picture_config
 from posbias.io.reports.sections import MOST_IN_FULL, Part
-from posbias.io.results.manifest import listed_in
-from posbias.io.results.outputs_on_disk import write_file
 
 _OF_VEGA = (
     "Charts by Vega, Vega-Lite and Vega-Embed, Copyright (c) University of Washington Interactive Data Lab, "
@@ -234,91 +227,3 @@ def picture_of(figure: Figure, title: str, form: Literal["svg", "png"]) -> bytes
     if form == "svg":
         return vl_convert.vegalite_to_svg(spec).encode()
     return vl_convert.vegalite_to_png(spec, scale=_SCALE)
-
-
-_COMMENT = b"<!-- posbias report %s -->\n"
-_KEYWORD = b"posbias\0"
-_END_OF_PNG = 12  # bytes of its last chunk, which is empty
-_DIGITS = 64
-_COMMENT_LENGTH = len(_COMMENT % (b"0" * _DIGITS))
-_CHUNK_LENGTH = 12 + len(_KEYWORD) + _DIGITS
-_PNG = b"\x89PNG\r\n\x1a\n"
-
-
-def stamped(content: bytes) -> bytes:
-    """A report with its stamp."""
-    digest = hashlib.sha256(content).hexdigest().encode()
-    if not content.startswith(_PNG) or len(content) < len(_PNG) + _END_OF_PNG:
-        return content + _COMMENT % digest
-    body = b"tEXt" + _KEYWORD + digest
-    chunk = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
-    return content[:-_END_OF_PNG] + chunk + content[-_END_OF_PNG:]
-
-
-def is_stamped(content: bytes) -> bool:
-    """Whether it is a report, as it was written."""
-    before_a_comment = content[:-_COMMENT_LENGTH]
-    around_a_chunk = content[: -_END_OF_PNG - _CHUNK_LENGTH] + content[-_END_OF_PNG:]
-    return any(stamped(without) == content for without in (before_a_comment, around_a_chunk))
-
-
-LARGEST = 1 << 28
-"""Bytes of the largest file that can be a report; a larger one is not looked into."""
-
-
-def check_target(target: Path, *, force: bool) -> None:
-    """See that a report may be written there.
-
-    Raises:
-        OutputExistsError: something is there, and is not to be replaced.
-        OutputError: what is there was not written by posbias, or was changed since; or there is no such directory.
-        UsageError: it would lie in a result, which can then no longer be replaced.
-    """
-    folder = target.absolute().parent
-    try:
-        str(target).encode()
-        is_folder = folder.is_dir()
-    except (UnicodeEncodeError, ValueError, OSError) as error:
-        raise OutputError(f"{str(target)!a}: cannot be the name of a file: {error}.") from error
-    if not is_folder:
-        raise OutputError(f"{target}: cannot be written: there is no directory {folder}. Make it first.")
-    if listed_in(folder) is not None:
-        raise UsageError(
-            f"{target}: lies in a result of posbias, which holds nothing but its own files. Name a file elsewhere, "
-            f"such as {folder.parent / f'{folder.name}{target.suffix}'}."
-        )
-    if not os.path.lexists(target):
-        return
-    if not force:
-        raise OutputExistsError(f"{target}: already exists. Choose another name, or replace it with --force.")
-    _check_ours(target)
-
-
-def _check_ours(target: Path) -> None:
-    """See that a file is a report, as it was written.
-
-    Raises:
-        OutputError: it is not.
-    """
-    try:
-        size = state_of(target).bytes
-        with open_plain(target) as file:
-            ours = size <= LARGEST and is_stamped(file.read(size + 1))
-    except OSError as error:
-        raise OutputError(f"{target}: is not replaced: {error.strerror}.") from error
-    if not ours:
-        raise OutputError(
-            f"{target}: is no report of posbias, or has been changed since. --force replaces only reports as they were "
-            "written. Choose another name, or remove it yourself."
-        )
-
-
-def write_report(target: Path, content: bytes, *, force: bool) -> None:
-    """Write a report.
-
-    Raises:
-        OutputExistsError: something is there, and is not to be replaced.
-        OutputError: it cannot be written, or what is there was not written by posbias.
-    """
-    check_target(target, force=force)
-    write_file(target, stamped(content), _check_ours, force=force)

@@ -22,9 +22,9 @@ AIMS = {
     "modules of ours that `run` loads": 120,
 }
 LIMITS = AIMS | {
-    "lines of code": 35_830,
-    "lines": 54_760,
-    "files": 201,
+    "lines of code": 35_832,
+    "lines": 54_764,
+    "files": 202,
     "classes": 555,
     "functions": 3_251,
     "lines of code of tests": 31_600,

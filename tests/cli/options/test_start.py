@@ -112,3 +112,19 @@ def test_counting_imports_no_scipy_that_a_thread_loads_meanwhile(
         command = [sys.executable, "-c", COUNTED, "fit", *read, "-o", "fit"]
         done = subprocess.run(command, cwd=tmp_path, env=clean_environment, capture_output=True, text=True, check=True)
         assert done.stdout.splitlines() == ["False"]
+
+
+EXTRAS = ("altair", "catboost", "lightgbm", "obstore", "pyspark", "sklearn", "vl_convert", "xgboost")
+
+
+def test_no_command_needs_an_extra_before_it_works_with_one(clean_environment: dict[str, str], tmp_path: Path) -> None:
+    code = (
+        "import importlib, pkgutil, sys, posbias.cli as cli\n"
+        "for module in pkgutil.walk_packages(cli.__path__, 'posbias.cli.'):\n"
+        "    if module.name != 'posbias.cli.__main__': importlib.import_module(module.name)\n"
+        f"print(*[name for name in {EXTRAS} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=clean_environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == []

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posbias.io.reports.page import is_stamped, stamped
+from posbias.io.reports.stamped import is_stamped, stamped
 
 END = b"\0\0\0\0IEND\xaeB`\x82"
 PNG = b"\x89PNG\r\n\x1a\n" + b"some chunks" + END
