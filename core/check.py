@@ -340,7 +340,6 @@ WIDE_ERROR = 0.1
 HOPELESS_ERROR = 1.0
 """With it, an interval goes from a seventh to seven times the number."""
 
-FEW_QUERIES = 20
 THIN_CLICKS = 100
 STAYS = 0.5
 LONG_PAGE = 1000

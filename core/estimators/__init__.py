@@ -1,6 +1,6 @@
 """Ways to get theta: each returns the same estimate from the same statistics, or from rows with features.
 
-A method is one file here: a class below `Estimator`, or below `MethodOfRows`. A line in `choices` names it.
+A method is a class below `Estimator`, or below `MethodOfRows`. A line in `choices` names it.
 """
 
 from dataclasses import fields

@@ -12,7 +12,7 @@ w = s (1 - v0) x / (1 - x)^2 is the curvature of the Beta prior of x = gamma_j o
 their expectations: where pairs are rare they differ, and V then understates or hides the bias.
 
 "Joint EM is biased here" when in some cell D differs from 0 at the level .05 over all cells, and |exp D - 1| > 5 %. It
-detects the bias by sparsity and by the prior only, which `joint_causes` tells apart: under feedback or personalisation
+detects the bias by sparsity and by the prior only, which `find_causes` tells apart: under feedback or personalisation
 both estimates move together.
 
 EM is run twice more beside the prior that it has: without any, where what is left is sparsity (Neyman & Scott 1948),

@@ -3,7 +3,7 @@
 The estimate solves nearly the equations observed = expected, so that these agree whatever is wrong. Three tests look
 elsewhere, each a `score_test` with one degree of freedom, clustered by query:
 
-attractiveness   whether theta is the same for documents that are clicked more (`cross_fitting`); from the counts
+attractiveness   whether theta is the same for documents that are clicked more (`attractiveness_test`); from the counts
 clicks_above     whether clicks depend on the number of clicks above: none, one, several; from pages
 last_click       whether they depend on where the one click above was: directly above, or further up; from pages
 
@@ -17,7 +17,7 @@ Effect sizes: clicks by number above, over those that the other impressions of t
 
 with the jackknife over queries. What a test that does not reject leaves open of theta is the `detectable` delta times
 what delta does to log theta: the mean number of clicks above, where it is largest; for attractiveness see
-`cross_fitting`.
+below.
 
 Whether theta is the same for documents that are clicked more and less: cross-fitted, from the counts alone.
 

@@ -2,10 +2,10 @@
 
     F_0 = s,  F_m = F_{m-1} + rate * tree_m,  tree_m the second-order fit to g = dL/dF and h = d2L/dF2 at F_{m-1}
 
-A model of a custom loss lacks its start s and its objective in LightGBM's file. `model_text` adds the start to the
+A model of a custom loss lacks its start s and its objective in LightGBM's file. `ModelText` adds the start to the
 leaves of the first tree and names the objective, so that the file predicts by itself, in any program that reads it.
 
-`ModelText` is such a file as text: trees joined, scaled, or without a feature that is held at one value. A child is the
+Such a file is text, whose trees are joined, scaled, or without a feature that is held at one value. A child is the
 number of an inner node, or -1 - the number of a leaf; node i sends a row to the left where its feature is at most the
 threshold.
 

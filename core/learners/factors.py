@@ -5,7 +5,7 @@
 `factors`: the likelihood of clicks, theta given, P(click | q, d, e) = theta_e / (1 + exp(-f)). `mf`: the squared error
 of click rates, each pair as often as it was shown, no theta. `propensity-mf`: the squared error, clicks weighted by 1 /
 theta. Weights make the variance of clicks greater by about the mean of 1 / theta over impressions, so that the
-penalties to choose from are greater by that. Both losses are in `likelihood`.
+penalties to choose from are greater by that. The losses are `ClickLikelihood` and `SquaredError`.
 
 `cause`: factors of what clicks would be under random exposure, those of all documents, moved by the rows placed at
 random.

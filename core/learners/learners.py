@@ -1,14 +1,9 @@
-"""The learners. Each is a class below `Learner` in a file here, with its paper; `choices` names it."""
+"""The learners. Each is a class below `Learner`, with its paper; a line in `choices` names it."""
 
 from posbias.core.choices import LEARNERS, Room
 from posbias.core.learners.learning import Learner
 
 _LEARNERS = Room[Learner](LEARNERS, "--learner")
-
-
-def learner_names() -> list[str]:
-    """The learners, in the order in which lists show them."""
-    return _LEARNERS.names
 
 
 def get_learner(name: str) -> Learner:

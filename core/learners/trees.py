@@ -1,7 +1,7 @@
 """Trees on counts: the likelihood of the position-based model, and what is compared with it.
 
 `pbm`, the default, theta given: it counts every impression once, so that no weight has to be clipped, and gives
-attractiveness itself, on the probability scale. The equations are those of `likelihood`.
+attractiveness itself, on the probability scale. The equations are those of `ClickLikelihood`.
 
 `naive`: click rates as they stand, theta taken as 1. What position bias does to a ranker shows in the difference.
 

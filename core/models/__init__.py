@@ -1,4 +1,4 @@
-"""Click models: how likely each click on a page is. Each is one file here, and a line in `choices`.
+"""Click models: how likely each click on a page is. A line in `choices` names each.
 
 Those below `FactorisedModel` say how an impression maps to an examination cell, P(click) = theta_cell * gamma_pair:
 they are what propensities are estimated for. The others are judged beside them.

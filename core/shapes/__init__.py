@@ -1,7 +1,7 @@
 """Theta as a curve over positions, and over contexts: free, of a given shape, or shrunk.
 
-They start from the free estimate and its covariance; none reads the counts of a log anew. A shape is one file here: a
-class below `CurveShape`. A line in `choices` names it.
+They start from the free estimate and its covariance; none reads the counts of a log anew. A shape is a class
+below `CurveShape`. A line in `choices` names it.
 """
 
 from posbias.core.choices import FREE, SHAPES, Room, unknown_name

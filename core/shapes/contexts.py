@@ -21,7 +21,7 @@ Two covariances play two parts. The weights G need an inverse, and the clustered
 are independent, at the standard deviations that V gives to d, what contexts share by sharing queries included. V
 itself says how far y and m may be off and how much of that they share, whatever the weights are, with its standard
 deviations replaced by the half-widths of the free estimate's intervals over z_.975 (V*), so that few clusters count.
-The intervals made from these (`context_differences`) hold for each context by itself, also for one that differs.
+The intervals made from these (`compare_contexts`) hold for each context by itself, also for one that differs.
 Copies of a context have d = 0 and S = 0: they add nothing, and its interval is the free one.
 
 Sources: Gelman 2006 (half-Cauchy, half-t); Carvalho, Polson & Scott 2010 (a strength of all and one of each); Liang &

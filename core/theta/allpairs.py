@@ -12,7 +12,7 @@ AllPairs uses every set at once, with one average attractiveness r_ab = r_ba per
 In (log theta, log r) every term is linear or log(1 - exp(.)), so l is jointly concave: there are no starting values.
 Given theta, the best r_ab is a root of a quadratic equation, in closed form; what is left is a concave function of log
 theta whose Hessian is minus the Laplacian of a graph, cells being its nodes and sets its edges. Newton's method climbs
-it. The optimum is finite exactly on the strongly connected cells (`linkage`).
+it. The optimum is finite exactly on the strongly connected cells (`find_linkage`).
 
 Where every unit of a set was clicked each time, theta_a r_ab = 1 and l has a kink. Every set therefore counts a share
 of .001 more units, never clicked: no ratio E[A_ab] / E[A_ba] changes by that, and the optimum stays inside.

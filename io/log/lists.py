@@ -238,7 +238,7 @@ class Nesting:
         return self._with_clicks(flat)
 
     def clicks(self, rows: pl.LazyFrame) -> pl.LazyFrame:
-        """What became of the clicks of some rows, as one row: what `lost_clicks.join_lists` takes."""
+        """What became of the clicks of some rows, as one row: what `clicks.join_lists` takes."""
         docs, clicked = pl.col(self.lists[0]), pl.col(self.clicked or "")
         pages = self._read(rows).select(docs, clicked)
         named = clicked.list.drop_nulls()

@@ -100,7 +100,7 @@ def resolved(
         decided: the outcomes that are known by other records.
         rows: rows of the log.
         shown: what was shown.
-        ids: `KEY`, `PAGE` and `DOC` of `lost_clicks`, of clicks and of what was shown.
+        ids: `KEY`, `PAGE` and `DOC` of `clicks`, of clicks and of what was shown.
         at: the position that a click names.
         counts: what else is to be added up, by name.
     """

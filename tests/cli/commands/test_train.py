@@ -13,7 +13,8 @@ import pytest
 from command_results import reseal
 from workshop import RunPosbias as Run
 
-from posbias.core.learners.learners import get_learner, learner_names
+from posbias.core.choices import LEARNERS
+from posbias.core.learners.learners import get_learner
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 UNUSABLE, DOUBTFUL = 2, 1
@@ -156,7 +157,7 @@ def test_clicks_in_cells_without_a_propensity_are_left_out_and_said(
     assert "lie in cells without a propensity" in " ".join(done.stderr.split())
 
 
-FROM_FEATURES = [name for name in learner_names() if get_learner(name).needs_features]
+FROM_FEATURES = [name for name in LEARNERS if get_learner(name).needs_features]
 
 
 @pytest.fixture(scope="module")

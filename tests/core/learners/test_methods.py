@@ -9,10 +9,11 @@ from learned import learn, scores
 from learning_logs import THETA, draw, rank_correlation, true_scores
 
 from posbias.core.arrays.count_table import Floats
-from posbias.core.learners.learners import get_learner, learner_names
+from posbias.core.choices import LEARNERS
+from posbias.core.learners.learners import get_learner
 from posbias.core.learners.learning import LearningData
 
-FROM_FEATURES = [name for name in learner_names() if get_learner(name).needs_features]
+FROM_FEATURES = [name for name in LEARNERS if get_learner(name).needs_features]
 HELD_OUT = 0.3
 
 
@@ -65,6 +66,6 @@ def test_a_learner_that_takes_no_propensities_does_not_look_at_them(name: str, u
     np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("name", learner_names())
+@pytest.mark.parametrize("name", LEARNERS)
 def test_a_learner_names_its_paper(name: str) -> None:
     assert re.search(r"\b(19|20)\d\d\b", get_learner(name).reference)
