@@ -137,11 +137,11 @@ _CHANGING = re.compile(
 )
 
 
-def write(folder: Path) -> tuple[dict[str, Figures], dict[str, str]]:
+def write(folder: Path, samples: Path) -> tuple[dict[str, Figures], dict[str, str]]:
     """Run everything below a folder; return what it gave, and where logs and results are, by name."""
     folder.mkdir()
     with chdir(folder):
-        places, names = {"samples": str(golden.SAMPLES)}, list[str]()
+        places, names = {"samples": str(samples)}, list[str]()
         for name, options in golden.SIMULATED.items():
             golden.run(name, f"simulate {options} -o {name}")
             places[name] = f"{name}/log.parquet"
@@ -271,9 +271,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def made(folder: Path) -> tuple[dict[str, Figures], dict[str, str]]:
+def made(folder: Path, sample_logs: Path) -> tuple[dict[str, Figures], dict[str, str]]:
     """What the commands give, and where."""
-    return write(folder)
+    return write(folder, sample_logs)
 
 
 @pytest.fixture(scope="module")
@@ -312,6 +312,6 @@ def test_every_command_has_its_values(now: dict[str, Figures]) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as place:
-        values, _ = write(Path(place) / "golden")
+        values, _ = write(Path(place) / "golden", golden.SAMPLES)
     GIVEN.write_text(f"{json.dumps(values, indent=0, ensure_ascii=False)}\n", encoding="utf-8")
     sys.stdout.write(f"{len(values)} commands\n")
