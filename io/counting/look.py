@@ -37,7 +37,8 @@ from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.log.click_log import Log
 from posbias.io.log.scan import reading, scan_sources, schema_of
 from posbias.io.progress import Progress
-from posbias.io.stores.segments import Each, Expected, Part, Segment, scan_part
+from posbias.io.stores.metadata import Part, Segment
+from posbias.io.stores.segments import scan_part
 from posbias.io.stores.store import Statistics, checked
 
 _ENOUGH_ROWS = 1 << 20
@@ -71,7 +72,7 @@ def look_at_merged_days(statistics: Sequence[Statistics], store: Statistics | No
     Raises:
         StatisticsError: they were replaced meanwhile.
     """
-    with checked(statistics, _checked_before, engine.each):
+    with checked(statistics, None, engine.each):  # merging has looked at the parts
         by_day = all(entry.metadata.plan.period for entry in statistics)
         others = [entry for entry in statistics if entry is not store]
         judged = sorted({name for entry in others for name in _names(entry, by_day=by_day)})
@@ -128,10 +129,6 @@ def look_at_pages(read: ReadLog) -> ShiftedPages | None:
     return shifted_pages(count_spans(some).collect(engine="streaming"))
 
 
-def _checked_before(_: Sequence[Expected], __: Each) -> None:
-    """Merging has checked them."""
-
-
 def _some_parts(segment: Segment) -> tuple[Part, ...]:
     """The parts of a segment; of a large one as many as say enough: each holds all there is of some queries."""
     rows_of_part = max(int(segment.totals["rows"]) // max(len(segment.parts), 1), 1)
@@ -140,7 +137,7 @@ def _some_parts(segment: Segment) -> tuple[Part, ...]:
 
 def _counts_by_day(parts: Sequence[Part], name: str | None, engine: Engine) -> pl.DataFrame:
     """The counts of parts, by their days or under one name."""
-    from_anywhere = [replace(part, path=part.path.absolute()) for part in parts]
+    from_anywhere = [part.at(part.path.absolute()) for part in parts]
     return add_by_day(list(engine.each(from_anywhere, partial(count_part, name=name))))
 
 

@@ -23,9 +23,9 @@ from posbias.io.counting.count import compress_parts, merged_parts
 from posbias.io.engines.engine import Engine
 from posbias.io.log.clicks import Rows
 from posbias.io.progress import Progress
-from posbias.io.stores.metadata import StatisticsMetadata, add_totals, describe_plan, same_totals
-from posbias.io.stores.segments import Segment, check_bytes, check_contents, link_segment, write_segment
-from posbias.io.stores.store import Statistics, checked, merge_metadata
+from posbias.io.stores.metadata import Segment, StatisticsMetadata, add_totals, same_totals
+from posbias.io.stores.segments import check_bytes, check_contents, link_segment, write_segment
+from posbias.io.stores.store import Statistics, checked, merge_metadata, plan_differences
 
 _SMALL = 1 << 20
 """Rows of statistics that are added up in a moment, so that it need not be put off."""
@@ -206,17 +206,11 @@ def _check_same(sides: Sequence[tuple[str, Sequence[Statistics]]]) -> None:
         StatisticsError: they do not.
     """
     (_, (first, *_)), *others = sides
-    ours = describe_plan(first.metadata.plan)
     for _, (other, *_) in others:
-        theirs = describe_plan(other.metadata.plan)
-        theirs["period"] = ours["period"]  # the coarser one is kept
-        apart = [f"{name} {ours.get(name)} and {theirs.get(name)}" for name in ours | theirs]
-        apart = [said for said, name in zip(apart, ours | theirs, strict=True) if ours.get(name) != theirs.get(name)]
-        types = first.key_types, other.key_types
-        apart += [
-            f"{name} holds {kind} and {types[1].get(name)}"
-            for name, kind in types[0].items()
-            if name != PERIOD and kind != types[1].get(name)
+        apart = plan_differences(first, other, any_period=True) + [
+            f"{name} holds {kind} and {other.key_types.get(name)}"
+            for name, kind in first.key_types.items()
+            if name != PERIOD and kind != other.key_types.get(name)
         ]
         if apart:
             raise StatisticsError(

@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from datetime import date
 from itertools import pairwise
 from math import isclose
+from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
 import polars as pl
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from posbias.core.choices import RandomizedRows
 from posbias.core.counts.counting_plan import StatisticsPlan
@@ -155,34 +156,32 @@ Amounts: TypeAlias = dict[str, int | float]
 _SAME = 1e-9  # sums of floats, added up in another order
 
 
-class DescribedPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A part: a plain name as posbias gives it, in the directory of the manifest; its size; its checksum."""
+class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"place": "name", "checksum": "xxh3_128"}):
+    """One Parquet file of statistics, which holds whole queries of its segment."""
 
-    name: Annotated[str, Meta(pattern=r"^part-[0-9]{5,9}\.parquet\Z")]
-    bytes: Count
-    xxh3_128: Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")]
+    # where it is; in a manifest a plain name as posbias gives it, in the directory of the manifest
+    place: Annotated[str, Meta(pattern=r"^part-[0-9]{5,9}\.parquet\Z")]
+    bytes: Count  # its size
+    checksum: Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")]  # of its bytes
 
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return Path(self.place)
 
-class Totals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Rows of statistics, and what they add up to."""
-
-    rows: Count
-    impressions: Amount
-    clicks: Amount
-
-    def plain(self) -> Amounts:
-        """As plain values."""
-        return msgspec.to_builtins(self)
+    def at(self, path: str | Path) -> "Part":
+        """The same part under another name."""
+        return structs.replace(self, place=str(path))
 
 
-class DescribedSegment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A segment."""
+class Segment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"totals": "statistics"}):
+    """The parts that one counting wrote."""
 
-    days: tuple[date, ...]
-    sources: dict[str, str]
-    rows: Rows
-    statistics: Totals
-    parts: tuple[DescribedPart, ...]
+    days: tuple[str, ...]  # the days that it holds, sorted; none where the statistics keep no period
+    sources: dict[str, str]  # path by digest of every log file that was counted
+    rows: Rows  # rows read, rejected and used
+    totals: dict[str, Amount]  # `rows` of the statistics, and the `impressions` and `clicks` that they add up to
+    parts: tuple[Part, ...]  # its files
 
 
 class StatisticsManifest(msgspec.Struct, frozen=True):
@@ -192,12 +191,12 @@ class StatisticsManifest(msgspec.Struct, frozen=True):
     key_types: dict[str, str]
     decay: Decay | None
     rows: Rows
-    statistics: Totals
-    segments: tuple[DescribedSegment, ...]
+    statistics: dict[str, Amount]
+    segments: tuple[Segment, ...]
 
     def __post_init__(self) -> None:
         """Find what contradicts itself."""
-        names = Counter(part.name for segment in self.segments for part in segment.parts)
+        names = Counter(part.place for segment in self.segments for part in segment.parts)
         if not names:
             raise ValueError("it names no part")
         twice = [name for name, times in names.items() if times > 1]
@@ -208,7 +207,12 @@ class StatisticsManifest(msgspec.Struct, frozen=True):
         kept = self.counted.plan().period
         if kept is not None and (self.key_types[PERIOD] == "Date") != (kept == "day"):
             raise ValueError("period is not of the type of what was counted")
-        if not same_totals(self.statistics.plain(), add_totals([part.statistics.plain() for part in self.segments])):
+        totals = [segment.totals for segment in self.segments]
+        if any(set(of) != {"rows", IMPRESSIONS, CLICKS} or type(of["rows"]) is not int for of in totals):
+            raise ValueError("statistics are not rows, impressions and clicks")
+        if any(date.fromisoformat(day).isoformat() != day for segment in self.segments for day in segment.days):
+            raise ValueError("a day is not written as 2026-01-31")
+        if not same_totals(self.statistics, add_totals(totals)):
             raise ValueError("statistics are not what the segments add up to")
         if self.rows != Rows.total([segment.rows for segment in self.segments]):
             raise ValueError("rows are not what the segments add up to")

@@ -6,21 +6,31 @@ are linked, not written again, so that adding a day to a year costs a day.
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
-import msgspec
 import polars as pl
+from msgspec import structs
 
+from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import StatisticsError
-from posbias.core.schema import CLICKS, IMPRESSIONS, PERIOD
+from posbias.core.schema import CLICKS, IMPRESSIONS, PERIOD, coarsened
 from posbias.io.engines.engine import Found, Item, Parts
-from posbias.io.log.clicks import Rows
-from posbias.io.places.locations import FileState, Location, checksum, chunks_of, open_plain, state_of, state_of_open
+from posbias.io.places.locations import (
+    FileState,
+    Location,
+    checksum,
+    chunks_of,
+    is_still,
+    open_plain,
+    state_of,
+    state_of_open,
+)
+from posbias.io.places.object_stores import is_current
 from posbias.io.places.temporary import remove_unfinished, whole_files
-from posbias.io.stores.metadata import Amounts, StatisticsMetadata, add_totals, same_totals
+from posbias.io.stores.metadata import Amounts, Part, Segment, StatisticsMetadata, add_totals, same_totals
 
 PARTS = "part-*.parquet"
 
@@ -29,37 +39,57 @@ _STORAGE: dict[str, Any] = {"compression": "zstd", "compression_level": 1, "stat
 
 
 @dataclass(frozen=True)
-class Part:
-    """One Parquet file of statistics, which holds whole queries of its segment."""
+class Statistics:
+    """One directory of statistics."""
 
-    path: Path  # where it is
-    bytes: int  # its size
-    checksum: str  # of its bytes
+    path: Location  # where it is
+    metadata: StatisticsMetadata  # what it holds
+    key_types: dict[str, str]  # the type of each key column, as text
+    segments: tuple[Segment, ...]  # its files. Rows of different segments may have equal keys: they add up
+    opened: dict[Path, FileState]  # the manifest and the parts, or their copies, as they were when it was opened
 
-    def describe(self) -> dict[str, Any]:
-        """As plain values, for the manifest."""
-        return {"name": self.path.name, "bytes": self.bytes, "xxh3_128": self.checksum}
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts of all segments."""
+        return tuple(part for segment in self.segments for part in segment.parts)
+
+    @property
+    def days(self) -> list[str]:
+        """The days that were counted, as text, sorted."""
+        return sorted({day for segment in self.segments for day in segment.days})
+
+    @property
+    def totals(self) -> Amounts:
+        """`rows`, `impressions` and `clicks` of all segments."""
+        return add_totals([segment.totals for segment in self.segments])
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The type of each column, as text."""
+        whole = not self.metadata.plan.weighted and self.metadata.decay is None
+        counts = dict.fromkeys((IMPRESSIONS, CLICKS), "Int64" if whole else "Float64")
+        return {name: (self.key_types | counts)[name] for name in self.metadata.plan.columns}
+
+    def scan(self, segment: Segment, plan: StatisticsPlan) -> list[pl.LazyFrame]:
+        """The rows of one of its segments, part by part, their periods as the plan keeps them; rows may be equal."""
+        frames = [scan_part(part) for part in segment.parts]
+        if plan.period is None or plan.period == self.metadata.plan.period:
+            return frames
+        return [coarsened(frame, plan.period) for frame in frames]
+
+    def check_unchanged(self) -> None:
+        """Find out whether it is still what was opened.
+
+        Raises:
+            StatisticsError: another one has taken its place, or is about to.
+        """
+        if not all(is_still(path, state) for path, state in self.opened.items()) or not is_current(self.path):
+            raise replaced(self.path)
 
 
-@dataclass(frozen=True)
-class Segment:
-    """The parts that one counting wrote."""
-
-    parts: tuple[Part, ...]  # its files
-    sources: dict[str, str]  # path by digest of every log file that was counted
-    rows: Rows  # rows read, rejected and used
-    days: tuple[str, ...]  # the days that it holds, as text, sorted; none where the statistics keep no period
-    totals: dict[str, int | float]  # `rows` of the statistics, and the `impressions` and `clicks` that they add up to
-
-    def describe(self) -> dict[str, Any]:
-        """As plain values, for the manifest."""
-        return {
-            "days": list(self.days),
-            "sources": self.sources,
-            "rows": msgspec.to_builtins(self.rows),
-            "statistics": self.totals,
-            "parts": [part.describe() for part in self.parts],
-        }
+def replaced(place: Location) -> StatisticsError:
+    """The error where statistics were replaced meanwhile."""
+    return StatisticsError(f"{place}: was replaced while it was read. Run the command again.")
 
 
 def write_segment(
@@ -74,43 +104,28 @@ def write_segment(
         on_part: called after each part.
         first: the number of the first part in the folder's names.
     """
-    written = list[_Written]()
-    for of_part in parts.map(partial(_write_part, folder=folder, metadata=metadata, first=first)):
-        written.append(of_part)
+    written, days, totals = list[Part](), set[str](), list[Amounts]()
+    for part, of_part, added_up in parts.map(partial(_write_part, folder=folder, metadata=metadata, first=first)):
+        written.append(part)
+        days.update(of_part)
+        totals.append(added_up)
         on_part()
     remove_unfinished(folder)
-    return Segment(
-        parts=tuple(of_part.part for of_part in written),
-        sources=metadata.sources,
-        rows=metadata.rows,
-        days=tuple(sorted({day for of_part in written for day in of_part.days})),
-        totals={name: sum(of_part.totals[name] for of_part in written) for name in ("rows", IMPRESSIONS, CLICKS)},
-    )
-
-
-@dataclass(frozen=True)
-class _Written:
-    """A part that was written, the days in it, and what it adds up to."""
-
-    part: Part
-    days: list[str]
-    totals: dict[str, int | float]
+    return Segment(tuple(sorted(days)), metadata.sources, metadata.rows, add_totals(totals), tuple(written))
 
 
 def _write_part(
     number: int, statistics: pl.LazyFrame, folder: Path, metadata: StatisticsMetadata, first: int
-) -> _Written:
+) -> tuple[Part, list[str], Amounts]:
+    """Write a part; return it with the days in it, and what it adds up to."""
     frame = statistics.collect().select(metadata.plan.columns)
     path = _part_path(folder, first + number)
     with whole_files(folder) as unfinished:
         frame.write_parquet(unfinished / path.name, metadata=metadata.to_parquet(), **_STORAGE)
     days = frame[PERIOD].cast(pl.Date).unique().cast(pl.String).to_list() if metadata.plan.period else []
-    totals: dict[str, int | float] = {"rows": frame.height}
-    for name in (IMPRESSIONS, CLICKS):
-        total = frame[name].sum()
-        totals[name] = total if isinstance(total, int | float) else 0
+    totals = frame.select(pl.len().alias("rows"), pl.col(IMPRESSIONS, CLICKS).sum()).row(0, named=True)
     with open_plain(path) as file:
-        return _Written(Part(path, state_of_open(file).bytes, checksum(chunks_of(file))), days, totals)
+        return Part(str(path), state_of_open(file).bytes, checksum(chunks_of(file))), days, totals
 
 
 def _part_path(folder: Path, number: int) -> Path:
@@ -126,22 +141,18 @@ def link_segment(segment: Segment, folder: Path, first: int) -> Segment:
     parts = tuple(
         _link_part(part, _part_path(folder, number)) for number, part in enumerate(segment.parts, start=first)
     )
-    return replace(segment, parts=parts)
+    return structs.replace(segment, parts=parts)
 
 
 def _link_part(part: Part, path: Path) -> Part:
     try:
         os.link(part.path, path, follow_symlinks=False)
     except OSError:  # another device, or a file system without links
-        _copy_part(part, path)
-    return replace(part, path=path)
-
-
-def _copy_part(part: Part, path: Path) -> None:
-    with open_plain(part.path) as file, path.open("xb") as copy:
-        found = checksum(_written(chunks_of(file), copy))
-    if found != part.checksum:
-        raise StatisticsError(f"{part.path}: was replaced while it was copied. Run the command again.")
+        with open_plain(part.path) as file, path.open("xb") as copy:
+            found = checksum(_written(chunks_of(file), copy))
+        if found != part.checksum:
+            raise StatisticsError(f"{part.path}: was replaced while it was copied. Run the command again.") from None
+    return part.at(path)
 
 
 def _written(chunks: Iterable[memoryview], file: BinaryIO) -> Iterator[memoryview]:
@@ -155,12 +166,11 @@ def scan_part(part: Part) -> pl.LazyFrame:
     return pl.scan_parquet(part.path.absolute(), hive_partitioning=False, glob=False)
 
 
-class Each(Protocol):
-    """An engine's way to do the same with each item, in this process or on a cluster."""
+_Typed: TypeAlias = tuple[Part, dict[str, str]]
+"""A part with the types of its columns, as text."""
 
-    def __call__(self, items: Iterable[Item], work: Callable[[Item], Found]) -> Iterator[Found]:
-        """What the function makes of each item, in their order."""
-        ...
+Each: TypeAlias = Callable[[Iterable[_Typed], Callable[[_Typed], Amounts | str]], Iterator[Amounts | str]]
+"""An engine's way to do the same with each part, in this process or on a cluster."""
 
 
 def one_by_one(items: Iterable[Item], work: Callable[[Item], Found]) -> Iterator[Found]:
@@ -168,16 +178,7 @@ def one_by_one(items: Iterable[Item], work: Callable[[Item], Found]) -> Iterator
     return map(work, items)
 
 
-@dataclass(frozen=True)
-class Expected:
-    """What must be found in the files of a segment."""
-
-    place: Location  # the statistics, as they are called in messages
-    segment: Segment  # its files, and what they add up to
-    types: dict[str, str]  # the type of each column, as text, in the order of the columns
-
-
-Check: TypeAlias = Callable[[Sequence[Expected], Each], None]
+Check: TypeAlias = Callable[[Sequence[Statistics], Each], None]
 
 
 def check_parts(folder: Path, segments: Sequence[Segment]) -> dict[Path, FileState]:
@@ -200,57 +201,54 @@ def check_parts(folder: Path, segments: Sequence[Segment]) -> dict[Path, FileSta
     return states
 
 
-def check_bytes(expected: Sequence[Expected], each: Each) -> None:
+def check_bytes(statistics: Sequence[Statistics], each: Each) -> None:
     """Read every part: its bytes must be those that were written. That is all it takes to link it.
 
     Raises:
         StatisticsError: they are not.
     """
-    for _ in _inspected(expected, each, _intact):
+    for _ in _inspected(statistics, each, _intact):
         pass
 
 
-def check_contents(expected: Sequence[Expected], each: Each) -> None:
+def check_contents(statistics: Sequence[Statistics], each: Each) -> None:
     """Read every part: its bytes must be those that were written, and its counts what the manifest says.
 
     Raises:
         StatisticsError: they are not.
     """
-    for entry, totals in _inspected(expected, each, _totals_of):
-        if not same_totals(entry.segment.totals, add_totals(totals)):
+    for place, segment, totals in _inspected(statistics, each, _totals_of):
+        if not same_totals(segment.totals, add_totals(totals)):
             raise StatisticsError(
-                f"{entry.place}: the parts from {entry.segment.parts[0].path.name} on hold "
-                f"{_in_words(add_totals(totals))}, and the manifest says {_in_words(entry.segment.totals)}. Collect "
+                f"{place}: the parts from {segment.parts[0].path.name} on hold "
+                f"{_in_words(add_totals(totals))}, and the manifest says {_in_words(segment.totals)}. Collect "
                 "these statistics again."
             )
 
 
 def _inspected(
-    expected: Sequence[Expected], each: Each, inspect: Callable[[tuple[Part, dict[str, str]]], Amounts | str]
-) -> Iterator[tuple[Expected, list[Amounts]]]:
-    """What was found in the parts of each segment that has some."""
+    statistics: Sequence[Statistics], each: Each, inspect: Callable[[_Typed], Amounts | str]
+) -> Iterator[tuple[Location, Segment, list[Amounts]]]:
+    """What was found in the parts of each segment that has some, and where."""
     # By their full names: who inspects may work in another directory.
-    found = each([(_from_anywhere(part), entry.types) for entry in expected for part in entry.segment.parts], inspect)
-    for entry in expected:
+    items = [(part.at(part.path.absolute()), entry.types) for entry in statistics for part in entry.parts]
+    found = each(items, inspect)
+    for entry, segment in [(of, segment) for of in statistics for segment in of.segments]:
         totals = list[Amounts]()
-        for part, of_part in zip(entry.segment.parts, found, strict=False):
+        for part, of_part in zip(segment.parts, found, strict=False):
             if isinstance(of_part, str):
-                raise StatisticsError(f"{entry.place / part.path.name}: {of_part} Collect these statistics again.")
+                raise StatisticsError(f"{entry.path / part.path.name}: {of_part} Collect these statistics again.")
             totals.append(of_part)
         if totals:
-            yield entry, totals
+            yield entry.path, segment, totals
 
 
-def _from_anywhere(part: Part) -> Part:
-    return replace(part, path=part.path.absolute())
-
-
-def _intact(item: tuple[Part, dict[str, str]]) -> Amounts | str:
+def _intact(item: _Typed) -> Amounts | str:
     """Nothing, or what is wrong with a part. It may run on another machine."""
     return _fault_of(*item) or {}
 
 
-def _totals_of(item: tuple[Part, dict[str, str]]) -> Amounts | str:
+def _totals_of(item: _Typed) -> Amounts | str:
     """What the rows of a part add up to, or what is wrong with it. It may run on another machine."""
     fault = _fault_of(*item)
     if fault:

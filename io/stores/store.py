@@ -4,90 +4,40 @@ The manifest says what was counted, from which sources, and which parts belong t
 things, the same day twice, or what is not whole is an error. A directory is opened from its manifest alone.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+from msgspec import structs
 
-from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import LogFormatError, StatisticsError
-from posbias.core.schema import CLICKS, IMPRESSIONS, PERIOD, coarsened, coarsest
+from posbias.core.schema import PERIOD, coarsest
 from posbias.io.log.clicks import Rows
 from posbias.io.log.sources import named_paths
-from posbias.io.places.locations import FileState, Location, ObjectUrl, is_plain, is_still, is_text, location
+from posbias.io.places.locations import Location, ObjectUrl, is_plain, is_text, location
 from posbias.io.places.object_stores import is_current, list_objects, on_disk, read_object, storage_options
 from posbias.io.results.manifest import FILE_NAME, LARGEST, Manifest, open_manifest
 from posbias.io.stores.metadata import (
     DAYS_ONLY,
     SCHEMA,
     VERSION,
-    Amounts,
     Decay,
-    DescribedSegment,
+    Part,
+    Segment,
     StatisticsManifest,
     StatisticsMetadata,
     add_totals,
     describe_decay,
     describe_plan,
 )
-from posbias.io.stores.segments import PARTS, Check, Each, Expected, Part, Segment, check_parts, scan_part
+from posbias.io.stores.segments import PARTS, Check, Each, Statistics, check_parts, replaced, scan_part
 
 _FIRST_WITH_VERSION = 3  # older manifests do not name their version
-
-
-@dataclass(frozen=True)
-class Statistics:
-    """One directory of statistics."""
-
-    path: Location  # where it is
-    metadata: StatisticsMetadata  # what it holds
-    key_types: dict[str, str]  # the type of each key column, as text
-    segments: tuple[Segment, ...]  # its files. Rows of different segments may have equal keys: they add up
-    opened: dict[Path, FileState]  # the manifest and the parts, or their copies, as they were when it was opened
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """The parts of all segments."""
-        return tuple(part for segment in self.segments for part in segment.parts)
-
-    @property
-    def days(self) -> list[str]:
-        """The days that were counted, as text, sorted."""
-        return sorted({day for segment in self.segments for day in segment.days})
-
-    @property
-    def totals(self) -> Amounts:
-        """`rows`, `impressions` and `clicks` of all segments."""
-        return _totals(self.segments)
-
-    @property
-    def types(self) -> dict[str, str]:
-        """The type of each column, as text."""
-        whole = not self.metadata.plan.weighted and self.metadata.decay is None
-        counts = dict.fromkeys((IMPRESSIONS, CLICKS), "Int64" if whole else "Float64")
-        return {name: (self.key_types | counts)[name] for name in self.metadata.plan.columns}
-
-    def scan(self, segment: Segment, plan: StatisticsPlan) -> list[pl.LazyFrame]:
-        """The rows of one of its segments, part by part, their periods as the plan keeps them; rows may be equal."""
-        frames = [scan_part(part) for part in segment.parts]
-        if plan.period is None or plan.period == self.metadata.plan.period:
-            return frames
-        return [coarsened(frame, plan.period) for frame in frames]
-
-    def check_unchanged(self) -> None:
-        """Find out whether it is still what was opened.
-
-        Raises:
-            StatisticsError: another one has taken its place, or is about to.
-        """
-        if all(is_still(path, state) for path, state in self.opened.items()) and is_current(self.path):
-            return
-        raise _replaced(self.path)
 
 
 def describe_statistics(metadata: StatisticsMetadata, segments: Sequence[Segment]) -> dict[str, Any]:
@@ -99,9 +49,14 @@ def describe_statistics(metadata: StatisticsMetadata, segments: Sequence[Segment
         "key_types": _key_types(metadata, segments),
         "decay": describe_decay(metadata.decay),
         "rows": metadata.rows,
-        "statistics": _totals(segments),
-        "segments": [segment.describe() for segment in segments],
+        "statistics": add_totals([segment.totals for segment in segments]),
+        "segments": [_with_parts(segment, lambda part: part.path.name) for segment in segments],
     }
+
+
+def _with_parts(segment: Segment, name: Callable[[Part], str | Path]) -> Segment:
+    """A segment whose parts have other names: those in a manifest, or in a directory."""
+    return structs.replace(segment, parts=tuple(part.at(name(part)) for part in segment.parts))
 
 
 def counted_statistics(place: Location, metadata: StatisticsMetadata, segment: Segment) -> Statistics:
@@ -149,20 +104,20 @@ def find_statistics(names: Sequence[str]) -> list[Statistics]:
 
 
 @contextmanager
-def checked(statistics: Sequence[Statistics], check: Check, each: Each) -> Generator[None]:
+def checked(statistics: Sequence[Statistics], check: Check | None, each: Each) -> Generator[None]:
     """Check all parts before the block, which reads them, and after it that they are still the same files.
 
     Args:
         statistics: what is read.
-        check: what is checked of the parts, `check_bytes` or `check_contents`.
+        check: what is checked of the parts, `check_bytes` or `check_contents`; None for nothing.
         each: an engine's.
 
     Raises:
         StatisticsError: a part is damaged, or statistics were replaced while they were read.
     """
     try:
-        segments = [(entry, segment) for entry in statistics for segment in entry.segments]
-        check([Expected(entry.path, segment, entry.types) for entry, segment in segments], each)
+        if check is not None:
+            check(statistics, each)
         yield
     except Exception:
         _check_unchanged(statistics)  # if it has failed because of that, it is what there is to say
@@ -230,17 +185,21 @@ def _merged_decay(statistics: Sequence[Statistics], factor: float | None, newest
     return Decay(factor, newest)
 
 
+def plan_differences(first: Statistics, other: Statistics, *, any_period: bool = False) -> list[str]:
+    """What two statistics count differently, in words; of two that know periods the coarser one is kept."""
+    ours, theirs = describe_plan(first.metadata.plan), describe_plan(other.metadata.plan)
+    if any_period or (ours["period"] and theirs["period"]):
+        theirs["period"] = ours["period"]
+    return [f"{key} {ours.get(key)} and {theirs.get(key)}" for key in ours | theirs if ours.get(key) != theirs.get(key)]
+
+
 def check_same_plan(first: Statistics, other: Statistics) -> None:
     """See that two statistics count the same, whatever the resolution of their periods.
 
     Raises:
         StatisticsError: they do not.
     """
-    ours, theirs = describe_plan(first.metadata.plan), describe_plan(other.metadata.plan)
-    if ours["period"] and theirs["period"]:
-        theirs["period"] = ours["period"]  # the coarser one is kept
-    differing = [f"{key} {ours[key]} and {theirs[key]}" for key in ours if ours[key] != theirs[key]]
-    if differing:
+    if differing := plan_differences(first, other):
         raise StatisticsError(
             f"{first.path} and {other.path} do not count the same: {'; '.join(differing)}. "
             "Collect them with the same options."
@@ -251,14 +210,6 @@ def check_same_plan(first: Statistics, other: Statistics) -> None:
                 f"{first.path} and {other.path}: {column!r} holds {ours} and {other.key_types[column]}. "
                 "Write the logs with the same type and collect them again."
             )
-
-
-def _replaced(place: Location) -> StatisticsError:
-    return StatisticsError(f"{place}: was replaced while it was read. Run the command again.")
-
-
-def _totals(segments: Sequence[Segment]) -> Amounts:
-    return add_totals([segment.totals for segment in segments])
 
 
 def open_statistics(place: Location) -> Statistics | None:
@@ -276,7 +227,7 @@ def open_statistics(place: Location) -> Statistics | None:
                 found = _open(copy)
             except StatisticsError:
                 if not is_current(place):
-                    raise _replaced(copy) from None
+                    raise replaced(copy) from None
                 raise
         return None if found is None else replace(found, path=place)
     return _open(place) if place.is_dir() else None
@@ -325,7 +276,7 @@ def _check_version(manifest: Manifest, path: Path) -> None:
 
 
 def _opened(said: StatisticsManifest, manifest: Manifest, path: Path) -> Statistics:
-    segments = tuple(_segment(described, path) for described in said.segments)
+    segments = tuple(_with_parts(segment, lambda part: path / part.place) for segment in said.segments)
     metadata = StatisticsMetadata(
         plan=said.counted.plan(),
         sources={digest: source for segment in segments for digest, source in segment.sources.items()},
@@ -338,16 +289,6 @@ def _opened(said: StatisticsManifest, manifest: Manifest, path: Path) -> Statist
     except StatisticsError:
         found.check_unchanged()  # the parts may be those of another manifest by now
         raise
-
-
-def _segment(described: DescribedSegment, folder: Path) -> Segment:
-    return Segment(
-        parts=tuple(Part(folder / part.name, part.bytes, part.xxh3_128) for part in described.parts),
-        sources=described.sources,
-        rows=described.rows,
-        days=tuple(day.isoformat() for day in described.days),
-        totals=described.statistics.plain(),
-    )
 
 
 def _holds_part(path: Path) -> bool:

@@ -11,7 +11,7 @@ from posbias.core.counts import odd_days
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.counting import look as reading
 from posbias.io.engines.local import LocalEngine
-from posbias.io.stores.segments import Part
+from posbias.io.stores.metadata import Part
 from posbias.io.stores.store import Statistics, find_statistics
 
 FIRST, N_DAYS = date(2026, 1, 5), 7

@@ -21,7 +21,7 @@ from posbias.io.counting import count as gathering
 from posbias.io.log.scan import scan_sources
 from posbias.io.log.sources import find_sources
 from posbias.io.places.object_stores import forget_stores
-from posbias.io.stores.segments import Each, Expected, check_contents
+from posbias.io.stores.segments import Each, Statistics, check_contents
 from posbias.io.stores.store import find_statistics
 
 WRITERS: dict[str, Callable[[pl.DataFrame, io.BytesIO], Any]] = {
@@ -316,8 +316,8 @@ def test_statistics_that_are_replaced_in_the_store_while_they_are_read_are_an_er
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
 
-    def check_and_replace(expected: Sequence[Expected], each: Each) -> None:
-        check_contents(expected, each)
+    def check_and_replace(statistics: Sequence[Statistics], each: Each) -> None:
+        check_contents(statistics, each)
         bucket.put_tree(more, "statistics")
 
     monkeypatch.setattr(gathering, "check_contents", check_and_replace)

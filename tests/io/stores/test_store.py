@@ -18,8 +18,7 @@ from posbias.core.errors import StatisticsError
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.counting.merge import worth_adding_up
 from posbias.io.log.clicks import Rows
-from posbias.io.stores.metadata import VERSION
-from posbias.io.stores.segments import Segment
+from posbias.io.stores.metadata import VERSION, Segment
 from posbias.io.stores.store import find_statistics
 
 Collect = Callable[..., pl.DataFrame]
@@ -201,7 +200,7 @@ def test_a_year_of_days_costs_a_logarithm_of_rewriting_and_stays_few_segments(ov
 
 
 def segment(number: int, rows: int) -> Segment:
-    return Segment((), {str(number): "log"}, Rows(0, 0, {}), (), {"rows": rows})
+    return Segment((), {str(number): "log"}, Rows(0, 0, {}), {"rows": rows}, ())
 
 
 def rows_of(entry: Segment) -> int:
