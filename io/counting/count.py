@@ -2,10 +2,9 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
-from io import BufferedReader, BufferedWriter
 from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,8 +39,8 @@ from posbias.io.stores.metadata import Decay, StatisticsMetadata
 from posbias.io.stores.segments import check_contents, scan_part
 from posbias.io.stores.store import Statistics, checked, merge_metadata
 
-_COUNTS = tuple(entry.name for entry in fields(CountTable) if entry.name != "n_cells")
-_MEMBERS = ("keys", "member_signature", "member_query")
+_OF_CELLS = ("cell", "impressions", "clicks")
+_COUNTS, _MEMBERS = ("start", *_OF_CELLS, "multiplicity"), ("keys", "member_signature", "member_query")
 
 
 @dataclass(frozen=True)
@@ -55,43 +54,31 @@ class StoredStrata:
     @property
     def keys(self) -> Hashes:
         """The keys, ascending, shape (J,)."""
-        return self._whole("keys")
+        return self._read("keys")
 
     @property
     def member_signature(self) -> Numbers:
         """The signature of each unit with a click and at least two cells, shape (N,)."""
-        return self._whole("member_signature")
+        return self._read("member_signature")
 
     @property
     def member_query(self) -> Numbers:
         """The query of that unit, ascending, shape (N,)."""
-        return self._whole("member_query")
+        return self._read("member_query")
 
     def read(self, first: int, last: int) -> CountTable:
         """The signatures first .. last - 1."""
-        with self.path.open("rb") as file:
-            start = self._read(file, "start", first, last + 1)
-            entries = int(start[0]), int(start[-1])
-            return CountTable(
-                n_cells=self.n_cells,
-                start=start - start[0],
-                cell=self._read(file, "cell", *entries),
-                impressions=self._read(file, "impressions", *entries),
-                clicks=self._read(file, "clicks", *entries),
-                multiplicity=self._read(file, "multiplicity", first, last),
-            )
+        start = self._read("start", first, last + 1)
+        cell, impressions, clicks = (self._read(name, int(start[0]), int(start[-1])) for name in _OF_CELLS)
+        return CountTable(
+            self.n_cells, start - start[0], cell, impressions, clicks, self._read("multiplicity", first, last)
+        )
 
-    def _whole(self, name: str) -> NDArray[Any]:
-        with self.path.open("rb") as file:
-            return self._read(file, name, 0, self.arrays[name][2])
-
-    def _read(self, file: BufferedReader, name: str, first: int, last: int) -> NDArray[Any]:
+    def _read(self, name: str, first: int = 0, last: int | None = None) -> NDArray[Any]:
         """The elements first .. last - 1 of an array."""
-        offset, dtype, _ = self.arrays[name]
-        array: NDArray[Any] = np.empty(last - first, dtype)
-        file.seek(offset + first * array.itemsize)
-        file.readinto(array.data)
-        return array
+        offset, dtype, length = self.arrays[name]
+        count = (length if last is None else last) - first
+        return np.fromfile(self.path, dtype, count, offset=offset + first * np.dtype(dtype).itemsize)
 
 
 def store_part(part: PartStatistics, number: int, folder: Path) -> PartStatistics:
@@ -104,18 +91,15 @@ def store_part(part: PartStatistics, number: int, folder: Path) -> PartStatistic
     for kind, (unit, strata) in enumerate(part.by_unit.items()):
         path = folder / f"signatures-{number:05d}-{kind}"
         table = strata.read(0, len(strata.keys))
-        of_counts = {field: getattr(table, field) for field in _COUNTS}
-        of_members = {field: getattr(strata, field) for field in _MEMBERS}
+        arrays: dict[str, NDArray[Any]] = {name: getattr(table, name) for name in _COUNTS}
+        arrays |= {name: getattr(strata, name) for name in _MEMBERS}
+        places = dict[str, tuple[int, str, int]]()
         with temporary_files(folder), whole_file(path) as unfinished, unfinished.open("wb") as file:
-            arrays = {field: _store(array, file) for field, array in (of_counts | of_members).items()}
-        by_unit[unit] = StoredStrata(path, arrays, table.n_cells)
+            for name, array in arrays.items():
+                places[name] = file.tell(), array.dtype.str, len(array)
+                array.tofile(file)
+        by_unit[unit] = StoredStrata(path, places, table.n_cells)
     return replace(part, by_unit=by_unit)
-
-
-def _store(array: NDArray[Any], file: BufferedWriter) -> tuple[int, str, int]:
-    offset = file.tell()
-    array.tofile(file)
-    return offset, array.dtype.str, len(array)
 
 
 Made = TypeVar("Made")
@@ -293,12 +277,12 @@ def count_log(
     found = read_log(log, plan, engine, progress, today, keep_sessions=keep_sessions)
     decay = None if factor is None or found.days is None else Decay(factor, found.days.newest)
     plan = found.plan
-    statistics, pairs = _compress(found.read.statistics(plan), plan, engine, progress, decay)
+    statistics, pairs = compress(found.read.statistics(plan), plan, engine, progress, decay)
     unbinned = None
     if plan.position_bins:
         by_position, folder = replace(plan, position_bins=()), engine.scratch / "by-position"
         folder.mkdir(mode=0o700)
-        unbinned, _ = _compress(found.read.statistics(by_position), by_position, engine, progress, decay, folder)
+        unbinned, _ = compress(found.read.statistics(by_position), by_position, engine, progress, decay, folder)
     return CountedLog(
         plan,
         found.sources,
@@ -314,36 +298,6 @@ def count_log(
     )
 
 
-def count_parts(
-    parts: Parts,
-    found: Reading,
-    plan: StatisticsPlan,
-    engine: Engine,
-    progress: Progress,
-    folder: Path,
-    factor: float | None = None,
-) -> CountedLog:
-    """Compress counts of some rows of a log, without its pages.
-
-    Args:
-        parts: the counts.
-        found: the log.
-        plan: what is counted.
-        engine: compresses.
-        progress: where stages are reported.
-        folder: for what need not stay in memory.
-        factor: what a day is worth of the next one, if older days weigh less.
-
-    Raises:
-        SchemaError: nothing was counted.
-    """
-    decay = None if factor is None or found.days is None else Decay(factor, found.days.newest)
-    statistics, pairs = _compress(parts, plan, engine, progress, decay, folder)
-    return CountedLog(
-        plan, found.sources, found.rows, statistics, pairs, decay=decay, days=found.days, clicks=found.clicks
-    )
-
-
 def read_statistics(
     statistics: Sequence[Statistics], engine: Engine, progress: Progress, today: date, factor: float | None = None
 ) -> CountedLog:
@@ -356,19 +310,10 @@ def read_statistics(
         days = days_of_statistics(statistics, today)
         metadata = merge_metadata(statistics, factor, None if days is None else days.newest)
         plan = metadata.plan if metadata.decay is None else replace(metadata.plan, weighted=True)
-        compressed, pairs = _compress(merged_parts(statistics, metadata, engine), plan, engine, progress)
+        compressed, pairs = compress(merged_parts(statistics, metadata, engine), plan, engine, progress)
     return CountedLog(
         metadata.plan, metadata.sources, metadata.rows, compressed, pairs, decay=metadata.decay, days=days
     )
-
-
-def compress_parts(parts: Parts, plan: StatisticsPlan, engine: Engine, progress: Progress) -> SufficientStatistics:
-    """Compress counts that are added up already.
-
-    Raises:
-        SchemaError: nothing was counted.
-    """
-    return _compress(parts, plan, engine, progress)[0]
 
 
 def days_of_statistics(statistics: Sequence[Statistics], today: date) -> Days | None:
@@ -401,7 +346,7 @@ def merged_parts(statistics: Sequence[Statistics], metadata: StatisticsMetadata,
     return engine.parts_of(frames) if len(segments) == 1 else engine.add_up(frames, metadata.plan)
 
 
-def _compress(
+def compress(
     statistics: Parts,
     plan: StatisticsPlan,
     engine: Engine,
@@ -409,7 +354,11 @@ def _compress(
     decay: Decay | None = None,
     folder: Path | None = None,
 ) -> tuple[SufficientStatistics, tuple[KeptFrame, ...]]:
-    """The statistics of parts, and the pairs of each; with a decay counts become sums of weights."""
+    """The statistics of parts, and the pairs of each; with a decay counts become sums of weights.
+
+    Raises:
+        SchemaError: nothing was counted.
+    """
     plan = plan if decay is None else replace(plan, weighted=True)
     kept_in = None if statistics.in_memory else folder or engine.scratch
     found = list[tuple[PartStatistics, KeptFrame, KeptFrame | None]]()
@@ -503,7 +452,8 @@ def count_by_value(
     statistics = found.read.statistics(found.plan)
     folder = engine.scratch / "by-value"
     folder.mkdir(mode=0o700)
-    part = partial(_parted, column=column, columns=plan_of(found.plan, column).columns, folder=folder)
+    plan = replace(found.plan, strata=tuple(name for name in found.plan.strata if name != column))
+    part = partial(_parted, column=column, columns=plan.columns, folder=folder)
     parts = defaultdict[object, list[_OfPart]](list)
     with progress.stage(f"counting by {column}", statistics.number) as stage:
         for of_part in statistics.map(part):
@@ -525,27 +475,26 @@ def count_by_value(
     values = [
         ValueOfColumn(
             value,
-            sum(rows.impressions for rows in parts[value]),
-            sum(rows.clicks for rows in parts[value]),
-            partial(_count, parts[value], found, column, engine, progress, folder / f"value-{number:05d}", factor),
+            sum(impressions for _, impressions, _ in parts[value]),
+            sum(clicks for _, _, clicks in parts[value]),
+            partial(
+                _count,
+                [rows for rows, _, _ in parts[value]],
+                found,
+                plan,
+                engine,
+                progress,
+                folder / f"value-{number:05d}",
+                factor,
+            ),
         )
         for number, value in enumerate(sorted(parts, key=_order))
     ]
     return found, values
 
 
-@dataclass(frozen=True)
-class _OfPart:
-    """What a part of the log counts for one value."""
-
-    rows: KeptFrame
-    impressions: float
-    clicks: float
-
-
-def plan_of(plan: StatisticsPlan, column: str) -> StatisticsPlan:
-    """What is counted for each value: the same without the column."""
-    return replace(plan, strata=tuple(name for name in plan.strata if name != column))
+_OfPart = tuple[KeptFrame, float, float]
+"""What a part of the log counts for one value: its rows, impressions and clicks."""
 
 
 def _parted(
@@ -557,7 +506,7 @@ def _parted(
     return [
         (
             value,
-            _OfPart(
+            (
                 keep(rows.select(columns), folder, f"part-{number:05d}-{place:05d}"),
                 float(rows[IMPRESSIONS].sum()),
                 float(rows[CLICKS].sum()),
@@ -568,17 +517,22 @@ def _parted(
 
 
 def _count(
-    parts: list[_OfPart],
+    parts: list[KeptFrame],
     found: Reading,
-    column: str,
+    plan: StatisticsPlan,
     engine: Engine,
     progress: Progress,
     folder: Path,
     factor: float | None,
 ) -> CountedLog:
+    """The counts of some rows of a log, without its pages."""
     folder.mkdir(mode=0o700)
-    rows = engine.parts_of([of_part.rows.scan() for of_part in parts])
-    return count_parts(rows, found, plan_of(found.plan, column), engine, progress, folder, factor)
+    decay = None if factor is None or found.days is None else Decay(factor, found.days.newest)
+    rows = engine.parts_of([rows.scan() for rows in parts])
+    statistics, pairs = compress(rows, plan, engine, progress, decay, folder)
+    return CountedLog(
+        plan, found.sources, found.rows, statistics, pairs, decay=decay, days=found.days, clicks=found.clicks
+    )
 
 
 def _order(value: object) -> tuple[bool, object]:

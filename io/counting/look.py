@@ -202,24 +202,17 @@ def look_at(unjudged: Reading, plan: StatisticsPlan, engine: Engine, progress: P
     )
 
 
-@dataclass(frozen=True)
-class _OfPart:
-    """What is made of the statistics of a part; it travels."""
-
-    plan: StatisticsPlan  # what they count
-    kept_in: Path | None  # the directory for compressed counts; None keeps them in memory
-    most: int | None = None  # so many parts, the first ones, are compressed; None for all
-
-    def __call__(self, number: int, statistics: pl.LazyFrame) -> tuple[PartFacts, PartStatistics | None] | None:
-        """What the part says, and its counts, where it is one of the sample; None where it is empty."""
-        frame = statistics.collect()
-        if not frame.height:
-            return None
-        if self.most is not None and number >= self.most:
-            return facts_of(frame), None
-        part = compress_part(frame, self.plan).without_pairs()
-        stored = part if self.kept_in is None else store_part(part, number, self.kept_in)
-        return facts_of(frame), stored
+def _of_part(
+    number: int, statistics: pl.LazyFrame, plan: StatisticsPlan, kept_in: Path | None, most: int | None
+) -> tuple[PartFacts, PartStatistics | None] | None:
+    """What a part says, and its counts, where it is one of the first `most`; None where it is empty."""
+    frame = statistics.collect()
+    if not frame.height:
+        return None
+    if most is not None and number >= most:
+        return facts_of(frame), None
+    part = compress_part(frame, plan).without_pairs()
+    return facts_of(frame), part if kept_in is None else store_part(part, number, kept_in)
 
 
 def _counted(
@@ -231,7 +224,7 @@ def _counted(
     """
     for most in (MOST_PARTS, None):
         read = unjudged.read.statistics(plan)
-        work = _OfPart(plan, None if read.in_memory else engine.scratch, most)
+        work = partial(_of_part, plan=plan, kept_in=None if read.in_memory else engine.scratch, most=most)
         parts = list[tuple[PartFacts, PartStatistics | None]]()
         with progress.stage("counting", read.number) as stage:
             for of_part in read.map(work):

@@ -19,7 +19,7 @@ from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import StatisticsError
 from posbias.core.fit.comparison import CURVE
 from posbias.core.schema import PERIOD, coarsest
-from posbias.io.counting.count import compress_parts, merged_parts
+from posbias.io.counting.count import compress, merged_parts
 from posbias.io.engines.engine import Engine
 from posbias.io.log.clicks import Rows
 from posbias.io.progress import Progress
@@ -156,7 +156,7 @@ def count_sides(
         plan = replace(merged[0].plan, period=coarsest([metadata.plan.period for metadata in merged]))
         wanted = replace(plan, context=(*plan.context, CURVE))
         frames = [frame for name, statistics in sides for frame in _frames(statistics, plan, pl.lit(name), wanted)]
-        return compress_parts(engine.add_up(frames, wanted), wanted, engine, progress)
+        return compress(engine.add_up(frames, wanted), wanted, engine, progress)[0]
 
 
 def count_days(statistics: Sequence[Statistics], engine: Engine, progress: Progress) -> SufficientStatistics:
@@ -174,7 +174,7 @@ def count_days(statistics: Sequence[Statistics], engine: Engine, progress: Progr
         finer = None if plan.period == "day" else plan.period
         wanted = replace(plan, context=(*plan.context, CURVE), period=finer)
         frames = _frames(statistics, plan, pl.col(PERIOD).cast(pl.Date), wanted)
-        return compress_parts(engine.add_up(frames, wanted), wanted, engine, progress)
+        return compress(engine.add_up(frames, wanted), wanted, engine, progress)[0]
 
 
 def _frames(

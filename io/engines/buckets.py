@@ -61,6 +61,7 @@ class BucketFiles:
         Returns:
             How many rows each bucket has, shape (B,), and what all tallies add up to.
         """
+        arrow, ipc = import_module("pyarrow"), import_module("pyarrow.ipc")  # only here: importing them takes time
         self.folder.mkdir(parents=True)
         batches = chain.from_iterable(
             frame.collect_batches(chunk_size=block, lazy=True, engine="streaming") for frame in frames
@@ -69,13 +70,17 @@ class BucketFiles:
         sort = partial(_sorted_by_bucket, columns=self.columns, number=self.number, tally=tally)
         with ExitStack() as files:
             writers = dict[int, Any]()
-            for sorted_block in at_once(sort, batches, blocks_at_once):
-                for bucket, rows in sorted_block.pieces:
-                    if bucket not in writers:
-                        writers[bucket] = files.enter_context(self._writer(bucket, rows.schema))
-                    writers[bucket].write_batch(rows)
-                height += sorted_block.height
-                tallied += sorted_block.tally
+            for in_order, of_block, of_tally in at_once(sort, batches, blocks_at_once):
+                starts = (np.cumsum(of_block) - of_block).tolist()
+                for bucket in np.flatnonzero(of_block).tolist():
+                    start, rows = starts[bucket], int(of_block[bucket])
+                    held = {name: of.slice(start - at, rows) for name, (of, at) in in_order.items() if start >= at}
+                    batch = arrow.record_batch(held)
+                    if bucket not in writers:  # not compressed: bits of ids are not much shorter then
+                        writers[bucket] = files.enter_context(ipc.new_file(str(self.path(bucket)), batch.schema))
+                    writers[bucket].write_batch(batch)
+                height += of_block
+                tallied += of_tally
         return height, tallied
 
     def path(self, bucket: int) -> Path:
@@ -107,10 +112,6 @@ class BucketFiles:
             for number in range(blocks.num_record_batches):
                 yield blocks.get_batch(number).column(0)
 
-    def _writer(self, bucket: int, schema: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
-        ipc: Any = import_module("pyarrow.ipc")  # only here: importing it takes time
-        return ipc.new_file(str(self.path(bucket)), schema)  # not compressed: bits of ids are not much shorter then
-
 
 def can_be_open(number: int) -> bool:
     """Whether so many files can be open at once; the system is asked for that."""
@@ -122,33 +123,18 @@ def can_be_open(number: int) -> bool:
     return number <= _MOST_BUCKETS and (wanted <= least or least == resource.RLIM_INFINITY)
 
 
-@dataclass(frozen=True)
-class _Block:
-    """Some rows, sorted by bucket."""
-
-    columns: Mapping[str, tuple[Any, int]]  # Arrow arrays, and the row of the block that each begins with
-    height: Integers  # rows in each bucket, shape (B,)
-    tally: int  # a count over all rows
-
-    @property
-    def pieces(self) -> Iterator[tuple[int, Any]]:
-        """The buckets that have rows, with these."""
-        arrow: Any = import_module("pyarrow")  # only here: importing it takes time
-        starts = (np.cumsum(self.height) - self.height).tolist()
-        for bucket in np.flatnonzero(self.height).tolist():
-            start, height = starts[bucket], int(self.height[bucket])
-            held = {name: (of, start - first) for name, (of, first) in self.columns.items() if start >= first}
-            yield bucket, arrow.record_batch({name: of.slice(at, height) for name, (of, at) in held.items()})
-
-
 def _sorted_by_bucket(
     rows: pl.DataFrame, columns: Mapping[str, int], number: int, tally: Callable[[pl.DataFrame], int]
-) -> _Block:
+) -> tuple[dict[str, tuple[Any, int]], Integers, int]:
+    """Arrow arrays of rows by bucket, each with its first row; the rows in each bucket, shape (B,); the tally."""
     rows = rows.rechunk()
     order, height = _order_by_bucket(rows[BUCKET].to_numpy(), number)
     first = {name: int(height[:of].sum()) for name, of in columns.items()}
-    in_order = {name: (_arrow(rows[name].gather(order[at:])), at) for name, at in first.items()}
-    return _Block(in_order, height, tally(rows))
+    oldest = pl.CompatLevel.oldest()
+    as_arrow = {
+        name: cast("Any", rows[name].gather(order[at:]).to_arrow(compat_level=oldest)) for name, at in first.items()
+    }
+    return {name: (values, first[name]) for name, values in as_arrow.items()}, height, tally(rows)
 
 
 def _order_by_bucket(bucket: NDArray[np.uint16], number: int) -> tuple[pl.Series, Integers]:
@@ -170,10 +156,6 @@ def _order_by_bucket(bucket: NDArray[np.uint16], number: int) -> tuple[pl.Series
 
 def _sorted_stably(bucket: NDArray[np.uint16]) -> Integers:
     return np.argsort(bucket, kind="stable")  # of 16 bits: a radix sort
-
-
-def _arrow(values: pl.Series) -> Any:  # noqa: ANN401 - pyarrow has no types
-    return cast("Any", values.to_arrow(compat_level=pl.CompatLevel.oldest()))
 
 
 LEAST_BYTES_PER_ROW = 4
@@ -224,15 +206,15 @@ class Buckets:
         """The rows of a bucket."""
         return pl.scan_parquet(self._files(number), hive_partitioning=False, glob=False)
 
-    def count_rows(self) -> tuple[int, pl.DataFrame]:
-        """How many rows were written, and the `row_counts`."""
+    def count_rows(self) -> pl.DataFrame:
+        """The `row_counts` of what was written."""
         good = [frame.select(_counts(frame)).collect(engine="streaming") for frame in self.frames]
         names = (ROWS, IMPRESSIONS, CLICKS)
         counts = pl.concat(good).sum() if good else pl.DataFrame(schema=dict.fromkeys(names, pl.Int64))
         counts = counts.select(pl.lit(0, pl.UInt8).alias(REJECTED), *names)
         if self.holds(self.number):
             counts = pl.concat([counts, row_counts(self.faulty).collect(engine="streaming")])
-        return int(counts[ROWS].sum()), counts
+        return counts
 
     def _files(self, number: int) -> list[Path]:
         return sorted(self.folder.glob(f"*/{BUCKET}={number}/*.parquet"))
@@ -275,18 +257,6 @@ def _bucket_sink(frame: pl.LazyFrame, bucket: pl.Expr, folder: Path) -> pl.LazyF
 _SEEN_ROWS = 1 << 16  # at either end of the log
 _SHORT_SESSIONS = 1 << 28  # a sixteenth of what 32 bits hold
 _LARGEST_OF_32_BITS = 2**32 - 1
-
-
-ReadNumbers = Callable[[int], Iterator[pl.Series]]
-"""Gives the numbers of a bucket, about so many at once."""
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """Rows as numbers."""
-
-    buckets: tuple[ReadNumbers, ...]
-    fields: BitFields  # what they say
 
 
 @dataclass(frozen=True)
@@ -336,7 +306,7 @@ class PackedBuckets:
         others = self._height.pop(self.number, 0)
         if others:
             self._others.write(frame.filter(~fits) for frame in only_sessions(again, looked_at))
-            found, _ = self._others.count_rows()
+            found = int(self._others.count_rows()[ROWS].sum())
             if found != others:
                 raise LogFormatError(
                     f"{others:,} rows of the log were read twice, and were {found:,} the second time: it was changed "
@@ -346,24 +316,25 @@ class PackedBuckets:
     @property
     def frames(self) -> list[pl.LazyFrame]:
         """The buckets that hold rows, in the order of their number."""
-        return [self._frame(number, self._files_of(number)) for number in self._held]
+        return [self._frame(number, self._files_of(number)) for number in self.held]
 
     @property
     def with_session(self) -> list[pl.LazyFrame]:
         """Of these, the rows whose session is known."""
         known = pl.col(SESSION).is_not_null()
-        files = ([file for file in self._files_of(number) if file > self.number] for number in self._held)
+        files = ([file for file in self._files_of(number) if file > self.number] for number in self.held)
         return [
-            self._frame(number, of_bucket).filter(known) for number, of_bucket in zip(self._held, files, strict=True)
+            self._frame(number, of_bucket).filter(known) for number, of_bucket in zip(self.held, files, strict=True)
         ]
 
     @property
-    def numbers(self) -> Numbers | None:
-        """The numbers of these buckets; None where some rows are none."""
-        if any(self._others.holds(number) for number in range(self.number)):
-            return None
-        read = partial(self._split.pieces, NUMBER)
-        return Numbers(tuple(partial(read, self._files_of(number)) for number in self._held), self.fields)
+    def all_packed(self) -> bool:
+        """Whether all good rows are numbers."""
+        return not any(self._others.holds(number) for number in range(self.number))
+
+    def numbers(self, number: int, most: int) -> Iterator[pl.Series]:
+        """The numbers of a bucket, so many at once at most."""
+        return self._split.pieces(NUMBER, self._files_of(number), most)
 
     @property
     def faulty(self) -> pl.LazyFrame:
@@ -374,15 +345,14 @@ class PackedBuckets:
         """Whether a bucket holds rows."""
         return bool(self._files_of(number)) or self._others.holds(number)
 
-    def count_rows(self) -> tuple[int, pl.DataFrame]:
-        """How many rows were written, and the `row_counts`."""
-        _, counts = self._others.count_rows()
+    def count_rows(self) -> pl.DataFrame:
+        """The `row_counts` of what was written."""
+        counts = self._others.count_rows()
         if self._height:
             rows = sum(self._height.values())
             packed = {REJECTED: 0, ROWS: rows, IMPRESSIONS: rows, CLICKS: sum(self._clicks)}
             counts = pl.concat([counts, pl.DataFrame([packed], schema=counts.schema)])
-        counts = counts.group_by(REJECTED).sum().sort(REJECTED)
-        return int(counts[ROWS].sum()), counts
+        return counts.group_by(REJECTED).sum().sort(REJECTED)
 
     @property
     def _split(self) -> BucketFiles:
@@ -395,7 +365,8 @@ class PackedBuckets:
         return Buckets(self.folder / "others", self.number)
 
     @property
-    def _held(self) -> list[int]:
+    def held(self) -> list[int]:
+        """The buckets that hold rows."""
         return [number for number in range(self.number) if self.holds(number)]
 
     def _count_clicks(self, rows: pl.DataFrame) -> int:

@@ -5,7 +5,7 @@ function that is sent there, and whose small results come back.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol, TypeVar
@@ -17,7 +17,7 @@ from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import SchemaError
 from posbias.core.log.impressions import REJECTED
 from posbias.core.log.pages import HARMLESS, LogTotals
-from posbias.core.schema import DOC, QUERY, SESSION
+from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, QUERY, SESSION
 from posbias.io.log.click_log import Log
 from posbias.io.log.clicks import JoinedClicks
 from posbias.io.log.faults import describe_page_faults, describe_row_faults, reason
@@ -141,22 +141,23 @@ PROCESS_BYTES = 300 << 20
 _MOSTLY = 0.5
 
 
-def judge_rows(log: Log, counts: Mapping[int, int], read: int, on_bad_rows: OnBadRows) -> dict[str, int]:
-    """Rows by reason, of those that break the contract by themselves.
+def judge_rows(log: Log, counts: pl.DataFrame, on_bad_rows: OnBadRows) -> tuple[dict[str, int], LogTotals]:
+    """Rows by reason, of those that break the contract by themselves, and the totals of the others.
 
     Args:
         log: where they stand.
-        counts: number of rows per `RowFault`.
-        read: number of rows in the log.
-        on_bad_rows: whether they stop the run.
+        counts: `rows`, `impressions` and `clicks` by `rejected`.
+        on_bad_rows: whether faulty rows stop the run.
 
     Raises:
         SchemaError: they stop the run.
     """
-    faulty = {code: rows for code, rows in counts.items() if code not in HARMLESS}
+    rejected = {code: rows for code, rows in counts.select(REJECTED, ROWS).iter_rows() if code}
+    faulty = {code: rows for code, rows in rejected.items() if code not in HARMLESS}
     if faulty and on_bad_rows == "error":
-        raise SchemaError(describe_row_faults(log, faulty, read))
-    return {reason(code): counts[code] for code in sorted(counts)}
+        raise SchemaError(describe_row_faults(log, faulty, int(counts[ROWS].sum())))
+    good = counts.filter(pl.col(REJECTED) == 0).select(pl.col(IMPRESSIONS, CLICKS).sum())
+    return {reason(code): rejected[code] for code in sorted(rejected)}, LogTotals(*good.row(0))
 
 
 def judge_pages(

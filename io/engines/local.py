@@ -17,13 +17,11 @@ from pathlib import Path
 import narwhals as nw
 import polars as pl
 
-from posbias.core.arrays.packing import BitFields
 from posbias.core.arrays.threads import at_once, n_threads
 from posbias.core.counts.counting_plan import StatisticsPlan, add_up_weights, count_weights
 from posbias.core.counts.packed import count_numbers, count_packed, running_total
 from posbias.core.log.impressions import REJECTED
 from posbias.core.log.pages import (
-    LogTotals,
     PageEnds,
     PageFault,
     count_page_ends,
@@ -33,12 +31,11 @@ from posbias.core.log.pages import (
     pages_in_memory,
     sum_page_ends,
 )
-from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, QUERY, SESSION
+from posbias.core.schema import DOC, IMPRESSIONS, QUERY, SESSION
 from posbias.io.engines.buckets import (
     LEAST_BYTES_PER_ROW,
     Buckets,
-    Numbers,
-    ReadNumbers,
+    PackedBuckets,
     bucket_of,
     only_sessions,
     packed_buckets,
@@ -94,7 +91,7 @@ def pieces_of(rows: pl.LazyFrame, column: str, scratch: Path) -> Generator[list[
 _MOST_NUMBERS_AT_ONCE = 1 << 23  # rows of a bucket that are counted together
 
 
-MakeFrame = Callable[[], pl.LazyFrame]
+MakeFrame = Callable[[], pl.LazyFrame | pl.DataFrame]
 
 
 @dataclass(frozen=True)
@@ -115,7 +112,7 @@ class LocalParts:
 
         def on_frame(numbered: tuple[int, MakeFrame]) -> Found:
             number, make = numbered
-            return work(number, make())
+            return work(number, make().lazy())
 
         return at_once(on_frame, enumerate(self.frames()), self.at_once)
 
@@ -127,7 +124,8 @@ class Bucketed(ReadLog):
     scratch: Path  # a directory for temporary files
     frames: tuple[pl.LazyFrame, ...]  # canonical impressions; a query lies wholly in one bucket
     whole_pages: pl.LazyFrame | None  # see `some_pages`
-    numbers: Numbers | None = None  # the rows of each bucket as numbers, where all of them are
+    # counts the rows of each bucket, where all of them are numbers
+    by_number: tuple[Callable[[StatisticsPlan], pl.DataFrame], ...] | None = None
     at_once: int = 1  # buckets that are worked on
 
     @property
@@ -142,15 +140,15 @@ class Bucketed(ReadLog):
 
     def statistics(self, plan: StatisticsPlan) -> LocalParts:
         """The statistics of each bucket, sorted by the plan's keys."""
-        if self.numbers is None or plan.model.needs_session:
+        if self.by_number is None or plan.model.needs_session:
             return self._parts([partial(count_part, frame, plan, self.scratch) for frame in self.frames])
-        return self._parts([partial(_count_numbers, read, self.numbers.fields, plan) for read in self.numbers.buckets])
+        return self._parts([partial(count, plan) for count in self.by_number])
 
     def _parts(self, frames: Sequence[MakeFrame]) -> LocalParts:
         return LocalParts(lambda: frames, len(frames), self.at_once)
 
 
-def count_part(impressions: pl.LazyFrame, plan: StatisticsPlan, scratch: Path) -> pl.LazyFrame:
+def count_part(impressions: pl.LazyFrame, plan: StatisticsPlan, scratch: Path) -> pl.DataFrame:
     """The statistics of impressions, sorted by the plan's keys, in memory.
 
     A bucket that a frequent query makes large is counted piece by piece: pages stay whole where the model needs them.
@@ -162,11 +160,11 @@ def count_part(impressions: pl.LazyFrame, plan: StatisticsPlan, scratch: Path) -
     """
     with pieces_of(impressions, SESSION if plan.model.needs_session else DOC, scratch) as pieces:
         counted = (_counted_at_once(piece, plan) for piece in pieces)
-        return running_total(counted, lambda counts: add_up_part(pl.concat(counts).lazy(), plan)).lazy()
+        return running_total(counted, lambda counts: add_up_part(pl.concat(counts).lazy(), plan))
 
 
-def _count_numbers(read: ReadNumbers, fields: BitFields, plan: StatisticsPlan) -> pl.LazyFrame:
-    return count_numbers(read(_MOST_NUMBERS_AT_ONCE), fields, plan).lazy()
+def _count_numbers(buckets: PackedBuckets, number: int, plan: StatisticsPlan) -> pl.DataFrame:
+    return count_numbers(buckets.numbers(number, _MOST_NUMBERS_AT_ONCE), buckets.fields, plan)
 
 
 def add_up_part(counts: pl.LazyFrame, plan: StatisticsPlan) -> pl.DataFrame:
@@ -254,7 +252,8 @@ class LocalEngine(Engine):
 
     def parts_of(self, frames: Sequence[pl.LazyFrame]) -> LocalParts:
         """Frames that hold whole queries each, as parts."""
-        return LocalParts(lambda: (partial(_collected, frame) for frame in frames), len(frames), self._at_once)
+        collected = [partial(frame.collect, engine="streaming") for frame in frames]
+        return LocalParts(lambda: collected, len(frames), self._at_once)
 
     def add_up(self, statistics: Sequence[pl.LazyFrame], plan: StatisticsPlan) -> LocalParts:
         """Merge statistics (several days), in parts that hold whole queries, sorted by the plan's keys."""
@@ -269,7 +268,7 @@ class LocalEngine(Engine):
                 with temporary_files(self.scratch):
                     buckets.write([together], judged=False)
                 frames = buckets.frames
-            yield from (partial(_added_up, frame, plan) for frame in frames)
+            yield from (partial(add_up_part, frame, plan) for frame in frames)
 
         return LocalParts(parts, None, self._at_once)
 
@@ -301,8 +300,7 @@ class LocalEngine(Engine):
 
     def _read_into_memory(self, log: Log, on_rows: RowCounter | None, *, whole_pages: bool) -> Bucketed:
         rows = count_rows(log.impressions, on_rows).collect(engine="streaming")
-        counts = row_counts(rows.lazy()).collect()
-        rejected, totals = self._judge_rows(log, counts, rows.height), _totals(counts)
+        rejected, totals = judge_rows(log, row_counts(rows.lazy()).collect(), self.on_bad_rows)
         good = good_rows(rows.lazy()).collect() if rejected else rows.drop(REJECTED)
         repeats = dict[str, int]()
         if log.docs_once:
@@ -354,10 +352,13 @@ class LocalEngine(Engine):
                 buckets.write(only_sessions(rows(on_rows), looked_at))
             else:
                 buckets.write(rows(on_rows), rows(None), looked_at)
-        read, counts = buckets.count_rows()
-        rejected, totals = self._judge_rows(log, counts, read), _totals(counts)
+        counts = buckets.count_rows()
+        read = int(counts[ROWS].sum())
+        rejected, totals = judge_rows(log, counts, self.on_bad_rows)
         frames = [frame.drop(REJECTED, strict=False) for frame in buckets.frames]
-        numbers = None if isinstance(buckets, Buckets) or log.docs_once else buckets.numbers
+        by_number = None
+        if isinstance(buckets, PackedBuckets) and buckets.all_packed and not log.docs_once:
+            by_number = tuple(partial(_count_numbers, buckets, number) for number in buckets.held)
         if log.docs_once:
             for number, bucket in enumerate(frames):
                 once, left_out = each_doc_once(bucket, whole_pages=whole_pages)
@@ -375,14 +376,14 @@ class LocalEngine(Engine):
                 frames, looked_at = (
                     [_without_pages(frame, faulty) for frame in group] for group in (frames, looked_at)
                 )
-                numbers = None
+                by_number = None
             kept = pl.col(SESSION).is_not_null() if all_pages else _is_kept(log, n_buckets)
             of_buckets = [frame.filter(kept) for frame in looked_at]
             some_pages = _some_pages(of_buckets, has_first=buckets.holds(0), split=log.page_rules.several_queries)
         if log.has_sessions and not (keep_sessions or log.docs_once):
             frames = [frame.drop(SESSION) for frame in frames]
         became = log, read, rejected | repeats, totals, log.joined_clicks()
-        return Bucketed(*became, self.scratch, tuple(frames), some_pages, numbers, some)
+        return Bucketed(*became, self.scratch, tuple(frames), some_pages, by_number, some)
 
     def _left_out(
         self,
@@ -452,26 +453,8 @@ class LocalEngine(Engine):
         session = pl.col(SESSION).hash()
         return judge(over_parts(parts.filter(session % n_shares == share)) for share in range(n_shares))
 
-    def _judge_rows(self, log: Log, faults: pl.DataFrame, read: int) -> dict[str, int]:
-        counts = {int(code): int(rows) for code, rows in faults.select(REJECTED, ROWS).iter_rows() if code}
-        return judge_rows(log, counts, read, self.on_bad_rows)
-
     def _judge_pages(self, log: Log, faulty: pl.DataFrame, rows: int) -> dict[str, int]:
         return judge_pages(log, page_faults(faulty), faulty, rows, self.on_bad_rows)
-
-
-def _collected(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """The same rows, in memory."""
-    return frame.collect(engine="streaming").lazy()
-
-
-def _added_up(counts: pl.LazyFrame, plan: StatisticsPlan) -> pl.LazyFrame:
-    return add_up_part(counts, plan).lazy()
-
-
-def _totals(counts: pl.DataFrame) -> LogTotals:
-    good = counts.filter(pl.col(REJECTED) == 0).sum()
-    return LogTotals(good[IMPRESSIONS].item() or 0, good[CLICKS].item() or 0)
 
 
 def _some_pages(kept: Sequence[pl.LazyFrame], *, has_first: bool, split: bool) -> pl.LazyFrame:

@@ -3,10 +3,6 @@
 Polars reads the files, in Spark's Python workers, just as it does on one machine. Spark counts, and brings together
 what belongs together. What is done to a part, Polars does again, in the worker that holds it. Only small things come
 back to this process: signatures, which are fitted here, and counts.
-
-Which sessions of a log on Spark cannot be one results page.
-
-Spark frames that the cluster keeps, because they are used several times, for as long as somebody uses them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,7 +23,6 @@ from posbias.core.log.pages import (
     LAST_CLICKED,
     PAGE_CLICKS,
     PAGE_ENDS,
-    LogTotals,
     PageEnds,
     PageFault,
     count_page_ends,
@@ -35,7 +30,7 @@ from posbias.core.log.pages import (
     pages,
     sum_page_ends,
 )
-from posbias.core.schema import CLICK, DOC, IMPRESSIONS, QUERY, SESSION
+from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, QUERY, SESSION
 from posbias.io.engines.engine import (
     PAGES,
     ROWS,
@@ -70,29 +65,6 @@ from posbias.io.results.tables import write_part
 
 SparkFrame = Any
 """pyspark.sql.DataFrame, which is not there unless the extra is installed."""
-
-
-@dataclass(frozen=True)
-class KeptFrames:
-    """The frames that are kept. A Spark session may outlive the command: they would fill it."""
-
-    _kept: list[SparkFrame] = field(default_factory=list[SparkFrame])
-
-    def keep(self, frame: SparkFrame) -> SparkFrame:
-        """The same frame, kept from its first use on."""
-        self._kept.append(frame.persist())
-        return frame
-
-    def let_go(self, frame: SparkFrame) -> None:
-        """Do not keep a frame any longer. Where Spark has broken down, there is nothing left to do."""
-        self._kept.remove(frame)
-        with suppress(EngineError), spark_errors():
-            frame.unpersist()
-
-    def let_go_of_all(self) -> None:
-        """Keep none of the frames any longer."""
-        for frame in reversed(self._kept.copy()):
-            self.let_go(frame)
 
 
 def _mapped(
@@ -156,7 +128,7 @@ class ReadBySpark(ReadLog):
 
     good: SparkParts  # canonical impressions, as they were read, or by session: a query may lie in several parts
     n_parts: int  # that hold whole queries
-    kept: KeptFrames
+    engine: "SparkEngine"
 
     @property
     def pieces(self) -> SparkParts:
@@ -168,7 +140,7 @@ class ReadBySpark(ReadLog):
         """The same, each query in one part: what needs that moves all rows, once."""
         with spark_errors():
             by_query = _by_query(self.pieces.frame, self.pieces.schema, self.n_parts)
-            return replace(by_query, frame=self.kept.keep(by_query.frame))
+            return replace(by_query, frame=self.engine.keep(by_query.frame))
 
     @property
     def some_pages(self) -> pl.LazyFrame | None:
@@ -200,13 +172,25 @@ class SparkEngine(Engine):
     """Runs plans on Spark; its memory is that of one Python worker."""
 
     session: Session = field(kw_only=True)
-    kept: KeptFrames = field(default_factory=KeptFrames)
+    kept: list[SparkFrame] = field(default_factory=list[SparkFrame])  # a Spark session may outlive the command
 
     in_this_process = False
 
+    def keep(self, frame: SparkFrame) -> SparkFrame:
+        """The same frame, which the cluster keeps from its first use on, as it is used several times."""
+        self.kept.append(frame.persist())
+        return frame
+
+    def let_go(self, frame: SparkFrame) -> None:
+        """Do not keep a frame any longer. Where Spark has broken down, there is nothing left to do."""
+        self.kept.remove(frame)
+        with suppress(EngineError), spark_errors():
+            frame.unpersist()
+
     def close(self) -> None:
-        """Let go of what the cluster keeps for this engine."""
-        self.kept.let_go_of_all()
+        """Keep none of the frames any longer."""
+        for frame in reversed(self.kept.copy()):
+            self.let_go(frame)
 
     def read(
         self, log: Log, *, keep_sessions: bool, whole_pages: bool, on_rows: RowCounter | None = None
@@ -268,19 +252,18 @@ class SparkEngine(Engine):
         every_page = log.has_sessions and (keep_sessions or log.docs_once or self.check_pages == "all")
         if every_page or len(slices) < n_parts:
             shown = shown.repartition(n_parts, SESSION if log.has_sessions else DOC)
-        shown = self.kept.keep(shown)
+        shown = self.keep(shown)
         summed = {"*": "count", CLICK: "sum"} | ({IMPRESSIONS: "sum"} if IMPRESSIONS in schema else {})
-        of_reasons = shown.groupBy(REJECTED).agg(summed).collect()
-        counts = {row[REJECTED]: row["count(1)"] for row in of_reasons}
-        clicked = sum(row[f"sum({CLICK})"] for row in of_reasons if not row[REJECTED])
-        read = sum(counts.values())
-        shown_of = f"sum({IMPRESSIONS})" if IMPRESSIONS in schema else "count(1)"
-        totals = LogTotals(sum(row[shown_of] for row in of_reasons if not row[REJECTED]), clicked)
-        rejected = judge_rows(log, {code: n for code, n in counts.items() if code}, read, self.on_bad_rows)
+        columns = REJECTED, "count(1)", f"sum({IMPRESSIONS})" if IMPRESSIONS in schema else "count(1)", f"sum({CLICK})"
+        of_reasons = [[row[name] for name in columns] for row in shown.groupBy(REJECTED).agg(summed).collect()]
+        names = (REJECTED, ROWS, IMPRESSIONS, CLICKS)
+        counts = pl.DataFrame(of_reasons, [(name, pl.Int64) for name in names], orient="row")
+        read = int(counts[ROWS].sum())
+        rejected, totals = judge_rows(log, counts, self.on_bad_rows)
         listed = list(self.each(log.from_anywhere.listed_clicks, _collected))
         joined = log.joined_clicks(_ShownOnSpark(self._frame_of, shown, schema), listed)
         if clicks is not None:
-            self.kept.let_go(clicks)
+            self.let_go(clicks)
         good = shown.filter(f"{REJECTED} = 0").drop(REJECTED)
         schema = pl.Schema({name: dtype for name, dtype in schema.items() if name != REJECTED})
         repeats = dict[str, int]()
@@ -294,14 +277,14 @@ class SparkEngine(Engine):
             rejected |= rows_by_reason(faults)
             good = good.join(bad, on=SESSION, how="left_anti") if faults.height else good
         pieces = SparkParts(good, schema, None)
-        return ReadBySpark(log, read, rejected | repeats, totals, joined, pieces, n_parts, self.kept)
+        return ReadBySpark(log, read, rejected | repeats, totals, joined, pieces, n_parts, self)
 
     def _each_doc_once(
         self, good: SparkFrame, schema: pl.Schema, *, whole_pages: bool
     ) -> tuple[SparkFrame, dict[str, int]]:
         """The rows with each document once a page, and how many are left out, by reason."""
         once = partial(mark_repeats, clicks_above_matter=whole_pages)
-        marked = self.kept.keep(_mapped(good, schema, once, pl.Schema({**schema, REJECTED: pl.UInt8()})))
+        marked = self.keep(_mapped(good, schema, once, pl.Schema({**schema, REJECTED: pl.UInt8()})))
         counts = [(row[REJECTED], row["count"]) for row in marked.groupBy(REJECTED).count().collect() if row[REJECTED]]
         repeats = pl.DataFrame(counts, schema={REJECTED: pl.Int64, ROWS: pl.Int64}, orient="row")
         return marked.filter(f"{REJECTED} = 0").drop(REJECTED), rows_by_reason(repeats)
@@ -309,7 +292,7 @@ class SparkEngine(Engine):
     def _clicks(self, log: Log, schema: pl.Schema) -> SparkFrame:
         """The clicks of a table apart, which one task reads."""
         keys = pl.Schema({name: schema[name] for name in _CLICK_KEYS})
-        return self.kept.keep(self._frame_of([log.from_anywhere.clicked_keys], keys))
+        return self.keep(self._frame_of([log.from_anywhere.clicked_keys], keys))
 
     def _bad_pages(
         self,
@@ -328,11 +311,11 @@ class SparkEngine(Engine):
         counts = dict.fromkeys((ROWS, PAGE_CLICKS, LAST_CLICKED), pl.Int64())
         of_pages = pl.Schema({SESSION: schema[SESSION], **counts, REJECTED: pl.UInt8()})
         whole = _one_in(good, SESSION, one_in).repartition(n_parts, SESSION)
-        judged = self.kept.keep(_mapped(whole, schema, partial(pages, rules=log.page_rules), of_pages))
+        judged = self.keep(_mapped(whole, schema, partial(pages, rules=log.page_rules), of_pages))
         faulty = judged.filter(f"{REJECTED} > 0")
         faults = _count_faults(faulty)
         if faults.height and one_in > 1 and self.on_bad_rows == "drop":
-            self.kept.let_go(judged)
+            self.let_go(judged)
             return self._bad_pages(log, good, schema, n_parts, lost, rows, one_in=1)
         if faults.height:
             judge_pages(log, faults, _here(faulty.dropDuplicates([REJECTED]), of_pages), rows, self.on_bad_rows)
@@ -343,7 +326,7 @@ class SparkEngine(Engine):
             of_lost = lossy.withColumn(REJECTED, functions.lit(int(PageFault.FAULTY_ROW)).cast("smallint"))
             faulty, faults = faulty.union(of_lost), pl.concat([faults, _count_faults(of_lost)])
         if not faults.height:
-            self.kept.let_go(judged)
+            self.let_go(judged)
         return faulty.select(SESSION), faults, ends
 
 

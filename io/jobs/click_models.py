@@ -16,7 +16,7 @@ from posbias.core.models.em import STD_ERROR, VALUE, EMOptions
 from posbias.core.schema import POSITION
 from posbias.core.training.layout import LayoutOfCounts, LayoutOfPages, RowsOfPairs
 from posbias.core.training.weights import WeightOptions, weighed_rows
-from posbias.io.counting.count import CountedLog, compress_parts
+from posbias.io.counting.count import CountedLog, compress
 from posbias.io.engines.engine import Engine
 from posbias.io.jobs.click_model_fits import (
     CLICK_MODEL,
@@ -116,7 +116,7 @@ class PageFit:
             pages = bring_counts(parts, units, model.statistics_columns, folder)
         else:
             data = read_pages(job, engine, result)
-            check_no_silent_position(compress_parts(data.statistics(plan), plan, engine, progress))
+            check_no_silent_position(compress(data.statistics(plan), plan, engine, progress)[0])
             parts = data.buckets
             of_pages = all_pages if plan.max_position is None else partial(up_to_position, deepest=plan.max_position)
             folder = None if parts.in_memory else engine.scratch / "pages"

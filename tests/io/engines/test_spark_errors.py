@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from posbias.core.errors import EngineError, SchemaError
-from posbias.io.engines.spark import KeptFrames
+from posbias.io.engines.spark import SparkEngine
 from posbias.io.engines.spark_session import spark_errors
 from posbias.io.engines.spark_worker import WIRE
 
@@ -93,15 +93,15 @@ class Frame:
             raise self.fails
 
 
-def test_every_frame_is_let_go_even_where_spark_is_gone() -> None:
+def test_every_frame_is_let_go_even_where_spark_is_gone(tmp_path: Path) -> None:
     frames = [Frame(), Frame(ConnectionRefusedError()), Frame()]
-    kept = KeptFrames()
+    engine = SparkEngine(1 << 30, tmp_path, session=None)
     for frame in frames:
-        assert kept.keep(frame) is frame
-    kept.let_go(frames[0])
+        assert engine.keep(frame) is frame
+    engine.let_go(frames[0])
     assert [frame.kept for frame in frames] == [0, 1, 1]
-    kept.let_go_of_all()
-    kept.let_go_of_all()
+    engine.close()
+    engine.close()
     assert [frame.kept for frame in frames] == [0, 0, 0]
 
 
