@@ -57,7 +57,8 @@ from posbias.io.engines.spark_worker import (
     spark_schema,
     work_on,
 )
-from posbias.io.log.click_log import CLICKED, Log
+from posbias.io.log.click_log import Log
+from posbias.io.log.clicks import COMPARED, MADE_CLICK
 from posbias.io.log.scan import reading
 from posbias.io.places.temporary import remove_unfinished, whole_files
 from posbias.io.progress import RowCounter
@@ -261,7 +262,7 @@ class SparkEngine(Engine):
         read = int(counts[ROWS].sum())
         rejected, totals = judge_rows(log, counts, self.on_bad_rows)
         listed = list(self.each(log.from_anywhere.listed_clicks, _collected))
-        joined = log.joined_clicks(_ShownOnSpark(self._frame_of, shown, schema), listed)
+        joined = log.joined_clicks(partial(self._among, shown, schema), listed)
         if clicks is not None:
             self.let_go(clicks)
         good = shown.filter(f"{REJECTED} = 0").drop(REJECTED)
@@ -288,6 +289,16 @@ class SparkEngine(Engine):
         counts = [(row[REJECTED], row["count"]) for row in marked.groupBy(REJECTED).count().collect() if row[REJECTED]]
         repeats = pl.DataFrame(counts, schema={REJECTED: pl.Int64, ROWS: pl.Int64}, orient="row")
         return marked.filter(f"{REJECTED} = 0").drop(REJECTED), rows_by_reason(repeats)
+
+    def _among(
+        self, shown: SparkFrame, schema: pl.Schema, some: pl.DataFrame | None, columns: Sequence[str]
+    ) -> pl.DataFrame:
+        """Columns of impressions, as `Shown` gives them."""
+        rows = shown
+        if some is not None:
+            rows = rows.join(self._frame_of([some.lazy()], some.schema), on=some.columns, how="left_semi")
+        rows = rows.select(*columns).limit(COMPARED) if some is None else rows.select(*columns).distinct()
+        return _here(rows, pl.Schema({name: schema[name] for name in columns}))
 
     def _clicks(self, log: Log, schema: pl.Schema) -> SparkFrame:
         """The clicks of a table apart, which one task reads."""
@@ -348,25 +359,6 @@ class FrameParts:
         return self.engine.each(list(enumerate(self.frames)), partial(_on_frame, work=work))
 
 
-@dataclass(frozen=True)
-class _ShownOnSpark:
-    """Canonical impressions."""
-
-    frame_of: Callable[[Sequence[pl.LazyFrame], pl.Schema], SparkFrame]
-    rows: SparkFrame
-    schema: pl.Schema
-
-    def among(self, some: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
-        """The columns, each row once, of impressions whose keys are among some."""
-        keys = self.frame_of([some.lazy()], some.schema)
-        rows = self.rows.join(keys, on=some.columns, how="left_semi").select(*columns).distinct()
-        return _here(rows, pl.Schema({name: self.schema[name] for name in columns}))
-
-    def first(self, columns: Sequence[str], number: int) -> pl.DataFrame:
-        """The columns of some impressions."""
-        return _here(self.rows.select(*columns).limit(number), pl.Schema({name: self.schema[name] for name in columns}))
-
-
 def _collected(frame: pl.LazyFrame) -> pl.DataFrame:
     return frame.collect(engine="streaming")
 
@@ -384,8 +376,8 @@ def _write_rows(item: tuple[int, Item], rows: Callable[[Item], pl.DataFrame], fo
 def _with_clicks(shown: SparkFrame, clicks: SparkFrame, schema: pl.Schema) -> SparkFrame:
     """Impressions of which none is clicked, with the clicks of a table apart."""
     functions: Any = import_module("pyspark.sql.functions")
-    marked = clicks.withColumn(CLICKED, functions.lit(1).cast("tinyint"))
-    click = functions.coalesce(functions.col(CLICKED), functions.col(CLICK)).alias(CLICK)
+    marked = clicks.withColumn(MADE_CLICK, functions.lit(1).cast("tinyint"))
+    click = functions.coalesce(functions.col(MADE_CLICK), functions.col(CLICK)).alias(CLICK)
     columns = [click if name == CLICK else functions.col(f"`{spark_name(name)}`") for name in schema]
     return shown.join(marked, on=_CLICK_KEYS, how="left").select(*columns)
 

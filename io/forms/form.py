@@ -23,9 +23,8 @@ from posbias.core.choices import Plugin
 from posbias.core.errors import Coded, LogFormatError, SchemaError
 from posbias.core.schema import Roles
 from posbias.io.engines.engine import Engine
-from posbias.io.log import clicks as lost_clicks
 from posbias.io.log.click_log import Log
-from posbias.io.log.clicks import AT, CLICKS, OUTCOME, Fate, JoinedClicks, RawLines
+from posbias.io.log.clicks import CLICKS, OUTCOME, UNDECIDED, Fate, JoinedClicks, RawLines
 from posbias.io.log.faults import check_dropped
 from posbias.io.log.raw import (
     ACTION,
@@ -35,15 +34,13 @@ from posbias.io.log.raw import (
     OTHER,
     RECORD,
     SHOWN,
-    UNDECIDED,
-    Outcomes,
+    Joined,
     RawReader,
     RawRules,
     Resolved,
     clicks_in_visits,
     clicks_on_pages,
-    first_clicks,
-    resolved,
+    mark_clicked,
     text_moment,
     with_outcome,
 )
@@ -56,7 +53,6 @@ DOC, TIMESTAMP, USER, MOMENT, POSITION, CLICK = "doc", "timestamp", "user", "mom
 
 _COLUMNS = (PAGE, QUERY, DOC, POSITION, CLICK, TIMESTAMP, USER, VISIT)
 _SAME = "same"
-_IDS = (pl.col(KEY).alias(lost_clicks.KEY), pl.col(PAGE).alias(lost_clicks.PAGE), pl.col(DOC).alias(lost_clicks.DOC))
 _ON_PAGE = [PAGE, DOC]
 _LINES_AT_ONCE = 2048  # as objects, which take ten times what they take in columns
 
@@ -110,13 +106,6 @@ class Outcome(Coded):
     PAGES_DISAGREE = 25, "pages whose id has another query or list as well"
 
 
-_OUTCOMES = Outcomes(
-    Outcome,
-    fatal=(Outcome.NOT_READ, Outcome.UNKNOWN, Outcome.NO_TIME),
-    other_action=Outcome.OTHER_ACTION,
-)
-
-
 class Line(NamedTuple):
     """What a line says."""
 
@@ -158,8 +147,11 @@ class PageForm(Form):
     clicked_by: ClassVar[tuple[str, ...]] = (VISIT,)  # what a click that names no page has in common with its page
     wanted: ClassVar[tuple[str, ...]] = ()  # the actions that are clicks, where they cannot be chosen
     columns = _COLUMNS
-    outcomes = _OUTCOMES
+    kinds = Outcome
+    fatal = (Outcome.NOT_READ, Outcome.UNKNOWN, Outcome.NO_TIME)
+    other_action = Outcome.OTHER_ACTION
     key = KEY
+    order = (MOMENT, FILE, ROW)
 
     @abstractmethod
     def read(self, text: str) -> Line:
@@ -168,6 +160,10 @@ class PageForm(Form):
     def roles(self, requested: Roles) -> Roles:
         """The columns that were named, and those that are made for the others."""
         return requested.or_else(session=PAGE, query=QUERY, doc=DOC, position=POSITION, click=CLICK)
+
+    def ids(self) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
+        """The page or visit, the page, and the document."""
+        return pl.col(KEY), pl.col(PAGE), pl.col(DOC)
 
     def records(self, source: Source, number: int) -> pl.LazyFrame:
         """One record per line."""
@@ -188,10 +184,8 @@ class PageForm(Form):
         timed = records.unnest("record").with_columns(text_moment(pl.col(TIMESTAMP)).alias(MOMENT))
         return timed.with_columns(outcome.cast(pl.UInt8).alias(OUTCOME))
 
-    def resolve(self, records: pl.DataFrame) -> Resolved:
+    def join(self, records: pl.DataFrame, undecided: pl.DataFrame) -> Joined:
         """What each page showed, and what was clicked."""
-        records = records.sort(MOMENT, FILE, ROW).with_row_index(RECORD)
-        undecided = records.filter(pl.col(OUTCOME) == UNDECIDED)
         pages, of_pages = _pages(undecided.filter(pl.col(KIND) == SHOWN))
         places = pl.int_ranges(pl.col(FIRST), pl.col(FIRST) + pl.col(DOCS).list.len().cast(pl.Int64)).alias(POSITION)
         wanted = pages.select(RECORD, KEY, PAGE, *self.clicked_by, DOCS, places)
@@ -202,20 +196,11 @@ class PageForm(Form):
         by_visit, by = clicks.filter(pl.col(PAGE).is_null()), [*self.clicked_by, DOC]
         in_visit, of_these = clicks_in_visits(by_visit, shown, by, RECORD, [PAGE])
         found = pl.concat(some.select(RECORD, *_ON_PAGE) for some in (on_page, in_visit))
-        clicked, of_clicked = first_clicks(found.sort(RECORD), _ON_PAGE)
-        marked = clicked.with_columns(pl.lit(1, pl.Int8).alias(CLICK))
-        rows = shown.select(RECORD, *_ON_PAGE, POSITION).join(marked, on=_ON_PAGE, how="left", maintain_order="left")
+        marked = shown.select(RECORD, *_ON_PAGE, POSITION)
+        rows, of_clicked = mark_clicked(marked, found.sort(RECORD), _ON_PAGE, CLICK)
         of_page = pages.select(RECORD, QUERY, TIMESTAMP, USER, VISIT)
         rows = rows.join(of_page, on=RECORD, how="left", maintain_order="left")
-        return resolved(
-            records,
-            [of_pages, of_those, of_these, of_clicked],
-            rows.with_columns(pl.col(CLICK).fill_null(0)).select(_COLUMNS),
-            shown,
-            _IDS,
-            pl.lit(None, pl.Int64).alias(AT),
-            {},
-        )
+        return rows.select(_COLUMNS), shown, [of_pages, of_those, of_these, of_clicked], {}
 
     def judge(self, where: str, rows: int, counts: Counter[str], account: RawLines) -> None:
         """See that pages were shown, and that clicks are not called otherwise.
@@ -357,7 +342,7 @@ def convert(log: Log, reader: RawReader, engine: Engine) -> tuple[Log, RawLines,
     if not raw.exists():
         raise SchemaError(f"{log.request.inputs[0]}: the log holds no {reader.unit}.")
     parts, lines, fatal = list[Resolved](), list[pl.DataFrame](), list[pl.DataFrame]()
-    is_fatal = pl.col(OUTCOME).is_in([*map(int, reader.outcomes.fatal)])
+    is_fatal = pl.col(OUTCOME).is_in([*map(int, reader.fatal)])
     for folder in sorted(raw.iterdir()):
         written = pl.scan_parquet(sorted(folder.glob("*.parquet")), hive_partitioning=False, glob=False)
         part = reader.resolve(written.collect())
@@ -373,10 +358,10 @@ def convert(log: Log, reader: RawReader, engine: Engine) -> tuple[Log, RawLines,
         sum((Counter(part.counts) for part in parts), Counter[str]()),
     )
     account = _account(pl.concat(lines), rows, counts, reader)
-    where, reasons = log.request.inputs[0], reader.outcomes.reasons
+    where, reasons = log.request.inputs[0], reader.reasons
     if engine.on_bad_rows == "error":
         _stop_at_fatal_lines(log, reader, pl.concat(fatal), account)
-    fatal_reasons = {reasons[outcome] for outcome in reader.outcomes.fatal}
+    fatal_reasons = {reasons[outcome] for outcome in reader.fatal}
     dropped = {why: number for why, number in account.not_used.items() if why in fatal_reasons}
     check_dropped(where, dropped, account.lines, log.request.max_bad_rows, reader.unit)
     reader.judge(where, rows, counts, account)
@@ -421,14 +406,12 @@ def _parts_for(log: Log, engine: Engine) -> int:
 def _account(lines: pl.DataFrame, rows: int, counts: Counter[str], reader: RawReader) -> RawLines:
     """The account of all lines."""
     numbers = dict(lines.group_by(OUTCOME).agg(pl.col(_LINES).sum()).iter_rows())
-    others = lines.filter(pl.col(OUTCOME) == reader.outcomes.other_action).drop_nulls(ACTION)
+    others = lines.filter(pl.col(OUTCOME) == reader.other_action).drop_nulls(ACTION)
     others = others.group_by(ACTION).agg(pl.col(_LINES).sum()).sort(_LINES, ACTION, descending=[True, False])
     return RawLines(
         lines=sum(numbers.values()),
-        used={name: numbers.get(outcome, 0) for outcome, name in reader.outcomes.used.items()},
-        not_used={
-            reason: numbers[outcome] for outcome, reason in reader.outcomes.reasons.items() if outcome in numbers
-        },
+        used={name: numbers.get(outcome, 0) for outcome, name in reader.used.items()},
+        not_used={reason: numbers[outcome] for outcome, reason in reader.reasons.items() if outcome in numbers},
         other_actions=dict(others.iter_rows()),
         positions=reader.positions(rows, counts),
     )
@@ -442,7 +425,7 @@ def _stop_at_fatal_lines(log: Log, reader: RawReader, fatal: pl.DataFrame, accou
     for outcome in fatal[OUTCOME].unique(maintain_order=True):
         first: list[tuple[int, int]] = fatal.filter(pl.col(OUTCOME) == outcome).head(_SHOWN).select(FILE, ROW).rows()
         places = "; ".join(f"{log.sources[file].path} {reader.unit[:-1]} {row}" for file, row in first)
-        why = reader.outcomes.reasons[outcome]
+        why = reader.reasons[outcome]
         said.append(f"  {account.not_used[why]:,} x {why}: {places}")
     said.append(f"Fix the files or the options, or drop these {reader.unit} with --on-bad-rows drop.")
     raise SchemaError("\n".join(said))

@@ -9,8 +9,7 @@ import polars as pl
 from posbias.core.errors import Coded, SchemaError
 from posbias.core.schema import Roles
 from posbias.io.forms.form import Form
-from posbias.io.log import clicks as lost_clicks
-from posbias.io.log.clicks import CLICKS, OUTCOME, Fate, RawLines, whole_position
+from posbias.io.log.clicks import CLICKS, OUTCOME, UNDECIDED, Fate, RawLines, fates_on_pages, whole_position
 from posbias.io.log.raw import (
     ACTION,
     CLICKED,
@@ -20,13 +19,10 @@ from posbias.io.log.raw import (
     QUERY,
     RECORD,
     SHOWN,
-    UNDECIDED,
-    Outcomes,
+    Joined,
     RawRules,
-    Resolved,
-    first_clicks,
     first_that_holds,
-    resolved,
+    mark_clicked,
     with_outcome,
 )
 from posbias.io.log.scan import FILE, LINE, ROW, scan_lines
@@ -73,14 +69,6 @@ class Outcome(Coded):
     NO_ORDINAL = 42, "impressions without a hit list and without a whole ordinal"
     BELOW_BASE = 43, "impressions whose ordinal is below the position base"
     REPEATED_IMPRESSION = 44, "impressions that were seen before"
-
-
-OUTCOMES = Outcomes(
-    Outcome,
-    # Damage, or a position base that shifts every position.
-    fatal=(Outcome.NOT_AN_OBJECT, Outcome.UNKNOWN_DOCUMENT, Outcome.QUERY_WITHOUT_ID, Outcome.BELOW_BASE),
-    other_action=Outcome.OTHER_ACTION,
-)
 
 
 HITS, ORDINAL = "hits", "ordinal"
@@ -179,13 +167,7 @@ def _outcome(rules: RawRules) -> pl.Expr:
 
 _IN_LIST = "place_in_list"
 _LISTED = "listed"
-_STATUS = "status"
 _ON_PAGE = [QUERY_ID, OBJECT_ID]
-_IDS = (
-    pl.col(QUERY_ID).alias(lost_clicks.KEY),
-    pl.col(QUERY_ID).alias(lost_clicks.PAGE),
-    pl.col(OBJECT_ID).alias(lost_clicks.DOC),
-)
 
 
 BY_ORDINAL, PAGES, CONTRADICTING = "by_ordinal", "pages", "contradicting"
@@ -194,31 +176,28 @@ query, whether anything was shown or not; and those of them that were left out b
 other."""
 
 
-def _resolve(records: pl.DataFrame, rules: RawRules) -> Resolved:
+def _join(records: pl.DataFrame, undecided: pl.DataFrame, rules: RawRules) -> Joined:
     """Find what each page showed and what was clicked.
 
     A page is a query_id, and its query the user_query of its document. A query_id may have several documents: those
     without hits do not count beside one with hits; if the others differ, the page is left out.
 
     Args:
-        records: of `read_records`; all of a page.
+        records: of `_read_records`; all of a page.
+        undecided: those whose outcome depends on others.
         rules: how they are read.
     """
-    records = records.sort(FILE, ROW).with_row_index(RECORD)
-    undecided = records.filter(pl.col(OUTCOME) == UNDECIDED)
     queries, pages = _queries(undecided.filter(pl.col(KIND) == QUERY), rules)
     known = records.filter((pl.col(KIND) == QUERY) & pl.col(QUERY_ID).is_not_null()).select(QUERY_ID).unique()
-    events = _with_status(undecided.filter(pl.col(KIND).is_in((SHOWN, CLICKED))), known, pages)
-    lost = events.filter(pl.col(_STATUS) > 0).select(RECORD, pl.col(_STATUS).alias(OUTCOME))
-    events = events.filter(pl.col(_STATUS) == 0)
     if rules.impressions == "hits":
         impressions = pl.DataFrame(schema={RECORD: pl.UInt32, OUTCOME: pl.UInt8})
         shown, contradicting = _hits(pages), pl.Series(QUERY_ID, dtype=pl.String)
     else:
-        impressions, shown, contradicting = _impressions(events.filter(pl.col(KIND) == SHOWN), pages, rules)
-    clicks, clicked = _clicks(events.filter(pl.col(KIND) == CLICKED), shown, contradicting, rules)
-    marked = clicked.with_columns(pl.lit(1, pl.Int8).alias(CLICK))
-    rows = shown.join(marked, on=_ON_PAGE, how="left").with_columns(pl.col(CLICK).fill_null(0))
+        impressions, shown, contradicting = _impressions(undecided.filter(pl.col(KIND) == SHOWN), known, pages, rules)
+    used = pages.filter(~pl.col(QUERY_ID).is_in(contradicting.implode()))
+    clicks = fates_on_pages(undecided.filter(pl.col(KIND) == CLICKED), shown, used, known, [QUERY_ID], _ON_PAGE)
+    clicked, of_lost = _clicks(clicks, shown, rules)
+    rows, of_clicked = mark_clicked(shown, clicked, _ON_PAGE, CLICK)
     rows = rows.join(pages.select(QUERY_ID, RECORD, USER_QUERY, *OF_THE_QUERY), on=QUERY_ID, how="inner")
     of_pages = pages.select(
         RECORD,
@@ -233,19 +212,13 @@ def _resolve(records: pl.DataFrame, rules: RawRules) -> Resolved:
     disagreeing = (
         queries.filter(pl.col(OUTCOME) == Outcome.QUERIES_DISAGREE).join(records, on=RECORD)[QUERY_ID].n_unique()
     )
-    return resolved(
-        records,
-        [queries, lost, impressions, clicks, of_pages],
-        rows.sort(RECORD, POSITION).select(COLUMNS),
-        shown,
-        _IDS,
-        whole_position(ORDINAL),
-        {
-            BY_ORDINAL: shown.filter(~pl.col(_LISTED)).height,
-            PAGES: pages.height + disagreeing,
-            CONTRADICTING: contradicting.len() + disagreeing,
-        },
-    )
+    counts = {
+        BY_ORDINAL: shown.filter(~pl.col(_LISTED)).height,
+        PAGES: pages.height + disagreeing,
+        CONTRADICTING: contradicting.len() + disagreeing,
+    }
+    decided = [queries, impressions, of_lost, of_clicked, of_pages]
+    return rows.sort(RECORD, POSITION).select(COLUMNS), shown, decided, counts
 
 
 def _queries(queries: pl.DataFrame, rules: RawRules) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -276,18 +249,6 @@ def _queries(queries: pl.DataFrame, rules: RawRules) -> tuple[pl.DataFrame, pl.D
     return pl.concat(outcomes), pages.select(RECORD, QUERY_ID, USER_QUERY, "ids", _LISTED, *OF_THE_QUERY)
 
 
-def _with_status(events: pl.DataFrame, known: pl.DataFrame, pages: pl.DataFrame) -> pl.DataFrame:
-    """Events with what speaks against their page, 0 where nothing does."""
-    marks = (pl.lit(value=True).alias(name) for name in ("recorded", "used"))
-    for those, mark in zip((known, pages), marks, strict=True):
-        events = events.join(those.select(QUERY_ID, mark), on=QUERY_ID, how="left")
-    is_click = pl.col(KIND) == CLICKED
-    not_used = pl.when(is_click).then(int(Fate.PAGE_NOT_USED)).otherwise(int(Outcome.PAGE_NOT_USED))
-    unknown = pl.when(is_click).then(int(Fate.OTHER_PAGE)).otherwise(int(Outcome.NO_QUERY))
-    status = pl.when("used").then(0).when("recorded").then(not_used).otherwise(unknown)
-    return events.with_columns(status.cast(pl.UInt8).alias(_STATUS)).drop("recorded", "used")
-
-
 def _hits(pages: pl.DataFrame) -> pl.DataFrame:
     """What hit lists show: `query_id`, `object_id` and `position`, the place in the list from 1."""
     listed = pages.filter(_LISTED).select(QUERY_ID, pl.col("ids").alias(OBJECT_ID))
@@ -297,14 +258,14 @@ def _hits(pages: pl.DataFrame) -> pl.DataFrame:
 
 
 def _impressions(
-    events: pl.DataFrame, pages: pl.DataFrame, rules: RawRules
+    events: pl.DataFrame, known: pl.DataFrame, pages: pl.DataFrame, rules: RawRules
 ) -> tuple[pl.DataFrame, pl.DataFrame, pl.Series]:
     """The outcomes of impression events, what was shown, and the pages whose impressions contradict each other."""
     base = rules.bases.get(IMPRESSION)
+    unused = events.join(pages, on=QUERY_ID, how="anti")
+    events = events.join(pages.select(QUERY_ID, _LISTED), on=QUERY_ID, how="inner", maintain_order="left")
     in_list = _hits(pages).select(*_ON_PAGE, pl.col(POSITION).alias(_IN_LIST))
-    events = events.join(pages.select(QUERY_ID, _LISTED), on=QUERY_ID, how="left").join(
-        in_list, on=_ON_PAGE, how="left"
-    )
+    events = events.join(in_list, on=_ON_PAGE, how="left", maintain_order="left")
     whole = pl.col(ORDINAL).is_finite() & (pl.col(ORDINAL) == pl.col(ORDINAL).floor())
     below = pl.col(ORDINAL) < (0 if base is None else base)
     outcome = (
@@ -328,6 +289,8 @@ def _impressions(
     in_doubt = pl.col(QUERY_ID).is_in(at_odds.implode())
     shown = placed.filter(~in_doubt).unique(_ON_PAGE, keep="first", maintain_order=True)
     outcomes = [
+        with_outcome(unused.join(known, on=QUERY_ID, how="semi"), Outcome.PAGE_NOT_USED),
+        with_outcome(unused.join(known, on=QUERY_ID, how="anti"), Outcome.NO_QUERY),
         events.filter(pl.col(OUTCOME) > 0).select(RECORD, OUTCOME),
         with_outcome(placed.filter(in_doubt), Outcome.CONTRADICTION),
         with_outcome(shown, Outcome.IMPRESSION),
@@ -336,27 +299,20 @@ def _impressions(
     return pl.concat(outcomes), shown.select(*_ON_PAGE, POSITION, _LISTED), at_odds
 
 
-def _clicks(
-    events: pl.DataFrame, shown: pl.DataFrame, contradicting: pl.Series, rules: RawRules
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The outcomes of click events, and what was clicked: `query_id` and `object_id`."""
-    in_doubt = pl.col(QUERY_ID).is_in(contradicting.implode())
-    doubtful, events = events.filter(in_doubt), events.filter(~in_doubt)
-    found = events.join(shown, on=_ON_PAGE, how="left", maintain_order="left")
-    on_page = found.filter(pl.col(POSITION).is_not_null())
+def _clicks(clicks: pl.DataFrame, shown: pl.DataFrame, rules: RawRules) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The click events that count, and the outcomes of the others."""
+    judged = clicks.join(shown, on=_ON_PAGE, how="left", maintain_order="left")
     # The ordinal of a click, read from its action's base, is not that of the impression's ordinal.
     differs = pl.lit(value=False)
     for action in (action for action in rules.click_actions if action in rules.bases):
         differs |= (pl.col(ACTION) == action) & (pl.col(ORDINAL) - rules.bases[action] + 1 != pl.col(POSITION))
-    elsewhere = differs.fill_null(value=False) & ~pl.col(_LISTED)
-    clicked, of_clicked = first_clicks(on_page.filter(~elsewhere), _ON_PAGE)
+    elsewhere = differs.fill_null(value=False) & ~pl.col(_LISTED).fill_null(value=True)
+    is_found = pl.col(OUTCOME) == UNDECIDED
     outcomes = [
-        with_outcome(doubtful, Fate.PAGE_NOT_USED),
-        with_outcome(found.filter(pl.col(POSITION).is_null()), Fate.NOT_SHOWN),
-        with_outcome(on_page.filter(elsewhere), Fate.OTHER_POSITION),
-        of_clicked,
+        judged.filter(~is_found).select(RECORD, OUTCOME),
+        with_outcome(judged.filter(is_found & elsewhere), Fate.OTHER_POSITION),
     ]
-    return pl.concat(outcomes), clicked
+    return judged.filter(is_found & ~elsewhere), pl.concat(outcomes)
 
 
 _MOSTLY = 0.5
@@ -376,7 +332,10 @@ class Ubi(Form):
         "(.gz, .zst)."
     )
     columns = COLUMNS
-    outcomes = OUTCOMES
+    kinds = Outcome
+    # Damage, or a position base that shifts every position.
+    fatal = (Outcome.NOT_AN_OBJECT, Outcome.UNKNOWN_DOCUMENT, Outcome.QUERY_WITHOUT_ID, Outcome.BELOW_BASE)
+    other_action = Outcome.OTHER_ACTION
     key = QUERY_ID
 
     def knows_document(self, document: dict[str, Any]) -> bool:
@@ -387,14 +346,22 @@ class Ubi(Form):
         """The columns that were named, and those of UBI for the others."""
         return requested.or_else(session=QUERY_ID, query=USER_QUERY, doc=OBJECT_ID, position=POSITION, click=CLICK)
 
+    def ids(self) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
+        """The query, and the object."""
+        return pl.col(QUERY_ID), pl.col(QUERY_ID), pl.col(OBJECT_ID)
+
+    def named_position(self) -> pl.Expr:
+        """The ordinal."""
+        return whole_position(ORDINAL)
+
     def records(self, source: Source, number: int) -> pl.LazyFrame:
         """One record per line."""
         lines = scan_lines(source).with_columns(_document().alias(LINE), pl.lit(number, pl.UInt32).alias(FILE))
         return _read_records(lines, self.rules)
 
-    def resolve(self, records: pl.DataFrame) -> Resolved:
+    def join(self, records: pl.DataFrame, undecided: pl.DataFrame) -> Joined:
         """What the records of some pages say together."""
-        return _resolve(records, self.rules)
+        return _join(records, undecided, self.rules)
 
     def positions(self, rows: int, counts: Counter[str]) -> dict[str, int]:
         """From hit lists, or from ordinals."""

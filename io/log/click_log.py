@@ -22,7 +22,7 @@ from posbias.core.log.pages import PageRules
 from posbias.core.log.values import TIME_UNITS, TimeUnit, time_unit_of, whole_numbers
 from posbias.core.roles import resolve_roles, says_offset, says_page
 from posbias.core.schema import CLICK, DOC, FLAGS, KEY_ROLES, PERIOD, POSITION, QUERY, SESSION, Roles
-from posbias.io.log.clicks import AT, CLICKS, OUTCOME, JoinedClicks, Shown, join_lists, join_table
+from posbias.io.log.clicks import AT, CLICKS, COMPARED, MADE_CLICK, OUTCOME, JoinedClicks, Shown, join_lists, join_table
 from posbias.io.log.events import ClicksRequest, ClickTable, EventReader, EventsRequest
 from posbias.io.log.files import PLAIN, Dialect
 from posbias.io.log.lists import (
@@ -35,7 +35,7 @@ from posbias.io.log.lists import (
     find_nesting,
     holds_lists,
 )
-from posbias.io.log.raw import CLICKED_EVENT, OF_FILE, OF_ROW, RawReader
+from posbias.io.log.raw import OF_FILE, OF_ROW, RawReader
 from posbias.io.log.scan import FILE, ROW, are_structs, reading, scan_sources, scan_with_place, schema_of
 from posbias.io.log.sources import Source, check_unchanged, digests, each_source, read_end
 from posbias.io.log.text import check_dialect_matters, find_log_files
@@ -75,9 +75,6 @@ def _longest_row_group(source: Source) -> int:
     metadata = parquet.read_metadata(BytesIO(read_end(source, length + _LENGTH_AND_MAGIC)))
     return max((metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)), default=0)
 
-
-CLICKED = "posbias_clicked"
-"""The column that a table of clicks brings."""
 
 _TEXT_BYTES_PER_ROW = 40
 _TEXT_BYTES_PER_ENTRY = 12  # of lists: document and click, but no session and no query
@@ -167,7 +164,7 @@ class Log:
         """
         whole = self._shown.collect_schema()
         columns = [name for name in (*self.roles.columns(), FOUND_BEFORE) if name in whole]
-        schema = pl.Schema({name: whole[name] for name in columns} | {CLICKED: pl.Int8()})
+        schema = pl.Schema({name: whole[name] for name in columns} | {MADE_CLICK: pl.Int8()})
         found: list[pl.LazyFrame] = []
         for source in self.sources:
             scanned, height = self._scanned(source), _rows(source)
@@ -176,7 +173,7 @@ class Log:
             slices = [scanned.slice(at, step) for at in range(0, height, step)] if is_sliced else [scanned]
             for slice_ in slices:
                 raw = self._flat(slice_, source).select(pl.col(name).cast(whole[name]) for name in columns)
-                unclicked = raw.with_columns(pl.lit(0, pl.Int8).alias(CLICKED))
+                unclicked = raw.with_columns(pl.lit(0, pl.Int8).alias(MADE_CLICK))
                 found.append(canonical_impressions(unclicked, self.roles, schema, self.rules))
         return found
 
@@ -247,15 +244,22 @@ class Log:
             return join_lists(frames)
         if not self.click_sources:
             return None
-        raw = self._shown
-        clicks = self._clicks.clicks(raw.collect_schema())
+        clicks = self._clicks.clicks(self._shown.collect_schema())
         session, doc = (list(self.roles.session), list(self.roles.doc)) if shown is None else ([SESSION], [DOC])
         if shown is not None:
             clicks = clicks.select(*page_keys(self.roles), OUTCOME, AT)
         counted = clicks.group_by(pl.all()).agg(pl.len().cast(pl.Int64).alias(CLICKS))
         with reading([*self.sources, *self.click_sources]):
             found = counted.collect(engine="streaming")
-            return join_table(found, session, doc, _ShownHere(raw) if shown is None else shown)
+            return join_table(found, session, doc, self._among if shown is None else shown)
+
+    def _among(self, some: pl.DataFrame | None, columns: Sequence[str]) -> pl.DataFrame:
+        """Columns of the impressions: each row once of those whose keys are among some, or of the first ones."""
+        if some is None:
+            return self._shown.select(columns).head(COMPARED).collect(engine="streaming")
+        rows = self._shown.select(list(dict.fromkeys([*some.columns, *columns])))
+        found = rows.join(some.lazy(), on=some.columns, how="semi")
+        return found.select(columns).unique().collect(engine="streaming")
 
     def check_unchanged(self) -> None:
         """See that its files are still those that were found.
@@ -312,9 +316,8 @@ class Log:
     @property
     def _unclicked(self) -> pl.LazyFrame:
         """The rows of all files, none of them clicked where clicks are found later."""
-        if self.raw is not None:
-            return self._shown.with_columns(pl.lit(0, pl.Int8).alias(CLICKED_EVENT))
-        return self._shown.with_columns(pl.lit(0, pl.Int8).alias(CLICKED)) if self.click_sources else self._shown
+        apart = self.raw is not None or self.click_sources
+        return self._shown.with_columns(pl.lit(0, pl.Int8).alias(MADE_CLICK)) if apart else self._shown
 
     @property
     def _shown(self) -> pl.LazyFrame:
@@ -353,8 +356,10 @@ class Log:
         if not self.click_sources:
             return raw
         keys = [*self.roles.session, *self.roles.doc]
-        clicked = self._clicked(raw.collect_schema()).with_columns(pl.lit(1, pl.Int8).alias(CLICKED))
-        return raw.join(clicked, on=keys, how="left", maintain_order="left").with_columns(pl.col(CLICKED).fill_null(0))
+        clicked = self._clicked(raw.collect_schema()).with_columns(pl.lit(1, pl.Int8).alias(MADE_CLICK))
+        return raw.join(clicked, on=keys, how="left", maintain_order="left").with_columns(
+            pl.col(MADE_CLICK).fill_null(0)
+        )
 
     def _clicked(self, shown: pl.Schema) -> pl.LazyFrame:
         """The clicked (session, doc), each once, under the names and types of the impressions' table."""
@@ -364,24 +369,6 @@ class Log:
     def _clicks(self) -> ClickTable:
         asked = self.request.clicks or ClicksRequest(())
         return ClickTable(asked, self.click_sources, self.roles, self.request.rules, self.request.roles.click)
-
-
-@dataclass(frozen=True)
-class _ShownHere:
-    """The rows of impressions, under the names of their columns."""
-
-    rows: pl.LazyFrame
-
-    def among(self, some: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
-        """The columns, each row once, of impressions whose keys are among some."""
-        found = self.rows.select(list(dict.fromkeys([*some.columns, *columns]))).join(
-            some.lazy(), on=some.columns, how="semi"
-        )
-        return found.select(columns).unique().collect(engine="streaming")
-
-    def first(self, columns: Sequence[str], number: int) -> pl.DataFrame:
-        """The columns of the first impressions."""
-        return self.rows.select(columns).head(number).collect(engine="streaming")
 
 
 def _has_rows(source: Source) -> bool:
@@ -444,10 +431,10 @@ def open_log(request: LogRequest) -> Log:
         request.events.check(sources)
         as_text = tuple(name for name in (roles.position, roles.page, roles.weight) if name is not None)
         reader = EventReader(request.events, roles, tuple(str(source.path) for source in sources), as_text)
-        roles = replace(roles, session=reader.page, click=CLICKED_EVENT)
+        roles = replace(roles, session=reader.page, click=MADE_CLICK)
         log = Log(request, sources, (), roles, raw=reader)
     else:
-        roles = replace(roles, click=CLICKED) if click_sources else roles
+        roles = replace(roles, click=MADE_CLICK) if click_sources else roles
         log = Log(request, sources, click_sources, roles, nesting)
     with reading(sources):
         _ = log.schema

@@ -5,10 +5,10 @@ A click that is sent twice is no loss: its impression is clicked.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Annotated, Any, NamedTuple, Protocol, cast
+from typing import Annotated, Any, NamedTuple, cast
 
 import msgspec
 import polars as pl
@@ -88,7 +88,15 @@ visit), their page and document as text, and how many they are."""
 
 _LARGEST_POSITION = 50  # of those that are counted by themselves
 _POSITIONS = 5  # of them in a message
-_EXAMPLES, _COMPARED, _LONGEST = 2, 1_000, 60
+_EXAMPLES, _LONGEST = 2, 60
+COMPARED = 1_000
+"""Ids that one of a lost click is compared with."""
+
+UNDECIDED = 0
+"""The outcome of a record that depends on other records of its page or visit."""
+
+MADE_CLICK = "posbias_clicked"
+"""The column of clicks in a log whose clicks are apart from impressions."""
 
 
 class Fate(Coded):
@@ -247,7 +255,7 @@ def find_examples(clicks: pl.DataFrame, shown: pl.DataFrame) -> list[Example]:
         lost = clicks.filter(pl.col(OUTCOME) == fate).drop_nulls(column).unique(column, maintain_order=True)
         for key, named in lost.head(_EXAMPLES).select(KEY, column).iter_rows():
             beside = shown if column == PAGE else shown.filter(pl.col(KEY) == key)
-            others = beside[column].drop_nulls().unique(maintain_order=True).head(_COMPARED).to_list()
+            others = beside[column].drop_nulls().unique(maintain_order=True).head(COMPARED).to_list()
             if others:
                 found.append(Example(int(fate), named, max(others, key=lambda other: _likeness(named, other))))
     return found
@@ -257,16 +265,36 @@ def _likeness(named: str, other: str) -> float:
     return SequenceMatcher(None, named, other, autojunk=False).ratio()
 
 
-class Shown(Protocol):
-    """Impressions, as far as clicks are compared with them."""
+def fates_on_pages(
+    clicks: pl.DataFrame,
+    shown: pl.DataFrame,
+    used: pl.DataFrame,
+    recorded: pl.DataFrame,
+    page: Sequence[str],
+    on_page: Sequence[str],
+) -> pl.DataFrame:
+    """Clicks with their fate by page and document in `OUTCOME`: `UNDECIDED` of those on what their page showed.
 
-    def among(self, some: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
-        """The columns, each row once, of impressions whose keys are among some; null is equal to nothing."""
-        ...
+    Args:
+        clicks: with the columns `page` and `on_page`; null is equal to nothing.
+        shown: the documents on pages that are used, or at least those that are clicked.
+        used: the pages that are used.
+        recorded: the pages that are known, whether or not they are used.
+        page: the columns of the page.
+        on_page: those of the page and the document.
+    """
+    columns, fate = clicks.columns, pl.lit(int(Fate.OTHER_PAGE))
+    known = ((recorded, page, Fate.PAGE_NOT_USED), (used, page, Fate.NOT_SHOWN), (shown, on_page, UNDECIDED))
+    for rows, names, of_these in known:
+        mark = f"posbias_fate_{of_these:d}"
+        marked = rows.select(names).unique().with_columns(pl.lit(value=True).alias(mark))
+        clicks = clicks.join(marked, on=names, how="left", maintain_order="left")
+        fate = pl.when(mark).then(int(of_these)).otherwise(fate)
+    return clicks.with_columns(fate.cast(pl.UInt8).alias(OUTCOME)).select(columns)
 
-    def first(self, columns: Sequence[str], number: int) -> pl.DataFrame:
-        """The columns of some impressions."""
-        ...
+
+Shown = Callable[[pl.DataFrame | None, Sequence[str]], pl.DataFrame]
+"""Columns of impressions: each row once of those whose keys are among some (no nulls), or of the first ones."""
 
 
 def join_table(clicks: pl.DataFrame, session: Sequence[str], doc: Sequence[str], shown: Shown) -> JoinedClicks:
@@ -279,29 +307,24 @@ def join_table(clicks: pl.DataFrame, session: Sequence[str], doc: Sequence[str],
         shown: the impressions.
     """
     page, keys = list(session), [*session, *doc]
-    known = clicks.filter(pl.col(OUTCOME) == 0)
-    found = shown.among(known.select(keys).unique(), keys)
-    joined, lost = (known.join(found, on=keys, how=how) for how in ("semi", "anti"))
-    pages = shown.among(lost.select(page).unique(), page) if lost.height else lost.select(page)
-    elsewhere, not_shown = (lost.join(pages, on=page, how=how) for how in ("anti", "semi"))
-    fates = ((joined, Fate.JOINED), (elsewhere, Fate.OTHER_PAGE), (not_shown, Fate.NOT_SHOWN))
-    decided = pl.concat([clicks.filter(pl.col(OUTCOME) > 0), *(_with_fate(some, fate) for some, fate in fates)])
-    repeated = int(joined[CLICKS].sum()) - found.height
-    again = pl.DataFrame(
-        {OUTCOME: [int(Fate.JOINED), int(Fate.REPEATED)], AT: [None, None], CLICKS: [-repeated, repeated]},
-        schema={name: decided.schema[name] for name in (OUTCOME, AT, CLICKS)},
-    )
-    named = pl.concat([_with_fate(some.head(_EXAMPLES), fate) for some, fate in fates[1:]])
-    beside = shown.among(not_shown.select(page).head(_EXAMPLES).unique(), keys) if not_shown.height else found.clear()
-    if elsewhere.height:
-        beside = pl.concat([beside.select(keys), shown.first(keys, _COMPARED).select(keys)])
+    open_ones = clicks.filter(pl.col(OUTCOME) == UNDECIDED)
+    found = shown(open_ones.select(keys).unique(), keys)
+    lost = open_ones.join(found, on=keys, how="anti")
+    pages = shown(lost.select(page).unique(), page) if lost.height else lost.select(page)
+    judged = fates_on_pages(open_ones, found, pages, pages, page, keys)
+    named = judged.filter(pl.col(OUTCOME) > 0).group_by(OUTCOME, maintain_order=True).head(_EXAMPLES)
+    of_pages = named.filter(pl.col(OUTCOME) == Fate.NOT_SHOWN)
+    beside = shown(of_pages.select(page).unique(), keys) if of_pages.height else found.clear()
+    if named.height > of_pages.height:
+        beside = pl.concat([beside, shown(None, keys)])
     texts = (as_text(page).alias(KEY), as_text(page).alias(PAGE), as_text(doc).alias(DOC))
     examples = find_examples(named.select(OUTCOME, *texts), beside.select(texts))
-    return JoinedClicks.of(pl.concat([decided.select(OUTCOME, AT, CLICKS), again]), examples)
-
-
-def _with_fate(clicks: pl.DataFrame, fate: Fate) -> pl.DataFrame:
-    return clicks.with_columns(pl.lit(int(fate), clicks.schema[OUTCOME]).alias(OUTCOME))
+    counts = pl.concat([clicks.filter(pl.col(OUTCOME) > 0), judged]).select(
+        pl.when(pl.col(OUTCOME) == UNDECIDED).then(int(Fate.JOINED)).otherwise(OUTCOME).alias(OUTCOME), AT, CLICKS
+    )
+    repeated = int(judged.filter(pl.col(OUTCOME) == UNDECIDED)[CLICKS].sum()) - found.height
+    again = {OUTCOME: [int(Fate.JOINED), int(Fate.REPEATED)], AT: [None, None], CLICKS: [-repeated, repeated]}
+    return JoinedClicks.of(pl.concat([counts, pl.DataFrame(again, schema=counts.schema)]), examples)
 
 
 READ, NAMED, CLICKED_IDS, ELSEWHERE, LOST_ID, BESIDE = "read", "named", "clicked", "elsewhere", "lost_id", "beside"

@@ -17,30 +17,25 @@ from posbias.core.errors import Coded, SchemaError, UsageError
 from posbias.core.log.impressions import ReadingRules, read_click
 from posbias.core.roles import plain, resolve_roles
 from posbias.core.schema import ALIASES, CLICK, DOC, POSITION, QUERY, SESSION, Roles
-from posbias.io.log import clicks as lost_clicks
-from posbias.io.log.clicks import AT, CLICKS, OUTCOME, Fate, RawLines, as_text, whole_position
+from posbias.io.log.clicks import AT, CLICKS, MADE_CLICK, OUTCOME, Fate, RawLines, as_text, whole_position
 from posbias.io.log.lists import check_headers
 from posbias.io.log.raw import (
     ACTION,
     CLICKED,
-    CLICKED_EVENT,
     KIND,
     OF_FILE,
     OF_ROW,
     OTHER,
     RECORD,
     SHOWN,
-    UNDECIDED,
-    Outcomes,
+    Joined,
     RawReader,
-    Resolved,
     actions_in_words,
     clicks_in_visits,
     clicks_on_pages,
-    first_clicks,
     first_that_holds,
+    mark_clicked,
     moment,
-    resolved,
     with_outcome,
 )
 from posbias.io.log.scan import FILE, ROW, reading, scan_sources, schema_of
@@ -253,10 +248,8 @@ class ClickTable:
         Raises:
             SchemaError: it says something else than how often.
         """
-        click, faults = read_click(column, self._schema, replace(self.rules, click_counts=True))
-        invalid = pl.any_horizontal(broken for broken, _ in faults)
-        with reading(self.sources):
-            bad = scan_sources(self.sources).filter(of_kind & invalid).select(column).head(1).collect()
+        click, _ = read_click(column, self._schema, replace(self.rules, click_counts=True))
+        bad = self._first_invalid(column, replace(self.rules, click_counts=True), of_kind)
         if bad.height:
             raise SchemaError(
                 f"{self._where}: column {column!r} says how often a row was clicked, but holds {bad.item()!r}. Fix it, "
@@ -280,6 +273,7 @@ class ClickTable:
             return
         with reading(self.sources):
             found = scan_sources(self.sources).select(**flags, **kinds).collect(engine="streaming").row(0, named=True)
+        as_numbers = replace(self.rules, click_counts=False, null_click=False)
         for name, dtype in free.items():
             is_flag = found.get(f"flag {name}")
             if not is_flag and not found.get(f"kind {name}"):
@@ -287,7 +281,9 @@ class ClickTable:
             holds, how = "says yes or no" if is_flag else "holds click and other values", f"--clicks-where {name}=VALUE"
             if not is_flag:
                 advice = f"Keep the rows that are clicks with {how}."
-            elif isinstance(dtype, _TEXTS) and not (dtype == pl.String and self._is_numbers(name)):
+            elif isinstance(dtype, _TEXTS) and (
+                dtype != pl.String or self._first_invalid(name, as_numbers, pl.lit(value=True)).height
+            ):
                 advice = f"If it says which rows are clicks, say {how}, with what it holds there."
             else:
                 advice = f"If it says which rows are clicks, say --clicks-click {name}."
@@ -296,12 +292,11 @@ class ClickTable:
                 f"row would count as a click. {advice} If every row is a click, drop the column."
             )
 
-    def _is_numbers(self, name: str) -> bool:
-        """Whether a text column holds what a click column may."""
-        _, faults = read_click(name, self._schema, replace(self.rules, click_counts=False, null_click=False))
-        invalid = pl.any_horizontal(broken for broken, _ in faults)
+    def _first_invalid(self, column: str, rules: ReadingRules, of_kind: pl.Expr) -> pl.DataFrame:
+        """The first value, if any, that a click column may not hold."""
+        invalid = pl.any_horizontal(broken for broken, _ in read_click(column, self._schema, rules)[1])
         with reading(self.sources):
-            return not scan_sources(self.sources).filter(invalid).select(name).head(1).collect().height
+            return scan_sources(self.sources).filter(of_kind & invalid).select(column).head(1).collect()
 
 
 def _flag(name: str, dtype: pl.DataType) -> pl.Expr | None:
@@ -350,13 +345,6 @@ class _Outcome(Coded):
     REPEATED_IMPRESSION = 13, "impressions that were seen before"
 
 
-_OUTCOMES = Outcomes(
-    _Outcome,
-    fatal=(_Outcome.BOTH, _Outcome.NO_TIME),
-    other_action=_Outcome.OTHER_EVENT,
-)
-
-
 @dataclass(frozen=True)
 class EventsRequest:
     """What the user said about a table of events."""
@@ -393,7 +381,9 @@ class EventReader(RawReader):
     title = "events"
     unit = "rows"
     of_lines = False
-    outcomes = _OUTCOMES
+    kinds = _Outcome
+    fatal = (_Outcome.BOTH, _Outcome.NO_TIME)
+    other_action = _Outcome.OTHER_EVENT
     key = _KEY
 
     @property
@@ -435,10 +425,17 @@ class EventReader(RawReader):
         )
         return read.with_columns(outcome.alias(OUTCOME)).drop("posbias_both")
 
-    def resolve(self, records: pl.DataFrame) -> Resolved:
+    def ids(self) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
+        """The session, and the document."""
+        page = as_text(self.found.session)
+        return page, page, as_text(self.found.doc)
+
+    def named_position(self) -> pl.Expr:
+        """What stands in the column of positions."""
+        return super().named_position() if self.found.position is None else whole_position(self.found.position)
+
+    def join(self, records: pl.DataFrame, undecided: pl.DataFrame) -> Joined:
         """The impressions of some pages, and which of them were clicked."""
-        records = records.sort(FILE, ROW).with_row_index(RECORD)
-        undecided = records.filter(pl.col(OUTCOME) == UNDECIDED)
         shown, of_shown = self._shown(undecided.filter(pl.col(KIND) == SHOWN))
         clicks = undecided.filter(pl.col(KIND) == CLICKED)
         on_page = list(dict.fromkeys([*self.page, *self.found.doc]))
@@ -450,26 +447,14 @@ class EventReader(RawReader):
             of_page = [name for name in self.page if name not in by]
             window = self.request.window * _MICROSECONDS
             found, of_lost = clicks_in_visits(clicks, shown.drop_nulls(on_page), by, _WHEN, of_page, window)
-        clicked, of_clicks = first_clicks(found, on_page)
-        marked = clicked.with_columns(pl.lit(1, pl.Int8).alias(CLICKED_EVENT))
-        rows = shown.join(marked, on=on_page, how="left", maintain_order="left")
+        rows, of_clicks = mark_clicked(shown, found, on_page, MADE_CLICK)
         rows = rows.select(
             *self._columns,
-            pl.col(CLICKED_EVENT).fill_null(0),
+            MADE_CLICK,
             pl.Series(self.paths, dtype=pl.String).gather(rows[FILE]).alias(OF_FILE),
             pl.col(ROW).alias(OF_ROW),
         )
-        page = as_text(self.found.session)
-        names = {lost_clicks.KEY: page, lost_clicks.PAGE: page, lost_clicks.DOC: as_text(self.found.doc)}
-        return resolved(
-            records,
-            [of_shown, of_lost, of_clicks],
-            rows,
-            shown,
-            [text.alias(name) for name, text in names.items()],
-            pl.lit(None, pl.Int64) if self.found.position is None else whole_position(self.found.position),
-            {SHOWN_FLAG: records.filter(pl.col(KIND) == SHOWN).height},
-        )
+        return rows, shown, [of_shown, of_lost, of_clicks], {SHOWN_FLAG: records.filter(pl.col(KIND) == SHOWN).height}
 
     def judge(self, where: str, rows: int, counts: Counter[str], account: RawLines) -> None:
         """See that there are impressions and clicks.
@@ -492,8 +477,7 @@ class EventReader(RawReader):
 
     @property
     def _columns(self) -> list[str]:
-        names = [*self.found.columns(), *([self.request.time] if self.request.time else [])]
-        return [name for name in dict.fromkeys(names) if name != CLICKED_EVENT]
+        return list(dict.fromkeys([*self.found.columns(), *([self.request.time] if self.request.time else [])]))
 
     def is_shown(self, schema: Mapping[str, pl.DataType]) -> pl.Expr:
         """Which rows are impressions."""

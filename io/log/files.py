@@ -171,32 +171,24 @@ def read_columns(text: str | None, *, header: bool) -> tuple[str, ...]:
 
 _OURS = b'"posbias": "'
 
-IsLog = Callable[[Path], bool]
-"""Tells by its name whether a file is a log."""
 
-
-@dataclass(frozen=True)
-class FoundFile:
-    """A file, and the first link to a directory through which it was found, if there is one."""
-
-    path: Path
-    link: Path | None = None
-
-
-def files_below(folder: Path, is_log: IsLog) -> list[FoundFile]:
+def files_below(
+    folder: Path, is_log: Callable[[Path], bool], link: Path | None = None, above: tuple[tuple[int, int], ...] = ()
+) -> Iterator[tuple[Path, Path | None]]:
     """The logs in a directory and in those below it, also through symbolic links, in the order of their names.
 
     What is hidden (`.` or `_` first) is left out, and so are results of posbias in directories below.
+
+    Args:
+        folder: the directory.
+        is_log: tells by its name whether a file is a log.
+        link: the first link to a directory through which this one was found, which is given with each file.
+        above: the identities of the directories above.
 
     Raises:
         LogFormatError: a link leads nowhere, or back to where it is, or what is named like a log is no file.
         OSError: a directory cannot be listed.
     """
-    return list(_below(folder, None, (), is_log))
-
-
-def _below(folder: Path, link: Path | None, above: tuple[tuple[int, int], ...], is_log: IsLog) -> Iterator[FoundFile]:
-    """The logs below a directory, with the link that led to it and the identities of the directories above it."""
     status = folder.stat()
     identity = (status.st_dev, status.st_ino)
     if identity in above:
@@ -210,10 +202,10 @@ def _below(folder: Path, link: Path | None, above: tuple[tuple[int, int], ...], 
         return
     for path in (folder / name for name in names if not name.startswith((".", "_"))):
         if path.is_dir():
-            yield from _below(path, link or (path if path.is_symlink() else None), (*above, identity), is_log)
+            yield from files_below(path, is_log, link or (path if path.is_symlink() else None), (*above, identity))
         elif path.is_file():
             if is_log(path):
-                yield FoundFile(path, link)
+                yield path, link
         elif path.is_symlink() and (is_log(path) or not path.suffix):
             raise LogFormatError(f"{path}: this link is broken, so rows may be missing. Fix it, or remove it.")
         elif is_log(path):

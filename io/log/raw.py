@@ -12,7 +12,22 @@ from msgspec import UNSET, UnsetType
 from posbias.core.choices import Impressions
 from posbias.core.errors import Coded, SchemaError
 from posbias.core.schema import Roles
-from posbias.io.log.clicks import AT, CLICKS, OUTCOME, REASONS, WITH_EXAMPLES, Example, Fate, RawLines, find_examples
+from posbias.io.log.clicks import (
+    AT,
+    CLICKS,
+    DOC,
+    KEY,
+    OUTCOME,
+    PAGE,
+    REASONS,
+    UNDECIDED,
+    WITH_EXAMPLES,
+    Example,
+    Fate,
+    RawLines,
+    fates_on_pages,
+    find_examples,
+)
 from posbias.io.log.scan import FILE, ROW
 from posbias.io.log.sources import Source
 
@@ -22,14 +37,8 @@ ACTION, KIND, RECORD = "posbias_action", "posbias_kind", "posbias_record"
 OTHER, SHOWN, CLICKED, QUERY = 0, 1, 2, 3
 """What a record is: none of the following, something that was shown, a click, or what was searched for (UBI)."""
 
-UNDECIDED = 0
-"""The outcome of a record that depends on other records of its page or visit."""
-
 IMPRESSION = "impression"
 """The action of an event that says that a document was shown."""
-
-CLICKED_EVENT = "posbias_click"
-"""The column of clicks in a log that is made of the rows of an event table."""
 
 _SHOWN_AT = "posbias_shown_at"
 _NOT_USED = 10  # from this number on, an outcome is no part of the log
@@ -55,25 +64,6 @@ NO_RULES = RawRules()
 
 
 @dataclass(frozen=True)
-class Outcomes:
-    """What can become of a record. Every record has one outcome, so that they add up to all."""
-
-    kinds: type[Coded]  # those below 10 make the log beside clicks, others do not
-    fatal: tuple[Coded, ...]  # what stops the run, unless bad rows are dropped
-    other_action: Coded  # what is of an action that is not asked for
-
-    @property
-    def used(self) -> dict[int, str]:
-        """What made the log."""
-        return {kind: kind.words for kind in (*self.kinds, Fate.JOINED) if kind < _NOT_USED or kind == Fate.JOINED}
-
-    @property
-    def reasons(self) -> dict[int, str]:
-        """What did not."""
-        return {**{kind: kind.words for kind in self.kinds if kind >= _NOT_USED}, **REASONS}
-
-
-@dataclass(frozen=True)
 class Resolved:
     """What was made of the records of some pages or visits."""
 
@@ -84,44 +74,6 @@ class Resolved:
     counts: Mapping[str, int] = field(default_factory=dict[str, int])  # what else is to be added up, by name
 
 
-def resolved(
-    records: pl.DataFrame,
-    decided: Sequence[pl.DataFrame],
-    rows: pl.DataFrame,
-    shown: pl.DataFrame,
-    ids: Sequence[pl.Expr],
-    at: pl.Expr,
-    counts: Mapping[str, int],
-) -> Resolved:
-    """What was made of some records.
-
-    Args:
-        records: all of them.
-        decided: the outcomes that are known by other records.
-        rows: rows of the log.
-        shown: what was shown.
-        ids: `KEY`, `PAGE` and `DOC` of `clicks`, of clicks and of what was shown.
-        at: the position that a click names.
-        counts: what else is to be added up, by name.
-    """
-    found = pl.concat(decided).select(RECORD, pl.col(OUTCOME).alias("posbias_decided"))
-    outcome = pl.coalesce("posbias_decided", OUTCOME).alias(OUTCOME)
-    slim = records.select(RECORD, OUTCOME, ACTION, FILE, ROW)  # without the lists of what was shown
-    whole, clicks = (
-        some.join(found, on=RECORD, how="left", maintain_order="left").with_columns(outcome)
-        for some in (slim, records.filter(pl.col(KIND) == CLICKED))
-    )
-    lost = clicks.filter(pl.col(OUTCOME).is_in(list(WITH_EXAMPLES)))
-    examples = find_examples(lost.select(OUTCOME, *ids), shown.select(ids)) if lost.height else []
-    return Resolved(
-        rows,
-        whole.select(OUTCOME, ACTION, FILE, ROW),
-        clicks.group_by(OUTCOME, at.alias(AT)).agg(pl.len().cast(pl.Int64).alias(CLICKS)),
-        examples,
-        {**counts, CLICKS: clicks.height},
-    )
-
-
 def with_outcome(records: pl.DataFrame, outcome: int) -> pl.DataFrame:
     """Records by their numbers, all with one outcome."""
     return records.select(RECORD, pl.lit(int(outcome), pl.UInt8).alias(OUTCOME))
@@ -130,25 +82,10 @@ def with_outcome(records: pl.DataFrame, outcome: int) -> pl.DataFrame:
 def clicks_on_pages(
     clicks: pl.DataFrame, shown: pl.DataFrame, known: pl.DataFrame, page: list[str], on_page: list[str]
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The clicks on what their pages showed, by page and document, and what became of the others.
-
-    Args:
-        clicks: with the columns `page` and `on_page`.
-        shown: likewise.
-        known: the pages that were recorded, whether or not they are used.
-        page: the columns of the page.
-        on_page: those of the page and the document.
-    """
-    used = clicks.join(shown.select(page).unique(), on=page, how="semi", maintain_order="left")
-    unused = clicks.join(used, on=RECORD, how="anti")
-    recorded = unused.join(known, on=page, how="semi")
-    found = used.join(shown.select(on_page).unique(), on=on_page, how="semi", maintain_order="left")
-    outcomes = [
-        with_outcome(recorded, Fate.PAGE_NOT_USED),
-        with_outcome(unused.join(recorded, on=RECORD, how="anti"), Fate.OTHER_PAGE),
-        with_outcome(used.join(found, on=RECORD, how="anti"), Fate.NOT_SHOWN),
-    ]
-    return found, pl.concat(outcomes)
+    """The clicks on what their pages showed, and what became of the others; see `fates_on_pages`."""
+    judged = fates_on_pages(clicks, shown, shown, known, page, on_page)
+    is_found = pl.col(OUTCOME) == UNDECIDED
+    return judged.filter(is_found), judged.filter(~is_found).select(RECORD, OUTCOME)
 
 
 def clicks_in_visits(
@@ -184,11 +121,19 @@ def clicks_in_visits(
     return found.filter(is_shown & in_time), pl.concat(outcomes)
 
 
-def first_clicks(clicks: pl.DataFrame, on_page: list[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The clicked documents of pages, each once, and what became of every click on one, in their order."""
+def mark_clicked(
+    shown: pl.DataFrame, clicks: pl.DataFrame, on_page: list[str], column: str
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """What was shown, with 1 in a column where it was clicked, else 0; and what became of each click, in order."""
     first = clicks.unique(on_page, keep="first", maintain_order=True)
     again = clicks.join(first, on=RECORD, how="anti")
-    return first.select(on_page), pl.concat([with_outcome(first, Fate.JOINED), with_outcome(again, Fate.REPEATED)])
+    marked = first.select(*on_page, pl.lit(1, pl.Int8).alias(column))
+    rows = shown.join(marked, on=on_page, how="left", maintain_order="left").with_columns(pl.col(column).fill_null(0))
+    return rows, pl.concat([with_outcome(first, Fate.JOINED), with_outcome(again, Fate.REPEATED)])
+
+
+Joined = tuple[pl.DataFrame, pl.DataFrame, Sequence[pl.DataFrame], Mapping[str, int]]
+"""Rows of the log, what was shown, the outcomes that are known by other records, and what else is to be added up."""
 
 
 class RawReader(ABC):
@@ -203,8 +148,29 @@ class RawReader(ABC):
     formats: ClassVar[tuple[str, ...]] = ("ndjson",)  # those of the files that are read
     expected: ClassVar[str] = ""  # what is said of another one
     columns: ClassVar[tuple[str, ...]] = ()  # of the log that is made; none where those of the files are kept
-    outcomes: ClassVar[Outcomes]  # what can become of a record
+    kinds: ClassVar[type[Coded]]  # what can become of a record; beside clicks, those below 10 make the log
+    fatal: ClassVar[tuple[Coded, ...]]  # what stops the run, unless bad rows are dropped
+    other_action: ClassVar[Coded]  # what is of an action that is not wanted
     key: ClassVar[str]  # the column of the records by which all that belong together are found
+    order: ClassVar[tuple[str, ...]] = (FILE, ROW)  # the columns by which records are sorted
+
+    @property
+    def used(self) -> dict[int, str]:
+        """The outcomes of records that made the log, in words. Every record has one outcome, so that they add up."""
+        return {kind: kind.words for kind in (*self.kinds, Fate.JOINED) if kind < _NOT_USED or kind == Fate.JOINED}
+
+    @property
+    def reasons(self) -> dict[int, str]:
+        """The outcomes of the others, in words."""
+        return {**{kind: kind.words for kind in self.kinds if kind >= _NOT_USED}, **REASONS}
+
+    @abstractmethod
+    def ids(self) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
+        """As text, of clicks and of what was shown: what they are joined by, their page and their document."""
+
+    def named_position(self) -> pl.Expr:
+        """The position that a click names."""
+        return pl.lit(None, pl.Int64)
 
     def roles(self, requested: Roles) -> Roles:
         """The columns that were named, and the usual ones for the others."""
@@ -215,8 +181,35 @@ class RawReader(ABC):
         """One record per line or row of a file: its place, `FILE` (a number) and `ROW`; `OUTCOME`, `ACTION`, `KIND`."""
 
     @abstractmethod
+    def join(self, records: pl.DataFrame, undecided: pl.DataFrame) -> Joined:
+        """Join clicks to what was shown.
+
+        Args:
+            records: all of some pages or visits, in their order, with their numbers in `RECORD`.
+            undecided: those of them whose outcome is `UNDECIDED`.
+        """
+
     def resolve(self, records: pl.DataFrame) -> Resolved:
         """What some records say together; all that belong together are among them."""
+        records = records.sort(*self.order).with_row_index(RECORD)
+        rows, shown, decided, counts = self.join(records, records.filter(pl.col(OUTCOME) == UNDECIDED))
+        found = pl.concat(decided).select(RECORD, pl.col(OUTCOME).alias("posbias_decided"))
+        outcome = pl.coalesce("posbias_decided", OUTCOME).alias(OUTCOME)
+        slim = records.select(RECORD, OUTCOME, ACTION, FILE, ROW)  # without the lists of what was shown
+        whole, clicks = (
+            some.join(found, on=RECORD, how="left", maintain_order="left").with_columns(outcome)
+            for some in (slim, records.filter(pl.col(KIND) == CLICKED))
+        )
+        lost = clicks.filter(pl.col(OUTCOME).is_in(list(WITH_EXAMPLES)))
+        ids = [text.alias(name) for text, name in zip(self.ids(), (KEY, PAGE, DOC), strict=True)]
+        examples = find_examples(lost.select(OUTCOME, *ids), shown.select(ids)) if lost.height else []
+        return Resolved(
+            rows,
+            whole.select(OUTCOME, ACTION, FILE, ROW),
+            clicks.group_by(OUTCOME, self.named_position().alias(AT)).agg(pl.len().cast(pl.Int64).alias(CLICKS)),
+            examples,
+            {**counts, CLICKS: clicks.height},
+        )
 
     def positions(self, rows: int, counts: Counter[str]) -> dict[str, int] | UnsetType:
         """Where the positions of so many rows come from, where there are several ways."""

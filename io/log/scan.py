@@ -15,7 +15,7 @@ import glob
 import re
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -264,24 +264,15 @@ _LONGEST_RECORD = 1000  # lines of one row: a snippet of text may have some
 _SHOWN = 60  # letters
 _QUOTES, _RECORD, _TEXT = "posbias_quotes", "posbias_record", "posbias_text"
 
-Each = Callable[[Iterable[Source], Callable[[Source], "Quotes"]], Iterator["Quotes"]]
+_Quotes = tuple[bool, int | None, str]
+"""What the quotes of a text file say: whether names of columns are in quotes, the first line, from 1, where they do not
+mark fields, None where all of them may, and the beginning of that line."""
+
+Each = Callable[[Iterable[Source], Callable[[Source], _Quotes]], Iterator[_Quotes]]
 """Does something to each source, as `Engine.each` does."""
 
 
-@dataclass(frozen=True)
-class Quotes:
-    """What the quotes of one text file say."""
-
-    in_header: bool  # whether names of columns are in quotes
-    stray: int | None = None  # the first line where quotes do not mark fields, from 1; None where all of them may
-    text: str = ""  # the beginning of that line
-
-
-def _here(sources: Iterable[Source], work: Callable[[Source], "Quotes"]) -> Iterator["Quotes"]:
-    return map(work, sources)
-
-
-def resolve_quotes(sources: Sequence[Source], each: Each = _here) -> tuple[tuple[Source, ...], list[str]]:
+def resolve_quotes(sources: Sequence[Source], each: Each | None = None) -> tuple[tuple[Source, ...], list[str]]:
     """Find out what quotes mean in text files. Each is read once for that.
 
     Returns:
@@ -292,26 +283,22 @@ def resolve_quotes(sources: Sequence[Source], each: Each = _here) -> tuple[tuple
     """
     of_text = [source for source in sources if source.format in TEXT_SEPARATORS and source.quoted is None]
     with reading(of_text):
-        found = dict(zip(of_text, each([source.from_anywhere for source in of_text], quotes_of), strict=True))
-    for source, quotes in found.items():
-        if quotes.stray is not None and (source.format == "csv" or quotes.in_header):
+        places = [source.from_anywhere for source in of_text]
+        found = dict(zip(of_text, map(_quotes_of, places) if each is None else each(places, _quotes_of), strict=True))
+    strays = [(source, *quotes) for source, quotes in found.items() if quotes[1] is not None]
+    for source, in_header, line, text in strays:
+        if source.format == "csv" or in_header:
             raise LogFormatError(
-                f"{source.path} line {quotes.stray}: a quote is opened but not closed at the end of a field, so "
-                f"the lines that follow would be lost: {quotes.text!r}. Put such a field in quotes and double "
+                f"{source.path} line {line}: a quote is opened but not closed at the end of a field, so "
+                f"the lines that follow would be lost: {text!r}. Put such a field in quotes and double "
                 'those inside ("5"" tv"), or write the log as Parquet.'
             )
-    stray = next((source for source, quotes in found.items() if quotes.stray is not None), None)
-    resolved = {source: replace(source, quoted=stray is None or quotes.in_header) for source, quotes in found.items()}
-    said = [] if stray is None else [f"{stray.path} line {found[stray].stray}: quotes in TSV are read as letters."]
-    return tuple(_resolved(source, resolved) for source in sources), said
+    said = [f"{source.path} line {line}: quotes in TSV are read as letters." for source, _, line, _ in strays[:1]]
+    quoted = {source: source.format == "csv" or not strays or in_header for source, (in_header, _, _) in found.items()}
+    return tuple(replace(one, quoted=quoted[one]) if one in quoted else one for one in sources), said
 
 
-def _resolved(source: Source, resolved: dict[Source, Source]) -> Source:
-    found = resolved.get(source, source)
-    return found if found.format == "tsv" or found.quoted is None else replace(found, quoted=True)
-
-
-def quotes_of(source: Source) -> Quotes:
+def _quotes_of(source: Source) -> _Quotes:
     """Read the lines that hold quotes."""
     separator, n_columns = separator_of(source), len(header_of(source))
     lines = scan_lines(source, lossy=True).filter(pl.col(LINE).str.contains('"', literal=True))
@@ -327,7 +314,7 @@ def quotes_of(source: Source) -> Quotes:
     places = [seen.get("stray"), _first_swallowing(source, separator, n_columns) if seen["odd"] else None]
     first = min((place for place in places if place is not None), default=None)
     text = "" if first is None else lines.filter(pl.col(ROW) == first).select(LINE).collect().item()
-    return Quotes(bool(seen["in_header"]), first, text[:_SHOWN])
+    return bool(seen["in_header"]), first, text[:_SHOWN]
 
 
 def _is_stray(separator: str, n_columns: int) -> pl.Expr:

@@ -16,7 +16,6 @@ from posbias.core.errors import LogFormatError, UsageError, masked
 from posbias.io.log.files import (
     PLAIN,
     Dialect,
-    FoundFile,
     check_listable,
     files_below,
     format_of_content,
@@ -214,7 +213,9 @@ def _check_reachable(path: Path) -> None:
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
-        if not path.is_absolute() and not _is_anywhere():
+        try:
+            _ = path.absolute()
+        except FileNotFoundError:
             raise LogFormatError(
                 f"{path}: cannot be found, because the current directory is gone. Change to another one, or name files "
                 "in full."
@@ -223,15 +224,6 @@ def _check_reachable(path: Path) -> None:
         if isinstance(error, OSError) and error.errno == errno.ELOOP:
             raise LogFormatError(f"{path}: symbolic links lead in a circle here. Name the file itself.") from error
         raise LogFormatError(f"{str(path)!a}: cannot be the name of a file: {error}.") from error
-
-
-def _is_anywhere() -> bool:
-    """Whether the current directory is still there."""
-    try:
-        Path.cwd()
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _expand(name: str | Location, instead: str | None) -> list[Source]:
@@ -244,9 +236,11 @@ def _expand(name: str | Location, instead: str | None) -> list[Source]:
         if manifest is not None:
             _check_readable(folder, manifest, instead)
     if path.is_dir():
-        return _in_folder(path)
+        if not (files := list(files_below(path, _is_log))):
+            raise _nothing_in(str(path))
+        return [_source_on_disk(*file) for file in files]
     if path.is_file():
-        return [_source_on_disk(FoundFile(path))]
+        return [_source_on_disk(path)]
     pattern = str(name)
     if glob.has_magic(pattern) and not path.exists():
         check_listable(pattern)
@@ -262,18 +256,10 @@ def _expand(name: str | Location, instead: str | None) -> list[Source]:
     raise LogFormatError(f"{name}: no such file or directory.")
 
 
-def _in_folder(folder: Path) -> list[Source]:
-    found = files_below(folder, _is_log)
-    if not found:
-        raise _nothing_in(str(folder))
-    return [_source_on_disk(file) for file in found]
-
-
 def _expand_objects(url: ObjectUrl, instead: str | None) -> list[Source]:
-    named = named_objects(url)
-    if not named:
-        pattern = glob.has_magic(url.key)
-        raise LogFormatError(f"{url}: no object {'matches this pattern' if pattern else 'has this name or prefix'}.")
+    if not (named := named_objects(url)):
+        why = "matches this pattern" if glob.has_magic(url.key) else "has this name or prefix"
+        raise LogFormatError(f"{url}: no object {why}.")
     return [source for place, objects in named.items() for source in _objects_at(place, objects, instead)]
 
 
@@ -344,11 +330,11 @@ def format_by_name(file: PurePath) -> str | None:
     return _FORMAT_BY_EXTENSION.get(suffix)
 
 
-def _source_on_disk(found: FoundFile) -> Source:
-    _place(found.path)
-    status = found.path.stat()
-    source = _source(found.path, status.st_size, status.st_mtime_ns)
-    return replace(source, file=(status.st_dev, status.st_ino), link=found.link)
+def _source_on_disk(path: Path, link: Path | None = None) -> Source:
+    _place(path)
+    status = path.stat()
+    source = _source(path, status.st_size, status.st_mtime_ns)
+    return replace(source, file=(status.st_dev, status.st_ino), link=link)
 
 
 def _source(file: Location, size: int, modified: int) -> Source:
