@@ -1,6 +1,6 @@
 """Rankings and judgments: opened, and evaluated by the clicks of a log."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,6 @@ from posbias.core.evaluation.clicked import (
     SCORE,
     Asked,
     CellWeights,
-    QuerySums,
     counted_rows,
     merged,
     ndcg_by_query,
@@ -294,15 +293,16 @@ def evaluate_rankings(
     folder.mkdir(mode=0o700)
     in_memory = read.buckets.in_memory
     looked = list(read.buckets.map(partial(_look, plan=plan, folder=None if in_memory else folder)))
-    counts = add_up_weights(pl.concat(look.cells for look in looked), plan.cell_columns)
+    counts = add_up_weights(pl.concat(cells for _, cells, _, _ in looked), plan.cell_columns)
     cells = counts.sort(plan.cell_order).select(plan.cell_columns)
     propensity = propensities_of_cells(cells, theta.propensities, PROPENSITY).fill_null(np.nan).to_numpy()
     weights = CellWeights(cells, propensity, theta.min_propensity)
     with progress.stage("reading rankings"):
-        keys = [look.queries.scan() for look in looked]
+        keys = [queries.scan() for *_, queries in looked]
         lists = route_rows(rankings.rows, (QUERY,), rankings.sources, keys, folder / "lists", engine.memory)
-    by_number = {look.number: part for look, part in zip(looked, lists, strict=True)}
-    work = _Work(plan, weights, asked, sum(look.pages for look in looked), rankings, by_number)
+    by_number = {number: part for (number, *_), part in zip(looked, lists, strict=True)}
+    n_pages = sum(pages for _, _, pages, _ in looked)
+    work = partial(_sums, plan=plan, weights=weights, asked=asked, pages=n_pages, rankings=rankings, lists=by_number)
     with progress.stage("evaluating", read.buckets.number) as stage:
         parts = read.buckets.map(work)
         totals = next(parts)
@@ -331,54 +331,41 @@ def judged_lists(rankings: Rankings, judgments: pl.DataFrame, asked: Asked) -> p
     return ndcg_by_query(ranked(scores), judgments, asked.n_rankings, asked.depth)
 
 
-@dataclass(frozen=True)
-class _Look:
-    """What the first pass finds in a part."""
-
-    number: int
-    cells: pl.DataFrame
-    pages: float  # their number, or the sum of their weights
-    queries: KeptFrame
-
-
-def _look(number: int, impressions: pl.LazyFrame, plan: StatisticsPlan, folder: Path | None) -> _Look:
+def _look(
+    number: int, impressions: pl.LazyFrame, plan: StatisticsPlan, folder: Path | None
+) -> tuple[int, pl.DataFrame, float, KeptFrame]:
+    """The first pass over a part: its number, cells, pages (or the sum of their weights) and queries."""
     queries = impressions.select(QUERY).unique().collect(engine="streaming")
     if plan.weighted:
         weights = impressions.group_by(SESSION).agg(pl.col(WEIGHT).cast(pl.Float64).mean()).collect(engine="streaming")
         pages = float(weights.sort(SESSION)[WEIGHT].sum())
     else:
         pages = float(impressions.select(pl.col(SESSION).n_unique()).collect(engine="streaming").item())
-    return _Look(number, count_cells(impressions, plan), pages, keep(queries, folder, f"queries-{number:05d}"))
+    return number, count_cells(impressions, plan), pages, keep(queries, folder, f"queries-{number:05d}")
 
 
-@dataclass(frozen=True)
-class _Work:
-    """The second pass over a part."""
-
-    plan: StatisticsPlan
-    weights: CellWeights
-    asked: Asked
-    pages: float
-    rankings: Rankings
-    lists: dict[int, pl.LazyFrame]
-
-    def __call__(self, number: int, impressions: pl.LazyFrame) -> Totals:
-        """The sums of its queries."""
-        scores = self.lists[number].collect()
-        check_scores(scores, self.rankings)
-        lists = ranked(scores)
-        pieces = (rows_of_pages(piece, self.plan, self.weights) for piece in _pieces(impressions))
-        if self.asked.candidates == "page":
-            parts = [self._sums(rows, pages_by_query(rows), lists) for rows in pieces]
-        else:
-            counted = [(counted_rows(rows), pages_by_query(rows)) for rows in pieces]
-            rows = counted_rows(pl.concat(rows for rows, _ in counted))
-            pages = pl.concat(pages for _, pages in counted).group_by(QUERY, maintain_order=True).sum()
-            parts = [self._sums(rows, pages, lists)]
-        return Totals.of(merged(parts), lists, self.asked, self.pages)
-
-    def _sums(self, rows: pl.DataFrame, pages: pl.DataFrame, lists: pl.DataFrame) -> QuerySums:
-        return query_sums(shown_of(rows, pages), lists, self.weights, self.asked)
+def _sums(
+    number: int,
+    impressions: pl.LazyFrame,
+    plan: StatisticsPlan,
+    weights: CellWeights,
+    asked: Asked,
+    pages: float,
+    rankings: Rankings,
+    lists: dict[int, pl.LazyFrame],
+) -> Totals:
+    """The second pass over a part: the sums of its queries."""
+    scores = lists[number].collect()
+    check_scores(scores, rankings)
+    by_list = ranked(scores)
+    pieces = (rows_of_pages(piece, plan, weights) for piece in _pieces(impressions))
+    shown: Iterable[tuple[pl.DataFrame, pl.DataFrame]] = ((rows, pages_by_query(rows)) for rows in pieces)
+    if asked.candidates != "page":
+        counted = [(counted_rows(rows), of_rows) for rows, of_rows in shown]
+        by_query = pl.concat(of_rows for _, of_rows in counted).group_by(QUERY, maintain_order=True).sum()
+        shown = [(counted_rows(pl.concat(rows for rows, _ in counted)), by_query)]
+    parts = [query_sums(shown_of(rows, of_rows), by_list, weights, asked) for rows, of_rows in shown]
+    return Totals.of(merged(parts), by_list, asked, pages)
 
 
 def _pieces(impressions: pl.LazyFrame) -> Iterator[pl.DataFrame]:

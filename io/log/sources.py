@@ -236,9 +236,7 @@ def _expand(name: str | Location, instead: str | None) -> list[Source]:
         if manifest is not None:
             _check_readable(folder, manifest, instead)
     if path.is_dir():
-        if not (files := list(files_below(path, _is_log))):
-            raise _nothing_in(str(path))
-        return [_source_on_disk(*file) for file in files]
+        return _some([_source_on_disk(*file) for file in files_below(path, _is_log)], path)
     if path.is_file():
         return [_source_on_disk(path)]
     pattern = str(name)
@@ -277,9 +275,7 @@ def _objects_at(place: ObjectUrl, objects: list[StoredObject], instead: str | No
         for entry in objects
         if results.isdisjoint(entry.url.path.parents) and _is_data(entry.url.path.relative_to(place.path))
     ]
-    if not found:
-        raise _nothing_in(str(place))
-    return found
+    return _some(found, place)
 
 
 def _check_readable(place: Location, manifest: bytes, instead: str | None) -> None:
@@ -303,11 +299,13 @@ def _check_readable(place: Location, manifest: bytes, instead: str | None) -> No
     raise UsageError(f"{place}: is a result of {maker}. {instead}")
 
 
-def _nothing_in(name: str) -> LogFormatError:
-    return LogFormatError(
-        f"{name}: the directory holds no log file (known: {', '.join(_FORMAT_BY_EXTENSION)}; "
-        "text also with .gz or .zst, JSON with them). Name other files one by one."
-    )
+def _some(found: list[Source], place: Location) -> list[Source]:
+    if not found:
+        raise LogFormatError(
+            f"{place}: the directory holds no log file (known: {', '.join(_FORMAT_BY_EXTENSION)}; "
+            "text also with .gz or .zst, JSON with them). Name other files one by one."
+        )
+    return found
 
 
 def _is_data(file: PurePath) -> bool:

@@ -96,11 +96,6 @@ class Found(NamedTuple):
     lock: int | None = None
 
 
-def new_name(*, hidden: bool) -> str:
-    """A name that nobody can guess."""
-    return f"{'.' if hidden else ''}posbias-{secrets.token_hex(16)}"
-
-
 def is_name_of_ours(name: str) -> bool:
     """Whether a name has the form of ours, which proves nothing."""
     return _NAME.fullmatch(name) is not None
@@ -290,7 +285,7 @@ def made_directory(parent: Path, *, hidden: bool, target: str = "") -> Generator
 
 
 def _make(parent: Path, target: str, *, hidden: bool) -> OwnedDirectory:
-    path = parent / new_name(hidden=hidden)
+    path = parent / f"{'.' if hidden else ''}posbias-{secrets.token_hex(16)}"  # nobody can guess it
     _alive[path] = None  # before it is there, so that a signal handler never misses it
     try:
         path.mkdir(mode=0o700)

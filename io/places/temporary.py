@@ -142,7 +142,12 @@ class KeptFrame:
         """All of it. Of a file that was kept quickly, what is used is read when it is."""
         if isinstance(self.place, pl.DataFrame):
             return self.place
-        return _mapped(self.place) if self._is_mapped else self.scan().collect()
+        if not self._is_mapped:
+            return self.scan().collect()
+        arrow: Any = import_module("pyarrow")  # only here: importing them takes time
+        ipc: Any = import_module("pyarrow.ipc")
+        with arrow.memory_map(str(self.place)) as file:  # not copied
+            return pl.DataFrame(ipc.open_file(file).read_all())
 
     def slice(self, first: int, number: int) -> pl.DataFrame:
         """So many rows, from the first on."""
@@ -168,24 +173,11 @@ def keep(frame: pl.DataFrame, folder: Path | None, name: str, *, quickly: bool =
     quickly = quickly and all(dtype.is_numeric() for dtype in frame.dtypes)
     place = folder / (f"{name}{_ARROW}" if quickly else f"{name}.parquet")
     with temporary_files(folder), whole_file(place) as unfinished:
-        if quickly:
-            _write_arrow(frame, unfinished)
+        if quickly:  # as it is in memory: Polars would hand it to its streaming engine, which takes longer
+            ipc: Any = import_module("pyarrow.ipc")  # only here: importing it takes time
+            table = cast("Any", frame.to_arrow(compat_level=pl.CompatLevel.oldest()))  # pyarrow has no types
+            with ipc.new_file(str(unfinished), table.schema) as file:
+                file.write_table(table)
         else:
             frame.write_parquet(unfinished, compression="lz4", statistics=False)
     return KeptFrame(place)
-
-
-def _write_arrow(frame: pl.DataFrame, path: Path) -> None:
-    """Write an Arrow IPC file as it is in memory: Polars would hand it to its streaming engine, which takes longer."""
-    ipc: Any = import_module("pyarrow.ipc")  # only here: importing it takes time
-    table = cast("Any", frame.to_arrow(compat_level=pl.CompatLevel.oldest()))  # pyarrow has no types
-    with ipc.new_file(str(path), table.schema) as file:
-        file.write_table(table)
-
-
-def _mapped(path: Path) -> pl.DataFrame:
-    """The frame in an Arrow IPC file, not copied."""
-    arrow: Any = import_module("pyarrow")  # only here: importing them takes time
-    ipc: Any = import_module("pyarrow.ipc")
-    with arrow.memory_map(str(path)) as file:
-        return pl.DataFrame(ipc.open_file(file).read_all())
