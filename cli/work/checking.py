@@ -30,7 +30,7 @@ from posbias.core.training.weights import as_count
 from posbias.io.counting.count import Reading, read_unjudged
 from posbias.io.counting.look import PBM, Look, largest_client, look_at, unused_time
 from posbias.io.forms import get_form
-from posbias.io.forms.recognised_pages import (
+from posbias.io.forms.page_structure import (
     find_base_of_events,
     find_duplicates,
     find_lists,

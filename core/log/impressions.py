@@ -189,9 +189,11 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
     if rules.day is not None:
         columns.append(pl.lit(rules.day).str.to_date("%Y-%m-%d").alias(PERIOD))
     elif rules.period is not None and roles.timestamp is not None:
-        day = _day(roles.timestamp, schema, rules)
-        period = day if rules.period == "day" else _moment(day, roles.timestamp, schema, rules)
-        columns.append(period.alias(PERIOD))
+        day, time = _times(roles.timestamp, schema, rules)
+        # The beginning of the hour, or of a finer period; midnight without a time.
+        begun = pl.coalesce(time, day.cast(pl.Datetime("us"))).dt.truncate(EVERY[rules.period])
+        period = pl.when(day.is_not_null()).then(begun)
+        columns.append((day if rules.period == "day" else period).alias(PERIOD))
         faults.append((day.is_null(), RowFault.TIMESTAMP_INVALID))
     plain = {
         "--context": roles.context,
@@ -415,23 +417,27 @@ def _count(name: str, schema: pl.Schema, role: str, values: TextValues) -> tuple
     return number.cast(pl.Int64, strict=False), is_count
 
 
-def _day(name: str, schema: pl.Schema, rules: ReadingRules) -> pl.Expr:
-    """The calendar day of a date, a time (UTC if it has a zone), text (as written) or a number in that unit."""
-    dtype, unit = schema[name], rules.time_unit
+def _times(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Expr, pl.Expr]:
+    """The calendar day and the time, null where it is unknown; in UTC where a zone is known, but of text as written."""
+    dtype, column, unit = schema[name], pl.col(name), rules.time_unit
+    unknown = pl.lit(None, pl.Datetime("us"))
     if rules.values.timestamp_format is not None:
-        return _of_our_era(_written_time(name, schema, rules.values).dt.date())
+        time = _written_time(name, schema, rules.values)
+        return _of_our_era(time.dt.date()), time
     if dtype == pl.Date:
-        return _of_our_era(pl.col(name))
+        return _of_our_era(column), unknown
     if isinstance(dtype, pl.Datetime):
-        zoned = pl.col(name) if dtype.time_zone is None else pl.col(name).dt.convert_time_zone("UTC")
-        return _of_our_era(zoned.dt.date())
+        utc = column if dtype.time_zone is None else column.dt.convert_time_zone("UTC")
+        return _of_our_era(utc.dt.date()), utc.dt.replace_time_zone(None).cast(pl.Datetime("us"))
     if not (dtype.is_numeric() or isinstance(dtype, pl.String)):
         raise SchemaError(f"column {name!r} (--timestamp) holds {dtype}; it must hold dates or times.")
-    number = pl.lit(None, pl.Date) if unit is None else unit.day(whole_numbers(name, dtype))
-    if dtype == pl.String:
-        written = pl.col(name).str.slice(0, 10).str.to_date("%Y-%m-%d", strict=False)
-        return pl.coalesce(_of_our_era(written), number)
-    return number
+    number = whole_numbers(name, dtype)
+    day, time = (pl.lit(None, pl.Date), unknown) if unit is None else (unit.day(number), unit.moment(number))
+    if dtype != pl.String:
+        return day, time
+    written = column.str.slice(0, 10).str.to_date("%Y-%m-%d", strict=False)
+    clock = column.str.slice(11, 5).str.to_time("%H:%M", strict=False)
+    return pl.coalesce(_of_our_era(written), day), pl.coalesce(written.dt.combine(clock), time)
 
 
 def _written_time(name: str, schema: pl.Schema, values: TextValues) -> pl.Expr:
@@ -446,28 +452,6 @@ def _written_time(name: str, schema: pl.Schema, values: TextValues) -> pl.Expr:
             f"column {name!r} (--timestamp) holds {dtype}, and --timestamp-format says how text is read. Leave it out."
         )
     return values.time(pl.col(name).cast(pl.String))
-
-
-def _moment(day: pl.Expr, name: str, schema: pl.Schema, rules: ReadingRules) -> pl.Expr:
-    """The beginning of the hour, or of a finer period, that a day and its time of day lie in; midnight without one."""
-    dtype = schema[name]
-    midnight = day.cast(pl.Datetime("us"))
-    if rules.values.timestamp_format is not None:
-        time = _written_time(name, schema, rules.values)
-    elif isinstance(dtype, pl.Datetime):
-        utc = pl.col(name) if dtype.time_zone is None else pl.col(name).dt.convert_time_zone("UTC")
-        time = utc.dt.replace_time_zone(None).cast(pl.Datetime("us"))
-    elif dtype == pl.Date:
-        time = midnight
-    else:
-        number = None if rules.time_unit is None else rules.time_unit.moment(whole_numbers(name, dtype))
-        time = pl.lit(None, pl.Datetime("us")) if number is None else number
-        if dtype == pl.String:
-            clock = pl.col(name).str.slice(11, 5).str.to_time("%H:%M", strict=False)
-            written = pl.col(name).str.slice(0, 10).str.to_date("%Y-%m-%d", strict=False)
-            time = pl.coalesce(written.dt.combine(clock), time)
-    every = EVERY["hour" if rules.period == "hour" else "quarter"]
-    return pl.when(day.is_not_null()).then(pl.coalesce(time, midnight).dt.truncate(every))
 
 
 def _of_our_era(day: pl.Expr) -> pl.Expr:

@@ -7,6 +7,7 @@ function that is sent there, and whose small results come back.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Protocol, TypeVar
 
@@ -105,9 +106,9 @@ class Engine(ABC):
             LogFormatError: a file cannot be read.
         """
 
-    @abstractmethod
     def parts_of(self, frames: Sequence[pl.LazyFrame]) -> Parts:
         """Frames that hold whole queries each, as parts."""
+        return FrameParts(self, frames)
 
     @abstractmethod
     def add_up(self, statistics: Sequence[pl.LazyFrame], plan: StatisticsPlan) -> Parts:
@@ -120,6 +121,33 @@ class Engine(ABC):
     @abstractmethod
     def write_table(self, items: Iterable[Item], rows: Callable[[Item], pl.DataFrame], path: Path) -> Iterator[None]:
         """Write what a function makes of each item as one Parquet table: a file, or a directory of part files."""
+
+
+@dataclass(frozen=True)
+class FrameParts:
+    """Lazy frames that hold whole queries each, which are collected where they are worked on."""
+
+    engine: Engine
+    frames: Sequence[pl.LazyFrame]
+
+    @property
+    def number(self) -> int:
+        """How many there are."""
+        return len(self.frames)
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether there is but one, in the memory of this process."""
+        return self.engine.in_this_process and self.number == 1
+
+    def map(self, work: Callable[[int, pl.LazyFrame], Found]) -> Iterator[Found]:
+        """What a function makes of each."""
+        return self.engine.each(list(enumerate(self.frames)), partial(_on_frame, work=work))
+
+
+def _on_frame(item: tuple[int, pl.LazyFrame], work: Callable[[int, pl.LazyFrame], Found]) -> Found:
+    number, frame = item
+    return work(number, frame.collect(engine="streaming").lazy())
 
 
 ROWS = "rows"

@@ -250,11 +250,6 @@ class LocalEngine(Engine):
             row = row_bytes, bytes_per_row(log.impressions.collect_schema(), text_bytes)
             return self._split(log, n_buckets, row, on_rows, keep_sessions=keep_sessions, whole_pages=whole_pages)
 
-    def parts_of(self, frames: Sequence[pl.LazyFrame]) -> LocalParts:
-        """Frames that hold whole queries each, as parts."""
-        collected = [partial(frame.collect, engine="streaming") for frame in frames]
-        return LocalParts(lambda: collected, len(frames), self._at_once)
-
     def add_up(self, statistics: Sequence[pl.LazyFrame], plan: StatisticsPlan) -> LocalParts:
         """Merge statistics (several days), in parts that hold whole queries, sorted by the plan's keys."""
 

@@ -201,10 +201,6 @@ class SparkEngine(Engine):
         with reading([*log.sources, *log.click_sources]), spark_errors():
             return self._read(log, keep_sessions=keep_sessions, whole_pages=whole_pages)
 
-    def parts_of(self, frames: Sequence[pl.LazyFrame]) -> "FrameParts":
-        """Frames that hold whole queries each, as parts."""
-        return FrameParts(self, frames)
-
     def add_up(self, statistics: Sequence[pl.LazyFrame], plan: StatisticsPlan) -> SparkParts:
         """Merge statistics (several days), in parts that hold whole queries."""
         schema = statistics[0].collect_schema()
@@ -341,30 +337,8 @@ class SparkEngine(Engine):
         return faulty.select(SESSION), faults, ends
 
 
-@dataclass(frozen=True)
-class FrameParts:
-    """Lazy frames that hold whole queries each, which the workers collect."""
-
-    engine: SparkEngine
-    frames: Sequence[pl.LazyFrame]
-    in_memory: bool = False  # never in this process
-
-    @property
-    def number(self) -> int:
-        """How many there are."""
-        return len(self.frames)
-
-    def map(self, work: Callable[[int, pl.LazyFrame], Found]) -> Iterator[Found]:
-        """What a function makes of each."""
-        return self.engine.each(list(enumerate(self.frames)), partial(_on_frame, work=work))
-
-
 def _collected(frame: pl.LazyFrame) -> pl.DataFrame:
     return frame.collect(engine="streaming")
-
-
-def _on_frame(item: tuple[int, pl.LazyFrame], work: Callable[[int, pl.LazyFrame], Found]) -> Found:
-    return work(*item)
 
 
 def _write_rows(item: tuple[int, Item], rows: Callable[[Item], pl.DataFrame], folder: Path) -> None:

@@ -80,9 +80,9 @@ class Form(Plugin, RawReader):
         del document
         return None
 
-    def knows_fields(self, fields: Sequence[str]) -> bool:
-        """Whether the fields of a line between tabs are those of one of its lines."""
-        del fields
+    def knows_line(self, text: str) -> bool:
+        """Whether a line, which holds no JSON, is one of its lines."""
+        del text
         return False
 
 

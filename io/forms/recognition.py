@@ -83,7 +83,7 @@ def _source_of(source: Source) -> Finding | None:
 def _fitting(form: Form, lines: Sequence[str], documents: Sequence[Document | None]) -> int:
     """How many lines are of a form."""
     of_documents = sum(document is not None and form.knows_document(document) for document in documents)
-    return of_documents or sum(form.knows_fields(line.rstrip("\r\n\t ").split("\t")) for line in lines)
+    return of_documents or sum(map(form.knows_line, lines))
 
 
 def _table_of_events(sources: Sequence[Source]) -> Finding | None:
@@ -92,16 +92,11 @@ def _table_of_events(sources: Sequence[Source]) -> Finding | None:
         schema = schema_of(sources[0])
         texts = [name for name, dtype in schema.items() if isinstance(dtype, pl.String | pl.Categorical | pl.Enum)]
         texts.sort(key=lambda name: not any(word in plain(name) for word in _LIKELY_NAMES))
-        rows = pl.concat(scan_sources([source]).head(_SAMPLED_ROWS) for source in _with(sources, texts))
+        alike = [source for source in sources if schema_of(source) == schema]  # others are of another form
+        rows = pl.concat(scan_sources([source]).head(_SAMPLED_ROWS) for source in alike)
         sample = rows.select(texts).collect(engine="streaming") if texts else pl.DataFrame()
     findings = [_kinds_in(sample[name]) for name in texts]
     return next((finding for finding in findings if finding is not None), None)
-
-
-def _with(sources: Sequence[Source], names: Sequence[str]) -> list[Source]:
-    """The sources that have these columns; others are of another form."""
-    first = schema_of(sources[0])
-    return [source for source in sources if schema_of(source) == first and set(names) <= set(first)]
 
 
 def _kinds_in(column: pl.Series) -> Finding | None:

@@ -43,13 +43,9 @@ class Yandex(PageForm):
             return _clicked(fields)
         return Line(Outcome.OTHER_ACTION, action=_TEST) if fields[2] == _TEST else Line(Outcome.NOT_READ)
 
-    def knows_fields(self, fields: Sequence[str]) -> bool:
+    def knows_line(self, text: str) -> bool:
         """A session, a time and an action, or the metadata of a session."""
-        if len(fields) == _FIELDS_OF_METADATA and fields[1] == _METADATA:
-            return True
-        if len(fields) < _FEWEST or not fields[1].isdecimal():
-            return False
-        return fields[2] in {_QUERY, _TEST} or (fields[2] == _CLICK and len(fields) in _FIELDS_OF_CLICKS)
+        return self.read(text).outcome != Outcome.NOT_READ
 
 
 def _page(fields: Sequence[str]) -> Line:

@@ -74,19 +74,6 @@ class ListRules:
         entries = text.str.split(self.separator).list.eval(pl.when(entry != "").then(entry))
         return pl.when(text.str.strip_chars() == "").then(pl.lit([], pl.List(pl.String))).otherwise(entries)
 
-    def id_of(self, entry: pl.Expr) -> pl.Expr:
-        """The id of an entry with a click behind it."""
-        return entry.str.replace(f"{self._suffix}$", "")
-
-    def click_of(self, entry: pl.Expr) -> pl.Expr:
-        """The click behind the id of an entry; null where there is none."""
-        return entry.str.extract(f"{self._suffix}$")
-
-    @property
-    def _suffix(self) -> str:
-        mark = re.escape(self.click_suffix or "")
-        return f"{mark}([0-9]+|true|false)"
-
 
 NO_LIST_RULES = ListRules()
 """No text is a list, and ids are ids alone."""
@@ -278,7 +265,8 @@ class Nesting:
         if self.clicked is not None:
             return flat.with_columns(doc.is_in(pl.col(self.clicked)).alias(_CLICK))
         if self.rules.click_suffix is not None:
-            return flat.with_columns(self.rules.id_of(doc), self.rules.click_of(doc).alias(_CLICK))
+            behind = f"{re.escape(self.rules.click_suffix)}([0-9]+|true|false)$"  # null where there is none
+            return flat.with_columns(doc.str.replace(behind, ""), doc.str.extract(behind).alias(_CLICK))
         return flat
 
 

@@ -29,7 +29,6 @@ from posbias.io.places.object_stores import (
     find_object,
     named_objects,
     read_object,
-    read_range,
     read_ranges,
 )
 from posbias.io.results.manifest import FILE_NAME, LARGEST
@@ -376,11 +375,7 @@ def _pieces(file: Location, ranges: Sequence[tuple[int, int]]) -> Iterator[bytes
 
 
 def _read(file: Location, start: int, length: int) -> bytes:
-    if isinstance(file, ObjectUrl):
-        return read_range(file, start, length) if length else b""
-    with file.open("rb") as opened:
-        opened.seek(start)
-        return opened.read(length)
+    return b"".join(_pieces(file, [(start, length)] if length else []))
 
 
 def check_whole(source: Source) -> None:

@@ -88,12 +88,6 @@ def list_objects(prefix: ObjectUrl) -> list[StoredObject]:
     return sorted(found, key=lambda entry: entry.url)
 
 
-def read_range(url: ObjectUrl, start: int, length: int) -> bytes:
-    """Some bytes of an object."""
-    with _asking(url) as obstore:
-        return bytes(obstore.get_range(_store(url.root), url.key, start=start, length=length))
-
-
 def read_ranges(url: ObjectUrl, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
     """Several pieces of an object, by start and length, at once."""
     starts, lengths = [start for start, _ in ranges], [length for _, length in ranges]

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from command_results import Posbias, Refused, Run
 
-from posbias.io.forms.recognised_pages import find_lists
+from posbias.io.forms.page_structure import find_lists
 from posbias.io.log.sources import find_sources
 
 Page = dict[str, Any]
