@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from command_results import Output, Posbias, Run
+from command_results import Output, Posbias, Refused
 from polars.testing import assert_frame_equal
 
 from posbias.io.forms import form
@@ -40,14 +40,6 @@ def write(path: Path, rows: list[str], header: str = HEADER) -> Path:
     """Write a table of events."""
     path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
     return path
-
-
-def refusal(run: Run, *words: object) -> str:
-    """What is said of a log that cannot be read."""
-    done = run("collect", *map(str, words), "-o", "out")
-    assert done.returncode == 2, done.stderr
-    assert not Path("out").exists()
-    return " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize("name", ["events.parquet", "events.csv", "events.ndjson", "events.arrow"])
@@ -125,10 +117,10 @@ def test_any_of_several_values_is_a_click(posbias: Posbias, tmp_path: Path) -> N
     ],
 )
 def test_a_faulty_impression_is_shown_where_it_stands_in_the_table(
-    run_in_process: Run, tmp_path: Path, row: str, said: str
+    refused: Refused, tmp_path: Path, row: str, said: str
 ) -> None:
     path = write(tmp_path / "events.csv", ["view,p1,q,a,1", *GOOD, row])
-    assert said.format(file=path) in refusal(run_in_process, path, *EVENTS)
+    assert said.format(file=path) in refused("collect", path, *EVENTS)
 
 
 @pytest.mark.parametrize(
@@ -165,18 +157,18 @@ def test_a_faulty_impression_is_shown_where_it_stands_in_the_table(
     ],
 )
 def test_what_does_not_describe_a_table_of_events_is_refused(
-    run_in_process: Run, tmp_path: Path, words: tuple[str, ...], said: str
+    refused: Refused, tmp_path: Path, words: tuple[str, ...], said: str
 ) -> None:
     rows = [row.removesuffix(",2").removesuffix(",1") + "," if row.startswith("click") else row for row in GOOD]
-    assert said in refusal(run_in_process, write(tmp_path / "events.csv", rows), *words)
+    assert said in " ".join(refused("collect", write(tmp_path / "events.csv", rows), *words).split())
 
 
-def test_a_table_without_rows_is_refused(run_in_process: Run, tmp_path: Path) -> None:
-    assert "events.csv: the log holds no rows." in refusal(run_in_process, write(tmp_path / "events.csv", []), *EVENTS)
+def test_a_table_without_rows_is_refused(refused: Refused, tmp_path: Path) -> None:
+    assert "events.csv: the log holds no rows." in refused("collect", write(tmp_path / "events.csv", []), *EVENTS)
 
 
-def test_without_the_options_the_error_says_which_rows_are_which(run_in_process: Run, tmp_path: Path) -> None:
-    said = refusal(run_in_process, write(tmp_path / "events.csv", GOOD))
+def test_without_the_options_the_error_says_which_rows_are_which(refused: Refused, tmp_path: Path) -> None:
+    said = refused("collect", write(tmp_path / "events.csv", GOOD))
     assert "'event_type' holds impression (9), click (2) in the sample" in said
     assert f"Try: posbias collect {' '.join(EVENTS)} {tmp_path}" in said
 
@@ -256,13 +248,11 @@ def test_the_window_says_how_late_a_click_may_come(posbias: Posbias, tmp_path: P
         assert account(found)["used"]["clicks"] == clicks
 
 
-def test_a_row_without_a_time_stops_the_run_or_is_dropped(
-    run_in_process: Run, posbias: Posbias, tmp_path: Path
-) -> None:
+def test_a_row_without_a_time_stops_the_run_or_is_dropped(refused: Refused, posbias: Posbias, tmp_path: Path) -> None:
     path = tmp_path / "events.parquet"
     timeless = in_visits(("click", 0, "v1", "", "a", None)).with_columns(time=pl.lit(None, pl.Datetime("us")))
     pl.concat([in_visits(*PAGES, *CLICKS), timeless]).write_parquet(path)
-    said = refusal(run_in_process, path, *IN_A_VISIT)
+    said = refused("collect", path, *IN_A_VISIT)
     assert f"1 x rows without a time that can be read (--page-time): {path} row 13" in said
     found = posbias("collect", path, *IN_A_VISIT, "--on-bad-rows", "drop", "--max-bad-rows", 0.1)
     assert clicked_cells(found) == CLICKED

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from command_results import Output, Posbias, Run
+from command_results import Output, Posbias, Refused
 from polars.testing import assert_frame_equal
 from typer.testing import CliRunner
 
@@ -106,14 +106,6 @@ def account(output: Output, form: str) -> dict[str, Any]:
     found: dict[str, Any] = output.manifest["rows"]["raw"][form]
     assert found["lines"] == sum(found["used"].values()) + sum(found["not_used"].values())
     return found
-
-
-def refusal(run: Run, *words: object) -> str:
-    """What is said of files that cannot be read."""
-    done = run("collect", *map(str, words), "-o", "out")
-    assert done.returncode == 2, done.stdout
-    assert not Path("out").exists()
-    return " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize("model", ["pbm", "ubm"])
@@ -342,7 +334,7 @@ BROKEN: list[tuple[str, str, str]] = [
 @pytest.mark.slow_after(2)
 def test_a_damaged_line_stops_the_run_or_is_dropped(
     small_statistics: Callable[[str], pl.DataFrame],
-    run_in_process: Run,
+    refused: Refused,
     posbias: Posbias,
     tmp_path: Path,
     form: str,
@@ -350,8 +342,7 @@ def test_a_damaged_line_stops_the_run_or_is_dropped(
     said: str,
 ) -> None:
     path = write(tmp_path / f"bad.{SUFFIXES[form]}", [*SMALL_FILES[form](SMALL), line])
-    refused = refusal(run_in_process, path, "--input-format", form)
-    assert said.format(file=path) in refused
+    assert said.format(file=path) in refused("collect", path, "--input-format", form)
     dropping = ("--on-bad-rows", "drop", "--max-bad-rows", 0.2)
     dropped = posbias("collect", path, "--input-format", form, *dropping)
     assert_frame_equal(dropped.statistics, small_statistics(form))
@@ -391,26 +382,26 @@ def test_a_damaged_line_stops_the_run_or_is_dropped(
     ],
 )
 def test_what_does_not_go_with_a_source_is_refused(
-    run_in_process: Run, tmp_path: Path, name: str, lines: list[str], words: str, said: str
+    refused: Refused, tmp_path: Path, name: str, lines: list[str], words: str, said: str
 ) -> None:
     path = write(tmp_path / name, lines)
-    assert said in refusal(run_in_process, path, "--input-format", *words.split())
+    assert said in " ".join(refused("collect", path, "--input-format", *words.split()).split())
 
 
 @pytest.mark.parametrize("form", SMALL_FILES)
-def test_a_file_that_is_not_utf_8_is_named_with_the_line(run_in_process: Run, tmp_path: Path, form: str) -> None:
+def test_a_file_that_is_not_utf_8_is_named_with_the_line(refused: Refused, tmp_path: Path, form: str) -> None:
     path = write(tmp_path / ("raw.tsv" if form == "yandex" else "raw.ndjson"), SMALL_FILES[form](SMALL))
     path.write_bytes(path.read_bytes() + b"\xff\n")
-    assert f"{path} line 6: is not UTF-8." in refusal(run_in_process, path, "--input-format", form)
+    assert f"{path} line 6: is not UTF-8." in refused("collect", path, "--input-format", form)
 
 
 @pytest.mark.parametrize("form", SMALL_FILES)
 def test_without_the_option_the_error_says_what_the_file_is_and_how_to_read_it(
-    run_in_process: Run, tmp_path: Path, form: str
+    refused: Refused, tmp_path: Path, form: str
 ) -> None:
     title = {"metarank": "Metarank", "elasticsearch": "Elasticsearch", "yandex": "Yandex"}[form]
     lines = SMALL_FILES[form](SMALL)
     path = write(tmp_path / ("raw.tsv" if form == "yandex" else "raw.ndjson"), lines)
-    said = refusal(run_in_process, path)
+    said = " ".join(refused("collect", path).split())
     assert f"These are events of {title}." in said
-    assert f"Try: posbias collect --input-format {form} {path} -o out" in said
+    assert f"Try: posbias collect --input-format {form} {path} -o {tmp_path / 'out'}" in said

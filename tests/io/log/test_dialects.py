@@ -4,7 +4,9 @@ import gzip
 import json
 from collections.abc import Callable, Generator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -213,28 +215,18 @@ def test_names_of_columns_must_be_as_many_as_the_fields(tmp_path: Path) -> None:
         find_log_files([str(tmp_path / "log.csv")], Dialect(columns=("a", "b")))
 
 
-@pytest.mark.parametrize("text", ["", ";;", "x", '"', "\n", "§"])
-def test_a_separator_that_cannot_part_fields_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="--separator"):
-        read_separator(text)
+REFUSED: dict[str, tuple[Callable[[Any], object], list[str | None]]] = {
+    "--separator": (read_separator, ["", ";;", "x", '"', "\n", "§"]),
+    "--encoding": (read_encoding, ["nonsense", "base64", "rot13", "", "a\0b"]),
+    "--columns": (partial(read_columns, header=False), [None, "a,,b", "a,a", ","]),
+    "--timestamp-format": (check_timestamp_format, ["%H:%M", "%Y", "garbage", "%Q", "%d.%m.%Y %H", "%m/%d"]),
+}
 
 
-@pytest.mark.parametrize("text", ["nonsense", "base64", "rot13", "", "a\0b"])
-def test_an_encoding_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="--encoding"):
-        read_encoding(text)
-
-
-@pytest.mark.parametrize("text", [None, "a,,b", "a,a", ","])
-def test_columns_without_names_of_their_own_are_refused(text: str | None) -> None:
-    with pytest.raises(UsageError, match="--columns"):
-        read_columns(text, header=False)
-
-
-@pytest.mark.parametrize("form", ["%H:%M", "%Y", "garbage", "%Q", "%d.%m.%Y %H", "%m/%d"])
-def test_a_format_that_says_no_day_is_refused(form: str) -> None:
-    with pytest.raises(UsageError, match="--timestamp-format"):
-        check_timestamp_format(form)
+@pytest.mark.parametrize(("option", "text"), [(option, text) for option in REFUSED for text in REFUSED[option][1]])
+def test_a_value_that_cannot_be_is_refused(option: str, text: str | None) -> None:
+    with pytest.raises(UsageError, match=option):
+        REFUSED[option][0](text)
 
 
 def test_times_with_a_zone_are_those_of_utc() -> None:

@@ -1,10 +1,8 @@
 """One log in every form that it may come in: the same propensities, the same attractiveness, ids as they came."""
 
 import gzip
-import shutil
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import run as run_process
 
 import numpy as np
 import polars as pl
@@ -15,6 +13,7 @@ from typer.testing import CliRunner
 from posbias.cli.main import app
 
 TOLERANCE = 1e-12
+Write = Callable[[pl.DataFrame, Path], None]
 WRITERS: dict[str, Callable[[pl.DataFrame, Path], object]] = {
     ".parquet": lambda frame, path: frame.write_parquet(path),
     ".pq": lambda frame, path: frame.write_parquet(path),
@@ -107,61 +106,85 @@ def test_rows_in_any_order_over_any_number_of_files_give_the_same_result(
     assert_same(posbias("fit", logs, "--model", model), whole)
 
 
-def test_a_directory_is_read_without_its_hidden_files_and_markers(
-    log: pl.DataFrame, logs: Path, posbias: Posbias, expected: Output
-) -> None:
-    nested = logs / "2026" / "01"
-    nested.mkdir(parents=True)
-    log.head(600).write_parquet(nested / "a.parquet")
+def beside_hidden_files_and_markers(log: pl.DataFrame, logs: Path) -> None:
+    for name in ("2026/01", "_temporary", ".hidden"):
+        (logs / name).mkdir(parents=True)
+    log.head(600).write_parquet(logs / "2026" / "01" / "a.parquet")
     log.tail(-600).write_parquet(logs / "b.parquet")
     (logs / "_SUCCESS").touch()
     (logs / ".part.parquet.crc").write_bytes(b"crc")
     (logs / "README.md").write_text("notes")
-    (logs / "_temporary").mkdir()
     log.write_parquet(logs / "_temporary" / "c.parquet")
-    (logs / ".hidden").mkdir()
     log.write_parquet(logs / ".hidden" / "d.parquet")
 
-    assert_same(posbias("fit", logs), expected)
 
-
-def test_a_recursive_pattern_finds_files_at_any_depth(
-    log: pl.DataFrame, logs: Path, posbias: Posbias, expected: Output
-) -> None:
-    (logs / "a" / "b").mkdir(parents=True)
-    log.head(600).write_csv(logs / "a" / "b" / "one.csv")
-    log.tail(-600).write_csv(logs / "two.csv")
-
-    assert_same(posbias("fit", logs / "**" / "*.csv"), expected)
-
-
-def test_files_of_different_formats_are_one_log(
-    log: pl.DataFrame, logs: Path, posbias: Posbias, expected: Output
-) -> None:
-    as_strings = log.with_columns(pl.col("doc").cast(pl.String))
-    as_strings.head(600).write_parquet(logs / "a.parquet")
+def of_two_formats(log: pl.DataFrame, logs: Path) -> None:
+    log.with_columns(pl.col("doc").cast(pl.String)).head(600).write_parquet(logs / "a.parquet")
     log.tail(-600).write_csv(logs / "b.csv")
 
-    assert_same(posbias("fit", logs), expected)
+
+def with_columns_of_no_role(log: pl.DataFrame, logs: Path) -> None:
+    log.with_columns(
+        rejected=pl.lit(1), signature=pl.lit("x"), propensity=pl.lit(0.5), impressions=pl.lit(3), period=pl.lit(None)
+    ).write_parquet(logs / "log.parquet")
 
 
-@pytest.mark.parametrize("ending", [".parquet", ".csv", ".arrow"])
-def test_parts_without_rows_change_nothing(
-    ending: str, log: pl.DataFrame, logs: Path, posbias: Posbias, expected: Output
+def with_crlf_and_a_byte_order_mark(log: pl.DataFrame, logs: Path) -> None:
+    (logs / "log.csv").write_bytes(b"\xef\xbb\xbf" + log.write_csv(line_terminator="\r\n").encode())
+
+
+def in_gzip_of_several_members(log: pl.DataFrame, logs: Path) -> None:
+    """As they come from appending, and from parallel compressors."""
+    lines = log.write_csv().splitlines(keepends=True)
+    parts = ("".join(part).encode() for part in (lines[:700], lines[700:]))
+    (logs / "log.csv.gz").write_bytes(b"".join(gzip.compress(part, mtime=0) for part in parts))
+
+
+def beside_parts_without_rows(ending: str) -> Write:
+    """As distributed engines write them, byte for byte the same."""
+
+    def write(log: pl.DataFrame, logs: Path) -> None:
+        for number, frame in enumerate([log.head(0), log, log.head(0)]):
+            WRITERS[ending](frame, logs / f"part-{number}{ending}")
+
+    return write
+
+
+def with_columns_in_another_order(ending: str) -> Write:
+    def write(log: pl.DataFrame, logs: Path) -> None:
+        WRITERS[ending](log.head(600), logs / f"a{ending}")
+        WRITERS[ending](log.tail(-600).select(reversed(log.columns)), logs / f"b{ending}")
+
+    return write
+
+
+def under_the_names(*names: str) -> Write:
+    def write(log: pl.DataFrame, logs: Path) -> None:
+        renamed = log.rename(dict(zip(("session", "query", "doc", "position", "click"), names, strict=True)))
+        renamed.select(reversed(names)).write_csv(logs / "log.csv")
+
+    return write
+
+
+LIKE_ONE_FILE: dict[str, Write] = {
+    "beside hidden files and markers": beside_hidden_files_and_markers,
+    "of two formats": of_two_formats,
+    "with columns of no role": with_columns_of_no_role,
+    "with CRLF and a byte order mark": with_crlf_and_a_byte_order_mark,
+    "in gzip of several members": in_gzip_of_several_members,
+    **{f"beside parts without rows {of}": beside_parts_without_rows(of) for of in (".parquet", ".csv", ".arrow")},
+    **{f"columns in another order {of}": with_columns_in_another_order(of) for of in (".parquet", ".csv", ".ndjson")},
+    "known names": under_the_names("SESSION_ID", "Query_ID", "DOC_ID", "RANK", "IS_CLICK"),
+    "other known names": under_the_names("Serp_Id", "QID", "URL", "POS", "Clicked"),
+    "more known names": under_the_names("SEARCH_ID", "QUERY", "Product_id", "Ordinal", "CLICKS"),
+}
+
+
+@pytest.mark.parametrize("how", LIKE_ONE_FILE)
+def test_how_a_log_is_written_changes_nothing(
+    how: str, log: pl.DataFrame, logs: Path, posbias: Posbias, expected: Output
 ) -> None:
-    """Distributed engines write such parts, byte for byte the same."""
-    for number, frame in enumerate([log.head(0), log, log.head(0)]):
-        WRITERS[ending](frame, logs / f"part-{number}{ending}")
-
-    assert_same(posbias("fit", logs), expected)
-
-
-@pytest.mark.parametrize("ending", [".parquet", ".csv", ".ndjson"])
-def test_files_may_hold_their_columns_in_another_order(
-    ending: str, log: pl.DataFrame, logs: Path, posbias: Posbias, expected: Output
-) -> None:
-    WRITERS[ending](log.head(600), logs / f"a{ending}")
-    WRITERS[ending](log.tail(-600).select(reversed(log.columns)), logs / f"b{ending}")
+    LIKE_ONE_FILE[how](log, logs)
 
     assert_same(posbias("fit", logs), expected)
 
@@ -350,24 +373,6 @@ def test_numbers_of_clicks_are_clicks_where_asked(
     assert "--click-counts" in refusal("fit", logs, "-o", logs / "out")
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        {"session": "SESSION_ID", "query": "Query_ID", "doc": "DOC_ID", "position": "RANK", "click": "IS_CLICK"},
-        {"session": "Serp_Id", "query": "QID", "doc": "URL", "position": "POS", "click": "Clicked"},
-        {"session": "SEARCH_ID", "query": "QUERY", "doc": "Product_id", "position": "Ordinal", "click": "CLICKS"},
-    ],
-)
-@pytest.mark.parametrize("ending", [".parquet", ".csv"])
-@pytest.mark.slow_after(2)
-def test_well_known_names_are_found_in_any_case(
-    ending: str, names: dict[str, str], log: pl.DataFrame, logs: Path, posbias: Posbias, expected: Output
-) -> None:
-    WRITERS[ending](log.rename(names).select(reversed(names.values())), logs / f"log{ending}")
-
-    assert_same(posbias("fit", logs), expected)
-
-
 def test_columns_of_any_name_are_found_by_flag(
     log: pl.DataFrame, logs: Path, posbias: Posbias, expected: Output
 ) -> None:
@@ -376,16 +381,6 @@ def test_columns_of_any_name_are_found_by_flag(
     flags = [word for role, name in names.items() for word in (f"--{role}", name)]
 
     assert_same(posbias("fit", logs, *flags), expected)
-
-
-def test_columns_that_play_no_role_change_nothing(
-    log: pl.DataFrame, logs: Path, posbias: Posbias, expected: Output
-) -> None:
-    log.with_columns(
-        rejected=pl.lit(1), signature=pl.lit("x"), propensity=pl.lit(0.5), impressions=pl.lit(3), period=pl.lit(None)
-    ).write_parquet(logs / "log.parquet")
-
-    assert_same(posbias("fit", logs), expected)
 
 
 @pytest.mark.parametrize("model", ["pbm", "ubm"])
@@ -449,34 +444,6 @@ def test_dropping_impossible_pages_is_a_log_without_them(
     }
 
 
-@pytest.mark.parametrize("model", ["pbm", "ubm"])
-@pytest.mark.slow
-def test_statistics_of_days_give_what_their_logs_give(
-    model: str, log: pl.DataFrame, logs: Path, posbias: Posbias, tmp_path: Path
-) -> None:
-    log.write_parquet(tmp_path / "log.parquet")
-    days = [log.filter(pl.col("session") % 3 == day) for day in range(3)]
-    for number, day in enumerate(days):
-        day.write_parquet(logs / f"{number}.parquet")
-    collected = [posbias("collect", path, "--model", model) for path in sorted(logs.iterdir())]
-    folders = [output.folder for output in collected]
-    whole = posbias("fit", tmp_path / "log.parquet", "--model", model)
-
-    assert_same(posbias("fit", *folders), whole)
-    merged = posbias("collect", *folders)
-    assert_same(posbias("fit", merged.folder), whole)
-    assert_same(posbias("fit", logs, "--model", model), whole)
-
-
-def test_crlf_line_ends_and_a_byte_order_mark_are_read_as_nothing(
-    log: pl.DataFrame, logs: Path, posbias: Posbias, expected: Output
-) -> None:
-    text = log.write_csv(line_terminator="\r\n")
-    (logs / "log.csv").write_bytes(b"\xef\xbb\xbf" + text.encode())
-
-    assert_same(posbias("fit", logs), expected)
-
-
 def test_quoted_fields_with_separators_quotes_and_line_ends_are_one_value(
     log: pl.DataFrame, logs: Path, posbias: Posbias
 ) -> None:
@@ -484,20 +451,3 @@ def test_quoted_fields_with_separators_quotes_and_line_ends_are_one_value(
     log.with_columns(query=pl.concat_str(pl.lit(odd), "query")).write_csv(logs / "log.csv")
 
     assert set(posbias("fit", logs).attractiveness["query"]) == {odd + query for query in set(log["query"])}
-
-
-@pytest.mark.skipif(shutil.which("gzip") is None, reason="needs gzip")
-def test_gzip_files_of_several_members_are_read_whole(
-    log: pl.DataFrame, logs: Path, posbias: Posbias, expected: Output, tmp_path: Path
-) -> None:
-    """Files of several members come from appending, and from parallel compressors."""
-    lines = log.write_csv().splitlines(keepends=True)
-    for name, part in (("a", lines[:700]), ("b", lines[700:])):
-        (tmp_path / name).write_text("".join(part), encoding="utf-8")
-    members = [
-        run_process(["gzip", "-c", str(tmp_path / name)], check=True, capture_output=True).stdout  # noqa: S607
-        for name in ("a", "b")
-    ]
-    (logs / "log.csv.gz").write_bytes(b"".join(members))
-
-    assert_same(posbias("fit", logs), expected)

@@ -4,7 +4,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from secrets import token_hex
+from tempfile import TemporaryDirectory
 
 import msgspec
 import pytest
@@ -53,13 +56,30 @@ def nothing_doubtful() -> None:
     take_doubtful()
 
 
-def left_by_the_dead(parent: Path) -> Path:
+def left_by_the_killed(parent: Path) -> Path:
     """A directory whose owner was killed."""
     done = subprocess.run(
         [sys.executable, "-c", MAKE, parent, "die"], capture_output=True, text=True, check=False, timeout=60
     )
     path = Path(done.stdout.strip())
     assert (path / "work" / "file").read_text(encoding="utf-8") == "temporary"
+    return path
+
+
+@cache
+def marker_of_the_killed() -> bytes:
+    """What the marker of such a directory says."""
+    with TemporaryDirectory() as parent:
+        return (left_by_the_killed(Path(parent)) / MARKER).read_bytes()
+
+
+def left_by_the_dead(parent: Path) -> Path:
+    """A directory like that, of a process that was killed before."""
+    path = parent / f"posbias-{token_hex(16)}"
+    (path / "work").mkdir(parents=True)
+    (path / "work" / "file").write_text("temporary", encoding="utf-8")
+    (path / MARKER).write_bytes(marker_of_the_killed())
+    rewrite(path, token=path.name.removeprefix("posbias-"))
     return path
 
 
@@ -81,7 +101,7 @@ def test_a_directory_is_for_its_owner_alone_and_goes_at_the_end(tmp_path: Path) 
 
 
 def test_what_the_dead_have_left_is_removed(tmp_path: Path) -> None:
-    path = left_by_the_dead(tmp_path)
+    path = left_by_the_killed(tmp_path)
     found = look_at(path)
     assert found.state == "abandoned"
     assert found.lock is not None
