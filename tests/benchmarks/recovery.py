@@ -12,7 +12,6 @@ features        no (query, document) pair repeats: `--method features` beside th
 feedback        rankers that learn from clicks: what `--period auto` claims, its error and coverage
 tests           share of logs in which each test rejects at .05, where its hypothesis holds and where it does not
 changes         the same of `compare`, by fits and by statistics
-rankers         NDCG@10 of rankers from clicks, by the labels of queries without clicks (documents of ../shared/data)
 evaluation      share of logs whose 95 % interval of DCG@10 holds the truth, and in which equals are told apart
 
 Each kind of log is a row: `simulate` draws it anew for every seed from 0 on, the other commands run on it in this
@@ -29,7 +28,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -45,8 +43,7 @@ from typer.testing import CliRunner
 Floats = NDArray[np.float64]
 Figures = dict[str, float]
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
-LEVEL, NORMAL, FOLDS, DEPTH, MOST_COLUMNS = 0.05, 1.96, 3, 10, 9
+LEVEL, NORMAL, MOST_COLUMNS = 0.05, 1.96, 9
 DOUBTS, WRONG = 1, 2
 """Exit codes: a result that is to be taken with care, and input that cannot be worked with."""
 
@@ -223,7 +220,7 @@ def unrepeated(log: pl.DataFrame, pairs: pl.DataFrame, rng: np.random.Generator,
     )
 
 
-# --- changes, rankers, evaluations -----------------------------------------------------------------------------
+# --- changes, evaluations --------------------------------------------------------------------------------------
 
 
 def changes(design: Design, seed: int, folder: Path) -> Figures:
@@ -249,64 +246,6 @@ def changes(design: Design, seed: int, folder: Path) -> Figures:
             test = json.loads((folder / "compared" / "manifest.json").read_text(encoding="utf-8"))["comparison"]["test"]
             found[f"{how}, {column}"] = float(test["p_value"] < LEVEL)
     return found
-
-
-def rankers(design: Design, seed: int, folder: Path) -> Figures:
-    """NDCG of each ranker on the third of the queries that no click was seen for, by their labels."""
-    dataset = next(path for path in DATA.glob("graded_*.parquet") if design.name.split(",")[0].lower() in path.name)
-    judged = pl.read_parquet(dataset).rename({"query_id": "query", "doc_id": "doc"}).drop("split", strict=False)
-    queries = np.random.default_rng(seed // FOLDS).permutation(judged["query"].unique().sort().to_numpy())
-    apart = judged["query"].is_in(queries[seed % FOLDS :: FOLDS].tolist())
-    judged.filter(~apart).write_parquet(folder / "labels.parquet")
-    features, asked = judged.drop("label"), judged.filter(apart)
-    features.write_parquet(folder / "features.parquet")
-    asked.drop("label").write_parquet(folder / "asked.parquet")
-    world = ("--labels", folder / "labels.parquet", "--ranker", "weak", "--ranker-queries", "2", "--positions", "15")
-    posbias("simulate", *world, *shlex.split(design.log), "--seed", str(seed), "-o", folder / "log")
-    log, found = folder / "log" / "log.parquet", Figures()
-    for method in ("joint", "conditional"):
-        posbias("fit", log, "--method", method, "-o", folder / method)
-    sources = {"naive": "power:0", "joint": folder / "joint", "conditional": folder / "conditional"}
-    sources["true"] = folder / "log" / "truth.parquet"
-    for way, options in design.ways.items():
-        learner, _, source = way.partition(", ")
-        propensities = ("--propensities", sources[source or "conditional"], "--features", folder / "features.parquet")
-        if learner == "pointwise":
-            posbias("weight", log, *propensities, "--layout", "pointwise", "--format", "parquet", "-o", folder / "rows")
-            scores = _pointwise(folder, [name for name in asked.columns if name not in {"query", "doc", "label"}])
-        else:
-            needs = propensities if learner in {"pbm", "gbrank", "ipw-dcg"} else propensities[2:]
-            posbias("train", log, *needs, "--learner", learner, *shlex.split(options), "-o", folder / "ranker")
-            posbias("score", folder / "asked.parquet", "--model", folder / "ranker", "-o", folder / "scored")
-            scores = pl.read_parquet(folder / "scored" / "scores.parquet").select("query", "doc", "score")
-        found[way] = ndcg(asked.join(scores, on=["query", "doc"]))
-    return found
-
-
-def _pointwise(folder: Path, features: list[str]) -> pl.DataFrame:
-    """LightGBM's binary objective on weighted rows."""
-    lightgbm: Any = import_module("lightgbm")
-    rows = pl.concat(pl.read_parquet(path) for path in (folder / "rows" / "training" / "rows").glob("*.parquet"))
-    rows, asked = rows.filter(pl.col("weight") > 0), pl.read_parquet(folder / "asked.parquet")
-    leaf = round(10 * rows.height / rows.select("query", "doc").n_unique())
-    parameters = {"objective": "binary", "num_leaves": 15, "min_data_in_leaf": leaf, "num_threads": 1, "verbose": -1}
-    data = lightgbm.Dataset(
-        rows.select(features).to_numpy(), rows["label"].to_numpy(), weight=rows["weight"].to_numpy()
-    )
-    model = lightgbm.train(parameters, data, 100)
-    return asked.select("query", "doc", score=pl.Series(model.predict(asked.select(features).to_numpy())))
-
-
-def ndcg(ranked: pl.DataFrame) -> float:
-    """Mean NDCG, gain 2 ** label - 1, over the queries that have a relevant document."""
-    gain = 2.0 ** pl.col("label") - 1
-
-    def dcg(by: str) -> pl.Expr:
-        top = gain.sort_by(by, descending=True).head(DEPTH)
-        return (top / (pl.int_range(pl.len()).head(DEPTH) + 2).log(2)).sum()
-
-    by_query = ranked.group_by("query").agg(own=dcg("score"), best=dcg("label")).filter(pl.col("best") > 0)
-    return float(by_query.select((pl.col("own") / pl.col("best")).mean()).item())
 
 
 TRUTH_FROM, TRUTH_LOGS, NOISE = 1000, 200, {"good": 0.15, "as good": 0.15, "worse": 0.5}
@@ -562,19 +501,6 @@ def tests(design: Design, seed: int, folder: Path) -> Figures:
 
 _SIDES = "--sessions 8000 --queries 100 --docs-per-query 10 --positions 5 --query-exponent .5 --days 7 --theta-shock .3"
 CHANGES = (Design("days apart, same queries", _SIDES), Design("other queries", _SIDES))
-_LEARNED: dict[str, str] = dict.fromkeys(
-    (
-        *("pointwise, naive", "pointwise, joint", "pointwise, conditional", "pointwise, true"),
-        *("pbm, naive", "pbm", "pbm, true", "gbrank", "ipw-dcg", "naive", "position-feature", "regression-em"),
-    ),
-    "",
-)
-RANKERS = (
-    Design("LightGBM, 30,000 pages", "--sessions 30000", _LEARNED),
-    Design("LightGBM, 6,000 pages", "--sessions 6000", _LEARNED),
-    Design("LightGBM, 30,000 pages, eta 1.5", "--sessions 30000 --eta 1.5", _LEARNED),
-    Design("ClueWeb09, 30,000 pages", "--sessions 30000", _LEARNED),
-)
 _SHOWN = "--sessions 3000 --docs-per-query 15 --positions 10 --days 0 --attractiveness-scale .5"
 EVALUATION = (
     Design("200 queries, Zipf 0.7, by page", f"{_SHOWN} --queries 200", {"": ""}),
@@ -604,7 +530,6 @@ STUDIES = {
     "feedback": Study(FEEDBACK, figures=("claim", "error", "cover")),
     "tests": Study(TESTS, tests),
     "changes": Study(CHANGES, changes),
-    "rankers": Study(RANKERS, rankers, plain=("",)),
     "evaluation": Study(EVALUATION, evaluation),
 }
 
@@ -665,8 +590,6 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     asked = parser.parse_args()
     study = STUDIES[asked.study]
-    if asked.study == "rankers" and not DATA.is_dir():
-        raise SystemExit(f"the judged documents are not at {DATA}")
     numbers = [number for number, design in enumerate(study.designs) if asked.only in design.name]
     seeds = list(range(asked.logs))
     truths = list(range(TRUTH_FROM, TRUTH_FROM + asked.truth)) if asked.study == "evaluation" else []
