@@ -45,7 +45,7 @@ class Yandex(PageForm):
 
     def knows_line(self, text: str) -> bool:
         """A session, a time and an action, or the metadata of a session."""
-        return self.read(text).outcome != Outcome.NOT_READ
+        return self.read(text).outcome != int(Outcome.NOT_READ)
 
 
 def _page(fields: Sequence[str]) -> Line:

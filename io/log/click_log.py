@@ -164,7 +164,8 @@ class Log:
         """
         whole = self._shown.collect_schema()
         columns = [name for name in (*self.roles.columns(), FOUND_BEFORE) if name in whole]
-        schema = pl.Schema({name: whole[name] for name in columns} | {MADE_CLICK: pl.Int8()})
+        unclicked = [pl.lit(0, pl.Int8).alias(MADE_CLICK)] if self.click_sources else []  # of events, it is there
+        schema = pl.Schema({name: whole[name] for name in columns} | ({MADE_CLICK: pl.Int8()} if unclicked else {}))
         found: list[pl.LazyFrame] = []
         for source in self.sources:
             scanned, height = self._scanned(source), _rows(source)
@@ -173,8 +174,7 @@ class Log:
             slices = [scanned.slice(at, step) for at in range(0, height, step)] if is_sliced else [scanned]
             for slice_ in slices:
                 raw = self._flat(slice_, source).select(pl.col(name).cast(whole[name]) for name in columns)
-                unclicked = raw.with_columns(pl.lit(0, pl.Int8).alias(MADE_CLICK))
-                found.append(canonical_impressions(unclicked, self.roles, schema, self.rules))
+                found.append(canonical_impressions(raw.with_columns(unclicked), self.roles, schema, self.rules))
         return found
 
     @property

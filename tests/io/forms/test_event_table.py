@@ -75,6 +75,17 @@ def test_impressions_and_clicks_may_lie_in_files_of_their_own_and_in_several_par
     assert_frame_equal(found.statistics, posbias("collect", tmp_path / "flat.parquet").statistics)
 
 
+def test_events_that_are_read_in_slices_keep_their_clicks(
+    posbias: Posbias, log: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.write_parquet(tmp_path / "flat.parquet")
+    as_events(log).write_parquet(tmp_path / "events.parquet")
+    flat = posbias("collect", tmp_path / "flat.parquet").statistics
+    monkeypatch.setattr("posbias.cli.work.requests.parse_memory", lambda _: 100_000)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    found = posbias("collect", tmp_path / "events.parquet", *EVENTS).statistics
+    assert_frame_equal(found, flat, check_row_order=False)
+
+
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
