@@ -51,7 +51,7 @@ class _Shares:
 def find_paging(log: Log) -> list[Finding]:
     """The column by which positions go on from page to page, where they begin anew on each."""
     found = unsaid_page(log)
-    return [] if found is None else [Finding(found.found, found.options, certain=False)]
+    return [] if found is None else [found[0]]
 
 
 def find_session(log: Log) -> list[Finding]:

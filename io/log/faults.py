@@ -3,14 +3,13 @@
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import polars as pl
 
 from posbias.core.errors import SchemaError
-from posbias.core.log.impressions import REJECTED, Fault, Paging, RowFault
+from posbias.core.log.impressions import REJECTED, Fault, RowFault
 from posbias.core.log.pages import HARMLESS, PageFault
 from posbias.core.roles import plain, says_offset, says_page, says_rank
 from posbias.core.schema import NAMES_OF_COUNTS, SESSION, Roles
@@ -76,32 +75,13 @@ def are_sums(log: Log, impressions: str, clicks: str) -> bool:
     return bool(found.item())
 
 
-@dataclass(frozen=True)
-class UnsaidPage:
-    """A column that seems to number pages, or to count the results above them, beside positions that begin anew."""
+def unsaid_page(log: Log) -> tuple[Finding, float] | None:
+    """A column that seems to number pages, or to count the results above them, beside positions that begin anew.
 
-    column: str
-    slot: str  # the column of positions, in words
-    paging: Paging  # how positions would go on
-    later: float  # the share of the rows that are on later pages
-
-    @property
-    def options(self) -> tuple[str, ...]:
-        """The options that say so."""
-        size, base = self.paging.size, self.paging.base
-        usual = 0 if size == 1 else 1
-        first = () if base == usual else ("--page-base", str(base))
-        return ("--page", self.column, "--page-size", str(size), *first)
-
-    @property
-    def found(self) -> str:
-        """What it looks like: it counts results, or pages."""
-        what = "the number of results above the page" if self.paging.size == 1 else "the number of the results page"
-        return f"{self.column!r} looks like {what}, and {self.slot} begins anew on each"
-
-
-def unsaid_page(log: Log) -> UnsaidPage | None:
-    """The column by which positions go on from page to page, where nothing was said of it and they begin anew."""
+    Returns:
+        What it looks like, with the options that say so, and the share of the rows that are on later pages; None where
+        there is no such column, or where something was said of one.
+    """
     position = log.roles.position
     of_lines = log.raw is not None and log.raw.of_lines
     if log.roles.page is not None or log.request.roles.no_page or of_lines or position is None:
@@ -145,7 +125,7 @@ def _goes_on(rows: pl.DataFrame, page: str, keys: Sequence[str], roles: Roles) -
     return shown_again.height <= _SHOWN_AGAIN * with_first.height
 
 
-def _begins_anew(rows: pl.DataFrame, name: str, position: str, *, is_offset: bool) -> UnsaidPage | None:
+def _begins_anew(rows: pl.DataFrame, name: str, position: str, *, is_offset: bool) -> tuple[Finding, float] | None:
     """Whether slots on later pages are those of the first one; None also where the column numbers no pages."""
     if not rows.height:
         return None
@@ -163,7 +143,12 @@ def _begins_anew(rows: pl.DataFrame, name: str, position: str, *, is_offset: boo
     if share < _FEWEST_LATER or at_top[page > first].mean() < _AS_OFTEN * at_top[page == first].mean():
         return None
     in_words = "the place in the list" if position.startswith(OURS) else repr(position)
-    return UnsaidPage(name, in_words, Paging(1 if is_offset else size, int(first)), share)
+    size, base = 1 if is_offset else size, int(first)
+    counts = "the number of results above the page" if size == 1 else "the number of the results page"
+    usual = 0 if size == 1 else 1
+    first_page = () if base == usual else ("--page-base", str(base))
+    options = ("--page", name, "--page-size", str(size), *first_page)
+    return Finding(f"{name!r} looks like {counts}, and {in_words} begins anew on each", options, certain=False), share
 
 
 def check_slots(log: Log) -> None:
@@ -172,13 +157,15 @@ def check_slots(log: Log) -> None:
     Raises:
         SchemaError: they do, by a column that numbers pages and that nothing was said of.
     """
-    found = unsaid_page(log)
-    if found is None:
+    unsaid = unsaid_page(log)
+    if unsaid is None:
         return
-    per_page = "" if found.paging.size == 1 else f", if a page holds {found.paging.size} results"
+    found, later = unsaid
+    _, column, _, size, *_ = found.options
+    per_page = "" if size == "1" else f", if a page holds {size} results"
     raise SchemaError(
-        f"{log.request.where}: results of later pages ({found.later:.0%} of the rows) would count as top positions: "
-        f"{found.found}. Say {shlex.join(found.options)}{per_page}. If {found.column!r} is something else, say --page "
+        f"{log.request.where}: results of later pages ({later:.0%} of the rows) would count as top positions: "
+        f"{found.said}. Say {shlex.join(found.options)}{per_page}. If {column!r} is something else, say --page "
         "none."
     )
 

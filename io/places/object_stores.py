@@ -305,15 +305,6 @@ _NO_FILE = (errno.ENAMETOOLONG, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
 """What a disk says of names that only an object store can hold: one of 300 bytes, `a` beside `a/b`."""
 
 
-@dataclass(frozen=True)
-class _Copy:
-    """Objects, as they were listed, and where their copies are."""
-
-    names: Collection[str] | None
-    objects: list[StoredObject]
-    folder: Path
-
-
 class _Copies:
     """The copies of one command, in a directory that is made when there is a first one."""
 
@@ -322,23 +313,25 @@ class _Copies:
         self._places = ExitStack()
         self._folder: Path | None = None
         self._number = 0
-        self._by_url: dict[ObjectUrl, _Copy] = {}
+        # The names of files that were copied, objects as they were listed, and where their copies are.
+        self._by_url: dict[ObjectUrl, tuple[Collection[str] | None, list[StoredObject], Path]] = {}
 
     def of(self, url: ObjectUrl, names: Collection[str] | None) -> Path:
         """The directory that holds the objects below a prefix, or those of the given names, as they are now."""
         objects = _listed(url, names)
         copy = self._by_url.get(url)
-        if copy is None or copy.objects != objects:
-            copy = _Copy(names, objects, self.new_folder())
-            with temporary_files(copy.folder):
-                _download_all(url, objects, copy.folder)
-            self._by_url[url] = copy
-        return copy.folder
+        if copy is not None and copy[1] == objects:
+            return copy[2]
+        folder = self.new_folder()
+        with temporary_files(folder):
+            _download_all(url, objects, folder)
+        self._by_url[url] = names, objects, folder
+        return folder
 
     def is_current(self, url: ObjectUrl) -> bool:
         """Whether the objects are still those that were copied."""
         copy = self._by_url.get(url)
-        return copy is None or copy.objects == _listed(url, copy.names)
+        return copy is None or copy[1] == _listed(url, copy[0])
 
     def new_folder(self) -> Path:
         """A directory for copies."""

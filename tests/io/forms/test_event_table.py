@@ -134,56 +134,6 @@ def test_a_faulty_impression_is_shown_where_it_stands_in_the_table(
     assert said.format(file=path) in refused("collect", path, *EVENTS)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (EVENTS[:2], "--impression-where event_type=impression: say with --click-where COLUMN=VALUE"),
-        (EVENTS[2:], "--click-where event_type=click: say with --impression-where COLUMN=VALUE"),
-        ((*EVENTS[:2], "--click-where", "event_type=impression"), "these rows are impressions already"),
-        ((*EVENTS[:2], "--click-where", "click"), "--click-where click: write COLUMN=VALUE"),
-        ((*EVENTS[:2], "--click-where", "nosuch=1"), "there is no column 'nosuch' (--click-where)"),
-        (
-            (*EVENTS[:2], "--click-where", "event_type=clack"),
-            "(--click-where). 9 rows are impressions and 0 are clicks. The other rows hold: click (2).",
-        ),
-        (
-            ("--impression-where", "event_type=show", *EVENTS[2:]),
-            "(--impression-where). 0 rows are impressions and 2 are clicks. The other rows hold: impression (9).",
-        ),
-        ((*EVENTS[:2], "--click-where", "doc=b"), "that are impressions (--impression-where) and clicks"),
-        ((*EVENTS, "--click", "position"), "--click position: has no effect here"),
-        ((*EVENTS, "--click-counts"), "--click-counts: has no effect here"),
-        ((*EVENTS, "--null-click", "0"), "--null-click 0: has no effect here"),
-        ((*EVENTS, "--click-window", "1h"), "--click-window 1h: has no effect here: clicks are joined by page"),
-        ((*EVENTS, "--page-time", "nosuch"), "there is no column 'nosuch' (--page-time)"),
-        ((*EVENTS, "--page-time", "doc", "--click-window", "1"), "--click-window 1: give a number and a unit"),
-        ((*EVENTS, "--page-time", "doc"), "rows without a time that can be read (--page-time): "),
-        ((*EVENTS, "--clicks", "clicks.csv"), "--clicks: --click-where says that clicks are among the rows"),
-        ((*EVENTS, "--input-format", "nested"), "--input-format nested: a row of a table of events is one event"),
-        ((*EVENTS, "--input-format", "ubi"), "has no effect here: a source's raw events say what a click is"),
-        ((*EVENTS, "--impressions", "position"), "--impression-where: a row of a table of sums is no event"),
-        ((*EVENTS, "--duplicate-docs", "keep"), "--duplicate-docs keep: --click-where joins clicks by document"),
-        (("--page-time", "doc"), "--page-time doc: has no effect here: it applies only to a table of events"),
-        ((*EVENTS, "--session", "position"), "no click has an impression"),
-    ],
-)
-def test_what_does_not_describe_a_table_of_events_is_refused(
-    refused: Refused, tmp_path: Path, words: tuple[str, ...], said: str
-) -> None:
-    rows = [row.removesuffix(",2").removesuffix(",1") + "," if row.startswith("click") else row for row in GOOD]
-    assert said in " ".join(refused("collect", write(tmp_path / "events.csv", rows), *words).split())
-
-
-def test_a_table_without_rows_is_refused(refused: Refused, tmp_path: Path) -> None:
-    assert "events.csv: the log holds no rows." in refused("collect", write(tmp_path / "events.csv", []), *EVENTS)
-
-
-def test_without_the_options_the_error_says_which_rows_are_which(refused: Refused, tmp_path: Path) -> None:
-    said = refused("collect", write(tmp_path / "events.csv", GOOD))
-    assert "'event_type' holds impression (9), click (2) in the sample" in said
-    assert f"Try: posbias collect {' '.join(EVENTS)} {tmp_path}" in said
-
-
 def in_visits(*events: tuple[str, int, str, str, str, int | None]) -> pl.DataFrame:
     """Events: kind, seconds since the start, visit, query, document, position."""
     names = ["event_type", "time", "visit", "query", "doc", "position"]

@@ -348,60 +348,8 @@ def test_a_damaged_line_stops_the_run_or_is_dropped(
     assert_frame_equal(dropped.statistics, small_statistics(form))
 
 
-@pytest.mark.parametrize(
-    ("name", "lines", "words", "said"),
-    [
-        ("a.ndjson", as_metarank(SMALL), "metrank", "--input-format metrank: unknown name; choose from auto, flat"),
-        ("a.csv", as_metarank(SMALL), "metarank", "a.csv: is csv. Metarank's events are read as NDJSON"),
-        ("a.ndjson", as_elasticsearch(SMALL), "yandex", "a.ndjson: is ndjson. Yandex's logs are text between tabs"),
-        ("a.ndjson", as_elasticsearch(SMALL), "metarank", "5 x lines of an unknown kind"),
-        ("a.ndjson", as_metarank(SMALL), "metarank --clicks a.ndjson", "--clicks: in Metarank, clicks are among"),
-        (
-            "a.ndjson",
-            as_metarank(SMALL),
-            "metarank --click-counts",
-            "--click-counts: an event of Metarank is one click",
-        ),
-        (
-            "a.ndjson",
-            as_elasticsearch(SMALL),
-            "elasticsearch --click-actions buy",
-            "--click-actions buy: has no effect",
-        ),
-        ("a.ndjson", as_metarank(SMALL), "metarank --position-base 0", "--position-base 0: has no effect here"),
-        (
-            *("a.ndjson", as_metarank(SMALL), "metarank --click-actions tap"),
-            "tap (--click-actions), so that nothing is clicked. The actions that occur are: click (2).",
-        ),
-        (
-            *("a.ndjson", [as_elasticsearch(SMALL)[0], search("page_view")], "elasticsearch"),
-            "the action search_click, so that nothing is clicked. The actions that occur are: page_view (1).",
-        ),
-        ("a.ndjson", [interaction()], "metarank", "nothing that was shown could be read. Of 1 lines: 1 x clicks on"),
-        ("a.ndjson", as_metarank(SMALL), "metarank --query text", "there is no column 'text' (--query)"),
-    ],
-)
-def test_what_does_not_go_with_a_source_is_refused(
-    refused: Refused, tmp_path: Path, name: str, lines: list[str], words: str, said: str
-) -> None:
-    path = write(tmp_path / name, lines)
-    assert said in " ".join(refused("collect", path, "--input-format", *words.split()).split())
-
-
 @pytest.mark.parametrize("form", SMALL_FILES)
 def test_a_file_that_is_not_utf_8_is_named_with_the_line(refused: Refused, tmp_path: Path, form: str) -> None:
     path = write(tmp_path / ("raw.tsv" if form == "yandex" else "raw.ndjson"), SMALL_FILES[form](SMALL))
     path.write_bytes(path.read_bytes() + b"\xff\n")
     assert f"{path} line 6: is not UTF-8." in refused("collect", path, "--input-format", form)
-
-
-@pytest.mark.parametrize("form", SMALL_FILES)
-def test_without_the_option_the_error_says_what_the_file_is_and_how_to_read_it(
-    refused: Refused, tmp_path: Path, form: str
-) -> None:
-    title = {"metarank": "Metarank", "elasticsearch": "Elasticsearch", "yandex": "Yandex"}[form]
-    lines = SMALL_FILES[form](SMALL)
-    path = write(tmp_path / ("raw.tsv" if form == "yandex" else "raw.ndjson"), lines)
-    said = " ".join(refused("collect", path).split())
-    assert f"These are events of {title}." in said
-    assert f"Try: posbias collect --input-format {form} {path} -o {tmp_path / 'out'}" in said

@@ -307,62 +307,10 @@ def test_a_damaged_line_stops_the_run_or_is_counted(
     assert account["not_used"] == {"blank lines": 1, BROKEN[line]: 1}
 
 
-def test_a_position_base_above_an_ordinal_stops_the_run(refused: Refused, tmp_path: Path) -> None:
-    path = write(tmp_path / "ubi.ndjson", GOOD_EVENTS)
-    assert f"2 x impressions whose ordinal is below the position base: {path} line 3; {path} line 6" in refused(
-        "collect", path, *EVENTS, "--position-base", "1"
-    )
-
-
 def test_a_log_most_of_whose_pages_contradict_themselves_is_refused(refused: Refused, tmp_path: Path) -> None:
     contradicting = [query(page, text, [text]) for page in ("p7", "p8", "p9") for text in ("one", "other")]
     path = write(tmp_path / "ubi.ndjson", [*GOOD_HITS, *contradicting])
     assert "3 of 5 pages contradict themselves" in refused("collect", path, *UBI, "--on-bad-rows", "drop")
-
-
-def test_a_log_without_hit_lists_says_what_to_do(refused: Refused, tmp_path: Path) -> None:
-    assert "--ubi-impressions events --position-base impression=N" in refused(
-        "collect", write(tmp_path / "ubi.ndjson", GOOD_EVENTS), *UBI
-    )
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            ("--ubi-impressions", "events"),
-            "--ubi-impressions events: has no effect here: it applies only to OpenSearch UBI",
-        ),
-        (
-            ("--click-actions", "buy"),
-            "--click-actions buy: has no effect here: it applies only to --input-format",
-        ),
-        (("--position-base", "impression=0"), "only --input-format ubi has actions"),
-        (("--position-base", "first"), "--position-base first: give a whole number"),
-        ((*UBI, "--clicks", "clicks.csv"), "--clicks: in UBI, clicks are among the events"),
-        ((*UBI, "--click-counts"), "--click-counts: an event of UBI is one click"),
-        ((*UBI, "--click-actions", "click,"), "--click-actions click,: name actions"),
-        ((*UBI, "--click-actions", "impression"), "--click-actions impression: name actions"),
-        ((*UBI, "--position-base", "0"), "--position-base 0: positions come from the hit lists"),
-        ((*EVENTS, "--position-base", "impression=top"), "--position-base impression=top: give a whole number"),
-        ((*UBI, "--query", "text"), "there is no column 'text' (--query)"),
-    ],
-)
-def test_options_that_do_not_go_together_are_refused(
-    refused: Refused, tmp_path: Path, options: tuple[str, ...], message: str
-) -> None:
-    assert message in refused("fit", write(tmp_path / "ubi.ndjson", GOOD_HITS), *options)
-
-
-def test_ubi_without_the_option_says_what_to_do(refused: Refused, tmp_path: Path) -> None:
-    assert "If these are OpenSearch UBI documents, say --input-format ubi." in refused(
-        "fit", write(tmp_path / "ubi.ndjson", GOOD_HITS)
-    )
-
-
-def test_ubi_in_parquet_is_refused(refused: Refused, log: pl.DataFrame, tmp_path: Path) -> None:
-    log.write_parquet(tmp_path / "ubi.parquet")
-    assert "is parquet. UBI documents are read as NDJSON" in refused("fit", tmp_path / "ubi.parquet", *UBI)
 
 
 # --- the official sample --------------------------------------------------------------------------------------

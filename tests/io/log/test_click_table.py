@@ -161,24 +161,6 @@ def test_as_many_columns_make_up_a_key_on_both_sides(run_in_process: Run, tmp_pa
     assert clicks(run_in_process, tmp_path, *ours, "--clicks-session", "v", "--clicks-session", "p") == CLICKS
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("--clicks-where event", "--clicks-where event: write COLUMN=VALUE"),
-        ("--clicks-where nosuch=1", "there is no column 'nosuch' (--clicks-where)"),
-        ("--clicks-click nosuch", "there is no column 'nosuch' (--clicks-click)"),
-        ("--clicks-session nosuch", "there is no column 'nosuch' (--clicks-session)"),
-        ("--click nosuch", "there is no column 'nosuch' (--click), neither here nor in the table of clicks"),
-    ],
-)
-def test_a_name_that_is_nowhere_is_an_error(
-    run_in_process: Run, tmp_path: Path, table: pl.DataFrame, words: str, said: str
-) -> None:
-    table.filter("was").drop("was").write_parquet(tmp_path / "clicks.parquet")
-
-    assert said in refusal(run_in_process, tmp_path, *words.split())
-
-
 def test_numbers_are_compared_as_numbers(run_in_process: Run, tmp_path: Path, table: pl.DataFrame) -> None:
     table.select("session", "doc", kind=pl.when("was").then(2.0).otherwise(3.5)).write_parquet(
         tmp_path / "clicks.parquet"

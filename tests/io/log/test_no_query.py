@@ -7,8 +7,6 @@ import pytest
 from command_results import Posbias, Refused
 from polars.testing import assert_frame_equal
 
-UNUSABLE = 2
-
 
 @pytest.fixture
 def slots(log: pl.DataFrame, tmp_path: Path) -> Path:
@@ -46,25 +44,3 @@ def test_a_log_in_buckets_gives_the_same_as_one_in_memory(
     split = posbias("run", slots, "--no-query", "--check-pages", "all")
     assert_frame_equal(split.propensities, whole.propensities, rel_tol=1e-9)
     assert split.manifest["verdicts"] == whole.manifest["verdicts"]
-
-
-REFUSED = {
-    "a query": (["--query", "doc"], "--no-query says that the log has none"),
-    "clicks above": (["--model", "ubm"], "compares the documents of a page"),
-    "groups": (["--cluster", "session"], "compares the documents of a page"),
-    "first rows": (["--duplicate-docs", "first"], "cannot be combined with --no-query"),
-    "UBI": (["--input-format", "ubi"], "the pages of --input-format ubi have queries"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_compares_documents_of_a_page_is_refused(refused: Refused, slots: Path, case: str) -> None:
-    options, said = REFUSED[case]
-    assert said in " ".join(refused("fit", slots, "--no-query", *options).split())
-
-
-@pytest.mark.parametrize("layout", ["clicked-group", "pairs", "session"])
-def test_layouts_of_pages_are_refused(refused: Refused, slots: Path, layout: str) -> None:
-    assert "compares the documents of a page" in " ".join(
-        refused("run", slots, "--no-query", "--layout", layout).split()
-    )

@@ -184,38 +184,6 @@ def test_rows_that_add_up_nothing_are_left_out_and_counted(run_in_process: Run, 
     assert "3 rows for 10 impressions" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("--click-counts", "--click-counts: takes several clicks for one, but a sum counts all. Leave it out."),
-        ("--weight-column clicks", "--weight-column: --impressions says already what a row stands for."),
-        ("--session query", "--session: the rows of a table of sums (--impressions) add up many pages."),
-        ("--clicks sums.parquet", "--clicks: in a table of sums (--impressions), --click names their number."),
-        ("--input-format nested", "--input-format nested: a row of a table of sums"),
-        ("--input-format ubi", "--input-format ubi: a row of a table of sums"),
-        ("--model ubm", "--model ubm: needs whole pages, which a table of sums (--impressions) does not hold."),
-        ("--cluster session", "--cluster session: needs whole pages"),
-        ("--layout session", "--layout session: needs whole pages"),
-        ("--layout pairs", "--layout pairs: needs whole pages"),
-        ("--layout clicked-group", "--layout clicked-group: needs whole pages"),
-        ("--impressions impressions", "--impressions: is given 2 times"),
-    ],
-)
-def test_what_means_nothing_for_sums_is_refused(refused: Refused, tmp_path: Path, words: str, said: str) -> None:
-    TABLE.with_columns(impressions=5, clicks=1).write_parquet(tmp_path / "sums.parquet")
-
-    assert said in refused("run", "sums.parquet", *SUMS, *words.split())
-
-
-@pytest.mark.parametrize("name", ["clicks", "position", "doc"])
-def test_the_number_of_impressions_is_a_column_of_its_own(refused: Refused, tmp_path: Path, name: str) -> None:
-    TABLE.with_columns(doc=pl.int_range(4), clicks=1).write_parquet(tmp_path / "sums.parquet")
-
-    assert f"column '{name}' (--impressions) plays another role already" in refused(
-        "collect", "sums.parquet", "--impressions", name, "--click", "clicks"
-    )
-
-
 def test_documents_in_lists_are_no_sums(run_in_process: Run, tmp_path: Path) -> None:
     nested = pl.DataFrame({"query": ["q"], "doc": [["a", "b"]], "impressions": [[1, 2]], "clicks": [[1, 1]]})
     nested.write_parquet(tmp_path / "sums.parquet")

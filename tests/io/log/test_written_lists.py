@@ -15,8 +15,6 @@ from posbias.io.log.sources import find_sources
 
 Page = dict[str, Any]
 
-UNUSABLE = 2
-
 
 @pytest.fixture(scope="session")
 def pages(log: pl.DataFrame) -> list[Page]:
@@ -195,29 +193,6 @@ def test_clicks_on_documents_that_the_page_does_not_list_are_counted(
     found = posbias("collect", path, "--clicked", "clicked").manifest
     assert found["rows"]["clicks"]["lost"] == {"clicks on a document that the page did not show": 2 * len(rows)}
     assert found["statistics"]["clicks"] == sum(len(clicked(page)) for page in pages[:50])
-
-
-WRONG = {
-    "no lists": (["--doc", "query", "--clicked", "chosen"], "--clicked is about pages with their documents in a list"),
-    "text that is no list": (
-        ["--doc", "shown", "--clicked", "query"],
-        "say what separates the entries: --list-separator",
-    ),
-    "two ways": (["--doc", "shown", "--clicked", "chosen", "--click-suffix", "-"], "both say what was clicked"),
-    "letters": (["--list-separator", "a"], "Give a mark such as ;, or json, space or tab."),
-    "letters behind ids": (["--click-suffix", "json"], "letters and digits stand in ids. Give a mark such as -."),
-    "nothing to split": (["--list-separator", ";", "--doc", "session"], "documents are no text"),
-    "flat": (["--input-format", "flat", "--list-separator", ";"], "holds no lists"),
-    "order without suffix": (["--order-is-position"], "it is about lists with --click-suffix"),
-}
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_options_of_lists_that_cannot_be_are_refused(
-    refused: Refused, pages: list[Page], tmp_path: Path, case: str
-) -> None:
-    options, said = WRONG[case]
-    assert said in " ".join(refused("fit", ids(pages, tmp_path / "pages"), *options).split())
 
 
 def test_the_order_of_documents_with_clicks_behind_their_ids_is_no_position_unless_that_is_said(
