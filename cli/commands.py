@@ -2,29 +2,28 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from posbias.cli.messages import tell, warn
 from posbias.cli.options.estimating import (
-    ComparingOptions,
+    BY_DAY,
+    DECAY,
+    FAIL_IF,
+    FOR_EACH,
+    FURTHER_PAGES,
+    GATE,
+    MAX_CHANGE,
+    TOP,
+    UCB,
     CountingOptions,
-    DecayOptions,
-    EachOptions,
     EstimationOptions,
-    ExperimentOptions,
-    ExplorationOptions,
-    ExposureOptions,
     FeatureOptions,
-    GateOptions,
-    LabelOptions,
     ModelsOptions,
-    RankerOptions,
     StoreOptions,
-    UserOptions,
     WorldOptions,
 )
 from posbias.cli.options.learning import EvaluationOptions, LearningOptions, TrainingOptions
-from posbias.cli.options.log import ColumnOptions, ReadingOptions
+from posbias.cli.options.log import LogOptions
 from posbias.cli.options.option import (
     DOC,
     MEMORY,
@@ -37,24 +36,24 @@ from posbias.cli.options.option import (
     read_place,
 )
 from posbias.cli.options.output import (
+    FORM,
+    PLOT,
     CheckOptions,
+    Form,
     OutputOptions,
     OutputOrInfoOptions,
     OutputOrPrintOptions,
     ReportOptions,
     ResultOptions,
-    ShowingOptions,
 )
 from posbias.io.places.locations import Location
 
 
 def run(
     logs: Annotated[list[str], argument("LOGS...", "Log files, globs or directories.")],
-    columns: ColumnOptions,
-    reading: ReadingOptions,
+    log: LogOptions,
     counting: CountingOptions,
     estimation: EstimationOptions,
-    exposure: ExposureOptions,
     training: TrainingOptions,
     output: ResultOptions,
 ) -> int:
@@ -62,31 +61,32 @@ def run(
 
     Example: posbias run logs/*.parquet -o result
     """
-    from posbias.cli.work.carrying_out import carry_out
+    from posbias.cli.report.result import plain_options
+    from posbias.cli.work.carrying_out import carry_out_job
     from posbias.cli.work.requests import job_of_fit, requested_files, requested_fit
     from posbias.io.engines.engine import Engine
     from posbias.io.jobs.tables import Result
     from posbias.io.jobs.training import write_training_files
 
     files = requested_files(training)
-    model = requested_fit(counting, estimation, training, exposure, reading, training.propensity)
+    model = requested_fit(counting, estimation, training, log, training.propensity)
     model.check_weights(files.layout, files.weights.options)
-    job = job_of_fit(model, logs, columns, reading, counting, files)
+    job = job_of_fit(model, logs, log, counting, files)
 
     def work(engine: Engine, result: Result) -> None:
         data, fitted = model.fit(job, engine, result)
         write_training_files(data, job.plan, fitted, files, engine, result)
 
-    groups = [columns, reading, counting, estimation, exposure, training]
-    return carry_out("run", job, reading, output, groups, [*files.features.tables, *model.also_read], work)
+    options = plain_options(log, counting, estimation, training)
+    return carry_out_job("run", job, log, output, options, [*files.features.tables, *model.also_read], work)
 
 
 def collect(
-    columns: ColumnOptions,
-    reading: ReadingOptions,
+    log: LogOptions,
     counting: CountingOptions,
-    decay: DecayOptions,
-    gate: GateOptions,
+    *,
+    decay: Annotated[float | None, DECAY] = None,
+    gate: Annotated[float | None, GATE] = None,
     store: StoreOptions,
     output: OutputOrInfoOptions,
     inputs: Annotated[
@@ -98,64 +98,85 @@ def collect(
     Example: posbias collect logs/2026-01-05.parquet --date 2026-01-05 --into store
     """
     from posbias.cli.work import stores
+    from posbias.core.errors import UsageError
 
-    return stores.collect(columns, reading, counting, decay, gate, store, output, inputs)
+    if store.remove_day is not None:
+        return stores.remove_day(inputs or [], store.remove_day, store, log, output)
+    if not inputs:
+        raise UsageError("LOGS|STATISTICS... is missing: name the logs to count, or the statistics to merge.")
+    if output.info:
+        return stores.show_info(inputs, as_json=output.json)
+    if store.into is not None:
+        return stores.add_day(inputs, log, counting, decay, gate, store, output)
+    return stores.count_or_merge(inputs, log, counting, decay, gate, output)
 
 
-def fit(  # noqa: PLR0913, PLR0917 - a group of options each
+def fit(
     inputs: Annotated[list[str], argument("LOGS|STATISTICS...", "Logs, or statistics written by `collect`.")],
-    columns: ColumnOptions,
-    reading: ReadingOptions,
+    log: LogOptions,
     counting: CountingOptions,
-    decay: DecayOptions,
+    *,
+    decay: Annotated[float | None, DECAY] = None,
     estimation: EstimationOptions,
     features: FeatureOptions,
-    each: EachOptions,
+    for_each: Annotated[str | None, FOR_EACH] = None,
     output: ResultOptions,
 ) -> int:
     """Estimate propensities and attractiveness from logs or statistics.
 
     Example: posbias fit statistics/2026-01-* -o fit
     """
-    from posbias.cli.work.carrying_out import carry_out
-    from posbias.cli.work.fits import check_column, fit_each
+    from posbias.cli.report.result import plain_options
+    from posbias.cli.work.carrying_out import carry_out_job
     from posbias.cli.work.requests import job_of_fit, requested_fit
     from posbias.io.engines.engine import Engine
+    from posbias.io.jobs.each_value import check_column, fit_each
     from posbias.io.jobs.fit import CellFit
     from posbias.io.jobs.tables import Result
 
-    groups, column = [columns, reading, counting, decay, estimation, features, each], each.for_each
-    model = requested_fit(counting, estimation, features, features, reading)
-    job = job_of_fit(model, inputs, columns, reading, counting, decay=decay.decay)
-    if column is not None and isinstance(model, CellFit):
-        check_column(job, column, model)
+    options = plain_options(log, counting, decay=decay) | plain_options(estimation, features, for_each=for_each)
+    model = requested_fit(counting, estimation, features, log)
+    job = job_of_fit(model, inputs, log, counting, decay=decay)
+    if for_each is not None and isinstance(model, CellFit):
+        check_column(job, for_each, model)
 
     def work(engine: Engine, result: Result) -> None:
-        if column is not None and isinstance(model, CellFit):
-            fit_each(job, column, model, engine, groups, result)
+        if for_each is not None and isinstance(model, CellFit):
+            fit_each(job, for_each, model, engine, options, result)
         else:
             model.fit(job, engine, result)
 
-    return carry_out("fit", job, reading, output, groups, model.also_read, work)
+    return carry_out_job("fit", job, log, output, options, model.also_read, work)
 
 
 def explore(
     fit: Annotated[Location, argument("FIT", "Directory written by `posbias fit` or `run`.", read_place)],
-    exploration: ExplorationOptions,
+    *,
+    pages: Annotated[int, FURTHER_PAGES] = 10_000,
+    top: Annotated[int, TOP] = 10,
+    ucb: Annotated[float | None, UCB] = None,
     output: OutputOptions,
 ) -> int:
     """Say which positions to swap, and which documents to show, to learn most.
 
     Example: posbias explore fit --pages 20000 -o explored
     """
-    from posbias.cli.work import exploring
+    from posbias.cli.report.result import carry_out, plain_options
+    from posbias.io.jobs import exploring
+    from posbias.io.jobs.tables import Result
 
-    return exploring.explore(fit, exploration, output)
+    def work(result: Result) -> None:
+        exploring.explore(fit, result, pages=pages, top=top, ucb=ucb)
+
+    return carry_out("explore", [fit], output, plain_options(pages=pages, top=top, ucb=ucb), work)
 
 
 def compare(
     inputs: Annotated[list[str], argument("A B", "Two fits, or two statistics; with --by day, one store.")],
-    comparing: ComparingOptions,
+    *,
+    by: Annotated[Literal["day"] | None, BY_DAY] = None,
+    max_change: Annotated[float | None, MAX_CHANGE] = None,
+    fail_if: Annotated[list[str] | None, FAIL_IF] = None,
     output: OutputOrPrintOptions,
 ) -> int:
     """Compare the propensities of two results, or of the days of a store.
@@ -163,29 +184,30 @@ def compare(
     Example: posbias compare last_week this_week --max-change 0.2 --fail-if change
     """
     from posbias.cli.console import stderr_console
-    from posbias.cli.report.result import open_result, show_progress
+    from posbias.cli.report.result import carry_out, plain_options, show_progress
     from posbias.cli.report.shown import print_on_stdout
     from posbias.cli.report.table import renderable
     from posbias.cli.work.requests import open_engine
-    from posbias.io.jobs import comparing as job
+    from posbias.io.jobs import comparing
     from posbias.io.jobs.tables import Result
     from posbias.io.results.tables import write_small_table
 
-    comparing.check()
-    target, fail_if = output.to_write(), comparing.fail_if or ()
-    by_day, most = comparing.by == "day", comparing.max_change
+    comparing.check_conditions(max_change, fail_if or ())
+    target = output.to_write()
+
+    def work(result: Result) -> None:
+        with open_engine(LogOptions(), Path() if output.output is None else output.output) as engine:
+            table = comparing.compare(
+                inputs, engine, result, by_day=by == "day", max_change=max_change, fail_if=fail_if or ()
+            )
+        if target is not None:
+            write_small_table(table, result.folder, comparing.COMPARISON, csv=output.csv)
+
     if target is not None:
-        with open_result("compare", target, inputs, [comparing]) as result:
-            with open_engine(ReadingOptions(), target.output) as engine:
-                table = job.compare(inputs, engine, result, by_day=by_day, max_change=most, fail_if=fail_if)
-            write_small_table(table, result.folder, job.COMPARISON, csv=output.csv)
-        return result.exit_code
-    with (
-        show_progress(stderr_console(), quiet=output.quiet) as progress,
-        open_engine(ReadingOptions(), Path()) as engine,
-    ):
-        result = Result(Path(), progress)
-        job.compare(inputs, engine, result, by_day=by_day, max_change=most, fail_if=fail_if)
+        options = plain_options(by=by, max_change=max_change, fail_if=fail_if)
+        return carry_out("compare", inputs, target, options, work)
+    with show_progress(stderr_console(), quiet=output.quiet) as progress:
+        work(result := Result(Path(), progress))
     as_json = result.content | {"warnings": result.warnings} if output.json else None
     print_on_stdout([] if output.quiet else map(renderable, result.printed), as_json)
     for warning in result.warnings:
@@ -193,21 +215,27 @@ def compare(
     return result.exit_code
 
 
-def simulate(
-    drawn: WorldOptions,
-    labels: LabelOptions,
-    ranking: RankerOptions,
-    users: UserOptions,
-    experiments: ExperimentOptions,
-    output: OutputOptions,
-) -> int:
+def simulate(world: WorldOptions, output: OutputOptions) -> int:
     """Simulate a click log of which the truth is known, from scratch or from graded labels.
 
     Example: posbias simulate -o simulated
     """
-    from posbias.cli.work import simulating
+    from posbias.cli.options.worlds import simulation_options
+    from posbias.cli.report.result import carry_out, plain_options
+    from posbias.core.simulation.worlds import JudgementOptions
+    from posbias.io.jobs import simulating
 
-    return simulating.simulate(drawn, labels, ranking, users, experiments, output)
+    wanted = {name: getattr(world, name) for name in ("click_noise", "ranker", "ranker_queries")}
+    judgements = JudgementOptions(**{name: value for name, value in wanted.items() if value is not None})
+    simulation, labels = simulation_options(world), world.labels
+    inputs = [] if labels is None else [labels]
+    return carry_out(
+        "simulate",
+        inputs,
+        output,
+        plain_options(world),
+        lambda result: simulating.simulate(simulation, labels, judgements, result, output.output),
+    )
 
 
 def weight(
@@ -215,8 +243,7 @@ def weight(
         list[str], argument("LOGS|STATISTICS...", "Logs; for pointwise and judgments, statistics will do.")
     ],
     propensities: Annotated[str, PROPENSITIES],
-    columns: ColumnOptions,
-    reading: ReadingOptions,
+    log: LogOptions,
     training: TrainingOptions,
     output: ResultOptions,
 ) -> int:
@@ -224,15 +251,68 @@ def weight(
 
     Example: posbias weight logs/*.parquet --propensities fit -o weighted
     """
-    from posbias.cli.work import fits
+    from posbias.cli.report.result import plain_options
+    from posbias.cli.work.carrying_out import carry_out_job
+    from posbias.cli.work.requests import check_same_cells, like_the_fit, of_pages, requested_files, resolve
+    from posbias.core.errors import StatisticsError
+    from posbias.core.models.em import EMOptions
+    from posbias.io.engines.engine import Engine
+    from posbias.io.fits.saved_fit import is_own, read_theta
+    from posbias.io.jobs.click_model_fits import has_click_model, read_click_model
+    from posbias.io.jobs.click_models import FittedPages, PageFit
+    from posbias.io.jobs.fit import FittedCells, count, name_propensities, read_pages
+    from posbias.io.jobs.tables import Result
+    from posbias.io.jobs.training import write_training_files
+    from posbias.io.places.locations import location
+    from posbias.io.stores.store import find_statistics
 
-    return fits.weight(inputs, propensities, columns, reading, training, output)
+    files = requested_files(training)
+    if not is_own(propensities) and has_click_model(location(propensities)):
+        pages = read_click_model(location(propensities))
+        model, counting = PageFit(pages.model, EMOptions()), CountingOptions(max_position=pages.plan.max_position)
+        model.check_weights(files.layout, files.weights.options)
+        job = resolve(
+            inputs,
+            of_pages(log),
+            counting,
+            sessions_for=model.sessions_for,
+            features=files.features,
+        )
+        model.check(job)
+        if job.statistics:
+            raise StatisticsError(
+                f"{job.statistics[0].path} holds statistics, and {model.sessions_for} weighs the impressions of pages. "
+                "Give the logs."
+            )
+        cells, fitted, also_read = None, FittedPages(pages), [str(location(propensities))]
+    else:
+        cells, counting, statistics = read_theta(propensities), CountingOptions(), find_statistics(inputs)
+        fitted, also_read = FittedCells(cells.theta), cells.files
+        if not statistics:
+            log, counting = like_the_fit(cells, log)
+        pages_for = files.sessions_for
+        job = resolve(inputs, log, counting, statistics, sessions_for=pages_for, features=files.features)
+
+    def work(engine: Engine, result: Result) -> None:
+        result.content["propensities"] = propensities
+        if cells is not None:
+            name_propensities(cells, result)
+        if job.sessions_for is not None:
+            data, plan = read_pages(job, engine, result), job.plan
+        else:
+            data = count(job, engine, result)
+            plan = data.plan
+        if cells is not None and job.sessions_for is None:
+            check_same_cells(plan, cells)
+        write_training_files(data, plan, fitted, files, engine, result)
+
+    also_read = [*also_read, *files.features.tables]
+    return carry_out_job("weight", job, log, output, plain_options(log, training), also_read, work)
 
 
 def train(
     inputs: Annotated[list[str], argument("LOGS|STATISTICS...", "Logs; for most learners, statistics will do.")],
-    columns: ColumnOptions,
-    reading: ReadingOptions,
+    log: LogOptions,
     learned: LearningOptions,
     output: ResultOptions,
     propensities: Annotated[str | None, PROPENSITIES] = None,
@@ -241,8 +321,9 @@ def train(
 
     Example: posbias train logs/*.parquet --features features.parquet --propensities fit -o ranker
     """
+    from posbias.cli.report.result import plain_options
     from posbias.cli.work import learning
-    from posbias.cli.work.carrying_out import carry_out
+    from posbias.cli.work.carrying_out import carry_out_job
     from posbias.cli.work.requests import check_same_cells, like_the_fit, resolve
     from posbias.io.engines.engine import Engine
     from posbias.io.fits.saved_fit import read_theta
@@ -252,13 +333,13 @@ def train(
 
     request = learning.requested(learned, propensities)
     fitted = None if propensities is None else read_theta(propensities)
-    placed = columns.randomized_where if request.learner.needs_randomized else None
+    placed = log.randomized_where if request.learner.needs_randomized else None
     counting, statistics = CountingOptions(period="none"), find_statistics(inputs)
     if fitted is not None and not statistics:
-        columns, counting = like_the_fit(fitted, columns)
-    columns = replace(columns, randomized_where=placed)
+        log, counting = like_the_fit(fitted, log)
+    log = replace(log, randomized_where=placed)
     pages_for, features = request.needs_sessions, request.features
-    job = resolve(inputs, columns, reading, counting, statistics=statistics, sessions_for=pages_for, features=features)
+    job = resolve(inputs, log, counting, statistics, sessions_for=pages_for, features=features)
     learning.check_randomized(request, job.plan)
 
     def work(engine: Engine, result: Result) -> None:
@@ -269,7 +350,7 @@ def train(
         learning.learn(counted, None if fitted is None else fitted.theta, request, engine, result)
 
     also_read = [*(fitted.files if fitted else ()), *features.tables]
-    return carry_out("train", job, reading, output, [columns, reading, learned], also_read, work)
+    return carry_out_job("train", job, log, output, plain_options(log, learned), also_read, work)
 
 
 def score(
@@ -287,29 +368,16 @@ def score(
 
     Example: posbias score candidates.parquet --model ranker -o scored
     """
-    from posbias.cli.report.result import open_result
-    from posbias.core.errors import counted
-    from posbias.io.training.documents import open_new_documents, score_rows, write_scores
-    from posbias.io.training.model_files import read_model
+    from posbias.cli.report.result import carry_out
+    from posbias.io.jobs.scoring import open_scoring
 
-    stored = read_model(model)
-    found = open_new_documents(inputs, tuple(query or ()), tuple(doc or ()), stored.section.features)
-    with open_result("score", output, inputs, [], [model]) as result:
-        with result.progress.stage("scoring") as stage:
-            n_rows = write_scores(score_rows(found, stored, parse_memory(memory)), result.folder, stage)
-        result.content |= {
-            "model": str(model),
-            "sources": {str(source.path): source.digest() for source in found.sources},
-            "documents": n_rows,
-        }
-        result.printed.append(f"scored {counted(n_rows, 'documents')}")
-    return result.exit_code
+    score_all = open_scoring(inputs, model, tuple(query or ()), tuple(doc or ()), parse_memory(memory))
+    return carry_out("score", inputs, output, {}, score_all, [model])
 
 
 def evaluate(
     inputs: Annotated[list[str], argument("LOGS...", "Logs that the rankings did not learn from.")],
-    columns: ColumnOptions,
-    reading: ReadingOptions,
+    log: LogOptions,
     rankings: EvaluationOptions,
     models: ModelsOptions,
     output: ResultOptions,
@@ -321,14 +389,54 @@ def evaluate(
 
     Example: posbias evaluate logs/*.parquet --models pbm,ubm,dbn -o judged
     """
-    from posbias.cli.work import evaluation
+    from posbias.cli.report.result import plain_options
+    from posbias.cli.work.carrying_out import carry_out_job
+    from posbias.cli.work.requests import jobs_of_models, like_the_fit, resolve
+    from posbias.core.errors import StatisticsError, UsageError
+    from posbias.io.engines.engine import Engine
+    from posbias.io.jobs.tables import Result
+    from posbias.io.stores.store import find_statistics
 
-    evaluation.check_logs(inputs)
+    if statistics := find_statistics(inputs):
+        raise StatisticsError(
+            f"{statistics[0].path} holds statistics, and rankings and click models are evaluated on pages. Give the "
+            "logs."
+        )
     if models.models is not None:
-        from posbias.cli.work.models import evaluate_models
+        from posbias.io.jobs.held_out import ModelsRequest, judge_models, models_named
 
-        return evaluate_models(inputs, columns, reading, rankings, models, output)
-    return evaluation.evaluate(inputs, columns, reading, rankings, output, propensities)
+        judged = models_named(models.models)
+        of_models = {name: getattr(models, name) for name in ("split", "test_share", "samples", "seed")}
+        judging = ModelsRequest(
+            judged, **of_models, judgments=rankings.judgments, cutoff=rankings.cutoff, csv=rankings.csv
+        )
+        job, test = jobs_of_models(inputs, log, models)
+
+        def judge(engine: Engine, result: Result) -> None:
+            judge_models(job, test, judging, engine, result)
+
+        also_read = [*(models.test or ()), *([] if rankings.judgments is None else [rankings.judgments])]
+        return carry_out_job("evaluate", job, log, output, plain_options(log, models), also_read, judge)
+
+    from posbias.io.fits.saved_fit import read_theta
+    from posbias.io.jobs.evaluating import RankingsRequest
+    from posbias.io.jobs.evaluating import evaluate as evaluate_rankings
+
+    named = {"scores": tuple(rankings.scores or ()), "rankings": tuple(rankings.rankings or ())}
+    request = RankingsRequest(**vars(rankings) | named)
+    if propensities is None:
+        raise UsageError(
+            "rankings are evaluated with propensities: --propensities DIR, written by `posbias fit`, or a table."
+        )
+    fitted = read_theta(propensities)
+    log, counting = like_the_fit(fitted, log)
+    job = resolve(inputs, log, counting, (), sessions_for="posbias evaluate")
+
+    def work(engine: Engine, result: Result) -> None:
+        evaluate_rankings(job, fitted, request, engine, result)
+
+    options, also_read = plain_options(log, rankings), [*fitted.files, *request.files]
+    return carry_out_job("evaluate", job, log, output, options, also_read, work)
 
 
 _WIDTH_IN_A_FILE = 80
@@ -336,8 +444,7 @@ _WIDTH_IN_A_FILE = 80
 
 def check(
     logs: Annotated[list[str], argument("LOGS...", "Log files, globs or directories.")],
-    columns: ColumnOptions,
-    reading: ReadingOptions,
+    log: LogOptions,
     counting: CountingOptions,
     output: CheckOptions,
 ) -> int:
@@ -361,7 +468,7 @@ def check(
         check_settings(target, force=output.force)
 
     with show_progress(stderr_console(), quiet=output.quiet) as progress:
-        asked, content = look_into(Asked(tuple(logs), columns, reading, counting), progress)
+        asked, content = look_into(Asked(tuple(logs), log, counting), progress)
     if output.quiet and not output.json:
         print_on_stdout([])
     else:
@@ -390,27 +497,24 @@ def report(
     from posbias.cli.console import stderr_console
     from posbias.cli.interrupts import result_stands
     from posbias.cli.report.result import show_progress
-    from posbias.cli.work.exploring import check_results, format_of, make_report
-    from posbias.core.errors import shown
     from posbias.io.jobs.tables import DONE
     from posbias.io.places.locations import location
+    from posbias.io.reports.stamped import make_report
 
-    target = output.output
-    form = format_of(target)
     places = [location(name) for name in results]
-    check_results(places, target, force=output.force)
     with show_progress(stderr_console(), quiet=output.quiet) as progress:
-        size = make_report(places, target, form, output.chart, progress, force=output.force)
+        written = make_report(places, output.output, output.chart, progress, force=output.force)
     result_stands(DONE)
     if not output.quiet:
-        about = ", with all that it takes to draw it: it opens in any browser, offline" if form == "html" else ""
-        tell(f"written: {shown(str(target))}, {size / 1e6:.1f} MB{about}")
+        tell(f"written: {written}")
     return DONE
 
 
 def show(
     result: Annotated[Location, argument("RESULT", "Directory that a command wrote with -o.", read_place)],
-    showing: ShowingOptions,
+    *,
+    format: Annotated[Form, FORM] = "table",  # noqa: A002 - as the option is called
+    plot: Annotated[bool, PLOT] = False,
 ) -> int:
     """Show a result as it was printed when it was made.
 
@@ -422,11 +526,11 @@ def show(
 
     with open_stored(result, shown.FILES) as stored:
         forms = {
-            "table": lambda: shown.as_table(stored, plot=showing.plot),
+            "table": lambda: shown.as_table(stored, plot=plot),
             "markdown": lambda: shown.as_markdown(stored),
             "csv": lambda: shown.as_csv(stored),
             "json": lambda: shown.as_json(stored),
         }
-        forms[showing.format]()
+        forms[format]()
     shown.check_stdout()
     return DONE

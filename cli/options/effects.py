@@ -9,9 +9,9 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
-from posbias.cli.options.estimating import CountingOptions, DecayOptions, EstimationOptions, GateOptions, StoreOptions
+from posbias.cli.options.estimating import CountingOptions, EstimationOptions, StoreOptions
 from posbias.cli.options.learning import LearningOptions, TrainingOptions
-from posbias.cli.options.log import ColumnOptions, ReadingOptions
+from posbias.cli.options.log import LogOptions
 from posbias.cli.options.option import METHODS
 from posbias.core.choices import CLICK_MODELS, FORMATS, LAYOUTS, LEARNERS, METHODS_OF_ROWS, MODELS
 from posbias.core.errors import UsageError
@@ -105,7 +105,7 @@ def _names(*groups: type, without: str = "") -> str:
 
 _OF_MACHINES = "memory threads engine master temp_dir"  # merging statistics needs them as well
 _GROUPS = "context period_column stratify cluster_column randomized_where"  # may agree with what was collected
-_OF_LOGS = f"{_names(ColumnOptions, ReadingOptions, without=f'{_OF_MACHINES} {_GROUPS}')} date"
+_OF_LOGS = f"{_names(LogOptions, without=f'{_OF_MACHINES} {_GROUPS}')} date"
 _TYPED = (".parquet", ".pq", ".arrow", ".ipc", ".feather")
 
 
@@ -241,7 +241,10 @@ _ESTIMATING: Rules = (
     *_READING,
     *_BAD_ROWS,
     ("trust", "model=tpbm: only --model tpbm corrects for trust in positions"),
-    (_names(EstimationOptions, without="seed no_acceleration examination_prior"), _not_for("method")),
+    (
+        _names(EstimationOptions, without="seed no_acceleration examination_prior ranker_score sample_pages"),
+        _not_for("method"),
+    ),
     ("period", _without_days),
     ("cluster_column", _unused_clusters),
     ("shrink", _nothing_shrunk),
@@ -343,7 +346,7 @@ def _not_of_model(o: Situation, option: str) -> str | None:
 
 
 _OF_CELL_MODELS = "eta theta device readiness theta_shock"
-_COUNTED = _names(*(ColumnOptions, ReadingOptions, CountingOptions, DecayOptions, GateOptions), without=_OF_MACHINES)
+_COUNTED = f"{_names(LogOptions, CountingOptions, without=_OF_MACHINES)} decay gate"
 _DESCRIBED = f"{_COUNTED} memory threads engine master {_names(StoreOptions)} output force quiet dry_run"
 
 RULES: Mapping[str, Rules] = {

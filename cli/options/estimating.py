@@ -1,8 +1,7 @@
 """Options of counting, estimating, comparing, exploring and simulating, in groups that commands take whole."""
 
-from math import inf
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from posbias.cli.options.option import (
     CSV,
@@ -20,7 +19,6 @@ from posbias.cli.options.option import (
     several_of,
 )
 from posbias.core.choices import CLICK_MODELS, FREE, SHAPES, Cluster, Missing, Period, Shrink
-from posbias.core.errors import UsageError
 
 
 @options("Counting")
@@ -39,42 +37,19 @@ class CountingOptions:
     date: str | None = option("Day of the whole log, if no column holds it.", "YYYY-MM-DD")
 
 
-@options("Counting")
-class DecayOptions:
-    """How fast the past is forgotten."""
-
-    decay: float | None = option(
-        "Weight of a day relative to the next, e.g. 0.98. Needs days: --date or --timestamp.", "X"
-    )
-
-
-@options("Counting")
-class EachOptions:
-    """Whether there is one fit, or one for each value of a column."""
-
-    for_each: str | None = option(
-        "Fit for each value of this column of the log by itself, such as the market: a result each, and a table.",
-        "COLUMN",
-    )
-
-
-@options("Counting")
-class GateOptions:
-    """Which days are let into a store."""
-
-    gate: float | None = option(
-        "Keep a day out of a store if the click rate of a position differs by more than this, e.g. 0.5 for 50 %.", "X"
-    )
-
-    def limit(self) -> float | None:
-        """The largest relative change of a click rate.
-
-        Raises:
-            UsageError: it is none.
-        """
-        if self.gate is not None and not 0 < self.gate < inf:
-            raise UsageError(f"--gate {self.gate:g}: give a relative change above 0, e.g. 0.5 for 50 %.")
-        return self.gate
+DECAY = option(
+    "Weight of a day relative to the next, e.g. 0.98. Needs days: --date or --timestamp.", "X", section="Counting"
+)
+FOR_EACH = option(
+    "Fit for each value of this column of the log by itself, such as the market: a result each, and a table.",
+    "COLUMN",
+    section="Counting",
+)
+GATE = option(
+    "Keep a day out of a store if the click rate of a position differs by more than this, e.g. 0.5 for 50 %.",
+    "X",
+    section="Counting",
+)
 
 
 @options("Output")
@@ -93,7 +68,7 @@ class StoreOptions:
     remove_day: str | None = option("With --into: remove this day, and count nothing.", "YYYY-MM-DD")
 
 
-@options("Estimating")
+@options("Estimating", ranker_score="Learning from features (--method {methods_of_rows})")
 class EstimationOptions:
     """How propensities and attractiveness are estimated."""
 
@@ -137,12 +112,6 @@ class EstimationOptions:
     )
     csv: bool = CSV
     strict: bool = option("Exit with code 1 if any cell is not identified.")
-
-
-@options("Learning from features (--method {methods_of_rows})")
-class ExposureOptions:
-    """How features are learnt from."""
-
     ranker_score: str | None = option(
         "Column of the log or of --features with the score that the ranker ordered the page by.", "COLUMN"
     )
@@ -152,8 +121,8 @@ class ExposureOptions:
 
 
 @options("Features")
-class FeatureOptions(ExposureOptions):
-    """The same, and the features themselves."""
+class FeatureOptions:
+    """What is learnt from."""
 
     features: list[str] | None = FEATURES
     feature: list[str] | None = FEATURE
@@ -180,9 +149,9 @@ class ModelsOptions:
     seed: int = option("Random seed.", "N", default=0, min=0)
 
 
-@options("World")
+@options("World", labels="Labels", ranker_strength="Ranker", segments="Users", randomized_share="Experiments")
 class WorldOptions:
-    """What there is to click, and how position matters."""
+    """What there is to click, how position matters, who clicks, and what is shown at random."""
 
     model: str = MODEL | {"default": "pbm"}
     sessions: int = option("Number of results pages.", "N", default=50_000, min=1, max=10**9)
@@ -199,24 +168,12 @@ class WorldOptions:
         "What all documents share, one value or one by position, e.g. continuation=.9. Once per name.", "NAME=P[,P,...]"
     )
     seed: int = option("Random seed.", "N", default=0, min=0)
-
-
-@options("Labels")
-class LabelOptions:
-    """Real queries, documents and graded labels in place of drawn ones."""
-
     labels: str | None = option("Judged documents: query, doc, label (a grade) and features.", "FILE", parser=read_name)
     click_noise: float | None = option("P(click | examined) at grade 0; 0.1 by default.", "P")
     ranker: Literal["label", "weak"] | None = option(
         "Where its scores come from: the labels, or a ranker trained on a few of them."
     )
     ranker_queries: int | None = option("Queries to train the weak ranker on; 20 by default.", "N", min=1)
-
-
-@options("Ranker")
-class RankerOptions:
-    """How documents come to their positions."""
-
     ranker_strength: str = option(
         "How closely pages follow the scores. 0: random order; inf: always the same order.", "X|inf", default="1"
     )
@@ -228,67 +185,30 @@ class RankerOptions:
     updates_per_day: int = option(
         "How often a day a ranker with --feedback-strength takes note of the clicks.", "N", default=1, min=1
     )
-
-
-@options("Users")
-class UserOptions:
-    """How sessions differ."""
-
     segments: int = option("Number of user segments, known to the ranker.", "N", default=1, min=1)
     segment_difference: float = option("Share of documents whose attractiveness differs by segment.", "P", default=0.5)
     device: list[str] | None = option("A device's own eta, or theta cell by cell. Once per device.", "ETA|T,T,...")
     depth: str | None = option("P(one more position is shown), or weights of page lengths 1, 2, ...", "P|W,W,...")
     readiness: str | None = option("Factors on P(click), one drawn per session, e.g. .3,1.7.", "X,X,...")
     theta_shock: float = option("Standard deviation of log theta, shared by a query's sessions.", "SD", default=0.0)
-
-
-@options("Experiments")
-class ExperimentOptions:
-    """What is shown at random, and marked in the log."""
-
     randomized_share: float = option("Share of sessions in random order; column `policy`.", "P", default=0.0)
     swap: list[str] | None = option("Swap two positions half of the time; column `experiment`.", "1-5")
     swap_share: float = option("Share of sessions in swap experiments, if any.", "P", default=0.1)
 
 
 _MOST = 10**12
+FURTHER_PAGES = option("Number of further pages to plan.", "N", min=1, max=_MOST, section="Exploring")
+TOP = option("How many documents count as the best of a query.", "K", min=1, max=_MOST, section="Exploring")
+UCB = option(
+    "Order documents by mean attractiveness and ALPHA standard deviations; without it, by the 97.5 % quantile.",
+    "ALPHA",
+    section="Exploring",
+)
 
-
-@options("Exploring")
-class ExplorationOptions:
-    """What is to be learnt, and from how much."""
-
-    pages: int = option("Number of further pages to plan.", "N", default=10000, min=1, max=_MOST)
-    top: int = option("How many documents count as the best of a query.", "K", default=10, min=1, max=_MOST)
-    ucb: float | None = option(
-        "Order documents by mean attractiveness and ALPHA standard deviations; without it, by the 97.5 % quantile.",
-        "ALPHA",
-    )
-
-
-Condition = Literal["change", "rejected", "not-converged", "unidentified"]
-
-
-@options("Comparing")
-class ComparingOptions:
-    """What is compared, and what ends with exit code 3."""
-
-    by: Literal["day"] | None = option("Compare the days of one store with each other.")
-    max_change: float | None = option(
-        "Exit with 3 if a propensity changes by a larger share, and by more than its error.", "X"
-    )
-    fail_if: list[str] | None = option(
-        "Exit with 3 if this is so. Repeatable.", "[" + "|".join(get_args(Condition)) + "]"
-    )
-
-    def check(self) -> None:
-        """See that the values can be meant.
-
-        Raises:
-            UsageError: they cannot.
-        """
-        if self.max_change is not None and not 0 < self.max_change < float("inf"):
-            raise UsageError(f"--max-change {self.max_change:g}: give a share above 0: 0.2 for a fifth.")
-        for condition in self.fail_if or ():
-            if condition not in get_args(Condition):
-                raise UsageError(f"--fail-if {condition}: must be one of {', '.join(get_args(Condition))}.")
+BY_DAY = option("Compare the days of one store with each other.", section="Comparing")
+MAX_CHANGE = option(
+    "Exit with 3 if a propensity changes by a larger share, and by more than its error.", "X", section="Comparing"
+)
+FAIL_IF = option(
+    "Exit with 3 if this is so. Repeatable.", "[change|rejected|not-converged|unidentified]", section="Comparing"
+)

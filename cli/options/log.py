@@ -19,10 +19,16 @@ from posbias.core.choices import (
 )
 from posbias.core.errors import LogFormatError
 
+Decimal = Literal[","]
+"""What may stand before a fraction instead of a point."""
 
-@options("Columns of the log")
-class ColumnOptions:
-    """Which column plays which role. Without a flag, well-known names are recognised."""
+NullClick = Literal["0"]
+"""What an empty cell of the click column may be said to mean."""
+
+
+@options("Columns of the log", input_format="Reading")
+class LogOptions:
+    """Which column plays which role (without a flag, well-known names are recognised), and how the log is read."""
 
     session: list[str] | None = option("One results page, not a visit. Repeatable.", "COLUMN")
     query: list[str] | None = QUERY
@@ -57,19 +63,6 @@ class ColumnOptions:
     randomized_where: list[str] | None = option(
         "Rows placed at random: COLUMN=VALUE; add @1,5 if swapped between positions 1 and 5.", "COLUMN=VALUE"
     )
-
-
-Decimal = Literal[","]
-"""What may stand before a fraction instead of a point."""
-
-NullClick = Literal["0"]
-"""What an empty cell of the click column may be said to mean."""
-
-
-@options("Reading")
-class ReadingOptions:
-    """How the log is read."""
-
     input_format: str = option(
         "flat: a row per impression. nested: a row per page, with lists. auto: detect which. Or the raw files of a "
         "source: {sources}.",

@@ -95,12 +95,17 @@ def argument(metavar: str, help_text: str, parser: Callable[[str], Any] | None =
 
 
 @dataclass_transform(frozen_default=True)
-def options(section: str) -> Callable[[type[T]], type[T]]:
-    """Make a frozen dataclass of a class whose attributes are options, shown in a section of the help."""
+def options(section: str, **from_here: str) -> Callable[[type[T]], type[T]]:
+    """Make a frozen dataclass of a class whose attributes are options, shown in a section of the help.
+
+    Further sections begin at the attributes that they are given for.
+    """
 
     def decorate(group: type[T]) -> type[T]:
+        within = section
         for name, kind in group.__annotations__.items():
-            settings = {"section": section, "default": False if kind is bool else None, **getattr(group, name)}
+            within = from_here.get(name, within)
+            settings = {"section": within, "default": False if kind is bool else None, **getattr(group, name)}
             default = settings.pop("default")
             setattr(group, name, field(default=MISSING if default is REQUIRED else default, metadata=settings))
         return dataclass(frozen=True)(group)

@@ -125,13 +125,9 @@ class ReportOptions:
 Form = Literal["table", "markdown", "csv", "json"]
 
 
-@options("Showing")
-class ShowingOptions:
-    """The form of what is shown."""
-
-    format: Form = option(
-        "table and markdown: what was printed; csv: its table, with all rows and digits; json: the manifest.",
-        default="table",
-        environment=False,
-    )
-    plot: bool = option("Draw the propensities with their intervals.")
+FORM = option(
+    "table and markdown: what was printed; csv: its table, with all rows and digits; json: the manifest.",
+    environment=False,
+    section="Showing",
+)
+PLOT = option("Draw the propensities with their intervals.", section="Showing")

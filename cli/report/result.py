@@ -1,13 +1,11 @@
 """One result of a command: the directory that is written, and what is said meanwhile."""
 
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import typer
 from rich.console import Console
@@ -19,7 +17,6 @@ from posbias.cli import streams
 from posbias.cli.console import line, say, stderr_console
 from posbias.cli.interrupts import drawn_until_a_signal, result_stands
 from posbias.cli.messages import complain, is_json, tell, warn
-from posbias.cli.options.log import ReadingOptions
 from posbias.cli.options.output import OutputOptions
 from posbias.cli.report.table import Curve, renderable
 from posbias.io.jobs.tables import WITH_DOUBTS, Printed, Result, is_same, write_description
@@ -131,31 +128,31 @@ def show_progress(console: Console, *, quiet: bool) -> Generator[Progress]:
     console.quiet = False  # what is said of a result that stands is said, signal or not
 
 
-@contextmanager
-def open_result(
+def carry_out(
     command: str,
-    output: OutputOptions,
     inputs: Sequence[str | Location],
-    options: list[Any],
+    output: OutputOptions,
+    options: Mapping[str, object],
+    work: Callable[[Result], object],
     also_read: Sequence[str | Location] = (),
     *,
     replaces_input: bool = False,
     waits: bool = False,
-) -> Generator[Result]:
-    """Write a result whole or not at all, with its manifest last; then show what it says.
+) -> int:
+    """Write a result whole or not at all, with its manifest last; then show what it says, and return the exit code.
 
     Args:
         command: the command that runs.
-        output: where to, and how much to say.
         inputs: the logs or statistics that are read.
-        options: the option groups that shaped the result.
+        output: where to, and how much to say.
+        options: those that shaped the result, as the manifest lists them.
+        work: makes the result.
         also_read: what else is read, and must not be replaced either.
         replaces_input: whether the result may replace an input; the caller sees to it that it holds all of that.
         waits: whether to wait until another run that writes the target has ended; else that is an error.
     """
-    console = stderr_console()
-    target = output.output
-    temporary = next((group.temp_dir for group in options if isinstance(group, ReadingOptions)), None)
+    console, target = stderr_console(), output.output
+    temporary = Path(str(options["temp-dir"])) if "temp-dir" in options else None
     protected = [path for name in (*inputs, *also_read) for path in named_paths(name)]
     if replaces_input:
         protected = [path for path in protected if not is_same(path, target)]
@@ -171,10 +168,11 @@ def open_result(
     with place as folder:
         with show_progress(console, quiet=output.quiet) as progress:
             result = Result(folder, progress)
-            yield result
-        manifest = write_description(result, command, inputs, plain_options(options))
+            work(result)
+        manifest = write_description(result, command, inputs, options)
         result_stands(result.exit_code)
     _report(result, manifest_text(manifest), output, console)
+    return result.exit_code
 
 
 def _report(result: Result, manifest: str, output: OutputOptions, console: Console) -> None:
@@ -211,11 +209,11 @@ def _named(target: Location) -> str:
     return f"{target} (a symbolic link to {target.resolve()})" if is_link else str(target)
 
 
-def plain_options(groups: Sequence[Any]) -> dict[str, Any]:
+def plain_options(*groups: object, **others: object) -> dict[str, object]:
     """Options as plain values, under the names of the command line; those that are not set are left out."""
-    values = {entry.name: getattr(group, entry.name) for group in groups for entry in fields(group)}
-    return {name.replace("_", "-"): _plain_value(value) for name, value in values.items() if value is not None}
-
-
-def _plain_value(value: object) -> object:
-    return str(value) if isinstance(value, Path | ObjectUrl) else value
+    values = {name: value for group in groups for name, value in vars(group).items()} | others
+    return {
+        name.replace("_", "-"): str(value) if isinstance(value, Path | ObjectUrl) else value
+        for name, value in values.items()
+        if value is not None
+    }

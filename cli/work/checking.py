@@ -12,10 +12,10 @@ from rich.console import Group, RenderableType
 
 from posbias.cli.console import line
 from posbias.cli.messages import warn
-from posbias.cli.options import inputs
 from posbias.cli.options.effects import Situation, why_without_effect
 from posbias.cli.options.estimating import CountingOptions, EstimationOptions
-from posbias.cli.options.log import ColumnOptions, ReadingOptions
+from posbias.cli.options.inputs import dialect
+from posbias.cli.options.log import LogOptions
 from posbias.cli.options.option import values_of, with_words, words_of
 from posbias.cli.options.output import OutputOptions
 from posbias.cli.report.shown import print_on_stdout
@@ -24,7 +24,6 @@ from posbias.cli.work.requests import open_engine, resolve
 from posbias.core.check import Client, Outlook, advice, reasons_against, rows_of, warnings_of
 from posbias.core.errors import LogFormatError, PosbiasError, RoleError, SchemaError, UsageError, counted, masked_values
 from posbias.core.log.pages import HARMLESS
-from posbias.core.models import get_model
 from posbias.core.schema import CLICK, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT
 from posbias.core.training.weights import as_count
 from posbias.io.counting.count import Reading, read_unjudged
@@ -120,32 +119,18 @@ _CLICKS_ARE_SAID = ("click_counts", "click_ranks", "null_click", "clicks", "true
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked of a log, by the user or by what was found.
+    """How a log is read, by options and by what was recognised."""
 
-    Attributes:
-        logs: as named by the user.
-        columns: which column plays which role.
-        reading: how the log is read.
-        counting: what is counted.
-        findings: what was found so far.
-    """
-
-    logs: tuple[str, ...]
-    columns: ColumnOptions
-    reading: ReadingOptions
+    logs: tuple[str, ...]  # as named by the user
+    log: LogOptions
     counting: CountingOptions
-    findings: tuple[Finding, ...] = field(default=())
+    findings: tuple[Finding, ...] = field(default=())  # so far
 
     def saying(self, found: Sequence[Finding]) -> "Asked":
         """The same with what was found, as if the user had said it."""
         words = [word for finding in found for word in finding.options]
-        return replace(
-            self,
-            columns=with_words(self.columns, words),
-            reading=with_words(self.reading, words),
-            counting=with_words(self.counting, words),
-            findings=(*self.findings, *found),
-        )
+        log, counting = with_words(self.log, words), with_words(self.counting, words)
+        return Asked(self.logs, log, counting, (*self.findings, *found))
 
     def job(self) -> Job:
         """What is to be read and counted.
@@ -153,7 +138,7 @@ class Asked:
         Raises:
             UsageError: an option cannot be read, or does not go with another one.
         """
-        return resolve(self.logs, self.columns, self.reading, self.counting, statistics=())
+        return resolve(self.logs, self.log, self.counting, ())
 
     def open_log(self) -> Log:
         """Open the log.
@@ -169,12 +154,12 @@ class Asked:
         Raises:
             LogFormatError: there are none, or one cannot be read.
         """
-        return [*find_log_files(self.logs, inputs.dialect(self.reading))]
+        return [*find_log_files(self.logs, dialect(self.log))]
 
     @property
     def options(self) -> dict[str, object]:
         """What options are set to, by flag, but for those that would have no effect on a run."""
-        groups = (self.columns, self.reading, self.counting)
+        groups = (self.log, self.counting)
         values = {name: value for group in (*groups, EstimationOptions()) for name, value in vars(group).items()}
         situation = Situation(_RUN, values | {"logs": list(self.logs)})
         return {
@@ -198,7 +183,7 @@ Step = Callable[[Asked], list[Finding]]
 
 def _recognition_form(asked: Asked) -> list[Finding]:
     """The raw files of a source, or a table of events."""
-    if asked.reading.input_format != "auto" or asked.reading.impression_where or asked.reading.clicks:
+    if asked.log.input_format != "auto" or asked.log.impression_where or asked.log.clicks:
         return []
     try:
         return find_form(asked.sources())
@@ -208,9 +193,8 @@ def _recognition_form(asked: Asked) -> list[Finding]:
 
 def _dialect(asked: Asked) -> list[Finding]:
     """How files of text are written."""
-    reading = asked.reading
-    said = (reading.separator, reading.encoding, reading.columns)
-    is_said = any(value is not None for value in said) or asked.reading.input_format not in _ROWS
+    said = (asked.log.separator, asked.log.encoding, asked.log.columns)
+    is_said = any(value is not None for value in said) or asked.log.input_format not in _ROWS
     if is_said:
         return []
     try:
@@ -221,7 +205,7 @@ def _dialect(asked: Asked) -> list[Finding]:
 
 def _lists(asked: Asked) -> list[Finding]:
     """Lists of documents and clicks, where rows are no impressions that can be read as they are."""
-    if asked.reading.input_format not in {"auto", "nested"} or _is_said(asked, "clicked", "list_separator", "clicks"):
+    if asked.log.input_format not in {"auto", "nested"} or _is_said(asked, "clicked", "list_separator", "clicks"):
         return []
     try:
         log = asked.open_log()
@@ -237,9 +221,9 @@ def _values(asked: Asked) -> list[Finding]:
     log = asked.open_log()
     if log.raw is not None or log.nesting is not None or log.click_sources:
         return []
-    said = asked.reading.true is not None or asked.reading.false is not None
+    said = asked.log.true is not None or asked.log.false is not None
     clicks = None if said else find_click_words(first_texts(log, log.roles.click))
-    times = log.roles.timestamp if asked.reading.timestamp_format is None else None
+    times = log.roles.timestamp if asked.log.timestamp_format is None else None
     forms = find_timestamp_format(first_texts(log, times))
     return [finding for finding in (clicks, forms) if finding is not None]
 
@@ -255,7 +239,7 @@ STEPS: tuple[Step, ...] = (
     lambda asked: [] if _is_said(asked, "impressions", "click_counts") else find_sums(asked.open_log()),
     lambda asked: [] if _is_said(asked, "position_base") else find_position_base(asked.open_log()),
     lambda asked: [] if _is_said(asked, *_CLICKS_ARE_SAID) else find_clicks(asked.open_log()),
-    lambda asked: [] if asked.reading.position_base is not None else find_base_of_events(asked.open_log()),
+    lambda asked: [] if asked.log.position_base is not None else find_base_of_events(asked.open_log()),
     lambda asked: find_page_time(asked.open_log()),
     lambda asked: find_session(asked.open_log()),
     lambda asked: find_paging(asked.open_log()),
@@ -283,10 +267,9 @@ def recognise(asked: Asked) -> Asked:
 
 def _is_said(asked: Asked, *names: str) -> bool:
     """Whether one of these options is set, or the log has no rows yet to look at."""
-    if asked.reading.input_format not in _ROWS or asked.reading.impression_where:
+    if asked.log.input_format not in _ROWS or asked.log.impression_where:
         return True
-    groups = (asked.columns, asked.reading)
-    return any(getattr(group, name, None) for name in names for group in groups)
+    return any(getattr(asked.log, name) for name in names)
 
 
 SCHEMA = "posbias.check"
@@ -302,13 +285,11 @@ def check(asked: Asked, progress: Progress) -> tuple[Asked, dict[str, Any]]:
     """
     with progress.stage("recognising"):
         asked = recognise(asked)
-    job = asked.job()
-    plan = replace(job.plan, model=get_model(PBM))
-    log = replace(job, plan=plan).open_log()
+    job = replace(asked, counting=replace(asked.counting, model=PBM)).job()
+    log, plan = job.open_log(), job.plan
     client, unjudged, look = largest_client(log), None, None
     # What breaks the rules is counted and left out here: that it would stop a run is then said with the rest.
-    reading = replace(asked.reading, on_bad_rows="drop")
-    with open_engine(reading, Path.cwd() / "check") as engine:
+    with open_engine(replace(asked.log, on_bad_rows="drop"), Path.cwd() / "check") as engine:
         try:
             unjudged = read_unjudged(log, plan, engine, progress)
         except SchemaError as error:
@@ -342,7 +323,7 @@ def _stops(unjudged: Reading) -> list[str]:
 def _bad_rows(asked: Asked, unjudged: Reading) -> list[Finding]:
     """That rows break the rules, if some do."""
     bad = {why: rows for why, rows in unjudged.rows.rejected.items() if why not in _HARMLESS}
-    if not bad or asked.reading.on_bad_rows == "drop":
+    if not bad or asked.log.on_bad_rows == "drop":
         return []
     reasons = ", ".join(f"{rows:,} because {why}" for why, rows in bad.items())
     sentence = f"{counted(sum(bad.values()), 'rows')} of {unjudged.rows.read:,} break the rules ({reasons})"
@@ -592,7 +573,7 @@ WRITTEN = {
 def rehearse(
     command: str,
     job: Job,
-    reading: ReadingOptions,
+    log: LogOptions,
     target: Location,
     output: OutputOptions,
     also_read: Sequence[str | Location] = (),
@@ -604,7 +585,7 @@ def rehearse(
     Args:
         command: its name.
         job: what it reads.
-        reading: how.
+        log: how.
         target: where it writes.
         output: whether an old result may go, and how much is said.
         also_read: what else is read, and must not be replaced either.
@@ -621,13 +602,13 @@ def rehearse(
             str(entry.path): {"days": entry.days, "parts": len(entry.parts)} for entry in job.statistics
         }
     else:
-        log = job.open_log()
-        check_features(log, job.tables, job.features)
-        reads["log"] = describe_log(log)
-        reads["files"] = [str(source.path) for source in log.sources]
-        warnings = doubts(log)
+        opened = job.open_log()
+        check_features(opened, job.tables, job.features)
+        reads["log"] = describe_log(opened)
+        reads["files"] = [str(source.path) for source in opened.sources]
+        warnings = doubts(opened)
     paths = [path for name in (*job.inputs, *also_read) for path in named_paths(name)]
-    paths += [path for path in (output.config, reading.temp_dir) if path is not None]
+    paths += [path for path in (output.config, log.temp_dir) if path is not None]
     protected = [path for path in paths if not (replaces_input and is_same(path, target))]
     is_there = check_output(target, force=output.force, protected=protected)
     writes = {"target": str(target), "what": WRITTEN[command], "replaces": is_there}

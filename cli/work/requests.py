@@ -4,33 +4,28 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import date, timedelta
-from functools import partial
 from pathlib import Path
 
-from posbias.cli.options import inputs
-from posbias.cli.options.estimating import CountingOptions, EstimationOptions, ExposureOptions, FeatureOptions
+from posbias.cli.options.estimating import CountingOptions, EstimationOptions, FeatureOptions, ModelsOptions
+from posbias.cli.options.inputs import log_request
 from posbias.cli.options.learning import TrainingOptions
-from posbias.cli.options.log import ColumnOptions, ReadingOptions
+from posbias.cli.options.log import LogOptions
 from posbias.cli.options.option import parse_bins, parse_memory, parse_prior, parse_reference
-from posbias.core.choices import MODELS, Missing, RandomizedRows, Source
+from posbias.core.choices import MODELS, BetaPrior, RandomizedRows, Source
 from posbias.core.counts.checks import DEFAULT_MODEL, check_context, check_named_columns, counted_model
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.errors import OutputError, RoleError, StatisticsError, UsageError
+from posbias.core.errors import OutputError, StatisticsError, UsageError
 from posbias.core.estimators import EstimationOptions as CoreOptions
 from posbias.core.estimators import get_method
 from posbias.core.estimators.estimate import MethodOfRows
-from posbias.core.log.impressions import ReadingRules
-from posbias.core.schema import RESERVED, Roles
+from posbias.core.schema import RESERVED
 from posbias.core.training.layout import LayoutOfPages, choose_grouping, get_layout, layouts_of_pages
 from posbias.core.training.weights import WeightOptions, check_min_propensity
 from posbias.io.engines.engine import Engine
 from posbias.io.engines.local import LocalEngine
 from posbias.io.fits.saved_fit import PreviousFit
-from posbias.io.forms.recognition import find_form
 from posbias.io.jobs.fit import CellFit, Job, Model, WeightRequest
 from posbias.io.jobs.training import TrainingRequest
-from posbias.io.log.click_log import Log, LogRequest, open_log
-from posbias.io.log.text import find_log_files
 from posbias.io.places.locations import Location, ObjectUrl, is_text
 from posbias.io.places.ownership import owned_directory, system_temporary
 from posbias.io.stores.store import Statistics, find_statistics
@@ -39,57 +34,57 @@ from posbias.io.training.feature_parts import RowsRequest, WantedFeatures
 from posbias.io.training.feature_tables import is_in_a_table
 
 
-def statistics_plan(columns: ColumnOptions, counting: CountingOptions) -> StatisticsPlan:
+def statistics_plan(log: LogOptions, counting: CountingOptions) -> StatisticsPlan:
     """What will be counted."""
     model = counted_model(counting.model or DEFAULT_MODEL)
-    version = [] if columns.period_column is None else [columns.period_column]
-    clusters = [] if columns.cluster_column is None else [columns.cluster_column]
+    version = [] if log.period_column is None else [log.period_column]
+    clusters = [] if log.cluster_column is None else [log.cluster_column]
     named = (
-        ("--stratify", columns.stratify or ()),
+        ("--stratify", log.stratify or ()),
         ("--period-column", version),
         ("--cluster-column", clusters),
-        ("--context", columns.context or ()),
+        ("--context", log.context or ()),
     )
     check_named_columns(model, named)
-    both = set(columns.context or ()) & set(columns.stratify or ())
+    both = set(log.context or ()) & set(log.stratify or ())
     if both:
         raise UsageError(
             f"--stratify {' '.join(sorted(both))}: --context already lets attractiveness differ by it. Leave it out."
         )
-    if not {*version}.isdisjoint([*(columns.context or ()), *(columns.stratify or ())]):
+    if not {*version}.isdisjoint([*(log.context or ()), *(log.stratify or ())]):
         raise UsageError(
             f"--period-column {version[0]}: --context or --stratify already lets attractiveness differ by it. Leave it "
             "out."
         )
-    if not {*clusters}.isdisjoint([*(columns.context or ()), *(columns.stratify or ()), *version]):
+    if not {*clusters}.isdisjoint([*(log.context or ()), *(log.stratify or ()), *version]):
         raise UsageError(
             f"--cluster-column {clusters[0]}: attractiveness may already differ by it, so that its values share no "
             "documents. Name it once."
         )
-    _check_days(columns, counting)
+    _check_days(log, counting)
     # How finely time is kept: to look into periods, `auto` needs parts of an hour; days are enough for weeks.
-    period = "day" if columns.timestamp is not None or counting.date is not None else None
+    period = "day" if log.timestamp is not None or counting.date is not None else None
     if period is not None and counting.date is None and counting.period in {"auto", "hour", "none"}:
         period = "quarter" if counting.period == "auto" else "hour" if counting.period == "hour" else None
-    check_context(model, columns.context or ())
+    check_context(model, log.context or ())
     return StatisticsPlan(
         model=model,
         max_position=counting.max_position,
         position_bins=parse_bins(counting.position_bins),
-        context=tuple(columns.context or ()),
+        context=tuple(log.context or ()),
         period=period,
-        strata=(*(columns.stratify or ()), *version),
+        strata=(*(log.stratify or ()), *version),
         clusters=tuple(clusters),
-        randomized=tuple(RandomizedRows.parse(text) for text in columns.randomized_where or ()),
-        weighted=columns.weight_column is not None,
-        summed=columns.impressions is not None,
+        randomized=tuple(RandomizedRows.parse(text) for text in log.randomized_where or ()),
+        weighted=log.weight_column is not None,
+        summed=log.impressions is not None,
     )
 
 
-def _check_days(columns: ColumnOptions, counting: CountingOptions) -> None:
+def _check_days(log: LogOptions, counting: CountingOptions) -> None:
     day = counting.date
     if day is None:
-        if counting.period not in {"auto", "none"} and columns.timestamp is None:
+        if counting.period not in {"auto", "none"} and log.timestamp is None:
             raise UsageError(f"--period {counting.period} needs a column of dates or times: --timestamp COLUMN.")
         return
     if counting.period == "hour":
@@ -97,9 +92,9 @@ def _check_days(columns: ColumnOptions, counting: CountingOptions) -> None:
     check_day("--date", day)
     if date.fromisoformat(day) > date.today() + timedelta(days=1):  # noqa: DTZ011 - tomorrow has begun somewhere
         raise UsageError(f"--date {day}: is in the future. Give the day that the log is from.")
-    if columns.timestamp is not None:
+    if log.timestamp is not None:
         raise UsageError(
-            f"--date {day}: --timestamp {columns.timestamp} already gives the day of each row. Leave one of them out."
+            f"--date {day}: --timestamp {log.timestamp} already gives the day of each row. Leave one of them out."
         )
     if counting.period == "none":
         raise UsageError(f"--date {day}: --period none keeps no days. Leave one of them out.")
@@ -136,22 +131,22 @@ def check_decay(factor: float | None, plan: StatisticsPlan) -> None:
         )
 
 
-def check_counting(plan: StatisticsPlan, counting: CountingOptions, columns: ColumnOptions) -> None:
+def check_counting(plan: StatisticsPlan, counting: CountingOptions, log: LogOptions) -> None:
     """Raise StatisticsError for an option that asks for something else than statistics were collected with."""
-    version = columns.period_column
+    version = log.period_column
     strata = [name for name in plan.strata if name != version]  # a ranker's version that is named is no such
     period = None if counting.period in {"auto", "none"} else counting.period
     named: list[tuple[str, object, object]] = [
         ("--model", counting.model, plan.model.name),
         ("--max-position", counting.max_position, plan.max_position),
         ("--position-bins", counting.position_bins, ",".join(map(str, plan.position_bins)) or None),
-        ("--context", _words(columns.context), _words(plan.context)),
-        ("--stratify", _words(columns.stratify), _words(strata)),
+        ("--context", _words(log.context), _words(plan.context)),
+        ("--stratify", _words(log.stratify), _words(strata)),
         ("--period-column", version, version if version in plan.strata else None),
-        ("--cluster-column", columns.cluster_column, _words(plan.clusters)),
-        ("--randomized-where", _words(columns.randomized_where), _words(map(str, plan.randomized))),
-        ("--weight-column", columns.weight_column, columns.weight_column if plan.weighted else None),
-        ("--timestamp", columns.timestamp, columns.timestamp if plan.period else None),
+        ("--cluster-column", log.cluster_column, _words(plan.clusters)),
+        ("--randomized-where", _words(log.randomized_where), _words(map(str, plan.randomized))),
+        ("--weight-column", log.weight_column, log.weight_column if plan.weighted else None),
+        ("--timestamp", log.timestamp, log.timestamp if plan.period else None),
         ("--period", period, period if period in plan.lengths else plan.period),
     ]
     for flag, wanted, counted in named:
@@ -167,22 +162,22 @@ def _words(names: Iterable[str] | None) -> str | None:
     return " ".join(names or ()) or None
 
 
-def like_the_fit(fitted: PreviousFit, columns: ColumnOptions) -> tuple[ColumnOptions, CountingOptions]:
+def like_the_fit(fitted: PreviousFit, log: LogOptions) -> tuple[LogOptions, CountingOptions]:
     """The options that count the cells of propensities; what only their estimate depended on is left aside.
 
     Raises:
         UsageError: other contexts are asked for than the propensities have.
     """
     plan = fitted.plan
-    if columns.context and tuple(columns.context) != plan.context:
+    if log.context and tuple(log.context) != plan.context:
         raise UsageError(
-            f"--context {' '.join(columns.context)}: the propensities in {fitted.name} "
+            f"--context {' '.join(log.context)}: the propensities in {fitted.name} "
             + (f"differ by {' '.join(plan.context)}." if plan.context else "have no context.")
         )
     bins = ",".join(map(str, plan.position_bins)) or None
     counting = CountingOptions(plan.model.name, plan.max_position, bins, "none")
     of_the_fit = ("timestamp", "period_column", "stratify", "cluster_column", "randomized_where")
-    of_cells = replace(columns, context=list(plan.context), **dict.fromkeys(of_the_fit))
+    of_cells = replace(log, context=list(plan.context), **dict.fromkeys(of_the_fit))
     return of_cells, counting
 
 
@@ -220,40 +215,39 @@ _ONE_EACH = (
 )
 
 
-def _check_rows(columns: ColumnOptions, reading: ReadingOptions, model: str, pages_for: str | None) -> None:
+def _check_rows(log: LogOptions, model: str, pages_for: str | None) -> None:
     """Raise UsageError for an option that means nothing of a table of sums, or of a log without queries.
 
     Args:
-        columns: which column plays which role.
-        reading: how the log is read.
+        log: how the log is read.
         model: the option that needs whole pages because of the model; empty if the model does not.
         pages_for: another option that does.
     """
     refusals: list[tuple[object, str | None, str]] = []
-    if columns.impressions is not None:
+    if log.impressions is not None:
         sums = "the rows of a table of sums (--impressions) add up many pages. Leave it out"
-        form = f"--input-format {reading.input_format}"
+        form = f"--input-format {log.input_format}"
         event = "a row of a table of sums is no event. Leave it out"
         number = "in a table of sums (--impressions), --click names their number. Leave it out"
         weight = "--impressions says already what a row stands for. Leave it out"
         several = "takes several clicks for one, but a sum counts all. Leave it out"
         refusals += [
-            (reading.click_counts, "--click-counts", several),
-            (columns.weight_column, "--weight-column", weight),
-            (columns.session, "--session", sums),
-            (reading.impression_where, "--impression-where", event),
-            (reading.clicks, "--clicks", number),
-            (reading.input_format not in {"auto", "flat"}, form, _ROWS),
+            (log.click_counts, "--click-counts", several),
+            (log.weight_column, "--weight-column", weight),
+            (log.session, "--session", sums),
+            (log.impression_where, "--impression-where", event),
+            (log.clicks, "--clicks", number),
+            (log.input_format not in {"auto", "flat"}, form, _ROWS),
             (model, model, _OF_PAGES),
             (pages_for, pages_for, _OF_PAGES),
         ]
-    if columns.no_query:
+    if log.no_query:
         keep = "cannot be combined with --no-query. Use keep"
         refusals += [
-            (columns.query, "--query", "--no-query says that the log has none. Leave one of them out"),
+            (log.query, "--query", "--no-query says that the log has none. Leave one of them out"),
             (model, model, _ONE_EACH),
             (pages_for, pages_for, _ONE_EACH),
-            (reading.duplicate_docs == "first", "--duplicate-docs first", keep),
+            (log.duplicate_docs == "first", "--duplicate-docs first", keep),
         ]
     for is_set, option, reason in refusals:
         if is_set:
@@ -262,11 +256,10 @@ def _check_rows(columns: ColumnOptions, reading: ReadingOptions, model: str, pag
 
 def resolve(
     named: Sequence[str],
-    columns: ColumnOptions,
-    reading: ReadingOptions,
+    log: LogOptions,
     counting: CountingOptions,
-    *,
     statistics: Sequence[Statistics] | None = None,
+    *,
     sessions_for: str | None = None,
     features: WantedFeatures | None = None,
     decay: float | None = None,
@@ -275,8 +268,7 @@ def resolve(
 
     Args:
         named: logs or statistics, as named by the user.
-        columns: which column plays which role.
-        reading: how logs are read.
+        log: how logs are read.
         counting: what is counted.
         statistics: the statistics that were named, where they have been looked for already.
         sessions_for: the option that needs the pages of the log, if there is one.
@@ -288,96 +280,25 @@ def resolve(
         UsageError: an option cannot be read, or does not go with another one.
     """
     held = find_statistics(named) if statistics is None else statistics
-    plan = held[0].metadata.plan if held else statistics_plan(columns, counting)
+    plan = held[0].metadata.plan if held else statistics_plan(log, counting)
     features = features or WantedFeatures()
     if held:
-        check_counting(plan, counting, columns)
+        check_counting(plan, counting, log)
     else:
-        _check_rows(columns, reading, f"--model {plan.model.name}" if plan.model.needs_session else "", sessions_for)
+        _check_rows(log, f"--model {plan.model.name}" if plan.model.needs_session else "", sessions_for)
     check_decay(decay, plan)
-    return Job(
-        tuple(named),
-        plan,
-        partial(_open, columns=columns, reading=reading),
-        tuple(held),
-        counting.date,
-        sessions_for,
-        features.columns,
-        features.tables,
-        decay,
-    )
-
-
-def _open(job: Job, columns: ColumnOptions, reading: ReadingOptions) -> Log:
-    """Open the log that options describe; where columns are missing because it holds events, the error says so."""
-    plan = job.plan
-    roles = Roles(
-        session=tuple(columns.session or ()),
-        query=tuple(columns.query or ()),
-        doc=tuple(columns.doc or ()),
-        position=columns.position,
-        click=columns.click,
-        weight=columns.weight_column,
-        impressions=columns.impressions,
-        timestamp=columns.timestamp,
-        context=plan.context,
-        stratify=tuple(name for name in plan.strata if name not in {columns.period_column, job.each}),
-        each=() if job.each is None else (job.each,),
-        version=tuple(name for name in plan.strata if name == columns.period_column),
-        cluster=plan.clusters,
-        randomized=plan.randomized,
-        features=job.features,
-        clicked=columns.clicked,
-        page=None if columns.page == inputs.NO_PAGE else columns.page,
-        no_page=columns.page == inputs.NO_PAGE,
-        no_query=columns.no_query,
-    )
-    inputs.check_standard_input(job.inputs, reading)
-    base, raw = inputs.position_base(reading), inputs.raw_reader(reading, no_query=columns.no_query)
-    request = LogRequest(
-        inputs=job.inputs,
-        roles=roles,
-        rules=ReadingRules(
-            base,
-            paging=inputs.paging(columns, reading),
-            click_counts=reading.click_counts,
-            click_ranks=inputs.click_ranks(columns, reading),
-            null_click=reading.null_click is not None,
-            period=plan.period,
-            day=job.day,
-            values=inputs.text_values(reading),
-        ),
-        clicks=inputs.clicks_request(reading),
-        needs_session=job.sessions_for is not None or plan.model.needs_session or reading.duplicate_docs == "first",
-        form=reading.input_format,
-        events=inputs.events_request(reading),
-        raw=raw,
-        dialect=inputs.dialect(reading),
-        max_bad_rows=inputs.max_bad_rows(reading),
-        duplicate_docs=inputs.duplicate_docs(reading, plan, job.sessions_for),
-        lists=inputs.list_rules(reading, columns),
-    )
-    try:
-        return open_log(request)
-    except RoleError as error:
-        of_rows = request.raw is None and request.events is None and request.clicks is None
-        forms = find_form(find_log_files(request.inputs, request.dialect)) if of_rows else []
-        if not forms:
-            raise
-        form = forms[0]
-        known = list(error.options) if form.options[0] != "--input-format" else []
-        if ("--click", "COLUMN") in zip(known[::2], known[1::2], strict=True):  # events have no column of clicks
-            where = known.index("--click")
-            del known[where : where + 2]
-        raise RoleError(f"{error} {form.said[:1].upper()}{form.said[1:]}.", (*known, *form.options)) from error
+    request = None
+    if not held:
+        of_rows = features.columns
+        request = log_request(named, log, plan, day=counting.date, sessions_for=sessions_for, features=of_rows)
+    return Job(tuple(named), plan, request, tuple(held), sessions_for, features.columns, features.tables, decay)
 
 
 def requested_fit(
     counting: CountingOptions,
     estimation: EstimationOptions,
     features: FeatureOptions | TrainingOptions,
-    exposure: ExposureOptions,
-    reading: ReadingOptions,
+    log: LogOptions,
     weigh_by: Source = "smooth",
 ) -> Model:
     """The model that is to be fitted.
@@ -386,8 +307,7 @@ def requested_fit(
         counting: its name.
         estimation: how.
         features: those that a method of rows learns from.
-        exposure: how such a method learns.
-        reading: how the log is read.
+        log: how the log is read.
         weigh_by: which propensities weights are to be made from.
 
     Raises:
@@ -396,11 +316,8 @@ def requested_fit(
     prior = estimation.attractiveness_prior
     known_prior = None if prior == ESTIMATED else parse_prior("--attractiveness-prior", prior)
     if counting.model is not None and counting.model not in MODELS:
-        from posbias.cli.work.fits import requested_page_fit  # noqa: PLC0415 - other models need none of it
-
-        return requested_page_fit(counting.model, estimation, known_prior)
-    named = features.features, features.feature, features.missing
-    rows = _requested_rows(estimation.method, named, exposure, reading)
+        return _requested_page_fit(counting.model, estimation, known_prior)
+    rows = _requested_rows(estimation, features, log)
     if estimation.tolerance is not None and not estimation.tolerance < 1:
         raise UsageError(f"--tolerance {estimation.tolerance:g}: must be below 1; it is a relative change.")
     options = CoreOptions(
@@ -425,11 +342,35 @@ def requested_fit(
     return CellFit(asked.method, options, asked.compare, asked.csv, asked.strict, rows, of_joint_em)
 
 
+def _requested_page_fit(name: str, estimation: EstimationOptions, prior: BetaPrior | None) -> Model:
+    """The click model of a name, and how it is to be fitted.
+
+    Raises:
+        UsageError: it is unknown, or the clicks cannot tell what it asks for.
+        SchemaError: trust bias is given by a table that says something else.
+    """
+    from posbias.core.models import get_click_model  # noqa: PLC0415 - what fits by cell needs none of it
+    from posbias.core.models.em import EMOptions  # noqa: PLC0415 - likewise
+    from posbias.io.jobs.click_model_fits import read_trust  # noqa: PLC0415 - likewise
+    from posbias.io.jobs.click_models import PageFit  # noqa: PLC0415 - likewise
+
+    model = get_click_model(name)
+    if model.name == "tpbm" and estimation.trust is None:
+        raise UsageError(
+            "--model tpbm: clicks alone do not tell trust bias from attractiveness: P(click) = alpha_k gamma + beta_k "
+            "stays the same if gamma is stretched or moved and alpha and beta are changed to fit, so that every such "
+            "curve explains the log equally well. Give alpha and beta of each position, e.g. from an experiment with "
+            "judged documents: --trust FILE."
+        )
+    trust = {} if estimation.trust is None else read_trust(estimation.trust)
+    em = EMOptions(prior=prior, passes=estimation.max_iterations or EMOptions.passes, fixed=trust)
+    return PageFit(model, em, estimation.trust, estimation.csv)
+
+
 def job_of_fit(
     model: Model,
     named: Sequence[str],
-    columns: ColumnOptions,
-    reading: ReadingOptions,
+    log: LogOptions,
     counting: CountingOptions,
     files: TrainingRequest | None = None,
     decay: float | None = None,
@@ -444,37 +385,48 @@ def job_of_fit(
     features = WantedFeatures(tables, tuple(dict.fromkeys(in_log)))
     if isinstance(model, CellFit):
         pages_for = (files and files.sessions_for) or model.sessions_for
-        job = resolve(named, columns, reading, counting, sessions_for=pages_for, features=features, decay=decay)
+        job = resolve(named, log, counting, sessions_for=pages_for, features=features, decay=decay)
     else:
-        columns, counting = of_pages(columns), CountingOptions(max_position=counting.max_position)
-        job = resolve(named, columns, reading, counting, sessions_for=model.sessions_for, features=features)
+        log, counting = of_pages(log), CountingOptions(max_position=counting.max_position)
+        job = resolve(named, log, counting, sessions_for=model.sessions_for, features=features)
     model.check(job)
     # Statistics that hold all that a click model looks at serve as well as pages.
     return replace(job, sessions_for=None) if job.statistics and not isinstance(model, CellFit) else job
 
 
-def of_pages(columns: ColumnOptions) -> ColumnOptions:
+def of_pages(log: LogOptions) -> LogOptions:
     """The columns without those that only a fit by cell looks at."""
-    return replace(columns, **dict.fromkeys(OF_CELLS))
+    return replace(log, **dict.fromkeys(OF_CELLS))
+
+
+def jobs_of_models(inputs: Sequence[str], log: LogOptions, models: ModelsOptions) -> tuple[Job, Job | None]:
+    """The log to fit click models to, and that to judge them by where it is another one.
+
+    Raises:
+        UsageError: options do not go together.
+    """
+    if models.test and log.clicks:
+        raise UsageError("--test: clicks in a table of their own (--clicks) belong to one log. Use --split instead.")
+    by_time = models.split == "time" and not models.test
+    if by_time and log.timestamp is None:
+        raise UsageError("--split time needs a column of dates or times: --timestamp COLUMN.")
+    named, counting = of_pages(log), CountingOptions(period="auto" if by_time else "none")
+    named = replace(named, timestamp=log.timestamp if by_time else None)
+    first, *rest = (
+        resolve(paths, named, counting, (), sessions_for="posbias evaluate --models")
+        for paths in (inputs, *([models.test] if models.test else []))
+    )
+    return first, rest[0] if rest else None
 
 
 def _requested_rows(
-    method: str,
-    features: tuple[Sequence[str] | None, Sequence[str] | None, Missing],
-    exposure: ExposureOptions,
-    reading: ReadingOptions,
+    estimation: EstimationOptions, features: FeatureOptions | TrainingOptions, log: LogOptions
 ) -> RowsRequest | None:
-    """The request of a method that needs the features of every row; None for other methods.
-
-    Raises:
-        LogFormatError: a table of features is missing.
-        MissingExtraError: LightGBM is not installed.
-        UsageError: there is no feature, or rows cannot be read so.
-    """
+    """The request of a method that needs the features of every row; None for other methods."""
+    method, score = estimation.method, estimation.ranker_score
     if not isinstance(get_method(method), MethodOfRows):
         return None
-    tables, columns, missing = tuple(features[0] or ()), tuple(features[1] or ()), features[2]
-    score = exposure.ranker_score
+    tables, columns = tuple(features.features or ()), tuple(features.feature or ())
     for flag, name in [*(("--feature", name) for name in columns), ("--ranker-score", score)]:
         if name in RESERVED:
             raise UsageError(f"{flag} {name}: this name is reserved. Rename the column to use it as a feature.")
@@ -483,14 +435,14 @@ def _requested_rows(
             f"--method {method}: says nothing without features. Name a table of them (--features FILE) or columns of "
             "the log (--feature COLUMN)."
         )
-    if reading.engine != "polars":
+    if log.engine != "polars":
         raise UsageError(f"--method {method}: runs on this machine only. Use --engine polars.")
     from posbias.core.learners.boosting import import_lightgbm  # noqa: PLC0415 - no other method grows trees
 
     import_lightgbm()
     if score is not None and score not in columns and not is_in_a_table(score, tables):
         columns = (*columns, score)
-    return RowsRequest(method, WantedFeatures(tables, columns, missing), score, exposure.sample_pages)
+    return RowsRequest(method, WantedFeatures(tables, columns, features.missing), score, estimation.sample_pages)
 
 
 def requested_files(training: TrainingOptions) -> TrainingRequest:
@@ -541,7 +493,7 @@ def requested_files(training: TrainingOptions) -> TrainingRequest:
 
 
 @contextmanager
-def open_engine(reading: ReadingOptions, output: Location) -> Generator[Engine]:
+def open_engine(log: LogOptions, output: Location) -> Generator[Engine]:
     """The engine, with a directory for temporary files for as long as the block runs.
 
     Raises:
@@ -549,12 +501,12 @@ def open_engine(reading: ReadingOptions, output: Location) -> Generator[Engine]:
         OutputError: there is no place for temporary files.
         EngineError: the engine cannot start.
     """
-    memory = parse_memory(reading.memory)
-    if reading.engine == "polars":
-        with _scratch(reading.temp_dir or system_temporary(), hidden=False) as scratch:
-            yield LocalEngine(memory, scratch, reading.on_bad_rows, reading.check_pages)
+    memory = parse_memory(log.memory)
+    if log.engine == "polars":
+        with _scratch(log.temp_dir or system_temporary(), hidden=False) as scratch:
+            yield LocalEngine(memory, scratch, log.on_bad_rows, log.check_pages)
         return
-    place = reading.temp_dir
+    place = log.temp_dir
     if place is None:  # where all machines of a cluster find the output, they find temporary files too
         if isinstance(output, ObjectUrl):
             raise UsageError(
@@ -567,8 +519,8 @@ def open_engine(reading: ReadingOptions, output: Location) -> Generator[Engine]:
 
     with (
         _scratch(place, hidden=True) as scratch,
-        open_session(reading.master or DEFAULT_MASTER, scratch) as session,
-        closing(SparkEngine(memory, scratch, reading.on_bad_rows, reading.check_pages, session=session)) as engine,
+        open_session(log.master or DEFAULT_MASTER, scratch) as session,
+        closing(SparkEngine(memory, scratch, log.on_bad_rows, log.check_pages, session=session)) as engine,
     ):
         yield engine
 

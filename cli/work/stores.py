@@ -1,10 +1,8 @@
 """`collect`: statistics written, merged into a store, and described."""
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import UNSET
@@ -13,10 +11,10 @@ from rich.padding import Padding
 from rich.table import Table
 
 from posbias.cli.console import line
-from posbias.cli.options.estimating import CountingOptions, DecayOptions, GateOptions, StoreOptions
-from posbias.cli.options.log import ColumnOptions, ReadingOptions
+from posbias.cli.options.estimating import CountingOptions, StoreOptions
+from posbias.cli.options.log import LogOptions
 from posbias.cli.options.output import OutputOptions, OutputOrInfoOptions
-from posbias.cli.report.result import open_result
+from posbias.cli.report.result import carry_out, plain_options
 from posbias.cli.report.shown import print_on_stdout
 from posbias.cli.work.checking import rehearse
 from posbias.cli.work.requests import check_day, open_engine, resolve
@@ -33,14 +31,15 @@ _MOST_DAYS = 3
 _KIBIBYTE = 1024
 
 
-def _show_info(statistics: Sequence[Statistics], inputs: Sequence[str], *, as_json: bool) -> None:
-    """Print what each directory of statistics holds.
+def show_info(inputs: Sequence[str], *, as_json: bool) -> int:
+    """Print what each directory of statistics holds; return the exit code.
 
     Raises:
         UsageError: the inputs are no statistics.
         StatisticsError: they are damaged.
         OutputError: stdout cannot be written.
     """
+    statistics = find_statistics(inputs)
     if not statistics:
         raise UsageError(f"--info: {inputs[0]} holds no statistics. Give directories written by `posbias collect`.")
     with checked(statistics, check_contents, one_by_one):
@@ -62,6 +61,7 @@ def _show_info(statistics: Sequence[Statistics], inputs: Sequence[str], *, as_js
         for entry in statistics
     ]
     print_on_stdout(map(_table, statistics), described if as_json else None, width_in_a_file=80)
+    return DONE
 
 
 def _table(entry: Statistics) -> RenderableType:
@@ -123,108 +123,115 @@ def _size(n_bytes: int) -> str:
     return f"{size:,.0f} {units[0]}" if units[0] == "bytes" else f"{size:,.1f} {units[0]}"
 
 
-def collect(
-    columns: ColumnOptions,
-    reading: ReadingOptions,
+def count_or_merge(
+    inputs: Sequence[str],
+    log: LogOptions,
     counting: CountingOptions,
-    decay: DecayOptions,
-    gate: GateOptions,
-    store: StoreOptions,
+    decay: float | None,
+    gate: float | None,
     output: OutputOrInfoOptions,
-    inputs: list[str] | None,
 ) -> int:
-    """Count a log once and for all, into compact statistics that can be merged across days."""
-    if store.remove_day is not None:
-        return _remove_day(inputs or [], store.remove_day, store, reading, output)
-    if not inputs:
-        raise UsageError("LOGS|STATISTICS... is missing: name the logs to count, or the statistics to merge.")
-    if output.info:
-        _show_info(find_statistics(inputs), inputs, as_json=output.json)
-        return DONE
-    limit, also_read = gate.limit(), reading.clicks or ()
-    if store.into is not None:
-        _check_exact(decay)
-        job = resolve(inputs, columns, reading, counting)
-        return _add_day(job, [columns, reading, counting, gate, store], reading, limit, store, output)
-    target, groups = output.to_write(), [columns, reading, counting, decay, gate]
+    """Count a log, or merge statistics; return the exit code."""
+    collecting.check_gate(gate)
+    target, also_read = output.to_write(), log.clicks or ()
 
     def resolved() -> Job:
         """What is counted or merged, once it is known that the result may stand where it is to."""
         statistics = find_statistics(inputs)
-        _check_replaced(statistics, inputs, target, decay)
+        _check_replaced(statistics, inputs, target, decays=decay is not None)
         if not statistics:
             _check_exact(decay)
-        return resolve(inputs, columns, reading, counting, statistics=statistics, decay=decay.decay)
+        return resolve(inputs, log, counting, statistics, decay=decay)
 
     if output.dry_run:
-        return rehearse("collect", resolved(), reading, target.output, target, also_read, replaces_input=True)
-    with open_result("collect", target, inputs, groups, also_read, replaces_input=True) as result:
+        return rehearse("collect", resolved(), log, target.output, target, also_read, replaces_input=True)
+
+    def work(result: Result) -> None:
         job = resolved()  # only now, when no other run writes the target, is it certain what it holds
-        with open_engine(reading, target.output) as engine:
+        with open_engine(log, target.output) as engine:
             if job.statistics:
                 merged_into = next((one for one in job.statistics if is_same(one.path, target.output)), None)
-                collecting.merge(job.statistics, merged_into, limit, engine, result, job.decay)
+                collecting.merge(job.statistics, merged_into, gate, engine, result, job.decay)
             else:
                 collecting.count_log(job, engine, result)
-    return result.exit_code
+
+    options = plain_options(log, counting, decay=decay, gate=gate)
+    return carry_out("collect", inputs, target, options, work, also_read, replaces_input=True)
 
 
-def _add_day(
-    job: Job,
-    groups: list[Any],
-    reading: ReadingOptions,
-    limit: float | None,
+def add_day(
+    inputs: Sequence[str],
+    log: LogOptions,
+    counting: CountingOptions,
+    decay: float | None,
+    gate: float | None,
     store: StoreOptions,
     output: OutputOrInfoOptions,
 ) -> int:
-    """Count the logs of a day into a store; one that is not there is made."""
-    place = _place_of(store)
-    if job.statistics:
+    """Count the logs of a day into a store, and make one that is not there; return the exit code."""
+    collecting.check_gate(gate)
+    _check_exact(decay)
+    job, place, also_read = resolve(inputs, log, counting), _place_of(store), log.clicks or ()
+    if job.log is None:
         raise UsageError(
             f"--into {place}: {job.inputs[0]} holds statistics, and what goes into a store this way are logs. Merge "
             f"statistics with -o {place} --force."
         )
-    day = job.day
+    day = counting.date
     if day is None:
         raise UsageError(f"--into {place}: say of which day the log is: --date YYYY-MM-DD.")
-    also_read, target = reading.clicks or (), output.to_change(place)
     if output.dry_run:
         known = open_store(place)
         if known is not None:
             check_new_day(known, day, job.open_log().digests, replaces=store.replace_day)
-        return rehearse("collect", job, reading, place, target, also_read)
-    with (
-        _changed_store(place, target, job.inputs, groups, also_read) as (result, known),
-        open_engine(reading, place) as engine,
-    ):
-        collecting.add_day(job, day, known, limit, engine, result, replaces=store.replace_day)
-    return result.exit_code
+        return rehearse("collect", job, log, place, output.to_change(place), also_read)
+
+    def work(known: Statistics | None, result: Result) -> None:
+        with open_engine(log, place) as engine:
+            collecting.add_day(job, day, known, gate, engine, result, replaces=store.replace_day)
+
+    options = plain_options(log, counting, gate=gate) | plain_options(store)
+    return _change(place, output, inputs, options, work, also_read)
 
 
-def _remove_day(
-    inputs: list[str], day: str, store: StoreOptions, reading: ReadingOptions, output: OutputOrInfoOptions
+def remove_day(
+    inputs: Sequence[str], day: str, store: StoreOptions, log: LogOptions, output: OutputOrInfoOptions
 ) -> int:
-    """Take a day out of a store."""
+    """Take a day out of a store; return the exit code."""
     place = _place_of(store)
     check_day("--remove-day", day)
     if inputs:
         raise UsageError(f"--remove-day {day}: counts nothing, so {inputs[0]} has no effect. Leave it out.")
-    with _changed_store(place, output.to_change(place), (), [reading, store], ()) as (result, known):
+
+    def work(known: Statistics | None, result: Result) -> None:
         if known is None:
             raise StatisticsError(f"{place}: there is no store. Name the directory that --into has made.")
-        with open_engine(reading, place) as engine:
+        with open_engine(log, place) as engine:
             collecting.remove_day(day, known, engine, result)
-    return result.exit_code
+
+    return _change(place, output, (), plain_options(log, store), work, ())
 
 
-@contextmanager
-def _changed_store(
-    place: Path, target: OutputOptions, inputs: Sequence[str], groups: list[Any], also_read: Sequence[str]
-) -> Generator[tuple[Result, Statistics | None]]:
-    """A result that takes the place of a store, and what the store holds once no other run changes it."""
+def _change(
+    place: Path,
+    output: OutputOrInfoOptions,
+    inputs: Sequence[str],
+    options: Mapping[str, object],
+    work: Callable[[Statistics | None, Result], None],
+    also_read: Sequence[str],
+) -> int:
+    """A result that takes the place of a store; `work` is given what that holds once no other run changes it."""
+    target = output.to_change(place)
     try:
-        with open_result("collect", target, inputs, groups, also_read, waits=True) as result:
-            yield result, open_store(place)
+        return carry_out(
+            "collect",
+            inputs,
+            target,
+            options,
+            lambda result: work(open_store(place), result),
+            also_read,
+            waits=True,
+        )
     except OutputError:  # what is wrong with the store says more than that it cannot be replaced
         open_store(place)
         raise
@@ -236,15 +243,13 @@ def _place_of(store: StoreOptions) -> Path:
     return store.into
 
 
-def _check_exact(decay: DecayOptions) -> None:
-    if decay.decay is not None:
-        raise UsageError(
-            f"--decay {decay.decay:g}: logs are counted without decay. Use it to fit, or to merge statistics."
-        )
+def _check_exact(decay: float | None) -> None:
+    if decay is not None:
+        raise UsageError(f"--decay {decay:g}: logs are counted without decay. Use it to fit, or to merge statistics.")
 
 
 def _check_replaced(
-    statistics: Sequence[Statistics], inputs: list[str], output: OutputOptions, decay: DecayOptions
+    statistics: Sequence[Statistics], inputs: Sequence[str], output: OutputOptions, *, decays: bool
 ) -> None:
     """The result may replace statistics that it holds all of: not logs, and not counts that decay in it.
 
@@ -252,7 +257,7 @@ def _check_replaced(
         OutputError: it would replace another input.
     """
     target = output.output
-    kept = [entry.path for entry in statistics if decay.decay is None or entry.metadata.decay is not None]
+    kept = [entry.path for entry in statistics if not decays or entry.metadata.decay is not None]
     replaced = any(is_same(path, target) for name in inputs for path in named_paths(name))
     if replaced and not any(is_same(path, target) for path in kept):
         raise OutputError(f"{target}: is an input, which --force would delete. Choose another directory.")

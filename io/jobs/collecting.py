@@ -1,10 +1,11 @@
 """Logs counted once and for all, statistics merged, and days that do not look like the others."""
 
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 
 from posbias.core.counts.odd_days import Change, DayLook
-from posbias.core.errors import StatisticsError, counted
+from posbias.core.errors import StatisticsError, UsageError, counted
 from posbias.io import clock
 from posbias.io.counting.count import Reading, days_of_statistics, read_log
 from posbias.io.counting.look import look_at_days_of_log, look_at_files, look_at_merged_days, look_at_pages
@@ -99,6 +100,12 @@ def _listed(positions: Sequence[int]) -> str:
         return f"position {positions[0]}"
     more = f" and {len(positions) - _MOST_POSITIONS} more" if len(positions) > _MOST_POSITIONS else ""
     return f"positions {', '.join(map(str, positions[:_MOST_POSITIONS]))}{more}"
+
+
+def check_gate(limit: float | None) -> None:
+    """Raise UsageError for a largest relative change of a click rate that there cannot be."""
+    if limit is not None and not 0 < limit < inf:
+        raise UsageError(f"--gate {limit:g}: give a relative change above 0, e.g. 0.5 for 50 %.")
 
 
 def count_log(job: Job, engine: Engine, result: Result) -> None:

@@ -1,6 +1,7 @@
 """Two fits, two statistics or the days of a store, compared: what differs, and which conditions are met."""
 
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,18 @@ _INDEPENDENT = (
     "the errors of two fits are taken as independent. Queries and clicks that both hold make the two err alike, so "
     "that a change is found less often than it could be: compare statistics, and that is allowed for."
 )
+
+
+CONDITIONS = ("change", "rejected", "not-converged", "unidentified")
+
+
+def check_conditions(max_change: float | None, fail_if: Sequence[str]) -> None:
+    """Raise UsageError for a limit or a condition that there cannot be."""
+    if max_change is not None and not 0 < max_change < inf:
+        raise UsageError(f"--max-change {max_change:g}: give a share above 0: 0.2 for a fifth.")
+    for condition in fail_if:
+        if condition not in CONDITIONS:
+            raise UsageError(f"--fail-if {condition}: must be one of {', '.join(CONDITIONS)}.")
 
 
 def compare(

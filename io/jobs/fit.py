@@ -11,7 +11,7 @@ from posbias.core.arrays.count_table import Floats
 from posbias.core.arrays.linalg import loaded_meanwhile
 from posbias.core.choices import Source
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.errors import StatisticsError, UsageError
+from posbias.core.errors import RoleError, StatisticsError, UsageError
 from posbias.core.estimators import EstimationOptions, check_method
 from posbias.core.fit.diagnostics import FromRows
 from posbias.core.fit.fit import LARGEST_COMPARISON, MOST_CELLS_BESIDE, Fit, check_cells
@@ -25,10 +25,12 @@ from posbias.io.fits.new_fit import FitRequest, fit_counts, sections_of_counts, 
 from posbias.io.fits.saved_fit import PreviousFit
 from posbias.io.jobs import tables
 from posbias.io.jobs.tables import WITH_DOUBTS, Result
-from posbias.io.log.click_log import Log
+from posbias.io.log import click_log
+from posbias.io.log.click_log import Log, LogRequest
 from posbias.io.log.clicks import JoinedClicks, Rows, judge
 from posbias.io.log.days import Days
 from posbias.io.log.faults import doubts
+from posbias.io.log.text import find_log_files
 from posbias.io.progress import Progress
 from posbias.io.stores.store import Statistics
 from posbias.io.training.feature_parts import RowsRequest, WantedFeatures
@@ -50,24 +52,44 @@ class Job:
 
     inputs: tuple[str, ...]  # as named by the user
     plan: StatisticsPlan
-    opener: Callable[["Job"], Log]
-    statistics: tuple[Statistics, ...] = ()  # the inputs, where they are statistics
-    day: str | None = None  # of all rows of a log, where no column says it
+    log: LogRequest | None  # None where the inputs are statistics
+    statistics: tuple[Statistics, ...] = ()
     sessions_for: str | None = None  # the option that needs the pages themselves, if there is one
     features: tuple[str, ...] = ()  # columns of the log to learn from
     tables: tuple[str, ...] = ()  # of features, beside the log
     decay: float | None = None  # by what older days weigh less, if they do
-    each: str | None = None  # the column whose values are fitted each by itself; it is one of the strata
 
     def open_log(self) -> Log:
-        """Open the log.
+        """Open the log; where columns are missing because it holds events, the error says so.
 
         Raises:
             LogFormatError: a file is not there, or cannot be read.
             SchemaError: a column is not there, or is of the wrong type.
-            UsageError: options contradict each other.
         """
-        return self.opener(self)
+        request = self.log
+        if request is None:
+            raise TypeError("statistics are no log")
+        try:
+            return click_log.open_log(request)
+        except RoleError as error:
+            if request.raw is not None or request.events is not None or request.clicks is not None:
+                raise
+            from posbias.io.forms.recognition import find_form  # noqa: PLC0415 - only for the advice
+
+            forms = find_form(find_log_files(request.inputs, request.dialect))
+            if not forms:
+                raise
+            form = forms[0]
+            known = list(error.options) if form.options[0] != "--input-format" else []
+            if ("--click", "COLUMN") in zip(known[::2], known[1::2], strict=True):  # events have no column of clicks
+                where = known.index("--click")
+                del known[where : where + 2]
+            raise RoleError(f"{error} {form.said[:1].upper()}{form.said[1:]}.", (*known, *form.options)) from error
+
+    def for_each(self, column: str) -> "Job":
+        """The job whose log is fitted to each value of a column by itself."""
+        log = self.log and replace(self.log, roles=replace(self.log.roles, each=(column,)))
+        return replace(self, log=log)
 
     def require_logs(self) -> None:
         """Raise StatisticsError if statistics are at hand where the log is needed: they do not hold all of it."""

@@ -1,16 +1,24 @@
-"""Click models fitted to some sessions of a log, and judged by others."""
+"""Click models fitted to some sessions of a log, and judged by others: `evaluate --models`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import partial
+from typing import Literal, NamedTuple
 
 import numpy as np
 import polars as pl
 
-from posbias.core.errors import SchemaError
-from posbias.core.models import ClickModel
+from posbias.core.choices import unknown_name
+from posbias.core.errors import SchemaError, UsageError, counted, population
+from posbias.core.evaluation.clicked import RANKING, SCORE, ndcg_by_query, ranked
+from posbias.core.models import ClickModel, click_model_names, get_click_model
+from posbias.core.models import judging as tables
 from posbias.core.models.em import EMOptions, FittedModel, fit
 from posbias.core.models.judging import (
+    GRADE,
+    JUDGED,
+    PLACE,
+    VALUE,
     JudgedModel,
     ModelMeasures,
     ModelSums,
@@ -18,91 +26,177 @@ from posbias.core.models.judging import (
     add_pages,
     add_rates,
     add_up_rates,
+    auc,
+    dependence_on_ranker,
     sample_weights,
 )
 from posbias.core.models.page_matrices import UNIT, as_batch
+from posbias.core.models.position_based import TrustBiasModel
 from posbias.core.schema import DOC, PAIR, POSITION, QUERY
-from posbias.io.engines.engine import Parts
-from posbias.io.jobs.page_batches import LogPages, OfPages, Units, number_units, pages_to_judge_by, pages_to_learn_from
+from posbias.io import clock
+from posbias.io.counting.count import read_log
+from posbias.io.engines.engine import Engine, ReadLog
+from posbias.io.jobs.fit import Job, judge_clicks, read_pages
+from posbias.io.jobs.page_batches import (
+    LogPages,
+    OfPages,
+    Units,
+    all_pages,
+    by_session,
+    by_time,
+    last_share,
+    number_units,
+    pages_to_judge_by,
+    pages_to_learn_from,
+)
+from posbias.io.jobs.tables import WITH_DOUBTS, Column, Printed, PrintedTable, Result, first
+from posbias.io.log.click_log import Log
+from posbias.io.log.lists import of_one_type
 from posbias.io.progress import Progress
+from posbias.io.rankings import read_judgments
+from posbias.io.results.tables import write_small_table
 
 MOST_POSITIONS, MOST_POSITIONS_IN_PAIRS = 10_000, 1_000
 """More would take gigabytes of memory: a sum by position in each bootstrap sample, or a parameter for each two."""
 
 _BY_PAIR = "position and previous click"
+_SURE = 0.05
+_MOSTLY = 0.5
+ALL = "all"
+
+
+def models_named(named: str) -> tuple[ClickModel, ...]:
+    """The models of a list with commas, or `all`, in the order in which they are named.
+
+    Raises:
+        UsageError: a model is unknown or named twice.
+    """
+    words = [word.strip() for word in named.split(",")]
+    names = click_model_names() if words == [ALL] else words
+    wrong = [name for name in names if name not in click_model_names()]
+    if ALL in wrong:
+        raise UsageError(f"--models {named}: `{ALL}` stands alone.")
+    if "" in wrong:
+        raise UsageError(f"--models {named}: a name is missing beside a comma.")
+    if wrong:
+        raise unknown_name("--models", wrong[0], [*click_model_names(), ALL])
+    if len(set(names)) < len(names):
+        raise UsageError(f"--models {named}: names a model twice.")
+    return tuple(get_click_model(name) for name in names)
 
 
 @dataclass(frozen=True)
-class Side:
-    """The pages to learn from, or those to be judged by.
+class ModelsRequest:
+    """Click models to judge, and by which sessions."""
 
-    Attributes:
-        parts: canonical impressions.
-        of_pages: which of them.
-    """
+    models: tuple[ClickModel, ...]
+    split: Literal["session", "time"] = "session"  # which sessions of one log are held out: some, or the latest
+    test_share: float = 0.25  # of them
+    samples: int = 200  # bootstrap samples of sessions
+    seed: int = 0
+    judgments: str | None = None  # of documents, for NDCG
+    cutoff: int = 10
+    csv: bool = False
 
-    parts: Parts
-    of_pages: OfPages
-
-
-@dataclass(frozen=True)
-class Judged:
-    """What was found.
-
-    Attributes:
-        fitted: each model with its parameters.
-        measures: of each model.
-        shared: sums that are the same for all.
-        learnt: the pages learnt from.
-        held_out: the pages judged by.
-        units: the pairs.
-    """
-
-    fitted: tuple[FittedModel, ...]
-    measures: tuple[ModelMeasures, ...]
-    shared: SharedSums
-    learnt: LogPages
-    held_out: LogPages
-    units: Units
+    def __post_init__(self) -> None:
+        """Raise UsageError if the share is none."""
+        if not 0 < self.test_share < 1:
+            raise UsageError(
+                f"--test-share {self.test_share:g}: must be above 0 and below 1; it is a share of sessions."
+            )
 
 
-def judge(
-    learn: Side,
-    held_out: Side,
-    models: Sequence[ClickModel],
-    samples: int,
-    seed: int,
-    folder: Path | None,
-    progress: Progress,
-    *,
-    same_parts: bool,
-) -> Judged:
-    """Fit models, and judge them.
+def judge_models(learn: Job, test: Job | None, request: ModelsRequest, engine: Engine, result: Result) -> None:
+    """Fit click models to some sessions, judge them by others, write the tables and say what they show.
 
     Args:
-        learn: the pages to learn from.
-        held_out: the pages to be judged by.
-        models: them.
-        samples: bootstrap samples of sessions.
-        seed: of these.
-        folder: a directory of ours for what does not stay in memory; None keeps all there.
-        progress: is told.
-        same_parts: whether both sides are of one log that was read once.
+        learn: the log to learn from.
+        test: the log to judge by; None holds sessions of the other one out.
+        request: the models.
+        engine: reads.
+        result: gets the tables.
+
+    Raises:
+        PosbiasError: a log cannot be read, or has nothing to learn from or to judge by.
+    """
+    models, log = request.models, learn.open_log()
+    if request.judgments is not None and not (log.raw is not None and log.raw.of_lines):
+        read_judgments(request.judgments, log.roles, log.schema)
+    read = read_pages(learn, engine, result)
+    other = None if test is None else _read_test(test, log, engine, result)
+    if other is not None:  # else all that is judged would count as never seen
+        for name, known, own in ((name, read.log.schema[name], other.log.schema[name]) for name in PAIR):
+            if not of_one_type(own, known):
+                raise SchemaError(
+                    f"--test: the ids of the {name} are {own} there, and {known} in the log: none would meet its own. "
+                    "Write both with the same type."
+                )
+    found = _judge(read, other, request, engine, result.progress)
+    of_judgments = _of_judgments(found, request, read.log)
+    table = tables.model_table(models, found.fitted, found.measures, of_judgments)
+    written = {
+        "models": table,
+        "perplexity_by_position": tables.position_table(models, found.measures, found.shared),
+        "calibration": tables.calibration_table(models, found.measures),
+        "parameters": tables.parameters_table(models, found.fitted),
+    }
+    for name, frame in written.items():
+        write_small_table(frame, result.folder, name, csv=request.csv)
+    result.content["models"] = [
+        {name: value for name, value in row.items() if value is not None and value == value}  # noqa: PLR0124 - NaN
+        for row in table.iter_rows(named=True)
+    ]
+    unseen = _share_unseen(found.held_out)
+    result.content["pages"] = {
+        "learnt": _size(found.learnt),
+        "held_out": _size(found.held_out) | {"unseen_pairs": unseen},
+    }
+    result.printed += _model_tables(table, found.held_out.n_sessions)
+    said = _verdicts(table)
+    result.printed += said
+    result.content["verdicts"] = said
+    result.warnings += _warnings(table, found, unseen)
+    if not all(one.converged for one in found.fitted):
+        result.exit_code = WITH_DOUBTS
+
+
+class _Judged(NamedTuple):
+    fitted: tuple[FittedModel, ...]
+    measures: tuple[ModelMeasures, ...]
+    shared: SharedSums  # the same for all models
+    learnt: LogPages
+    held_out: LogPages
+    units: Units  # the pairs
+
+
+def _judge(read: ReadLog, other: ReadLog | None, request: ModelsRequest, engine: Engine, progress: Progress) -> _Judged:
+    """Fit models to pages, and judge them by others, of another log or held out.
 
     Raises:
         SchemaError: one of the sides is empty.
     """
+    models, samples, parts = request.models, request.samples, read.buckets
+    folder = None
+    if not (parts.in_memory and (other is None or other.buckets.in_memory)):
+        folder = engine.scratch / "pages"
+        folder.mkdir(mode=0o700)
+    of_learnt: OfPages = all_pages
+    of_held_out: OfPages = all_pages
+    if other is None:
+        by_share = partial(by_session, share=request.test_share)
+        if request.split == "time":
+            by_share = partial(by_time, start=last_share(parts, request.test_share))
+        of_learnt, of_held_out = partial(by_share, held_out=False), partial(by_share, held_out=True)
     kinds = tuple(dict.fromkeys([PAIR, *(model.unit_columns for model in models)]))
     with progress.stage("reading pages", len(kinds) + 1) as stage:
         units: list[Units] = []
         learnt: list[LogPages] = []
         for kind in kinds:
-            units.append(number_units(learn.parts, kind, learn.of_pages, folder))
-            learnt.append(pages_to_learn_from(learn.parts, units[-1], learn.of_pages, folder, f"learnt-{len(kind)}"))
+            units.append(number_units(parts, kind, of_learnt, folder))
+            learnt.append(pages_to_learn_from(parts, units[-1], of_learnt, folder, f"learnt-{len(kind)}"))
             stage.advance()
-        judged_by = pages_to_judge_by(
-            held_out.parts, units, held_out.of_pages, folder, "held-out", same_parts=same_parts
-        )
+        judged_in = parts if other is None else other.buckets
+        judged_by = pages_to_judge_by(judged_in, units, of_held_out, folder, "held-out", same_parts=other is None)
         stage.advance()
     of_pairs, held_out_pairs = learnt[0], judged_by[0]  # PAIR is the first kind
     if not of_pairs.n_sessions:
@@ -114,15 +208,9 @@ def judge(
     judged = [JudgedModel(model, one.parameters) for model, one in zip(models, fitted, strict=True)]
     tests = [judged_by[kinds.index(model.unit_columns)] for model in models]
     with progress.stage("judging", sum(map(len, tests[0].parts))) as stage:
-        sums, shared = _add_up(judged, tests, samples, seed, stage.advance)
-    return Judged(
-        fitted=tuple(fitted),
-        measures=tuple(ModelMeasures(one, shared) for one in sums),
-        shared=shared,
-        learnt=of_pairs,
-        held_out=held_out_pairs,
-        units=units[0],
-    )
+        sums, shared = _add_up(judged, tests, samples, request.seed, stage.advance)
+    measures = tuple(ModelMeasures(one, shared) for one in sums)
+    return _Judged(tuple(fitted), measures, shared, of_pairs, held_out_pairs, units[0])
 
 
 def _fit(
@@ -173,7 +261,7 @@ def _add_up(
     return sums, shared
 
 
-def share_unseen(pages: LogPages) -> float:
+def _share_unseen(pages: LogPages) -> float:
     """The share of impressions whose unit has no number: the pages learnt from do not show it."""
     shown = unseen = 0.0
     for batch in pages:
@@ -183,7 +271,7 @@ def share_unseen(pages: LogPages) -> float:
     return unseen / shown
 
 
-def relevance(judged: Judged, models: Sequence[ClickModel]) -> pl.DataFrame:
+def _relevance(judged: _Judged, models: Sequence[ClickModel]) -> pl.DataFrame:
     """What models say of documents.
 
     Returns:
@@ -207,3 +295,136 @@ def relevance(judged: Judged, models: Sequence[ClickModel]) -> pl.DataFrame:
         .collect()
         .with_columns(**{name: pl.Series(values) for name, values in columns.items()})
     )
+
+
+def _size(pages: LogPages) -> dict[str, float]:
+    return {"sessions": pages.n_sessions, "impressions": pages.n_impressions}
+
+
+def _read_test(test: Job, learnt: Log, engine: Engine, result: Result) -> ReadLog:
+    log: Log = test.open_log()
+    same = [path for digest, path in log.digests.items() if digest in learnt.digests]
+    if same:
+        raise UsageError(
+            f"--test {same[0]}: models are fitted to the same file, and would be judged by clicks that they know. "
+            "Name another one, or leave out --test: some of the sessions are then held out."
+        )
+    found = read_log(log, test.plan, engine, result.progress, clock.today(), keep_sessions=True)
+    result.content["test"] = {"sources": found.sources, "rows": found.rows}
+    judge_clicks(found.rows, found.clicks, result, "--test: ")
+    return found.read
+
+
+def _of_judgments(found: _Judged, request: ModelsRequest, log: Log) -> dict[str, dict[str, float | None]]:
+    """NDCG, AUC and dependence on the ranker of each model that tells documents apart; nothing without judgments."""
+    if request.judgments is None:
+        return {}
+    judgments = read_judgments(request.judgments, log.roles, log.schema)
+    values = _relevance(found, request.models)
+    said: dict[str, dict[str, float | None]] = {}
+    for model in request.models:
+        if model.name not in values.columns:
+            continue
+        own = values.select(QUERY, DOC, pl.col(model.name).alias(VALUE), pl.col(POSITION).alias(PLACE))
+        lists = ranked(own.select(pl.lit(1).alias(RANKING), QUERY, DOC, pl.col(VALUE).alias(SCORE)))
+        by_query = ndcg_by_query(lists, judgments, 2, request.cutoff)
+        joined = own.join(judgments, on=[QUERY, DOC], nulls_equal=True).rename({"relevance": GRADE})
+        dependence = dependence_on_ranker(joined, request.seed)
+        mean = by_query["1"].mean()
+        said[model.name] = tables.of_relevance(
+            float(mean) if isinstance(mean, float) else None, auc(joined) if joined.height else None, dependence
+        )
+    return said
+
+
+def _model_tables(models: pl.DataFrame, sessions: int) -> list[Printed]:
+    """The models, the best first."""
+    rows = models.to_dicts()
+
+    def column(heading: str, name: str, decimals: int = 4, spare: int = 0) -> Column:
+        return Column(
+            heading, first("-" if row[name] is None else f"{row[name]:.{decimals}f}" for row in rows), "", spare
+        )
+
+    def below_best(heading: str, name: str, sign: int) -> Column:
+        said = ("-" if row["difference"] == 0 else f"{sign * row[name]:.5f}" for row in rows)
+        return Column(heading, first(said))
+
+    columns = [
+        Column("model", first(row["model"] for row in rows), label=True, text=True),
+        column("log-\nlikelihood", "log_likelihood", 5),
+        below_best("below the\nbest", "difference", -1),
+        below_best("std.\nerror", "difference_std_error", 1),
+        column("perplexity", "perplexity", spare=1),
+        column("given\nclicks", "conditional_perplexity", spare=2),
+        column("rate\nerror", "rate_error", spare=3),
+    ]
+    if set(JUDGED) <= set(models.columns):
+        columns += [column(heading, name) for heading, name in zip(("NDCG", "AUC"), JUDGED[:2], strict=True)]
+    title = f"click models by {counted(sessions, 'held-out sessions')}; log-likelihood per position: more is better"
+    return [title, PrintedTable(tuple(columns)), population("more sessions of these queries")]
+
+
+def _verdicts(models: pl.DataFrame) -> list[str]:
+    """Which model is best, where that is more than chance; and which of them have propensities."""
+    rows = models.to_dicts()
+    best, others = rows[0], rows[1:]
+    even = [row["model"] for row in others if not row["significant"]]
+    if not others:
+        said: list[str] = []
+    elif even:
+        said = [f"{best['model']} is not told from {', '.join(even)} by these sessions: no model is named best."]
+    else:
+        said = [f"{best['model']} predicts held-out clicks best, by more than chance."]
+    if best["examination"] == "row":
+        said.append(f"{best['model']} has an examination probability for each row, and no propensity by position.")
+    elif best["model"] == TrustBiasModel.name:
+        said.append(
+            f"{best['model']}: clicks tell trust bias only up to a change of scale, and no propensities. "
+            f"`posbias fit LOGS --model {best['model']} --trust FILE` takes trust from FILE."
+        )
+    elif best["examination"] == "none" and others:
+        said.append(f"{best['model']} has no propensities.")
+    return said + _of_ranker(rows)
+
+
+def _of_ranker(rows: Sequence[dict[str, float | str | None]]) -> list[str]:
+    """Whose relevance still tells the ranker's places, given the grades."""
+    found: list[str] = []
+    for row in rows:
+        p_value, rho = row.get("dependence_p_value"), row.get("dependence_on_ranker")
+        if isinstance(p_value, float) and isinstance(rho, float) and p_value < _SURE:
+            higher = "higher" if rho < 0 else "lower"
+            found.append(
+                f"{row['model']}: of documents of one grade it prefers those that the ranker put {higher} "
+                f"(correlation {abs(rho):.2f}, p = {p_value:.2g})."
+            )
+    return found
+
+
+def _warnings(models: pl.DataFrame, found: _Judged, unseen: float) -> list[str]:
+    """What a reader must know before believing a value; `unseen` is the share of impressions that are."""
+    said: list[str] = []
+    if unseen > _MOSTLY:
+        said.append(
+            f"{unseen:.0%} of the held-out impressions show documents that models did not learn for that query: of "
+            "these they know the mean alone."
+        )
+    deepest = found.learnt.n_positions
+    if found.held_out.n_positions > deepest:
+        said.append(
+            f"held-out sessions go down to position {found.held_out.n_positions}, those learnt from to {deepest}: "
+            f"below it models take what they know of position {deepest}."
+        )
+    clicks = float(found.measures[0].sums.predicted[1].sum())
+    if not clicks:
+        said.append("the held-out sessions have no click: nothing tells these models apart.")
+    for row in models.iter_rows(named=True):
+        if row["impossible_clicks"]:
+            said.append(
+                f"{row['model']} holds {row['impossible_clicks'] / clicks:.1%} of the held-out clicks impossible: each "
+                "counts as one of probability 0.000001, and its log-likelihood says little else."
+            )
+        if not row["converged"]:
+            said.append(f"{row['model']} did not converge in {row['passes']:,} passes over the log.")
+    return said

@@ -31,7 +31,7 @@ from posbias.io.jobs.click_models import FittedPages
 from posbias.io.jobs.fit import CellFit, FittedCells, Job, WeightRequest
 from posbias.io.jobs.tables import Result, write_description
 from posbias.io.jobs.weighing import check_can_weigh, no_weight_of_rows
-from posbias.io.log.click_log import Log
+from posbias.io.log.click_log import open_log
 from posbias.io.log.faults import doubts
 from posbias.io.notebooks.frames import (
     FRAME,
@@ -41,10 +41,10 @@ from posbias.io.notebooks.frames import (
     Names,
     check_choice,
     local_engine,
-    log_of,
     name,
     name_or_none,
     names,
+    request_of,
 )
 from posbias.io.places.locations import location
 from posbias.io.progress import SilentProgress
@@ -289,11 +289,8 @@ def fit(  # noqa: PLR0913 - each is an option of the command
     get_estimator(name("method", method))
     request = CellFit(method, EstimationOptions())
     with local_engine(on_bad_rows) as engine:
-
-        def log(job: Job) -> Log:
-            rules, pages = ReadingRules(period=job.plan.period), job.plan.model.needs_session
-            return log_of(given, roles, rules, engine.scratch, needs_session=pages, numbered=False)
-
+        rules, pages = ReadingRules(period=plan.period), plan.model.needs_session
+        log = request_of(given, roles, rules, engine.scratch, needs_session=pages, numbered=False)
         job = Job((FRAME,), plan, log)
         request.check(job)
         result = Result(engine.scratch / "result", SilentProgress())
@@ -363,7 +360,7 @@ def weigh(
     request = WeightRequest(options, source, unidentified == "error", (NUMBER,))
     roles, rules = replace(roles, context=plan.context), ReadingRules()
     with local_engine(on_bad_rows) as engine:
-        log = log_of(frame, roles, rules, engine.scratch, needs_session=pages, numbered=True)
+        log = open_log(request_of(frame, roles, rules, engine.scratch, needs_session=pages, numbered=True))
         read = read_log(log, plan, engine, SilentProgress(), clock.today(), keep_sessions=pages).read
         weighed = fitted.weigh(read, plan, request, engine, SilentProgress())
         parts = (weighed.pages or read.buckets).map(partial(_columns_of_part, weigh=weighed.weigh))

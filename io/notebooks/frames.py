@@ -16,7 +16,7 @@ from posbias.core.roles import resolve_roles, says_offset, says_page
 from posbias.core.schema import CLICK, DOC, POSITION, QUERY, SESSION, Roles
 from posbias.io.engines.engine import OnBadRows
 from posbias.io.engines.local import LocalEngine
-from posbias.io.log.click_log import Log, LogRequest, open_log
+from posbias.io.log.click_log import LogRequest
 from posbias.io.places.ownership import owned_directory, system_temporary
 
 FRAME = "the frame"
@@ -166,10 +166,10 @@ def _of_frame(error: BaseException, scratch: Path) -> str:
     return str(error).replace(str(scratch / _FILE), FRAME)
 
 
-def log_of(
+def request_of(
     frame: Frame, requested: Roles, rules: ReadingRules, folder: Path, *, needs_session: bool, numbered: bool
-) -> Log:
-    """Open a frame as a log.
+) -> LogRequest:
+    """A frame as a log to be opened.
 
     Args:
         frame: a row per impression.
@@ -196,13 +196,11 @@ def log_of(
                 "numbers, text or times."
             )
     (rows.with_row_index(NUMBER) if numbered else rows).write_parquet(path)
-    return open_log(
-        LogRequest(
-            inputs=(str(path),),
-            roles=replace(requested, features=(NUMBER,) if numbered else ()),
-            rules=rules,
-            needs_session=needs_session,
-            form="flat",
-            max_bad_rows=MOST_BAD_ROWS,
-        )
+    return LogRequest(
+        inputs=(str(path),),
+        roles=replace(requested, features=(NUMBER,) if numbered else ()),
+        rules=rules,
+        needs_session=needs_session,
+        form="flat",
+        max_bad_rows=MOST_BAD_ROWS,
     )

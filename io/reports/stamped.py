@@ -4,10 +4,15 @@ import hashlib
 import os
 import struct
 import zlib
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 
-from posbias.core.errors import OutputError, OutputExistsError, UsageError
-from posbias.io.places.locations import open_plain, state_of
+from posbias.core.errors import MissingExtraError, OutputError, OutputExistsError, UsageError, shown
+from posbias.io.places.locations import Location, open_plain, state_of
+from posbias.io.progress import Progress
+from posbias.io.reports.reported import open_reported
 from posbias.io.results.manifest import listed_in
 from posbias.io.results.outputs_on_disk import write_file
 
@@ -97,3 +102,49 @@ def write_report(target: Path, content: bytes, *, force: bool) -> None:
     """
     check_target(target, force=force)
     write_file(target, stamped(content), _check_ours, force=force)
+
+
+_FORMATS: dict[str, Literal["html", "svg", "png"]] = {".html": "html", ".htm": "html", ".svg": "svg", ".png": "png"}
+
+
+def make_report(places: Sequence[Location], target: Path, chart: str, progress: Progress, *, force: bool) -> str:
+    """Write a page about results, or a chart of them; return what was written, in words.
+
+    Raises:
+        LogFormatError: a result is damaged.
+        MissingExtraError: the libraries that draw are not installed.
+        OutputExistsError: the file is there, and is not to be replaced.
+        OutputError: the file cannot be written, or is none of posbias.
+        UsageError: the file's name has no ending of a report, a result is named twice, has nothing to show, or not the
+            chart that is named.
+    """
+    form = _FORMATS.get(target.suffix.lower())
+    if form is None:
+        raise UsageError(
+            f"--output {target}: a report is a page or a picture. Name a file that ends in .html, .svg or .png, e.g. "
+            "report.html."
+        )
+    if find_spec("altair") is None or find_spec("vl_convert") is None:
+        raise MissingExtraError(
+            "a report needs Altair and vl-convert, which are not installed. "
+            "Run: python3 -m pip install 'posbias[report]'"
+        )
+    twice = [place for number, place in enumerate(places) if place in places[:number]]
+    if twice:
+        raise UsageError(f"{twice[0]}: is named twice. Name each result once.")
+    check_target(target, force=force)
+    # Only here, once it is known that they are there: other commands do without the libraries that draw.
+    from posbias.io.reports.page import figure_named, page_of, picture_of  # noqa: PLC0415
+    from posbias.io.reports.sections import contents  # noqa: PLC0415
+
+    with open_reported(places) as results:
+        with progress.stage("reading results"):
+            parts, names = contents(results), [result.name for result in results]
+        with progress.stage("drawing"):
+            if form == "html":
+                content = page_of(parts, names).encode()
+            else:
+                content = picture_of(figure_named(parts, chart), ", ".join(names), form)
+    write_report(target, content, force=force)
+    about = ", with all that it takes to draw it: it opens in any browser, offline" if form == "html" else ""
+    return f"{shown(str(target))}, {len(content) / 1e6:.1f} MB{about}"

@@ -16,7 +16,7 @@ from workshop import RunPosbias as Run
 
 from posbias.cli.main import app
 from posbias.cli.options.config import TYPED_ONLY
-from posbias.cli.options.estimating import CountingOptions, DecayOptions, EstimationOptions, FeatureOptions
+from posbias.cli.options.estimating import CountingOptions, EstimationOptions, FeatureOptions
 from posbias.cli.options.learning import LearningOptions, TrainingOptions
 from posbias.core.choices import METHODS_OF_ROWS
 from posbias.core.simulation.simulate import SimulationOptions, simulate
@@ -373,7 +373,7 @@ def test_an_option_has_an_effect_or_is_refused_whatever_the_input(bench: Bench, 
 def test_an_option_has_an_effect_or_is_refused_with_every_method(bench: Bench, method: str) -> None:
     marked = " --randomized-where policy=random" if method == "randomized" else ""
     situation = f"fit log.parquet --method {method}{marked}"
-    groups = fields_of(EstimationOptions, CountingOptions, DecayOptions)
+    groups = fields_of(EstimationOptions, CountingOptions) | {"decay"}
     assert "\n".join(faults(bench, situation, groups)) == ""
 
 
@@ -381,7 +381,7 @@ def test_an_option_has_an_effect_or_is_refused_with_every_method(bench: Bench, m
 @pytest.mark.parametrize("method", METHODS_OF_ROWS)
 def test_an_option_has_an_effect_or_is_refused_with_every_method_of_rows(bench: Bench, method: str) -> None:
     situation = f"fit log.parquet --method {method} --feature price"
-    groups = fields_of(EstimationOptions, CountingOptions, DecayOptions, FeatureOptions)
+    groups = fields_of(EstimationOptions, CountingOptions, FeatureOptions) | {"decay"}
     assert "\n".join(faults(bench, situation, groups)) == ""
 
 

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from workshop import RunPosbias
 
-from posbias.cli.options.log import ReadingOptions
+from posbias.cli.options.log import LogOptions
 from posbias.cli.work.requests import open_engine
 from posbias.core.errors import UsageError
 from posbias.io.places.locations import location
@@ -92,5 +92,5 @@ def test_polars_has_no_master(fails: Fails) -> None:
 
 def test_a_result_in_an_object_store_needs_a_place_that_all_machines_see() -> None:
     target = location("s3://bucket/result")
-    with pytest.raises(UsageError, match="--temp-dir"), open_engine(ReadingOptions(engine="spark"), target):
+    with pytest.raises(UsageError, match="--temp-dir"), open_engine(LogOptions(engine="spark"), target):
         pass

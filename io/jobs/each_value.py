@@ -1,44 +1,26 @@
-"""`weight`, and `fit --for-each`: a fit for each value of a column."""
+"""A fit for each value of a column of the log, by itself: `fit --for-each`."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 import polars as pl
 
-from posbias.cli.options.estimating import CountingOptions, EstimationOptions
-from posbias.cli.options.learning import TrainingOptions
-from posbias.cli.options.log import ColumnOptions, ReadingOptions
-from posbias.cli.options.output import ResultOptions
-from posbias.cli.report.result import plain_options
-from posbias.cli.work.carrying_out import carry_out
-from posbias.cli.work.requests import check_same_cells, like_the_fit, of_pages, requested_files, resolve
-from posbias.core.choices import BetaPrior
 from posbias.core.errors import IdentifiabilityError, PosbiasError, SchemaError, StatisticsError, UsageError, shown
 from posbias.core.fit.propensities import is_thin
-from posbias.core.models import get_click_model
-from posbias.core.models.em import EMOptions
 from posbias.core.schema import NAMES_TAKEN, POSITION, PREVIOUS_CLICK
 from posbias.core.training.weights import as_count
 from posbias.io import clock
 from posbias.io.counting.count import ValueOfColumn, count_by_value
 from posbias.io.engines.engine import Engine
-from posbias.io.fits.saved_fit import is_own, read_theta
-from posbias.io.jobs.click_model_fits import has_click_model, read_click_model, read_trust
-from posbias.io.jobs.click_models import FittedPages, PageFit
 from posbias.io.jobs.fit import (
     CellFit,
-    FittedCells,
     Job,
-    count,
     describe,
     describe_reading,
-    name_propensities,
     open_log,
-    read_pages,
 )
 from posbias.io.jobs.tables import (
     DONE,
@@ -53,11 +35,8 @@ from posbias.io.jobs.tables import (
     number_in_words,
     write_description,
 )
-from posbias.io.jobs.training import write_training_files
-from posbias.io.places.locations import location
 from posbias.io.places.ownership import remove_tree
 from posbias.io.results.tables import write_propensities
-from posbias.io.stores.store import find_statistics
 
 _LONGEST_NAME = 200  # bytes; file systems take 255
 _NOT_IN_NAMES = r'[\x00-\x1f\x7f%/\\:*?"<>|=#{}\[\]]'
@@ -88,13 +67,15 @@ def check_column(job: Job, column: str, request: CellFit) -> None:
         )
 
 
-def fit_each(job: Job, column: str, request: CellFit, engine: Engine, options: Sequence[Any], result: Result) -> None:
+def fit_each(
+    job: Job, column: str, request: CellFit, engine: Engine, options: Mapping[str, object], result: Result
+) -> None:
     """Fit to each value of a column; each is a result of its own in the folder of the result.
 
     Raises:
         PosbiasError: the log cannot be read, or nothing can be estimated for any value.
     """
-    log = open_log(replace(job, plan=replace(job.plan, strata=(column, *job.plan.strata)), each=column), result)
+    log = open_log(job.for_each(column), result)
     read, values = count_by_value(log, job.plan, column, engine, result.progress, clock.today(), job.decay)
     result.content |= {"sources": read.sources, "rows": read.rows}
     describe_reading(read.rows, read.clicks, read.days, read.said, result)
@@ -128,7 +109,7 @@ def _fit_one(
     job: Job,
     request: CellFit,
     engine: Engine,
-    options: Sequence[Any],
+    options: Mapping[str, object],
     result: Result,
 ) -> tuple[pl.DataFrame, dict[str, Any]]:
     """Fit to one value, and write its result; return its propensities, and how many are known, and why not reliable."""
@@ -146,7 +127,7 @@ def _fit_one(
         describe(counted, own)
         own.content["for_each"] = {"column": column, "value": _plain(value.value)}
         fit = request.fit_counts(counted, engine, own)
-        write_description(own, "fit", job.inputs, plain_options(options))
+        write_description(own, "fit", job.inputs, options)
     except PosbiasError:
         remove_tree(own.folder)
         raise
@@ -221,80 +202,3 @@ def folder_of(column: str, value: object) -> str:
 def _plain(value: object) -> object:
     """A value as JSON has it."""
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
-
-
-def weight(
-    named: list[str],
-    propensities: str,
-    columns: ColumnOptions,
-    reading: ReadingOptions,
-    training: TrainingOptions,
-    output: ResultOptions,
-) -> int:
-    """Write training files whose weights correct for position bias."""
-    files, shaping = requested_files(training), columns
-    if not is_own(propensities) and has_click_model(location(propensities)):
-        pages = read_click_model(location(propensities))
-        model, counting = PageFit(pages.model, EMOptions()), CountingOptions(max_position=pages.plan.max_position)
-        model.check_weights(files.layout, files.weights.options)
-        job = resolve(
-            named,
-            of_pages(columns),
-            reading,
-            counting,
-            sessions_for=model.sessions_for,
-            features=files.features,
-        )
-        model.check(job)
-        if job.statistics:
-            raise StatisticsError(
-                f"{job.statistics[0].path} holds statistics, and {model.sessions_for} weighs the impressions of pages. "
-                "Give the logs."
-            )
-        cells, fitted, also_read = None, FittedPages(pages), [str(location(propensities))]
-    else:
-        cells, counting, statistics = read_theta(propensities), CountingOptions(), find_statistics(named)
-        fitted, also_read = FittedCells(cells.theta), cells.files
-        if not statistics:
-            shaping, counting = like_the_fit(cells, columns)
-        pages_for = files.sessions_for
-        job = resolve(
-            named, shaping, reading, counting, statistics=statistics, sessions_for=pages_for, features=files.features
-        )
-
-    def work(engine: Engine, result: Result) -> None:
-        result.content["propensities"] = propensities
-        if cells is not None:
-            name_propensities(cells, result)
-        if job.sessions_for is not None:
-            data, plan = read_pages(job, engine, result), job.plan
-        else:
-            data = count(job, engine, result)
-            plan = data.plan
-        if cells is not None and job.sessions_for is None:
-            check_same_cells(plan, cells)
-        write_training_files(data, plan, fitted, files, engine, result)
-
-    return carry_out(
-        "weight", job, reading, output, [shaping, reading, training], [*also_read, *files.features.tables], work
-    )
-
-
-def requested_page_fit(name: str, estimation: EstimationOptions, prior: BetaPrior | None) -> PageFit:
-    """The click model of a name, and how it is to be fitted.
-
-    Raises:
-        UsageError: it is unknown, or the clicks cannot tell what it asks for.
-        SchemaError: trust bias is given by a table that says something else.
-    """
-    model = get_click_model(name)
-    if model.name == "tpbm" and estimation.trust is None:
-        raise UsageError(
-            "--model tpbm: clicks alone do not tell trust bias from attractiveness: P(click) = alpha_k gamma + beta_k "
-            "stays the same if gamma is stretched or moved and alpha and beta are changed to fit, so that every such "
-            "curve explains the log equally well. Give alpha and beta of each position, e.g. from an experiment with "
-            "judged documents: --trust FILE."
-        )
-    trust = {} if estimation.trust is None else read_trust(estimation.trust)
-    em = EMOptions(prior=prior, passes=estimation.max_iterations or EMOptions.passes, fixed=trust)
-    return PageFit(model, em, estimation.trust, estimation.csv)

@@ -1,38 +1,33 @@
 """`evaluate` of rankings by clicks: values, differences, and their tables."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
-from posbias.cli.options.learning import EvaluationOptions
-from posbias.cli.options.log import ColumnOptions, ReadingOptions
-from posbias.cli.options.output import ResultOptions
-from posbias.cli.work.carrying_out import carry_out
-from posbias.cli.work.requests import like_the_fit, resolve
-from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.errors import StatisticsError, UsageError, counted, population
+from posbias.core.choices import Candidates, Source
+from posbias.core.errors import UsageError, counted, population
 from posbias.core.evaluation.clicked import MEASURES, N_CLICKS, N_PAGES, NDCG, Asked
 from posbias.core.evaluation.estimates import JUDGED, NOT_SIGNIFICANT, Bound, Evaluation, difference_table, metric_table
 from posbias.core.fit.fit import WANTED_CLICK_SHARE
-from posbias.core.fit.propensities import FittedTheta, choose_propensities
-from posbias.io.engines.engine import Engine, ReadLog
-from posbias.io.fits.saved_fit import read_theta
+from posbias.core.fit.propensities import choose_propensities
+from posbias.io.engines.engine import Engine
+from posbias.io.fits.saved_fit import PreviousFit
 from posbias.io.jobs import tables as summary
-from posbias.io.jobs.fit import name_propensities, read_pages, weights_from
+from posbias.io.jobs.fit import Job, name_propensities, read_pages, weights_from
 from posbias.io.jobs.tables import WITH_DOUBTS, Column, Printed, PrintedTable, Result, first, more
 from posbias.io.log.click_log import Log
 from posbias.io.ranking_names import LOGGED, split_name
 from posbias.io.rankings import Rankings, Theta, evaluate_rankings, judged_lists, open_rankings, read_judgments
 from posbias.io.results.tables import write_small_table
-from posbias.io.stores.store import find_statistics
 
 _MOST_SAID = 12
 _MUCH_WITHOUT_SCORE, _MUCH_NEVER_SHOWN = 0.01, 0.1
 _DECIMALS = 4
 
 
-def share_lines(evaluation: Evaluation) -> list[dict[str, float | None]]:
+def _share_lines(evaluation: Evaluation) -> list[dict[str, float | None]]:
     """What each ranking lacks, as share_lines of the log; of the documents that it puts on top, those never shown."""
     totals, missing = evaluation.totals, evaluation.totals.rest.missing
     of = {
@@ -54,7 +49,7 @@ def _share(part: float, whole: float) -> float | None:
     return part / whole if whole > 0 else None
 
 
-def metrics_table(metrics: pl.DataFrame, cutoff: int) -> list[Printed]:
+def _metrics_table(metrics: pl.DataFrame, cutoff: int) -> list[Printed]:
     """Values of each ranking, by naive clicks, IPS and self-normalised IPS with its interval."""
     names = metrics["ranking"].unique(maintain_order=True).to_list()
     by_key = {(row["ranking"], row["metric"], row["estimator"]): row for row in metrics.iter_rows(named=True)}
@@ -75,7 +70,7 @@ def metrics_table(metrics: pl.DataFrame, cutoff: int) -> list[Printed]:
     return ["rankings by the clicks of this log; DCG: more is better, ARP: less is better", table, population()]
 
 
-def bounds_line(metrics: pl.DataFrame, confidence: float, names: Sequence[str], cutoff: int) -> str:
+def _bounds_line(metrics: pl.DataFrame, confidence: float, names: Sequence[str], cutoff: int) -> str:
     """Lower bounds of each ranking, which hold together; the larger of the two stands nowhere, as each holds alone."""
     bounded = metrics.filter(pl.col("hoeffding_bound").is_not_null())
     of_each = "; ".join(
@@ -96,7 +91,7 @@ def _interval(low: float | None, high: float | None) -> str:
     return "-" if low is None or high is None else f"{low:.{_DECIMALS}f} - {high:.{_DECIMALS}f}"
 
 
-def remarks(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
+def _remarks(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
     """What the values rest on."""
     totals = evaluation.totals
     clicks = float(totals.sums[N_CLICKS])
@@ -111,7 +106,7 @@ def remarks(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
 def _lacks(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
     """What each ranking lacks, where it lacks something."""
     found: list[str] = []
-    for name, entry in list(zip(names, share_lines(evaluation), strict=True))[1:]:
+    for name, entry in list(zip(names, _share_lines(evaluation), strict=True))[1:]:
         words = {
             "impressions_without_score": "of the impressions have no score",
             "clicks_without_score": "of the clicks",
@@ -123,7 +118,7 @@ def _lacks(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
     return found[:_MOST_SAID]
 
 
-def verdicts(differences: pl.DataFrame) -> list[str]:
+def _verdicts(differences: pl.DataFrame) -> list[str]:
     """What the comparisons say, ranking by ranking, by self-normalised IPS."""
     said: list[str] = []
     for name, baseline in differences.select("ranking", "baseline").unique(maintain_order=True).rows():
@@ -143,7 +138,7 @@ def verdicts(differences: pl.DataFrame) -> list[str]:
     return said
 
 
-def warnings(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
+def _warnings(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
     """What a reader must know before believing a value."""
     totals, found = evaluation.totals, list[str]()
     clicks = float(totals.sums[N_CLICKS])
@@ -160,7 +155,7 @@ def warnings(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
         )
     if totals.n_queries == 1:
         found.append("all pages have one query, so that nothing says how far values may be off.")
-    for name, entry in list(zip(names, share_lines(evaluation), strict=True))[1:]:
+    for name, entry in list(zip(names, _share_lines(evaluation), strict=True))[1:]:
         if (entry["clicks_without_score"] or 0.0) > _MUCH_WITHOUT_SCORE:
             found.append(
                 f"{name} has no score for the documents of {entry['clicks_without_score']:.1%} of the clicks: they "
@@ -177,113 +172,94 @@ def warnings(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
 METRICS, DIFFERENCES = "metrics", "differences"
 
 
-def check_logs(inputs: Sequence[str]) -> None:
-    """Rankings are evaluated on pages.
+@dataclass(frozen=True)
+class RankingsRequest:
+    """Rankings to evaluate, and how."""
 
-    Raises:
-        StatisticsError: the inputs are statistics, which hold none.
-    """
-    found = find_statistics(inputs)
-    if found:
-        raise StatisticsError(
-            f"{found[0].path} holds statistics, and rankings and click models are evaluated on pages. Give the logs."
-        )
+    scores: tuple[str, ...]  # tables of query, doc and score, each perhaps as NAME=FILE
+    rankings: tuple[str, ...]  # TREC runs, likewise
+    judgments: str | None = None
+    cutoff: int = 10
+    candidates: Candidates = "page"
+    baseline: str | None = None  # the name of the ranking that others are compared with
+    bound: float | None = None  # the confidence of lower bounds
+    propensity: Source = "smooth"
+    min_propensity: float = 0.01
+    csv: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise UsageError if there is no ranking, or a value is out of range."""
+        if not (self.scores or self.rankings):
+            raise UsageError(
+                "nothing to evaluate: name a table of scores (--scores FILE), a TREC run (--rankings FILE) or click "
+                "models (--models pbm,ubm)."
+            )
+        if not 0 < self.min_propensity <= 1:
+            raise UsageError(f"--min-propensity {self.min_propensity:g}: must be above 0 and at most 1.")
+        if self.bound is not None and not 0 < self.bound < 1:
+            raise UsageError(f"--bound {self.bound:g}: must be above 0 and below 1; it is a confidence, e.g. 0.95.")
+
+    @property
+    def files(self) -> list[str]:
+        """What is read beside the log and the fit."""
+        judged = [] if self.judgments is None else [self.judgments]
+        return [*(split_name(named)[1] for named in (*self.scores, *self.rankings)), *judged]
+
+    def open(self, log: Log) -> Rankings:
+        """The rankings, in the ids of a log."""
+        return open_rankings(self.scores, self.rankings, log.roles, log.schema)
 
 
-def evaluate(
-    inputs: Sequence[str],
-    columns: ColumnOptions,
-    reading: ReadingOptions,
-    asked: EvaluationOptions,
-    output: ResultOptions,
-    propensities: str | None,
-) -> int:
-    """Evaluate rankings by clicks corrected for position bias.
+def evaluate(job: Job, fitted: PreviousFit, request: RankingsRequest, engine: Engine, result: Result) -> None:
+    """Evaluate rankings by clicks corrected for position bias, write the tables, and say what they show.
 
     Raises:
         PosbiasError: those of `open_rankings` and `read_judgments`; the baseline is none of the rankings.
-        UsageError: a value is out of range, or no ranking or no propensities are named.
     """
-    if not (asked.scores or asked.rankings):
-        raise UsageError(
-            "nothing to evaluate: name a table of scores (--scores FILE), a TREC run (--rankings FILE) or click "
-            "models (--models pbm,ubm)."
-        )
-    if not 0 < asked.min_propensity <= 1:
-        raise UsageError(f"--min-propensity {asked.min_propensity:g}: must be above 0 and at most 1.")
-    if asked.bound is not None and not 0 < asked.bound < 1:
-        raise UsageError(f"--bound {asked.bound:g}: must be above 0 and below 1; it is a confidence, e.g. 0.95.")
-    if propensities is None:
-        raise UsageError(
-            "rankings are evaluated with propensities: --propensities DIR, written by `posbias fit`, or a table."
-        )
-    fitted = read_theta(propensities)
-    columns, counting = like_the_fit(fitted, columns)
-    job = resolve(inputs, columns, reading, counting, statistics=(), sessions_for="posbias evaluate")
-
-    def work(engine: Engine, result: Result) -> None:
-        name_propensities(fitted, result)
-        log = job.open_log()
-        if not (log.raw is not None and log.raw.of_lines):  # its columns are known: wrong files are found at once
-            _baseline(asked, _open(asked, log))
-            if asked.judgments is not None:
-                read_judgments(asked.judgments, log.roles, log.schema)
-        read = read_pages(job, engine, result)
-        _evaluate(read, job.plan, fitted.theta, asked, engine, result)
-
-    judged = [] if asked.judgments is None else [asked.judgments]
-    ranked = [split_name(said)[1] for said in (*(asked.scores or ()), *(asked.rankings or ()))]
-    also_read = [*fitted.files, *ranked, *judged]
-    return carry_out("evaluate", job, reading, output, [columns, reading, asked], also_read, work)
-
-
-def _open(asked: EvaluationOptions, log: Log) -> Rankings:
-    """The rankings, in the ids of a log."""
-    return open_rankings(tuple(asked.scores or ()), tuple(asked.rankings or ()), log.roles, log.schema)
-
-
-def _evaluate(
-    read: ReadLog, plan: StatisticsPlan, theta: FittedTheta, asked: EvaluationOptions, engine: Engine, result: Result
-) -> None:
-    """Evaluate rankings on a log that has been read, write the tables, and say what they show."""
-    log = read.log
-    chosen = choose_propensities(theta.propensities, asked.propensity)
-    rankings = _open(asked, log)
+    name_propensities(fitted, result)
+    log, theta = job.open_log(), fitted.theta
+    if not (log.raw is not None and log.raw.of_lines):  # its columns are known: wrong files are found at once
+        _baseline(request, request.open(log))
+        if request.judgments is not None:
+            read_judgments(request.judgments, log.roles, log.schema)
+    read = read_pages(job, engine, result)
+    log, plan = read.log, job.plan
+    chosen = choose_propensities(theta.propensities, request.propensity)
+    rankings = request.open(log)
     names = (LOGGED, *rankings.names)
-    what = Asked(len(names), asked.cutoff, asked.candidates)
-    baseline = _baseline(asked, rankings)
-    weigh_by = Theta(chosen.table, theta, asked.min_propensity)
+    what = Asked(len(names), request.cutoff, request.candidates)
+    baseline = _baseline(request, rankings)
+    weigh_by = Theta(chosen.table, theta, request.min_propensity)
     evaluation, weights = evaluate_rankings(read, plan, rankings, weigh_by, what, engine, result.progress)
     judged = None
-    if asked.judgments is not None:
-        judgments = read_judgments(asked.judgments, log.roles, log.schema)
-        judged = judged_lists(rankings, judgments, what)
-    holds = asked.candidates == "page" and not plan.weighted  # independent pages, whose weights the clicks do not move
-    bound = Bound(asked.bound, weights) if asked.bound is not None and holds else None
+    if request.judgments is not None:
+        judged = judged_lists(rankings, read_judgments(request.judgments, log.roles, log.schema), what)
+    holds = request.candidates == "page" and not plan.weighted  # independent pages, whose weights clicks do not move
+    bound = Bound(request.bound, weights) if request.bound is not None and holds else None
     metrics = metric_table(evaluation, names, judged, bound)
     differences = difference_table(evaluation, names, baseline, judged)
-    write_small_table(metrics, result.folder, METRICS, csv=asked.csv)
-    write_small_table(differences, result.folder, DIFFERENCES, csv=asked.csv)
-    result.content["weights_from"] = weights_from(asked.propensity, chosen)
+    write_small_table(metrics, result.folder, METRICS, csv=request.csv)
+    write_small_table(differences, result.folder, DIFFERENCES, csv=request.csv)
+    result.content["weights_from"] = weights_from(request.propensity, chosen)
     result.printed += summary.smooth_weights_lines(chosen)
     _describe(evaluation, rankings, names[baseline], bound, result)
-    result.printed += [*metrics_table(metrics, asked.cutoff), *remarks(evaluation, names)]
+    result.printed += [*_metrics_table(metrics, request.cutoff), *_remarks(evaluation, names)]
     if bound is not None:
-        result.printed.append(bounds_line(metrics, bound.confidence, names, asked.cutoff))
-    said = verdicts(differences)
+        result.printed.append(_bounds_line(metrics, bound.confidence, names, request.cutoff))
+    said = _verdicts(differences)
     rest = [f"... and {len(said) - _MOST_SAID} more in differences.parquet"] if len(said) > _MOST_SAID else []
     result.printed += [*said[:_MOST_SAID], *rest]
     result.content["verdicts"] = said
-    result.warnings += warnings(evaluation, names)
+    result.warnings += _warnings(evaluation, names)
 
 
-def _baseline(asked: EvaluationOptions, rankings: Rankings) -> int:
+def _baseline(request: RankingsRequest, rankings: Rankings) -> int:
     """The number of the ranking that the others are compared with: the first, or the log's own where there is but one.
 
     Raises:
         UsageError: none is called as said.
     """
-    said, names = asked.baseline, (LOGGED, *rankings.names)
+    said, names = request.baseline, (LOGGED, *rankings.names)
     if said is None:
         return 1 if len(rankings.names) > 1 else 0
     if said not in names:
@@ -313,7 +289,7 @@ def _describe(evaluation: Evaluation, rankings: Rankings, baseline: str, bound: 
     if bound is not None:
         said["bound"] = bound.description(evaluation)
     result.content["evaluation"] = said
-    shares = share_lines(evaluation)
+    shares = _share_lines(evaluation)
     digests = {str(source.path): source.digest() for source in rankings.sources}
     result.content["rankings"] = [
         {"name": name, "file": file, **shares[number]}

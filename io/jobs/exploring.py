@@ -2,19 +2,14 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from math import inf, isinf
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from posbias.cli.options.estimating import ExplorationOptions
-from posbias.cli.options.output import OutputOptions
-from posbias.cli.report.result import open_result
 from posbias.core.choices import RandomizedRows
-from posbias.core.errors import MissingExtraError, UsageError, counted
+from posbias.core.errors import UsageError, counted
 from posbias.core.exploration import MEAN_RANK, KnownFit, Plan, documents_to_show, make_plan
 from posbias.core.schema import QUERY
 from posbias.io.fits.explored import (
@@ -29,9 +24,7 @@ from posbias.io.fits.explored import (
 from posbias.io.fits.saved_fit import StoredFit
 from posbias.io.jobs.tables import WITH_DOUBTS, Column, Printed, PrintedTable, Result, first, more
 from posbias.io.places.locations import Location
-from posbias.io.progress import Progress, Stage
-from posbias.io.reports.reported import open_reported
-from posbias.io.reports.stamped import check_target, write_report
+from posbias.io.progress import Stage
 from posbias.io.results.tables import write_in_one_file
 
 MARK = "experiment"
@@ -45,7 +38,7 @@ _HEADINGS = {
 }
 
 
-def widths_report(cells: pl.DataFrame, plan: Plan) -> list[Printed]:
+def _widths_report(cells: pl.DataFrame, plan: Plan) -> list[Printed]:
     """The widths of the intervals, by cell."""
     rows = widths_table(cells, plan).to_dicts()
     columns = (
@@ -56,7 +49,7 @@ def widths_report(cells: pl.DataFrame, plan: Plan) -> list[Printed]:
     return [title, PrintedTable(columns, more(len(rows), "cells in widths.parquet"))]
 
 
-def plan_lines(plan: Plan) -> list[str]:
+def _plan_lines(plan: Plan) -> list[str]:
     """The swaps of the plan, and what each is worth."""
     swaps = [f"{one}-{other} on {counted(pages, 'pages')}" for (one, other), pages in pages_of(plan).items()]
     best = "-".join(map(str, plan.best))
@@ -72,19 +65,19 @@ def plan_lines(plan: Plan) -> list[str]:
     ]
 
 
-def marks(plan: Plan) -> list[RandomizedRows]:
+def _marks(plan: Plan) -> list[RandomizedRows]:
     """How the swaps of the plan are named where the pages are read again."""
     return [RandomizedRows(MARK, f"swap {one}-{other}", (one, other)) for one, other in sorted(pages_of(plan))]
 
 
-def next_steps(plan: Plan, before: Sequence[RandomizedRows]) -> list[str]:
+def _next_steps(plan: Plan, before: Sequence[RandomizedRows]) -> list[str]:
     """How to mark the pages, and how to read them.
 
     Args:
         plan: the plan.
         before: the randomised rows that the fit rests on, if it does.
     """
-    wanted = marks(plan)
+    wanted = _marks(plan)
     named = " or ".join(repr(rows.value) for rows in wanted)
     flags = " ".join(f"--randomized-where {shlex.quote(str(rows))}" for rows in (*before, *wanted))
     alone = f"posbias fit NEW_LOG --method randomized {flags} -o swapped"
@@ -94,7 +87,7 @@ def next_steps(plan: Plan, before: Sequence[RandomizedRows]) -> list[str]:
     return [mark, "then, all pages together: posbias fit LOGS NEW_LOG -o fit", f"or the swapped pages alone: {alone}"]
 
 
-def plan_section(plan: Plan) -> dict[str, Any]:
+def _plan_section(plan: Plan) -> dict[str, Any]:
     """The plan for the manifest; null for an interval that is infinite."""
 
     def finite(width: float) -> float | None:
@@ -104,7 +97,7 @@ def plan_section(plan: Plan) -> dict[str, Any]:
         "pages": plan.pages,
         "plan": [
             {"positions": list(swap), "pages": pages, "mark": str(rows)}
-            for (swap, pages), rows in zip(sorted(pages_of(plan).items()), marks(plan), strict=True)
+            for (swap, pages), rows in zip(sorted(pages_of(plan).items()), _marks(plan), strict=True)
         ],
         "best_swap": list(plan.best),
         "largest_width": {
@@ -124,28 +117,34 @@ def _width(width: float) -> str:
     return "none" if isinf(width) else f"{width:.3f}"
 
 
-def explore(fit: Location, exploration: ExplorationOptions, output: OutputOptions) -> int:
-    """Say which positions to swap, and which documents to show, to learn most."""
-    if exploration.ucb is not None and not 0 <= exploration.ucb < inf:
-        raise UsageError(f"--ucb {exploration.ucb:g}: must be at least 0, and finite, e.g. 2.")
-    with (
-        open_result("explore", output, [fit], [exploration]) as result,
-        open_explored(fit) as (explored, known),
-    ):
+def explore(fit: Location, result: Result, *, pages: int, top: int, ucb: float | None) -> None:
+    """Plan which positions to swap on further pages, and which documents to show, to learn most.
+
+    Args:
+        fit: the directory that `fit` or `run` wrote.
+        result: gets the plan, the widths of intervals and the documents.
+        pages: how many further pages there are.
+        top: how many documents count as the best of a query.
+        ucb: orders documents by mean attractiveness and so many standard deviations; None by the 97.5 % quantile.
+
+    Raises:
+        PosbiasError: the fit cannot be read, or nothing can be planned from it.
+    """
+    if ucb is not None and not 0 <= ucb < inf:
+        raise UsageError(f"--ucb {ucb:g}: must be at least 0, and finite, e.g. 2.")
+    with open_explored(fit) as (explored, known):
         result.content["schema"] = "posbias.exploration"
-        _plan_swaps(explored, known, exploration.pages, result)
-        top = exploration.top
+        _plan_swaps(explored, known, pages, result)
         totals: dict[str, int] = {"queries": 0, "documents": 0, "shown": 0, "challengers": 0}
         with result.progress.stage("choosing documents", number_of_documents(explored), unit="documents") as stage:
-            for _ in write_in_one_file(_chosen(explored, exploration, totals, stage), result.folder / DOCUMENTS):
+            for _ in write_in_one_file(_chosen(explored, top, ucb, totals, stage), result.folder / DOCUMENTS):
                 pass
-        result.content["documents"] = {"top": top, "ucb": exploration.ucb, **totals}
-        result.printed.append(
-            f"documents: of {counted(totals['documents'], 'documents')} of {counted(totals['queries'], 'queries')}, "
-            f"{totals['shown']:,} may be among the {top:,} best of their query; {totals['challengers']:,} of them are "
-            "not by what is known so far"
-        )
-    return result.exit_code
+    result.content["documents"] = {"top": top, "ucb": ucb, **totals}
+    result.printed.append(
+        f"documents: of {counted(totals['documents'], 'documents')} of {counted(totals['queries'], 'queries')}, "
+        f"{totals['shown']:,} may be among the {top:,} best of their query; {totals['challengers']:,} of them are "
+        "not by what is known so far"
+    )
 
 
 def _plan_swaps(explored: StoredFit, known: KnownFit, pages: int, result: Result) -> None:
@@ -154,10 +153,10 @@ def _plan_swaps(explored: StoredFit, known: KnownFit, pages: int, result: Result
         plan = make_plan(known.curves(), pages)
     cells = explored.table.select(explored.plan.cell_columns)
     write_plan(cells, plan, result.folder)
-    result.content["swaps"] = plan_section(plan)
-    result.printed += widths_report(cells, plan)
+    result.content["swaps"] = _plan_section(plan)
+    result.printed += _widths_report(cells, plan)
     before = explored.plan.randomized if known.strata == "randomized" else ()
-    result.printed += (*plan_lines(plan), *next_steps(plan, before))
+    result.printed += (*_plan_lines(plan), *_next_steps(plan, before))
     missing = plan.planned.badness[0]
     if missing:
         result.warnings.append(
@@ -170,82 +169,14 @@ def _plan_swaps(explored: StoredFit, known: KnownFit, pages: int, result: Result
 
 
 def _chosen(
-    explored: StoredFit, asked: ExplorationOptions, totals: dict[str, int], stage: Stage
+    explored: StoredFit, top: int, ucb: float | None, totals: dict[str, int], stage: Stage
 ) -> Iterator[pl.DataFrame]:
     """The documents that may be among the best of their query, counted on the way."""
     for pairs in whole_queries(explored):
-        worth = documents_to_show(pairs, explored.plan.context, asked.top, asked.ucb)
+        worth = documents_to_show(pairs, explored.plan.context, top, ucb)
         totals["queries"] += pairs[QUERY].n_unique()
         totals["documents"] += pairs.height
         totals["shown"] += worth.height
-        totals["challengers"] += int((worth[MEAN_RANK] > asked.top).sum())
+        totals["challengers"] += int((worth[MEAN_RANK] > top).sum())
         stage.advance(pairs.height)
         yield worth
-
-
-Format = Literal["html", "svg", "png"]
-
-_FORMATS: dict[str, Format] = {".html": "html", ".htm": "html", ".svg": "svg", ".png": "png"}
-_LIBRARIES = ("altair", "vl_convert")
-
-
-def format_of(target: Path) -> Format:
-    """The form of a report, by the ending of its name.
-
-    Raises:
-        UsageError: the ending is none of a report.
-    """
-    form = _FORMATS.get(target.suffix.lower())
-    if form is None:
-        raise UsageError(
-            f"--output {target}: a report is a page or a picture. Name a file that ends in .html, .svg or .png, e.g. "
-            "report.html."
-        )
-    return form
-
-
-def check_results(places: Sequence[Location], target: Path, *, force: bool) -> None:
-    """See that a report can be made, before anything is read.
-
-    Raises:
-        MissingExtraError: the libraries that draw are not installed.
-        OutputExistsError: the file is there, and is not to be replaced.
-        OutputError: the file cannot be written, or is none of posbias.
-        UsageError: a result is named twice.
-    """
-    missing = [name for name in _LIBRARIES if find_spec(name) is None]
-    if missing:
-        raise MissingExtraError(
-            "a report needs Altair and vl-convert, which are not installed. "
-            "Run: python3 -m pip install 'posbias[report]'"
-        )
-    twice = [place for number, place in enumerate(places) if place in places[:number]]
-    if twice:
-        raise UsageError(f"{twice[0]}: is named twice. Name each result once.")
-    check_target(target, force=force)
-
-
-def make_report(
-    places: Sequence[Location], target: Path, form: Format, chart: str, progress: Progress, *, force: bool
-) -> int:
-    """Write a report; return its size in bytes.
-
-    Raises:
-        LogFormatError: a result is damaged.
-        UsageError: a result has nothing to show, or not the chart that is asked for.
-        OutputError: the file cannot be written.
-    """
-    # Only here, once it is known that they are there: other commands do without the libraries that draw.
-    from posbias.io.reports.page import figure_named, page_of, picture_of  # noqa: PLC0415
-    from posbias.io.reports.sections import contents  # noqa: PLC0415
-
-    with open_reported(places) as results:
-        with progress.stage("reading results"):
-            parts, names = contents(results), [result.name for result in results]
-        with progress.stage("drawing"):
-            if form == "html":
-                content = page_of(parts, names).encode()
-            else:
-                content = picture_of(figure_named(parts, chart), ", ".join(names), form)
-    write_report(target, content, force=force)
-    return len(content)
