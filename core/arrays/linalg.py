@@ -261,8 +261,10 @@ def loaded_meanwhile() -> Generator[None]:
     """
     loading = Thread(target=_load, name="SciPy")
     loading.start()
-    yield
-    loading.join()
+    try:
+        yield
+    finally:  # also where reading fails: the next command of the process may import SciPy itself
+        loading.join()
 
 
 def _load() -> None:
