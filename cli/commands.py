@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from posbias.cli.messages import tell, warn
 from posbias.cli.options.estimating import (
@@ -422,8 +422,9 @@ def evaluate(
     from posbias.io.jobs.evaluating import RankingsRequest
     from posbias.io.jobs.evaluating import evaluate as evaluate_rankings
 
-    named = {"scores": tuple(rankings.scores or ()), "rankings": tuple(rankings.rankings or ())}
-    request = RankingsRequest(**vars(rankings) | named)
+    wanted: dict[str, Any] = vars(rankings) | {"scores": tuple(rankings.scores or ())}
+    wanted["rankings"] = tuple(rankings.rankings or ())
+    request = RankingsRequest(**wanted)
     if propensities is None:
         raise UsageError(
             "rankings are evaluated with propensities: --propensities DIR, written by `posbias fit`, or a table."

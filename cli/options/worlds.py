@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import fields
+from typing import Any
 
 from posbias.cli.options.estimating import WorldOptions
 from posbias.core.errors import UsageError
@@ -31,7 +32,7 @@ def simulation_options(world: WorldOptions) -> SimulationOptions:
     alike = {f.name: getattr(world, f.name) for f in fields(SimulationOptions) if hasattr(world, f.name)}
     # A configuration file may set parameters for other models, too.
     parameters = world.parameters or () if shared_parameters(world.model) else ()
-    values = alike | {
+    values: dict[str, Any] = alike | {
         "n_sessions": world.sessions,
         "n_queries": world.queries or 1000,
         "docs_per_query": world.docs_per_query or max(20, world.positions),
