@@ -62,8 +62,7 @@ def run(
     Example: posbias run logs/*.parquet -o result
     """
     from posbias.cli.report.result import plain_options
-    from posbias.cli.work.carrying_out import carry_out_job
-    from posbias.cli.work.requests import job_of_fit, requested_files, requested_fit
+    from posbias.cli.work.requests import carry_out_job, job_of_fit, requested_files, requested_fit
     from posbias.io.engines.engine import Engine
     from posbias.io.jobs.tables import Result
     from posbias.io.jobs.training import write_training_files
@@ -127,8 +126,7 @@ def fit(
     Example: posbias fit statistics/2026-01-* -o fit
     """
     from posbias.cli.report.result import plain_options
-    from posbias.cli.work.carrying_out import carry_out_job
-    from posbias.cli.work.requests import job_of_fit, requested_fit
+    from posbias.cli.work.requests import carry_out_job, job_of_fit, requested_fit
     from posbias.io.engines.engine import Engine
     from posbias.io.jobs.each_value import check_column, fit_each
     from posbias.io.jobs.fit import CellFit
@@ -252,8 +250,14 @@ def weight(
     Example: posbias weight logs/*.parquet --propensities fit -o weighted
     """
     from posbias.cli.report.result import plain_options
-    from posbias.cli.work.carrying_out import carry_out_job
-    from posbias.cli.work.requests import check_same_cells, like_the_fit, of_pages, requested_files, resolve
+    from posbias.cli.work.requests import (
+        carry_out_job,
+        check_same_cells,
+        like_the_fit,
+        of_pages,
+        requested_files,
+        resolve,
+    )
     from posbias.core.errors import StatisticsError
     from posbias.core.models.em import EMOptions
     from posbias.io.engines.engine import Engine
@@ -323,8 +327,7 @@ def train(
     """
     from posbias.cli.report.result import plain_options
     from posbias.cli.work import learning
-    from posbias.cli.work.carrying_out import carry_out_job
-    from posbias.cli.work.requests import check_same_cells, like_the_fit, resolve
+    from posbias.cli.work.requests import carry_out_job, check_same_cells, like_the_fit, resolve
     from posbias.io.engines.engine import Engine
     from posbias.io.fits.saved_fit import read_theta
     from posbias.io.jobs.fit import count, name_propensities
@@ -390,8 +393,7 @@ def evaluate(
     Example: posbias evaluate logs/*.parquet --models pbm,ubm,dbn -o judged
     """
     from posbias.cli.report.result import plain_options
-    from posbias.cli.work.carrying_out import carry_out_job
-    from posbias.cli.work.requests import jobs_of_models, like_the_fit, resolve
+    from posbias.cli.work.requests import carry_out_job, jobs_of_models, like_the_fit, resolve
     from posbias.core.errors import StatisticsError, UsageError
     from posbias.io.engines.engine import Engine
     from posbias.io.jobs.tables import Result

@@ -1,6 +1,6 @@
-"""Requests of jobs, made of options: the log, the plan of what is counted, the engine."""
+"""Requests of jobs, made of options, and the one way from a job to its exit code, or to what `--dry-run` prints."""
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import date, timedelta
@@ -11,6 +11,8 @@ from posbias.cli.options.inputs import log_request
 from posbias.cli.options.learning import TrainingOptions
 from posbias.cli.options.log import LogOptions
 from posbias.cli.options.option import parse_bins, parse_memory, parse_prior, parse_reference
+from posbias.cli.options.output import ResultOptions
+from posbias.cli.report.result import carry_out
 from posbias.core.choices import MODELS, BetaPrior, RandomizedRows, Source
 from posbias.core.counts.checks import DEFAULT_MODEL, check_context, check_named_columns, counted_model
 from posbias.core.counts.counting_plan import StatisticsPlan
@@ -25,6 +27,7 @@ from posbias.io.engines.engine import Engine
 from posbias.io.engines.local import LocalEngine
 from posbias.io.fits.saved_fit import PreviousFit
 from posbias.io.jobs.fit import CellFit, Job, Model, WeightRequest
+from posbias.io.jobs.tables import Result
 from posbias.io.jobs.training import TrainingRequest
 from posbias.io.places.locations import Location, ObjectUrl, is_text
 from posbias.io.places.ownership import owned_directory, system_temporary
@@ -490,6 +493,39 @@ def requested_files(training: TrainingOptions) -> TrainingRequest:
         training.validation,
         training.validation_by,
     )
+
+
+def carry_out_job(
+    command: str,
+    job: Job,
+    log: LogOptions,
+    output: ResultOptions,
+    options: Mapping[str, object],
+    also_read: Sequence[str],
+    work: Callable[[Engine, Result], object],
+) -> int:
+    """Do the work of a command, once its options have been found to go together; return the exit code.
+
+    Args:
+        command: its name.
+        job: what it reads.
+        log: how, and with which engine.
+        output: where to, and how much to say.
+        options: those that shaped the result.
+        also_read: what is read beside the job, and must not be replaced either.
+        work: makes the result.
+    """
+    also_read = [*also_read, *(log.clicks or ())]
+    if output.dry_run:
+        from posbias.cli.work.checking import rehearse  # noqa: PLC0415 - it loads what recognises logs
+
+        return rehearse(command, job, log, output.output, output, also_read)
+
+    def in_engine(result: Result) -> None:
+        with open_engine(log, output.output) as engine:
+            work(engine, result)
+
+    return carry_out(command, job.inputs, output, options, in_engine, also_read)
 
 
 @contextmanager

@@ -89,7 +89,6 @@ from posbias.core.counts.checks import NUMBER_ABOVE, ClicksAbove, CountedPages
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.models import click_model_names, get_click_model
-from posbias.core.models.em import EMOptions, fit
 from posbias.core.models.page_matrices import MOST_RANKS, UNIT, PagesInMemory, log_of_clicks, page_batches
 from posbias.core.models.position_based import ClickRateModel
 from posbias.core.schema import PAIR, POSITION, QUERY, SESSION, Length
@@ -545,6 +544,8 @@ def compare_models(pages: pl.DataFrame, fitted: str) -> OtherModels | None:
 def _by_page(name: str, training: PagesInMemory, judged: PagesInMemory) -> Floats:
     """The log-likelihood of each different page under a model."""
     model = get_click_model(name)
+    from posbias.core.models.em import EMOptions, fit  # noqa: PLC0415 - for this comparison alone
+
     parameters = fit(model, training, EMOptions(passes=_PASSES), lambda: None).parameters
     sums = [log_of_clicks(model.given_clicks(parameters, batch), batch).sum(axis=1) for batch in judged.batches]
     return np.concatenate(sums)
