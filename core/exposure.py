@@ -1,12 +1,14 @@
 """Theta from features, where no document repeats: cross-fitting, nuisances, strata and regression EM.
 
 Relevance f maximises the likelihood of the position-based model, P(click) = theta_k g, g = 1 / (1 + exp(-f)), one tree
-a round, with theta_k = C_k / sum of g in cell k after each, divided by its maximum:
+a round, by steps of Fisher scoring, until the likelihood of the other fold has fallen for `PATIENCE` rounds:
 
-    p = c + (1 - c) g (1 - theta) / (1 - theta g),   gradient g - p,   Hessian g (1 - g)
+    p = c + (1 - c) g (1 - theta) / (1 - theta g),   gradient g - p,   Hessian theta g (1 - g)^2 / (1 - theta g)
 
-The theta of the last round is the moment estimate. It takes up what trees that are shrunk leave unexplained, and is
-kept for comparison.
+Theta is the conditional estimate on the strata of f so far (below), again every `ROUNDS_OF_THETA` rounds. What trees
+that are shrunk leave unexplained would be taken up by the moment estimate, theta_k = C_k / sum of g in cell k, which is
+kept for comparison; so would most of what a good ranker's score tells. The Hessian of the EM step, g (1 - g), is that
+of clicks which all rows could have had: where few are examined, steps are too small by a factor of theta.
 
     E-step:  P(E=1, R=0 | c=0) = theta (1 - g) / (1 - theta g),   P(E=0, R=1 | c=0) = (1 - theta) g / (1 - theta g);
              a click says E = R = 1
@@ -35,6 +37,22 @@ With p_b the shares of stratum b and lambda_b = C_b / sum_k E_bk theta_k, a row 
 
 The second term of the residual is what E_bk varies by when other pages are drawn; it adds up to 0 over all rows. The
 rest is as in `standard_errors.cluster`: leaving one out, effective clusters, intervals.
+
+Relevance h that only the ranker sees, with E[h | k, x] = -rho (log k - E[log k | x]), makes log theta_k too low by
+rho log k. Were it of the size of the relevance that is known, and did it go with the order as much,
+
+    rho = -cov(log g, log k | score, rank of the score on its page) / var(log k - place)
+
+with quantiles of the score, or without the condition if none is named. That is the bias of an omitted variable which is
+as strong as those at hand. It is less if the log says so: the mean z of the places of a row's rivals, those on its
+page, moves the row, and says nothing of its own relevance. With mu = lambda_b theta_k g and z* = z less its projection
+on strata and cells, weighted by w mu,
+
+    delta = sum_i w_i (c_i - mu_i) z*_i / sum_i w_i mu_i z*_i^2,    rho = delta / pi,    errors by page
+
+is 0 unless clicks go with what the ranker knew of the row, given k; pi is the slope of log k over z within strata.
+
+Sources: Cinelli & Hazlett 2020, Altonji, Elder & Taber 2005 (the benchmark); Hausman 1978, Wooldridge 2015 (z).
 """
 
 from collections.abc import Callable, Iterable
@@ -47,18 +65,20 @@ import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Hashes, Integers, starts, sum_by_number
-from posbias.core.arrays.linalg import counted, sparse_product
+from posbias.core.arrays.linalg import counted, solve, sparse_product
 from posbias.core.choices import Cluster
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.estimators import Estimate, EstimationOptions
 from posbias.core.estimators.estimate import FittedCurve, cells_like, conditional_estimate
 from posbias.core.estimators.methods import FeaturesMethod
+from posbias.core.fit.diagnostics import HiddenRelevance
 from posbias.core.learners.boosting import BinnedRows, BoostedTrees, TreeOptions
 from posbias.core.learners.learning import logit, sigmoid
 from posbias.core.learners.models import Forest
 from posbias.core.standard_errors.cluster import errors_from_sums
 from posbias.core.standard_errors.column import parts_of_score
+from posbias.core.standard_errors.contrasts import ratio_of_sums
 from posbias.core.standard_errors.leave_one_out import ClusterScores, ClusterSums, LeaveOneOut
 from posbias.core.theta.conditional import (
     NOT_LINKED,
@@ -140,6 +160,8 @@ def in_sample(draws: Hashes, share: float) -> Flags:
 
 RELEVANCE_TREES = 200
 PLACE_TREES = 60
+PATIENCE = 5
+ROUNDS_OF_THETA = 10
 
 _SMALLEST_HESSIAN = 1e-6
 _NEARLY_SURE = 1e-9  # 1 - theta g, below which it is rounding
@@ -204,8 +226,8 @@ def learn_nuisances(features: BinnedRows, rows: LearningRows) -> Nuisances:
             f"features cannot be learnt from: of {len(rows.cell):,} rows, one half of the pages holds {smallest:,}, "
             f"and trees need at least {needed:,} in each. Add more days, or raise --sample-pages."
         )
-    theta, relevance = _relevance(features, rows)
     place = _place(features, rows)
+    theta, relevance = _relevance(features, rows, place.scores)
     if not relevance.rounds and not place.rounds:
         raise IdentifiabilityError(
             f"the features tell neither which of {len(rows.cell):,} rows are clicked nor where they stand, so that no "
@@ -214,24 +236,46 @@ def learn_nuisances(features: BinnedRows, rows: LearningRows) -> Nuisances:
     return Nuisances(relevance.forests(), place.forests(), relevance.scores, place.scores, theta)
 
 
-def _relevance(features: BinnedRows, rows: LearningRows) -> tuple[Floats, CrossFitted]:
+def _relevance(features: BinnedRows, rows: LearningRows, places: Floats) -> tuple[Floats, CrossFitted]:
     impressions, clicks = rows.sum_by_cell(np.ones(len(rows.cell))), rows.sum_by_cell(rows.click)
     theta = _relative(_ratio(clicks, impressions), rows.context)
     rate = float(clicks.sum() / max((impressions * theta).sum(), _NEARLY_SURE))
     trees = CrossFitted(features, rows.fold, logit(min(max(rate, _RATES[0]), _RATES[1])))
-    for _ in range(RELEVANCE_TREES):
+    likelihood: list[float] = []
+    while len(likelihood) < RELEVANCE_TREES and max(likelihood[-PATIENCE:], default=0) >= max(likelihood, default=0):
+        if len(likelihood) % ROUNDS_OF_THETA == 0:
+            theta = _conditional_theta(rows, trees.scores, places, theta)
 
         def gradients(of: Integers, scores: Floats, theta: Floats = theta) -> tuple[Floats, Floats]:
             relevance, examined = sigmoid(scores), theta[rows.cell[of]]
-            unclicked = relevance * (1 - examined) / np.maximum(1 - examined * relevance, _NEARLY_SURE)
-            expected = np.where(rows.click[of] > 0, 1.0, unclicked)
-            hessian = np.maximum(relevance * (1 - relevance), _SMALLEST_HESSIAN)
+            unclicked = np.maximum(1 - examined * relevance, _NEARLY_SURE)
+            expected = np.where(rows.click[of] > 0, 1.0, relevance * (1 - examined) / unclicked)
+            hessian = np.maximum(examined * relevance * (1 - relevance) ** 2 / unclicked, _SMALLEST_HESSIAN)
             return rows.weight[of] * (relevance - expected), rows.weight[of] * hessian
 
         if not trees.grow(gradients):
             break
-        theta = _relative(_ratio(clicks, rows.sum_by_cell(sigmoid(trees.scores))), rows.context)
-    return theta, trees
+        chance = np.clip(theta[rows.cell] * sigmoid(trees.scores), _NEARLY_SURE, 1 - _NEARLY_SURE)
+        likelihood.append(float(rows.weight @ np.log(np.where(rows.click > 0, chance, 1 - chance))))
+    return _relative(_ratio(clicks, rows.sum_by_cell(sigmoid(trees.scores))), rows.context), trees
+
+
+def _conditional_theta(rows: LearningRows, scores: Floats, places: Floats, before: Floats) -> Floats:
+    """The conditional estimate, relative to the largest of its context; where there is none, as before."""
+    try:
+        theta = _on_strata(rows, scores, places)[0].theta
+    except IdentifiabilityError:
+        return before
+    return _relative(np.where(theta > 0, theta, before), rows.context)
+
+
+def _on_strata(rows: LearningRows, scores: Floats, places: Floats) -> tuple[ConditionalFit, Integers]:
+    """The conditional estimate, and the unit of each row: its stratum within its context."""
+    edges = StratumEdges.of(scores, places, rows.fold)
+    stratum = edges.stratum(scores, places, rows.fold)
+    scored = ScoredRows(stratum, rows.cell, sigmoid(scores), rows.click, rows.weight)
+    table = ExposureCounts.of(scored, edges.n_strata, len(rows.position)).table(rows.context)
+    return fit_conditional(table, find_linkage(table, rows.context)), rows.context[rows.cell] * edges.n_strata + stratum
 
 
 def _place(features: BinnedRows, rows: LearningRows) -> CrossFitted:
@@ -510,3 +554,58 @@ def features_estimate(fitted: FittedExposure, sums: Iterable[ClusterSums], by: C
     behind = FittedCurve(fit, errors_from_sums(fit.log_theta, fit.free_cells, reduce(add, sums)))
     estimate = conditional_estimate(FeaturesMethod.name, behind, fitted.table, by)
     return replace(estimate, linkage=replace(fit.linkage, linking_pairs=no_pair, linking_clicks=no_pair))
+
+
+_WEAK = np.sqrt(10)
+"""Standard errors of pi, below which rivals do not move rows enough to say anything (Staiger & Stock 1997)."""
+
+
+def hidden_relevance(rows: LearningRows, learned: Nuisances, page: Integers, score: Floats | None) -> HiddenRelevance:
+    """How far relevance that only the ranker sees may put theta off.
+
+    Args:
+        rows: those that relevance and place were learned on.
+        learned: both.
+        page: the number of each row's page, from 0, shape (n,).
+        score: what the ranker sorts by, if it is named, shape (n,); which end comes first does not matter.
+    """
+    depth, weight = np.log(rows.position[rows.cell]), rows.weight
+    alike = np.zeros(len(page), np.int64)
+    if score is not None:
+        ranked = pl.DataFrame({"page": page, "score": score}).select(pl.col("score").rank("min").over("page"))
+        edges = np.nanquantile(score, np.arange(1, QUANTILES) / QUANTILES)
+        alike = ranked["score"].to_numpy().astype(np.int64) * QUANTILES + np.searchsorted(edges, score, side="right")
+    relevance, ordered = (_centred(values, alike, weight) for values in (-np.logaddexp(0, -learned.scores), depth))
+    spread = float(weight @ (depth - learned.places) ** 2)
+    imagined = max(-float(weight @ (relevance * ordered)) / spread, 0.0) if spread > 0 else 0.0
+    try:
+        fit, unit = _on_strata(rows, learned.scores, learned.places)
+    except IdentifiabilityError:
+        return HiddenRelevance(imagined)
+    known = np.flatnonzero(fit.linkage.identified[rows.cell])
+    cell, unit, of_page, weight = rows.cell[known], unit[known], page[known], weight[known]
+    n_units, n_pages = int(unit.max()) + 1, int(page.max()) + 1
+    exposure = sigmoid(learned.scores[known]) * fit.theta[cell]
+    clicks, exposed = (sum_by_number(unit, weight * each, n_units) for each in (rows.click[known], exposure))
+    mean = weight * exposure * _ratio(clicks, exposed)[unit]
+    of_place, on_page = (sum_by_number(page, each, n_pages) for each in (learned.places, np.ones(len(page))))
+    rivals = (of_place[page] - learned.places) / np.maximum(on_page[page] - 1, 1)
+    across = _centred(rivals[known], unit, mean)
+    explained = np.zeros(len(rows.position))
+    of_cell = sum_by_number(cell, mean * across, len(explained))
+    explained[fit.free_cells] = solve(fit.information, of_cell[fit.free_cells])
+    along = _centred(across - explained[cell], unit, mean)
+    residual, moved = weight * rows.click[known] - mean, _centred(depth[known], unit, mean)
+    (delta, error, degrees, _), (slope, slope_error, _, _) = (
+        ratio_of_sums(sum_by_number(of_page, above, n_pages), sum_by_number(of_page, mean * z**2, n_pages))
+        for above, z in ((residual * along, along), (mean * moved * across, across))
+    )
+    if not (error > 0 and abs(slope) > _WEAK * slope_error):
+        return HiddenRelevance(imagined)
+    return HiddenRelevance(imagined, delta / slope, error / abs(slope), degrees)
+
+
+def _centred(values: Floats, group: Integers, weight: Floats) -> Floats:
+    """Less the weighted mean of their group."""
+    number = int(group.max()) + 1
+    return values - _ratio(sum_by_number(group, weight * values, number), sum_by_number(group, weight, number))[group]

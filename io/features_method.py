@@ -28,6 +28,7 @@ from posbias.core.exposure import (
     features_estimate,
     fit_exposure,
     fold_of,
+    hidden_relevance,
     in_sample,
     learn_nuisances,
     regression_em,
@@ -96,15 +97,16 @@ def estimate_from_rows(
         raise SchemaError(
             f"--ranker-score {request.score}: the column holds text. Name the number that the ranker orders by."
         )
-    rows, features, n_pages = _sample(impressions, counted, request.sample_pages, progress)
-    moment = None
+    rows, features, page, score = _sample(impressions, counted, request, progress)
+    moment = hidden = None
     if request.method == RegressionEMMethod.name:
         estimate = _by_regression_em(counted, features, rows, options, progress)
     else:
         with progress.stage("growing trees"):
             learned = learn_nuisances(features, rows)
         estimate, moment = _by_strata(counted, impressions, rows, learned, options, by, engine, progress)
-    found = FromRows(estimate, moment, n_pages, impressions.n_pages, request.score)
+        hidden = hidden_relevance(rows, learned, page, score)
+    found = FromRows(estimate, moment, int(page.max()) + 1, impressions.n_pages, request.score, hidden)
     return FoundInRows(found, brought.report, brought.warnings)
 
 
@@ -212,13 +214,13 @@ def _as_numbers(rows: pl.DataFrame, features: tuple[Feature, ...]) -> np.ndarray
 
 
 def _sample(
-    impressions: Impressions, counted: CountedLog, most_pages: int, progress: Progress
-) -> tuple[LearningRows, BinnedRows, int]:
-    """The rows of at most so many pages, fewer where they would not fit into memory; and the number of pages."""
+    impressions: Impressions, counted: CountedLog, request: RowsRequest, progress: Progress
+) -> tuple[LearningRows, BinnedRows, Integers, Floats | None]:
+    """The rows of a sample of pages that fits into memory, the page of each row, and its score if one is named."""
     n_rows = sum(part.n_rows for part, _ in impressions.parts)
     width = len(impressions.features) * _BYTES_PER_VALUE
     fitting = impressions.memory // _SHARE / max(width * n_rows, 1)
-    share = min(1.0, most_pages / max(impressions.n_pages, 1), fitting)
+    share = min(1.0, request.sample_pages / max(impressions.n_pages, 1), fitting)
 
     def sampled(rows: pl.DataFrame) -> pl.DataFrame:
         return rows if share >= 1 else rows.filter(pl.Series(in_sample(rows[DRAW].to_numpy(), share)))
@@ -253,7 +255,8 @@ def _sample(
         names = [feature.name for feature in impressions.features]
         categorical = [number for number, feature in enumerate(impressions.features) if feature.categories is not None]
         binned = bin_rows(values, names, categorical, tree_options(values.values.size))
-        return learning, binned, rows[DRAW].n_unique()
+        score = None if request.score is None else values.values[:, names.index(request.score)].astype(np.float64)
+        return learning, binned, np.unique(rows[DRAW].to_numpy(), return_inverse=True)[1], score
 
 
 def _by_regression_em(

@@ -207,6 +207,33 @@ def _with_silence(test: ContrastTest, p_value: Floats) -> ContrastTest:
 
 
 @dataclass(frozen=True)
+class HiddenRelevance:
+    """Relevance that only the ranker sees, by the slope rho of the error of log theta over log position.
+
+    Theta at position k is too low by 1 - (k / k_0)^-rho. See `core.exposure` for where both slopes come from.
+    """
+
+    imagined: float  # >= 0: if it were as strong as the relevance that is known
+    seen: float = np.nan  # as the rivals of documents show it; nan where they show nothing
+    std_error: float = np.nan  # of it
+    degrees: float = np.nan  # of freedom of the error
+
+    @property
+    def least(self) -> float:
+        """The lower limit of the interval of 95 % of what rivals show, at least 0."""
+        return float(np.nan_to_num(max(self.seen - self._reach, 0.0)))
+
+    @property
+    def plausible(self) -> float:
+        """As imagined, or the upper limit of what rivals show, if that is less."""
+        return float(np.fmin(self.imagined, max(self.seen, 0.0) + self._reach))
+
+    @property
+    def _reach(self) -> float:
+        return float(t_quantile(np.array([self.degrees]))[0]) * self.std_error
+
+
+@dataclass(frozen=True)
 class FromRows:
     """What a method found in the rows."""
 
@@ -215,6 +242,7 @@ class FromRows:
     pages: int  # that its trees were grown on
     pages_in_all: int
     score: str | None  # the feature that is the ranker's score, if one is named
+    hidden: HiddenRelevance | None = None  # how far relevance that only the ranker sees may put the estimate off
 
 
 @dataclass(frozen=True)

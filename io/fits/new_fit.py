@@ -27,7 +27,7 @@ from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SIGNATURE, SufficientStatistics
 from posbias.core.estimators import EstimationOptions
 from posbias.core.estimators.estimate import Estimate
-from posbias.core.fit.diagnostics import FromRows, JointComparison, PairsTest
+from posbias.core.fit.diagnostics import FromRows, JointComparison
 from posbias.core.fit.fit import BesideCounts, Fit, check_cells, fit_statistics
 from posbias.core.fit.model_tests import ModelTests, OtherModels, can_compare, compare_models
 from posbias.core.fit.periods import PeriodChoice, PeriodLook, why
@@ -38,7 +38,7 @@ from posbias.core.standard_errors.leave_one_out import ClusterSums
 from posbias.core.training.weights import as_count
 from posbias.io.counting.count import CountedLog, PairsOfPart
 from posbias.io.engines.engine import Engine, ReadLog
-from posbias.io.fits.verdicts import Verdict, Weight, fit_verdicts
+from posbias.io.fits.verdicts import Verdict, Weight, fit_verdicts, hidden_errors
 from posbias.io.log.clicks import Rows
 from posbias.io.progress import Progress
 from posbias.io.results.tables import ATTRACTIVENESS, write_attractiveness_csv, write_covariance, write_propensities
@@ -171,7 +171,7 @@ def fit_section(fit: Fit) -> dict[str, Any]:
             "estimated_prior": f"{prior.mean:.4g}:{prior.strength:.4g}",
         }
     if fit.from_rows is not None:
-        section["from_rows"] = _rows_section(fit.from_rows, fit.against_pairs)
+        section["from_rows"] = _rows_section(fit.from_rows, fit)
     if fit.propensities.height <= MOST_CELLS:
         section["propensities"] = _rows(fit.propensities)
     return plain(section)
@@ -294,9 +294,9 @@ def _comparison(comparison: JointComparison | None, clusters: int | None) -> dic
     }
 
 
-def _rows_section(rows: FromRows, test: PairsTest | None) -> dict[str, Any]:
-    """How an estimate was made from rows and their features, and what repeated pairs say of it."""
-    against_pairs = None
+def _rows_section(rows: FromRows, fit: Fit) -> dict[str, Any]:
+    """How an estimate was made from rows and their features, what they may hide, and what repeated pairs say of it."""
+    against_pairs, test, hidden = None, fit.against_pairs, rows.hidden
     if test is not None:
         against_pairs = {
             "p_value": test.p_value,
@@ -310,6 +310,15 @@ def _rows_section(rows: FromRows, test: PairsTest | None) -> dict[str, Any]:
         "pages": rows.pages_in_all,
         "ranker_score": rows.score,
         "moment_propensity": rows.moment,
+        "hidden_relevance": None
+        if hidden is None
+        else {
+            "relative_error": hidden_errors(fit, hidden.plausible),  # that it may make, by cell
+            "slope_if_as_strong_as_features": hidden.imagined,
+            "slope_by_rivals": hidden.seen,
+            "slope_by_rivals_std_error": hidden.std_error,
+            "slope_by_rivals_at_least": hidden.least,
+        },
         "against_pairs": against_pairs,
     }
 

@@ -7,10 +7,11 @@ from enum import IntEnum
 import numpy as np
 import polars as pl
 
+from posbias.core.arrays.count_table import Floats
 from posbias.core.errors import counted, population, shown
 from posbias.core.estimators import get_estimator
 from posbias.core.estimators.methods import ConditionalEstimator, JointEstimator, PlacementTest, RandomizedEstimator
-from posbias.core.fit.diagnostics import NOTABLE, JointComparison, PairsTest
+from posbias.core.fit.diagnostics import NOTABLE, FromRows, JointComparison, PairsTest
 from posbias.core.fit.fit import WANTED_CLICK_SHARE, Fit
 from posbias.core.fit.model_tests import (
     ATTRACTIVENESS,
@@ -58,6 +59,8 @@ def label_in_words(value: object) -> str:
 FEW_EFFECTIVE_CLUSTERS = 10
 JOINT = JointEstimator.name
 _NEARLY_ALL = 0.9995
+NAMED_POSITION = 10  # or the last before it, whose error by hidden relevance is named
+LARGEST_HIDDEN_ERROR = 0.25  # that is no doubt: see tests/benchmarks/README.md
 _LARGEST_FACTOR = 10.0  # an error beyond it is as good as any
 _PLURAL = {
     "query": "queries",
@@ -546,17 +549,46 @@ def _rows_notes(fit: Fit) -> Iterator[str]:
         yield f"the pairs that repeat do not contradict the features ({_on_pairs(test)})."
 
 
+def hidden_errors(fit: Fit, slope: float) -> Floats:
+    """By how much each propensity is too low if relevance that only the ranker sees adds a slope, shape (K,)."""
+    position = fit.statistics.position_of_cell
+    return 1 - (position / position[fit.estimate.linkage.reference_of]) ** -slope
+
+
+def _hidden(fit: Fit, rows: FromRows) -> Iterator[Verdict]:
+    """What relevance that only the ranker sees would do, and whether rivals on the page show that there is some."""
+    named, hidden, position = rows.score is not None, rows.hidden, fit.statistics.position_of_cell
+    advice = "" if named else " Name the score that it sorts by (--ranker-score COLUMN)."
+    if hidden is None:
+        if not named:
+            sentence = f"If the ranker knows more of relevance than these features, propensities are wrong.{advice}"
+            yield Verdict(sentence, Weight.CAUTION)
+        return
+    cell = int(np.argmax(np.where(position <= NAMED_POSITION, position, 0)))
+    error, least = (float(hidden_errors(fit, slope)[cell]) for slope in (hidden.plausible, hidden.least))
+    weight = Weight.DOUBT if error > LARGEST_HIDDEN_ERROR else Weight.NOTE if named else Weight.CAUTION
+    yield Verdict(
+        f"If the ranker knows as much of relevance beyond {'its score' if named else 'these features'} as they show, "
+        f"propensities are too low far down the page, at position {position[cell]} by up to {error:.0%}. No interval "
+        f"includes that.{advice}",
+        weight,
+    )
+    if least > LARGEST_HIDDEN_ERROR:
+        yield Verdict(
+            f"The ranker knows more of relevance than these features show: propensities are too low, at position "
+            f"{position[cell]} by more than {LARGEST_HIDDEN_ERROR:.0%}. At the same position, documents are clicked "
+            f"more often the better the others on their page are.{advice or ' Name more features (--feature).'}",
+            Weight.DOUBT,
+        )
+
+
 def _rows_doubts(fit: Fit) -> Iterator[Verdict]:
     """What features cannot see, and whether repeated pairs contradict them."""
     rows, test = fit.from_rows, fit.against_pairs
-    if rows is not None and rows.score is None:
-        sentence = (
-            "without the ranker's score (--ranker-score COLUMN) it cannot be ruled out that the ranker knows more of a "
-            "document's relevance than these features show. Propensities are then wrong, as a rule too low far down "
-            "the page, and no standard error says so."
-        )
-        yield Verdict(sentence, Weight.CAUTION)
-    if rows is not None and test is not None and test.rejected:
+    if rows is None:
+        return
+    yield from _hidden(fit, rows)
+    if test is not None and test.rejected:
         how = "faster" if test.slope < 0 else "more slowly"
         also = "" if rows.score is not None else ", or name the ranker's score (--ranker-score COLUMN)"
         sentence = (

@@ -43,7 +43,8 @@ from typer.testing import CliRunner
 Floats = NDArray[np.float64]
 Figures = dict[str, float]
 
-LEVEL, NORMAL, MOST_COLUMNS = 0.05, 1.96, 9
+LEVEL, NORMAL, DEPTH, MOST_COLUMNS = 0.05, 1.96, 10, 9
+SEEN = -np.log10(0.75)  # slope of an error of 25 % at position 10
 DOUBTS, WRONG = 1, 2
 """Exit codes: a result that is to be taken with care, and input that cannot be worked with."""
 
@@ -135,7 +136,17 @@ def _of_theta(folder: Path) -> Figures:
     if "device" in keys:
         last = cells.filter(pl.col("device") == pl.col("device").max()).select(figures).row(0, named=True)
         found |= {f"{name}, last": value for name, value in last.items()}
+    of_rows: dict[str, Any] = _estimate(folder).get("from_rows") or {}
+    hidden: dict[str, Any] = of_rows.get("hidden_relevance") or {}
+    if hidden:
+        tenth = cells.with_columns(hidden=pl.Series(hidden["relative_error"][1:])).filter(pl.col("position") == DEPTH)
+        found |= {"too low at 10": tenth.select(1 - pl.col("propensity") / pl.col("truth")).item()}
+        found |= {"by what hides": tenth["hidden"].item(), "seen": float(hidden["slope_by_rivals_at_least"] > SEEN)}
     return {name: np.nan if value is None else float(value) for name, value in found.items()}
+
+
+def _estimate(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "fit" / "manifest.json").read_text(encoding="utf-8"))["estimate"]
 
 
 def _of_pairs(folder: Path) -> Figures:
@@ -152,7 +163,7 @@ def _of_pairs(folder: Path) -> Figures:
 
 def _p_values(folder: Path) -> Figures:
     """The tests of a manifest, 1 where one rejects, and whether a claim is made."""
-    estimate: dict[str, Any] = json.loads((folder / "fit" / "manifest.json").read_text(encoding="utf-8"))["estimate"]
+    estimate = _estimate(folder)
     tests: dict[str, Any] = {
         name: estimate.get(name)
         for name in ("position_effect", "contexts_differ", "shape_against_free", "bins_against_free", "previous_click")
@@ -215,6 +226,38 @@ def unrepeated(log: pl.DataFrame, pairs: pl.DataFrame, rng: np.random.Generator,
             "position": np.tile(np.arange(1, shown + 1), pages),
             "click": click,
             **cells,
+            "score": np.take_along_axis(score, order, axis=1).ravel(),
+        }
+    )
+
+
+def ranked_by_grades(
+    log: pl.DataFrame, pairs: pl.DataFrame, rng: np.random.Generator, *, grades: float
+) -> pl.DataFrame:
+    """Every page another query, of 20 documents, 30 features and grades that these show in part.
+
+    The order is by `grades` times the grade plus the rest times noise, which is the score (Zhang et al. 2023).
+    """
+    del pairs
+    pages, shown = log["session"].n_unique(), 20
+    x = rng.normal(size=(pages, shown, 30)) + rng.normal(size=(pages, 1, 30)) / 2
+    known = (
+        x[..., 0] + 0.7 * x[..., 1] * x[..., 2] + np.maximum(x[..., 3], 0) - 0.5 * np.abs(x[..., 4]) + 0.5 * x[..., 5]
+    )
+    relevance = known + rng.normal(size=known.shape)
+    grade = np.digitize(relevance, np.quantile(relevance, [0.55, 0.8, 0.93, 0.985]))
+    score = grades * grade + (1 - grades) * rng.uniform(0, 4, grade.shape)
+    order = np.argsort(-score - 1e-9 * rng.random(score.shape), axis=1)
+    attractive = np.take_along_axis(0.1 + 0.9 * (2.0**grade - 1) / 15, order, axis=1)
+    click = rng.random(attractive.shape) < attractive / np.arange(1, shown + 1)
+    return pl.DataFrame(
+        {
+            "session": np.repeat(np.arange(pages), shown),
+            "query": np.repeat(np.arange(pages), shown),
+            "doc": np.arange(pages * shown),
+            "position": np.tile(np.arange(1, shown + 1), pages),
+            "click": click.astype(np.int8).ravel(),
+            **{f"f{number}": np.take_along_axis(x[..., number], order, axis=1).ravel() for number in range(30)},
             "score": np.take_along_axis(score, order, axis=1).ravel(),
         }
     )
@@ -429,18 +472,28 @@ CLUSTERS = tuple(
     )
 )
 
-_FEATURES = " ".join(f"--feature f{number}" for number in range(6))
+_SCORE = " --ranker-score score"
 FEATURES = tuple(
     Design(
         name,
-        "--sessions 5000 --queries 10",
-        {"features": f"--method features {_FEATURES}{score}", "ctr": "--method ctr"},
-        partial(unrepeated, unseen=unseen),
+        f"--sessions {pages} --queries 10 --positions {positions} --docs-per-query {positions}",
+        {
+            "features": f"--method features {' '.join(f'--feature f{number}' for number in range(width))}{score}",
+            "ctr": "--method ctr",
+        },
+        world,
     )
-    for name, unseen, score in (
-        ("weak", 0.0, ""),
-        ("unseen, the score is a feature", 1.0, " --feature score"),
-        ("unseen, and the score too: nothing can be right", 1.0, ""),
+    for name, world, score, pages, positions, width in (
+        ("weak", partial(unrepeated, unseen=0.0), "", 5_000, 10, 6),
+        ("weak, the score named", partial(unrepeated, unseen=0.0), _SCORE, 5_000, 10, 6),
+        ("unseen, the score named", partial(unrepeated, unseen=1.0), _SCORE, 5_000, 10, 6),
+        ("unseen, and the score too: nothing can be right", partial(unrepeated, unseen=1.0), "", 5_000, 10, 6),
+        *(
+            (f"order {share:g} grades{', the score named' * bool(score)}", world, score, 4_000, 20, 30)
+            for share in (0.0, 0.6, 1.0)
+            for world in (partial(ranked_by_grades, grades=share),)
+            for score in ("", _SCORE)
+        ),
     )
 )
 
@@ -526,7 +579,7 @@ STUDIES = {
     "thin": Study(THIN, figures=("error", "cover", "width")),
     "contexts": Study(CONTEXTS, figures=("cover", "cover, last", "width, last"), plain=("width, last",)),
     "clusters": Study(CLUSTERS, figures=("cover",)),
-    "features": Study(FEATURES, figures=("error", "cover")),
+    "features": Study(FEATURES, figures=("error", "cover", "too low at 10", "by what hides", "seen", "doubt")),
     "feedback": Study(FEEDBACK, figures=("claim", "error", "cover")),
     "tests": Study(TESTS, tests),
     "changes": Study(CHANGES, changes),

@@ -111,8 +111,7 @@ def test_theta_is_found_where_no_pair_repeats(fit: Fit) -> None:
 @pytest.mark.slow
 def test_a_table_of_features_says_the_same_as_columns_of_the_log(fit: Fit, place: Path) -> None:
     in_log, _ = fit(*FEATURES)
-    in_table, done = fit("--method", "features", "--features", str(place / "features.parquet"))
-    assert done.returncode == 0
+    in_table, _ = fit("--method", "features", "--features", str(place / "features.parquet"))
     assert in_table.propensities.equals(in_log.propensities)
 
 
@@ -122,7 +121,7 @@ def test_buckets_on_disk_say_the_same_as_a_log_in_memory(
 ) -> None:
     found, _ = fit(*FEATURES)
     monkeypatch.setattr("posbias.io.engines.local._ROWS_THAT_STAY_IN_CACHE", 4_000)
-    assert run_in_process("fit", place / "log.parquet", *FEATURES, "-o", "split").returncode == 0
+    run_in_process("fit", place / "log.parquet", *FEATURES, "-o", "split")
     split, whole = pl.read_parquet(tmp_path / "split/propensities.parquet"), found.propensities
     difference = np.log(split["propensity"].to_numpy() / whole["propensity"].to_numpy())[1:]
     assert (np.abs(difference) < whole["std_error"].to_numpy()[1:] / 3).all()  # trees of rows in another order
@@ -139,6 +138,22 @@ def test_pairs_that_repeat_contradict_features_that_do_not_show_what_the_ranker_
     assert "the pairs that repeat contradict the features" in one_line(done)
     assert "propensities fall faster with the position" in one_line(done)
     assert done.returncode == 1
+
+
+def test_a_score_that_is_not_named_is_a_doubt_of_a_size(fit: Fit) -> None:
+    hides: dict[int, float] = {}
+    for words, code, says in (
+        (FEATURES, 1, "Name the score"),
+        ((*FEATURES, "--ranker-score", "score"), 0, "its score"),
+    ):
+        found, done = fit(*words)
+        assert done.returncode == code
+        error = found.manifest["estimate"]["from_rows"]["hidden_relevance"]["relative_error"]
+        assert error == sorted(error)
+        assert f"at position {SHOWN} by up to {error[-1]:.0%}" in one_line(done)
+        assert says in one_line(done)
+        hides[code] = error[-1]
+    assert hides[0] < 0.1 < 0.25 < hides[1]
 
 
 def test_pages_that_are_not_sampled_are_scored(fit: Fit) -> None:
