@@ -311,7 +311,7 @@ def evaluate_rankings(
             totals += part
             stage.advance()
     for number, (name, file) in enumerate(zip(rankings.names, rankings.files, strict=True), start=1):
-        if totals.rest.missing.impressions[number] >= totals.rest.impressions:
+        if totals.rest.unscored_impressions[number] >= totals.rest.impressions:
             raise SchemaError(
                 f"{file}: {name} has a score for no document that the log shows. Write its ids as in the log."
             )

@@ -8,6 +8,8 @@ From x, Newton's step d leads to the maximum of the quadratic expansion. It is c
 the function gains enough: a share of what its slope g promises, f(x + d) - f(x) >= .0001 g'd (Armijo), or anything at
 all, as its problem says. Source: Nocedal & Wright 2006, section 3.1.
 
+Both kinds of EM are accelerated by SQUAREM (Varadhan & Roland 2008): `extrapolated`.
+
 Linear algebra at unit diagonal: the information about cells may differ by many orders of magnitude.
 
 A symmetric matrix A is worked on as B = S A S, with the diagonal S that makes B's diagonal 1:
@@ -18,7 +20,7 @@ With many cells, A^-1 is made in the place of B by Cholesky's factors, and A x =
 by conjugate gradients on B (Hestenes & Stiefel 1952; Nocedal & Wright 2006, algorithm 5.3).
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -283,19 +285,10 @@ ROUNDING = 1e-7
 HALVINGS = 40
 
 
-@dataclass(frozen=True)
-class Proposal:
-    """Newton's step from a point, and what to make of it.
-
-    Attributes:
-        falls_short: whether a step along it gains too little: one answer, or one for each coordinate where each has a
-            function of its own, shape (P,).
-        instead: the step to take where no halving helps because rounding hides every gain; by default the shortest.
-    """
-
-    step: Floats  # shape (P,)
-    falls_short: Callable[[Floats], bool | Flags]
-    instead: Callable[[], Floats] | None = None
+Proposal = tuple[Floats, Callable[[Floats], bool | Flags], Callable[[], Floats] | None]
+"""Newton's step from a point, shape (P,); whether a step along it gains too little: one answer, or one for each
+coordinate where each has a function of its own, shape (P,); and the step to take where no halving helps because
+rounding hides every gain, the shortest by default."""
 
 
 @dataclass(frozen=True)
@@ -312,21 +305,12 @@ class Limits:
     max_iterations: int = 100  # steps at most
 
 
-@dataclass(frozen=True)
-class Summit:
-    """Where the climb ended."""
-
-    at: Floats  # shape (P,)
-    converged: bool  # whether the last step counted as none
-    iterations: int  # steps taken
-
-
 def climb(
     propose: Callable[[Floats], Proposal],
     start: Floats,
     limits: Limits,
     on_iteration: Callable[[int, float], None] | None = None,
-) -> Summit:
+) -> tuple[Floats, bool, int]:
     """The maximum of a concave function.
 
     Args:
@@ -334,6 +318,9 @@ def climb(
         start: shape (P,), P > 0.
         limits: when to stop.
         on_iteration: called after each step with its number and its largest change.
+
+    Returns:
+        Where the climb ended, whether the last step counted as none, and the steps taken.
     """
     at, change, converged, iteration = start, np.inf, False, 0
     while not converged and iteration < limits.max_iterations:
@@ -343,25 +330,51 @@ def climb(
         converged = change <= limits.tolerance or previous / 2 <= change <= limits.stalled
         if on_iteration is not None:
             on_iteration(iteration, change)
-    return Summit(at, converged, iteration)
+    return at, converged, iteration
 
 
 def _damped(proposal: Proposal, longest: float) -> Floats:
     """The step cut to its longest change, and halved where and until it gains enough."""
-    step = proposal.step * min(1.0, longest / max(_largest(proposal.step), longest))
+    step, falls_short, instead = proposal
+    step = step * min(1.0, longest / max(_largest(step), longest))
     if _largest(step) <= ROUNDING:
         return step
     for _ in range(HALVINGS):
-        short = proposal.falls_short(step)
+        short = falls_short(step)
         if not np.any(short):
             return step
         step = np.where(short, step / 2, step)
-    return step if proposal.instead is None else proposal.instead()
+    return step if instead is None else instead()
 
 
 def _largest(step: Floats) -> float:
     return float(np.abs(step).max())
 
+
+def extrapolated(
+    start: Sequence[Floats], first: Sequence[Floats], second: Sequence[Floats], copies: Sequence[Floats | float]
+) -> Iterator[Floats]:
+    """x0 - 2 a r + a^2 v from two steps of EM, r = x1 - x0, v = x2 - 2 x1 + x0, a = -|r| / |v| <= -1 (SQUAREM's S3).
+
+    On the scale of probabilities: on that of logarithms or logits the values that run to 0 rule the length.
+
+    Args:
+        start: x0, in several arrays.
+        first: x1, likewise.
+        second: x2, likewise.
+        copies: how often each number counts in the lengths, of each array; so that compression changes nothing.
+    """
+    squares = np.zeros(2)
+    for x0, x1, x2, times in zip(start, first, second, copies, strict=True):
+        r = x1 - x0
+        squares += np.sum(times * r**2), np.sum(times * (x2 - x1 - r) ** 2)
+    length = max(1.0, np.sqrt(squares[0] / max(squares[1], _TINY)))
+    for x0, x1, x2 in zip(start, first, second, strict=True):
+        r = x1 - x0
+        yield x0 + 2 * length * r + length**2 * (x2 - x1 - r)
+
+
+_TINY = 1e-300
 
 MANY = 500
 """Cells from which on time and memory count more than the last bits of what fewer cells gave before."""

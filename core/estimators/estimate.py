@@ -23,7 +23,7 @@ from posbias.core.theta.conditional import (
     find_linkage,
     upper_limits_without_clicks,
 )
-from posbias.core.theta.joint import EMOptions, JointFit
+from posbias.core.theta.joint import JointFit
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,6 @@ class EstimationOptions:
 
 
 @dataclass(frozen=True)
-class FittedJointly:
-    """A joint fit, and what it was asked for."""
-
-    fit: JointFit
-    options: EMOptions
-
-
-@dataclass(frozen=True)
 class FittedCurve:
     """A conditional fit with its errors, where it was fitted to something other than the log's own strata."""
 
@@ -80,7 +72,7 @@ class Estimate:
     iterations: int
     attractiveness: Floats | None = None  # gamma per pair signature where the method estimates it with theta
     conditional: FittedStrata | FittedCurve | None = None  # the conditional fit behind the estimate, with its errors
-    joint: FittedJointly | None = None  # the joint fit behind it
+    joint: JointFit | None = None  # the joint fit behind it
     errors_by: Cluster | None = None  # what the errors are clustered by; None where the method has none
     n_clusters: int = 0
 

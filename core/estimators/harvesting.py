@@ -46,6 +46,7 @@ from posbias.core.arrays import linalg
 from posbias.core.arrays.compression import Members
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, Numbers, sum_by_number
 from posbias.core.arrays.linalg import by_unit_and_cell, connected, counted, in_rows, sparse_product
+from posbias.core.choices import Cluster
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.errors import UsageError
@@ -85,34 +86,11 @@ def sum_clusters(fit: AllPairsFit, members: Members) -> ClusterSums:
     linked = members.among(fit.linked.units).by_cluster()
     unit, cluster = linked.unit, linked.cluster
     clusters, n_free = _Clusters(fit), len(fit.linked.free)
-    sums = no_clusters(n_free)
+    sums = ClusterSums.none(n_free)
     entries = fit.linked.table.entries_of_unit[unit]
     for block in blocks_of_clusters(cluster, entries * (entries - 1) // 2 * n_free):
         sums = sums + clusters.sums(unit[block], cluster[block] - cluster[block.start])
     return sums
-
-
-def no_clusters(n_free: int) -> ClusterSums:
-    """The sums over no cluster."""
-    return sums_of(np.zeros((0, n_free)), np.zeros((0, n_free)), np.zeros(n_free, np.bool_))
-
-
-def sums_of(change: Floats, influence: Floats, alone: Flags) -> ClusterSums:
-    """The sums over some clusters.
-
-    Args:
-        change: shape (G, F), d_g.
-        influence: shape (G, F), a_gk.
-        alone: shape (F,), cells that one of them alone identifies.
-    """
-    return ClusterSums(
-        outer=change.T @ change,
-        influence=influence.sum(axis=0),
-        influence_squared=(influence**2).sum(axis=0),
-        clusters_of_cell=(influence > 0).sum(axis=0).astype(np.float64),
-        n_clusters=len(change),
-        alone=alone,
-    )
 
 
 def blocks_of_clusters(cluster: Numbers, cost: Integers) -> Iterator[slice]:
@@ -179,7 +157,7 @@ class _Clusters:
             alone |= lost
         # What is left of a cell's resistance after rounding does not count.
         influence[influence <= NOTHING * np.diag(self.inverse)[self.free]] = 0.0
-        return sums_of(change, influence, alone)
+        return ClusterSums.of(change, influence, alone)
 
     def _sets_of(self, table: CountTable) -> _UnitSets:
         """The sets of each unit of a part of the table: every two of its cells that make a set."""
@@ -271,57 +249,31 @@ NOT_ON_A_CHAIN = "it lies on no chain of neighbours from the reference"
 BROKEN = "the chain breaks at {here}: pairs shown there and at {there} were not clicked in both"
 
 
-@dataclass(frozen=True)
-class HarvestedPropensities:
-    """An estimate by intervention harvesting, with errors clustered by query."""
-
-    log_theta: Floats  # shape (K,), relative to the cell's reference; 0 there, NaN where not identified
-    errors: ClusterErrors  # and why a cell has no number or no interval
-    converged: bool = True
-    iterations: int = 0  # Newton steps taken
-
-    @property
-    def theta(self) -> Floats:
-        """Propensity relative to the reference, shape (K,), > 0 and possibly above 1; NaN where not identified."""
-        return np.exp(self.log_theta)
-
-    def estimate(self, method: str, linkage: Linkage, options: EstimationOptions) -> Estimate:
-        """The common form of an estimate; cells without a number are not identified by it."""
-        linkage = replace(linkage, identified=np.isfinite(self.log_theta))
-        return Estimate(
-            method=method,
-            linkage=linkage,
-            propensity=self.theta,
-            examination=relative_to_largest(self.theta, linkage),
-            intervals=self.errors,
-            converged=self.converged,
-            iterations=self.iterations,
-            errors_by=options.cluster or "query",
-            n_clusters=self.errors.n_clusters,
-        )
-
-
 def harvest_allpairs(
-    strata: Strata, linkage: Linkage, on_iteration: Callable[[int, float], None] | None = None
-) -> HarvestedPropensities:
-    """AllPairs on the identified cells: the optimum of l, with its standard errors (`allpairs`, `allpairs_errors`).
+    strata: Strata,
+    linkage: Linkage,
+    by: Cluster = "query",
+    on_iteration: Callable[[int, float], None] | None = None,
+) -> Estimate:
+    """AllPairs on the identified cells: the optimum of l, with its standard errors.
 
     Args:
         strata: the counts. Those without a click count in the sets.
         linkage: which cells are identified, of the same counts.
+        by: what the clusters of the strata are.
         on_iteration: called after each step with its number and its largest change.
     """
     fit = fit_allpairs(strata.signatures, linkage, on_iteration=on_iteration)
     log_theta = np.full(strata.signatures.n_cells, np.nan)
     log_theta[fit.linked.cells] = fit.log_theta
-    free = fit.linked.cells[fit.linked.free]
-    errors = _errors(log_theta, free, sum_clusters(fit, strata.members), linkage.reason)
-    return HarvestedPropensities(log_theta, errors, fit.converged, fit.iterations)
+    errors = errors_from_sums(log_theta, fit.linked.cells[fit.linked.free], sum_clusters(fit, strata.members))
+    found = _estimate(AllPairsEstimator.name, log_theta, errors, linkage.reason, linkage, by)
+    return replace(found, converged=fit.converged, iterations=fit.iterations)
 
 
 def harvest_adjacent_chain(
-    strata: Strata, linkage: Linkage, chains: Sequence[Integers], names: Sequence[str]
-) -> HarvestedPropensities:
+    strata: Strata, linkage: Linkage, chains: Sequence[Integers], names: Sequence[str], by: Cluster = "query"
+) -> Estimate:
     """AdjacentChain: the product of the ratios between neighbours, from the reference on, with the jackknife's errors.
 
     Args:
@@ -330,6 +282,7 @@ def harvest_adjacent_chain(
         chains: one array of cells per chain (a context), neighbours in order: each with its reference, no cell twice.
             A cell on no such chain has no number.
         names: K names of the cells, for the reasons; e.g. `position 4`.
+        by: what the clusters of the strata are.
     """
     paths = [path for chain in chains for path in _outward(chain, linkage)]
     links = _find_links(strata.signatures, paths)
@@ -339,8 +292,32 @@ def harvest_adjacent_chain(
     log_theta = np.full(strata.signatures.n_cells, np.nan)
     log_theta[linkage.references] = 0.0
     log_theta[free] = route @ np.log(links.head_clicks[free] / links.tail_clicks[free])
-    errors = _errors(log_theta, free, _sum_jackknife(strata, links, free, route), reason)
-    return HarvestedPropensities(log_theta, errors)
+    errors = errors_from_sums(log_theta, free, _sum_jackknife(strata, links, free, route))
+    return _estimate(AdjacentChainEstimator.name, log_theta, errors, reason, linkage, by)
+
+
+def _estimate(
+    method: str,
+    log_theta: Floats,
+    errors: ClusterErrors,
+    missing: Sequence[str | None],
+    linkage: Linkage,
+    by: Cluster,
+) -> Estimate:
+    """The estimate with its errors; cells without a number are not identified by it."""
+    linkage, theta = replace(linkage, identified=np.isfinite(log_theta)), np.exp(log_theta)
+    reason = tuple(none or no_error for none, no_error in zip(missing, errors.reason, strict=True))
+    return Estimate(
+        method=method,
+        linkage=linkage,
+        propensity=theta,
+        examination=relative_to_largest(theta, linkage),
+        intervals=replace(errors, reason=reason),
+        converged=True,
+        iterations=0,
+        errors_by=by,
+        n_clusters=errors.n_clusters,
+    )
 
 
 def _missing(
@@ -358,14 +335,6 @@ def _missing(
             here, there = names[int(path[n_reached])], names[int(path[n_reached - 1])]
             reason[cell] = linkage.reason[cell] or BROKEN.format(here=here, there=there)
     return tuple(reason)
-
-
-def _errors(log_theta: Floats, free_cells: Integers, sums: ClusterSums, missing: Sequence[str | None]) -> ClusterErrors:
-    """The intervals that the sums give, by the rule of `cluster_errors`, and why a cell has no number or interval."""
-    errors = errors_from_sums(log_theta, free_cells, sums)
-    return replace(
-        errors, reason=tuple(none or no_error for none, no_error in zip(missing, errors.reason, strict=True))
-    )
 
 
 def _outward(chain: Integers, linkage: Linkage) -> list[Integers]:
@@ -437,7 +406,7 @@ def _sum_jackknife(strata: Strata, links: _Links, free: Integers, route: Floats)
     by_unit = [by_unit_and_cell(table, share) for share in shares]
     copies = table.spread(table.multiplicity)
     total = route @ table.sum_by_cell(copies * shares[2])[free]
-    sums = no_clusters(len(free))
+    sums = ClusterSums.none(len(free))
     for block in blocks_of_clusters(cluster, np.full(len(cluster), table.n_cells)):
         own = cluster[block] - cluster[block.start]
         members = counted(own, clicked[number[block]], (int(own[-1]) + 1, table.n_units))
@@ -447,7 +416,7 @@ def _sum_jackknife(strata: Strata, links: _Links, free: Integers, route: Floats)
         change = (np.log1p(-head) - np.log1p(-tail)) @ route.T
         influence = variance @ route.T
         influence[influence <= NOTHING * total] = 0.0
-        sums = sums + sums_of(change, influence, alone)
+        sums = sums + ClusterSums.of(change, influence, alone)
     return sums
 
 
@@ -483,13 +452,12 @@ class AllPairsEstimator(Estimator):
         on_iteration: Callable[[str], None],
     ) -> Estimate:
         """Estimate theta on the cells that the log can compare with the reference."""
-        linkage = linkage_of(statistics, strata, options)
-        harvested = harvest_allpairs(
+        return harvest_allpairs(
             clustered(strata, options),
-            linkage,
+            linkage_of(statistics, strata, options),
+            options.cluster or "query",
             on_iteration=lambda number, change: on_iteration(f"AllPairs {number}: {change:.1e}"),
         )
-        return harvested.estimate(self.name, linkage, options)
 
 
 class AdjacentChainEstimator(Estimator):
@@ -518,5 +486,4 @@ class AdjacentChainEstimator(Estimator):
         linkage, context = linkage_of(statistics, strata, options), statistics.context_of_cell
         chains = [np.flatnonzero(context == number) for number in np.unique(context)]
         names = [f"position {position}" for position in statistics.position_of_cell]
-        harvested = harvest_adjacent_chain(clustered(strata, options), linkage, chains, names)
-        return harvested.estimate(self.name, linkage, options)
+        return harvest_adjacent_chain(clustered(strata, options), linkage, chains, names, options.cluster or "query")

@@ -25,7 +25,6 @@ from posbias.core.estimators.estimate import (
     Estimate,
     EstimationOptions,
     Estimator,
-    FittedJointly,
     MethodOfRows,
     conditional_estimate,
     linkage_of,
@@ -127,7 +126,7 @@ class JointEstimator(Estimator):
             converged=fit.converged,
             iterations=fit.iterations,
             attractiveness=fit.attractiveness if units_are_pairs else None,
-            joint=FittedJointly(fit, em_options),
+            joint=fit,
         )
 
 

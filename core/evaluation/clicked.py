@@ -296,24 +296,18 @@ class Added:
 
 
 @dataclass(frozen=True)
-class Missing(Added):
-    """What rankings lack, and what the log never showed; each of shape (R,)."""
-
-    impressions: Floats  # of documents without a score
-    clicks: Floats  # on them
-    pages: Floats  # on which no document has a score
-    top: Floats  # documents in the first K places, once for each page of their query
-    never_shown: Floats  # those among them that no page of the query showed
-
-
-@dataclass(frozen=True)
 class Rest(Added):
     """What is known of some pages beside the sums by query."""
 
     moves: Floats  # sum of u w lambda of the clicks by cell, as far as w follows theta there, shape (R, M, K)
     weight_moves: Floats  # sum of u w likewise, shape (K,)
     squares: Floats  # sum over the pages of B^2, shape (R, M); 0 for candidates of queries
-    missing: Missing
+    # What rankings lack, and what the log never showed, of shape (R,)
+    unscored_impressions: Floats  # of documents without a score
+    unscored_clicks: Floats  # on them
+    unscored_pages: Floats  # on which no document has a score
+    top: Floats  # documents in the first K places, once for each page of their query
+    never_shown: Floats  # those among them that no page of the query showed
     impressions: float  # of all rows
     clipped: float  # clicks whose w is clipped
     unweighted: float  # clicks in cells without a propensity
@@ -398,7 +392,11 @@ def query_sums(shown: Shown, lists: pl.DataFrame, weights: CellWeights, asked: A
         moves=moves,
         weight_moves=weighted.by_cell(shown, clicked, weight, len(weights.propensity)),
         squares=squares,
-        missing=Missing(*lacking, *np.zeros((2, asked.n_rankings))),
+        unscored_impressions=lacking[0],
+        unscored_clicks=lacking[1],
+        unscored_pages=lacking[2],
+        top=np.zeros(asked.n_rankings),
+        never_shown=np.zeros(asked.n_rankings),
         impressions=float(shown.impressions.sum()),
         clipped=float(shown.clicks[weighted.clipped].sum()),
         unweighted=float(shown.clicks[~known | (weighted.weight == 0)].sum()),

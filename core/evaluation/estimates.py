@@ -77,7 +77,7 @@ class Totals(Added):
             pages_squared=float(np.sum(found.sums[:, N_PAGES] ** 2)),
             weight_squared=float(np.sum(found.sums[:, SUM_WEIGHT] ** 2)),
             n_queries=len(found.sums),
-            rest=replace(found.rest, missing=replace(found.rest.missing, top=top, never_shown=never)),
+            rest=replace(found.rest, top=top, never_shown=never),
         )
 
 

@@ -34,7 +34,7 @@ from posbias.core.choices import BetaPrior
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.errors import IdentifiabilityError
-from posbias.core.estimators.estimate import Estimate, EstimationOptions, FittedCurve, FittedJointly
+from posbias.core.estimators.estimate import Estimate, EstimationOptions, FittedCurve
 from posbias.core.estimators.methods import ConditionalEstimator
 from posbias.core.schema import NO_PREVIOUS_CLICK, POSITION, PREVIOUS_CLICK, Length
 from posbias.core.shapes import FREE
@@ -59,7 +59,7 @@ from posbias.core.theta.conditional import (
     fit_conditional,
     silence_of_cells,
 )
-from posbias.core.theta.joint import LARGEST, EMOptions, fit_joint
+from posbias.core.theta.joint import LARGEST, EMOptions, JointFit, fit_joint
 
 
 def expected_clicks(table: CountTable, examination: Floats, attractiveness: Floats) -> Floats:
@@ -356,7 +356,7 @@ class JointComparison:
         return float(np.abs(np.expm1(self.log_ratio[compared])).max()) if len(compared) else np.nan
 
 
-def compare_with_joint(conditional: FittedStrata, joint: FittedJointly) -> JointComparison:
+def compare_with_joint(conditional: FittedStrata, joint: JointFit) -> JointComparison:
     """Compare the two estimates from the same pairs, or strata that share one attractiveness.
 
     Args:
@@ -369,12 +369,12 @@ def compare_with_joint(conditional: FittedStrata, joint: FittedJointly) -> Joint
     log_ratio = scored.log_theta - conditional.fit.log_theta
     std_error, correlation = difference_errors(conditional.scored(), scored)
     test = contrast_test(log_ratio, std_error, conditional.errors.degrees, correlation=correlation)
-    return JointComparison(log_ratio, std_error, test, converged=conditional.fit.converged and joint.fit.converged)
+    return JointComparison(log_ratio, std_error, test, converged=conditional.fit.converged and joint.converged)
 
 
-def _scored_joint(joint: FittedJointly, strata: Strata, linkage: Linkage) -> ScoredEstimate:
+def _scored_joint(joint: JointFit, strata: Strata, linkage: Linkage) -> ScoredEstimate:
     table, members = strata.signatures, strata.members
-    log_theta = np.log(np.where(linkage.identified, joint.fit.examination, 1.0))  # 0 without prior and clicks
+    log_theta = np.log(np.where(linkage.identified, joint.examination, 1.0))  # 0 without prior and clicks
     score, information = joint_slopes(joint, table)
     others = table.multiplicity - np.bincount(members.unit, minlength=table.n_units)
     alone = np.flatnonzero(others > 1 / 2)
@@ -397,13 +397,13 @@ def _scored_joint(joint: FittedJointly, strata: Strata, linkage: Linkage) -> Sco
     )
 
 
-def joint_slopes(joint: FittedJointly, table: CountTable) -> tuple[Floats, Floats]:
+def joint_slopes(joint: JointFit, table: CountTable) -> tuple[Floats, Floats]:
     """The score of each entry of one copy of its unit, u, shape (R,), and the information I, shape (K, K).
 
     Both in terms of log theta, with every gamma at its optimum. A theta or gamma held at its upper bound does not move:
     such a gamma takes nothing away from I, and such a theta has no row in it.
     """
-    theta, gamma = joint.fit.examination, joint.fit.attractiveness
+    theta, gamma = joint.examination, joint.attractiveness
     mu = table.spread(gamma) * theta[table.cell]
     score = (table.clicks - table.impressions * mu) / (1 - mu)
     value = (table.impressions - table.clicks) * mu / (1 - mu) ** 2

@@ -48,7 +48,7 @@ from posbias.core.fit.propensities import (
     with_shape,
     with_shrinkage,
 )
-from posbias.core.fit.theta_errors import SharedClicks, ThetaErrors
+from posbias.core.fit.theta_errors import SharedClicks, errors_of_theta
 from posbias.core.shapes import FREE, get_shape
 from posbias.core.shapes.contexts import ShrunkContexts, compare_contexts
 from posbias.core.shapes.shape import ShapedEstimate
@@ -78,21 +78,15 @@ WANTED_CLICK_SHARE = 0.99
 """Share of the clicks that identified cells must cover for a result that needs no caution."""
 
 
-@dataclass(frozen=True)
-class Refined:
-    """An estimate under what else was asked for, and what that says of itself."""
-
-    estimate: Estimate
-    shape: ShapedEstimate | None = None  # under the shape that was asked for, against the free estimate
-    smooth: ShapedEstimate | None = None  # a smooth curve beside a thin free estimate: weights are made from it
-    shrunk: ShrunkContexts | None = None  # how far contexts borrow from each other, where they do
-    contexts: ContrastTest | None = None  # whether the contexts differ, where there are several
-
-
 @dataclass(frozen=True, kw_only=True)
-class Fit(Refined):
+class Fit:
     """What a fit found. What a log cannot say is None."""
 
+    estimate: Estimate  # under what else was asked for
+    shape: ShapedEstimate | None  # under the shape that was asked for, against the free estimate
+    smooth: ShapedEstimate | None  # a smooth curve beside a thin free estimate: weights are made from it
+    shrunk: ShrunkContexts | None  # how far contexts borrow from each other, where they do
+    contexts: ContrastTest | None  # whether the contexts differ, where there are several
     statistics: SufficientStatistics  # what it was made from
     options: EstimationOptions
     free: Estimate  # without a shape, and without contexts that borrow from each other
@@ -104,7 +98,8 @@ class Fit(Refined):
     prior: AttractivenessPrior
     attractiveness: Floats  # posterior mean of gamma per pair signature
     std_dev: Floats  # its standard deviation, theta's own errors included; nan where the method has none
-    theta_errors: ThetaErrors  # how far theta may be off, in all and for one query
+    query_spread: float  # tau >= 0, the standard deviation of log theta between queries; 0 where nothing shows it
+    covariance: Floats | None  # of log examination, tau^2 included, shape (K, K), where the method has errors
     position_effect: ContrastTest | None  # whether any propensity differs from 1
     previous_click: ContrastTest | None  # whether the previous click matters, with UBM
     silence: Silence | None  # what cells below a click say that have no click, with UBM
@@ -135,10 +130,9 @@ class Fit(Refined):
     @cached_property
     def theta(self) -> FittedTheta:
         """What training files are made from."""
-        covariance, shared = self.theta_errors.covariance, self.shared_clicks
-        table = None
-        if covariance is not None:
-            table = covariance_table(self.statistics.cells, covariance, None if shared is None else shared.clicks)
+        shared, table = self.shared_clicks, None
+        if self.covariance is not None:
+            table = covariance_table(self.statistics.cells, self.covariance, None if shared is None else shared.clicks)
         return FittedTheta(self.propensities, self.prior, table)
 
     @cached_property
@@ -280,36 +274,40 @@ def _fit(
     free = period.chosen if is_default else None if from_rows is None else from_rows.estimate
     free = free or get_estimator(method).estimate(statistics, strata, options, on_iteration)
     judged = with_requested_errors(free, statistics, options, period.used, beside.sum_sessions)
-    refined = _refined(judged, statistics, options)
-    estimate = refined.estimate
-    compared = _Compared(estimate if method == JointEstimator.name else None)
+    estimate, shape, smooth, shrunk, contexts = _refined(judged, statistics, options)
+    joint, conditional, comparison = estimate if method == JointEstimator.name else None, None, None
     small = strata.signatures.n_units <= LARGEST_COMPARISON and statistics.n_cells <= MOST_CELLS_BESIDE
     if small if compare is None else compare:
-        joint = compared.joint or JointEstimator().estimate_like(
-            statistics, strata, own_rules, estimate.linkage, on_iteration
-        )
-        compared = _compared(joint, period.chosen or free, statistics, strata, own_rules, on_iteration)
+        joint = joint or JointEstimator().estimate_like(statistics, strata, own_rules, estimate.linkage, on_iteration)
+        conditional = _conditional_of(strata, period.chosen or free, statistics, own_rules, on_iteration)
+        if conditional is not None and joint.joint is not None:
+            comparison = compare_with_joint(conditional, joint.joint)
     fitted = free.fitted
     with meanwhile(
         lambda: None if fitted is None else run_model_tests(statistics, fitted, beside.pages(), period.used)
     ) as model_tests:
-        theta_errors = ThetaErrors.of(estimate)
-        prior, attractiveness, std_dev = _attractiveness(statistics, estimate, theta_errors, options)
+        spread, covariance = errors_of_theta(estimate)
+        prior, attractiveness, std_dev = _attractiveness(statistics, estimate, covariance, options)
     tested_bins = beside.unbinned if judged.fitted is not None else None
     return Fit(
-        **vars(refined),
+        estimate=estimate,
+        shape=shape,
+        smooth=smooth,
+        shrunk=shrunk,
+        contexts=contexts,
         statistics=statistics,
         options=options,
         free=judged,
         period=period,
-        joint=compared.joint,
-        comparison=compared.comparison,
-        clusters_compared=None if compared.conditional is None else compared.conditional.errors.n_clusters,
-        causes=_causes(compared, statistics, None if options.attractiveness_prior else prior),
+        joint=joint,
+        comparison=comparison,
+        clusters_compared=None if comparison is None or conditional is None else conditional.errors.n_clusters,
+        causes=_causes(joint, conditional, comparison, statistics, None if options.attractiveness_prior else prior),
         prior=prior,
         attractiveness=attractiveness,
         std_dev=std_dev,
-        theta_errors=theta_errors,
+        query_spread=spread,
+        covariance=covariance,
         position_effect=position_effect_test(estimate, options.shape),
         previous_click=previous_click_test(statistics, estimate),
         silence=silence_below_clicks(statistics, estimate),
@@ -321,23 +319,29 @@ def _fit(
     )
 
 
-def _refined(free: Estimate, statistics: SufficientStatistics, options: EstimationOptions) -> Refined:
-    """The estimate under the shape that was asked for, or with its contexts shrunk; and whether these differ."""
+def _refined(
+    free: Estimate, statistics: SufficientStatistics, options: EstimationOptions
+) -> tuple[Estimate, ShapedEstimate | None, ShapedEstimate | None, ShrunkContexts | None, ContrastTest | None]:
+    """The estimate under the shape that was asked for, or with its contexts shrunk, and what that says of itself.
+
+    Returns:
+        It, the shape, the smooth curve beside it, how far contexts borrow, and whether they differ; see `Fit`.
+    """
     fitted, behind, position = free.fitted, free.conditional, statistics.position_of_cell
     if behind is None:
-        return Refined(free)
+        return free, None, None, None, None
     contexts = compare_contexts(behind.fit, behind.errors, position) if statistics.plan.context else None
     if options.shape != FREE and fitted is not None:
         estimate, shape = with_shape(free, fitted, options.shape, position)
-        return Refined(estimate, shape, shape if options.shape == SmoothShape.name else None, contexts=contexts)
+        return estimate, shape, shape if options.shape == SmoothShape.name else None, None, contexts
     if statistics.plan.model.beside_position:
-        return Refined(free)
+        return free, None, None, None, None
     if contexts is None:
-        return Refined(free, smooth=None if fitted is None else _smooth_if_thin(free, fitted, statistics))
+        return free, None, None if fitted is None else _smooth_if_thin(free, fitted, statistics), None, None
     if options.shrink == "none":
-        return Refined(free, contexts=contexts)
+        return free, None, None, None, contexts
     estimate, shrunk = with_shrinkage(free, behind, position)
-    return Refined(estimate, shrunk=shrunk, contexts=contexts)
+    return estimate, None, None, shrunk, contexts
 
 
 def _smooth_if_thin(free: Estimate, fitted: FittedStrata, statistics: SufficientStatistics) -> ShapedEstimate | None:
@@ -351,43 +355,33 @@ def _smooth_if_thin(free: Estimate, fitted: FittedStrata, statistics: Sufficient
     return smooth if smooth.converged else None
 
 
-@dataclass(frozen=True)
-class _Compared:
-    """Joint EM, and where it was compared, the conditional estimate on the same strata and the comparison."""
-
-    joint: Estimate | None
-    conditional: FittedStrata | None = None
-    comparison: JointComparison | None = None
-
-
-def _compared(
-    joint: Estimate,
+def _conditional_of(
+    strata: Strata,
     estimate: Estimate,
     statistics: SufficientStatistics,
-    strata: Strata,
     options: EstimationOptions,
     on_iteration: Callable[[str], None],
-) -> _Compared:
-    """Joint EM against the conditional estimate on the same strata, where the latter exists."""
-    conditional = estimate.fitted
-    if conditional is None or conditional.strata is not strata:
-        try:
-            conditional = ConditionalEstimator().estimate(statistics, strata, options, on_iteration).fitted
-        except IdentifiabilityError:
-            return _Compared(joint)
-    if conditional is None or joint.joint is None:
-        return _Compared(joint)
-    return _Compared(joint, conditional, compare_with_joint(conditional, joint.joint))
+) -> FittedStrata | None:
+    """The conditional estimate on these strata, which an estimate may already be; None where nothing links them."""
+    if estimate.fitted is not None and estimate.fitted.strata is strata:
+        return estimate.fitted
+    try:
+        return ConditionalEstimator().estimate(statistics, strata, options, on_iteration).fitted
+    except IdentifiabilityError:
+        return None
 
 
 def _causes(
-    compared: _Compared, statistics: SufficientStatistics, prior: AttractivenessPrior | None
+    joint: Estimate | None,
+    conditional: FittedStrata | None,
+    comparison: JointComparison | None,
+    statistics: SufficientStatistics,
+    prior: AttractivenessPrior | None,
 ) -> JointCauses | None:
     """What makes joint EM biased, where it is and has a prior; the prior is estimated where it was not yet."""
-    conditional = compared.conditional
-    if conditional is None or compared.comparison is None or not compared.comparison.biased:
+    if conditional is None or comparison is None or not comparison.biased:
         return None
-    options = _options_of(compared.joint)
+    options = _options_of(joint)
     if options.attractiveness_prior.strength == options.examination_prior.strength == 0:
         return None
     table, position = conditional.strata.signatures, statistics.position_of_cell
@@ -398,7 +392,7 @@ def _causes(
 
 
 def _attractiveness(
-    statistics: SufficientStatistics, estimate: Estimate, errors: ThetaErrors, options: EstimationOptions
+    statistics: SufficientStatistics, estimate: Estimate, covariance: Floats | None, options: EstimationOptions
 ) -> tuple[AttractivenessPrior, Floats, Floats]:
     """Gamma per pair signature with its standard deviation, and the prior behind it."""
     if estimate.attractiveness is not None:
@@ -408,8 +402,8 @@ def _attractiveness(
     given = options.attractiveness_prior
     prior = AttractivenessPrior.from_beta(given) if given else estimate_prior(*counts, position)
     mean, std_dev = posterior_by_position(*counts, prior, position)
-    if errors.covariance is not None:
-        std_dev = with_errors_of_theta(*counts, errors.covariance, mean, std_dev)
+    if covariance is not None:
+        std_dev = with_errors_of_theta(*counts, covariance, mean, std_dev)
     return prior, mean, std_dev
 
 

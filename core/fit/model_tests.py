@@ -68,6 +68,7 @@ standard error of their ratio is the jackknife's over queries, as everywhere: fo
 Source: Chuklin, Markov & de Rijke 2015, chapter 5.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -89,7 +90,7 @@ from posbias.core.counts.checks import NUMBER_ABOVE, ClicksAbove, CountedPages
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.models import click_model_names, get_click_model
-from posbias.core.models.page_matrices import MOST_RANKS, UNIT, PagesInMemory, log_of_clicks, page_batches
+from posbias.core.models.page_matrices import MOST_RANKS, UNIT, PageBatch, PagesInMemory, log_of_clicks, page_batches
 from posbias.core.models.position_based import ClickRateModel
 from posbias.core.schema import PAIR, POSITION, QUERY, SESSION, Length
 from posbias.core.standard_errors.contrasts import (
@@ -200,16 +201,6 @@ def halves(table: CountTable) -> tuple[CountTable, CountTable]:
     return one, replace(table, impressions=table.impressions - one.impressions, clicks=table.clicks - one.clicks)
 
 
-@dataclass(frozen=True)
-class _Fold:
-    """The units of one half, the query of each, how attractive the other half says they are, and their clicks."""
-
-    table: CountTable
-    query: Numbers
-    attractive: Floats
-    clicks: Floats
-
-
 def _grouped(table: CountTable, query: Numbers, theta: Floats) -> tuple[Strata, Floats] | None:
     """The units of both folds in cells (e, group), and the score of each group, shape (8,).
 
@@ -219,21 +210,27 @@ def _grouped(table: CountTable, query: Numbers, theta: Floats) -> tuple[Strata, 
     if not (one.clicks.any() and other.clicks.any()):
         return None
     folds = [_fold(half, by, query, theta) for half, by in ((one, other), (other, one))]
-    attractive, clicks = (np.concatenate([getattr(fold, name) for fold in folds]) for name in ("attractive", "clicks"))
+    tables, *of_units = zip(*folds, strict=True)
+    queries, attractive, clicks = map(np.concatenate, of_units)
     if not len(attractive):
         return None
     group = _groups(attractive, clicks)
-    both = concatenate([fold.table for fold in folds])
+    both = concatenate(list(tables))
     in_groups = N_GROUPS * both.cell + np.repeat(group, both.entries_of_unit)
-    queries = np.concatenate([fold.query for fold in folds])
     strata = Strata(
         replace(both, n_cells=N_GROUPS * both.n_cells, cell=in_groups), Members(np.arange(len(queries)), queries)
     )
     return strata, _scores(group, attractive, clicks)
 
 
-def _fold(half: CountTable, by: CountTable, query: Numbers, theta: Floats) -> _Fold:
-    """The units of a half that link cells, in queries whose units differ."""
+def _fold(
+    half: CountTable, by: CountTable, query: Numbers, theta: Floats
+) -> tuple[CountTable, Numbers, Floats, Floats]:
+    """The units of a half that link cells, in queries whose units differ.
+
+    Returns:
+        Their counts, the query of each, how attractive the other half says they are, and their clicks.
+    """
     rate = _click_rates(by, query, theta)
     half = _without_empty(half)
     units = np.flatnonzero(half.links)
@@ -243,7 +240,7 @@ def _fold(half: CountTable, by: CountTable, query: Numbers, theta: Floats) -> _F
     )
     attractive = rate[units] - usual[of_query]
     differ = np.bincount(of_query, np.abs(attractive) > _ROUNDING, minlength=n_queries)[of_query] > 0
-    return _Fold(half.take(units[differ]), of_query[differ], attractive[differ], clicks[differ])
+    return (half.take(units[differ]), of_query[differ], attractive[differ], clicks[differ])
 
 
 def _click_rates(table: CountTable, query: Numbers, theta: Floats) -> Floats:
@@ -527,8 +524,7 @@ def compare_models(pages: pl.DataFrame, fitted: str) -> OtherModels | None:
     weight = np.concatenate([batch.weight for batch in batches])
     number = int(query.max()) + 1
     shown = sum_by_number(query, weight * np.concatenate([batch.shown.sum(axis=1) for batch in batches]), number)
-    judged_by = PagesInMemory(tuple(batches), n_units, n_positions)
-    own, *theirs = (sum_by_number(query, weight * _by_page(name, training, judged_by), number) for name in names)
+    own, *theirs = (sum_by_number(query, weight * _by_page(name, training, batches), number) for name in names)
     models = [
         OtherModel(name, *ratio_of_sums(of_other - own, shown)[:2])
         for name, of_other in zip(names[1:], theirs, strict=True)
@@ -541,11 +537,11 @@ def compare_models(pages: pl.DataFrame, fitted: str) -> OtherModels | None:
     )
 
 
-def _by_page(name: str, training: PagesInMemory, judged: PagesInMemory) -> Floats:
+def _by_page(name: str, training: PagesInMemory, judged: Sequence[PageBatch]) -> Floats:
     """The log-likelihood of each different page under a model."""
-    model = get_click_model(name)
-    from posbias.core.models.em import EMOptions, fit  # noqa: PLC0415 - for this comparison alone
+    from posbias.core.models.em import EMOptions, fit  # noqa: PLC0415 - only where a test rejects the fitted model
 
+    model = get_click_model(name)
     parameters = fit(model, training, EMOptions(passes=_PASSES), lambda: None).parameters
-    sums = [log_of_clicks(model.given_clicks(parameters, batch), batch).sum(axis=1) for batch in judged.batches]
+    sums = [log_of_clicks(model.given_clicks(parameters, batch), batch).sum(axis=1) for batch in judged]
     return np.concatenate(sums)

@@ -198,24 +198,16 @@ MOST_CELLS = 2_000
 _NORMAL_QUANTILE = 1.959963984540054  # 97.5 % quantile
 
 
-@dataclass(frozen=True)
-class ThetaErrors:
+def errors_of_theta(estimate: Estimate) -> tuple[float, Floats | None]:
     """How far the theta under which a unit was seen may be from the estimate.
 
-    Attributes:
-        covariance: V + tau^2 I, shape (K, K), of log examination; None where the method has no errors, or there are
-            more than `MOST_CELLS` cells.
+    Returns:
+        tau, 0 also where the method cannot tell; and V + tau^2 I, shape (K, K), of log examination, None where the
+        method has no errors, or there are more than `MOST_CELLS` cells.
     """
-
-    query_spread: float  # tau >= 0; 0 also where the method cannot tell
-    covariance: Floats | None
-
-    @classmethod
-    def of(cls, estimate: Estimate) -> "ThetaErrors":
-        """The errors of an estimate."""
-        spread = 0.0 if estimate.fitted is None else query_spread(estimate.fitted)
-        covariance = log_covariance(estimate)
-        return cls(spread, None if covariance is None else covariance + spread**2 * np.eye(len(covariance)))
+    spread = 0.0 if estimate.fitted is None else query_spread(estimate.fitted)
+    covariance = log_covariance(estimate)
+    return spread, None if covariance is None else covariance + spread**2 * np.eye(len(covariance))
 
 
 def log_covariance(estimate: Estimate) -> Floats | None:

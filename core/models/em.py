@@ -28,6 +28,7 @@ from typing import Protocol
 import numpy as np
 import polars as pl
 
+from posbias.core.arrays.linalg import extrapolated
 from posbias.core.choices import BetaPrior
 from posbias.core.models.click_model import ClickModel
 from posbias.core.models.page_matrices import (
@@ -289,7 +290,9 @@ class _Problem:
             self.sum_up(values)
             first = self.divided(values)
             second, objective = self._step_and_objective(first)
-            far = self._extrapolated(values, first, second)
+            copies = [self._copies_of(p) for p in self.wanted]
+            leapt = extrapolated(self._arrays(values), self._arrays(first), self._arrays(second), copies)
+            far = second | {p.name: within(array) for p, array in zip(self.wanted, leapt, strict=True)}
             values = second
             del first, second  # large: the last step needs their memory
             following, objective_far = self._step_and_objective(far)
@@ -306,24 +309,8 @@ class _Problem:
         total = 0.0
         for p in self.wanted:
             logs = log_of_decisions(_with_prior(self._known.ratios[p.name], self.priors.get(p.name)), values[p.name])
-            total += self._over_units(logs) if p.shape == "unit" else float(logs.sum())
+            total += float((self._copies_of(p) * logs).sum())
         return self.divided(values), self.sums.log_likelihood + total
-
-    def _extrapolated(self, start: Parameters, first: Parameters, second: Parameters) -> dict[str, Floats]:
-        """x0 - 2 a r + a^2 v, with r = x1 - x0, v = x2 - 2 x1 + x0, a = -|r| / |v| (Varadhan & Roland's S3)."""
-        squares = np.zeros(2)
-        for p in self.wanted:
-            r = first[p.name] - start[p.name]
-            v = second[p.name] - first[p.name] - r
-            over_all = self._over_units if p.shape == "unit" else np.sum
-            squares += over_all(r**2), over_all(v**2)
-        length = max(1.0, np.sqrt(squares[0] / max(squares[1], _TINY)))
-        far = dict(second)
-        for name in (p.name for p in self.wanted):
-            r = first[name] - start[name]
-            v = second[name] - first[name] - r
-            far[name] = within(start[name] + 2 * length * r + length**2 * v)
-        return far
 
     def effective_counts(self, values: Parameters) -> dict[str, Ratio]:
         """What the log says of each parameter whose prior is estimated; see `posbias.core.models.page_matrices`.
@@ -387,6 +374,13 @@ class _Problem:
         """
         usual = self._over_units(decided**2) / max(self._over_units(decided), _TINY)
         return abs(np.log(after.strength / before.strength)) * usual / (min(before.strength, after.strength) + usual)
+
+    def _arrays(self, values: Parameters) -> list[Floats]:
+        return [values[p.name] for p in self.wanted]
+
+    def _copies_of(self, parameter: Parameter) -> Floats | float:
+        """How many parameters each value stands for."""
+        return self._times if parameter.shape == "unit" and self._times is not None else 1.0
 
     def _over_units(self, values: Floats) -> float:
         """The sum over all units of values by unit, or by signature."""

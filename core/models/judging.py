@@ -60,10 +60,12 @@ def sample_weights(pages: PageBatch, samples: int, seed: int, number: int) -> Fl
     return weights
 
 
-class ModelSums:
-    """The sums of one model, first over the log as it is, then over each of B bootstrap samples."""
+class JudgedModel:
+    """A model with its sums, first over the log as it is, then over each of B bootstrap samples."""
 
-    def __init__(self, samples: int, n_positions: int) -> None:
+    def __init__(self, model: ClickModel, parameters: Parameters, samples: int, n_positions: int) -> None:
+        self.model = model
+        self.parameters = parameters
         shape = samples + 1, n_positions + 1
         self.log_likelihood = np.zeros(samples + 1)  # of the mean over a session's positions of ln P(c_r | above)
         self.marginal = np.zeros(shape)  # by position, of log2 P(C_k = c_k)
@@ -83,20 +85,8 @@ class SharedSums:
         self.impressions = np.zeros((samples + 1, n_positions + 1))
 
 
-@dataclass(frozen=True)
-class JudgedModel:
-    """A model with its parameters."""
-
-    model: ClickModel
-    parameters: Parameters
-
-
 def add_pages(
-    judged: Sequence[JudgedModel],
-    batches: Sequence[PageBatch],
-    weights: Floats,
-    sums: Sequence[ModelSums],
-    shared: SharedSums,
+    judged: Sequence[JudgedModel], batches: Sequence[PageBatch], weights: Floats, shared: SharedSums
 ) -> pl.DataFrame:
     """Add a batch of pages to the sums of all models.
 
@@ -104,8 +94,7 @@ def add_pages(
         judged: the models.
         batches: the same pages for each of them, numbered by the units of each.
         weights: how often each page counts, shape (B + 1, N).
-        sums: of each model.
-        shared: of all.
+        shared: the sums that are the same for all.
 
     Returns:
         By `unit` of the first model and `position`: `impressions`, `clicks`, and the clicks predicted by each model.
@@ -119,7 +108,7 @@ def add_pages(
         first = pieces[0]
         shared.sessions += weight.sum(axis=1)
         shared.impressions += weight @ _by_position(first.shown.astype(np.float64), first, shared.n_positions)
-        predicted = [_add(one, pages, weight, total) for one, pages, total in zip(judged, pieces, sums, strict=True)]
+        predicted = [_add(one, pages, weight) for one, pages in zip(judged, pieces, strict=True)]
         rates.append(_rates(first, weight[0], predicted))
     return add_up_rates(rates)
 
@@ -129,25 +118,25 @@ def add_up_rates(rates: Sequence[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(rates).group_by(_UNIT, POSITION, maintain_order=True).sum()
 
 
-def add_rates(rates: pl.DataFrame, sums: Sequence[ModelSums]) -> None:
+def add_rates(rates: pl.DataFrame, judged: Sequence[JudgedModel]) -> None:
     """Add how far predicted click rates are off to the sums of all models.
 
     Args:
         rates: of units that lie in no other such table.
-        sums: of each model.
+        judged: the models.
     """
     impressions = rates[IMPRESSIONS].to_numpy()
     observed = rates[CLICKS].to_numpy() / impressions
-    for number, total in enumerate(sums):
+    for number, total in enumerate(judged):
         off = rates[_predicted(number)].to_numpy() / impressions - observed
         total.squared += float(impressions @ off**2)
         total.compared += float(impressions.sum())
 
 
-def _add(judged: JudgedModel, pages: PageBatch, weight: Floats, total: ModelSums) -> Floats:
+def _add(total: JudgedModel, pages: PageBatch, weight: Floats) -> Floats:
     """Add pages to the sums of a model; its click probabilities whatever was clicked above, shape (N, L)."""
-    given = judged.model.given_clicks(judged.parameters, pages)
-    marginal = judged.model.click_probability(judged.parameters, pages)
+    given = total.model.given_clicks(total.parameters, pages)
+    marginal = total.model.click_probability(total.parameters, pages)
     n_positions = total.marginal.shape[1] - 1
     by_row = log_of_clicks(given, pages) * pages.shown
     total.log_likelihood += weight @ (by_row.sum(axis=1) / np.maximum(pages.shown.sum(axis=1), 1))
@@ -215,8 +204,8 @@ class Difference:
 class ModelMeasures:
     """The measures of one model, as above."""
 
-    def __init__(self, sums: ModelSums, shared: SharedSums) -> None:
-        self.sums = sums
+    def __init__(self, sums: JudgedModel, shared: SharedSums) -> None:
+        self.predicted = sums.predicted
         impressions = shared.impressions[:, shared.impressions[0] > 0]
         self.log_likelihoods = sums.log_likelihood / np.maximum(shared.sessions, 1)  # shape (B + 1,)
         self.log_likelihood = _measured(self.log_likelihoods)
@@ -423,7 +412,7 @@ def calibration_table(models: Sequence[ClickModel], measures: Sequence[ModelMeas
     """Clicks against predicted clicks, given the clicks above, by bin of predicted probability; only bins in use."""
     frames: list[pl.DataFrame] = []
     for number in by_log_likelihood(measures):
-        predicted, clicks, impressions = measures[number].sums.predicted
+        predicted, clicks, impressions = measures[number].predicted
         used = np.flatnonzero(impressions > 0)
         frames.append(
             pl.DataFrame(

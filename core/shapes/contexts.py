@@ -235,10 +235,10 @@ def shrink_contexts(fit: ConditionalFit, errors: ClusterErrors, position_of_cell
     """
     family = _Family(fit, errors, position_of_cell)
     differences = family.differences()
-    strengths = _Strengths(differences)
+    tau, weights = _strengths(differences)
     log_theta = np.where(np.isnan(fit.log_theta), np.nan, 0.0)
     low, high, tau_of_cell, borrowed = (log_theta.copy() for _ in range(4))
-    for context, difference, weight in zip(family.contexts, differences, strengths.of_context, strict=True):
+    for context, difference, weight in zip(family.contexts, differences, weights, strict=True):
         cells = fit.free_cells[context.rows]
         log_theta[cells], shares = difference.posterior(weight)
         low[cells], high[cells] = difference.interval(log_theta[cells])
@@ -255,7 +255,7 @@ def shrink_contexts(fit: ConditionalFit, errors: ClusterErrors, position_of_cell
             effective_clusters=errors.effective_clusters,
             reason=(None,) * len(low),
         ),
-        tau=strengths.tau,
+        tau=tau,
         tau_of_cell=tau_of_cell,
         borrowed_of_cell=borrowed,
     )
@@ -308,7 +308,7 @@ class _Family:
     def differences(self) -> list[Difference]:
         """Each context beside the others: once by information alone, then by how far they turned out to scatter."""
         by_information = self._differences([(1.0, 0.0)] * len(self.contexts))
-        taus = [float(weight @ TAU) for weight in _Strengths(by_information).of_context]
+        taus = [float(weight @ TAU) for weight in _strengths(by_information)[1]]
         noises = [max(difference.overdispersion[0], _SAME) for difference in by_information]
         return self._differences(list(zip(noises, taus, strict=True)))
 
@@ -347,23 +347,22 @@ class _Family:
         )
 
 
-class _Strengths:
+def _strengths(differences: list[Difference]) -> tuple[float, list[Floats]]:
     """The posterior mean of tau, and for each context the weights of the grid of tau_c, shape (T,)."""
-
-    def __init__(self, differences: list[Difference]) -> None:
-        likelihoods = np.array([difference.log_likelihood() for difference in differences])
-        scatter = np.log(TAU) - 2.0 * np.log1p(TAU**2 / TAU[:, np.newaxis] ** 2 / 3)  # of tau_c given tau
-        scatter -= _log_sum(scatter)[:, np.newaxis]
-        of_tau = np.array([_log_sum(scatter + likelihood) for likelihood in likelihoods])
-        prior = np.log(TAU / (1 + TAU**2))  # half-Cauchy(1), times the width tau of a step of the grid
-        differs = np.array([len(difference.both) > 0 for difference in differences])
-        self.tau = float(_weights(prior + _per_context(int(differs.sum())) * of_tau.sum(axis=0)) @ TAU)
-        self.of_context: list[Floats] = []
-        for number, likelihood in enumerate(likelihoods):
-            others = of_tau.sum(axis=0) - of_tau[number]
-            share = _per_context(int(differs.sum() - differs[number]))
-            strength = _weights(prior + share * others)
-            self.of_context.append(_weights(np.log(strength @ np.exp(scatter)) + likelihood))
+    likelihoods = np.array([difference.log_likelihood() for difference in differences])
+    scatter = np.log(TAU) - 2.0 * np.log1p(TAU**2 / TAU[:, np.newaxis] ** 2 / 3)  # of tau_c given tau
+    scatter -= _log_sum(scatter)[:, np.newaxis]
+    of_tau = np.array([_log_sum(scatter + likelihood) for likelihood in likelihoods])
+    prior = np.log(TAU / (1 + TAU**2))  # half-Cauchy(1), times the width tau of a step of the grid
+    differs = np.array([len(difference.both) > 0 for difference in differences])
+    tau = float(_weights(prior + _per_context(int(differs.sum())) * of_tau.sum(axis=0)) @ TAU)
+    of_context: list[Floats] = []
+    for number, likelihood in enumerate(likelihoods):
+        others = of_tau.sum(axis=0) - of_tau[number]
+        share = _per_context(int(differs.sum() - differs[number]))
+        strength = _weights(prior + share * others)
+        of_context.append(_weights(np.log(strength @ np.exp(scatter)) + likelihood))
+    return tau, of_context
 
 
 def _per_context(contexts: int) -> float:

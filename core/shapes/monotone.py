@@ -36,59 +36,54 @@ class MonotoneShape(CurveShape):
     name = "monotone"
 
     def fit(self, free: FittedStrata, position_of_cell: Integers) -> ShapedEstimate:
-        """As `fit_monotone`."""
-        return fit_monotone(free, position_of_cell)
+        """Fit the most likely curve that nowhere rises, over the cells where it is finite and unique.
 
+        Those may be more than the identified ones: a position without clicks lies between its neighbours. Cells that
+        the constraint pools form a block and share one number. Errors are those of the conditional estimate from the
+        table with the cells of a block added up: given the blocks, and so somewhat too small where chance chose them. A
+        cell in its reference's block has the propensity 1 by the constraint alone, and no error.
 
-def fit_monotone(free: FittedStrata, position_of_cell: Integers) -> ShapedEstimate:
-    """Fit the most likely curve that nowhere rises with the position, over the cells where it is finite and unique.
-
-    Those may be more than the identified ones: a position without clicks lies between its neighbours. Cells that the
-    constraint pools form a block and share one number. Errors are those of the conditional estimate from the table with
-    the cells of a block added up: given the blocks, and so somewhat too small where chance chose them. A cell in its
-    reference's block has the propensity 1 by the constraint alone, and no error.
-
-    Args: as for `power.fit_power`.
-    """
-    table, by_log = free.strata.signatures, free.fit.linkage
-    curve, increments, resolved = _unique_curve(table, by_log, position_of_cell)
-    cells, own = curve.linked.cells, np.arange(table.n_cells)
-    linkage = replace(by_log, identified=np.isin(own, cells))
-    block = own.copy()
-    block[cells] = cells[curve.blocks(increments)]
-    at_reference = linkage.identified & (linkage.reference_of == own)
-    held = linkage.identified & (linkage.reference_of == block) & ~at_reference
-    moves = linkage.identified & (linkage.reference_of != block)
-    numbers = np.full((5, table.n_cells), np.nan)
-    without_error: dict[int, str | None] = dict.fromkeys(np.flatnonzero(held).tolist(), HELD)
-    if moves.any():
-        # Blocks as cells, under the numbers of the cells that stand for them; without groups of one block.
-        merged = replace(free.strata, signatures=table.merged(block, table.n_cells))
-        several = np.isin(linkage.reference_of, linkage.reference_of[moves])
-        of_blocks = replace(linkage, identified=linkage.identified & (block == own) & several)
-        fit = fit_conditional(merged.signatures, of_blocks)
-        pooled = cluster_errors(fit, merged)
-        of_block = np.stack([fit.log_theta, pooled.std_error, pooled.low, pooled.high, pooled.effective_clusters])
-        numbers[:, moves] = of_block[:, block[moves]]
-        without_error |= {cell: pooled.reason[int(block[cell])] for cell in np.flatnonzero(moves).tolist()}
-    numbers[:, at_reference] = np.array([[0.0], [0.0], [1.0], [1.0], [np.nan]])
-    numbers[0, held] = 0.0
-    log_theta, std_error, low, high, effective = numbers
-    test, warning = _rises(free, position_of_cell)
-    unlinked = [
-        SHAPE_ALONE if here and why else why for here, why in zip(linkage.identified, by_log.reason, strict=True)
-    ]
-    reason = tuple(without_error.get(cell) or why for cell, why in enumerate(unlinked))
-    return ShapedEstimate(
-        log_theta=log_theta,
-        intervals=Intervals(std_error, low, high, effective, reason),
-        converged=resolved and curve.is_optimal(log_theta[cells]),
-        test=test,
-        warning=warning,
-        eta=np.full(table.n_cells, np.nan),
-        eta_error=np.full(table.n_cells, np.nan),
-        block=block,
-    )
+        Args: as for `CurveShape.fit`.
+        """
+        table, by_log = free.strata.signatures, free.fit.linkage
+        curve, increments, resolved = _unique_curve(table, by_log, position_of_cell)
+        cells, own = curve.linked.cells, np.arange(table.n_cells)
+        linkage = replace(by_log, identified=np.isin(own, cells))
+        block = own.copy()
+        block[cells] = cells[curve.blocks(increments)]
+        at_reference = linkage.identified & (linkage.reference_of == own)
+        held = linkage.identified & (linkage.reference_of == block) & ~at_reference
+        moves = linkage.identified & (linkage.reference_of != block)
+        numbers = np.full((5, table.n_cells), np.nan)
+        without_error: dict[int, str | None] = dict.fromkeys(np.flatnonzero(held).tolist(), HELD)
+        if moves.any():
+            # Blocks as cells, under the numbers of the cells that stand for them; without groups of one block.
+            merged = replace(free.strata, signatures=table.merged(block, table.n_cells))
+            several = np.isin(linkage.reference_of, linkage.reference_of[moves])
+            of_blocks = replace(linkage, identified=linkage.identified & (block == own) & several)
+            fit = fit_conditional(merged.signatures, of_blocks)
+            pooled = cluster_errors(fit, merged)
+            of_block = np.stack([fit.log_theta, pooled.std_error, pooled.low, pooled.high, pooled.effective_clusters])
+            numbers[:, moves] = of_block[:, block[moves]]
+            without_error |= {cell: pooled.reason[int(block[cell])] for cell in np.flatnonzero(moves).tolist()}
+        numbers[:, at_reference] = np.array([[0.0], [0.0], [1.0], [1.0], [np.nan]])
+        numbers[0, held] = 0.0
+        log_theta, std_error, low, high, effective = numbers
+        test, warning = _rises(free, position_of_cell)
+        unlinked = [
+            SHAPE_ALONE if here and why else why for here, why in zip(linkage.identified, by_log.reason, strict=True)
+        ]
+        reason = tuple(without_error.get(cell) or why for cell, why in enumerate(unlinked))
+        return ShapedEstimate(
+            log_theta=log_theta,
+            intervals=Intervals(std_error, low, high, effective, reason),
+            converged=resolved and curve.is_optimal(log_theta[cells]),
+            test=test,
+            warning=warning,
+            eta=np.full(table.n_cells, np.nan),
+            eta_error=np.full(table.n_cells, np.nan),
+            block=block,
+        )
 
 
 def _unique_curve(table: CountTable, linkage: Linkage, position_of_cell: Integers) -> tuple["_Monotone", Floats, bool]:
@@ -101,10 +96,10 @@ def _unique_curve(table: CountTable, linkage: Linkage, position_of_cell: Integer
     cells = comparable_in_order(table, linkage, position_of_cell)
     while True:
         curve = _Monotone(linked_counts(table, replace(linkage, identified=cells)), position_of_cell)
-        summit = climb(curve.propose, np.zeros(len(curve.lower)), _LIMITS)
-        unique = curve.unique(summit.at)
+        increments, converged, _ = climb(curve.propose, np.zeros(len(curve.lower)), _LIMITS)
+        unique = curve.unique(increments)
         if unique.all():
-            return curve, summit.at, summit.converged
+            return curve, increments, converged
         cells[curve.linked.cells[~unique]] = False
 
 
@@ -143,7 +138,7 @@ class _Monotone:
             gain = gains(self.linked, shares, (self.curve_of @ step)[self.linked.table.cell])
             return not self.linked.table.multiplicity @ gain > 0
 
-        return Proposal(_newton_target(increments, gradient, information) - increments, falls_short)
+        return _newton_target(increments, gradient, information) - increments, falls_short, None
 
     def _slopes(self, shares: Floats) -> tuple[Floats, Floats]:
         """Gradient, shape (N,), and minus the Hessian, shape (N, N), with respect to the increments."""

@@ -74,39 +74,34 @@ class SmoothShape(CurveShape):
     name = "smooth"
 
     def fit(self, free: FittedStrata, position_of_cell: Integers) -> ShapedEstimate:
-        """As `fit_smooth`."""
-        return fit_smooth(free, position_of_cell)
+        """Fit a smooth curve to each group of cells, all with one tau.
 
+        The whole table counts, also cells that the log does not link with the reference: they follow their neighbours,
+        with intervals that say how far they need not.
 
-def fit_smooth(free: FittedStrata, position_of_cell: Integers) -> ShapedEstimate:
-    """Fit a smooth curve to each group of cells, all with one tau.
-
-    The whole table counts, also cells that the log does not link with the reference: they follow their neighbours, with
-    intervals that say how far they need not.
-
-    Args: as for `power.fit_power`.
-    """
-    curves = _Curves(free, position_of_cell)
-    linkage, n_cells = free.fit.linkage, len(position_of_cell)
-    numbers = np.full((5, n_cells), np.nan)
-    numbers[:, curves.at_reference] = np.array([[0.0], [0.0], [1.0], [1.0], [np.nan]])
-    tau, converged = np.nan, True
-    if len(curves.free):
-        numbers[:, curves.free], tau, converged = curves.posterior()
-    log_theta, std_error, low, high, effective = numbers
-    unlinked = ~linkage.identified & ~curves.at_reference
-    reasons = reasons_of(np.isnan(log_theta), np.isnan(std_error), curves.agreeing, unlinked)
-    nothing = np.empty(0)
-    return ShapedEstimate(
-        log_theta=log_theta,
-        intervals=Intervals(std_error, low, high, effective, reasons),
-        converged=converged,
-        test=contrast_test(nothing, nothing, nothing),  # it follows the log where the log speaks
-        warning=None,
-        eta=np.full(n_cells, np.nan),
-        eta_error=np.full(n_cells, np.nan),
-        tau=tau,
-    )
+        Args: as for `CurveShape.fit`.
+        """
+        curves = _Curves(free, position_of_cell)
+        linkage, n_cells = free.fit.linkage, len(position_of_cell)
+        numbers = np.full((5, n_cells), np.nan)
+        numbers[:, curves.at_reference] = np.array([[0.0], [0.0], [1.0], [1.0], [np.nan]])
+        tau, converged = np.nan, True
+        if len(curves.free):
+            numbers[:, curves.free], tau, converged = curves.posterior()
+        log_theta, std_error, low, high, effective = numbers
+        unlinked = ~linkage.identified & ~curves.at_reference
+        reasons = reasons_of(np.isnan(log_theta), np.isnan(std_error), curves.agreeing, unlinked)
+        nothing = np.empty(0)
+        return ShapedEstimate(
+            log_theta=log_theta,
+            intervals=Intervals(std_error, low, high, effective, reasons),
+            converged=converged,
+            test=contrast_test(nothing, nothing, nothing),  # it follows the log where the log speaks
+            warning=None,
+            eta=np.full(n_cells, np.nan),
+            eta_error=np.full(n_cells, np.nan),
+            tau=tau,
+        )
 
 
 @dataclass(frozen=True)
@@ -201,17 +196,16 @@ class _Curves:
                 gain = self.likelihood.gain(beta, step) / spread - float(bent)
                 return not gain >= ENOUGH_ASCENT * float(gradient @ step[free])
 
-            return Proposal(step, falls_short)
+            return step, falls_short, None
 
-        summit = climb(propose, start, _LIMITS)
-        beta = summit.at
+        beta, converged, _ = climb(propose, start, _LIMITS)
         _, precision = self._slopes(beta, spread, penalty)
         inverse = linalg.inverse(precision)
         walk = inverse @ penalty @ inverse
         log_likelihood = self.likelihood.objective(beta) / spread - float(beta[free] @ penalty @ beta[free]) / 2
         log_weight = log_likelihood - self.rank * np.log(tau) - float(np.linalg.slogdet(precision)[1]) / 2
         data = np.maximum(np.diag(inverse) - np.diag(walk), 0.0)
-        return _Mode(beta, precision, inverse, np.diag(walk), data, log_weight, summit.converged)
+        return _Mode(beta, precision, inverse, np.diag(walk), data, log_weight, converged)
 
     def _slopes(self, beta: Floats, spread: float, penalty: Floats) -> tuple[Floats, Floats]:
         """Gradient, shape (F,), and minus the Hessian, shape (F, F), of the penalised likelihood."""
@@ -269,47 +263,43 @@ class PowerShape(CurveShape):
     name = "power"
 
     def fit(self, free: FittedStrata, position_of_cell: Integers) -> ShapedEstimate:
-        """As `fit_power`."""
-        return fit_power(free, position_of_cell)
+        """Fit theta_k = (position_k / position_ref)^-eta, with one eta for each group of cells.
 
+        The whole table counts, also cells that the log does not link with the reference. Errors of eta are CR3 over
+        clusters: d_g = s_g / (h - h_g), V = (G - 1)/G sum_g d_g^2, G* = (sum_g h_g)^2 / sum_g h_g^2.
 
-def fit_power(free: FittedStrata, position_of_cell: Integers) -> ShapedEstimate:
-    """Fit theta_k = (position_k / position_ref)^-eta, with one eta for each group of cells.
-
-    The whole table counts, also cells that the log does not link with the reference. Errors of eta are CR3 over
-    clusters: d_g = s_g / (h - h_g), V = (G - 1)/G sum_g d_g^2, G* = (sum_g h_g)^2 / sum_g h_g^2.
-
-    Args:
-        free: the free estimate; the cells of one reference are a group.
-        position_of_cell: shape (K,), >= 1.
-    """
-    members, linkage = free.strata.members, free.fit.linkage
-    power = _Power(free.strata.signatures, linkage, position_of_cell)
-    eta, converged = power.maximum()
-    eta_error, eta_margin, eta_effective, agreeing = power.errors(eta, members)
-    distance = power.distance
-    log_theta = -eta[power.group] * distance
-    std_error = eta_error[power.group] * np.abs(distance)
-    std_error[(distance == 0) & np.isfinite(log_theta)] = 0.0
-    margin = eta_margin[power.group] * np.abs(distance)
-    margin[std_error == 0] = 0.0
-    effective = np.where(distance == 0, np.nan, eta_effective[power.group])
-    test = difference_test(power.scored(log_theta, std_error, members), free.scored())
-    low, high = np.exp(log_theta - margin), upper_end(log_theta + margin)
-    reasons = reasons_of(np.isnan(log_theta), np.isnan(std_error), agreeing[power.group], ~linkage.identified)
-    warning = (
-        f"Propensities do not follow a power of the position: at position {position_of_cell[test.largest]} the power "
-        f"says {np.exp(test.difference):.2f} times what the log says without a shape (p = {test.p_value:.2g})."
-    )
-    return ShapedEstimate(
-        log_theta=log_theta,
-        intervals=Intervals(std_error, low, high, effective, reasons),
-        converged=converged,
-        test=test,
-        warning=warning if test.rejected else None,
-        eta=eta[power.group],
-        eta_error=eta_error[power.group],
-    )
+        Args:
+            free: the free estimate; the cells of one reference are a group.
+            position_of_cell: shape (K,), >= 1.
+        """
+        members, linkage = free.strata.members, free.fit.linkage
+        power = _Power(free.strata.signatures, linkage, position_of_cell)
+        eta, converged = power.maximum()
+        eta_error, eta_margin, eta_effective, agreeing = power.errors(eta, members)
+        distance = power.distance
+        log_theta = -eta[power.group] * distance
+        std_error = eta_error[power.group] * np.abs(distance)
+        std_error[(distance == 0) & np.isfinite(log_theta)] = 0.0
+        margin = eta_margin[power.group] * np.abs(distance)
+        margin[std_error == 0] = 0.0
+        effective = np.where(distance == 0, np.nan, eta_effective[power.group])
+        test = difference_test(power.scored(log_theta, std_error, members), free.scored())
+        low, high = np.exp(log_theta - margin), upper_end(log_theta + margin)
+        reasons = reasons_of(np.isnan(log_theta), np.isnan(std_error), agreeing[power.group], ~linkage.identified)
+        warning = (
+            f"Propensities do not follow a power of the position: at position {position_of_cell[test.largest]} the "
+            f"power says {np.exp(test.difference):.2f} times what the log says without a shape "
+            f"(p = {test.p_value:.2g})."
+        )
+        return ShapedEstimate(
+            log_theta=log_theta,
+            intervals=Intervals(std_error, low, high, effective, reasons),
+            converged=converged,
+            test=test,
+            warning=warning if test.rejected else None,
+            eta=eta[power.group],
+            eta_error=eta_error[power.group],
+        )
 
 
 class _Power:
@@ -327,8 +317,8 @@ class _Power:
 
     def maximum(self) -> tuple[Floats, bool]:
         """The etas, NaN where clicks lie at one end, and whether Newton's method converged."""
-        summit = climb(self._propose, np.zeros(self.n_groups), _POWER_LIMITS)
-        return np.where(self.finite, summit.at, np.nan), summit.converged
+        eta, converged, _ = climb(self._propose, np.zeros(self.n_groups), _POWER_LIMITS)
+        return np.where(self.finite, eta, np.nan), converged
 
     def _propose(self, eta: Floats) -> Proposal:
         """Newton's step of each group, which has a likelihood of its own."""
@@ -340,7 +330,7 @@ class _Power:
             gain = gains(self.links, shares, -step[self.group[self.links.table.cell]] * self.x)
             return (self._by_group(gain) < 0) & (np.abs(step) > ROUNDING)
 
-        return Proposal(np.clip(step, -_POWER_LIMITS.longest_step, _POWER_LIMITS.longest_step), falls_short)
+        return np.clip(step, -_POWER_LIMITS.longest_step, _POWER_LIMITS.longest_step), falls_short, None
 
     @property
     def finite(self) -> Flags:

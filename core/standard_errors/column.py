@@ -112,14 +112,14 @@ _CHUNK = 50_000_000  # impressions whose clusters are summed at a time
 
 
 @dataclass(frozen=True)
-class FittedCounts:
-    """A conditional fit of statistics that keep a column of clusters, which their parts are held against."""
+class FittedLog:
+    """A conditional fit of a whole log, which its parts are held against."""
 
     plan: StatisticsPlan
     cells: pl.DataFrame  # the cell columns; a cell's number is its row
     fit: ConditionalFit
     period: Length  # of the periods within which attractiveness was one
-    by: tuple[str, ...]  # the columns whose values are the clusters
+    by: tuple[str, ...] = (SESSION,)  # the columns whose values are the clusters
 
     def scores_of(self, statistics: pl.DataFrame, chunk: int = 0, chunks: int = 1) -> pl.DataFrame:
         """What a part of the log adds to its clusters, or to one chunk of them: `by`, and a column of sums.
@@ -148,6 +148,28 @@ class FittedCounts:
                 found[row] = part.information(cluster)
         return found
 
+    def sums_of(self, impressions: pl.LazyFrame) -> ClusterSums:
+        """The sums over the sessions of a part that holds whole sessions and whole queries; sums of parts add up.
+
+        Args:
+            impressions: canonical impressions of the part.
+        """
+        plan, cells = self.plan, self.cells
+        unit = plan.stratum_columns(self.period)
+        shown = plan.with_cells(nw.from_native(impressions)).to_native().collect(engine="streaming")
+        statistics = plan.count(nw.from_native(impressions)).to_native().sort(plan.keys).collect(engine="streaming")
+        units, table = count_units(statistics, plan, cells, unit)
+        clicked = with_periods(shown.filter(pl.col(CLICK) == 1), unit)
+        for frame, columns, number in (
+            (clicked.select(SESSION).unique().sort(SESSION), [SESSION], _CLUSTER),
+            (units, list(unit), _UNIT),
+            (cells, cells.columns, _CELL),
+        ):
+            clicked = clicked.join(frame.with_row_index(number), on=columns, how="inner", nulls_equal=True)
+        numbers = (clicked[number].to_numpy().astype(np.int64) for number in (_CLUSTER, _UNIT, _CELL))
+        weight = clicked[WEIGHT].cast(pl.Float64).to_numpy() if plan.weighted else None
+        return session_sums(self.fit, table, *numbers, weight=weight)
+
 
 @dataclass(frozen=True)
 class _Part:
@@ -163,7 +185,7 @@ class _Part:
     residual: Floats  # r*, shape (M,)
 
     @classmethod
-    def of(cls, log: FittedCounts, statistics: pl.DataFrame) -> "_Part":
+    def of(cls, log: FittedLog, statistics: pl.DataFrame) -> "_Part":
         """From the statistics of the part."""
         stratum = log.plan.stratum_columns(log.period)
         units, table = count_units(statistics, log.plan, log.cells, stratum)
@@ -238,7 +260,7 @@ def column_sums(
         period: the length of the periods within which attractiveness was one.
         by: the columns whose values are the clusters. They are summed in chunks of 50 million impressions.
     """
-    log = FittedCounts(statistics.plan, statistics.cells, fit, period, by)
+    log = FittedLog(statistics.plan, statistics.cells, fit, period, by)
     chunks = 1 + int(statistics.cell_totals[0].sum() // _CHUNK)
     found = [_sums_of_chunk(log, statistics, chunk, chunks) for chunk in range(chunks)]
     sums = reduce(add, (of_chunk for of_chunk, _ in found))
@@ -247,7 +269,7 @@ def column_sums(
 
 
 def _sums_of_chunk(
-    log: FittedCounts, statistics: SufficientStatistics, chunk: int, chunks: int
+    log: FittedLog, statistics: SufficientStatistics, chunk: int, chunks: int
 ) -> tuple[ClusterSums, Floats]:
     """The sums over a chunk of clusters; and of their expected clicks by cell the largest and the total, (2, 1, I)."""
     whole = WholeInformation(log.fit)
@@ -357,38 +379,3 @@ def parts_of_score(linked: LinkedCounts, shares: Floats) -> Sparse:
         np.concatenate([table.start, table.start[-1] + 1 + np.arange(n_cells)]),
         n_cells,
     )
-
-
-_SESSION, _UNIT_OF_CLICK, _CELL_OF_CLICK = "posbias_session", "posbias_unit", "posbias_cell"
-
-
-@dataclass(frozen=True)
-class FittedLog:
-    """A conditional fit of a whole log, which its parts are held against."""
-
-    plan: StatisticsPlan
-    cells: pl.DataFrame  # the cell columns; a cell's number is its row
-    fit: ConditionalFit
-    period: Length  # of the periods within which attractiveness was one
-
-    def sums_of(self, impressions: pl.LazyFrame) -> ClusterSums:
-        """The sums over the sessions of a part that holds whole sessions and whole queries; sums of parts add up.
-
-        Args:
-            impressions: canonical impressions of the part.
-        """
-        plan, cells = self.plan, self.cells
-        unit = plan.stratum_columns(self.period)
-        shown = plan.with_cells(nw.from_native(impressions)).to_native().collect(engine="streaming")
-        statistics = plan.count(nw.from_native(impressions)).to_native().sort(plan.keys).collect(engine="streaming")
-        units, table = count_units(statistics, plan, cells, unit)
-        clicked = with_periods(shown.filter(pl.col(CLICK) == 1), unit)
-        for frame, columns, number in (
-            (clicked.select(SESSION).unique().sort(SESSION), [SESSION], _SESSION),
-            (units, list(unit), _UNIT_OF_CLICK),
-            (cells, cells.columns, _CELL_OF_CLICK),
-        ):
-            clicked = clicked.join(frame.with_row_index(number), on=columns, how="inner", nulls_equal=True)
-        numbers = (clicked[number].to_numpy().astype(np.int64) for number in (_SESSION, _UNIT_OF_CLICK, _CELL_OF_CLICK))
-        weight = clicked[WEIGHT].cast(pl.Float64).to_numpy() if plan.weighted else None
-        return session_sums(self.fit, table, *numbers, weight=weight)

@@ -133,6 +133,24 @@ class ClusterSums:
     n_clusters: int  # that count
     alone: Flags  # shape (F,), cells that one of the clusters alone identifies
 
+    @classmethod
+    def of(cls, change: Floats, influence: Floats, alone: Flags) -> "ClusterSums":
+        """Those of some clusters, from d_g and a_gk of each, shape (G, F)."""
+        return cls(
+            outer=change.T @ change,
+            influence=influence.sum(axis=0),
+            influence_squared=(influence**2).sum(axis=0),
+            clusters_of_cell=(influence > 0).sum(axis=0).astype(np.float64),
+            n_clusters=len(change),
+            alone=alone,
+        )
+
+    @classmethod
+    def none(cls, n_free: int) -> "ClusterSums":
+        """Those of no cluster."""
+        nothing = np.zeros((0, n_free))
+        return cls.of(nothing, nothing, np.zeros(n_free, np.bool_))
+
     @property
     def effective_clusters(self) -> Floats:
         """G*_k, shape (F,)."""
@@ -267,14 +285,9 @@ class WholeInformation:
         return parent, strength, self.scale * np.where(parent < 0, self.scale, self.scale[parent])
 
 
-@dataclass(frozen=True)
-class _Adjusted:
-    """The adjusted scores of B clusters."""
-
-    rows: Integers  # shape (B,), which clusters
-    cells: Integers  # shape (T,), free cells outside of which all of them are 0
-    scores: Floats  # shape (B, T), x_g on these
-    alone: Flags  # shape (F,), the cells that one of the clusters alone identifies
+_Adjusted = tuple[Integers, Integers, Floats, Flags]
+"""Of B clusters: which, shape (B,); the free cells outside of which all their adjusted scores are 0, shape (T,); x_g on
+these, shape (B, T); and the cells that one of them alone identifies, shape (F,)."""
 
 
 class LeaveOneOut(WholeInformation):
@@ -305,10 +318,10 @@ class LeaveOneOut(WholeInformation):
         scores.data *= np.repeat(np.sqrt(copies[self.low]), np.diff(scores.indptr))
         total = gram(scores)[np.ix_(self.free, self.free)]
         alone = np.zeros(len(self.free), np.bool_)
-        for some in self._left_out(self.high):
-            adjusted = some.scores * np.sqrt(copies[some.rows])[:, np.newaxis]
-            total[np.ix_(some.cells, some.cells)] += adjusted.T @ adjusted
-            alone |= some.alone
+        for rows, cells, of_rows, of_rows_alone in self._left_out(self.high):
+            adjusted = of_rows * np.sqrt(copies[rows])[:, np.newaxis]
+            total[np.ix_(cells, cells)] += adjusted.T @ adjusted
+            alone |= of_rows_alone
         total = self.inverse @ total
         return replace(self._sums, outer=total @ self.inverse, alone=alone)
 
@@ -317,12 +330,12 @@ class LeaveOneOut(WholeInformation):
         place = np.empty(self.clusters.n_rows, np.int64)
         place[rows] = np.arange(len(rows))
         adjusted, alone = np.zeros((len(rows), len(self.free))), np.zeros(len(self.free), np.bool_)
-        for some in self._left_out(rows):
-            adjusted[np.ix_(place[some.rows], some.cells)] = some.scores
-            alone |= some.alone
+        for some, cells, scores, of_some in self._left_out(rows):
+            adjusted[np.ix_(place[some], cells)] = scores
+            alone |= of_some
         return adjusted, alone
 
-    def _left_out(self, rows: Integers) -> Iterator["_Adjusted"]:
+    def _left_out(self, rows: Integers) -> Iterator[_Adjusted]:
         """The given clusters, some at a time; with many cells those together that reach equally far down."""
         n_free = len(self.free)
         if n_free < _MANY_CELLS:
@@ -339,7 +352,7 @@ class LeaveOneOut(WholeInformation):
         blocks = (ordered[first : first + _TOGETHER] for first in range(0, len(rows), _TOGETHER))
         yield from at_once(self._together, blocks, self.threads)
 
-    def _together(self, rows: Integers) -> "_Adjusted":
+    def _together(self, rows: Integers) -> _Adjusted:
         """Some clusters, on the cells that they have among them."""
         weight, table = self.clusters.weight[rows], self.linked.table
         entries, start = table.entries_of(weight.indices.astype(np.int64))
@@ -368,16 +381,14 @@ class LeaveOneOut(WholeInformation):
         for row, lost in cut_off.items():
             given[row, lost[cells]] = 0.0
         adjusted, solved = adjust_together(given, self.inverse[np.ix_(cells, cells)], of_clusters)
-        found = self._one_by_one(rows, cells, given, adjusted, ~solved)
+        _, _, adjusted, alone = self._one_by_one(rows, cells, given, adjusted, ~solved)
         for row, lost in cut_off.items():
             change = np.where(lost, 0.0, adjusted[row] @ self.inverse[cells])
             adjusted[row] = (self.information @ change)[cells]
-            found.alone[lost] = True
-        return found
+            alone[lost] = True
+        return rows, cells, adjusted, alone
 
-    def _one_by_one(
-        self, rows: Integers, cells: Integers, scores: Floats, adjusted: Floats, todo: Flags
-    ) -> "_Adjusted":
+    def _one_by_one(self, rows: Integers, cells: Integers, scores: Floats, adjusted: Floats, todo: Flags) -> _Adjusted:
         """Some clusters with the scores s_g on given cells; those that are still to be done by themselves."""
         alone, whole = np.zeros(len(self.free), np.bool_), np.zeros(len(self.free))
         for row in np.flatnonzero(todo).tolist():
@@ -385,7 +396,7 @@ class LeaveOneOut(WholeInformation):
             alone |= ~without.kept
             whole[cells] = scores[row]
             adjusted[row] = without.adjust(whole)[cells]
-        return _Adjusted(rows, cells, adjusted, alone)
+        return rows, cells, adjusted, alone
 
     @cached_property
     def _loses_a_link(self) -> Flags:

@@ -132,10 +132,11 @@ def fit_allpairs(
     linked = linked_counts(table, linkage)
     sets = interventional_sets(table, linked)
     limits = Limits(_LONGEST_STEP, tolerance, stalled=ROUNDING, max_iterations=max_iterations)
-    summit = climb(partial(_propose, sets, linked.free), np.zeros(len(linked.cells)), limits, on_iteration)
-    profile = sets.profile(summit.at)
+    start = np.zeros(len(linked.cells))
+    log_theta, converged, iterations = climb(partial(_propose, sets, linked.free), start, limits, on_iteration)
+    profile = sets.profile(log_theta)
     information = sets.laplacian(profile.conductance, len(linked.cells))[np.ix_(linked.free, linked.free)]
-    return AllPairsFit(linked, sets, summit.at, profile, information, summit.converged, summit.iterations)
+    return AllPairsFit(linked, sets, log_theta, profile, information, converged, iterations)
 
 
 def interventional_sets(table: CountTable, linked: LinkedCounts) -> InterventionalSets:
@@ -174,4 +175,4 @@ def _propose(sets: InterventionalSets, free: Integers, log_theta: Floats) -> Pro
         gain = sets.objective(sets.profile(log_theta + step)) - objective
         return not gain >= promised - _CANCELLED * abs(objective)
 
-    return Proposal(step, falls_short)
+    return step, falls_short, None

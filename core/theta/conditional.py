@@ -358,16 +358,15 @@ def fit_conditional(
     start = np.zeros(linked.table.n_cells)
     for _ in range(_WARM_UP):
         start = start + likelihood.scaling_step(start)
-    summit = climb(likelihood.propose, start, limits, on_iteration)
-    beta = summit.at
+    beta, converged, iterations = climb(likelihood.propose, start, limits, on_iteration)
     log_theta = np.full(table.n_cells, np.nan)
     log_theta[linked.cells] = beta - beta[linked.reference_of]
     _, information = likelihood.slopes(beta)
     return ConditionalFit(
         linkage=linkage,
         log_theta=log_theta,
-        converged=summit.converged,
-        iterations=summit.iterations,
+        converged=converged,
+        iterations=iterations,
         objective=likelihood.objective(beta),
         free_cells=linked.cells[linked.free],
         information=information[np.ix_(linked.free, linked.free)],
@@ -519,7 +518,7 @@ class Likelihood:
         def falls_short(step: Floats) -> bool:
             return not self.gain(beta, step) >= ENOUGH_ASCENT * float(gradient @ step)
 
-        return Proposal(step, falls_short, instead=lambda: self.scaling_step(beta))
+        return step, falls_short, lambda: self.scaling_step(beta)
 
     def _step_by_products(self, beta: Floats) -> tuple[Floats, Floats]:
         """Gradient, shape (I,), and Newton's step, shape (F,), from H v = sum_j w_j (p_j * v - p_j (p_j'v)) alone."""

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Floats
-from posbias.core.arrays.linalg import by_unit_and_cell
+from posbias.core.arrays.linalg import by_unit_and_cell, extrapolated
 from posbias.core.choices import BetaPrior
 
 START = 0.5
@@ -55,6 +55,7 @@ class JointFit:
     converged: bool  # whether the tolerance was reached. False when it is 0: nothing was checked.
     iterations: int  # steps, or SQUAREM's cycles
     evaluations: int  # passes over the entries
+    options: EMOptions  # with which it was found
     objective: float  # log-likelihood (without the binomials' constants) plus the log of the priors' kernels
 
 
@@ -87,27 +88,26 @@ def fit_joint(
         if accelerated:  # SQUAREM: from two steps, extrapolate along their change, unless that would descend
             first, second = following, problem.step(following)
             objective = problem.objective_at_last_step(first)
-            far = problem.extrapolate(point, first, second)
+            copies = 1.0, table.multiplicity
+            theta, gamma = (np.clip(x, _TINY, LARGEST) for x in extrapolated(point, first, second, copies))
+            far = theta, gamma
             following = problem.step(far)
             if not problem.objective_at_last_step(far) >= objective:
                 following = second
         elif options.tolerance > 0:
             objective = problem.objective_at_last_step(point)
-        change = _change(point.theta, following.theta)
+        change = _change(point[0], following[0])
         gain = abs(objective - before) / max(abs(objective), _TINY) if np.isfinite(objective) else np.inf
         converged = options.tolerance > 0 and max(change, gain) <= options.tolerance
         point, cycles = following, cycles + 1
         if on_iteration is not None:
             on_iteration(steps * cycles, change)
-    return problem.result(point, converged=converged, iterations=cycles, evaluations=steps * cycles)
+    problem.step(point)
+    return JointFit(*point, converged, cycles, steps * cycles, options, problem.objective_at_last_step(point))
 
 
-@dataclass(frozen=True)
-class _Point:
-    """Theta, shape (K,), and gamma, shape (J,)."""
-
-    theta: Floats
-    gamma: Floats
+_Point = tuple[Floats, Floats]
+"""Theta, shape (K,), and gamma, shape (J,)."""
 
 
 def _change(before: Floats, after: Floats) -> float:
@@ -141,64 +141,36 @@ class _Problem:
             examined = self.table.sum_by_unit(self.table.impressions * self.theta[self.table.cell])
             clicks, total = prior.pseudo_clicks + self.unit_clicks, prior.strength + examined
             gamma = np.divide(clicks, total, out=np.full_like(total, START), where=total > 0)
-            return _Point(self.theta, np.clip(gamma, 0.0, LARGEST))
-        return _Point(np.full(self.table.n_cells, START), np.full(self.table.n_units, START))
+            return self.theta, np.clip(gamma, 0.0, LARGEST)
+        return np.full(self.table.n_cells, START), np.full(self.table.n_units, START)
 
     def step(self, point: _Point) -> _Point:
         """One E-step and M-step."""
-        np.take(point.theta, self.table.cell, out=self.complement)
-        self.complement *= np.repeat(point.gamma, self.lengths)
+        theta, gamma = point
+        np.take(theta, self.table.cell, out=self.complement)
+        self.complement *= np.repeat(gamma, self.lengths)
         np.subtract(1.0, self.complement, out=self.complement)
         np.divide(self.skips, self.complement, out=self.weights.data)
         by_cell = self.weights.T @ self.multiplicity
         by_unit = self.weights @ np.ones(self.table.n_cells)
         examination, attractiveness = self.priors
-        return _Point(
-            theta=_average(examination, point.theta, by_cell, self.cell_clicks, self.cell_impressions),
-            gamma=_average(attractiveness, point.gamma, by_unit, self.unit_clicks, self.unit_impressions),
+        return (
+            _average(examination, theta, by_cell, self.cell_clicks, self.cell_impressions),
+            _average(attractiveness, gamma, by_unit, self.unit_clicks, self.unit_impressions),
         )
 
     def objective_at_last_step(self, point: _Point) -> float:
         """The objective at the point that the last step started from."""
-        examination, attractiveness = self.priors
+        (theta, gamma), (examination, attractiveness) = point, self.priors
         np.log(self.complement, out=self.complement)
         self.complement *= self.skips
         without_click = float(self.multiplicity @ self.table.sum_by_unit(self.complement))
         return (
             without_click
-            + float(_log_kernel(self.cell_clicks, point.theta).sum())
-            + float(self.multiplicity @ _log_kernel(self.unit_clicks, point.gamma))
-            + float(_log_prior(examination, point.theta).sum())
-            + float(self.multiplicity @ _log_prior(attractiveness, point.gamma))
-        )
-
-    def extrapolate(self, start: _Point, first: _Point, second: _Point) -> _Point:
-        """x0 - 2 a r + a^2 v, with r = x1 - x0, v = x2 - 2 x1 + x0, a = -|r| / |v| (Varadhan & Roland's S3).
-
-        On the scale of probabilities: on that of logarithms or logits the values that run to 0 rule the length.
-        A gamma counts as often as its unit, so that compression changes nothing.
-        """
-        r = _Point(first.theta - start.theta, first.gamma - start.gamma)
-        v = _Point(second.theta - first.theta - r.theta, second.gamma - first.gamma - r.gamma)
-        length = max(1.0, np.sqrt(self._square(r) / max(self._square(v), _TINY)))
-        return _Point(
-            theta=np.clip(start.theta + 2 * length * r.theta + length**2 * v.theta, _TINY, LARGEST),
-            gamma=np.clip(start.gamma + 2 * length * r.gamma + length**2 * v.gamma, _TINY, LARGEST),
-        )
-
-    def _square(self, direction: _Point) -> float:
-        return float(direction.theta @ direction.theta + self.multiplicity @ direction.gamma**2)
-
-    def result(self, point: _Point, *, converged: bool, iterations: int, evaluations: int) -> JointFit:
-        """The fit at a point, with its objective."""
-        self.step(point)
-        return JointFit(
-            examination=point.theta,
-            attractiveness=point.gamma,
-            converged=converged,
-            iterations=iterations,
-            evaluations=evaluations,
-            objective=self.objective_at_last_step(point),
+            + float(_log_kernel(self.cell_clicks, theta).sum())
+            + float(self.multiplicity @ _log_kernel(self.unit_clicks, gamma))
+            + float(_log_prior(examination, theta).sum())
+            + float(self.multiplicity @ _log_prior(attractiveness, gamma))
         )
 
 

@@ -146,7 +146,7 @@ def fit_section(fit: Fit) -> dict[str, Any]:
         "click_share_identified": fit.click_share,
         "period": period_section(fit.period),
         "attractiveness_prior": PriorSection.of(fit.prior),
-        "query_spread": fit.theta_errors.query_spread,
+        "query_spread": fit.query_spread,
         "clicks": {"observed": statistics.cell_totals[1], "expected": fit.expected_clicks},
         "shape_against_free": contrast_section(None if fit.shape is None else fit.shape.test, clusters),
         "bins_against_free": contrast_section(None if fit.bins is None else fit.bins.contrasts, clusters),
@@ -187,7 +187,7 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
         "cells_identified": int(estimate.linkage.identified.sum()),
     }
     if estimate.joint is not None:
-        section |= {"evaluations": estimate.joint.fit.evaluations, "objective": estimate.joint.fit.objective}
+        section |= {"evaluations": estimate.joint.evaluations, "objective": estimate.joint.objective}
     if estimate.fitted is not None:
         section["log_likelihood"] = estimate.fitted.fit.objective
     if estimate.errors_by is not None:

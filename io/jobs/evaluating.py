@@ -29,18 +29,18 @@ _DECIMALS = 4
 
 def _share_lines(evaluation: Evaluation) -> list[dict[str, float | None]]:
     """What each ranking lacks, as share_lines of the log; of the documents that it puts on top, those never shown."""
-    totals, missing = evaluation.totals, evaluation.totals.rest.missing
+    totals, rest = evaluation.totals, evaluation.totals.rest
     of = {
-        "impressions_without_score": (missing.impressions, totals.rest.impressions),
-        "clicks_without_score": (missing.clicks, float(totals.sums[N_CLICKS])),
-        "pages_without_score": (missing.pages, float(totals.sums[N_PAGES])),
+        "impressions_without_score": (rest.unscored_impressions, rest.impressions),
+        "clicks_without_score": (rest.unscored_clicks, float(totals.sums[N_CLICKS])),
+        "pages_without_score": (rest.unscored_pages, float(totals.sums[N_PAGES])),
     }
     found = [
         {name: _share(float(part[number]), whole) for name, (part, whole) in of.items()}
         for number in range(evaluation.asked.n_rankings)
     ]
     return [
-        {**entry, "top_never_shown": _share(float(missing.never_shown[number]), float(missing.top[number]))}
+        {**entry, "top_never_shown": _share(float(rest.never_shown[number]), float(rest.top[number]))}
         for number, entry in enumerate(found)
     ]
 

@@ -4,7 +4,7 @@ import altair as alt
 import polars as pl
 
 from posbias.core.errors import LogFormatError
-from posbias.core.fit.drawn import (
+from posbias.core.fit.plot_data import (
     BINS,
     COLUMNS,
     CONTEXT,

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from posbias.core.errors import UsageError, escaped, masked
-from posbias.core.fit.drawn import Curves, curves_of
+from posbias.core.fit.plot_data import PlottedCurves, plotted_curves
 from posbias.io.fits.new_fit import Number, StoredEstimate
 from posbias.io.fits.saved_fit import StoredFit, fit_in, fits_of_values
 from posbias.io.log.clicks import Rows
@@ -97,7 +97,7 @@ class ReportedFit:
     """A fit and its cells as they are drawn."""
 
     fit: StoredFit
-    curves: Curves
+    curves: PlottedCurves
 
 
 @dataclass(frozen=True)
@@ -158,5 +158,5 @@ def _opened(place: Location, name: str) -> Generator[ReportedResult]:
         if said.estimate is not UNSET:
             read = fit_in(stored, str(folder))
             where = str(folder / f"{PROPENSITIES}.parquet")
-            fit = ReportedFit(read, curves_of(read.table, read.plan.context, where=where))
+            fit = ReportedFit(read, plotted_curves(read.table, read.plan.context, where=where))
         yield ReportedResult(name, said, manifest_text(stored.content), fit)

@@ -9,7 +9,7 @@ import polars as pl
 from msgspec import UNSET
 
 from posbias.core.errors import escaped
-from posbias.core.fit.drawn import CONTEXT, HIGH, LOW, MOST_POSITIONS, PROPENSITY, thinned
+from posbias.core.fit.plot_data import CONTEXT, HIGH, LOW, MOST_POSITIONS, PROPENSITY, thinned
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION
 from posbias.io.fits.verdicts import clicks_above_in_words
 from posbias.io.reports.drawing import (

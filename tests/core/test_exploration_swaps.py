@@ -32,9 +32,7 @@ def curves_of(fit: Fit) -> list[Curve]:
     shared = fit.shared_clicks
     assert shared is not None
     clusters = fit.estimate.intervals.effective_clusters
-    known = KnownFit(
-        fit.propensities, (), shared.clicks, fit.theta_errors.query_spread, clusters, "shared", shared.n_strata
-    )
+    known = KnownFit(fit.propensities, (), shared.clicks, fit.query_spread, clusters, "shared", shared.n_strata)
     known.check(where="here")
     return known.curves()
 

@@ -17,7 +17,7 @@ def proposals_of_poisson(at: Floats) -> Proposal:
     def falls_short(step: Floats) -> bool:
         return bool((step - np.exp(at) * np.expm1(step)).sum() < 0)
 
-    return Proposal((1 - np.exp(at)) / np.exp(at), falls_short)
+    return (1 - np.exp(at)) / np.exp(at), falls_short, None
 
 
 def proposals_of_hyperbola(at: Floats) -> Proposal:
@@ -26,7 +26,7 @@ def proposals_of_hyperbola(at: Floats) -> Proposal:
     def falls_short(step: Floats) -> Flags:
         return np.hypot(1, at + step) > np.hypot(1, at)
 
-    return Proposal(-at - at**3, falls_short)
+    return -at - at**3, falls_short, None
 
 
 def visited(propose: Callable[[Floats], Proposal], start: Floats) -> list[Floats]:
@@ -36,15 +36,16 @@ def visited(propose: Callable[[Floats], Proposal], start: Floats) -> list[Floats
         points.append(at)
         return propose(at)
 
-    assert climb(seen, start, LIMITS).converged
+    _, converged, _ = climb(seen, start, LIMITS)
+    assert converged
     return points
 
 
 @pytest.mark.parametrize("start", [-30.0, -1.0, 20.0])
 def test_the_maximum_is_found_from_afar(start: float) -> None:
-    summit = climb(proposals_of_poisson, np.array([start]), LIMITS)
-    assert summit.converged
-    np.testing.assert_allclose(summit.at, 0, atol=1e-12)
+    at, converged, _ = climb(proposals_of_poisson, np.array([start]), LIMITS)
+    assert converged
+    np.testing.assert_allclose(at, 0, atol=1e-12)
 
 
 def test_no_step_is_longer_than_the_longest() -> None:
@@ -75,16 +76,16 @@ def test_where_no_halving_gains_the_other_step_is_taken() -> None:
             tried.append(float(step[0]))
             return True
 
-        return Proposal(1 - at, falls_short, instead=lambda: (1 - at) / 8)
+        return 1 - at, falls_short, lambda: (1 - at) / 8
 
-    summit = climb(propose, np.zeros(1), Limits(4.0, 1e-12, max_iterations=1))
-    assert summit.at == 1 / 8
+    at, _, _ = climb(propose, np.zeros(1), Limits(4.0, 1e-12, max_iterations=1))
+    assert at == 1 / 8
     assert tried == [0.5**number for number in range(HALVINGS)]
 
 
 def test_without_another_step_the_shortest_is_taken() -> None:
-    summit = climb(lambda at: Proposal(1 - at, lambda _: True), np.zeros(1), Limits(4.0, 0.0, max_iterations=1))
-    assert summit.at == 0.5**HALVINGS
+    at, _, _ = climb(lambda at: (1 - at, lambda _: True, None), np.zeros(1), Limits(4.0, 0.0, max_iterations=1))
+    assert at == 0.5**HALVINGS
 
 
 def test_running_out_of_steps_is_said_and_each_step_is_told() -> None:
@@ -95,9 +96,9 @@ def test_running_out_of_steps_is_said_and_each_step_is_told() -> None:
         assert change == pytest.approx(4)
 
     limits = Limits(4.0, 1e-12, max_iterations=2)
-    summit = climb(proposals_of_poisson, np.array([-30.0]), limits, tell)
-    assert not summit.converged
-    assert summit.iterations == 2
+    _, converged, iterations = climb(proposals_of_poisson, np.array([-30.0]), limits, tell)
+    assert not converged
+    assert iterations == 2
     assert told == [1, 2]
 
 
@@ -106,6 +107,5 @@ def test_a_small_step_that_no_longer_shrinks_is_rounding_only_where_that_is_said
     *, stalled: float, converged: bool
 ) -> None:
     limits = Limits(4.0, 1e-12, stalled)
-    summit = climb(lambda at: Proposal(np.full_like(at, 3e-9), lambda _: False), np.zeros(1), limits)
-    assert summit.converged == converged
-    assert summit.iterations == (2 if converged else 100)
+    found = climb(lambda at: (np.full_like(at, 3e-9), lambda _: False, None), np.zeros(1), limits)
+    assert found[1:] == (converged, 2 if converged else 100)

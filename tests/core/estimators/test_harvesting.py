@@ -15,9 +15,9 @@ from posbias.core.arrays.compression import Members, compress
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.estimators import harvesting as errors_module
+from posbias.core.estimators.estimate import Estimate
 from posbias.core.estimators.harvesting import (
     NOT_ON_A_CHAIN,
-    HarvestedPropensities,
     harvest_adjacent_chain,
     harvest_allpairs,
     sum_clusters,
@@ -33,7 +33,7 @@ class Harvest(Protocol):
 
     def __call__(  # noqa: D102 - the class says it
         self, table: CountTable, query: Integers, unit_of_member: Integers | None = None, /
-    ) -> HarvestedPropensities: ...
+    ) -> Estimate: ...
 
 
 def random_log(seed: int, n_units: int = 60, n_cells: int = 4, n_queries: int = 12) -> tuple[CountTable, Integers]:
@@ -46,13 +46,13 @@ def random_log(seed: int, n_units: int = 60, n_cells: int = 4, n_queries: int = 
     return table, np.minimum(rng.geometric(0.2, table.n_units), n_queries).astype(np.int64)
 
 
-def allpairs(table: CountTable, query: Integers, unit_of_member: Integers | None = None) -> HarvestedPropensities:
+def allpairs(table: CountTable, query: Integers, unit_of_member: Integers | None = None) -> Estimate:
     """AllPairs of pairs, or of signatures with the one of each pair."""
     members = np.arange(table.n_units) if unit_of_member is None else unit_of_member
     return harvest_allpairs(Strata(table, Members(members, query)), find_linkage(table))
 
 
-def adjacent_chain(table: CountTable, query: Integers, unit_of_member: Integers | None = None) -> HarvestedPropensities:
+def adjacent_chain(table: CountTable, query: Integers, unit_of_member: Integers | None = None) -> Estimate:
     """AdjacentChain along all cells."""
     members = np.arange(table.n_units) if unit_of_member is None else unit_of_member
     return chained(table, query, [np.arange(table.n_cells)], members)
@@ -64,7 +64,7 @@ def chained(
     chains: list[Integers],
     members: Integers,
     linkage: Linkage | None = None,
-) -> HarvestedPropensities:
+) -> Estimate:
     names = [f"position {cell + 1}" for cell in range(table.n_cells)]
     return harvest_adjacent_chain(Strata(table, Members(members, query)), linkage or find_linkage(table), chains, names)
 
@@ -100,14 +100,14 @@ def test_noise_free_clicks_give_the_truth_exactly(harvest: Harvest) -> None:
     clicks = impressions * truth * rng.uniform(0.05, 0.6, (40, 1))
     found = harvest(CountTable.from_dense(impressions.astype(float), clicks), np.arange(40))
     assert found.converged
-    np.testing.assert_allclose(found.theta, truth, rtol=1e-9)
+    np.testing.assert_allclose(found.propensity, truth, rtol=1e-9)
 
 
 @both_methods
 def test_it_recovers_the_truth_of_a_dense_log(harvest: Harvest) -> None:
     options = SimulationOptions(n_sessions=40_000, n_queries=20, n_positions=5, docs_per_query=8, seed=3)
     found = harvest(*simulated_log(options))
-    np.testing.assert_allclose(found.theta, 1 / np.arange(1, 6), rtol=0.06)
+    np.testing.assert_allclose(found.propensity, 1 / np.arange(1, 6), rtol=0.06)
 
 
 def brute_force(table: CountTable) -> tuple[Floats, float]:
@@ -194,7 +194,7 @@ def test_steep_propensities_converge_to_the_truth(steep: float) -> None:
     truth = np.array([1, steep, steep**0.5, 1])
     found = allpairs(CountTable.from_dense(impressions, impressions * truth * rng.random((30, 1))), np.arange(30))
     assert found.converged
-    np.testing.assert_allclose(found.theta, truth, rtol=1e-7)
+    np.testing.assert_allclose(found.propensity, truth, rtol=1e-7)
 
 
 def test_running_out_of_iterations_is_reported() -> None:
@@ -209,18 +209,20 @@ def test_running_out_of_iterations_is_reported() -> None:
 def test_neighbours_with_two_cells_have_the_ratio_of_their_click_rates() -> None:
     table = CountTable.from_dense(np.array([[4.0, 50], [2, 5]]), np.array([[3.0, 10], [1, 1]]))
     expected = (10 / 50 + 1 / 5) / (3 / 4 + 1 / 2)
-    assert adjacent_chain(table, np.arange(2)).theta[1] == pytest.approx(expected, rel=1e-12)
-    assert allpairs(table, np.arange(2)).theta[1] == pytest.approx(expected, rel=1e-9)
+    assert adjacent_chain(table, np.arange(2)).propensity[1] == pytest.approx(expected, rel=1e-12)
+    assert allpairs(table, np.arange(2)).propensity[1] == pytest.approx(expected, rel=1e-9)
 
 
 # Invariances.
 
 
-def assert_same(found: HarvestedPropensities, expected: HarvestedPropensities) -> None:
-    np.testing.assert_allclose(found.log_theta, expected.log_theta, rtol=1e-7, atol=1e-9)
+def assert_same(found: Estimate, expected: Estimate) -> None:
+    np.testing.assert_allclose(np.log(found.propensity), np.log(expected.propensity), rtol=1e-7, atol=1e-9)
     for name in ("std_error", "low", "high", "effective_clusters"):
-        np.testing.assert_allclose(getattr(found.errors, name), getattr(expected.errors, name), rtol=1e-7, atol=1e-9)
-    assert (found.errors.n_clusters, found.errors.reason) == (expected.errors.n_clusters, expected.errors.reason)
+        np.testing.assert_allclose(
+            getattr(found.intervals, name), getattr(expected.intervals, name), rtol=1e-7, atol=1e-9
+        )
+    assert (found.n_clusters, found.intervals.reason) == (expected.n_clusters, expected.intervals.reason)
 
 
 @both_methods
@@ -251,7 +253,7 @@ def test_pairs_without_a_click_leave_the_chain_as_it_is_and_allpairs_nearly() ->
     more = CountTable.from_dense(dense[0], dense[1])
     members = np.arange(pairs.n_units)
     assert_same(adjacent_chain(more, query, members), adjacent_chain(pairs, query))
-    np.testing.assert_allclose(allpairs(more, query, members).theta, allpairs(pairs, query).theta, rtol=0.02)
+    np.testing.assert_allclose(allpairs(more, query, members).propensity, allpairs(pairs, query).propensity, rtol=0.02)
 
 
 @both_methods
@@ -270,10 +272,12 @@ def test_two_contexts_have_the_estimates_of_each_alone(harvest: Harvest) -> None
         together = chained(table, query, [np.arange(4), np.arange(4, 8)], members, linkage)
     for number, (pairs, own_query) in enumerate(alone):
         expected, cells = harvest(pairs, own_query), slice(4 * number, 4 * number + 4)
-        np.testing.assert_allclose(together.log_theta[cells], expected.log_theta, rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(
+            np.log(together.propensity[cells]), np.log(expected.propensity), rtol=1e-7, atol=1e-9
+        )
         for name in ("std_error", "low", "high", "effective_clusters"):
-            found = getattr(together.errors, name)[cells]
-            np.testing.assert_allclose(found, getattr(expected.errors, name), rtol=1e-7, atol=1e-9)
+            found = getattr(together.intervals, name)[cells]
+            np.testing.assert_allclose(found, getattr(expected.intervals, name), rtol=1e-7, atol=1e-9)
 
 
 # Errors.
@@ -294,9 +298,9 @@ def variance(changes: Floats) -> Floats:
 @pytest.mark.parametrize("seed", range(4))
 def test_errors_of_the_chain_are_the_jackknife(seed: int) -> None:
     pairs, query = random_log(seed)
-    changes = jackknife(pairs, query, lambda table: adjacent_chain(table, np.arange(table.n_units)).log_theta)
+    changes = jackknife(pairs, query, lambda table: np.log(adjacent_chain(table, np.arange(table.n_units)).propensity))
     found = adjacent_chain(pairs, query)
-    np.testing.assert_allclose(found.errors.std_error[1:] ** 2, variance(changes), rtol=1e-8)
+    np.testing.assert_allclose(found.intervals.std_error[1:] ** 2, variance(changes), rtol=1e-8)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -355,7 +359,7 @@ def test_effective_clusters_are_the_dense_formula() -> None:
     member_query = query[fit.linked.units]
     influence = np.array([np.diag(inverse @ own[member_query == g].sum(axis=0) @ inverse) for g in np.unique(query)])
     expected = influence.sum(axis=0) ** 2 / (influence**2).sum(axis=0)
-    np.testing.assert_allclose(allpairs(pairs, query).errors.effective_clusters[1:], expected, rtol=1e-9)
+    np.testing.assert_allclose(allpairs(pairs, query).intervals.effective_clusters[1:], expected, rtol=1e-9)
 
 
 @both_methods
@@ -365,10 +369,10 @@ def test_a_cell_that_one_query_alone_identifies_gets_no_interval_and_the_others_
     dense[:, pairs.unit_of_entry, pairs.cell] = pairs.impressions, pairs.clicks
     dense[:, -1] = [[0, 0, 0, 6, 9], [0, 0, 0, 1, 2]]
     found = harvest(CountTable.from_dense(dense[0], dense[1]), np.append(query, 999))
-    assert found.errors.reason == (None, None, None, None, ONE_CLUSTER)
-    assert np.isnan([found.errors.std_error[4], found.errors.low[4], found.errors.high[4]]).all()
-    assert np.isfinite(found.errors.std_error[:4]).all()
-    np.testing.assert_allclose(found.errors.std_error[1:4], harvest(pairs, query).errors.std_error[1:], rtol=0.1)
+    assert found.intervals.reason == (None, None, None, None, ONE_CLUSTER)
+    assert np.isnan([found.intervals.std_error[4], found.intervals.low[4], found.intervals.high[4]]).all()
+    assert np.isfinite(found.intervals.std_error[:4]).all()
+    np.testing.assert_allclose(found.intervals.std_error[1:4], harvest(pairs, query).intervals.std_error[1:], rtol=0.1)
 
 
 @both_methods
@@ -384,7 +388,7 @@ def test_a_cell_that_one_query_alone_identifies_gets_no_interval_and_the_others_
 def test_intervals_cover_the_truth(harvest: Harvest, options: SimulationOptions) -> None:
     truth = 1 / np.arange(2, 5)
     found = [harvest(*simulated_log(replace(options, seed=seed))) for seed in range(40)]
-    covered = np.array([(each.errors.low[1:] <= truth) & (truth <= each.errors.high[1:]) for each in found])
+    covered = np.array([(each.intervals.low[1:] <= truth) & (truth <= each.intervals.high[1:]) for each in found])
     assert 0.88 <= covered.mean() <= 0.995
 
 
@@ -398,11 +402,16 @@ def test_a_broken_chain_leaves_what_lies_beyond_without_a_number() -> None:
     query = np.arange(5)
     found = adjacent_chain(table, query)
     broken = "the chain breaks at position 3: pairs shown there and at position 2 were not clicked in both"
-    assert found.errors.reason == (None, None, broken, broken)
-    np.testing.assert_array_equal(np.isnan(found.log_theta), [False, False, True, True])
-    assert (found.log_theta[0], found.errors.std_error[0], found.errors.low[0], found.errors.high[0]) == (0, 0, 1, 1)
-    assert np.isfinite(found.errors.std_error[1])
-    assert allpairs(table, query).errors.reason == (None, None, None, None)
+    assert found.intervals.reason == (None, None, broken, broken)
+    np.testing.assert_array_equal(np.isnan(np.log(found.propensity)), [False, False, True, True])
+    assert (
+        np.log(found.propensity[0]),
+        found.intervals.std_error[0],
+        found.intervals.low[0],
+        found.intervals.high[0],
+    ) == (0, 0, 1, 1)
+    assert np.isfinite(found.intervals.std_error[1])
+    assert allpairs(table, query).intervals.reason == (None, None, None, None)
 
 
 def test_a_chain_may_leave_out_cells_and_begin_on_either_side_of_the_reference() -> None:
@@ -410,21 +419,21 @@ def test_a_chain_may_leave_out_cells_and_begin_on_either_side_of_the_reference()
     members = np.arange(pairs.n_units)
     linkage = find_linkage(pairs, preference=np.array([2]))
     found = chained(pairs, query, [np.array([0, 2, 3])], members, linkage)
-    assert found.errors.reason == (None, NOT_ON_A_CHAIN, None, None, NOT_ON_A_CHAIN)
+    assert found.intervals.reason == (None, NOT_ON_A_CHAIN, None, None, NOT_ON_A_CHAIN)
     dense = np.zeros((2, pairs.n_units, 5))
     dense[:, pairs.unit_of_entry, pairs.cell] = pairs.impressions, pairs.clicks
     for cell in (0, 3):
         part = CountTable.from_dense(dense[0][:, [2, cell]], dense[1][:, [2, cell]])
         expected = adjacent_chain(part, query)
-        assert found.log_theta[cell] == pytest.approx(expected.log_theta[1], rel=1e-9)
-        assert found.errors.std_error[cell] == pytest.approx(expected.errors.std_error[1], rel=1e-9)
+        assert np.log(found.propensity[cell]) == pytest.approx(np.log(expected.propensity[1]), rel=1e-9)
+        assert found.intervals.std_error[cell] == pytest.approx(expected.intervals.std_error[1], rel=1e-9)
 
 
 def test_where_every_link_breaks_only_the_reference_has_a_number() -> None:
     impressions = np.array([[5.0, 0, 5], [5, 0, 5], [0, 5, 5]])
     clicks = np.array([[3.0, 0, 1], [2, 0, 2], [0, 0, 1]])
     found = adjacent_chain(CountTable.from_dense(impressions, clicks), np.arange(3))
-    assert found.errors.reason[:2] == (None, NO_CLICKS)
-    assert "breaks at position 2" in str(found.errors.reason[2])
-    np.testing.assert_array_equal(np.isnan(found.log_theta), [False, True, True])
-    assert found.errors.n_clusters == 0
+    assert found.intervals.reason[:2] == (None, NO_CLICKS)
+    assert "breaks at position 2" in str(found.intervals.reason[2])
+    np.testing.assert_array_equal(np.isnan(np.log(found.propensity)), [False, True, True])
+    assert found.n_clusters == 0

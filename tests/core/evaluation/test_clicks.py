@@ -206,16 +206,16 @@ def test_pieces_of_a_part_add_up_to_the_part(case: Case) -> None:
     np.testing.assert_allclose(other.rest.moves, one.rest.moves, rtol=1e-12)
     np.testing.assert_allclose(other.rest.squares, one.rest.squares, rtol=1e-12)
     assert other.rest.n_pages == one.rest.n_pages == 300
-    assert other.rest.missing.never_shown.tolist() == one.rest.missing.never_shown.tolist()
+    assert other.rest.never_shown.tolist() == one.rest.never_shown.tolist()
 
 
 def test_what_a_ranking_lacks_is_counted(case: Case) -> None:
-    missing = case.evaluation("page").totals.rest.missing
+    rest = case.evaluation("page").totals.rest
     without = case.log.filter(pl.col("doc") % 4 == 1)
-    assert missing.impressions.tolist() == [0, 0, without.height]
-    assert missing.clicks.tolist() == [0, 0, without["click"].sum()]
+    assert rest.unscored_impressions.tolist() == [0, 0, without.height]
+    assert rest.unscored_clicks.tolist() == [0, 0, without["click"].sum()]
     only = Case(case.log, (case.scores[0], case.scores[1].filter(pl.col("query") > 0)))
-    assert only.evaluation("page").totals.rest.missing.pages[2] == case.log.filter(query=0)["session"].n_unique()
+    assert only.evaluation("page").totals.rest.unscored_pages[2] == case.log.filter(query=0)["session"].n_unique()
 
 
 def test_documents_on_top_that_were_never_shown_are_counted_by_page() -> None:

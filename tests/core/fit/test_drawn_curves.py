@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from posbias.core.errors import LogFormatError
-from posbias.core.fit.drawn import MOST_CONTEXTS, MOST_POSITIONS, curves_of, thinned
+from posbias.core.fit.plot_data import MOST_CONTEXTS, MOST_POSITIONS, plotted_curves, thinned
 
 
 def table(positions: list[int], **more: Sequence[object]) -> pl.DataFrame:
@@ -28,7 +28,7 @@ def table(positions: list[int], **more: Sequence[object]) -> pl.DataFrame:
 
 
 def test_a_few_positions_are_all_drawn_with_click_rates_relative_to_the_reference() -> None:
-    curves = curves_of(table([1, 2, 4]), (), where="here")
+    curves = plotted_curves(table([1, 2, 4]), (), where="here")
 
     assert curves.positions == (1, 2, 4)
     assert curves.cells["relative_rate"].to_list() == [1.0, 0.5, 0.25]
@@ -37,7 +37,7 @@ def test_a_few_positions_are_all_drawn_with_click_rates_relative_to_the_referenc
 
 
 def test_of_ten_thousand_positions_the_first_and_the_last_are_drawn_and_no_more_than_can_be_seen() -> None:
-    curves = curves_of(table(list(range(1, 10_001))), (), where="here")
+    curves = plotted_curves(table(list(range(1, 10_001))), (), where="here")
 
     assert curves.positions[:50] == tuple(range(1, 51))
     assert curves.positions[-1] == 10_000
@@ -48,7 +48,7 @@ def test_of_ten_thousand_positions_the_first_and_the_last_are_drawn_and_no_more_
 
 def test_of_ten_thousand_contexts_the_most_frequent_are_drawn() -> None:
     n = 10_000
-    curves = curves_of(
+    curves = plotted_curves(
         table([1] * n, market=list(range(n)), impressions=list(range(1, n + 1))), ["market"], where="here"
     )
 
@@ -60,28 +60,28 @@ def test_of_ten_thousand_contexts_the_most_frequent_are_drawn() -> None:
 def test_contexts_have_names_of_their_own_whatever_they_look_like() -> None:
     long = "x" * 200
     values = ["a\x1b", "a\\x1b", f"{long}1", f"{long}2", None, "none", "<b>"]
-    curves = curves_of(table([1] * 7, market=values, impressions=list(range(7, 0, -1))), ["market"], where="here")
+    curves = plotted_curves(table([1] * 7, market=values, impressions=list(range(7, 0, -1))), ["market"], where="here")
 
     assert curves.n_contexts == 7
     assert all(context.isprintable() and len(context) < 80 for context in curves.contexts)
 
 
 def test_cells_with_a_last_click_above_are_no_points_of_the_curve() -> None:
-    curves = curves_of(table([1, 2, 2], previous_click=[0, 0, 1]), (), where="here")
+    curves = plotted_curves(table([1, 2, 2], previous_click=[0, 0, 1]), (), where="here")
 
     assert curves.browsing
     assert curves.lines["position"].to_list() == [1, 2]
 
 
 def test_numbers_that_are_none_are_null() -> None:
-    curves = curves_of(table([1, 2], ci_low=[float("nan"), 0.1], ci_high=[float("inf"), None]), (), where="here")
+    curves = plotted_curves(table([1, 2], ci_low=[float("nan"), 0.1], ci_high=[float("inf"), None]), (), where="here")
 
     assert curves.cells["low"].to_list() == [None, 0.1]
     assert curves.cells["high"].to_list() == [None, None]
 
 
 def test_without_a_reference_there_are_no_relative_click_rates() -> None:
-    curves = curves_of(table([2, 3]), (), where="here")
+    curves = plotted_curves(table([2, 3]), (), where="here")
 
     assert curves.cells["relative_rate"].to_list() == [None, None]
 
@@ -89,7 +89,7 @@ def test_without_a_reference_there_are_no_relative_click_rates() -> None:
 @pytest.mark.parametrize(("column", "values"), [("ctr", ["a", "b"]), ("identified", [1.5, 2.5]), ("reason", [1, 2])])
 def test_columns_of_another_type_are_named(column: str, values: list[object]) -> None:
     with pytest.raises(LogFormatError, match=f"here: column '{column}' holds"):
-        curves_of(table([1, 2], **{column: values}), (), where="here")
+        plotted_curves(table([1, 2], **{column: values}), (), where="here")
 
 
 @pytest.mark.parametrize("n", [1, 2, 99, 100, 101, 150, 5000])

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from posbias.core.fit.drawn import document_differences
+from posbias.core.fit.plot_data import document_differences
 
 
 def table(rows: list[tuple[str, int, int, float, float]]) -> pl.LazyFrame:

@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 
-from posbias.core.fit.drawn import MOST_LINKED_POSITIONS, links_between
+from posbias.core.fit.plot_data import MOST_LINKED_POSITIONS, links_between
 
 
 def test_contexts_are_added_up_and_each_pair_stands_once() -> None:

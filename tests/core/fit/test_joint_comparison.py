@@ -9,7 +9,6 @@ from posbias.core.arrays.compression import Members, compress
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, concatenate
 from posbias.core.choices import BetaPrior
 from posbias.core.counts.sufficient_statistics import Strata
-from posbias.core.estimators.estimate import FittedJointly
 from posbias.core.fit.diagnostics import JointComparison, compare_with_joint, joint_slopes
 from posbias.core.standard_errors.cluster import cluster_errors
 from posbias.core.standard_errors.contrasts import FittedStrata
@@ -30,7 +29,7 @@ def random_pairs(seed: int, n_pairs: int = 30, mean: float = 8.0, n_cells: int =
 def compared(pairs: CountTable, query: Integers, options: EMOptions) -> JointComparison:
     table, signature = compress(pairs)
     conditional = fitted(Strata(table, Members(signature, query)))
-    return compare_with_joint(conditional, FittedJointly(fit_joint(table, options), options))
+    return compare_with_joint(conditional, fit_joint(table, options))
 
 
 def fitted(strata: Strata) -> FittedStrata:
@@ -72,7 +71,7 @@ def test_score_and_information_are_the_derivatives_of_the_profile_likelihood(opt
     clicked = random_pairs(1, n_pairs=8, mean=20)
     table = clicked.take(np.flatnonzero(clicked.sum_by_unit(clicked.clicks) > 0))
     joint = fit_joint(table, options)
-    score, information = joint_slopes(FittedJointly(joint, options), table)
+    score, information = joint_slopes(joint, table)
     size, step = table.n_cells, 1e-3
     log_theta = np.log(joint.examination)
 
@@ -109,7 +108,7 @@ def test_the_error_of_the_difference_is_what_each_pair_moves(options: EMOptions)
         [(log_ratio(1 + step * (each == j)) - log_ratio(1 - step * (each == j))) / (2 * step) for j in each]
     )
     conditional = fitted(Strata(table, Members(each, each)))
-    found = compare_with_joint(conditional, FittedJointly(fit_joint(table, options), options))
+    found = compare_with_joint(conditional, fit_joint(table, options))
     first_order = np.sqrt(np.square(moves).sum(axis=0))[1:]
     plain = np.sqrt(np.square(_conditional_moves(table)).sum(axis=0))[1:]
     np.testing.assert_allclose(found.std_error[1:], first_order * conditional.errors.std_error[1:] / plain, rtol=1e-3)
@@ -136,7 +135,7 @@ def test_pairs_that_are_not_among_the_members_count_as_clusters_of_their_own() -
     links = np.flatnonzero((pairs.sum_by_unit(pairs.clicks) > 0) & (pairs.entries_of_unit > 1))
     query = np.arange(pairs.n_units) // 4
     own = np.where(np.isin(np.arange(pairs.n_units), links), query, 1000 + np.arange(pairs.n_units))
-    joint = FittedJointly(fit_joint(table, WITH_PRIOR), WITH_PRIOR)
+    joint = fit_joint(table, WITH_PRIOR)
     found, expected = (
         compare_with_joint(fitted(Strata(table, Members(signature[members], clusters[members]))), joint)
         for members, clusters in ((links, query), (np.arange(pairs.n_units), own))
@@ -215,7 +214,7 @@ def test_a_theta_at_its_bound_does_not_move() -> None:
     table = random_pairs(6)
     joint = fit_joint(table, EMOptions())
     held = replace(joint, examination=np.where(np.arange(4) == 0, 1 - 1e-6, joint.examination))
-    _, information = joint_slopes(FittedJointly(held, EMOptions()), table)
+    _, information = joint_slopes(held, table)
     assert not information[0].any()
     assert not information[:, 0].any()
     assert (np.linalg.eigvalsh(information[1:, 1:]) > 0).all()
@@ -226,6 +225,6 @@ def test_a_gamma_at_its_bound_does_not_follow() -> None:
     table = random_pairs(7, n_pairs=1, mean=20)
     joint = fit_joint(table, LIKELIHOOD)
     held = replace(joint, examination=np.full(4, 0.3), attractiveness=np.full(1, 1 - 1e-6))
-    _, information = joint_slopes(FittedJointly(held, LIKELIHOOD), table)
+    _, information = joint_slopes(held, table)
     value = (table.impressions - table.clicks) * 0.3 / 0.7**2
     np.testing.assert_allclose(information, np.diag(value), rtol=1e-5)

@@ -80,7 +80,7 @@ def test_std_dev_says_how_far_attractiveness_is_off_where_queries_differ() -> No
     most_shown: list[Flags] = []
     for seed in range(3):
         fit, pairs = fitted(replace(WORLD, theta_shock=0.3, seed=seed))
-        assert fit.theta_errors.query_spread > 0.15
+        assert fit.query_spread > 0.15
         off = (
             pairs.select((pl.col("attractiveness") - pl.col("truth")).abs() / pl.col("std_dev")).to_series().to_numpy()
         )

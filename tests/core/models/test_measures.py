@@ -10,7 +10,6 @@ from posbias.core.models.judging import (
     JudgedModel,
     Measured,
     ModelMeasures,
-    ModelSums,
     SharedSums,
     add_pages,
     add_rates,
@@ -40,21 +39,20 @@ def judged_models(names: Sequence[str], seed: int = 0) -> list[JudgedModel]:
     for name in names:
         model = get_click_model(name)
         values = {p.name: np.array(rng.uniform(0.2, 0.8, p.dimensions(N_UNITS, N_POSITIONS))) for p in model.parameters}
-        found.append(JudgedModel(model, values))
+        found.append(JudgedModel(model, values, SAMPLES, N_POSITIONS))
     return found
 
 
 def measured(
     judged: Sequence[JudgedModel], batches: Sequence[PageBatch], seed: int = 0
 ) -> tuple[list[ModelMeasures], SharedSums]:
-    sums = [ModelSums(SAMPLES, N_POSITIONS) for _ in judged]
     shared = SharedSums(SAMPLES, N_POSITIONS)
     rates = [
-        add_pages(judged, [batch] * len(judged), sample_weights(batch, SAMPLES, seed, number), sums, shared)
+        add_pages(judged, [batch] * len(judged), sample_weights(batch, SAMPLES, seed, number), shared)
         for number, batch in enumerate(batches)
     ]
-    add_rates(add_up_rates(rates), sums)
-    return [ModelMeasures(one, shared) for one in sums], shared
+    add_rates(add_up_rates(rates), judged)
+    return [ModelMeasures(one, shared) for one in judged], shared
 
 
 def rows_of(batch: PageBatch) -> list[tuple[int, int]]:
@@ -123,7 +121,7 @@ def test_differences_are_paired_and_no_winner_is_named_among_equals() -> None:
     """Two models of equal worth are told apart in about one log of twenty."""
     judged = judged_models(["pbm", "pbm"], seed=3)
     mixed = {name: (judged[0].parameters[name] + judged[1].parameters[name]) / 2 for name in judged[0].parameters}
-    same = [JudgedModel(judged[0].model, mixed)] * 2
+    same = [JudgedModel(judged[0].model, mixed, SAMPLES, N_POSITIONS) for _ in judged]
     (one, other), _ = measured(same, [simulated("pbm", mixed, 1)])
     assert [apart.value for apart in differences([one, other])] == [0.0, 0.0]
     assert not any(apart.significant for apart in differences([one, other]))
@@ -142,7 +140,7 @@ def test_a_difference_smaller_than_the_table_shows_is_none() -> None:
     """CM is DCM in which nobody goes on after a click; here three users of a million do."""
     (cm,) = judged_models(["cm"])
     nearly = dict(cm.parameters) | {"continuation": np.full(N_POSITIONS + 1, 3e-6)}
-    judged = [cm, JudgedModel(get_click_model("dcm"), nearly)]
+    judged = [cm, JudgedModel(get_click_model("dcm"), nearly, SAMPLES, N_POSITIONS)]
     apart = differences(measured(judged, [simulated("cm", dict(cm.parameters), 4)])[0])
     assert 0 < max(-one.value for one in apart) < 5e-6
     assert not any(one.significant for one in apart)

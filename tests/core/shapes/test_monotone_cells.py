@@ -9,7 +9,7 @@ from posbias.core.arrays.compression import Members, compress
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.errors import IdentifiabilityError
-from posbias.core.shapes.monotone import fit_monotone
+from posbias.core.shapes.monotone import MonotoneShape
 from posbias.core.shapes.shape import SHAPE_ALONE, ShapedEstimate
 from posbias.core.standard_errors.cluster import cluster_errors
 from posbias.core.standard_errors.contrasts import FittedStrata
@@ -120,7 +120,7 @@ def test_a_cell_has_a_number_exactly_where_the_best_curve_is_finite_and_unique(s
     except IdentifiabilityError:
         return  # nothing can be compared, which is an error whatever the shape
     n, reference = int(impressions.shape[1]), int(free.fit.linkage.references[0])
-    found = fit_monotone(free, np.arange(1, n + 1))
+    found = MonotoneShape().fit(free, np.arange(1, n + 1))
     expected, curve = finite_and_unique(impressions, clicks, reference)
     np.testing.assert_array_equal(np.flatnonzero(np.isfinite(found.log_theta)), expected)
     np.testing.assert_allclose(found.log_theta[expected], curve, atol=2e-3)
@@ -135,7 +135,7 @@ def test_the_logs_hold_cells_that_only_the_order_compares() -> None:
             free = fitted(*small_log(seed))
         except IdentifiabilityError:
             continue
-        found: ShapedEstimate = fit_monotone(free, np.arange(1, len(free.fit.log_theta) + 1))
+        found: ShapedEstimate = MonotoneShape().fit(free, np.arange(1, len(free.fit.log_theta) + 1))
         cells, _ = finite_and_unique(*small_log(seed), int(free.fit.linkage.references[0]))
         expected += int((~free.fit.linkage.identified[cells]).sum())
         by_order += int((np.isfinite(found.log_theta) & ~free.fit.linkage.identified).sum())
@@ -150,10 +150,10 @@ def test_a_position_that_nothing_links_has_the_number_of_neighbours_that_agree()
     """Positions 2 and 4 are pooled, so that 3, which no clicked pair was shown at, lies between equal numbers."""
     impressions = np.array([[9.0, 9, 0, 9]] * 2)
     clicks = np.array([[6.0, 2, 0, 4], [4.0, 2, 0, 4]])
-    found = fit_monotone(fitted(impressions, clicks), np.arange(1, 5))
+    found = MonotoneShape().fit(fitted(impressions, clicks), np.arange(1, 5))
     np.testing.assert_array_equal(found.log_theta[1:], found.log_theta[1])
     assert found.intervals.reason[2] == SHAPE_ALONE
     clicks[:, 3] = 1
-    apart = fit_monotone(fitted(impressions, clicks), np.arange(1, 5))
+    apart = MonotoneShape().fit(fitted(impressions, clicks), np.arange(1, 5))
     assert np.isnan(apart.log_theta[2])
     assert np.isfinite(apart.log_theta[[1, 3]]).all()

@@ -12,9 +12,9 @@ from posbias.core.arrays.compression import Members, compress
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
 from posbias.core.arrays.linalg import Limits
 from posbias.core.counts.sufficient_statistics import Strata
-from posbias.core.shapes.monotone import HELD, fit_monotone
+from posbias.core.shapes.monotone import HELD, MonotoneShape
 from posbias.core.shapes.shape import ONE_END, SHAPE_ALONE, ShapedEstimate
-from posbias.core.shapes.smooth import fit_power
+from posbias.core.shapes.smooth import PowerShape
 from posbias.core.standard_errors.cluster import AGREEING, ONE_CLUSTER, cluster_errors
 from posbias.core.standard_errors.contrasts import FittedStrata
 from posbias.core.theta.conditional import NO_CLICKS, find_linkage, fit_conditional
@@ -46,11 +46,11 @@ def statistics(
 
 
 def power(*arguments: object) -> ShapedEstimate:
-    return fit_power(*statistics(*arguments))  # pyright: ignore[reportArgumentType]
+    return PowerShape().fit(*statistics(*arguments))  # pyright: ignore[reportArgumentType]
 
 
 def monotone(*arguments: object) -> ShapedEstimate:
-    return fit_monotone(*statistics(*arguments))  # pyright: ignore[reportArgumentType]
+    return MonotoneShape().fit(*statistics(*arguments))  # pyright: ignore[reportArgumentType]
 
 
 def log_likelihood(impressions: Floats, clicks: Floats, log_theta: Floats) -> float:

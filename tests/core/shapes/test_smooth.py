@@ -11,7 +11,7 @@ from posbias.core.arrays.count_table import CountTable, Floats, Integers
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.shapes import smooth as module
 from posbias.core.shapes.shape import ONE_END, SHAPE_ALONE
-from posbias.core.shapes.smooth import fit_power, fit_smooth
+from posbias.core.shapes.smooth import PowerShape, SmoothShape
 from posbias.core.standard_errors.cluster import AGREEING, ONE_CLUSTER, cluster_errors
 from posbias.core.standard_errors.contrasts import FittedStrata
 from posbias.core.theta.conditional import find_linkage, fit_conditional
@@ -70,7 +70,7 @@ def test_the_curve_given_tau_is_the_optimum_of_the_penalised_likelihood(
     monkeypatch.setattr(module, "_SLOPE", 0.0)
     monkeypatch.setattr("posbias.core.shapes.smooth._Curves._spread", _independent)
     impressions, clicks = counts(1, BUMPY, 300, 3)
-    found = fit_smooth(fitted(impressions, clicks), POSITIONS)
+    found = SmoothShape().fit(fitted(impressions, clicks), POSITIONS)
 
     precision = roughness() / tau**2
 
@@ -88,7 +88,7 @@ def test_the_curve_given_tau_is_the_optimum_of_the_penalised_likelihood(
 
 def test_with_many_clicks_it_is_the_free_estimate_with_its_intervals() -> None:
     free = fitted(*counts(2, BUMPY, 3000, 400))
-    found = fit_smooth(free, POSITIONS)
+    found = SmoothShape().fit(free, POSITIONS)
     assert found.converged
     np.testing.assert_allclose(found.log_theta, free.fit.log_theta, atol=0.15 * free.errors.std_error.max())
     np.testing.assert_allclose(found.intervals.std_error[1:], free.errors.std_error[1:], rtol=0.05)
@@ -101,8 +101,8 @@ def test_on_thin_logs_it_is_hardly_worse_than_the_better_of_free_and_power_and_c
     errors, covered = list[Floats](), list[float]()
     for seed in range(30):
         free = fitted(*counts(seed, theta, 600, 3))
-        found = fit_smooth(free, POSITIONS)
-        curves = np.stack([free.fit.log_theta, fit_power(free, POSITIONS).log_theta, found.log_theta])
+        found = SmoothShape().fit(free, POSITIONS)
+        curves = np.stack([free.fit.log_theta, PowerShape().fit(free, POSITIONS).log_theta, found.log_theta])
         errors.append((curves - np.log(theta))[:, 1:])
         inside = (found.intervals.low <= theta) & (theta <= found.intervals.high)
         covered.append(float(inside[1:].mean()))
@@ -118,7 +118,7 @@ def test_a_cell_that_the_log_does_not_link_follows_its_neighbours_with_a_wider_i
     impressions[np.arange(600) % 6 != 3, 3] = 0
     impressions[:, 3] *= impressions[:, [0, 1, 2, 4, 5]].sum(axis=1) == 0  # alone on its pairs
     free = fitted(impressions, clicks)
-    found = fit_smooth(free, POSITIONS)
+    found = SmoothShape().fit(free, POSITIONS)
     assert not free.fit.linkage.identified[3]
     assert found.intervals.reason == (None, None, None, SHAPE_ALONE, None, None)
     assert found.log_theta[4] - 0.3 < found.log_theta[3] < found.log_theta[2] + 0.3
@@ -130,14 +130,14 @@ def test_a_cell_with_clicks_nowhere_counts_as_what_it_is() -> None:
     """Shown often beside clicked cells and never clicked: its number lies below that of its neighbours."""
     impressions, clicks = counts(4, POWER, 600, 10)
     clicks[:, 3] = 0
-    found = fit_smooth(fitted(impressions, clicks), POSITIONS)
+    found = SmoothShape().fit(fitted(impressions, clicks), POSITIONS)
     assert found.theta[3] < 0.7 * min(found.theta[2], found.theta[4])
     assert np.isfinite(found.intervals.high[3])
 
 
 def test_copies_of_a_log_in_the_same_queries_add_no_information() -> None:
     impressions, clicks = counts(5, BUMPY, 300, 4)
-    once, copied = (fit_smooth(fitted(n * impressions, n * clicks), POSITIONS) for n in (1, 12))
+    once, copied = (SmoothShape().fit(fitted(n * impressions, n * clicks), POSITIONS) for n in (1, 12))
     np.testing.assert_allclose(copied.log_theta, once.log_theta, atol=0.05)
     np.testing.assert_allclose(copied.intervals.std_error[1:], once.intervals.std_error[1:], rtol=0.1)
 
@@ -148,13 +148,13 @@ def test_sums_of_small_weights_lose_no_information() -> None:
     light = replace(table, impressions=0.01 * table.impressions, clicks=0.01 * table.clicks)
     strata = replace(free.strata, signatures=light)
     fit = fit_conditional(light, free.fit.linkage)
-    found = fit_smooth(FittedStrata(strata, fit, cluster_errors(fit, strata)), POSITIONS)
-    np.testing.assert_allclose(found.log_theta, fit_smooth(free, POSITIONS).log_theta, atol=0.05)
+    found = SmoothShape().fit(FittedStrata(strata, fit, cluster_errors(fit, strata)), POSITIONS)
+    np.testing.assert_allclose(found.log_theta, SmoothShape().fit(free, POSITIONS).log_theta, atol=0.05)
 
 
 def test_one_query_leaves_the_curve_without_an_error() -> None:
     impressions, clicks = counts(6, POWER, 60, 20)
-    found = fit_smooth(fitted(impressions, clicks, np.zeros(60, np.int64)), POSITIONS)
+    found = SmoothShape().fit(fitted(impressions, clicks, np.zeros(60, np.int64)), POSITIONS)
     assert found.intervals.reason == (None, *[ONE_CLUSTER] * 5)
     assert np.isfinite(found.log_theta).all()
     assert np.isnan(found.intervals.high[1:]).all()
@@ -163,7 +163,7 @@ def test_one_query_leaves_the_curve_without_an_error() -> None:
 def test_queries_that_agree_to_the_last_click_leave_no_interval_of_width_0() -> None:
     impressions, clicks = counts(9, POWER, 30, 20)
     query: Integers = np.arange(60, dtype=np.int64) // 30
-    found = fit_smooth(fitted(np.vstack([impressions] * 2), np.vstack([clicks] * 2), query), POSITIONS)
+    found = SmoothShape().fit(fitted(np.vstack([impressions] * 2), np.vstack([clicks] * 2), query), POSITIONS)
     assert found.intervals.reason == (None, *[AGREEING] * 5)
     assert np.isnan(found.intervals.high[1:]).all()
 
@@ -173,7 +173,7 @@ def test_contexts_have_curves_of_their_own_and_one_without_a_slope_has_none() ->
     other = np.zeros((20, 6))
     other[:, [1, 3]] = 4
     clicked = np.where(np.arange(6) == 1, other / 2, 0)
-    together = fit_smooth(
+    together = SmoothShape().fit(
         fitted(
             np.block([[impressions, np.zeros((300, 6))], [np.zeros((20, 6)), other]]),
             np.block([[clicks, np.zeros((300, 6))], [np.zeros((20, 6)), clicked]]),
@@ -182,7 +182,7 @@ def test_contexts_have_curves_of_their_own_and_one_without_a_slope_has_none() ->
         ),
         np.tile(POSITIONS, 2),
     )
-    alone = fit_smooth(fitted(impressions, clicks), POSITIONS)
+    alone = SmoothShape().fit(fitted(impressions, clicks), POSITIONS)
     np.testing.assert_allclose(together.log_theta[:6], alone.log_theta, atol=1e-6)
     assert together.intervals.reason[6:] == (ONE_END,) * 6
     assert np.isnan(together.log_theta[6:]).all()

@@ -12,7 +12,6 @@ from posbias.core.arrays.compression import compress
 from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.choices import BetaPrior
 from posbias.core.errors import UsageError
-from posbias.core.theta import joint as em
 from posbias.core.theta.joint import LARGEST, EMOptions, JointFit, fit_joint
 
 NO_PRIOR = BetaPrior(0.5, 0.0)
@@ -155,12 +154,12 @@ def test_too_few_steps_are_reported() -> None:
 
 def test_an_extrapolation_that_would_descend_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     table = random_table(3)
-    far_off = em._Point(np.full(4, 1e-300), np.full(table.n_units, 1e-300))  # pyright: ignore[reportPrivateUsage]
+    far_off = np.full(4, 1e-300), np.full(table.n_units, 1e-300)
 
-    def extrapolate(*_: object) -> object:
+    def extrapolated(*_: object) -> object:
         return far_off
 
-    monkeypatch.setattr("posbias.core.theta.joint._Problem.extrapolate", extrapolate)
+    monkeypatch.setattr("posbias.core.theta.joint.extrapolated", extrapolated)
     fit = fit_joint(table, EMOptions(max_iterations=9, tolerance=0))
     plain = fit_joint(table, EMOptions(max_iterations=6, tolerance=0, accelerate=False))
     np.testing.assert_array_equal(fit.examination, plain.examination)

@@ -51,7 +51,7 @@ OTHERS = {
 
 
 @dataclass(frozen=True)
-class Curves:
+class PlottedCurves:
     """Cells that are drawn."""
 
     # `position`, `previous_click` (null but for models that have it), `context` (a text, empty where there is none),
@@ -88,7 +88,7 @@ class Curves:
         return said
 
 
-def curves_of(table: pl.DataFrame, context: Sequence[str], *, where: str) -> Curves:
+def plotted_curves(table: pl.DataFrame, context: Sequence[str], *, where: str) -> PlottedCurves:
     """The cells of `propensities.parquet` that are drawn.
 
     Args:
@@ -125,7 +125,7 @@ def curves_of(table: pl.DataFrame, context: Sequence[str], *, where: str) -> Cur
     positions = cells[POSITION].unique().sort().to_list()
     drawn, shown = contexts[:MOST_CONTEXTS], thinned(positions, MOST_POSITIONS)
     kept = cells.filter(pl.col(CONTEXT).is_in(drawn) & pl.col(POSITION).is_in(shown))
-    return Curves(kept, tuple(drawn), len(contexts), tuple(shown), len(positions))
+    return PlottedCurves(kept, tuple(drawn), len(contexts), tuple(shown), len(positions))
 
 
 def thinned(positions: Sequence[int], most: int) -> list[int]:
