@@ -132,16 +132,16 @@ class Evaluation:
 
     def value(self, ranking: int, measure: Measure, estimator: Estimator) -> Value:
         """What a ranking is worth."""
-        return self._with_error(self.term(ranking, measure, estimator), estimator)
+        return self._with_error(*self.term(ranking, measure, estimator), estimator)
 
     def difference(self, ranking: int, baseline: int, measure: Measure, estimator: Estimator) -> Value:
         """How much more than the baseline a ranking is worth."""
-        one, other = self.term(ranking, measure, estimator), self.term(baseline, measure, estimator)
-        between = Term(one.value - other.value, one.influence - other.influence, one.slope - other.slope)
-        return self._with_error(between, estimator)
+        value, influence, slope = self.term(ranking, measure, estimator)
+        of_other, other_influence, other_slope = self.term(baseline, measure, estimator)
+        return self._with_error(value - of_other, influence - other_influence, slope - other_slope, estimator)
 
-    def term(self, ranking: int, measure: Measure, estimator: Estimator) -> "Term":
-        """A value, and how it depends on the sums and on log theta."""
+    def term(self, ranking: int, measure: Measure, estimator: Estimator) -> tuple[float, Floats, Floats]:
+        """A value, NaN where there is none, and its derivatives by the sums, shape (P,), and log theta, shape (K,)."""
         totals, moves, weight_moves = self.totals, self.totals.rest.moves, self.totals.rest.weight_moves
         column = self.asked.column(ranking, measure, weighted=estimator != "naive")
         by = SUM_WEIGHT if estimator == "snips" else N_PAGES
@@ -149,7 +149,7 @@ class Evaluation:
         influence, slope = np.zeros(len(totals.sums)), np.zeros(len(weight_moves))
         nowhere = ranking == 0 and self.asked.candidates == "query" and not measure.gain
         if divisor <= 0 or nowhere:
-            return Term(np.nan, influence, slope)
+            return np.nan, influence, slope
         value = float(totals.sums[column]) / divisor
         influence[column] = 1.0 / divisor
         influence[by] -= value / divisor
@@ -157,16 +157,16 @@ class Evaluation:
             slope = -moves[ranking, MEASURES.index(measure)] / divisor
         if estimator == "snips":
             slope = slope + value * weight_moves / divisor
-        return Term(value, influence, slope)
+        return value, influence, slope
 
-    def _with_error(self, term: "Term", estimator: Estimator) -> Value:
-        totals, value, n_queries = self.totals, term.value, self.totals.n_queries
+    def _with_error(self, value: float, influence: Floats, slope: Floats, estimator: Estimator) -> Value:
+        totals, n_queries = self.totals, self.totals.n_queries
         by, squared = (SUM_WEIGHT, totals.weight_squared) if estimator == "snips" else (N_PAGES, totals.pages_squared)
         if n_queries <= 1 or not np.isfinite(value):
             return Value(value)
-        spread = float(term.influence @ totals.moments @ term.influence)
+        spread = float(influence @ totals.moments @ influence)
         of_log = max(spread, 0.0) * (n_queries - 1) / n_queries
-        of_theta = 0.0 if self.covariance is None else max(float(term.slope @ self.covariance @ term.slope), 0.0)
+        of_theta = 0.0 if self.covariance is None else max(float(slope @ self.covariance @ slope), 0.0)
         effective = float(totals.sums[by]) ** 2 / squared
         of_queries = max(min(effective, n_queries) - 1.0, 1.0)
         variance = of_log + of_theta
@@ -175,15 +175,6 @@ class Evaluation:
         degrees = of_queries * variance**2 / of_log**2 if of_log > 0 else np.inf
         error = float(np.sqrt(variance))
         return Value(value, error, t_quantile(degrees) * error, float(np.sqrt(of_theta)), degrees)
-
-
-@dataclass(frozen=True)
-class Term:
-    """A value, and how it depends on the sums and on log theta."""
-
-    value: float  # NaN where there is none
-    influence: Floats  # its derivative by the sums, shape (P,)
-    slope: Floats  # its derivative by log theta, shape (K,)
 
 
 def t_quantile(degrees: float) -> float:

@@ -48,7 +48,7 @@ from posbias.core.fit.propensities import (
     with_shape,
     with_shrinkage,
 )
-from posbias.core.fit.theta_errors import SharedClicks, errors_of_theta
+from posbias.core.fit.theta_errors import errors_of_theta, shared_clicks
 from posbias.core.shapes import FREE, get_shape
 from posbias.core.shapes.contexts import ShrunkContexts, compare_contexts
 from posbias.core.shapes.shape import ShapedEstimate
@@ -132,13 +132,13 @@ class Fit:
         """What training files are made from."""
         shared, table = self.shared_clicks, None
         if self.covariance is not None:
-            table = covariance_table(self.statistics.cells, self.covariance, None if shared is None else shared.clicks)
+            table = covariance_table(self.statistics.cells, self.covariance, None if shared is None else shared[1])
         return FittedTheta(self.propensities, self.prior, table)
 
     @cached_property
-    def shared_clicks(self) -> SharedClicks | None:
-        """Which clicks compare which cells; None where that is not known."""
-        return SharedClicks.of(self.statistics, self.free)
+    def shared_clicks(self) -> tuple[float, Floats] | None:
+        """The number of strata, and which clicks compare which cells, shape (K, K); None where that is not known."""
+        return shared_clicks(self.statistics, self.free)
 
     @property
     def click_share(self) -> float:

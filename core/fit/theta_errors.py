@@ -23,12 +23,10 @@ likelihood, which is unbiased for other distributions too: a large query counts 
 Sources: Breslow 1984 (extra-Poisson variance); Wedderburn 1974 (quasi-likelihood).
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from posbias.core.arrays.compression import Members
-from posbias.core.arrays.count_table import CountTable, Floats, Integers, sum_by_number
+from posbias.core.arrays.count_table import Floats, Integers, sum_by_number
 from posbias.core.arrays.linalg import MANY, Sparse, by_unit_and_cell, gram, in_rows, sparse_product
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.estimators.estimate import Estimate
@@ -38,43 +36,24 @@ from posbias.core.standard_errors.leave_one_out import ClusterScores
 from posbias.core.theta.conditional import linked_counts
 
 
-@dataclass(frozen=True)
-class SharedClicks:
-    """M of a fit."""
+def shared_clicks(statistics: SufficientStatistics, estimate: Estimate) -> tuple[float, Floats] | None:
+    """How many strata a free estimate has, and M, shape (K, K).
 
-    strata: CountTable  # their counts
-    theta: Floats  # shape (K,), above 0 in every cell that has impressions
-
-    @property
-    def n_strata(self) -> float:
-        """How many strata there are, whether they compare cells or not."""
-        return float(self.strata.multiplicity.sum())
-
-    @property
-    def clicks(self) -> Floats:
-        """M, shape (K, K)."""
-        shared = np.zeros((self.strata.n_cells, self.strata.n_cells))
-        for _, block in self.strata.blocks():
-            expected = block.impressions * self.theta[block.cell]
-            of_unit = block.sum_by_unit(expected)
-            weight = np.sqrt(block.multiplicity * block.sum_by_unit(block.clicks))
-            shared += gram(by_unit_and_cell(block, expected * block.spread(weight / of_unit)))
-        return shared
-
-    @classmethod
-    def of(cls, statistics: SufficientStatistics, estimate: Estimate) -> "SharedClicks | None":
-        """Of a free estimate.
-
-        Returns:
-            None where theta is not estimated from the clicks of strata, where cells depend on other clicks, and where
-            impressions carry weights, so that no further page is worth a known part of them.
-        """
-        plan = statistics.plan
-        if estimate.fitted is None or plan.model.beside_position or plan.weighted:
-            return None
-        counts, position = statistics.cell_totals, statistics.position_of_cell
-        theta = working_theta(estimate.propensity, *counts, position, statistics.context_of_cell)
-        return cls(estimate.fitted.strata.signatures, theta)
+    None where theta is not estimated from the clicks of strata, where cells depend on other clicks, and where
+    impressions carry weights, so that no further page is worth a known part of them.
+    """
+    plan = statistics.plan
+    if estimate.fitted is None or plan.model.beside_position or plan.weighted:
+        return None
+    counts, position, strata = statistics.cell_totals, statistics.position_of_cell, estimate.fitted.strata.signatures
+    theta = working_theta(estimate.propensity, *counts, position, statistics.context_of_cell)
+    shared = np.zeros((strata.n_cells, strata.n_cells))
+    for _, block in strata.blocks():
+        expected = block.impressions * theta[block.cell]
+        of_unit = block.sum_by_unit(expected)
+        weight = np.sqrt(block.multiplicity * block.sum_by_unit(block.clicks))
+        shared += gram(by_unit_and_cell(block, expected * block.spread(weight / of_unit)))
+    return float(strata.multiplicity.sum()), shared
 
 
 def working_theta(

@@ -192,15 +192,6 @@ class Measured:
     std_error: float
 
 
-@dataclass(frozen=True)
-class Difference:
-    """A model's log-likelihood minus that of the best one."""
-
-    value: float  # <= 0
-    std_error: float  # paired
-    significant: bool  # whether it is more than chance, the best having been picked out of all
-
-
 class ModelMeasures:
     """The measures of one model, as above."""
 
@@ -237,19 +228,19 @@ def by_log_likelihood(measures: Sequence[ModelMeasures]) -> list[int]:
     return sorted(range(len(measures)), key=lambda number: -measures[number].log_likelihood.value)
 
 
-def differences(measures: Sequence[ModelMeasures]) -> list[Difference]:
-    """The log-likelihood of each model minus that of the best, with paired standard errors.
+def differences(measures: Sequence[ModelMeasures]) -> list[tuple[float, float, bool]]:
+    """The log-likelihood of each model minus that of the best, its paired standard error, and if it is beyond chance.
 
     The normal quantile is that of Bonferroni's level for as many comparisons as there are others. What is less than the
     table shows is no difference, however small its error.
     """
     best = measures[by_log_likelihood(measures)[0]].log_likelihoods
     limit = -float(normal_quantile(np.array(LEVEL / 2 / max(len(measures) - 1, 1))))
-    found: list[Difference] = []
+    found: list[tuple[float, float, bool]] = []
     for one in measures:
         paired = _measured(one.log_likelihoods - best)
         least = max(limit * paired.std_error, LEAST_DIFFERENCE)
-        found.append(Difference(paired.value, paired.std_error, bool(-paired.value > least)))
+        found.append((paired.value, paired.std_error, bool(-paired.value > least)))
     return found
 
 
@@ -364,9 +355,7 @@ def model_table(
                 "model": model.name,
                 "log_likelihood": one.log_likelihood.value,
                 "std_error": one.log_likelihood.std_error,
-                "difference": apart[number].value,
-                "difference_std_error": apart[number].std_error,
-                "significant": apart[number].significant,
+                **dict(zip(("difference", "difference_std_error", "significant"), apart[number], strict=True)),
                 "perplexity": one.perplexity.value,
                 "perplexity_std_error": one.perplexity.std_error,
                 "conditional_perplexity": one.conditional_perplexity.value,

@@ -29,10 +29,10 @@ def fit_of(*logs: pl.DataFrame) -> Fit:
 
 
 def curves_of(fit: Fit) -> list[Curve]:
-    shared = fit.shared_clicks
-    assert shared is not None
+    assert fit.shared_clicks is not None
+    n_strata, shared = fit.shared_clicks
     clusters = fit.estimate.intervals.effective_clusters
-    known = KnownFit(fit.propensities, (), shared.clicks, fit.query_spread, clusters, "shared", shared.n_strata)
+    known = KnownFit(fit.propensities, (), shared, fit.query_spread, clusters, "shared", n_strata)
     known.check(where="here")
     return known.curves()
 

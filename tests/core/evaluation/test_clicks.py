@@ -157,7 +157,7 @@ def test_the_slope_by_theta_is_the_derivative(case: Case, candidates: Candidates
     found = case.evaluation(candidates)
     for measure in (DCG, ARP):
         for estimator in ("ips", "snips"):
-            slope = found.term(1, measure, estimator).slope
+            slope = found.term(1, measure, estimator)[2]
             for cell in range(len(THETA)):
                 moved = [theta * np.where(np.arange(5) == cell, math.exp(sign * step), 1.0) for sign in (1, -1)]
                 high, low = (case.evaluation(candidates, at).value(1, measure, estimator).value for at in moved)
@@ -189,7 +189,7 @@ def test_the_error_is_the_jackknife_over_queries(case: Case) -> None:
 
 def test_a_clipped_weight_does_not_follow_theta(case: Case) -> None:
     found = case.evaluation("page")
-    assert found.term(1, DCG, "ips").slope[3] == 0
+    assert found.term(1, DCG, "ips")[2][3] == 0
     assert found.term(1, DCG, "ips").slope[2] < 0
     assert found.totals.rest.clipped == case.log.filter(position=4)["click"].sum() > 0
     assert found.totals.rest.unweighted == case.log.filter(position=5)["click"].sum() > 0
