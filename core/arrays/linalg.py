@@ -352,7 +352,10 @@ def _largest(step: Floats) -> float:
 
 
 def extrapolated(
-    start: Sequence[Floats], first: Sequence[Floats], second: Sequence[Floats], copies: Sequence[Floats | float]
+    start: Sequence[Floats],
+    first: Sequence[Floats],
+    second: Sequence[Floats],
+    square: Sequence[Callable[[Floats], float]],
 ) -> Iterator[Floats]:
     """x0 - 2 a r + a^2 v from two steps of EM, r = x1 - x0, v = x2 - 2 x1 + x0, a = -|r| / |v| <= -1 (SQUAREM's S3).
 
@@ -362,12 +365,12 @@ def extrapolated(
         start: x0, in several arrays.
         first: x1, likewise.
         second: x2, likewise.
-        copies: how often each number counts in the lengths, of each array; so that compression changes nothing.
+        square: the squared length of a change of each array, in which what stands for several counts as often.
     """
     squares = np.zeros(2)
-    for x0, x1, x2, times in zip(start, first, second, copies, strict=True):
+    for x0, x1, x2, squared in zip(start, first, second, square, strict=True):
         r = x1 - x0
-        squares += np.sum(times * r**2), np.sum(times * (x2 - x1 - r) ** 2)
+        squares += squared(r), squared(x2 - x1 - r)
     length = max(1.0, np.sqrt(squares[0] / max(squares[1], _TINY)))
     for x0, x1, x2 in zip(start, first, second, strict=True):
         r = x1 - x0

@@ -23,6 +23,7 @@ Source: Shao & Tu 1995, The Jackknife and Bootstrap, section 2.3 (delete-d, in g
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -290,8 +291,8 @@ class _Problem:
             self.sum_up(values)
             first = self.divided(values)
             second, objective = self._step_and_objective(first)
-            copies = [self._copies_of(p) for p in self.wanted]
-            leapt = extrapolated(self._arrays(values), self._arrays(first), self._arrays(second), copies)
+            squares = [partial(self._squared, p) for p in self.wanted]
+            leapt = extrapolated(self._arrays(values), self._arrays(first), self._arrays(second), squares)
             far = second | {p.name: within(array) for p, array in zip(self.wanted, leapt, strict=True)}
             values = second
             del first, second  # large: the last step needs their memory
@@ -374,6 +375,9 @@ class _Problem:
         """
         usual = self._over_units(decided**2) / max(self._over_units(decided), _TINY)
         return abs(np.log(after.strength / before.strength)) * usual / (min(before.strength, after.strength) + usual)
+
+    def _squared(self, parameter: Parameter, change: Floats) -> float:
+        return float((self._copies_of(parameter) * change**2).sum())
 
     def _arrays(self, values: Parameters) -> list[Floats]:
         return [values[p.name] for p in self.wanted]

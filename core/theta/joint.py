@@ -88,8 +88,8 @@ def fit_joint(
         if accelerated:  # SQUAREM: from two steps, extrapolate along their change, unless that would descend
             first, second = following, problem.step(following)
             objective = problem.objective_at_last_step(first)
-            copies = 1.0, table.multiplicity
-            theta, gamma = (np.clip(x, _TINY, LARGEST) for x in extrapolated(point, first, second, copies))
+            squares = _square, problem.square_of_gamma
+            theta, gamma = (np.clip(x, _TINY, LARGEST) for x in extrapolated(point, first, second, squares))
             far = theta, gamma
             following = problem.step(far)
             if not problem.objective_at_last_step(far) >= objective:
@@ -108,6 +108,10 @@ def fit_joint(
 
 _Point = tuple[Floats, Floats]
 """Theta, shape (K,), and gamma, shape (J,)."""
+
+
+def _square(change: Floats) -> float:
+    return float(change @ change)
 
 
 def _change(before: Floats, after: Floats) -> float:
@@ -158,6 +162,10 @@ class _Problem:
             _average(examination, theta, by_cell, self.cell_clicks, self.cell_impressions),
             _average(attractiveness, gamma, by_unit, self.unit_clicks, self.unit_impressions),
         )
+
+    def square_of_gamma(self, change: Floats) -> float:
+        """The squared length of a change of gamma: each counts as often as its unit."""
+        return float(self.multiplicity @ change**2)
 
     def objective_at_last_step(self, point: _Point) -> float:
         """The objective at the point that the last step started from."""

@@ -416,7 +416,7 @@ def _warnings(models: pl.DataFrame, found: _Judged, unseen: float) -> list[str]:
             f"held-out sessions go down to position {found.held_out.n_positions}, those learnt from to {deepest}: "
             f"below it models take what they know of position {deepest}."
         )
-    clicks = float(found.measures[0].sums.predicted[1].sum())
+    clicks = float(found.measures[0].predicted[1].sum())
     if not clicks:
         said.append("the held-out sessions have no click: nothing tells these models apart.")
     for row in models.iter_rows(named=True):

@@ -1,9 +1,9 @@
 """What is expected of an estimate, and what is said of it."""
 
-import narwhals as nw
 import numpy as np
 import polars as pl
 import pytest
+from small_logs import counted, simulated, statistics_of
 
 from posbias.core.check import (
     Client,
@@ -17,28 +17,15 @@ from posbias.core.check import (
     reasons_against,
     warnings_of,
 )
-from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts
-from posbias.core.models import get_model
-from posbias.core.simulation.simulate import SimulationOptions, simulate
+from posbias.core.simulation.simulate import SimulationOptions
 
 MEMORY = 2 << 30
 
 LOG = SimulationOptions(n_sessions=6000, n_queries=400, n_positions=4, docs_per_query=8, query_exponent=0.0, seed=1)
 
 
-def counted(log: pl.DataFrame) -> pl.DataFrame:
-    plan = StatisticsPlan(get_model("pbm"))
-    return plan.count(nw.from_native(log.lazy())).to_native().sort(plan.keys).collect()
-
-
-def statistics_of(log: pl.DataFrame) -> SufficientStatistics:
-    plan = StatisticsPlan(get_model("pbm"))
-    return merge_parts([compress_part(counted(log), plan)], plan)
-
-
 def test_a_sample_of_queries_tells_the_errors_of_the_whole_log() -> None:
-    log = simulate(LOG).log
+    log = simulated(LOG).log
     half = statistics_of(log.filter(pl.col("query").hash(1) % 2 == 0))
     whole = statistics_of(log)
 
@@ -49,7 +36,7 @@ def test_a_sample_of_queries_tells_the_errors_of_the_whole_log() -> None:
 
 
 def test_pairs_that_move_are_counted_one_by_one() -> None:
-    log = simulate(LOG).log
+    log = simulated(LOG).log
     per_pair = log.group_by("query", "doc").agg(
         places=pl.col("position").n_unique(), clicks=pl.col("click").sum(), shown=pl.len()
     )
@@ -63,7 +50,7 @@ def test_pairs_that_move_are_counted_one_by_one() -> None:
 
 
 def test_a_log_without_links_has_a_reason_and_no_errors() -> None:
-    fixed = simulate(LOG).log.with_columns(doc="position")
+    fixed = simulated(LOG).log.with_columns(doc="position")
 
     found = outlook(statistics_of(fixed), MEMORY)
 
@@ -81,7 +68,7 @@ def remarks(log: pl.DataFrame, *, time_column: str | None = None, has_time: bool
 
 
 def test_thin_positions_are_advised_to_be_smoothed_or_left_out() -> None:
-    thin = simulate(LOG).log.filter((pl.col("position") < 4) | (pl.col("session") % 60 == 0))
+    thin = simulated(LOG).log.filter((pl.col("position") < 4) | (pl.col("session") % 60 == 0))
 
     _, said = remarks(thin)
 
@@ -92,7 +79,7 @@ def test_thin_positions_are_advised_to_be_smoothed_or_left_out() -> None:
 
 
 def test_a_column_of_times_is_advised_unless_time_is_known() -> None:
-    log = simulate(LOG).log
+    log = simulated(LOG).log
 
     assert remarks(log)[1] == []
     assert remarks(log, time_column="ts", has_time=True)[1] == []
@@ -101,7 +88,7 @@ def test_a_column_of_times_is_advised_unless_time_is_known() -> None:
 
 def test_cells_that_cannot_be_compared_are_a_reason_against_an_estimate() -> None:
     own = pl.when(pl.col("position") == 4).then(pl.col("doc") + 100).otherwise(pl.col("doc"))
-    log = simulate(LOG).log.with_columns(doc=own)
+    log = simulated(LOG).log.with_columns(doc=own)
 
     found, said = remarks(log)
 
@@ -111,7 +98,7 @@ def test_cells_that_cannot_be_compared_are_a_reason_against_an_estimate() -> Non
 
 
 def test_what_is_odd_about_a_log_is_said_and_nothing_about_others() -> None:
-    log = simulate(LOG).log
+    log = simulated(LOG).log
     gaps = log.filter((pl.col("position") != 2) | (pl.col("session") % 4 > 0))
     late = log.filter(pl.col("position") > 1)
     one_query = log.with_columns(query=pl.when(pl.col("session") % 2 == 0).then(0).otherwise("query"))

@@ -3,28 +3,22 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-import narwhals as nw
 import numpy as np
 import polars as pl
 import pytest
+from small_logs import statistics_of
 
-from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import compress_part, merge_parts, over_frames
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.estimators import EstimationOptions
 from posbias.core.exploration import MOST_POSITIONS, Curve, KnownFit, Swap, candidates, make_plan, predict
 from posbias.core.fit.fit import Fit, fit_statistics
-from posbias.core.models import get_model
 from posbias.core.simulation.simulate import SimulationOptions, random_world, simulate
 
 WORLD = SimulationOptions(n_sessions=8_000, docs_per_query=12, n_positions=6, ranker_strength=5.0, query_exponent=0.5)
-PLAN = StatisticsPlan(get_model("pbm"))
 
 
 def fit_of(*logs: pl.DataFrame) -> Fit:
-    counts = PLAN.count(nw.from_native(pl.concat(logs, how="diagonal").lazy())).to_native().collect()
-    rows = counts.sort(PLAN.keys)
-    statistics = merge_parts([compress_part(rows, PLAN)], PLAN, over_frames(rows))
+    statistics = statistics_of(pl.concat(logs, how="diagonal"))
     return fit_statistics(statistics, "conditional", EstimationOptions(), compare=False)
 
 

@@ -2,31 +2,23 @@
 
 from dataclasses import replace
 
-import narwhals as nw
 import numpy as np
 import polars as pl
 import pytest
+from small_logs import PBM, UBM, simulated, statistics_of
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.attractiveness import AttractivenessPrior
 from posbias.core.choices import BetaPrior, RandomizedRows
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts, over_frames
+from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators import Estimate, EstimationOptions, get_estimator
 from posbias.core.fit.fit import fit_statistics
-from posbias.core.models import get_model
-from posbias.core.simulation.simulate import SimulationOptions, simulate
+from posbias.core.simulation.simulate import SimulationOptions
 from posbias.core.theta.conditional import NO_REFERENCE
 
-PBM = StatisticsPlan(get_model("pbm"))
 DENSE = SimulationOptions(n_sessions=20_000, n_queries=30, docs_per_query=10, n_positions=6, seed=5)
-
-
-def statistics_of(log: pl.DataFrame, plan: StatisticsPlan = PBM) -> SufficientStatistics:
-    statistics = plan.count(nw.from_native(log.lazy())).to_native().collect()
-    rows = statistics.sort(plan.keys)
-    return merge_parts([compress_part(rows, plan)], plan, over_frames(rows))
 
 
 def estimate(
@@ -46,12 +38,12 @@ def uniform_log(theta: Floats, *, n_sessions: int = 30_000, seed: int = 3) -> pl
     options = replace(
         DENSE, n_sessions=n_sessions, n_positions=len(theta), ranker_strength=0.0, theta=tuple(theta), seed=seed
     )
-    return simulate(options).log
+    return simulated(options).log
 
 
 def test_contexts_are_fitted_side_by_side_as_if_each_were_alone() -> None:
-    desktop = simulate(replace(DENSE, eta=0.5)).log.with_columns(device=pl.lit("desktop"))
-    phone = simulate(replace(DENSE, eta=1.5, seed=6)).log.with_columns(device=pl.lit(None, pl.String))
+    desktop = simulated(replace(DENSE, eta=0.5)).log.with_columns(device=pl.lit("desktop"))
+    phone = simulated(replace(DENSE, eta=1.5, seed=6)).log.with_columns(device=pl.lit(None, pl.String))
     plan = replace(PBM, context=("device",))
     both = statistics_of(pl.concat([desktop, numbered_sessions(phone, 10**6)]), plan)
     together = estimate(both)
@@ -69,7 +61,7 @@ def test_contexts_are_fitted_side_by_side_as_if_each_were_alone() -> None:
 
 @pytest.mark.parametrize("method", ["conditional", "joint", "ctr"])
 def test_another_reference_divides_every_propensity_by_its_own(method: str) -> None:
-    statistics = statistics_of(simulate(DENSE).log)
+    statistics = statistics_of(simulated(DENSE).log)
     first, third = (estimate(statistics, method, EstimationOptions(reference=cell)) for cell in ((), (3,)))
 
     np.testing.assert_allclose(third.propensity, first.propensity / first.propensity[2], rtol=1e-9)
@@ -77,7 +69,7 @@ def test_another_reference_divides_every_propensity_by_its_own(method: str) -> N
 
 
 def test_a_reference_of_the_user_browsing_model_names_the_previous_click_too() -> None:
-    statistics = statistics_of(simulate(replace(DENSE, model="ubm")).log, StatisticsPlan(get_model("ubm")))
+    statistics = statistics_of(simulated(replace(DENSE, model="ubm")).log, UBM)
     found = estimate(statistics, options=EstimationOptions(reference=(3, 1)))
 
     assert statistics.cells.row(int(found.linkage.references[0])) == (3, 1)
@@ -86,7 +78,7 @@ def test_a_reference_of_the_user_browsing_model_names_the_previous_click_too() -
 @pytest.mark.parametrize(("reference", "message"), [((9,), "positions run from 1 to 6"), ((1, 0), r"has 1 number")])
 def test_a_reference_that_is_not_there_is_an_error_that_says_what_is(reference: tuple[int, ...], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        estimate(statistics_of(simulate(DENSE).log), options=EstimationOptions(reference=reference))
+        estimate(statistics_of(simulated(DENSE).log), options=EstimationOptions(reference=reference))
 
 
 def test_click_rates_are_relative_to_the_first_cell_with_a_click_and_have_no_errors() -> None:
@@ -118,7 +110,7 @@ def marked(log: pl.DataFrame, number: int) -> pl.DataFrame:
 def test_randomised_rows_give_the_ratios_of_their_click_rates_whatever_the_other_rows_say() -> None:
     theta = np.array([1.0, 0.7, 0.5, 0.4])
     random = uniform_log(theta)
-    ranked = simulate(replace(DENSE, n_positions=4, theta=(1.0, 0.1, 0.1, 0.1))).log
+    ranked = simulated(replace(DENSE, n_positions=4, theta=(1.0, 0.1, 0.1, 0.1))).log
     log = pl.concat([marked(random, 1), marked(numbered_sessions(ranked, 10**6), 0)])
     found = estimate(statistics_of(log, randomized_plan("policy=random")), "randomized")
 
@@ -155,14 +147,14 @@ def test_swap_experiments_are_chained_over_the_positions_that_they_share() -> No
 
 
 def test_randomised_estimates_without_a_row_that_fits_are_an_error() -> None:
-    statistics = statistics_of(marked(simulate(DENSE).log, 0), randomized_plan("policy=random"))
+    statistics = statistics_of(marked(simulated(DENSE).log, 0), randomized_plan("policy=random"))
     with pytest.raises(IdentifiabilityError, match="no row has policy=random"):
         estimate(statistics, "randomized")
 
 
 @pytest.mark.parametrize(
     ("plan", "message"),
-    [(PBM, "--randomized-where policy=random"), (StatisticsPlan(get_model("ubm")), "--model pbm")],
+    [(PBM, "--randomized-where policy=random"), (UBM, "--model pbm")],
 )
 def test_randomised_estimates_say_what_they_need(plan: StatisticsPlan, message: str) -> None:
     with pytest.raises(UsageError, match=message):
@@ -170,8 +162,8 @@ def test_randomised_estimates_say_what_they_need(plan: StatisticsPlan, message: 
 
 
 def test_joint_em_estimates_one_attractiveness_per_stratum() -> None:
-    first = simulate(DENSE).log.with_columns(segment=pl.lit(1))
-    second = numbered_sessions(simulate(replace(DENSE, seed=9)).log, 10**6).with_columns(segment=pl.lit(2))
+    first = simulated(DENSE).log.with_columns(segment=pl.lit(1))
+    second = numbered_sessions(simulated(replace(DENSE, seed=9)).log, 10**6).with_columns(segment=pl.lit(2))
     log = pl.concat([first, second])
     by_segment = estimate(statistics_of(log, replace(PBM, strata=("segment",))), "joint")
     as_pairs = log.with_columns(pl.col("doc") + 1_000 * pl.col("segment"))
@@ -181,25 +173,9 @@ def test_joint_em_estimates_one_attractiveness_per_stratum() -> None:
     assert by_segment.attractiveness is None  # it would be that of strata, not of pairs
 
 
-def test_where_the_chain_breaks_cells_are_not_identified() -> None:
-    log = pl.DataFrame(
-        {
-            "query": [1, 1, 1, 1, 2, 2, 2, 2],
-            "doc": [1, 1, 1, 1, 1, 1, 1, 1],
-            "position": [1, 2, 1, 2, 1, 3, 1, 3],
-            "click": [1, 1, 0, 0, 1, 1, 0, 0],
-        }
-    )
-    found = estimate(statistics_of(log), "adjacent-chain")
-
-    assert found.linkage.identified.tolist() == [True, True, False]
-    assert np.isnan(found.propensity[2])
-    assert "the chain breaks at position 3" in str(found.intervals.reason[2])
-
-
 def test_a_context_without_the_reference_says_so() -> None:
-    log = simulate(DENSE).log.with_columns(device=pl.lit("desktop"))
-    phone = simulate(replace(DENSE, seed=8)).log.filter(pl.col("position") > 2)
+    log = simulated(DENSE).log.with_columns(device=pl.lit("desktop"))
+    phone = simulated(replace(DENSE, seed=8)).log.filter(pl.col("position") > 2)
     both = pl.concat([log, numbered_sessions(phone, 10**6).with_columns(device=pl.lit("phone"))])
     statistics = statistics_of(both, replace(PBM, context=("device",)))
     for method in ("conditional", "ctr"):
@@ -210,13 +186,13 @@ def test_a_context_without_the_reference_says_so() -> None:
 
 def test_the_prior_of_joint_em_is_the_one_that_was_asked_for() -> None:
     options = EstimationOptions(attractiveness_prior=BetaPrior(0.05, 50.0))
-    fit = fit_statistics(statistics_of(simulate(DENSE).log), "joint", options)
+    fit = fit_statistics(statistics_of(simulated(DENSE).log), "joint", options)
 
     assert fit.prior == AttractivenessPrior(50.0, 0.05)
 
 
 def test_a_monotone_shape_keeps_the_upper_limit_of_a_cell_without_clicks() -> None:
-    log = simulate(DENSE).log.filter((pl.col("position") < 6) | (pl.col("session") < 900))  # few may be all without
+    log = simulated(DENSE).log.filter((pl.col("position") < 6) | (pl.col("session") < 900))  # few may be all without
     log = log.with_columns(click=pl.when(pl.col("position") == 6).then(0).otherwise("click"))
     statistics = statistics_of(log.with_columns(pl.col("click").cast(pl.Int8)))
     free, shaped = (
@@ -229,7 +205,7 @@ def test_a_monotone_shape_keeps_the_upper_limit_of_a_cell_without_clicks() -> No
 
 
 def test_a_cell_that_one_pair_alone_identifies_is_said_to_be_one_pairs() -> None:
-    log = simulate(DENSE).log.filter((pl.col("position") < 6) | ((pl.col("query") == 0) & (pl.col("doc") == 0)))
+    log = simulated(DENSE).log.filter((pl.col("position") < 6) | ((pl.col("query") == 0) & (pl.col("doc") == 0)))
     found = fit_statistics(statistics_of(log), "conditional", EstimationOptions(cluster="pair"), compare=False).estimate
 
     assert found.intervals.reason[5] == "one pair alone identifies it"

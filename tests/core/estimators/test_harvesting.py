@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_logs import random_pairs
 
 from posbias.core.arrays.compression import Members, compress
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
@@ -36,14 +37,11 @@ class Harvest(Protocol):
     ) -> Estimate: ...
 
 
-def random_log(seed: int, n_units: int = 60, n_cells: int = 4, n_queries: int = 12) -> tuple[CountTable, Integers]:
+def random_log(seed: int, n_units: int = 60) -> tuple[CountTable, Integers]:
     """Clicked pairs, and the query of each, with a few large queries."""
-    rng = np.random.default_rng(seed)
-    impressions = rng.integers(1, 9, (n_units, n_cells)) * (rng.random((n_units, n_cells)) < 0.6)
-    clicks = rng.binomial(impressions, rng.beta(2, 3, (n_units, 1)) / np.arange(1, n_cells + 1))
-    clicked = clicks.sum(axis=1) > 0
-    table = CountTable.from_dense(impressions[clicked].astype(float), clicks[clicked].astype(float))
-    return table, np.minimum(rng.geometric(0.2, table.n_units), n_queries).astype(np.int64)
+    pairs, query = random_pairs(seed, n_units)
+    clicked = np.flatnonzero(pairs.sum_by_unit(pairs.clicks) > 0)
+    return pairs.take(clicked), query[clicked]
 
 
 def allpairs(table: CountTable, query: Integers, unit_of_member: Integers | None = None) -> Estimate:

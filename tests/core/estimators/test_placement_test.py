@@ -3,17 +3,15 @@
 from dataclasses import replace
 from typing import Literal
 
-import narwhals as nw
 import numpy as np
 import polars as pl
 import pytest
+from small_logs import PBM, statistics_of
 
 from posbias.core.choices import RandomizedRows
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.estimators.methods import PlacementTest, check_placements, placement_tests
-from posbias.core.models import get_model
 from posbias.core.schema import RANDOMIZED
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
@@ -22,13 +20,6 @@ SWAP = RandomizedRows("arm", "swap", (1, 4))
 PAGES = RandomizedRows("policy", "random")
 
 Arm = Literal["both", "moved", "not moved"]
-
-
-def statistics_of(rows: pl.DataFrame, marked: RandomizedRows, *, n_parts: int = 1) -> SufficientStatistics:
-    plan = StatisticsPlan(get_model("pbm"), randomized=(marked,))
-    counted = plan.count(nw.from_native(rows.lazy())).to_native().collect().sort(plan.keys)
-    parts = [counted.filter(pl.col("query") % n_parts == part) for part in range(n_parts)]
-    return merge_parts([compress_part(part, plan) for part in parts], plan)
 
 
 def swapped(seed: int, arm: Arm, options: SimulationOptions = WORLD) -> pl.DataFrame:
@@ -54,8 +45,12 @@ def shuffled(seed: int, options: SimulationOptions = WORLD) -> pl.DataFrame:
     return log.with_columns((pl.col("policy") == "random").cast(pl.UInt8).alias(RANDOMIZED))
 
 
-def judged(rows: pl.DataFrame, marked: RandomizedRows = SWAP) -> PlacementTest:
-    return placement_tests(statistics_of(rows, marked))[0]
+def marked_as(marked: RandomizedRows) -> StatisticsPlan:
+    return replace(PBM, randomized=(marked,))
+
+
+def judged(rows: pl.DataFrame, marked: RandomizedRows = SWAP, parts: int = 1) -> PlacementTest:
+    return placement_tests(statistics_of(rows, marked_as(marked), parts))[0]
 
 
 @pytest.mark.slow
@@ -71,7 +66,7 @@ def test_random_placement_is_seldom_doubted_and_not_refused() -> None:
 @pytest.mark.parametrize("ranker_strength", [1.0, np.inf])
 def test_one_arm_of_a_swap_is_refused(arm: Arm, ranker_strength: float) -> None:
     for seed in range(5):
-        statistics = statistics_of(swapped(seed, arm, replace(WORLD, ranker_strength=ranker_strength)), SWAP)
+        statistics = statistics_of(swapped(seed, arm, replace(WORLD, ranker_strength=ranker_strength)), marked_as(SWAP))
         with pytest.raises(IdentifiabilityError, match="Mark all rows that took part"):
             check_placements(statistics)
 
@@ -79,13 +74,13 @@ def test_one_arm_of_a_swap_is_refused(arm: Arm, ranker_strength: float) -> None:
 def test_rows_that_the_ranker_placed_are_refused() -> None:
     log = simulate(WORLD).log.with_columns((pl.col("session") % 3 == 0).cast(pl.UInt8).alias(RANDOMIZED))
     with pytest.raises(IdentifiabilityError, match="were not placed at random"):
-        check_placements(statistics_of(log, PAGES))
+        check_placements(statistics_of(log, marked_as(PAGES)))
 
 
 def test_a_position_that_was_named_and_holds_no_row_is_said() -> None:
     rows = swapped(0, "both").filter((pl.col("position") != 4) | (pl.col(RANDOMIZED) == 0))
     with pytest.raises(IdentifiabilityError, match="none is at position 4"):
-        check_placements(statistics_of(rows, SWAP))
+        check_placements(statistics_of(rows, marked_as(SWAP)))
 
 
 def test_pages_of_unequal_length_are_no_reason_to_refuse() -> None:
@@ -107,7 +102,7 @@ def test_documents_that_are_shown_once_say_nothing() -> None:
 
 def test_the_parts_of_a_log_say_what_the_whole_says() -> None:
     rows = swapped(3, "moved")
-    whole, parts = (placement_tests(statistics_of(rows, SWAP, n_parts=number))[0] for number in (1, 4))
+    whole, parts = (judged(rows, parts=number) for number in (1, 4))
 
     assert parts.p_value == pytest.approx(whole.p_value, rel=1e-9)
     assert parts.correlation == pytest.approx(whole.correlation, rel=1e-9)

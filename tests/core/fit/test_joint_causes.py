@@ -1,18 +1,16 @@
 """What makes joint EM biased: its prior on logs with many impressions per pair, sparsity on those with few."""
 
 from dataclasses import replace
+from functools import lru_cache
 
-import narwhals as nw
 import numpy as np
 import pytest
+from small_logs import statistics_of
 
 from posbias.core.choices import BetaPrior
-from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import compress_part, merge_parts
 from posbias.core.estimators import EstimationOptions
 from posbias.core.fit import diagnostics
 from posbias.core.fit.fit import Fit, fit_statistics
-from posbias.core.models import get_model
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.core.theta.joint import EMOptions, fit_joint
 
@@ -23,11 +21,9 @@ MANY = SimulationOptions(
 FEW = SimulationOptions(n_sessions=12_000, n_queries=8_000, docs_per_query=10, n_positions=5, seed=1)
 
 
+@lru_cache
 def fitted(options: SimulationOptions, asked: EstimationOptions | None = None) -> Fit:
-    plan = StatisticsPlan(get_model("pbm"))
-    counted = plan.count(nw.from_native(simulate(options).log.lazy())).to_native().collect().sort(plan.keys)
-    statistics = merge_parts([compress_part(counted, plan)], plan)
-    return fit_statistics(statistics, "conditional", asked or EstimationOptions())
+    return fit_statistics(statistics_of(simulate(options).log), "conditional", asked or EstimationOptions())
 
 
 def test_where_pairs_have_many_impressions_the_prior_is_the_cause() -> None:
@@ -60,6 +56,7 @@ def test_a_sample_of_the_pairs_tells_about_the_same(monkeypatch: pytest.MonkeyPa
     few = replace(FEW, n_sessions=30_000)
     whole = fitted(few).causes
     monkeypatch.setattr(diagnostics, "LARGEST_SAMPLE", 15_000)
+    fitted.cache_clear()
     sample = fitted(few).causes
     assert whole is not None
     assert sample is not None

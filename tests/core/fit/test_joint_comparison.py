@@ -4,14 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from small_logs import fitted_pairs, fitted_strata
 
 from posbias.core.arrays.compression import Members, compress
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, concatenate
 from posbias.core.choices import BetaPrior
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.fit.diagnostics import JointComparison, compare_with_joint, joint_slopes
-from posbias.core.standard_errors.cluster import cluster_errors
-from posbias.core.standard_errors.contrasts import FittedStrata
 from posbias.core.theta.conditional import find_linkage, fit_conditional
 from posbias.core.theta.joint import EMOptions, fit_joint
 
@@ -27,14 +26,8 @@ def random_pairs(seed: int, n_pairs: int = 30, mean: float = 8.0, n_cells: int =
 
 
 def compared(pairs: CountTable, query: Integers, options: EMOptions) -> JointComparison:
-    table, signature = compress(pairs)
-    conditional = fitted(Strata(table, Members(signature, query)))
-    return compare_with_joint(conditional, fit_joint(table, options))
-
-
-def fitted(strata: Strata) -> FittedStrata:
-    fit = fit_conditional(strata.signatures, find_linkage(strata.signatures))
-    return FittedStrata(strata, fit, cluster_errors(fit, strata))
+    conditional = fitted_pairs(pairs, query)
+    return compare_with_joint(conditional, fit_joint(conditional.strata.signatures, options))
 
 
 def best_gamma(impressions: Floats, clicks: Floats, theta: Floats, prior: BetaPrior) -> float:
@@ -107,7 +100,7 @@ def test_the_error_of_the_difference_is_what_each_pair_moves(options: EMOptions)
     moves = np.array(
         [(log_ratio(1 + step * (each == j)) - log_ratio(1 - step * (each == j))) / (2 * step) for j in each]
     )
-    conditional = fitted(Strata(table, Members(each, each)))
+    conditional = fitted_strata(Strata(table, Members(each, each)))
     found = compare_with_joint(conditional, fit_joint(table, options))
     first_order = np.sqrt(np.square(moves).sum(axis=0))[1:]
     plain = np.sqrt(np.square(_conditional_moves(table)).sum(axis=0))[1:]
@@ -137,7 +130,7 @@ def test_pairs_that_are_not_among_the_members_count_as_clusters_of_their_own() -
     own = np.where(np.isin(np.arange(pairs.n_units), links), query, 1000 + np.arange(pairs.n_units))
     joint = fit_joint(table, WITH_PRIOR)
     found, expected = (
-        compare_with_joint(fitted(Strata(table, Members(signature[members], clusters[members]))), joint)
+        compare_with_joint(fitted_strata(Strata(table, Members(signature[members], clusters[members]))), joint)
         for members, clusters in ((links, query), (np.arange(pairs.n_units), own))
     )
     np.testing.assert_allclose(found.std_error, expected.std_error, rtol=1e-9)
@@ -146,14 +139,7 @@ def test_pairs_that_are_not_among_the_members_count_as_clusters_of_their_own() -
 def test_pairs_that_say_nothing_change_nothing_without_a_prior() -> None:
     pairs = random_pairs(4)
     idle = CountTable.from_dense(np.array([[0.0, 9, 0, 0], [8, 8, 8, 8]]), np.array([[0.0, 3, 0, 0], [0, 0, 0, 0]]))
-    both = CountTable(
-        4,
-        np.concatenate([pairs.start, pairs.start[-1] + idle.start[1:]]),
-        np.concatenate([pairs.cell, idle.cell]),
-        np.concatenate([pairs.impressions, idle.impressions]),
-        np.concatenate([pairs.clicks, idle.clicks]),
-        np.concatenate([pairs.multiplicity, idle.multiplicity]),
-    )
+    both = concatenate([pairs, idle])
     query = np.arange(pairs.n_units) // 3
     expected = compared(pairs, query, LIKELIHOOD)
     found = compared(both, np.append(query, [900, 901]), LIKELIHOOD)

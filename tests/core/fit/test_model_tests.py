@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+from small_logs import PBM, UBM, simulated, statistics_of
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.arrays.linalg import normal_quantile, student_quantile
 from posbias.core.counts.checks import count_pages
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts
 from posbias.core.estimators import EstimationOptions
 from posbias.core.fit.fit import BesideCounts, Fit, fit_statistics
 from posbias.core.fit.model_tests import (
@@ -22,10 +22,8 @@ from posbias.core.fit.model_tests import (
     halves,
     most_shown,
 )
-from posbias.core.models import get_model
-from posbias.core.simulation.simulate import Simulation, SimulationOptions, simulate
+from posbias.core.simulation.simulate import Simulation, SimulationOptions
 
-PBM = StatisticsPlan(get_model("pbm"))
 WORLD = SimulationOptions(
     n_queries=100, n_sessions=6_000, docs_per_query=12, n_positions=8, query_exponent=0.5, attractiveness_scale=0.6
 )
@@ -36,15 +34,6 @@ def fitted(log: pl.DataFrame, plan: StatisticsPlan = PBM, parts: int = 1) -> Fit
     return fit_statistics(
         statistics_of(log, plan, parts), "conditional", EstimationOptions(), beside=BesideCounts(pages=lambda: pages)
     )
-
-
-def statistics_of(log: pl.DataFrame, plan: StatisticsPlan = PBM, parts: int = 1) -> SufficientStatistics:
-    """Statistics in parts, each of whole queries."""
-    frames = [log.filter(pl.col("query").hash(3) % parts == number) for number in range(parts)]
-    in_cells = [plan.with_cells_in_memory(frame) for frame in frames if frame.height]
-    counts = pl.len().cast(pl.Int64).alias("impressions"), pl.col("click").cast(pl.Int64).sum().alias("clicks")
-    counted = [frame.group_by(plan.keys).agg(*counts).sort(plan.keys) for frame in in_cells]
-    return merge_parts([compress_part(frame, plan) for frame in counted], plan)
 
 
 def clicked_anew(simulation: Simulation, probability: Floats, seed: int = 0) -> pl.DataFrame:
@@ -60,7 +49,7 @@ def truth(simulation: Simulation) -> tuple[Floats, Floats]:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_nothing_is_doubted_under_the_position_based_model(seed: int) -> None:
-    fit = fitted(simulate(replace(WORLD, seed=seed)).log)
+    fit = fitted(simulated(replace(WORLD, seed=seed)).log)
 
     assert fit.model_tests is not None
     assert set(fit.model_tests.made) == {ATTRACTIVENESS, CLICKS_ABOVE, LAST_CLICK}
@@ -68,7 +57,7 @@ def test_nothing_is_doubted_under_the_position_based_model(seed: int) -> None:
 
 
 def test_trust_in_positions_is_noticed_by_attractiveness() -> None:
-    simulation = simulate(replace(WORLD, n_sessions=12_000))
+    simulation = simulated(replace(WORLD, n_sessions=12_000))
     attractiveness, position = truth(simulation)
     trusted = position**-0.7 * (0.98 * attractiveness + 0.4 / position * (1 - attractiveness))
     tests = fitted(clicked_anew(simulation, trusted)).model_tests
@@ -81,7 +70,7 @@ def test_trust_in_positions_is_noticed_by_attractiveness() -> None:
 
 def test_position_and_attractiveness_that_add_up_as_log_odds_are_noticed() -> None:
     many = replace(WORLD, n_queries=20_000, n_sessions=20_000, query_exponent=1.0, seed=3)
-    simulation = simulate(many)
+    simulation = simulated(many)
     attractiveness, position = truth(simulation)
     odds = attractiveness / (1 - attractiveness) / position**1.2
     tests = fitted(clicked_anew(simulation, odds / (1 + odds))).model_tests
@@ -93,7 +82,7 @@ def test_position_and_attractiveness_that_add_up_as_log_odds_are_noticed() -> No
 
 
 def test_where_every_query_has_one_document_nothing_is_said_of_attractive_ones() -> None:
-    log = simulate(WORLD).log.with_columns(query=pl.col("query") * 100 + pl.col("doc"), doc=pl.lit(0))
+    log = simulated(WORLD).log.with_columns(query=pl.col("query") * 100 + pl.col("doc"), doc=pl.lit(0))
     tests = fitted(log).model_tests
 
     assert tests is not None
@@ -101,7 +90,7 @@ def test_where_every_query_has_one_document_nothing_is_said_of_attractive_ones()
 
 
 def test_a_cascade_is_noticed_though_no_cell_below_a_click_was_clicked() -> None:
-    simulation = simulate(WORLD)
+    simulation = simulated(WORLD)
     attractiveness, _ = truth(simulation)
     clicks = (np.random.default_rng(1).random(len(attractiveness)) < 0.5 * attractiveness).reshape(-1, 8)
     first = clicks & (np.cumsum(clicks, axis=1) == 1)
@@ -117,14 +106,14 @@ def test_a_cascade_is_noticed_though_no_cell_below_a_click_was_clicked() -> None
 
 
 def test_clicks_of_the_user_browsing_model_are_noticed_by_both() -> None:
-    tests = fitted(simulate(replace(WORLD, model="ubm")).log).model_tests
+    tests = fitted(simulated(replace(WORLD, model="ubm")).log).model_tests
 
     assert tests is not None
     assert tests.depends_on_clicks_above == {CLICKS_ABOVE, LAST_CLICK}
 
 
 def test_users_who_differ_in_readiness_are_seen_and_leave_the_propensities_undoubted() -> None:
-    tests = fitted(simulate(replace(WORLD, readiness=(0.3, 1.7), attractiveness_scale=0.5)).log).model_tests
+    tests = fitted(simulated(replace(WORLD, readiness=(0.3, 1.7), attractiveness_scale=0.5)).log).model_tests
 
     assert tests is not None
     assert CLICKS_ABOVE in tests.rejected
@@ -133,7 +122,7 @@ def test_users_who_differ_in_readiness_are_seen_and_leave_the_propensities_undou
 
 
 def test_devices_of_different_theta_in_one_log_leave_the_means_undoubted() -> None:
-    desktop, phone = (simulate(replace(WORLD, eta=eta, n_queries=20, seed=4)).log for eta in (0.5, 1.5))
+    desktop, phone = (simulated(replace(WORLD, eta=eta, n_queries=20, seed=4)).log for eta in (0.5, 1.5))
     together = pl.concat([desktop, phone.with_columns(pl.col("session") + WORLD.n_sessions)])
     tests = fitted(together).model_tests
 
@@ -149,7 +138,7 @@ def test_query_shocks_are_no_clicks_above() -> None:
     statistics = [
         found.statistic * np.sign(found.difference_of_logs)
         for seed in range(6)
-        if (tests := fitted(simulate(replace(options, seed=seed)).log).model_tests) is not None
+        if (tests := fitted(simulated(replace(options, seed=seed)).log).model_tests) is not None
         and (found := tests.clicks_above) is not None
     ]
     assert len(statistics) == 6
@@ -157,7 +146,7 @@ def test_query_shocks_are_no_clicks_above() -> None:
 
 
 def test_clicks_are_held_against_those_of_the_documents_other_impressions_query_by_query() -> None:
-    log = simulate(replace(WORLD, n_sessions=600, model="ubm")).log
+    log = simulated(replace(WORLD, n_sessions=600, model="ubm")).log
     pages = count_pages(log, PBM)
     expected, clicks = np.zeros((2, 100, 4))
     for (query, *_), rows in (
@@ -186,7 +175,7 @@ def test_clicks_are_held_against_those_of_the_documents_other_impressions_query_
 
 
 def test_where_clicks_above_make_no_difference_ratios_are_one_and_where_they_do_the_effect_shows() -> None:
-    holds, fails = (fitted(simulate(replace(WORLD, model=model)).log).model_tests for model in ("pbm", "ubm"))
+    holds, fails = (fitted(simulated(replace(WORLD, model=model)).log).model_tests for model in ("pbm", "ubm"))
 
     assert holds is not None
     assert fails is not None
@@ -202,7 +191,7 @@ def test_where_clicks_above_make_no_difference_ratios_are_one_and_where_they_do_
 @pytest.mark.slow_after(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_weak_trust_in_positions_is_rejected_or_named_as_an_error_that_would_not_have_shown(seed: int) -> None:
-    simulation = simulate(replace(WORLD, seed=seed))
+    simulation = simulated(replace(WORLD, seed=seed))
     attractiveness, position = truth(simulation)
     trusted = position**-0.7 * (0.98 * attractiveness + 0.1 / position * (1 - attractiveness))
     fit = fitted(clicked_anew(simulation, trusted, seed))
@@ -217,11 +206,11 @@ def test_weak_trust_in_positions_is_rejected_or_named_as_an_error_that_would_not
 
 
 def test_users_who_differ_in_readiness_are_a_doubt_where_cells_hold_the_click_above() -> None:
-    plan, scores = StatisticsPlan(get_model("ubm")), norm_scores(50)
+    plan, scores = UBM, norm_scores(50)
     readiness = np.exp(0.6 * scores) / np.exp(0.6 * scores).mean()
     world = replace(WORLD, model="ubm", n_sessions=15_000, n_positions=10, attractiveness_scale=0.29)
-    differ = fitted(simulate(replace(world, readiness=tuple(readiness.tolist()))).log, plan).model_tests
-    same = fitted(simulate(world).log, plan).model_tests
+    differ = fitted(simulated(replace(world, readiness=tuple(readiness.tolist()))).log, plan).model_tests
+    same = fitted(simulated(world).log, plan).model_tests
 
     assert differ is not None
     assert same is not None
@@ -234,7 +223,7 @@ def norm_scores(number: int) -> Floats:
 
 
 def test_pages_that_are_repeated_say_no_more_of_other_models_than_once_as_their_queries_are_the_same() -> None:
-    log = simulate(replace(WORLD, n_queries=30, n_sessions=2_000, model="ubm")).log
+    log = simulated(replace(WORLD, n_queries=30, n_sessions=2_000, model="ubm")).log
     repeated = pl.concat([log.with_columns(pl.col("session") + copy * 10_000) for copy in range(4)])
     once, four_times = (compare_models(pages, "pbm") for pages in (log, repeated))
 
@@ -248,7 +237,7 @@ def test_pages_that_are_repeated_say_no_more_of_other_models_than_once_as_their_
 
 
 def test_p_values_are_adjusted_for_their_number_and_keep_their_order() -> None:
-    tests = fitted(simulate(WORLD).log).model_tests
+    tests = fitted(simulated(WORLD).log).model_tests
     assert tests is not None
     plain = {name: found.p_value for name, found in tests.made.items()}
     ascending = sorted(plain, key=lambda name: plain[name])
@@ -259,7 +248,7 @@ def test_p_values_are_adjusted_for_their_number_and_keep_their_order() -> None:
 
 @pytest.mark.slow
 def test_the_test_by_attractiveness_does_not_depend_on_how_the_log_was_cut_into_parts() -> None:
-    log = simulate(WORLD).log
+    log = simulated(WORLD).log
     renamed = log.with_columns((9_999 - pl.col("query")).alias("query"))
     found = [fitted(of, parts=parts).model_tests for of, parts in ((log, 1), (log, 5), (renamed, 1))]
     values = [one.attractiveness.p_value for one in found if one is not None and one.attractiveness is not None]
@@ -269,7 +258,7 @@ def test_the_test_by_attractiveness_does_not_depend_on_how_the_log_was_cut_into_
 
 
 def test_halves_add_up_and_share_impressions_evenly() -> None:
-    table = statistics_of(simulate(WORLD).log).pair_signatures
+    table = statistics_of(simulated(WORLD).log).pair_signatures
     one, other = halves(table)
 
     np.testing.assert_array_equal(one.impressions + other.impressions, table.impressions)
@@ -280,7 +269,7 @@ def test_halves_add_up_and_share_impressions_evenly() -> None:
 
 
 def test_of_a_large_log_the_queries_that_were_shown_most_are_split() -> None:
-    strata = statistics_of(simulate(replace(WORLD, query_exponent=1.0)).log).strata()
+    strata = statistics_of(simulated(replace(WORLD, query_exponent=1.0)).log).strata()
     some, everything = most_shown(strata, 500), most_shown(strata)
 
     entries = strata.signatures.entries_of_unit
@@ -291,7 +280,7 @@ def test_of_a_large_log_the_queries_that_were_shown_most_are_split() -> None:
 
 @pytest.mark.slow
 def test_weighted_counts_have_no_tests() -> None:
-    log = simulate(WORLD).log
+    log = simulated(WORLD).log
     weighted = statistics_of(log)
     weighted = replace(weighted, plan=replace(PBM, weighted=True))
     beside = BesideCounts(pages=lambda: count_pages(log, PBM))

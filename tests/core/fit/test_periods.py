@@ -2,24 +2,14 @@
 
 from dataclasses import replace
 
-import narwhals as nw
 import numpy as np
 import polars as pl
+from small_logs import PBM, simulated, statistics_of
 
 from posbias.core.choices import Period
-from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts, over_frames
 from posbias.core.estimators import EstimationOptions
 from posbias.core.fit.periods import PeriodChoice, choose_period, why
-from posbias.core.models import get_model
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-
-PBM = StatisticsPlan(get_model("pbm"))
-
-
-def statistics_of(log: pl.DataFrame, plan: StatisticsPlan = PBM) -> SufficientStatistics:
-    rows = plan.count(nw.from_native(log.lazy())).to_native().collect().sort(plan.keys)
-    return merge_parts([compress_part(rows, plan)], plan, over_frames(rows))
 
 
 def learning_log(updates_per_day: int, seed: int = 0, strength: float = 3.0) -> pl.DataFrame:
@@ -29,7 +19,7 @@ def learning_log(updates_per_day: int, seed: int = 0, strength: float = 3.0) -> 
     )
     if updates_per_day:
         options = replace(options, feedback_strength=strength, updates_per_day=updates_per_day)
-    return simulate(replace(options, attractiveness_scale=0.5)).log.with_columns(
+    return simulated(replace(options, attractiveness_scale=0.5)).log.with_columns(
         period=pl.col("timestamp").dt.truncate("15m")
     )
 

@@ -2,20 +2,18 @@
 
 from dataclasses import replace
 
-import narwhals as nw
 import numpy as np
 import polars as pl
 import pytest
+from small_logs import PBM, counted, statistics_of
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats
 from posbias.core.attractiveness import posterior, with_errors_of_theta
 from posbias.core.choices import BetaPrior
-from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SIGNATURE, compress_part, merge_parts
 from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.fit.fit import Fit, fit_statistics
 from posbias.core.fit.theta_errors import log_covariance, query_spread
-from posbias.core.models import get_model
 from posbias.core.schema import IMPRESSIONS
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.core.standard_errors.contrasts import FittedStrata
@@ -24,15 +22,13 @@ THETA = np.array([1.0, 0.5, 0.25])
 WORLD = SimulationOptions(
     n_sessions=8_000, n_queries=40, docs_per_query=12, n_positions=6, attractiveness_scale=0.5, query_exponent=0.0
 )
-PLAN = StatisticsPlan(get_model("pbm"))
 
 
 def fitted(options: SimulationOptions) -> tuple[Fit, pl.DataFrame]:
     """A fit of a simulated log, and its pairs with their true attractiveness."""
     simulation = simulate(options)
-    counts = PLAN.count(nw.from_native(simulation.log.lazy())).to_native().collect().sort(PLAN.keys)
-    part = compress_part(counts, PLAN)
-    statistics = merge_parts([part], PLAN)
+    part = compress_part(counted(simulation.log), PBM)
+    statistics = merge_parts([part], PBM)
     fit = fit_statistics(statistics, "conditional", EstimationOptions(), compare=False)
     signature = statistics.signature_of_part[0][part.pairs[SIGNATURE].to_numpy()]
     said = part.pairs.select("query", "doc", IMPRESSIONS).hstack(fit.attractiveness_of(signature))
@@ -92,9 +88,7 @@ def test_std_dev_says_how_far_attractiveness_is_off_where_queries_differ() -> No
 
 def test_errors_are_on_the_scale_of_examination() -> None:
     """The largest propensity is 1 there, without an error, whatever the reference is."""
-    simulation = simulate(WORLD)
-    counts = PLAN.count(nw.from_native(simulation.log.lazy())).to_native().collect().sort(PLAN.keys)
-    statistics = merge_parts([compress_part(counts, PLAN)], PLAN)
+    statistics = statistics_of(simulate(WORLD).log)
     by_reference = [
         fit_statistics(statistics, "conditional", EstimationOptions(reference=(place,)), compare=False).estimate
         for place in (1, 4)

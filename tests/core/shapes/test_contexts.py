@@ -4,16 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from small_logs import fitted_pairs, side_by_side
 
-from posbias.core.arrays.compression import Members, compress
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
 from posbias.core.arrays.linalg import normal_quantile
-from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.shapes import contexts as differences
 from posbias.core.shapes import contexts as module
 from posbias.core.shapes.contexts import ShrunkContexts, compare_contexts, shrink_contexts
-from posbias.core.standard_errors.cluster import ClusterErrors, cluster_errors
-from posbias.core.theta.conditional import ConditionalFit, Linkage, find_linkage, fit_conditional
+from posbias.core.standard_errors.cluster import ClusterErrors
+from posbias.core.theta.conditional import ConditionalFit, Linkage
 
 Z = 1.959963984540054
 Estimates = tuple[ConditionalFit, ClusterErrors, Integers]
@@ -390,18 +389,13 @@ def contextual_log(seed: int, second: tuple[float, ...], n_queries: int = 20) ->
     rng = np.random.default_rng(seed)
     n_pairs = n_queries * 4
     gamma = rng.beta(2, 3, (n_pairs, 1))
-    zeros = np.zeros((n_pairs, 4))
     impressions = [rng.poisson(mean, (n_pairs, 4)) for mean in (6.0, 2.0)]
     clicks = [
         rng.binomial(n, gamma * theta) for n, theta in zip(impressions, (1 / np.arange(1, 5), second), strict=True)
     ]
-    dense = [np.block([[parts[0], zeros], [zeros, parts[1]]]) for parts in (impressions, clicks)]
-    table, signature = compress(CountTable.from_dense(dense[0].astype(float), dense[1].astype(float)))
-    linkage = find_linkage(table, np.repeat([0, 1], 4))
-    fit = fit_conditional(table, linkage)
-    query = np.tile(np.arange(n_pairs) // 4, 2)
-    errors = cluster_errors(fit, Strata(table, Members(signature, query)))
-    return fit, errors, np.tile(np.arange(1, 5), 2)
+    pairs = CountTable.from_dense(*(side_by_side(*map(np.float64, parts)) for parts in (impressions, clicks)))
+    found = fitted_pairs(pairs, np.tile(np.arange(n_pairs) // 4, 2), n_contexts=2)
+    return found.fit, found.errors, np.tile(np.arange(1, 5), 2)
 
 
 def test_contexts_of_one_curve_are_rarely_said_to_differ() -> None:

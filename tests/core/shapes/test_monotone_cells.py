@@ -4,16 +4,13 @@ from importlib import import_module
 
 import numpy as np
 import pytest
+from small_logs import fitted_pairs
 
-from posbias.core.arrays.compression import Members, compress
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers
-from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.shapes.monotone import MonotoneShape
 from posbias.core.shapes.shape import SHAPE_ALONE, ShapedEstimate
-from posbias.core.standard_errors.cluster import cluster_errors
 from posbias.core.standard_errors.contrasts import FittedStrata
-from posbias.core.theta.conditional import find_linkage, fit_conditional
 
 SEEDS = range(40)
 
@@ -27,10 +24,7 @@ def small_log(seed: int) -> tuple[Floats, Floats]:
 
 
 def fitted(impressions: Floats, clicks: Floats) -> FittedStrata:
-    table, signature = compress(CountTable.from_dense(impressions, clicks))
-    fit = fit_conditional(table, find_linkage(table))
-    strata = Strata(table, Members(signature, np.arange(len(signature))))
-    return FittedStrata(strata, fit, cluster_errors(fit, strata))
+    return fitted_pairs(CountTable.from_dense(impressions, clicks), np.arange(len(impressions)))
 
 
 def extremes(rows: list[Floats], limits: list[float], fixed: list[Floats], n: int) -> tuple[Floats, Floats]:

@@ -7,15 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats  # pyright: ignore[reportMissingTypeStubs]
+from small_logs import fitted_pairs, side_by_side
 
-from posbias.core.arrays.compression import Members, compress
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
 from posbias.core.arrays.linalg import Limits
-from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.shapes.monotone import HELD, MonotoneShape
 from posbias.core.shapes.shape import ONE_END, SHAPE_ALONE, ShapedEstimate
 from posbias.core.shapes.smooth import PowerShape
-from posbias.core.standard_errors.cluster import AGREEING, ONE_CLUSTER, cluster_errors
+from posbias.core.standard_errors.cluster import AGREEING, ONE_CLUSTER
 from posbias.core.standard_errors.contrasts import FittedStrata
 from posbias.core.theta.conditional import NO_CLICKS, find_linkage, fit_conditional
 
@@ -36,13 +35,9 @@ def counts(
 def statistics(
     impressions: Floats, clicks: Floats, query: Integers, position: Integers | None = None, n_contexts: int = 1
 ) -> Fitted:
-    table, signature = compress(CountTable.from_dense(impressions, clicks))
-    per_context = table.n_cells // n_contexts
-    linkage = find_linkage(table, np.repeat(np.arange(n_contexts), per_context))
-    fit = fit_conditional(table, linkage)
-    strata = Strata(table, Members(signature, query))
-    positions = np.tile(np.arange(1, per_context + 1), n_contexts) if position is None else position
-    return FittedStrata(strata, fit, cluster_errors(fit, strata)), positions
+    free = fitted_pairs(CountTable.from_dense(impressions, clicks), query, n_contexts)
+    positions = np.tile(np.arange(1, impressions.shape[1] // n_contexts + 1), n_contexts)
+    return free, positions if position is None else position
 
 
 def power(*arguments: object) -> ShapedEstimate:
@@ -121,39 +116,23 @@ def test_a_power_says_something_where_the_log_says_nothing() -> None:
     assert found.test.n_contrasts == 2
 
 
-def test_a_context_without_two_cells_to_compare_has_no_slope() -> None:
+@pytest.mark.parametrize(("shown", "clicked"), [((0, 1, 2, 3, 4), None), ((1, 3), 1), ((1, 3), 3)])
+def test_a_context_of_single_cells_or_with_clicks_at_one_end_has_no_slope(
+    shown: tuple[int, ...], clicked: int | None
+) -> None:
     impressions, clicks, query = counts(4, n_pairs=40)
-    zeros, one_cell = np.zeros((10, 5)), np.eye(5)[np.arange(10) % 5] * 4
-    found = power(
-        np.block([[impressions, np.zeros((40, 5))], [zeros, one_cell]]),
-        np.block([[clicks, np.zeros((40, 5))], [zeros, one_cell / 2]]),
-        np.concatenate([query, np.arange(10)]),
-        None,
-        2,
-    )
-    assert found.intervals.reason == (None,) * 5 + (ONE_END,) * 5
-    assert found.converged
-    np.testing.assert_allclose(found.log_theta[:5], power(impressions, clicks, query).log_theta, atol=1e-9)
-
-
-@pytest.mark.parametrize("clicked", [1, 3])
-def test_clicks_at_one_end_only_leave_no_slope(clicked: int) -> None:
-    impressions, clicks, query = counts(4, n_pairs=40)
-    zeros = np.zeros((10, 5))
     other = np.zeros((10, 5))
-    other[:, [1, 3]] = 4
-    one_end = np.where(np.arange(5) == clicked, other / 2, 0)
-    found = power(
-        np.block([[impressions, np.zeros((40, 5))], [zeros, other]]),
-        np.block([[clicks, np.zeros((40, 5))], [zeros, one_end]]),
-        np.concatenate([query, np.arange(10)]),
-        None,
-        2,
-    )
+    if clicked is None:
+        other[np.arange(10), np.arange(10) % 5] = 4  # a document stands at one position
+    else:
+        other[:, shown] = 4
+    other_clicks = other / 2 if clicked is None else np.where(np.arange(5) == clicked, other / 2, 0)
+    both = side_by_side(impressions, other), side_by_side(clicks, other_clicks)
+    found = power(*both, np.concatenate([query, np.arange(10)]), None, 2)
     assert found.converged
     assert found.intervals.reason == (None,) * 5 + (ONE_END,) * 5
-    assert np.isnan(found.log_theta[5:]).all()
-    assert np.isnan(found.eta[5:]).all()
+    assert np.isnan([found.log_theta[5:], found.eta[5:]]).all()
+    np.testing.assert_allclose(found.log_theta[:5], power(impressions, clicks, query).log_theta, atol=1e-9)
 
 
 def test_one_query_leaves_eta_without_an_error() -> None:
@@ -167,14 +146,8 @@ def test_one_query_leaves_eta_without_an_error() -> None:
 @pytest.mark.parametrize("fit_shape", [power, monotone])
 def test_contexts_side_by_side_have_the_curve_of_each_alone(fit_shape: Callable[..., ShapedEstimate]) -> None:
     first, second = counts(6, n_pairs=40), counts(7, (1, 0.9, 0.95, 0.3, 0.4), n_pairs=50)
-    zeros = np.zeros((40, 5)), np.zeros((50, 5))
-    together = fit_shape(
-        np.block([[first[0], zeros[0]], [zeros[1], second[0]]]),
-        np.block([[first[1], zeros[0]], [zeros[1], second[1]]]),
-        np.concatenate([first[2], second[2]]),
-        None,
-        2,
-    )
+    both = (side_by_side(*counts) for counts in zip(first[:2], second[:2], strict=True))
+    together = fit_shape(*both, np.concatenate([first[2], second[2]]), None, 2)
     for cells, alone in ((slice(0, 5), fit_shape(*first)), (slice(5, 10), fit_shape(*second))):
         np.testing.assert_allclose(together.log_theta[cells], alone.log_theta, atol=1e-9)
         np.testing.assert_allclose(
@@ -264,14 +237,8 @@ def test_a_cell_held_at_the_reference_has_no_error() -> None:
 
 def test_a_flat_context_leaves_the_other_as_it_is() -> None:
     rising, falling = counts(11, (0.1, 0.2, 0.3, 0.5, 0.9), n_pairs=100), counts(12, n_pairs=100)
-    zeros = np.zeros((100, 5))
-    found = monotone(
-        np.block([[rising[0], zeros], [zeros, falling[0]]]),
-        np.block([[rising[1], zeros], [zeros, falling[1]]]),
-        np.concatenate([rising[2], falling[2]]),
-        None,
-        2,
-    )
+    both = (side_by_side(*counts) for counts in zip(rising[:2], falling[:2], strict=True))
+    found = monotone(*both, np.concatenate([rising[2], falling[2]]), None, 2)
     np.testing.assert_array_equal(found.theta[:5], 1)
     assert found.intervals.reason[:5] == (None, HELD, HELD, HELD, HELD)
     np.testing.assert_allclose(found.log_theta[5:], monotone(*falling).log_theta, atol=1e-9)

@@ -5,16 +5,14 @@ from importlib import import_module
 
 import numpy as np
 import pytest
+from small_logs import fitted_pairs, fitted_strata, side_by_side
 
-from posbias.core.arrays.compression import Members, compress
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
-from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.shapes import smooth as module
 from posbias.core.shapes.shape import ONE_END, SHAPE_ALONE
 from posbias.core.shapes.smooth import PowerShape, SmoothShape
-from posbias.core.standard_errors.cluster import AGREEING, ONE_CLUSTER, cluster_errors
+from posbias.core.standard_errors.cluster import AGREEING, ONE_CLUSTER
 from posbias.core.standard_errors.contrasts import FittedStrata
-from posbias.core.theta.conditional import find_linkage, fit_conditional
 
 POWER: Floats = (1 / np.arange(1, 7)).astype(np.float64)
 BUMPY = np.array([1.0, 0.5, 0.7, 0.25, 0.4, 0.2])
@@ -32,11 +30,8 @@ def counts(seed: int, theta: Floats, n_pairs: int, mean: float) -> tuple[Floats,
 
 
 def fitted(impressions: Floats, clicks: Floats, query: Integers | None = None, n_contexts: int = 1) -> FittedStrata:
-    table, signature = compress(CountTable.from_dense(impressions, clicks))
-    linkage = find_linkage(table, np.repeat(np.arange(n_contexts), table.n_cells // n_contexts))
-    fit = fit_conditional(table, linkage)
-    strata = Strata(table, Members(signature, np.arange(len(signature)) // 6 if query is None else query))
-    return FittedStrata(strata, fit, cluster_errors(fit, strata))
+    pairs = CountTable.from_dense(impressions, clicks)
+    return fitted_pairs(pairs, np.arange(len(impressions)) // 6 if query is None else query, n_contexts)
 
 
 def log_likelihood(impressions: Floats, clicks: Floats, log_theta: Floats) -> tuple[float, Floats]:
@@ -146,9 +141,7 @@ def test_sums_of_small_weights_lose_no_information() -> None:
     free = fitted(*counts(5, BUMPY, 300, 4))
     table = free.strata.signatures
     light = replace(table, impressions=0.01 * table.impressions, clicks=0.01 * table.clicks)
-    strata = replace(free.strata, signatures=light)
-    fit = fit_conditional(light, free.fit.linkage)
-    found = SmoothShape().fit(FittedStrata(strata, fit, cluster_errors(fit, strata)), POSITIONS)
+    found = SmoothShape().fit(fitted_strata(replace(free.strata, signatures=light)), POSITIONS)
     np.testing.assert_allclose(found.log_theta, SmoothShape().fit(free, POSITIONS).log_theta, atol=0.05)
 
 
@@ -174,12 +167,7 @@ def test_contexts_have_curves_of_their_own_and_one_without_a_slope_has_none() ->
     other[:, [1, 3]] = 4
     clicked = np.where(np.arange(6) == 1, other / 2, 0)
     together = SmoothShape().fit(
-        fitted(
-            np.block([[impressions, np.zeros((300, 6))], [np.zeros((20, 6)), other]]),
-            np.block([[clicks, np.zeros((300, 6))], [np.zeros((20, 6)), clicked]]),
-            np.arange(320) // 6,
-            2,
-        ),
+        fitted(side_by_side(impressions, other), side_by_side(clicks, clicked), np.arange(320) // 6, 2),
         np.tile(POSITIONS, 2),
     )
     alone = SmoothShape().fit(fitted(impressions, clicks), POSITIONS)

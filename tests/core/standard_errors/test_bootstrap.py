@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from small_logs import strata_of
 
-from posbias.core.arrays.compression import Members, compress
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
 from posbias.core.arrays.linalg import inverse
 from posbias.core.counts.sufficient_statistics import Strata
@@ -28,8 +28,8 @@ def random_log(seed: int, n_queries: int, impressions: int, shock: float = 0.0) 
 
 
 def fitted(pairs: CountTable, query: Integers) -> tuple[ConditionalFit, Strata]:
-    table, signature = compress(pairs)
-    return fit_conditional(table, find_linkage(table)), Strata(table, Members(signature, query))
+    strata = strata_of(pairs, query)
+    return fit_conditional(strata.signatures, find_linkage(strata.signatures)), strata
 
 
 def bootstrapped(pairs: CountTable, query: Integers, replicates: int = 400, seed: int = 0) -> ClusterErrors:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats  # pyright: ignore[reportMissingTypeStubs]
+from small_logs import random_pairs, side_by_side, strata_of
 
 from posbias.core.arrays import linalg
 from posbias.core.arrays.compression import Members, compress
@@ -45,22 +46,13 @@ def merge(tables: list[CountTable]) -> tuple[CountTable, list[Integers]]:
     return merged, np.split(signature, borders)
 
 
-def random_log(seed: int, n_units: int = 60, n_cells: int = 4, n_queries: int = 12) -> tuple[CountTable, Integers]:
-    """Pairs, and the query of each, with a few large queries."""
-    rng = np.random.default_rng(seed)
-    impressions = rng.integers(1, 9, (n_units, n_cells)) * (rng.random((n_units, n_cells)) < 0.6)
-    clicks = rng.binomial(impressions, rng.beta(2, 3, (n_units, 1)) / np.arange(1, n_cells + 1))
-    table = CountTable.from_dense(impressions.astype(float), clicks.astype(float))
-    return table, np.minimum(rng.geometric(0.2, n_units), n_queries).astype(np.int64)
-
-
 def fitted(table: CountTable) -> ConditionalFit:
     return fit_conditional(table, find_linkage(table))
 
 
 def errors_of(pairs: CountTable, cluster: Integers) -> ClusterErrors:
-    table, signature = compress(pairs)
-    return cluster_errors(fitted(table), Strata(table, Members(signature, cluster)))
+    strata = strata_of(pairs, cluster)
+    return cluster_errors(fitted(strata.signatures), strata)
 
 
 @dataclass(frozen=True)
@@ -122,7 +114,7 @@ def by_the_formula(pairs: CountTable, query: Integers, threshold: float) -> Dens
 @pytest.mark.parametrize("threshold", [0.01, 0.3, 0.0])
 @pytest.mark.parametrize("seed", range(4))
 def test_errors_are_the_dense_formula(seed: int, threshold: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    pairs, query = random_log(seed)
+    pairs, query = random_pairs(seed)
     monkeypatch.setattr(module, "_LEVERAGE", threshold)
     monkeypatch.setattr(module, "_BLOCK", 1)  # one column at a time
     found = errors_of(pairs, query)
@@ -144,7 +136,7 @@ def off_diagonal(dense: Dense) -> Floats:
 
 
 def test_the_reference_has_no_error() -> None:
-    found = errors_of(*random_log(1))
+    found = errors_of(*random_pairs(1))
     assert (found.std_error[0], found.low[0], found.high[0]) == (0, 1, 1)
     assert np.isnan(found.effective_clusters[0])
 
@@ -152,7 +144,7 @@ def test_the_reference_has_no_error() -> None:
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10_000))
 def test_the_order_of_pairs_and_the_names_of_queries_change_nothing(seed: int) -> None:
-    pairs, query = random_log(seed)
+    pairs, query = random_pairs(seed)
     order = np.random.default_rng(seed).permutation(pairs.n_units)
     expected, found = errors_of(pairs, query), errors_of(pairs.take(order), 1000 - 7 * query[order])
     np.testing.assert_allclose(found.std_error, expected.std_error, rtol=1e-9)
@@ -160,7 +152,7 @@ def test_the_order_of_pairs_and_the_names_of_queries_change_nothing(seed: int) -
 
 
 def test_clusters_without_information_do_not_count() -> None:
-    pairs, query = random_log(4)
+    pairs, query = random_pairs(4)
     counts = np.zeros((2, 3, 4))
     counts[:, 0, 1] = 50, 20  # shown in one cell only
     counts[0, 1:, :] = 99  # never clicked
@@ -176,7 +168,7 @@ def test_clusters_without_information_do_not_count() -> None:
 
 
 def test_parts_that_share_no_query_can_be_summed_one_by_one() -> None:
-    pairs, query = random_log(5)
+    pairs, query = random_pairs(5)
     table, signature = compress(pairs)
     fit = fitted(table)
     whole = cluster_errors(fit, Strata(table, Members(signature, query)))
@@ -207,7 +199,7 @@ def test_errors_by_pair_from_signatures_are_those_with_every_pair_a_cluster(seed
 
 
 def test_a_pair_that_alone_identifies_a_cell_leaves_it_without_interval_by_pair() -> None:
-    pairs, _ = random_log(6)
+    pairs, _ = random_pairs(6)
     bridge = CountTable.from_dense(np.array([[0, 9.0, 0, 0, 8.0]]), np.array([[0, 4.0, 0, 0, 1.0]]))
     once, _ = merge([replace(pairs, n_cells=5), bridge])
     twice, _ = merge([replace(pairs, n_cells=5), bridge, bridge])
@@ -216,7 +208,7 @@ def test_a_pair_that_alone_identifies_a_cell_leaves_it_without_interval_by_pair(
 
 
 def test_a_cell_that_one_query_alone_identifies_gets_no_interval_and_the_others_do() -> None:
-    pairs, query = random_log(7)
+    pairs, query = random_pairs(7)
     bridge = CountTable.from_dense(
         np.array([[0, 9.0, 0, 0, 8.0], [5.0, 0, 0, 0, 4.0]]), np.array([[0, 4.0, 0, 0, 1.0], [2.0, 0, 0, 0, 2.0]])
     )
@@ -235,7 +227,7 @@ def test_a_cell_that_one_query_alone_identifies_gets_no_interval_and_the_others_
 
 
 def test_one_query_identifies_nothing_with_an_error() -> None:
-    pairs, query = random_log(8)
+    pairs, query = random_pairs(8)
     found = errors_of(pairs, np.zeros_like(query))
     assert found.reason == (None, ONE_CLUSTER, ONE_CLUSTER, ONE_CLUSTER)
     assert found.n_clusters == 1
@@ -285,9 +277,7 @@ def test_two_contexts_at_once_have_the_errors_of_each_alone() -> None:
     clicks = rng.binomial(impressions.astype(int), 0.3 * np.array([1, 0.6, 0.4, 0.3])).astype(float)
     query = np.arange(40) // 4
     alone = [slice(0, 20), slice(20, 40)]
-    zeros = np.zeros((20, 4))
-    together = [np.block([[counts[alone[0]], zeros], [zeros, counts[alone[1]]]]) for counts in (impressions, clicks)]
-    table = CountTable.from_dense(*together)
+    table = CountTable.from_dense(*(side_by_side(counts[:20], counts[20:]) for counts in (impressions, clicks)))
     linkage = find_linkage(table, np.repeat([0, 1], 4))
     errors = cluster_errors(fit_conditional(table, linkage), Strata(table, Members(np.arange(40), query)))
     for number, rows in enumerate(alone):
@@ -305,7 +295,7 @@ def test_two_contexts_at_once_have_the_errors_of_each_alone() -> None:
 def test_errors_do_not_depend_on_how_many_members_are_worked_on_at_a_time(
     members_at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pairs, query = random_log(7)
+    pairs, query = random_pairs(7)
     unlinked = CountTable.from_dense(np.array([[0, 0, 0, 0, 9.0]] * 3), np.array([[0, 0, 0, 0, 4.0]] * 3))
     table, (of_pairs, of_unlinked) = merge([replace(pairs, n_cells=5), unlinked])
     fit = fitted(table)

@@ -2,19 +2,17 @@
 
 from dataclasses import replace
 
-import narwhals as nw
 import numpy as np
 import polars as pl
 import pytest
+from small_logs import PBM, simulated, statistics_of
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.arrays.linalg import student_quantile
-from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts, over_frames
+from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.estimators import EstimationOptions
 from posbias.core.estimators.methods import ConditionalEstimator
 from posbias.core.fit.fit import fit_statistics
-from posbias.core.models import get_model
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.core.standard_errors import column as module
 from posbias.core.standard_errors.cluster import ONE_CLUSTER, errors_from_sums, sum_clusters
@@ -22,7 +20,7 @@ from posbias.core.standard_errors.column import TwoWaySums, column_sums
 from posbias.core.standard_errors.leave_one_out import ClusterSums
 from posbias.core.theta.conditional import ConditionalFit
 
-PBM = StatisticsPlan(get_model("pbm"))
+BY_USER = replace(PBM, clusters=("user",))
 WORLD = SimulationOptions(
     n_sessions=1_500, n_queries=60, docs_per_query=8, n_positions=5, query_exponent=0.5, attractiveness_scale=0.5
 )
@@ -32,14 +30,6 @@ def with_users(log: pl.DataFrame, n_users: int, seed: int = 0) -> pl.DataFrame:
     """Each page seen by one of some users."""
     user = np.random.default_rng(seed).integers(0, n_users, log["session"].n_unique())
     return log.with_columns(user=pl.Series(user)[log["session"]])
-
-
-def statistics_of(log: pl.DataFrame, parts: int = 1, column: str = "user") -> SufficientStatistics:
-    """Statistics that keep a column of clusters, in parts of whole queries."""
-    plan = replace(PBM, clusters=(column,))
-    counted = plan.count(nw.from_native(log.lazy())).to_native().collect().sort(plan.keys)
-    frames = [counted.filter(pl.col("query").hash(1) % parts == part) for part in range(parts)]
-    return merge_parts([compress_part(frame, plan) for frame in frames], plan, over_frames(*frames))
 
 
 def conditional(statistics: SufficientStatistics) -> ConditionalFit:
@@ -67,7 +57,7 @@ def assert_same(one: ClusterSums, other: ClusterSums) -> None:
 @pytest.mark.parametrize("n_queries", [6, 60])
 def test_clusters_that_are_queries_are_those_of_the_errors_by_query(n_queries: int) -> None:
     log = simulate(replace(WORLD, n_queries=n_queries)).log.with_columns(user=pl.col("query") + 5)
-    statistics = statistics_of(log)
+    statistics = statistics_of(log, BY_USER)
     fit = conditional(statistics)
 
     by_query = sum_clusters(fit, statistics.strata())
@@ -77,24 +67,24 @@ def test_clusters_that_are_queries_are_those_of_the_errors_by_query(n_queries: i
 
 @pytest.mark.parametrize("n_users", [4, 300])
 def test_the_values_of_a_column_may_lie_in_several_parts(n_users: int) -> None:
-    log = with_users(simulate(WORLD).log, n_users)
-    whole = statistics_of(log)
+    log = with_users(simulated(WORLD).log, n_users)
+    whole = statistics_of(log, BY_USER)
     fit = conditional(whole)
 
-    assert_same(sums_by(statistics_of(log, parts=5), fit, "user"), sums_by(whole, fit, "user"))
+    assert_same(sums_by(statistics_of(log, BY_USER, 5), fit, "user"), sums_by(whole, fit, "user"))
 
 
 def test_a_column_may_have_any_name() -> None:
-    log = with_users(simulate(WORLD).log, 12)
-    statistics = statistics_of(log)
+    log = with_users(simulated(WORLD).log, 12)
+    statistics = statistics_of(log, BY_USER)
     fit = conditional(statistics)
-    renamed = statistics_of(log.rename({"user": "sums"}), column="sums")
+    renamed = statistics_of(log.rename({"user": "sums"}), replace(PBM, clusters=("sums",)))
 
     assert_same(sums_by(renamed, fit, "sums"), sums_by(statistics, fit, "user"))
 
 
 def test_chunks_of_clusters_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    statistics = statistics_of(with_users(simulate(WORLD).log, 100))
+    statistics = statistics_of(with_users(simulated(WORLD).log, 100), BY_USER)
     fit = conditional(statistics)
     whole = sums_by(statistics, fit, "user")
     monkeypatch.setattr(module, "_CHUNK", 1_000)
@@ -127,7 +117,7 @@ def dense_sums(log: pl.DataFrame, fit: ConditionalFit) -> tuple[Floats, Floats]:
 @pytest.mark.parametrize("n_users", [5, 80])
 def test_the_sums_are_those_of_the_equations(n_users: int) -> None:
     log = with_users(simulate(replace(WORLD, n_sessions=400)).log, n_users)
-    statistics = statistics_of(log)
+    statistics = statistics_of(log, BY_USER)
     fit = conditional(statistics)
     scores, informations = dense_sums(log, fit)
     np.testing.assert_allclose(informations.sum(axis=0), fit.information, rtol=1e-8)
@@ -153,7 +143,7 @@ def test_users_who_share_nothing_get_the_spread_of_the_estimate_on_logs_with_two
     log = pl.DataFrame({"query": pair, "doc": 0, "position": position, "user": rng.permutation(2 * n_pairs)})
     estimates, variances = np.empty(draws), np.empty(draws)
     for draw in range(draws):
-        statistics = statistics_of(log.with_columns(click=pl.Series(clicks[draw].astype(np.int8))))
+        statistics = statistics_of(log.with_columns(click=pl.Series(clicks[draw].astype(np.int8))), BY_USER)
         fit = conditional(statistics)
         estimates[draw] = fit.log_theta[1]
         variances[draw] = sums_by(statistics, fit, "user").covariance[0, 0]
@@ -163,8 +153,8 @@ def test_users_who_share_nothing_get_the_spread_of_the_estimate_on_logs_with_two
 
 
 def test_a_cell_that_one_user_alone_identifies_has_no_interval() -> None:
-    log = with_users(simulate(WORLD).log, 8).filter((pl.col("position") < 5) | (pl.col("user") == 7))
-    statistics = statistics_of(log)
+    log = with_users(simulated(WORLD).log, 8).filter((pl.col("position") < 5) | (pl.col("user") == 7))
+    statistics = statistics_of(log, BY_USER)
     fit = conditional(statistics)
     errors = errors_from_sums(fit.log_theta, fit.free_cells, sums_by(statistics, fit, "user"))
 
@@ -179,7 +169,7 @@ def two_way(statistics: SufficientStatistics, fit: ConditionalFit) -> TwoWaySums
 
 
 def test_two_ways_that_are_one_are_that_one() -> None:
-    statistics = statistics_of(simulate(WORLD).log.with_columns(user="query"))
+    statistics = statistics_of(simulated(WORLD).log.with_columns(user="query"), BY_USER)
     found = two_way(statistics, conditional(statistics))
 
     np.testing.assert_allclose(found.covariance, found.query.covariance, rtol=1e-7)
@@ -187,7 +177,7 @@ def test_two_ways_that_are_one_are_that_one() -> None:
 
 
 def test_two_ways_are_the_sum_of_both_less_what_they_share_and_never_less_than_one() -> None:
-    statistics = statistics_of(with_users(simulate(WORLD).log, 12))
+    statistics = statistics_of(with_users(simulated(WORLD).log, 12), BY_USER)
     found = two_way(statistics, conditional(statistics))
     ways = np.diag(found.query.covariance), np.diag(found.column.covariance)
     plain = ways[0] + ways[1] - np.diag(found.both.covariance)
@@ -212,7 +202,7 @@ def test_what_markets_share_is_in_the_interval() -> None:
         position = log["position"].to_numpy()
         seen = shock[log["user"].to_numpy(), position - 1] / position
         clicks = rng.random(log.height) < seen * log["attractiveness"].to_numpy()
-        statistics = statistics_of(log.with_columns(click=pl.Series(clicks.astype(np.int8))))
+        statistics = statistics_of(log.with_columns(click=pl.Series(clicks.astype(np.int8))), BY_USER)
         fit = conditional(statistics)
         distance = np.abs(fit.log_theta - np.log(truth))[1:]
         both = two_way(statistics, fit)
@@ -225,7 +215,7 @@ def test_what_markets_share_is_in_the_interval() -> None:
 
 
 def test_a_fit_of_statistics_with_clusters_is_clustered_both_ways_unless_it_says_otherwise() -> None:
-    statistics = statistics_of(with_users(simulate(WORLD).log, 12))
+    statistics = statistics_of(with_users(simulated(WORLD).log, 12), BY_USER)
     found = {
         cluster: fit_statistics(statistics, "conditional", EstimationOptions(cluster=cluster), compare=False).estimate
         for cluster in (None, "query", "column", "two-way")

@@ -7,14 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats  # pyright: ignore[reportMissingTypeStubs]
+from small_logs import fitted_pairs
 
-from posbias.core.arrays.compression import Members, compress
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
-from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors import contrasts as module
-from posbias.core.standard_errors.cluster import ClusterErrors, cluster_errors
+from posbias.core.standard_errors.cluster import ClusterErrors
 from posbias.core.standard_errors.contrasts import (
-    FittedStrata,
     ScoredEstimate,
     contrast_test,
     correlation_of,
@@ -22,23 +20,15 @@ from posbias.core.standard_errors.contrasts import (
     difference_test,
     linear_contrast_test,
 )
-from posbias.core.theta.conditional import ConditionalFit, find_linkage, fit_conditional
+from posbias.core.theta.conditional import ConditionalFit
 
 N_CELLS = 4
 
 
-def fitted(pairs: CountTable, query: Integers) -> tuple[ConditionalFit, ClusterErrors]:
-    table, signature = compress(pairs)
-    linkage = find_linkage(table)
-    fit = fit_conditional(table, linkage)
-    return fit, cluster_errors(fit, Strata(table, Members(signature, query)))
-
-
-def scored(pairs: CountTable, query: Integers) -> ScoredEstimate:
-    table, signature = compress(pairs)
-    strata = Strata(table, Members(signature, query))
-    fit = fit_conditional(table, find_linkage(table))
-    return FittedStrata(strata, fit, cluster_errors(fit, strata)).scored()
+def fitted(impressions: Floats, clicks: Floats, query: Integers) -> tuple[ConditionalFit, ClusterErrors]:
+    """Of all days together."""
+    found = fitted_pairs(CountTable.from_dense(impressions.sum(axis=1), clicks.sum(axis=1)), query)
+    return found.fit, found.errors
 
 
 def daily_counts(seed: int, n_queries: int, n_days: int = 3, docs: int = 4) -> tuple[Floats, Floats, Integers]:
@@ -54,7 +44,7 @@ def pooled_and_daily(impressions: Floats, clicks: Floats, query: Integers) -> tu
     n_pairs, n_days, _ = impressions.shape
     pooled = CountTable.from_dense(impressions.sum(axis=1), clicks.sum(axis=1))
     daily = CountTable.from_dense(*(counts.reshape(n_pairs * n_days, N_CELLS) for counts in (impressions, clicks)))
-    return scored(pooled, query), scored(daily, np.repeat(query, n_days))
+    return fitted_pairs(pooled, query).scored(), fitted_pairs(daily, np.repeat(query, n_days)).scored()
 
 
 def influence(impressions: Floats, clicks: Floats, log_theta: Floats, query: Integers) -> dict[int, Floats]:
@@ -116,8 +106,7 @@ def test_one_sided_only_rises_count() -> None:
 
 
 def test_linear_contrasts_are_the_dense_formula() -> None:
-    impressions, clicks, query = daily_counts(3, n_queries=15)
-    fit, errors = fitted(CountTable.from_dense(impressions.sum(axis=1), clicks.sum(axis=1)), query)
+    fit, errors = fitted(*daily_counts(3, n_queries=15))
     contrasts = np.array([[0, 1, -1, 0], [1, -0.5, 0, -0.5], [1, 0, 0, 0]], np.float64)
     found = linear_contrast_test(contrasts, fit, errors)
     of_free, b = contrasts[:2, 1:], fit.log_theta[1:]
@@ -133,15 +122,13 @@ def test_linear_contrasts_are_the_dense_formula() -> None:
 
 def test_a_contrast_of_many_cells_has_no_more_degrees_than_clusters_allow() -> None:
     """Each context holds the same 8 queries: their mean rests on 8 queries, however many contexts there are."""
-    impressions, clicks, query = daily_counts(5, n_queries=8)
-    fit, errors = fitted(CountTable.from_dense(impressions.sum(axis=1), clicks.sum(axis=1)), query)
+    fit, errors = fitted(*daily_counts(5, n_queries=8))
     found = linear_contrast_test(np.array([[-1, 1 / 3, 1 / 3, 1 / 3]]), fit, errors)
     assert found.degrees == errors.degrees[1:].min() <= 7
 
 
 def test_a_cell_that_hardly_adds_to_the_variance_does_not_limit_the_degrees() -> None:
-    impressions, clicks, query = daily_counts(5, n_queries=15)
-    fit, errors = fitted(CountTable.from_dense(impressions.sum(axis=1), clicks.sum(axis=1)), query)
+    fit, errors = fitted(*daily_counts(5, n_queries=15))
     lonely = replace(errors, degrees=np.append(errors.degrees[:3], 1.0))
     weights = np.array([[0, 1, 0.001, -0.001], [0, 1, 0, -1.0]])
     assert linear_contrast_test(weights[:1], fit, lonely).degrees == errors.degrees[1]
@@ -149,8 +136,7 @@ def test_a_cell_that_hardly_adds_to_the_variance_does_not_limit_the_degrees() ->
 
 
 def test_linear_contrasts_of_cells_without_an_error_are_left_out() -> None:
-    impressions, clicks, query = daily_counts(4, n_queries=15)
-    fit, errors = fitted(CountTable.from_dense(impressions.sum(axis=1), clicks.sum(axis=1)), query)
+    fit, errors = fitted(*daily_counts(4, n_queries=15))
     lost = np.array([False, False, True])
     broken = replace(
         errors,
@@ -178,8 +164,7 @@ def test_what_has_no_error_or_an_infinite_one_has_no_correlations() -> None:
 
 
 def test_contrasts_that_say_the_same_count_once() -> None:
-    impressions, clicks, query = daily_counts(3, n_queries=15)
-    fit, errors = fitted(CountTable.from_dense(impressions.sum(axis=1), clicks.sum(axis=1)), query)
+    fit, errors = fitted(*daily_counts(3, n_queries=15))
     one = np.array([[0, 1, -1, 0]], np.float64)
     alone, repeated = (linear_contrast_test(np.tile(one, (times, 1)), fit, errors) for times in (1, 9))
     assert repeated.n_contrasts == 9

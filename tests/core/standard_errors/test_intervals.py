@@ -1,17 +1,15 @@
 """Intervals: of a method without errors, of one that falls back on another where it has none, of degenerate logs."""
 
+from dataclasses import replace
 from typing import Any
 
-import narwhals as nw
 import numpy as np
 import polars as pl
 import pytest
+from small_logs import PBM, statistics_of
 
-from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import compress_part, merge_parts
 from posbias.core.estimators import EstimationOptions
 from posbias.core.fit.fit import Fit, fit_statistics
-from posbias.core.models import get_model
 from posbias.core.standard_errors.cluster import Intervals
 
 
@@ -63,10 +61,7 @@ DEGENERATE = {
 
 
 def fitted(log: pl.DataFrame, context: tuple[str, ...], method: str, options: EstimationOptions) -> Fit:
-    plan = StatisticsPlan(get_model("pbm"), context=context)
-    counted = plan.count(nw.from_native(log.lazy())).to_native().collect().sort(plan.keys)
-    statistics = merge_parts([compress_part(counted, plan)], plan)
-    return fit_statistics(statistics, method, options, compare=False)
+    return fit_statistics(statistics_of(log, replace(PBM, context=context)), method, options, compare=False)
 
 
 def test_a_context_of_one_query_has_the_number_of_the_others_without_an_interval_and_says_why() -> None:

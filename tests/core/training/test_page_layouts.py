@@ -8,17 +8,15 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_logs import PBM, UBM
 
 from posbias.core.choices import Grouping
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.models import get_model
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.core.training.layout import weighted_pages
 from posbias.core.training.page_layouts import ClickedGroupLayout, PairsLayout, SessionLayout
 from posbias.core.training.weights import ClickWeights, WeightOptions, click_weights
 
-PBM = StatisticsPlan(get_model("pbm"))
-UBM = StatisticsPlan(get_model("ubm"))
 SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
 STANDARD_ERRORS = 5.0
 UNKNOWN = float("nan")
@@ -129,11 +127,14 @@ RANDOM_PAGES = SimulationOptions(
 )
 
 
-def test_with_the_true_theta_each_position_has_the_weighted_click_rate_of_position_1() -> None:
+@pytest.mark.parametrize("plan", [PBM, UBM], ids=["pbm", "ubm"])
+def test_with_the_true_theta_each_position_has_the_weighted_click_rate_of_position_1(plan: StatisticsPlan) -> None:
     """Documents are placed at random, so that every position shows the same attractiveness on average."""
-    simulation = simulate(RANDOM_PAGES)
-    theta = {(row["position"],): row["propensity"] for row in simulation.propensities.iter_rows(named=True)}
-    rows = sessions(simulation.log, PBM, table_weights(PBM, theta))
+    simulation = simulate(replace(RANDOM_PAGES, model=plan.model.name))
+    theta = {
+        tuple(cell): theta for *cell, theta in simulation.propensities.select(*plan.cell_columns, "propensity").rows()
+    }
+    rows = sessions(simulation.log, plan, table_weights(plan, theta))
 
     weighted_click = pl.col("click") * pl.col("weight")
     rates = rows.group_by("position").agg(rate=weighted_click.mean(), sd=weighted_click.std() / pl.len().sqrt())
@@ -141,22 +142,7 @@ def test_with_the_true_theta_each_position_has_the_weighted_click_rate_of_positi
     for row in rates.filter(pl.col("position") > 1).iter_rows(named=True):
         assert abs(row["rate"] - first["rate"]) < STANDARD_ERRORS * np.hypot(row["sd"], first["sd"])
     naive = simulation.log.group_by("position").agg(pl.col("click").mean()).sort("position")["click"].to_list()
-    assert naive[0] > 4 * naive[4]
-
-
-def test_with_the_true_theta_ubm_weights_also_level_the_positions() -> None:
-    simulation = simulate(replace(RANDOM_PAGES, model="ubm"))
-    theta = {
-        (row["position"], row["previous_click"]): row["propensity"]
-        for row in simulation.propensities.iter_rows(named=True)
-    }
-    rows = sessions(simulation.log, UBM, table_weights(UBM, theta))
-
-    weighted_click = pl.col("click") * pl.col("weight")
-    rates = rows.group_by("position").agg(rate=weighted_click.mean(), sd=weighted_click.std() / pl.len().sqrt())
-    first = rates.filter(position=1).row(0, named=True)
-    for row in rates.iter_rows(named=True):
-        assert abs(row["rate"] - first["rate"]) <= STANDARD_ERRORS * np.hypot(row["sd"], first["sd"])
+    assert naive[0] > (4 if plan is PBM else 1) * naive[4]
 
 
 def test_grouped_by_query_all_pages_of_a_query_stand_together() -> None:

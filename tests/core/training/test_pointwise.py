@@ -5,16 +5,14 @@ from collections import defaultdict
 import numpy as np
 import polars as pl
 import pytest
+from small_logs import PBM, counted, statistics_of
 
 from posbias.core.arrays.count_table import CountTable, Floats
-from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts
-from posbias.core.models import get_model
-from posbias.core.simulation.simulate import Simulation, SimulationOptions, simulate
+from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part
+from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.core.training.pair_layouts import expected_attractions, pointwise_rows, positive_and_shown
 from posbias.core.training.weights import ClickWeights, WeightOptions, click_weights
 
-PBM = StatisticsPlan(get_model("pbm"))
 UNKNOWN = float("nan")
 PAGES = SimulationOptions(n_sessions=500, n_queries=20, docs_per_query=8, n_positions=5, ranker_strength=0.0, seed=3)
 
@@ -23,7 +21,7 @@ def cells_of(size: int) -> pl.DataFrame:
     return pl.DataFrame({"position": range(1, size + 1)}, schema={"position": pl.Int32})
 
 
-def counted(table: CountTable, propensity: Floats, options: WeightOptions) -> ClickWeights:
+def weights_of(table: CountTable, propensity: Floats, options: WeightOptions) -> ClickWeights:
     impressions, clicks = table.sum_by_cell(table.impressions), table.sum_by_cell(table.clicks)
     return click_weights(cells_of(table.n_cells), propensity, impressions, clicks, options)
 
@@ -39,7 +37,7 @@ def test_pointwise_rows_are_those_of_a_loop_and_cells_without_a_propensity_leave
     clicks = rng.binomial(impressions.astype(np.int64), 0.3).astype(np.float64)
     theta = np.array([1.0, 0.4, UNKNOWN, 0.005])
     table = CountTable.from_dense(impressions, clicks)
-    weights = counted(table, theta, WeightOptions(min_propensity=0.1, self_normalize=self_normalize))
+    weights = weights_of(table, theta, WeightOptions(min_propensity=0.1, self_normalize=self_normalize))
     signature = np.array([3, 0, 11, 3])
     pairs = pl.DataFrame({"query": list("aabb"), "doc": [1, 2, 1, 2], "signature": signature})
     rows = pointwise_rows(pairs, positive_and_shown(table, weights))
@@ -65,7 +63,7 @@ def test_normalisation_comes_before_the_unclicked_part_is_formed() -> None:
     pairs = pl.DataFrame({"query": ["q"], "doc": [0], "signature": [0]})
 
     def parts(*, self_normalize: bool) -> list[float]:
-        weights = counted(table, np.array([1.0, 0.5]), WeightOptions(self_normalize=self_normalize))
+        weights = weights_of(table, np.array([1.0, 0.5]), WeightOptions(self_normalize=self_normalize))
         return pointwise_rows(pairs, positive_and_shown(table, weights))["weight"].to_list()
 
     assert parts(self_normalize=False) == pytest.approx([6.0, 0.0])
@@ -106,7 +104,7 @@ def test_expected_labels_and_the_rest_add_up_to_the_impressions_in_cells_with_a_
     table = CountTable.from_dense(impressions, clicks)
     positive = expected_attractions(table, theta, np.linspace(0, 1, 12))
     pairs = pairs_of(list(range(12)), ["q"] * 12, list(range(12)))
-    rows = pointwise_rows(pairs, positive_and_shown(table, counted(table, theta, WeightOptions()), positive))
+    rows = pointwise_rows(pairs, positive_and_shown(table, weights_of(table, theta, WeightOptions()), positive))
 
     shown = impressions[:, [0, 1, 3]].sum(axis=1)
     weight = rows["weight"].to_numpy().reshape(12, 2)
@@ -137,7 +135,7 @@ def test_rows_of_one_document_are_summed_before_the_clamp() -> None:
     """Shown once and clicked at theta 0.5, and three times without a click: W+ = 2 of 4, not 2 of 1 and 0 of 3."""
     table = CountTable.from_dense(np.array([[0.0, 1.0], [3.0, 0.0]]), np.array([[0.0, 1.0], [0.0, 0.0]]))
     pairs = pairs_of([0, 1, 1, 0], ["a", "a", "a", "b"], [1, 1, 2, 2])
-    rows = pointwise_rows(pairs, positive_and_shown(table, counted(table, np.array([1.0, 0.5]), WeightOptions())))
+    rows = pointwise_rows(pairs, positive_and_shown(table, weights_of(table, np.array([1.0, 0.5]), WeightOptions())))
 
     assert rows.rows() == [
         (0, "a", 1, 1, 2),
@@ -152,7 +150,7 @@ def test_rows_of_one_document_are_summed_before_the_clamp() -> None:
 def test_no_pair_gives_no_row() -> None:
     table = CountTable.from_dense(np.array([[1.0]]), np.array([[1.0]]))
     rows = pointwise_rows(
-        pairs_of([], [], []), positive_and_shown(table, counted(table, np.array([1.0]), WeightOptions()))
+        pairs_of([], [], []), positive_and_shown(table, weights_of(table, np.array([1.0]), WeightOptions()))
     )
     assert rows.height == 0
     assert rows.schema["weight"] == pl.Float64
@@ -164,24 +162,12 @@ def counted_cells(statistics: SufficientStatistics, theta: dict[tuple[int], floa
     return click_weights(statistics.cells, propensity, *statistics.cell_totals, WeightOptions(min_propensity=1e-6))
 
 
-def statistics_of(simulation: Simulation, plan: StatisticsPlan) -> SufficientStatistics:
-    log = simulation.log.group_by("query", "doc", "position").agg(
-        impressions=pl.len().cast(pl.Int64), clicks=pl.col("click").cast(pl.Int64).sum()
-    )
-    return merge_parts([compress_part(log.sort(plan.keys), plan)], plan)
-
-
 def test_pointwise_weights_of_a_whole_log_add_up_to_its_session_weights_pair_by_pair() -> None:
     simulation = simulate(PAGES)
-    statistics = statistics_of(simulation, PBM)
+    statistics = statistics_of(simulation.log)
     theta = {(row["position"],): row["propensity"] for row in simulation.propensities.iter_rows(named=True)}
     weights = counted_cells(statistics, theta)
-    part = compress_part(
-        simulation.log.group_by(PBM.keys)
-        .agg(impressions=pl.len().cast(pl.Int64), clicks=pl.col("click").cast(pl.Int64).sum())
-        .sort(PBM.keys),
-        PBM,
-    )
+    part = compress_part(counted(simulation.log), PBM)
     pairs = part.pairs.with_columns(signature=statistics.signature_of_part[0][part.pairs["signature"].to_numpy()])
     pointwise = pointwise_rows(pairs, positive_and_shown(statistics.pair_signatures, weights))
 

@@ -1,0 +1,75 @@
+"""Small logs as tests of core take them: drawn, counted, compressed, fitted."""
+
+from functools import lru_cache
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+
+from posbias.core.arrays.compression import Members, compress
+from posbias.core.arrays.count_table import CountTable, Floats, Integers
+from posbias.core.counts.counting_plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import (
+    Strata,
+    SufficientStatistics,
+    compress_part,
+    merge_parts,
+    over_frames,
+)
+from posbias.core.models import get_model
+from posbias.core.simulation.simulate import simulate
+from posbias.core.standard_errors.cluster import cluster_errors
+from posbias.core.standard_errors.contrasts import FittedStrata
+from posbias.core.theta.conditional import find_linkage, fit_conditional
+
+PBM = StatisticsPlan(get_model("pbm"))
+UBM = StatisticsPlan(get_model("ubm"))
+
+simulated = lru_cache(maxsize=16)(simulate)
+"""What `simulate` draws, once for all tests of a file that take the same."""
+
+
+def counted(log: pl.DataFrame, plan: StatisticsPlan = PBM) -> pl.DataFrame:
+    """The statistics of a log as a table."""
+    return plan.count(nw.from_native(log.lazy())).to_native().collect().sort(plan.keys)
+
+
+def statistics_of(log: pl.DataFrame, plan: StatisticsPlan = PBM, parts: int = 1) -> SufficientStatistics:
+    """The statistics of a log, in parts of whole queries."""
+    rows = counted(log, plan)
+    frames = [rows.filter(pl.col("query").hash(1) % parts == part) for part in range(parts)] if parts > 1 else [rows]
+    return merge_parts([compress_part(frame, plan) for frame in frames], plan, over_frames(*frames))
+
+
+def strata_of(pairs: CountTable, cluster: Integers) -> Strata:
+    """Pairs as signatures, each pair with its cluster."""
+    table, signature = compress(pairs)
+    return Strata(table, Members(signature, cluster))
+
+
+def fitted_pairs(pairs: CountTable, cluster: Integers, n_contexts: int = 1) -> FittedStrata:
+    """The conditional estimate of pairs with its errors; contexts have as many cells each."""
+    return fitted_strata(strata_of(pairs, cluster), n_contexts)
+
+
+def fitted_strata(strata: Strata, n_contexts: int = 1) -> FittedStrata:
+    """The same of strata."""
+    table = strata.signatures
+    fit = fit_conditional(table, find_linkage(table, np.repeat(np.arange(n_contexts), table.n_cells // n_contexts)))
+    return FittedStrata(strata, fit, cluster_errors(fit, strata))
+
+
+def random_pairs(seed: int, n_units: int = 60, n_cells: int = 4, n_queries: int = 12) -> tuple[CountTable, Integers]:
+    """Pairs, and the query of each, with a few large queries."""
+    rng = np.random.default_rng(seed)
+    impressions = rng.integers(1, 9, (n_units, n_cells)) * (rng.random((n_units, n_cells)) < 0.6)
+    clicks = rng.binomial(impressions, rng.beta(2, 3, (n_units, 1)) / np.arange(1, n_cells + 1))
+    table = CountTable.from_dense(impressions.astype(float), clicks.astype(float))
+    return table, np.minimum(rng.geometric(0.2, n_units), n_queries).astype(np.int64)
+
+
+def side_by_side(first: Floats, second: Floats) -> Floats:
+    """Dense counts of two contexts, each with cells of its own, as those of one log."""
+    return np.block(
+        [[first, np.zeros((len(first), second.shape[1]))], [np.zeros((len(second), first.shape[1])), second]]
+    )
