@@ -58,7 +58,7 @@ from posbias.core.estimators.estimate import (
     linkage_of,
     relative_to_largest,
 )
-from posbias.core.standard_errors.cluster import ClusterErrors, errors_from_sums
+from posbias.core.standard_errors.cluster import errors_from_sums
 from posbias.core.standard_errors.leave_one_out import ClusterSums
 from posbias.core.theta.allpairs import UNCLICKED_SHARE, AllPairsFit, InterventionalSets, fit_allpairs
 from posbias.core.theta.conditional import Linkage
@@ -266,8 +266,8 @@ def harvest_allpairs(
     fit = fit_allpairs(strata.signatures, linkage, on_iteration=on_iteration)
     log_theta = np.full(strata.signatures.n_cells, np.nan)
     log_theta[fit.linked.cells] = fit.log_theta
-    errors = errors_from_sums(log_theta, fit.linked.cells[fit.linked.free], sum_clusters(fit, strata.members))
-    found = _estimate(AllPairsEstimator.name, log_theta, errors, linkage.reason, linkage, by)
+    free, sums = fit.linked.cells[fit.linked.free], sum_clusters(fit, strata.members)
+    found = _estimate(AllPairsEstimator.name, log_theta, free, sums, linkage.reason, linkage, by)
     return replace(found, converged=fit.converged, iterations=fit.iterations)
 
 
@@ -292,19 +292,21 @@ def harvest_adjacent_chain(
     log_theta = np.full(strata.signatures.n_cells, np.nan)
     log_theta[linkage.references] = 0.0
     log_theta[free] = route @ np.log(links.head_clicks[free] / links.tail_clicks[free])
-    errors = errors_from_sums(log_theta, free, _sum_jackknife(strata, links, free, route))
-    return _estimate(AdjacentChainEstimator.name, log_theta, errors, reason, linkage, by)
+    sums = _sum_jackknife(strata, links, free, route)
+    return _estimate(AdjacentChainEstimator.name, log_theta, free, sums, reason, linkage, by)
 
 
 def _estimate(
     method: str,
     log_theta: Floats,
-    errors: ClusterErrors,
+    free_cells: Integers,
+    sums: ClusterSums,
     missing: Sequence[str | None],
     linkage: Linkage,
     by: Cluster,
 ) -> Estimate:
-    """The estimate with its errors; cells without a number are not identified by it."""
+    """The estimate with the intervals that the sums give; cells without a number are not identified by it."""
+    errors = errors_from_sums(log_theta, free_cells, sums)
     linkage, theta = replace(linkage, identified=np.isfinite(log_theta)), np.exp(log_theta)
     reason = tuple(none or no_error for none, no_error in zip(missing, errors.reason, strict=True))
     return Estimate(
