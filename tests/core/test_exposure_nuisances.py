@@ -5,7 +5,7 @@ import pytest
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.errors import IdentifiabilityError
-from posbias.core.exposure import LearningRows, learn_nuisances, tree_options
+from posbias.core.exposure import LearningRows, Nuisances, learn_nuisances, tree_options
 from posbias.core.learners.boosting import bin_rows
 from posbias.core.learners.learning import sigmoid
 
@@ -34,19 +34,26 @@ def learned() -> tuple[Floats, LearningRows, Floats]:
     return world(0)
 
 
-def test_trees_find_relevance_and_place(learned: tuple[Floats, LearningRows, Floats]) -> None:
-    features, rows, relevance = learned
-    found = learn_nuisances(bin_rows(features, ["a", "b"], [], tree_options(1)), rows)
+def nuisances(features: Floats, rows: LearningRows) -> Nuisances:
+    return learn_nuisances(bin_rows(features, ["a", "b"], [], tree_options(1)), rows)
+
+
+@pytest.fixture(scope="module")
+def found(learned: tuple[Floats, LearningRows, Floats]) -> Nuisances:
+    return nuisances(*learned[:2])
+
+
+def test_trees_find_relevance_and_place(learned: tuple[Floats, LearningRows, Floats], found: Nuisances) -> None:
+    features, _, relevance = learned
     assert np.corrcoef(sigmoid(found.scores), relevance)[0, 1] > 0.9
     assert np.corrcoef(found.places, features[:, 0])[0, 1] < -0.9  # the ranker orders by the first feature alone
     np.testing.assert_allclose(found.theta, THETA, atol=0.1)
 
 
 def test_each_row_is_scored_by_the_trees_that_have_not_seen_its_fold(
-    learned: tuple[Floats, LearningRows, Floats],
+    learned: tuple[Floats, LearningRows, Floats], found: Nuisances
 ) -> None:
     features, rows, _ = learned
-    found = learn_nuisances(bin_rows(features, ["a", "b"], [], tree_options(1)), rows)
     for forests, scores in ((found.relevance, found.scores), (found.place, found.places)):
         for one, forest in enumerate(forests):
             apart = rows.fold == one
@@ -54,17 +61,16 @@ def test_each_row_is_scored_by_the_trees_that_have_not_seen_its_fold(
     changed = rows.click.copy()
     changed[rows.fold == 0] = 1 - changed[rows.fold == 0]
     held_out = LearningRows(rows.cell, changed, rows.weight, rows.fold, rows.position, rows.context)
-    again = learn_nuisances(bin_rows(features, ["a", "b"], [], tree_options(1)), held_out)
+    again = nuisances(features, held_out)
     assert np.abs(again.scores - found.scores)[rows.fold == 1].max() > 0.1  # learnt from the changed clicks
     np.testing.assert_array_equal(again.places, found.places)
 
 
-def test_the_same_rows_give_the_same_trees(learned: tuple[Floats, LearningRows, Floats]) -> None:
-    features, rows, _ = learned
-    first, second = (learn_nuisances(bin_rows(features, ["a", "b"], [], tree_options(1)), rows) for _ in range(2))
-    assert first.relevance == second.relevance
-    assert first.place == second.place
-    np.testing.assert_array_equal(first.theta, second.theta)
+def test_the_same_rows_give_the_same_trees(learned: tuple[Floats, LearningRows, Floats], found: Nuisances) -> None:
+    again = nuisances(*learned[:2])
+    assert found.relevance == again.relevance
+    assert found.place == again.place
+    np.testing.assert_array_equal(found.theta, again.theta)
 
 
 def test_features_that_say_nothing_and_rows_that_are_too_few_are_refused(
@@ -73,10 +79,10 @@ def test_features_that_say_nothing_and_rows_that_are_too_few_are_refused(
     features, rows, _ = learned
     two = (np.arange(len(rows.cell)) % 1_000 < 5).astype(float).reshape(-1, 1)  # too few for a leaf, in fact 50
     with pytest.raises(IdentifiabilityError, match="neither which of 10,000 rows are clicked nor where they stand"):
-        learn_nuisances(bin_rows(np.hstack([two, two]), ["a", "b"], [], tree_options(1)), rows)
+        nuisances(np.hstack([two, two]), rows)
     one_fold = LearningRows(rows.cell, rows.click, rows.weight, 0 * rows.fold, rows.position, rows.context)
     with pytest.raises(IdentifiabilityError, match="of 10,000 rows, one half of the pages holds 0"):
-        learn_nuisances(bin_rows(features, ["a", "b"], [], tree_options(1)), one_fold)
+        nuisances(features, one_fold)
 
 
 def test_a_row_of_weight_two_counts_as_two_rows(learned: tuple[Floats, LearningRows, Floats]) -> None:

@@ -52,7 +52,7 @@ def test_a_unit_that_stands_for_several_counts_as_often() -> None:
 def test_units_of_about_the_same_counts_stand_for_each_other_without_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     favourable, decided = counted(5000)
     in_cells = estimate_prior(favourable, decided, None)
-    monkeypatch.setattr(page_matrices, "_STEP", 1e-3)
+    monkeypatch.setattr(page_matrices, "_STEP", 5e-3)
     apart = estimate_prior(favourable, decided, None)
     assert in_cells.mean == pytest.approx(apart.mean, rel=1e-3)
     assert in_cells.strength == pytest.approx(apart.strength, rel=1e-3)
