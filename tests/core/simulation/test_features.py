@@ -7,13 +7,13 @@ import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
+from small_logs import simulated
 
 from posbias.core.errors import UsageError
 from posbias.core.simulation.simulate import (
     SimulationOptions,
     draw_sessions,
     make_ranker,
-    simulate,
     simulate_blocks,
     true_attractiveness,
     true_propensities,
@@ -44,7 +44,7 @@ STANDARD_ERRORS = 5.0  # none of a few dozen cells strays that far by chance
 
 def with_truth(options: SimulationOptions) -> pl.DataFrame:
     """Return the impressions with examination and attractiveness beside them."""
-    drawn = simulate(options)
+    drawn = simulated(options)
     log = drawn.log.with_columns(
         previous_click=(pl.col("position") * pl.col("click")).cum_max().shift(1, fill_value=0).over("session")
     )
@@ -70,7 +70,7 @@ def pages(log: pl.DataFrame) -> pl.DataFrame:
 
 
 def test_a_fixed_ranker_draws_the_log_that_it_has_always_drawn() -> None:
-    log = simulate(replace(FIXED, n_sessions=2000)).log
+    log = simulated(replace(FIXED, n_sessions=2000)).log
 
     assert log.columns == ["session", "query", "doc", "position", "click"]
     digest = hashlib.sha256(b"".join(column.to_numpy().tobytes() for column in log)).hexdigest()
@@ -89,8 +89,8 @@ def test_a_fixed_ranker_draws_the_log_that_it_has_always_drawn() -> None:
     ids=str,
 )
 def test_a_feature_that_makes_no_difference_leaves_every_page_and_click_as_it_was(change: dict[str, object]) -> None:
-    plain = simulate(PLAIN).log
-    with_feature = simulate(replace(PLAIN, **change)).log  # pyright: ignore[reportArgumentType]
+    plain = simulated(PLAIN).log
+    with_feature = simulated(replace(PLAIN, **change)).log  # pyright: ignore[reportArgumentType]
 
     assert_frame_equal(with_feature.select(plain.columns), plain)
 
@@ -102,9 +102,9 @@ def test_blocks_are_the_whole_log_and_small_with_every_feature(monkeypatch: pyte
     assert max(block.height for block in blocks) <= 12_000 // PLAIN.docs_per_query * PLAIN.n_positions
     assert max(block["timestamp"].dt.date().n_unique() for block in blocks) == 1  # the ranker learns at midnight
     log = pl.concat(blocks)
-    assert_frame_equal(log, simulate(EVERYTHING).log)
+    assert_frame_equal(log, simulated(EVERYTHING).log)
     assert log["session"].unique().to_list() == list(range(EVERYTHING.n_sessions))
-    assert log.columns == [*simulate(PLAIN).log.columns, "timestamp", "segment", "device", "policy", "experiment"]
+    assert log.columns == [*simulated(PLAIN).log.columns, "timestamp", "segment", "device", "policy", "experiment"]
 
 
 # --- the contract of logs ---------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def test_blocks_are_the_whole_log_and_small_with_every_feature(monkeypatch: pyte
 @pytest.mark.parametrize("strength", [0.0, 2.0, np.inf])
 @pytest.mark.parametrize("options", [PLAIN, replace(PLAIN, model="ubm")])
 def test_the_log_keeps_the_contract_of_impressions(options: SimulationOptions, strength: float) -> None:
-    log = simulate(replace(options, ranker_strength=strength)).log
+    log = simulated(replace(options, ranker_strength=strength)).log
 
     assert log["position"].dtype == pl.Int32
     assert log["click"].dtype == pl.Int8
@@ -140,7 +140,7 @@ def test_a_stronger_ranker_shows_better_documents_higher() -> None:
 
 def test_query_frequency_is_zipfian_and_uniform_at_exponent_zero() -> None:
     def sessions(exponent: float) -> pl.Series:
-        log = simulate(replace(PLAIN, query_exponent=exponent)).log
+        log = simulated(replace(PLAIN, query_exponent=exponent)).log
         return log.filter(position=1).group_by("query").len().sort("query")["len"]
 
     zipfian, uniform = sessions(1.0), sessions(0.0)
@@ -273,7 +273,7 @@ def test_shocks_of_theta_spread_queries_as_asked_and_leave_the_mean() -> None:
 @pytest.mark.parametrize("weight", [1.0, 0.6])
 def test_position_is_the_true_rank_of_the_score(weight: float) -> None:
     options = replace(FIXED, score_weight=weight, segments=2)
-    log, score = simulate(options).log, random_world(options).score
+    log, score = simulated(options).log, random_world(options).score
 
     segment, query, doc = (log[name].to_numpy() for name in ("segment", "query", "doc"))
     own = score[segment, query, doc]
@@ -293,7 +293,7 @@ def test_noise_in_the_score_takes_position_and_attractiveness_apart() -> None:
 
 
 def test_pages_end_early_with_the_probability_asked_for_and_are_the_same_until_then() -> None:
-    whole, geometric = simulate(PLAIN).log, simulate(replace(PLAIN, depth=0.8)).log
+    whole, geometric = simulated(PLAIN).log, simulated(replace(PLAIN, depth=0.8)).log
     shown = geometric.group_by("position").len().sort("position")["len"].to_numpy() / PLAIN.n_sessions
     kept = whole.join(geometric, on=["session", "position"], how="semi")
 
@@ -302,7 +302,7 @@ def test_pages_end_early_with_the_probability_asked_for_and_are_the_same_until_t
 
 
 def test_pages_end_where_the_weights_say() -> None:
-    log = simulate(replace(PLAIN, depth=(0.0, 1.0, 0.0, 0.0, 0.0, 3.0))).log
+    log = simulated(replace(PLAIN, depth=(0.0, 1.0, 0.0, 0.0, 0.0, 3.0))).log
     depth = log.group_by("session").len()["len"]
 
     assert set(depth) == {2, 6}
@@ -310,7 +310,7 @@ def test_pages_end_where_the_weights_say() -> None:
 
 
 def test_randomised_pages_show_the_top_documents_in_uniform_order_and_the_others_are_as_they_were() -> None:
-    log, plain = simulate(replace(FIXED, randomized_share=0.5)).log, simulate(FIXED).log
+    log, plain = simulated(replace(FIXED, randomized_share=0.5)).log, simulated(FIXED).log
     random, ranked = log.filter(policy="random"), log.filter(policy="ranker")
 
     assert random["session"].n_unique() / FIXED.n_sessions == pytest.approx(0.5, abs=0.02)
@@ -331,7 +331,7 @@ def test_randomised_pages_show_the_top_documents_in_uniform_order_and_the_others
 
 
 def test_a_swap_experiment_swaps_its_two_positions_half_of_the_time_and_nothing_else() -> None:
-    swapped, plain = simulate(SWAPS).log, simulate(FIXED).log
+    swapped, plain = simulated(SWAPS).log, simulated(FIXED).log
     both = swapped.select("session", "position", "doc", "experiment").with_columns(before=plain["doc"])
     moved = both.filter(pl.col("doc") != pl.col("before"))
 
@@ -348,7 +348,7 @@ def test_a_swap_experiment_swaps_its_two_positions_half_of_the_time_and_nothing_
 
 
 def test_timestamps_rise_evenly_over_the_days() -> None:
-    log = simulate(replace(PLAIN, days=4)).log
+    log = simulated(replace(PLAIN, days=4)).log
     by_day = log.filter(position=1).group_by(pl.col("timestamp").dt.date()).len()
 
     assert log["timestamp"].dtype == pl.Datetime("us")

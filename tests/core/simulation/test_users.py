@@ -310,8 +310,8 @@ def test_what_a_model_does_not_have_is_refused_and_said_why(change: dict[str, An
         replace(SMALL, **{"model": "dbn"} | change)
 
 
-def test_more_rates_by_document_and_position_than_fit_into_memory_are_refused() -> None:
-    options = replace(SMALL, model="rdctr", n_queries=10**6)
+def test_more_rates_by_document_and_position_than_fit_into_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("posbias.core.simulation.simulate.MOST_RATES", 35)
 
-    with pytest.raises(UsageError, match="12,000,000 of them, and there may be 10,000,000"):
-        next(simulate_blocks(options))
+    with pytest.raises(UsageError, match="36 of them, and there may be 35"):
+        next(simulate_blocks(replace(SMALL, model="rdctr")))
