@@ -65,7 +65,7 @@ freedom, G* = A^2 / sum_g a_g^2. Only the model itself is fitted, so that cells 
 Sources: Rao 1948 (score test); Neyman 1959 (z*); Bell & McCaffrey 2002, MacKinnon, Nielsen & Webb 2023 (jackknife).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -111,47 +111,38 @@ _NODES = 8  # p-values at which the probability is computed; between them it is 
 _SMALLEST, _LARGEST = 1e-300, 1 - 1e-12  # p-values whose normal scores are finite
 
 
-def joint_p_values(p_values: Floats, correlation: Floats, degrees: Floats, *, two_sided: bool) -> Floats:
+Maximum = Callable[[float], float]
+"""P(some of M numbers is as far out as a single one is with probability p) / (M p), at most 1, by p."""
+
+
+def joint_p_values(p_values: Floats, relative_to_bound: Maximum) -> Floats:
     """The probability that some of M contrasts shows as much as each of them, if all are 0.
 
     Args:
         p_values: shape (M,), of each contrast by itself, in [0, 1].
-        correlation: shape (M, M), estimated.
-        degrees: shape (M,), the degrees of freedom that each was estimated with, >= 1.
-        two_sided: whether falls count as rises do.
+        relative_to_bound: of the contrasts, by `largest_of`.
 
     Returns:
         Shape (M,), at least p_m, at most min(M p_m, 1).
     """
     n_contrasts = len(p_values)
+    if not n_contrasts:
+        return p_values
     bound = np.minimum(n_contrasts * p_values, 1.0)
-    if not 1 < n_contrasts <= MOST_CONTRASTS:
-        return bound
-    maximum = _Maximum(shrunk_correlation(correlation, degrees), two_sided=two_sided)
     score = np.log(np.clip(p_values, _SMALLEST, _LARGEST))
     nodes = np.linspace(float(score.min()), float(score.max()), _NODES)
-    relative = np.array([maximum.relative_to_bound(float(p)) for p in np.exp(nodes)])
+    relative = np.array([relative_to_bound(float(p)) for p in np.exp(nodes)])
     joint = np.clip(n_contrasts * p_values * np.exp(np.interp(score, nodes, np.log(relative))), p_values, bound)
     order = np.argsort(p_values)
     joint[order] = np.maximum.accumulate(joint[order])  # draws leave it uneven by less than a percent
     return joint
 
 
-def p_value_at(level: float, correlation: Floats, degrees: Floats, *, two_sided: bool) -> float:
-    """The p-value of a single contrast at which the probability over all of them reaches a level.
-
-    Args:
-        level: in (0, 1).
-        correlation: as for `joint_p_values`.
-        degrees: likewise.
-        two_sided: likewise.
-    """
-    n_contrasts = len(degrees)
+def p_value_at(level: float, n_contrasts: int, relative_to_bound: Maximum) -> float:
+    """The p-value of a single contrast at which the probability over all of them reaches a level in (0, 1)."""
     p_value = level / n_contrasts
-    if 1 < n_contrasts <= MOST_CONTRASTS:
-        maximum = _Maximum(shrunk_correlation(correlation, degrees), two_sided=two_sided)
-        for _ in range(_ROUNDS):
-            p_value = level / (n_contrasts * maximum.relative_to_bound(p_value))
+    for _ in range(_ROUNDS):
+        p_value = level / (n_contrasts * relative_to_bound(p_value))
     return p_value
 
 
@@ -164,29 +155,34 @@ def shrunk_correlation(correlation: Floats, degrees: Floats) -> Floats:
     return np.eye(len(correlation)) + (1 - min(share, 1.0)) * apart
 
 
-class _Maximum:
-    """The largest of M normal numbers."""
+def largest_of(correlation: Floats | None, degrees: Floats, *, two_sided: bool) -> Maximum:
+    """How the largest of M normal numbers is distributed; 1, Bonferroni's bound, where there is nothing to draw from.
 
-    def __init__(self, correlation: Floats, *, two_sided: bool) -> None:
-        self.correlation = correlation
-        self.two_sided = two_sided
-        rng = np.random.default_rng(_SEED)
-        values, vectors = np.linalg.eigh(correlation)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
-        self.free = rng.standard_normal((_DRAWS, len(correlation))) @ root.T
-        self.given = np.arange(_DRAWS) % len(correlation)  # the number that is beyond the bound, draw by draw
-        self.beyond = 1 - rng.random(_DRAWS)  # how far beyond, as a share of the tail, in (0, 1]
+    Args:
+        correlation: shape (M, M), estimated; None where it is not known.
+        degrees: shape (M,), the degrees of freedom that each was estimated with, >= 1.
+        two_sided: whether falls count as rises do.
+    """
+    size = len(degrees)
+    if correlation is None or not 1 < size <= MOST_CONTRASTS:
+        return lambda _: 1.0
+    shrunk = shrunk_correlation(correlation, degrees)
+    rng = np.random.default_rng(_SEED)
+    values, vectors = np.linalg.eigh(shrunk)
+    free = rng.standard_normal((_DRAWS, size)) @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
+    draw, given = np.arange(_DRAWS), np.arange(_DRAWS) % size  # the number that is beyond the bound, draw by draw
+    beyond = 1 - rng.random(_DRAWS)  # how far beyond, as a share of the tail, in (0, 1]
 
-    def relative_to_bound(self, p_value: float) -> float:
-        """P(some number is as far out as a single one is with probability p) / (M p), at most 1."""
-        tail = p_value / 2 if self.two_sided else p_value
+    def relative_to_bound(p_value: float) -> float:
+        tail = p_value / 2 if two_sided else p_value
         bound = -normal_quantile(np.array([tail]))[0]
-        own = -normal_quantile(self.beyond * tail)
-        shift = own - self.free[np.arange(_DRAWS), self.given]
-        drawn = self.free + shift[:, np.newaxis] * self.correlation[self.given]
-        outside = (np.abs(drawn) if self.two_sided else drawn) >= bound
-        outside[np.arange(_DRAWS), self.given] = True
+        shift = -normal_quantile(beyond * tail) - free[draw, given]
+        drawn = free + shift[:, np.newaxis] * shrunk[given]
+        outside = (np.abs(drawn) if two_sided else drawn) >= bound
+        outside[draw, given] = True
         return float((1 / outside.sum(axis=1)).mean())
+
+    return relative_to_bound
 
 
 def detectable(std_error: float, degrees: float, level: float = LEVEL) -> float:
@@ -242,13 +238,10 @@ def contrast_test(
     known_degrees = np.maximum(np.nan_to_num(degrees[usable], nan=1.0), 1.0)
     tail = student_tail(statistic, known_degrees)
     alone = np.minimum((2 if two_sided else 1) * tail, 1.0)
-    if correlation is None:
-        p_values[usable] = np.minimum(len(usable) * alone, 1.0)
-        rejecting = LEVEL / len(usable)
-    else:
-        of_usable = correlation[np.ix_(usable, usable)]
-        p_values[usable] = joint_p_values(alone, of_usable, known_degrees, two_sided=two_sided)
-        rejecting = p_value_at(LEVEL, of_usable, known_degrees, two_sided=two_sided)
+    of_usable = None if correlation is None else correlation[np.ix_(usable, usable)]
+    maximum = largest_of(of_usable, known_degrees, two_sided=two_sided)
+    p_values[usable] = joint_p_values(alone, maximum)
+    rejecting = p_value_at(LEVEL, len(usable), maximum)
     level = rejecting if two_sided else 2 * rejecting
     pairs = zip(std_error[usable].tolist(), known_degrees.tolist(), strict=True)
     found[usable] = [detectable(error, nu, level) for error, nu in pairs]

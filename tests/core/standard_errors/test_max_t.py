@@ -7,13 +7,19 @@ from hypothesis import strategies as st
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.arrays.linalg import student_tail
-from posbias.core.standard_errors.contrasts import MOST_CONTRASTS, joint_p_values, p_value_at, shrunk_correlation
+from posbias.core.standard_errors.contrasts import (
+    MOST_CONTRASTS,
+    joint_p_values,
+    largest_of,
+    p_value_at,
+    shrunk_correlation,
+)
 
 MANY = 1e9  # degrees of freedom with which correlations are known
 
 
 def joint(p_values: Floats, correlation: Floats, degrees: float = MANY, *, two_sided: bool = True) -> Floats:
-    return joint_p_values(p_values, correlation, np.full(len(p_values), degrees), two_sided=two_sided)
+    return joint_p_values(p_values, largest_of(correlation, np.full(len(p_values), degrees), two_sided=two_sided))
 
 
 def alike(size: int, correlation: float) -> Floats:
@@ -46,9 +52,9 @@ def test_correlated_contrasts_reject_as_often_as_the_largest_of_a_million_draws(
 @pytest.mark.parametrize("correlation", [0.0, 0.5, 0.95, 1.0])
 @pytest.mark.parametrize("size", [1, 8, MOST_CONTRASTS + 1])
 def test_the_p_value_at_a_level_is_the_one_whose_joint_p_value_it_is(size: int, correlation: float) -> None:
-    of_all, degrees = alike(size, correlation), np.full(size, MANY)
-    found = p_value_at(0.05, of_all, degrees, two_sided=True)
-    np.testing.assert_allclose(joint(np.full(size, found), of_all), 0.05, rtol=0.01)
+    maximum = largest_of(alike(size, correlation), np.full(size, MANY), two_sided=True)
+    found = p_value_at(0.05, size, maximum)
+    np.testing.assert_allclose(joint_p_values(np.full(size, found), maximum), 0.05, rtol=0.01)
 
 
 def test_falls_that_come_with_rises_count_in_a_two_sided_test_only() -> None:
@@ -97,14 +103,14 @@ def test_chance_correlations_of_few_clusters_do_not_make_a_test_too_sharp() -> N
     """6 clusters, 30 contrasts: by the correlations as they come, some 9 % of true hypotheses would be rejected."""
     rng = np.random.default_rng(1000)
     clusters, size, logs = 6, 30, 150
-    degrees = np.full(size, clusters - 1.0)
+    few = clusters - 1.0
     rejected, unshrunk = 0, 0
     for _ in range(logs):
         psi = rng.standard_normal((clusters, size))
         t = np.abs(psi.mean(axis=0)) / (psi.std(axis=0, ddof=1) / np.sqrt(clusters))
-        p_values = 2 * student_tail(t, degrees)
+        p_values = 2 * student_tail(t, np.full(size, few))
         correlation: Floats = np.corrcoef(psi.T).reshape(size, size)
-        rejected += joint_p_values(p_values, correlation, degrees, two_sided=True).min() < 0.05
+        rejected += joint(p_values, correlation, few).min() < 0.05
         unshrunk += joint(p_values, correlation).min() < 0.05
     assert rejected <= 0.07 * logs
     assert unshrunk > rejected
