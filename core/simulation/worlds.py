@@ -1,6 +1,6 @@
 """Worlds: what documents there are, how attractive each one is, and what the ranker thinks of it.
 
-A world from nothing draws attractiveness from a Beta distribution; `simulation_judgements` makes one from labels.
+A world from nothing draws attractiveness from a Beta distribution; `judged_world` makes one from labels.
 
 Worlds from graded labels: real queries and documents, attractiveness that follows judged relevance.
 

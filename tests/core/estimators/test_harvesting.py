@@ -37,9 +37,9 @@ class Harvest(Protocol):
     ) -> Estimate: ...
 
 
-def random_log(seed: int, n_units: int = 60) -> tuple[CountTable, Integers]:
+def random_log(seed: int, n_units: int = 60, n_cells: int = 4) -> tuple[CountTable, Integers]:
     """Clicked pairs, and the query of each, with a few large queries."""
-    pairs, query = random_pairs(seed, n_units)
+    pairs, query = random_pairs(seed, n_units, n_cells)
     clicked = np.flatnonzero(pairs.sum_by_unit(pairs.clicks) > 0)
     return pairs.take(clicked), query[clicked]
 
