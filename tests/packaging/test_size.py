@@ -22,12 +22,12 @@ AIMS = {
     "modules of ours that `run` loads": 120,
 }
 LIMITS = AIMS | {
-    "lines of code": 35_832,
-    "lines": 54_764,
+    "lines of code": 35_500,
+    "lines": 54_180,
     "files": 202,
-    "classes": 555,
-    "functions": 3_251,
-    "lines of code of tests": 31_600,
+    "classes": 506,
+    "functions": 3_217,
+    "lines of code of tests": 31_430,
     "modules of ours that `run` loads": 132,
 }
 """No figure goes above these: an aim, or, where it is not reached, what was; lower one when you come below it."""
