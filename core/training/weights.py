@@ -22,7 +22,7 @@ nothing is clipped; the second may be negative for some of them.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from numbers import Real
 
@@ -213,8 +213,17 @@ def click_weights(
     factor = float(counted.sum()) / total if options.self_normalize and total > 0 else 1.0
     before = float(np.nansum(counted * unclipped))
     squares = [float(np.sum(np.where(squared == 0, 0.0, squared * of_cell**2))) for of_cell in (unclipped, weight)]
-    counts = counted.sum(), clicks[~known].sum(), impressions[~known].sum(), clicks[clipped].sum()
-    summary = WeightSummary(*map(as_count, counts), before, total, factor, *_effective((before, total), squares))
+    summary = WeightSummary(
+        clicks_weighted=as_count(counted.sum()),
+        clicks_without_propensity=as_count(clicks[~known].sum()),
+        impressions_without_propensity=as_count(impressions[~known].sum()),
+        clicks_clipped=as_count(clicks[clipped].sum()),
+        weight_before_clipping=before,
+        weight_after_clipping=total,
+        self_normalization_factor=factor,
+        effective_sample_size_before_clipping=_effective(before, squares[0]),
+        effective_sample_size=_effective(total, squares[1]),
+    )
     weighted = pl.Series("weight_share", np.nan_to_num(counted * weight))
     sums = cells.select(POSITION, pl.Series(CLICKS, counted), weighted).group_by(POSITION).sum().sort(POSITION)
     share = pl.col("weight_share") / pl.col("weight_share").sum()
@@ -233,9 +242,9 @@ def as_count(number: float) -> float | int:
     return int(number) if float(number).is_integer() else float(number)
 
 
-def _effective(totals: Sequence[float], squares: Sequence[float]) -> list[float | None]:
-    """(sum u w)^2 / sum (u w)^2 over the clicked impressions, w before and after clipping; None where it is unknown."""
-    return [total**2 / square if square > 0 else None for total, square in zip(totals, squares, strict=True)]
+def _effective(total: float, squares: float) -> float | None:
+    """(sum u w)^2 / sum (u w)^2 over the clicked impressions; None where it is unknown."""
+    return total**2 / squares if squares > 0 else None
 
 
 _SPLIT_SEED, _SHARES, _SIGN = 42, 1_000_000, 1 << 63
@@ -364,9 +373,17 @@ def row_weights(sums: pl.DataFrame, options: WeightOptions) -> RowWeights:
     total = {name: float(by_position[name].sum()) for name in by_position.columns if name != POSITION}
     before, after = total[_BEFORE], total[_AFTER]
     factor = total[CLICKS] / after if options.self_normalize and after > 0 else 1.0
-    counts = (as_count(total[name]) for name in (CLICKS, _LOST_CLICKS, _LOST, _CLIPPED))
-    sizes = _effective((before, after), (total[_SQUARES_BEFORE], total[_SQUARES]))
-    summary = WeightSummary(*counts, before, after, factor, *sizes)
+    summary = WeightSummary(
+        clicks_weighted=as_count(total[CLICKS]),
+        clicks_without_propensity=as_count(total[_LOST_CLICKS]),
+        impressions_without_propensity=as_count(total[_LOST]),
+        clicks_clipped=as_count(total[_CLIPPED]),
+        weight_before_clipping=before,
+        weight_after_clipping=after,
+        self_normalization_factor=factor,
+        effective_sample_size_before_clipping=_effective(before, total[_SQUARES_BEFORE]),
+        effective_sample_size=_effective(after, total[_SQUARES]),
+    )
     whole = bool((by_position[CLICKS] == by_position[CLICKS].floor()).all())
     share = pl.col(_AFTER) / after if after > 0 else pl.lit(None, pl.Float64)
     clicks = pl.col(CLICKS).cast(pl.Int64 if whole else pl.Float64)

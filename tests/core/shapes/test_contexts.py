@@ -389,11 +389,12 @@ def contextual_log(seed: int, second: tuple[float, ...], n_queries: int = 20) ->
     rng = np.random.default_rng(seed)
     n_pairs = n_queries * 4
     gamma = rng.beta(2, 3, (n_pairs, 1))
-    impressions = [rng.poisson(mean, (n_pairs, 4)) for mean in (6.0, 2.0)]
+    impressions = [rng.poisson(mean, (n_pairs, 4)).astype(np.float64) for mean in (6.0, 2.0)]
     clicks = [
-        rng.binomial(n, gamma * theta) for n, theta in zip(impressions, (1 / np.arange(1, 5), second), strict=True)
+        rng.binomial(n.astype(np.int64), gamma * theta).astype(np.float64)
+        for n, theta in zip(impressions, (1 / np.arange(1, 5), second), strict=True)
     ]
-    pairs = CountTable.from_dense(*(side_by_side(*map(np.float64, parts)) for parts in (impressions, clicks)))
+    pairs = CountTable.from_dense(*(side_by_side(*parts) for parts in (impressions, clicks)))
     found = fitted_pairs(pairs, np.tile(np.arange(n_pairs) // 4, 2), n_contexts=2)
     return found.fit, found.errors, np.tile(np.arange(1, 5), 2)
 

@@ -36,7 +36,7 @@ def statistics(
     impressions: Floats, clicks: Floats, query: Integers, position: Integers | None = None, n_contexts: int = 1
 ) -> Fitted:
     free = fitted_pairs(CountTable.from_dense(impressions, clicks), query, n_contexts)
-    positions = np.tile(np.arange(1, impressions.shape[1] // n_contexts + 1), n_contexts)
+    positions = np.tile(np.arange(1, impressions.shape[1] // n_contexts + 1, dtype=np.int64), n_contexts)
     return free, positions if position is None else position
 
 
