@@ -275,13 +275,7 @@ def weight(
         pages = read_click_model(location(propensities))
         model, counting = PageFit(pages.model, EMOptions()), CountingOptions(max_position=pages.plan.max_position)
         model.check_weights(files.layout, files.weights.options)
-        job = resolve(
-            inputs,
-            of_pages(log),
-            counting,
-            sessions_for=model.sessions_for,
-            features=files.features,
-        )
+        job = resolve(inputs, of_pages(log), counting, sessions_for=model.sessions_for, features=files.features)
         model.check(job)
         if job.statistics:
             raise StatisticsError(

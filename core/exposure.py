@@ -569,6 +569,19 @@ def hidden_relevance(rows: LearningRows, learned: Nuisances, page: Integers, sco
         page: the number of each row's page, from 0, shape (n,).
         score: what the ranker sorts by, if it is named, shape (n,); which end comes first does not matter.
     """
+    imagined = _as_strong_as_features(rows, learned, page, score)
+    try:
+        fit, unit = _on_strata(rows, learned.scores, learned.places)
+    except IdentifiabilityError:
+        return HiddenRelevance(imagined)
+    (delta, error, degrees), (slope, slope_error) = _by_rivals(rows, learned, page, fit, unit)
+    if not (error > 0 and abs(slope) > _WEAK * slope_error):
+        return HiddenRelevance(imagined)
+    return HiddenRelevance(imagined, delta / slope, error / abs(slope), degrees)
+
+
+def _as_strong_as_features(rows: LearningRows, learned: Nuisances, page: Integers, score: Floats | None) -> float:
+    """Rho, were hidden relevance as strong as that which is known; at least 0."""
     depth, weight = np.log(rows.position[rows.cell]), rows.weight
     alike = np.zeros(len(page), np.int64)
     if score is not None:
@@ -577,13 +590,16 @@ def hidden_relevance(rows: LearningRows, learned: Nuisances, page: Integers, sco
         alike = ranked["score"].to_numpy().astype(np.int64) * QUANTILES + np.searchsorted(edges, score, side="right")
     relevance, ordered = (_centred(values, alike, weight) for values in (-np.logaddexp(0, -learned.scores), depth))
     spread = float(weight @ (depth - learned.places) ** 2)
-    imagined = max(-float(weight @ (relevance * ordered)) / spread, 0.0) if spread > 0 else 0.0
-    try:
-        fit, unit = _on_strata(rows, learned.scores, learned.places)
-    except IdentifiabilityError:
-        return HiddenRelevance(imagined)
+    return max(-float(weight @ (relevance * ordered)) / spread, 0.0) if spread > 0 else 0.0
+
+
+def _by_rivals(
+    rows: LearningRows, learned: Nuisances, page: Integers, fit: ConditionalFit, unit: Integers
+) -> tuple[tuple[float, float, float], tuple[float, float]]:
+    """Delta, its standard error and degrees of freedom; pi and its standard error."""
+    depth = np.log(rows.position[rows.cell])
     known = np.flatnonzero(fit.linkage.identified[rows.cell])
-    cell, unit, of_page, weight = rows.cell[known], unit[known], page[known], weight[known]
+    cell, unit, of_page, weight = rows.cell[known], unit[known], page[known], rows.weight[known]
     n_units, n_pages = int(unit.max()) + 1, int(page.max()) + 1
     exposure = sigmoid(learned.scores[known]) * fit.theta[cell]
     clicks, exposed = (sum_by_number(unit, weight * each, n_units) for each in (rows.click[known], exposure))
@@ -600,9 +616,7 @@ def hidden_relevance(rows: LearningRows, learned: Nuisances, page: Integers, sco
         ratio_of_sums(sum_by_number(of_page, above, n_pages), sum_by_number(of_page, mean * z**2, n_pages))
         for above, z in ((residual * along, along), (mean * moved * across, across))
     )
-    if not (error > 0 and abs(slope) > _WEAK * slope_error):
-        return HiddenRelevance(imagined)
-    return HiddenRelevance(imagined, delta / slope, error / abs(slope), degrees)
+    return (delta, error, degrees), (slope, slope_error)
 
 
 def _centred(values: Floats, group: Integers, weight: Floats) -> Floats:

@@ -15,11 +15,12 @@ import polars as pl
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from small_logs import over_frames
 from typer.testing import CliRunner
 
 from posbias.cli.main import app
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import compress_part, merge_parts, over_frames
+from posbias.core.counts.sufficient_statistics import compress_part, merge_parts
 from posbias.core.estimators import EstimationOptions
 from posbias.core.fit.fit import fit_statistics
 from posbias.core.models import get_model

@@ -99,9 +99,9 @@ def log_request(
             f"--max-bad-rows {log.max_bad_rows:g}: give a share of the rows from 0 to 1, e.g. 0.05 for 5 %."
         )
     duplicates = _duplicate_docs(log, plan, sessions_for)
-    told = [flag for flag in ways if flag not in {"--click-counts", "--impressions"}]
-    if len(told) > 1 and told != ["--click", "--clicks"]:
-        raise UsageError(f"{told[0]} and {told[1]}: both say what was clicked. Leave one of them out.")
+    exclusive = [flag for flag in ways if flag not in {"--click-counts", "--impressions"}]
+    if len(exclusive) > 1 and exclusive != ["--click", "--clicks"]:
+        raise UsageError(f"{exclusive[0]} and {exclusive[1]}: both say what was clicked. Leave one of them out.")
     return LogRequest(
         tuple(named),
         roles,

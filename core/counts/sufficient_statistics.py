@@ -354,11 +354,6 @@ def without_clusters(statistics: pl.DataFrame, plan: StatisticsPlan) -> tuple[pl
     return statistics.group_by(*plan.keys).agg(pl.col(IMPRESSIONS, CLICKS).sum()).sort(*plan.keys), plan
 
 
-def over_frames(*frames: pl.DataFrame) -> OnRows[_Made]:
-    """Goes over statistics in memory."""
-    return lambda work: map(work, frames)
-
-
 def _compressed(of_unit: pl.DataFrame, table: CountTable, codes: Hashes) -> tuple[CompressedStrata, Integers]:
     """The compressed counts of one kind of unit, and the signature of each unit."""
     signatures, signature, keys = compress_with_keys(table, codes)

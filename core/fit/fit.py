@@ -130,14 +130,14 @@ class Fit:
     @cached_property
     def theta(self) -> FittedTheta:
         """What training files are made from."""
-        shared, table = self.shared_clicks, None
+        table = None
         if self.covariance is not None:
-            table = covariance_table(self.statistics.cells, self.covariance, None if shared is None else shared[1])
+            table = covariance_table(self.statistics.cells, self.covariance, self.shared_clicks)
         return FittedTheta(self.propensities, self.prior, table)
 
     @cached_property
-    def shared_clicks(self) -> tuple[float, Floats] | None:
-        """The number of strata, and which clicks compare which cells, shape (K, K); None where that is not known."""
+    def shared_clicks(self) -> Floats | None:
+        """Which clicks compare which cells, shape (K, K); None where that is not known."""
         return shared_clicks(self.statistics, self.free)
 
     @property

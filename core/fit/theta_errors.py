@@ -36,8 +36,8 @@ from posbias.core.standard_errors.leave_one_out import ClusterScores
 from posbias.core.theta.conditional import linked_counts
 
 
-def shared_clicks(statistics: SufficientStatistics, estimate: Estimate) -> tuple[float, Floats] | None:
-    """How many strata a free estimate has, and M, shape (K, K).
+def shared_clicks(statistics: SufficientStatistics, estimate: Estimate) -> Floats | None:
+    """M of a free estimate, shape (K, K).
 
     None where theta is not estimated from the clicks of strata, where cells depend on other clicks, and where
     impressions carry weights, so that no further page is worth a known part of them.
@@ -53,7 +53,7 @@ def shared_clicks(statistics: SufficientStatistics, estimate: Estimate) -> tuple
         of_unit = block.sum_by_unit(expected)
         weight = np.sqrt(block.multiplicity * block.sum_by_unit(block.clicks))
         shared += gram(by_unit_and_cell(block, expected * block.spread(weight / of_unit)))
-    return float(strata.multiplicity.sum()), shared
+    return shared
 
 
 def working_theta(

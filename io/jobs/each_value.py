@@ -15,13 +15,7 @@ from posbias.core.training.weights import as_count
 from posbias.io import clock
 from posbias.io.counting.count import ValueOfColumn, count_by_value
 from posbias.io.engines.engine import Engine
-from posbias.io.jobs.fit import (
-    CellFit,
-    Job,
-    describe,
-    describe_reading,
-    open_log,
-)
+from posbias.io.jobs.fit import CellFit, Job, describe, describe_reading, open_log
 from posbias.io.jobs.tables import (
     DONE,
     WITH_DOUBTS,

@@ -258,21 +258,13 @@ def measured(task: tuple[int, str, float, list[str]]) -> list[Record]:
 
 
 def table_of(worlds: Sequence[str], records: Sequence[Record]) -> Table:
-    """A row a learner, and below them what `auto` gains over naive clicks and over the best of the others."""
+    """A row a learner, a column a world and w."""
     found: dict[tuple[str, float], dict[str, dict[int, float]]] = {}
     for record in records:
         of_log = found.setdefault((record["world"], record["w"]), {})
         of_log.setdefault(record["learner"], {})[record["seed"]] = record["ndcg"]
     columns = [column for world in worlds for known in KNOWN if (column := (world, known)) in found]
     rows = {name: [_cell(found[column].get(name, {})) for column in columns] for name in (*PEERS, *OURS)}
-    rows |= {"auto less naive": [], "auto less the best other": []}
-    for column in columns:
-        others = {name: of_log for name, of_log in found[column].items() if name not in (LABELS, "auto")}
-        best = max(others.values(), key=lambda of_log: sum(of_log.values()) / len(of_log))
-        auto = found[column].get("auto", {})
-        for name, other in (("auto less naive", others.get("naive", {})), ("auto less the best other", best)):
-            gain = {seed: auto[seed] - other[seed] for seed in auto if seed in other}
-            rows[name].append(_cell(gain, sign="+"))
     table = Table(box=SIMPLE_HEAD, padding=(0, 0))
     table.add_column("NDCG@5")
     for world, known in columns:
@@ -283,13 +275,13 @@ def table_of(worlds: Sequence[str], records: Sequence[Record]) -> Table:
     return table
 
 
-def _cell(values: Mapping[int, float], sign: str = "") -> str:
+def _cell(values: Mapping[int, float]) -> str:
     """The mean over seeds, and its standard error in thousandths."""
     if not values:
         return ""
     mean, number = np.mean(list(values.values())), len(values)
     error = f"({1000 * np.std(list(values.values()), ddof=1) / np.sqrt(number):.0f})" if number > 1 else ""
-    return f"{mean:{sign}.3f}{error}".replace("0.", ".", 1)
+    return f"{mean:.3f}{error}".replace("0.", ".", 1)
 
 
 def main() -> None:

@@ -1,6 +1,8 @@
 """Small logs as tests of core take them: drawn, counted, compressed, fitted."""
 
+from collections.abc import Callable, Iterable
 from functools import lru_cache
+from typing import Any
 
 import narwhals as nw
 import numpy as np
@@ -14,7 +16,6 @@ from posbias.core.counts.sufficient_statistics import (
     SufficientStatistics,
     compress_part,
     merge_parts,
-    over_frames,
 )
 from posbias.core.models import get_model
 from posbias.core.simulation.simulate import simulate
@@ -32,6 +33,11 @@ simulated = lru_cache(maxsize=16)(simulate)
 def counted(log: pl.DataFrame, plan: StatisticsPlan = PBM) -> pl.DataFrame:
     """The statistics of a log as a table."""
     return plan.count(nw.from_native(log.lazy())).to_native().collect().sort(plan.keys)
+
+
+def over_frames(*frames: pl.DataFrame) -> Callable[[Callable[[pl.DataFrame], Any]], Iterable[Any]]:
+    """Goes over statistics in memory."""
+    return lambda work: map(work, frames)
 
 
 def statistics_of(log: pl.DataFrame, plan: StatisticsPlan = PBM, parts: int = 1) -> SufficientStatistics:

@@ -7,9 +7,10 @@ from datetime import datetime, timedelta
 import numpy as np
 import polars as pl
 import pytest
+from small_logs import over_frames
 
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts, over_frames
+from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts
 from posbias.core.models import get_model
 from posbias.core.schema import LENGTHS, Length
 

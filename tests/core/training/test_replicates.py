@@ -4,10 +4,11 @@ import narwhals as nw
 import numpy as np
 import polars as pl
 import pytest
+from small_logs import over_frames
 
 from posbias.core.choices import BetaPrior
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import compress_part, merge_parts, over_frames
+from posbias.core.counts.sufficient_statistics import compress_part, merge_parts
 from posbias.core.estimators import EstimationOptions
 from posbias.core.fit.fit import fit_statistics
 from posbias.core.fit.propensities import covariance_of
