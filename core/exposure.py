@@ -597,7 +597,6 @@ def _by_rivals(
     rows: LearningRows, learned: Nuisances, page: Integers, fit: ConditionalFit, unit: Integers
 ) -> tuple[tuple[float, float, float], tuple[float, float]]:
     """Delta, its standard error and degrees of freedom; pi and its standard error."""
-    depth = np.log(rows.position[rows.cell])
     known = np.flatnonzero(fit.linkage.identified[rows.cell])
     cell, unit, of_page, weight = rows.cell[known], unit[known], page[known], rows.weight[known]
     n_units, n_pages = int(unit.max()) + 1, int(page.max()) + 1
@@ -611,7 +610,7 @@ def _by_rivals(
     of_cell = sum_by_number(cell, mean * across, len(explained))
     explained[fit.free_cells] = solve(fit.information, of_cell[fit.free_cells])
     along = _centred(across - explained[cell], unit, mean)
-    residual, moved = weight * rows.click[known] - mean, _centred(depth[known], unit, mean)
+    residual, moved = weight * rows.click[known] - mean, _centred(np.log(rows.position[cell]), unit, mean)
     (delta, error, degrees, _), (slope, slope_error, _, _) = (
         ratio_of_sums(sum_by_number(of_page, above, n_pages), sum_by_number(of_page, mean * z**2, n_pages))
         for above, z in ((residual * along, along), (mean * moved * across, across))

@@ -130,9 +130,8 @@ class Fit:
     @cached_property
     def theta(self) -> FittedTheta:
         """What training files are made from."""
-        table = None
-        if self.covariance is not None:
-            table = covariance_table(self.statistics.cells, self.covariance, self.shared_clicks)
+        cells, covariance = self.statistics.cells, self.covariance
+        table = None if covariance is None else covariance_table(cells, covariance, self.shared_clicks)
         return FittedTheta(self.propensities, self.prior, table)
 
     @cached_property

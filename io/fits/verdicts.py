@@ -559,20 +559,25 @@ def _hidden(fit: Fit, rows: FromRows) -> Iterator[Verdict]:
     """What relevance that only the ranker sees would do, and whether rivals on the page show that there is some."""
     named, hidden, position = rows.score is not None, rows.hidden, fit.statistics.position_of_cell
     advice = "" if named else " Name the score that it sorts by (--ranker-score COLUMN)."
+    if hidden is None and not named:
+        sentence = f"If the ranker knows more of relevance than these features, propensities are wrong.{advice}"
+        yield Verdict(sentence, Weight.CAUTION)
     if hidden is None:
-        if not named:
-            sentence = f"If the ranker knows more of relevance than these features, propensities are wrong.{advice}"
-            yield Verdict(sentence, Weight.CAUTION)
         return
     cell = int(np.argmax(np.where(position <= NAMED_POSITION, position, 0)))
     error, least = (float(hidden_errors(fit, slope)[cell]) for slope in (hidden.plausible, hidden.least))
     weight = Weight.DOUBT if error > LARGEST_HIDDEN_ERROR else Weight.NOTE if named else Weight.CAUTION
-    yield Verdict(
+    sentence = (
         f"If the ranker knows as much of relevance beyond {'its score' if named else 'these features'} as they show, "
         f"propensities are too low far down the page, at position {position[cell]} by up to {error:.0%}. No interval "
-        f"includes that.{advice}",
-        weight,
+        f"includes that.{advice}"
     )
+    if f"{error:.0%}" == "0%":  # which would be read as a promise
+        sentence = (
+            f"Pages are not ordered by these features{' beyond the score' if named else ''}. If relevance that they do "
+            f"not show orders them, propensities are too low, and nothing here says how far.{advice}"
+        )
+    yield Verdict(sentence, weight)
     if least > LARGEST_HIDDEN_ERROR:
         yield Verdict(
             f"The ranker knows more of relevance than these features show: propensities are too low, at position "
