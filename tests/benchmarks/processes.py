@@ -52,10 +52,7 @@ class Measured:
             RuntimeError: the process failed.
         """
         with tempfile.TemporaryFile() as errors, _watched(temp) as disk_peak:
-            actions = [
-                (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-                (os.POSIX_SPAWN_DUP2, errors.fileno(), 2),
-            ]
+            actions = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0), (os.POSIX_SPAWN_DUP2, errors.fileno(), 2)]
             begin = time.perf_counter()
             process = os.posix_spawn(sys.executable, [sys.executable, *arguments], os.environ, file_actions=actions)
             _, status, usage = os.wait4(process, 0)

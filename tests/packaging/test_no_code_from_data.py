@@ -137,8 +137,7 @@ def test_the_search_finds(code: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "code",
-    ["re.compile('x')", "np.load(path)", "json.loads(text)", "import_module('pyspark')", "run(x, shell=False)"],
+    "code", ["re.compile('x')", "np.load(path)", "json.loads(text)", "import_module('pyspark')", "run(x, shell=False)"]
 )
 def test_the_search_passes_over(code: str) -> None:
     assert not list(dangers(ast.parse(code)))

@@ -44,9 +44,7 @@ def test_the_features_are_made_again_and_cover_every_pair(
 def test_a_session_is_one_page_of_ten_documents_for_one_query_on_one_day(log: pl.DataFrame) -> None:
     pages = log.group_by("session").agg(pl.all().n_unique())
 
-    assert pages.drop("session", "click").unique().to_dicts() == [
-        {"query": 1, "doc": 10, "position": 10, "date": 1},
-    ]
+    assert pages.drop("session", "click").unique().to_dicts() == [{"query": 1, "doc": 10, "position": 10, "date": 1}]
     assert log["date"].n_unique() == 7
     assert log.null_count().to_numpy().sum() == 0
 

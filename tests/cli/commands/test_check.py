@@ -100,10 +100,7 @@ FORMS: dict[str, tuple[Callable[[pl.DataFrame], pl.DataFrame], list[str]]] = {
     ),
     "no query and no session": (
         lambda log: log.select(
-            impressionTime="timestamp",
-            slot="position",
-            itemId=pl.format("i{}-{}", "query", "doc"),
-            isClick="click",
+            impressionTime="timestamp", slot="position", itemId=pl.format("i{}-{}", "query", "doc"), isClick="click"
         ),
         ["--no-query", "--position", "slot"],
     ),

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from datetime import date, timedelta
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -12,9 +12,8 @@ import polars as pl
 import pytest
 from workshop import RunPosbias as Run
 
-from posbias.core.errors import EngineError, counted
+from posbias.core.errors import counted
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.io.engines.spark_session import check_java, open_session
 
 DAYS = ("2026-01-05", "2026-01-06", "2026-01-07", "2026-01-08")
 
@@ -297,10 +296,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
         lambda day: day.filter(POSITION < 5),
         "it has hardly anything at position 5, where they have",
     ),
-    "no clicks": (
-        lambda day: day.with_columns(click=pl.lit(0, pl.Int8)),
-        "it has no clicks, where about ",
-    ),
+    "no clicks": (lambda day: day.with_columns(click=pl.lit(0, pl.Int8)), "it has no clicks, where about "),
     "a third of the clicks": (
         lambda day: day.with_columns(click=CLICK * (pl.col("session") % 3 == 0)),
         "further positions are far off as well",
@@ -317,11 +313,7 @@ EACH = pytest.mark.parametrize("fault", list(FAULTS))
 def log() -> pl.DataFrame:
     """Return a log of a week."""
     options = SimulationOptions(
-        *("pbm", 7 * 1000, 50, 8, 5),
-        query_exponent=0.3,
-        attractiveness_shape=(2.0, 2.0),
-        days=N_DAYS + 1,
-        seed=5,
+        *("pbm", 7 * 1000, 50, 8, 5), query_exponent=0.3, attractiveness_shape=(2.0, 2.0), days=N_DAYS + 1, seed=5
     )
     return simulate(options).log.with_columns(date=pl.col("timestamp").cast(pl.Date)).drop("timestamp")
 
@@ -474,7 +466,7 @@ def test_a_store_that_has_decayed_is_compared_as_well(store: Path, new_day: Make
 # --- the option ---------------------------------------------------------------------------------------------------
 
 
-# --- real logs, and Spark -----------------------------------------------------------------------------------------
+# --- real logs -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -490,49 +482,6 @@ def test_real_logs_give_no_warning_of_their_days(
     log, *options = arguments
     done = run_in_process("collect", shared_data / log, *options, "-o", "out", code=0)
     assert "look" not in done.stderr
-
-
-MASTER = "local[2]"
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
-    """Hold a Spark session, or skip where Spark cannot run."""
-    pytest.importorskip("pyspark", reason="PySpark is not installed")
-    try:
-        check_java()
-    except EngineError as error:
-        pytest.skip(str(error))
-    with open_session(MASTER, tmp_path_factory.mktemp("spark")):
-        yield
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("spark")
-def test_spark_finds_the_same_odd_days_files_and_pages(
-    log: pl.DataFrame, run_in_process: Run, store: Path, new_day: MakeDay, tmp_path: Path
-) -> None:
-    name = new_day(FAULTS["shifted"][0])
-    with_fault(log, ODD, FAULTS["shifted"][0]).write_parquet("week.parquet")
-    log.filter(HALF).drop("date").write_parquet("even.parquet")
-    log.filter(~HALF).drop("date").with_columns(POSITION + 1).write_parquet("odd.parquet")
-    log.drop("date").with_columns(POSITION + (pl.col("session") % 5 == 0).cast(pl.Int32)).write_parquet("pages.parquet")
-    commands = [
-        ("week.parquet", "--timestamp", "date", "-o", "out"),
-        ("even.parquet", "odd.parquet", "-o", "out"),
-        ("pages.parquet", "-o", "out"),
-        ("store", name, "-o", "out", "--gate", "0.5"),
-    ]
-    for words in commands:
-        said: list[tuple[int, str]] = []
-        for engine in ("polars", "spark"):
-            spark = ("--engine", "spark", "--master", MASTER) if engine == "spark" else ()
-            done = run_in_process("collect", *words, *spark, "--quiet", "--force")
-            found = warnings_of(tmp_path / "out") if done.returncode < 2 else [done.stderr]
-            said.append((done.returncode, " ".join(found)))
-        assert said[0] == said[1]
-        assert said[0][0] == (2 if "--gate" in words else 1)
-    assert store.is_dir()
 
 
 @pytest.mark.parametrize(

@@ -334,15 +334,7 @@ def test_models_are_judged_by_the_same_pages_whatever_they_number_and_however_mu
 def test_judgments_add_ndcg_auc_and_the_dependence_on_the_ranker(
     days: Path, tmp_path: Path, run_in_process: Run
 ) -> None:
-    judged(
-        run_in_process,
-        days,
-        tmp_path / "out",
-        "--models",
-        "pbm,dctr,rctr",
-        "--judgments",
-        "judged.csv",
-    )
+    judged(run_in_process, days, tmp_path / "out", "--models", "pbm,dctr,rctr", "--judgments", "judged.csv")
     models = pl.read_parquet(tmp_path / "out" / "models.parquet")
     assert models.columns[:5] == ["ndcg", "auc", "dependence_on_ranker", "dependence_p_value", "model"]
     table = {row["model"]: row for row in models.to_dicts()}

@@ -25,9 +25,7 @@ def dense_log() -> pl.DataFrame:
     phone = simulate(replace(world, eta=1.5, seed=5)).log.with_columns(
         pl.col("session") + 10**6, device=pl.lit("phone")
     )
-    return pl.concat([desktop, phone]).with_columns(
-        day=pl.date(2026, 1, 5) + pl.duration(days=pl.col("session") % 5),
-    )
+    return pl.concat([desktop, phone]).with_columns(day=pl.date(2026, 1, 5) + pl.duration(days=pl.col("session") % 5))
 
 
 @pytest.fixture

@@ -36,10 +36,7 @@ def counted(folder: Path) -> object:
     return json.loads((folder / "out" / "manifest.json").read_text(encoding="utf-8"))["statistics"]
 
 
-@pytest.mark.parametrize(
-    ("write", "options", "said"),
-    STOPPED,
-)
+@pytest.mark.parametrize(("write", "options", "said"), STOPPED)
 def test_a_log_of_another_dialect_stops_with_the_option_to_say(
     run_in_process: Run, tmp_path: Path, write: Callable[[Path], object], options: str, said: str
 ) -> None:
@@ -78,18 +75,3 @@ def test_the_dialect_is_that_of_the_clicks_as_well_unless_they_have_types(
     run_in_process("collect", *words.split(), "-o", "out", "--force", code=0)
 
     assert counted(tmp_path) == plain
-
-
-@pytest.mark.slow
-def test_spark_reads_a_dialect_as_this_machine_does(run_posbias: Run, tmp_path: Path) -> None:
-    (tmp_path / "log.csv").write_bytes(WORDS.write_csv(separator=";").encode("utf-16"))
-    text = "--separator ; --encoding utf-16 --true yes --false no --decimal ,"
-    times = ("--timestamp", "day", "--timestamp-format", "%d.%m.%Y %H:%M")
-    asked = ("collect", "log.csv", *text.split(), *times, "--weight-column", "copies", "-o", "out")
-    assert run_posbias(*asked).returncode == 0
-    here = counted(tmp_path)
-
-    done = run_posbias(*asked, "--force", "--engine", "spark")
-
-    assert done.returncode == 0, done.stderr
-    assert counted(tmp_path) == here

@@ -140,12 +140,7 @@ def test_the_version_is_that_of_the_package(run_posbias: RunPosbias) -> None:
 
 @pytest.mark.parametrize(
     ("flag", "environment", "file", "expected"),
-    [
-        (True, True, True, 0.04),
-        (False, True, True, 0.03),
-        (False, False, True, 0.02),
-        (False, False, False, 0.01),
-    ],
+    [(True, True, True, 0.04), (False, True, True, 0.03), (False, False, True, 0.02), (False, False, False, 0.01)],
     ids=["flag", "environment", "posbias.toml", "default"],
 )
 def test_a_flag_beats_the_environment_beats_the_file_beats_the_default(

@@ -45,8 +45,7 @@ def test_every_message_of_a_run_is_a_line_of_json(run_in_process: Run, log: Path
 
 
 @pytest.mark.parametrize(
-    "words",
-    ["fit nowhere.parquet -o out", "fit --bogus", "fti", "fit", "fit log.parquet -o out --max-position many"],
+    "words", ["fit nowhere.parquet -o out", "fit --bogus", "fti", "fit", "fit log.parquet -o out --max-position many"]
 )
 def test_an_error_is_one_line_however_early_it_is_found(run_in_process: Run, log: Path, words: str) -> None:
     plain = run_in_process(*words.split())

@@ -90,12 +90,7 @@ def log_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a log in which every option of a log finds something."""
     folder = tmp_path_factory.mktemp("effects")
     drawn = SimulationOptions(
-        *("pbm", 600, 40, 5, 4),
-        segments=2,
-        contexts=(1.0, 0.3),
-        days=3,
-        randomized_share=0.3,
-        depth=0.9,
+        *("pbm", 600, 40, 5, 4), segments=2, contexts=(1.0, 0.3), days=3, randomized_share=0.3, depth=0.9
     )
     log = simulate(drawn).log.with_columns(
         visit=pl.col("session") // 2,
@@ -141,9 +136,7 @@ def log_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     twice = pl.when((pl.col("session") == 0) & (pl.col("position") < 3)).then(-1).otherwise(pl.col("doc"))
     log.with_columns(doc=twice).write_parquet(folder / "twice.parquet")
     lists = log.filter(pl.col("position") < 5).group_by("session", "query", maintain_order=True)
-    pages = lists.agg(
-        *("doc", "position", "click", pl.col("doc").filter(pl.col("bought") == 1).alias("chosen")),
-    )
+    pages = lists.agg(*("doc", "position", "click", pl.col("doc").filter(pl.col("bought") == 1).alias("chosen")))
     pages.write_parquet(folder / "pages.parquet")
     texts = pl.col("doc", "position", "click").cast(pl.List(pl.String))
     pages.select("session", "query", texts.list.join(";")).write_parquet(folder / "written.parquet")

@@ -62,12 +62,7 @@ def start(environment: dict[str, str], *arguments: str | Path) -> Popen[str]:
     """Start the command line and do not wait for it."""
     command = [sys.executable, "-m", "posbias.cli", *map(str, arguments)]
     return Popen(
-        command,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
 

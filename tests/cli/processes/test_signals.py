@@ -112,12 +112,7 @@ def test_a_run_ends_on_a_signal_whatever_stderr_is(
 
 @pytest.mark.parametrize(
     ("number", "moment"),
-    [
-        (signal.SIGINT, "reporting"),
-        (signal.SIGTERM, "reporting"),
-        (signal.SIGTERM, "ending"),
-        (signal.SIGINT, "stuck"),
-    ],
+    [(signal.SIGINT, "reporting"), (signal.SIGTERM, "reporting"), (signal.SIGTERM, "ending"), (signal.SIGINT, "stuck")],
 )
 @pytest.mark.slow
 def test_a_signal_after_the_result_stands_does_not_say_that_it_does_not(

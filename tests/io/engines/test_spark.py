@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
+from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -18,6 +19,7 @@ from posbias.core.errors import EngineError
 from posbias.core.log.impressions import ReadingRules
 from posbias.core.models import get_model
 from posbias.core.schema import Roles
+from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.engines.spark import SparkEngine, SparkParts
 from posbias.io.engines.spark_session import check_java, open_session, shuffle_into
 from posbias.io.log.click_log import LogRequest, open_log
@@ -424,3 +426,49 @@ def test_a_log_is_checked_on_a_cluster_as_it_is_here(
     errors = [[cell["std_error"] for cell in found["models"]["ubm"]["cells"]] for found in (there, here)]
     assert errors[0] == pytest.approx(errors[1], nan_ok=True)
     assert {path.name for path in tmp_path.iterdir()} == before
+
+
+def test_text_of_another_dialect(both: Both, tmp_path: Path) -> None:
+    frame = simulate(SimulationOptions("pbm", 200, 10, 4, 3)).log.select("session", "query", "doc", "position", "click")
+    clicks = pl.when(pl.col("click") == 1).then(pl.lit("Yes")).otherwise(pl.lit("no"))
+    text = frame.with_columns(click=clicks, day=pl.lit("05.01.2026 13:00"), copies=pl.lit("1,0"))
+    (tmp_path / "log.csv").write_bytes(text.write_csv(separator=";").encode("utf-16"))
+    options = "--separator ; --encoding utf-16 --true yes --false no --decimal , --weight-column copies --timestamp day"
+    times = ("--timestamp-format", "%d.%m.%Y %H:%M")
+    polars, spark = both("collect", tmp_path / "log.csv", *options.split(), *times)
+    assert spark.manifest["statistics"] == polars.manifest["statistics"]
+    assert spark.manifest["warnings"] == polars.manifest["warnings"] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("week.parquet --timestamp date", 1),
+        ("even.parquet odd.parquet", 1),
+        ("pages.parquet", 1),
+        ("store new --gate 0.5", 2),
+    ],
+)
+def test_odd_days_files_and_pages_are_found(run_in_process: RunPosbias, tmp_path: Path, words: str, code: int) -> None:
+    options = SimulationOptions("pbm", 7_000, 50, 8, 5, 0.3, attractiveness_shape=(2.0, 2.0), days=7, seed=5)
+    log = simulate(options).log.with_columns(date=pl.col("timestamp").cast(pl.Date)).drop("timestamp")
+    day, page, shifted = pl.col("date"), pl.col("session"), pl.col("position") + 1
+    last = log["date"].max()
+    odd = pl.when(day == log["date"].min() + timedelta(days=3)).then(shifted).otherwise("position")  # type: ignore[reportOptionalOperand]
+    log.with_columns(position=odd).write_parquet(tmp_path / "week.parquet")
+    log.filter(page % 2 == 0).drop("date").write_parquet(tmp_path / "even.parquet")
+    log.filter(page % 2 == 1).drop("date").with_columns(shifted).write_parquet(tmp_path / "odd.parquet")
+    some = pl.when(page % 5 == 0).then(shifted).otherwise("position")
+    log.drop("date").with_columns(position=some).write_parquet(tmp_path / "pages.parquet")
+    if "store" in words:
+        log.filter(day < last).write_parquet(tmp_path / "days.parquet")
+        log.filter(day == last).with_columns(shifted).write_parquet(tmp_path / "last.parquet")
+        for name, source in (("store", "days.parquet"), ("new", "last.parquet")):
+            run_in_process("collect", source, "--timestamp", "date", "-o", name, code=0)
+    said: list[tuple[int, object]] = []
+    for number, engine in enumerate(((), SPARK)):
+        done = run_in_process("collect", *words.split(), *engine, "--quiet", "-o", str(number))
+        warnings = Output(tmp_path / str(number)).manifest["warnings"] if done.returncode < 2 else done.stderr
+        said.append((done.returncode, warnings))
+    assert said[0] == said[1]
+    assert said[0][0] == code

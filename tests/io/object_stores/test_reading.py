@@ -308,12 +308,7 @@ def test_a_copy_is_checked_and_named_by_its_url(
 
 @pytest.mark.slow
 def test_statistics_that_are_replaced_in_the_store_while_they_are_read_are_an_error(
-    bucket: Bucket,
-    statistics: str,
-    more: Path,
-    tmp_path: Path,
-    run_in_process: Run,
-    monkeypatch: pytest.MonkeyPatch,
+    bucket: Bucket, statistics: str, more: Path, tmp_path: Path, run_in_process: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
     def check_and_replace(statistics: Sequence[Statistics], each: Each) -> None:
