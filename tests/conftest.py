@@ -35,13 +35,27 @@ for setting in [name for name in os.environ if name.upper().startswith("POSBIAS_
 RunPosbias = Callable[..., CompletedProcess[str]]
 
 
+LONGEST = (
+    "tests/cli/test_golden.py",
+    "tests/io/engines/test_packed_buckets.py",
+    "tests/cli/options/test_option_effects.py",
+    "tests/io/engines/test_spark.py",
+    "tests/cli/processes/test_crash_safety.py",
+    "tests/test_recovery.py",
+    "tests/cli/commands/test_click_model_fits.py",
+    "tests/cli/processes/test_daily_job.py",
+)
+"""Files that come first, so that at the end no worker is alone with one of them."""
+
 # Workers, and processes that tests start, keep their compiled modules, whatever the environment says: half of a start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the cases of a test as slow beyond the first ones, where it says how many of them are run every time."""
+    """Put the longest files first, and mark the cases of a test as slow beyond the first ones, where it says so."""
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
     seen = Counter[str]()
     for item in items:
         mark = item.get_closest_marker("slow_after")
@@ -66,6 +80,7 @@ class ByFile(LoadScopeScheduling):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
     """Return what deals the tests out to the workers."""
+    config.option.loadscopereorder = False  # by the number of tests, which says little of how long they take
     return ByFile(config, log)
 
 

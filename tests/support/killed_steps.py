@@ -18,14 +18,13 @@ import re
 import signal
 import sys
 from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
 
 from posbias.cli.main import main
-from posbias.cli.work import stores
 from posbias.io.results import renames
 
 _CHANGES = {"os.mkdir", "os.rename", "os.link", "os.remove", "os.rmdir", "posbias.exchange", "posbias.exchanged"}
-_LOADED_ONCE = (stores,)  # not by each start
 _TO_WRITE = os.O_WRONLY | os.O_RDWR
 
 
@@ -90,6 +89,7 @@ def run(words: list[str], known: set[str], folder: Path, look: Path) -> int:
 
 def kill_at_each_step(folder: Path, look: Path, words: list[str]) -> int:
     """Kill at every kind of step, then run to the end; return the exit code of that."""
+    import_module("posbias.cli.work.stores")  # once, and not by each start
     known = set[str]()
     while True:
         ended = run(words, known, folder, look)

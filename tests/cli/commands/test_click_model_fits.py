@@ -12,18 +12,7 @@ from workshop import RunPosbias
 
 from posbias.core.models import click_model_names, model_names
 
-WORLD = (
-    "--sessions",
-    "6000",
-    "--queries",
-    "12",
-    "--docs-per-query",
-    "10",
-    "--positions",
-    "6",
-    "--attractiveness",
-    "2:2",
-)
+WORLD = ("--queries", "12", "--docs-per-query", "10", "--positions", "6", "--attractiveness", "2:2")
 UNCLIPPED = ("--min-propensity", "1e-4")  # what clipping leaves out is a bias
 BY_PAGE = [name for name in click_model_names() if name not in model_names()]
 
@@ -51,9 +40,9 @@ def trust_of(truth: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame({"position": np.arange(1, len(p) + 1), "alpha": p - q, "beta": q})
 
 
-def simulated(done: RunPosbias, tmp_path: Path, model: str) -> list[str]:
+def simulated(done: RunPosbias, tmp_path: Path, model: str, sessions: int = 6000) -> list[str]:
     """Simulate a log, and return the options that fit its model."""
-    done("simulate", *WORLD, "--model", model, "-o", "sim")
+    done("simulate", *WORLD, "--sessions", str(sessions), "--model", model, "-o", "sim")
     if model != "tpbm":
         return ["--model", model]
     trust_of(pl.read_parquet(tmp_path / "sim/parameters_truth.parquet")).write_csv(tmp_path / "trust.csv")
@@ -107,7 +96,7 @@ def rms(error: pl.Series) -> float:
 def test_run_is_fit_then_weight_and_the_size_of_parts_changes_nothing(
     done: RunPosbias, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
 ) -> None:
-    simulated(done, tmp_path, "dbn")
+    simulated(done, tmp_path, "dbn", sessions=1500)
     weighting = ("--layout", layout)
     done("run", "sim/log.parquet", "--model", "dbn", *weighting, "-o", "run")
     done("fit", "sim/log.parquet", "--model", "dbn", "-o", "fit")
