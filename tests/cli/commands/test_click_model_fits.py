@@ -17,9 +17,9 @@ UNCLIPPED = ("--min-propensity", "1e-4")  # what clipping leaves out is a bias
 BY_PAGE = [name for name in click_model_names() if name not in model_names()]
 
 
-def in_twenty_parts(*_: object) -> int:
+def in_thirteen_parts(*_: object) -> int:
     """Return how many parts a log has: more than it has queries, so that some are empty."""
-    return 20
+    return 13
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_run_is_fit_then_weight_and_the_size_of_parts_changes_nothing(
     done("run", "sim/log.parquet", "--model", "dbn", *weighting, "-o", "run")
     done("fit", "sim/log.parquet", "--model", "dbn", "-o", "fit")
     done("weight", "sim/log.parquet", "--propensities", "fit", *weighting, "-o", "weighted")
-    monkeypatch.setattr("posbias.io.engines.local.fewest_parts", in_twenty_parts)
+    monkeypatch.setattr("posbias.io.engines.local.fewest_parts", in_thirteen_parts)
     done("run", "sim/log.parquet", "--model", "dbn", *weighting, "-o", "run-in-parts")
     done("weight", "sim/log.parquet", "--propensities", "fit", *weighting, "-o", "in-parts")
 
