@@ -60,12 +60,14 @@ def sample_weights(pages: PageBatch, samples: int, seed: int, number: int) -> Fl
     return weights
 
 
-class JudgedModel:
-    """A model with its sums, first over the log as it is, then over each of B bootstrap samples."""
+JudgedModel = tuple[ClickModel, Parameters]
+"""A model with its parameters."""
 
-    def __init__(self, model: ClickModel, parameters: Parameters, samples: int, n_positions: int) -> None:
-        self.model = model
-        self.parameters = parameters
+
+class ModelSums:
+    """The sums of one model, first over the log as it is, then over each of B bootstrap samples."""
+
+    def __init__(self, samples: int, n_positions: int) -> None:
         shape = samples + 1, n_positions + 1
         self.log_likelihood = np.zeros(samples + 1)  # of the mean over a session's positions of ln P(c_r | above)
         self.marginal = np.zeros(shape)  # by position, of log2 P(C_k = c_k)
@@ -86,7 +88,11 @@ class SharedSums:
 
 
 def add_pages(
-    judged: Sequence[JudgedModel], batches: Sequence[PageBatch], weights: Floats, shared: SharedSums
+    judged: Sequence[JudgedModel],
+    batches: Sequence[PageBatch],
+    weights: Floats,
+    sums: Sequence[ModelSums],
+    shared: SharedSums,
 ) -> pl.DataFrame:
     """Add a batch of pages to the sums of all models.
 
@@ -94,7 +100,8 @@ def add_pages(
         judged: the models.
         batches: the same pages for each of them, numbered by the units of each.
         weights: how often each page counts, shape (B + 1, N).
-        shared: the sums that are the same for all.
+        sums: of each model.
+        shared: those that are the same for all.
 
     Returns:
         By `unit` of the first model and `position`: `impressions`, `clicks`, and the clicks predicted by each model.
@@ -108,7 +115,7 @@ def add_pages(
         first = pieces[0]
         shared.sessions += weight.sum(axis=1)
         shared.impressions += weight @ _by_position(first.shown.astype(np.float64), first, shared.n_positions)
-        predicted = [_add(one, pages, weight) for one, pages in zip(judged, pieces, strict=True)]
+        predicted = [_add(one, pages, weight, total) for one, pages, total in zip(judged, pieces, sums, strict=True)]
         rates.append(_rates(first, weight[0], predicted))
     return add_up_rates(rates)
 
@@ -118,25 +125,25 @@ def add_up_rates(rates: Sequence[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(rates).group_by(_UNIT, POSITION, maintain_order=True).sum()
 
 
-def add_rates(rates: pl.DataFrame, judged: Sequence[JudgedModel]) -> None:
+def add_rates(rates: pl.DataFrame, sums: Sequence[ModelSums]) -> None:
     """Add how far predicted click rates are off to the sums of all models.
 
     Args:
         rates: of units that lie in no other such table.
-        judged: the models.
+        sums: of each model.
     """
     impressions = rates[IMPRESSIONS].to_numpy()
     observed = rates[CLICKS].to_numpy() / impressions
-    for number, total in enumerate(judged):
+    for number, total in enumerate(sums):
         off = rates[_predicted(number)].to_numpy() / impressions - observed
         total.squared += float(impressions @ off**2)
         total.compared += float(impressions.sum())
 
 
-def _add(total: JudgedModel, pages: PageBatch, weight: Floats) -> Floats:
+def _add(judged: JudgedModel, pages: PageBatch, weight: Floats, total: ModelSums) -> Floats:
     """Add pages to the sums of a model; its click probabilities whatever was clicked above, shape (N, L)."""
-    given = total.model.given_clicks(total.parameters, pages)
-    marginal = total.model.click_probability(total.parameters, pages)
+    model, parameters = judged
+    given, marginal = model.given_clicks(parameters, pages), model.click_probability(parameters, pages)
     n_positions = total.marginal.shape[1] - 1
     by_row = log_of_clicks(given, pages) * pages.shown
     total.log_likelihood += weight @ (by_row.sum(axis=1) / np.maximum(pages.shown.sum(axis=1), 1))
@@ -195,7 +202,7 @@ class Measured:
 class ModelMeasures:
     """The measures of one model, as above."""
 
-    def __init__(self, sums: JudgedModel, shared: SharedSums) -> None:
+    def __init__(self, sums: ModelSums, shared: SharedSums) -> None:
         self.predicted = sums.predicted
         impressions = shared.impressions[:, shared.impressions[0] > 0]
         self.log_likelihoods = sums.log_likelihood / np.maximum(shared.sessions, 1)  # shape (B + 1,)

@@ -21,6 +21,7 @@ from posbias.core.models.judging import (
     VALUE,
     JudgedModel,
     ModelMeasures,
+    ModelSums,
     SharedSums,
     add_pages,
     add_rates,
@@ -206,12 +207,9 @@ def _judge(read: ReadLog, other: ReadLog | None, request: ModelsRequest, engine:
     fitted = _fit(dict(zip(kinds, learnt, strict=True)), models, progress)
     tests = [judged_by[kinds.index(model.unit_columns)] for model in models]
     with progress.stage("judging", sum(map(len, tests[0].parts))) as stage:
-        n_positions = tests[0].n_positions
-        judged = [
-            JudgedModel(model, one.parameters, samples, n_positions) for model, one in zip(models, fitted, strict=True)
-        ]
-        shared = _add_up(judged, tests, samples, request.seed, stage.advance)
-    measures = tuple(ModelMeasures(one, shared) for one in judged)
+        judged = [(model, one.parameters) for model, one in zip(models, fitted, strict=True)]
+        sums, shared = _add_up(judged, tests, samples, request.seed, stage.advance)
+    measures = tuple(ModelMeasures(one, shared) for one in sums)
     return _Judged(tuple(fitted), measures, shared, of_pairs, held_out_pairs, units[0])
 
 
@@ -244,21 +242,22 @@ def _check_positions(models: Sequence[ClickModel], n_positions: int) -> None:
 
 def _add_up(
     judged: Sequence[JudgedModel], tests: Sequence[LogPages], samples: int, seed: int, advance: Callable[[], None]
-) -> SharedSums:
-    """Add the pages to be judged by to the sums of all models, part by part."""
-    shared = SharedSums(samples, tests[0].n_positions)
+) -> tuple[list[ModelSums], SharedSums]:
+    """The sums of all models over the pages to be judged by, part by part, and those that are the same for all."""
+    n_positions = tests[0].n_positions
+    sums, shared = [ModelSums(samples, n_positions) for _ in judged], SharedSums(samples, n_positions)
     number = 0
     for frames in zip(*(test.parts for test in tests), strict=True):
         rates: list[pl.DataFrame] = []
         for same_pages in zip(*frames, strict=True):
             batches = [as_batch(frame.load()) for frame in same_pages]
             weights = sample_weights(batches[0], samples, seed, number)
-            rates.append(add_pages(judged, batches, weights, shared))
+            rates.append(add_pages(judged, batches, weights, sums, shared))
             number += 1
             advance()
         if rates:
-            add_rates(add_up_rates(rates), judged)
-    return shared
+            add_rates(add_up_rates(rates), sums)
+    return sums, shared
 
 
 def _share_unseen(pages: LogPages) -> float:

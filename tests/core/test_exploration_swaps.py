@@ -24,9 +24,10 @@ def fit_of(*logs: pl.DataFrame) -> Fit:
 
 def curves_of(fit: Fit) -> list[Curve]:
     assert fit.shared_clicks is not None
-    n_strata, shared = fit.shared_clicks
+    assert fit.free.fitted is not None
+    n_strata = float(fit.free.fitted.strata.signatures.multiplicity.sum())
     clusters = fit.estimate.intervals.effective_clusters
-    known = KnownFit(fit.propensities, (), shared, fit.query_spread, clusters, "shared", n_strata)
+    known = KnownFit(fit.propensities, (), fit.shared_clicks, fit.query_spread, clusters, "shared", n_strata)
     known.check(where="here")
     return known.curves()
 

@@ -10,6 +10,7 @@ from posbias.core.models.judging import (
     JudgedModel,
     Measured,
     ModelMeasures,
+    ModelSums,
     SharedSums,
     add_pages,
     add_rates,
@@ -39,20 +40,21 @@ def judged_models(names: Sequence[str], seed: int = 0) -> list[JudgedModel]:
     for name in names:
         model = get_click_model(name)
         values = {p.name: np.array(rng.uniform(0.2, 0.8, p.dimensions(N_UNITS, N_POSITIONS))) for p in model.parameters}
-        found.append(JudgedModel(model, values, SAMPLES, N_POSITIONS))
+        found.append((model, values))
     return found
 
 
 def measured(
     judged: Sequence[JudgedModel], batches: Sequence[PageBatch], seed: int = 0
 ) -> tuple[list[ModelMeasures], SharedSums]:
+    sums = [ModelSums(SAMPLES, N_POSITIONS) for _ in judged]
     shared = SharedSums(SAMPLES, N_POSITIONS)
     rates = [
-        add_pages(judged, [batch] * len(judged), sample_weights(batch, SAMPLES, seed, number), shared)
+        add_pages(judged, [batch] * len(judged), sample_weights(batch, SAMPLES, seed, number), sums, shared)
         for number, batch in enumerate(batches)
     ]
-    add_rates(add_up_rates(rates), judged)
-    return [ModelMeasures(one, shared) for one in judged], shared
+    add_rates(add_up_rates(rates), sums)
+    return [ModelMeasures(one, shared) for one in sums], shared
 
 
 def rows_of(batch: PageBatch) -> list[tuple[int, int]]:
@@ -69,15 +71,15 @@ def rows_of(batch: PageBatch) -> list[tuple[int, int]]:
 def test_measures_are_those_of_the_definitions_row_by_row(name: str) -> None:
     rng = np.random.default_rng(1)
     batches = [pages(rng, 40, 3), pages(rng, 30, 5)]
-    (judged,) = judged_models([name])
-    (found,), shared = measured([judged], batches)
+    ((model, parameters),) = judged = judged_models([name])
+    (found,), shared = measured(judged, batches)
     by_session: list[float] = []
     marginal: dict[int, list[float]] = {}
     conditional: dict[int, list[float]] = {}
     rates: dict[tuple[int, int], list[tuple[float, float]]] = {}
     for batch in batches:
-        given = judged.model.given_clicks(judged.parameters, batch)
-        alone = judged.model.click_probability(judged.parameters, batch)
+        given = model.given_clicks(parameters, batch)
+        alone = model.click_probability(parameters, batch)
         for page in range(batch.n_pages):
             logs: list[float] = []
             for rank in range(batch.n_ranks):
@@ -109,7 +111,7 @@ def simulated(name: str, truth: dict[str, Floats], seed: int) -> PageBatch:
 @pytest.mark.slow
 def test_standard_errors_are_the_spread_over_fresh_logs() -> None:
     judged = judged_models(["pbm", "dctr"])
-    truth = dict(judged[0].parameters)
+    truth = dict(judged[0][1])
     found = [measured(judged, [simulated("pbm", truth, seed)], seed)[0] for seed in range(80)]
     for measure in ("log_likelihood", "perplexity", "conditional_perplexity"):
         of_pbm: list[Measured] = [getattr(both[0], measure) for both in found]
@@ -119,16 +121,16 @@ def test_standard_errors_are_the_spread_over_fresh_logs() -> None:
 
 def test_differences_are_paired_and_no_winner_is_named_among_equals() -> None:
     """Two models of equal worth are told apart in about one log of twenty."""
-    judged = judged_models(["pbm", "pbm"], seed=3)
-    mixed = {name: (judged[0].parameters[name] + judged[1].parameters[name]) / 2 for name in judged[0].parameters}
-    same = [JudgedModel(judged[0].model, mixed, SAMPLES, N_POSITIONS) for _ in judged]
+    (model, first), (_, second) = judged_models(["pbm", "pbm"], seed=3)
+    mixed = {name: (first[name] + second[name]) / 2 for name in first}
+    same = [(model, mixed)] * 2
     (one, other), _ = measured(same, [simulated("pbm", mixed, 1)])
     assert [(value, significant) for value, _, significant in differences([one, other])] == [(0.0, False)] * 2
 
 
 def test_a_better_model_wins_by_more_than_chance() -> None:
     judged = judged_models(["pbm", "dctr"])
-    found, _ = measured(judged, [simulated("pbm", dict(judged[0].parameters), 5)])
+    found, _ = measured(judged, [simulated("pbm", dict(judged[0][1]), 5)])
     (best, _, _), (_, std_error, significant) = differences(found)
     assert best == 0
     assert significant
@@ -138,16 +140,15 @@ def test_a_better_model_wins_by_more_than_chance() -> None:
 def test_a_difference_smaller_than_the_table_shows_is_none() -> None:
     """CM is DCM in which nobody goes on after a click; here three users of a million do."""
     (cm,) = judged_models(["cm"])
-    nearly = dict(cm.parameters) | {"continuation": np.full(N_POSITIONS + 1, 3e-6)}
-    judged = [cm, JudgedModel(get_click_model("dcm"), nearly, SAMPLES, N_POSITIONS)]
-    apart = differences(measured(judged, [simulated("cm", dict(cm.parameters), 4)])[0])
+    nearly = dict(cm[1]) | {"continuation": np.full(N_POSITIONS + 1, 3e-6)}
+    judged = [cm, (get_click_model("dcm"), nearly)]
+    apart = differences(measured(judged, [simulated("cm", dict(cm[1]), 4)])[0])
     assert 0 < max(-value for value, _, _ in apart) < 5e-6
     assert not any(significant for _, _, significant in apart)
 
 
 def test_clicks_that_a_model_holds_impossible_are_counted() -> None:
-    (judged,) = judged_models(["cm"])
     batch = pages(np.random.default_rng(2), 50, 4)
-    (found,), _ = measured([judged], [batch])
+    (found,), _ = measured(judged_models(["cm"]), [batch])
     second = (np.cumsum(batch.click, axis=1) > 1) & batch.click
     assert found.impossible_clicks == (batch.weight[:, np.newaxis] * second).sum() > 0
