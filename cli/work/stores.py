@@ -224,13 +224,7 @@ def _change(
     target = output.to_change(place)
     try:
         return carry_out(
-            "collect",
-            inputs,
-            target,
-            options,
-            lambda result: work(open_store(place), result),
-            also_read,
-            waits=True,
+            "collect", inputs, target, options, lambda result: work(open_store(place), result), also_read, waits=True
         )
     except OutputError:  # what is wrong with the store says more than that it cannot be replaced
         open_store(place)

@@ -149,12 +149,7 @@ class FittedPages:
     fit: ClickModelFit
 
     def weigh(
-        self,
-        data: Data,
-        plan: StatisticsPlan,
-        request: WeightRequest,
-        engine: Engine,
-        progress: Progress,
+        self, data: Data, plan: StatisticsPlan, request: WeightRequest, engine: Engine, progress: Progress
     ) -> Weighed:
         """Weigh a log by the examination of each row given the clicks above it; see `posbias.io.jobs.fit.Fitted`."""
         del plan

@@ -218,11 +218,7 @@ def _merged(
 
 
 def _write_together(
-    statistics: Sequence[Statistics],
-    factor: float | None,
-    engine: Engine,
-    result: Result,
-    clicks: JoinedClicks | None,
+    statistics: Sequence[Statistics], factor: float | None, engine: Engine, result: Result, clicks: JoinedClicks | None
 ) -> Days | None:
     """Write what statistics hold together, and describe it; return its days."""
     days = days_of_statistics(statistics, clock.today())

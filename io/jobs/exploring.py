@@ -106,10 +106,7 @@ def _plan_section(plan: Plan) -> dict[str, Any]:
             "with_best_swap": finite(plan.alone[plan.best].largest),
             "with_plan": finite(plan.planned.largest),
         },
-        "without_interval": {
-            "now": int(np.isinf(plan.now.width).sum()),
-            "with_plan": plan.planned.badness[0],
-        },
+        "without_interval": {"now": int(np.isinf(plan.now.width).sum()), "with_plan": plan.planned.badness[0]},
     }
 
 

@@ -200,12 +200,7 @@ class Fitted(Protocol):
     """A fitted model: it knows how likely a row of a log was examined, and weighs its click by that."""
 
     def weigh(
-        self,
-        data: Data,
-        plan: StatisticsPlan,
-        request: WeightRequest,
-        engine: Engine,
-        progress: Progress,
+        self, data: Data, plan: StatisticsPlan, request: WeightRequest, engine: Engine, progress: Progress
     ) -> Weighed:
         """Weigh a log that was read or counted by a plan; with `stop`, clicks without a propensity are an error."""
         ...
@@ -328,12 +323,7 @@ class FittedCells:
     theta: FittedTheta
 
     def weigh(
-        self,
-        data: Data,
-        plan: StatisticsPlan,
-        request: WeightRequest,
-        engine: Engine,
-        progress: Progress,
+        self, data: Data, plan: StatisticsPlan, request: WeightRequest, engine: Engine, progress: Progress
     ) -> Weighed:
         """Weigh a log by the cells that its rows are in; see `Fitted`."""
         del progress

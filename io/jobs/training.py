@@ -41,12 +41,7 @@ class TrainingRequest:
 
 
 def write_training_files(
-    data: Data,
-    plan: StatisticsPlan,
-    fitted: Fitted,
-    request: TrainingRequest,
-    engine: Engine,
-    result: Result,
+    data: Data, plan: StatisticsPlan, fitted: Fitted, request: TrainingRequest, engine: Engine, result: Result
 ) -> None:
     """Write training files from a log, or from statistics, that has been read or counted by a plan.
 
