@@ -141,6 +141,7 @@ _READING: Rules = (
     ("position_base", f"{_OF_ROWS},ubi: positions are places in the lists of what was shown"),
     ("impression_where click_where", f"{_OF_ROWS}: a source's raw events say what a click is"),
     ("page page_size page_base", f"{_OF_ROWS}: raw files of a source have no column of pages"),
+    ("sql sql_file", f"{_OF_ROWS}: raw files of a source are read as they are"),
     ("duplicate_docs", f"{_OF_ROWS}: in raw files, a page shows a document once"),
     ("null_click click_ranks true false", f"{_OF_ROWS}: an event of raw files is one click, and no column says so"),
     ("page_time click_window", f"impression_where|click_where: it applies only to a table of events ({_OF_EVENTS})"),

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from posbias.cli.options.log import LogOptions
+from posbias.cli.options.option import parse_memory
 from posbias.core.choices import DuplicateDocs, unknown_name
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import UsageError
@@ -17,6 +18,7 @@ from posbias.io.log.events import CLICKED_FLAG, SHOWN_FLAG, ClickRows, ClicksReq
 from posbias.io.log.files import Dialect, read_columns, read_encoding, read_separator
 from posbias.io.log.lists import ListRules
 from posbias.io.log.raw import IMPRESSION, RawReader, RawRules
+from posbias.io.log.sql import Query
 from posbias.io.log.text import STANDARD_INPUT
 
 _FARTHEST_BASE = 1_000_000
@@ -115,7 +117,28 @@ def log_request(
         dialect=of_text,
         duplicate_docs=duplicates,
         lists=ListRules.parse(log.list_separator, log.click_suffix, order_is_position=log.order_is_position),
+        query=None if raw else _query(log),
     )
+
+
+def _query(log: LogOptions) -> Query | None:
+    """The query that makes the rows of the log.
+
+    Raises:
+        UsageError: it is said twice, is empty, cannot be read, or cannot be run with that engine.
+    """
+    if log.sql is None and log.sql_file is None:
+        return None
+    flag = "--sql" if log.sql_file is None else f"--sql-file {log.sql_file}"
+    if log.sql is not None and log.sql_file is not None:
+        raise UsageError(f"--sql and {flag}: both are the query. Leave one of them out.")
+    if log.engine != "polars":
+        raise UsageError(f"{flag}: the query runs on this machine only. Use --engine polars.")
+    try:
+        text = log.sql if log.sql_file is None else log.sql_file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{flag}: cannot be read: {error}.") from error
+    return Query(text or "", parse_memory(log.memory), flag)
 
 
 def _position_base(log: LogOptions) -> int:

@@ -70,6 +70,10 @@ class LogOptions:
         default="auto",
         complete=one_of(("auto", "flat", "nested", *FORMS)),
     )
+    sql: str | None = option("A query over the files, 'SELECT ... FROM log', whose rows are read as the log.", "QUERY")
+    sql_file: Path | None = option(
+        "A file that holds such a query.", "FILE", parser=on_disk("the query is read from a file on disk. Name one.")
+    )
     list_separator: str | None = option(
         "Lists are written as text with this between the entries, e.g. ';'; or json, space, tab.", "MARK"
     )

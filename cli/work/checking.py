@@ -14,7 +14,6 @@ from posbias.cli.console import line
 from posbias.cli.messages import warn
 from posbias.cli.options.effects import Situation, why_without_effect
 from posbias.cli.options.estimating import CountingOptions, EstimationOptions
-from posbias.cli.options.inputs import dialect
 from posbias.cli.options.log import LogOptions
 from posbias.cli.options.option import values_of, with_words, words_of
 from posbias.cli.options.output import OutputOptions
@@ -56,7 +55,7 @@ from posbias.io.log.faults import doubts, reason, unused_count
 from posbias.io.log.lists import OURS, Finding, find_click_words, find_timestamp_format
 from posbias.io.log.scan import schema_of
 from posbias.io.log.sources import Source, find_sources, named_paths
-from posbias.io.log.text import STANDARD_INPUT, find_log_files
+from posbias.io.log.text import STANDARD_INPUT
 from posbias.io.places.locations import Location
 from posbias.io.progress import Progress
 from posbias.io.results.outputs import check_output
@@ -154,7 +153,8 @@ class Asked:
         Raises:
             LogFormatError: there are none, or one cannot be read.
         """
-        return [*find_log_files(self.logs, dialect(self.log))]
+        request = self.job().log
+        return [] if request is None else [*request.sources()]
 
     @property
     def options(self) -> dict[str, object]:

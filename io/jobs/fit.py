@@ -30,7 +30,6 @@ from posbias.io.log.click_log import Log, LogRequest
 from posbias.io.log.clicks import JoinedClicks, Rows, judge
 from posbias.io.log.days import Days
 from posbias.io.log.faults import doubts
-from posbias.io.log.text import find_log_files
 from posbias.io.progress import Progress
 from posbias.io.stores.store import Statistics
 from posbias.io.training.feature_parts import RowsRequest, WantedFeatures
@@ -76,7 +75,7 @@ class Job:
                 raise
             from posbias.io.forms.recognition import find_form  # noqa: PLC0415 - only for the advice
 
-            forms = find_form(find_log_files(request.inputs, request.dialect))
+            forms = find_form(request.sources())
             if not forms:
                 raise
             form = forms[0]

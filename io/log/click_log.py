@@ -38,6 +38,7 @@ from posbias.io.log.lists import (
 from posbias.io.log.raw import OF_FILE, OF_ROW, RawReader
 from posbias.io.log.scan import FILE, ROW, are_structs, reading, scan_sources, scan_with_place, schema_of
 from posbias.io.log.sources import Source, check_unchanged, digests, each_source, read_end
+from posbias.io.log.sql import Query, result_of
 from posbias.io.log.text import check_dialect_matters, find_log_files
 
 
@@ -58,6 +59,16 @@ class LogRequest:
     dialect: Dialect = PLAIN  # how files of text are written, those of the clicks as well
     duplicate_docs: DuplicateDocs = "error"  # what becomes of a document that stands twice on a page
     lists: ListRules = NO_LIST_RULES  # how lists are read, where a row is a page
+    query: Query | None = None  # what makes the rows of the log, where the files hold others
+
+    def sources(self) -> tuple[Source, ...]:
+        """Its files, or the one with the rows of the query.
+
+        Raises:
+            PosbiasError: as `find_log_files` and `result_of`.
+        """
+        found = find_log_files(self.inputs, self.dialect)
+        return found if self.query is None else (result_of(self.query, found),)
 
     @property
     def where(self) -> str:
@@ -400,7 +411,7 @@ def open_log(request: LogRequest) -> Log:
         SchemaError: a role has no column, or more than one, or rows are not what they should be.
     """
     where = request.where
-    sources = find_log_files(request.inputs, request.dialect)
+    sources = request.sources()
     if (raw := request.raw) is not None:
         for source in sources:
             if source.format not in raw.formats:
@@ -408,7 +419,8 @@ def open_log(request: LogRequest) -> Log:
         roles = resolve_roles(raw.roles(request.roles), raw.columns, where=where, required=())
         return Log(request, sources, (), roles, raw=raw)
     click_sources = find_log_files(request.clicks.inputs, request.dialect) if request.clicks else ()
-    check_dialect_matters([*sources, *click_sources], request.dialect)
+    if request.query is None:
+        check_dialect_matters([*sources, *click_sources], request.dialect)
     columns = _columns_of(sources)
     click = request.roles.click
     if click_sources and click is not None and click not in (both := columns | _columns_of(click_sources)):
