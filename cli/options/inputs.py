@@ -20,6 +20,7 @@ from posbias.io.log.lists import ListRules
 from posbias.io.log.raw import IMPRESSION, RawReader, RawRules
 from posbias.io.log.sql import Query
 from posbias.io.log.text import STANDARD_INPUT
+from posbias.io.places.locations import ObjectUrl, location
 
 _FARTHEST_BASE = 1_000_000
 _NO_PAGE = "none"
@@ -117,11 +118,11 @@ def log_request(
         dialect=of_text,
         duplicate_docs=duplicates,
         lists=ListRules.parse(log.list_separator, log.click_suffix, order_is_position=log.order_is_position),
-        query=None if raw else _query(log),
+        query=None if raw else _query(named, log),
     )
 
 
-def _query(log: LogOptions) -> Query | None:
+def _query(named: Sequence[str], log: LogOptions) -> Query | None:
     """The query that makes the rows of the log.
 
     Raises:
@@ -134,6 +135,9 @@ def _query(log: LogOptions) -> Query | None:
         raise UsageError(f"--sql and {flag}: both are the query. Leave one of them out.")
     if log.engine != "polars":
         raise UsageError(f"{flag}: the query runs on this machine only. Use --engine polars.")
+    remote = next((name for name in named if isinstance(location(name), ObjectUrl)), None)
+    if remote is not None:
+        raise UsageError(f"{remote}: {flag} reads local files only. Copy it to disk first.")
     try:
         text = log.sql if log.sql_file is None else log.sql_file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:

@@ -63,8 +63,7 @@ def result_of(query: Query, sources: Sequence[Source]) -> Source:
     """Run a query over files; its rows as a Parquet file that lives as long as the command.
 
     Raises:
-        UsageError: the query is not one SELECT, cannot be run, or reads something else than the files; or these are
-            not on disk.
+        UsageError: the query is not one SELECT, cannot be run, or reads something else than the files.
         LogFormatError: a file cannot be read.
         MissingExtraError: DuckDB is not installed.
         OutputError: there is no space for the rows.
@@ -72,9 +71,6 @@ def result_of(query: Query, sources: Sequence[Source]) -> Source:
     made = _made.get((query, tuple(sources)))
     if made is not None and isinstance(made.origin, Path) and made.origin.exists():
         return made
-    for source in sources:
-        if source.store is not None:
-            raise UsageError(f"{source.path}: {query.flag} reads local files only. Copy it to disk first.")
     duckdb, folder = _import_duckdb(), folder_for_copies()
     quoted, _ = resolve_quotes(sources)
     result = folder / "result.parquet"

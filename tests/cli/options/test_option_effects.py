@@ -67,10 +67,11 @@ OTHER_GROUP = Trial("--group query")  # of the layout whose rows are grouped by 
 
 
 def write_rankings(folder: Path, pairs: pl.DataFrame) -> None:
-    """Write rankings of these documents, and judgments."""
+    """Write rankings of these documents, judgments, and a query over the log."""
     grade = pl.struct("query", "doc").hash() % 5
     pairs.with_columns(score=grade).write_csv(folder / "other.csv")
     pairs.with_columns(relevance=grade).write_csv(folder / "judged.csv")
+    (folder / "first.sql").write_text("SELECT * FROM log LIMIT 700", encoding="utf-8")
     pl.DataFrame({"position": range(1, 10), "alpha": [0.5] * 9, "beta": [0.1] * 9}).write_csv(folder / "trust.csv")
     for name, score in (("scored", pl.struct("doc", "query").hash(3) % 1000), ("list", pl.col("doc"))):
         lines = pairs.select(pl.format("{} Q0 {} 0 {} " + name, "query", "doc", score)).to_series()
