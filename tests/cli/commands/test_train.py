@@ -4,15 +4,19 @@ import io
 import json
 import subprocess
 import sys
+from contextlib import chdir
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-import lightgbm
 import numpy as np
 import polars as pl
 import pytest
 from command_results import reseal
+from typer.testing import CliRunner
 from workshop import RunPosbias as Run
 
+from posbias.cli.main import app
 from posbias.core.choices import LEARNERS
 from posbias.core.learners.learners import get_learner
 from posbias.core.simulation.simulate import SimulationOptions, simulate
@@ -27,12 +31,11 @@ FEW = ("--trees", "20")
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with a log, features that tell attractiveness, and a table of new documents."""
+    """Return a folder with a log, its fit and counts, features that tell attractiveness, and new documents."""
     folder = tmp_path_factory.mktemp("train")
-    drawn = simulate(SimulationOptions("pbm", 20_000, 60, 8, 5, seed=3))
-    log = drawn.log.with_columns(query=pl.format("q{}", "query"), doc=pl.format("d{}", "doc"))
+    log = simulate(SimulationOptions("pbm", 20_000, 60, 8, 5, seed=3)).log
+    log = log.with_columns(query=pl.format("q{}", "query"), doc=pl.format("d{}", "doc"))
     log.write_parquet(folder / "log.parquet")
-    log.with_columns(device=pl.col("session") % 2).write_parquet(folder / "devices.parquet")
     pairs = log.select("query", "doc").unique(maintain_order=True)
     rng = np.random.default_rng(0)
     features = pairs.with_columns(
@@ -43,27 +46,29 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     features.write_parquet(folder / "features.parquet")
     features.head(100).write_parquet(folder / "some.parquet")
     features.drop("query").unique("doc").write_csv(folder / "new.csv")
+    ages = pl.Series(rng.integers(0, 50, pairs.height))
+    features.select("query", "doc", "length", age=ages).write_parquet(folder / "numbers.parquet")
+    run_in(folder, "fit log.parquet -o fit", "collect log.parquet -o counts")
     return folder
 
 
-@pytest.fixture(scope="module")
-def fit(place: Path) -> Path:
-    """Return the directory of a fit."""
-    command = (sys.executable, "-m", "posbias.cli", "fit", "log.parquet", "-o", "fit")
-    subprocess.run(command, cwd=place, check=True, capture_output=True)
-    return place / "fit"
+def run_in(folder: Path, *commands: str) -> None:
+    """Run commands that must succeed."""
+    for words in commands:
+        with chdir(folder):
+            assert CliRunner().invoke(app, words.split(), catch_exceptions=False).exit_code == 0
 
 
 @pytest.fixture
-def ranker(run_in_process: Run, place: Path, fit: Path) -> Path:
+def ranker(run_in_process: Run, place: Path) -> Path:
     """Return the directory of a trained ranker."""
     out = place / "ranker"
     if not out.exists():
-        run_in_process(*train(fit), "-o", "ranker", cwd=place, code=0)
+        run_in_process(*train("fit"), "-o", "ranker", cwd=place, code=0)
     return out
 
 
-def train(fit: Path, log: str = "log.parquet", *more: str) -> tuple[str, ...]:
+def train(fit: str | Path, log: str = "log.parquet", *more: str) -> tuple[str, ...]:
     """The command."""
     return ("train", log, "--features", "features.parquet", "--propensities", str(fit), *FEW, *more)
 
@@ -80,6 +85,7 @@ def test_scoring_the_same_documents_gives_the_same_scores_with_posbias_with_the_
     printed = subprocess.run(script, cwd=place, check=True, capture_output=True, text=True).stdout
     by_script = pl.read_csv(printed.encode()).sort("query", "doc")
     np.testing.assert_allclose(by_script["score"], ours["score"], atol=1e-12)
+    lightgbm: Any = import_module("lightgbm")  # its types are incomplete
     features = pl.read_parquet(place / "features.parquet").sort("query", "doc")
     kinds = json.loads((ranker / "features.json").read_text(encoding="utf-8"))[1]["categories"]
     rows = np.column_stack(
@@ -91,11 +97,11 @@ def test_scoring_the_same_documents_gives_the_same_scores_with_posbias_with_the_
 
 @pytest.mark.slow
 def test_statistics_give_the_same_bytes_as_the_log_and_a_log_that_does_not_fit_into_memory_the_same_scores(
-    run_in_process: Run, place: Path, fit: Path, ranker: Path, tmp_path: Path
+    run_in_process: Run, place: Path, ranker: Path, tmp_path: Path
 ) -> None:
     run_in_process("collect", "log.parquet", "-o", tmp_path / "statistics", cwd=place)
-    run_in_process(*train(fit, str(tmp_path / "statistics")), "-o", tmp_path / "again", cwd=place, code=0)
-    run_in_process(*train(fit), "--memory", "256MiB", "-o", tmp_path / "small", cwd=place, code=0)
+    run_in_process(*train("fit", str(tmp_path / "statistics")), "-o", tmp_path / "again", cwd=place, code=0)
+    run_in_process(*train("fit"), "--memory", "256MiB", "-o", tmp_path / "small", cwd=place, code=0)
     ours = pl.read_parquet(tmp_path / "small" / "scores.parquet")
     expected = pl.read_parquet(ranker / "scores.parquet")
     assert not ours.equals(expected)  # it came in several parts
@@ -126,10 +132,10 @@ def test_documents_that_the_log_has_never_shown_are_scored_by_their_features(
 
 @pytest.mark.parametrize(("missing", "documents"), [("drop", 100), ("nan", None)])
 def test_documents_without_features_are_dropped_or_learnt_from_as_they_are(
-    run_in_process: Run, place: Path, fit: Path, tmp_path: Path, missing: str, documents: int | None
+    run_in_process: Run, place: Path, tmp_path: Path, missing: str, documents: int | None
 ) -> None:
-    command = ("train", "log.parquet", "--features", "some.parquet", "--propensities", fit, "--missing", missing, *FEW)
-    run_in_process(*command, "-o", tmp_path / "out", cwd=place, code=0)
+    words = ("--features", "some.parquet", "--propensities", "fit", "--missing", missing, *FEW)
+    run_in_process("train", "log.parquet", *words, "-o", tmp_path / "out", cwd=place, code=0)
     log = pl.read_parquet(place / "log.parquet")
     kept = log.select("query", "doc").unique()
     if documents is not None:
@@ -160,29 +166,7 @@ def test_clicks_in_cells_without_a_propensity_are_left_out_and_said(
 FROM_FEATURES = [name for name in LEARNERS if get_learner(name).needs_features]
 
 
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with a log, features of numbers, and a fit."""
-    folder = tmp_path_factory.mktemp("learners")
-    log = simulate(SimulationOptions("pbm", 20_000, 60, 8, 5, seed=3)).log
-    log = log.with_columns(query=pl.format("q{}", "query"), doc=pl.format("d{}", "doc"))
-    log.with_columns(device=pl.col("session") % 2).write_parquet(folder / "log.parquet")
-    pairs = log.select("query", "doc").unique(maintain_order=True)
-    rng = np.random.default_rng(0)
-    features = pairs.with_columns(
-        length=pl.Series(rng.standard_normal(pairs.height)), age=pl.Series(rng.integers(0, 50, pairs.height))
-    )
-    features.write_parquet(folder / "features.parquet")
-    features.with_columns(colour=pl.Series(rng.choice(["red", "blue"], pairs.height))).write_parquet(
-        folder / "coloured.parquet"
-    )
-    for words in ("fit log.parquet -o fit", "collect log.parquet -o counts"):
-        command = (sys.executable, "-m", "posbias.cli", *words.split())
-        subprocess.run(command, cwd=folder, check=True, capture_output=True)
-    return folder
-
-
-def learn(name: str, *more: str, log: str = "log.parquet", features: str = "features.parquet") -> tuple[str, ...]:
+def learn(name: str, *more: str, log: str = "log.parquet", features: str = "numbers.parquet") -> tuple[str, ...]:
     """The command, with propensities where the learner takes some."""
     theta = ("--propensities", "fit") if get_learner(name).uses_propensities else ()
     return ("train", log, "--features", features, *theta, "--learner", name, *more)
@@ -191,12 +175,12 @@ def learn(name: str, *more: str, log: str = "log.parquet", features: str = "feat
 @pytest.mark.parametrize("name", FROM_FEATURES)
 @pytest.mark.slow_after(1)
 def test_every_learner_writes_a_model_that_scores_by_itself(
-    run_in_process: Run, ranks: Path, tmp_path: Path, name: str
+    run_in_process: Run, place: Path, tmp_path: Path, name: str
 ) -> None:
-    done = run_in_process(*learn(name, "--validation", "0.3"), "-o", tmp_path / "ranker", cwd=ranks, code=0)
+    done = run_in_process(*learn(name, "--validation", "0.3"), "-o", tmp_path / "ranker", cwd=place, code=0)
     scores = pl.read_parquet(tmp_path / "ranker" / "scores.parquet")
     run_in_process(
-        "score", "features.parquet", "--model", tmp_path / "ranker", "-o", tmp_path / "scored", cwd=ranks, code=0
+        "score", "numbers.parquet", "--model", tmp_path / "ranker", "-o", tmp_path / "scored", cwd=place, code=0
     )
     joined = scores.join(pl.read_parquet(tmp_path / "scored" / "scores.parquet"), on=["query", "doc"])
     assert joined.height == scores.height > 100
@@ -209,27 +193,27 @@ def test_every_learner_writes_a_model_that_scores_by_itself(
 
 @pytest.mark.parametrize("name", [name for name in FROM_FEATURES if get_learner(name).source == "counts"])
 @pytest.mark.slow_after(3)
-def test_statistics_give_the_same_model_as_the_log(run_in_process: Run, ranks: Path, tmp_path: Path, name: str) -> None:
+def test_statistics_give_the_same_model_as_the_log(run_in_process: Run, place: Path, tmp_path: Path, name: str) -> None:
     for number, log in enumerate(("log.parquet", "counts")):
-        run_in_process(*learn(name, log=log), "-o", tmp_path / str(number), cwd=ranks, code=0)
+        run_in_process(*learn(name, log=log), "-o", tmp_path / str(number), cwd=place, code=0)
     one, other = (pl.read_parquet(tmp_path / str(number) / "scores.parquet") for number in range(2))
     assert one.equals(other)
 
 
 @pytest.mark.parametrize("name", ["logistic", "position-feature", "lambdarank", "ipw-dcg", "dla", "gbrank"])
 @pytest.mark.slow_after(1)
-def test_features_on_disk_give_the_same_scores(run_in_process: Run, ranks: Path, tmp_path: Path, name: str) -> None:
+def test_features_on_disk_give_the_same_scores(run_in_process: Run, place: Path, tmp_path: Path, name: str) -> None:
     for folder, memory in (("at-once", "2GiB"), ("parts", "256MiB")):
-        run_in_process(*learn(name, "--memory", memory), "-o", tmp_path / folder, cwd=ranks, code=0)
+        run_in_process(*learn(name, "--memory", memory), "-o", tmp_path / folder, cwd=place, code=0)
     one, other = (pl.read_parquet(tmp_path / folder / "scores.parquet") for folder in ("at-once", "parts"))
     assert not one.equals(other)  # it came in several parts
     one, other = one.sort("query", "doc"), other.sort("query", "doc")
     np.testing.assert_allclose(one["score"], other["score"], rtol=0, atol=1e-6)
 
 
-def test_gbrank_on_raw_rates_needs_no_fit(run_in_process: Run, ranks: Path, tmp_path: Path) -> None:
-    words = ("train", "log.parquet", "--features", "features.parquet", "--learner", "gbrank", "--raw-rates")
-    run_in_process(*words, "-o", tmp_path / "out", cwd=ranks, code=0)
+def test_gbrank_on_raw_rates_needs_no_fit(run_in_process: Run, place: Path, tmp_path: Path) -> None:
+    words = ("train", "log.parquet", "--features", "numbers.parquet", "--learner", "gbrank", "--raw-rates")
+    run_in_process(*words, "-o", tmp_path / "out", cwd=place, code=0)
 
 
 @pytest.fixture(scope="module")
@@ -238,8 +222,7 @@ def placed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     simulate(SimulationOptions("pbm", 4_000, 30, 8, 5, seed=3, randomized_share=0.2)).log.write_parquet(
         folder / "log.parquet"
     )
-    command = (sys.executable, "-m", "posbias.cli", "fit", "log.parquet", "-o", "fit")
-    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    run_in(folder, "fit log.parquet -o fit")
     return folder
 
 

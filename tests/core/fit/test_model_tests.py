@@ -1,6 +1,7 @@
 """Whether the model holds: what the tests notice, what they leave alone, and what the order of a log changes."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import polars as pl
@@ -17,6 +18,7 @@ from posbias.core.fit.model_tests import (
     ATTRACTIVENESS,
     CLICKS_ABOVE,
     LAST_CLICK,
+    ModelTests,
     clicks_below,
     compare_models,
     halves,
@@ -36,6 +38,14 @@ def fitted(log: pl.DataFrame, plan: StatisticsPlan = PBM, parts: int = 1) -> Fit
     )
 
 
+@cache
+def model_tests_of(world: SimulationOptions) -> ModelTests:
+    """The tests of a simulated log, made once for each."""
+    tests = fitted(simulated(world).log).model_tests
+    assert tests is not None
+    return tests
+
+
 def clicked_anew(simulation: Simulation, probability: Floats, seed: int = 0) -> pl.DataFrame:
     clicks = np.random.default_rng(seed).random(len(probability)) < probability
     return simulation.log.with_columns(pl.Series("click", clicks.astype(np.int8)))
@@ -49,11 +59,10 @@ def truth(simulation: Simulation) -> tuple[Floats, Floats]:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_nothing_is_doubted_under_the_position_based_model(seed: int) -> None:
-    fit = fitted(simulated(replace(WORLD, seed=seed)).log)
+    tests = model_tests_of(replace(WORLD, seed=seed))
 
-    assert fit.model_tests is not None
-    assert set(fit.model_tests.made) == {ATTRACTIVENESS, CLICKS_ABOVE, LAST_CLICK}
-    assert not fit.model_tests.doubts
+    assert set(tests.made) == {ATTRACTIVENESS, CLICKS_ABOVE, LAST_CLICK}
+    assert not tests.doubts
 
 
 def test_trust_in_positions_is_noticed_by_attractiveness() -> None:
@@ -106,16 +115,12 @@ def test_a_cascade_is_noticed_though_no_cell_below_a_click_was_clicked() -> None
 
 
 def test_clicks_of_the_user_browsing_model_are_noticed_by_both() -> None:
-    tests = fitted(simulated(replace(WORLD, model="ubm")).log).model_tests
-
-    assert tests is not None
-    assert tests.depends_on_clicks_above == {CLICKS_ABOVE, LAST_CLICK}
+    assert model_tests_of(replace(WORLD, model="ubm")).depends_on_clicks_above == {CLICKS_ABOVE, LAST_CLICK}
 
 
 def test_users_who_differ_in_readiness_are_seen_and_leave_the_propensities_undoubted() -> None:
-    tests = fitted(simulated(replace(WORLD, readiness=(0.3, 1.7), attractiveness_scale=0.5)).log).model_tests
+    tests = model_tests_of(replace(WORLD, readiness=(0.3, 1.7), attractiveness_scale=0.5))
 
-    assert tests is not None
     assert CLICKS_ABOVE in tests.rejected
     assert tests.users_may_differ
     assert not tests.doubts
@@ -175,10 +180,8 @@ def test_clicks_are_held_against_those_of_the_documents_other_impressions_query_
 
 
 def test_where_clicks_above_make_no_difference_ratios_are_one_and_where_they_do_the_effect_shows() -> None:
-    holds, fails = (fitted(simulated(replace(WORLD, model=model)).log).model_tests for model in ("pbm", "ubm"))
+    holds, fails = (model_tests_of(replace(WORLD, model=model)) for model in ("pbm", "ubm"))
 
-    assert holds is not None
-    assert fails is not None
     for row in holds.by_clicks_above:
         assert row.interval is not None
         assert row.interval[0] < 1 < row.interval[1]
@@ -237,8 +240,7 @@ def test_pages_that_are_repeated_say_no_more_of_other_models_than_once_as_their_
 
 
 def test_p_values_are_adjusted_for_their_number_and_keep_their_order() -> None:
-    tests = fitted(simulated(WORLD).log).model_tests
-    assert tests is not None
+    tests = model_tests_of(WORLD)
     plain = {name: found.p_value for name, found in tests.made.items()}
     ascending = sorted(plain, key=lambda name: plain[name])
     adjusted = {name: test.p_value_adjusted for name, test in tests.made.items()}

@@ -11,7 +11,7 @@ from command_results import Posbias
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
-TINY_MEMORY = 100_000  # bytes: some ten buckets for the log below
+TINY_MEMORY = 600_000  # bytes: some ten buckets for the log below
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "asked",
-    [("run",), ("run", "--model", "ubm", "--layout", "session"), ("collect",)],
+    [("run", "--no-compare"), ("run", "--model", "ubm", "--layout", "session"), ("collect",)],
     ids=" ".join,
 )
 def test_the_same_bytes_with_any_number_of_threads(

@@ -1,6 +1,7 @@
 """`weights_for` adds to a frame what `posbias weight` writes, to the bit, and refuses what that refuses."""
 
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
@@ -11,7 +12,9 @@ import polars as pl
 import pytest
 from command_results import Posbias
 from polars.testing import assert_frame_equal
+from typer.testing import CliRunner
 
+from posbias.cli.main import app
 from posbias.core.errors import IdentifiabilityError, PosbiasError, SchemaError, UsageError
 from posbias.io import FitResult, open_result
 from posbias.io.engines.local import LocalEngine
@@ -37,10 +40,26 @@ WEIGHTED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def fits(tmp_path_factory: pytest.TempPathFactory, impressions: pl.DataFrame) -> Callable[..., Path]:
+    """Return a function that returns the fit of the log with some options, which is made once."""
+    folder = tmp_path_factory.mktemp("fits")
+    impressions.write_parquet(folder / "log.parquet")
+
+    @cache
+    def fit(*options: str) -> Path:
+        out = folder / str(len(list(folder.iterdir())))
+        done = CliRunner().invoke(app, ["fit", str(folder / "log.parquet"), *options, "-o", str(out)])
+        assert done.exit_code in {0, 1}, done.output
+        return out
+
+    return fit
+
+
 @pytest.fixture
-def result(posbias: Posbias, path: Path) -> FitResult:
+def result(fits: Callable[..., Path]) -> FitResult:
     """Return a fit of the position-based model."""
-    return open_result(posbias("fit", path).folder)
+    return open_result(fits())
 
 
 def in_pages(frame: pl.DataFrame) -> pl.DataFrame:
@@ -51,10 +70,10 @@ def in_pages(frame: pl.DataFrame) -> pl.DataFrame:
 @pytest.mark.parametrize("weighted", WEIGHTED)
 @pytest.mark.slow_after(3)
 def test_each_row_weighs_what_the_command_writes(
-    posbias: Posbias, path: Path, impressions: pl.DataFrame, fitted: str, weighted: str
+    posbias: Posbias, fits: Callable[..., Path], path: Path, impressions: pl.DataFrame, *, fitted: str, weighted: str
 ) -> None:
     options, parameters = WEIGHTED[weighted]
-    fit = posbias("fit", path, *FITS[fitted]).folder
+    fit = fits(*FITS[fitted])
     written = posbias("weight", path, "--propensities", fit, "--layout", "session", *options).training
 
     found = open_result(fit).weights_for(impressions, **parameters)
@@ -67,12 +86,11 @@ def test_each_row_weighs_what_the_command_writes(
 
 
 def test_the_clicks_of_a_document_add_up_to_its_pointwise_weight(
-    posbias: Posbias, path: Path, impressions: pl.DataFrame
+    posbias: Posbias, fits: Callable[..., Path], path: Path, impressions: pl.DataFrame
 ) -> None:
-    fit = posbias("fit", path).folder
-    pointwise = posbias("weight", path, "--propensities", fit).training.filter(label=1)
+    pointwise = posbias("weight", path, "--propensities", fits()).training.filter(label=1)
 
-    found = open_result(fit).weights_for(impressions).filter(click=1)
+    found = open_result(fits()).weights_for(impressions).filter(click=1)
     of_cells = found.group_by("query", "doc", "position").agg(pl.col("weight").first(), clicks=pl.len())
     sums = of_cells.sort("position").group_by("query", "doc").agg(added=(pl.col("clicks") * pl.col("weight")).sum())
     both = pointwise.filter(pl.col("weight") > 0).join(sums, on=["query", "doc"], how="full", coalesce=True)
@@ -315,21 +333,19 @@ OF_FITS: dict[str, tuple[tuple[str, ...], Callable[[pl.DataFrame], pl.DataFrame]
 
 @pytest.mark.parametrize("name", OF_FITS)
 def test_a_frame_must_hold_what_the_fit_looks_at(
-    posbias: Posbias, path: Path, impressions: pl.DataFrame, name: str
+    fits: Callable[..., Path], impressions: pl.DataFrame, name: str
 ) -> None:
     options, change, error, says = OF_FITS[name]
-    result = open_result(posbias("fit", path, *options).folder)
+    result = open_result(fits(*options))
 
     with pytest.raises(error, match=says):
         result.weights_for(change(impressions))
 
 
-def test_trust_bias_has_no_weight_by_row(
-    posbias: Posbias, path: Path, impressions: pl.DataFrame, tmp_path: Path
-) -> None:
+def test_trust_bias_has_no_weight_by_row(fits: Callable[..., Path], impressions: pl.DataFrame, tmp_path: Path) -> None:
     trust = pl.DataFrame({"position": [1, 2, 3, 4], "alpha": [0.9, 0.7, 0.5, 0.4], "beta": [0.1, 0.08, 0.06, 0.05]})
     trust.write_csv(tmp_path / "trust.csv")
-    result = open_result(posbias("fit", path, "--model", "tpbm", "--trust", tmp_path / "trust.csv").folder)
+    result = open_result(fits("--model", "tpbm", "--trust", str(tmp_path / "trust.csv")))
 
     with pytest.raises(UsageError, match="--model tpbm: under trust bias"):
         result.weights_for(impressions)
