@@ -81,6 +81,10 @@ Candidates = Literal["page", "query"]
 MARGIN_LIMIT = 0.5
 """Weight of -tau^2 from which on the objective of pairs falls without end as tau grows."""
 
+Balance = Literal["traffic", "sqrt", "query"]
+BALANCES: dict[Balance, float] = {"traffic": 0.0, "sqrt": 0.5, "query": 1.0}
+"""The power of N / N_q by which an impression of query q counts, N the mean of N_q."""
+
 Vectors = Literal["treatment", "control"]
 """Which factors of documents rank, where there are those of rows placed at random and those of the others."""
 
@@ -146,6 +150,8 @@ LAYOUTS = {
 """Rows of training files."""
 
 LEARNERS = {
+    "auto": "posbias.core.learners.auto:AutoLearner",
+    "distilled": "posbias.core.learners.distilled:DistilledLearner",
     "pbm": "posbias.core.learners.trees:PBMLearner",
     "naive": "posbias.core.learners.trees:NaiveLearner",
     "position-feature": "posbias.core.learners.trees:PositionFeatureLearner",

@@ -50,6 +50,7 @@ class TreeOptions:
     rate: float = 0.1  # of learning
     leaves: int = 15  # of a tree, at most
     leaf_rows: int = 10  # at least
+    row_share: float = 1.0  # of the rows, drawn anew for each tree
     bins: int = 255  # of a feature, at most
     binned_by: int = 200_000  # rows at most, drawn at random, whose values say where bins end
     threads: int = 0  # 0: all, where there are rows enough
@@ -63,6 +64,8 @@ class TreeOptions:
             "num_leaves": self.leaves,
             "min_data_in_leaf": self.leaf_rows,
             "max_bin": self.bins,
+            "bagging_fraction": self.row_share,
+            "bagging_freq": int(self.row_share < 1),
             "num_threads": self.threads or (1 if n_rows < _ROWS_FOR_THREADS else 0),
             "seed": self.seed % (1 << 31),  # LightGBM takes no larger one
             "bin_construct_sample_cnt": self.binned_by,
@@ -299,14 +302,16 @@ class ModelText:
         return "\n".join([*lines, "", _END, ""])
 
 
-def scaled_sum(models: Sequence[ModelText], factor: float) -> ModelText:
-    """The sum of models of the same features, times a factor."""
+def scaled_sum(models: Sequence[ModelText], factors: Sequence[float], constant: float = 0.0) -> ModelText:
+    """A constant and the sum of models of the same features, each times a factor."""
 
-    def scaled(tree: dict[str, str]) -> dict[str, str]:
+    def scaled(tree: dict[str, str], factor: float, more: float) -> dict[str, str]:
         values = {name: tree[name].split() for name in ("leaf_value", "internal_value") if name in tree}
-        return tree | {name: _joined(factor * float(word) for word in words) for name, words in values.items()}
+        return tree | {name: _joined(factor * float(word) + more for word in words) for name, words in values.items()}
 
-    return ModelText(models[0].head, tuple(scaled(tree) for model in models for tree in model.trees))
+    trees = [(tree, factor) for model, factor in zip(models, factors, strict=True) for tree in model.trees]
+    summed = (scaled(tree, factor, 0.0 if number else constant) for number, (tree, factor) in enumerate(trees))
+    return ModelText(models[0].head, tuple(summed))
 
 
 def _without(tree: dict[str, str], feature: int, value: float) -> dict[str, str]:

@@ -29,7 +29,7 @@ import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, reduce_rows
-from posbias.core.choices import MultipleTests, Plugin, TieDistance, Vectors
+from posbias.core.choices import BALANCES, Balance, MultipleTests, Plugin, TieDistance, Vectors
 from posbias.core.errors import IdentifiabilityError, SchemaError
 from posbias.core.learners.boosting import BinnedRows, BoostedTrees, Rows, TreeOptions, bin_rows
 from posbias.core.learners.models import FactorModel, Forest, RowModel
@@ -86,6 +86,9 @@ class LearningData:
     features: Features | None = None  # of each document; None where learners do without
     pages: Pages | None = None  # as shown; None where only counts are needed
     item: Integers | None = None  # the number of the document itself, whatever the query (or user), shape (D,), or None
+    knowledge: Floats | None = None  # the ranker's own score of each document, shape (D,); None where the log lacks it
+    weight: Floats | None = None  # what an impression of each document counts, shape (D,); None: 1
+    covariance: Floats | None = None  # of log theta, shape (K, K); None where theta is taken as known
     randomized: CountTable | None = None  # counts of rows whose documents were placed at random; None if not needed
 
     @property
@@ -102,6 +105,33 @@ class LearningData:
     def theta(self) -> Floats:
         """Theta in [LEAST_EXAMINATION, 1], shape (K,); 1 where it is not known, which `known` tells."""
         return np.where(self.known, np.clip(np.nan_to_num(self.examination), LEAST_EXAMINATION, 1.0), 1.0)
+
+    @property
+    def weighted(self) -> CountTable:
+        """The counts, times what an impression of each document counts."""
+        if self.weight is None:
+            return self.counts
+        times = self.weight[self.counts.unit_of_entry]
+        return replace(self.counts, impressions=self.counts.impressions * times, clicks=self.counts.clicks * times)
+
+    def take(self, documents: Integers) -> "LearningData":
+        """Some documents, by their ascending numbers; without pages, which would lack the others."""
+        features = self.features
+
+        def of(values: Any) -> Any:  # noqa: ANN401 - an array or None
+            return None if values is None else values[documents]
+
+        return replace(
+            self,
+            query=self.query[documents],
+            held_out=self.held_out[documents],
+            counts=self.counts.take(documents),
+            features=None if features is None else replace(features, rows=SomeRows(features.rows, documents)),
+            pages=None,
+            item=of(self.item),
+            knowledge=of(self.knowledge),
+            weight=of(self.weight),
+        )
 
     @property
     def learnt(self) -> Integers:
@@ -187,17 +217,24 @@ def with_fewer_negatives(data: LearningData, share: float, seed: int) -> Learnin
     unclicked = (data.counts.sum_by_unit(data.counts.clicks) == 0) & ~data.held_out
     drawn = np.random.default_rng(seed).random(data.n_documents) < share
     kept = np.flatnonzero(drawn | ~unclicked)
-    counts = data.counts.take(kept)
-    times = np.where(unclicked[kept], 1 / share, 1.0)
-    features = data.features
-    return replace(
-        data,
-        query=data.query[kept],
-        held_out=data.held_out[kept],
-        counts=replace(counts, impressions=counts.impressions * times[counts.unit_of_entry]),
-        features=None if features is None else replace(features, rows=SomeRows(features.rows, kept)),
-        item=None if data.item is None else data.item[kept],
-    )
+    some, times = data.take(kept), np.where(unclicked[kept], 1 / share, 1.0)
+    more = some.counts.impressions * times[some.counts.unit_of_entry]
+    return replace(some, counts=replace(some.counts, impressions=more))
+
+
+def balance_weights(data: LearningData, balance: Balance) -> Floats | None:
+    """What an impression of each document counts, shape (D,); None: each one.
+
+    w_d = m (N / N_q)^a, N_q the impressions of the query of d, N their mean; a = 0, 1/2 and 1 for traffic, sqrt and
+    query. m keeps the sum over all impressions.
+    """
+    power = BALANCES[balance]
+    if not power:
+        return None
+    impressions = data.counts.sum_by_unit(data.counts.impressions)
+    of_query = np.bincount(data.query, impressions)
+    factor = np.divide(of_query.mean(), of_query, out=np.ones_like(of_query), where=of_query > 0) ** power
+    return (factor * (of_query.sum() / (factor @ of_query)))[data.query]
 
 
 def relative(theta: Floats) -> Floats:
@@ -240,6 +277,7 @@ class LearningOptions:
     tie: float = 20.0  # what differences between the factors of two tasks are penalised by
     tie_distance: TieDistance = "squared"  # half of their squares, or their absolute values
     vectors: Vectors = "treatment"  # of which task documents are scored by
+    never_worse: float = 0.05  # share of the clicks of the log's own order that a ranker may lose
     seed: int = 0
 
 
@@ -346,8 +384,8 @@ class Learner(Plugin):
     def examined(self, data: LearningData) -> tuple[CountTable, Floats]:
         """The counts to learn from, and theta, shape (K,): of cells that have one, or of all and 1 if it takes none."""
         if self.uses_propensities:
-            return data.counts.only_cells(data.known), data.theta
-        return data.counts, np.ones(data.counts.n_cells)
+            return data.weighted.only_cells(data.known), data.theta
+        return data.weighted, np.ones(data.counts.n_cells)
 
 
 PROBABILITY = "binary sigmoid:1"

@@ -358,7 +358,8 @@ class GBRankLearner(Learner):
             value = -hinge_loss(apart, h, tau) if len(apart.higher) else None
             rounds.add(rounds.last + n_trees, -hinge_loss(pairs, h, tau), value)
         kept = fits[: -(-rounds.best // TREES_OF_A_FIT)]
-        average = scaled_sum([ModelText.parse(trees.model_text()) for trees in kept], ETA / (len(kept) + 1))
+        models = [ModelText.parse(trees.model_text()) for trees in kept]
+        average = scaled_sum(models, [ETA / (len(kept) + 1)] * len(models))
         report = {"trees": rounds.best, "tau": tau, "pairs": len(pairs.higher), "pairs_tested": pairs.n_tested}
         return Learned(Forest(average.complete()), rounds.curve, importance_of(kept), report=report)
 

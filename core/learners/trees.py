@@ -46,6 +46,7 @@ an input with a fixed value in serving, their baseline); Burges 2010 (LambdaMART
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from posbias.core.arrays.compression import compress
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, sum_by_number
@@ -92,9 +93,9 @@ class PBMLearner(TreeLearner):
     reference = "Wang et al. 2018"
     about = "the likelihood of the position-based model, theta given"
     is_probability = True
-    takes = (*OF_TREES, "negative_share")
+    takes = (*OF_TREES, "negative_share", "balance")
 
-    def losses(self, data: LearningData) -> tuple[Loss, Loss]:
+    def losses(self, data: LearningData) -> tuple[ClickLikelihood, ClickLikelihood]:
         """The likelihood of the clicks of the cells that have a theta."""
         counts, theta = self.examined(data)
         return ClickLikelihood(counts.take(data.learnt), theta), ClickLikelihood(counts.take(data.apart), theta)
@@ -158,7 +159,7 @@ class DocumentsAtPositions:
 
     features: Features
     document: Integers  # of each row, ascending, shape (R,)
-    position: Integers  # likewise
+    position: NDArray[np.generic]  # likewise, or what else is known of each row
 
     def __len__(self) -> int:
         """Number of rows R."""

@@ -1,0 +1,314 @@
+"""Which ranker: a blend of two, or one that held-out clicks tell apart from it.
+
+    score = (1 - s) f_distilled / sd_distilled + s f_lambdarank / sd_lambdarank       sd within queries
+
+`lambdarank` grades a document by its clicks and by where the ranker puts documents, whatever their features: best where
+the ranker knows far more than the features, and worst where it knows nothing. `distilled` asks of features first. How
+much the ranker knows beyond the features is what position adds to held-out clicks at the same theta:
+
+    kappa = (l(features and position) - l(features)) / (l(features) - l(nothing)),   s = kappa / (kappa + 0.15)
+
+with l the log-likelihood of clicks of queries that trees have not seen. The constant was chosen on simulated logs
+(tests/benchmarks/rankers.py).
+
+All rankers are learnt on two thirds of the queries and compared on the third, three times. What is compared is DCG@10
+by clicks that are corrected for position, among the documents of a query (`core/evaluation`, as `posbias evaluate
+--candidates query`), with errors by query and of theta. One that is better than the blend by more than two standard
+errors is taken in its place. Not by likelihood: it falls where NDCG rises.
+
+The scores are logits: a + b score, a and b by the likelihood of held-out clicks.
+
+Sources: Wolpert 1992 (held-out scores); van der Laan, Polley & Hubbard 2007 (the same folds for choice and error);
+Platt 1999 (a and b).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+
+from posbias.core.arrays.count_table import Floats, Integers
+from posbias.core.errors import IdentifiabilityError, SchemaError
+from posbias.core.evaluation.clicked import (
+    AT,
+    CELL,
+    DCG,
+    PAGE,
+    PAGES,
+    RANKING,
+    SCORE,
+    Asked,
+    CellWeights,
+    query_sums,
+    ranked,
+    shown_of,
+)
+from posbias.core.evaluation.estimates import Evaluation, Totals, Value
+from posbias.core.learners.boosting import ModelText, scaled_sum
+from posbias.core.learners.distilled import DistilledLearner, taught
+from posbias.core.learners.learning import (
+    PROBABILITY,
+    ClickLikelihood,
+    Learned,
+    Learner,
+    LearningData,
+    LearningOptions,
+    OnRound,
+    features_of,
+    sigmoid,
+)
+from posbias.core.learners.models import Forest
+from posbias.core.learners.trees import LambdaRankLearner, NaiveLearner, PBMLearner
+from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, POSITION, QUERY
+
+BLEND = ("distilled", "lambdarank")
+NAIVE, LOGGED = "naive", "log's own order"
+FOLDS, DEPTH = 3, 10
+HALF = 0.15
+"""Kappa at which either of the blend counts half."""
+
+CLEARLY = 2.0
+"""Standard errors by which a single ranker must be better than the blend."""
+
+_CANDIDATES: dict[str, Learner] = {
+    learner.name: learner for learner in (DistilledLearner(), LambdaRankLearner(), PBMLearner(), NaiveLearner())
+}
+_FEWEST_QUERIES = 20
+_MOST_DOCUMENTS = 300_000  # that rankers are compared on: of more, some queries are drawn
+_LEAST_WEIGHT = 0.01  # theta below this is taken for this where a ranking is judged
+_TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What rankers say of documents whose queries they have not seen."""
+
+    data: LearningData
+    scores: Mapping[str, Floats]  # by ranker, each with standard deviation 1 within queries, shape (D,)
+    kappa: float  # what the ranker knows beyond the features, >= 0
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen, and why."""
+
+    shares: Mapping[str, float]  # by ranker
+    kappa: float
+    queries: int
+    gains: Mapping[str, tuple[Value, float]]  # by what it is compared with: the difference in DCG@10, and the DCG@10
+    calibration: tuple[float, float]  # a and b
+
+
+class AutoLearner(Learner):
+    """A blend of rankers, or the one that is clearly better."""
+
+    name = "auto"
+    reference = "van der Laan et al. 2007"
+    about = "a blend of distilled and lambdarank, or a single ranker that held-out clicks tell apart from it"
+    measure = "log-likelihood per impression"
+    is_probability = True
+    takes = (*DistilledLearner.takes, "never_worse")
+
+    def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
+        """Compare the rankers on held-out queries, and learn what is chosen from all of them."""
+        choice = choose(held_out_scores(data, options, on_round))
+        learned = {
+            name: _CANDIDATES[name].learn(data, options, on_round) for name, share in choice.shares.items() if share
+        }
+        features, (constant, slope) = features_of(data), choice.calibration
+        models, factors = list[ModelText](), list[float]()
+        for name, found in learned.items():
+            if not isinstance(found.model, Forest):
+                raise TypeError(f"{name} has no trees")
+            spread = _spread(found.model.scores(features.rows), data.query)
+            models.append(ModelText.parse(found.model.text))
+            factors.append(slope * choice.shares[name] / spread if spread > _TINY else 0.0)
+        summed = scaled_sum(models, factors, constant)
+        text = replace(summed, head=summed.head | {"objective": PROBABILITY}).complete()
+        first = next(iter(learned.values()))
+        importance = [(choice.shares[name], found.importance) for name, found in learned.items()]
+        return Learned(
+            Forest(text),
+            first.curve if len(learned) == 1 else first.curve.clear(),
+            _importance(importance),
+            report={"trees": len(summed.trees), "chosen": described(choice)},
+            warnings=harm(choice, options.never_worse),
+        )
+
+
+def _importance(found: Sequence[tuple[float, pl.DataFrame | None]]) -> pl.DataFrame:
+    """The shares of gain of each model, times its share of the blend."""
+    tables = [
+        table.with_columns(pl.col("gain") / max(float(table["gain"].sum()), _TINY) * share)
+        for share, table in found
+        if table is not None
+    ]
+    return pl.concat(tables).group_by("feature").agg(pl.col("gain", "splits").sum()).sort("feature")
+
+
+def held_out_scores(data: LearningData, options: LearningOptions, on_round: OnRound) -> HeldOut | None:
+    """Scores of documents by rankers that were learnt on other queries; None where there are too few queries."""
+    data = _some_queries(data.take(data.learnt), options.seed)
+    n_queries = int(data.query[-1]) + 1
+    if n_queries < _FEWEST_QUERIES:
+        return None
+    fold = (np.random.default_rng(options.seed).permutation(n_queries) % FOLDS)[data.query]
+    scores = {name: np.zeros(data.n_documents) for name in _CANDIDATES}
+    with_ranker = np.zeros(data.n_documents)
+    features = features_of(data)
+    try:
+        for number in range(FOLDS):
+            apart = fold == number
+            part = replace(data, held_out=apart)
+            _, gamma = taught(part, options, on_round)
+            with_ranker[apart] = gamma[apart]
+            learnt = part.take(np.flatnonzero(~apart))
+            rows = features.rows[np.flatnonzero(apart)]
+            for name, learner in _CANDIDATES.items():
+                model = learner.learn(learnt, options, on_round).model
+                if isinstance(model, Forest):
+                    scores[name][apart] = model.scores(rows)
+    except (SchemaError, IdentifiabilityError):  # two thirds of so small a log say nothing
+        return None
+    counts = data.weighted.only_cells(data.known)
+    likelihood = ClickLikelihood(counts, data.theta)
+    nothing = likelihood.per_impression(np.full(data.n_documents, likelihood.start()))
+    alone, more = (likelihood.per_impression(_logit(of)) for of in (sigmoid(scores[PBMLearner.name]), with_ranker))
+    kappa = max(more - alone, 0.0) / max(alone - nothing, _TINY)
+    of_folds = {name: np.zeros(data.n_documents) for name in scores}
+    for name, found in scores.items():
+        for number in range(FOLDS):
+            apart = fold == number
+            of_folds[name][apart] = _within(found[apart], data.query[apart])
+    return HeldOut(data, of_folds, kappa)
+
+
+def _some_queries(data: LearningData, seed: int) -> LearningData:
+    """The documents of some queries, drawn at random where there are many; queries numbered from 0."""
+    n_queries = int(data.query[-1]) + 1
+    share = min(1.0, _MOST_DOCUMENTS / data.n_documents)
+    kept = np.random.default_rng(seed).random(n_queries) < share if share < 1 else np.ones(n_queries, np.bool_)
+    some = data.take(np.flatnonzero(kept[data.query]))
+    return replace(some, query=np.unique(some.query, return_inverse=True)[1])
+
+
+def _within(scores: Floats, query: Integers) -> Floats:
+    """Scores less the mean of their query, with standard deviation 1."""
+    _, number = np.unique(query, return_inverse=True)
+    centred = scores - (np.bincount(number, scores) / np.bincount(number))[number]
+    return centred / max(float(centred.std()), _TINY)
+
+
+def _spread(scores: Floats, query: Integers) -> float:
+    """The standard deviation of scores within queries."""
+    _, number = np.unique(query, return_inverse=True)
+    return float((scores - (np.bincount(number, scores) / np.bincount(number))[number]).std())
+
+
+def _logit(probability: Floats) -> Floats:
+    kept = np.clip(probability, _TINY, 1 - 1e-9)
+    return np.log(kept / (1 - kept))
+
+
+def choose(held_out: HeldOut | None) -> Choice:
+    """The blend, or what is better by more than its error."""
+    if held_out is None:
+        return Choice({BLEND[0]: 1.0}, 0.0, 0, {}, (0.0, 1.0))
+    data, share = held_out.data, held_out.kappa / (held_out.kappa + HALF)
+    shares = {BLEND[0]: 1 - share, BLEND[1]: share}
+    blend = _within(sum((part * held_out.scores[name] for name, part in shares.items()), np.zeros(1)), data.query)
+    names, scores = [*_CANDIDATES], [blend, *held_out.scores.values()]
+    found = evaluation_of(data, scores)
+    better = {name: found.difference(number, 1, DCG, "ips") for number, name in enumerate(names, start=2)}
+    clear = {name: value.value / value.std_error for name, value in better.items() if value.std_error > 0}
+    best, chosen = max(clear, key=lambda name: clear[name], default=None), 1
+    if best is not None and clear[best] > CLEARLY:
+        shares, chosen = {best: 1.0}, 2 + names.index(best)
+    against = {NAIVE: 2 + names.index(NAIVE), LOGGED: 0}
+    gains = {
+        name: (found.difference(chosen, number, DCG, "ips"), found.value(number, DCG, "ips").value)
+        for name, number in against.items()
+    }
+    return Choice(shares, held_out.kappa, int(data.query[-1]) + 1, gains, calibration(data, scores[chosen - 1]))
+
+
+def evaluation_of(data: LearningData, scores: Sequence[Floats]) -> Evaluation:
+    """Rankings 1, 2, ... of the documents of queries by scores, each of shape (D,), and the log's own, number 0."""
+    counts = data.weighted
+    document = counts.unit_of_entry
+    rows = pl.DataFrame(
+        {
+            QUERY: data.query[document],
+            DOC: document,
+            POSITION: data.position[counts.cell],
+            CELL: counts.cell,
+            IMPRESSIONS: counts.impressions,
+            CLICKS: counts.clicks,
+        }
+    )
+    at_position = rows.group_by(QUERY, POSITION).agg(pl.col(IMPRESSIONS).sum())
+    pages = at_position.group_by(QUERY).agg(pl.col(IMPRESSIONS).max().alias(PAGES)).sort(QUERY)
+    by_query = pages.with_columns(pl.col(PAGES).round().cast(pl.Int64).alias(PAGE))
+    lists = ranked(
+        pl.concat(
+            pl.DataFrame({QUERY: data.query, DOC: np.arange(data.n_documents), SCORE: of}).with_columns(
+                pl.lit(number, pl.Int64).alias(RANKING)
+            )
+            for number, of in enumerate(scores, start=1)
+        )
+    )
+    cells = pl.DataFrame({CELL: np.arange(counts.n_cells), POSITION: data.position})
+    weights = CellWeights(cells, np.where(data.known, data.theta, np.nan), _LEAST_WEIGHT)
+    what = Asked(1 + len(scores), DEPTH, "query")
+    totals = Totals.of(query_sums(shown_of(rows, by_query), lists, weights, what), lists, what, float(pages[PAGES].sum()))
+    return Evaluation(totals, what, data.covariance)
+
+
+def calibration(data: LearningData, scores: Floats) -> tuple[float, float]:
+    """A and b of the logit a + b score, by Newton steps on the likelihood of clicks, its Hessian's expected part."""
+    likelihood = ClickLikelihood(data.weighted.only_cells(data.known), data.theta)
+    columns, found = np.column_stack([np.ones(len(scores)), scores]), np.array([likelihood.start(), 0.0])
+    for _ in range(100):
+        gradient, hessian = likelihood.gradients(columns @ found)
+        step = np.linalg.solve(columns.T @ (hessian[:, np.newaxis] * columns), columns.T @ gradient)
+        found = found - step
+        if np.abs(step).max() < 1e-6:
+            break
+    return float(found[0]), max(float(found[1]), _TINY)
+
+
+def described(choice: Choice) -> dict[str, object]:
+    """For the manifest."""
+    gains = {
+        name: {
+            "difference": value.value,
+            "std_error": value.std_error,
+            "ci_low": value.low,
+            "ci_high": value.high,
+            "of": base,
+        }
+        for name, (value, base) in choice.gains.items()
+    }
+    return {
+        "shares": dict(choice.shares),
+        "ranker_knowledge": choice.kappa,
+        "queries": choice.queries,
+        "measure": f"DCG@{DEPTH}",
+        "against": gains,
+    }
+
+
+def harm(choice: Choice, margin: float) -> tuple[str, ...]:
+    """Why the ranker should not take the place of the log's own order, if it should not."""
+    found = choice.gains.get(LOGGED)
+    if found is None:
+        return ("too few queries to compare the ranker with the log's own order: look at it with posbias evaluate.",)
+    value, base = found
+    if not base > 0 or value.low / base >= -margin:
+        return ()
+    return (
+        f"do not put this ranker in the place of the log's own order: it may lose {-value.low / base:.0%} of its "
+        f"clicks (by DCG@{DEPTH}; more than the {margin:.0%} of --never-worse). The log's ranking may know what the "
+        "features lack; more features, or more days of logs, say more.",
+    )
