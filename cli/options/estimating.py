@@ -11,6 +11,7 @@ from posbias.cli.options.option import (
     METHODS,
     MISSING_FEATURES,
     MODEL,
+    RANKER_SCORE,
     on_disk,
     one_of,
     option,
@@ -112,9 +113,7 @@ class EstimationOptions:
     )
     csv: bool = CSV
     strict: bool = option("Exit with code 1 if any cell is not identified.")
-    ranker_score: str | None = option(
-        "Column of the log or of --features with the score that the ranker ordered the page by.", "COLUMN"
-    )
+    ranker_score: str | None = RANKER_SCORE
     sample_pages: int = option(
         "Learn relevance and position from N pages at most; all pages are then scored.", "N", default=20_000, min=2
     )

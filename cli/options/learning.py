@@ -7,6 +7,7 @@ from posbias.cli.options.option import (
     MIN_PROPENSITY,
     MISSING_FEATURES,
     PROPENSITY,
+    RANKER_SCORE,
     VALIDATION,
     one_of,
     option,
@@ -18,6 +19,7 @@ from posbias.core.choices import (
     FORMATS,
     LAYOUTS,
     LEARNERS,
+    Balance,
     Candidates,
     Grouping,
     Missing,
@@ -36,23 +38,36 @@ class LearningOptions:
     """What is learnt, and how."""
 
     learner: str = option(
-        "pbm: the likelihood of the position-based model, the propensities given. For comparison: {other_learners}.",
+        "auto: learns several on parts of the queries, and takes a blend, or the one that held-out clicks say is better. "
+        "Or one by name: {other_learners}.",
         "NAME",
-        default="pbm",
+        default="auto",
         complete=one_of(LEARNERS),
     )
     features: list[str] | None = FEATURES
     feature: list[str] | None = FEATURE
     missing: Missing = MISSING_FEATURES
+    ranker_score: str | None = RANKER_SCORE
+    balance: Balance = option(
+        "Who counts: all impressions alike (traffic), all queries alike (query), or between the two (sqrt).",
+        default="sqrt",
+    )
+    never_worse: float = option(
+        "Exit with 1 where the ranker may lose more than this share of the clicks of the log's own order.",
+        "SHARE",
+        default=0.05,
+    )
     propensity: Source = PROPENSITY
     validation: float = VALIDATION
     early_stopping: int | None = option(
         "Stop once held-out queries have fared no better for N rounds, and keep the best.", "N", min=1
     )
-    trees: int = option("Number of trees.", "N", default=100, min=1, max=100_000)
-    learning_rate: float = option("Shrinkage of each tree.", "X", default=0.1)
+    trees: int = option("Number of trees.", "N", default=200, min=1, max=100_000)
+    learning_rate: float = option("Shrinkage of each tree.", "X", default=0.05)
     leaves: int = option("Leaves of a tree.", "N", default=15, min=2, max=4096)
-    leaf_documents: int = option("Fewest documents of a leaf.", "N", default=10, min=1)
+    leaf_documents: int | None = option(
+        "Fewest documents of a leaf; without it a hundredth of them, between 10 and 50.", "N", min=1
+    )
     seed: int = option("Random seed.", "N", default=0, min=0)
     no_position_feature: bool = option("Logistic regression without the position as a feature.")
     raw_rates: bool = option("Compare click rates without correcting them for position.")

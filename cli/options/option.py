@@ -228,6 +228,9 @@ PROPENSITIES = option(
     parser=read_name,
 )
 MIN_PROPENSITY = option("Clip propensities at this minimum.", "X", default=0.01, section="Weighting")
+RANKER_SCORE = option(
+    "Column of the log or of --features with the score that the ranker ordered the page by.", "COLUMN"
+)
 CSV = option("Also write the tables as CSV, for spreadsheets.", section="Output")
 
 

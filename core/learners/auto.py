@@ -31,7 +31,6 @@ import polars as pl
 from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.errors import IdentifiabilityError, SchemaError
 from posbias.core.evaluation.clicked import (
-    AT,
     CELL,
     DCG,
     PAGE,
@@ -261,7 +260,9 @@ def evaluation_of(data: LearningData, scores: Sequence[Floats]) -> Evaluation:
     cells = pl.DataFrame({CELL: np.arange(counts.n_cells), POSITION: data.position})
     weights = CellWeights(cells, np.where(data.known, data.theta, np.nan), _LEAST_WEIGHT)
     what = Asked(1 + len(scores), DEPTH, "query")
-    totals = Totals.of(query_sums(shown_of(rows, by_query), lists, weights, what), lists, what, float(pages[PAGES].sum()))
+    totals = Totals.of(
+        query_sums(shown_of(rows, by_query), lists, weights, what), lists, what, float(pages[PAGES].sum())
+    )
     return Evaluation(totals, what, data.covariance)
 
 

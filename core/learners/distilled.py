@@ -66,7 +66,9 @@ class DistilledLearner(PBMLearner):
         learned = grow(binned(data, options), taught_losses, options, on_round).learned(self.objective)
         gain, _ = teacher.trees.gain_and_splits(teacher.best)
         share = float(gain[-1] / (gain.sum() or 1.0))
-        return replace(learned, report=learned.report | {"share_of_gain_of_ranker": share, "spread_within_alike": spread})
+        return replace(
+            learned, report=learned.report | {"share_of_gain_of_ranker": share, "spread_within_alike": spread}
+        )
 
 
 class TaughtLikelihood(ClickLikelihood):
@@ -87,7 +89,7 @@ class TaughtLikelihood(ClickLikelihood):
 
 
 def ranker_knowledge(data: LearningData) -> Floats:
-    """z of each document, shape (D,): the ranker's score, or else minus the mean log position, nan if never shown."""
+    """Z of each document, shape (D,): the ranker's score, or else minus the mean log position, nan if never shown."""
     if data.knowledge is not None:
         return data.knowledge
     counts = data.counts
@@ -150,7 +152,7 @@ class FromOffset:
 
 
 def soft_labels(counts: CountTable, theta: Floats, gamma: Floats) -> tuple[Floats, float]:
-    """y of each document, shape (D,), and rho.
+    """Y of each document, shape (D,), and rho.
 
     Args:
         counts: of the documents, in cells that have a theta.

@@ -13,7 +13,7 @@ from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers,
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SIGNATURE, SufficientStatistics, count_randomized
 from posbias.core.errors import LogFormatError, SchemaError
-from posbias.core.learners.boosting import Rows
+from posbias.core.learners.boosting import Rows, runs
 from posbias.core.learners.learning import Features, Learner, LearningData, Pages, sigmoid
 from posbias.core.learners.models import FactorModel
 from posbias.core.log.pages import in_page_order
@@ -70,6 +70,22 @@ class RowsOnDisk:
     def _read(self, first: int, number: int) -> Floats:
         values = np.fromfile(self.path, np.float64, number * self.n_columns, offset=first * self.n_columns * _BYTES)
         return values.reshape(number, self.n_columns)
+
+
+@dataclass(frozen=True)
+class WithoutColumn:
+    """Rows of features less one of them."""
+
+    rows: Rows
+    column: int
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.rows)
+
+    def __getitem__(self, wanted: slice | Integers, /) -> Floats:
+        """Some rows, shape (n, F - 1)."""
+        return np.delete(self.rows[wanted], self.column, axis=1)
 
 
 def encoded(rows: pl.DataFrame, features: Sequence[Feature]) -> Floats:
@@ -148,6 +164,7 @@ def prepare(
     examination: Floats,
     learner: Learner,
     wanted: WantedFeatures,
+    score: str | None,
     validation: float,
     engine: Engine,
     progress: Progress,
@@ -158,7 +175,8 @@ def prepare(
         counted: the log; with its pages, where these are needed.
         examination: theta of each cell as a probability, nan where it is not known, shape (K,).
         learner: says what else it needs.
-        wanted: the features.
+        wanted: the features, and the ranker's score, if it is named.
+        score: its name, if it is named; it is no feature.
         validation: the share of queries that are set apart.
         engine: where the parts are.
         progress: is told.
@@ -182,6 +200,12 @@ def prepare(
     featured = bring_features({"training": laid_out}, wanted, get_layout("judgments"), counted.read, engine, progress)
     parts, columns = featured.parts["training"], featured.features
     rows, numbers = _matrix(parts, columns, engine, progress)
+    knowledge, place = None, next((number for number, feature in enumerate(columns) if feature.name == score), None)
+    if place is not None:
+        if columns[place].categories is not None:
+            raise SchemaError(f"--ranker-score {score}: holds text. Name the number that the ranker orders by.")
+        knowledge = np.concatenate([rows[some][:, place] for some in runs(len(rows))])
+        rows, columns = WithoutColumn(rows, place), (*columns[:place], *columns[place + 1 :])
     pairs = [part.rows.scan().select(GROUP, *PAIR) for part, _ in parts]
     held_out = _held_out(pairs, validation)
     if held_out.all():
@@ -203,6 +227,7 @@ def prepare(
         pages=None if read is None else _pages(read, counted.plan, statistics.cells, scans),
         item=None if learner.needs_features else _items(scans),
         randomized=_randomized(statistics, scans) if learner.needs_randomized else None,
+        knowledge=knowledge,
     )
     return Documents(data, scans, columns, featured.report, featured.warnings)
 
