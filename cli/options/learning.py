@@ -38,8 +38,8 @@ class LearningOptions:
     """What is learnt, and how."""
 
     learner: str = option(
-        "auto: learns several on parts of the queries, and takes a blend, or the one that held-out clicks say is better. "
-        "Or one by name: {other_learners}.",
+        "auto: learns several on parts of the queries, and takes a blend, or the one that held-out clicks say is "
+        "better. Or one by name: {other_learners}.",
         "NAME",
         default="auto",
         complete=one_of(LEARNERS),

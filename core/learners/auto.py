@@ -13,8 +13,8 @@ with l the log-likelihood of clicks of queries that trees have not seen. The con
 
 All rankers are learnt on two thirds of the queries and compared on the third, three times. What is compared is DCG@10
 by clicks that are corrected for position, among the documents of a query (`core/evaluation`, as `posbias evaluate
---candidates query`), with errors by query and of theta. One that is better than the blend by more than two standard
-errors is taken in its place. Not by likelihood: it falls where NDCG rises.
+--candidates query`), with errors by query and of theta. One that is better than the blend by more than 2.5
+standard errors is taken in its place. Not by likelihood: it falls where NDCG rises.
 
 The scores are logits: a + b score, a and b by the likelihood of held-out clicks.
 
@@ -67,8 +67,8 @@ FOLDS, DEPTH = 3, 10
 HALF = 0.15
 """Kappa at which either of the blend counts half."""
 
-CLEARLY = 2.0
-"""Standard errors by which a single ranker must be better than the blend."""
+CLEARLY = 2.5
+"""Standard errors by which a single ranker must be better than the blend: 5 % for the best of four (Bonferroni)."""
 
 _CANDIDATES: dict[str, Learner] = {
     learner.name: learner for learner in (DistilledLearner(), LambdaRankLearner(), PBMLearner(), NaiveLearner())
@@ -77,6 +77,7 @@ _FEWEST_QUERIES = 20
 _MOST_DOCUMENTS = 300_000  # that rankers are compared on: of more, some queries are drawn
 _LEAST_WEIGHT = 0.01  # theta below this is taken for this where a ranking is judged
 _TINY = 1e-12
+_ENOUGH = 1e-6  # of a Newton step
 
 
 @dataclass(frozen=True)
@@ -274,7 +275,7 @@ def calibration(data: LearningData, scores: Floats) -> tuple[float, float]:
         gradient, hessian = likelihood.gradients(columns @ found)
         step = np.linalg.solve(columns.T @ (hessian[:, np.newaxis] * columns), columns.T @ gradient)
         found = found - step
-        if np.abs(step).max() < 1e-6:
+        if np.abs(step).max() < _ENOUGH:
             break
     return float(found[0]), max(float(found[1]), _TINY)
 
@@ -308,8 +309,9 @@ def harm(choice: Choice, margin: float) -> tuple[str, ...]:
     value, base = found
     if not base > 0 or value.low / base >= -margin:
         return ()
-    return (
+    words = (
         f"do not put this ranker in the place of the log's own order: it may lose {-value.low / base:.0%} of its "
         f"clicks (by DCG@{DEPTH}; more than the {margin:.0%} of --never-worse). The log's ranking may know what the "
-        "features lack; more features, or more days of logs, say more.",
+        "features lack; more features, or more days of logs, say more."
     )
+    return (words,)

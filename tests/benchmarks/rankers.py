@@ -196,6 +196,8 @@ PEERS: dict[str, Callable[[Clicks], Floats]] = {
     "CatBoost QueryRMSE": catboost,
 }
 OURS = {
+    "auto": "",
+    "distilled": "",
     "pbm": "",
     "pbm, fit": "",
     "naive": "",
