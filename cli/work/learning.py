@@ -1,19 +1,21 @@
 """`train`: documents, the learner, its model and scores."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from math import inf
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from posbias.cli.options.learning import LearningOptions
 from posbias.core.arrays.count_table import Floats
-from posbias.core.choices import MARGIN_LIMIT, PENALTIES
+from posbias.core.choices import MARGIN_LIMIT, PENALTIES, Balance
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.fit.fit import WANTED_CLICK_SHARE
 from posbias.core.fit.propensities import FittedTheta, choose_propensities
+from posbias.core.learners.auto import LOGGED, NAIVE
 from posbias.core.learners.boosting import TreeOptions
 from posbias.core.learners.learners import get_learner
 from posbias.core.learners.learning import (
@@ -44,6 +46,12 @@ ROW_SHARE = 0.5
 """Of the documents, which each tree sees: without it trees learn the chance in clicks (NDCG@5 .694 beside .661)."""
 
 _LEAF, _LEAVES_OF = (10, 50), 100
+_COUNTS: dict[Balance, list[str]] = {
+    "traffic": [],
+    "sqrt": ["a query counts by the square root of its impressions (--balance sqrt)"],
+    "query": ["all queries count alike (--balance query)"],
+}
+_AGAINST = {NAIVE: "naive clicks", LOGGED: "the log's own order"}
 
 
 def _sentences(learned: Learned, data: LearningData, measure: str) -> list[str]:
@@ -55,6 +63,8 @@ def _sentences(learned: Learned, data: LearningData, measure: str) -> list[str]:
         last = curve.filter(pl.col(ROUND) == learned.report.get("trees", curve[ROUND][-1])).row(-1, named=True)
         values = [f"{value:.5f} {name}" for name in (TRAINING, VALIDATION) if (value := last[name]) is not None]
         found.append(f"round {last[ROUND]:,}: {measure} {', '.join(values)}")
+    if "chosen" in learned.report:
+        found += _chosen(learned.report["chosen"])
     chosen_by = learned.report.get("regularization_chosen_by")
     if chosen_by is not None:
         penalties = [one["regularization"] for one in chosen_by["tried"]]
@@ -63,6 +73,29 @@ def _sentences(learned: Learned, data: LearningData, measure: str) -> list[str]:
             f"to {max(penalties):.3g} for {chosen_by['impressions_apart']:,.0f} impressions that were set apart "
             f"({chosen_by['fits']} fits; --regularization X: one)"
         )
+    return found
+
+
+def _chosen(chosen: Mapping[str, Any]) -> list[str]:
+    """What `auto` took, and by how much it is better than naive clicks and than the log's own order."""
+    shares = {name: share for name, share in chosen["shares"].items() if share}
+    if not chosen["queries"]:
+        return [f"ranker: {next(iter(shares))}; there are too few queries to compare it with others"]
+    if len(shares) == 1:
+        found = [f"ranker: {next(iter(shares))} alone, clearly better than a blend"]
+    else:
+        parts = " and ".join(f"{share:.0%} {name}" for name, share in shares.items())
+        found = [f"ranker: a blend, {parts}; no single one is clearly better"]
+    found.append(
+        f"by clicks of {chosen['queries']:,} queries, held out in turn, corrected for position ({chosen['measure']}):"
+    )
+    for name, words in _AGAINST.items():
+        gain = chosen["against"].get(name)
+        if gain is None or not gain["of"] > 0:
+            continue
+        value, low, high = (gain[of] / gain["of"] for of in ("difference", "ci_low", "ci_high"))
+        verdict = "better" if low > 0 else "worse" if high < 0 else "clicks cannot tell which is better"
+        found.append(f"  {value:+.1%} against {words} (95 % interval {low:+.1%} to {high:+.1%}): {verdict}")
     return found
 
 
@@ -105,12 +138,16 @@ class Request:
         return self.learner.uses_propensities and not (without is not None and getattr(self.asked, without))
 
     @property
+    def score(self) -> str | None:
+        """The ranker's score, if the learner looks at one."""
+        return self.asked.ranker_score if "ranker_score" in self.learner.takes else None
+
+    @property
     def features(self) -> WantedFeatures:
         """Which features, and what becomes of documents without."""
         tables, columns = tuple(self.asked.features or ()), tuple(self.asked.feature or ())
-        score = self.asked.ranker_score
-        if score is not None and score not in columns and not is_in_a_table(score, tables):
-            columns = (*columns, score)
+        if self.score is not None and self.score not in columns and not is_in_a_table(self.score, tables):
+            columns = (*columns, self.score)
         return WantedFeatures(tables, columns, self.asked.missing)
 
 
@@ -216,8 +253,8 @@ def learn(counted: CountedLog, theta: FittedTheta | None, request: Request, engi
         result.content["learnt_with"] = weights_from(asked.propensity, chosen)
         examination = examination_of(cells, chosen.table)
         covariance = covariance_of_theta(cells, chosen.table, theta)
-    wanted, score = request.features, asked.ranker_score
-    documents = prepare(counted, examination, learner, wanted, score, asked.validation, engine, result.progress)
+    wanted, apart = (request.features, request.score), asked.validation
+    documents = prepare(counted, examination, learner, *wanted, apart, engine, result.progress)
     leaf = asked.leaf_documents or min(max(documents.data.n_documents // _LEAVES_OF, _LEAF[0]), _LEAF[1])
     options = replace(options, trees=replace(options.trees, leaf_rows=leaf))
     data, share = documents.data, asked.negative_share if "negative_share" in learner.takes else 1.0
@@ -229,13 +266,7 @@ def learn(counted: CountedLog, theta: FittedTheta | None, request: Request, engi
         placed = " or ".join(map(str, counted.plan.randomized))
         raise IdentifiabilityError(f"no row has {placed} (--randomized-where), so there is nothing to learn from.")
     sampled = with_fewer_negatives(data, share, asked.seed)
-    rounds = options.trees.trees  # at most: trees, passes of a network, or steps of factors
-    if "epochs" in learner.takes:
-        rounds = options.epochs
-    elif "steps" in learner.takes:
-        several = "regularization" in learner.takes and options.regularization is None
-        rounds = options.steps * (1 + len(PENALTIES) if several else 1)
-    with result.progress.stage("learning", rounds, unit="rounds") as stage:
+    with result.progress.stage("learning", _rounds(learner, options), unit="rounds") as stage:
         learned = learner.learn(sampled, options, stage.advance)
     if learned.propensities is not None:
         write_learned_propensities(counted.statistics.cells, learned.propensities, result.folder)
@@ -247,9 +278,11 @@ def learn(counted: CountedLog, theta: FittedTheta | None, request: Request, engi
         parts = (with_scores(rows, of_rows, is_probability=learner.is_probability) for rows, of_rows in scores)
         write_scores(parts, result.folder, stage)
     about = {"name": learner.name, "reference": learner.reference, "measure": learner.measure, **learned.report}
+    if "balance" in learner.takes:
+        about["balance"] = balance
     sizes = {"documents": data.n_documents, "held_out": len(data.apart), "queries": int(data.query[-1]) + 1}
     result.content |= {"learner": about, "model": section, "documents": sizes, "features": documents.report}
-    result.printed += _sentences(learned, data, learner.measure)
+    result.printed += [*_sentences(learned, data, learner.measure), *_COUNTS[balance]]
     if learned.warnings:
         result.warnings += learned.warnings
         result.exit_code = WITH_DOUBTS
@@ -261,6 +294,16 @@ def learn(counted: CountedLog, theta: FittedTheta | None, request: Request, engi
             f"{sizes['left_out']:,} documents without a click left out; each of the others without one counts "
             f"{1 / share:.3g} times"
         )
+
+
+def _rounds(learner: Learner, options: CoreOptions) -> int:
+    """At most so many trees, passes of a network, or steps of factors."""
+    if "epochs" in learner.takes:
+        return options.epochs
+    if "steps" in learner.takes:
+        several = "regularization" in learner.takes and options.regularization is None
+        return options.steps * (1 + len(PENALTIES) if several else 1)
+    return options.trees.trees * learner.n_fits
 
 
 def _check_clicks(documents: Documents, result: Result) -> None:

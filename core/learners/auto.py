@@ -16,7 +16,7 @@ by clicks that are corrected for position, among the documents of a query (`core
 --candidates query`), with errors by query and of theta. One that is better than the blend by more than 2.5
 standard errors is taken in its place. Not by likelihood: it falls where NDCG rises.
 
-The scores are logits: a + b score, a and b by the likelihood of held-out clicks.
+The scores are logits: a + b score, b by the likelihood of held-out clicks, a by that of all.
 
 Sources: Wolpert 1992 (held-out scores); van der Laan, Polley & Hubbard 2007 (the same folds for choice and error);
 Platt 1999 (a and b).
@@ -54,6 +54,7 @@ from posbias.core.learners.learning import (
     LearningData,
     LearningOptions,
     OnRound,
+    Rounds,
     features_of,
     sigmoid,
 )
@@ -77,7 +78,7 @@ _FEWEST_QUERIES = 20
 _MOST_DOCUMENTS = 300_000  # that rankers are compared on: of more, some queries are drawn
 _LEAST_WEIGHT = 0.01  # theta below this is taken for this where a ranking is judged
 _TINY = 1e-12
-_ENOUGH = 1e-6  # of a Newton step
+_MOST_STEPS, _ENOUGH = 100, 1e-6  # of Newton's method, and its last step
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class Choice:
     kappa: float
     queries: int
     gains: Mapping[str, tuple[Value, float]]  # by what it is compared with: the difference in DCG@10, and the DCG@10
-    calibration: tuple[float, float]  # a and b
+    slope: float  # b
 
 
 class AutoLearner(Learner):
@@ -108,6 +109,7 @@ class AutoLearner(Learner):
     about = "a blend of distilled and lambdarank, or a single ranker that held-out clicks tell apart from it"
     measure = "log-likelihood per impression"
     is_probability = True
+    n_fits = FOLDS * (1 + sum(learner.n_fits for learner in _CANDIDATES.values())) + DistilledLearner.n_fits + 1
     takes = (*DistilledLearner.takes, "never_worse")
 
     def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
@@ -116,21 +118,31 @@ class AutoLearner(Learner):
         learned = {
             name: _CANDIDATES[name].learn(data, options, on_round) for name, share in choice.shares.items() if share
         }
-        features, (constant, slope) = features_of(data), choice.calibration
-        models, factors = list[ModelText](), list[float]()
+        rows, losses = features_of(data).rows, PBMLearner().losses(data)
+        models, factors, logits = list[ModelText](), list[float](), np.zeros(data.n_documents)
         for name, found in learned.items():
             if not isinstance(found.model, Forest):
                 raise TypeError(f"{name} has no trees")
-            spread = _spread(found.model.scores(features.rows), data.query)
+            scores = found.model.scores(rows)
+            spread = _spread(scores, data.query)
             models.append(ModelText.parse(found.model.text))
-            factors.append(slope * choice.shares[name] / spread if spread > _TINY else 0.0)
+            factors.append(choice.slope * choice.shares[name] / spread if spread > _TINY else 0.0)
+            logits += factors[-1] * scores
+        alike = np.ones((len(data.learnt), 1))
+        constant = float(calibration(losses[0], alike, logits[data.learnt])[0])
         summed = scaled_sum(models, factors, constant)
         text = replace(summed, head=summed.head | {"objective": PROBABILITY}).complete()
-        first = next(iter(learned.values()))
+        rounds = Rounds(None)
+        fits = [
+            loss.per_impression(constant + logits[some])
+            for loss, some in zip(losses, (data.learnt, data.apart), strict=True)
+            if len(some)
+        ]
+        rounds.add(len(summed.trees), fits[0], fits[1] if len(fits) > 1 else None)
         importance = [(choice.shares[name], found.importance) for name, found in learned.items()]
         return Learned(
             Forest(text),
-            first.curve if len(learned) == 1 else first.curve.clear(),
+            rounds.curve,
             _importance(importance),
             report={"trees": len(summed.trees), "chosen": described(choice)},
             warnings=harm(choice, options.never_worse),
@@ -214,7 +226,7 @@ def _logit(probability: Floats) -> Floats:
 def choose(held_out: HeldOut | None) -> Choice:
     """The blend, or what is better by more than its error."""
     if held_out is None:
-        return Choice({BLEND[0]: 1.0}, 0.0, 0, {}, (0.0, 1.0))
+        return Choice({BLEND[0]: 1.0}, 0.0, 0, {}, 1.0)
     data, share = held_out.data, held_out.kappa / (held_out.kappa + HALF)
     shares = {BLEND[0]: 1 - share, BLEND[1]: share}
     blend = _within(sum((part * held_out.scores[name] for name, part in shares.items()), np.zeros(1)), data.query)
@@ -230,7 +242,9 @@ def choose(held_out: HeldOut | None) -> Choice:
         name: (found.difference(chosen, number, DCG, "ips"), found.value(number, DCG, "ips").value)
         for name, number in against.items()
     }
-    return Choice(shares, held_out.kappa, int(data.query[-1]) + 1, gains, calibration(data, scores[chosen - 1]))
+    likelihood = ClickLikelihood(data.weighted.only_cells(data.known), data.theta)
+    slope = calibration(likelihood, np.column_stack([np.ones(data.n_documents), scores[chosen - 1]]))[1]
+    return Choice(shares, held_out.kappa, int(data.query[-1]) + 1, gains, max(float(slope), _TINY))
 
 
 def evaluation_of(data: LearningData, scores: Sequence[Floats]) -> Evaluation:
@@ -267,17 +281,20 @@ def evaluation_of(data: LearningData, scores: Sequence[Floats]) -> Evaluation:
     return Evaluation(totals, what, data.covariance)
 
 
-def calibration(data: LearningData, scores: Floats) -> tuple[float, float]:
-    """A and b of the logit a + b score, by Newton steps on the likelihood of clicks, its Hessian's expected part."""
-    likelihood = ClickLikelihood(data.weighted.only_cells(data.known), data.theta)
-    columns, found = np.column_stack([np.ones(len(scores)), scores]), np.array([likelihood.start(), 0.0])
-    for _ in range(100):
-        gradient, hessian = likelihood.gradients(columns @ found)
+def calibration(likelihood: ClickLikelihood, columns: Floats, offset: Floats | float = 0.0) -> Floats:
+    """B, shape (m,), of the logits offset + columns b, columns of shape (D, m), the first of them all 1.
+
+    By Newton steps on the likelihood of clicks, with the expected part of its Hessian.
+    """
+    found = np.zeros(columns.shape[1])
+    found[0] = likelihood.start() - np.mean(offset)
+    for _ in range(_MOST_STEPS):
+        gradient, hessian = likelihood.gradients(offset + columns @ found)
         step = np.linalg.solve(columns.T @ (hessian[:, np.newaxis] * columns), columns.T @ gradient)
         found = found - step
         if np.abs(step).max() < _ENOUGH:
             break
-    return float(found[0]), max(float(found[1]), _TINY)
+    return found
 
 
 def described(choice: Choice) -> dict[str, object]:
@@ -304,7 +321,7 @@ def described(choice: Choice) -> dict[str, object]:
 def harm(choice: Choice, margin: float) -> tuple[str, ...]:
     """Why the ranker should not take the place of the log's own order, if it should not."""
     found = choice.gains.get(LOGGED)
-    if found is None:
+    if found is None or not np.isfinite(found[0].low):
         return ("too few queries to compare the ranker with the log's own order: look at it with posbias evaluate.",)
     value, base = found
     if not base > 0 or value.low / base >= -margin:

@@ -55,14 +55,16 @@ class DistilledLearner(PBMLearner):
     name = "distilled"
     reference = "Lopez-Paz et al. 2016"
     about = "as pbm, and keeps what the ranker's own order says of documents"
+    n_fits = 2
     takes = (*PBMLearner.takes, "ranker_score")
 
     def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
         """Learn from features and the ranker, then from features what that has found."""
         teacher, gamma = taught(data, options, on_round)
-        label, spread = soft_labels(data.counts.only_cells(data.known), data.theta, gamma)
         learnt, apart = self.losses(data)
-        taught_losses = (TaughtLikelihood.of(learnt, label[data.learnt]), TaughtLikelihood.of(apart, label[data.apart]))
+        own = data.counts.take(data.learnt).only_cells(data.known)
+        label, spread = soft_labels(own, data.theta, gamma[data.learnt])
+        taught_losses = (TaughtLikelihood.of(learnt, label), TaughtLikelihood.of(apart, gamma[data.apart]))
         learned = grow(binned(data, options), taught_losses, options, on_round).learned(self.objective)
         gain, _ = teacher.trees.gain_and_splits(teacher.best)
         share = float(gain[-1] / (gain.sum() or 1.0))

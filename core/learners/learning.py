@@ -365,6 +365,7 @@ class Learner(Plugin):
     does_without: ClassVar[str | None] = None  # the option under which it takes no theta all the same
     is_probability: ClassVar[bool] = False  # 1 / (1 + exp(-score)) is an attractiveness
     measure: ClassVar[str] = "log-likelihood per impression"  # what its learning curve shows, the larger the better
+    n_fits: ClassVar[int] = 1  # so many times trees are grown, at most
     takes: ClassVar[tuple[str, ...]] = OF_TREES  # the options that not all learners know and this one does
 
     @abstractmethod

@@ -70,7 +70,8 @@ def ranker(run_in_process: Run, place: Path) -> Path:
 
 def train(fit: str | Path, log: str = "log.parquet", *more: str) -> tuple[str, ...]:
     """The command."""
-    return ("train", log, "--features", "features.parquet", "--propensities", str(fit), *FEW, *more)
+    words = ("--features", "features.parquet", "--propensities", str(fit), "--learner", "pbm")
+    return ("train", log, *words, *FEW, *more)
 
 
 @pytest.mark.slow
@@ -134,7 +135,7 @@ def test_documents_that_the_log_has_never_shown_are_scored_by_their_features(
 def test_documents_without_features_are_dropped_or_learnt_from_as_they_are(
     run_in_process: Run, place: Path, tmp_path: Path, missing: str, documents: int | None
 ) -> None:
-    words = ("--features", "some.parquet", "--propensities", "fit", "--missing", missing, *FEW)
+    words = ("--features", "some.parquet", "--propensities", "fit", "--learner", "pbm", "--missing", missing, *FEW)
     run_in_process("train", "log.parquet", *words, "-o", tmp_path / "out", cwd=place, code=0)
     log = pl.read_parquet(place / "log.parquet")
     kept = log.select("query", "doc").unique()
@@ -169,7 +170,8 @@ FROM_FEATURES = [name for name in LEARNERS if get_learner(name).needs_features]
 def learn(name: str, *more: str, log: str = "log.parquet", features: str = "numbers.parquet") -> tuple[str, ...]:
     """The command, with propensities where the learner takes some."""
     theta = ("--propensities", "fit") if get_learner(name).uses_propensities else ()
-    return ("train", log, "--features", features, *theta, "--learner", name, *more)
+    limit = ("--never-worse", ".99") if name == "auto" else ()  # features that say nothing lose to any order
+    return ("train", log, "--features", features, *theta, "--learner", name, *limit, *more)
 
 
 @pytest.mark.parametrize("name", FROM_FEATURES)
@@ -209,6 +211,37 @@ def test_features_on_disk_give_the_same_scores(run_in_process: Run, place: Path,
     assert not one.equals(other)  # it came in several parts
     one, other = one.sort("query", "doc"), other.sort("query", "doc")
     np.testing.assert_allclose(one["score"], other["score"], rtol=0, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_the_default_says_what_it_took_and_that_its_ranker_should_not_replace_a_better_order(
+    run_in_process: Run, place: Path, tmp_path: Path
+) -> None:
+    words = ("train", "log.parquet", "--features", "numbers.parquet", "--propensities", "fit", *FEW)
+    done = run_in_process(*words, "-o", tmp_path / "harm", cwd=place, code=DOUBTFUL)
+    said = " ".join(done.stderr.split())
+    assert "do not put this ranker in the place of the log's own order" in said
+    assert "against naive clicks (95 % interval " in said
+    assert "a query counts by the square root of its impressions" in said
+    learner = json.loads((tmp_path / "harm" / "manifest.json").read_text(encoding="utf-8"))["learner"]
+    assert (learner["name"], learner["balance"]) == ("auto", "sqrt")
+    gain = learner["chosen"]["against"]["log's own order"]
+    assert gain["ci_low"] / gain["of"] < -0.05
+    done = run_in_process(*words, "--never-worse", ".99", "-o", tmp_path / "allowed", cwd=place, code=0)
+    assert "do not put this ranker" not in done.stderr
+
+
+def test_the_rankers_own_score_teaches_and_is_no_feature(run_in_process: Run, place: Path, tmp_path: Path) -> None:
+    features = pl.read_parquet(place / "numbers.parquet")
+    own = features.with_columns(own=pl.col("length") + pl.col("age") / 50, named=pl.lit("text"))
+    own.write_parquet(tmp_path / "own.parquet")
+    words = learn("distilled", *FEW, features=str(tmp_path / "own.parquet"))
+    run_in_process(*words, "--ranker-score", "own", "-o", tmp_path / "out", cwd=place, code=0)
+    learnt = json.loads((tmp_path / "out" / "features.json").read_text(encoding="utf-8"))
+    assert [one["name"] for one in learnt] == ["length", "age", "named"]
+    run_in_process("score", "numbers.parquet", "--model", tmp_path / "out", "-o", tmp_path / "s", cwd=place, code=2)
+    done = run_in_process(*words, "--ranker-score", "named", "-o", tmp_path / "text", cwd=place, code=UNUSABLE)
+    assert "--ranker-score named: holds text" in done.stderr
 
 
 def test_gbrank_on_raw_rates_needs_no_fit(run_in_process: Run, place: Path, tmp_path: Path) -> None:

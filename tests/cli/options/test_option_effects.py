@@ -249,7 +249,7 @@ def bench(run_in_process: Run, log_folder: Path, outcomes: dict[tuple[object, ..
         "other_fit": "fit log.parquet --max-position 4",
         "steep": "simulate --sessions 3000 --queries 20 --docs-per-query 6 --positions 4 --eta 3",
         "steeper_fit": "fit steep/log.parquet",
-        "ranker": "train log.parquet --propensities fit --features numbers.parquet",
+        "ranker": "train log.parquet --learner pbm --propensities fit --features numbers.parquet",
         "other_ranker": "train log.parquet --learner naive --features numbers.parquet",
     }
     for name, words in made.items():
@@ -344,8 +344,8 @@ def fields_of(*groups: type) -> set[str]:
         "collect statistics other_day",
         "weight log.parquet --propensities fit",
         "weight dayless --propensities fit",
-        "train log.parquet --propensities fit --features numbers.parquet --missing nan",
-        "train dayless --propensities fit --features numbers.parquet --missing nan",
+        "train log.parquet --learner pbm --propensities fit --features numbers.parquet --missing nan",
+        "train dayless --learner pbm --propensities fit --features numbers.parquet --missing nan",
         "score candidates.parquet --model ranker",
         "explore fit",
         "compare fit steeper_fit",
@@ -388,7 +388,7 @@ def test_an_option_has_an_effect_or_is_refused_with_every_layout(bench: Bench, l
     assert "\n".join(faults(bench, situation, fields_of(TrainingOptions))) == ""
 
 
-@pytest.mark.parametrize("learner", ["gbrank --significance 0.4", "logistic", "pal-sum"])
+@pytest.mark.parametrize("learner", ["distilled", "gbrank --significance 0.4", "logistic", "pal-sum"])
 @pytest.mark.slow
 def test_an_option_has_an_effect_or_is_refused_with_other_learners(bench: Bench, learner: str) -> None:
     situation = f"train log.parquet --propensities fit --features numbers.parquet --missing nan --learner {learner}"

@@ -48,6 +48,35 @@ def draw(seed: int = 0, held_out: float = 0.0, preference: float = 1.0) -> Learn
     )
 
 
+def hidden_relevance(known: float, seed: int, n_queries: int = 800) -> tuple[LearningData, Floats]:
+    """Pages of ten documents, each shown once, and true logits, half of which the features do not tell.
+
+    Args:
+        known: how much of them the ranker knows; 0: it shuffles.
+        seed: of all that is drawn.
+        n_queries: each with a page.
+    """
+    rng, length = np.random.default_rng(seed), 10
+    rows = rng.standard_normal((n_queries * length, 2))
+    truth = rows[:, 0] + rng.standard_normal(len(rows)) - 0.5
+    likes = (known * truth + (1 - known) * rng.standard_normal(len(rows))).reshape(n_queries, length)
+    position = np.argsort(np.argsort(-likes, axis=1), axis=1).ravel()
+    theta = 1 / np.arange(1, length + 1)
+    impressions, clicks = np.zeros((2, len(rows), length))
+    every = np.arange(len(rows))
+    impressions[every, position] = 1.0
+    clicks[every, position] = rng.random(len(rows)) < theta[position] * sigmoid(truth)
+    data = LearningData(
+        query=np.repeat(np.arange(n_queries), length),
+        held_out=np.zeros(len(rows), np.bool_),
+        counts=CountTable.from_dense(impressions, clicks),
+        examination=theta,
+        position=np.arange(1, length + 1),
+        features=Features(rows, ("telling", "noise")),
+    )
+    return data, truth
+
+
 def rank_correlation(left: Floats, right: Floats) -> float:
     """Spearman's."""
     first, second = (np.argsort(np.argsort(values)).astype(float) for values in (left, right))

@@ -69,8 +69,8 @@ def test_a_model_without_a_feature_does_not_know_it(text: str) -> None:
 
 def test_the_sum_of_models_is_the_sum_of_their_scores(rows: Floats, text: str) -> None:
     models = [ModelText.parse(text)] * 3
-    found = Forest(scaled_sum(models, 0.25).complete()).scores(rows)
-    np.testing.assert_allclose(found, 0.75 * Forest(text).scores(rows), rtol=0, atol=1e-12)
+    found = Forest(scaled_sum(models, (0.25, 0.5, -2), 0.125).complete()).scores(rows)
+    np.testing.assert_allclose(found, 0.125 - 1.25 * Forest(text).scores(rows), rtol=0, atol=1e-12)
 
 
 def test_a_file_that_was_taken_apart_keeps_its_objective(rows: Floats, text: str) -> None:
