@@ -22,7 +22,7 @@ from posbias.cli.options.estimating import (
     StoreOptions,
     WorldOptions,
 )
-from posbias.cli.options.learning import EvaluationOptions, LearningOptions, TrainingOptions
+from posbias.cli.options.learning import EvaluationOptions, LearningOptions, PredictionOptions, TrainingOptions
 from posbias.cli.options.log import LogOptions
 from posbias.cli.options.option import (
     DOC,
@@ -370,6 +370,46 @@ def score(
 
     score_all = open_scoring(inputs, model, tuple(query or ()), tuple(doc or ()), parse_memory(memory))
     return carry_out("score", inputs, output, {}, score_all, [model])
+
+
+def predict(
+    inputs: Annotated[
+        list[str], argument("LOGS|STATISTICS...", "Logs that the rankings did not learn from, or statistics.")
+    ],
+    propensities: Annotated[str, PROPENSITIES],
+    log: LogOptions,
+    rankings: PredictionOptions,
+    output: ResultOptions,
+) -> int:
+    """Predict how many more clicks than the log's other rankings would get: the A/B test before it is run.
+
+    Example: posbias predict heldout.parquet --propensities fit --scores new.csv -o predicted
+    """
+    from posbias.cli.report.result import plain_options
+    from posbias.cli.work.requests import carry_out_job, check_same_cells, like_the_fit, resolve
+    from posbias.io.engines.engine import Engine
+    from posbias.io.fits.saved_fit import read_theta
+    from posbias.io.jobs import predicting
+    from posbias.io.jobs.tables import Result
+    from posbias.io.stores.store import find_statistics
+
+    request = predicting.PredictionRequest(
+        tuple(rankings.scores or ()), tuple(rankings.rankings or ()), csv=rankings.csv
+    )
+    fitted, statistics = read_theta(propensities), find_statistics(inputs)
+    counting = CountingOptions(period="none")
+    if not statistics:
+        log, counting = like_the_fit(fitted, log)
+    job = resolve(inputs, log, counting, statistics)
+    if statistics:
+        check_same_cells(job.plan, fitted)
+    request.check(job, fitted)
+
+    def work(engine: Engine, result: Result) -> None:
+        predicting.predict(job, fitted, request, engine, result)
+
+    options, also_read = plain_options(log, rankings), [*fitted.files, *request.files]
+    return carry_out_job("predict", job, log, output, options, also_read, work)
 
 
 def evaluate(

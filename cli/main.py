@@ -28,6 +28,7 @@ COMMANDS = {
     "weight": "posbias.cli.commands:weight",
     "train": "posbias.cli.commands:train",
     "score": "posbias.cli.commands:score",
+    "predict": "posbias.cli.commands:predict",
     "evaluate": "posbias.cli.commands:evaluate",
     "explore": "posbias.cli.commands:explore",
     "compare": "posbias.cli.commands:compare",

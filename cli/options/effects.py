@@ -291,7 +291,7 @@ def _learns_without(o: Situation, option: str) -> str | bool:
 
 
 def _of_the_fit(o: Situation, _: str) -> str:
-    what = {"weight": "training files", "train": "learners", "evaluate": "rankings"}[o.command]
+    what = {"weight": "training files", "train": "learners", "evaluate": "rankings", "predict": "rankings"}[o.command]
     return f"{what} do not depend on it; it belongs to the fit, where the propensities come from"
 
 
@@ -381,6 +381,7 @@ RULES: Mapping[str, Rules] = {
         ("propensity", _given_table),
         _WITH_TABLES,
     ),
+    "predict": ((f"{_TIMES_AND_GROUPS} randomized_where", _of_the_fit), *_READING, *_BAD_ROWS),
     "evaluate": (
         ("timestamp", _no_split_by_time),
         ("period_column stratify cluster_column randomized_where", _of_the_fit),

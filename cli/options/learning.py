@@ -139,18 +139,27 @@ class TrainingOptions:
     )
 
 
+_SCORES = option(
+    "A ranking as a table of query, doc and score; NAME=FILE says its name. Repeatable.", "FILE", parser=read_ranking
+)
+_RANKINGS = option("A ranking as a TREC run; NAME=FILE says its name. Repeatable.", "RUN", parser=read_ranking)
+
+
+@options("Rankings")
+class PredictionOptions:
+    """Which rankings are predicted, and how."""
+
+    scores: list[str] | None = _SCORES
+    rankings: list[str] | None = _RANKINGS
+    csv: bool = CSV
+
+
 @options("Rankings")
 class EvaluationOptions:
     """Which rankings are evaluated, and how."""
 
-    scores: list[str] | None = option(
-        "A ranking as a table of query, doc and score; NAME=FILE says its name. Repeatable.",
-        "FILE",
-        parser=read_ranking,
-    )
-    rankings: list[str] | None = option(
-        "A ranking as a TREC run; NAME=FILE says its name. Repeatable.", "RUN", parser=read_ranking
-    )
+    scores: list[str] | None = _SCORES
+    rankings: list[str] | None = _RANKINGS
     judgments: str | None = option(
         "Judgments for NDCG: TREC qrels, or a table of query, doc and relevance.", "FILE", parser=read_name
     )

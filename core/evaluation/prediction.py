@@ -1,0 +1,583 @@
+"""Clicks per page of another ranking, predicted from what a log showed: the A/B test before it is run.
+
+Pair d of query q (and context), counts n_dk and c_dk by cell k, N_q pages of the query, N of all:
+
+    e_d = sum_k n_dk theta_k            exposure that the log gave (A)
+    w_d = n_q(r) theta_r                exposure that the ranking gives (B): r its rank of d, n_q(r) slots of that rank
+    D   = (1 / N) sum_d (w_d - e_d) g_d         B - A, clicks per page
+
+g, the attractiveness, is c / e shrunk towards the mean m of its class with variance V, by moments (linear empirical
+Bayes; Morris 1983). A class is an octile of A's exposure per page x B's rank: B lifts what is better than its place
+under A says, so that a prior by A's exposure alone pulls D to 0.
+
+    s2 = (e m - m^2 sum_k n theta^2) / e^2      h = 1 / (V + s2)      b = V h      g = m + b (c / e - m)
+
+A class of few pairs leans to the product of its row and column. Documents that no page of the query showed get between
+half of what the least shown have at B's rank and what any shown one has there; D itself takes the least shown at two
+parts and any at one; bounds let g be anything in [0, 1].
+
+Errors, with u = w - e and L_c = sum_{d in c} u (1 - b):
+
+    the same queries    N^2 Var = sum u^2 V (1 - b) + sum_q [sum_{d in q} L_c h_d (c / e - m) / H_c]^2 + G' S G
+    queries like these  the jackknife over queries of D, or what equal queries would give it if that is more, and the
+                        means and theta as above
+
+S is the covariance of log theta and G_k = sum_{r(d) = k} w g - sum_d w g a*_dk, where a*_dk is the share of cell k in
+the exposure behind g: that of the pair for the part b c / e of g, that of its class for the rest. Clicks given theta
+and theta itself need no cross term: theta's score is conditional on the totals c_d that g uses (Hausman, Hall &
+Griliches 1984).
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+
+from posbias.core.arrays.count_table import Flags, Floats, Integers
+from posbias.core.arrays.linalg import normal_quantile, student_quantile
+from posbias.core.counts.counting_plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import numbers_in
+from posbias.core.evaluation.clicked import RANK, Added
+from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, POSITION, QUERY
+
+_LAST_RANKS = np.array([1, 2, 3, 5, 10, 20])  # of the classes of ranks; then further down, then not shown
+_N_RANKS = len(_LAST_RANKS) + 2
+_NOT_SHOWN = _N_RANKS - 1
+_N_EXPOSURES = 9  # never shown, then octiles
+_SHAPE = _N_EXPOSURES, _N_RANKS
+_N_CLASSES = _N_EXPOSURES * _N_RANKS
+_ROUNDS = 4  # of the moments: mean and variance need each other
+_LEANING_PAIRS, _POOLED_PAIRS = 5.0, 10.0  # what the product of row and column, and the common variance, count
+_LEAST_NOISE, _LEAST_MEAN, _LEAST_SPREAD = 0.05, 0.02, 0.1  # relative to what a Poisson count, all pairs, m say
+_TINY, _MANY = 1e-300, 1e9
+_FEWEST_DEGREES = 3.0
+_UNSEEN = 0.5  # of what the least shown have: what documents that were never shown have at least
+_LIKE_ANY = 1 / 3  # of the way from the least shown to any: what they have in the estimate itself
+_POWER, _LEVEL = 0.8, 0.05
+_CELL, _CONTEXT, _GROUP, _PAIR = "posbias_cell", "posbias_context", "posbias_group", "posbias_pair"
+_QUERY = "posbias_query"
+Ends = tuple[float, float]
+"""The lower and the upper end of an interval."""
+
+
+def _sums(number: Integers, values: Floats, size: int) -> Floats:
+    """Sum of the values of each number, shape (size,)."""
+    return np.bincount(number, values, minlength=size).astype(np.float64, copy=False)
+
+
+@dataclass(frozen=True)
+class CellTheta:
+    """Theta of the K cells that occur."""
+
+    plan: StatisticsPlan
+    cells: pl.DataFrame  # the cell columns, sorted
+    theta: Floats  # P(examined), up to a factor; NaN where it is not known; shape (K,)
+
+    @cached_property
+    def known(self) -> Flags:
+        """Whether theta is known, shape (K,)."""
+        return np.isfinite(self.theta)
+
+    @cached_property
+    def position(self) -> Integers:
+        """The first position of each cell, shape (K,)."""
+        return self.cells[POSITION].to_numpy().astype(np.int64)
+
+    @cached_property
+    def width(self) -> Floats:
+        """How many positions a cell has; infinitely many for the last bin; shape (K,)."""
+        bins = self.plan.position_bins
+        if not bins:
+            return np.ones(len(self.theta))
+        ends = np.array([*bins[1:], np.inf], np.float64)
+        return ends[np.searchsorted(bins, self.position, side="right") - 1] - self.position
+
+    @cached_property
+    def context(self) -> Integers:
+        """The number of each cell's context, from 0, shape (K,)."""
+        if not self.plan.context:
+            return np.zeros(len(self.theta), np.int64)
+        return self.cells.select(pl.struct(self.plan.context).rank("dense") - 1).to_series().to_numpy().astype(np.int64)
+
+    def cell_of(self, context: Integers, rank: Integers) -> Integers:
+        """The cell of each rank, -1 where there is none."""
+        number = np.full((int(self.context.max()) + 1, int(self.position.max()) + 1), -1)
+        number[self.context, self.position] = np.arange(len(self.theta))
+        first = rank
+        if self.plan.position_bins:
+            bins = np.array(self.plan.position_bins)
+            first = bins[np.searchsorted(bins, rank, side="right") - 1]
+        return np.where(first < number.shape[1], number[context, np.minimum(first, number.shape[1] - 1)], -1)
+
+
+@dataclass(frozen=True)
+class ShownPart:
+    """What the pages of some whole queries showed: R rows of P pairs, in G groups (a query and a context)."""
+
+    by: CellTheta
+    groups: pl.DataFrame  # `query`, context, group
+    pairs: pl.DataFrame  # group, `doc`, pair
+    query: Integers  # of each group, numbered from 0, shape (G,)
+    pages: Floats  # shape (G,)
+    slot: Integers  # group * K + cell, ascending, of what was shown
+    slots: Floats  # impressions there
+    group: Integers  # of each pair, shape (P,)
+    pair: Integers  # of each row whose theta is known, shape (R,)
+    cell: Integers  # likewise
+    shown: Floats  # impressions of each row, likewise
+    clicks: Floats  # likewise
+
+    @classmethod
+    def of(cls, counts: pl.DataFrame, by: CellTheta) -> "ShownPart":
+        """Those of counts: `query`, `doc`, the cell columns, `impressions`, `clicks`, a row per key."""
+        numbered = counts.with_columns(numbers_in(by.cells, counts, by.plan).alias(_CELL).cast(pl.Int64))
+        context = pl.Series(_CONTEXT, by.context[numbered[_CELL].to_numpy()])
+        rows = numbered.select(QUERY, context, DOC, _CELL, IMPRESSIONS, CLICKS).sort(QUERY, _CONTEXT, DOC, _CELL)
+        rows = rows.with_columns(
+            pl.struct(QUERY, _CONTEXT).rle_id().cast(pl.Int64).alias(_GROUP),
+            pl.struct(QUERY, _CONTEXT, DOC).rle_id().cast(pl.Int64).alias(_PAIR),
+            pl.col(QUERY).rle_id().cast(pl.Int64).alias(_QUERY),
+        )
+        groups = rows.select(QUERY, _CONTEXT, _GROUP, _QUERY).unique(_GROUP, keep="first", maintain_order=True)
+        pairs = rows.select(_GROUP, DOC, _PAIR).unique(_PAIR, keep="first", maintain_order=True)
+        n_cells = len(by.theta)
+        key = rows.select(pl.col(_GROUP) * n_cells + pl.col(_CELL)).to_series().to_numpy()
+        shown = rows[IMPRESSIONS].to_numpy().astype(np.float64)
+        slot, at = np.unique(key, return_inverse=True)
+        slots = _sums(at, shown, len(slot))
+        pages = np.zeros(groups.height)
+        np.maximum.at(pages, slot // n_cells, slots / by.width[slot % n_cells])
+        cell, pair = rows[_CELL].to_numpy(), rows[_PAIR].to_numpy()
+        known = by.known[cell]
+        return cls(
+            by,
+            groups.drop(_QUERY),
+            pairs,
+            groups[_QUERY].to_numpy(),
+            pages,
+            slot,
+            slots,
+            pairs[_GROUP].to_numpy(),
+            pair[known],
+            cell[known],
+            shown[known],
+            rows[CLICKS].to_numpy().astype(np.float64)[known],
+        )
+
+    @cached_property
+    def row_exposure(self) -> Floats:
+        """N theta of each row, shape (R,)."""
+        return self.shown * self.by.theta[self.cell]
+
+    def by_pair(self, values: Floats, n_pairs: int | None = None) -> Floats:
+        """The sum of values of rows over each pair."""
+        return _sums(self.pair, values, len(self.group) if n_pairs is None else n_pairs)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The pairs of a part as a ranking places them: the P that were shown, then those that it adds."""
+
+    part: ShownPart
+    ranked: Flags  # whether it has a list for the group, shape (G,)
+    group: Integers  # of each pair, shape (P',), likewise all below
+    rank: Integers  # -1 where it has none
+    cell: Integers  # in which it is then; -1 where none
+    exposure_there: Floats  # w
+    exposure: Floats  # e
+    squared: Floats  # sum of n theta^2
+    clicks: Floats
+
+    @classmethod
+    def of(cls, part: ShownPart, lists: pl.DataFrame) -> "Placed":
+        """Place the pairs by the lists of a ranking: `query`, `doc`, `RANK`; each document once in a list."""
+        by, n_cells = part.by, len(part.by.theta)
+        joined = lists.join(part.groups, on=QUERY, how="inner").join(
+            part.pairs, on=[_GROUP, DOC], how="left", maintain_order="left"
+        )
+        joined = joined.sort(_GROUP, RANK)
+        group, rank = joined[_GROUP].to_numpy(), joined[RANK].to_numpy().astype(np.int64)
+        cell = by.cell_of(joined[_CONTEXT].to_numpy(), rank)
+        key = group * n_cells + cell
+        at = np.minimum(np.searchsorted(part.slot, key), len(part.slot) - 1)
+        there = (cell >= 0) & (part.slot[at] == key)
+        per_page = np.where(there, part.slots[at], 0.0) / part.pages[group]
+        filled = np.clip(per_page - (rank - by.position[cell]), 0.0, 1.0) * part.pages[group]
+        w = np.where(there & by.known[cell], filled * np.nan_to_num(by.theta)[cell], 0.0)
+        there = w > 0
+        pair = joined[_PAIR].fill_null(-1).to_numpy()
+        old, new, n_pairs = there & (pair >= 0), there & (pair < 0), len(part.group)
+
+        def placed(values: Floats, empty: float) -> Floats:
+            of_shown = np.full(n_pairs, empty)
+            of_shown[pair[old]] = values[old]
+            return np.concatenate([of_shown, values[new]])
+
+        groups = np.concatenate([part.group, group[new]])
+        theta, size = by.theta[part.cell], len(groups)
+        sums = (part.row_exposure, part.shown * theta**2, part.clicks)
+        ranked = np.zeros(len(part.pages), bool)
+        ranked[group] = True
+        ranks, cells = (placed(values.astype(np.float64), -1).astype(np.int64) for values in (rank, cell))
+        return cls(part, ranked, groups, ranks, cells, placed(w, 0.0), *(part.by_pair(values, size) for values in sums))
+
+    @cached_property
+    def used(self) -> Flags:
+        """Whether a pair was shown, and is of a query that the ranking has a list for, shape (P',)."""
+        return (self.exposure > 0) & self.ranked[self.group]
+
+    @cached_property
+    def per_page(self) -> Floats:
+        """Exposure by the log per page, shape (P',)."""
+        return self.exposure / self.part.pages[self.group]
+
+    @cached_property
+    def class_of_rank(self) -> Integers:
+        """The class of the rank, shape (P',)."""
+        return np.where(self.exposure_there > 0, np.searchsorted(_LAST_RANKS, self.rank), _NOT_SHOWN)
+
+    @cached_property
+    def rate(self) -> Floats:
+        """Own rate c / e, 0 where never shown, shape (P',)."""
+        return np.divide(self.clicks, self.exposure, out=np.zeros_like(self.exposure), where=self.exposure > 0)
+
+    def noise(self, mean: Floats) -> Floats:
+        """Variance s2 of c / e where attractiveness is m; of pairs that were shown."""
+        e = np.where(self.exposure > 0, self.exposure, 1.0)
+        return np.maximum(e * mean - self.squared * mean**2, _LEAST_NOISE * e * mean) / e**2
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Attractiveness of pairs, of shape (P',); only those that were shown mean something."""
+
+    number: Integers  # of the class
+    mean: Floats  # m
+    kept: Floats  # b
+    precision: Floats  # h
+    value: Floats  # g
+    variance: Floats  # V (1 - b)
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Mean and variance of attractiveness by class, and what is lent to documents that were never shown."""
+
+    edges: Floats  # octiles of exposure per page
+    mean: Floats  # m, shape (C,)
+    spread: Floats  # V, shape (C,)
+    share: Floats  # of each cell in the exposure behind the means, shape (C, K)
+    # For each class of ranks: half of what the least shown have, what any shown one has, and between; shape (3, B)
+    lent: Floats
+    lender: Integers  # the class whose exposure stands behind that, shape (B,)
+    # The pairs that means were made from
+    query: Integers
+    number: Integers
+    precision: Floats
+    rate: Floats
+
+    @classmethod
+    def fit(cls, placed: Placed) -> "Prior":
+        """Estimate it by moments from the pairs of whole queries; there is a pair that was shown."""
+        used, rate = placed.used, placed.rate
+        edges = np.quantile(placed.per_page[used], np.arange(1, _N_EXPOSURES - 1) / (_N_EXPOSURES - 1))
+        number = _classes(placed, edges)
+        at, own = number[used], rate[used]
+        count = _by_class(at, np.ones(len(at)))
+        exposed = _by_class(at, placed.exposure[used])
+        overall = float(placed.clicks[used].sum() / exposed.sum())
+        clicks = _by_class(at, placed.clicks[used])
+        mean = np.where(exposed > 0, clicks / np.maximum(exposed, _TINY), overall)
+        mean = np.maximum(mean, _LEAST_MEAN * overall)
+        spread = np.full(_N_CLASSES, overall**2)
+        h = noise = np.zeros(0)
+        for _ in range(_ROUNDS):
+            noise = placed.noise(mean[number])[used]
+            h = 1.0 / (spread[at] + noise)
+            mass, total = _by_class(at, h), _by_class(at, h * own)
+            mean = np.maximum(_leaning(mass, total, count, overall), _LEAST_MEAN * overall)
+            excess = h**2 * ((own - mean[at]) ** 2 - noise)
+            raw = _by_class(at, excess) / np.maximum(_by_class(at, h**2), _TINY)
+            pooled = excess.sum() / np.sum(h**2)
+            spread = (count * raw + _POOLED_PAIRS * pooled) / (count + _POOLED_PAIRS)
+            spread = np.maximum(spread, (_LEAST_SPREAD * mean) ** 2 + 1e-8 * overall**2)
+        mass, total = _by_class(at, h), _by_class(at, h * own)
+        lent, lender = _lent(mass, total, count, overall)
+        weight = np.zeros(len(number))
+        weight[used] = h / placed.exposure[used]  # h c / e, shared by the exposure of its rows
+        share = _share_by_cell(placed, number, weight * rate)
+        share = np.where(share.any(1, keepdims=True), share, share.sum(0))  # a class without clicks leans to all
+        share /= np.maximum(share.sum(1, keepdims=True), _TINY)
+        query = placed.part.query[placed.group[used]]
+        return cls(edges, mean, spread, share, lent, lender, query, at, h, own)
+
+    def posterior(self, placed: Placed) -> Posterior:
+        """The attractiveness of pairs."""
+        number = _classes(placed, self.edges)
+        mean, spread = self.mean[number], self.spread[number]
+        precision = 1.0 / (spread + placed.noise(mean))
+        kept = spread * precision
+        value = mean + kept * (placed.rate - mean)
+        return Posterior(number, mean, kept, precision, value, spread * (1 - kept))
+
+
+def _classes(placed: Placed, edges: Floats) -> Integers:
+    return (1 + np.searchsorted(edges, placed.per_page)) * _N_RANKS + placed.class_of_rank
+
+
+def _by_class(number: Integers, values: Floats) -> Floats:
+    return _sums(number, values, _N_CLASSES)
+
+
+def _share_by_cell(placed: Placed, number: Integers, weight: Floats) -> Floats:
+    """Sums of weight x exposure of rows by class and cell, shape (C, K)."""
+    part, n_cells = placed.part, len(placed.part.by.theta)
+    key = number[part.pair] * n_cells + part.cell
+    return _sums(key, weight[part.pair] * part.row_exposure, _N_CLASSES * n_cells).reshape(-1, n_cells)
+
+
+def _products(mass: Floats, total: Floats, overall: float) -> tuple[Floats, Floats]:
+    """Rows a_i and columns b_j whose products fit a table of means, by iterative proportional fitting."""
+    mass, total = mass.reshape(_SHAPE), total.reshape(_SHAPE)
+    row, column = np.full(_N_EXPOSURES, overall), np.ones(_N_RANKS)
+    least = 1e-6 * mass.sum() + _TINY
+    for _ in range(10):
+        row = (total.sum(1) + least * overall) / ((mass * column).sum(1) + least)
+        column = (total.sum(0) + least * overall) / ((mass * row[:, None]).sum(0) + least * overall)
+    return row, column
+
+
+def _leaning(mass: Floats, total: Floats, count: Floats, overall: float) -> Floats:
+    """Means by class; a class of few pairs leans to the product of its row and column."""
+    product = np.outer(*_products(mass, total, overall)).ravel()
+    extra = _LEANING_PAIRS * mass / np.maximum(count, 1.0)
+    return np.where(mass > 0, (total + extra * product) / np.maximum(mass + extra, _TINY), product)
+
+
+def _lent(mass: Floats, total: Floats, count: Floats, overall: float) -> tuple[Floats, Integers]:
+    """What pairs that were never shown are worth at each rank (`Prior.lent`), and the class that lends most of it."""
+    row, column = _products(mass, total, overall)
+    lowest = float(row[1])
+    at_rank, total_at_rank = mass.reshape(_SHAPE).sum(0), total.reshape(_SHAPE).sum(0)
+    there = at_rank > 0
+    least = lowest * np.where(there, column, 1.0)
+    most = np.where(there, total_at_rank / np.maximum(at_rank, _TINY), overall)
+    lender = np.argmax(count.reshape(_SHAPE), axis=0) * _N_RANKS + np.arange(_N_RANKS)
+    return np.stack(
+        [np.minimum(_UNSEEN * least, most), np.maximum(_UNSEEN * least, most), np.sqrt(least * most)]
+    ), lender
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Of which clicks a prediction is: all, those in the first ranks, or those of some groups."""
+
+    name: str
+    top: int | None = None  # the first ranks only
+    groups: Flags | None = None  # which, of a part
+
+
+@dataclass(frozen=True)
+class PageSums(Added):
+    """Sums over some whole queries that a ranking has lists for; those of the log at last. B classes of ranks."""
+
+    pages: float
+    clicks: float  # those of the log
+    slots: float  # exposure by the log
+    seen: float  # sum of u g of documents that were shown
+    lent: Floats  # exposure that the ranking gives to others, shape (B,)
+    lent_squared: Floats  # sum of its squares, shape (B,)
+    supported: float  # exposure that it gives to those that were shown
+    variance: float  # sum of u^2 V (1 - b)
+    variance_squared: Floats  # sum over queries of the squares of that and of what is lent, for each end; shape (2,)
+    lever: Floats  # sum of u (1 - b), shape (C,)
+    moved: Floats  # sum of w g by cell under the ranking, of documents that were shown, shape (K,)
+    moved_lent: Floats  # sum of w by class of ranks and cell, of others, shape (B, K)
+    own: Floats  # sum of w b c / e by cell of the log, shape (K,)
+    rest: Floats  # sum of w (g - b c / e) by class, shape (C,)
+    # Sums over queries, t_q the difference and N_q the pages: for the jackknife of t^2, t N and N^2 by
+    # 1 / (1 - N_q / N)^2, and of 1, t / N and (t / N)^2 for equal queries; for each end, shape (2, 6)
+    queries: Floats
+    pages_squared: float
+    # Of the clicks of a page under the model, by the log and by the ranking: sums of the variance given the query, of
+    # the mean, and of its square over N; shape (2, 3)
+    spread: Floats
+
+    @classmethod
+    def of(cls, placed: Placed, prior: Prior, scope: Scope, pages: float) -> "PageSums":
+        """Those of a part.
+
+        Args:
+            placed: its pairs.
+            prior: of the ranking.
+            scope: of which clicks.
+            pages: N of the whole log, within the scope.
+        """
+        part, by, n_cells = placed.part, placed.part.by, len(placed.part.by.theta)
+        n_groups, n_pairs, n_queries = len(part.pages), len(placed.group), int(part.query[-1]) + 1
+        chosen = placed.ranked if scope.groups is None else placed.ranked & scope.groups
+        inside, here = chosen[placed.group], chosen[part.group[part.pair]]
+        w, e, rows = placed.exposure_there * inside, placed.exposure * inside, part.row_exposure * here
+        if scope.top is not None:
+            w = w * (placed.rank <= scope.top)
+            here = here & (by.position[part.cell] <= scope.top)
+            rows = part.row_exposure * here
+            e = part.by_pair(rows, n_pairs)
+        posterior = prior.posterior(placed)
+        g, b, seen = posterior.value, posterior.kept, placed.exposure > 0
+        u, own = w - e, b * placed.rate
+
+        def by_rank(values: Floats) -> Floats:
+            return _sums(placed.class_of_rank[~seen], values[~seen], _N_RANKS)
+
+        def by_query(values: Floats) -> Floats:
+            return _sums(part.query[placed.group], values, n_queries)
+
+        of_group = np.where(chosen, part.pages, 0.0)
+        n_q = _sums(part.query, of_group, n_queries)
+        value = np.stack([np.where(seen, g, lent[placed.class_of_rank]) for lent in prior.lent])
+        t = np.stack([by_query(u * values) for values in value[:2]])
+        left_in = 1.0 / np.maximum(1.0 - n_q / max(pages, _TINY), 1e-9) ** 2
+        there = n_q > 0
+        mean = np.divide(t, n_q, out=np.zeros_like(t), where=there)
+        moments = (t**2 * left_in, t * n_q * left_in, n_q**2 * left_in + 0 * t, there + 0 * t, mean, mean**2)
+        variance = [np.where(seen, u**2 * posterior.variance, w**2 * values**2) for values in value[:2]]
+        cell = np.maximum(placed.cell, 0)
+        moved_lent = _sums(placed.class_of_rank[~seen] * n_cells + cell[~seen], w[~seen], _N_RANKS * n_cells)
+        weight = np.divide(w * own, placed.exposure, out=np.zeros(n_pairs), where=seen)
+        chance = np.minimum(by.theta[part.cell] * g[part.pair], 1.0)
+        chance_there = np.minimum(np.nan_to_num(by.theta)[cell] * value[2], 1.0)
+        clicks = rows * g[part.pair], w * value[2]
+        group = part.group[part.pair], placed.group
+        means = [_sums(of, values, n_groups) for of, values in zip(group, clicks, strict=True)]
+        spread = [
+            [np.sum(values * (1 - p)), m.sum(), np.sum(m**2 / np.maximum(part.pages, _TINY))]
+            for values, p, m in zip(clicks, (chance, chance_there), means, strict=True)
+        ]
+        return cls(
+            pages=float(of_group.sum()),
+            clicks=float(part.clicks @ here),
+            slots=float(e.sum()),
+            seen=float(np.sum(u[seen] * g[seen])),
+            lent=by_rank(w),
+            lent_squared=by_rank(w**2),
+            supported=float(w[seen].sum()),
+            variance=float(variance[0][seen].sum()),
+            variance_squared=np.array([np.sum(by_query(values) ** 2) for values in variance]),
+            lever=_by_class(posterior.number[seen], (u * (1 - b))[seen]),
+            moved=_sums(cell[seen], (w * g)[seen], n_cells),
+            moved_lent=moved_lent.reshape(_N_RANKS, n_cells),
+            own=_sums(part.cell, weight[part.pair] * part.row_exposure, n_cells),
+            rest=_by_class(posterior.number[seen], (w * (g - own))[seen]),
+            queries=np.stack([of.sum(1) for of in moments], axis=1),
+            pages_squared=float(np.sum(n_q**2)),
+            spread=np.array(spread),
+        )
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a ranking would get, per page; `difference` and what follows are B - A."""
+
+    observed: float  # clicks per page of the log
+    difference: float
+    std_error: float  # for the same queries
+    interval: Ends  # 95 %, for the same queries, whatever documents that were never shown are worth
+    new_interval: Ends  # for queries like these
+    bounds: Ends  # chance aside: documents that were never shown clicked never, or whenever examined
+    unsupported: float  # share of the ranking's exposure that goes to documents that were never shown
+    filled: float  # the exposure that it gives, over that of the log
+    variances: tuple[float, float]  # of the clicks of a page under the model, by the log and by the ranking
+    pages: float
+
+    @property
+    def relative(self) -> float:
+        """The difference over the clicks of the log; NaN where there are none."""
+        return self.difference / self.observed if self.observed > 0 else np.nan
+
+    @property
+    def smallest(self) -> float:
+        """The smallest difference that this log shows in four of five cases."""
+        return float(_normal(1 - _LEVEL / 2) + _normal(_POWER)) * self.std_error
+
+    def pages_per_arm(self, difference: float, observed_variance: float | None = None) -> float:
+        """Pages of each arm of an A/B test of a difference: (z_.975 + z_.8)^2 (s2_A + s2_B) / D^2.
+
+        Args:
+            difference: D; infinitely many pages for 0.
+            observed_variance: s2_A, where it is known; s2_B is that of the model times what s2_A is of its own.
+        """
+        of_log, of_ranking = self.variances
+        scale = 1.0 if observed_variance is None else observed_variance / max(of_log, _TINY)
+        z = float(_normal(1 - _LEVEL / 2) + _normal(_POWER))
+        return z**2 * scale * (of_log + of_ranking) / difference**2 if difference else np.inf
+
+
+def predict(sums: PageSums, prior: Prior, covariance: Floats | None) -> Prediction:
+    """Predict from the sums of a log.
+
+    Args:
+        sums: of all of its queries.
+        prior: of the ranking.
+        covariance: of log theta, shape (K, K); None takes theta as known.
+    """
+    n, lent = sums.pages, float(sums.lent.sum())
+    errors, intervals, new_intervals = zip(*(_end(sums, prior, covariance, end) for end in range(2)), strict=True)
+    within, mean, squared = sums.spread.T / n
+    variances = within + np.maximum(squared - mean**2, 0.0)
+    return Prediction(
+        observed=sums.clicks / n,
+        difference=(sums.seen + float(sums.lent @ prior.lent[2])) / n,
+        std_error=max(errors),
+        interval=(min(low for low, _ in intervals), max(high for _, high in intervals)),
+        new_interval=(min(low for low, _ in new_intervals), max(high for _, high in new_intervals)),
+        bounds=(sums.seen / n, (sums.seen + lent) / n),
+        unsupported=lent / max(sums.supported + lent, _TINY),
+        filled=(sums.supported + lent) / max(sums.slots, _TINY),
+        variances=(float(variances[0]), float(variances[1])),
+        pages=n,
+    )
+
+
+def _end(sums: PageSums, prior: Prior, covariance: Floats | None, end: int) -> tuple[float, Ends, Ends]:
+    """Where documents are worth the least (0) or the most (1): the error and the interval, and that of new queries."""
+    n, lent = sums.pages, prior.lent[end]
+    value = (sums.seen + float(sums.lent @ lent)) / n
+    mixed = sums.rest @ prior.share + (sums.lent * lent) @ prior.share[prior.lender]
+    gradient = sums.moved + lent @ sums.moved_lent - sums.own - mixed
+    of_theta = 0.0 if covariance is None else max(float(gradient @ covariance @ gradient), 0.0) / n**2
+    influence = _influence(sums, prior, lent)
+    of_means = float(np.sum(influence**2)) / n**2
+    of_clicks = (sums.variance + float(sums.lent_squared @ lent**2)) / n**2
+    # Satterthwaite; the parts of clicks and of means are taken to meet in the same queries
+    together = (np.sqrt(sums.variance_squared[end]) + np.sqrt(np.sum(influence**4))) / n**2
+    degrees = max((of_clicks + of_means) ** 2 / max(float(together) ** 2, _TINY), _FEWEST_DEGREES)
+    squares, products, pages, n_queries, mean, mean_squares = sums.queries[end]
+    jackknife = (squares - 2 * value * products + value**2 * pages) / n**2
+    between = (mean_squares - mean**2 / n_queries) / max(n_queries - 1, 1.0)
+    spread = float(max(jackknife, between * sums.pages_squared / n**2))
+    new = spread + of_theta + of_means
+    degrees_new = max(n**2 / sums.pages_squared - 1.0, 1.0) * (new / max(spread, _TINY)) ** 2
+
+    def around(variance: float, degrees: float) -> Ends:
+        half = float(student_quantile(1 - _LEVEL / 2, np.array(min(degrees, _MANY)))) * float(np.sqrt(variance))
+        return value - half, value + half
+
+    same = of_clicks + of_means + of_theta
+    return float(np.sqrt(same)), around(same, degrees), around(new, degrees_new)
+
+
+def _influence(sums: PageSums, prior: Prior, lent: Floats) -> Floats:
+    """What each query moves of N D through the means of classes, and what is lent by them, shape (Q,)."""
+    h, rank = prior.precision, prior.number % _N_RANKS
+    mass = np.maximum(_by_class(prior.number, h), _TINY)
+    moved = (sums.lever / mass)[prior.number] * h * (prior.rate - prior.mean[prior.number])
+    at_rank, clicks = _sums(rank, h, _N_RANKS), _sums(rank, h * prior.rate, _N_RANKS)
+    slope = np.divide(sums.lent * lent, clicks, out=np.zeros(_N_RANKS), where=clicks > 0)
+    moved += slope[rank] * h * (prior.rate - (clicks / np.maximum(at_rank, _TINY))[rank])
+    return _sums(prior.query, moved, 1)
+
+
+def _normal(probability: float) -> float:
+    return float(normal_quantile(np.array(probability)))

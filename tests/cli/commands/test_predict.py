@@ -1,0 +1,145 @@
+"""`posbias predict`: what it writes and says of rankings, from a log and from statistics, and what it refuses."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+from workshop import RunPosbias as Run
+
+from posbias.core.simulation.simulate import SimulationOptions, simulate
+
+DONE, UNUSABLE = 0, 2
+COLUMNS = [
+    *("ranking", "clicks_per_page", "difference", "std_error", "ci_low", "ci_high"),
+    *("new_queries_ci_low", "new_queries_ci_high", "relative_difference", "unsupported_share"),
+    *("bound_low", "bound_high", "pages_per_arm"),
+]
+Predict = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a log, scores and runs."""
+    folder = tmp_path_factory.mktemp("predict")
+    found = simulate(SimulationOptions("pbm", 4_000, 80, 12, 6, days=4, seed=1, ranker_strength=1.5))
+    found.log.write_parquet(folder / "log.parquet")
+    truth = found.attractiveness
+    noise = pl.Series(np.random.default_rng(0).standard_normal(truth.height))
+    good = truth.select("query", "doc", score=pl.col("attractiveness") + 0.05 * noise)
+    good.write_parquet(folder / "good.parquet")
+    truth.select("query", "doc", score=-pl.col("attractiveness") + 0.05 * noise).write_csv(folder / "bad.csv")
+    good.filter(pl.col("query") < 40).write_parquet(folder / "some.parquet")
+    pl.concat([good, good.filter(pl.col("doc") < 2).with_columns(doc=pl.col("doc") + 1000, score=9.0)]).write_parquet(
+        folder / "fresh.parquet"
+    )
+    good.with_columns(doc=pl.col("doc") + 1000).write_parquet(folder / "others.parquet")
+    good.with_columns(query=pl.col("query") + 1000).write_parquet(folder / "elsewhere.parquet")
+    lines = good.select(pl.format("{} Q0 {} 0 {} x", "query", "doc", "score")).to_series()
+    (folder / "one.run").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture
+def place(drawn: Path, run_in_process: Run) -> Path:
+    """Return the folder, with a fit and statistics."""
+    if not (drawn / "store").exists():
+        run_in_process("fit", "log.parquet", "-o", "fit", cwd=drawn, code=DONE)
+        run_in_process("collect", "log.parquet", "--timestamp", "timestamp", "-o", "store", cwd=drawn, code=DONE)
+    return drawn
+
+
+@pytest.fixture
+def predict(run_in_process: Run, place: Path, tmp_path: Path) -> Predict:
+    """Return a function that predicts rankings into tmp_path/out."""
+
+    def run(*words: str, log: str = "log.parquet", out: str = "out") -> CompletedProcess[str]:
+        where = ("-o", str(tmp_path / out), "--force")
+        return run_in_process("predict", log, "--propensities", "fit", *words, *where, cwd=place)
+
+    return run
+
+
+def said(done: CompletedProcess[str]) -> str:
+    """Return what was printed, on one line."""
+    return " ".join(done.stderr.split())
+
+
+def test_the_better_ranking_is_predicted_to_get_more_clicks(predict: Predict, tmp_path: Path) -> None:
+    done = predict("--scores", "good.parquet", "--scores", "bad.csv", "--rankings", "one.run")
+    assert done.returncode == DONE, done.stderr
+    table = pl.read_parquet(tmp_path / "out" / "predictions.parquet")
+    assert table.columns == COLUMNS
+    assert table["ranking"].to_list() == ["good", "bad", "one"]
+    good, bad, one = table.rows(named=True)
+    assert good["ci_low"] > 0 > bad["ci_high"]
+    assert good["clicks_per_page"] - good["difference"] == pytest.approx(bad["clicks_per_page"] - bad["difference"])
+    assert {name: value for name, value in one.items() if name != "ranking"} == pytest.approx(
+        {name: value for name, value in good.items() if name != "ranking"}, rel=1e-9
+    )
+    top = pl.read_parquet(tmp_path / "out" / "predictions_by_part.parquet").row(0, named=True)
+    assert (top["ranking"], top["part"]) == ("good", "top 3")
+    assert top["difference"] > good["difference"] > 0
+    assert "good: +" in said(done)
+    assert "An A/B test needs about" in said(done)
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["command"] == "predict"
+    assert [entry["name"] for entry in manifest["rankings"]] == ["good", "bad", "one"]
+
+
+@pytest.mark.parametrize("memory", ["2GiB", pytest.param("256MiB", marks=pytest.mark.slow)])
+def test_statistics_say_the_same_as_their_log(predict: Predict, tmp_path: Path, memory: str) -> None:
+    words = ("--scores", "good.parquet", "--scores", "fresh.parquet", "--memory", memory)
+    for source, out in (("log.parquet", "of_log"), ("store", "of_store")):
+        done = predict(*words, log=source, out=out)
+        assert done.returncode == DONE, done.stderr
+    of_log, of_store = (pl.read_parquet(tmp_path / out / "predictions.parquet") for out in ("of_log", "of_store"))
+    assert_frame_equal(of_log, of_store, rel_tol=1e-9, abs_tol=1e-12)
+
+
+def test_documents_that_were_never_shown_are_counted_and_bounded(predict: Predict, tmp_path: Path) -> None:
+    done = predict("--scores", "fresh.parquet")
+    assert done.returncode == DONE, done.stderr
+    row = pl.read_parquet(tmp_path / "out" / "predictions.parquet").row(0, named=True)
+    assert row["unsupported_share"] > 0.3
+    assert row["bound_low"] < row["difference"] < row["bound_high"]
+    assert "was never shown for its query: no click can speak for it" in said(done)
+
+
+def test_queries_without_scores_are_left_out_and_named(predict: Predict, tmp_path: Path) -> None:
+    done = predict("--scores", "some.parquet", "--scores", "good.parquet")
+    assert done.returncode == DONE, done.stderr
+    assert "some has scores for the queries of" in said(done)
+    some, good = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))["rankings"]
+    assert 0 < some["pages"] < good["pages"] == 4_000
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--scores", "others.parquet"), "has a score for no document that the log shows"),
+        (("--scores", "elsewhere.parquet"), "has a score for no query of the log"),
+        ((), "nothing to predict: name a table of scores"),
+        (("--scores", "good.parquet", "--weight-column", "position"), "weights would hide how sure they are"),
+        (("--scores", "logged=good.parquet"), "is the log's own ranking"),
+    ],
+)
+def test_what_cannot_be_predicted_is_refused(
+    predict: Predict, tmp_path: Path, words: tuple[str, ...], says: str
+) -> None:
+    done = predict(*words)
+    assert done.returncode == UNUSABLE
+    assert says in said(done)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_browsing_model_has_no_propensity_by_position(run_in_process: Run, place: Path, tmp_path: Path) -> None:
+    run_in_process("fit", "log.parquet", "--model", "ubm", "-o", str(tmp_path / "ubm"), cwd=place)
+    words = ("--propensities", str(tmp_path / "ubm"), "--scores", "good.parquet", "-o", str(tmp_path / "out"))
+    done = run_in_process("predict", "log.parquet", *words, cwd=place)
+    assert done.returncode == UNUSABLE
+    assert "Name a fit of --model pbm" in said(done)
