@@ -19,13 +19,9 @@ COMMANDS = (
     "fit sim/log.parquet --reference 2 -o second",
     "fit sim/log.parquet --max-position 3 -o short",
     "fit other/log.parquet -o changed",
-    "fit other/log.parquet --method joint -o joint",
-    "fit sim/log.parquet --position-bins 1,2,4 -o bins",
     "fit browsed/log.parquet --model ubm -o ubm",
     "collect sim/log.parquet --timestamp timestamp --period day -o counts",
     "collect other/log.parquet --timestamp timestamp --period day -o changed-counts",
-    "collect browsed/log.parquet --model ubm -o ubm-counts",
-    "collect sim/log.parquet -o dayless",
 )
 
 

@@ -245,7 +245,7 @@ def reduce_to(memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave commands so little memory that they work in buckets, where that is asked for."""
 
     def tiny(_: str) -> int:
-        return 100_000
+        return 600_000
 
     if memory == "buckets":
         monkeypatch.setattr("posbias.cli.work.requests.parse_memory", tiny)

@@ -7,7 +7,9 @@ from typing import Any
 import polars as pl
 import pytest
 from checked_logs import Run, checked
+from typer.testing import CliRunner
 
+from posbias.cli.main import app
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 POSITION, CLICK, SESSION = pl.col("position"), pl.col("click"), pl.col("session")
@@ -32,6 +34,16 @@ def result_of(run: Run, folder: Path, *words: str, code: tuple[int, ...] = (0, 1
     return pl.read_parquet(folder / "out" / "propensities.parquet"), manifest
 
 
+@pytest.fixture(scope="module")
+def expected(log: pl.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
+    """Return the propensities of the lists as they are."""
+    folder = tmp_path_factory.mktemp("lists")
+    log.write_parquet(folder / "list.parquet")
+    words = ["fit", str(folder / "list.parquet"), "-o", str(folder / "out"), "--no-compare"]
+    assert CliRunner().invoke(app, words, catch_exceptions=False).exit_code in {0, 1}
+    return pl.read_parquet(folder / "out" / "propensities.parquet")
+
+
 PAGED = {
     "sessions span pages": ({"serp_page": PAGE, "slot": SLOT}, "--page serp_page --page-size 4"),
     "pages have sessions": ({"session": OWN, "page": PAGE, "slot": SLOT}, "--page page --page-size 4"),
@@ -44,12 +56,10 @@ PAGED = {
 @pytest.mark.parametrize("form", PAGED)
 @pytest.mark.slow_after(2)
 def test_pages_with_slots_give_the_propensities_of_the_whole_list_or_an_error_that_names_the_options(
-    run_in_process: Run, log: pl.DataFrame, tmp_path: Path, form: str
+    *, run_in_process: Run, log: pl.DataFrame, expected: pl.DataFrame, tmp_path: Path, form: str
 ) -> None:
     columns, options = PAGED[form]
-    log.write_parquet(tmp_path / "list.parquet")
     log.with_columns(**columns).drop("position").write_parquet(tmp_path / "pages.parquet")
-    expected, _ = result_of(run_in_process, tmp_path, "list.parquet")
 
     refused = run_in_process("fit", "pages.parquet", "-o", "refused", *options.split()[6:])
     found = checked(run_in_process, "pages.parquet", code=1)
@@ -64,14 +74,12 @@ def test_pages_with_slots_give_the_propensities_of_the_whole_list_or_an_error_th
 
 
 def test_the_page_is_found_by_its_name_and_every_format_and_command_reads_it(
-    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+    run_in_process: Run, log: pl.DataFrame, expected: pl.DataFrame, tmp_path: Path
 ) -> None:
     paged = log.with_columns(slot=SLOT, page_no=PAGE).drop("position")
     paged.write_csv(tmp_path / "pages.csv")
     lists = paged.group_by("session", "query", "page_no", maintain_order=True).agg("doc", "click")
     lists.write_ndjson(tmp_path / "lists.ndjson")
-    log.write_csv(tmp_path / "list.csv")
-    expected, _ = result_of(run_in_process, tmp_path, "list.csv")
 
     for words in (["pages.csv", "--page-size", "4"], ["lists.ndjson", "--page-size", "4"]):
         found, _ = result_of(run_in_process, tmp_path, *words)
@@ -91,13 +99,11 @@ NO_PAGES = {
 
 @pytest.mark.parametrize("form", NO_PAGES)
 def test_a_column_called_page_beside_positions_of_the_whole_list_changes_nothing(
-    run_in_process: Run, log: pl.DataFrame, tmp_path: Path, form: str
+    *, run_in_process: Run, log: pl.DataFrame, expected: pl.DataFrame, tmp_path: Path, form: str
 ) -> None:
-    log.write_parquet(tmp_path / "list.parquet")
     log.with_columns(**NO_PAGES[form]).write_parquet(tmp_path / "pages.parquet")
     session = ["--session", "session", "--session", "page"] if form == "searches of a visit" else []
 
-    expected, _ = result_of(run_in_process, tmp_path, "list.parquet")
     found, _ = result_of(run_in_process, tmp_path, "pages.parquet", *session)
 
     assert found["clicks"].equals(expected["clicks"])
@@ -160,14 +166,12 @@ def test_ranks_of_clicks_are_read_as_ranks_and_refused_as_anything_else(
 
 
 def test_ranks_of_the_clicks_of_a_page_beside_its_list_are_read_with_one_or_several(
-    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+    run_in_process: Run, log: pl.DataFrame, expected: pl.DataFrame, tmp_path: Path
 ) -> None:
     lists = log.sort("session", "position").group_by("session", "query", maintain_order=True)
     lists.agg("doc", click=POSITION.filter(WAS_CLICKED) - 1).write_parquet(tmp_path / "several.parquet")
     lists.agg("doc", click=POSITION.filter(WAS_CLICKED).min() - 1).write_ndjson(tmp_path / "one.ndjson")
-    log.write_parquet(tmp_path / "list.parquet")
 
-    expected, _ = result_of(run_in_process, tmp_path, "list.parquet")
     several, _ = result_of(run_in_process, tmp_path, "several.parquet", "--click-ranks", "0")
     _, one = result_of(run_in_process, tmp_path, "one.ndjson", "--click-ranks", "0")
     refused = run_in_process("fit", "one.ndjson", "-o", "refused")

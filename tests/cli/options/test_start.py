@@ -6,6 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from workshop import RunPosbias as Run
 
 SLOW = ("polars", "numpy", "scipy", "pyarrow", "narwhals", "rich", "posbias.cli.work")
 
@@ -99,15 +100,14 @@ main()
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("model", ["pbm", "ubm"])
 def test_counting_imports_no_scipy_that_a_thread_loads_meanwhile(
-    clean_environment: dict[str, str], tmp_path: Path, model: str
+    clean_environment: dict[str, str], run_in_process: Run, tmp_path: Path, model: str
 ) -> None:
     rows = [
         (session, session % 5, place, place, (session + place) % 3 == 0) for session in range(40) for place in (1, 2)
     ]
     log = pl.DataFrame(rows, schema=["session", "query", "doc", "position", "click"], orient="row")
     log.write_parquet(tmp_path / "log.parquet")
-    collect = [sys.executable, "-m", "posbias.cli", "collect", "log.parquet", "--model", model, "-o", "counts"]
-    subprocess.run(collect, cwd=tmp_path, env=clean_environment, capture_output=True, check=True)
+    run_in_process("collect", "log.parquet", "--model", model, "-o", "counts", code=0)
     for read in (["log.parquet", "--model", model], ["counts"]):
         command = [sys.executable, "-c", COUNTED, "fit", *read, "-o", "fit"]
         done = subprocess.run(command, cwd=tmp_path, env=clean_environment, capture_output=True, text=True, check=True)

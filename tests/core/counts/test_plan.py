@@ -19,7 +19,7 @@ from posbias.core.schema import Resolution
 PBM = StatisticsPlan(get_model("pbm"))
 UBM = StatisticsPlan(get_model("ubm"))
 PLANS = [PBM, UBM]
-SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
+SETTINGS = settings(max_examples=30, deadline=None, derandomize=True)
 
 
 @dataclass(frozen=True)

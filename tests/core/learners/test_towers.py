@@ -10,7 +10,7 @@ from learning_logs import N_QUERIES, THETA, draw, rank_correlation, true_scores
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.errors import IdentifiabilityError, SchemaError
-from posbias.core.learners.learning import LearningData, LearningOptions, sigmoid
+from posbias.core.learners.learning import Learned, LearningData, LearningOptions, sigmoid
 from posbias.core.learners.models import layers_of
 from posbias.core.learners.networks import (
     Batch,
@@ -28,6 +28,11 @@ STEP = 1e-6
 @pytest.fixture(scope="module")
 def data() -> LearningData:
     return draw()
+
+
+@pytest.fixture(scope="module")
+def without_position(data: LearningData) -> Learned:
+    return learn("single-tower", data, epochs=25)
 
 
 @pytest.fixture(scope="module")
@@ -115,11 +120,11 @@ def test_dropout_hides_positions_with_its_chance_and_leaves_their_mean() -> None
 
 @pytest.mark.parametrize("name", ["pal-product", "pal-sum"])
 def test_a_tower_for_position_keeps_what_the_ranker_likes_out_of_relevance(
-    data: LearningData, unseen: Floats, name: str
+    data: LearningData, without_position: Learned, unseen: Floats, name: str
 ) -> None:
-    with_position, without = (scores(learn(each, data, epochs=25), unseen) for each in (name, "single-tower"))
-    assert rank_correlation(with_position, true_scores(unseen)) > rank_correlation(without, true_scores(unseen)) + 0.05
-    assert rank_correlation(with_position, true_scores(unseen)) > 0.9
+    with_position = rank_correlation(scores(learn(name, data, epochs=25), unseen), true_scores(unseen))
+    assert with_position > rank_correlation(scores(without_position, unseen), true_scores(unseen)) + 0.05
+    assert with_position > 0.9
 
 
 def test_the_product_finds_the_propensities_of_a_log_whose_pages_are_shuffled() -> None:
@@ -142,10 +147,9 @@ def test_another_seed_learns_something_else(data: LearningData, unseen: Floats) 
     assert np.abs(first - other).max() > 0
 
 
-def test_queries_are_set_apart_to_stop_by_where_the_user_sets_none_apart(data: LearningData) -> None:
-    learned = learn("single-tower", data, epochs=25)
-    assert learned.report["queries_set_apart_to_stop"] == N_QUERIES // 8
-    assert learned.curve["validation"].null_count() == 0
+def test_queries_are_set_apart_to_stop_by_where_the_user_sets_none_apart(without_position: Learned) -> None:
+    assert without_position.report["queries_set_apart_to_stop"] == N_QUERIES // 8
+    assert without_position.curve["validation"].null_count() == 0
     held_out = learn("single-tower", draw(held_out=0.3), epochs=25, early_stopping=6)
     assert "queries_set_apart_to_stop" not in held_out.report
 
