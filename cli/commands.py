@@ -20,10 +20,11 @@ from posbias.cli.options.estimating import (
     FeatureOptions,
     ModelsOptions,
     StoreOptions,
+    WarehouseOptions,
     WorldOptions,
 )
 from posbias.cli.options.learning import EvaluationOptions, LearningOptions, PredictionOptions, TrainingOptions
-from posbias.cli.options.log import LogOptions
+from posbias.cli.options.log import ColumnOptions, LogOptions
 from posbias.cli.options.option import (
     DOC,
     MEMORY,
@@ -108,6 +109,39 @@ def collect(
     if store.into is not None:
         return stores.add_day(inputs, log, counting, decay, gate, store, output)
     return stores.count_or_merge(inputs, log, counting, decay, gate, output)
+
+
+def sql(
+    table: Annotated[str, argument("TABLE", "Table or view with a row per impression.", str)],
+    columns: ColumnOptions,
+    warehouse: WarehouseOptions,
+) -> int:
+    """Print a query that counts a log in its warehouse: its result, exported, is read like statistics.
+
+    Example: posbias sql shop.impressions --dialect bigquery --session serp -o counts.sql
+    """
+    import typer
+
+    from posbias.cli.report.shown import check_stdout
+    from posbias.cli.work.requests import warehouse_query
+    from posbias.io.results.outputs_on_disk import check_settings, write_settings
+
+    target = warehouse.output
+    if target is not None:
+        check_settings(target, force=warehouse.force)
+    query = warehouse_query(table, columns, warehouse)
+    text = query.text(warehouse.dialect)
+    if target is None:
+        typer.echo(text, nl=False)
+        check_stdout()
+    else:
+        write_settings(target, text, force=warehouse.force)
+    if not warehouse.quiet:
+        for remark in query.remarks:
+            tell(remark)
+        written = "" if target is None else f"written: {target}. "
+        tell(f"{written}Run it, export its result as Parquet or CSV, then: posbias fit EXPORT -o DIR")
+    return 0
 
 
 def fit(

@@ -24,6 +24,7 @@ COMMANDS = {
     "run": "posbias.cli.commands:run",
     "check": "posbias.cli.commands:check",
     "collect": "posbias.cli.commands:collect",
+    "sql": "posbias.cli.commands:sql",
     "fit": "posbias.cli.commands:fit",
     "weight": "posbias.cli.commands:weight",
     "train": "posbias.cli.commands:train",

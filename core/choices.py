@@ -23,6 +23,14 @@ Impressions = Literal["hits", "events"]
 DuplicateDocs = Literal["error", "first", "keep"]
 """What becomes of a document that stands twice on a page."""
 
+Warehouse = Literal[
+    "duckdb", "sqlite", "postgres", "clickhouse", "spark", "bigquery", "snowflake", "databricks", "redshift", "trino"
+]
+"""The dialects of SQL that queries are written in; those of the last five have not been run."""
+
+Ids = Literal["hash", "number"]
+"""What stands for ids that are not to leave a warehouse: hashes with a salt, or numbers that hold in one result."""
+
 OnBadRows = Literal["error", "drop"]
 """What becomes of rows that break the rules."""
 

@@ -111,6 +111,7 @@ class Roles:
     randomized: tuple[RandomizedRows, ...] = ()
     features: tuple[str, ...] = ()
     impressions: str | None = None  # how many a row stands for
+    counted: tuple[str, ...] = ()  # numbers by which a table of sums was counted already: of cells and experiments
     clicked: str | None = None  # lists the documents of a page that were clicked
     page: str | None = None  # numbers results pages on which positions begin anew
     no_query: bool = False  # then `query` is `doc`: a document is compared with itself
@@ -137,6 +138,7 @@ class Roles:
         single = (self.position, self.page, self.click, self.clicked, self.weight, self.impressions, self.timestamp)
         names = [*self.session, *self.query, *self.doc, *(c for c in single if c is not None)]
         further = [*self.context, *self.stratify, *self.each, *self.version, *self.cluster, *self.features]
+        further += self.counted
         return list(dict.fromkeys([*names, *further, *(rows.column for rows in self.randomized)]))
 
 

@@ -77,15 +77,22 @@ def _defaults_for(command: str, options: Mapping[str, Mapping[str, TyperOption]]
         UsageError: the file is missing or damaged, or it sets an option that does not exist, or to what means nothing.
     """
     content = _read(file)
-    shared = {key: value for key, value in content.items() if key not in options}
-    _check_known(f"{file}: ", shared, set[str]().union(*options.values()))
+    known = set[str]().union(*options.values())
+    # `sql` is a command, with a section of its own, and an option of others.
+    shared = {
+        key: value
+        for key, value in content.items()
+        if key not in options or (key in known and not isinstance(value, dict))
+    }
+    _check_known(f"{file}: ", shared, known)
     for name in options:
-        section = content.setdefault(name, {})
+        section: object = {} if name in shared else content.setdefault(name, {})
         if not isinstance(section, dict):
             raise UsageError(f"{file}: {name}: is a command, not an option. Put its options in a section [{name}].")
         _check_known(f"{file}: [{name}] ", cast("dict[str, object]", section), options[name])
     values: dict[str, object] = {}
-    for where, section in ((f"{file}: ", shared), (f"{file}: [{command}] ", content[command])):
+    own: dict[str, object] = {} if command in shared else content[command]
+    for where, section in ((f"{file}: ", shared), (f"{file}: [{command}] ", own)):
         for key, value in section.items():
             name = key.replace("_", "-")
             if name in options[command] and not (section is shared and (command, name) in OF_ITS_OWN):

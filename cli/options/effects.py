@@ -48,6 +48,13 @@ class Situation:
 
         return find_statistics(self.inputs)
 
+    @cached_property
+    def holds_counts(self) -> bool:
+        """Whether the inputs are counts of a warehouse; looked up only if an option asks."""
+        from posbias.cli.options.inputs import exported
+
+        return exported(self.inputs, cast("LogOptions", self)) is not None
+
     @property
     def statistics(self) -> "StatisticsPlan | None":
         """What statistics count."""
@@ -106,11 +113,16 @@ def _names(*groups: type, without: str = "") -> str:
 _OF_MACHINES = "memory threads engine master temp_dir"  # merging statistics needs them as well
 _GROUPS = "context period_column stratify cluster_column randomized_where"  # may agree with what was collected
 _OF_LOGS = f"{_names(LogOptions, without=f'{_OF_MACHINES} {_GROUPS}')} date"
+_OF_TABLES = _names(LogOptions, without=f"{_OF_MACHINES} {_GROUPS} on_bad_rows max_bad_rows")
 _TYPED = (".parquet", ".pq", ".arrow", ".ipc", ".feather")
 
 
 def _statistics(o: Situation, _: str) -> str | bool:
     return o.statistics is not None and f"{o.inputs[0]} holds statistics, and this option is about reading logs"
+
+
+def _counts(o: Situation, _: str) -> str | bool:
+    return o.holds_counts and f"{o.inputs[0]} holds counts of a warehouse, and this option is about reading logs"
 
 
 def _without_actions(o: Situation, _: str) -> str | None:
@@ -135,6 +147,7 @@ _OF_EVENTS = "--impression-where COLUMN=VALUE --click-where COLUMN=VALUE"
 _OF_ROWS = "input_format=auto,flat,nested"
 _READING: Rules = (
     (_OF_LOGS, _statistics),
+    (_OF_TABLES, _counts),
     ("clicks_session clicks_doc clicks_click clicks_where", "clicks: there is no table of clicks (--clicks FILE)"),
     ("ubi_impressions", "input_format=ubi: it applies only to OpenSearch UBI (--input-format ubi)"),
     ("click_actions", _without_actions),
@@ -412,6 +425,11 @@ RULES: Mapping[str, Rules] = {
         *_READING,
         ("period", _without_days),
         ("force", "write_config: nothing is written without --write-config FILE"),
+    ),
+    "sql": (
+        ("salt", "ids=hash: only --ids hash has a salt"),
+        ("true false", "!click_counts: with --click-counts, the click column holds numbers"),
+        ("check_pages", "session: without --session COLUMN there are no pages to check"),
     ),
     "compare": (("csv force", "output: nothing is written without --output DIR"),),
     "show": (("plot", "format=table: it is drawn below --format table"),),

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from posbias.cli.options.option import (
+    CHECK_PAGES,
     CSV,
     FEATURE,
     FEATURES,
@@ -12,6 +13,7 @@ from posbias.cli.options.option import (
     MISSING_FEATURES,
     MODEL,
     RANKER_SCORE,
+    REQUIRED,
     on_disk,
     one_of,
     option,
@@ -19,7 +21,19 @@ from posbias.cli.options.option import (
     read_name,
     several_of,
 )
-from posbias.core.choices import CLICK_MODELS, FREE, SHAPES, Cluster, Missing, Period, Shrink
+from posbias.cli.options.output import CONFIG, FORCE, QUIET, TARGET
+from posbias.core.choices import (
+    CLICK_MODELS,
+    FREE,
+    SHAPES,
+    CheckPages,
+    Cluster,
+    Ids,
+    Missing,
+    Period,
+    Shrink,
+    Warehouse,
+)
 
 
 @options("Counting")
@@ -36,6 +50,28 @@ class CountingOptions:
         default="auto",
     )
     date: str | None = option("Day of the whole log, if no column holds it.", "YYYY-MM-DD")
+
+
+@options("Counting", output="Output")
+class WarehouseOptions:
+    """What a query counts in a warehouse, and where the query goes."""
+
+    dialect: Warehouse = option(
+        "The dialect of the query. Not run yet: bigquery, snowflake, databricks, redshift and trino.",
+        "NAME",
+        default=REQUIRED,
+    )
+    model: str | None = MODEL
+    check_pages: CheckPages = CHECK_PAGES | {"default": "all"}
+    ids: Ids | None = option(
+        "Keep ids in the warehouse: hash (with --salt), or number, which serves `posbias fit` alone."
+    )
+    salt: str | None = option("With --ids hash: a secret that makes hashes hard to guess.", "TEXT")
+    min_impressions: int = option("Leave out queries with fewer impressions.", "N", default=0, min=0)
+    output: Path | None = TARGET | {"parser": on_disk("a query is a file on disk. Write it there.")}
+    force: bool = FORCE
+    quiet: bool = QUIET
+    config: Path | None = CONFIG
 
 
 DECAY = option(

@@ -15,6 +15,7 @@ from posbias.core.schema import Roles
 from posbias.io.forms import form_names, get_form
 from posbias.io.log.click_log import LogRequest
 from posbias.io.log.events import CLICKED_FLAG, SHOWN_FLAG, ClickRows, ClicksRequest, EventsRequest
+from posbias.io.log.exports import Export, find_export
 from posbias.io.log.files import Dialect, read_columns, read_encoding, read_separator
 from posbias.io.log.lists import ListRules
 from posbias.io.log.raw import IMPRESSION, RawReader, RawRules
@@ -120,6 +121,14 @@ def log_request(
         lists=ListRules.parse(log.list_separator, log.click_suffix, order_is_position=log.order_is_position),
         query=None if raw else _query(named, log),
     )
+
+
+def exported(named: Sequence[str], log: LogOptions) -> Export | None:
+    """What exported counts of a warehouse say; None where a log is named, or options say how one is read."""
+    said = (log.sql, log.sql_file, log.impressions, log.clicks, log.impression_where, log.columns)
+    if any(said) or log.input_format not in {"auto", "flat"} or STANDARD_INPUT in named:
+        return None
+    return find_export(named)
 
 
 def _query(named: Sequence[str], log: LogOptions) -> Query | None:

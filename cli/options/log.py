@@ -6,7 +6,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
-from posbias.cli.options.option import DOC, MEMORY, QUERY, THREADS, on_disk, one_of, option, options, read_name
+from posbias.cli.options.option import (
+    CHECK_PAGES,
+    DOC,
+    MEMORY,
+    QUERY,
+    THREADS,
+    on_disk,
+    one_of,
+    option,
+    options,
+    read_name,
+)
 from posbias.core.choices import (
     FORMS,
     MOST_BAD_ROWS,
@@ -26,27 +37,16 @@ NullClick = Literal["0"]
 """What an empty cell of the click column may be said to mean."""
 
 
-@options("Columns of the log", input_format="Reading")
-class LogOptions:
-    """Which column plays which role (without a flag, well-known names are recognised), and how the log is read."""
+@options("Columns of the log", position_base="Reading")
+class ColumnOptions:
+    """Which column plays which role, and how its values are read."""
 
     session: list[str] | None = option("One results page, not a visit. Repeatable.", "COLUMN")
     query: list[str] | None = QUERY
     no_query: bool = option("The log has no queries: each document is compared with itself.")
     doc: list[str] | None = DOC
     position: str | None = option("The position on the page.", "COLUMN")
-    page: str | None = option(
-        "The number of the results page, where positions begin anew on each (with --page-size); none: it has none.",
-        "COLUMN",
-    )
     click: str | None = option("Whether the document was clicked: 0/1 or true/false.", "COLUMN")
-    clicked: str | None = option(
-        "The list of the clicked documents, where a row is a page with its documents in a list.", "COLUMN"
-    )
-    impressions: str | None = option(
-        "How many impressions a row adds up, where --click says how many clicks: a table of sums.", "COLUMN"
-    )
-    weight_column: str | None = option("How many impressions a row stands for (> 0).", "COLUMN")
     timestamp: str | None = option("When the page was shown: date, time or epoch number.", "COLUMN")
     period_column: str | None = option(
         "The version of the ranker that made the page; attractiveness may vary with it.", "COLUMN"
@@ -63,6 +63,30 @@ class LogOptions:
     randomized_where: list[str] | None = option(
         "Rows placed at random: COLUMN=VALUE; add @1,5 if swapped between positions 1 and 5.", "COLUMN=VALUE"
     )
+    position_base: str | None = option(
+        "Number of the top position, 1 by default. For UBI ordinals, by action: impression=0,click=0.", "N"
+    )
+    click_counts: bool = option("The click column holds counts: any n > 0 is a click.")
+    null_click: NullClick | None = option("What an empty cell of the click column means: 0, no click.", "0")
+    true: str | None = option("Words of the click column that mean a click, e.g. yes.", "WORDS")
+    false: str | None = option("Words of the click column that mean no click, e.g. no.", "WORDS")
+
+
+@options("Columns of the log", input_format="Reading")
+class LogOptions(ColumnOptions):
+    """All that is said of a log (without a flag, well-known names are recognised), and how it is read."""
+
+    page: str | None = option(
+        "The number of the results page, where positions begin anew on each (with --page-size); none: it has none.",
+        "COLUMN",
+    )
+    clicked: str | None = option(
+        "The list of the clicked documents, where a row is a page with its documents in a list.", "COLUMN"
+    )
+    impressions: str | None = option(
+        "How many impressions a row adds up, where --click says how many clicks: a table of sums.", "COLUMN"
+    )
+    weight_column: str | None = option("How many impressions a row stands for (> 0).", "COLUMN")
     input_format: str = option(
         "flat: a row per impression. nested: a row per page, with lists. auto: detect which. Or the raw files of a "
         "source: {sources}.",
@@ -86,8 +110,6 @@ class LogOptions:
     no_header: bool = option("The first line of CSV or TSV is a row already; --columns names them.")
     columns: str | None = option("The columns of a file without a header, in order, e.g. session,query,doc.", "NAMES")
     decimal: Decimal | None = option("What text has before the fraction of a number.", "','")
-    true: str | None = option("Words of the click column that mean a click, e.g. yes.", "WORDS")
-    false: str | None = option("Words of the click column that mean no click, e.g. no.", "WORDS")
     timestamp_format: str | None = option("How times are written, as strftime has it, e.g. '%d.%m.%Y %H:%M'.", "FORMAT")
     clicks: list[str] | None = option(
         "A separate table of clicks, joined on session and document.", "FILE", parser=read_name
@@ -127,9 +149,6 @@ class LogOptions:
     click_actions: str = option(
         "Actions that count as clicks in UBI or Metarank, e.g. click,add_to_cart.", "ACTIONS", default="click"
     )
-    position_base: str | None = option(
-        "Number of the top position, 1 by default. For UBI ordinals, by action: impression=0,click=0.", "N"
-    )
     page_size: int | None = option(
         "Results that a page holds: position = (page - 1) * N + slot. 1 where --page is an offset.",
         "N",
@@ -137,11 +156,9 @@ class LogOptions:
         max=MOST_RESULTS_OF_A_PAGE,
     )
     page_base: int | None = option("Number of the first page, 1 by default; 0 for an offset.", "N", min=0, max=1)
-    click_counts: bool = option("The click column holds counts: any n > 0 is a click.")
     click_ranks: int | None = option(
         "The click column holds the rank of the clicked result (or a list of ranks), counted from N.", "N", min=0, max=1
     )
-    null_click: NullClick | None = option("What an empty cell of the click column means: 0, no click.", "0")
     on_bad_rows: OnBadRows = option("Stop at rows that break the rules for logs, or drop them.", default="error")
     max_bad_rows: float = option(
         "Stop if --on-bad-rows drop would leave out more than this share of the rows.", "SHARE", default=MOST_BAD_ROWS
@@ -150,7 +167,7 @@ class LogOptions:
         "A document twice on a page: stop (error), count its first row only (first), or all (keep; pbm only).",
         default="error",
     )
-    check_pages: CheckPages = option("Check a sample of a large log's pages, or all of them.", default="sample")
+    check_pages: CheckPages = CHECK_PAGES | {"default": "sample"}
     memory: str = MEMORY
     threads: int | None = THREADS
     temp_dir: Path | None = option(

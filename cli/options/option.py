@@ -207,6 +207,7 @@ MODEL_HELP = (
 MODEL = option(MODEL_HELP, "NAME", complete=one_of(CLICK_MODELS))
 QUERY = option("The query. Repeat for several columns.", "COLUMN", section="Columns of the log")
 DOC = option("The document. Repeat for several columns.", "COLUMN", section="Columns of the log")
+CHECK_PAGES = option("Check a sample of a large log's pages, or all of them.", section="Reading")
 MEMORY = option("Target for peak memory.", "SIZE", default="2GiB", section="Reading")
 THREADS = option("Threads to work with; all cores by default.", "N", min=1, section="Reading")
 FEATURES = option(

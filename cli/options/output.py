@@ -8,10 +8,10 @@ from posbias.cli.options.option import CSV, REQUIRED, on_disk, option, options, 
 from posbias.core.errors import UsageError
 from posbias.io.places.locations import Location
 
-_FORCE = option("Replace an existing result, in one step.")
-_QUIET = option("No progress bars or summary; warnings and errors only.")
+FORCE = option("Replace an existing result, in one step.")
+QUIET = option("No progress bars or summary; warnings and errors only.")
 _JSON = option("Print the manifest, or what was found, as JSON.")
-_CONFIG = option(
+CONFIG = option(
     "TOML file of options; ./posbias.toml by default.",
     "FILE",
     callback=load_defaults,
@@ -19,18 +19,20 @@ _CONFIG = option(
     is_eager=True,
 )
 _DRY_RUN = option("Say what would be read and written, and write nothing.", environment=False)
-_TARGET = option("Directory or s3:// prefix to write to; of a report, a file.", "DIR", short="-o", parser=read_place)
+TARGET = option(
+    "Directory or s3:// prefix to write to; of a report or a query, a file.", "DIR", short="-o", parser=read_place
+)
 
 
 @options("Output")
 class OutputOptions:
     """Where the result goes, and what is printed."""
 
-    output: Location = _TARGET | {"default": REQUIRED}
-    force: bool = _FORCE
-    quiet: bool = _QUIET
+    output: Location = TARGET | {"default": REQUIRED}
+    force: bool = FORCE
+    quiet: bool = QUIET
     json: bool = _JSON
-    config: Path | None = _CONFIG
+    config: Path | None = CONFIG
 
 
 @options("Output")
@@ -44,12 +46,12 @@ class ResultOptions(OutputOptions):
 class OutputOrPrintOptions:
     """Where the result goes, if it is to be kept, and what is printed."""
 
-    output: Location | None = _TARGET
+    output: Location | None = TARGET
     csv: bool = CSV
-    force: bool = _FORCE
-    quiet: bool = _QUIET
+    force: bool = FORCE
+    quiet: bool = QUIET
     json: bool = _JSON
-    config: Path | None = _CONFIG
+    config: Path | None = CONFIG
 
     def to_write(self) -> OutputOptions | None:
         """The options of a result; None where none is written."""
@@ -62,12 +64,12 @@ class OutputOrPrintOptions:
 class OutputOrInfoOptions:
     """Where the result goes; none is written where statistics are only described."""
 
-    output: Location | None = _TARGET
+    output: Location | None = TARGET
     info: bool = option("Describe statistics (with --json as JSON) and write nothing.")
-    force: bool = _FORCE
-    quiet: bool = _QUIET
+    force: bool = FORCE
+    quiet: bool = QUIET
     json: bool = _JSON
-    config: Path | None = _CONFIG
+    config: Path | None = CONFIG
     dry_run: bool = _DRY_RUN
 
     def to_write(self) -> OutputOptions:
@@ -102,24 +104,24 @@ class CheckOptions:
         environment=False,
         parser=on_disk("a file of options is read from disk. Write it there."),
     )
-    force: bool = _FORCE
-    quiet: bool = _QUIET
+    force: bool = FORCE
+    quiet: bool = QUIET
     json: bool = _JSON
-    config: Path | None = _CONFIG
+    config: Path | None = CONFIG
 
 
 @options("Output")
 class ReportOptions:
     """Where a report goes, and what it is: a page, or one chart."""
 
-    output: Path = _TARGET | {
+    output: Path = TARGET | {
         "default": REQUIRED,
         "parser": on_disk("a report is a file on disk. Write it there, and copy it."),
     }
     chart: str = option("The chart of a report that is a picture.", "NAME", default="curve")
-    force: bool = _FORCE
-    quiet: bool = _QUIET
-    config: Path | None = _CONFIG
+    force: bool = FORCE
+    quiet: bool = QUIET
+    config: Path | None = CONFIG
 
 
 Form = Literal["table", "markdown", "csv", "json"]

@@ -2,14 +2,20 @@
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import date, timedelta
 from pathlib import Path
 
-from posbias.cli.options.estimating import CountingOptions, EstimationOptions, FeatureOptions, ModelsOptions
-from posbias.cli.options.inputs import log_request
+from posbias.cli.options.estimating import (
+    CountingOptions,
+    EstimationOptions,
+    FeatureOptions,
+    ModelsOptions,
+    WarehouseOptions,
+)
+from posbias.cli.options.inputs import exported, log_request
 from posbias.cli.options.learning import TrainingOptions
-from posbias.cli.options.log import LogOptions
+from posbias.cli.options.log import ColumnOptions, LogOptions
 from posbias.cli.options.option import parse_bins, parse_memory, parse_prior, parse_reference
 from posbias.cli.options.output import ResultOptions
 from posbias.cli.report.result import carry_out
@@ -20,15 +26,18 @@ from posbias.core.errors import OutputError, StatisticsError, UsageError
 from posbias.core.estimators import EstimationOptions as CoreOptions
 from posbias.core.estimators import get_method
 from posbias.core.estimators.estimate import MethodOfRows
-from posbias.core.schema import RESERVED
+from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, PREVIOUS_CLICK, QUERY, RANDOMIZED, RESERVED
 from posbias.core.training.layout import LayoutOfPages, choose_grouping, get_layout, layouts_of_pages
 from posbias.core.training.weights import WeightOptions, check_min_propensity
+from posbias.io.counting.warehouse import WarehouseQuery, about_export
 from posbias.io.engines.engine import Engine
 from posbias.io.engines.local import LocalEngine
 from posbias.io.fits.saved_fit import PreviousFit
 from posbias.io.jobs.fit import CellFit, Job, Model, WeightRequest
 from posbias.io.jobs.tables import Result
 from posbias.io.jobs.training import TrainingRequest
+from posbias.io.log.click_log import LogRequest
+from posbias.io.log.exports import Export
 from posbias.io.places.locations import Location, ObjectUrl, is_text
 from posbias.io.places.ownership import owned_directory, system_temporary
 from posbias.io.stores.store import Statistics, find_statistics
@@ -266,6 +275,7 @@ def resolve(
     sessions_for: str | None = None,
     features: WantedFeatures | None = None,
     decay: float | None = None,
+    only_fit: bool = False,
 ) -> Job:
     """Find out what is to be read and counted, and wrong options before anything is read.
 
@@ -277,12 +287,19 @@ def resolve(
         sessions_for: the option that needs the pages of the log, if there is one.
         features: columns of the log, and tables, to learn from.
         decay: by what older days weigh less, if they do.
+        only_fit: whether ids serve only to tell documents apart.
 
     Raises:
         StatisticsError: an option contradicts the statistics.
         UsageError: an option cannot be read, or does not go with another one.
     """
     held = find_statistics(named) if statistics is None else statistics
+    export = None if held else exported(named, log)
+    if export is not None:
+        needed_for = sessions_for or ("--feature" if features and features.columns else None)
+        plan, request = _request_of_export(named, export, log, counting, needed_for, only_fit=only_fit)
+        check_decay(decay, plan)
+        return Job(tuple(named), plan, request, tables=features.tables if features else (), decay=decay)
     plan = held[0].metadata.plan if held else statistics_plan(log, counting)
     features = features or WantedFeatures()
     if held:
@@ -295,6 +312,79 @@ def resolve(
         of_rows = features.columns
         request = log_request(named, log, plan, day=counting.date, sessions_for=sessions_for, features=of_rows)
     return Job(tuple(named), plan, request, tuple(held), sessions_for, features.columns, features.tables, decay)
+
+
+def _request_of_export(
+    named: Sequence[str],
+    export: Export,
+    log: LogOptions,
+    counting: CountingOptions,
+    needed_for: str | None,
+    *,
+    only_fit: bool,
+) -> tuple[StatisticsPlan, LogRequest]:
+    """What exported counts hold, and how they are read: as a table of sums whose columns are known.
+
+    Raises:
+        StatisticsError: they hold something else than what is asked for.
+        UsageError: they know their days, and --date says another one.
+    """
+    about = about_export(export)
+    if needed_for is not None:
+        raise StatisticsError(
+            f"{export.where} holds counts of a warehouse; {needed_for} needs the log itself. Give the log, or leave it "
+            "out."
+        )
+    if about.ids == "number" and not only_fit:
+        raise StatisticsError(
+            f"{export.where}: its ids are numbers that hold in this result alone (--ids number), and documents that "
+            "compare no positions are left out. `posbias fit` estimates propensities from it; for all else, leave out "
+            "--ids, or use --ids hash."
+        )
+    counted = about.counted.plan()
+    kept = replace(counted, max_position=counting.max_position, position_bins=parse_bins(counting.position_bins))
+    check_counting(kept, counting, log)
+    time = PERIOD if counted.period else None
+    _check_days(LogOptions(timestamp=time), replace(counting, period="auto"))
+    plan = replace(kept, summed=True, period="day" if counting.date is not None else kept.period)
+    reading = ("on_bad_rows", "max_bad_rows", "memory", "threads", "temp_dir", "engine", "master")
+    columns = LogOptions(
+        query=[QUERY],
+        doc=[DOC],
+        position=POSITION,
+        click=CLICKS,
+        impressions=IMPRESSIONS,
+        timestamp=time,
+        page="none",
+        input_format="flat",
+        **{name: getattr(log, name) for name in reading},
+    )
+    request = log_request(named, columns, plan, day=counting.date, sessions_for=None, features=())
+    numbers = [PREVIOUS_CLICK] * plan.model.needs_session + [RANDOMIZED] * bool(plan.randomized)
+    roles = replace(request.roles, counted=tuple(numbers), randomized=())
+    return plan, replace(request, roles=roles, needs_session=False, export=export)
+
+
+def warehouse_query(table: str, columns: ColumnOptions, warehouse: WarehouseOptions) -> WarehouseQuery:
+    """The query that options describe.
+
+    Raises:
+        UsageError: an option cannot be read, or does not go with another one.
+    """
+    log = LogOptions(**{entry.name: getattr(columns, entry.name) for entry in fields(columns)})
+    counting = CountingOptions(model=warehouse.model, period="none" if log.timestamp is None else "day")
+    plan = statistics_plan(log, counting)
+    of_pages = f"--model {plan.model.name}" if plan.model.needs_session else ""
+    _check_rows(log, of_pages, None)
+    if of_pages and not log.session:
+        raise UsageError(f"{of_pages}: looks at the clicks above on a page. Name the pages with --session COLUMN.")
+    if of_pages and warehouse.check_pages == "sample":
+        raise UsageError(f"--check-pages sample: {of_pages} needs pages that are sound. Leave it out.")
+    if (warehouse.ids == "hash") is not (warehouse.salt is not None):
+        raise UsageError("--ids hash and --salt TEXT: need each other. Without a salt, hashes can be guessed.")
+    request = log_request([table], log, plan, day=None, sessions_for=None, features=())
+    asked = (warehouse.check_pages, warehouse.ids, warehouse.salt, warehouse.min_impressions)
+    return WarehouseQuery(table, request.roles, request.rules, plan, *asked)
 
 
 def requested_fit(
@@ -387,8 +477,9 @@ def job_of_fit(
     tables = files.features.tables if files else model.features.tables
     features = WantedFeatures(tables, tuple(dict.fromkeys(in_log)))
     if isinstance(model, CellFit):
+        only_fit = files is None
         pages_for = (files and files.sessions_for) or model.sessions_for
-        job = resolve(named, log, counting, sessions_for=pages_for, features=features, decay=decay)
+        job = resolve(named, log, counting, sessions_for=pages_for, features=features, decay=decay, only_fit=only_fit)
     else:
         log, counting = of_pages(log), CountingOptions(max_position=counting.max_position)
         job = resolve(named, log, counting, sessions_for=model.sessions_for, features=features)

@@ -61,6 +61,11 @@ class StatisticsPlan:
     summed: bool = False
 
     @property
+    def needs_pages(self) -> bool:
+        """Whether cells depend on the other rows of a page, and are not known yet."""
+        return self.model.needs_session and not self.summed
+
+    @property
     def cell_columns(self) -> tuple[str, ...]:
         """The columns that make up a cell, the position first."""
         return (*self.model.cell_columns, *self.context)
@@ -144,11 +149,11 @@ class StatisticsPlan:
 
     def with_cells(self, impressions: nw.LazyFrame[IntoLazyFrameT]) -> nw.LazyFrame[IntoLazyFrameT]:
         """Each impression with the columns of its cell, positions binned; those too far down are left out."""
-        return self._selected(self.model.with_cells(impressions))
+        return self._selected(impressions if self.summed else self.model.with_cells(impressions))
 
     def with_cells_in_memory(self, impressions: pl.DataFrame) -> pl.DataFrame:
         """The same for impressions in memory, whose rows may change their order."""
-        in_cells = self.model.with_cells_in_memory(impressions)
+        in_cells = impressions if self.summed else self.model.with_cells_in_memory(impressions)
         return self._selected(nw.from_native(in_cells.lazy())).to_native().collect()
 
     def _selected(self, frame: nw.LazyFrame[IntoLazyFrameT]) -> nw.LazyFrame[IntoLazyFrameT]:

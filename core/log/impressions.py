@@ -113,6 +113,8 @@ class RowFault(Fault):
         POSITION,
         "If positions go on from page to page, say --page none; else how many results a page holds.",
     )
+    RARE_QUERY = (33, "the query has fewer impressions than --min-impressions", QUERY)
+    COUNT_INVALID = (34, "the last click above, or the number of the experiment, is no number", "counted")
     RANK_INVALID = (32, "the rank of the clicked result is no whole number from --click-ranks on", CLICK)
 
 
@@ -211,6 +213,9 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
         for name in dict.fromkeys(roles.features)
         if name not in kept
     ]
+    numbers = {name: pl.col(name).cast(pl.Int64, strict=False) for name in roles.counted}
+    columns += [_as_counted(number, name) for name, number in numbers.items()]
+    faults += [(~(number >= 0).fill_null(value=False), RowFault.COUNT_INVALID) for number in numbers.values()]
     if roles.randomized:
         _check_keys("--randomized-where", [rows.column for rows in roles.randomized], schema)
         columns.append(_randomized(roles.randomized, position).alias(RANDOMIZED))
@@ -233,6 +238,11 @@ def _check_keys(flag: str, names: Sequence[str], schema: pl.Schema) -> None:
                 f"column {name!r} ({flag}) holds {dtype}, which few tools read. Write it as text or as numbers of 64 "
                 "bits at most."
             )
+
+
+def _as_counted(number: pl.Expr, name: str) -> pl.Expr:
+    """What a table of sums was counted by, in the type in which posbias counts it."""
+    return number.cast(pl.UInt8 if name == RANDOMIZED else pl.Int32, strict=False).alias(name)
 
 
 def _randomized(randomized: Sequence[RandomizedRows], position: pl.Expr) -> pl.Expr:

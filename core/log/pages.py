@@ -153,7 +153,12 @@ class PageRules:
 USUAL_PAGES = PageRules()
 """A document once, and one query."""
 
-HARMLESS = frozenset((RowFault.EMPTY_PAGE, RowFault.NO_IMPRESSIONS, PageFault.SHOWN_ABOVE, PageFault.BELOW_SHOWN_ABOVE))
+HARMLESS = frozenset(
+    (
+        *(RowFault.EMPTY_PAGE, RowFault.NO_IMPRESSIONS, RowFault.RARE_QUERY),
+        *(PageFault.SHOWN_ABOVE, PageFault.BELOW_SHOWN_ABOVE),
+    )
+)
 """What is counted and left out, and is nobody's mistake: what holds nothing, and what was asked to be left out."""
 
 

@@ -26,6 +26,7 @@ from posbias.core.counts.sufficient_statistics import (
 from posbias.core.errors import SchemaError
 from posbias.core.log.pages import check_totals
 from posbias.core.schema import CLICKS, IMPRESSIONS, PERIOD
+from posbias.io.counting.warehouse import check_export, with_account
 from posbias.io.engines.engine import Engine, Parts, ReadLog
 from posbias.io.forms.form import convert
 from posbias.io.log.click_log import Log
@@ -215,7 +216,9 @@ def read_unjudged(
     check_no_sums(log)
     check_no_ranks(log)
     check_slots(log)
-    named, sources, reader = log, log.digests, log.raw
+    named, sources, reader, export = log, log.digests, log.raw, log.request.export
+    if export is not None:
+        check_export(export, engine.on_bad_rows)
     account, clicks = None, None
     if reader is not None:
         with progress.stage(f"reading {reader.title}"):
@@ -225,11 +228,13 @@ def read_unjudged(
     with progress.stage("reading", rows, unit="rows", size=size, estimated=estimated) as stage:
         read = engine.read(
             log,
-            keep_sessions=keep_sessions or plan.model.needs_session,
-            whole_pages=plan.model.needs_session,
+            keep_sessions=keep_sessions or plan.needs_pages,
+            whole_pages=plan.needs_pages,
             on_rows=stage.advance if progress.is_watched else None,
         )
     named.check_unchanged()
+    if export is not None:
+        read = with_account(read, export)
     used = read.rows_read - sum(read.rejected.values())
     clicks = read.clicks if clicks is None else clicks
     rows = Rows(read.rows_read, used, read.rejected, UNSET if clicks is None else clicks.counts)

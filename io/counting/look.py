@@ -106,7 +106,7 @@ def look_at_files(log: Log, engine: Engine) -> list[DayLook]:
 
     Only that: files of countries or devices may differ in all else.
     """
-    if len(log.sources) < 2 or log.nesting is not None or log.raw is not None or log.raw_sources:  # noqa: PLR2004
+    if len(log.sources) < 2 or log.nesting is not None or log.raw is not None or log.raw_sources or log.request.export:  # noqa: PLR2004
         return []
     names = [str(source.path) for source in log.sources]
     frames = [

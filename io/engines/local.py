@@ -140,7 +140,7 @@ class Bucketed(ReadLog):
 
     def statistics(self, plan: StatisticsPlan) -> LocalParts:
         """The statistics of each bucket, sorted by the plan's keys."""
-        if self.by_number is None or plan.model.needs_session:
+        if self.by_number is None or plan.needs_pages:
             return self._parts([partial(count_part, frame, plan, self.scratch) for frame in self.frames])
         return self._parts([partial(count, plan) for count in self.by_number])
 
@@ -158,7 +158,7 @@ def count_part(impressions: pl.LazyFrame, plan: StatisticsPlan, scratch: Path) -
         plan: what is counted.
         scratch: a directory for temporary files.
     """
-    with pieces_of(impressions, SESSION if plan.model.needs_session else DOC, scratch) as pieces:
+    with pieces_of(impressions, SESSION if plan.needs_pages else DOC, scratch) as pieces:
         counted = (_counted_at_once(piece, plan) for piece in pieces)
         return running_total(counted, lambda counts: add_up_part(pl.concat(counts).lazy(), plan))
 

@@ -388,6 +388,7 @@ class FitRequest:
     # whether joint EM is run as well, and whether other click models are looked at; None where that is quick
     compare: bool | None = None
     csv: bool = False  # whether tables are also written as CSV
+    pairs: bool = True  # whether attractiveness is written
 
 
 @dataclass(frozen=True)
@@ -473,8 +474,9 @@ def fit_counts(
             ),
             on_iteration=stage.say,
         )
-    with meanwhile(lambda: (found.theta, found.expected_clicks)):  # the files and the manifest say them
-        write_attractiveness_of(counted, found, engine, folder, progress, csv=asked.csv)
+    if asked.pairs:
+        with meanwhile(lambda: (found.theta, found.expected_clicks)):  # the files and the manifest say them
+            write_attractiveness_of(counted, found, engine, folder, progress, csv=asked.csv)
     write_propensities(found.propensities, folder, csv=asked.csv)
     write_covariance(found.theta, folder)
     tests, sections = found.model_tests, dict[str, Any]()

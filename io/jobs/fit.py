@@ -20,6 +20,7 @@ from posbias.core.training.layout import LayoutOfCounts, LayoutOfPages, RowsOfPa
 from posbias.core.training.weights import ClickWeights, RowWeights, WeightOptions
 from posbias.io import clock
 from posbias.io.counting.count import CountedLog, count_log, read_log, read_statistics
+from posbias.io.counting.warehouse import about_export
 from posbias.io.engines.engine import Engine, Parts, ReadLog
 from posbias.io.fits.new_fit import FitRequest, fit_counts, sections_of_counts, sections_of_reading
 from posbias.io.fits.saved_fit import PreviousFit
@@ -89,6 +90,11 @@ class Job:
         """The job whose log is fitted to each value of a column by itself."""
         log = self.log and replace(self.log, roles=replace(self.log.roles, each=(column,)))
         return replace(self, log=log)
+
+    @property
+    def only_links(self) -> bool:
+        """Whether ids are numbers, and pairs that compare no cells are added up (`posbias sql --ids number`)."""
+        return self.log is not None and self.log.export is not None and about_export(self.log.export).ids == "number"
 
     def require_logs(self) -> None:
         """Raise StatisticsError if statistics are at hand where the log is needed: they do not hold all of it."""
@@ -247,6 +253,7 @@ class CellFit:
     strict: bool = False  # whether a cell that is not identified puts the result in doubt
     rows: RowsRequest | None = None  # of a method that needs the rows
     of_joint_em: str | None = None  # an option that only joint EM knows, where one is set
+    pairs: bool = True  # whether all pairs are known, so that their attractiveness is
 
     @property
     def sessions_for(self) -> str | None:
@@ -274,18 +281,25 @@ class CellFit:
             raise UsageError(
                 f"--decay {job.decay:g}: cannot be combined with {self.sessions_for}. Leave one of them out."
             )
+        if job.only_links and (self.method != "conditional" or self.compare):
+            asked = "--compare" if self.compare else f"--method {self.method}"
+            raise StatisticsError(
+                f"{job.inputs[0]}: holds only documents that compare positions (--ids number), and {asked} needs all. "
+                "Leave it out, or count without --ids number."
+            )
         check_method(self.method, job.plan, self.options)
 
     def fit(self, job: Job, engine: Engine, result: Result) -> tuple[CountedLog, "FittedCells"]:
         """Count, fit, write the tables and say how sure they are."""
         with loaded_meanwhile():
             counted = count(job, engine, result)
-        return counted, FittedCells(self.fit_counts(counted, engine, result).theta)
+        fit = replace(self, compare=False, pairs=False) if job.only_links else self
+        return counted, FittedCells(fit.fit_counts(counted, engine, result).theta)
 
     def fit_counts(self, counted: CountedLog, engine: Engine, result: Result) -> Fit:
         """The same from what was counted."""
         from_rows = self._from_rows(counted, engine, result)
-        wanted = FitRequest(self.method, self.options, self.compare, self.csv)
+        wanted = FitRequest(self.method, self.options, self.compare, self.csv, self.pairs)
         written = fit_counts(counted, wanted, engine, result.folder, result.progress, from_rows)
         fit = written.fit
         result.content |= written.sections

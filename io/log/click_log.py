@@ -24,6 +24,7 @@ from posbias.core.roles import resolve_roles, says_offset, says_page
 from posbias.core.schema import CLICK, DOC, FLAGS, KEY_ROLES, PERIOD, POSITION, QUERY, SESSION, Roles
 from posbias.io.log.clicks import AT, CLICKS, COMPARED, MADE_CLICK, OUTCOME, JoinedClicks, Shown, join_lists, join_table
 from posbias.io.log.events import ClicksRequest, ClickTable, EventReader, EventsRequest
+from posbias.io.log.exports import Export, only_counts
 from posbias.io.log.files import PLAIN, Dialect
 from posbias.io.log.lists import (
     NO_LIST_RULES,
@@ -60,6 +61,7 @@ class LogRequest:
     duplicate_docs: DuplicateDocs = "error"  # what becomes of a document that stands twice on a page
     lists: ListRules = NO_LIST_RULES  # how lists are read, where a row is a page
     query: Query | None = None  # what makes the rows of the log, where the files hold others
+    export: Export | None = None  # what counts of a warehouse say beside their rows, where the files are such
 
     def sources(self) -> tuple[Source, ...]:
         """Its files, or the one with the rows of the query.
@@ -334,7 +336,8 @@ class Log:
     def _shown(self) -> pl.LazyFrame:
         """The rows of all files, one per impression."""
         if self.nesting is None:
-            return scan_sources(self.sources, self._as_text)
+            rows = scan_sources(self.sources, self._as_text)
+            return rows if self.request.export is None else only_counts(rows)
         flat = [self._flat(self._scanned(source), source) for source in self.sources]
         return flat[0] if len(flat) == 1 else pl.concat(flat, how="diagonal_relaxed")
 
@@ -346,6 +349,7 @@ class Log:
 
     def _flat(self, rows: pl.LazyFrame, source: Source) -> pl.LazyFrame:
         """Rows of one file, one per impression."""
+        rows = rows if self.request.export is None else only_counts(rows)
         return rows if self.nesting is None else self.nesting.flat(rows, self.sources.index(source))
 
     def _impressions_per_row(self, source: Source) -> float:

@@ -359,5 +359,5 @@ def write_settings(target: Path, text: str, *, force: bool) -> None:
     try:
         content = text.encode()
     except UnicodeEncodeError as error:
-        raise OutputError(f"{target}: cannot be written: a name is not UTF-8, and TOML is. Rename the file.") from error
+        raise OutputError(f"{target}: cannot be written: a name in it is not UTF-8. Rename what it names.") from error
     write_file(target, content, _check_plain, force=force)

@@ -349,6 +349,7 @@ def fields_of(*groups: type) -> set[str]:
         "score candidates.parquet --model ranker",
         "explore fit",
         "compare fit steeper_fit",
+        "sql shown --dialect duckdb",
         "show fit",
         "show fit --format markdown",
         "report fit",

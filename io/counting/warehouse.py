@@ -1,0 +1,489 @@
+"""Counts of a log that stays in its warehouse: the query that makes them there, and what its result says.
+
+The query is written once and put into the dialect of a warehouse by sqlglot. It marks each row and page that breaks the
+contract as `canonical_impressions` and `pages` do, and counts the others as `StatisticsPlan` does; for the rows of its
+result see `posbias.io.log.exports`.
+
+Inside, every column has a name of its own, as some dialects read an alias where the column of the same name is meant.
+Names and texts of the user are put in as nodes of the parsed query, never as text.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import Any, Literal
+
+import msgspec
+
+from posbias.core.choices import CheckPages, Ids, OnBadRows, Warehouse
+from posbias.core.counts.counting_plan import StatisticsPlan
+from posbias.core.errors import MissingExtraError, SchemaError, StatisticsError, UsageError
+from posbias.core.log.impressions import LARGEST_POSITION, REJECTED, ReadingRules, RowFault
+from posbias.core.log.pages import HARMLESS, PageFault
+from posbias.core.schema import (
+    CLICK,
+    CLICKS,
+    DOC,
+    IMPRESSIONS,
+    PERIOD,
+    POSITION,
+    QUERY,
+    RANDOMIZED,
+    Roles,
+)
+from posbias.io.engines.engine import ReadLog
+from posbias.io.log.exports import ABOUT, ABOVE_LAST, DESCRIPTION, WITH_CLICK, WITHOUT_CLICK, Export
+from posbias.io.log.faults import reason
+from posbias.io.stores.metadata import Counted, describe_plan
+
+
+class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What an exported table says of itself in its column `about`."""
+
+    counted: Counted
+    check_pages: CheckPages | None = None  # which pages were checked; None without sessions
+    ids: Ids | None = None  # what stands for ids; None for ids as they are
+    min_impressions: int = 0  # queries with fewer are left out
+    version: Literal[1] = 1
+
+
+# --- what a result says -----------------------------------------------------------------------------------------
+
+
+def about_export(export: Export) -> About:
+    """What one or several exported tables count, which must be the same.
+
+    Raises:
+        SchemaError: that cannot be read.
+        StatisticsError: they count different things, or several of them have numbers for ids.
+    """
+    try:
+        found = {msgspec.json.decode(text.encode(), type=About) for text in export.about}
+    except msgspec.DecodeError as error:
+        raise SchemaError(
+            f"{export.where}: the column {ABOUT!r} does not describe counts of this version of posbias: {error}. "
+            "Run the query of `posbias sql` again."
+        ) from error
+    about, *others = found
+    if others:
+        raise StatisticsError(f"{export.where}: these tables do not count the same. Make them by the same query.")
+    if about.ids == "number" and len(export.about) > 1:
+        raise StatisticsError(
+            f"{export.where}: are {len(export.about)} results with --ids number, whose numbers stand for other ids in "
+            "each. Count all days by one query, or use --ids hash."
+        )
+    return about
+
+
+def check_export(export: Export, on_bad_rows: OnBadRows) -> None:
+    """See that what the warehouse left out may be left out.
+
+    Raises:
+        SchemaError: it may not.
+    """
+    faulty = {code: rows for code, rows in export.rejected.items() if code not in HARMLESS}
+    of_pages = not {*faulty}.isdisjoint(PageFault)
+    sampled = about_export(export).check_pages == "sample"
+    if faulty and (on_bad_rows == "error" or (of_pages and sampled)):
+        lines = [f"{export.where}: rows that the warehouse did not count:"]
+        lines += [f"  {rows:,} x {reason(code)}" for code, rows in faulty.items()]
+        if of_pages and sampled:
+            lines.append("Only a sixteenth of the pages was checked. Count again with --check-pages all.")
+        else:
+            lines.append("Mend the table in the warehouse, or leave these rows out with --on-bad-rows drop.")
+        raise SchemaError("\n".join(lines))
+
+
+def with_account(read: ReadLog, export: Export) -> ReadLog:
+    """The counts of a warehouse as they were read, with its account of rows and pages."""
+    rejected = {reason(code): rows for code, rows in export.rejected.items()}
+    rows = read.totals.impressions + sum(rejected.values()) + sum(read.rejected.values())
+    totals = replace(read.totals, page_ends=export.page_ends)
+    return replace(read, rows_read=rows, rejected=rejected | read.rejected, totals=totals)
+
+
+# --- the query --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WarehouseQuery:
+    """What is counted of a table."""
+
+    table: str
+    roles: Roles  # the columns that were named
+    rules: ReadingRules
+    plan: StatisticsPlan
+    check_pages: CheckPages = "all"
+    ids: Ids | None = None
+    salt: str | None = None
+    min_impressions: int = 0
+
+    @property
+    def remarks(self) -> list[str]:
+        """What to know of the query before it is run."""
+        said = list[str]()
+        if not self.roles.session:
+            said.append("Pages are not checked: name them with --session COLUMN.")
+        if self.plan.period:
+            said.append("Days are those of the session's time zone, unless the column has none: set it to UTC.")
+        return said
+
+    def text(self, dialect: Warehouse) -> str:
+        """The query in a dialect.
+
+        Raises:
+            UsageError: a name cannot be one, or the dialect lacks what is needed.
+            MissingExtraError: sqlglot is not installed.
+        """
+        return _transpiled(_Template(self), dialect)
+
+
+_TABLE = "posbias_table"
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PART_OF_NAME = re.compile(r'"([^"]+)"|([^".]+)')
+_NO_NAME = re.compile(r"[\\`\x00-\x1f\x7f-\x9f]")
+_RESERVE = ("bigquery", "duckdb", "redshift", "trino")  # dialects whose reserved words sqlglot knows
+_HASHED = "POSBIAS_HEX"
+# The first digits of a hash: sqlglot's own functions give bytes in some dialects and text in others.
+_HEX = {
+    "bigquery": "SUBSTR(TO_HEX(SHA256({x})), 1, {digits})",
+    "clickhouse": "SUBSTR(LOWER(HEX(SHA256({x}))), 1, {digits})",
+    "duckdb": "SUBSTR(SHA256({x}), 1, {digits})",
+    "postgres": "SUBSTR(ENCODE(SHA256(CONVERT_TO({x}, 'UTF8')), 'hex'), 1, {digits})",
+    "trino": "SUBSTR(LOWER(TO_HEX(SHA256(TO_UTF8({x})))), 1, {digits})",
+    **dict.fromkeys(("databricks", "redshift", "snowflake", "spark"), "SUBSTR(SHA2({x}, 256), 1, {digits})"),
+}
+_DIGITS_OF_ID = 16  # 64 bits
+
+
+def _import_sqlglot() -> Any:  # noqa: ANN401 - its types are not complete
+    try:
+        return import_module("sqlglot")
+    except ImportError as error:
+        raise MissingExtraError(
+            "posbias sql needs sqlglot, which is not installed. Run: python3 -m pip install 'posbias[sql]'"
+        ) from error
+
+
+def _parts_of_name(flag: str, name: str) -> list[tuple[str, bool]]:
+    """The parts of a name between its points, and whether each stands in quotes: `a."b c".d`.
+
+    Raises:
+        UsageError: it is no name.
+    """
+    found = [(match[1] or match[2], match[1] is not None) for match in _PART_OF_NAME.finditer(name)]
+    if ".".join(f'"{part}"' if quoted else part for part, quoted in found) != name or _NO_NAME.search(name):
+        raise UsageError(
+            f"{flag} {name}: cannot be a name. Write its parts with points between them, and what is to stand to the "
+            'letter in double quotes: "searchTerm". If the name has quotes or control characters, make a view.'
+        )
+    return found
+
+
+def _transpiled(template: "_Template", dialect: str) -> str:
+    sqlglot = _import_sqlglot()
+    expressions = sqlglot.exp
+    target = sqlglot.Dialect.get_or_raise(dialect)
+    reserved = {
+        word for name in _RESERVE for word in sqlglot.Dialect.get_or_raise(name).generator_class.RESERVED_KEYWORDS
+    }
+
+    def identifier(part: str, quoted: bool) -> Any:  # noqa: ANN401, FBT001 - of sqlglot
+        if not quoted and part.lower() in reserved:  # quoted, as the warehouse would write it without quotes
+            unquoted = target.normalize_identifier(expressions.to_identifier(part, quoted=False))
+            return expressions.to_identifier(unquoted.name, quoted=True)
+        return expressions.to_identifier(part, quoted=quoted or _PLAIN_NAME.fullmatch(part) is None)
+
+    def column(flag: str, name: str) -> Any:  # noqa: ANN401 - of sqlglot
+        found, *fields = [identifier(*part) for part in _parts_of_name(flag, name)]
+        of_table = expressions.column(found)
+        return expressions.Dot.build([of_table, *fields]) if fields else of_table
+
+    tree = sqlglot.parse_one(template.text)
+    values = {name: column(flag, of_user) for name, (flag, of_user) in template.columns.items()}
+    values |= {name: expressions.Literal.string(text) for name, text in template.texts.items()}
+    tree = expressions.replace_placeholders(tree, **values)
+    parts = [identifier(*part) for part in _parts_of_name("TABLE", template.request.table)]
+    if len(parts) > 3:  # noqa: PLR2004 - catalog, schema, table
+        raise UsageError(f"{template.request.table}: name a table as TABLE, SCHEMA.TABLE or CATALOG.SCHEMA.TABLE.")
+    table = expressions.Table(**dict(zip(("this", "db", "catalog"), reversed(parts), strict=False)))
+
+    def in_dialect(node: Any) -> Any:  # noqa: ANN401 - of sqlglot
+        if isinstance(node, expressions.Ordered):  # no null is ordered, and BigQuery takes no NULLS LAST in a window
+            node.set("nulls_first", target.NULL_ORDERING == "nulls_are_small")
+        elif isinstance(node, expressions.Table) and node.name == _TABLE:
+            return table
+        elif isinstance(node, expressions.Anonymous) and node.name == _HASHED:
+            if dialect not in _HEX:
+                raise UsageError(f"--dialect {dialect}: has no hashes. Leave out {template.needs_hash}.")
+            hashed, digits = (argument.sql(dialect) for argument in node.expressions)
+            written = _HEX[dialect].format(x=hashed, digits=digits)
+            return sqlglot.parse_one(written, read=dialect)
+        return node
+
+    return tree.transform(in_dialect).sql(dialect, pretty=True, unsupported_level=sqlglot.ErrorLevel.RAISE) + "\n"
+
+
+class _Template:
+    """The text of the query, with `:names` for what the user named."""
+
+    def __init__(self, request: WarehouseQuery) -> None:
+        self.request, self.plan, self.roles, self.rules = request, request.plan, request.roles, request.rules
+        self.columns: dict[str, tuple[str, str]] = {}  # the option that names a column, and its name, by placeholder
+        self.texts: dict[str, str] = {}  # by placeholder
+        self._steps: dict[str, str] = {}  # the named queries, in their order
+        self._sessions = [f"s_{number}" for number in range(len(self.roles.session))]
+        self._sampled = request.check_pages == "sample" and bool(self._sessions)
+        self.needs_hash = f"--ids {request.ids}" if request.ids == "hash" else "--check-pages sample"
+        # Columns that statistics keep apart, by the names that they have inside and in the result.
+        plain = [*self.plan.context, *self.plan.strata, *self.plan.clusters]
+        self._further = {f"k_{number}": name for number, name in enumerate(plain)}
+        self._further |= {"k_period": PERIOD} if self.plan.period else {}
+        self._further |= {"k_randomized": RANDOMIZED} if self.plan.randomized else {}
+        self._cell = ["c_position", "c_previous"][: len(self.plan.model.cell_columns)]
+        self._keys = ["c_query", "c_doc", *self._cell, *self._further]
+        self._read_rows()
+        if self._sessions:
+            self._judge_pages()
+        self._count()
+        steps = ", ".join(f"{name} AS ({query})" for name, query in self._steps.items())
+        self.text = f"WITH {steps} {self._result()}"
+
+    def _column(self, flag: str, name: str) -> str:
+        placeholder = f"x{len(self.columns)}"
+        self.columns[placeholder] = (flag, name)
+        return f":{placeholder}"
+
+    def _text(self, text: str) -> str:
+        placeholder = f"t{len(self.texts)}"
+        self.texts[placeholder] = text
+        return f":{placeholder}"
+
+    def _read_rows(self) -> None:
+        """The columns of the table, and what each row by itself breaks of the contract."""
+        roles, base = self.roles, self.rules.position_base
+        sessions = zip(self._sessions, roles.session, strict=True)
+        columns = {inner: self._column("--session", name) for inner, name in sessions}
+        doc = self._column("--doc", _one("--doc", roles.doc or (DOC,)))
+        query = doc if roles.no_query else self._column("--query", _one("--query", roles.query or (QUERY,)))
+        position = self._column("--position", roles.position or POSITION)
+        columns |= {"r_query": query, "r_doc": doc}
+        columns["r_position"] = position if base == 1 else f"{position} - {base - 1}"
+        columns["r_click"] = self._click(self._column("--click", roles.click or CLICK))
+        flags = dict.fromkeys(self.plan.context, "--context") | dict.fromkeys(self.plan.strata, "--stratify")
+        flags |= dict.fromkeys(self.plan.clusters, "--cluster-column")
+        further = self._further.items()
+        columns |= {f"r_{inner}": self._column(flags[name], name) for inner, name in further if name in flags}
+        if self.plan.period:
+            columns["r_k_period"] = f"CAST({self._column('--timestamp', roles.timestamp or '')} AS DATE)"
+        for number, rows in enumerate(self.plan.randomized):
+            columns[f"r_random_{number}"] = f"CAST({self._column('--randomized-where', rows.column)} AS TEXT)"
+        selected = ", ".join(f"{value} AS {name}" for name, value in columns.items())
+        self._steps["log_rows"] = f"SELECT {selected} FROM {_TABLE}"
+        marks = f"{self._row_fault()} AS row_fault{self._number_of_random()}"
+        self._steps["marked"] = f"SELECT log_rows.*, {marks} FROM log_rows"
+
+    def _click(self, click: str) -> str:
+        """0 or 1; -1 where it is missing, -2 where it is neither. Compared as text, it may be of any type."""
+        empty = 0 if self.rules.null_click else -1
+        if self.rules.click_counts:
+            return (
+                f"CASE WHEN {click} IS NULL THEN {empty} WHEN {click} < 0 OR {click} <> FLOOR({click}) THEN -2 "
+                f"WHEN {click} > 0 THEN 1 ELSE 0 END"
+            )
+        words = self.rules.values
+        true = ", ".join(map(self._text, ("1", "1.0", "1.0e0", "true", "t", *words.true)))
+        false = ", ".join(map(self._text, ("0", "0.0", "0.0e0", "false", "f", *words.false)))
+        text = f"LOWER(CAST({click} AS TEXT))"
+        text = f"TRIM({text})" if words.true or words.false or self.rules.null_click else text
+        blank = f" WHEN {text} = {self._text('')} THEN 0" if self.rules.null_click else ""
+        return (
+            f"CASE WHEN {click} IS NULL THEN {empty}{blank} WHEN {text} IN ({true}) THEN 1 "
+            f"WHEN {text} IN ({false}) THEN 0 ELSE -2 END"
+        )
+
+    def _row_fault(self) -> str:
+        """The number of the first `RowFault` of a row; 0 for a good one."""
+        faults = [(f"{session} IS NULL", RowFault.NULL_SESSION) for session in self._sessions]
+        faults += [
+            ("r_query IS NULL", RowFault.NULL_QUERY),
+            ("r_doc IS NULL", RowFault.NULL_DOC),
+            ("r_position IS NULL", RowFault.POSITION_MISSING),
+            (f"r_position > {LARGEST_POSITION}", RowFault.POSITION_TOO_LARGE),
+            ("r_position <> FLOOR(r_position)", RowFault.POSITION_NOT_WHOLE),
+            ("r_position < 1", RowFault.POSITION_BELOW_BASE),
+            ("r_click = -1", RowFault.CLICK_MISSING),
+            ("r_click = -2", RowFault.CLICK_INVALID),
+        ]
+        faults += [("r_k_period IS NULL", RowFault.TIMESTAMP_INVALID)] if self.plan.period else []
+        return _first_that_holds(faults)
+
+    def _number_of_random(self) -> str:
+        """The number of the first description of randomised rows that fits, from 1; 0 where none does."""
+        if not self.plan.randomized:
+            return ""
+        cases = list[tuple[str, int]]()
+        for number, rows in enumerate(self.plan.randomized):
+            at = f" AND r_position IN ({', '.join(map(str, rows.positions))})" if rows.positions else ""
+            cases.append((f"r_random_{number} = {self._text(rows.value)}{at}", number + 1))
+        return f", {_first_that_holds(cases)} AS r_k_randomized"
+
+    def _judge_pages(self) -> None:
+        """The sessions that cannot be one results page, by the rules of `core.log.pages`, and where others end."""
+        sessions = ", ".join(self._sessions)
+        known = " AND ".join(f"NOT {session} IS NULL" for session in self._sessions)
+        if self._sampled:
+            parts = ", '|', ".join(f"CAST({session} AS TEXT)" for session in self._sessions)
+            known += f" AND {_HASHED}(CONCAT({parts}, ''), 1) = '0'"
+        values = {
+            "page_rows": "COUNT({1})",
+            "page_clicks": "SUM({r_click})",
+            "last_row": "MAX({2 * CAST(r_position AS BIGINT) + r_click})",
+            "least_query": "MIN({r_query})",
+            "largest_query": "MAX({r_query})",
+            "docs": "COUNT(DISTINCT {r_doc})",
+            "positions": "COUNT(DISTINCT {r_position})",
+        }
+        good = {
+            name: value.replace("{", "CASE WHEN row_fault = 0 THEN ").replace("}", " END")
+            for name, value in values.items()
+        }
+        selected = ", ".join(f"{value} AS {name}" for name, value in good.items())
+        ids = ", ".join(f"{session} AS p_{session}" for session in self._sessions)
+        self._steps["pages"] = (
+            f"SELECT {ids}, MAX(row_fault) AS worst, {selected} FROM marked WHERE {known} GROUP BY {sessions}"
+        )
+        faults = [] if self.roles.no_query else [("least_query <> largest_query", PageFault.SEVERAL_QUERIES)]
+        faults += [("docs < page_rows", PageFault.REPEATED_DOC), ("positions < page_rows", PageFault.REPEATED_POSITION)]
+        faults += [("worst > 0", PageFault.FAULTY_ROW)] if self.plan.needs_pages else []
+        of_page = ", ".join(f"p_{session}" for session in self._sessions)
+        self._steps["page_marked"] = (
+            f"SELECT {of_page}, page_rows, page_clicks, last_row - 2 * FLOOR(last_row / 2.0) AS last_clicked, "
+            f"{_first_that_holds(faults)} AS page_fault FROM pages"
+        )
+        self._steps["faulty"] = f"SELECT {of_page}, page_fault FROM page_marked WHERE page_fault > 0"
+        same = " AND ".join(f"{session} = p_{session}" for session in self._sessions)
+        self._steps["judged"] = (
+            "SELECT marked.*, CASE WHEN row_fault > 0 THEN row_fault ELSE COALESCE(page_fault, 0) END AS fault "
+            f"FROM marked LEFT JOIN faulty ON {same}"
+        )
+        self._steps["ends"] = (
+            "SELECT SUM(CASE WHEN page_clicks > 0 THEN 1 ELSE 0 END) AS e_pages, "
+            "SUM(CASE WHEN page_clicks = 0 THEN 1 ELSE 0 END) AS e_without, SUM(last_clicked) AS e_ended, "
+            "SUM(CASE WHEN page_clicks > 0 THEN page_rows - 1 ELSE 0 END) AS e_above, "
+            "SUM(page_clicks - last_clicked) AS e_clicks "
+            f"FROM page_marked WHERE page_fault IN (0, {int(PageFault.FAULTY_ROW)}) AND page_rows > 1"
+        )
+
+    def _count(self) -> None:
+        """Impressions and clicks by the keys of statistics; rows that are left out by their fault."""
+        source, fault = ("judged", "fault") if self._sessions else ("marked", "row_fault")
+        if self.plan.needs_pages:
+            within = ", ".join([*self._sessions, fault])
+            self._steps["browsed"] = (
+                f"SELECT {source}.*, COALESCE(MAX(CASE WHEN r_click = 1 THEN r_position ELSE 0 END) OVER (PARTITION BY "
+                f"{within} ORDER BY r_position ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS r_previous "
+                f"FROM {source}"
+            )
+            source = "browsed"
+        of_rows = {"c_query": "r_query", "c_doc": "r_doc", "c_position": "CAST(r_position AS BIGINT)"}
+        of_rows |= {"c_previous": "CAST(r_previous AS BIGINT)"} | {inner: f"r_{inner}" for inner in self._further}
+        good = ", ".join(f"CASE WHEN {fault} = 0 THEN {of_rows[key]} END AS {key}" for key in self._keys)
+        click = f"CASE WHEN {fault} = 0 THEN r_click ELSE 0 END"
+        self._steps["keyed"] = f"SELECT {good}, {fault} AS code, {click} AS one_click FROM {source}"
+        keys = ", ".join([*self._keys, "code"])
+        counts = "COUNT(*) AS shown, SUM(one_click) AS clicked"
+        self._steps["counted"] = f"SELECT {keys}, {counts} FROM keyed GROUP BY {keys}"
+        self._source, self._code, self._shown, self._clicked = "counted", "code", "shown", "clicked"
+        if self.request.min_impressions:
+            self._leave_out_rare_queries(self.request.min_impressions)
+        if self.request.ids == "number":
+            self._number_ids()
+
+    def _leave_out_rare_queries(self, fewest: int) -> None:
+        """Queries with few impressions become rows that are left out. Clicks do not matter to that."""
+        together = f"SUM({self._shown}) OVER (PARTITION BY {self._keys[0]}, {self._code})"
+        self._steps["weighed"] = f"SELECT {self._source}.*, {together} AS of_query FROM {self._source}"
+        rare = f"{self._code} = 0 AND of_query < {fewest}"
+        keys = [f"CASE WHEN {rare} THEN NULL ELSE {key} END" for key in self._keys]
+        self._add_up("weighed", "f", keys, f"CASE WHEN {rare} THEN {int(RowFault.RARE_QUERY)} ELSE {self._code} END")
+
+    def _number_ids(self) -> None:
+        """Numbers for the ids of pairs that compare cells; of the others, only what they add up to in each cell.
+
+        A pair compares cells if it was shown in two of them and clicked. The others are documents -1, -2, ... of query
+        0, one for each cell, which compare nothing.
+        """
+        query, doc, *_ = self._keys
+        cell = self._keys[2 : 2 + len(self._cell)]
+        pair = f"OVER (PARTITION BY {query}, {doc}, {self._code})"
+        ends = [f"MIN({key}) {pair} AS least_{at}, MAX({key}) {pair} AS most_{at}" for at, key in enumerate(cell)]
+        clicks = f"SUM({self._clicked}) {pair} AS of_pair"
+        self._steps["linked"] = f"SELECT {self._source}.*, {clicks}, {', '.join(ends)} FROM {self._source}"
+        moves = " OR ".join(f"least_{at} < most_{at}" for at in range(len(cell)))
+        links = f"CASE WHEN {self._code} = 0 AND of_pair > 0 AND ({moves}) THEN 1 ELSE 0 END"
+        self._steps["parted"] = f"SELECT linked.*, {links} AS links FROM linked"
+        orders = {"query": query, "doc": f"{query}, {doc}", "cell": ", ".join(cell)}
+        ranks = [
+            f"DENSE_RANK() OVER (PARTITION BY links ORDER BY {order}) AS no_{name}" for name, order in orders.items()
+        ]
+        self._steps["numbered"] = f"SELECT parted.*, {', '.join(ranks)} FROM parted"
+        number = f"CASE WHEN {self._code} <> 0 THEN NULL WHEN links = 1 THEN {{}} ELSE {{}} END"
+        ids = [number.format("no_query", "0"), number.format("no_doc", "-no_cell")]
+        self._add_up("numbered", "n", [*ids, *self._keys[2:]], self._code)
+
+    def _add_up(self, source: str, prefix: str, keys: Sequence[str], code: str) -> None:
+        """Add up counts by other keys, which get names of their own, as they may be made of those before."""
+        renamed = [f"{prefix}_{number}" for number in range(len(keys))]
+        values = [*keys, code, self._shown, self._clicked]
+        names = [*renamed, *(f"{prefix}_{name}" for name in ("code", "each", "each_clicked", "shown", "clicked"))]
+        selected = ", ".join(f"{value} AS {name}" for value, name in zip(values, names, strict=False))
+        self._steps[f"{prefix}_rows"] = f"SELECT {selected} FROM {source}"
+        *by, each, each_clicked, shown, clicked = names
+        sums = f"SUM({each}) AS {shown}, SUM({each_clicked}) AS {clicked}"
+        self._source = f"{prefix}_counted"
+        self._steps[self._source] = f"SELECT {', '.join(by)}, {sums} FROM {prefix}_rows GROUP BY {', '.join(by)}"
+        self._keys, self._code, self._shown, self._clicked = renamed, by[-1], shown, clicked
+
+    def _result(self) -> str:
+        """The rows of the result, under its names."""
+        names = [QUERY, DOC, *self.plan.model.cell_columns, *self._further.values()]
+        values = list(self._keys)
+        if self.request.ids == "hash":
+            salt = self._text(self.request.salt or "")
+            hashed = f"{_HASHED}(CONCAT({salt}, CAST({{}} AS TEXT)), {_DIGITS_OF_ID})"
+            values[:2] = [f"CASE WHEN {self._code} = 0 THEN {hashed.format(key)} END" for key in values[:2]]
+        shown = ", ".join(f'{value} AS "{name}"' for value, name in zip(values, names, strict=True))
+        sums = f'CAST({self._shown} AS BIGINT) AS "{IMPRESSIONS}", CAST({self._clicked} AS BIGINT) AS "{CLICKS}"'
+        code, empty = f'{self._code} AS "{REJECTED}"', f'CAST(NULL AS TEXT) AS "{ABOUT}"'
+        counts = f"SELECT {shown}, {code}, {sums}, {empty} FROM {self._source}"
+        nothing = ", ".join(["NULL"] * len(names))
+        totals = {
+            WITH_CLICK: "e_pages, e_ended",
+            ABOVE_LAST: "e_above, e_clicks",
+            WITHOUT_CLICK: "e_without, e_without",
+        }
+        ends = list[str]()
+        for total, both in totals.items() if self._sessions else ():
+            cast = ", ".join(f"CAST(COALESCE({number}, 0) AS BIGINT)" for number in both.split(", "))
+            ends.append(f"SELECT {nothing}, {total}, {cast}, NULL FROM ends")
+        about = About(
+            msgspec.convert(describe_plan(self.plan), Counted),
+            self.request.check_pages if self._sessions else None,
+            self.request.ids,
+            self.request.min_impressions,
+        )
+        described = self._text(msgspec.json.encode(about).decode())
+        return " UNION ALL ".join([counts, *ends, f"SELECT {nothing}, {DESCRIPTION}, 0, 0, {described}"])
+
+
+def _first_that_holds(cases: Sequence[tuple[str, int]]) -> str:
+    """The number of the first case that holds; 0 where none does."""
+    return f"CASE {' '.join(f'WHEN {condition} THEN {int(number)}' for condition, number in cases)} ELSE 0 END"
+
+
+def _one(flag: str, names: Sequence[str]) -> str:
+    if len(names) > 1:
+        raise UsageError(f"{flag} {' '.join(names)}: in a warehouse, name one column. Make a view that joins them.")
+    return names[0]

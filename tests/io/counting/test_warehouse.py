@@ -1,0 +1,308 @@
+"""Counts that a query makes in a warehouse: they equal those of `collect`, and give the same fits."""
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import duckdb
+import polars as pl
+import pytest
+from command_results import Output, Posbias, Refused, Run
+
+from posbias.core.simulation.simulate import SimulationOptions, simulate
+
+COLUMNS = ("--session", "page", "--query", "search term", "--doc", "sku", "--position", "rank", "--click", "clicked")
+DROP = ("--on-bad-rows", "drop", "--max-bad-rows", 0.5)
+
+Query = Callable[..., pl.DataFrame]
+"""Runs the query of `posbias sql` with options, in a dialect, and returns its result."""
+
+
+@pytest.fixture(scope="module")
+def log() -> pl.DataFrame:
+    """Return a log with every fault of rows and pages, empty contexts, and ids with quotes and umlauts."""
+    options = SimulationOptions(*("ubm", 900, 12, 6, 5), contexts=(1.0, 0.5), days=3, seed=4)
+    drawn = simulate(options).log.sort("session", "position")
+    drawn = drawn.select(
+        page=pl.format("p{}", "session"),
+        **{"search term": pl.format("q{}", "query")},
+        sku=pl.when(pl.col("query") == pl.col("query").min())
+        .then(pl.format("Ünï 'q' \"x\" {}", "doc"))
+        .otherwise(pl.format("d{}", "doc")),
+        rank=pl.col("position").cast(pl.Float64),
+        clicked=pl.col("click").cast(pl.Int32),
+        device=pl.when(pl.col("session") % 7 > 0).then(pl.format("device {}", "device")),
+        time=pl.col("timestamp").dt.replace_time_zone(None),
+        user=pl.format("u{}", pl.col("session") % 31),
+        arm=pl.when(pl.col("session") % 3 == 0).then(pl.lit("swap")).otherwise(pl.lit("usual")),
+    )
+    pages = drawn["page"].unique(maintain_order=True)
+    at, later = pl.col("rank") == 2, pl.col("rank") == 5
+    faults: list[tuple[str, pl.Expr, object]] = [
+        ("page", at, None),
+        ("search term", at, None),
+        ("sku", at, None),
+        ("rank", at, None),
+        ("rank", at, 0.0),
+        ("rank", at, 2.5),
+        ("rank", at, 3e9),
+        ("clicked", at, None),
+        ("clicked", at, 2),
+        ("time", at, None),
+        ("search term", later, "another"),
+        ("sku", pl.lit(value=True), "the same"),
+        ("rank", later, 4.0),
+    ]
+    for number, (name, where, value) in enumerate(faults):
+        is_there = where & (pl.col("page") == pages[10 * number])
+        drawn = drawn.with_columns(pl.when(is_there).then(pl.lit(value)).otherwise(name).alias(name))
+    return drawn.with_columns(
+        pl.when(pl.col("page") == pages[1]).then(pl.lit(pages[2])).otherwise("page").alias("page")
+    )
+
+
+@pytest.fixture(scope="module")
+def file(log: pl.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the log as a file."""
+    path = tmp_path_factory.mktemp("warehouse") / "log.parquet"
+    log.write_parquet(path)
+    return path
+
+
+def on_duckdb(text: str, log: Path) -> pl.DataFrame:
+    with duckdb.connect() as connection:
+        connection.execute(f"CREATE VIEW shown AS FROM read_parquet('{log}')")
+        connection.execute(f"COPY ({text}) TO '{log}.counts' (FORMAT parquet)")
+    return pl.read_parquet(f"{log}.counts")
+
+
+def on_sqlite(text: str, log: Path) -> pl.DataFrame:
+    rows = pl.read_parquet(log).with_columns(pl.col("time").cast(pl.String))
+    with sqlite3.connect(":memory:") as connection:
+        names = ", ".join(f'"{name}"' for name in rows.columns)
+        connection.execute(f"CREATE TABLE shown ({names})")
+        values = ", ".join("?" * rows.width)
+        connection.executemany(f"INSERT INTO shown VALUES ({values})", rows.iter_rows())  # noqa: S608 - of marks alone
+        found = connection.execute(text)
+        names = [name for name, *_ in found.description]
+        return pl.DataFrame(found.fetchall(), schema=names, orient="row", infer_schema_length=None)
+
+
+ENGINES = {"duckdb": on_duckdb, "sqlite": on_sqlite}
+
+
+@pytest.fixture
+def query(run_in_process: Run, file: Path) -> Query:
+    """Return what runs the query of options."""
+
+    def run(dialect: str, *options: object, of: Path = file) -> pl.DataFrame:
+        printed = run_in_process("sql", "shown", "--dialect", dialect, *COLUMNS, *options, "--quiet")
+        assert (printed.returncode, printed.stderr) == (0, "")
+        return ENGINES[dialect](printed.stdout, of)
+
+    return run
+
+
+PLANS: dict[str, Sequence[str]] = {
+    "pbm": (),
+    "ubm": ("--model", "ubm"),
+    "contexts": ("--context", "device"),
+    "days": ("--timestamp", "time"),
+    "strata and clusters": ("--stratify", "device", "--cluster-column", "user"),
+    "randomised": ("--randomized-where", "arm=swap@1,2", "--randomized-where", "arm=usual"),
+    "no pages": ("--null-click", "0", "--true", "2"),
+}
+
+
+def log_options(case: str) -> list[str]:
+    """Return the options that count the log itself."""
+    return [*COLUMNS, *PLANS[case], *(["--period", "day"] if case == "days" else [])]
+
+
+def as_text(rows: pl.DataFrame) -> list[tuple[str, ...]]:
+    """Return rows as warehouses write them, in one order."""
+    return sorted(tuple("" if value is None else str(value) for value in row) for row in rows.rows())
+
+
+@pytest.mark.slow_after(9)
+@pytest.mark.parametrize("case", PLANS)
+@pytest.mark.parametrize("dialect", ENGINES)
+def test_counts_equal_those_of_collect_row_for_row_with_every_fault(
+    posbias: Posbias, query: Query, file: Path, log: pl.DataFrame, tmp_path: Path, dialect: str, case: str
+) -> None:
+    exported = query(dialect, *PLANS[case])
+    exported.write_parquet(tmp_path / "export.parquet")
+    assert exported.filter(pl.col("rejected") >= 0)["impressions"].sum() == log.height
+
+    of_log = posbias("collect", file, *log_options(case), *DROP)
+    of_export = posbias("collect", tmp_path / "export.parquet", *DROP)
+
+    assert as_text(of_export.statistics) == as_text(of_log.statistics)
+    assert len(of_log.manifest["rows"]["rejected"]) >= 9
+    for section in ("counted", "rows", "key_types"):
+        assert of_export.manifest[section] == of_log.manifest[section]
+
+
+@pytest.mark.parametrize(("ending", "case"), [("csv", "pbm"), *(("parquet", case) for case in [*PLANS][1:4])])
+@pytest.mark.slow_after(2)
+def test_fits_equal_those_of_the_log(
+    posbias: Posbias, query: Query, file: Path, tmp_path: Path, ending: str, case: str
+) -> None:
+    export = tmp_path / f"export.{ending}"
+    {"parquet": pl.DataFrame.write_parquet, "csv": pl.DataFrame.write_csv}[ending](
+        query("duckdb", *PLANS[case]), export
+    )
+    period = ("--period", "day") if case == "days" else ()
+
+    of_log = posbias("fit", file, *log_options(case), *DROP)
+    of_export = posbias("fit", export, *period, *DROP)
+
+    assert of_export.propensities.equals(of_log.propensities)
+    assert of_export.attractiveness.equals(of_log.attractiveness)
+    for layout in ("pointwise", "judgments"):
+        weighed = [
+            posbias("weight", source, "--propensities", of_log.folder, "--layout", layout, *options, *DROP)
+            for source, options in ((file, COLUMNS), (export, ()))
+        ]
+        assert weighed[0].training.equals(weighed[1].training)
+
+
+def test_an_export_goes_into_a_store_as_a_day(query: Query, run_in_process: Run, tmp_path: Path) -> None:
+    query("duckdb").write_parquet(tmp_path / "export.parquet")
+    added = run_in_process(
+        "collect", tmp_path / "export.parquet", "--date", "2026-01-05", "--into", tmp_path / "store", *DROP
+    )
+    assert added.returncode == 0, added.stderr
+    assert set(Output(tmp_path / "store").statistics["period"].cast(pl.String)) == {"2026-01-05"}
+
+
+def test_rows_that_were_left_out_stop_a_run(refused: Refused, query: Query, tmp_path: Path) -> None:
+    query("duckdb").write_parquet(tmp_path / "export.parquet")
+    said = refused("fit", tmp_path / "export.parquet")
+    assert "1 x the query is missing" in said
+    assert "5 x the session shows a document twice" in said
+    assert "--on-bad-rows drop" in said
+
+
+def test_pages_that_end_on_clicks_are_refused_as_of_a_log(
+    refused: Refused, query: Query, file: Path, tmp_path: Path
+) -> None:
+    last = pl.col("rank").filter(pl.col("clicked") == 1).max().over("page")
+    cut, export = tmp_path / "cut.parquet", tmp_path / "export.parquet"
+    pl.read_parquet(file).filter((pl.col("rank") <= last) | last.is_null()).write_parquet(cut)
+    query("duckdb", of=cut).write_parquet(export)
+
+    said = [refused("fit", cut, *COLUMNS, *DROP), refused("fit", export, *DROP)]
+
+    assert "down to the last click" in said[0]
+    assert said[0].replace(str(cut), "") == said[1].replace(str(export), "")
+
+
+@pytest.fixture(scope="module")
+def sparse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a log most of whose documents are seen once, or never clicked."""
+    drawn = simulate(SimulationOptions(*("pbm", 600, 150, 8, 5), contexts=(1.0, 0.5), seed=4)).log
+    path = tmp_path_factory.mktemp("sparse") / "log.parquet"
+    names = {"session": "page", "query": "search term", "doc": "sku", "position": "rank", "click": "clicked"}
+    drawn.rename(names).write_parquet(path)
+    return path
+
+
+@pytest.mark.slow_after(2)
+@pytest.mark.parametrize("case", ["pbm", "ubm", "contexts"])
+@pytest.mark.parametrize("ids", [("--ids", "number"), ("--ids", "hash", "--salt", "it's")])
+def test_ids_need_not_leave_the_warehouse(
+    posbias: Posbias, query: Query, sparse: Path, tmp_path: Path, ids: Sequence[str], case: str
+) -> None:
+    exported = query("duckdb", *PLANS[case], *ids, of=sparse)
+    exported.write_parquet(tmp_path / "export.parquet")
+    plain = query("duckdb", *PLANS[case], of=sparse)
+    as_they_are = {str(value) for name in ("query", "doc") for value in plain[name].drop_nulls()}
+    if ids[1] == "number":
+        assert 3 * exported.height < 2 * plain.height
+    else:
+        assert as_they_are.isdisjoint(exported["query"].to_list() + exported["doc"].to_list())
+
+    of_log = posbias("fit", sparse, *log_options(case))
+    of_export = posbias("fit", tmp_path / "export.parquet")
+
+    exact = ("impressions", "clicks", "linking_clicks", "identified", "reason")
+    assert of_export.propensities.select(exact).equals(of_log.propensities.select(exact))
+    for column in ("propensity", "std_error"):  # sums over queries, which are in another order
+        digits = [output.propensities[column].fill_null(0) for output in (of_log, of_export)]
+        assert ((digits[0] - digits[1]).abs() <= 1e-13 * digits[0]).all()
+    assert (of_export.folder / "attractiveness.parquet").exists() == (ids[1] == "hash")
+
+
+def test_numbers_for_ids_serve_a_fit_alone(refused: Refused, query: Query, sparse: Path, tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        query("duckdb", "--ids", "number", of=sparse).write_parquet(tmp_path / f"{name}.parquet")
+    one = tmp_path / "one.parquet"
+    assert "hold in this result alone" in refused("collect", one)
+    assert "hold in this result alone" in refused("run", one)
+    assert "needs all" in refused("fit", one, "--method", "allpairs")
+    assert "stand for other ids in each" in refused("fit", one, tmp_path / "other.parquet")
+
+
+def test_rare_queries_are_left_out_by_impressions_and_counted(
+    posbias: Posbias, query: Query, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    plain, without = query("duckdb"), query("duckdb", "--min-impressions", 350)
+    without.write_parquet(tmp_path / "export.parquet")
+    good = pl.col("rejected") == 0
+    frequent = plain.filter(good).filter(pl.col("impressions").sum().over("query") >= 350)
+    assert 0 < frequent.height < plain.filter(good).height
+    assert as_text(without.filter(good)) == as_text(frequent)
+    others = (pl.col("rejected") > 0) & (pl.col("rejected") != 33)
+    assert as_text(without.filter(others)) == as_text(plain.filter(others))
+    assert without.filter(pl.col("rejected") >= 0)["impressions"].sum() == log.height
+    rejected = posbias("collect", tmp_path / "export.parquet", *DROP).manifest["rows"]["rejected"]
+    assert rejected["the query has fewer impressions than --min-impressions"] > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--session", "page"), "has no effect"),
+        (("--context", "device"), "without --context"),
+        (("--cluster", "session"), "needs the log itself"),
+        (("--model", "ubm"), "collected with --model pbm"),
+    ],
+)
+def test_what_an_export_does_not_hold_is_refused(
+    refused: Refused, query: Query, tmp_path: Path, options: Sequence[str], why: str
+) -> None:
+    query("duckdb").write_parquet(tmp_path / "export.parquet")
+    assert why in refused("fit", tmp_path / "export.parquet", *options, *DROP)
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("order", '"order"'),
+        ("event.query", "event.query"),
+        ('"searchTerm"', '"searchTerm"'),
+        ("x; DROP TABLE y --", '"x; DROP TABLE y --"'),
+        ("x) FROM y", '"x) FROM y"'),
+        ("it's", '"it\'s"'),
+    ],
+)
+def test_names_are_quoted_where_they_must_be(run_in_process: Run, name: str, written: str) -> None:
+    printed = run_in_process("sql", "a-b.shown", "--dialect", "postgres", "--query", name, "--quiet")
+    assert f"{written} AS r_query" in printed.stdout
+    assert 'FROM "a-b".shown' in printed.stdout
+
+
+@pytest.mark.parametrize("name", ['a"b', "a\\b", "a`b", "a\nb", "a..b", ".a", ""])
+def test_names_that_cannot_be_quoted_in_every_dialect_are_refused(run_in_process: Run, name: str) -> None:
+    done = run_in_process("sql", "shown", "--dialect", "duckdb", "--query", name)
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+@pytest.mark.parametrize("dialect", ["bigquery", "snowflake", "databricks", "redshift", "trino", "spark", "clickhouse"])
+@pytest.mark.slow_after(7)
+@pytest.mark.parametrize("case", ["ubm", "days", "randomised"])
+def test_every_dialect_has_a_query(run_in_process: Run, dialect: str, case: str) -> None:
+    printed = run_in_process("sql", "shown", "--dialect", dialect, *COLUMNS, *PLANS[case])
+    assert printed.returncode == 0, printed.stderr
+    assert printed.stdout.startswith("WITH log_rows AS (")
