@@ -27,7 +27,7 @@ LIMITS = AIMS | {
     "files": 210,
     "classes": 531,
     "functions": 3_357,
-    "lines of code of tests": 32_225,
+    "lines of code of tests": 32_188,
     "modules of ours that `run` loads": 132,
 }
 """No figure goes above these: an aim, or, where it is not reached, what was; lower one when you come below it."""

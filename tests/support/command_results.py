@@ -52,6 +52,11 @@ def manifest_of(folder: Path) -> dict[str, Any]:
     return content
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a directory, to the byte."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def reseal(folder: Path, **changed: object) -> None:
     """Write the manifest anew, as somebody may who has edited its files and wants them read: digests are no secret."""
     write_manifest(folder, manifest_of(folder) | changed)

@@ -109,6 +109,15 @@ def assert_refused(done: CompletedProcess[str], workshop: Workshop, *says: str) 
     assert left_in(workshop.folder.parent / "scratch") == []
 
 
+def refused(done: CompletedProcess[str], *words: str) -> None:
+    """Exit code 2, and one line that says why."""
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("posbias: error: ")
+    for word in words:
+        assert word in line
+
+
 def left_in(folder: Path) -> list[str]:
     """Everything below a directory, hidden or not."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))

@@ -11,6 +11,7 @@ from typing import Any, cast
 import polars as pl
 import pytest
 from checked_logs import POSITIONS, checked, good_log
+from command_results import manifest_of
 from workshop import RunPosbias as Run
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
@@ -28,7 +29,7 @@ def totals_of_run(run: Run, command: list[str], folder: Path) -> dict[str, Any]:
     """What the main job counts with the command that was found."""
     done = run(*command, "-o", "out", "--no-compare")
     assert done.returncode in {0, 1}, done.stderr
-    return json.loads((folder / "out" / "manifest.json").read_text(encoding="utf-8"))["totals"]
+    return manifest_of(folder / "out")["totals"]
 
 
 def visits(log: pl.DataFrame) -> pl.DataFrame:
@@ -183,7 +184,7 @@ def test_ubi_is_recognised(run_in_process: Run, shared_data: Path, tmp_path: Pat
 
     assert found["command"] == ["run", str(sample), "--input-format", "ubi"]
     run_in_process("collect", *found["command"][1:], "-o", "out", code=1)
-    counted = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))["statistics"]
+    counted = manifest_of(tmp_path / "out")["statistics"]
     assert (counted["impressions"], counted["clicks"]) == (found["totals"]["impressions"], found["totals"]["clicks"])
 
 
@@ -379,7 +380,7 @@ def renamed() -> pl.DataFrame:
 
 
 def options_of(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["options"]
+    return manifest_of(folder)["options"]
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """`posbias collect`: a store that grows, and days that do not look like the others."""
 
-import json
 import shutil
 from collections.abc import Callable
 from datetime import date, timedelta
@@ -10,6 +9,7 @@ from typing import Protocol
 
 import polars as pl
 import pytest
+from command_results import contents, manifest_of
 from workshop import RunPosbias as Run
 
 from posbias.core.errors import counted
@@ -45,11 +45,6 @@ def add(run_in_process: Run, logs: Path, tmp_path: Path) -> Callable[..., Comple
     return run
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    """Every file of a directory, to the byte."""
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
 def parts(store: Path) -> dict[str, bytes]:
     """Its counts, to the byte."""
     return {name: content for name, content in contents(store).items() if name != "manifest.json"}
@@ -57,7 +52,7 @@ def parts(store: Path) -> dict[str, bytes]:
 
 def days_of(store: Path) -> list[list[str]]:
     """The days of each of its segments."""
-    return [segment["days"] for segment in json.loads((store / "manifest.json").read_text())["segments"]]
+    return [segment["days"] for segment in manifest_of(store)["segments"]]
 
 
 def rows_of(store: Path) -> pl.DataFrame:
@@ -375,7 +370,7 @@ def all_in(folder: Path) -> dict[str, bytes]:
 
 def warnings_of(folder: Path) -> list[str]:
     """The warnings in a manifest."""
-    return json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["warnings"]
+    return manifest_of(folder)["warnings"]
 
 
 # --- within a log -----------------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """`posbias evaluate`: what it writes and says of rankings and of click models, and what it refuses."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -9,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from command_results import reseal
+from command_results import manifest_of, reseal
 from workshop import RunPosbias as Run
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
@@ -79,7 +78,7 @@ def evaluate(run_in_process: Run, place: Path, tmp_path: Path) -> Callable[..., 
 
 def tables(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame, dict[str, Any]]:
     """Return what was written."""
-    manifest = json.loads((folder / "out" / "manifest.json").read_text(encoding="utf-8"))
+    manifest = manifest_of(folder / "out")
     metrics, differences = (pl.read_parquet(folder / "out" / f"{name}.parquet") for name in ("metrics", "differences"))
     return metrics, differences, manifest
 
@@ -213,7 +212,7 @@ def test_clicks_without_a_propensity_are_told_and_doubted(run_in_process: Run, p
     words = ("--propensities", folder, "--scores", "good.parquet", "-o", tmp_path / "out")
     done = run_in_process("evaluate", "log.parquet", *words, cwd=place, code=WITH_DOUBTS)
     clicks = pl.read_parquet(place / "log.parquet").filter(position=3)["click"].sum()
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
+    manifest = manifest_of(tmp_path / "out")
     assert manifest["evaluation"]["clicks_without_propensity"] == clicks
     assert "clicks lie in cells without a propensity" in " ".join(done.stderr.split())
 
@@ -253,7 +252,7 @@ def days(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def judged(run: Run, days: Path, out: Path, *words: str) -> dict[str, Any]:
     done = run("evaluate", "log.parquet", *words, "-o", out, cwd=days)
     assert done.returncode == DONE, done.stderr
-    return json.loads((out / "manifest.json").read_text())
+    return manifest_of(out)
 
 
 def test_a_log_without_clicks_is_said_to_tell_nothing(days: Path, tmp_path: Path, run_in_process: Run) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from command_results import manifest_of
 from workshop import RunPosbias as Run
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
@@ -40,7 +41,7 @@ def propensities(folder: Path) -> pl.DataFrame:
 
 
 def estimate_in(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "manifest.json").read_text())["estimate"]
+    return manifest_of(folder)["estimate"]
 
 
 @pytest.mark.slow
@@ -304,10 +305,6 @@ def thin(tmp_path: Path) -> Path:
     return tmp_path / "thin.parquet"
 
 
-def manifest(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "manifest.json").read_text())
-
-
 @pytest.mark.parametrize(("bins", "hold"), [("1,2,3,4", True), ("1,2,4", True), ("1,3", False)])
 def test_bins_are_tested_against_positions(bins: str, hold: bool, run_in_process: Run, tmp_path: Path) -> None:  # noqa: FBT001
     simulate(STEP if hold else RICH).log.write_parquet(tmp_path / "log.parquet")
@@ -315,7 +312,7 @@ def test_bins_are_tested_against_positions(bins: str, hold: bool, run_in_process
         simulate(replace(STEP, theta=(1.0, 0.8, 0.8, 0.3, 0.3))).log.write_parquet(tmp_path / "log.parquet")
     done = run_in_process("fit", "log.parquet", "-o", "out", "--position-bins", bins)
     assert done.returncode == (0 if hold else 1), done.stderr
-    test = manifest(tmp_path / "out")["estimate"]["bins_against_free"]
+    test = manifest_of(tmp_path / "out")["estimate"]["bins_against_free"]
     assert test["rejected"] is not hold
     assert ("the position bins are not rejected" in done.stderr) is hold
     assert ("Propensities differ within a bin" in done.stderr) is not hold
@@ -355,7 +352,7 @@ def test_a_position_that_is_never_clicked_is_a_position_effect(run_in_process: R
 
     assert table["reason"][1] == "no clicks"
     assert "no position effect detected" not in said(done)
-    assert manifest(tmp_path / "out")["estimate"]["position_effect"]["p_value"] < 1e-6
+    assert manifest_of(tmp_path / "out")["estimate"]["position_effect"]["p_value"] < 1e-6
 
 
 def test_one_arm_of_a_swap_is_refused_and_nothing_is_written(run_in_process: Run, tmp_path: Path) -> None:
@@ -378,7 +375,7 @@ def test_sums_of_weights_have_no_effective_sample_size(run_in_process: Run, tmp_
     assert run_in_process("fit", "store", "-o", "fit").returncode == 0
     run_in_process("weight", "store", "--propensities", "fit", "-o", "weights", code=0)
 
-    assert manifest(tmp_path / "weights")["weights"]["effective_sample_size"] is None
+    assert manifest_of(tmp_path / "weights")["weights"]["effective_sample_size"] is None
 
 
 OPTIONS = SimulationOptions(n_queries=40, n_sessions=3_000, docs_per_query=10, n_positions=6, attractiveness_scale=0.5)
@@ -395,7 +392,7 @@ def drawn() -> pl.DataFrame:
 
 
 def section_of(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "manifest.json").read_text())["estimate"]["model_tests"]
+    return manifest_of(folder)["estimate"]["model_tests"]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from command_results import manifest_of
 from workshop import N_POSITIONS, ROW, Make, Row, Workshop, assert_refused, attempt, case, good_rows
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
@@ -37,9 +38,9 @@ def test_a_faulty_row_is_named_with_file_row_and_value_and_left_out_on_request(
 ) -> None:
     log = workshop.log_with(column, value)
     says = (f"1 of {len(good_rows())} rows", f"1 x {reason}", f"{log} row {ROW} {shown(column, value)}", *advice)
-    assert_refused(attempt(workshop, "run", log), workshop, *says, "--on-bad-rows drop")
+    assert_refused(attempt(workshop, "collect", log), workshop, *says, "--on-bad-rows drop")
 
-    done = attempt(workshop, "run", log, "--on-bad-rows", "drop")
+    done = attempt(workshop, "collect", log, "--on-bad-rows", "drop")
     assert done.returncode == 0, done.stderr
     assert rows_of(workshop) == {"read": 120, "used": 119, "rejected": {reason: 1}}
     assert f"1 left out (1 because {reason})" in done.stderr
@@ -52,7 +53,7 @@ def test_a_weight_that_is_not_above_0_is_named_and_left_out_on_request(workshop:
     rows[ROW - 1]["times"] = value
     log = workshop.log(rows=rows)
     reason = "the weight is not a number above 0"
-    weighted = ("run", log, "--weight-column", "times")
+    weighted = ("collect", log, "--weight-column", "times")
     says = (f"1 x {reason}", f"{log} row {ROW} {shown('times', value)}")
     assert_refused(attempt(workshop, *weighted), workshop, *says)
     done = attempt(workshop, *weighted, "--on-bad-rows", "drop")
@@ -63,12 +64,12 @@ def test_a_weight_that_is_not_above_0_is_named_and_left_out_on_request(workshop:
 
 def rows_of(workshop: Workshop) -> dict[str, object]:
     """What the manifest says about the rows."""
-    return json.loads((workshop.output / "manifest.json").read_text(encoding="utf-8"))["rows"]
+    return manifest_of(workshop.output)["rows"]
 
 
 def impressions_of(workshop: Workshop) -> float:
     """Impressions that were counted."""
-    return float(pl.read_parquet(workshop.output / "propensities.parquet")["impressions"].sum())
+    return float(pl.read_parquet(workshop.output / "part-*.parquet")["impressions"].sum())
 
 
 def test_rows_are_located_in_their_own_file_among_several_of_every_format(workshop: Workshop) -> None:
@@ -87,13 +88,13 @@ def test_rows_are_located_in_their_own_file_among_several_of_every_format(worksh
             f"{file} row {number} {shown('position', value)}"
             for file, number, value in zip(files, (1, 40, 120), values, strict=True)
         ]
-        done = attempt(workshop, "run", *files)
+        done = attempt(workshop, "collect", *files)
         assert_refused(done, workshop, "3 of 360 rows", "; ".join(places))
 
 
 def test_a_log_of_faulty_rows_only_is_refused_also_when_they_are_left_out(workshop: Workshop) -> None:
     rows: list[Row] = [{**row, "click": "maybe"} for row in good_rows()]
-    done = attempt(workshop, "run", workshop.log(rows=rows), "--on-bad-rows", "drop")
+    done = attempt(workshop, "collect", workshop.log(rows=rows), "--on-bad-rows", "drop")
     assert_refused(done, workshop, "every row was rejected", "120 x the click is neither 0 nor 1")
 
 
@@ -111,7 +112,7 @@ def visits() -> list[Row]:
 @pytest.mark.parametrize("model", ["pbm", "ubm"])
 def test_a_visit_is_told_from_a_session(workshop: Workshop, model: str) -> None:
     log = workshop.log(rows=[{("visit" if key == "session" else key): v for key, v in r.items()} for r in visits()])
-    arguments = ("run", log, "--model", model)
+    arguments = ("collect", log, "--model", model)
     done = attempt(workshop, *arguments, "--session", "visit")
     assert_refused(done, workshop, "several queries", "a visit", "--session visit --session query_time", f"{log} row")
     done = attempt(workshop, *arguments, "--session", "visit", "--session", "query_time")
@@ -126,15 +127,15 @@ def test_a_page_that_repeats_itself_is_named_and_left_out_on_request(
     workshop: Workshop, model: str, column: str, reason: str
 ) -> None:
     log = workshop.log_with(column, good_rows()[ROW - 2][column])
-    done = attempt(workshop, "run", log, "--model", model)
+    done = attempt(workshop, "collect", log, "--model", model)
     assert_refused(done, workshop, "1 x the session", reason, f"{log} row 4 (session = 's1')", "--on-bad-rows drop")
-    done = attempt(workshop, "run", log, "--model", model, "--on-bad-rows", "drop")
+    done = attempt(workshop, "collect", log, "--model", model, "--on-bad-rows", "drop")
     assert done.returncode == 0, done.stderr
     assert rows_of(workshop) == {"read": 120, "used": 117, "rejected": {f"the session {reason}": 3}}
 
 
 def test_visits_are_refused_even_where_faulty_pages_are_left_out(workshop: Workshop) -> None:
-    done = attempt(workshop, "run", workshop.log(rows=visits()), "--on-bad-rows", "drop")
+    done = attempt(workshop, "collect", workshop.log(rows=visits()), "--on-bad-rows", "drop")
     assert_refused(done, workshop, "several queries", "a visit")
 
 
@@ -171,10 +172,10 @@ def with_clicks_missing(n_rows: int) -> list[Row]:
 
 
 def test_as_many_bad_rows_as_allowed_are_left_out_and_not_one_more(workshop: Workshop) -> None:
-    done = attempt(workshop, "fit", workshop.log("six.csv", with_clicks_missing(6)), "--on-bad-rows", "drop")
+    done = attempt(workshop, "collect", workshop.log("six.csv", with_clicks_missing(6)), "--on-bad-rows", "drop")
     assert done.returncode == 0, done.stderr
     seven = workshop.log("seven.csv", with_clicks_missing(7))
-    done = workshop.run("fit", seven, "--on-bad-rows", "drop", "-o", workshop.folder / "seven")
+    done = workshop.run("collect", seven, "--on-bad-rows", "drop", "-o", workshop.folder / "seven")
     assert done.returncode == 2
     assert "7 of 120 rows" in done.stderr
     assert not (workshop.folder / "seven").exists()
@@ -202,11 +203,13 @@ def test_an_empty_click_cell_is_no_click_where_that_is_said(workshop: Workshop, 
     else:
         written = empty.with_columns(click=pl.col("click") == 1) if form == "boolean" else empty
         written.write_parquet(path)
-    done = attempt(workshop, "fit", path, "--null-click", "0")
+    done = attempt(workshop, "collect", path, "--null-click", "0")
     assert done.returncode == 0, done.stderr
     full.write_parquet(workshop.folder / "full.parquet")
-    assert workshop.run("fit", workshop.folder / "full.parquet", "-o", workshop.folder / "full").returncode == 0
-    tables = [pl.read_parquet(at / "propensities.parquet") for at in (workshop.output, workshop.folder / "full")]
+    assert workshop.run("collect", workshop.folder / "full.parquet", "-o", workshop.folder / "full").returncode == 0
+    tables = [
+        pl.read_parquet(at / "part-*.parquet").sort(pl.all()) for at in (workshop.output, workshop.folder / "full")
+    ]
     assert tables[0].equals(tables[1])
 
 
@@ -214,10 +217,10 @@ def test_an_empty_click_cell_in_a_table_of_clicks_is_no_click_where_that_is_said
     shown = [{key: value for key, value in row.items() if key != "click"} for row in good_rows()]
     clicks = [{key: row[key] for key in ("session", "doc", "click")} for row in only_clicks_written(None)]
     apart = (workshop.log("shown.csv", shown), "--clicks", workshop.log("clicks.csv", clicks))
-    assert_refused(attempt(workshop, "fit", *apart), workshop, "'click' says how often a row was clicked")
-    done = attempt(workshop, "fit", *apart, "--null-click", "0", "--json")
+    assert_refused(attempt(workshop, "collect", *apart), workshop, "'click' says how often a row was clicked")
+    done = attempt(workshop, "collect", *apart, "--null-click", "0", "--json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["totals"]["clicks"] == sum(int(str(row["click"])) for row in good_rows())
+    assert json.loads(done.stdout)["statistics"]["clicks"] == sum(int(str(row["click"])) for row in good_rows())
 
 
 TWICE = 40

@@ -1,13 +1,12 @@
 """The days of a log: recognised whatever timestamps look like, shown, and not led astray by one that is not meant."""
 
-import json
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
+from command_results import manifest_of
 from workshop import RunPosbias
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
@@ -62,11 +61,6 @@ def with_times(log: pl.DataFrame, unit: str) -> pl.DataFrame:
     return log.with_columns(day=pl.col("day").replace_strict(numbers, return_dtype=pl.Int64))
 
 
-def manifest(folder: Path) -> dict[str, Any]:
-    """What a manifest says."""
-    return json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-
-
 @pytest.mark.parametrize(
     ("unit", "ending"),
     [*((unit, "parquet") for unit in (*WRITTEN, "days", *SECONDS)), ("yyyymmddhh", "csv"), ("milliseconds", "csv")],
@@ -83,7 +77,7 @@ def test_the_days_are_the_same_in_every_unit_and_shown(
     name = unit if unit in WRITTEN else f"{unit} since 1970"
     assert f"days: 2026-01-05 to 2026-01-09, 5 days (timestamps are {name})" in done.stderr
     assert "warning" not in done.stderr
-    assert manifest(tmp_path / "out")["days"] == {
+    assert manifest_of(tmp_path / "out")["days"] == {
         "first": "2026-01-05",
         "last": "2026-01-09",
         "number": N_DAYS,
@@ -147,8 +141,8 @@ def test_one_row_of_the_future_is_said_and_does_not_make_the_log_forgotten(
         done = run_in_process("fit", f"{name}.parquet", *words, "-o", name, "--no-compare")
         assert done.returncode in (0, 1), done.stderr
         assert (f"warning: 1 row is dated after tomorrow: {stray}. Look" in done.stderr) == (name == "stray")
-        assert manifest(tmp_path / name)["decay"]["newest"] == "2026-01-09"
-        clicks[name] = manifest(tmp_path / name)["totals"]["impressions"]
+        assert manifest_of(tmp_path / name)["decay"]["newest"] == "2026-01-09"
+        clicks[name] = manifest_of(tmp_path / name)["totals"]["impressions"]
 
     assert clicks["stray"] == pytest.approx(clicks["log"], rel=0.01)
 
@@ -170,8 +164,8 @@ def test_a_segment_of_the_future_is_said_and_is_not_the_anchor(
         assert done.returncode in (0, 1), done.stderr
         assert "warning: 30 rows are dated after tomorrow: 2038-01-19." in done.stderr
         assert "days: 2026-01-05 to 2038-01-19, 6 days" in done.stderr
-    assert manifest(tmp_path / "decayed")["decay"]["newest"] == "2026-01-09"
-    assert manifest(tmp_path / "fit")["decay"]["newest"] == "2026-01-09"
+    assert manifest_of(tmp_path / "decayed")["decay"]["newest"] == "2026-01-09"
+    assert manifest_of(tmp_path / "fit")["decay"]["newest"] == "2026-01-09"
     ages = {day: (date(2026, 1, 9) - day).days for day in log["day"].unique()}
     expected = {day: rows * FACTOR ** ages[day] for day, rows in log.group_by("day").len().iter_rows()}
     assert clicks_by_day(tmp_path / "decayed") == pytest.approx(expected | {date(2038, 1, 19): 30})

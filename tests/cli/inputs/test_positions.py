@@ -1,12 +1,12 @@
 """Positions that begin anew on each results page, and clicks that are told by ranks, are read right or not at all."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 from checked_logs import Run, checked
+from command_results import manifest_of
 from typer.testing import CliRunner
 
 from posbias.cli.main import app
@@ -27,21 +27,20 @@ def log() -> pl.DataFrame:
 
 
 def result_of(run: Run, folder: Path, *words: str, code: tuple[int, ...] = (0, 1)) -> tuple[pl.DataFrame, Any]:
-    """The propensities and the manifest of a fit."""
-    done = run("fit", *words, "-o", "out", "--force", "--no-compare")
+    """What is counted of a log, and the manifest."""
+    done = run("collect", *words, "-o", "out", "--force")
     assert done.returncode in code, done.stderr
-    manifest = json.loads((folder / "out" / "manifest.json").read_text(encoding="utf-8"))
-    return pl.read_parquet(folder / "out" / "propensities.parquet"), manifest
+    return pl.read_parquet(folder / "out" / "part-*.parquet").sort(pl.all()), manifest_of(folder / "out")
 
 
 @pytest.fixture(scope="module")
 def expected(log: pl.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
-    """Return the propensities of the lists as they are."""
+    """Return the statistics of the lists as they are."""
     folder = tmp_path_factory.mktemp("lists")
     log.write_parquet(folder / "list.parquet")
-    words = ["fit", str(folder / "list.parquet"), "-o", str(folder / "out"), "--no-compare"]
-    assert CliRunner().invoke(app, words, catch_exceptions=False).exit_code in {0, 1}
-    return pl.read_parquet(folder / "out" / "propensities.parquet")
+    words = ["collect", str(folder / "list.parquet"), "-o", str(folder / "out")]
+    assert CliRunner().invoke(app, words, catch_exceptions=False).exit_code == 0
+    return pl.read_parquet(folder / "out" / "part-*.parquet").sort(pl.all())
 
 
 PAGED = {
@@ -55,7 +54,7 @@ PAGED = {
 
 @pytest.mark.parametrize("form", PAGED)
 @pytest.mark.slow_after(2)
-def test_pages_with_slots_give_the_propensities_of_the_whole_list_or_an_error_that_names_the_options(
+def test_pages_with_slots_give_the_counts_of_the_whole_list_or_an_error_that_names_the_options(
     *, run_in_process: Run, log: pl.DataFrame, expected: pl.DataFrame, tmp_path: Path, form: str
 ) -> None:
     columns, options = PAGED[form]
@@ -83,10 +82,10 @@ def test_the_page_is_found_by_its_name_and_every_format_and_command_reads_it(
 
     for words in (["pages.csv", "--page-size", "4"], ["lists.ndjson", "--page-size", "4"]):
         found, _ = result_of(run_in_process, tmp_path, *words)
-        counts = ("position", "impressions", "clicks")
-        assert found.select(counts).equals(expected.select(counts))
-    run_in_process("weight", "pages.csv", "--page-size", "4", "--propensities", "out", "-o", "weighed", code=0)
-    assert run_in_process("weight", "pages.csv", "--propensities", "out", "-o", "refused").returncode == 2
+        assert found.equals(expected.cast(found.schema).sort(pl.all()))
+    run_in_process("fit", "pages.csv", "--page-size", "4", "--no-compare", "-o", "fit")
+    run_in_process("weight", "pages.csv", "--page-size", "4", "--propensities", "fit", "-o", "weighed", code=0)
+    assert run_in_process("weight", "pages.csv", "--propensities", "fit", "-o", "refused").returncode == 2
 
 
 NO_PAGES = {
@@ -106,7 +105,7 @@ def test_a_column_called_page_beside_positions_of_the_whole_list_changes_nothing
 
     found, _ = result_of(run_in_process, tmp_path, "pages.parquet", *session)
 
-    assert found["clicks"].equals(expected["clicks"])
+    assert found.equals(expected)
 
 
 @pytest.mark.parametrize(
@@ -177,6 +176,6 @@ def test_ranks_of_the_clicks_of_a_page_beside_its_list_are_read_with_one_or_seve
     refused = run_in_process("fit", "one.ndjson", "-o", "refused")
 
     assert several.equals(expected)
-    assert one["totals"]["clicks"] == log.filter(WAS_CLICKED)["session"].n_unique()
+    assert one["statistics"]["clicks"] == log.filter(WAS_CLICKED)["session"].n_unique()
     assert refused.returncode == 2
     assert "--click-ranks 0" in refused.stderr

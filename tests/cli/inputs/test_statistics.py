@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from command_results import contents
 from workshop import RunPosbias as Run
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
@@ -38,11 +39,6 @@ def days(logs: Path, run_in_process: Run) -> Path:
     for day in DAYS:
         run_in_process("collect", logs / f"{day}.parquet", "--date", day, "-o", f"days/{day}", code=0)
     return logs.parent / "days"
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    """Every file below a directory, to the byte."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 # --- a store that is merged in place --------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """How a command is used: help, settings, what goes to stdout and to stderr, exit codes, the same bytes."""
 
 import errno
-import json
 import os
 import pty
 import re
@@ -13,6 +12,7 @@ from typing import cast
 
 import polars as pl
 import pytest
+from command_results import contents, manifest_of
 from typer.core import TyperGroup, TyperOption
 from typer.main import get_command
 from workshop import RunPosbias
@@ -51,14 +51,9 @@ def unlinked_log(tmp_path_factory: pytest.TempPathFactory, log: Path) -> Path:
     return path
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    """Every file below a directory, to the byte."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def options_of(folder: Path) -> dict[str, object]:
     """The options in a manifest."""
-    return json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["options"]
+    return manifest_of(folder)["options"]
 
 
 # --- help -----------------------------------------------------------------------------------------------------
@@ -272,9 +267,7 @@ def test_a_fit_that_has_not_converged_is_written_with_exit_code_1(
     done = run_in_process("run", log, "-o", "out", "--method", "joint", "--max-iterations", "3", code=1)
     assert "did not converge" in done.stderr
     assert "--max-iterations" in done.stderr
-    assert (
-        json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))["estimate"]["converged"] is False
-    )
+    assert manifest_of(tmp_path / "out")["estimate"]["converged"] is False
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "attractiveness.parquet",
         "manifest.json",

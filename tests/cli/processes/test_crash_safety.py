@@ -12,7 +12,8 @@ from subprocess import CompletedProcess, Popen
 
 import polars as pl
 import pytest
-from workshop import RunPosbias
+from command_results import contents
+from workshop import RunPosbias, left_in
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.results.manifest import write_manifest
@@ -38,16 +39,6 @@ def scratch(tmp_path: Path) -> Path:
     """Return the directory for temporary files."""
     (tmp_path / "scratch").mkdir()
     return tmp_path / "scratch"
-
-
-def left_in(folder: Path) -> list[str]:
-    """Everything below a directory, hidden or not."""
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    """Every file below a directory, to the byte."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def write_old(target: Path) -> Path:

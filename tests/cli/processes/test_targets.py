@@ -8,11 +8,11 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess, Popen
+from subprocess import Popen
 
 import polars as pl
 import pytest
-from workshop import RunPosbias
+from workshop import RunPosbias, refused
 
 from posbias.io.results.manifest import write_manifest
 
@@ -26,15 +26,6 @@ def everything_in(folder: Path) -> dict[str, bytes | str | None]:
         name = str(path.relative_to(folder))
         found[name] = str(path.readlink()) if path.is_symlink() else path.read_bytes() if path.is_file() else None
     return found
-
-
-def refused(done: CompletedProcess[str], *words: str) -> None:
-    """Exit code 2, and one line that says why."""
-    assert done.returncode == 2, done.stderr
-    (line,) = done.stderr.strip().splitlines()
-    assert line.startswith("posbias: error: ")
-    for word in words:
-        assert word in line
 
 
 # --- whatever it is called ------------------------------------------------------------------------------------

@@ -7,27 +7,18 @@ import struct
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import polars as pl
 import pytest
 from command_results import reseal
 from workshop import RunPosbias as Run
+from workshop import refused
 
 from posbias.io.reports.drawing import SERIES, SERIES_ON_DARK
 from posbias.io.results.manifest import checksum_of_content
 
 Report = Callable[..., Path]
-
-
-def refused(done: CompletedProcess[str], *words: str) -> None:
-    """Exit code 2, and one line that says why."""
-    assert done.returncode == 2, done.stderr
-    (line,) = done.stderr.strip().splitlines()
-    assert line.startswith("posbias: error: ")
-    for word in words:
-        assert word in line
 
 
 @pytest.fixture

@@ -101,13 +101,14 @@ def test_a_log_as_ubi_is_the_same_log(posbias: Posbias, log: pl.DataFrame, tmp_p
     write(tmp_path / "bulk.ndjson.gz", as_bulk(hits))
     write(tmp_path / "queries.ndjson", (one for one in events if "action_name" not in one))
     write(tmp_path / "events.ndjson", (one for one in events if "action_name" in one))
-    expected = posbias("fit", tmp_path / "flat.parquet", "--model", model).propensities
-    from_hits = posbias("fit", tmp_path / "bulk.ndjson.gz", *UBI, "--model", model)
+    flat = posbias("collect", tmp_path / "flat.parquet", "--model", model).statistics
+    expected = flat.with_columns(pl.col("query", "doc").cast(pl.String)).sort(pl.all())
+    from_hits = posbias("collect", tmp_path / "bulk.ndjson.gz", *UBI, "--model", model)
     from_events = posbias(
-        "fit", tmp_path / "queries.ndjson", tmp_path / "events.ndjson", *EVENTS, *FROM_0, "--model", model
+        "collect", tmp_path / "queries.ndjson", tmp_path / "events.ndjson", *EVENTS, *FROM_0, "--model", model
     )
-    assert from_hits.propensities.equals(expected)
-    assert from_events.propensities.equals(expected)
+    assert from_hits.statistics.equals(expected)
+    assert from_events.statistics.equals(expected)
     assert account_of(from_hits)["not_used"] == {"action lines of the bulk format": len(hits)}
     assert account_of(from_events)["not_used"] == {}
 
@@ -117,10 +118,10 @@ def test_a_log_that_takes_several_parts_is_the_same_log(
     posbias: Posbias, log: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(tmp_path / "ubi.ndjson", [*as_ubi(log, hits=True), event("p1", "scroll"), event(None, "scroll")])
-    whole = posbias("fit", path, *UBI)
+    whole = posbias("collect", path, *UBI)
     monkeypatch.setattr(form, "_BYTES_PER_PART", path.stat().st_size // 7)
-    in_parts = posbias("fit", path, *UBI)
-    assert in_parts.propensities.equals(whole.propensities)
+    in_parts = posbias("collect", path, *UBI)
+    assert in_parts.statistics.equals(whole.statistics)
     assert account_of(in_parts) == account_of(whole)
 
 

@@ -257,7 +257,7 @@ def test_what_is_read_of_joined_clicks_is_what_brute_force_finds(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("writer", WRITERS)
-@settings(QUICK, max_examples=50)
+@settings(QUICK, max_examples=25)
 @given(log=logs())
 def test_what_is_read_of_joined_clicks_is_what_brute_force_finds_in_many_logs(
     run_in_process: Run, tmp_path: Path, writer: Writer, log: tuple[list[Page], list[Click]]

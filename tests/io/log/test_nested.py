@@ -48,11 +48,11 @@ def with_values(tmp_path: Path, page: int, **values: object) -> Path:
 @pytest.mark.slow
 def test_a_log_in_lists_is_the_same_log(posbias: Posbias, log: pl.DataFrame, tmp_path: Path, model: str) -> None:
     log.write_parquet(tmp_path / "flat.parquet")
-    flat = posbias("fit", tmp_path / "flat.parquet", "--model", model)
+    flat = posbias("collect", tmp_path / "flat.parquet", "--model", model)
     for form, write in WRITERS.items():
         write(nest(log).drop("position"), tmp_path / f"nested.{form}")
-        nested = posbias("fit", tmp_path / f"nested.{form}", "--model", model)
-        assert nested.propensities.equals(flat.propensities), form
+        nested = posbias("collect", tmp_path / f"nested.{form}", "--model", model)
+        assert nested.statistics.equals(flat.statistics), form
         assert nested.manifest["rows"] == flat.manifest["rows"], form
 
 
@@ -62,14 +62,14 @@ def test_a_list_of_positions_says_the_position_whatever_the_order(
     log.write_parquet(tmp_path / "flat.parquet")
     from_0 = nest(log).with_columns(pl.col("position").list.eval(pl.element() - 1))
     from_0.with_columns(pl.col("doc", "click", "position").list.reverse()).write_parquet(tmp_path / "nested.parquet")
-    flat = posbias("fit", tmp_path / "flat.parquet")
-    nested = posbias("fit", tmp_path / "nested.parquet", "--position-base", 0)
-    assert nested.propensities.equals(flat.propensities)
+    flat = posbias("collect", tmp_path / "flat.parquet")
+    nested = posbias("collect", tmp_path / "nested.parquet", "--position-base", 0)
+    assert nested.statistics.equals(flat.statistics)
 
 
 def test_the_place_in_the_list_needs_no_position_base(posbias: Posbias, log: pl.DataFrame, tmp_path: Path) -> None:
     nest(log).drop("position").write_parquet(tmp_path / "nested.parquet")
-    found = [posbias("fit", tmp_path / "nested.parquet", "--position-base", base).propensities for base in (0, 1)]
+    found = [posbias("collect", tmp_path / "nested.parquet", "--position-base", base).statistics for base in (0, 1)]
     assert found[0].equals(found[1])
 
 
@@ -79,8 +79,8 @@ def test_arrays_and_booleans_are_lists_too(posbias: Posbias, log: pl.DataFrame, 
         pl.col("doc").list.to_array(4), pl.col("click").list.eval(pl.element().cast(pl.Boolean))
     )
     nested.write_parquet(tmp_path / "nested.parquet")
-    flat, arrays = (posbias("fit", tmp_path / f"{name}.parquet") for name in ("flat", "nested"))
-    assert arrays.propensities.equals(flat.propensities)
+    flat, arrays = (posbias("collect", tmp_path / f"{name}.parquet") for name in ("flat", "nested"))
+    assert arrays.statistics.equals(flat.statistics)
 
 
 @pytest.mark.parametrize("layout", ["pointwise", "session"])
@@ -102,9 +102,9 @@ def test_without_a_session_each_row_of_each_file_is_a_page_of_its_own(
     half = pages.height // 2
     pages.head(half).write_parquet(tmp_path / "first.parquet")
     pages.tail(-half).write_parquet(tmp_path / "second.parquet")
-    flat = posbias("fit", tmp_path / "flat.parquet", "--model", "ubm")
-    nested = posbias("fit", tmp_path / "first.parquet", tmp_path / "second.parquet", "--model", "ubm")
-    assert nested.propensities.equals(flat.propensities)
+    flat = posbias("collect", tmp_path / "flat.parquet", "--model", "ubm")
+    nested = posbias("collect", tmp_path / "first.parquet", tmp_path / "second.parquet", "--model", "ubm")
+    assert nested.statistics.equals(flat.statistics)
 
 
 def test_a_file_of_pages_without_results_goes_with_the_others(
@@ -112,7 +112,7 @@ def test_a_file_of_pages_without_results_goes_with_the_others(
 ) -> None:
     nest(log).drop("position").with_columns(pl.col("doc").cast(pl.List(pl.Int32))).write_ndjson(tmp_path / "a.ndjson")
     write_pages(tmp_path / "b.ndjson", [{"session": 10**6, "query": "01", "doc": [], "click": []}])
-    rows = posbias("fit", tmp_path / "a.ndjson", tmp_path / "b.ndjson").manifest["rows"]
+    rows = posbias("collect", tmp_path / "a.ndjson", tmp_path / "b.ndjson").manifest["rows"]
     assert rows == {"read": log.height + 1, "used": log.height, "rejected": {"the page shows no document": 1}}
 
 
@@ -121,8 +121,8 @@ def test_a_column_per_page_is_that_of_all_its_documents(posbias: Posbias, log: p
     flat.write_parquet(tmp_path / "flat.parquet")
     pages = flat.sort("session", "position").group_by("session", "query", "device", maintain_order=True)
     pages.agg("doc", "click").write_parquet(tmp_path / "nested.parquet")
-    found = [posbias("fit", tmp_path / f"{name}.parquet", "--context", "device") for name in ("flat", "nested")]
-    assert found[1].propensities.equals(found[0].propensities)
+    found = [posbias("collect", tmp_path / f"{name}.parquet", "--context", "device") for name in ("flat", "nested")]
+    assert found[1].statistics.equals(found[0].statistics)
 
 
 def test_clicks_apart_meet_the_documents_of_a_list(posbias: Posbias, log: pl.DataFrame, tmp_path: Path) -> None:
@@ -130,9 +130,9 @@ def test_clicks_apart_meet_the_documents_of_a_list(posbias: Posbias, log: pl.Dat
     nest(log).drop("position", "click").write_parquet(tmp_path / "shown.parquet")
     clicks = log.filter(pl.col("click") == 1).select("session", "doc")
     pl.concat([clicks, clicks.head(1).with_columns(doc=pl.lit(-1, pl.Int64))]).write_parquet(tmp_path / "c.parquet")
-    flat = posbias("fit", tmp_path / "flat.parquet")
-    nested = posbias("fit", tmp_path / "shown.parquet", "--clicks", tmp_path / "c.parquet")
-    assert nested.propensities.equals(flat.propensities)
+    flat = posbias("collect", tmp_path / "flat.parquet")
+    nested = posbias("collect", tmp_path / "shown.parquet", "--clicks", tmp_path / "c.parquet")
+    assert nested.statistics.equals(flat.statistics)
     assert nested.manifest["rows"]["clicks"]["lost"] == {"clicks on a document that the page did not show": 1}
 
 

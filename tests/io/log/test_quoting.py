@@ -45,11 +45,11 @@ def write(path: Path, content: str) -> None:
     path.write_bytes(gzip.compress(raw) if path.suffix == ".gz" else raw)
 
 
-def fitted(run: Run, folder: Path, *names: str) -> tuple[pl.DataFrame, str]:
-    """The pairs of a fit, and what was said."""
-    done = run("fit", *names, "-o", "out", "--force", "--no-compare")
+def counted(run: Run, folder: Path, *names: str) -> tuple[pl.DataFrame, str]:
+    """What was counted, and what was said."""
+    done = run("collect", *names, "-o", "out", "--force")
     assert done.returncode in (0, 1), done.stderr
-    return pl.read_parquet(folder / "out" / "attractiveness.parquet"), done.stderr
+    return pl.read_parquet(folder / "out" / "part-*.parquet"), done.stderr
 
 
 @pytest.mark.parametrize("ending", ["tsv", "tsv.gz", "tsv.zst"])
@@ -72,7 +72,7 @@ def test_quotes_that_mark_no_field_of_tsv_are_letters(
 ) -> None:
     write(tmp_path / f"log.{ending}", text(ending, [HEADER, *rows(queries)]))
 
-    pairs, said = fitted(run_in_process, tmp_path, f"log.{ending}")
+    pairs, said = counted(run_in_process, tmp_path, f"log.{ending}")
 
     assert pairs["impressions"].sum() == N_SESSIONS * N_POSITIONS
     assert set(pairs["query"]) == set(queries)
@@ -100,7 +100,7 @@ def test_quotes_that_mark_fields_are_no_part_of_them(
 ) -> None:
     write(tmp_path / f"log.{ending}", text(ending, [HEADER, *rows(written)], end))
 
-    pairs, said = fitted(run_in_process, tmp_path, f"log.{ending}")
+    pairs, said = counted(run_in_process, tmp_path, f"log.{ending}")
 
     assert pairs["impressions"].sum() == N_SESSIONS * N_POSITIONS
     assert set(pairs["query"]) == set(meant)
@@ -134,7 +134,7 @@ def test_a_field_of_a_column_that_is_not_read_may_have_several_lines(run_in_proc
     note = '"Dear all,\nthis ""note"" has commas, and\nthree lines"'
     write(tmp_path / "log.csv", text("csv", [HEADER, *rows(note=note)]))
 
-    pairs, _ = fitted(run_in_process, tmp_path, "log.csv")
+    pairs, _ = counted(run_in_process, tmp_path, "log.csv")
 
     assert pairs["impressions"].sum() == N_SESSIONS * N_POSITIONS
 
@@ -145,7 +145,7 @@ def test_all_files_of_tsv_are_read_in_one_way(run_in_process: Run, tmp_path: Pat
         named = [[f"{number}{session}", *rest] for session, *rest in day]
         write(tmp_path / f"{number}.tsv", text("tsv", [HEADER, *named]))
 
-    pairs, said = fitted(run_in_process, tmp_path, "0.tsv", "1.tsv")
+    pairs, said = counted(run_in_process, tmp_path, "0.tsv", "1.tsv")
 
     assert set(pairs["query"]) == {'"nike air"', "b", '"b'}
     assert "1.tsv line 5" in said
@@ -154,7 +154,7 @@ def test_all_files_of_tsv_are_read_in_one_way(run_in_process: Run, tmp_path: Pat
 def test_a_tsv_whose_header_is_quoted_is_quoted(run_in_process: Run, tmp_path: Path) -> None:
     quoted = [[f'"{field}"' for field in line] for line in [HEADER, *rows()]]
     write(tmp_path / "log.tsv", text("tsv", quoted))
-    assert set(fitted(run_in_process, tmp_path, "log.tsv")[0]["query"]) == {"a", "b"}
+    assert set(counted(run_in_process, tmp_path, "log.tsv")[0]["query"]) == {"a", "b"}
 
     quoted[5][1] = '"a'
     write(tmp_path / "log.tsv", text("tsv", quoted))

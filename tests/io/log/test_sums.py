@@ -65,15 +65,15 @@ def test_estimates_equal_those_of_the_log_to_the_last_digit(
     assert estimates[0] == estimates[1]
 
 
-def test_sessions_of_the_log_change_nothing_of_its_propensities(
+def test_sessions_of_the_log_change_nothing_of_what_is_counted(
     posbias: Posbias, tmp_path: Path, log: pl.DataFrame, sums: pl.DataFrame
 ) -> None:
     log.write_parquet(tmp_path / "log.parquet")
     sums.write_parquet(tmp_path / "sums.parquet")
 
-    of_sums = posbias("fit", tmp_path / "sums.parquet", *SUMS)
+    of_sums = posbias("collect", tmp_path / "sums.parquet", *SUMS).statistics
 
-    assert of_sums.propensities.equals(posbias("fit", tmp_path / "log.parquet").propensities)
+    assert of_sums.equals(posbias("collect", tmp_path / "log.parquet").statistics)
 
 
 @pytest.mark.parametrize("layout", ["pointwise", "judgments"])
@@ -123,14 +123,13 @@ def test_a_table_in_several_buckets_gives_the_same(
     posbias: Posbias, tmp_path: Path, sums: pl.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sums.write_parquet(tmp_path / "sums.parquet")
-    whole = posbias("fit", tmp_path / "sums.parquet", *SUMS)
+    whole = posbias("collect", tmp_path / "sums.parquet", *SUMS)
     monkeypatch.setattr("posbias.io.engines.local._ROWS_THAT_STAY_IN_CACHE", 100)
     monkeypatch.setattr("posbias.io.engines.local._MOST_ROWS_AT_ONCE", 30)
 
-    split = posbias("fit", tmp_path / "sums.parquet", *SUMS)
+    split = posbias("collect", tmp_path / "sums.parquet", *SUMS)
 
-    names = ["position", "impressions", "clicks"]
-    assert split.propensities.select(names).equals(whole.propensities.select(names))
+    assert split.statistics.equals(whole.statistics)
 
 
 TABLE = pl.DataFrame({"query": "q", "doc": ["a", "b", "a", "b"], "position": [1, 2, 2, 1]})

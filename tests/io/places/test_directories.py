@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 import pytest
+from command_results import contents
 
 from posbias.core.errors import OutputError
 from posbias.io.places import ownership
@@ -163,11 +164,6 @@ def test_when_in_doubt_a_directory_stays_and_is_named(tmp_path: Path, change: Ch
             pass
     assert contents(path) == before
     assert set(take_doubtful()) == {path}
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    """Every file below a directory."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_marker_that_is_a_link_or_a_pipe_proves_nothing_and_does_not_block(tmp_path: Path) -> None:

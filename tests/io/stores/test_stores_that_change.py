@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from command_results import Run
+from command_results import Run, contents
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.fits import saved_fit as previous_fit
@@ -51,10 +51,6 @@ def there(made: Path, run_in_process: Run, tmp_path: Path) -> Path:
         run_in_process("fit", "1", "-o", "f", "--no-compare", cwd=made)
     subprocess.run(["cp", "-a", f"{made}/.", tmp_path], check=True)  # noqa: S607 - it keeps hard links
     return tmp_path
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def assert_refused(done: CompletedProcess[str], *says: str) -> None:

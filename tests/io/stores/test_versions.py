@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from command_results import Run
+from command_results import Run, contents
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.results.manifest import checksum_of_content, json_text, open_manifest
@@ -18,11 +18,6 @@ from posbias.io.stores.metadata import DAYS_ONLY, VERSION
 STORES = Path(__file__).parent / "of_versions"
 DAYS = ("2026-01-05", "2026-01-06")
 READ = (DAYS_ONLY, VERSION)
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    """Every file of a directory, to the byte."""
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.fixture(scope="module")
