@@ -6,7 +6,7 @@
 the ranker knows far more than the features, and worst where it knows nothing. `distilled` asks of features first. How
 much the ranker knows beyond the features is what position adds to held-out clicks at the same theta:
 
-    kappa = (l(features and position) - l(features)) / (l(features) - l(nothing)),   s = kappa / (kappa + 0.15)
+    kappa = (l(features and position) - l(features)) / (l(features) - l(nothing)),   s = kappa / (kappa + 0.15) <= 0.9
 
 with l the log-likelihood of clicks of queries that trees have not seen. The constant was chosen on simulated logs
 (tests/benchmarks/rankers.py).
@@ -67,6 +67,9 @@ NAIVE, LOGGED = "naive", "log's own order"
 FOLDS, DEPTH = 3, 10
 HALF = 0.15
 """Kappa at which either of the blend counts half."""
+
+MOST = 0.9
+"""Share of `lambdarank` at most: where features say hardly anything, kappa has no bound."""
 
 CLEARLY = 2.5
 """Standard errors by which a single ranker must be better than the blend: 5 % for the best of four (Bonferroni)."""
@@ -227,7 +230,7 @@ def choose(held_out: HeldOut | None) -> Choice:
     """The blend, or what is better by more than its error."""
     if held_out is None:
         return Choice({BLEND[0]: 1.0}, 0.0, 0, {}, 1.0)
-    data, share = held_out.data, held_out.kappa / (held_out.kappa + HALF)
+    data, share = held_out.data, min(held_out.kappa / (held_out.kappa + HALF), MOST)
     shares = {BLEND[0]: 1 - share, BLEND[1]: share}
     blend = _within(sum((part * held_out.scores[name] for name, part in shares.items()), np.zeros(1)), data.query)
     names, scores = [*_CANDIDATES], [blend, *held_out.scores.values()]

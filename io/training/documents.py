@@ -14,12 +14,12 @@ from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SIGNATURE, SufficientStatistics, count_randomized
 from posbias.core.errors import LogFormatError, SchemaError
 from posbias.core.learners.boosting import Rows, runs
-from posbias.core.learners.learning import Features, Learner, LearningData, Pages, sigmoid
+from posbias.core.learners.learning import Features, Learner, LearningData, Pages, SomeRows, sigmoid
 from posbias.core.learners.models import FactorModel
 from posbias.core.log.pages import in_page_order
 from posbias.core.schema import ALIASES, CLICK, DOC, PAIR, QUERY, SESSION, WEIGHT
 from posbias.core.training.layout import GROUP, get_layout
-from posbias.core.training.weights import in_validation
+from posbias.core.training.weights import hashes, in_validation
 from posbias.io.counting.count import CountedLog, PairsOfPart
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.log.lists import check_headers
@@ -133,7 +133,8 @@ class Documents:
     """The documents of a log, and what is learnt from them."""
 
     data: LearningData
-    parts: tuple[pl.LazyFrame, ...]  # `query` and `doc` of the documents, in the order of their numbers
+    parts: tuple[pl.LazyFrame, ...]  # `query` and `doc` of the documents
+    order: Integers  # of each number, where the document stands in these, shape (D,)
     features: tuple[Feature, ...]
     report: dict[str, Any]  # what the manifest says of the features
     warnings: tuple[str, ...]
@@ -145,17 +146,18 @@ class Documents:
             return None
         pairs = pl.concat(self.parts).collect()
         queries, documents = (
-            pairs[column].gather(np.unique(numbers, return_index=True)[1])
+            pairs[column].gather(self.order[np.unique(numbers, return_index=True)[1]])
             for column, numbers in ((QUERY, self.data.query), (DOC, self.data.item))
         )
         return Ids(queries, documents)
 
     def by_part(self, values: Floats) -> Iterator[tuple[pl.DataFrame, Floats]]:
         """`query` and `doc`, part by part, and what an array of shape (D,) holds for them."""
-        first = 0
+        first, of_rows = 0, np.empty_like(values)
+        of_rows[self.order] = values
         for part in self.parts:
             rows = part.collect()
-            yield rows, values[first : first + rows.height]
+            yield rows, of_rows[first : first + rows.height]
             first += rows.height
 
 
@@ -217,19 +219,22 @@ def prepare(
     categorical = tuple(number for number, feature in enumerate(columns) if feature.categories is not None)
     scans, statistics = tuple(part.select(PAIR) for part in pairs), counted.statistics
     read = counted.read if learner.source == "pages" else None
+    query, order = _queries(pairs)
+    names, in_order = tuple(feature.name for feature in columns), SomeRows(rows, order)
+    pages = None if read is None else _pages(read, counted.plan, statistics.cells, scans)
     data = LearningData(
-        query=_query_numbers(pairs),
-        held_out=held_out,
-        counts=counts.take(numbers) if len(numbers) < counts.n_units else counts,
+        query=query,
+        held_out=held_out[order],
+        counts=counts.take(numbers[order]),
         examination=examination,
         position=statistics.position_of_cell,
-        features=Features(rows, tuple(feature.name for feature in columns), categorical) if columns else None,
-        pages=None if read is None else _pages(read, counted.plan, statistics.cells, scans),
-        item=None if learner.needs_features else _items(scans),
-        randomized=_randomized(statistics, scans) if learner.needs_randomized else None,
-        knowledge=knowledge,
+        features=Features(in_order, names, categorical) if columns else None,
+        pages=None if pages is None else replace(pages, document=np.argsort(order)[pages.document]),
+        item=None if learner.needs_features else _items(scans)[order],
+        randomized=_randomized(statistics, scans).take(order) if learner.needs_randomized else None,
+        knowledge=None if knowledge is None else knowledge[order],
     )
-    return Documents(data, scans, columns, featured.report, featured.warnings)
+    return Documents(data, scans, order, columns, featured.report, featured.warnings)
 
 
 def _documents_of(part: PairsOfPart, counted: CountedLog) -> tuple[pl.DataFrame, CountTable]:
@@ -272,14 +277,22 @@ def _matrix(
     return np.concatenate(values) if in_memory else RowsOnDisk(path, n_rows, len(columns)), np.concatenate(numbers)
 
 
-def _query_numbers(parts: Sequence[pl.LazyFrame]) -> Integers:
-    found = [np.zeros(0, np.int64)]
-    before = 0
+def _queries(parts: Sequence[pl.LazyFrame]) -> tuple[Integers, Integers]:
+    """The number of each document's query, ascending, and which of the documents it is, shapes (D,).
+
+    They are ordered by a hash of the query, so that what is drawn at random is the same in however many parts a log is.
+    """
+    numbers, of_query, before = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
     for part in parts:
-        groups = part.select(pl.col(GROUP).rle_id().cast(pl.Int64)).collect().to_series().to_numpy()
-        found.append(groups + before)
-        before += int(groups[-1]) + 1
-    return np.concatenate(found)
+        rows = part.select(QUERY, pl.col(GROUP).rle_id().cast(pl.Int64)).collect()
+        number = rows[GROUP].to_numpy()
+        distinct = rows[QUERY].gather(np.flatnonzero(np.diff(number, prepend=-1)))
+        of_query.append(np.array(hashes(distinct), np.int64)[number])
+        numbers.append(number + before)
+        before += len(distinct)
+    order = np.argsort(np.concatenate(of_query), kind="stable")
+    number = np.concatenate(numbers)[order]
+    return np.cumsum(np.diff(number, prepend=number[:1]) != 0), order
 
 
 def _held_out(parts: Sequence[pl.LazyFrame], share: float) -> Flags:

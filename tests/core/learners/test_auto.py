@@ -14,6 +14,7 @@ from posbias.core.learners.auto import (
     BLEND,
     HALF,
     LOGGED,
+    MOST,
     NAIVE,
     Choice,
     HeldOut,
@@ -62,6 +63,7 @@ def test_rankers_that_clicks_do_not_tell_apart_are_blended_by_what_the_ranker_kn
     chosen = choose(held_out(data, alike, HALF))
     assert chosen.shares == {BLEND[0]: 0.5, BLEND[1]: 0.5}
     assert choose(held_out(data, alike, 0.0)).shares == {BLEND[0]: 1.0, BLEND[1]: 0.0}
+    assert choose(held_out(data, alike, 1e6)).shares == {BLEND[0]: 1 - MOST, BLEND[1]: MOST}
 
 
 @pytest.mark.slow
