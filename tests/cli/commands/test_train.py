@@ -295,7 +295,9 @@ def test_unseen_ids_are_scored_by_what_is_known(run_in_process: Run, placed: Pat
     found = pl.read_parquet(tmp_path / "scored" / "scores.parquet")["score"].to_numpy()
     with np.load(tmp_path / "model" / "model.npz") as arrays:
         mean, of_query, of_item = (arrays[name] for name in ("mean", "query_bias", "item_bias"))
-    np.testing.assert_allclose(found, [mean + of_query[0], mean + of_item[0], mean])
+    of_ids = (pl.read_parquet(tmp_path / "model" / f"{name}.parquet") for name in ("queries", "documents"))
+    query, item = (table.to_series().cast(pl.String).index_of("0") for table in of_ids)
+    np.testing.assert_allclose(found, [mean + of_query[query], mean + of_item[item], mean])
 
 
 def test_a_model_of_factors_wants_the_query_and_its_own_ids(run_in_process: Run, placed: Path, tmp_path: Path) -> None:
