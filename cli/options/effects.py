@@ -18,6 +18,7 @@ from posbias.core.errors import UsageError
 
 if TYPE_CHECKING:
     from posbias.core.counts.counting_plan import StatisticsPlan
+    from posbias.io.log.exports import Export
     from posbias.io.stores.store import Statistics
 
 
@@ -49,16 +50,20 @@ class Situation:
         return find_statistics(self.inputs)
 
     @cached_property
-    def holds_counts(self) -> bool:
-        """Whether the inputs are counts of a warehouse; looked up only if an option asks."""
+    def export(self) -> "Export | None":
+        """The inputs, where they are counts of a warehouse; looked up only if an option asks."""
         from posbias.cli.options.inputs import exported
 
-        return exported(self.inputs, cast("LogOptions", self)) is not None
+        return exported(self.inputs, cast("LogOptions", self))
 
     @property
     def statistics(self) -> "StatisticsPlan | None":
-        """What statistics count."""
-        return self.collected[0].metadata.plan if self.collected else None
+        """What statistics, or counts of a warehouse, hold."""
+        from posbias.io.counting.warehouse import about_export
+
+        if self.collected:
+            return self.collected[0].metadata.plan
+        return None if self.export is None else about_export(self.export).counted.plan()
 
 
 Reason = Callable[[Situation, str], str | bool | None]
@@ -118,11 +123,11 @@ _TYPED = (".parquet", ".pq", ".arrow", ".ipc", ".feather")
 
 
 def _statistics(o: Situation, _: str) -> str | bool:
-    return o.statistics is not None and f"{o.inputs[0]} holds statistics, and this option is about reading logs"
+    return bool(o.collected) and f"{o.inputs[0]} holds statistics, and this option is about reading logs"
 
 
 def _counts(o: Situation, _: str) -> str | bool:
-    return o.holds_counts and f"{o.inputs[0]} holds counts of a warehouse, and this option is about reading logs"
+    return o.export is not None and f"{o.inputs[0]} holds counts of a warehouse, and this option is about reading logs"
 
 
 def _without_actions(o: Situation, _: str) -> str | None:

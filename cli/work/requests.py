@@ -342,11 +342,16 @@ def _request_of_export(
             "--ids, or use --ids hash."
         )
     counted = about.counted.plan()
-    kept = replace(counted, max_position=counting.max_position, position_bins=parse_bins(counting.position_bins))
-    check_counting(kept, counting, log)
     time = PERIOD if counted.period else None
     _check_days(LogOptions(timestamp=time), replace(counting, period="auto"))
-    plan = replace(kept, summed=True, period="day" if counting.date is not None else kept.period)
+    plan = replace(
+        counted,
+        max_position=counting.max_position,
+        position_bins=parse_bins(counting.position_bins),
+        period="day" if counting.date is not None else counted.period,
+        summed=True,
+    )
+    check_counting(plan, counting, log)
     reading = ("on_bad_rows", "max_bad_rows", "memory", "threads", "temp_dir", "engine", "master")
     columns = LogOptions(
         query=[QUERY],

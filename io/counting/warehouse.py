@@ -426,11 +426,12 @@ class _Template:
         self._steps["parted"] = f"SELECT linked.*, {links} AS links FROM linked"
         orders = {"query": query, "doc": f"{query}, {doc}", "cell": ", ".join(cell)}
         ranks = [
-            f"DENSE_RANK() OVER (PARTITION BY links ORDER BY {order}) AS no_{name}" for name, order in orders.items()
+            f"CAST(DENSE_RANK() OVER (PARTITION BY links, {self._code} ORDER BY {order}) AS BIGINT) AS no_{name}"
+            for name, order in orders.items()
         ]
         self._steps["numbered"] = f"SELECT parted.*, {', '.join(ranks)} FROM parted"
         number = f"CASE WHEN {self._code} <> 0 THEN NULL WHEN links = 1 THEN {{}} ELSE {{}} END"
-        ids = [number.format("no_query", "0"), number.format("no_doc", "-no_cell")]
+        ids = [number.format("no_query", "CAST(0 AS BIGINT)"), number.format("no_doc", "-no_cell")]
         self._add_up("numbered", "n", [*ids, *self._keys[2:]], self._code)
 
     def _add_up(self, source: str, prefix: str, keys: Sequence[str], code: str) -> None:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from posbias.core.errors import PosbiasError, SchemaError
-from posbias.core.log.impressions import REJECTED
-from posbias.core.log.pages import PageEnds
+from posbias.core.log.impressions import REJECTED, RowFault
+from posbias.core.log.pages import PageEnds, PageFault
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, POSITION, QUERY
 from posbias.io.log.scan import reading, scan_sources, schema_of
 from posbias.io.log.sources import Source, find_sources
@@ -29,6 +29,7 @@ WITH_CLICK, ABOVE_LAST, WITHOUT_CLICK, DESCRIPTION = -1, -2, -3, -4
 them, pages without a click, and what was counted."""
 
 _OWN = {QUERY, DOC, POSITION, REJECTED, IMPRESSIONS, CLICKS, ABOUT}
+_CODES = {WITH_CLICK, ABOVE_LAST, WITHOUT_CLICK, DESCRIPTION, *RowFault, *PageFault}
 _TYPED = ("parquet", "csv", "tsv", "ndjson", "ipc")
 _CODE, _FIRST_SUM, _SECOND_SUM = (pl.col(name).cast(pl.Int64) for name in (REJECTED, IMPRESSIONS, CLICKS))
 
@@ -81,6 +82,11 @@ def _read(names: Sequence[str], sources: Sequence[Source]) -> Export:
             "counted. Export the result of the query as a whole."
         )
     of = {code: (first, second) for code, first, second in sums.iter_rows()}
+    unknown = [code for code in of if code not in _CODES]
+    if unknown:
+        raise SchemaError(
+            f"{names[0]}: {REJECTED} = {unknown[0]} has no meaning. Run the query of `posbias sql` again."
+        )
     (pages, ended), (above, clicked_above) = of.get(WITH_CLICK, (0, 0)), of.get(ABOVE_LAST, (0, 0))
     ends = PageEnds(of.get(WITHOUT_CLICK, (0, 0))[0], pages, ended, above, clicked_above)
     rejected = {code: rows for code, (rows, _) in sorted(of.items()) if code > 0}

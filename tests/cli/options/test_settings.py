@@ -68,6 +68,17 @@ def test_a_value_of_the_configuration_that_means_nothing_is_named(
     assert not (tmp_path / "out").exists()
 
 
+def test_sql_is_an_option_of_some_commands_and_a_command_with_a_section(
+    run_in_process: Run, log: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "posbias.toml").write_text("sql = 'FROM log LIMIT 9'\n", encoding="utf-8")
+    done = run_in_process("collect", log, "-o", "out", cwd=tmp_path)
+    assert "rows: 9 read" in done.stderr
+    (tmp_path / "posbias.toml").write_text("[sql]\ndialect = 'trino'\n", encoding="utf-8")
+    printed = run_in_process("sql", "shown", cwd=tmp_path)
+    assert (printed.returncode, printed.stdout[:4]) == (0, "WITH"), printed.stderr
+
+
 def test_numbers_and_days_of_the_configuration_need_no_quotes(run_in_process: Run, log: Path, tmp_path: Path) -> None:
     (tmp_path / "posbias.toml").write_text("memory = 1073741824\ndate = 2026-01-05\ncsv = true\n", encoding="utf-8")
 
