@@ -420,20 +420,22 @@ def predict(
     Example: posbias predict heldout.parquet --propensities fit --scores new.csv -o predicted
     """
     from posbias.cli.report.result import plain_options
-    from posbias.cli.work.requests import carry_out_job, check_same_cells, like_the_fit, resolve
+    from posbias.cli.work.requests import carry_out_job, check_day, check_same_cells, like_the_fit, resolve
     from posbias.io.engines.engine import Engine
     from posbias.io.fits.saved_fit import read_theta
     from posbias.io.jobs import predicting
     from posbias.io.jobs.tables import Result
     from posbias.io.stores.store import find_statistics
 
-    request = predicting.PredictionRequest(
-        tuple(rankings.scores or ()), tuple(rankings.rankings or ()), csv=rankings.csv
-    )
+    until = None if rankings.trained_until is None else check_day("--trained-until", rankings.trained_until)
+    named = tuple(rankings.scores or ()), tuple(rankings.rankings or ())
+    request = predicting.PredictionRequest(*named, until, csv=rankings.csv)
     fitted, statistics = read_theta(propensities), find_statistics(inputs)
     counting = CountingOptions(period="none")
     if not statistics:
+        timestamp = log.timestamp
         log, counting = like_the_fit(fitted, log)
+        log, counting = replace(log, timestamp=timestamp), replace(counting, period="day" if timestamp else "none")
     job = resolve(inputs, log, counting, statistics)
     if statistics:
         check_same_cells(job.plan, fitted)

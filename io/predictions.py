@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from functools import partial, reduce
 from operator import add
 from pathlib import Path
@@ -13,9 +14,21 @@ from posbias.core.arrays.count_table import Floats
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import SchemaError
 from posbias.core.evaluation.clicked import RANKING, ranked
-from posbias.core.evaluation.prediction import CellTheta, PageSums, Placed, Prediction, Prior, Scope, ShownPart, predict
+from posbias.core.evaluation.page_slope import UNIT
+from posbias.core.evaluation.prediction import (
+    LATE,
+    CellTheta,
+    PageSums,
+    Placed,
+    Prediction,
+    Prior,
+    Scope,
+    ShownPart,
+    most_changed,
+    predict,
+)
 from posbias.core.fit.propensities import EXAMINATION, FittedTheta
-from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, QUERY
+from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, PERIOD, QUERY, SESSION
 from posbias.io.engines.engine import Engine, Parts
 from posbias.io.places.temporary import KeptFrame, keep
 from posbias.io.progress import Progress
@@ -26,8 +39,17 @@ from posbias.io.training.laid_out import covariance_of_theta, propensities_of_ce
 _SAMPLED_IMPRESSIONS = 1 << 22
 """Impressions whose pairs say what attractiveness is like; of a larger log those of some queries, by their hash."""
 
+_LOOKED_AT = 1 << 19  # rows of pages that are compared with others of their query; of more, those of some queries
+_MOST_CONTEXTS = 30  # with predictions of their own
 _SEED = 2  # of that hash: parts are made by another one
-SCOPES = (Scope("all"), Scope("top 3", top=3))
+CHANGED, DEPTH = 20, 10
+"""Queries of each ranking that are shown with their documents, and how many of these."""
+
+
+def scopes_of(by: CellTheta) -> list[Scope]:
+    """Of which clicks predictions are made: of all first."""
+    contexts = [Scope(name, context=number) for number, name in enumerate(by.contexts[:_MOST_CONTEXTS])]
+    return [Scope("all"), Scope("top 3", top=3), *contexts]
 
 
 @dataclass(frozen=True)
@@ -38,68 +60,123 @@ class CountsOfPages:
     rows: tuple[KeptFrame, ...]  # of each part: `query`, `doc`, the cell columns, `impressions`, `clicks`
     queries: tuple[KeptFrame, ...]  # of each part
     cells: pl.DataFrame  # that occur, with their `impressions` and `clicks`, sorted
+    units: pl.DataFrame | None  # pages, or what queries showed on a day, of a sample; see `page_slope`
 
     @classmethod
-    def of(cls, statistics: Parts, plan: StatisticsPlan, engine: Engine, progress: Progress) -> "CountsOfPages":
+    def of(
+        cls,
+        statistics: Parts,
+        plan: StatisticsPlan,
+        cut: date | None,
+        some_pages: pl.LazyFrame | None,
+        engine: Engine,
+        progress: Progress,
+    ) -> "CountsOfPages":
         """Count what a prediction needs.
+
+        Args:
+            statistics: of a log.
+            plan: what they count.
+            cut: the first day of the later half of the pages; None where days are not known.
+            some_pages: whole pages of the log, where it has pages.
+            engine: where they are.
+            progress: is told.
 
         Raises:
             SchemaError: nothing was counted.
         """
         folder = engine.scratch / "counts"
         folder.mkdir(mode=0o700)
-        work = partial(_count, plan=plan, folder=None if statistics.in_memory else folder)
+        by_day = (statistics.number or 1) if cut is not None and some_pages is None else 0
+        work = partial(_count, plan=plan, cut=cut, by_day=by_day, folder=None if statistics.in_memory else folder)
         with progress.stage("counting", statistics.number) as stage:
-            parts = list[tuple[KeptFrame, KeptFrame, pl.DataFrame]]()
+            parts = list[tuple[KeptFrame, KeptFrame, pl.DataFrame, pl.DataFrame]]()
             for part in statistics.map(work):
                 parts += [] if part is None else [part]
                 stage.advance()
         if not parts:
             raise SchemaError(f"no impression is left within --max-position {plan.max_position}.")
-        rows, queries, cells = zip(*parts, strict=True)
+        rows, queries, cells, units = zip(*parts, strict=True)
         every = pl.concat(cells).group_by(plan.cell_columns).sum().sort(plan.cell_order)
-        return cls(plan, tuple(rows), tuple(queries), every)
+        found = None
+        if some_pages is not None:
+            found = _pages(some_pages, plan)
+        elif by_day:
+            found = pl.concat(units)
+        return cls(plan, tuple(rows), tuple(queries), every, found)
 
 
 def _count(
-    number: int, statistics: pl.LazyFrame, plan: StatisticsPlan, folder: Path | None
-) -> tuple[KeptFrame, KeptFrame, pl.DataFrame] | None:
-    """The rows, queries and cells of a part; None where it holds nothing."""
-    keys, counts = (QUERY, DOC, *plan.cell_columns), (IMPRESSIONS, CLICKS)
-    rows = statistics.select(*keys, *counts).collect()
+    number: int, statistics: pl.LazyFrame, plan: StatisticsPlan, cut: date | None, by_day: int, folder: Path | None
+) -> tuple[KeptFrame, KeptFrame, pl.DataFrame, pl.DataFrame] | None:
+    """The rows, queries, cells and, by day, units of a part, one of so many; None where it holds nothing."""
+    keys, counts = [QUERY, DOC, *plan.cell_columns], (IMPRESSIONS, CLICKS)
+    day = pl.col(PERIOD).cast(pl.Date)
+    columns = [] if cut is None else [day.alias(UNIT), (day >= cut).alias(LATE)]
+    rows = statistics.select(*keys, *columns, *counts).collect()
     if not rows.height:
         return None
+    units = rows.clear()
+    if by_day:
+        units = _some_queries(rows, by_day).group_by(*keys, UNIT).agg(pl.col(counts).sum())
+    keys += [] if cut is None else [LATE]
     if set(plan.keys) != set(keys):
         rows = rows.group_by(keys, maintain_order=True).agg(pl.col(counts).sum())
     cells = rows.group_by(plan.cell_columns).agg(pl.col(counts).sum())
     kept = keep(rows, folder, f"rows-{number:05d}", quickly=True)
-    return kept, keep(rows.select(pl.col(QUERY).unique()), folder, f"queries-{number:05d}"), cells
+    return kept, keep(rows.select(pl.col(QUERY).unique()), folder, f"queries-{number:05d}"), cells, units
+
+
+def _some_queries(rows: pl.DataFrame, parts: int = 1) -> pl.DataFrame:
+    """The rows of some queries, about as many as are looked at, of one of so many parts."""
+    one_in = -(-rows.height * parts // _LOOKED_AT)
+    return rows.filter(pl.col(QUERY).hash(_SEED) % one_in == 0) if one_in > 1 else rows
+
+
+def _pages(some_pages: pl.LazyFrame, plan: StatisticsPlan) -> pl.DataFrame:
+    """Pages as units."""
+    rows = plan.with_cells_in_memory(_some_queries(some_pages.collect(engine="streaming")))
+    one = pl.lit(1, pl.Int64).alias(IMPRESSIONS)
+    return rows.select(QUERY, DOC, *plan.cell_columns, pl.col(SESSION).alias(UNIT), one, pl.col(CLICK).alias(CLICKS))
+
+
+def theta_of(counts: CountsOfPages, propensities: pl.DataFrame, fitted: FittedTheta) -> tuple[CellTheta, Floats | None]:
+    """Theta of the cells of a log, and the covariance of its logarithm, None where that is not known.
+
+    Args:
+        counts: of the log.
+        propensities: the table that theta is taken from.
+        fitted: theta as it was fitted, with its errors.
+    """
+    cells = counts.cells.select(counts.plan.cell_columns)
+    theta = propensities_of_cells(cells, propensities, EXAMINATION).cast(pl.Float64).fill_null(np.nan).to_numpy()
+    covariance = covariance_of_theta(cells, propensities, fitted)
+    return CellTheta(counts.plan, cells, theta), None if covariance is None else np.nan_to_num(covariance)
 
 
 def predict_rankings(
     counts: CountsOfPages,
     rankings: Rankings,
-    propensities: pl.DataFrame,
-    fitted: FittedTheta,
+    by: CellTheta,
+    covariance: Floats | None,
+    variance: float | None,
     engine: Engine,
     progress: Progress,
-) -> list[list[Prediction]]:
-    """Predict each ranking, over all of `SCOPES`.
+) -> list[tuple[list[Prediction], pl.DataFrame]]:
+    """Predict each ranking, over all of `scopes_of`; with each the queries that change most (see `most_changed`).
 
     Args:
         counts: of the log.
         rankings: them.
-        propensities: the table that theta is taken from.
-        fitted: theta as it was fitted, with its errors.
+        by: theta of its cells.
+        covariance: of log theta; None takes theta as known.
+        variance: of the clicks of a page of the log; None takes that of the model.
         engine: where the parts are.
         progress: is told.
 
     Raises:
         SchemaError: a ranking has no document of the log, one of its scores is no number, or stands twice.
     """
-    cells = counts.cells.select(counts.plan.cell_columns)
-    theta = propensities_of_cells(cells, propensities, EXAMINATION).cast(pl.Float64).fill_null(np.nan).to_numpy()
-    by = CellTheta(counts.plan, cells, theta)
     with progress.stage("reading rankings"):
         keys = [queries.scan() for queries in counts.queries]
         routed = route_rows(rankings.rows, (QUERY,), rankings.sources, keys, engine.scratch / "lists", engine.memory)
@@ -119,22 +196,23 @@ def predict_rankings(
     priors = _priors(sampled, by, len(rankings.names))
     work = partial(_sums, by=by, lists=lists, priors=priors, pages=n_pages)
     with progress.stage("predicting", parts.number) as stage:
-        found = list[list[list[PageSums]]]()
+        found = list[list[tuple[list[PageSums], pl.DataFrame]]]()
         for of_part in parts.map(work):
             found.append(of_part)
             stage.advance()
-    covariance = covariance_of_theta(cells, propensities, fitted)
-    if covariance is not None:
-        covariance = np.nan_to_num(covariance)
-    predictions = list[list[Prediction]]()
+    predictions = list[tuple[list[Prediction], pl.DataFrame]]()
     for number, prior in enumerate(priors):
-        sums = [reduce(add, (of_part[number][scope] for of_part in found)) for scope in range(len(SCOPES))]
+        sums = [reduce(add, (of_part[number][0][scope] for of_part in found)) for scope in range(len(scopes_of(by)))]
         if not sums[0].supported:
             raise SchemaError(
                 f"{rankings.files[number]}: {rankings.names[number]} has a score for no document that the log shows. "
                 "Write its ids as in the log."
             )
-        predictions.append([predict(of_scope, prior, covariance) for of_scope in sums])
+        changed = pl.concat(of_part[number][1] for of_part in found)
+        changed = changed.sort(pl.col("difference").abs(), descending=True, maintain_order=True).head(CHANGED)
+        of_scopes = [predict(sums[0], prior, covariance, variance)]
+        of_scopes += [predict(of_scope, prior, covariance) for of_scope in sums[1:]]
+        predictions.append((of_scopes, changed))
     return predictions
 
 
@@ -155,11 +233,13 @@ def _look(
 ) -> tuple[Floats, tuple[pl.DataFrame, pl.DataFrame]]:
     """The first pass over a part: pages by ranking and scope, and a sample of its rows and lists."""
     counted, of_part = rows.collect(), _lists(lists[number], rankings)
-    part = ShownPart.of(counted, by)
-    pages = np.zeros((len(rankings.names), len(SCOPES)))
+    of_query = by.pages(counted)
+    scopes = scopes_of(by)
+    pages = np.zeros((len(rankings.names), len(scopes)))
     for ranking in range(len(rankings.names)):
         queries = of_part.filter(pl.col(RANKING) == ranking + 1)[QUERY].unique()
-        pages[ranking] = part.pages[part.groups[QUERY].is_in(queries.implode()).to_numpy()].sum()
+        is_ranked = of_query.filter(pl.col(QUERY).is_in(queries.implode()))
+        pages[ranking] = [is_ranked.filter(scope.groups)["pages"].sum() for scope in scopes]
     is_sampled = pl.col(QUERY).hash(_SEED) % one_in == 0
     return pages, (counted.filter(is_sampled), of_part.filter(is_sampled))
 
@@ -177,11 +257,12 @@ def _sums(
     lists: Mapping[int, pl.LazyFrame],
     priors: Sequence[Prior],
     pages: Floats,
-) -> list[list[PageSums]]:
-    """The second pass over a part: its sums by ranking and scope."""
+) -> list[tuple[list[PageSums], pl.DataFrame]]:
+    """The second pass over a part: for each ranking the sums by scope, and the queries that change most."""
     part, of_part = ShownPart.of(rows.collect(), by), ranked(lists[number].collect())
-    sums = list[list[PageSums]]()
+    found = list[tuple[list[PageSums], pl.DataFrame]]()
     for ranking, prior in enumerate(priors):
         placed = Placed.of(part, of_part.filter(pl.col(RANKING) == ranking + 1))
-        sums.append([PageSums.of(placed, prior, scope, pages[ranking, at]) for at, scope in enumerate(SCOPES)])
-    return sums
+        sums = [PageSums.of(placed, prior, scope, pages[ranking, at]) for at, scope in enumerate(scopes_of(by))]
+        found.append((sums, most_changed(placed, prior, CHANGED, DEPTH)))
+    return found

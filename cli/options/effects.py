@@ -399,7 +399,11 @@ RULES: Mapping[str, Rules] = {
         ("propensity", _given_table),
         _WITH_TABLES,
     ),
-    "predict": ((f"{_TIMES_AND_GROUPS} randomized_where", _of_the_fit), *_READING, *_BAD_ROWS),
+    "predict": (
+        ("period_column stratify cluster_column randomized_where", _of_the_fit),
+        *_READING,
+        *_BAD_ROWS,
+    ),
     "evaluate": (
         ("timestamp", _no_split_by_time),
         ("period_column stratify cluster_column randomized_where", _of_the_fit),

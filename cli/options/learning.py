@@ -151,6 +151,9 @@ class PredictionOptions:
 
     scores: list[str] | None = _SCORES
     rankings: list[str] | None = _RANKINGS
+    trained_until: str | None = option(
+        "The last day whose clicks the rankings have learned from: no page may be of it, or earlier.", "DATE"
+    )
     csv: bool = CSV
 
 

@@ -112,18 +112,19 @@ def _check_days(log: LogOptions, counting: CountingOptions) -> None:
         raise UsageError(f"--date {day}: --period none keeps no days. Leave one of them out.")
 
 
-def check_day(flag: str, text: str) -> None:
-    """See that a text is a day as it is written everywhere: 2026-01-31.
+def check_day(flag: str, text: str) -> date:
+    """Read a day as it is written everywhere: 2026-01-31.
 
     Raises:
-        UsageError: it is not.
+        UsageError: it is none.
     """
     try:
-        is_day = date.fromisoformat(text).isoformat() == text
+        day = date.fromisoformat(text)
     except ValueError:
-        is_day = False
-    if not is_day:
+        day = None
+    if day is None or day.isoformat() != text:
         raise UsageError(f"{flag} {text}: give a day such as 2026-01-31.")
+    return day
 
 
 def check_decay(factor: float | None, plan: StatisticsPlan) -> None:

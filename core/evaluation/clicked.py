@@ -207,14 +207,14 @@ def ranked(scores: pl.DataFrame) -> pl.DataFrame:
         Them with `RANK`, list by list.
     """
     lists = [RANKING, QUERY]
-    ordered = scores.with_columns(_as_text(scores.schema[DOC]).alias(_TEXT)).sort(
+    ordered = scores.with_columns(as_text(scores.schema[DOC]).alias(_TEXT)).sort(
         *lists, SCORE, _TEXT, descending=[False, False, True, True]
     )
     row = pl.int_range(pl.len(), dtype=pl.Int64).over(lists) + 1
     return ordered.drop(_TEXT).with_columns(row.cast(pl.Int32).alias(RANK))
 
 
-def _as_text(doc: pl.DataType) -> pl.Expr:
+def as_text(doc: pl.DataType) -> pl.Expr:
     """The id as one text; ids of several columns, one after the other."""
     names = [field.name for field in doc.fields] if isinstance(doc, pl.Struct) else []
     parts = [pl.col(DOC).struct.field(name) for name in names] or [pl.col(DOC)]

@@ -26,9 +26,15 @@ S is the covariance of log theta and G_k = sum_{r(d) = k} w g - sum_d w g a*_dk,
 the exposure behind g: that of the pair for the part b c / e of g, that of its class for the rest. Clicks given theta
 and theta itself need no cross term: theta's score is conditional on the totals c_d that g uses (Hausman, Hall &
 Griliches 1984).
+
+A ranking that has learned from these pages puts on top what was lucky there. Where the pages are parted by time,
+
+    F = (1 / N) sum_d u b (c_d1 / e_d1 - c_d2 / e_d2),    N^2 Var F = sum u^2 b^2 (s2_d1 + s2_d2)
+
+has mean 0, over documents that both halves show, unless the ranking has seen the clicks of one of them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -38,7 +44,7 @@ from posbias.core.arrays.count_table import Flags, Floats, Integers
 from posbias.core.arrays.linalg import normal_quantile, student_quantile
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import numbers_in
-from posbias.core.evaluation.clicked import RANK, Added
+from posbias.core.evaluation.clicked import RANK, Added, as_text
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, POSITION, QUERY
 
 _LAST_RANKS = np.array([1, 2, 3, 5, 10, 20])  # of the classes of ranks; then further down, then not shown
@@ -54,14 +60,17 @@ _TINY, _MANY = 1e-300, 1e9
 _FEWEST_DEGREES = 3.0
 _UNSEEN = 0.5  # of what the least shown have: what documents that were never shown have at least
 _LIKE_ANY = 1 / 3  # of the way from the least shown to any: what they have in the estimate itself
-_POWER, _LEVEL = 0.8, 0.05
-_CELL, _CONTEXT, _GROUP, _PAIR = "posbias_cell", "posbias_context", "posbias_group", "posbias_pair"
+_POWER, _LEVEL, _LEAK_LEVEL = 0.8, 0.05, 0.01
+CELL, _CONTEXT, _GROUP, PAIR = "posbias_cell", "posbias_context", "posbias_group", "posbias_pair"
 _QUERY = "posbias_query"
+LATE = "posbias_late"
+"""Whether rows are of the later half of the pages; counts that are not parted lack the column."""
+
 Ends = tuple[float, float]
 """The lower and the upper end of an interval."""
 
 
-def _sums(number: Integers, values: Floats, size: int) -> Floats:
+def sums_by(number: Integers, values: Floats, size: int) -> Floats:
     """Sum of the values of each number, shape (size,)."""
     return np.bincount(number, values, minlength=size).astype(np.float64, copy=False)
 
@@ -100,6 +109,26 @@ class CellTheta:
             return np.zeros(len(self.theta), np.int64)
         return self.cells.select(pl.struct(self.plan.context).rank("dense") - 1).to_series().to_numpy().astype(np.int64)
 
+    @property
+    def contexts(self) -> list[str]:
+        """What the contexts are called, by number; none where there are no contexts."""
+        names = self.plan.context
+        if not names:
+            return []
+        of_cells = self.cells.select(names).unique().sort(pl.struct(names)).rows()
+        return [", ".join(f"{name}={value}" for name, value in zip(names, row, strict=True)) for row in of_cells]
+
+    def numbered(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Rows with the number of their cell, and that of its context."""
+        rows = rows.with_columns(numbers_in(self.cells, rows, self.plan).alias(CELL).cast(pl.Int64))
+        return rows.with_columns(pl.Series(_CONTEXT, self.context[rows[CELL].to_numpy()]))
+
+    def pages(self, counts: pl.DataFrame) -> pl.DataFrame:
+        """The `pages` of each query and context, N_q: what the cell was shown that was shown most, by its positions."""
+        slots = self.numbered(counts).group_by(QUERY, _CONTEXT, CELL).agg(pl.col(IMPRESSIONS).sum())
+        per_position = slots[IMPRESSIONS] / pl.Series(self.width[slots[CELL].to_numpy()])
+        return slots.with_columns(pages=per_position).group_by(QUERY, _CONTEXT).agg(pl.col("pages").max())
+
     def cell_of(self, context: Integers, rank: Integers) -> Integers:
         """The cell of each rank, -1 where there is none."""
         number = np.full((int(self.context.max()) + 1, int(self.position.max()) + 1), -1)
@@ -127,28 +156,31 @@ class ShownPart:
     cell: Integers  # likewise
     shown: Floats  # impressions of each row, likewise
     clicks: Floats  # likewise
+    late: Flags | None = (
+        None  # whether the row is of the later half of the pages, likewise; None if they are not parted
+    )
 
     @classmethod
     def of(cls, counts: pl.DataFrame, by: CellTheta) -> "ShownPart":
-        """Those of counts: `query`, `doc`, the cell columns, `impressions`, `clicks`, a row per key."""
-        numbered = counts.with_columns(numbers_in(by.cells, counts, by.plan).alias(_CELL).cast(pl.Int64))
-        context = pl.Series(_CONTEXT, by.context[numbered[_CELL].to_numpy()])
-        rows = numbered.select(QUERY, context, DOC, _CELL, IMPRESSIONS, CLICKS).sort(QUERY, _CONTEXT, DOC, _CELL)
+        """Those of counts: `query`, `doc`, the cell columns, `impressions`, `clicks`, perhaps `LATE`; a row per key."""
+        parted = [LATE] if LATE in counts.columns else []
+        rows = by.numbered(counts).select(QUERY, _CONTEXT, DOC, CELL, IMPRESSIONS, CLICKS, *parted)
+        rows = rows.sort(QUERY, _CONTEXT, DOC, CELL)
         rows = rows.with_columns(
             pl.struct(QUERY, _CONTEXT).rle_id().cast(pl.Int64).alias(_GROUP),
-            pl.struct(QUERY, _CONTEXT, DOC).rle_id().cast(pl.Int64).alias(_PAIR),
+            pl.struct(QUERY, _CONTEXT, DOC).rle_id().cast(pl.Int64).alias(PAIR),
             pl.col(QUERY).rle_id().cast(pl.Int64).alias(_QUERY),
         )
         groups = rows.select(QUERY, _CONTEXT, _GROUP, _QUERY).unique(_GROUP, keep="first", maintain_order=True)
-        pairs = rows.select(_GROUP, DOC, _PAIR).unique(_PAIR, keep="first", maintain_order=True)
+        pairs = rows.select(_GROUP, DOC, PAIR).unique(PAIR, keep="first", maintain_order=True)
         n_cells = len(by.theta)
-        key = rows.select(pl.col(_GROUP) * n_cells + pl.col(_CELL)).to_series().to_numpy()
+        key = rows.select(pl.col(_GROUP) * n_cells + pl.col(CELL)).to_series().to_numpy()
         shown = rows[IMPRESSIONS].to_numpy().astype(np.float64)
         slot, at = np.unique(key, return_inverse=True)
-        slots = _sums(at, shown, len(slot))
+        slots = sums_by(at, shown, len(slot))
         pages = np.zeros(groups.height)
         np.maximum.at(pages, slot // n_cells, slots / by.width[slot % n_cells])
-        cell, pair = rows[_CELL].to_numpy(), rows[_PAIR].to_numpy()
+        cell, pair = rows[CELL].to_numpy(), rows[PAIR].to_numpy()
         known = by.known[cell]
         return cls(
             by,
@@ -163,7 +195,13 @@ class ShownPart:
             cell[known],
             shown[known],
             rows[CLICKS].to_numpy().astype(np.float64)[known],
+            rows[LATE].to_numpy()[known] if parted else None,
         )
+
+    def numbered(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Rows of its pairs with the number of their cell and of their pair."""
+        found = self.by.numbered(rows).join(self.groups, on=[QUERY, _CONTEXT], how="left")
+        return found.join(self.pairs, on=[_GROUP, DOC], how="left")
 
     @cached_property
     def row_exposure(self) -> Floats:
@@ -172,7 +210,7 @@ class ShownPart:
 
     def by_pair(self, values: Floats, n_pairs: int | None = None) -> Floats:
         """The sum of values of rows over each pair."""
-        return _sums(self.pair, values, len(self.group) if n_pairs is None else n_pairs)
+        return sums_by(self.pair, values, len(self.group) if n_pairs is None else n_pairs)
 
 
 @dataclass(frozen=True)
@@ -180,6 +218,7 @@ class Placed:
     """The pairs of a part as a ranking places them: the P that were shown, then those that it adds."""
 
     part: ShownPart
+    doc: pl.Series  # of each pair, of length P'
     ranked: Flags  # whether it has a list for the group, shape (G,)
     group: Integers  # of each pair, shape (P',), likewise all below
     rank: Integers  # -1 where it has none
@@ -206,7 +245,7 @@ class Placed:
         filled = np.clip(per_page - (rank - by.position[cell]), 0.0, 1.0) * part.pages[group]
         w = np.where(there & by.known[cell], filled * np.nan_to_num(by.theta)[cell], 0.0)
         there = w > 0
-        pair = joined[_PAIR].fill_null(-1).to_numpy()
+        pair = joined[PAIR].fill_null(-1).to_numpy()
         old, new, n_pairs = there & (pair >= 0), there & (pair < 0), len(part.group)
 
         def placed(values: Floats, empty: float) -> Floats:
@@ -220,7 +259,10 @@ class Placed:
         ranked = np.zeros(len(part.pages), bool)
         ranked[group] = True
         ranks, cells = (placed(values.astype(np.float64), -1).astype(np.int64) for values in (rank, cell))
-        return cls(part, ranked, groups, ranks, cells, placed(w, 0.0), *(part.by_pair(values, size) for values in sums))
+        docs = part.pairs[DOC].append(joined[DOC].filter(pl.Series(new)))
+        return cls(
+            part, docs, ranked, groups, ranks, cells, placed(w, 0.0), *(part.by_pair(values, size) for values in sums)
+        )
 
     @cached_property
     def used(self) -> Flags:
@@ -286,7 +328,7 @@ class Prior:
         at, own = number[used], rate[used]
         count = _by_class(at, np.ones(len(at)))
         exposed = _by_class(at, placed.exposure[used])
-        overall = float(placed.clicks[used].sum() / exposed.sum())
+        overall = float(max(placed.clicks[used].sum(), 0.5) / exposed.sum())  # where there is no click, half a one
         clicks = _by_class(at, placed.clicks[used])
         mean = np.where(exposed > 0, clicks / np.maximum(exposed, _TINY), overall)
         mean = np.maximum(mean, _LEAST_MEAN * overall)
@@ -327,14 +369,14 @@ def _classes(placed: Placed, edges: Floats) -> Integers:
 
 
 def _by_class(number: Integers, values: Floats) -> Floats:
-    return _sums(number, values, _N_CLASSES)
+    return sums_by(number, values, _N_CLASSES)
 
 
 def _share_by_cell(placed: Placed, number: Integers, weight: Floats) -> Floats:
     """Sums of weight x exposure of rows by class and cell, shape (C, K)."""
     part, n_cells = placed.part, len(placed.part.by.theta)
     key = number[part.pair] * n_cells + part.cell
-    return _sums(key, weight[part.pair] * part.row_exposure, _N_CLASSES * n_cells).reshape(-1, n_cells)
+    return sums_by(key, weight[part.pair] * part.row_exposure, _N_CLASSES * n_cells).reshape(-1, n_cells)
 
 
 def _products(mass: Floats, total: Floats, overall: float) -> tuple[Floats, Floats]:
@@ -369,13 +411,48 @@ def _lent(mass: Floats, total: Floats, count: Floats, overall: float) -> tuple[F
     ), lender
 
 
+def most_changed(placed: Placed, prior: Prior, number: int, depth: int) -> pl.DataFrame:
+    """The queries whose clicks a ranking changes most, with what they show most now and what it puts on top.
+
+    Args:
+        placed: the pairs of some queries.
+        prior: of the ranking.
+        number: how many queries.
+        depth: how many documents of each.
+
+    Returns:
+        A row a query (and context): `query`, `pages`, `difference` (clicks in all), `before` and `after` (ids as text).
+    """
+    part, seen = placed.part, placed.exposure > 0
+    value = np.where(seen, prior.posterior(placed).value, prior.lent[2][placed.class_of_rank])
+    gained = sums_by(placed.group, (placed.exposure_there - placed.exposure) * value, len(part.pages))
+    gained = np.where(placed.ranked, gained, 0.0)
+    groups = part.groups.with_columns(pages=part.pages, difference=gained)
+    groups = groups.sort(pl.col("difference").abs(), descending=True, maintain_order=True).head(number)
+    pairs = pl.DataFrame(
+        {_GROUP: placed.group, "doc": placed.doc, "per_page": placed.per_page, "rank": placed.rank.astype(np.float64)}
+    ).join(groups, on=_GROUP, how="semi")
+    pairs = pairs.with_columns(as_text(placed.doc.dtype).alias("doc"))
+    before = pairs.filter(pl.col("per_page") > 0).sort("per_page", descending=True, maintain_order=True)
+    after = pairs.filter(pl.col("rank") > 0).sort("rank", maintain_order=True)
+    for name, rows in (("before", before), ("after", after)):
+        lists = rows.group_by(_GROUP).agg(pl.col("doc").head(depth).alias(name))
+        groups = groups.join(lists, on=_GROUP, how="left", maintain_order="left")
+    return groups.select(QUERY, "pages", "difference", pl.col("before", "after").fill_null([]))
+
+
 @dataclass(frozen=True)
 class Scope:
-    """Of which clicks a prediction is: all, those in the first ranks, or those of some groups."""
+    """Of which clicks a prediction is: all, those in the first ranks, or those of a context."""
 
     name: str
     top: int | None = None  # the first ranks only
-    groups: Flags | None = None  # which, of a part
+    context: int | None = None  # its number
+
+    @property
+    def groups(self) -> pl.Expr:
+        """Whether a group is in it."""
+        return pl.lit(True) if self.context is None else pl.col(_CONTEXT) == self.context
 
 
 @dataclass(frozen=True)
@@ -403,6 +480,7 @@ class PageSums(Added):
     # Of the clicks of a page under the model, by the log and by the ranking: sums of the variance given the query, of
     # the mean, and of its square over N; shape (2, 3)
     spread: Floats
+    halves: Floats  # N F and its variance; 0 where pages are not parted; shape (2,)
 
     @classmethod
     def of(cls, placed: Placed, prior: Prior, scope: Scope, pages: float) -> "PageSums":
@@ -416,7 +494,7 @@ class PageSums(Added):
         """
         part, by, n_cells = placed.part, placed.part.by, len(placed.part.by.theta)
         n_groups, n_pairs, n_queries = len(part.pages), len(placed.group), int(part.query[-1]) + 1
-        chosen = placed.ranked if scope.groups is None else placed.ranked & scope.groups
+        chosen = placed.ranked & part.groups.with_columns(scope.groups.alias(CELL))[CELL].to_numpy()
         inside, here = chosen[placed.group], chosen[part.group[part.pair]]
         w, e, rows = placed.exposure_there * inside, placed.exposure * inside, part.row_exposure * here
         if scope.top is not None:
@@ -429,13 +507,13 @@ class PageSums(Added):
         u, own = w - e, b * placed.rate
 
         def by_rank(values: Floats) -> Floats:
-            return _sums(placed.class_of_rank[~seen], values[~seen], _N_RANKS)
+            return sums_by(placed.class_of_rank[~seen], values[~seen], _N_RANKS)
 
         def by_query(values: Floats) -> Floats:
-            return _sums(part.query[placed.group], values, n_queries)
+            return sums_by(part.query[placed.group], values, n_queries)
 
         of_group = np.where(chosen, part.pages, 0.0)
-        n_q = _sums(part.query, of_group, n_queries)
+        n_q = sums_by(part.query, of_group, n_queries)
         value = np.stack([np.where(seen, g, lent[placed.class_of_rank]) for lent in prior.lent])
         t = np.stack([by_query(u * values) for values in value[:2]])
         left_in = 1.0 / np.maximum(1.0 - n_q / max(pages, _TINY), 1e-9) ** 2
@@ -444,13 +522,13 @@ class PageSums(Added):
         moments = (t**2 * left_in, t * n_q * left_in, n_q**2 * left_in + 0 * t, there + 0 * t, mean, mean**2)
         variance = [np.where(seen, u**2 * posterior.variance, w**2 * values**2) for values in value[:2]]
         cell = np.maximum(placed.cell, 0)
-        moved_lent = _sums(placed.class_of_rank[~seen] * n_cells + cell[~seen], w[~seen], _N_RANKS * n_cells)
+        moved_lent = sums_by(placed.class_of_rank[~seen] * n_cells + cell[~seen], w[~seen], _N_RANKS * n_cells)
         weight = np.divide(w * own, placed.exposure, out=np.zeros(n_pairs), where=seen)
         chance = np.minimum(by.theta[part.cell] * g[part.pair], 1.0)
         chance_there = np.minimum(np.nan_to_num(by.theta)[cell] * value[2], 1.0)
         clicks = rows * g[part.pair], w * value[2]
         group = part.group[part.pair], placed.group
-        means = [_sums(of, values, n_groups) for of, values in zip(group, clicks, strict=True)]
+        means = [sums_by(of, values, n_groups) for of, values in zip(group, clicks, strict=True)]
         spread = [
             [np.sum(values * (1 - p)), m.sum(), np.sum(m**2 / np.maximum(part.pages, _TINY))]
             for values, p, m in zip(clicks, (chance, chance_there), means, strict=True)
@@ -466,14 +544,32 @@ class PageSums(Added):
             variance=float(variance[0][seen].sum()),
             variance_squared=np.array([np.sum(by_query(values) ** 2) for values in variance]),
             lever=_by_class(posterior.number[seen], (u * (1 - b))[seen]),
-            moved=_sums(cell[seen], (w * g)[seen], n_cells),
+            moved=sums_by(cell[seen], (w * g)[seen], n_cells),
             moved_lent=moved_lent.reshape(_N_RANKS, n_cells),
-            own=_sums(part.cell, weight[part.pair] * part.row_exposure, n_cells),
+            own=sums_by(part.cell, weight[part.pair] * part.row_exposure, n_cells),
             rest=_by_class(posterior.number[seen], (w * (g - own))[seen]),
             queries=np.stack([of.sum(1) for of in moments], axis=1),
             pages_squared=float(np.sum(n_q**2)),
             spread=np.array(spread),
+            halves=_between_halves(placed, u * b, g),
         )
+
+
+def _between_halves(placed: Placed, weight: Floats, value: Floats) -> Floats:
+    """How much more the earlier half of the pages says of a weighted sum of attractiveness, and its variance."""
+    part, n_pairs = placed.part, len(placed.group)
+    if part.late is None:
+        return np.zeros(2)
+    rates, noises, there = list[Floats](), list[Floats](), np.ones(n_pairs, bool)
+    for half in (~part.late, part.late):
+        rows = (part.row_exposure, part.row_exposure * part.by.theta[part.cell], part.clicks)
+        exposure, squared, clicks = (part.by_pair(values * half, n_pairs) for values in rows)
+        of_half = replace(placed, exposure=exposure, squared=squared, clicks=clicks)
+        there &= exposure > 0
+        rates.append(of_half.rate)
+        noises.append(of_half.noise(value))
+    apart = np.where(there, weight, 0.0)
+    return np.array([apart @ (rates[0] - rates[1]), apart**2 @ (noises[0] + noises[1])])
 
 
 @dataclass(frozen=True)
@@ -488,8 +584,15 @@ class Prediction:
     bounds: Ends  # chance aside: documents that were never shown clicked never, or whenever examined
     unsupported: float  # share of the ranking's exposure that goes to documents that were never shown
     filled: float  # the exposure that it gives, over that of the log
-    variances: tuple[float, float]  # of the clicks of a page under the model, by the log and by the ranking
+    variances: tuple[float, float]  # of the clicks of a page, by the log and by the ranking
     pages: float
+    halves: Ends  # how much higher the earlier half of the pages puts it than the later, with its error; or 0
+
+    @property
+    def faded(self) -> bool:
+        """Whether the earlier half of the pages speaks for the ranking more than by chance, as if it knew them."""
+        more, error = self.halves
+        return more > float(_normal(1 - _LEAK_LEVEL)) * error > 0
 
     @property
     def relative(self) -> float:
@@ -501,31 +604,30 @@ class Prediction:
         """The smallest difference that this log shows in four of five cases."""
         return float(_normal(1 - _LEVEL / 2) + _normal(_POWER)) * self.std_error
 
-    def pages_per_arm(self, difference: float, observed_variance: float | None = None) -> float:
-        """Pages of each arm of an A/B test of a difference: (z_.975 + z_.8)^2 (s2_A + s2_B) / D^2.
-
-        Args:
-            difference: D; infinitely many pages for 0.
-            observed_variance: s2_A, where it is known; s2_B is that of the model times what s2_A is of its own.
-        """
-        of_log, of_ranking = self.variances
-        scale = 1.0 if observed_variance is None else observed_variance / max(of_log, _TINY)
+    def pages_per_arm(self, difference: float) -> float:
+        """Pages of each arm of an A/B test of a difference D: (z_.975 + z_.8)^2 (s2_A + s2_B) / D^2."""
         z = float(_normal(1 - _LEVEL / 2) + _normal(_POWER))
-        return z**2 * scale * (of_log + of_ranking) / difference**2 if difference else np.inf
+        return z**2 * sum(self.variances) / difference**2 if difference else np.inf
 
 
-def predict(sums: PageSums, prior: Prior, covariance: Floats | None) -> Prediction:
+def predict(
+    sums: PageSums, prior: Prior, covariance: Floats | None, observed_variance: float | None = None
+) -> Prediction:
     """Predict from the sums of a log.
 
     Args:
         sums: of all of its queries.
         prior: of the ranking.
         covariance: of log theta, shape (K, K); None takes theta as known.
+        observed_variance: of the clicks of a page of the log. That of the ranking is then as many times what the model
+            says, because clicks of a page share more than the model knows; None takes the model's.
     """
     n, lent = sums.pages, float(sums.lent.sum())
     errors, intervals, new_intervals = zip(*(_end(sums, prior, covariance, end) for end in range(2)), strict=True)
     within, mean, squared = sums.spread.T / n
     variances = within + np.maximum(squared - mean**2, 0.0)
+    if observed_variance is not None:
+        variances *= observed_variance / max(float(variances[0]), _TINY)
     return Prediction(
         observed=sums.clicks / n,
         difference=(sums.seen + float(sums.lent @ prior.lent[2])) / n,
@@ -537,6 +639,7 @@ def predict(sums: PageSums, prior: Prior, covariance: Floats | None) -> Predicti
         filled=(sums.supported + lent) / max(sums.slots, _TINY),
         variances=(float(variances[0]), float(variances[1])),
         pages=n,
+        halves=(float(sums.halves[0]) / n, float(np.sqrt(sums.halves[1])) / n),
     )
 
 
@@ -573,10 +676,10 @@ def _influence(sums: PageSums, prior: Prior, lent: Floats) -> Floats:
     h, rank = prior.precision, prior.number % _N_RANKS
     mass = np.maximum(_by_class(prior.number, h), _TINY)
     moved = (sums.lever / mass)[prior.number] * h * (prior.rate - prior.mean[prior.number])
-    at_rank, clicks = _sums(rank, h, _N_RANKS), _sums(rank, h * prior.rate, _N_RANKS)
+    at_rank, clicks = sums_by(rank, h, _N_RANKS), sums_by(rank, h * prior.rate, _N_RANKS)
     slope = np.divide(sums.lent * lent, clicks, out=np.zeros(_N_RANKS), where=clicks > 0)
     moved += slope[rank] * h * (prior.rate - (clicks / np.maximum(at_rank, _TINY))[rank])
-    return _sums(prior.query, moved, 1)
+    return sums_by(prior.query, moved, 1)
 
 
 def _normal(probability: float) -> float:

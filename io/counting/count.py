@@ -25,7 +25,7 @@ from posbias.core.counts.sufficient_statistics import (
 )
 from posbias.core.errors import SchemaError
 from posbias.core.log.pages import check_totals
-from posbias.core.schema import CLICKS, IMPRESSIONS, PERIOD
+from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, PERIOD, POSITION, SESSION
 from posbias.io.counting.warehouse import check_export, with_account
 from posbias.io.engines.engine import Engine, Parts, ReadLog
 from posbias.io.forms.form import convert
@@ -36,7 +36,7 @@ from posbias.io.log.faults import check_dropped, check_no_ranks, check_no_sums, 
 from posbias.io.log.scan import TEXT_SEPARATORS, resolve_quotes
 from posbias.io.places.temporary import KeptFrame, keep, temporary_files, whole_file
 from posbias.io.progress import Progress
-from posbias.io.stores.metadata import Decay, StatisticsMetadata
+from posbias.io.stores.metadata import Decay, PageTotals, StatisticsMetadata
 from posbias.io.stores.segments import check_contents, scan_part
 from posbias.io.stores.store import Statistics, checked, merge_metadata
 
@@ -337,6 +337,25 @@ def days_of_statistics(statistics: Sequence[Statistics], today: date) -> Days | 
             for day, impressions in counted.iter_rows():
                 days[day] += impressions
     return Days(days, today)
+
+
+def count_pages(read: ReadLog, plan: StatisticsPlan) -> PageTotals | None:
+    """Clicks by page; None where there are no pages, or impressions are weighted."""
+    if read.some_pages is None or plan.weighted:
+        return None
+    within = pl.lit(True) if plan.max_position is None else pl.col(POSITION) <= plan.max_position
+    clicks = (pl.col(CLICK).cast(pl.Int64) * within).sum().alias(CLICKS)
+    by_page = (
+        read.some_pages.group_by(SESSION)
+        .agg(clicks)
+        .select(
+            pages=pl.len(),
+            clicks=pl.col(CLICKS).sum(),
+            squared_clicks=(pl.col(CLICKS) ** 2).sum(),
+            clicked=(pl.col(CLICKS) > 0).sum(),
+        )
+    )
+    return PageTotals(*map(int, by_page.collect(engine="streaming").row(0)))
 
 
 def merged_parts(statistics: Sequence[Statistics], metadata: StatisticsMetadata, engine: Engine) -> Parts:

@@ -13,6 +13,7 @@ from itertools import accumulate
 from pathlib import Path
 
 import polars as pl
+from msgspec import UNSET, structs
 
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
@@ -23,7 +24,7 @@ from posbias.io.counting.count import compress, merged_parts
 from posbias.io.engines.engine import Engine
 from posbias.io.log.clicks import Rows
 from posbias.io.progress import Progress
-from posbias.io.stores.metadata import Segment, StatisticsMetadata, add_totals, same_totals
+from posbias.io.stores.metadata import Segment, StatisticsMetadata, add_totals, same_totals, total_pages
 from posbias.io.stores.segments import check_bytes, check_contents, link_segment, write_segment
 from posbias.io.stores.store import Statistics, checked, merge_metadata, plan_differences
 
@@ -85,8 +86,9 @@ def _side_by_side(
         )
         frames = [frame for entry, segment in owned if segment in small for frame in entry.scan(segment, metadata.plan)]
         parts = engine.add_up(frames, metadata.plan)
-        merged.append(write_segment(parts, folder, together, on_part, n_parts))
-        _check_totals(merged[-1], small)
+        written = write_segment(parts, folder, together, on_part, n_parts)
+        _check_totals(written, small)
+        merged.append(structs.replace(written, pages=total_pages(small) or UNSET))
     return merged
 
 

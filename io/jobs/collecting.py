@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from math import inf
 from pathlib import Path
 
+from msgspec import UNSET, structs
+
 from posbias.core.counts.odd_days import Change, DayLook
 from posbias.core.errors import StatisticsError, UsageError, counted
 from posbias.io import clock
-from posbias.io.counting.count import Reading, days_of_statistics, read_log
+from posbias.io.counting.count import Reading, count_pages, days_of_statistics, read_log
 from posbias.io.counting.look import look_at_days_of_log, look_at_files, look_at_merged_days, look_at_pages
 from posbias.io.counting.merge import known_days, merge_statistics
 from posbias.io.engines.engine import Engine
@@ -237,6 +239,7 @@ def _counted(job: Job, log: Log, folder: Path, engine: Engine, result: Result) -
     parts = read.read.statistics(read.plan)
     with result.progress.stage("counting", parts.number) as stage:
         segment = write_segment(parts, folder, metadata, on_part=stage.advance)
+    segment = structs.replace(segment, pages=count_pages(read.read, read.plan) or UNSET)
     return read, counted_statistics(location(job.inputs[0]), metadata, segment)
 
 

@@ -251,6 +251,7 @@ def evaluate(job: Job, fitted: PreviousFit, request: RankingsRequest, engine: En
     result.printed += [*said[:_MOST_SAID], *rest]
     result.content["verdicts"] = said
     result.warnings += _warnings(evaluation, names)
+    result.hints.append("how many more clicks each would get, and how long an A/B test of it takes: posbias predict")
 
 
 def _baseline(request: RankingsRequest, rankings: Rankings) -> int:

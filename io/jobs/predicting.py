@@ -3,6 +3,7 @@
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date
 from math import isfinite
 from typing import Any
 
@@ -10,25 +11,26 @@ import polars as pl
 
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import StatisticsError, UsageError, counted
-from posbias.core.evaluation.prediction import Prediction
+from posbias.core.evaluation.page_slope import PageSlope, page_slope
+from posbias.core.evaluation.prediction import Prediction, Scope
 from posbias.core.fit.fit import WANTED_CLICK_SHARE
-from posbias.core.fit.propensities import EXAMINATION, choose_propensities
+from posbias.core.fit.propensities import choose_propensities
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, PAIR, QUERY, Roles
 from posbias.io import clock
-from posbias.io.counting.count import merged_parts, read_log
+from posbias.io.counting.count import count_pages, merged_parts, read_log
 from posbias.io.engines.engine import Engine, Parts
 from posbias.io.fits.new_fit import sections_of_reading
 from posbias.io.fits.saved_fit import PreviousFit
 from posbias.io.jobs import tables as summary
 from posbias.io.jobs.fit import Job, describe_reading, name_propensities, open_log, weights_from
 from posbias.io.jobs.tables import WITH_DOUBTS, Column, Printed, PrintedTable, Result, first, more
-from posbias.io.predictions import SCOPES, CountsOfPages, predict_rankings
+from posbias.io.predictions import CountsOfPages, predict_rankings, scopes_of, theta_of
 from posbias.io.ranking_names import split_name
 from posbias.io.rankings import Rankings, open_rankings
 from posbias.io.results.tables import write_small_table
+from posbias.io.stores.metadata import PageTotals, total_pages
 from posbias.io.stores.segments import check_contents, scan_part
 from posbias.io.stores.store import checked, merge_metadata
-from posbias.io.training.laid_out import propensities_of_cells
 
 PREDICTIONS, BY_PART = "predictions", "predictions_by_part"
 _MOST_SAID = 12
@@ -41,6 +43,7 @@ class PredictionRequest:
 
     scores: tuple[str, ...]  # tables of query, doc and score, each perhaps as NAME=FILE
     rankings: tuple[str, ...]  # TREC runs, likewise
+    trained_until: date | None = None  # the last day of which the rankings have learned
     csv: bool = False
 
     def __post_init__(self) -> None:
@@ -59,7 +62,7 @@ class PredictionRequest:
         """See, before anything is read, that counts by position can be had.
 
         Raises:
-            UsageError: the propensities are of another model, or impressions carry weights.
+            UsageError: the propensities are of another model, impressions carry weights, or days are not known.
         """
         if fitted.plan.model.needs_session:
             raise UsageError(
@@ -69,6 +72,11 @@ class PredictionRequest:
         if job.plan.weighted:
             raise UsageError(
                 "--weight-column: predictions count impressions; weights would hide how sure they are. Leave it out."
+            )
+        if self.trained_until is not None and not job.plan.period:
+            raise UsageError(
+                f"--trained-until {self.trained_until}: the days of these pages are not known. Name their column "
+                "(--timestamp COLUMN), or collect statistics with --timestamp or --date."
             )
         if any(entry.metadata.decay is not None for entry in job.statistics):
             raise StatisticsError(
@@ -85,40 +93,109 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
     """
     name_propensities(fitted, result)
     chosen = choose_propensities(fitted.theta.propensities, "smooth")
-    with _counts(job, request, engine, result) as (statistics, rankings, plan):
-        counts = CountsOfPages.of(statistics, plan, engine, result.progress)
-    found = predict_rankings(counts, rankings, chosen.table, fitted.theta, engine, result.progress)
-    predictions = [of_ranking[0] for of_ranking in found]
-    write_small_table(_table(rankings.names, predictions), result.folder, PREDICTIONS, csv=request.csv)
-    write_small_table(_table_by_part(rankings.names, found), result.folder, BY_PART, csv=request.csv)
+    with _opened(job, request, engine, result) as opened:
+        plan, rankings, days = opened.plan, opened.rankings, opened.days
+        variance = None if opened.pages is None else opened.pages.variance
+        cut = days[len(days) // 2] if len(days) > 1 else None
+        counts = CountsOfPages.of(opened.statistics, plan, cut, opened.some_pages, engine, result.progress)
+    by, covariance = theta_of(counts, chosen.table, fitted.theta)
+    with result.progress.stage("comparing pages"):
+        slope = None if counts.units is None or not counts.units.height else page_slope(counts.units, by, covariance)
+    found = predict_rankings(counts, rankings, by, covariance, variance, engine, result.progress)
+    predictions = [of_scopes[0] for of_scopes, _ in found]
+    table = _table(rankings.names, predictions)
+    write_small_table(table, result.folder, PREDICTIONS, csv=request.csv)
+    by_part = _table_by_part(rankings.names, [of_scopes for of_scopes, _ in found], scopes_of(by))
+    write_small_table(by_part, result.folder, BY_PART, csv=request.csv)
     result.content["weights_from"] = weights_from("smooth", chosen)
     result.printed += summary.smooth_weights_lines(chosen)
-    theta = propensities_of_cells(counts.cells.select(plan.cell_columns), chosen.table, EXAMINATION)
     impressions, clicks = (float(counts.cells[name].sum()) for name in (IMPRESSIONS, CLICKS))
-    lost = float(counts.cells.filter(theta.is_null())[CLICKS].sum())
+    lost = float(counts.cells.filter(pl.Series(~by.known))[CLICKS].sum())
     digests = {str(source.path): source.digest() for source in rankings.sources}
     result.content["prediction"] = {
         "impressions": impressions,
         "clicks": clicks,
         "clicks_without_propensity": lost,
-        "errors_of_theta": fitted.theta.covariance is not None,
+        "errors_of_theta": covariance is not None,
+        "trained_until": None if request.trained_until is None else request.trained_until.isoformat(),
+        "pages_counted": opened.pages,
+        "later_half_from": None if cut is None else cut.isoformat(),
+        "slope": None
+        if slope is None
+        else {"slope": slope.slope, "std_error": slope.std_error, "rejects": slope.rejects},
     }
     result.content["rankings"] = [
         _described(name, file, prediction)
         for name, file, prediction in zip(rankings.names, rankings.files, predictions, strict=True)
     ]
     result.content["ranking_files"] = digests
+    result.content["predictions"] = [
+        {**row, "changed_queries": [_changed(query) for query in changed.to_dicts()]}
+        for row, (_, changed) in zip(table.to_dicts(), found, strict=True)
+    ]
     if lost > (1 - WANTED_CLICK_SHARE) * clicks:
         result.exit_code = WITH_DOUBTS
-    result.printed += [*_predictions_table(rankings.names, predictions), *_sentences(rankings.names, predictions)]
-    result.warnings += _warnings(rankings.names, predictions, lost, clicks, known=fitted.theta.covariance is not None)
+    result.printed.append(_slope_line(slope))
+    if slope is not None and slope.rejects:
+        del result.content["predictions"]
+        result.exit_code = WITH_DOUBTS
+        result.warnings.append(
+            "no claim is made: pages that should get more clicks than others of their query get "
+            f"{slope.slope:.2f} times the difference, so clicks on a page depend on each other, as under a cascade. "
+            "What is in predictions.parquet assumes that they do not. Compare click models: posbias evaluate --models."
+        )
+    else:
+        result.printed += [*_predictions_table(rankings.names, predictions), *_sentences(rankings.names, predictions)]
+    result.warnings += _warnings(rankings.names, predictions, lost, clicks, known=covariance is not None)
+    faded = [(name, one) for name, one in zip(rankings.names, predictions, strict=True) if one.faded]
+    for name, one in faded:
+        result.warnings.append(
+            f"do not rely on {name}: pages before {cut} put it {_percent(one.halves[0], one.observed)} higher "
+            "than those since, more than by chance. It has probably learned from the clicks before; predict it from "
+            "later pages."
+        )
+    if faded:
+        result.exit_code = WITH_DOUBTS
+    if request.trained_until is None:
+        result.warnings.append(
+            "a ranking that has learned from the clicks of these pages is predicted far too well, and nothing repairs "
+            "that. Give pages from after its training, and say so: --trained-until DATE."
+        )
+
+
+def _slope_line(slope: PageSlope | None) -> str:
+    """What the check of the model says."""
+    if slope is None:
+        return (
+            "not checked: whether pages with better documents get as many more clicks as predicted. That takes pages "
+            "that differ (a log with sessions, or statistics by day)."
+        )
+    low, high = slope.interval
+    return (
+        f"check by pages: those that should get more clicks than others of their query get {slope.slope:.2f} times the "
+        f"difference (95 % interval {low:.2f} to {high:.2f}; 1 if clicks do not depend on each other)."
+    )
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """What is predicted from."""
+
+    plan: StatisticsPlan
+    statistics: Parts
+    rankings: Rankings  # in the ids of the log
+    days: list[date]  # in order; none where they are not known
+    pages: PageTotals | None  # None where they are not known
+    some_pages: pl.LazyFrame | None = None
 
 
 @contextmanager
-def _counts(
-    job: Job, request: PredictionRequest, engine: Engine, result: Result
-) -> Generator[tuple[Parts, Rankings, StatisticsPlan]]:
-    """The counts of a log or of statistics, the rankings in its ids, and the plan."""
+def _opened(job: Job, request: PredictionRequest, engine: Engine, result: Result) -> Generator[_Opened]:
+    """The counts of a log or of statistics, and the rankings.
+
+    Raises:
+        UsageError: pages are of days on which rankings have still learned.
+    """
     if job.statistics:
         metadata = merge_metadata(job.statistics)
         types = scan_part(job.statistics[0].parts[0]).collect_schema()
@@ -128,8 +205,11 @@ def _counts(
         )
         result.content |= sections_of_reading(metadata.plan, metadata.sources, metadata.rows)
         describe_reading(metadata.rows, None, None, (), result)
+        days = sorted({date.fromisoformat(day) for entry in job.statistics for day in entry.days})
+        _check_days(days, request)
         with checked(job.statistics, check_contents, engine.each):
-            yield merged_parts(job.statistics, metadata, engine), rankings, metadata.plan
+            pages = total_pages([segment for entry in job.statistics for segment in entry.segments])
+            yield _Opened(metadata.plan, merged_parts(job.statistics, metadata, engine), rankings, days, pages)
         return
     log = open_log(job, result)
     if not (log.raw is not None and log.raw.of_lines):  # its columns are known: wrong files are found at once
@@ -138,7 +218,20 @@ def _counts(
     result.content |= sections_of_reading(job.plan, found.sources, found.rows)
     describe_reading(found.rows, found.clicks, found.days, found.said, result)
     rankings = open_rankings(request.scores, request.rankings, found.log.roles, found.log.schema)
-    yield found.read.statistics(found.plan), rankings, found.plan
+    days = [] if found.days is None else found.days.in_order
+    _check_days(days, request)
+    pages = count_pages(found.read, found.plan)
+    yield _Opened(found.plan, found.read.statistics(found.plan), rankings, days, pages, found.read.some_pages)
+
+
+def _check_days(days: Sequence[date], request: PredictionRequest) -> None:
+    """Raise UsageError for pages of days on which rankings have still learned."""
+    known = [] if request.trained_until is None else [day for day in days if day <= request.trained_until]
+    if known:
+        raise UsageError(
+            f"--trained-until {request.trained_until}: there are pages of {counted(len(known), 'days')} up to then "
+            f"({known[0]} to {known[-1]}), whose clicks the rankings know. Give later pages only."
+        )
 
 
 def _finite(value: float) -> float | None:
@@ -172,7 +265,9 @@ def _cell(value: str | float) -> str | float | None:
     return value if isinstance(value, str) else _finite(value)
 
 
-def _table_by_part(names: Sequence[str], found: Sequence[Sequence[Prediction]]) -> pl.DataFrame:
+def _table_by_part(
+    names: Sequence[str], found: Sequence[Sequence[Prediction]], scopes: Sequence[Scope]
+) -> pl.DataFrame:
     """A row for each ranking and part of the clicks."""
     rows = [
         {
@@ -188,7 +283,8 @@ def _table_by_part(names: Sequence[str], found: Sequence[Sequence[Prediction]]) 
             "unsupported_share": one.unsupported,
         }
         for name, of_ranking in zip(names, found, strict=True)
-        for scope, one in zip(SCOPES[1:], of_ranking[1:], strict=True)
+        for scope, one in zip(scopes[1:], of_ranking[1:], strict=True)
+        if one.pages
     ]
     return pl.DataFrame([{key: _cell(value) for key, value in row.items()} for row in rows])
 
@@ -202,6 +298,10 @@ def _described(name: str, file: str, one: Prediction) -> dict[str, Any]:
         "exposure_filled": one.filled,
         "smallest_difference": one.smallest,
     }
+
+
+def _changed(row: dict[str, Any]) -> dict[str, Any]:
+    return row | {QUERY: str(row[QUERY]), "difference": row["difference"] / row["pages"]}
 
 
 def _percent(value: float, of: float) -> str:

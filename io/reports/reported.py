@@ -70,6 +70,31 @@ class ClickModelSection(msgspec.Struct, frozen=True):
     model: str
 
 
+class ChangedQuery(msgspec.Struct, frozen=True):
+    """A query whose clicks a ranking changes, with its documents now and then."""
+
+    query: str
+    pages: Number
+    difference: Number
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+class PredictedRanking(msgspec.Struct, frozen=True):
+    """What a ranking was predicted to get."""
+
+    ranking: str
+    clicks_per_page: Number
+    difference: Number
+    ci_low: Number
+    ci_high: Number
+    new_queries_ci_low: Number
+    new_queries_ci_high: Number
+    unsupported_share: Number
+    pages_per_arm: Number | None
+    changed_queries: tuple[ChangedQuery, ...]
+
+
 class Said(msgspec.Struct, frozen=True):
     """As much of a manifest as a report looks at."""
 
@@ -86,6 +111,7 @@ class Said(msgspec.Struct, frozen=True):
     statistics: dict[str, Amount] = {}
     weights: WeightsSection | UnsetType = UNSET
     weights_by_position: tuple[WeightsOfPosition, ...] = ()
+    predictions: tuple[PredictedRanking, ...] = ()
     verdicts: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     files: dict[str, int] = {}
@@ -149,10 +175,10 @@ def _opened(place: Location, name: str) -> Generator[ReportedResult]:
                 f"{folder}: a report draws propensities, and click model {escaped(said.click_model.model)} has none. "
                 "`posbias show` prints its parameters."
             )
-        if said.estimate is UNSET and said.weights is UNSET and not said.segments:
+        if said.estimate is UNSET and said.weights is UNSET and not (said.segments or said.predictions):
             raise UsageError(
                 f"{folder}: was written by `posbias {escaped(said.command)}`, of which a report has nothing to show. "
-                "Name directories that fit, run, weight or collect wrote."
+                "Name directories that fit, run, weight, collect or predict wrote."
             )
         fit = None
         if said.estimate is not UNSET:

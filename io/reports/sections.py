@@ -8,11 +8,12 @@ import altair as alt
 import polars as pl
 from msgspec import UNSET
 
-from posbias.core.errors import escaped
+from posbias.core.errors import counted, escaped
 from posbias.core.fit.plot_data import CONTEXT, HIGH, LOW, MOST_POSITIONS, PROPENSITY, thinned
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION
 from posbias.io.fits.verdicts import clicks_above_in_words
 from posbias.io.reports.drawing import (
+    DIFFERENCE,
     Block,
     Figure,
     Listing,
@@ -20,6 +21,7 @@ from posbias.io.reports.drawing import (
     Section,
     chart_of,
     drawn,
+    line_at_zero,
     position_axis,
     spec_of,
     table,
@@ -75,7 +77,8 @@ def _sections(result: ReportedResult) -> tuple[Section, ...]:
     manifest: list[Block] = [Listing("manifest.json", text[:_LONGEST_MANIFEST])]
     if len(text) > _LONGEST_MANIFEST:
         manifest.insert(0, f"The manifest has {len(text):,} characters; these are the first {_LONGEST_MANIFEST:,}.")
-    made = [summary_section(result), *of_fit, weights_section(result), quality_section(result)]
+    predicted = predictions_section(result)
+    made = [summary_section(result), predicted, *of_fit, weights_section(result), quality_section(result)]
     return tuple(
         section for section in (*made, Section("manifest", "Manifest", tuple(manifest))) if section is not None
     )
@@ -205,6 +208,49 @@ def _course(fits: Mapping[str, ReportedFit]) -> list[Block]:
     )
     note = [f"Of {len(fits):,} results, the last {len(shown)} are drawn."] if len(fits) > len(shown) else []
     return [*note, figure]
+
+
+# --- rankings: what each would get, and which queries it changes most ---
+
+_MOST_CHANGED = 3
+"""Rankings whose queries are listed."""
+
+
+def predictions_section(result: ReportedResult) -> Section | None:
+    """Predicted clicks of rankings; None of a result without."""
+    rows = result.said.predictions
+    if not rows:
+        return None
+    names = ["ranking", "clicks_per_page", "difference", "ci_low", "ci_high"]
+    names += ["new_queries_ci_low", "new_queries_ci_high", "unsupported_share", "pages_per_arm"]
+    frame = pl.DataFrame([{name: getattr(row, name) for name in names} for row in rows])
+    frame = frame.with_columns(pl.col("ranking").map_elements(escaped, pl.String))
+    observed = pl.col("clicks_per_page") - pl.col("difference")
+    relative = {DIFFERENCE: "difference", LOW: "ci_low", HIGH: "ci_high"}
+    drawn_rows = frame.select("ranking", *((pl.col(of) / observed).alias(name) for name, of in relative.items()))
+    y = alt.Y(f"{DIFFERENCE}:Q", title="difference in clicks", axis=alt.Axis(format="+.0%"))
+    x = alt.X("ranking:N", sort=None, title=None, axis=alt.Axis(labelLimit=160, grid=False))
+    said = tooltips("ranking", DIFFERENCE, LOW, HIGH)
+    figure = Figure(
+        "predictions",
+        "Clicks per page that rankings would get more than the log's own",
+        f"Points with 95 % intervals for {counted(len(rows), 'rankings')}, and a line at no difference.",
+        spec_of(*drawn(chart_of(drawn_rows), x, y, said, line=False, interval="bars"), line_at_zero(y)),
+        table_of("Predictions; 95 % intervals for the same queries and for queries like these", frame, *names),
+    )
+    blocks: list[Block] = [figure]
+    for row in rows[:_MOST_CHANGED]:
+        changed = [
+            (escaped(of.query), of.pages, of.difference, _listed(of.before), _listed(of.after))
+            for of in row.changed_queries
+        ]
+        columns = ("query", "pages", "clicks per page", "shown most now", "on top then")
+        blocks.append(table(f"Queries that {escaped(row.ranking)} changes most", columns, changed))
+    return Section("predictions", "Rankings", tuple(blocks))
+
+
+def _listed(documents: Sequence[str]) -> str:
+    return escaped(", ".join(documents))
 
 
 # --- the weights of clicks: which positions they lift, and what clipping did to them ---

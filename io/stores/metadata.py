@@ -15,14 +15,16 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import reduce
 from itertools import pairwise
 from math import isclose
+from operator import add
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
 import polars as pl
-from msgspec import Meta, structs
+from msgspec import UNSET, Meta, UnsetType, structs
 
 from posbias.core.choices import RandomizedRows
 from posbias.core.counts.counting_plan import StatisticsPlan
@@ -174,6 +176,34 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"pla
         return structs.replace(self, place=str(path))
 
 
+class PageTotals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Clicks by page, of all pages of a log or, where it is large, of a sample: how far the clicks of a page vary."""
+
+    pages: Annotated[int, Meta(ge=1)]
+    clicks: Count
+    squared_clicks: Count  # the sum over pages of the square of their clicks
+    clicked: Count  # pages with a click
+
+    def __post_init__(self) -> None:
+        """Find what no pages have."""
+        if not self.clicked <= self.clicks <= self.squared_clicks or self.clicked > self.pages:
+            raise ValueError("pages have other clicks than their squares")
+
+    def __add__(self, other: "PageTotals") -> "PageTotals":
+        return PageTotals(*(one + two for one, two in zip(structs.astuple(self), structs.astuple(other), strict=True)))
+
+    @property
+    def variance(self) -> float:
+        """Of the clicks of a page."""
+        return self.squared_clicks / self.pages - (self.clicks / self.pages) ** 2
+
+
+def total_pages(segments: "Sequence[Segment]") -> PageTotals | None:
+    """The clicks by page of several segments; None where one does not know them."""
+    known = [segment.pages for segment in segments if segment.pages is not UNSET]
+    return reduce(add, known) if len(known) == len(segments) else None
+
+
 class Segment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"totals": "statistics"}):
     """The parts that one counting wrote."""
 
@@ -182,6 +212,7 @@ class Segment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"
     rows: Rows  # rows read, rejected and used
     totals: dict[str, Amount]  # `rows` of the statistics, and the `impressions` and `clicks` that they add up to
     parts: tuple[Part, ...]  # its files
+    pages: PageTotals | UnsetType = UNSET  # unset where the log has no pages, and in statistics of an older posbias
 
 
 class StatisticsManifest(msgspec.Struct, frozen=True):

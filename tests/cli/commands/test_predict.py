@@ -13,7 +13,7 @@ from workshop import RunPosbias as Run
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
-DONE, UNUSABLE = 0, 2
+DONE, WITH_DOUBTS, UNUSABLE = 0, 1, 2
 COLUMNS = [
     *("ranking", "clicks_per_page", "difference", "std_error", "ci_low", "ci_high"),
     *("new_queries_ci_low", "new_queries_ci_high", "relative_difference", "unsupported_share"),
@@ -39,6 +39,8 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     good.with_columns(doc=pl.col("doc") + 1000).write_parquet(folder / "others.parquet")
     good.with_columns(query=pl.col("query") + 1000).write_parquet(folder / "elsewhere.parquet")
+    early = found.log.filter(pl.col("timestamp") < pl.datetime(2026, 1, 7)).group_by("query", "doc")
+    early.agg(score=pl.col("click").sum() / (pl.len() + 2)).write_parquet(folder / "learned.parquet")
     lines = good.select(pl.format("{} Q0 {} 0 {} x", "query", "doc", "score")).to_series()
     (folder / "one.run").write_text("\n".join(lines) + "\n")
     return folder
@@ -69,7 +71,7 @@ def said(done: CompletedProcess[str]) -> str:
     return " ".join(done.stderr.split())
 
 
-def test_the_better_ranking_is_predicted_to_get_more_clicks(predict: Predict, tmp_path: Path) -> None:
+def test_the_better_ranking_is_predicted_to_get_more_clicks(predict: Predict, place: Path, tmp_path: Path) -> None:
     done = predict("--scores", "good.parquet", "--scores", "bad.csv", "--rankings", "one.run")
     assert done.returncode == DONE, done.stderr
     table = pl.read_parquet(tmp_path / "out" / "predictions.parquet")
@@ -89,6 +91,11 @@ def test_the_better_ranking_is_predicted_to_get_more_clicks(predict: Predict, tm
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["command"] == "predict"
     assert [entry["name"] for entry in manifest["rankings"]] == ["good", "bad", "one"]
+    pages = (
+        pl.read_parquet(place / "log.parquet").group_by("session").agg(pl.col("click").sum().cast(pl.Int64))["click"]
+    )
+    counted = {"pages": 4_000, "clicks": pages.sum(), "squared_clicks": (pages**2).sum(), "clicked": (pages > 0).sum()}
+    assert manifest["prediction"]["pages_counted"] == counted
 
 
 @pytest.mark.parametrize("memory", ["2GiB", pytest.param("256MiB", marks=pytest.mark.slow)])
@@ -99,6 +106,31 @@ def test_statistics_say_the_same_as_their_log(predict: Predict, tmp_path: Path, 
         assert done.returncode == DONE, done.stderr
     of_log, of_store = (pl.read_parquet(tmp_path / out / "predictions.parquet") for out in ("of_log", "of_store"))
     assert_frame_equal(of_log, of_store, rel_tol=1e-9, abs_tol=1e-12)
+
+
+def test_contexts_have_predictions_of_their_own_and_a_report_shows_what_changes(
+    run_in_process: Run, place: Path, tmp_path: Path
+) -> None:
+    device = pl.when(pl.col("session") % 3 == 0).then(pl.lit("phone")).otherwise(pl.lit("desktop"))
+    pl.read_parquet(place / "log.parquet").with_columns(device=device).write_parquet(tmp_path / "log.parquet")
+    run_in_process("fit", "log.parquet", "--context", "device", "-o", "fit", cwd=tmp_path)
+    scores = str(place / "good.parquet")
+    run_in_process(
+        "predict", "log.parquet", "--propensities", "fit", "--scores", scores, "-o", "out", cwd=tmp_path, code=DONE
+    )
+    parts = pl.read_parquet(tmp_path / "out" / "predictions_by_part.parquet")
+    assert parts["part"].to_list() == ["top 3", "device=desktop", "device=phone"]
+    assert parts.filter(pl.col("part") != "top 3")["pages"].sum() == 4_000
+    changed = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))["predictions"][0][
+        "changed_queries"
+    ]
+    assert len(changed) == 20
+    assert {len(query["after"]) for query in changed} == {6}
+    pytest.importorskip("altair")
+    run_in_process("report", "out", "-o", "report.html", cwd=tmp_path, code=DONE)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Queries that good changes most" in page
+    assert "Clicks per page that rankings would get" in page
 
 
 def test_documents_that_were_never_shown_are_counted_and_bounded(predict: Predict, tmp_path: Path) -> None:
@@ -125,6 +157,12 @@ def test_queries_without_scores_are_left_out_and_named(predict: Predict, tmp_pat
         (("--scores", "elsewhere.parquet"), "has a score for no query of the log"),
         ((), "nothing to predict: name a table of scores"),
         (("--scores", "good.parquet", "--weight-column", "position"), "weights would hide how sure they are"),
+        (("--scores", "good.parquet", "--trained-until", "2026-01-01"), "the days of these pages are not known"),
+        (("--scores", "good.parquet", "--trained-until", "soon"), "give a day such as 2026-01-31"),
+        (
+            ("--scores", "good.parquet", "--timestamp", "timestamp", "--trained-until", "2026-01-06"),
+            "there are pages of 2 days up to then (2026-01-05 to 2026-01-06)",
+        ),
         (("--scores", "logged=good.parquet"), "is the log's own ranking"),
     ],
 )
@@ -143,3 +181,44 @@ def test_a_browsing_model_has_no_propensity_by_position(run_in_process: Run, pla
     done = run_in_process("predict", "log.parquet", *words, cwd=place)
     assert done.returncode == UNUSABLE
     assert "Name a fit of --model pbm" in said(done)
+
+
+def test_a_ranking_that_has_learned_from_half_of_the_pages_is_found_out(predict: Predict, place: Path) -> None:
+    for log, words in (("log.parquet", ["--timestamp", "timestamp"]), ("store", [])):
+        done = predict("--scores", "learned.parquet", "--scores", "good.parquet", *words, log=log)
+        assert done.returncode == WITH_DOUBTS, done.stderr
+        assert "do not rely on learned: pages before 2026-01-07 put it" in said(done)
+        assert "do not rely on good" not in said(done)
+    assert (place / "learned.parquet").exists()
+
+
+def test_the_danger_of_pages_that_it_has_learned_from_is_named_unless_they_are_ruled_out(predict: Predict) -> None:
+    danger = "a ranking that has learned from the clicks of these pages is predicted far too well"
+    assert danger in said(predict("--scores", "good.parquet"))
+    done = predict("--scores", "good.parquet", "--trained-until", "2026-01-04", log="store")
+    assert done.returncode == DONE, done.stderr
+    assert danger not in said(done)
+
+
+def test_a_cascade_is_refused(run_in_process: Run, tmp_path: Path) -> None:
+    made = simulate(SimulationOptions("dbn", 8_000, 80, 12, 6, days=0, seed=1, ranker_strength=1.5))
+    made.log.write_parquet(tmp_path / "log.parquet")
+    made.attractiveness.select("query", "doc", score="attractiveness").write_parquet(tmp_path / "good.parquet")
+    run_in_process("fit", "log.parquet", "-o", "fit", cwd=tmp_path)
+    words = ("log.parquet", "--propensities", "fit", "--scores", "good.parquet", "-o", "out")
+    done = run_in_process("predict", *words, cwd=tmp_path)
+    assert done.returncode == WITH_DOUBTS
+    assert "no claim is made" in said(done)
+    assert "An A/B test needs" not in said(done)
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["prediction"]["slope"]["rejects"]
+    assert manifest["prediction"]["slope"]["slope"] < 0.6
+
+
+def test_without_pages_or_days_the_check_is_said_to_be_missing(
+    predict: Predict, place: Path, run_in_process: Run
+) -> None:
+    run_in_process("collect", "log.parquet", "-o", "without_days", "--force", cwd=place)
+    done = predict("--scores", "good.parquet", log="without_days")
+    assert done.returncode == DONE, done.stderr
+    assert "not checked: whether pages with better documents get as many more clicks" in said(done)

@@ -356,6 +356,8 @@ def fields_of(*groups: type) -> set[str]:
         "evaluate log.parquet --propensities fit --rankings scored.run",
         "evaluate log.parquet --propensities fit --rankings scored.run --candidates query",
         "evaluate log.parquet --models pbm,dctr --judgments judged.csv",
+        "predict log.parquet --propensities fit --rankings scored.run",
+        "predict statistics --propensities fit --rankings scored.run",
     ],
 )
 @pytest.mark.slow

@@ -209,11 +209,17 @@ def test_the_top_and_groups_are_parts_of_all(small: World) -> None:
     rank = lists(ranks(small.gamma))
     one = predicted(small.counts, rank, theta_of(THETA))
     assert near(predicted(small.counts, rank, theta_of(THETA), scope=Scope("all", top=K)), one)
-    placed = Placed.of(ShownPart.of(small.counts, theta_of(THETA)), rank)
-    prior, groups = Prior.fit(placed), np.arange(len(placed.part.pages)) % 2 == 0
+    device = pl.when(pl.col("query") % 2 == 0).then(pl.lit("phone")).otherwise(pl.lit("desktop")).alias("device")
+    cells = [theta_of(THETA).cells.with_columns(device=pl.lit(name)) for name in ("desktop", "phone")]
+    by = CellTheta(replace(PLAN, context=("device",)), pl.concat(cells), np.tile(THETA, 2))
+    counts = small.counts.with_columns(device)
+    one = predicted(counts, rank, by)
+    assert by.contexts == ["device=desktop", "device=phone"]
+    placed = Placed.of(ShownPart.of(counts, by), rank)
+    prior, scopes = Prior.fit(placed), [Scope(name, context=number) for number, name in enumerate(by.contexts)]
+    pages = [float(by.pages(counts).filter(scope.groups)["pages"].sum()) for scope in scopes]
     halves = [
-        predict(PageSums.of(placed, prior, Scope("", groups=of), placed.part.pages[of].sum()), prior, None)
-        for of in (groups, ~groups)
+        predict(PageSums.of(placed, prior, scope, of), prior, None) for scope, of in zip(scopes, pages, strict=True)
     ]
     assert sum(half.pages * half.difference for half in halves) == pytest.approx(one.pages * one.difference, rel=1e-9)
 
@@ -222,7 +228,6 @@ def test_pages_of_an_ab_test_grow_with_the_inverse_square_of_the_difference(smal
     one = predicted(small.counts, lists(ranks(small.gamma)), theta_of(THETA))
     assert one.pages_per_arm(0.1) == pytest.approx(4 * one.pages_per_arm(0.2))
     assert one.pages_per_arm(0.1) == pytest.approx(7.849 * sum(one.variances) / 0.01, rel=1e-3)
-    assert one.pages_per_arm(0.1, 2 * one.variances[0]) == pytest.approx(2 * one.pages_per_arm(0.1))
     assert np.isinf(one.pages_per_arm(0.0))
 
 
