@@ -113,7 +113,7 @@ class StoredEstimate(msgspec.Struct, frozen=True):
     references: list[Cell]
     comparable: list[list[Cell]]
     period: _Period
-    attractiveness_prior: PriorSection
+    attractiveness_prior: PriorSection | None  # None where not all pairs were known
     query_spread: float
     clicks: _Clicks
     contexts_differ: _Tested | None
@@ -490,6 +490,8 @@ def fit_counts(
         }
     written = WrittenFit(found, tuple(fit_verdicts(found, others)), sections)
     sections |= {"estimate": fit_section(found), "verdicts": written.notes}
+    if not asked.pairs:
+        sections["estimate"]["attractiveness_prior"] = None
     return written
 
 

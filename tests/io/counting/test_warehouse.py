@@ -187,7 +187,8 @@ PLANS: dict[str, Sequence[str]] = {
     "days": ("--timestamp", "time"),
     "strata and clusters": ("--stratify", "device", "--cluster-column", "user"),
     "randomised": ("--randomized-where", "arm=swap@1,2", "--randomized-where", "arm=usual"),
-    "no pages": ("--null-click", "0", "--true", "2"),
+    "words": ("--null-click", "0", "--true", "2"),
+    "two columns of a page": ("--session", "user", "--click-counts", "--position-base", "0"),
 }
 
 
@@ -350,6 +351,19 @@ def test_a_sample_of_the_pages_is_a_sixteenth_whose_faults_are_no_account_of_all
     assert 10 * pages[1] < pages[0] < 25 * pages[1]
     some.with_columns(pl.col("rejected").replace(2, 21)).write_parquet(tmp_path / "export.parquet")
     assert "--check-pages all" in refused("fit", tmp_path / "export.parquet", *DROP)
+
+
+def test_weights_by_a_fit_to_numbers_are_those_of_the_log(
+    posbias: Posbias, query: Query, sparse: Path, tmp_path: Path
+) -> None:
+    query("duckdb", "--ids", "number", of=sparse).write_parquet(tmp_path / "export.parquet")
+    fits = [posbias("fit", sparse, *COLUMNS), posbias("fit", tmp_path / "export.parquet")]
+    expected = "pointwise", "--negatives", "posterior"  # which look at the prior of all documents
+    labels = [
+        posbias("weight", sparse, *COLUMNS, "--propensities", fit.folder, "--layout", *expected).training["label"]
+        for fit in fits
+    ]
+    assert ((labels[0] - labels[1]).abs() < 1e-9).all()
 
 
 def test_numbers_for_ids_serve_a_fit_alone(refused: Refused, query: Query, sparse: Path, tmp_path: Path) -> None:
