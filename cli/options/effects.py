@@ -15,6 +15,8 @@ from posbias.cli.options.log import LogOptions
 from posbias.cli.options.option import METHODS
 from posbias.core.choices import CLICK_MODELS, FORMATS, LAYOUTS, LEARNERS, METHODS_OF_ROWS, MODELS
 from posbias.core.errors import UsageError
+from posbias.io.sources import NAMES as SOURCES
+from posbias.io.sources import event_source
 
 if TYPE_CHECKING:
     from posbias.core.counts.counting_plan import StatisticsPlan
@@ -35,6 +37,9 @@ class Situation:
     def has(self, name: str) -> bool:
         """Whether an option is set: to something, if only to the number 0; a share of 0 is nothing."""
         value = self.values[name]
+        form = self.values.get("input_format")
+        if form in SOURCES and f"--{name.replace('_', '-')}" in event_source(form).options:
+            return True
         return bool(value) or (value == 0 and type(value) is int)
 
     @property
@@ -150,17 +155,18 @@ def _typed_files(o: Situation, _: str) -> str | bool:
 
 _OF_EVENTS = "--impression-where COLUMN=VALUE --click-where COLUMN=VALUE"
 _OF_ROWS = "input_format=auto,flat,nested"
+_OF_QUERIES = ",".join(SOURCES)
 _READING: Rules = (
     (_OF_LOGS, _statistics),
     (_OF_TABLES, _counts),
     ("clicks_session clicks_doc clicks_click clicks_where", "clicks: there is no table of clicks (--clicks FILE)"),
     ("ubi_impressions", "input_format=ubi: it applies only to OpenSearch UBI (--input-format ubi)"),
     ("click_actions", _without_actions),
-    ("position_base", f"{_OF_ROWS},ubi: positions are places in the lists of what was shown"),
+    ("position_base", f"{_OF_ROWS},ubi,{_OF_QUERIES}: positions are places in the lists of what was shown"),
     ("impression_where click_where", f"{_OF_ROWS}: a source's raw events say what a click is"),
     ("page page_size page_base", f"{_OF_ROWS}: raw files of a source have no column of pages"),
     ("sql sql_file", f"{_OF_ROWS}: raw files of a source are read as they are"),
-    ("duplicate_docs", f"{_OF_ROWS}: in raw files, a page shows a document once"),
+    ("duplicate_docs", f"{_OF_ROWS},{_OF_QUERIES}: in raw files, a page shows a document once"),
     ("null_click click_ranks true false", f"{_OF_ROWS}: an event of raw files is one click, and no column says so"),
     ("page_time click_window", f"impression_where|click_where: it applies only to a table of events ({_OF_EVENTS})"),
     ("click_window", "page_time: clicks are joined by page, without --page-time"),

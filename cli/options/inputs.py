@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from posbias.cli.options.log import LogOptions
-from posbias.cli.options.option import parse_memory
+from posbias.cli.options.option import parse_memory, with_words
 from posbias.core.choices import DuplicateDocs, unknown_name
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import UsageError
@@ -22,6 +22,8 @@ from posbias.io.log.raw import IMPRESSION, RawReader, RawRules
 from posbias.io.log.sql import Query
 from posbias.io.log.text import STANDARD_INPUT
 from posbias.io.places.locations import ObjectUrl, location
+from posbias.io.sources import NAMES as SOURCES
+from posbias.io.sources import event_source
 
 _FARTHEST_BASE = 1_000_000
 _NO_PAGE = "none"
@@ -57,6 +59,9 @@ def log_request(
     if STANDARD_INPUT in (log.clicks or ()):
         also = ", and the log is read from it" if STANDARD_INPUT in named else ""
         raise UsageError(f"--clicks -: standard input can only be the log{also}. Name a file of clicks.")
+    query = _query(named, log)
+    if log.input_format in SOURCES:
+        log = replace(with_words(log, event_source(log.input_format).options), input_format="flat")
     roles = Roles(
         session=tuple(log.session or ()),
         query=tuple(log.query or ()),
@@ -119,7 +124,7 @@ def log_request(
         dialect=of_text,
         duplicate_docs=duplicates,
         lists=ListRules.parse(log.list_separator, log.click_suffix, order_is_position=log.order_is_position),
-        query=None if raw else _query(named, log),
+        query=None if raw else query,
     )
 
 
@@ -137,9 +142,11 @@ def _query(named: Sequence[str], log: LogOptions) -> Query | None:
     Raises:
         UsageError: it is said twice, is empty, cannot be read, or cannot be run with that engine.
     """
-    if log.sql is None and log.sql_file is None:
+    of_source = log.input_format in SOURCES
+    if log.sql is None and log.sql_file is None and not of_source:
         return None
     flag = "--sql" if log.sql_file is None else f"--sql-file {log.sql_file}"
+    flag = f"--input-format {log.input_format}" if of_source else flag
     if log.sql is not None and log.sql_file is not None:
         raise UsageError(f"--sql and {flag}: both are the query. Leave one of them out.")
     if log.engine != "polars":
@@ -147,6 +154,9 @@ def _query(named: Sequence[str], log: LogOptions) -> Query | None:
     remote = next((name for name in named if isinstance(location(name), ObjectUrl)), None)
     if remote is not None:
         raise UsageError(f"{remote}: {flag} reads local files only. Copy it to disk first.")
+    if of_source:
+        base = None if log.position_base is None else _position_base(log)
+        return Query(event_source(log.input_format).text, parse_memory(log.memory), flag, base)
     try:
         text = log.sql if log.sql_file is None else log.sql_file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
@@ -305,7 +315,7 @@ def _raw_reader(log: LogOptions) -> RawReader | None:
     if log.input_format in _ROWS:
         return None
     if log.input_format not in form_names():
-        raise unknown_name("--input-format", log.input_format, [*_ROWS, *form_names()])
+        raise unknown_name("--input-format", log.input_format, [*_ROWS, *form_names(), *SOURCES])
     form = get_form(log.input_format)
     if log.clicks:
         raise UsageError(f"--clicks: in {form.title}, clicks are among the events. Give all files as inputs.")

@@ -29,6 +29,7 @@ from posbias.core.choices import (
     OnBadRows,
 )
 from posbias.core.errors import LogFormatError
+from posbias.io.sources import NAMES as SOURCES
 
 Decimal = Literal[","]
 """What may stand before a fraction instead of a point."""
@@ -92,7 +93,7 @@ class LogOptions(ColumnOptions):
         "source: {sources}.",
         "FORM",
         default="auto",
-        complete=one_of(("auto", "flat", "nested", *FORMS)),
+        complete=one_of(("auto", "flat", "nested", *FORMS, *SOURCES)),
     )
     sql: str | None = option("A query over the files, 'SELECT ... FROM log', whose rows are read as the log.", "QUERY")
     sql_file: Path | None = option(

@@ -28,6 +28,7 @@ from posbias.core.choices import (
 from posbias.core.errors import UsageError
 from posbias.io.places.locations import Location, ObjectUrl, location
 from posbias.io.ranking_names import split_name
+from posbias.io.sources import NAMES as SOURCES
 
 _PACKED = (".gz", ".zst", ".bz2")
 _PLAIN = re.compile(r"[\w.-]+")  # a shell would act on other characters of a name
@@ -193,7 +194,7 @@ IN_WORDS: Mapping[str, str] = {
     "shapes": f"{FREE}, monotone (never rising), power (position^-eta), smooth (near a power, for thin logs)",
     "layouts": "document (pointwise, judgments), click (clicked-group), page (session), or preference (pairs)",
     "formats": ", ".join(FORMATS),
-    "sources": ", ".join(FORMS),
+    "sources": ", ".join((*FORMS, *SOURCES)),
     "methods_of_rows": " or ".join(METHODS_OF_ROWS),
     "largest_error": str(LARGEST_ERROR),
 }

@@ -27,6 +27,7 @@ from posbias.io.log.files import is_packed, unpacked_start
 from posbias.io.log.lists import Finding, find_click_words
 from posbias.io.log.scan import LINE, TEXT_SEPARATORS, reading, scan_lines, scan_sources, schema_of
 from posbias.io.log.sources import Source, read_start
+from posbias.io.sources import recognise
 
 _SAMPLED_LINES, _SAMPLED_ROWS = 100, 10_000
 _MOST_LINES = 0.5
@@ -54,7 +55,7 @@ def find_form(sources: Sequence[Source]) -> list[Finding]:
     """
     if not sources:
         return []
-    found = _source_of(sources[0]) or _table_of_events(sources)
+    found = _source_of(sources[0]) or _source_by_columns(sources[0]) or _table_of_events(sources)
     return [] if found is None else [found]
 
 
@@ -78,6 +79,13 @@ def _source_of(source: Source) -> Finding | None:
         options = ("--input-format", form.name, "--no-query")
         return Finding(f"{said} events of {form.title}, of pages without queries", options, certain)
     return Finding(f"{said} events of {form.title}", ("--input-format", form.name), certain)
+
+
+def _source_by_columns(source: Source) -> Finding | None:
+    """The source of events whose columns a file has."""
+    with reading([source]):
+        known = recognise(frozenset(schema_of(source)))
+    return known and Finding(f"these are events of {known.title}", ("--input-format", known.name))
 
 
 def _fitting(form: Form, lines: Sequence[str], documents: Sequence[Document | None]) -> int:

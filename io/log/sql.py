@@ -29,7 +29,6 @@ _SETTINGS = {
     "allow_persistent_secrets": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
-    "errors_as_json": "true",
     "python_enable_replacements": "false",
 }
 _OF_MEMORY = 2  # DuckDB gets that fraction of it: the process and what it reads with Polars take the rest
@@ -53,6 +52,7 @@ class Query:
     text: str  # one SELECT from `VIEW`
     memory: int  # what the whole process may take, in bytes
     flag: str = "--sql"  # what said it, for messages
+    position_base: int | None = None  # what it may look up as the variable of that name
 
 
 _made: dict[tuple[Query, tuple[Source, ...]], Source] = {}
@@ -71,12 +71,12 @@ def result_of(query: Query, sources: Sequence[Source]) -> Source:
     made = _made.get((query, tuple(sources)))
     if made is not None and isinstance(made.origin, Path) and made.origin.exists():
         return made
-    duckdb, folder = _import_duckdb(), folder_for_copies()
+    duckdb, folder = _import_duckdb(query.flag), folder_for_copies()
     quoted, _ = resolve_quotes(sources)
     result = folder / "result.parquet"
     with temporary_files(folder), duckdb.connect(":memory:", config=_SETTINGS | _limits(query, folder)) as connection:
         try:
-            _register(connection, quoted, result)
+            _register(connection, quoted, result, query.position_base)
         except duckdb.Error as error:
             raise LogFormatError(f"{query.flag}: a file cannot be read: {_message(error)[0]}") from error
         try:
@@ -95,12 +95,12 @@ def result_of(query: Query, sources: Sequence[Source]) -> Source:
     return made
 
 
-def _import_duckdb() -> Any:  # noqa: ANN401 - its types are not complete
+def _import_duckdb(flag: str) -> Any:  # noqa: ANN401 - its types are not complete
     try:
         return import_module("duckdb")
     except ImportError as error:
         raise MissingExtraError(
-            "--sql needs DuckDB, which is not installed. Run: python3 -m pip install 'posbias[sql]'"
+            f"{flag} needs DuckDB, which is not installed. Run: python3 -m pip install 'posbias[sql]'"
         ) from error
 
 
@@ -113,7 +113,7 @@ def _limits(query: Query, folder: Path) -> dict[str, str]:
     }
 
 
-def _register(connection: Any, sources: Sequence[Source], result: Path) -> None:  # noqa: ANN401 - as above
+def _register(connection: Any, sources: Sequence[Source], result: Path, base: int | None) -> None:  # noqa: ANN401 - as above
     """Make the view of the files; from then on, nothing else can be read or written, but for the result."""
     parts, paths = list[str](), [str(result)]
     for number, ((form, folders), some) in enumerate(groupby(sources, key=lambda source: (source.format, source.hive))):
@@ -133,6 +133,8 @@ def _register(connection: Any, sources: Sequence[Source], result: Path) -> None:
     connection.execute(f"SET allowed_paths = [{', '.join(map(_text, paths))}]")
     connection.execute("SET enable_external_access = false")
     connection.execute(f"CREATE VIEW {VIEW} AS {' UNION ALL BY NAME '.join(parts)}")
+    connection.execute("SET errors_as_json = true")
+    connection.execute(f"SET VARIABLE position_base = {'NULL' if base is None else base}")
     connection.execute("SET lock_configuration = true")
 
 

@@ -58,7 +58,7 @@ HOSTILE = {
     "INSTALL httpfs": "is LOAD",
     "LOAD httpfs": "is LOAD",
     "SET memory_limit = '900GB'": "is SET",
-    "PRAGMA database_list": "is PRAGMA",
+    "PRAGMA database_list": "PRAGMA",
     "CREATE TABLE t AS FROM log": "is CREATE",
     "DROP VIEW log": "is DROP",
     "EXPORT DATABASE 'stolen'": "is EXPORT",

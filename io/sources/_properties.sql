@@ -1,0 +1,195 @@
+-- The rest of the queries of trackers whose events have a name and properties that each site names as it likes: rows of
+-- `events (name, visit, timestamp, properties)` become impressions and clicks.
+--
+-- An event is a list that was shown if it holds one (products, items, results, ...), unless its name is about a cart or
+-- an order; a click if its name says click, tap or select, and it names a document or a place; both, if it holds a list
+-- and what was clicked in it. Places are `position`, `rank`, `index`, `slot` of an entry, or else its place in the list.
+-- A click, or a list of clicks, that says only a place is looked up in its own list, or in the last one of the visit.
+-- Whether such places count from 0 or from 1 is told by the log itself (some are 0, or some are as large as a list is
+-- long) or by --position-base; where neither does, the query stops.
+--
+-- A page is a search id, where lists and clicks have one; else what a visit shows for a query at one time.
+bags AS (
+    SELECT
+        * EXCLUDE (properties),
+        CASE json_type(properties) WHEN 'VARCHAR' THEN CAST(properties->>'$' AS JSON) ELSE properties END AS p,
+        ' ' || lower(regexp_replace(
+            regexp_replace(name, '([a-z0-9])([A-Z])', '\1 \2', 'g'), '[^A-Za-z0-9]+', ' ', 'g'
+        )) || ' ' AS words
+    FROM events
+), named AS (
+    SELECT
+        * EXCLUDE (p),
+        list_filter(json_extract_string(p, [
+            'query', 'search_query', 'searchQuery', 'Search Query', 'search_term', 'searchTerm', 'Search Term', 'term',
+            'keyword', 'Keyword', 'keywords', 'search_text', 'q', 'Query', 'search'
+        ]), lambda x: trim(x) <> '' AND x[1] NOT IN ('[', '{'))[1] AS term,
+        list_filter(json_extract_string(p, [
+            'list_name', 'listName', 'List Name', 'list_id', 'listId', 'List ID', 'category', 'Category', 'page_type'
+        ]), lambda x: trim(x) <> '' AND x[1] NOT IN ('[', '{'))[1] AS list_name,
+        list_filter(json_extract_string(p, [
+            'search_id', 'searchId', 'Search ID', 'query_id', 'queryId', 'queryID', 'Query ID', 'request_id',
+            'requestId', 'serp_id', 'serpId', 'impression_id', 'impressionId', 'page_view_id', 'pageViewId'
+        ]), lambda x: trim(x) <> '')[1] AS id,
+        list_filter(json_extract_string(p, [
+            'product_id', 'productId', 'Product ID', 'item_id', 'itemId', 'Item ID', 'result_id', 'resultId',
+            'Result ID', 'doc_id', 'docId', 'document_id', 'documentId', 'object_id', 'objectId', 'objectID',
+            'listing_id', 'listingId', 'content_id', 'contentId', 'clicked_id', 'clickedId', 'clicked_item',
+            'clicked_result', 'clicked_product', 'doc', 'document', 'sku', 'item', 'product', 'result', 'id'
+        ]), lambda x: trim(x) <> '' AND x[1] NOT IN ('[', '{'))[1] AS doc,
+        TRY_CAST(list_filter(json_extract_string(p, [
+            'position', 'Position', 'rank', 'Rank', 'index', 'Index', 'slot', 'Slot', 'result_position',
+            'resultPosition', 'Result Position', 'item_position', 'clicked_position', 'clickedPosition',
+            'click_position', 'clickPosition', 'clicked_index', 'clickedIndex', 'clicked_rank', 'result_rank'
+        ]), lambda x: trim(x) <> '')[1] AS BIGINT) AS place,
+        list_transform(json_extract(p, [
+            '$.products', '$.Products', '$.items', '$.Items', '$.results', '$.Results', '$.hits', '$.documents',
+            '$.docs', '$.product_ids', '$.productIds', '$."Product IDs"', '$.item_ids', '$.itemIds', '$.result_ids',
+            '$.resultIds', '$."Result IDs"', '$.doc_ids', '$.docIds', '$.object_ids', '$.objectIds', '$.objectIDs',
+            '$.listings', '$.impressions', '$.shown', '$.shown_items', '$.ids'
+        ]), lambda x: CASE
+            WHEN json_type(x) = 'VARCHAR' AND trim(x->>'$')[1] = '[' THEN CAST(x->>'$' AS JSON) ELSE x
+        END) AS lists,
+        json_extract(p, [
+            '$.clicked', '$.Clicked', '$.clicks', '$.clicked_ids', '$.clickedIds', '$.clicked_items', '$.clickedItems',
+            '$.clicked_products', '$.clickedProducts', '$.clicked_results', '$.clickedResults', '$.clicked_docs',
+            '$.clicked_positions', '$.clickedPositions', '$."Clicked Positions"', '$.clicked_indices',
+            '$.clickedIndices', '$.clicked_indexes', '$.clicked_ranks', '$.clickedRanks', '$.clicked_id', '$.clickedId',
+            '$.clicked_item', '$.clicked_product', '$.clicked_result', '$.clicked_position', '$.clickedPosition',
+            '$.clicked_index', '$.clickedIndex', '$.clicked_rank'
+        ]) AS clicked
+    FROM bags
+), held AS (
+    SELECT
+        * EXCLUDE (lists, clicked),
+        coalesce(list_filter(lists, lambda x: json_type(x) = 'ARRAY' AND json_array_length(x) > 0)[1]->'$[*]', [])
+            AS list,
+        list_transform(list_filter(clicked, lambda x: json_type(x) NOT IN ('NULL', 'OBJECT')), lambda x: CASE
+            WHEN json_type(x) = 'ARRAY' THEN x->'$[*]' ELSE [x]
+        END)[1] AS clicked,
+        regexp_matches(words, ' (click|clicks|clicked|clickthrough|tap|tapped|select|selected) ') AS is_click,
+        regexp_matches(
+            words, ' (cart|basket|checkout|order|purchase|purchased|wishlist|payment|coupon|refund|refunded|promotion) '
+        ) AS is_order,
+        regexp_matches(words, ' (impression|impressions|shown|displayed|seen|exposed|exposure|rendered|served) ')
+            AS is_one
+    FROM named
+), entries AS (
+    SELECT
+        * EXCLUDE (list),
+        list_transform(list, lambda i: CASE WHEN json_type(i) <> 'OBJECT' THEN i->>'$' ELSE
+            list_filter(json_extract_string(i, [
+                'product_id', 'productId', 'item_id', 'itemId', 'result_id', 'resultId', 'doc_id', 'docId',
+                'document_id', 'documentId', 'object_id', 'objectId', 'objectID', 'listing_id', 'listingId',
+                'content_id', 'contentId', 'doc', 'document', 'id', 'Id', 'ID', 'sku', 'item', 'product', 'name'
+            ]), lambda x: trim(x) <> '')[1]
+        END) AS docs,
+        list_transform(list, lambda i: CASE WHEN json_type(i) = 'OBJECT' THEN TRY_CAST(
+            list_filter(json_extract_string(i, ['position', 'rank', 'index', 'slot', 'Position', 'Rank', 'Index']),
+                lambda x: trim(x) <> '')[1] AS BIGINT) END) AS places,
+        list_transform(list, lambda i: CASE WHEN json_type(i) = 'OBJECT'
+            THEN lower(coalesce(i->>'clicked', i->>'click', i->>'is_clicked')) IN ('true', '1') END) AS flags
+    FROM held
+), lists AS (
+    SELECT
+        * EXCLUDE (docs, places, clicked, flags, doc),
+        docs,
+        len(list_filter(places, lambda x: x IS NOT NULL)) > 0 AS numbered,
+        places,
+        flags,
+        clicked,
+        coalesce(doc, CASE WHEN is_click AND len(docs) = 1 THEN docs[1] END) AS doc,
+        len(docs) > 0 AND NOT is_order AND NOT (is_click AND (doc IS NOT NULL OR len(docs) = 1)) AS shows,
+        -- A list of clicks: documents, whether each was clicked, or places.
+        CASE
+            WHEN coalesce(len(clicked), 0) = 0 THEN NULL
+            WHEN json_type(clicked[1]) = 'BOOLEAN' THEN 'flags'
+            WHEN json_type(clicked[1]) = 'OBJECT' OR list_has_all(docs, list_transform(clicked, lambda c: c->>'$'))
+            THEN 'docs'
+            WHEN TRY_CAST(clicked[1]->>'$' AS BIGINT) IS NULL THEN 'docs'
+            ELSE 'places'
+        END AS clicks_are
+    FROM entries
+), last_lists AS (
+    SELECT visit, timestamp, docs, places, numbered FROM lists WHERE shows AND visit IS NOT NULL
+), clicked_places AS (
+    SELECT c.visit, c.timestamp, c.id, c.place, l.docs, l.places, l.numbered
+    FROM (
+        SELECT visit, timestamp, id, place FROM lists
+        WHERE is_click AND NOT is_order AND NOT shows AND doc IS NULL AND place IS NOT NULL
+    ) AS c
+    ASOF LEFT JOIN last_lists AS l ON c.visit = l.visit AND c.timestamp >= l.timestamp
+    UNION ALL BY NAME
+    SELECT visit, timestamp, id, unnest(list_transform(clicked, lambda c: TRY_CAST(c->>'$' AS BIGINT))) AS place,
+        docs, places, numbered
+    FROM lists WHERE shows AND clicks_are = 'places'
+    UNION ALL BY NAME
+    SELECT visit, timestamp, id, place, docs, places, numbered FROM lists
+    WHERE shows AND is_click AND place IS NOT NULL AND clicks_are IS NULL
+), base AS (
+    SELECT coalesce(
+        getvariable('position_base'),
+        CASE
+            WHEN count(*) = 0 THEN 1
+            WHEN min(place) = 0 AND max(place - len(docs)) < 0 THEN 0
+            WHEN min(place) >= 1 AND max(place - len(docs)) >= 0 THEN 1
+            ELSE error('clicks say the place of what was clicked, and not whether places count from 0 or from 1 (they '
+                || 'are ' || min(place) || ' to ' || max(place) || '). Say --position-base 0 or --position-base 1.')
+        END
+    ) AS base
+    FROM clicked_places WHERE NOT numbered AND docs IS NOT NULL
+), found AS (
+    SELECT
+        visit, timestamp, id,
+        docs[CASE WHEN numbered THEN list_position(places, place) ELSE place - base + 1 END] AS doc,
+        place
+    FROM clicked_places, base
+), all_rows AS (
+    SELECT
+        'impression' AS kind, visit, timestamp, id, term, list_name, unnest(docs) AS doc,
+        unnest(CASE WHEN numbered THEN places ELSE list_transform(range(len(docs)), lambda n: n + base) END) AS position
+    FROM lists, base WHERE shows
+    UNION ALL BY NAME
+    SELECT 'impression' AS kind, visit, timestamp, id, term, list_name, doc, place AS position
+    FROM lists WHERE is_one AND NOT shows AND NOT is_click AND NOT is_order AND doc IS NOT NULL
+    UNION ALL BY NAME
+    SELECT 'click' AS kind, visit, timestamp, id, doc, place AS position FROM found
+    UNION ALL BY NAME
+    SELECT 'click' AS kind, visit, timestamp, id, doc, place AS position
+    FROM lists WHERE is_click AND NOT is_order AND NOT shows AND (doc IS NOT NULL OR place IS NULL)
+    UNION ALL BY NAME
+    SELECT 'click' AS kind, visit, timestamp, id, unnest(CASE clicks_are
+        WHEN 'docs' THEN list_transform(clicked, lambda c: coalesce(c->>'product_id', c->>'item_id', c->>'id', c->>'$'))
+        ELSE list_filter(docs, lambda d, n: (clicked[n]->>'$') = 'true')
+    END) AS doc
+    FROM lists WHERE shows AND clicks_are IN ('docs', 'flags')
+    UNION ALL BY NAME
+    SELECT 'click' AS kind, visit, timestamp, id, unnest(list_filter(docs, lambda d, n: flags[n])) AS doc
+    FROM lists WHERE shows AND clicks_are IS NULL
+    UNION ALL BY NAME
+    SELECT coalesce(name, '') AS kind, visit, timestamp, id, term FROM lists
+    WHERE NOT shows AND NOT (is_one AND NOT is_click AND NOT is_order AND doc IS NOT NULL)
+        AND NOT (is_click AND NOT is_order)
+), searched AS (
+    SELECT *, last_value(term IGNORE NULLS) OVER (PARTITION BY visit ORDER BY timestamp) AS last_term FROM all_rows
+), ids AS (
+    SELECT
+        coalesce(bool_and(id IS NOT NULL) FILTER (kind = 'impression'), false)
+        AND coalesce(bool_or(id IS NOT NULL) FILTER (kind = 'click'), false) AS known
+    FROM all_rows
+)
+SELECT
+    kind,
+    CASE WHEN known THEN id ELSE visit END AS visit,
+    coalesce(
+        term,
+        CASE WHEN list_name IS NULL OR regexp_matches(lower(list_name), 'search|result') THEN last_term END,
+        list_name
+    ) AS query,
+    doc,
+    position,
+    CASE
+        WHEN known THEN coalesce(min(timestamp) FILTER (kind = 'impression') OVER (PARTITION BY id), timestamp)
+        ELSE timestamp
+    END AS timestamp
+FROM searched, ids

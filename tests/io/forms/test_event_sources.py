@@ -1,0 +1,346 @@
+"""Events in the vendors' own schemas: recognised, and read as their flat twins, every event accounted for."""
+
+import json
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from command_results import Posbias, Refused, Run
+from polars.testing import assert_frame_equal
+
+from posbias.io.sources import NAMES
+
+Event = dict[str, Any]
+Page = tuple[int, str, list[str], list[str]]  # its number, query, what was shown, what was clicked
+Write = Callable[[list[Page], Path], list[Path]]
+
+START = 1_767_607_200  # seconds
+PAGES_OF_A_VISIT = 3
+
+
+def pages_of(log: pl.DataFrame) -> list[Page]:
+    """Pages of a log, in their order."""
+    texts = log.sort("session", "position").with_columns(pl.col("doc").cast(pl.String))
+    found = texts.group_by("session", "query", maintain_order=True).agg(
+        pl.col("doc"), clicked=pl.col("doc").filter(pl.col("click") == 1)
+    )
+    return found.rows()
+
+
+def at(page: int, seconds: float = 0) -> float:
+    """When something happened on a page."""
+    return START + 60 * page + seconds
+
+
+def iso(seconds: float) -> str:
+    """A time as text."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def visit(page: int) -> str:
+    """Whose page it is."""
+    return f"v{page // PAGES_OF_A_VISIT}"
+
+
+def as_lines(events: list[Event], path: Path) -> list[Path]:
+    """JSON, one object a line."""
+    path.write_text("".join(json.dumps(event) + "\n" for event in events), encoding="utf-8")
+    return [path]
+
+
+def ga4_events(pages: list[Page], top: int) -> list[Event]:
+    """Events of GA4 as BigQuery holds them; the query is that of another event at the same address."""
+
+    def event(page: int, seconds: float, name: str, term: str | None, items: list[Event]) -> Event:
+        texts = {"page_location": f"https://shop.example/list?n={page}"} | ({"search_term": term} if term else {})
+        params: list[Event] = [
+            {"key": "ga_session_id", "value": {"string_value": None, "int_value": START + page // PAGES_OF_A_VISIT}},
+            *({"key": key, "value": {"string_value": text, "int_value": None}} for key, text in texts.items()),
+        ]
+        return {
+            "event_date": "20260105",
+            "event_timestamp": int(at(page, seconds) * 1e6),
+            "event_name": name,
+            "event_params": params,
+            "user_pseudo_id": visit(page),
+            "items": items,
+        }
+
+    found: list[Event] = []
+    for page, query, docs, clicked in pages:
+        items = {
+            doc: {"item_id": doc, "item_name": f"a {doc}", "item_list_index": str(place)}
+            for place, doc in enumerate(docs, top)
+        }
+        found.append(event(page, 0, "view_search_results", query, []))
+        found.append(event(page, 0.5, "view_item_list", None, list(items.values())))
+        found += [event(page, 2, "select_item", None, [items[doc]]) for doc in clicked]
+        found.append(event(page, 3, "scroll", None, []))
+    return found
+
+
+def ga4_parquet(pages: list[Page], folder: Path) -> list[Path]:
+    """GA4 in Parquet, lists of structs."""
+    pl.DataFrame(ga4_events(pages, top=0), infer_schema_length=None).write_parquet(folder / "events.parquet")
+    return [folder / "events.parquet"]
+
+
+def ga4_json(pages: list[Page], folder: Path) -> list[Path]:
+    """GA4 in JSON, whole numbers as text."""
+    events = [event | {"event_timestamp": str(event["event_timestamp"])} for event in ga4_events(pages, top=1)]
+    return as_lines(events, folder / "events.json")
+
+
+def shop_events(pages: list[Page], **common: object) -> list[Event]:
+    """The calls of Segment's specification for shops."""
+    found: list[Event] = []
+
+    def track(page: int, seconds: float, event: str, properties: Event) -> None:
+        when = iso(at(page, seconds))
+        call = {"type": "track", "event": event, "anonymousId": visit(page), "messageId": f"m{len(found)}"}
+        found.append(call | {"timestamp": when, "originalTimestamp": when, "properties": properties} | common)
+
+    for page, query, docs, clicked in pages:
+        products = [{"product_id": doc, "sku": f"s{doc}", "position": place} for place, doc in enumerate(docs, 1)]
+        track(page, 0, "Products Searched", {"query": query})
+        track(page, 1, "Product List Viewed", {"list_id": "search results", "products": products})
+        for product in products:
+            if product["product_id"] in clicked:
+                track(page, 5, "Product Clicked", product)
+                track(page, 6, "Product Viewed", product)
+        track(page, 9, "Order Completed", {"order_id": "o", "products": products[:1]})
+    return found
+
+
+def segment(pages: list[Page], folder: Path) -> list[Path]:
+    """Segment in an object store."""
+    return as_lines(shop_events(pages, context={"library": {"name": "analytics.js"}}), folder / "segment.jsonl")
+
+
+def segment_warehouse(pages: list[Page], folder: Path) -> list[Path]:
+    """Segment's tables, one an event."""
+    events = [
+        {
+            "id": event["messageId"],
+            "anonymous_id": event["anonymousId"],
+            "event": event["event"].lower().replace(" ", "_"),
+            "event_text": event["event"],
+            "original_timestamp": event["originalTimestamp"],
+        }
+        | {key: json.dumps(value) if key == "products" else value for key, value in event["properties"].items()}
+        for event in shop_events(pages)
+    ]
+    names = ("products_searched", "product_list_viewed", "product_clicked")
+    for name in names:
+        pl.DataFrame([event for event in events if event["event"] == name]).write_parquet(folder / f"{name}.parquet")
+    return [folder / f"{name}.parquet" for name in names]
+
+
+def rudderstack(pages: list[Page], folder: Path) -> list[Path]:
+    """RudderStack in an object store."""
+    events = shop_events(pages, rudderId="r", channel="web", request_ip="192.0.2.1", context={"sessionId": 7})
+    return as_lines(events, folder / "rudder.json")
+
+
+def snowplow(pages: list[Page], folder: Path) -> list[Path]:
+    """Snowplow's enriched events, as its SDKs for analytics write them."""
+    vendor = "com_snowplowanalytics_snowplow"
+    found: list[Event] = []
+
+    def track(page: int, seconds: float, event: str, **nested: object) -> None:
+        when = iso(at(page, seconds))
+        known: Event = {"app_id": "shop", "event_id": f"e{len(found)}", "event_name": event, "domain_userid": "u"}
+        known |= {"collector_tstamp": when, "derived_tstamp": when, "domain_sessionid": visit(page)}
+        known[f"contexts_{vendor}_web_page_1"] = [{"id": f"w{page}"}]
+        found.append(known | {key.replace("VENDOR", vendor): value for key, value in nested.items()})
+
+    for page, query, docs, clicked in pages:
+        products = {doc: {"id": doc, "price": 1.5, "position": place} for place, doc in enumerate(docs, 1)}
+        track(page, 0, "page_view")
+        track(page, 1, "site_search", unstruct_event_VENDOR_site_search_1={"terms": query.split(" ")})
+        action = {"unstruct_event_VENDOR_ecommerce_snowplow_ecommerce_action_1": {"type": "list_view", "name": "l"}}
+        track(page, 2, "ecommerce", contexts_VENDOR_ecommerce_product_1=[*products.values()], **action)
+        action = {"unstruct_event_VENDOR_ecommerce_snowplow_ecommerce_action_1": {"type": "list_click", "name": "l"}}
+        for doc in clicked:
+            track(page, 3, "ecommerce", contexts_VENDOR_ecommerce_product_1=[products[doc]], **action)
+    return as_lines(found, folder / "snowplow.jsonl")
+
+
+def algolia(pages: list[Page], folder: Path) -> list[Path]:
+    """Answers to searches, and the clicks on each page in one event with a list of positions from 1."""
+    found: list[Event] = []
+    for page, query, docs, clicked in pages:
+        hits = [{"objectID": doc, "name": doc} for doc in docs]
+        found.append({"queryID": f"q{page}", "query": query, "hits": hits, "page": 0, "hitsPerPage": 20})
+        event = {"eventName": "e", "index": "products", "userToken": visit(page), "timestamp": int(at(page) * 1000)}
+        if clicked:
+            places = [docs.index(doc) + 1 for doc in clicked]
+            event_of_clicks = {"eventType": "click", "queryID": f"q{page}", "objectIDs": clicked, "positions": places}
+            found.append(event | event_of_clicks)
+        found.append(event | {"eventType": "view", "objectIDs": docs[:2]})
+    return as_lines(found, folder / "insights.jsonl")
+
+
+def mixpanel_events(pages: list[Page], top: int) -> list[Event]:
+    """Events whose lists are what was shown, and clicks that only say the place, from `top` on."""
+    found: list[Event] = []
+    for page, query, docs, clicked in pages:
+        common = {"distinct_id": visit(page), "$insert_id": f"i{page}", "time": int(at(page))}
+        found.append({"event": "Search Results Viewed", "properties": common | {"query": query, "results": docs}})
+        for doc in clicked:
+            place = {"position": docs.index(doc) + top, "time": int(at(page, 7))}
+            found.append({"event": "Search Result Clicked", "properties": common | place})
+        found.append({"event": "Added to Cart", "properties": common | {"items": docs[:1]}})
+    return found
+
+
+def mixpanel(pages: list[Page], folder: Path) -> list[Path]:
+    """Mixpanel's raw export."""
+    return as_lines(mixpanel_events(pages, top=0), folder / "export.jsonl")
+
+
+def mixpanel_lists(pages: list[Page], folder: Path) -> list[Path]:
+    """One event a page, with the list that was shown, and the list of the places that were clicked, from 0."""
+    events: list[Event] = []
+    for page, query, docs, clicked in pages:
+        shown = {"term": query, "result_ids": docs, "clicked_positions": [docs.index(doc) for doc in clicked]}
+        of_visit = {"time": int(at(page) * 1000), "distinct_id": visit(page)}
+        events.append({"event": "search", "properties": of_visit | shown})
+    return as_lines(events, folder / "export.jsonl")
+
+
+def amplitude(pages: list[Page], folder: Path) -> list[Path]:
+    """Amplitude's export; a search has an id."""
+    found: list[Event] = []
+
+    def track(page: int, seconds: float, event: str, **properties: object) -> None:
+        when = datetime.fromtimestamp(at(page, seconds), UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+        known: Event = {"event_type": event, "event_time": when, "amplitude_id": 42, "session_id": START * 1000}
+        found.append(known | {"event_properties": {"search_id": f"s{page}"} | properties, "uuid": f"u{len(found)}"})
+
+    for page, query, docs, clicked in pages:
+        items = [{"item_id": doc, "rank": place} for place, doc in enumerate(docs, 1)]
+        track(page, 0, "search_results_shown", search_term=query, items=items)
+        for doc in clicked:
+            track(page, 4000, "result_clicked", item_id=doc, rank=docs.index(doc) + 1)
+    return as_lines(found, folder / "amplitude.json")
+
+
+def adobe(pages: list[Page], folder: Path) -> list[Path]:
+    """Adobe's data feed: results pages of two slots; a click is a product view with its page and slot."""
+    found: list[Event] = []
+
+    def hit(page: int, seconds: int, events: str, products: list[str], **variables: object) -> None:
+        seen = {"post_visid_high": "31", "post_visid_low": str(page // PAGES_OF_A_VISIT), "visit_num": "1"}
+        seen |= {"hit_time_gmt": str(int(at(page, seconds))), "exclude_hit": "0", "post_event_list": events}
+        seen["post_product_list"] = ",".join(f";{product};;;;" for product in products)
+        found.append(seen | {f"post_{name}": str(value) for name, value in variables.items()})
+
+    for page, query, docs, clicked in pages:
+        for number in (1, 2):
+            shown = docs[2 * number - 2 : 2 * number]
+            entries = [f"{doc};;;;eVar3={slot}" for slot, doc in enumerate(shown, 1)]
+            hit(page, 0, "200", entries, evar1=query, evar2=number, evar3="")
+        for doc in clicked:
+            number, slot = divmod(docs.index(doc), 2)
+            hit(page, 9, "2,201", [doc], evar1=query, evar2=number + 1, evar3=slot + 1)
+        hit(page, 12, "2", ["other"], evar1="", evar2="", evar3="")
+    pl.DataFrame(found).write_csv(folder / "hits.tsv", separator="\t")
+    return [folder / "hits.tsv"]
+
+
+WRITERS: dict[str, tuple[str, Write]] = {
+    "algolia": ("algolia", algolia),
+    "snowplow": ("snowplow", snowplow),
+    "ga4 in parquet": ("ga4", ga4_parquet),
+    "ga4 in json": ("ga4", ga4_json),
+    "segment": ("segment", segment),
+    "segment's tables": ("segment", segment_warehouse),
+    "rudderstack": ("rudderstack", rudderstack),
+    "mixpanel": ("mixpanel", mixpanel),
+    "mixpanel's lists": ("mixpanel", mixpanel_lists),
+    "amplitude": ("amplitude", amplitude),
+    "adobe": ("adobe", adobe),
+}
+
+
+@pytest.fixture
+def pages(log: pl.DataFrame) -> list[Page]:
+    """Return the pages of the log."""
+    return pages_of(log)
+
+
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_source_is_recognised_and_read_as_its_flat_twin(
+    posbias: Posbias, run_in_process: Run, log: pl.DataFrame, tmp_path: Path, writer: str
+) -> None:
+    name, write = WRITERS[writer]
+    log.with_columns(pl.col("doc").cast(pl.String)).write_parquet(tmp_path / "flat.parquet")
+    files = write(pages_of(log), tmp_path)
+    check = json.loads(run_in_process("check", *files, "--json").stdout)
+    assert check["carries_estimate"]
+    command: list[str] = check["command"]
+    assert command[: len(files) + 1] == ["run", *map(str, files)]
+    assert command[command.index("--input-format") + 1] == name
+    found, flat = posbias("collect", *command[1:]), posbias("collect", tmp_path / "flat.parquet")
+    assert_frame_equal(found.statistics, flat.statistics)
+    clicks = found.manifest["rows"]["clicks"]
+    assert clicks["read"] == clicks["joined"] == log["click"].sum()
+
+
+@pytest.mark.slow
+def test_lost_and_repeated_clicks_and_other_events_are_counted(
+    posbias: Posbias, pages: list[Page], tmp_path: Path
+) -> None:
+    events = mixpanel_events(pages, top=1)
+    last = next(event for event in reversed(events) if event["event"] == "Search Result Clicked")
+    before = {"time": int(at(0)), "distinct_id": visit(0), "product_id": "d"}
+    unknown = {"time": int(at(1)), "distinct_id": "nobody", "product_id": "d"}
+    lost = [{"event": "Product Tapped", "properties": properties} for properties in (before, unknown)]
+    file = as_lines(
+        [*events, last, *lost, {"event": "Results Tapped", "properties": before | {"product_id": ""}}],
+        tmp_path / "e.jsonl",
+    )
+    found = posbias("collect", *file, "--input-format", "mixpanel").manifest["rows"]
+    n_clicks = sum(len(clicked) for _, _, _, clicked in pages)
+    assert found["clicks"] | {"joined": n_clicks, "read": n_clicks + 4} == found["clicks"]
+    assert found["raw"]["events"]["used"] == {"impressions": 4 * len(pages), "clicks": n_clicks}
+    not_used = found["raw"]["events"]["not_used"]
+    assert not_used == {
+        "rows of other events": len(pages),
+        "clicks on a document that the visit had not shown before": 2,
+        "clicks that were seen before": 1,
+        "clicks without a document": 1,
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("top", [0, 1])
+def test_places_that_count_from_nowhere_known_are_refused_unless_it_is_said(
+    posbias: Posbias, refused: Refused, pages: list[Page], tmp_path: Path, top: int
+) -> None:
+    middle = [(page, query, docs, docs[1:2]) for page, query, docs, _ in pages]  # neither the first nor the last
+    file = as_lines(mixpanel_events(middle, top), tmp_path / "e.jsonl")
+    said = refused("collect", *file, "--input-format", "mixpanel")
+    assert f"they are {top + 1} to {top + 1}). Say --position-base 0 or --position-base 1." in said
+    found = posbias("collect", *file, "--input-format", "mixpanel", "--position-base", top)
+    by_position = found.statistics.group_by("position").agg(pl.sum("clicks")).sort("position")
+    assert by_position["clicks"].to_list() == [0, len(pages), 0, 0]
+
+
+def test_a_source_needs_duckdb(
+    refused: Refused, pages: list[Page], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    said = refused("collect", *algolia(pages, tmp_path), "--input-format", "algolia")
+    assert "--input-format algolia needs DuckDB, which is not installed" in said
+    assert "pip install 'posbias[sql]'" in said
+
+
+def test_every_source_is_tested() -> None:
+    assert {name for name, _ in WRITERS.values()} == set(NAMES)
