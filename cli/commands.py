@@ -40,6 +40,7 @@ from posbias.cli.options.output import (
     FORM,
     PLOT,
     CheckOptions,
+    DemoOptions,
     Form,
     OutputOptions,
     OutputOrInfoOptions,
@@ -268,6 +269,20 @@ def simulate(world: WorldOptions, output: OutputOptions) -> int:
         plain_options(world),
         lambda result: simulating.simulate(simulation, labels, judgements, result, output.output),
     )
+
+
+def demo(output: DemoOptions) -> int:
+    """Write a small log, and run the main commands on it: what they print, and what it says. Takes half a minute.
+
+    Example: posbias demo -o posbias-demo
+    """
+    from posbias.cli.report.result import carry_out
+    from posbias.cli.work.demo import demonstrate
+
+    quietly = OutputOptions(output.output, force=output.force, quiet=True)  # its commands speak for themselves
+    code = carry_out("demo", [], quietly, {}, demonstrate)
+    tell(f"\nwritten: {output.output}")
+    return code
 
 
 def weight(

@@ -36,6 +36,7 @@ COMMANDS = {
     "report": "posbias.cli.commands:report",
     "show": "posbias.cli.commands:show",
     "simulate": "posbias.cli.commands:simulate",
+    "demo": "posbias.cli.commands:demo",
 }
 
 

@@ -36,6 +36,14 @@ class OutputOptions:
 
 
 @options("Output")
+class DemoOptions:
+    """Where a demonstration goes."""
+
+    output: Location = TARGET | {"default": Path("posbias-demo")}
+    force: bool = FORCE
+
+
+@options("Output")
 class ResultOptions(OutputOptions):
     """The same, for a command that can say first what it would do."""
 

@@ -136,18 +136,18 @@ bags AS (
             ELSE error('clicks say the place of what was clicked, and not whether places count from 0 or from 1 (they '
                 || 'are ' || min(place) || ' to ' || max(place) || '). Say --position-base 0 or --position-base 1.')
         END
-    ) AS base
+    ) AS base, coalesce(getvariable('position_base'), 1) AS top  -- in the rows
     FROM clicked_places WHERE NOT numbered AND docs IS NOT NULL
 ), found AS (
     SELECT
         visit, timestamp, id,
-        docs[CASE WHEN numbered THEN list_position(places, place) ELSE place - base + 1 END] AS doc,
-        place
+        docs[CASE WHEN numbered THEN list_position(places, place) WHEN place >= base THEN place - base + 1 END] AS doc,
+        CASE WHEN numbered THEN place ELSE place - base + top END AS place
     FROM clicked_places, base
 ), all_rows AS (
     SELECT
         'impression' AS kind, visit, timestamp, id, term, list_name, unnest(docs) AS doc,
-        unnest(CASE WHEN numbered THEN places ELSE list_transform(range(len(docs)), lambda n: n + base) END) AS position
+        unnest(CASE WHEN numbered THEN places ELSE list_transform(range(len(docs)), lambda n: n + top) END) AS position
     FROM lists, base WHERE shows
     UNION ALL BY NAME
     SELECT 'impression' AS kind, visit, timestamp, id, term, list_name, doc, place AS position

@@ -1,6 +1,8 @@
 """Events in the vendors' own schemas: recognised, and read as their flat twins, every event accounted for."""
 
 import json
+import re
+import shlex
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -10,6 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 from command_results import Posbias, Refused, Run
+from make_logs import FORMS, draw_pages
 from polars.testing import assert_frame_equal
 
 from posbias.io.sources import NAMES
@@ -256,8 +259,8 @@ def adobe(pages: list[Page], folder: Path) -> list[Path]:
 WRITERS: dict[str, tuple[str, Write]] = {
     "algolia": ("algolia", algolia),
     "snowplow": ("snowplow", snowplow),
-    "ga4 in parquet": ("ga4", ga4_parquet),
     "ga4 in json": ("ga4", ga4_json),
+    "ga4 in parquet": ("ga4", ga4_parquet),
     "segment": ("segment", segment),
     "segment's tables": ("segment", segment_warehouse),
     "rudderstack": ("rudderstack", rudderstack),
@@ -344,3 +347,175 @@ def test_a_source_needs_duckdb(
 
 def test_every_source_is_tested() -> None:
     assert {name for name, _ in WRITERS.values()} == set(NAMES)
+
+
+# --- the table of the README ------------------------------------------------------------------------------------
+
+Row = dict[str, Any]
+
+
+def rows(pages: list[Page]) -> pl.DataFrame:
+    """A row per impression."""
+    found: list[Row] = [
+        {"session": page, "query": query, "doc": doc, "position": place, "click": int(doc in clicked)}
+        for page, query, docs, clicked in pages
+        for place, doc in enumerate(docs, 1)
+    ]
+    return pl.DataFrame(found)
+
+
+def renamed(*names: str) -> Write:
+    """Rows whose columns have other names."""
+
+    def write(pages: list[Page], folder: Path) -> list[Path]:
+        frame = rows(pages)
+        frame.rename(dict(zip(frame.columns, names, strict=True))).write_parquet(folder / "log.parquet")
+        return [folder / "log.parquet"]
+
+    return write
+
+
+def in_two_tables(pages: list[Page], folder: Path) -> list[Path]:
+    """Impressions and clicks apart."""
+    frame = rows(pages)
+    frame.drop("click").write_csv(folder / "log.csv")
+    frame.filter(click=1).select("session", "doc").write_csv(folder / "clicks.csv")
+    return [folder / "log.csv", folder / "clicks.csv"]
+
+
+def as_events(pages: list[Page], folder: Path) -> list[Path]:
+    """A table of events."""
+    shown = rows(pages).with_columns(event=pl.lit("impression"))
+    clicked = shown.filter(click=1).with_columns(event=pl.lit("click"))
+    pl.concat([shown, clicked]).drop("click").write_csv(folder / "events.csv")
+    return [folder / "events.csv"]
+
+
+def as_sums(pages: list[Page], folder: Path) -> list[Path]:
+    """Sums by query, document and position."""
+    sums = rows(pages).group_by("query", "doc", "position").agg(impressions=pl.len(), clicks=pl.sum("click"))
+    sums.write_parquet(folder / "sums.parquet")
+    return [folder / "sums.parquet"]
+
+
+def of_pages(**columns: Callable[[list[str], list[str]], object]) -> Write:
+    """A row per page, with columns made of what was shown and what was clicked."""
+
+    def write(pages: list[Page], folder: Path) -> list[Path]:
+        return as_lines(
+            [
+                {"session": page, "query": query} | {name: make(docs, clicked) for name, make in columns.items()}
+                for page, query, docs, clicked in pages
+            ],
+            folder / "pages.ndjson",
+        )
+
+    return write
+
+
+def flags(docs: list[str], clicked: list[str]) -> list[int]:
+    """Whether each document was clicked."""
+    return [int(doc in clicked) for doc in docs]
+
+
+def in_german(pages: list[Page], folder: Path) -> list[Path]:
+    """Text between semicolons, in an old encoding."""
+    frame = rows(pages).with_columns(
+        click=pl.col("click").replace_strict({0: "nein", 1: "ja"}), query=pl.format("Größe {}", "query")
+    )
+    (folder / "log.csv").write_bytes(frame.write_csv(separator=";").encode("cp1252"))
+    return [folder / "log.csv"]
+
+
+def in_slots(pages: list[Page], folder: Path) -> list[Path]:
+    """Ten slots a page; every other log's page is the second one of a search."""
+    two = [
+        (page, query, [*docs, *(f"x{n}" for n in range(len(docs), 12))], clicked)
+        for page, query, docs, clicked in pages
+    ]
+    place = pl.col("position") - 1
+    frame = rows(two).with_columns(page=place // 10 + 1, slot=place % 10 + 1).drop("position")
+    frame.write_parquet(folder / "log.parquet")
+    return [folder / "log.parquet"]
+
+
+def of_others(name: str) -> Write:
+    """A log of the room `logs_of_others`, whose pages are the same in all forms."""
+
+    def write(_: list[Page], folder: Path) -> list[Path]:
+        files = FORMS[name](draw_pages())
+        for file, content in files.items():
+            (folder / file).write_bytes(content)
+        return [folder / file for file in files]
+
+    return write
+
+
+IN_TABLE: dict[str, Write] = {
+    "LOG": renamed("session", "query", "doc", "position", "click"),
+    "LOG --session serp --query q --doc sku --position slot --click clicked": renamed(
+        "serp", "q", "sku", "slot", "clicked"
+    ),
+    "LOG --clicks CLICKS": in_two_tables,
+    "LOG --impression-where event=impression --click-where event=click": as_events,
+    "LOG --impressions impressions --click clicks": as_sums,
+    "LOG of lists": of_pages(doc=lambda docs, _: docs, click=flags),
+    "LOG --doc results.doc --click results.click": of_pages(
+        results=lambda docs, clicked: [{"doc": doc, "click": int(doc in clicked)} for doc in docs]
+    ),
+    "LOG --doc shown --clicked clicked": of_pages(shown=lambda docs, _: docs, clicked=lambda _, clicked: clicked),
+    "LOG --list-separator ';'": of_pages(
+        doc=lambda docs, _: ";".join(docs), click=lambda docs, clicked: ";".join(map(str, flags(docs, clicked)))
+    ),
+    "LOG --list-separator space --click-suffix - --order-is-position --no-query": of_pages(
+        doc=lambda docs, clicked: " ".join(f"{doc}-{int(doc in clicked)}" for doc in docs)
+    ),
+    "LOG --no-query": renamed("session", "other", "doc", "position", "click"),
+    "LOG --separator ';' --encoding cp1252 --true ja --false nein": in_german,
+    "LOG --page page --page-size 10 --position slot": in_slots,
+    "LOG --sql 'SELECT s AS session, q AS query, d AS doc, p AS position, c AS click FROM log'": renamed(*"sqdpc"),
+    **{f"LOG --input-format {name}": write for name, write in reversed(WRITERS.values())},
+    "LOG --input-format ubi": of_others("ubi_1_0"),
+    "LOG --input-format elasticsearch": of_others("behavioral_analytics"),
+    "LOG --input-format metarank": of_others("metarank"),
+    "LOG --input-format yandex": of_others("yandex"),
+}
+
+
+def lines_of_the_table(readme: str) -> list[str]:
+    """The commands of the table, without `posbias run` and `-o out`; a row that names several sources is several."""
+    table = readme.partition("## Your log is in\n")[2].partition("\n## ")[0]
+    found: list[str] = []
+    for first, others in re.findall(r"\| `posbias run (LOG[^`]*?) -o out`(?: \((.*)\))? \|", table):
+        found.append(f"{first} of lists" if first in found else first)
+        start = first.rpartition(" ")[0]
+        found += [f"{start} {name}" for name in re.findall(r"`(\w+)`", others)]
+    return found
+
+
+def test_every_line_of_the_table_is_tested(repository: Path) -> None:
+    assert sorted(lines_of_the_table((repository / "README.md").read_text(encoding="utf-8"))) == sorted(IN_TABLE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", IN_TABLE)
+def test_a_line_of_the_table_reads_a_log_of_its_form(
+    posbias: Posbias, pages: list[Page], tmp_path: Path, line: str
+) -> None:
+    log, *clicks = IN_TABLE[line](pages, tmp_path)
+    words = shlex.split(line.removesuffix(" of lists"))
+    instead = {"LOG": [log], "CLICKS": clicks}
+    found = posbias("collect", *(name for word in words for name in instead.get(word, [word]))).statistics
+    if IN_TABLE[line] in {
+        IN_TABLE[f"LOG --input-format {name}"] for name in ("ubi", "elasticsearch", "metarank", "yandex")
+    }:
+        shown = [
+            (docs, clicked) for _, _, docs, clicked in ((p.number, p.query, p.docs, p.clicked) for p in draw_pages())
+        ]
+    else:
+        shown = [(docs, clicked) for _, _, docs, clicked in pages]
+    by_position = found.filter(pl.col("position") <= len(shown[0][0])).group_by("position")
+    counts = by_position.agg(pl.sum("impressions"), pl.sum("clicks")).sort("position")
+    assert counts["impressions"].to_list() == [len(shown)] * len(shown[0][0])
+    places = [docs.index(doc) for docs, clicked in shown for doc in clicked]
+    assert counts["clicks"].to_list() == [places.count(place) for place in range(len(shown[0][0]))]

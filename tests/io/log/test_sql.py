@@ -1,6 +1,10 @@
 """Logs that a query makes of files: the rows of any form, and no query that does anything else than select them."""
 
 import gzip
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import polars as pl
@@ -96,3 +100,24 @@ def test_an_error_names_the_line_and_the_column_of_the_query(tmp_path: Path) -> 
         selected("SELECT 'ü' AS u,\n zzz FROM log", tmp_path / "log.parquet")
     with pytest.raises(UsageError, match=r"^--sql, line 1, column 8: .*INT32"):
         selected("SELECT CAST(doc AS INT) AS d FROM log", tmp_path / "log.parquet")
+
+
+@pytest.mark.slow
+def test_an_endless_query_is_stopped_by_ctrl_c_and_leaves_nothing(tmp_path: Path) -> None:
+    ROWS.write_parquet(tmp_path / "log.parquet")
+    (tmp_path / "temporary").mkdir()
+    endless = "SELECT COUNT(*) FROM log, range(1000000000000) AS a, range(1000000000000) AS b WHERE a.range <> b.range"
+    words = ["run", "log.parquet", "--sql", endless, "-o", "out", "--temp-dir", "temporary"]
+    with subprocess.Popen([sys.executable, "-m", "posbias.cli", *words], cwd=tmp_path, stderr=subprocess.PIPE) as run:
+        try:
+            while not [*(tmp_path / "temporary").rglob("result.parquet")]:
+                assert run.poll() is None
+                time.sleep(0.1)
+            run.send_signal(signal.SIGINT)
+            _, said = run.communicate(timeout=60)
+        finally:
+            run.kill()
+    assert run.returncode == 130
+    assert b"nothing was written" in said
+    assert {path.name for path in tmp_path.iterdir()} == {"log.parquet", "temporary"}
+    assert [*(tmp_path / "temporary").iterdir()] == []
