@@ -288,6 +288,21 @@ def test_weight_takes_a_fit_of_either_engine(both: Both, posbias: Posbias, days:
     assert_same(rows[1], rows[0], ["query", "doc", "label"])
 
 
+def test_predictions_are_those_of_polars_from_logs_and_from_statistics(
+    both: Both, posbias: Posbias, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    log.write_parquet(tmp_path / "log.parquet")
+    log.select("query", "doc").unique().with_columns(score=pl.col("doc").hash(1) % 100).write_parquet(
+        tmp_path / "s.parquet"
+    )
+    fit, statistics = (posbias(name, tmp_path / "log.parquet").folder for name in ("fit", "collect"))
+    of_log = both("predict", tmp_path / "log.parquet", "--propensities", fit, "--scores", tmp_path / "s.parquet")
+    of_statistics = both("predict", statistics, "--propensities", fit, "--scores", tmp_path / "s.parquet")
+    first, *others = (pl.read_parquet(out.folder / "predictions.parquet") for out in (*of_log, *of_statistics))
+    for other in others:
+        assert_frame_equal(other, first, rel_tol=1e-9, abs_tol=1e-12)
+
+
 def test_faulty_pages_that_a_sample_shows_are_left_out_everywhere(
     both: Both, log: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
