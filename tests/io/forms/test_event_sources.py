@@ -256,6 +256,16 @@ def adobe(pages: list[Page], folder: Path) -> list[Path]:
     return [folder / "hits.tsv"]
 
 
+def searches(pages: list[Page], folder: Path) -> list[Path]:
+    """A line a search, with the places of what was clicked, from 0."""
+    found: list[Event] = [
+        {"request_id": f"r{page}", "query": query, "results": [{"id": doc} for doc in docs]}
+        | {"clicked_positions": [docs.index(doc) for doc in clicked]}
+        for page, query, docs, clicked in pages
+    ]
+    return as_lines(found, folder / "searches.jsonl")
+
+
 WRITERS: dict[str, tuple[str, Write]] = {
     "algolia": ("algolia", algolia),
     "snowplow": ("snowplow", snowplow),
@@ -268,6 +278,7 @@ WRITERS: dict[str, tuple[str, Write]] = {
     "mixpanel's lists": ("mixpanel", mixpanel_lists),
     "amplitude": ("amplitude", amplitude),
     "adobe": ("adobe", adobe),
+    "searches": ("searches", searches),
 }
 
 
