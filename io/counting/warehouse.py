@@ -9,6 +9,7 @@ Names and texts of the user are put in as nodes of the parsed query, never as te
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -238,7 +239,7 @@ class _Template:
         self.needs_hash = f"--ids {request.ids}" if request.ids == "hash" else "--check-pages sample"
         # Columns that statistics keep apart, by the names that they have inside and in the result.
         plain = [*self.plan.context, *self.plan.strata, *self.plan.clusters]
-        self._further = {f"k_{number}": name for number, name in enumerate(plain)}
+        self._further = {f"k_{number}": _unquoted(name) for number, name in enumerate(plain)}
         self._further |= {"k_period": PERIOD} if self.plan.period else {}
         self._further |= {"k_randomized": RANDOMIZED} if self.plan.randomized else {}
         self._cell = ["c_position", "c_previous"][: len(self.plan.model.cell_columns)]
@@ -271,10 +272,11 @@ class _Template:
         columns |= {"r_query": query, "r_doc": doc}
         columns["r_position"] = position if base == 1 else f"{position} - {base - 1}"
         columns["r_click"] = self._click(self._column("--click", roles.click or CLICK))
-        flags = dict.fromkeys(self.plan.context, "--context") | dict.fromkeys(self.plan.strata, "--stratify")
-        flags |= dict.fromkeys(self.plan.clusters, "--cluster-column")
-        further = self._further.items()
-        columns |= {f"r_{inner}": self._column(flags[name], name) for inner, name in further if name in flags}
+        flags = ["--context"] * len(self.plan.context) + ["--stratify"] * len(self.plan.strata)
+        named = zip(
+            [*flags, "--cluster-column"], [*self.plan.context, *self.plan.strata, *self.plan.clusters], strict=False
+        )
+        columns |= {f"r_k_{number}": self._column(*column) for number, column in enumerate(named)}
         if self.plan.period:
             columns["r_k_period"] = f"CAST({self._column('--timestamp', roles.timestamp or '')} AS DATE)"
         for number, rows in enumerate(self.plan.randomized):
@@ -450,6 +452,9 @@ class _Template:
     def _result(self) -> str:
         """The rows of the result, under its names."""
         names = [QUERY, DOC, *self.plan.model.cell_columns, *self._further.values()]
+        twice = [name for name, number in Counter([*names, REJECTED, IMPRESSIONS, CLICKS, ABOUT]).items() if number > 1]
+        if twice:
+            raise UsageError(f"{twice[0]}: the result has a column of this name. Rename it in a view.")
         values = list(self._keys)
         if self.request.ids == "hash":
             salt = self._text(self.request.salt or "")
@@ -469,8 +474,10 @@ class _Template:
         for total, both in totals.items() if self._sessions else ():
             cast = ", ".join(f"CAST(COALESCE({number}, 0) AS BIGINT)" for number in both.split(", "))
             ends.append(f"SELECT {nothing}, {total}, {cast}, NULL FROM ends")
+        of_plan = {name: tuple(map(_unquoted, getattr(self.plan, name))) for name in ("context", "strata", "clusters")}
+        plan = replace(self.plan, **of_plan)
         about = About(
-            msgspec.convert(describe_plan(self.plan), Counted),
+            msgspec.convert(describe_plan(plan), Counted),
             self.request.check_pages if self._sessions else None,
             self.request.ids,
             self.request.min_impressions,
@@ -482,6 +489,11 @@ class _Template:
 def _first_that_holds(cases: Sequence[tuple[str, int]]) -> str:
     """The number of the first case that holds; 0 where none does."""
     return f"CASE {' '.join(f'WHEN {condition} THEN {int(number)}' for condition, number in cases)} ELSE 0 END"
+
+
+def _unquoted(name: str) -> str:
+    """A name as the result has it, without the quotes in which it was given."""
+    return ".".join(part for part, _ in _parts_of_name("COLUMN", name))
 
 
 def _one(flag: str, names: Sequence[str]) -> str:
