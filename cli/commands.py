@@ -77,6 +77,7 @@ def run(
     def work(engine: Engine, result: Result) -> None:
         data, fitted = model.fit(job, engine, result)
         write_training_files(data, job.plan, fitted, files, engine, result)
+        result.hints.append(f"next: posbias train LOGS --features TABLE --propensities {output.output} -o ranker")
 
     options = plain_options(log, counting, estimation, training)
     return carry_out_job("run", job, log, output, options, [*files.features.tables, *model.also_read], work)

@@ -16,7 +16,7 @@ from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.fit.fit import WANTED_CLICK_SHARE
 from posbias.core.fit.propensities import FittedTheta, choose_propensities
 from posbias.core.learners.auto import LOGGED, NAIVE
-from posbias.core.learners.boosting import TreeOptions
+from posbias.core.learners.boosting import TreeOptions, import_lightgbm
 from posbias.core.learners.learners import get_learner
 from posbias.core.learners.learning import (
     ROUND,
@@ -156,6 +156,7 @@ def requested(asked: LearningOptions, propensities: str | None) -> Request:
 
     Raises:
         UsageError: a value is out of range, or something that the learner needs is not named.
+        MissingExtraError: LightGBM is not installed.
     """
     learner, options = get_learner(asked.learner), _options(asked)
     has_features = bool(asked.features or asked.feature)
@@ -166,6 +167,8 @@ def requested(asked: LearningOptions, propensities: str | None) -> Request:
         )
     if not learner.needs_features and has_features:
         raise UsageError(f"--learner {learner.name}: learns without features. Leave --features and --feature out.")
+    if "trees" in learner.takes:
+        import_lightgbm()
     request = Request(learner, options, asked)
     if request.uses_propensities and propensities is None:
         raise UsageError(

@@ -93,7 +93,7 @@ def import_lightgbm() -> Any:  # noqa: ANN401 - a module, imported late
         import lightgbm  # noqa: PLC0415 - only learners need it
     except ImportError as error:
         raise MissingExtraError(
-            "this needs LightGBM, which is not installed. Run: python3 -m pip install 'posbias[learn]'"
+            "the trees of rankers need LightGBM, which is not installed. Run: python3 -m pip install 'posbias[learn]'"
         ) from error
     lightgbm.register_logger(_Unheard())
     return lightgbm
