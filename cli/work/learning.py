@@ -82,7 +82,8 @@ def _chosen(chosen: Mapping[str, Any]) -> list[str]:
     if not chosen["queries"]:
         return [f"ranker: {next(iter(shares))}; there are too few queries to compare it with others"]
     if len(shares) == 1:
-        found = [f"ranker: {next(iter(shares))} alone, clearly better than a blend"]
+        known = "clearly better than a blend" if chosen["ranker_knowledge"] else "position says nothing more of clicks"
+        found = [f"ranker: {next(iter(shares))} alone; {known}"]
     else:
         parts = " and ".join(f"{share:.0%} {name}" for name, share in shares.items())
         found = [f"ranker: a blend, {parts}; no single one is clearly better"]
