@@ -82,8 +82,9 @@ def _chosen(chosen: Mapping[str, Any]) -> list[str]:
     if not chosen["queries"]:
         return [f"ranker: {next(iter(shares))}; there are too few queries to compare it with others"]
     if len(shares) == 1:
-        known = "clearly better than a blend" if chosen["ranker_knowledge"] else "position says nothing more of clicks"
-        found = [f"ranker: {next(iter(shares))} alone; {known}"]
+        knows = chosen["ranker_knowledge"] > 0
+        why = "clearly better than a blend" if knows else "the log's order adds nothing to what features say of clicks"
+        found = [f"ranker: {next(iter(shares))} alone; {why}"]
     else:
         parts = " and ".join(f"{share:.0%} {name}" for name, share in shares.items())
         found = [f"ranker: a blend, {parts}; no single one is clearly better"]
