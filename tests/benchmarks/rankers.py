@@ -1,6 +1,7 @@
 """What a ranker from clicks is worth: NDCG@5 by the true labels of queries that it did not learn from.
 
     python tests/benchmarks/rankers.py [--settings once repeat real] [--only pbm naive] [--seeds 5] [--json FILE]
+    python tests/benchmarks/rankers.py --unseen 40
 
 once     every page is shown once: 2,600 queries of 20 documents with 30 features to learn from, 1,000 to be judged by
 repeat   the same world, 130 queries, each shown on 20 pages whose order is drawn anew
@@ -17,6 +18,9 @@ the same clicks, page by page, and all grow 100 trees of 15 leaves (or depth 4) 
 A row is a learner and a column a w: the mean over seeds, in brackets its standard error in thousandths. `--only` takes
 the rows whose names contain one of the words. `--json` keeps the figures of all logs in a file: what it holds is in the
 table, and is not measured again without `--again`.
+
+`--unseen` draws so many worlds whose ranker, features, pages and examination are drawn, too, and judges what `auto`
+chose and the gain over naive clicks that it printed by the true attractiveness of the same documents.
 """
 
 import argparse
@@ -24,9 +28,10 @@ import json
 import os
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
@@ -40,6 +45,12 @@ from recovery import WRONG, posbias
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from posbias.core.arrays.count_table import CountTable, Integers
+from posbias.core.evaluation.clicked import DCG
+from posbias.core.learners.auto import BLEND, HALF, MOST, choose, evaluation_of, held_out_scores
+from posbias.core.learners.boosting import TreeOptions
+from posbias.core.learners.learning import Features, LearningData, LearningOptions, balance_weights
+
 Floats = NDArray[np.floating[Any]]
 Record = dict[str, Any]
 
@@ -48,6 +59,7 @@ WORLDS = {"once": ("once",), "repeat": ("repeat",), "real": ("LightGBM", "ClueWe
 KNOWN = (0, 0.2, 0.6, 0.8, 1)
 """What the ranker knows of the label: the weight w."""
 DRAWN, TABLE_WIDTH = (*WORLDS["once"], *WORLDS["repeat"]), 180
+DEEPEST = 10
 DEPTH, SHOWN, JUDGED, THIRDS, LABELS = 5, 20, 1000, 3, "labels (lambdarank)"
 IDS = ("query", "doc", "label")
 
@@ -256,6 +268,98 @@ def measured(task: tuple[int, str, float, list[str]]) -> list[Record]:
     return found
 
 
+# --- unseen worlds ---------------------------------------------------------------------------------------------
+
+
+def drawn_world(rng: np.random.Generator) -> tuple[LearningData, Floats]:
+    """A log of any kind, and the attractiveness of its documents."""
+    queries, documents, features = (
+        int(rng.choice([150, 400, 1000])),
+        int(rng.integers(12, 31)),
+        int(rng.integers(4, 12)),
+    )
+    x, tells = rng.standard_normal((queries, documents, features)), rng.random(features) < 0.5
+    seen = x @ (tells * rng.uniform(0.2, 1, features)) + 0.7 * x[..., 0] * x[..., 1]
+    logit = seen / seen.std() + rng.uniform(0, 1.5) * rng.standard_normal(seen.shape) - rng.uniform(0.5, 2.5)
+    truth, wrong = 1 / (1 + np.exp(-logit)), rng.uniform(0, 1.5) * (rng.random() < 0.5) * x[..., rng.integers(features)]
+    likes = rng.uniform(0, 1.5) * (logit - logit.mean()) / logit.std() + wrong
+    popular = 1 / np.arange(1, queries + 1)
+    more = rng.multinomial(int(rng.choice([5, 20])) * queries, popular / popular.sum())
+    asked = np.arange(queries).repeat(1 + more * (rng.random() < 0.6))
+    noise = rng.gumbel(size=(len(asked), documents)) * rng.uniform(0.2, 1)
+    shown = np.argsort(-likes[asked] - noise, axis=1)[:, :DEEPEST]
+    document, cell = (asked[:, np.newaxis] * documents + shown).ravel(), np.tile(np.arange(DEEPEST), len(asked))
+    theta = np.asarray(np.arange(1, DEEPEST + 1) ** -rng.uniform(0.5, 1.3), np.float64)
+    impressions, clicks = np.zeros((2, queries * documents, DEEPEST))
+    np.add.at(impressions, (document, cell), 1)
+    np.add.at(clicks, (document, cell), rng.random(len(document)) < theta[cell] * truth.ravel()[document])
+    kept = impressions.any(axis=1)
+    data = LearningData(
+        query=np.arange(queries).repeat(documents)[kept],
+        held_out=np.zeros(int(kept.sum()), np.bool_),
+        counts=CountTable.from_dense(impressions[kept], clicks[kept]),
+        examination=theta,
+        position=np.arange(1, DEEPEST + 1),
+        features=Features(x.reshape(-1, features)[kept], tuple(f"f{number}" for number in range(features))),
+    )
+    return replace(data, weight=balance_weights(data, "sqrt")), truth.ravel()[kept]
+
+
+def judged_choice(seed: int) -> Record | None:
+    """What `auto` chose in a world, and what there was to choose from; none where a log is too small."""
+    data, truth = drawn_world(np.random.default_rng([seed, 11]))
+    leaf = min(max(data.n_documents // 100, 10), 50)
+    trees = TreeOptions(trees=200, rate=0.05, leaf_rows=leaf, row_share=0.5, threads=1)
+    held_out = held_out_scores(data, LearningOptions(trees), lambda: None)
+    if held_out is None:
+        return None
+    choice, share = choose(held_out), min(held_out.kappa / (held_out.kappa + HALF), MOST)
+    names = ["blend", *held_out.scores]
+    blend = (1 - share) * held_out.scores[BLEND[0]] + share * held_out.scores[BLEND[1]]
+    scores, single = [blend, *held_out.scores.values()], next(iter(choice.shares))
+    chosen = names.index(single) if len(choice.shares) == 1 and held_out.kappa > 0 else 0
+    counts, query = data.weighted, data.query
+    pages = np.zeros((int(query[-1]) + 1, DEEPEST))
+    np.add.at(pages, (query[counts.unit_of_entry], counts.cell), counts.impressions)
+    values = [true_dcg(query, truth, of, pages.max(axis=1)) for of in scores]
+    best = int(np.argmax(values))
+    error = (
+        evaluation_of(data, scores).difference(1 + best, 1 + chosen, DCG, "ips").std_error if best != chosen else 0.0
+    )
+    gain, _ = choice.gains["naive"]
+    true_gain = values[chosen] - values[names.index("naive")]
+    return {
+        "right": values[best] - values[chosen] <= 2 * error,
+        "lost": 1 - values[chosen] / values[best],
+        "lost by naive": 1 - values[names.index("naive")] / values[best],
+        "covered": gain.low <= true_gain <= gain.high,
+        "chosen": names[chosen],
+    }
+
+
+def true_dcg(query: Integers, truth: Floats, scores: Floats, pages: Floats) -> float:
+    """DCG@10 of a page by attractiveness, documents of each query ordered by scores."""
+    order = np.lexsort((-scores, query))
+    place = np.arange(len(order))
+    rank = place - np.maximum.accumulate(np.where(np.diff(query[order], prepend=-1) != 0, place, 0))
+    gains = np.where(rank < DEEPEST, truth[order] / np.log2(2 + rank), 0.0)
+    return float(np.bincount(query[order], gains) @ pages / pages.sum())
+
+
+def print_unseen(worlds: int) -> None:
+    """Print how often `auto` was right."""
+    found = [one for one in map(judged_choice, range(worlds)) if one is not None]
+
+    def mean(name: str) -> float:
+        return float(np.mean([one[name] for one in found]))
+
+    chosen = Counter(one["chosen"] for one in found)
+    print(f"{len(found)} worlds: {', '.join(f'{name} {times}' for name, times in chosen.most_common())}")
+    print(f"the best, or not to be told from it (2 standard errors): {mean('right'):.1%}")
+    print(f"the interval of the gain over naive clicks holds the true one: {mean('covered'):.1%}")
+    print(f"DCG@10 lost to the best of each world: {mean('lost'):.2%}; by naive clicks {mean('lost by naive'):.2%}")
+
+
 # --- tables ----------------------------------------------------------------------------------------------------
 
 
@@ -295,7 +399,11 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="file of all figures, which those of this run are added to")
     parser.add_argument("--again", action="store_true", help="measure what the file holds, too")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--unseen", type=int, help="so many worlds of all kinds, and nothing else")
     asked = parser.parse_args()
+    if asked.unseen:
+        print_unseen(asked.unseen)
+        return
     worlds = [world for setting in asked.settings for world in WORLDS[setting]]
     if "real" in asked.settings and not DATA.is_dir():
         raise SystemExit(f"the judged documents are not at {DATA}")
