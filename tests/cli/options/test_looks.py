@@ -66,7 +66,9 @@ def test_each_value_is_said_to_come_from_where_it_comes_from(run_in_process: Run
     assert (found["position"], "position" in values) == ("not set", False)
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "show"])
+@pytest.mark.parametrize(
+    "command", [name for name in COMMANDS if name not in {"show", "demo"}]
+)  # which take no --config
 def test_what_is_printed_sets_the_same_from_a_file(run_in_process: Run, tmp_path: Path, command: str) -> None:
     odd = ("--config", "odd\t'\"name.toml")
     (tmp_path / odd[1]).write_text("quiet = true\n", encoding="utf-8")
