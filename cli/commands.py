@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any, Literal
 
 from posbias.cli.messages import tell, warn
@@ -66,6 +67,7 @@ def run(
     from posbias.cli.report.result import plain_options
     from posbias.cli.work.requests import carry_out_job, job_of_fit, requested_files, requested_fit
     from posbias.io.engines.engine import Engine
+    from posbias.io.jobs.fit import CellFit
     from posbias.io.jobs.tables import Result
     from posbias.io.jobs.training import write_training_files
 
@@ -77,7 +79,9 @@ def run(
     def work(engine: Engine, result: Result) -> None:
         data, fitted = model.fit(job, engine, result)
         write_training_files(data, job.plan, fitted, files, engine, result)
-        result.hints.append(f"next: posbias train LOGS --features TABLE --propensities {output.output} -o ranker")
+        if isinstance(model, CellFit):  # others have no propensities by position
+            fit = quote(str(output.output))
+            result.hints.append(f"next: posbias train LOGS --features TABLE --propensities {fit} -o ranker")
 
     options = plain_options(log, counting, estimation, training)
     return carry_out_job("run", job, log, output, options, [*files.features.tables, *model.also_read], work)
@@ -273,7 +277,7 @@ def simulate(world: WorldOptions, output: OutputOptions) -> int:
 
 
 def demo(output: DemoOptions) -> int:
-    """Write a small log, and run the main commands on it: what they print, and what it says. Takes half a minute.
+    """Write a small log, run the main commands on it, and say in a sentence what each prints. Takes some ten seconds.
 
     Example: posbias demo -o posbias-demo
     """
@@ -431,7 +435,7 @@ def predict(
     rankings: PredictionOptions,
     output: ResultOptions,
 ) -> int:
-    """Predict how many more clicks than the log's other rankings would get: the A/B test before it is run.
+    """Predict how many more clicks rankings would get than the log's own: the A/B test before it is run.
 
     Example: posbias predict heldout.parquet --propensities fit --scores new.csv -o predicted
     """

@@ -1,8 +1,16 @@
-"""Draw what rankers from the clicks of the shop are worth, by what its products are worth, as an SVG.
+r"""Draw what rankers from the clicks of the shop are worth, by what its products are worth, as an SVG.
 
     python sample_logs/draw_rankers.py FOLDER PICTURE
 
-FOLDER has the rankers, `margin-naive`, `margin-pbm`, `margin-auto` and the same for `expert`: see README.md.
+FOLDER has the rankers, made from the directory of the repository by
+
+    for log in margin expert; do
+      posbias fit sample_logs/shop_$log.parquet -o fit-$log
+      for learner in naive pbm auto; do
+        posbias train sample_logs/shop_$log.parquet --features sample_logs/shop_features.parquet \
+          --propensities fit-$log --learner $learner -o $log-$learner
+      done
+    done
 """
 
 import sys

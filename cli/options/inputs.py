@@ -129,9 +129,9 @@ def log_request(
 
 
 def exported(named: Sequence[str], log: LogOptions) -> Export | None:
-    """What exported counts of a warehouse say; None where a log is named, or options say how one is read."""
-    said = (log.sql, log.sql_file, log.impressions, log.clicks, log.impression_where, log.columns)
-    if any(said) or log.input_format not in {"auto", "flat"} or STANDARD_INPUT in named:
+    """The description of exported counts; None where a log is named, or options say how one is read."""
+    of_logs = (log.sql, log.sql_file, log.impressions, log.clicks, log.impression_where, log.columns)
+    if any(of_logs) or log.input_format not in {"auto", "flat"} or STANDARD_INPUT in named:
         return None
     return find_export(named)
 

@@ -43,11 +43,10 @@ from posbias.io.training.model_files import importance_table, write_learned_prop
 
 _MOST_FEATURES = 10
 ROW_SHARE = 0.5
-"""Of the documents, which each tree sees: without it trees learn the chance in clicks (NDCG@5 .694 beside .661)."""
+"""Of the documents, which each tree sees: trees that see all of them learn the chance in clicks."""
 
 _LEAF, _LEAVES_OF = (10, 50), 100
-_COUNTS: dict[Balance, list[str]] = {
-    "traffic": [],
+_BALANCES: dict[Balance, list[str]] = {
     "sqrt": ["a query counts by the square root of its impressions (--balance sqrt)"],
     "query": ["all queries count alike (--balance query)"],
 }
@@ -77,28 +76,28 @@ def _sentences(learned: Learned, data: LearningData, measure: str) -> list[str]:
 
 
 def _chosen(chosen: Mapping[str, Any]) -> list[str]:
-    """What `auto` took, and by how much it is better than naive clicks and than the log's own order."""
-    shares = {name: share for name, share in chosen["shares"].items() if share}
+    """Lines on the ranker of `auto`, and how much better it is than naive clicks and the log's own order."""
+    shares = {name: share for name, share in chosen["shares"].items() if round(share, 2)}
     if not chosen["queries"]:
         return [f"ranker: {next(iter(shares))}; there are too few queries to compare it with others"]
-    if len(shares) == 1:
-        knows = chosen["ranker_knowledge"] > 0
-        why = "clearly better than a blend" if knows else "the log's order adds nothing to what features say of clicks"
-        found = [f"ranker: {next(iter(shares))} alone; {why}"]
+    if chosen["is_single"]:
+        ranker = f"{next(iter(shares))} alone, clearly better than a blend"
+    elif len(shares) == 1:
+        ranker = f"{next(iter(shares))} alone; the log's order adds nothing to the features"
     else:
         parts = " and ".join(f"{share:.0%} {name}" for name, share in shares.items())
-        found = [f"ranker: a blend, {parts}; no single one is clearly better"]
-    found.append(
-        f"by clicks of {chosen['queries']:,} queries, held out in turn, corrected for position ({chosen['measure']}):"
-    )
-    for name, words in _AGAINST.items():
-        gain = chosen["against"].get(name)
-        if gain is None or not gain["of"] > 0:
+        ranker = f"a blend, {parts}; no single one is clearly better"
+    lines = [
+        f"ranker: {ranker}",
+        f"by clicks of {chosen['queries']:,} queries, held out in turn, corrected for position ({chosen['measure']}):",
+    ]
+    for name, gain in chosen["against"].items():
+        if not gain["of"] > 0:
             continue
         value, low, high = (gain[of] / gain["of"] for of in ("difference", "ci_low", "ci_high"))
         verdict = "better" if low > 0 else "worse" if high < 0 else "clicks cannot tell which is better"
-        found.append(f"  {value:+.1%} against {words} (95 % interval {low:+.1%} to {high:+.1%}): {verdict}")
-    return found
+        lines.append(f"  {value:+.1%} against {_AGAINST[name]} (95 % interval {low:+.1%} to {high:+.1%}): {verdict}")
+    return lines
 
 
 def _importance(table: pl.DataFrame) -> list[Printed]:
@@ -258,8 +257,8 @@ def learn(counted: CountedLog, theta: FittedTheta | None, request: Request, engi
         result.content["learnt_with"] = weights_from(asked.propensity, chosen)
         examination = examination_of(cells, chosen.table)
         covariance = covariance_of_theta(cells, chosen.table, theta)
-    wanted, apart = (request.features, request.score), asked.validation
-    documents = prepare(counted, examination, learner, *wanted, apart, engine, result.progress)
+    features, score, held_out = request.features, request.score, asked.validation
+    documents = prepare(counted, examination, learner, features, score, held_out, engine, result.progress)
     leaf = asked.leaf_documents or min(max(documents.data.n_documents // _LEAVES_OF, _LEAF[0]), _LEAF[1])
     options = replace(options, trees=replace(options.trees, leaf_rows=leaf))
     data, share = documents.data, asked.negative_share if "negative_share" in learner.takes else 1.0
@@ -287,7 +286,7 @@ def learn(counted: CountedLog, theta: FittedTheta | None, request: Request, engi
         about["balance"] = balance
     sizes = {"documents": data.n_documents, "held_out": len(data.apart), "queries": int(data.query[-1]) + 1}
     result.content |= {"learner": about, "model": section, "documents": sizes, "features": documents.report}
-    result.printed += [*_sentences(learned, data, learner.measure), *_COUNTS[balance]]
+    result.printed += [*_sentences(learned, data, learner.measure), *_BALANCES.get(balance, [])]
     if learned.warnings:
         result.warnings += learned.warnings
         result.exit_code = WITH_DOUBTS

@@ -156,9 +156,7 @@ class ShownPart:
     cell: Integers  # likewise
     shown: Floats  # impressions of each row, likewise
     clicks: Floats  # likewise
-    late: Flags | None = (
-        None  # whether the row is of the later half of the pages, likewise; None if they are not parted
-    )
+    late: Flags | None = None  # of the later half of the pages, likewise; None if pages are not parted
 
     @classmethod
     def of(cls, counts: pl.DataFrame, by: CellTheta) -> "ShownPart":

@@ -56,7 +56,6 @@ from posbias.core.learners.learning import (
     OnRound,
     Rounds,
     features_of,
-    sigmoid,
 )
 from posbias.core.learners.models import Forest
 from posbias.core.learners.trees import LambdaRankLearner, NaiveLearner, PBMLearner
@@ -69,14 +68,14 @@ HALF = 0.15
 """Kappa at which either of the blend counts half."""
 
 MOST = 0.9
-"""Share of `lambdarank` at most: where features say hardly anything, kappa has no bound."""
+"""Share of `lambdarank` at most: where features predict hardly any click, kappa has no bound."""
 
 CLEARLY = 2.5
 """Standard errors by which a single ranker must be better than the blend: 5 % for the best of four (Bonferroni)."""
 
-_CANDIDATES: dict[str, Learner] = {
-    learner.name: learner for learner in (DistilledLearner(), LambdaRankLearner(), PBMLearner(), NaiveLearner())
-}
+_DISTILLED = DistilledLearner()
+_OTHERS = {learner.name: learner for learner in (LambdaRankLearner(), PBMLearner(), NaiveLearner())}
+_CANDIDATES: dict[str, Learner] = {_DISTILLED.name: _DISTILLED, **_OTHERS}
 _FEWEST_QUERIES = 20
 _MOST_DOCUMENTS = 300_000  # that rankers are compared on: of more, some queries are drawn
 _LEAST_WEIGHT = 0.01  # theta below this is taken for this where a ranking is judged
@@ -86,7 +85,7 @@ _MOST_STEPS, _ENOUGH = 100, 1e-6  # of Newton's method, and its last step
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What rankers say of documents whose queries they have not seen."""
+    """Scores of documents by rankers that have learnt from other queries."""
 
     data: LearningData
     scores: Mapping[str, Floats]  # by ranker, each with standard deviation 1 within queries, shape (D,)
@@ -95,13 +94,14 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen, and why."""
+    """The shares of rankers in the blend, and how it compares."""
 
     shares: Mapping[str, float]  # by ranker
     kappa: float
     queries: int
-    gains: Mapping[str, tuple[Value, float]]  # by what it is compared with: the difference in DCG@10, and the DCG@10
+    gains: Mapping[str, tuple[Value, float]]  # over naive clicks and the log's order: in DCG@10, and the DCG@10 of that
     slope: float  # b
+    is_single: bool = False  # whether one ranker is clearly better than the blend, and taken in its place
 
 
 class AutoLearner(Learner):
@@ -112,7 +112,7 @@ class AutoLearner(Learner):
     about = "a blend of distilled and lambdarank, or a single ranker that held-out clicks tell apart from it"
     measure = "log-likelihood per impression"
     is_probability = True
-    n_fits = FOLDS * (1 + sum(learner.n_fits for learner in _CANDIDATES.values())) + DistilledLearner.n_fits + 1
+    n_fits = FOLDS * sum(learner.n_fits for learner in _CANDIDATES.values()) + DistilledLearner.n_fits + 1
     takes = (*DistilledLearner.takes, "never_worse")
 
     def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
@@ -123,13 +123,13 @@ class AutoLearner(Learner):
         }
         rows, losses = features_of(data).rows, PBMLearner().losses(data)
         models, factors, logits = list[ModelText](), list[float](), np.zeros(data.n_documents)
-        for name, found in learned.items():
-            if not isinstance(found.model, Forest):
+        for name, of_one in learned.items():
+            if not isinstance(of_one.model, Forest):
                 raise TypeError(f"{name} has no trees")
-            scores = found.model.scores(rows)
-            spread = _spread(scores, data.query)
-            models.append(ModelText.parse(found.model.text))
-            factors.append(choice.slope * choice.shares[name] / spread if spread > _TINY else 0.0)
+            scores = of_one.model.scores(rows)
+            deviation = float(_centred(scores, data.query).std())
+            models.append(ModelText.parse(of_one.model.text))
+            factors.append(choice.slope * choice.shares[name] / deviation if deviation > _TINY else 0.0)
             logits += factors[-1] * scores
         alike = np.ones((len(data.learnt), 1))
         constant = float(calibration(losses[0], alike, logits[data.learnt])[0])
@@ -142,7 +142,7 @@ class AutoLearner(Learner):
             if len(some)
         ]
         rounds.add(len(summed.trees), fits[0], fits[1] if len(fits) > 1 else None)
-        importance = [(choice.shares[name], found.importance) for name, found in learned.items()]
+        importance = [(choice.shares[name], of_one.importance) for name, of_one in learned.items()]
         return Learned(
             Forest(text),
             rounds.curve,
@@ -152,11 +152,11 @@ class AutoLearner(Learner):
         )
 
 
-def _importance(found: Sequence[tuple[float, pl.DataFrame | None]]) -> pl.DataFrame:
+def _importance(models: Sequence[tuple[float, pl.DataFrame | None]]) -> pl.DataFrame:
     """The shares of gain of each model, times its share of the blend."""
     tables = [
         table.with_columns(pl.col("gain") / max(float(table["gain"].sum()), _TINY) * share)
-        for share, table in found
+        for share, table in models
         if table is not None
     ]
     return pl.concat(tables).group_by("feature").agg(pl.col("gain", "splits").sum()).sort("feature")
@@ -164,39 +164,35 @@ def _importance(found: Sequence[tuple[float, pl.DataFrame | None]]) -> pl.DataFr
 
 def held_out_scores(data: LearningData, options: LearningOptions, on_round: OnRound) -> HeldOut | None:
     """Scores of documents by rankers that were learnt on other queries; None where there are too few queries."""
-    data = _some_queries(data.take(data.learnt), options.seed)
+    data, options = _some_queries(data.take(data.learnt), options.seed), replace(options, early_stopping=None)
     n_queries = int(data.query[-1]) + 1
     if n_queries < _FEWEST_QUERIES:
         return None
     fold = (np.random.default_rng(options.seed).permutation(n_queries) % FOLDS)[data.query]
     scores = {name: np.zeros(data.n_documents) for name in _CANDIDATES}
-    with_ranker = np.zeros(data.n_documents)
+    standardised = {name: np.zeros(data.n_documents) for name in _CANDIDATES}
+    with_ranker = np.zeros(data.n_documents)  # logits by features and the ranker
     features = features_of(data)
     try:
         for number in range(FOLDS):
-            apart = fold == number
-            part = replace(data, held_out=apart)
-            _, gamma = taught(part, options, on_round)
-            with_ranker[apart] = gamma[apart]
-            learnt = part.take(np.flatnonzero(~apart))
-            rows = features.rows[np.flatnonzero(apart)]
-            for name, learner in _CANDIDATES.items():
-                model = learner.learn(learnt, options, on_round).model
+            held_out = fold == number
+            learnt = np.flatnonzero(~held_out)
+            teacher, logits = taught(replace(data, held_out=held_out), options, on_round)
+            with_ranker[held_out] = logits[held_out]
+            part, rows = data.take(learnt), features.rows[np.flatnonzero(held_out)]
+            models = {name: learner.learn(part, options, on_round).model for name, learner in _OTHERS.items()}
+            models[_DISTILLED.name] = _DISTILLED.distil(part, options, on_round, teacher, logits[learnt]).model
+            for name, model in models.items():
                 if isinstance(model, Forest):
-                    scores[name][apart] = model.scores(rows)
-    except (SchemaError, IdentifiabilityError):  # two thirds of so small a log say nothing
+                    scores[name][held_out] = model.scores(rows)
+                    standardised[name][held_out] = _standardised(scores[name][held_out], data.query[held_out])
+    except (SchemaError, IdentifiabilityError):  # two thirds of so small a log cannot be learnt from
         return None
-    counts = data.weighted.only_cells(data.known)
-    likelihood = ClickLikelihood(counts, data.theta)
+    likelihood = ClickLikelihood(data.weighted.only_cells(data.known), data.theta)
     nothing = likelihood.per_impression(np.full(data.n_documents, likelihood.start()))
-    alone, more = (likelihood.per_impression(_logit(of)) for of in (sigmoid(scores[PBMLearner.name]), with_ranker))
+    alone, more = (likelihood.per_impression(of) for of in (scores[PBMLearner.name], with_ranker))
     kappa = max(more - alone, 0.0) / max(alone - nothing, _TINY)
-    of_folds = {name: np.zeros(data.n_documents) for name in scores}
-    for name, found in scores.items():
-        for number in range(FOLDS):
-            apart = fold == number
-            of_folds[name][apart] = _within(found[apart], data.query[apart])
-    return HeldOut(data, of_folds, kappa)
+    return HeldOut(data, standardised, kappa)
 
 
 def _some_queries(data: LearningData, seed: int) -> LearningData:
@@ -208,22 +204,16 @@ def _some_queries(data: LearningData, seed: int) -> LearningData:
     return replace(some, query=np.unique(some.query, return_inverse=True)[1])
 
 
-def _within(scores: Floats, query: Integers) -> Floats:
-    """Scores less the mean of their query, with standard deviation 1."""
+def _centred(scores: Floats, query: Integers) -> Floats:
+    """Scores less the mean of their query."""
     _, number = np.unique(query, return_inverse=True)
-    centred = scores - (np.bincount(number, scores) / np.bincount(number))[number]
+    return scores - (np.bincount(number, scores) / np.bincount(number))[number]
+
+
+def _standardised(scores: Floats, query: Integers) -> Floats:
+    """Scores with mean 0 in each query and standard deviation 1 within queries."""
+    centred = _centred(scores, query)
     return centred / max(float(centred.std()), _TINY)
-
-
-def _spread(scores: Floats, query: Integers) -> float:
-    """The standard deviation of scores within queries."""
-    _, number = np.unique(query, return_inverse=True)
-    return float((scores - (np.bincount(number, scores) / np.bincount(number))[number]).std())
-
-
-def _logit(probability: Floats) -> Floats:
-    kept = np.clip(probability, _TINY, 1 - 1e-9)
-    return np.log(kept / (1 - kept))
 
 
 def choose(held_out: HeldOut | None) -> Choice:
@@ -232,22 +222,23 @@ def choose(held_out: HeldOut | None) -> Choice:
         return Choice({BLEND[0]: 1.0}, 0.0, 0, {}, 1.0)
     data, share = held_out.data, min(held_out.kappa / (held_out.kappa + HALF), MOST)
     shares = {BLEND[0]: 1 - share, BLEND[1]: share}
-    blend = _within(sum((part * held_out.scores[name] for name, part in shares.items()), np.zeros(1)), data.query)
+    blend = _standardised(sum((part * held_out.scores[name] for name, part in shares.items()), np.zeros(1)), data.query)
     names, scores = [*_CANDIDATES], [blend, *held_out.scores.values()]
-    found = evaluation_of(data, scores)
-    better = {name: found.difference(number, 1, DCG, "ips") for number, name in enumerate(names, start=2)}
-    clear = {name: value.value / value.std_error for name, value in better.items() if value.std_error > 0}
-    best, chosen = max(clear, key=lambda name: clear[name], default=None), 1
-    if best is not None and clear[best] > CLEARLY:
-        shares, chosen = {best: 1.0}, 2 + names.index(best)
+    evaluation = evaluation_of(data, scores)
+    better = {name: evaluation.difference(number, 1, DCG, "ips") for number, name in enumerate(names, start=2)}
+    errors = {name: value.value / value.std_error for name, value in better.items() if value.std_error > 0}
+    best, ranking = max(errors, key=lambda name: errors[name], default=NAIVE), 1
+    is_single = errors.get(best, 0.0) > CLEARLY
+    if is_single:
+        shares, ranking = {best: 1.0}, 2 + names.index(best)
     against = {NAIVE: 2 + names.index(NAIVE), LOGGED: 0}
     gains = {
-        name: (found.difference(chosen, number, DCG, "ips"), found.value(number, DCG, "ips").value)
+        name: (evaluation.difference(ranking, number, DCG, "ips"), evaluation.value(number, DCG, "ips").value)
         for name, number in against.items()
     }
     likelihood = ClickLikelihood(data.weighted.only_cells(data.known), data.theta)
-    slope = calibration(likelihood, np.column_stack([np.ones(data.n_documents), scores[chosen - 1]]))[1]
-    return Choice(shares, held_out.kappa, int(data.query[-1]) + 1, gains, max(float(slope), _TINY))
+    slope = calibration(likelihood, np.column_stack([np.ones(data.n_documents), scores[ranking - 1]]))[1]
+    return Choice(shares, held_out.kappa, int(data.query[-1]) + 1, gains, max(float(slope), _TINY), is_single)
 
 
 def evaluation_of(data: LearningData, scores: Sequence[Floats]) -> Evaluation:
@@ -289,19 +280,19 @@ def calibration(likelihood: ClickLikelihood, columns: Floats, offset: Floats | f
 
     By Newton steps on the likelihood of clicks, with the expected part of its Hessian.
     """
-    found = np.zeros(columns.shape[1])
-    found[0] = likelihood.start() - np.mean(offset)
+    b = np.zeros(columns.shape[1])
+    b[0] = likelihood.start() - np.mean(offset)
     for _ in range(_MOST_STEPS):
-        gradient, hessian = likelihood.gradients(offset + columns @ found)
+        gradient, hessian = likelihood.gradients(offset + columns @ b)
         step = np.linalg.solve(columns.T @ (hessian[:, np.newaxis] * columns), columns.T @ gradient)
-        found = found - step
+        b = b - step
         if np.abs(step).max() < _ENOUGH:
             break
-    return found
+    return b
 
 
 def described(choice: Choice) -> dict[str, object]:
-    """For the manifest."""
+    """The choice as the manifest has it."""
     gains = {
         name: {
             "difference": value.value,
@@ -314,6 +305,7 @@ def described(choice: Choice) -> dict[str, object]:
     }
     return {
         "shares": dict(choice.shares),
+        "is_single": choice.is_single,
         "ranker_knowledge": choice.kappa,
         "queries": choice.queries,
         "measure": f"DCG@{DEPTH}",
@@ -323,10 +315,10 @@ def described(choice: Choice) -> dict[str, object]:
 
 def harm(choice: Choice, margin: float) -> tuple[str, ...]:
     """Why the ranker should not take the place of the log's own order, if it should not."""
-    found = choice.gains.get(LOGGED)
-    if found is None or not np.isfinite(found[0].low):
+    gain = choice.gains.get(LOGGED)
+    if gain is None or not np.isfinite(gain[0].low):
         return ("too few queries to compare the ranker with the log's own order: look at it with posbias evaluate.",)
-    value, base = found
+    value, base = gain
     if not base > 0 or value.low / base >= -margin:
         return ()
     words = (

@@ -59,10 +59,15 @@ class DistilledLearner(PBMLearner):
     takes = (*PBMLearner.takes, "ranker_score")
 
     def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
-        """Learn from features and the ranker, then from features what that has found."""
-        teacher, gamma = taught(data, options, on_round)
+        """Learn from features and the ranker, then its labels from features alone."""
+        return self.distil(data, options, on_round, *taught(data, options, on_round))
+
+    def distil(
+        self, data: LearningData, options: LearningOptions, on_round: OnRound, teacher: Grown, logits: Floats
+    ) -> Learned:
+        """Stage 2, given the trees of stage 1 and the logits of gamma1, shape (D,)."""
         learnt, apart = self.losses(data)
-        own = data.counts.take(data.learnt).only_cells(data.known)
+        own, gamma = data.counts.take(data.learnt).only_cells(data.known), sigmoid(logits)
         label, spread = soft_labels(own, data.theta, gamma[data.learnt])
         taught_losses = (TaughtLikelihood.of(learnt, label), TaughtLikelihood.of(apart, gamma[data.apart]))
         learned = grow(binned(data, options), taught_losses, options, on_round).learned(self.objective)
@@ -81,9 +86,9 @@ class TaughtLikelihood(ClickLikelihood):
     @classmethod
     def of(cls, likelihood: ClickLikelihood, label: Floats) -> "TaughtLikelihood":
         """With a label of each document, shape (D,)."""
-        found = cls(likelihood.counts, likelihood.theta)
-        found.label = label
-        return found
+        labelled = cls(likelihood.counts, likelihood.theta)
+        labelled.label = label
+        return labelled
 
     def labels(self, gamma: Floats) -> Floats:  # noqa: ARG002 - labels that do not change
         """n_d y_d, shape (D,)."""
@@ -101,7 +106,7 @@ def ranker_knowledge(data: LearningData) -> Floats:
 
 
 def taught(data: LearningData, options: LearningOptions, on_round: OnRound) -> tuple[Grown, Floats]:
-    """Stage 1: its trees, and gamma1 of each document, also of those held out, shape (D,)."""
+    """Stage 1: its trees, and the logit of gamma1 of each document, also of those held out, shape (D,)."""
     features, z = features_of(data), ranker_knowledge(data)
     name = "ranker"  # no name of a feature
     while name in features.names:
@@ -118,7 +123,7 @@ def taught(data: LearningData, options: LearningOptions, on_round: OnRound) -> t
     scores[data.learnt] += grown.trees.scores()
     if sets[1]:
         scores[data.apart] += grown.trees.scores_apart()[0]
-    return grown, sigmoid(scores)
+    return grown, scores
 
 
 def rate_of_alike(counts: CountTable, theta: Floats, z: Floats, learnt: np.ndarray) -> Floats:

@@ -40,7 +40,7 @@ from posbias.io.stores.metadata import Counted, describe_plan
 
 
 class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What an exported table says of itself in its column `about`."""
+    """The description of an exported table, its column `about`."""
 
     counted: Counted
     check_pages: CheckPages | None = None  # which pages were checked; None without sessions
@@ -49,24 +49,24 @@ class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: Literal[1] = 1
 
 
-# --- what a result says -----------------------------------------------------------------------------------------
+# --- results --------------------------------------------------------------------------------------------------
 
 
 def about_export(export: Export) -> About:
-    """What one or several exported tables count, which must be the same.
+    """The common description of one or several exported tables.
 
     Raises:
         SchemaError: that cannot be read.
         StatisticsError: they count different things, or several of them have numbers for ids.
     """
     try:
-        found = {msgspec.json.decode(text.encode(), type=About) for text in export.about}
+        descriptions = {msgspec.json.decode(text.encode(), type=About) for text in export.about}
     except msgspec.DecodeError as error:
         raise SchemaError(
             f"{export.where}: the column {ABOUT!r} does not describe counts of this version of posbias: {error}. "
             "Run the query of `posbias sql` again."
         ) from error
-    about, *others = found
+    about, *others = descriptions
     if others:
         raise StatisticsError(f"{export.where}: these tables do not count the same. Make them by the same query.")
     if about.ids == "number" and len(export.about) > 1:
@@ -109,7 +109,7 @@ def with_account(read: ReadLog, export: Export) -> ReadLog:
 
 @dataclass(frozen=True)
 class WarehouseQuery:
-    """What is counted of a table."""
+    """A table of impressions, and how it is counted."""
 
     table: str
     roles: Roles  # the columns that were named
@@ -122,13 +122,13 @@ class WarehouseQuery:
 
     @property
     def remarks(self) -> list[str]:
-        """What to know of the query before it is run."""
-        said = list[str]()
+        """Remarks for whoever runs the query."""
+        remarks = list[str]()
         if not self.roles.session:
-            said.append("Pages are not checked: name them with --session COLUMN.")
+            remarks.append("Pages are not checked: name them with --session COLUMN.")
         if self.plan.period:
-            said.append("Days are those of the session's time zone, unless the column has none: set it to UTC.")
-        return said
+            remarks.append("Days are those of the session's time zone, unless the column has none: set it to UTC.")
+        return remarks
 
     def text(self, dialect: Warehouse) -> str:
         """The query in a dialect.

@@ -36,7 +36,7 @@ _CODE, _FIRST_SUM, _SECOND_SUM = (pl.col(name).cast(pl.Int64) for name in (REJEC
 
 @dataclass(frozen=True)
 class Export:
-    """What an exported table of counts says beside its counts."""
+    """The rejected rows, the ends of pages and the description that stand beside exported counts."""
 
     where: str  # the name of its files
     rejected: Mapping[int, int]  # rows that are left out, by fault
@@ -50,7 +50,7 @@ def only_counts(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def find_export(names: Sequence[str]) -> Export | None:
-    """What exported tables say beside their counts; None where the files hold something else, or cannot be opened.
+    """The description of exported counts; None where the files hold something else, or cannot be opened.
 
     Raises:
         SchemaError: some of them are exported tables, and others are not; or one does not say what it counts.

@@ -316,8 +316,8 @@ def judged_choice(seed: int) -> Record | None:
     choice, share = choose(held_out), min(held_out.kappa / (held_out.kappa + HALF), MOST)
     names = ["blend", *held_out.scores]
     blend = (1 - share) * held_out.scores[BLEND[0]] + share * held_out.scores[BLEND[1]]
-    scores, single = [blend, *held_out.scores.values()], next(iter(choice.shares))
-    chosen = names.index(single) if len(choice.shares) == 1 and held_out.kappa > 0 else 0
+    scores = [blend, *held_out.scores.values()]
+    chosen = names.index(next(iter(choice.shares))) if choice.is_single else 0
     counts, query = data.weighted, data.query
     pages = np.zeros((int(query[-1]) + 1, DEEPEST))
     np.add.at(pages, (query[counts.unit_of_entry], counts.cell), counts.impressions)
