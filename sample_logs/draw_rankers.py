@@ -52,7 +52,7 @@ def main() -> None:
             ]
         at += ROW + 14
     words = f"NDCG@10 by what products are worth; the bars begin at {LEAST}"
-    lines.append(f'<text x="{LEFT}" y="{at + 10}">{words}</text>')
+    lines.append(f'<text x="10" y="{at + 10}">{words}</text>')
     box, font = f'viewBox="0 0 {WIDTH} {at + 20}"', 'font-family="sans-serif" font-size="13"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {box} {font} role="img" aria-label="{words}">'
     ground = f'<rect width="{WIDTH}" height="{at + 20}" fill="#ffffff"/>'

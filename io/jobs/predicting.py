@@ -135,7 +135,7 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
     ]
     if lost > (1 - WANTED_CLICK_SHARE) * clicks:
         result.exit_code = WITH_DOUBTS
-    result.printed.append(_slope_line(slope))
+    verdicts = [_slope_line(slope)]
     if slope is not None and slope.rejects:
         del result.content["predictions"]
         result.exit_code = WITH_DOUBTS
@@ -145,7 +145,10 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
             "What is in predictions.parquet assumes that they do not. Compare click models: posbias evaluate --models."
         )
     else:
-        result.printed += [*_predictions_table(rankings.names, predictions), *_sentences(rankings.names, predictions)]
+        verdicts += _sentences(rankings.names, predictions)
+        result.printed += _predictions_table(rankings.names, predictions)
+    result.printed += verdicts
+    result.content["verdicts"] = verdicts
     result.warnings += _warnings(rankings.names, predictions, lost, clicks, known=covariance is not None)
     faded = [(name, one) for name, one in zip(rankings.names, predictions, strict=True) if one.faded]
     for name, one in faded:
@@ -234,10 +237,6 @@ def _check_days(days: Sequence[date], request: PredictionRequest) -> None:
         )
 
 
-def _finite(value: float) -> float | None:
-    return value if isfinite(value) else None
-
-
 def _table(names: Sequence[str], predictions: Sequence[Prediction]) -> pl.DataFrame:
     """A row a ranking; null where there is no number."""
     rows = [
@@ -262,7 +261,7 @@ def _table(names: Sequence[str], predictions: Sequence[Prediction]) -> pl.DataFr
 
 
 def _cell(value: str | float) -> str | float | None:
-    return value if isinstance(value, str) else _finite(value)
+    return value if isinstance(value, str) or isfinite(value) else None
 
 
 def _table_by_part(
@@ -301,7 +300,7 @@ def _described(name: str, file: str, one: Prediction) -> dict[str, Any]:
 
 
 def _changed(row: dict[str, Any]) -> dict[str, Any]:
-    return row | {QUERY: str(row[QUERY]), "difference": row["difference"] / row["pages"]}
+    return row | {QUERY: str(row[QUERY]), "pages": round(row["pages"]), "difference": row["difference"] / row["pages"]}
 
 
 def _percent(value: float, of: float) -> str:

@@ -244,7 +244,7 @@ def predictions_section(result: ReportedResult) -> Section | None:
             (escaped(of.query), of.pages, of.difference, _listed(of.before), _listed(of.after))
             for of in row.changed_queries
         ]
-        columns = ("query", "pages", "clicks per page", "shown most now", "on top then")
+        columns = ("query", "pages", "more clicks per page", "shown most now", "on top then")
         blocks.append(table(f"Queries that {escaped(row.ranking)} changes most", columns, changed))
     return Section("predictions", "Rankings", tuple(blocks))
 
