@@ -29,7 +29,7 @@ Warehouse = Literal[
 """The dialects of SQL that queries are written in; those of the last five have not been run."""
 
 Ids = Literal["hash", "number"]
-"""What stands for ids that are not to leave a warehouse: hashes with a salt, or numbers that hold in one result."""
+"""Replacements of ids that stay in a warehouse: salted hashes, or numbers that hold in one result."""
 
 OnBadRows = Literal["error", "drop"]
 """What becomes of rows that break the rules."""

@@ -63,7 +63,7 @@ class Situation:
 
     @property
     def statistics(self) -> "StatisticsPlan | None":
-        """What statistics, or counts of a warehouse, hold."""
+        """The plan of statistics or of counts of a warehouse."""
         from posbias.io.counting.warehouse import about_export
 
         if self.collected:

@@ -54,7 +54,7 @@ class CountingOptions:
 
 @options("Counting", output="Output")
 class WarehouseOptions:
-    """What a query counts in a warehouse, and where the query goes."""
+    """Dialect and options of a query for a warehouse, and its file."""
 
     dialect: Warehouse = option(
         "The dialect of the query. Not run yet: bigquery, snowflake, databricks, redshift and trino.",

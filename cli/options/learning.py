@@ -147,7 +147,7 @@ _RANKINGS = option("A ranking as a TREC run; NAME=FILE says its name. Repeatable
 
 @options("Rankings")
 class PredictionOptions:
-    """Which rankings are predicted, and how."""
+    """Rankings to predict."""
 
     scores: list[str] | None = _SCORES
     rankings: list[str] | None = _RANKINGS

@@ -40,7 +40,7 @@ NullClick = Literal["0"]
 
 @options("Columns of the log", position_base="Reading")
 class ColumnOptions:
-    """Which column plays which role, and how its values are read."""
+    """Columns of a log, and how their values are read."""
 
     session: list[str] | None = option("One results page, not a visit. Repeatable.", "COLUMN")
     query: list[str] | None = QUERY
@@ -75,7 +75,7 @@ class ColumnOptions:
 
 @options("Columns of the log", input_format="Reading")
 class LogOptions(ColumnOptions):
-    """All that is said of a log (without a flag, well-known names are recognised), and how it is read."""
+    """Columns and reading of a log; without a flag, well-known names are recognised."""
 
     page: str | None = option(
         "The number of the results page, where positions begin anew on each (with --page-size); none: it has none.",

@@ -324,7 +324,7 @@ def _request_of_export(
     *,
     only_fit: bool,
 ) -> tuple[StatisticsPlan, LogRequest]:
-    """What exported counts hold, and how they are read: as a table of sums whose columns are known.
+    """The plan of exported counts, and the request that reads them as a table of sums.
 
     Raises:
         StatisticsError: they hold something else than what is asked for.

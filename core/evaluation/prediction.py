@@ -95,7 +95,7 @@ class CellTheta:
 
     @cached_property
     def width(self) -> Floats:
-        """How many positions a cell has; infinitely many for the last bin; shape (K,)."""
+        """Number of positions of each cell, infinite for the last bin, shape (K,)."""
         bins = self.plan.position_bins
         if not bins:
             return np.ones(len(self.theta))
@@ -111,7 +111,7 @@ class CellTheta:
 
     @property
     def contexts(self) -> list[str]:
-        """What the contexts are called, by number; none where there are no contexts."""
+        """Names of the contexts, by number; empty without contexts."""
         names = self.plan.context
         if not names:
             return []
@@ -142,7 +142,7 @@ class CellTheta:
 
 @dataclass(frozen=True)
 class ShownPart:
-    """What the pages of some whole queries showed: R rows of P pairs, in G groups (a query and a context)."""
+    """Counts of some whole queries: R rows of P pairs, in G groups (a query and a context)."""
 
     by: CellTheta
     groups: pl.DataFrame  # `query`, context, group
@@ -396,7 +396,7 @@ def _leaning(mass: Floats, total: Floats, count: Floats, overall: float) -> Floa
 
 
 def _lent(mass: Floats, total: Floats, count: Floats, overall: float) -> tuple[Floats, Integers]:
-    """What pairs that were never shown are worth at each rank (`Prior.lent`), and the class that lends most of it."""
+    """Attractiveness of pairs that were never shown, by rank (`Prior.lent`), and the class that it comes from most."""
     row, column = _products(mass, total, overall)
     lowest = float(row[1])
     at_rank, total_at_rank = mass.reshape(_SHAPE).sum(0), total.reshape(_SHAPE).sum(0)
@@ -554,7 +554,7 @@ class PageSums(Added):
 
 
 def _between_halves(placed: Placed, weight: Floats, value: Floats) -> Floats:
-    """How much more the earlier half of the pages says of a weighted sum of attractiveness, and its variance."""
+    """A weighted sum of attractiveness by the earlier half of the pages, less that by the later; and its variance."""
     part, n_pairs = placed.part, len(placed.group)
     if part.late is None:
         return np.zeros(2)
@@ -572,7 +572,7 @@ def _between_halves(placed: Placed, weight: Floats, value: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a ranking would get, per page; `difference` and what follows are B - A."""
+    """Predicted clicks per page of a ranking; `difference` and what follows are B - A."""
 
     observed: float  # clicks per page of the log
     difference: float
@@ -670,7 +670,7 @@ def _end(sums: PageSums, prior: Prior, covariance: Floats | None, end: int) -> t
 
 
 def _influence(sums: PageSums, prior: Prior, lent: Floats) -> Floats:
-    """What each query moves of N D through the means of classes, and what is lent by them, shape (Q,)."""
+    """Influence of each query on N D through the means of classes, shape (Q,)."""
     h, rank = prior.precision, prior.number % _N_RANKS
     mass = np.maximum(_by_class(prior.number, h), _TINY)
     moved = (sums.lever / mass)[prior.number] * h * (prior.rate - prior.mean[prior.number])

@@ -1,4 +1,4 @@
-"""Which ranker: a blend of two, or one that held-out clicks tell apart from it.
+"""The default ranker: a blend of two, or one that is clearly better by held-out clicks.
 
     score = (1 - s) f_distilled / sd_distilled + s f_lambdarank / sd_lambdarank       sd within queries
 
@@ -109,7 +109,7 @@ class AutoLearner(Learner):
 
     name = "auto"
     reference = "van der Laan et al. 2007"
-    about = "a blend of distilled and lambdarank, or a single ranker that held-out clicks tell apart from it"
+    about = "a blend of distilled and lambdarank, or a single ranker that is clearly better by held-out clicks"
     measure = "log-likelihood per impression"
     is_probability = True
     n_fits = FOLDS * sum(learner.n_fits for learner in _CANDIDATES.values()) + DistilledLearner.n_fits + 1

@@ -223,7 +223,7 @@ def with_fewer_negatives(data: LearningData, share: float, seed: int) -> Learnin
 
 
 def balance_weights(data: LearningData, balance: Balance) -> Floats | None:
-    """What an impression of each document counts, shape (D,); None: each one.
+    """Weights of the impressions of each document, shape (D,); None where each counts 1.
 
     w_d = m (N / N_q)^a, N_q the impressions of the query of d, N their mean; a = 0, 1/2 and 1 for traffic, sqrt and
     query. m keeps the sum over all impressions.

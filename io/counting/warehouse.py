@@ -78,10 +78,10 @@ def about_export(export: Export) -> About:
 
 
 def check_export(export: Export, on_bad_rows: OnBadRows) -> None:
-    """See that what the warehouse left out may be left out.
+    """Refuse rows that the warehouse left out, unless bad rows may be dropped.
 
     Raises:
-        SchemaError: it may not.
+        SchemaError: there are some.
     """
     faulty = {code: rows for code, rows in export.rejected.items() if code not in HARMLESS}
     of_pages = not {*faulty}.isdisjoint(PageFault)

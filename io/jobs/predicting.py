@@ -55,7 +55,7 @@ class PredictionRequest:
 
     @property
     def files(self) -> list[str]:
-        """What is read beside the log and the fit."""
+        """Files of rankings."""
         return [split_name(named)[1] for named in (*self.scores, *self.rankings)]
 
     def check(self, job: Job, fitted: PreviousFit) -> None:
@@ -167,7 +167,7 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
 
 
 def _slope_line(slope: PageSlope | None) -> str:
-    """What the check of the model says."""
+    """The line on the check of the model."""
     if slope is None:
         return (
             "not checked: whether pages with better documents get as many more clicks as predicted. That takes pages "
@@ -182,7 +182,7 @@ def _slope_line(slope: PageSlope | None) -> str:
 
 @dataclass(frozen=True)
 class _Opened:
-    """What is predicted from."""
+    """Counts and rankings, ready to be compared."""
 
     plan: StatisticsPlan
     statistics: Parts
@@ -326,7 +326,7 @@ def _predictions_table(names: Sequence[str], predictions: Sequence[Prediction]) 
 
 
 def _sentences(names: Sequence[str], predictions: Sequence[Prediction]) -> list[str]:
-    """What a reader should know of each ranking."""
+    """A sentence for each ranking."""
     said = list[str]()
     for name, one in list(zip(names, predictions, strict=True))[:_MOST_SAID]:
         low, high = (_percent(end, one.observed) for end in one.interval)
@@ -342,7 +342,7 @@ def _sentences(names: Sequence[str], predictions: Sequence[Prediction]) -> list[
 
 
 def _planning(one: Prediction) -> str:
-    """What it takes to see the difference in an A/B test, and the least that this log can tell."""
+    """The pages of an A/B test of the difference, and the smallest difference that this log shows."""
     smallest = f"This log tells differences of {one.smallest / one.observed:.1%} in four of five cases."
     if one.interval[0] <= 0 <= one.interval[1]:
         return f"It may be no better and no worse than the log's own. {smallest}"
@@ -356,7 +356,7 @@ def _planning(one: Prediction) -> str:
 def _warnings(
     names: Sequence[str], predictions: Sequence[Prediction], lost: float, clicks: float, *, known: bool
 ) -> list[str]:
-    """What a reader must know before believing a prediction."""
+    """Warnings of clicks, propensities and documents that are missing."""
     found = list[str]()
     if lost:
         found.append(

@@ -22,7 +22,7 @@ from posbias.io.places.object_stores import folder_for_copies
 from posbias.io.places.temporary import is_disk_full, temporary_files
 
 VIEW = "log"
-"""What a query calls the rows of the named files."""
+"""Name of the view of the files."""
 
 _SETTINGS = {
     "allow_community_extensions": "false",
@@ -105,7 +105,7 @@ def _import_duckdb(flag: str) -> Any:  # noqa: ANN401 - its types are not comple
 
 
 def _limits(query: Query, folder: Path) -> dict[str, str]:
-    """What DuckDB may use."""
+    """Memory, threads and scratch space of DuckDB."""
     return {
         "memory_limit": f"{query.memory // _OF_MEMORY}B",
         "temp_directory": str(folder / "spilled"),
@@ -164,7 +164,7 @@ def _write(connection: Any, query: Query, result: Path) -> None:  # noqa: ANN401
 
 
 def _message(error: Exception, text: str = "") -> tuple[str, int | None, int | None]:
-    """What DuckDB says in one line, and the line and column of the query that it is about, where it says one."""
+    """The message of DuckDB as one line, with its line and column in the query, if it has them."""
     said = str(error)
     try:
         found = json.loads(said[said.index("{") :])

@@ -81,7 +81,7 @@ class ChangedQuery(msgspec.Struct, frozen=True):
 
 
 class PredictedRanking(msgspec.Struct, frozen=True):
-    """What a ranking was predicted to get."""
+    """The prediction of a ranking."""
 
     ranking: str
     clicks_per_page: Number

@@ -32,7 +32,7 @@ class EventSource:
     text: str  # the query
 
     def fitting(self, columns: frozenset[str]) -> int:
-        """How many columns tell that a file is of this source; 0 if it is not."""
+        """Number of columns by which a file is recognised; 0 if it is not of this source."""
         return max((len(known) for known in self.columns if known <= columns), default=0)
 
 

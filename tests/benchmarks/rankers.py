@@ -306,7 +306,7 @@ def drawn_world(rng: np.random.Generator) -> tuple[LearningData, Floats]:
 
 
 def judged_choice(seed: int) -> Record | None:
-    """What `auto` chose in a world, and what there was to choose from; none where a log is too small."""
+    """Whether the choice of `auto` in a world was right; none where a log is too small."""
     data, truth = drawn_world(np.random.default_rng([seed, 11]))
     leaf = min(max(data.n_documents // 100, 10), 50)
     trees = TreeOptions(trees=200, rate=0.05, leaf_rows=leaf, row_share=0.5, threads=1)

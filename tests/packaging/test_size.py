@@ -22,11 +22,11 @@ AIMS = {
     "modules of ours that `run` loads": 120,
 }
 LIMITS = AIMS | {
-    "lines of code": 38_171,
-    "lines": 57_821,
+    "lines of code": 38_170,
+    "lines": 57_818,
     "files": 213,
     "classes": 539,
-    "functions": 3_393,
+    "functions": 3_392,
     "lines of code of tests": 33_255,
     "modules of ours that `run` loads": 133,
 }
