@@ -71,6 +71,13 @@ class ObjectStoreError(PosbiasError):
 class MissingExtraError(PosbiasError):
     """A library that is installed only with an extra of posbias."""
 
+    @classmethod
+    def of(cls, feature: str, *packages: str) -> Self:
+        """Name the feature that needs packages and the command that installs these: posbias itself is on no index."""
+        is_missing = "which is not installed" if len(packages) == 1 else "which are not all installed"
+        install = f"python3 -m pip install {' '.join(packages)}"
+        return cls(f"{feature} needs {' and '.join(packages)}, {is_missing}. Run: {install}")
+
 
 class OutputExistsError(PosbiasError):
     """A target that is already there."""

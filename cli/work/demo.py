@@ -41,7 +41,7 @@ def steps() -> list[tuple[str, str]]:
             report,
             "report.html shows all of it with charts, offline."
             if with_charts
-            else "This is the curve; with posbias[report], `posbias report` makes a page with charts.",
+            else "This is the curve. `posbias report` makes a page with charts; it says what to install for that.",
         ),
     ]
 

@@ -92,9 +92,7 @@ def import_lightgbm() -> Any:  # noqa: ANN401 - a module, imported late
     try:
         import lightgbm  # noqa: PLC0415 - only learners need it
     except ImportError as error:
-        raise MissingExtraError(
-            "the trees of rankers need LightGBM, which is not installed. Run: python3 -m pip install 'posbias[learn]'"
-        ) from error
+        raise MissingExtraError.of("training a ranker with trees", "lightgbm") from error
     lightgbm.register_logger(_Unheard())
     return lightgbm
 

@@ -162,9 +162,7 @@ def _import_sqlglot() -> Any:  # noqa: ANN401 - its types are not complete
     try:
         return import_module("sqlglot")
     except ImportError as error:
-        raise MissingExtraError(
-            "posbias sql needs sqlglot, which is not installed. Run: python3 -m pip install 'posbias[sql]'"
-        ) from error
+        raise MissingExtraError.of("posbias sql", "sqlglot") from error
 
 
 def _parts_of_name(flag: str, name: str) -> list[tuple[str, bool]]:

@@ -29,7 +29,6 @@ _WORKERS_WITHIN = 120.0  # seconds, of a cluster that is not busy
 _LOCAL = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?")
 _CLUSTER = re.compile(r"(spark|k8s|yarn)(://.+)?")
 _OF_THE_GATEWAY = re.compile(r"\AAn error occurred while calling [^\n]*\n: ")
-_INSTALL = "pip install 'posbias[spark]'"
 _SHUFFLE = "spark.sql.shuffle.partitions"
 _ONE_THREAD = ("POLARS_MAX_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")  # Spark runs a worker per core
 _CHATTY = ("DataFrameQueryContextLogger", "SQLQueryContextLogger", "py4j")
@@ -51,7 +50,8 @@ def open_session(master: str, scratch: Path) -> Generator[Session]:
         UsageError: the master is none, or does not answer.
     """
     if find_spec("pyspark") is None:
-        raise EngineError(f"--engine spark: PySpark is not installed. Install it: {_INSTALL}")
+        install = "python3 -m pip install 'pyspark[sql]'"
+        raise EngineError(f"--engine spark needs PySpark, which is not installed. Run: {install}")
     sql: Any = import_module("pyspark.sql")
     running = sql.SparkSession.getActiveSession()
     if running is not None:
@@ -240,7 +240,7 @@ def _why(text: str) -> str:
     if "Python worker" not in why and not why.startswith("PythonException"):
         return why
     if re.search(r"^ModuleNotFoundError: No module named 'posbias\b", text, re.MULTILINE):
-        return f"its workers do not find posbias. Install it for the Python that they run: {_INSTALL}"
+        return "its workers do not find posbias. Install posbias for the Python that they run (PYSPARK_PYTHON)"
     of_python = re.findall(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception): .+)$", text, re.MULTILINE)
     return of_python[-1] if of_python else why
 

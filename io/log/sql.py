@@ -99,9 +99,7 @@ def _import_duckdb(flag: str) -> Any:  # noqa: ANN401 - its types are not comple
     try:
         return import_module("duckdb")
     except ImportError as error:
-        raise MissingExtraError(
-            f"{flag} needs DuckDB, which is not installed. Run: python3 -m pip install 'posbias[sql]'"
-        ) from error
+        raise MissingExtraError.of(flag, "duckdb") from error
 
 
 def _limits(query: Query, folder: Path) -> dict[str, str]:

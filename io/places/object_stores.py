@@ -142,9 +142,7 @@ def _obstore() -> Any:  # noqa: ANN401 - only here: a local run does without it
     try:
         return import_module("obstore")
     except ImportError as error:
-        raise MissingExtraError(
-            "object stores (s3://, gs://, ...) need the extra `cloud`: pip install 'posbias[cloud]'."
-        ) from error
+        raise MissingExtraError.of("reading and writing object stores (s3://, gs://, ...)", "obstore") from error
 
 
 @cache

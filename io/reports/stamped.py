@@ -125,10 +125,7 @@ def make_report(places: Sequence[Location], target: Path, chart: str, progress: 
             "report.html."
         )
     if find_spec("altair") is None or find_spec("vl_convert") is None:
-        raise MissingExtraError(
-            "a report needs Altair and vl-convert, which are not installed. "
-            "Run: python3 -m pip install 'posbias[report]'"
-        )
+        raise MissingExtraError.of("a report", "altair", "vl-convert-python")
     twice = [place for number, place in enumerate(places) if place in places[:number]]
     if twice:
         raise UsageError(f"{twice[0]}: is named twice. Name each result once.")

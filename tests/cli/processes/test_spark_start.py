@@ -41,7 +41,7 @@ def fake_java(home: Path, script: str) -> str:
 
 def test_without_pyspark_the_extra_is_named(fails: Fails, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    assert "pip install 'posbias[spark]'" in fails("--engine", "spark")
+    assert "python3 -m pip install 'pyspark[sql]'" in fails("--engine", "spark")
 
 
 @pytest.mark.parametrize(

@@ -353,7 +353,7 @@ def test_a_source_needs_duckdb(
     monkeypatch.setitem(sys.modules, "duckdb", None)
     said = refused("collect", *algolia(pages, tmp_path), "--input-format", "algolia")
     assert "--input-format algolia needs DuckDB, which is not installed" in said
-    assert "pip install 'posbias[sql]'" in said
+    assert "python3 -m pip install duckdb" in said
 
 
 def test_every_source_is_tested() -> None:
