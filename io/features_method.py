@@ -59,17 +59,17 @@ _SHARE = 3  # of the memory, for the sample
 
 
 @dataclass(frozen=True)
-class FoundInRows:
+class EstimateFromRows:
     """The estimate, and how it was made."""
 
-    found: FromRows
+    estimate: FromRows
     features: dict[str, object]  # for the manifest
     warnings: tuple[str, ...]
 
 
 def estimate_from_rows(
     counted: CountedLog, request: RowsRequest, options: EstimationOptions, engine: Engine, progress: Progress
-) -> FoundInRows:
+) -> EstimateFromRows:
     """Estimate theta from the rows of a log and their features.
 
     Raises:
@@ -107,7 +107,7 @@ def estimate_from_rows(
         estimate, moment = _by_strata(counted, impressions, rows, learned, options, by, engine, progress)
         hidden = hidden_relevance(rows, learned, page, score)
     found = FromRows(estimate, moment, int(page.max()) + 1, impressions.n_pages, request.score, hidden)
-    return FoundInRows(found, brought.report, brought.warnings)
+    return EstimateFromRows(found, brought.report, brought.warnings)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from posbias.core.evaluation.clicked import (
     RANKING,
     RELEVANCE,
     SCORE,
-    Asked,
     CellWeights,
+    EvaluationOptions,
     counted_rows,
     merged,
     ndcg_by_query,
@@ -271,7 +271,7 @@ def evaluate_rankings(
     plan: StatisticsPlan,
     rankings: Rankings,
     theta: Theta,
-    asked: Asked,
+    options: EvaluationOptions,
     engine: Engine,
     progress: Progress,
 ) -> tuple[Evaluation, CellWeights]:
@@ -282,7 +282,7 @@ def evaluate_rankings(
         plan: how the fit counted.
         rankings: them.
         theta: to weigh clicks by.
-        asked: what is asked of them.
+        options: how they are judged.
         engine: where the rows are.
         progress: is told.
 
@@ -302,7 +302,9 @@ def evaluate_rankings(
         lists = route_rows(rankings.rows, (QUERY,), rankings.sources, keys, folder / "lists", engine.memory)
     by_number = {number: part for (number, *_), part in zip(looked, lists, strict=True)}
     n_pages = sum(pages for _, _, pages, _ in looked)
-    work = partial(_sums, plan=plan, weights=weights, asked=asked, pages=n_pages, rankings=rankings, lists=by_number)
+    work = partial(
+        _sums, plan=plan, weights=weights, options=options, pages=n_pages, rankings=rankings, lists=by_number
+    )
     with progress.stage("evaluating", read.buckets.number) as stage:
         parts = read.buckets.map(work)
         totals = next(parts)
@@ -315,10 +317,10 @@ def evaluate_rankings(
             raise SchemaError(
                 f"{file}: {name} has a score for no document that the log shows. Write its ids as in the log."
             )
-    return Evaluation(totals, asked, covariance_of_theta(cells, theta.propensities, theta.fitted)), weights
+    return Evaluation(totals, options, covariance_of_theta(cells, theta.propensities, theta.fitted)), weights
 
 
-def judged_lists(rankings: Rankings, judgments: pl.DataFrame, asked: Asked) -> pl.DataFrame:
+def judged_lists(rankings: Rankings, judgments: pl.DataFrame, options: EvaluationOptions) -> pl.DataFrame:
     """NDCG of each ranking by judged query; see `ndcg_by_query`.
 
     Raises:
@@ -328,7 +330,7 @@ def judged_lists(rankings: Rankings, judgments: pl.DataFrame, asked: Asked) -> p
     with reading(rankings.sources):
         scores = rankings.rows.join(queries.lazy(), on=QUERY, how="semi").collect(engine="streaming")
     check_scores(scores, rankings)
-    return ndcg_by_query(ranked(scores), judgments, asked.n_rankings, asked.depth)
+    return ndcg_by_query(ranked(scores), judgments, options.n_rankings, options.depth)
 
 
 def _look(
@@ -349,7 +351,7 @@ def _sums(
     impressions: pl.LazyFrame,
     plan: StatisticsPlan,
     weights: CellWeights,
-    asked: Asked,
+    options: EvaluationOptions,
     pages: float,
     rankings: Rankings,
     lists: dict[int, pl.LazyFrame],
@@ -360,12 +362,12 @@ def _sums(
     by_list = ranked(scores)
     pieces = (rows_of_pages(piece, plan, weights) for piece in _pieces(impressions))
     shown: Iterable[tuple[pl.DataFrame, pl.DataFrame]] = ((rows, pages_by_query(rows)) for rows in pieces)
-    if asked.candidates != "page":
+    if options.candidates != "page":
         counted = [(counted_rows(rows), of_rows) for rows, of_rows in shown]
         by_query = pl.concat(of_rows for _, of_rows in counted).group_by(QUERY, maintain_order=True).sum()
         shown = [(counted_rows(pl.concat(rows for rows, _ in counted)), by_query)]
-    parts = [query_sums(shown_of(rows, of_rows), by_list, weights, asked) for rows, of_rows in shown]
-    return Totals.of(merged(parts), by_list, asked, pages)
+    parts = [query_sums(shown_of(rows, of_rows), by_list, weights, options) for rows, of_rows in shown]
+    return Totals.of(merged(parts), by_list, options, pages)
 
 
 def _pieces(impressions: pl.LazyFrame) -> Iterator[pl.DataFrame]:

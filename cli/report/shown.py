@@ -184,7 +184,7 @@ def settings_text(
     for finding in findings:
         doubt = "" if finding.certain else " (a guess: see whether it is right)"
         flags = dict.fromkeys(word.partition("=")[0] for word in finding.options if word.startswith("--"))
-        lines += ["", *_comment(f"{finding.said}{doubt}")]
+        lines += ["", *_comment(f"{finding.text}{doubt}")]
         lines += [
             setting_line(flag.removeprefix("--"), values[flag]) for flag in flags if flag in values and flag not in said
         ]

@@ -72,7 +72,7 @@ def describe_log(log: Log, findings: Sequence[Finding] = ()) -> dict[str, Any]:
         "columns": _columns(log),
         "position_base": log.request.rules.position_base,
         "findings": [
-            {"said": finding.said, "options": list(finding.options), "certain": finding.certain} for finding in findings
+            {"said": finding.text, "options": list(finding.options), "certain": finding.certain} for finding in findings
         ],
     }
 
@@ -306,7 +306,7 @@ def check(asked: Asked, progress: Progress) -> tuple[Asked, dict[str, Any]]:
 def _unconfirmed(asked: Asked) -> list[str]:
     """What a wrong guess would make worthless: where positions go on from page to page."""
     return [
-        f"positions rest on a guess: {finding.said}. If so, say {shlex.join(finding.options)}, else --page none."
+        f"positions rest on a guess: {finding.text}. If so, say {shlex.join(finding.options)}, else --page none."
         for finding in asked.findings
         if "--page" in finding.options
     ]

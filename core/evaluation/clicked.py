@@ -269,7 +269,7 @@ _QUERY_SUMS_NUMBER = "posbias_number"
 
 
 @dataclass(frozen=True)
-class Asked:
+class EvaluationOptions:
     """What rankings are judged by."""
 
     n_rankings: int  # R, with the log's own as the first
@@ -351,29 +351,29 @@ class _Weighted:
         return _by(shown.cell[known], (of_row * self.share)[known], n_cells)
 
 
-def query_sums(shown: Shown, lists: pl.DataFrame, weights: CellWeights, asked: Asked) -> QuerySums:
+def query_sums(shown: Shown, lists: pl.DataFrame, weights: CellWeights, options: EvaluationOptions) -> QuerySums:
     """The sums of the queries of some rows: whole pages, or for candidates of queries whole queries.
 
     Args:
         shown: the rows.
         lists: `RANKING` (from 1; 0 is the log's own), `query`, `doc`, `RANK` of these queries, perhaps of others.
         weights: theta by cell.
-        asked: what is asked.
+        options: how rankings are judged.
     """
-    by_page = asked.candidates == "page"
+    by_page = options.candidates == "page"
     known = shown.cell >= 0
     as_shown = _cell_weights(shown, weights)
     weighted = as_shown if by_page else _query_weights(shown, weights)
     clicked = np.flatnonzero(shown.clicks > 0)
     weight = shown.clicks[clicked] * weighted.weight[clicked]
-    sums = np.zeros((len(shown.pages), asked.n_sums))
+    sums = np.zeros((len(shown.pages), options.n_sums))
     sums[:, N_PAGES] = shown.pages
     sums[:, N_CLICKS] = _by(shown.query[clicked], shown.clicks[clicked], len(sums))
     sums[:, SUM_WEIGHT] = _by(shown.query[clicked], weight, len(sums))
-    shape = asked.n_rankings, len(MEASURES), len(weights.propensity)
+    shape = options.n_rankings, len(MEASURES), len(weights.propensity)
     moves, squares = np.zeros(shape), np.zeros(shape[:2])
-    lacking = np.zeros((3, asked.n_rankings))
-    for ranking in range(asked.n_rankings):
+    lacking = np.zeros((3, options.n_rankings))
+    for ranking in range(options.n_rankings):
         of_documents = None if ranking == 0 else _ranks_of_documents(shown, lists, ranking)
         if of_documents is not None:
             lacking[:, ranking] = _lacking(shown, of_documents != _UNRANKED, by_page=by_page)
@@ -381,10 +381,10 @@ def query_sums(shown: Shown, lists: pl.DataFrame, weights: CellWeights, asked: A
         own = as_shown if ranking == 0 else weighted
         own_weight = shown.clicks[clicked] * own.weight[clicked]
         for number, measure in enumerate(MEASURES):
-            value = measure.values(rank, scored, last, asked.depth)
+            value = measure.values(rank, scored, last, options.depth)
             naive, ips = shown.clicks[clicked] * value, own_weight * value
-            sums[:, asked.column(ranking, measure, weighted=False)] = _by(shown.query[clicked], naive, len(sums))
-            sums[:, asked.column(ranking, measure, weighted=True)] = _by(shown.query[clicked], ips, len(sums))
+            sums[:, options.column(ranking, measure, weighted=False)] = _by(shown.query[clicked], naive, len(sums))
+            sums[:, options.column(ranking, measure, weighted=True)] = _by(shown.query[clicked], ips, len(sums))
             moves[ranking, number] = own.by_cell(shown, clicked, ips, len(weights.propensity))
             if by_page:
                 squares[ranking, number] = float(np.sum(_by(shown.page[clicked], ips) ** 2))
@@ -395,8 +395,8 @@ def query_sums(shown: Shown, lists: pl.DataFrame, weights: CellWeights, asked: A
         unscored_impressions=lacking[0],
         unscored_clicks=lacking[1],
         unscored_pages=lacking[2],
-        top=np.zeros(asked.n_rankings),
-        never_shown=np.zeros(asked.n_rankings),
+        top=np.zeros(options.n_rankings),
+        never_shown=np.zeros(options.n_rankings),
         impressions=float(shown.impressions.sum()),
         clipped=float(shown.clicks[weighted.clipped].sum()),
         unweighted=float(shown.clicks[~known | (weighted.weight == 0)].sum()),
@@ -495,19 +495,19 @@ def merged(parts: Sequence[QuerySums]) -> QuerySums:
     return QuerySums(once, documents, sums, reduce(add, (part.rest for part in parts)))
 
 
-def count_top(found: QuerySums, lists: pl.DataFrame, asked: Asked) -> tuple[Floats, Floats]:
+def count_top(totals: QuerySums, lists: pl.DataFrame, options: EvaluationOptions) -> tuple[Floats, Floats]:
     """Documents in the first K places of each ranking, once for each page of their query, and those never shown.
 
     Args:
-        found: sums of whole queries.
+        totals: sums of whole queries.
         lists: of these queries, perhaps of others.
-        asked: what is asked.
+        options: how rankings are judged.
     """
-    top = lists.filter(pl.col(RANK) <= asked.depth).join(
-        found.queries, on=QUERY, nulls_equal=True, maintain_order="left"
+    top = lists.filter(pl.col(RANK) <= options.depth).join(
+        totals.queries, on=QUERY, nulls_equal=True, maintain_order="left"
     )
-    never = top.join(found.documents, on=[QUERY, DOC], how="anti", nulls_equal=True, maintain_order="left")
+    never = top.join(totals.documents, on=[QUERY, DOC], how="anti", nulls_equal=True, maintain_order="left")
     rankings = [rows[RANKING].cast(pl.Int64).to_numpy() for rows in (top, never)]
-    return _by(rankings[0], top[PAGES].to_numpy(), asked.n_rankings), _by(
-        rankings[1], never[PAGES].to_numpy(), asked.n_rankings
+    return _by(rankings[0], top[PAGES].to_numpy(), options.n_rankings), _by(
+        rankings[1], never[PAGES].to_numpy(), options.n_rankings
     )

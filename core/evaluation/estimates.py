@@ -35,8 +35,8 @@ from posbias.core.evaluation.clicked import (
     NDCG,
     SUM_WEIGHT,
     Added,
-    Asked,
     CellWeights,
+    EvaluationOptions,
     Measure,
     QuerySums,
     Rest,
@@ -59,25 +59,25 @@ class Totals(Added):
     rest: Rest
 
     @classmethod
-    def of(cls, found: QuerySums, lists: pl.DataFrame, asked: Asked, pages: float) -> "Totals":
+    def of(cls, query_sums: QuerySums, lists: pl.DataFrame, options: EvaluationOptions, pages: float) -> "Totals":
         """Those of some whole queries.
 
         Args:
-            found: their sums.
+            query_sums: their sums.
             lists: of these queries, perhaps of others.
-            asked: what rankings are judged by.
+            options: what rankings are judged by.
             pages: of the whole log.
         """
-        others = 1.0 - found.sums[:, N_PAGES] / pages
-        left_out = found.sums / np.where(others > _ALL_BUT, others, np.inf)[:, None]
-        top, never = count_top(found, lists, asked)
+        others = 1.0 - query_sums.sums[:, N_PAGES] / pages
+        left_out = query_sums.sums / np.where(others > _ALL_BUT, others, np.inf)[:, None]
+        top, never = count_top(query_sums, lists, options)
         return cls(
-            sums=found.sums.sum(axis=0),
+            sums=query_sums.sums.sum(axis=0),
             moments=left_out.T @ left_out,
-            pages_squared=float(np.sum(found.sums[:, N_PAGES] ** 2)),
-            weight_squared=float(np.sum(found.sums[:, SUM_WEIGHT] ** 2)),
-            n_queries=len(found.sums),
-            rest=replace(found.rest, top=top, never_shown=never),
+            pages_squared=float(np.sum(query_sums.sums[:, N_PAGES] ** 2)),
+            weight_squared=float(np.sum(query_sums.sums[:, SUM_WEIGHT] ** 2)),
+            n_queries=len(query_sums.sums),
+            rest=replace(query_sums.rest, top=top, never_shown=never),
         )
 
 
@@ -122,7 +122,7 @@ class Evaluation:
     """The sums of a log, and how far theta may be off."""
 
     totals: Totals
-    asked: Asked
+    options: EvaluationOptions
     covariance: Floats | None  # of log theta, shape (K, K); None where theta is taken as known
 
     @property
@@ -143,11 +143,11 @@ class Evaluation:
     def term(self, ranking: int, measure: Measure, estimator: Estimator) -> tuple[float, Floats, Floats]:
         """A value, NaN where there is none, and its derivatives by the sums, shape (P,), and log theta, shape (K,)."""
         totals, moves, weight_moves = self.totals, self.totals.rest.moves, self.totals.rest.weight_moves
-        column = self.asked.column(ranking, measure, weighted=estimator != "naive")
+        column = self.options.column(ranking, measure, weighted=estimator != "naive")
         by = SUM_WEIGHT if estimator == "snips" else N_PAGES
         divisor = float(totals.sums[by])
         influence, slope = np.zeros(len(totals.sums)), np.zeros(len(weight_moves))
-        nowhere = ranking == 0 and self.asked.candidates == "query" and not measure.gain
+        nowhere = ranking == 0 and self.options.candidates == "query" and not measure.gain
         if divisor <= 0 or nowhere:
             return np.nan, influence, slope
         value = float(totals.sums[column]) / divisor
@@ -244,8 +244,8 @@ class Bound:
         """What it rests on, for the manifest."""
         return {
             "confidence": self.confidence,
-            "holds_for": evaluation.asked.n_rankings,
-            "largest_gain_of_a_page": largest_gain(self.weights, evaluation.asked.depth),
+            "holds_for": evaluation.options.n_rankings,
+            "largest_gain_of_a_page": largest_gain(self.weights, evaluation.options.depth),
             "says": "a lower bound on DCG by IPS with clipped weights, which are at most the true ones, so that it "
             "bounds the true gain too; it holds for all rankings at once, and so for the best of them; pages are taken "
             "as independent and theta as known. There is none from above, which would need the bias of clipping, and "
@@ -256,10 +256,10 @@ class Bound:
         """Hoeffding's and the empirical Bernstein bound; NaN where there is none."""
         if not measure.gain:
             return np.nan, np.nan
-        rest, asked = evaluation.totals.rest, evaluation.asked
-        total = float(evaluation.totals.sums[asked.column(ranking, measure, weighted=True)])
+        rest, options = evaluation.totals.rest, evaluation.options
+        total = float(evaluation.totals.sums[options.column(ranking, measure, weighted=True)])
         variance = sample_variance(total, float(rest.squares[ranking, MEASURES.index(measure)]), rest.n_pages)
-        given = rest.n_pages, largest_gain(self.weights, asked.depth), self.confidence, asked.n_rankings
+        given = rest.n_pages, largest_gain(self.weights, options.depth), self.confidence, options.n_rankings
         mean = total / rest.n_pages
         return hoeffding(mean, *given), empirical_bernstein(mean, variance, *given)
 
@@ -297,7 +297,7 @@ def metric_table(
         `queries`, `hoeffding_bound`, `bernstein_bound`.
     """
     rows: list[tuple[object, ...]] = []
-    totals, depth = evaluation.totals, evaluation.asked.depth
+    totals, depth = evaluation.totals, evaluation.options.depth
     for number, name in enumerate(names):
         for measure in MEASURES:
             for estimator in ESTIMATORS:
@@ -325,7 +325,7 @@ def difference_table(
         `ranking`, `baseline`, `metric`, `k`, `estimator`, `difference`, `std_error`, `ci_low`, `ci_high`, `p_value`,
         `p_value_holm`, `verdict`.
     """
-    others, depth = [number for number in range(len(names)) if number != baseline], evaluation.asked.depth
+    others, depth = [number for number in range(len(names)) if number != baseline], evaluation.options.depth
     found: list[tuple[str, int | None, str, bool, dict[int, Value]]] = []
     for measure in MEASURES:
         for estimator in ESTIMATORS:

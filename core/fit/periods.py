@@ -77,7 +77,7 @@ class FeedbackTest:
     std_error: float  # its standard error
     degrees: float  # its degrees of freedom
     p_value: float  # of a = 0, two-sided
-    found: float  # a_80, the move that four of five logs like this one would show
+    detectable_move: float  # a_80, the move that four of five logs like this one would show
     missed_bias: float  # what that does to eta
     largest_bias: float  # what feedback may do to eta: the upper limit
 
@@ -108,7 +108,7 @@ def feedback_test(sums: OrderSums) -> FeedbackTest | None:
     degrees = float(max(min(1 / (share**2).sum(), n_queries - 1), 1.0))
     move = float(area.sum()) / weight
     t, level = np.array([abs(move) / std_error]), np.array([degrees])
-    found = detectable(std_error, degrees, LEVEL_OF_EACH)
+    detectable_move = detectable(std_error, degrees, LEVEL_OF_EACH)
     largest = _MOVED_FURTHER * (max(move, 0.0) + float(student_quantile(POWER, level)[0]) * std_error)
     information = float(sums.information.sum())
     bias_of_move = float(sums.clicks.sum()) / 2 / information if information > 0 else np.inf
@@ -117,8 +117,8 @@ def feedback_test(sums: OrderSums) -> FeedbackTest | None:
         std_error=std_error,
         degrees=degrees,
         p_value=min(2 * float(student_tail(t, level)[0]), 1.0),
-        found=found,
-        missed_bias=found * bias_of_move,
+        detectable_move=detectable_move,
+        missed_bias=detectable_move * bias_of_move,
         largest_bias=largest * bias_of_move,
     )
 
@@ -206,14 +206,14 @@ class PeriodChoice:
         return next((look for look in self.looks if look.outcome == "survives"), None)
 
     @property
-    def feedback_found(self) -> bool:
+    def feedback_seen(self) -> bool:
         """Whether clicks were seen to move documents, at some length."""
         return any(look.outcome == "feedback" for look in self.looks)
 
     @property
     def claims(self) -> bool:
         """Whether what is known of feedback allows the estimate to be taken at face value."""
-        return self.survivor is not None or not self.feedback_found
+        return self.survivor is not None or not self.feedback_seen
 
     @property
     def feedback_possible(self) -> bool:
@@ -281,7 +281,7 @@ def _chosen(looks: tuple[PeriodLook, ...]) -> PeriodChoice:
     known = [look for look in looks if look.estimate is not None]
     choice = PeriodChoice(looks=looks)
     used = choice.survivor
-    if used is None and choice.feedback_found:  # the coarsest of which nothing but doubt is known, else the finest
+    if used is None and choice.feedback_seen:  # the coarsest of which nothing but doubt is known, else the finest
         used = next((look for look in known if look.outcome == "says too little" and look.enough), known[-1])
     elif used is None:  # the finest at little cost
         used = [look for look in known if _error_ratio(known[0], look) <= LARGEST_ERROR_RATIO][-1]

@@ -37,8 +37,8 @@ from posbias.core.evaluation.clicked import (
     PAGES,
     RANKING,
     SCORE,
-    Asked,
     CellWeights,
+    EvaluationOptions,
     query_sums,
     ranked,
     shown_of,
@@ -268,7 +268,7 @@ def evaluation_of(data: LearningData, scores: Sequence[Floats]) -> Evaluation:
     )
     cells = pl.DataFrame({CELL: np.arange(counts.n_cells), POSITION: data.position})
     weights = CellWeights(cells, np.where(data.known, data.theta, np.nan), _LEAST_WEIGHT)
-    what = Asked(1 + len(scores), DEPTH, "query")
+    what = EvaluationOptions(1 + len(scores), DEPTH, "query")
     totals = Totals.of(
         query_sums(shown_of(rows, by_query), lists, weights, what), lists, what, float(pages[PAGES].sum())
     )

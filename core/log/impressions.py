@@ -34,7 +34,7 @@ from posbias.core.schema import (
 REJECTED = "rejected"
 """The column that holds a row's `RowFault` code, 0 for a good row."""
 
-FOUND_BEFORE = "posbias_fault"
+EARLIER_FAULT = "posbias_fault"
 """A column of raw rows that says what was wrong with them before they were rows: a `RowFault`, or 0."""
 
 SMALLEST_WEIGHT = 1e-12
@@ -157,7 +157,7 @@ class ReadingRules:
 def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, rules: ReadingRules) -> pl.LazyFrame:
     """Read raw columns as impressions and mark the rows that break the row contract in `rejected`.
 
-    What `FOUND_BEFORE` says of a row, where there is such a column, goes before.
+    A fault in column `EARLIER_FAULT`, where there is one, takes precedence.
 
     Raises:
         SchemaError: a column's type cannot play its role.
@@ -220,8 +220,8 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
         _check_keys("--randomized-where", [rows.column for rows in roles.randomized], schema)
         columns.append(_randomized(roles.randomized, position).alias(RANDOMIZED))
     rejected = _first_fault(faults)
-    if FOUND_BEFORE in schema:
-        rejected = pl.when(pl.col(FOUND_BEFORE) > 0).then(pl.col(FOUND_BEFORE)).otherwise(rejected)
+    if EARLIER_FAULT in schema:
+        rejected = pl.when(pl.col(EARLIER_FAULT) > 0).then(pl.col(EARLIER_FAULT)).otherwise(rejected)
     return raw.select(*columns, rejected.alias(REJECTED))
 
 

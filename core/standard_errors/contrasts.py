@@ -203,7 +203,7 @@ class ContrastTest:
     difference: float  # its D, a difference of log propensities
     std_error: float
     p_values: Floats  # shape (M',), the same for each contrast that was given; NaN where it was left out
-    found_by_four_of_five: Floats  # shape (M',), how large each must be for four of five such logs to show it; likewise
+    detectable: Floats  # shape (M',), how large each must be for four of five such logs to show it; likewise
 
     @property
     def rejected(self) -> bool:
@@ -256,7 +256,7 @@ def contrast_test(
         difference=float(difference[largest]),
         std_error=float(std_error[largest]),
         p_values=p_values,
-        found_by_four_of_five=found,
+        detectable=found,
     )
 
 

@@ -127,7 +127,7 @@ class CountedLog:
     read: ReadLog | None = None  # the log as it was read, if it was a log
     decay: Decay | None = None  # how much less older days weigh
     days: Days | None = None  # the days that were found, where they are kept apart
-    said: tuple[str, ...] = ()  # what a reader should know of how the log was read
+    notes: tuple[str, ...] = ()  # what a reader should know of how the log was read
     # The log by position, where it was counted by bins of them, so that these can be tested
     unbinned: SufficientStatistics | None = None
     clicks: JoinedClicks | None = None  # what became of them, where they were apart in a log
@@ -153,7 +153,7 @@ class Reading:
     plan: StatisticsPlan  # what can be counted of it: days only, where its timestamps say no time of day
     sources: dict[str, str]  # path by digest of its files
     rows: Rows  # the counts of its rows, for the manifest
-    said: tuple[str, ...]  # what a reader should know of how it was read
+    notes: tuple[str, ...]  # what a reader should know of how it was read
     clicks: JoinedClicks | None = None  # what became of them, where they are apart
     days: Days | None = None  # the days, once they are counted
 
@@ -297,7 +297,7 @@ def count_log(
         found.read,
         decay,
         found.days,
-        found.said,
+        found.notes,
         unbinned,
         found.clicks,
     )

@@ -25,7 +25,7 @@ from posbias.io.log.faults import describe_page_faults, describe_row_faults, rea
 from posbias.io.progress import RowCounter
 
 Item = TypeVar("Item")
-Found = TypeVar("Found")
+Output = TypeVar("Output")
 
 
 class Parts(Protocol):
@@ -41,7 +41,7 @@ class Parts(Protocol):
         """Whether there is but one part, in the memory of this process."""
         ...
 
-    def map(self, work: Callable[[int, pl.LazyFrame], Found]) -> Iterator[Found]:
+    def map(self, work: Callable[[int, pl.LazyFrame], Output]) -> Iterator[Output]:
         """What a function makes of the number of each part and its rows, in the order of the numbers.
 
         The function may run in another process, and twice: it must travel (no lambda), and write by `whole_files`.
@@ -115,7 +115,7 @@ class Engine(ABC):
         """Merge statistics (several days): counts of equal keys add up; each part is sorted by the plan's keys."""
 
     @abstractmethod
-    def each(self, items: Iterable[Item], work: Callable[[Item], Found]) -> Iterator[Found]:
+    def each(self, items: Iterable[Item], work: Callable[[Item], Output]) -> Iterator[Output]:
         """What a function makes of each item, in their order. It may run in another process, and twice."""
 
     @abstractmethod
@@ -140,12 +140,12 @@ class FrameParts:
         """Whether there is but one, in the memory of this process."""
         return self.engine.in_this_process and self.number == 1
 
-    def map(self, work: Callable[[int, pl.LazyFrame], Found]) -> Iterator[Found]:
+    def map(self, work: Callable[[int, pl.LazyFrame], Output]) -> Iterator[Output]:
         """What a function makes of each."""
         return self.engine.each(list(enumerate(self.frames)), partial(_on_frame, work=work))
 
 
-def _on_frame(item: tuple[int, pl.LazyFrame], work: Callable[[int, pl.LazyFrame], Found]) -> Found:
+def _on_frame(item: tuple[int, pl.LazyFrame], work: Callable[[int, pl.LazyFrame], Output]) -> Output:
     number, frame = item
     return work(number, frame.collect(engine="streaming").lazy())
 

@@ -45,8 +45,8 @@ from posbias.io.engines.engine import (
     ROWS,
     SAMPLED_ROWS,
     Engine,
-    Found,
     Item,
+    Output,
     ReadLog,
     bytes_per_row,
     fewest_parts,
@@ -107,10 +107,10 @@ class LocalParts:
         """Whether there is but one."""
         return self.number == 1
 
-    def map(self, work: Callable[[int, pl.LazyFrame], Found]) -> Iterator[Found]:
+    def map(self, work: Callable[[int, pl.LazyFrame], Output]) -> Iterator[Output]:
         """What a function makes of each frame, in their order."""
 
-        def on_frame(numbered: tuple[int, MakeFrame]) -> Found:
+        def on_frame(numbered: tuple[int, MakeFrame]) -> Output:
             number, make = numbered
             return work(number, make().lazy())
 
@@ -267,7 +267,7 @@ class LocalEngine(Engine):
 
         return LocalParts(parts, None, self._at_once)
 
-    def each(self, items: Iterable[Item], work: Callable[[Item], Found]) -> Iterator[Found]:
+    def each(self, items: Iterable[Item], work: Callable[[Item], Output]) -> Iterator[Output]:
         """What a function makes of each item."""
         return at_once(work, items, self._at_once)
 

@@ -36,8 +36,8 @@ from posbias.io.engines.engine import (
     ROWS,
     SAMPLED_ROWS,
     Engine,
-    Found,
     Item,
+    Output,
     ReadLog,
     fewest_parts,
     judge_pages,
@@ -115,7 +115,7 @@ class SparkParts:
     in_memory: bool = False  # never in this process
     order: tuple[str, ...] = ()  # the columns by which the rows of a part are sorted; none for no order
 
-    def map(self, work: Callable[[int, pl.LazyFrame], Found]) -> Iterator[Found]:
+    def map(self, work: Callable[[int, pl.LazyFrame], Output]) -> Iterator[Output]:
         """What a function makes of each part that holds rows."""
         with spark_errors():
             found = self.frame.mapInArrow(on_part(work, self.schema, self.order), RESULT).collect()
@@ -212,7 +212,7 @@ class SparkEngine(Engine):
             added = _with_spark_names(plan).add_up(nw.from_native(self._frame_of(statistics, schema))).to_native()
             return _by_query(added, empty.to_native().collect_schema(), n_parts, plan.keys)
 
-    def each(self, items: Iterable[Item], work: Callable[[Item], Found]) -> Iterator[Found]:
+    def each(self, items: Iterable[Item], work: Callable[[Item], Output]) -> Iterator[Output]:
         """What a function makes of each item, each in a task of its own."""
         tasks = list(items)
         with spark_errors():

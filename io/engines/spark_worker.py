@@ -36,7 +36,7 @@ import polars as pl
 
 from posbias.core import errors
 from posbias.core.errors import EngineError, PosbiasError, SchemaError
-from posbias.io.engines.engine import Found, Item
+from posbias.io.engines.engine import Item, Output
 
 _DIGEST, _DIGEST_BYTES = "sha256", 32
 _LONGEST_TEXT = 1 << 16  # of an error, in characters: ids that it quotes may be of any length
@@ -275,11 +275,11 @@ def on_rows(work: Callable[[pl.LazyFrame], pl.LazyFrame], schema: pl.Schema) -> 
     return task
 
 
-def work_on(work: Callable[[Item], Found]) -> Callable[[Item], Found]:
+def work_on(work: Callable[[Item], Output]) -> Callable[[Item], Output]:
     """The task that calls `work` with one item."""
     wire = WIRE
 
-    def task(item: Item) -> Found:
+    def task(item: Item) -> Output:
         with wire.sending_errors():
             return work(item)
 

@@ -162,7 +162,7 @@ def fit_section(fit: Fit) -> dict[str, Any]:
     if fit.free.fitted is not None and fit.shared_clicks is not None:
         section["strata"] = float(fit.free.fitted.strata.signatures.multiplicity.sum())
     if fit.contexts is not None:
-        section["contexts_found_by_four_of_five"] = np.exp(fit.contexts.found_by_four_of_five)
+        section["contexts_found_by_four_of_five"] = np.exp(fit.contexts.detectable)
     if fit.causes is not None:  # theta relative to the reference over the conditional one, minus 1, by cell
         prior = fit.causes.estimated
         section["joint_under_other_priors"] = {
@@ -267,7 +267,7 @@ def _look(look: PeriodLook) -> dict[str, Any]:
             "degrees": look.feedback.degrees,
             "p_value": look.feedback.p_value,
             "rejected": look.feedback.rejected,
-            "found_by_four_of_five": look.feedback.found,
+            "found_by_four_of_five": look.feedback.detectable_move,
             "missed_bias_of_slope": look.feedback.missed_bias,
             "largest_bias_of_slope": look.feedback.largest_bias,
         }

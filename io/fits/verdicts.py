@@ -209,13 +209,13 @@ def _contexts(fit: Fit, test: ContrastTest) -> str:
 def _missed_between_contexts(fit: Fit, test: ContrastTest) -> str:
     """How much contexts may differ although the test does not show it: for each, where least and where most."""
     reference = fit.estimate.linkage.reference_of
-    tested = np.flatnonzero(np.isfinite(test.found_by_four_of_five))
+    tested = np.flatnonzero(np.isfinite(test.detectable))
     sentences: list[str] = []
     for first in np.unique(reference[tested]):
         cells = tested[reference[tested] == first]
-        ordered = cells[np.argsort(test.found_by_four_of_five[cells], kind="stable")]
+        ordered = cells[np.argsort(test.detectable[cells], kind="stable")]
         factors = [
-            f"{np.exp(test.found_by_four_of_five[cell]):.2f} (position {fit.statistics.position_of_cell[cell]})"
+            f"{np.exp(test.detectable[cell]):.2f} (position {fit.statistics.position_of_cell[cell]})"
             for cell in ordered[[0, -1]][: len(ordered)]
         ]
         sentences.append(f"{' to '.join(factors)} for {context_in_words(fit, int(first))}")

@@ -15,7 +15,7 @@ from posbias.core.schema import ALIASES, CLICK, DOC, FLAGS, POSITION, QUERY, SES
 from posbias.io.forms.recognition import AS_CLICKS, NO_QUERY, first_impressions, option
 from posbias.io.log.click_log import Log
 from posbias.io.log.events import EventReader
-from posbias.io.log.faults import unsaid_page
+from posbias.io.log.faults import undeclared_page
 from posbias.io.log.lists import JSON, SPACE, Finding, ListRules, holds_lists
 from posbias.io.log.scan import reading, scan_sources, schema_of
 from posbias.io.log.sources import Source
@@ -50,7 +50,7 @@ class _Shares:
 
 def find_paging(log: Log) -> list[Finding]:
     """The column by which positions go on from page to page, where they begin anew on each."""
-    found = unsaid_page(log)
+    found = undeclared_page(log)
     return [] if found is None else [found[0]]
 
 
@@ -293,16 +293,17 @@ def find_page_time(log: Log) -> list[Finding]:
     time = next((name for name in schema if plain(name) in TIMES and name not in log.roles.columns()), None)
     if time is None or not _are_visits(log, events):
         return []
-    said = f"a session ({', '.join(events.found.session)}) is a visit: a page is what it shows at one time, by {time!r}"
-    return [Finding(said, option("--page-time", time), certain=False)]
+    visit = ", ".join(events.event_roles.session)
+    text = f"a session ({visit}) is a visit: a page is what it shows at one time, by {time!r}"
+    return [Finding(text, option("--page-time", time), certain=False)]
 
 
 def find_base_of_events(log: Log) -> list[Finding]:
     """Whether positions of impressions count from 0."""
     events = log.raw
-    if not isinstance(events, EventReader) or events.found.position is None:
+    if not isinstance(events, EventReader) or events.event_roles.position is None:
         return []
-    position = pl.col(events.found.position).cast(pl.Float64, strict=False)
+    position = pl.col(events.event_roles.position).cast(pl.Float64, strict=False)
     with reading(log.sources):
         found = _shown(log, events).select(position).collect(engine="streaming").to_series().drop_nulls()
     base = log.request.rules.position_base - 1
@@ -317,7 +318,7 @@ def _shown(log: Log, events: EventReader) -> pl.LazyFrame:
 
 
 def _are_visits(log: Log, events: EventReader) -> bool:
-    roles = events.found
+    roles = events.event_roles
     names = [*roles.session, *roles.query, *roles.doc, *([roles.position] if roles.position else [])]
     with reading(log.sources):
         shown = _shown(log, events).select(list(dict.fromkeys(names))).unique().collect(engine="streaming")

@@ -114,7 +114,7 @@ def count_log(job: Job, engine: Engine, result: Result) -> None:
     """Count a log; the statistics are the result."""
     read, statistics = _counted(job, open_log(job, result), result.folder, engine, result)
     result.content |= describe_statistics(statistics.metadata, statistics.segments)
-    describe_reading(statistics.metadata.rows, read.clicks, read.days, read.said, result)
+    describe_reading(statistics.metadata.rows, read.clicks, read.days, read.notes, result)
     if read.plan.period:
         odd = _odd_days(look_at_days_of_log(statistics.segments[0], engine), "other days")
     else:
@@ -166,7 +166,7 @@ def add_day(
         if store is not None:
             check_same_plan(store, statistics)
         what = "added" if store is None or day not in store.days else "counted again, and replaced"
-        result.printed += [f"{day}: {what}", *tables.rows_lines(read.rows), *read.said, _OF_STORE]
+        result.printed += [f"{day}: {what}", *tables.rows_lines(read.rows), *read.notes, _OF_STORE]
         both = [statistics] if rest is None else [rest, statistics]
         odd = _merged(both, rest, limit, engine, result, clicks=read.clicks)
         if rest is not None:

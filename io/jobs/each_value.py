@@ -72,7 +72,7 @@ def fit_each(
     log = open_log(job.for_each(column), result)
     read, values = count_by_value(log, job.plan, column, engine, result.progress, clock.today(), job.decay)
     result.content |= {"sources": read.sources, "rows": read.rows}
-    describe_reading(read.rows, read.clicks, read.days, read.said, result)
+    describe_reading(read.rows, read.clicks, read.days, read.notes, result)
     entries, tables, errors = list[dict[str, Any]](), list[pl.DataFrame](), list[PosbiasError]()
     for value in values:
         counts = {"impressions": as_count(value.impressions), "clicks": as_count(value.clicks)}

@@ -8,7 +8,7 @@ import polars as pl
 
 from posbias.core.choices import Candidates, Source
 from posbias.core.errors import UsageError, counted, population
-from posbias.core.evaluation.clicked import MEASURES, N_CLICKS, N_PAGES, NDCG, Asked
+from posbias.core.evaluation.clicked import MEASURES, N_CLICKS, N_PAGES, NDCG, EvaluationOptions
 from posbias.core.evaluation.estimates import JUDGED, NOT_SIGNIFICANT, Bound, Evaluation, difference_table, metric_table
 from posbias.core.fit.fit import WANTED_CLICK_SHARE
 from posbias.core.fit.propensities import choose_propensities
@@ -37,7 +37,7 @@ def _share_lines(evaluation: Evaluation) -> list[dict[str, float | None]]:
     }
     found = [
         {name: _share(float(part[number]), whole) for name, (part, whole) in of.items()}
-        for number in range(evaluation.asked.n_rankings)
+        for number in range(evaluation.options.n_rankings)
     ]
     return [
         {**entry, "top_never_shown": _share(float(rest.never_shown[number]), float(rest.top[number]))}
@@ -111,7 +111,7 @@ def _lacks(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
             "impressions_without_score": "of the impressions have no score",
             "clicks_without_score": "of the clicks",
             "pages_without_score": "of the pages have no score at all",
-            "top_never_shown": f"of its first {evaluation.asked.depth} documents were never shown for their query",
+            "top_never_shown": f"of its first {evaluation.options.depth} documents were never shown for their query",
         }
         said = [f"{entry[key]:.1%} {text}" for key, text in words.items() if entry[key]]
         found += [f"{name}: {', '.join(said)}"] if said else []
@@ -164,7 +164,7 @@ def _warnings(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
         if (entry["top_never_shown"] or 0.0) > _MUCH_NEVER_SHOWN:
             found.append(
                 f"{entry['top_never_shown']:.1%} of the documents that {name} puts into the first "
-                f"{evaluation.asked.depth} were never shown for their query: no click can speak for them."
+                f"{evaluation.options.depth} were never shown for their query: no click can speak for them."
             )
     return found
 
@@ -227,7 +227,7 @@ def evaluate(job: Job, fitted: PreviousFit, request: RankingsRequest, engine: En
     chosen = choose_propensities(theta.propensities, request.propensity)
     rankings = request.open(log)
     names = (LOGGED, *rankings.names)
-    what = Asked(len(names), request.cutoff, request.candidates)
+    what = EvaluationOptions(len(names), request.cutoff, request.candidates)
     baseline = _baseline(request, rankings)
     weigh_by = Theta(chosen.table, theta, request.min_propensity)
     evaluation, weights = evaluate_rankings(read, plan, rankings, weigh_by, what, engine, result.progress)
@@ -277,8 +277,8 @@ def _describe(evaluation: Evaluation, rankings: Rankings, baseline: str, bound: 
         result.exit_code = WITH_DOUBTS
     said: dict[str, Any] = {
         "baseline": baseline,
-        "candidates": evaluation.asked.candidates,
-        "cutoff": evaluation.asked.depth,
+        "candidates": evaluation.options.candidates,
+        "cutoff": evaluation.options.depth,
         "pages": totals.rest.n_pages,
         "queries": totals.n_queries,
         "effective_queries": evaluation.effective_queries,

@@ -84,7 +84,7 @@ class Job:
             if ("--click", "COLUMN") in zip(known[::2], known[1::2], strict=True):  # events have no column of clicks
                 where = known.index("--click")
                 del known[where : where + 2]
-            raise RoleError(f"{error} {form.said[:1].upper()}{form.said[1:]}.", (*known, *form.options)) from error
+            raise RoleError(f"{error} {form.text[:1].upper()}{form.text[1:]}.", (*known, *form.options)) from error
 
     def for_each(self, column: str) -> "Job":
         """The job whose log is fitted to each value of a column by itself."""
@@ -140,7 +140,7 @@ def count(job: Job, engine: Engine, result: Result) -> CountedLog:
 def describe(counted: CountedLog, result: Result) -> None:
     """Put into the manifest, and print, what was read and counted."""
     result.content |= sections_of_counts(counted)
-    describe_reading(counted.rows, counted.clicks, counted.days, counted.said, result)
+    describe_reading(counted.rows, counted.clicks, counted.days, counted.notes, result)
     result.printed.append(tables.totals_line(result.content["totals"]))
 
 
@@ -149,7 +149,7 @@ def read_pages(job: Job, engine: Engine, result: Result) -> ReadLog:
     job.require_logs()
     found = read_log(open_log(job, result), job.plan, engine, result.progress, clock.today(), keep_sessions=True)
     result.content |= sections_of_reading(job.plan, found.sources, found.rows)
-    describe_reading(found.rows, found.clicks, found.days, found.said, result)
+    describe_reading(found.rows, found.clicks, found.days, found.notes, result)
     return found.read
 
 
@@ -331,7 +331,7 @@ class CellFit:
         result.content["features_of_fit"] = found.features
         result.printed.append(tables.features_line(found.features))
         result.warnings += found.warnings
-        return found.found
+        return found.estimate
 
 
 @dataclass(frozen=True)

@@ -219,7 +219,7 @@ def _opened(job: Job, request: PredictionRequest, engine: Engine, result: Result
         open_rankings(request.scores, request.rankings, log.roles, log.schema)
     found = read_log(log, job.plan, engine, result.progress, clock.today())
     result.content |= sections_of_reading(job.plan, found.sources, found.rows)
-    describe_reading(found.rows, found.clicks, found.days, found.said, result)
+    describe_reading(found.rows, found.clicks, found.days, found.notes, result)
     rankings = open_rankings(request.scores, request.rankings, found.log.roles, found.log.schema)
     days = [] if found.days is None else found.days.in_order
     _check_days(days, request)

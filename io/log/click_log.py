@@ -12,7 +12,7 @@ import polars as pl
 from posbias.core.choices import DuplicateDocs
 from posbias.core.errors import LogFormatError, RoleError, SchemaError
 from posbias.core.log.impressions import (
-    FOUND_BEFORE,
+    EARLIER_FAULT,
     REJECTED,
     ReadingRules,
     canonical_impressions,
@@ -176,7 +176,7 @@ class Log:
         Where clicks are apart, `click` is 0 in all of them.
         """
         whole = self._shown.collect_schema()
-        columns = [name for name in (*self.roles.columns(), FOUND_BEFORE) if name in whole]
+        columns = [name for name in (*self.roles.columns(), EARLIER_FAULT) if name in whole]
         unclicked = [pl.lit(0, pl.Int8).alias(MADE_CLICK)] if self.click_sources else []  # of events, it is there
         schema = pl.Schema({name: whole[name] for name in columns} | ({MADE_CLICK: pl.Int8()} if unclicked else {}))
         found: list[pl.LazyFrame] = []

@@ -374,7 +374,7 @@ class EventReader(RawReader):
     """Makes a log of a table of events."""
 
     request: EventsRequest
-    found: Roles  # the column of each role; the session is the visit, where pages are told by their time
+    event_roles: Roles  # the column of each role; the session is the visit, where pages are told by their time
     paths: tuple[str, ...]  # of its files, for the places of faulty rows
     as_text: tuple[str, ...] = ()  # columns of NDJSON that are read as text
     name = EVENTS
@@ -390,8 +390,8 @@ class EventReader(RawReader):
     def page(self) -> tuple[str, ...]:
         """The columns that tell pages apart."""
         if self.request.time is None:
-            return self.found.session
-        return tuple(dict.fromkeys([*self.found.session, *self.found.query, self.request.time]))
+            return self.event_roles.session
+        return tuple(dict.fromkeys([*self.event_roles.session, *self.event_roles.query, self.request.time]))
 
     def records(self, source: Source, number: int) -> pl.LazyFrame:
         """One record per row, with the columns of roles as they are."""
@@ -399,7 +399,7 @@ class EventReader(RawReader):
         rows = scan_sources([source], self.as_text)
         schema = rows.collect_schema()
         shown, clicked = self.is_shown(schema), self._fits(self.request.clicked, schema)
-        session, doc = list(self.found.session), list(self.found.doc)
+        session, doc = list(self.event_roles.session), list(self.event_roles.doc)
         at = pl.lit(None, pl.Int64) if time is None else moment(time, schema[time])
         kind = pl.when(shown).then(SHOWN).when(clicked).then(CLICKED).otherwise(OTHER)
         wheres = list(dict.fromkeys(rows.column for rows in (*self.request.shown, *self.request.clicked)))
@@ -427,23 +427,25 @@ class EventReader(RawReader):
 
     def ids(self) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
         """The session, and the document."""
-        page = as_text(self.found.session)
-        return page, page, as_text(self.found.doc)
+        page = as_text(self.event_roles.session)
+        return page, page, as_text(self.event_roles.doc)
 
     def named_position(self) -> pl.Expr:
         """What stands in the column of positions."""
-        return super().named_position() if self.found.position is None else whole_position(self.found.position)
+        return (
+            super().named_position() if self.event_roles.position is None else whole_position(self.event_roles.position)
+        )
 
     def join(self, records: pl.DataFrame, undecided: pl.DataFrame) -> Joined:
         """The impressions of some pages, and which of them were clicked."""
         shown, of_shown = self._shown(undecided.filter(pl.col(KIND) == SHOWN))
         clicks = undecided.filter(pl.col(KIND) == CLICKED)
-        on_page = list(dict.fromkeys([*self.page, *self.found.doc]))
+        on_page = list(dict.fromkeys([*self.page, *self.event_roles.doc]))
         if self.request.time is None:
             known = shown.select(self.page).unique()
             found, of_lost = clicks_on_pages(clicks, shown, known, list(self.page), on_page)
         else:
-            by = list(dict.fromkeys([*self.found.session, *self.found.doc]))
+            by = list(dict.fromkeys([*self.event_roles.session, *self.event_roles.doc]))
             of_page = [name for name in self.page if name not in by]
             window = self.request.window * _MICROSECONDS
             found, of_lost = clicks_in_visits(clicks, shown.drop_nulls(on_page), by, _WHEN, of_page, window)
@@ -477,7 +479,7 @@ class EventReader(RawReader):
 
     @property
     def _columns(self) -> list[str]:
-        return list(dict.fromkeys([*self.found.columns(), *([self.request.time] if self.request.time else [])]))
+        return list(dict.fromkeys([*self.event_roles.columns(), *([self.request.time] if self.request.time else [])]))
 
     def is_shown(self, schema: Mapping[str, pl.DataType]) -> pl.Expr:
         """Which rows are impressions."""
@@ -488,8 +490,8 @@ class EventReader(RawReader):
 
     def _shown(self, impressions: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Impressions without exact repeats, and what became of each. Rows without a key are for the log to judge."""
-        position = [] if self.found.position is None else [self.found.position]
-        key = list(dict.fromkeys([*self.page, *self.found.query, *self.found.doc, *position]))
+        position = [] if self.event_roles.position is None else [self.event_roles.position]
+        key = list(dict.fromkeys([*self.page, *self.event_roles.query, *self.event_roles.doc, *position]))
         has_key = pl.all_horizontal(pl.col(name).is_not_null() for name in key)
         first = impressions.filter(has_key).unique(key, keep="first", maintain_order=True)
         shown = pl.concat([first, impressions.filter(~has_key)]).sort(RECORD)

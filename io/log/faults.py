@@ -75,7 +75,7 @@ def are_sums(log: Log, impressions: str, clicks: str) -> bool:
     return bool(found.item())
 
 
-def unsaid_page(log: Log) -> tuple[Finding, float] | None:
+def undeclared_page(log: Log) -> tuple[Finding, float] | None:
     """A column that seems to number pages, or to count the results above them, beside positions that begin anew.
 
     Returns:
@@ -157,7 +157,7 @@ def check_slots(log: Log) -> None:
     Raises:
         SchemaError: they do, by a column that numbers pages and that nothing was said of.
     """
-    unsaid = unsaid_page(log)
+    unsaid = undeclared_page(log)
     if unsaid is None:
         return
     found, later = unsaid
@@ -165,7 +165,7 @@ def check_slots(log: Log) -> None:
     per_page = "" if size == "1" else f", if a page holds {size} results"
     raise SchemaError(
         f"{log.request.where}: results of later pages ({later:.0%} of the rows) would count as top positions: "
-        f"{found.said}. Say {shlex.join(found.options)}{per_page}. If {column!r} is something else, say --page "
+        f"{found.text}. Say {shlex.join(found.options)}{per_page}. If {column!r} is something else, say --page "
         "none."
     )
 
@@ -394,7 +394,7 @@ def _time_advice(log: Log) -> str:
 
 def _said_with_options(found: Finding) -> str:
     """What was recognised, as advice."""
-    said = f"{found.said[0].upper()}{found.said[1:]}"
+    said = f"{found.text[0].upper()}{found.text[1:]}"
     return f"{said}: say {'' if found.certain else 'which one, e.g. '}{shlex.join(found.options)}."
 
 

@@ -9,7 +9,7 @@ from typing import Self
 import polars as pl
 
 from posbias.core.errors import SchemaError, UsageError
-from posbias.core.log.impressions import FOUND_BEFORE, RowFault
+from posbias.core.log.impressions import EARLIER_FAULT, RowFault
 from posbias.core.log.values import TextValues
 from posbias.core.schema import CLICK, FLAGS, POSITION, QUERY, SESSION, Roles
 from posbias.io.log.clicks import BESIDE, CLICKED_IDS, ELSEWHERE, LONGEST_PAGE, LOST_ID, NAMED, READ
@@ -21,7 +21,7 @@ from posbias.io.log.sources import Source
 class Finding:
     """One thing that was recognised."""
 
-    said: str  # in words, for a reader
+    text: str  # in words, for a reader
     options: tuple[str, ...] = ()  # words of the command line that say it; none where it is the default
     certain: bool = True  # whether it follows from the data; a guess is said to be one
 
@@ -192,7 +192,7 @@ class Nesting:
         )
 
     def flat(self, rows: pl.LazyFrame, file: int) -> pl.LazyFrame:
-        """One row per entry of the lists; a page whose lists do not fit together is one row, marked in `FOUND_BEFORE`.
+        """One row per entry of the lists; a page whose lists do not fit together is one row, marked in `EARLIER_FAULT`.
 
         Args:
             rows: rows of one file, with their number in `ROW` where each is a page of its own.
@@ -210,8 +210,8 @@ class Nesting:
             .then(int(RowFault.LISTS_UNEQUAL))
             .otherwise(0)
         )
-        whole = pl.col(FOUND_BEFORE) == 0
-        marked = rows.with_columns(fault.cast(pl.UInt8).alias(FOUND_BEFORE))
+        whole = pl.col(EARLIER_FAULT) == 0
+        marked = rows.with_columns(fault.cast(pl.UInt8).alias(EARLIER_FAULT))
         exploded = list(self.lists)
         if self.base is not None:
             exploded.append(_PLACE)

@@ -87,7 +87,7 @@ class Owner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return True
 
 
-class Found(NamedTuple):
+class OwnershipState(NamedTuple):
     """What is known of a directory."""
 
     state: State  # whose it is
@@ -133,35 +133,35 @@ def mark(directory: Path, target: str) -> int:
     return lock
 
 
-def look_at(directory: Path) -> Found:
+def look_at(directory: Path) -> OwnershipState:
     """What is known of a directory; the lock of an abandoned one is taken. Symbolic links are not followed."""
     name = _NAME.fullmatch(directory.name)
     if name is None:
-        return Found("foreign")
+        return OwnershipState("foreign")
     try:
         folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
-        return Found("doubtful" if _is_own(directory) else "foreign")
+        return OwnershipState("doubtful" if _is_own(directory) else "foreign")
     try:
         if os.fstat(folder).st_uid != os.geteuid():
-            return Found("foreign")
+            return OwnershipState("foreign")
         return _look_into(folder, name[1])
     finally:
         os.close(folder)
 
 
-def _look_into(folder: int, token: str) -> Found:
+def _look_into(folder: int, token: str) -> OwnershipState:
     try:
         # O_NONBLOCK: a named pipe of that name does not hold us up.
         lock = os.open(MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     except OSError:
-        return Found("doubtful")
+        return OwnershipState("doubtful")
     owner = _read(lock)
     state = "doubtful" if owner is None or owner.token != token else _state(owner, lock)
     if state == "abandoned":
-        return Found(state, owner, lock)
+        return OwnershipState(state, owner, lock)
     os.close(lock)
-    return Found(state, owner)
+    return OwnershipState(state, owner)
 
 
 def _read(marker: int) -> Owner | None:

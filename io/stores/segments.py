@@ -17,7 +17,7 @@ from msgspec import structs
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import StatisticsError
 from posbias.core.schema import CLICKS, IMPRESSIONS, PERIOD, coarsened
-from posbias.io.engines.engine import Found, Item, Parts
+from posbias.io.engines.engine import Item, Output, Parts
 from posbias.io.places.locations import (
     FileState,
     Location,
@@ -173,7 +173,7 @@ Each: TypeAlias = Callable[[Iterable[_Typed], Callable[[_Typed], Amounts | str]]
 """An engine's way to do the same with each part, in this process or on a cluster."""
 
 
-def one_by_one(items: Iterable[Item], work: Callable[[Item], Found]) -> Iterator[Found]:
+def one_by_one(items: Iterable[Item], work: Callable[[Item], Output]) -> Iterator[Output]:
     """What a function makes of each item, in this process."""
     return map(work, items)
 

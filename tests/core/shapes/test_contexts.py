@@ -373,7 +373,7 @@ def test_contexts_with_other_references_are_not_compared() -> None:
 def test_four_of_five_logs_show_a_difference_of_the_size_that_is_said_to_be_found() -> None:
     _, b, covariance = family(17, 0.0, (0.05, 0.2), size=4)
     errors = np.random.default_rng(2).multivariate_normal(np.zeros(6), covariance, 200).reshape(200, 2, 3)
-    size = compare_contexts(*estimates(b, covariance)).found_by_four_of_five
+    size = compare_contexts(*estimates(b, covariance)).detectable
     np.testing.assert_array_equal(np.isnan(size), [True, False, False, False, *[True] * 4])
     for place in (1, 3):
         found = 0

@@ -60,7 +60,7 @@ def test_a_source_with_odd_lines_is_a_guess(tmp_path: Path) -> None:
     (finding,) = find_form(find_sources([str(path)]))
     assert finding.options == ("--input-format", "metarank")
     assert not finding.certain
-    assert "3 of the first 4 lines look like events of Metarank" in finding.said
+    assert "3 of the first 4 lines look like events of Metarank" in finding.text
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "ndjson"])
@@ -83,7 +83,7 @@ def test_a_table_of_events_is_recognised_with_the_options_that_read_it(
     (finding,) = find_form(find_sources([str(path)]))
     assert finding.options == ("--impression-where", f"what={shown}", "--click-where", f"what={clicked}")
     assert finding.certain == certain
-    assert f"'what' holds {shown} (2), {clicked} (1), scroll (1) in the sample" in finding.said
+    assert f"'what' holds {shown} (2), {clicked} (1), scroll (1) in the sample" in finding.text
     assert posbias("collect", path, *finding.options).manifest["statistics"]["clicks"] == 1
 
 

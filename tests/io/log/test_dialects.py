@@ -313,4 +313,4 @@ def test_forms_of_times_are_found_and_never_guessed(values: list[str], form: str
         return
     assert found is not None
     assert (found.options, found.certain) == (("--timestamp-format", form), certain)
-    assert certain or "%m/%d/%Y" in found.said
+    assert certain or "%m/%d/%Y" in found.text
