@@ -248,7 +248,7 @@ def with_errors_of_theta(
         examination: theta, shape (K,); NaN where not identified.
         covariance: V, shape (K, K).
         mean: of gamma given theta, shape (J,).
-        std_dev: likewise.
+        std_dev: of gamma given theta, shape (J,).
     """
     known = np.isfinite(examination)
     total = np.empty_like(std_dev)
@@ -298,7 +298,9 @@ class AttractivenessPrior:
     mean: float  # 0 < v < 1, of all units together; of each where there are no means by position
     positions: tuple[int, ...] = ()  # b, ascending, 1-based
     means: tuple[float, ...] = ()  # v_b, 0 < v_b < 1, one for each of the positions
-    strengths: tuple[float, ...] = ()  # s_b > 0, likewise; empty where the strength is the same at all positions
+    strengths: tuple[
+        float, ...
+    ] = ()  # s_b > 0, one for each of the positions; empty where the strength is the same at all positions
 
     @classmethod
     def from_beta(cls, prior: BetaPrior) -> "AttractivenessPrior":
@@ -422,9 +424,9 @@ class _Objective:
         n_groups = len(self.positions)
         of_strength, of_mean = np.log(STRENGTHS), _logit(np.array(MEANS))
         limits = np.array([of_strength, *[of_mean] * (1 + n_groups), *[of_strength] * n_groups])
-        found = minimize_within(self.loss_and_slope, self.start, limits)
-        center, *means = (1 / (1 + np.exp(-found[1 : 2 + n_groups]))).tolist()
-        base, *log_strengths = found[[0, *range(2 + n_groups, len(found))]].tolist()
+        optimum = minimize_within(self.loss_and_slope, self.start, limits)
+        center, *means = (1 / (1 + np.exp(-optimum[1 : 2 + n_groups]))).tolist()
+        base, *log_strengths = optimum[[0, *range(2 + n_groups, len(optimum))]].tolist()
         copies = [float(self.copies[rows].sum()) for rows in self.rows]
         return AttractivenessPrior(
             strength=float(np.exp(np.average(log_strengths, weights=copies) if means else base)),

@@ -223,13 +223,13 @@ def page_facts(impressions: pl.LazyFrame) -> PageFacts:
         "without_click": (pl.col("clicks") == 0).sum(),
         "longest": pl.col("rows").max().fill_null(0),
     }
-    found = per_page.select(count.cast(pl.Int64).alias(name) for name, count in counts.items())
-    return PageFacts(**found.collect(engine="streaming").row(0, named=True))
+    totals = per_page.select(count.cast(pl.Int64).alias(name) for name, count in counts.items())
+    return PageFacts(**totals.collect(engine="streaming").row(0, named=True))
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """What one model can say on a log."""
+    """The estimate to expect of one model on a log."""
 
     model: str  # its name
     reason: str | None  # why nothing can be estimated; None where something can
@@ -237,7 +237,7 @@ class Outlook:
     # propensity; 0 at a reference, null where there is none), `linking_pairs`, `linking_clicks`
     cells: pl.DataFrame
     click_share: float  # share of the clicks in identified cells
-    share: float = 1.0  # share of the log's queries that it was told from; 1 for all
+    share: float = 1.0  # share of the log's queries that it rests on; 1 for all
 
     @property
     def errors(self) -> Floats:
@@ -252,7 +252,7 @@ class Outlook:
 
 
 def outlook(statistics: SufficientStatistics, memory: int, share: float = 1.0) -> Outlook:
-    """What the model of the statistics can say.
+    """Forecast what the model of the statistics can estimate.
 
     Args:
         statistics: of the log, or of whole queries of it.
@@ -357,65 +357,69 @@ class Client:
 def warnings_of(
     facts: LogFacts, pages: PageFacts | None, client: Client | None, *, binned: bool = False, paged: bool = False
 ) -> list[str]:
-    """What is odd about a log, in sentences.
+    """Sentences on what is odd about a log.
 
     Of `binned` positions only the first of each bin is there; where it is `paged`, later pages of a list start late.
     """
-    said = _of_positions(facts, binned=binned)
+    warnings = _of_positions(facts, binned=binned)
     if facts.largest_share > LARGE_SHARE and facts.effective_queries < facts.queries / 2:
-        said.append(
+        warnings.append(
             f"one query has {facts.largest_share:.0%} of the impressions ({facts.largest_query!r}): the "
             f"{facts.queries:,} queries are worth {facts.effective_queries:,.0f} of equal size."
         )
     if pages is not None and pages.pages:
-        said += _of_pages(pages, facts, paged=paged)
+        warnings += _of_pages(pages, facts, paged=paged)
     if client is not None and client.share > LARGE_CLIENT:
-        said.append(
+        warnings.append(
             f"one value of {client.column!r} has {client.share:.0%} of the first {client.rows:,} rows. If it is a "
             "robot, leave its rows out."
         )
-    return said
+    return warnings
 
 
 def _of_positions(facts: LogFacts, *, binned: bool) -> list[str]:
     positions: list[int] = facts.positions[POSITION].to_list()
-    said: list[str] = []
+    warnings: list[str] = []
     if positions[0] > 1:
-        said.append(f"no result stands above position {positions[0]}. Propensities will be relative to that position.")
+        warnings.append(
+            f"no result stands above position {positions[0]}. Propensities will be relative to that position."
+        )
     missing = positions[-1] - positions[0] + 1 - len(positions)
     if missing and not binned:
-        said.append(f"{missing:,} positions between {positions[0]} and {positions[-1]} hold no result at all.")
+        warnings.append(f"{missing:,} positions between {positions[0]} and {positions[-1]} hold no result at all.")
     silent = facts.positions.filter(pl.col(CLICKS) == 0).height
     if 0 < silent < len(positions):
-        said.append(f"{silent:,} of {len(positions):,} positions have no click.")
-    return said
+        warnings.append(f"{silent:,} of {len(positions):,} positions have no click.")
+    return warnings
 
 
 def _of_pages(pages: PageFacts, facts: LogFacts, *, paged: bool) -> list[str]:
-    said: list[str] = []
+    warnings: list[str] = []
     if not paged and pages.starting_late > ODD_PAGES * pages.pages:
-        said.append(
+        warnings.append(
             f"{pages.starting_late / pages.pages:.1%} of the pages start below position 1. Were results above left "
             "out, or are these second pages?"
         )
     if pages.with_gaps > ODD_PAGES * pages.pages:
-        said.append(f"{pages.with_gaps / pages.pages:.1%} of the pages lack positions between their first and last.")
+        warnings.append(
+            f"{pages.with_gaps / pages.pages:.1%} of the pages lack positions between their first and last."
+        )
     # If clicks were independent.
     expected = pages.long * math.prod(facts.positions["ctr"].head(FEWEST_ROWS_OF_A_ROBOT).to_list())
     if pages.clicked_in_full > max(ROBOTS_SHARE * pages.long, TIMES_EXPECTED * expected):
-        said.append(
+        warnings.append(
             f"{pages.clicked_in_full:,} of {pages.long:,} pages of {FEWEST_ROWS_OF_A_ROBOT} results or more are "
             "clicked in full. Robots do that: leave their sessions out."
         )
     if pages.longest > LONG_PAGE:
-        said.append(f"the longest page has {pages.longest:,} results. Is it a robot, or a session that is no page?")
-    return said
+        warnings.append(f"the longest page has {pages.longest:,} results. Is it a robot, or a session that is no page?")
+    return warnings
 
 
 def advice(
     facts: LogFacts, moved: Movement, outlooks: Sequence[Outlook], *, time_column: str | None, has_time: bool
 ) -> list[str]:
-    """What would help, in sentences; nothing where nothing is wanting.
+    """Sentences on what would help; none where nothing is lacking.
 
     Args:
         facts: what the counts say.
@@ -424,67 +428,69 @@ def advice(
         time_column: a column that seems to hold times, and is not used.
         has_time: whether times are known already.
     """
-    said = _about_linking(outlooks[0], moved)
+    advised = _about_linking(outlooks[0], moved)
     errors = outlooks[0].errors
     if len(errors) and errors.max() > WIDE_ERROR:
-        said += _about_width(facts, outlooks[0])
+        advised += _about_width(facts, outlooks[0])
     if time_column is not None and not has_time:
-        said.append(
+        advised.append(
             f"--timestamp {time_column}: then it is tested whether the ranker learns from clicks, which would bias "
             "every estimate."
         )
-    return said
+    return advised
 
 
-def _about_linking(found: Outlook, moved: Movement) -> list[str]:
-    said: list[str] = []
-    reasons = set(found.cells["reason"].drop_nulls().to_list())
-    if found.reason is not None or {NOT_LINKED, ONE_WAY} & reasons:
-        said.append(
+def _about_linking(expected: Outlook, moved: Movement) -> list[str]:
+    advised: list[str] = []
+    reasons = set(expected.cells["reason"].drop_nulls().to_list())
+    if expected.reason is not None or {NOT_LINKED, ONE_WAY} & reasons:
+        advised.append(
             "swaps: let the same document appear at different positions for the same query now and then, by more days, "
             "a changed ranker or a little randomisation."
         )
     elif moved.share < STAYS:
-        said.append(
+        advised.append(
             f"more sessions of the same queries: {1 - moved.share:.0%} of the impressions are of documents that were "
             "seen at one position only, and say nothing."
         )
     if NO_CLICKS in reasons:
-        said.append("more sessions: some positions were never clicked.")
-    return said
+        advised.append("more sessions: some positions were never clicked.")
+    return advised
 
 
-def _about_width(facts: LogFacts, found: Outlook) -> list[str]:
-    said = ["more queries: they narrow the intervals; more sessions of the same queries hardly do."]
+def _about_width(facts: LogFacts, expected: Outlook) -> list[str]:
+    advised = ["more queries: they narrow the intervals; more sessions of the same queries hardly do."]
     thin = facts.positions.filter(pl.col(CLICKS) < THIN_CLICKS)[POSITION].to_list()
     enough = [position for position in facts.positions[POSITION].to_list() if position not in thin]
     if thin and enough and min(thin) > max(enough) > 1:
-        said.append(
+        advised.append(
             f"--shape smooth, or --position-bins: positions from {min(thin)} on have fewer than {THIN_CLICKS} clicks "
             f"each. Or leave them out: --max-position {max(enough)}."
         )
-    elif found.cells.height > 2:  # noqa: PLR2004 - a curve has three points at least
-        said.append("--shape smooth: neighbouring positions then lend each other what they know.")
-    return said
+    elif expected.cells.height > 2:  # noqa: PLR2004 - a curve has three points at least
+        advised.append("--shape smooth: neighbouring positions then lend each other what they know.")
+    return advised
 
 
-def reasons_against(found: Outlook, facts: LogFacts) -> list[str]:
+def reasons_against(expected: Outlook, facts: LogFacts) -> list[str]:
     """Why the log cannot carry an estimate by a model, in sentences; none where it can."""
-    if found.reason is not None:
-        return [found.reason]
-    if not len(found.errors):
+    if expected.reason is not None:
+        return [expected.reason]
+    if not len(expected.errors):
         held = f"{facts.queries:,} queries hold the clicks that say anything"
-        return [f"no propensity has a standard error: {held}, and errors are told from differences between queries."]
-    said: list[str] = []
-    if not found.carries:
-        unknown = found.cells.filter(~pl.col("identified"))
-        said.append(
-            f"{unknown.height:,} of {found.cells.height:,} cells cannot be compared with the others, and hold "
-            f"{1 - found.click_share:.1%} of the clicks."
+        return [
+            f"no propensity has a standard error: {held}, and errors are estimated from differences between queries."
+        ]
+    reasons: list[str] = []
+    if not expected.carries:
+        unknown = expected.cells.filter(~pl.col("identified"))
+        reasons.append(
+            f"{unknown.height:,} of {expected.cells.height:,} cells cannot be compared with the others, and hold "
+            f"{1 - expected.click_share:.1%} of the clicks."
         )
-    if float(np.median(found.errors)) > HOPELESS_ERROR:
-        said.append(f"the log says next to nothing: half of the standard errors exceed {HOPELESS_ERROR:g}.")
-    return said
+    if float(np.median(expected.errors)) > HOPELESS_ERROR:
+        reasons.append(f"the log says next to nothing: half of the standard errors exceed {HOPELESS_ERROR:g}.")
+    return reasons
 
 
 def rows_of(facts: LogFacts) -> list[dict[str, object]]:

@@ -35,7 +35,7 @@ OnBadRows = Literal["error", "drop"]
 """What becomes of rows that break the rules."""
 
 MOST_BAD_ROWS = 0.05
-"""The share of the rows that may be left out because they break the contract, where nothing else is said."""
+"""The share of the rows that may be left out because they break the contract, unless another share is given."""
 
 MOST_RESULTS_OF_A_PAGE = 10_000
 """The most results that one of several pages of results holds."""
@@ -207,12 +207,12 @@ LARGEST_STRENGTH = 1e9
 """More than that outweighs any pair of any log."""
 
 SMALLEST_PSEUDO_COUNT = 1e-6
-"""Less than that is not told from nothing; and quadrature, whose nodes crowd at 0 or 1 then, loses its digits."""
+"""Less than that is as good as nothing; and quadrature, whose nodes crowd at 0 or 1 then, loses its digits."""
 
 
 @dataclass(frozen=True)
 class BetaPrior:
-    """A Beta(s v, s (1 - v)) prior of a probability: what s earlier impressions with mean v would have said.
+    """A Beta(s v, s (1 - v)) prior of a probability: worth s earlier impressions with mean v.
 
     Raises:
         UsageError: the mean or the strength is out of range.
@@ -223,11 +223,11 @@ class BetaPrior:
 
     def __post_init__(self) -> None:
         if not 0 < self.mean < 1:
-            raise UsageError(f"A prior's mean must lie between 0 and 1, both excluded: found {self.mean:g}.")
+            raise UsageError(f"A prior's mean must lie between 0 and 1, both excluded, but is {self.mean:g}.")
         if not 0 <= self.strength <= LARGEST_STRENGTH:
             raise UsageError(
-                f"A prior's strength must be a number of impressions from 0 to {LARGEST_STRENGTH:g}: "
-                f"found {self.strength:g}."
+                f"A prior's strength must be a number of impressions from 0 to {LARGEST_STRENGTH:g}, "
+                f"but is {self.strength:g}."
             )
 
         if self.strength > 0 and self.strength * min(self.mean, 1 - self.mean) < SMALLEST_PSEUDO_COUNT:
@@ -248,7 +248,7 @@ class BetaPrior:
             return cls(float(mean), float(strength))
         except ValueError:
             raise UsageError(
-                f"A prior is written MEAN:STRENGTH, for example 0.5:2 (mean 0.5, worth 2 impressions): found {text!r}."
+                f"A prior is written MEAN:STRENGTH, for example 0.5:2 (mean 0.5, worth 2 impressions), not {text!r}."
             ) from None
 
     @property

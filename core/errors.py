@@ -6,8 +6,8 @@ PosbiasError
 ├── SchemaError             columns that are missing, ambiguous or of the wrong type; rows that break the contract
 │   └── RoleError           a role that no column of a log plays, or that several could
 ├── StatisticsError         statistics that cannot be used, or not be merged
-├── IdentifiabilityError    a log that cannot say what was asked of it
-├── ObjectStoreError        an object store that cannot be reached, or does not do what it is asked
+├── IdentifiabilityError    a log from which the requested estimate cannot be made
+├── ObjectStoreError        an object store that cannot be reached, or that refuses a request
 ├── MissingExtraError       a library that is installed only with an extra of posbias
 ├── OutputExistsError       a target that is already there
 ├── OutputError             a target that cannot be written
@@ -61,11 +61,11 @@ class StatisticsError(PosbiasError):
 
 
 class IdentifiabilityError(PosbiasError):
-    """A log that cannot say what was asked of it."""
+    """A log from which the requested estimate cannot be made."""
 
 
 class ObjectStoreError(PosbiasError):
-    """An object store that cannot be reached, or does not do what it is asked."""
+    """An object store that cannot be reached, or that refuses a request."""
 
 
 class MissingExtraError(PosbiasError):
@@ -110,7 +110,7 @@ def escaped(text: str, *, keep: str = "") -> str:
         text: what is shown.
         keep: unseen characters that stay as they are.
     """
-    return _UNSEEN.sub(lambda found: found[0] if found[0] in keep else _as_escape(found[0]), text)
+    return _UNSEEN.sub(lambda match: match[0] if match[0] in keep else _as_escape(match[0]), text)
 
 
 def escaped_lines(text: str) -> str:
@@ -123,7 +123,7 @@ def escaped_lines(text: str) -> str:
 
 def escaped_json(text: str) -> str:
     r"""JSON that says the same without unseen characters, `\u007f`; those between its values stay."""
-    return _UNSEEN.sub(lambda found: found[0] if found[0] == "\n" else json.dumps(found[0])[1:-1], text)
+    return _UNSEEN.sub(lambda match: match[0] if match[0] == "\n" else json.dumps(match[0])[1:-1], text)
 
 
 def _as_escape(character: str) -> str:
@@ -187,25 +187,25 @@ def masked_values(content: object) -> Any:  # noqa: ANN401 - what was given
 
 def without_userinfo(url: str) -> str:
     """The URL of an object store without what stands before its @, which says nothing of where the object is."""
-    found = _USERINFO.match(url, url.find(":") + 1)
-    if found is None or _of_place(found):
+    match = _USERINFO.match(url, url.find(":") + 1)
+    if match is None or _of_place(match):
         return url
-    return url[: found.end(1)] + url[found.end(1) :].partition("@")[2]
+    return url[: match.end(1)] + url[match.end(1) :].partition("@")[2]
 
 
-def _masked_userinfo(found: re.Match[str]) -> str:
-    return found[0] if _of_place(found) else f"{found[1]}{MASK}@"
+def _masked_userinfo(match: re.Match[str]) -> str:
+    return match[0] if _of_place(match) else f"{match[1]}{MASK}@"
 
 
-def _of_place(found: re.Match[str]) -> bool:
+def _of_place(match: re.Match[str]) -> bool:
     """Whether it only looks like user and password: a port, a container of Azure's, or no URL at all."""
-    before = found.string[max(found.start() - 1 - _LONGEST_SCHEME, 0) : found.start() - 1]
+    before = match.string[max(match.start() - 1 - _LONGEST_SCHEME, 0) : match.start() - 1]
     scheme = _SCHEME.search(before)
-    kind, after = scheme[0].lower() if scheme else "", found[3]
+    kind, after = scheme[0].lower() if scheme else "", match[3]
     if kind.endswith(_STORES):
         return False
     if after is None:
-        return found[1] == "/" or not found[2] or kind.endswith(("abfs", "abfss", "wasb", "wasbs"))
+        return match[1] == "/" or not match[2] or kind.endswith(("abfs", "abfss", "wasb", "wasbs"))
     return _PORT.match(after) is not None
 
 

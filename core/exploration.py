@@ -20,7 +20,7 @@ takes the place of (1 + r) a_g. In a fit of randomised rows, strata are queries,
 
     I_after = F + n_i n_j / (n_i + n_j) (e_i - e_j)(e_i - e_j)',    n_i = N w (c_i + c_j theta_i / theta_j) / 2
 
-with c the click rates. A cell's variance v = (I^-1)_ee is scaled to what the fit found, V (clustered): by the design
+with c the click rates. A cell's variance v = (I^-1)_ee is scaled to that of the fit, V (clustered): by the design
 effect V / v of now. The part of V that further pages of the same queries do not change, because queries differ, stays:
 q = tau^2 / G, with the spread tau between queries and the effective number G of them.
 
@@ -85,7 +85,7 @@ class Curve:
     clicks: Floats
     shared: Floats  # M, shape (K, K)
     std_error: Floats  # of log propensity; infinite where it has none
-    width: Floats  # of the 95 % interval of log propensity; likewise
+    width: Floats  # of the 95 % interval of log propensity; infinite where it has none
     constant: Floats  # q, the part of the variance that stays
     reference: int  # the index of the cell that the others are compared with
     strata: Strata  # what becomes of further pages
@@ -133,13 +133,13 @@ class Curve:
             swaps: the share of the further pages on which two positions are swapped half of the time.
         """
         after = variances(self._information_after(growth, swaps), self.reference)
-        now, found = self._variance, self.std_error**2
-        constant = np.minimum(self.constant, _LARGEST_CONSTANT_PART * np.where(np.isfinite(found), found, np.inf))
-        known = np.isfinite(found) & np.isfinite(now) & (now > 0)
+        now, fitted = self._variance, self.std_error**2
+        constant = np.minimum(self.constant, _LARGEST_CONSTANT_PART * np.where(np.isfinite(fitted), fitted, np.inf))
+        known = np.isfinite(fitted) & np.isfinite(now) & (now > 0)
         ratio = np.divide(after, now, out=np.ones_like(after), where=known)
-        scaled = constant + (np.where(known, found, constant) - constant) * np.where(known, ratio, 1.0)
+        scaled = constant + (np.where(known, fitted, constant) - constant) * np.where(known, ratio, 1.0)
         unscaled = self._usual_design_effect * after + constant
-        variance = np.where(known, np.minimum(scaled, np.where(known, found, np.inf)), unscaled)
+        variance = np.where(known, np.minimum(scaled, np.where(known, fitted, np.inf)), unscaled)
         variance[self.reference] = 0.0
         return np.sqrt(variance)
 
@@ -324,7 +324,7 @@ class Outcome:
     """What further pages make of the intervals, cell by cell, one context after the other."""
 
     std_error: Floats  # of log propensity, shape (cells,); infinite where there is none
-    width: Floats  # of its 95 % interval, likewise
+    width: Floats  # of its 95 % interval, shape (cells,); infinite where there is none
 
     @property
     def largest(self) -> float:
@@ -426,7 +426,7 @@ def upper_bounds(mean: Floats, std_dev: Floats) -> Floats:
 
     Args:
         mean: of attractiveness, from 0 to 1.
-        std_dev: likewise, at least 0; above that of any distribution on [0, 1] with the mean, it is taken for this.
+        std_dev: of attractiveness, at least 0; one too large for any distribution on [0, 1] is reduced.
     """
     within = np.clip(mean, _LEAST_MEAN, 1 - _LEAST_MEAN)
     strength = within * (1 - within) / np.maximum(std_dev, _LEAST_DEVIATION) ** 2 - 1

@@ -108,7 +108,7 @@ class CrossFitted:
             start: the score to start with.
         """
         self.scores = np.full(len(fold), start)  # of each row, by the trees that have not seen its fold
-        self.rounds = 0  # that found a split in some ensemble
+        self.rounds = 0  # in which some ensemble was split
         self._apart = [np.flatnonzero(fold == one) for one in range(FOLDS)]
         self._seen = [np.flatnonzero(fold != one) for one in range(FOLDS)]
         self._trees = [
@@ -117,7 +117,7 @@ class CrossFitted:
         ]
 
     def grow(self, gradients: GradientsOfRows) -> bool:
-        """Add a tree to each ensemble; return whether any was found that splits its rows."""
+        """Add a tree to each ensemble; return whether any splits its rows."""
         grown = False
         for trees, seen, apart in zip(self._trees, self._seen, self._apart, strict=True):
             if trees.grow(lambda scores, rows=seen: gradients(rows, scores)):
@@ -195,9 +195,9 @@ class Nuisances:
     """What was learned."""
 
     relevance: tuple[Forest, ...]  # f, the trees for each fold
-    place: tuple[Forest, ...]  # log(position), likewise
+    place: tuple[Forest, ...]  # log(position), the trees for each fold
     scores: Floats  # f of the rows that they were learned on, out of fold, shape (n,)
-    places: Floats  # log(position) of them, likewise
+    places: Floats  # log(position) of the same rows, out of fold, shape (n,)
     theta: Floats  # the moment estimate, relative to the largest of its context, shape (K,)
 
 
@@ -333,7 +333,7 @@ def regression_em(
         rows: where they were shown, and which were clicked.
         seed: of the labels that are drawn.
         iterations: how many.
-        on_iteration: is told how far it is.
+        on_iteration: called with the progress.
     """
     draws = np.random.default_rng(seed)
     rate = rows.mean_by_cell(rows.click)
@@ -355,8 +355,8 @@ def regressed(features: BinnedRows, rows: LearningRows, label: Floats) -> Floats
     trees = BoostedTrees(steeper, logit(min(max(mean, _SURE[0]), _SURE[1])))
 
     def gradients(scores: Floats) -> tuple[Floats, Floats]:
-        found = sigmoid(scores)
-        return rows.weight * (found - label), rows.weight * np.maximum(found * (1 - found), _SURE[0])
+        chance = sigmoid(scores)
+        return rows.weight * (chance - label), rows.weight * np.maximum(chance * (1 - chance), _SURE[0])
 
     for _ in range(TREES):
         if not trees.grow(gradients):
@@ -395,19 +395,19 @@ class StratumEdges:
 
     def stratum(self, scores: Floats, places: Floats, fold: Integers) -> Integers:
         """The number of each row's stratum within its context, shape (n,)."""
-        found = np.zeros(len(fold), np.int64)
+        number = np.zeros(len(fold), np.int64)
         for one in range(FOLDS):
             rows = np.flatnonzero(fold == one)
             by_relevance = np.searchsorted(self.relevance[one], scores[rows], side="right")
             by_place = np.searchsorted(self.place[one], places[rows], side="right")
-            found[rows] = (one * self._bins + by_relevance) * self._bins + by_place
-        return found
+            number[rows] = (one * self._bins + by_relevance) * self._bins + by_place
+        return number
 
 
 def _quantiles(values: Floats, fold: Integers, bins: int) -> Floats:
     inner = np.arange(1, bins) / bins
-    found = [np.quantile(values[fold == one], inner) if (fold == one).any() else inner for one in range(FOLDS)]
-    return np.stack(found).astype(np.float64)
+    quantiles = [np.quantile(values[fold == one], inner) if (fold == one).any() else inner for one in range(FOLDS)]
+    return np.stack(quantiles).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -452,13 +452,13 @@ class ExposureCounts:
         unit = context[cell] * n_strata + stratum
         order = np.lexsort((cell, unit))
         n_units = n_strata * (int(context.max()) + 1)
-        found = stratum[order], cell[order]
+        places = stratum[order], cell[order]
         return CountTable(
             n_cells=len(context),
             start=starts(np.bincount(unit, minlength=n_units)),
             cell=cell[order].astype(np.int64),
-            impressions=self.exposure[found],
-            clicks=self.clicks[found],
+            impressions=self.exposure[places],
+            clicks=self.clicks[places],
             multiplicity=np.ones(n_units),
         )
 
@@ -490,16 +490,16 @@ class FittedExposure:
         unit, cell = row_unit[known], np.searchsorted(linked.cells, rows.cell[known])
         expected = rows.exposure[known] * np.exp(np.log(linked.unit_clicks) - log_total)[unit] * np.exp(log_theta[cell])
         residual = rows.weight[known] * (rows.click[known] - expected)
-        found, of = np.unique(cluster[known], return_inverse=True)
+        clusters, of = np.unique(cluster[known], return_inverse=True)
         parts = counted(
             np.tile(of, 2),
             np.concatenate([unit, n_units + cell]),
-            (len(found), n_units + n_cells),
+            (len(clusters), n_units + n_cells),
             np.tile(residual, 2),
         )
-        clicks = counted(of, unit, (len(found), n_units), rows.weight[known] * rows.click[known])
+        clicks = counted(of, unit, (len(clusters), n_units), rows.weight[known] * rows.click[known])
         scores = sparse_product(parts, parts_of_score(linked, shares))
-        return LeaveOneOut(self.fit, ClusterScores(linked, shares, scores, clicks, np.ones(len(found)))).sums()
+        return LeaveOneOut(self.fit, ClusterScores(linked, shares, scores, clicks, np.ones(len(clusters)))).sums()
 
 
 NOT_ALIKE = "no row like its own links it to the reference"
@@ -516,8 +516,8 @@ def fit_exposure(
     Args:
         counts: of the whole log.
         statistics: of the same log; its cells are those of the counts.
-        options: what is asked of the estimate.
-        on_iteration: is told how far it is.
+        options: of the estimate.
+        on_iteration: called with the progress.
 
     Raises:
         IdentifiabilityError: rows that are alike stand at one position only, or have no click.

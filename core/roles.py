@@ -43,7 +43,7 @@ TIMES = frozenset(
         *("createdat", "shownat", "searchtime", "querytime", "servertime", "receivedat", "occurredat"),
     )
 )
-"""What columns are called that say when it was shown, likewise."""
+"""Names of columns of times, without case, `_` and `-`."""
 
 _OF_LISTS = "(serp|search|results?|query|list|current)*"
 _PAGE = re.compile(f"{_OF_LISTS}page(number|no|num|nr|index|idx)?")
@@ -120,7 +120,7 @@ def _likeness(column: str, known: Collection[str], telling: Collection[str]) -> 
     return max((1 - number / 100 for number, word in enumerate(telling) if word in in_name), default=0)
 
 
-# What exports of other tools call them, without case, `_` and `-`: likely, but not certain, and therefore said.
+# What exports of other tools call them, without case, `_` and `-`: likely, but not certain, and therefore reported.
 NAMES_IN_EXPORTS: dict[str, frozenset[str]] = {
     QUERY: frozenset(
         (
@@ -186,7 +186,7 @@ _FLAGS_OF_OTHERS = {
     "cluster": "--cluster-column",
     "features": "--feature",
 }
-"""The options that name columns which are never found by their names."""
+"""The options that name columns which are never recognised by their names."""
 
 
 def resolve_roles(
@@ -205,14 +205,14 @@ def resolve_roles(
         requested: what the user named.
         columns: the columns of the log.
         where: what is being read, for the message ("log.csv").
-        required: the roles that must be found.
-        looked_for: the roles that are found by name where the user named no column.
+        required: the roles that must have a column.
+        looked_for: the roles that are recognised by name where the user named no column.
         flags: the options that name the columns of roles, for messages.
         only_named: columns that play a role only if they are named: what holds structs.
 
     Raises:
         SchemaError: a named column is not there.
-        RoleError: a role has two candidates, or a required role has none; all such roles are said.
+        RoleError: a role has two candidates, or a required role has none; all such roles are listed.
     """
 
     def named(names: Sequence[str] | str | None, flag: str) -> tuple[str, ...]:
@@ -239,16 +239,16 @@ def resolve_roles(
             )
     taken = {name for names in (*keys.values(), *others.values()) for name in names}
     taken |= {rows.column for rows in requested.randomized}
-    found_by_name = [name for name in columns if name not in only_named]
-    search = _Search(found_by_name, where, frozenset(required), flags, taken)
-    found = keys | search.found([role for role in looked_for if not keys[role]])
+    candidates = [name for name in columns if name not in only_named]
+    search = _Search(candidates, where, frozenset(required), flags, taken)
+    columns_of = keys | search.resolve([role for role in looked_for if not keys[role]])
     return replace(
         requested,
-        session=found[SESSION],
-        query=found[DOC] if requested.no_query else found[QUERY],
-        doc=found[DOC],
-        position=next(iter(found[POSITION]), None),
-        click=next(iter(found[CLICK]), None),
+        session=columns_of[SESSION],
+        query=columns_of[DOC] if requested.no_query else columns_of[QUERY],
+        doc=columns_of[DOC],
+        position=next(iter(columns_of[POSITION]), None),
+        click=next(iter(columns_of[CLICK]), None),
         guessed=tuple(search.guessed),
     )
 
@@ -295,7 +295,7 @@ class _Search:
     taken: set[str]
     guessed: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
-    def found(self, roles: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    def resolve(self, roles: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """The column of each role that has one.
 
         Raises:
@@ -322,13 +322,15 @@ class _Search:
     def _by_likeness(self, role: str) -> list[str]:
         free = [name for name in self.columns if name not in self.taken]
         nearly = {plain(name) for name in ALIASES[role]}
-        found = [name for name in free if plain(name) in nearly]
-        if found or role not in self.required:
-            return found if len(found) == 1 or role in self.required else []
-        found = [name for name in free if plain(name) in NAMES_IN_EXPORTS[role]]
-        found = found or [name for name in free if not nearly.union(NAMES_IN_EXPORTS[role]).isdisjoint(endings(name))]
-        self.guessed += [(self.flags[role], name) for name in found]
-        return found
+        matches = [name for name in free if plain(name) in nearly]
+        if matches or role not in self.required:
+            return matches if len(matches) == 1 or role in self.required else []
+        matches = [name for name in free if plain(name) in NAMES_IN_EXPORTS[role]]
+        matches = matches or [
+            name for name in free if not nearly.union(NAMES_IN_EXPORTS[role]).isdisjoint(endings(name))
+        ]
+        self.guessed += [(self.flags[role], name) for name in matches]
+        return matches
 
     def _judge(self, several: Mapping[str, Sequence[str]], missing: Sequence[str]) -> None:
         if not several and not missing:
@@ -349,7 +351,7 @@ class _Search:
             problems.append(f"no column looks like the {role} (known names: {_listed(ALIASES[role])}). {advice}")
         options = [_option(self.flags[role], guessed.get(role, "COLUMN")) for role in (*several, *missing)]
         raise RoleError(
-            _said(self.where, problems, f"The columns are: {_listed(self.columns)}.{hint}"),
+            _message(self.where, problems, f"The columns are: {_listed(self.columns)}.{hint}"),
             options_of_hint if hint else tuple(word for option in options for word in option),
             {self.flags[role]: tuple(names) for role, names in several.items()},
         )
@@ -360,28 +362,35 @@ def _option(flag: str, column: str) -> tuple[str, ...]:
     return (f"{flag}={column}",) if column.startswith("-") else (flag, column)
 
 
-def _said(where: str, problems: Sequence[str], columns: str) -> str:
+def _message(where: str, problems: Sequence[str], columns: str) -> str:
     if len(problems) == 1:
         return f"{where}: {problems[0]} {columns}"
     return "\n".join(
-        [f"{where}: {len(problems)} roles have no column, or several:", *(f"  {said}" for said in problems), columns]
+        [
+            f"{where}: {len(problems)} roles have no column, or several:",
+            *(f"  {problem}" for problem in problems),
+            columns,
+        ]
     )
 
 
 def _hint(columns: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """What a header that is none tells of the file, and the options that read it."""
-    if len(columns) == 1 and (found := next((mark for mark in ";\t|" if mark in columns[0]), None)):
-        name = "tab" if found == "\t" else found
-        said = shlex.join(["--separator", name])
-        return f" The columns seem to be separated by {found!r}: say {said}.", ("--separator", name)
+    """A sentence on what a header that is none shows of the file, and the options that read it."""
+    if len(columns) == 1 and (mark := next((one for one in ";\t|" if one in columns[0]), None)):
+        name = "tab" if mark == "\t" else mark
+        option = shlex.join(["--separator", name])
+        return f" The columns seem to be separated by {mark!r}: say {option}.", ("--separator", name)
     if any(_NO_LETTER in column for column in columns):
         return " The header is not UTF-8: name its encoding with --encoding, e.g. cp1252.", ()
     if any(column != column.strip() for column in columns):
         return " Some names have blanks around them: write the header without.", ()
     if sum(_is_number(column) for column in columns) >= _NUMBERS_IN_A_ROW:
         names = ",".join(f"c{number}" for number in range(1, len(columns) + 1))
-        said = f"say --no-header --columns {names}, with the names of the columns in their order"
-        return f" The first line seems to be a row, not a header: {said}.", ()
+        option = f"--no-header --columns {names}"
+        return (
+            f" The first line seems to be a row, not a header: say {option}, with the names of the columns in order.",
+            (),
+        )
     return "", ()
 
 

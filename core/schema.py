@@ -77,7 +77,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
 }
 
 KEY_ROLES = tuple(ALIASES)
-"""The roles that are found by name where nothing is said."""
+"""The roles whose columns are recognised by name unless they are named."""
 
 NAMES_OF_COUNTS = frozenset(
     (
@@ -92,8 +92,8 @@ NAMES_OF_COUNTS = frozenset(
 class Roles:
     """Which columns of a log play which role, several of which may form one key.
 
-    A request names some of them, or none: the others are found by their names. Of an opened log, `session` is empty
-    and `click` None where it has none.
+    A request names some of them, or none: the others are recognised by their names. Of an opened log, `session` is
+    empty and `click` None where it has none.
     """
 
     session: tuple[str, ...] = ()

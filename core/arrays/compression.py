@@ -107,7 +107,7 @@ def _representatives(table: CountTable, hashes: Hashes) -> Integers:
 def first_with_same(hashes: Hashes) -> Integers:
     """Index of the first element with the same value, e.g. [7, 5, 7, 5] -> [0, 1, 0, 1], shape (N,).
 
-    A table of at least N places takes one value in each. Those that found theirs taken by another one are looked at
+    A table of at least N places takes one value in each. Those whose place another one has taken are looked at
     again by themselves, with another order of places.
     """
     first = _first_in_place(hashes, GOLDEN)

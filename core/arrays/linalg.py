@@ -251,8 +251,8 @@ def minimize_within(loss_and_slope: Callable[[Floats], tuple[float, Floats]], st
     """
     minimize = import_module("scipy.optimize").minimize
     options = {"ftol": 1e-8, "gtol": 1e-5}
-    found = minimize(loss_and_slope, start, method="L-BFGS-B", jac=True, bounds=limits, options=options)
-    return cast("Floats", found.x)
+    optimum = minimize(loss_and_slope, start, method="L-BFGS-B", jac=True, bounds=limits, options=options)
+    return cast("Floats", optimum.x)
 
 
 @contextmanager
@@ -363,8 +363,8 @@ def extrapolated(
 
     Args:
         start: x0, in several arrays.
-        first: x1, likewise.
-        second: x2, likewise.
+        first: x1.
+        second: x2.
         square: the squared length of a change of each array, in which what stands for several counts as often.
     """
     squares = np.zeros(2)
@@ -422,13 +422,13 @@ def inverse(matrix: Floats) -> Floats:
         numpy.linalg.LinAlgError: A is singular.
     """
     if len(matrix) >= MANY:
-        found, scale = unit_diagonal(matrix)
-        if invert_positive(found):
-            found *= np.outer(scale, scale)
-            return found
+        result, scale = unit_diagonal(matrix)
+        if invert_positive(result):
+            result *= np.outer(scale, scale)
+            return result
     scaled, scale = unit_diagonal(matrix)
-    found = np.linalg.inv(scaled) * np.outer(scale, scale)
-    return (found + found.T) / 2
+    result = np.linalg.inv(scaled) * np.outer(scale, scale)
+    return (result + result.T) / 2
 
 
 def conjugate_gradients(times: Callable[[Floats], Floats], diagonal: Floats, right: Floats) -> Floats:
@@ -462,5 +462,5 @@ def pseudo_inverse(matrix: Floats) -> Floats:
     """The inverse on the directions that A says something about; 0 on others and where its diagonal is at most 0."""
     diagonal = np.diag(matrix)
     scaled, scale = _scaled(matrix, np.where(diagonal > 0, diagonal, np.inf))
-    found: Floats = np.linalg.pinv(scaled, hermitian=True).astype(np.float64)
-    return found * np.outer(scale, scale)
+    inverted: Floats = np.linalg.pinv(scaled, hermitian=True).astype(np.float64)
+    return inverted * np.outer(scale, scale)

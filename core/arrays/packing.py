@@ -198,9 +198,9 @@ def _ranks(texts: pl.Series) -> tuple[Integers, pl.Series]:
     if not (texts == texts.gather(first)).all():
         return (texts.rank("dense").to_numpy() - 1).astype(np.int64), texts.unique().sort()
     chosen = np.flatnonzero(first == np.arange(len(texts)))
-    found = texts.gather(chosen)
-    different = found.sort(multithreaded=False)  # several of these run at once
-    both = np.concatenate([found.hash().to_numpy(), different.hash().to_numpy()])
+    distinct = texts.gather(chosen)
+    ordered = distinct.sort(multithreaded=False)  # several of these run at once
+    both = np.concatenate([distinct.hash().to_numpy(), ordered.hash().to_numpy()])
     rank = np.empty(len(texts), np.int64)
     rank[chosen[first_with_same(both)[len(chosen) :]]] = np.arange(len(chosen))
-    return rank[first], different
+    return rank[first], ordered

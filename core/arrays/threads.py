@@ -11,7 +11,7 @@ from typing import TypeVar
 import polars as pl
 
 _Item = TypeVar("_Item")
-_Found = TypeVar("_Found")
+_Output = TypeVar("_Output")
 
 
 def n_threads() -> int:
@@ -19,7 +19,7 @@ def n_threads() -> int:
     return pl.thread_pool_size()
 
 
-def at_once(work: Callable[[_Item], _Found], items: Iterable[_Item], most: int | None = None) -> Iterator[_Found]:
+def at_once(work: Callable[[_Item], _Output], items: Iterable[_Item], most: int | None = None) -> Iterator[_Output]:
     """What a function makes of each item, in their order; of a single one in this thread.
 
     What the caller has set for a while, such as `np.errstate`, holds in all threads.
@@ -34,7 +34,7 @@ def at_once(work: Callable[[_Item], _Found], items: Iterable[_Item], most: int |
     if len(first) < 2 or most == 1:  # noqa: PLR2004 - one item, or none
         yield from map(work, chain(first, todo))
         return
-    running = deque[Future[_Found]]()
+    running = deque[Future[_Output]]()
     with ThreadPoolExecutor(max_workers=most) as threads:
         try:
             for item in chain(first, todo):
@@ -49,15 +49,15 @@ def at_once(work: Callable[[_Item], _Found], items: Iterable[_Item], most: int |
 
 
 @contextmanager
-def meanwhile(work: Callable[[], _Found]) -> Generator[Callable[[], _Found]]:
+def meanwhile(work: Callable[[], _Output]) -> Generator[Callable[[], _Output]]:
     """Run a function while the block runs, in another thread; before it, where there is one only.
 
     Yields:
-        What waits for the function and returns what it found, or raises its error.
+        A function that waits for the other one and returns its result, or raises its error.
     """
     if n_threads() == 1:
-        found = work()
-        yield lambda: found
+        output = work()
+        yield lambda: output
         return
     with ThreadPoolExecutor(max_workers=1) as thread:
         yield thread.submit(copy_context().run, work).result

@@ -8,7 +8,7 @@ rate of the others together, e = n_dk r_k clicks are expected, and their number 
     tau_k^2   by how much the click rates of queries differ, relative to r_k; Q_dk is how many queries of equal size the
               day's are worth, (sum_q n_dkq)^2 / sum_q n_dkq^2
     s         how far days lie apart beyond that: a Monday is no Sunday
-    m_k       how far the other days lie apart, in units of what is said so far: where there are few, near 1
+    m_k       how far the other days lie apart, in units of the terms above: where there are few, near 1
     u_k       the relative error of r_k
 
 So neither the millions of impressions behind a day nor what all its pages share make an ordinary day stand out.
@@ -18,7 +18,7 @@ Click rates by day and position, and how far queries lie apart in them: a small 
     impressions n_dk, clicks c_dk     day d, position k
     sums over queries q               of n_dkq^2, n_dkq c_dkq and c_dkq^2
 
-The sums say how much of the differences between days is due to the queries that happened to be asked.
+The sums say how much of the differences between days is due to the queries that happened to be typed.
 """
 
 from collections.abc import Sequence
@@ -141,8 +141,8 @@ class DayLook:
     @property
     def far(self) -> tuple[Change, ...]:
         """The positions whose click rate is far off, the farthest first."""
-        found = [change for change in self.changes if abs(change.far) > self.limit]
-        return tuple(sorted(found, key=lambda change: -abs(change.far)))
+        changes = [change for change in self.changes if abs(change.far) > self.limit]
+        return tuple(sorted(changes, key=lambda change: -abs(change.far)))
 
     @property
     def misplaced(self) -> bool:
@@ -164,8 +164,8 @@ class DayLook:
 
     def beyond(self, limit: float) -> Change | None:
         """The largest relative change of a click rate, if it is beyond a limit, and not by noise alone."""
-        found = [change for change in self.changes if change.exceeds(limit)]
-        return max(found, key=lambda change: abs(change.relative), default=None)
+        changes = [change for change in self.changes if change.exceeds(limit)]
+        return max(changes, key=lambda change: abs(change.relative), default=None)
 
 
 def look_at_days(counts: pl.DataFrame, judged: Sequence[str], known: Sequence[str]) -> list[DayLook]:
@@ -266,8 +266,8 @@ class _Usual:
         own = (1 - rate) + expected * apart  # the variance of clicks, as a multiple of the expected number
         more = ((4 * (np.sqrt(clicks) - np.sqrt(expected)) ** 2) - (1 - rate)) / own
         worth = expected * apart / own
-        told = expected >= FEWEST_EXPECTED
-        spread = _spread(np.where(told, more, 0), np.where(told, worth, 0), told)
+        informative = expected >= FEWEST_EXPECTED
+        spread = _spread(np.where(informative, more, 0), np.where(informative, worth, 0), informative)
         share = shown / np.maximum(total, 1)
         error = (share**2 * spread * apart).sum(axis=0) + (1 - rate) / np.maximum(total * rate, 0.5)
         return cls(rate, error, between, spread)
@@ -291,17 +291,17 @@ def _queries(table: dict[str, Floats]) -> Floats:
     return np.maximum(table[IMPRESSIONS] ** 2 / np.maximum(table[IMPRESSIONS_SQUARED], 1e-300), 1)
 
 
-def _spread(more: Floats, worth: Floats, told: Flags) -> Floats:
+def _spread(more: Floats, worth: Floats, informative: Flags) -> Floats:
     """m_k: by how much days lie farther apart than expected, at the position or at all of them, whichever is more.
 
     Args:
         more: squared deviations beyond those of single clicks, in units of the whole variance, shape (D, K).
         worth: the share of the variance that is not due to single clicks.
-        told: which cells say something.
+        informative: which cells have enough expected clicks.
     """
     n_days = len(more)
     lost = n_days / max(n_days - 1, 1)  # the rate is that of the same days
-    cells = np.maximum(told.sum(axis=1), 1)
+    cells = np.maximum(informative.sum(axis=1), 1)
     by_day, worth_by_day = more.sum(axis=1) / cells, worth.sum(axis=1) / cells
     of_all = (WORTH_OF_IT + lost * max(by_day.sum(), 0)) / (WORTH_OF_IT + worth_by_day.sum())
     of_each = (WORTH_OF_IT + lost * np.maximum(more.sum(axis=0), 0)) / (WORTH_OF_IT + worth.sum(axis=0))
@@ -314,7 +314,7 @@ def _look(days: _Days, day: str, others: Sequence[str], limit: float) -> DayLook
     table = {name: of_all[row] for name, of_all in days.tables.items()}
     shown, clicks = table[IMPRESSIONS], table[CLICKS]
     compared = (shown > 0) & (days.tables[IMPRESSIONS][rows].sum(axis=0) > 0)
-    told = compared & (days.tables[CLICKS][rows].sum(axis=0) >= FEWEST_CLICKS)
+    informative = compared & (days.tables[CLICKS][rows].sum(axis=0) >= FEWEST_CLICKS)
     expected, queries = shown * usual.rate * compared, usual.between_queries / _queries(table)
     apart = usual.spread * (queries + DAY_SPREAD**2)
     far = _far(clicks, expected, usual, apart + usual.error)
@@ -340,7 +340,7 @@ def _look(days: _Days, day: str, others: Sequence[str], limit: float) -> DayLook
         changes=tuple(
             Change(position, float(c / n), float(rate), float(z), float(z_noise))
             for position, c, n, rate, z, z_noise, has_clicks in zip(
-                days.positions, clicks, shown, usual.rate, far, noise, told, strict=True
+                days.positions, clicks, shown, usual.rate, far, noise, informative, strict=True
             )
             if has_clicks
         ),

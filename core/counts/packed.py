@@ -4,10 +4,10 @@ Those of an impression and its click make one number with digits in mixed radix,
 
     number = ((key_1 n_2 + key_2) n_3 + ... + key_m) 2 + click,    0 <= key_i < n_i
 
-where a whole number is its distance from the smallest in its column, a time likewise in the steps that they are apart,
-and a text its number among the different ones in their order. So are whole numbers that lie too far apart (64-bit
-hashes). Sorting these numbers sorts the rows by their keys, and equal rows are runs. Where a log was split, its rows
-may be numbers already (`posbias.core.arrays.packing`).
+where a whole number is its distance from the smallest in its column, a time its distance from the earliest in the
+steps that they are apart, and a text its number among the different ones in their order, as are whole numbers that lie
+too far apart (64-bit hashes). Sorting these numbers sorts the rows by their keys, and equal rows are runs. Where a log
+was split, its rows may be numbers already (`posbias.core.arrays.packing`).
 
 Counts that come piece by piece as one table, without keeping all pieces until the end.
 """
@@ -29,7 +29,7 @@ from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS
 def running_total(
     pieces: Iterable[pl.DataFrame], add_up: Callable[[Sequence[pl.DataFrame]], pl.DataFrame]
 ) -> pl.DataFrame:
-    """What `add_up` makes of all pieces; it is given a few at a time, of which the first is the total so far.
+    """The total of all pieces by `add_up`, which is given a few at a time, of which the first is the total so far.
 
     Pieces wait until they hold more rows than that total: it is copied a logarithmic number of times, and never more
     than twice its rows and a piece wait.
@@ -38,12 +38,12 @@ def running_total(
         pieces: one at least.
         add_up: adds the counts of equal keys.
     """
-    found = list[pl.DataFrame]()
+    totals = list[pl.DataFrame]()
     for piece in pieces:
-        found.append(piece)
-        if sum(waiting.height for waiting in found[1:]) > found[0].height:
-            found = [add_up(found)]
-    return found[0] if len(found) == 1 else add_up(found)
+        totals.append(piece)
+        if sum(waiting.height for waiting in totals[1:]) > totals[0].height:
+            totals = [add_up(totals)]
+    return totals[0] if len(totals) == 1 else add_up(totals)
 
 
 _LARGEST = 2**63 - 1

@@ -63,8 +63,8 @@ def numbered_cells(statistics: pl.DataFrame, plan: StatisticsPlan) -> tuple[pl.D
     place, n_places = places
     row = np.full(n_places, -1)
     row[place] = np.arange(len(place))  # one of each cell
-    found = np.flatnonzero(row >= 0)
-    cells = keys[row[found]].with_columns(pl.Series(_PLACE, found)).sort(*plan.cell_order)
+    occupied = np.flatnonzero(row >= 0)
+    cells = keys[row[occupied]].with_columns(pl.Series(_PLACE, occupied)).sort(*plan.cell_order)
     number = np.empty(n_places, np.uint32)
     number[cells[_PLACE].to_numpy()] = np.arange(cells.height)
     return cells.drop(_PLACE), pl.Series(CELL, number[place])
@@ -151,8 +151,8 @@ def merge(
 
     for signatures, number, spans in at_once(of_range, range(len(borders[0]) - 1)):
         ends = np.cumsum([last - first for first, last in spans])[:-1]
-        for of_part, (first, last), found in zip(numbers, spans, np.split(number, ends), strict=True):
-            of_part[first:last] = found + n_merged
+        for of_part, (first, last), merged_number in zip(numbers, spans, np.split(number, ends), strict=True):
+            of_part[first:last] = merged_number + n_merged
         merged.append(signatures)
         n_merged += signatures.n_units
     return concatenate(merged), numbers

@@ -32,7 +32,7 @@ MOST_REPLICATES = 10_000
 """Of a bootstrap: the ends of an interval are then known to a hundredth of its width."""
 
 _OTHER_ESTIMATE = ("cluster", "bootstrap", "shape")
-"""Options not for all methods without which the estimate is not the one that was asked for."""
+"""Options not for all methods that change which estimate is made."""
 
 _METHODS = Room[Method](ESTIMATORS | METHODS_OF_ROWS, "--method")
 
@@ -64,24 +64,24 @@ def methods_that_take(option: str) -> list[str]:
 
 
 def clusters_of(name: str, plan: StatisticsPlan, options: EstimationOptions) -> Cluster:
-    """By what errors are clustered: as asked, else both ways where a column is kept for that and can be used."""
+    """The clustering of errors: as requested, else both ways where the statistics have a column of clusters to use."""
     clusters = get_method(name).clusters
     able = "two-way" in clusters and options.shape == FREE and not options.bootstrap
     return options.cluster or ("two-way" if plan.clusters and able else clusters[0])
 
 
 def check_method(name: str, plan: StatisticsPlan, options: EstimationOptions) -> None:
-    """Find out, before anything is read, whether a method can do what is asked.
+    """Check, before anything is read, that a method supports the options.
 
     Raises:
         UsageError: there is no such method, or it cannot.
     """
     method = get_method(name)
     for option in fields(EstimationOptions):
-        asked = getattr(options, option.name)
-        if option.name in _OTHER_ESTIMATE and asked != option.default and option.name not in method.takes:
+        value = getattr(options, option.name)
+        if option.name in _OTHER_ESTIMATE and value != option.default and option.name not in method.takes:
             able = ", ".join(methods_that_take(option.name))
-            raise UsageError(f"--{option.name} {asked}: --method {name} does not support it. Methods that do: {able}.")
+            raise UsageError(f"--{option.name} {value}: --method {name} does not support it. Methods that do: {able}.")
     if options.shape != FREE:
         get_shape(options.shape)
     if options.shape != FREE and plan.model.beside_position:

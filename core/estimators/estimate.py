@@ -28,7 +28,7 @@ from posbias.core.theta.joint import JointFit
 
 @dataclass(frozen=True)
 class EstimationOptions:
-    """What is asked of an estimate; None leaves the choice to the estimator."""
+    """Options of an estimate; None leaves the choice to the estimator."""
 
     attractiveness_prior: BetaPrior | None = None  # of gamma; None estimates it from the log
     examination_prior: BetaPrior = BetaPrior(0.5, 2.0)  # of theta, in joint EM
@@ -131,7 +131,7 @@ _NAMES: dict[Cluster, tuple[str, str]] = {
 
 
 def _in_terms_of(by: Cluster, reason: str | None) -> str | None:
-    """Why there is no error, said of what the errors are clustered by; e.g. `one query alone` -> `one pair alone`."""
+    """Why there is no error, in terms of the clusters of the errors; e.g. `one query alone` -> `one pair alone`."""
     if reason is None or by == "query":
         return reason
     many, one = _NAMES[by]
@@ -139,11 +139,11 @@ def _in_terms_of(by: Cluster, reason: str | None) -> str | None:
 
 
 def linkage_of(statistics: SufficientStatistics, strata: Strata, options: EstimationOptions) -> Linkage:
-    """Which cells the strata can compare, with the reference that was asked for.
+    """Cells that the strata can compare with the requested reference.
 
     Raises:
         UsageError: there is no such reference cell.
-        IdentifiabilityError: nothing links two cells, or nothing links the reference that was asked for.
+        IdentifiabilityError: nothing links two cells, or nothing links the requested reference.
     """
     return find_linkage(strata.signatures, statistics.context_of_cell, cells_like(statistics, options.reference))
 
@@ -175,7 +175,7 @@ def linkage_of_clicks(statistics: SufficientStatistics, options: EstimationOptio
 
     Raises:
         UsageError: there is no such reference cell.
-        IdentifiabilityError: there is no click, or none in the reference that was asked for.
+        IdentifiabilityError: there is no click, or none in the requested reference.
     """
     _, clicks = statistics.cell_totals
     context, candidates = statistics.context_of_cell, cells_like(statistics, options.reference)
@@ -199,7 +199,7 @@ def linkage_of_clicks(statistics: SufficientStatistics, options: EstimationOptio
 
 
 def clustered(strata: Strata, options: EstimationOptions) -> Strata:
-    """The strata with the clusters that were asked for: queries, or each stratum by itself."""
+    """The strata with the requested clusters: queries, or each stratum by itself."""
     if options.cluster in {None, "query"}:
         return strata
     unit = strata.members.unit
@@ -241,8 +241,8 @@ class Estimator(Method):
         Args:
             statistics: the counts of the whole log.
             strata: the counts by what shares one attractiveness.
-            options: what is asked.
-            on_iteration: is told how far it is.
+            options: of the estimate.
+            on_iteration: called with the progress.
 
         Raises:
             IdentifiabilityError: nothing can be compared.

@@ -267,8 +267,8 @@ def harvest_allpairs(
     log_theta = np.full(strata.signatures.n_cells, np.nan)
     log_theta[fit.linked.cells] = fit.log_theta
     free, sums = fit.linked.cells[fit.linked.free], sum_clusters(fit, strata.members)
-    found = _estimate(AllPairsEstimator.name, log_theta, free, sums, linkage.reason, linkage, by)
-    return replace(found, converged=fit.converged, iterations=fit.iterations)
+    estimate = _estimate(AllPairsEstimator.name, log_theta, free, sums, linkage.reason, linkage, by)
+    return replace(estimate, converged=fit.converged, iterations=fit.iterations)
 
 
 def harvest_adjacent_chain(

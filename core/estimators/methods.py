@@ -81,7 +81,7 @@ class RegressionEMMethod(MethodOfRows):
 
 
 class JointEstimator(Estimator):
-    """EM with Bayesian averaging, accelerated by SQUAREM unless asked otherwise."""
+    """EM with Bayesian averaging, accelerated by SQUAREM unless that is switched off."""
 
     name = "joint"
     reference = "Dempster et al. 1977; Chuklin, Markov & de Rijke 2015; Varadhan & Roland 2008"
@@ -236,17 +236,17 @@ def check_placements(statistics: SufficientStatistics) -> None:
 
 
 def _why_refused(test: PlacementTest) -> str:
-    found = (
+    rows = (
         f"The rows with {test.rows} (--randomized-where) were not placed at random: of {test.documents:,} documents "
         f"that are shown there more than once, in {test.queries:,} queries,"
     )
     if test.correlation >= _ONE_ARM:
         return (
-            f"{found} each stands at the same position every time. Only one arm of the experiment is marked, or no row "
+            f"{rows} each stands at the same position every time. Only one arm of the experiment is marked, or no row "
             "was moved. Mark all rows that took part: those that were moved and those that were not."
         )
     return (
-        f"{found} many stand at the same position time and again (correlation {test.correlation:.2f}, p = "
+        f"{rows} many stand at the same position time and again (correlation {test.correlation:.2f}, p = "
         f"{test.p_value:.1g}). Mark all rows that took part in the experiment, moved or not, and no others; and name "
         "the positions among which documents were exchanged (COLUMN=VALUE@1,5) unless it was the whole page."
     )

@@ -247,13 +247,13 @@ def ndcg_by_query(lists: pl.DataFrame, judgments: pl.DataFrame, n_rankings: int,
     )
     top = lists.filter(pl.col(RANK) <= depth).join(judgments, on=[QUERY, DOC], nulls_equal=True)
     gained = top.group_by(RANKING, QUERY).agg(_gain().sum().alias(NDCG))
-    found = ideal
+    result = ideal
     for ranking in range(1, n_rankings):
         own = gained.filter(pl.col(RANKING) == ranking).select(QUERY, NDCG)
         share = pl.when(pl.col("ideal") > 0).then(pl.col(NDCG).fill_null(0.0) / pl.col("ideal")).otherwise(0.0)
-        joined = found.join(own, on=QUERY, how="left", nulls_equal=True, maintain_order="left")
-        found = joined.with_columns(share.alias(str(ranking))).drop(NDCG)
-    return found.drop("ideal")
+        joined = result.join(own, on=QUERY, how="left", nulls_equal=True, maintain_order="left")
+        result = joined.with_columns(share.alias(str(ranking))).drop(NDCG)
+    return result.drop("ideal")
 
 
 def _gain() -> pl.Expr:
@@ -300,7 +300,7 @@ class Rest(Added):
     """What is known of some pages beside the sums by query."""
 
     moves: Floats  # sum of u w lambda of the clicks by cell, as far as w follows theta there, shape (R, M, K)
-    weight_moves: Floats  # sum of u w likewise, shape (K,)
+    weight_moves: Floats  # sum of u w of the same clicks, shape (K,)
     squares: Floats  # sum over the pages of B^2, shape (R, M); 0 for candidates of queries
     # What rankings lack, and what the log never showed, of shape (R,)
     unscored_impressions: Floats  # of documents without a score
@@ -435,8 +435,8 @@ def _query_weights(shown: Shown, weights: CellWeights) -> _Weighted:
 def _ranks_of_documents(shown: Shown, lists: pl.DataFrame, ranking: int) -> Integers:
     """The place of each document in the list of its query, shape (J,); `_UNRANKED` where it is not there."""
     own = lists.filter(pl.col(RANKING) == ranking).select(QUERY, DOC, RANK)
-    found = shown.documents.join(own, on=[QUERY, DOC], how="left", nulls_equal=True, maintain_order="left")
-    return found[RANK].cast(pl.Int64).fill_null(int(_UNRANKED)).to_numpy()
+    ranked = shown.documents.join(own, on=[QUERY, DOC], how="left", nulls_equal=True, maintain_order="left")
+    return ranked[RANK].cast(pl.Int64).fill_null(int(_UNRANKED)).to_numpy()
 
 
 def _ranks(

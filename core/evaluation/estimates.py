@@ -290,7 +290,7 @@ def metric_table(
         evaluation: of the rankings.
         names: of them, the log's own first.
         judged: NDCG by query, if there are judgments.
-        bound: lower bounds, if they are asked for.
+        bound: lower bounds, if requested.
 
     Returns:
         `ranking`, `metric`, `k`, `estimator`, `value`, `std_error`, `ci_low`, `ci_high`, `std_error_of_theta`,
@@ -301,15 +301,15 @@ def metric_table(
     for number, name in enumerate(names):
         for measure in MEASURES:
             for estimator in ESTIMATORS:
-                found = evaluation.value(number, measure, estimator)
+                value = evaluation.value(number, measure, estimator)
                 low = (np.nan, np.nan)
                 if bound is not None and estimator == "ips" and totals.sums[N_PAGES] > 0:
                     low = bound.of(evaluation, number, measure)
-                said = name, measure.name, depth if measure.gain else None, estimator
-                rows.append((*said, *_numbers(found), found.std_error_of_theta, totals.n_queries, *low))
+                key = name, measure.name, depth if measure.gain else None, estimator
+                rows.append((*key, *_numbers(value), value.std_error_of_theta, totals.n_queries, *low))
         if judged is not None and number:
-            found = _mean(judged[str(number)].to_numpy())
-            rows.append((name, NDCG, depth, JUDGED, *_numbers(found), np.nan, judged.height, np.nan, np.nan))
+            value = _mean(judged[str(number)].to_numpy())
+            rows.append((name, NDCG, depth, JUDGED, *_numbers(value), np.nan, judged.height, np.nan, np.nan))
     return _table(rows, _METRICS)
 
 
@@ -326,17 +326,17 @@ def difference_table(
         `p_value_holm`, `verdict`.
     """
     others, depth = [number for number in range(len(names)) if number != baseline], evaluation.options.depth
-    found: list[tuple[str, int | None, str, bool, dict[int, Value]]] = []
+    compared: list[tuple[str, int | None, str, bool, dict[int, Value]]] = []
     for measure in MEASURES:
         for estimator in ESTIMATORS:
             values = {number: evaluation.difference(number, baseline, measure, estimator) for number in others}
-            found.append((measure.name, depth if measure.gain else None, estimator, measure.gain, values))
+            compared.append((measure.name, depth if measure.gain else None, estimator, measure.gain, values))
     if judged is not None and baseline:
         base = judged[str(baseline)]
         values = {number: _mean((judged[str(number)] - base).to_numpy()) for number in others if number}
-        found.append((NDCG, depth, JUDGED, True, values))
+        compared.append((NDCG, depth, JUDGED, True, values))
     rows: list[tuple[object, ...]] = []
-    for metric, k, estimator, gain, values in found:
+    for metric, k, estimator, gain, values in compared:
         p_values = np.array([value.p_value for value in values.values()])
         for (number, value), p_value, together in zip(
             values.items(), p_values.tolist(), holm(p_values).tolist(), strict=True
@@ -353,8 +353,8 @@ def _verdict(gained: float, p_value: float) -> str:
     return BETTER if gained > 0 else WORSE
 
 
-def _numbers(found: Value) -> tuple[float, float, float, float]:
-    return found.value, found.std_error, found.low, found.high
+def _numbers(value: Value) -> tuple[float, float, float, float]:
+    return value.value, value.std_error, value.low, value.high
 
 
 def _mean(values: Floats) -> Value:

@@ -69,7 +69,7 @@ class Curves:
 
 @dataclass(frozen=True)
 class Differences:
-    """What was found of M contrasts."""
+    """Estimates and tests of M contrasts."""
 
     difference: Floats  # shape (M,), of log propensities; NaN where it is not known
     std_error: Floats  # shape (M,); NaN where it is not known
@@ -230,18 +230,18 @@ def _curve(fit: FittedCurve, cells: pl.DataFrame, group: Integers) -> tuple[Floa
     effective = [None] * fit.table.height if fit.effective_clusters is None else fit.effective_clusters
     table = fit.table.with_columns(pl.Series(_DEGREES, effective, pl.Float64), pl.lit(value=True).alias(_PRESENT))
     keys = table.with_columns(pl.col(name).cast(dtype) for name, dtype in cells.schema.items())
-    found = cells.join(keys, on=cells.columns, how="left", maintain_order="left", nulls_equal=True)
-    log_theta = np.log(_numbers(found[PROPENSITY]))
-    std_error = np.where(np.isfinite(log_theta), _numbers(found[STD_ERROR]), np.nan)
+    joined = cells.join(keys, on=cells.columns, how="left", maintain_order="left", nulls_equal=True)
+    log_theta = np.log(_numbers(joined[PROPENSITY]))
+    std_error = np.where(np.isfinite(log_theta), _numbers(joined[STD_ERROR]), np.nan)
     degrees = np.full(len(group), _NO_LIMIT)
     if fit.effective_clusters is not None:
-        degrees = np.maximum(np.fmin(_numbers(found[_DEGREES]), max(fit.clusters - 1, 1)), 1.0)
+        degrees = np.maximum(np.fmin(_numbers(joined[_DEGREES]), max(fit.clusters - 1, 1)), 1.0)
     correlation = np.eye(len(group))
     if fit.covariance is not None:
         examined = covariance_of(cells, fit.covariance)
         examined -= fit.query_spread**2 * np.diag((np.diag(examined) > 0).astype(np.float64))
         correlation = correlation_of(_relative(examined, std_error, group))
-    present = found[_PRESENT].fill_null(value=False).to_numpy()
+    present = joined[_PRESENT].fill_null(value=False).to_numpy()
     return log_theta, np.outer(std_error, std_error) * correlation, degrees, present
 
 
@@ -263,13 +263,13 @@ def _numbers(column: pl.Series) -> Floats:
 DAY = "day"
 
 
-def change_table(cells: pl.DataFrame, curves: Curves, found: Differences) -> pl.DataFrame:
+def change_table(cells: pl.DataFrame, curves: Curves, differences: Differences) -> pl.DataFrame:
     """One row per cell.
 
     Args:
         cells: the cell columns, K rows.
         curves: two of them, relative to the same cells.
-        found: of `change`.
+        differences: of `change`.
 
     Returns:
         The cell columns, `propensity_a`, `propensity_b`, `change` (b - a), `ratio` (b / a), `ratio_ci_low`,
@@ -281,26 +281,26 @@ def change_table(cells: pl.DataFrame, curves: Curves, found: Differences) -> pl.
         _known("propensity_a", first),
         _known("propensity_b", second),
         _known("change", second - first),
-        *_tested(found),
+        *_tested(differences),
         pl.Series("reason", _why_not(curves, ("a", "b")), pl.String),
     )
 
 
-def day_table(cells: pl.DataFrame, days: pl.Series, curves: Curves, found: Differences) -> pl.DataFrame:
+def day_table(cells: pl.DataFrame, days: pl.Series, curves: Curves, differences: Differences) -> pl.DataFrame:
     """One row per day and cell.
 
     Args:
         cells: the cell columns, K rows.
         days: S of them.
         curves: a curve per day, relative to the same cells.
-        found: of `from_others`.
+        differences: of `from_others`.
 
     Returns:
         `day`, the cell columns, `propensity`, `other_days` (what the others say together), `change` (from that), and
         the rest as in `change_table`.
     """
     is_reference = curves.std_error.ravel() == 0
-    own, apart = np.exp(curves.log_theta.ravel()), np.exp(np.where(is_reference, 0.0, found.difference))
+    own, apart = np.exp(curves.log_theta.ravel()), np.exp(np.where(is_reference, 0.0, differences.difference))
     return (
         days.alias(DAY)
         .to_frame()
@@ -309,14 +309,14 @@ def day_table(cells: pl.DataFrame, days: pl.Series, curves: Curves, found: Diffe
             _known("propensity", own),
             _known("other_days", own / apart),
             _known("change", own - own / apart),
-            *_tested(found),
-            pl.Series("reason", _why_not_the_day(curves, found), pl.String),
+            *_tested(differences),
+            pl.Series("reason", _why_not_the_day(curves, differences), pl.String),
         )
     )
 
 
 def _unknown(curves: Curves) -> list[tuple[Flags, str]]:
-    """Which cells of which curves have no error, no propensity, or nothing, the last to be said first; (S, K)."""
+    """Which cells of which curves have no error, no propensity, or nothing, the most important last; (S, K)."""
     return [
         (~np.isfinite(curves.std_error), "no standard error"),
         (~np.isfinite(curves.log_theta), "no propensity"),
@@ -333,28 +333,28 @@ def _why_not(curves: Curves, names: Sequence[str]) -> list[str | None]:
     return reasons.tolist()
 
 
-def _why_not_the_day(curves: Curves, found: Differences) -> list[str | None]:
+def _why_not_the_day(curves: Curves, differences: Differences) -> list[str | None]:
     """Why a day's cell is not compared with other days; None where it is."""
     reasons = np.full(curves.log_theta.size, None, np.object_)
-    alone = ~np.isfinite(found.difference)
+    alone = ~np.isfinite(differences.difference)
     reasons[alone & ~(curves.std_error.ravel() == 0)] = "no other day has a propensity with an error"
     for unknown, reason in _unknown(curves):
         reasons[unknown.ravel()] = reason
     return reasons.tolist()
 
 
-def _tested(found: Differences) -> list[pl.Series]:
+def _tested(differences: Differences) -> list[pl.Series]:
     with np.errstate(over="ignore"):
         ratios = {
-            "ratio": np.exp(found.difference),
-            "ratio_ci_low": np.exp(found.low),
-            "ratio_ci_high": np.exp(found.high),
+            "ratio": np.exp(differences.difference),
+            "ratio_ci_low": np.exp(differences.low),
+            "ratio_ci_high": np.exp(differences.high),
         }
     return [
         *(_known(name, values) for name, values in ratios.items()),
-        _known("std_error", found.std_error),
-        _known("p_value", found.p_value),
-        _known("p_value_joint", np.where(found.std_error > 0, found.test.p_values, np.nan)),
+        _known("std_error", differences.std_error),
+        _known("p_value", differences.p_value),
+        _known("p_value_joint", np.where(differences.std_error > 0, differences.test.p_values, np.nan)),
     ]
 
 

@@ -235,7 +235,7 @@ class HiddenRelevance:
 
 @dataclass(frozen=True)
 class FromRows:
-    """What a method found in the rows."""
+    """The estimate of a method that reads rows."""
 
     estimate: Estimate
     moment: Floats | None  # theta by the moment equation, relative to the same references, shape (K,)
@@ -319,10 +319,10 @@ def _test(
 
 def _covariance(curve: FittedCurve | FittedStrata, n_cells: int) -> Floats:
     """Of log theta, shape (K, K): 0 at the references, nan where there is no error."""
-    found = np.zeros((n_cells, n_cells))
+    covariance = np.zeros((n_cells, n_cells))
     free = curve.fit.free_cells
-    found[np.ix_(free, free)] = curve.errors.covariance
-    return found
+    covariance[np.ix_(free, free)] = curve.errors.covariance
+    return covariance
 
 
 NOTABLE = 0.05
@@ -425,7 +425,7 @@ def _curvature(prior: BetaPrior, probability: Floats) -> Floats:
 
 
 LARGEST_SAMPLE = 100_000
-"""Pairs at most from which the causes are told: the bias is then known to one or two percent of theta."""
+"""Pairs at most from which the causes are estimated: the bias is then known to one or two percent of theta."""
 
 NO_PRIOR = BetaPrior(0.5, 0.0)
 

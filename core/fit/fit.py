@@ -60,10 +60,10 @@ from posbias.core.theta.conditional import Silence
 from posbias.core.theta.joint import EMOptions
 
 LARGEST_COMPARISON = 200_000
-"""Signatures up to which joint EM runs beside the chosen method without being asked."""
+"""Signatures up to which joint EM runs beside the chosen method without a request."""
 
 MOST_CELLS_BESIDE = 1_000
-"""Cells up to which joint EM and a smooth curve are made beside an estimate without being asked for: their work grows
+"""Cells up to which joint EM and a smooth curve are made beside an estimate without a request: their work grows
 with the cube of that."""
 
 MOST_CELLS_OF_SLOW = 2_000
@@ -80,10 +80,10 @@ WANTED_CLICK_SHARE = 0.99
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """What a fit found. What a log cannot say is None."""
+    """An estimate with its tests; None where the log does not allow them."""
 
-    estimate: Estimate  # under what else was asked for
-    shape: ShapedEstimate | None  # under the shape that was asked for, against the free estimate
+    estimate: Estimate  # with the options of the request, but without its shape
+    shape: ShapedEstimate | None  # under the requested shape, against the free estimate
     smooth: ShapedEstimate | None  # a smooth curve beside a thin free estimate: weights are made from it
     shrunk: ShrunkContexts | None  # how far contexts borrow from each other, where they do
     contexts: ContrastTest | None  # whether the contexts differ, where there are several
@@ -106,7 +106,7 @@ class Fit:
     placements: tuple[PlacementTest, ...]  # whether randomised rows were placed at random
     bins: BinsTest | None  # whether positions of one bin differ
     model_tests: ModelTests | None  # whether the model holds
-    from_rows: FromRows | None  # what a method found in the rows, where it is one of them
+    from_rows: FromRows | None  # of a method that reads rows, where it is one of them
     against_pairs: PairsTest | None  # the estimate from features against that from repeated pairs
 
     @property
@@ -167,7 +167,7 @@ class BesideCounts:
     sum_sessions: Callable[[FittedLog], ClusterSums] | None = None  # goes over the log once more, for errors by session
     unbinned: SufficientStatistics | None = None  # the log by position, where the statistics have bins: they are tested
     pages: Callable[[], CountedPages | None] = lambda: None  # samples its pages, for tests of the model
-    from_rows: FromRows | None = None  # what a method of rows found in them
+    from_rows: FromRows | None = None  # of a method that reads rows
 
 
 def check_cells(
@@ -178,7 +178,7 @@ def check_cells(
     Args:
         statistics: the compressed log.
         method: the name of an estimator.
-        options: what is asked of the estimate.
+        options: of the estimate.
         memory: in bytes.
         compare: whether joint EM is to run beside it.
 
@@ -222,20 +222,20 @@ def fit_statistics(
     Args:
         statistics: the compressed log.
         method: the name of an estimator.
-        options: what is asked of the estimate.
+        options: of the estimate.
         compare: whether joint EM runs beside it; None: if there are at most `LARGEST_COMPARISON` signatures.
         beside: what the log itself says beside the counts, where there is one.
-        on_iteration: is told how the estimation proceeds.
+        on_iteration: called with the progress.
 
     Raises:
         IdentifiabilityError: nothing links two cells, a position lacks its clicks, or the counts differ too much.
-        UsageError: there is no such method or reference cell, or the method cannot do what was asked, or sessions are
-            asked for and there is no log.
+        UsageError: there is no such method or reference cell, or the method does not support an option, or errors by
+            session are requested and there is no log.
     """
     check_method(method, statistics.plan, options)
     check_no_silent_position(statistics)
     try:
-        with np.errstate(all="ignore" if statistics.plan.weighted else None):  # what is no number is found below
+        with np.errstate(all="ignore" if statistics.plan.weighted else None):  # what is no number is checked below
             fit = _fit(statistics, method, options, on_iteration, compare=compare, beside=beside or BesideCounts())
     except (np.linalg.LinAlgError, OverflowError) as error:
         raise _too_unequal(statistics) from error
@@ -321,7 +321,7 @@ def _fit(
 def _refined(
     free: Estimate, statistics: SufficientStatistics, options: EstimationOptions
 ) -> tuple[Estimate, ShapedEstimate | None, ShapedEstimate | None, ShrunkContexts | None, ContrastTest | None]:
-    """The estimate under the shape that was asked for, or with its contexts shrunk, and what that says of itself.
+    """The estimate under the requested shape, or with its contexts shrunk, and the description of that.
 
     Returns:
         It, the shape, the smooth curve beside it, how far contexts borrow, and whether they differ; see `Fit`.
@@ -349,7 +349,7 @@ def _smooth_if_thin(free: Estimate, fitted: FittedStrata, statistics: Sufficient
         return None
     try:
         smooth = get_shape(SmoothShape.name).fit(fitted, statistics.position_of_cell)
-    except np.linalg.LinAlgError:  # it was not asked for: the free estimate stands without it
+    except np.linalg.LinAlgError:  # nobody requested it: the free estimate stands without it
         return None
     return smooth if smooth.converged else None
 

@@ -9,7 +9,7 @@ all, by week, by day, by hour - and each time two tests ask whether clicks move 
 * halves: whether the estimate differs by more than chance from that by the earlier and the later half of each stratum
   (Hausman 1978), which holds half as much of what a ranker may have learnt.
 
-The coarsest length that survives is used: neither test rejects it, and the first would have found what matters. Once
+The coarsest length that survives is used: neither test rejects it, and the first would have detected what matters. Once
 feedback has shown at a coarser length, the ranker learns, and the question is only how often. Then a length survives
 only if feedback within it can do no more to the slope of the curve than the interval leaves open, and if halves differ
 by no more than they do in nine of ten logs.
@@ -88,7 +88,7 @@ class FeedbackTest:
 
     @property
     def enough(self) -> bool:
-        """Whether feedback that matters would have been found."""
+        """Whether feedback that matters would have been detected."""
         return self.missed_bias <= LARGEST_MISSED_BIAS
 
 
@@ -131,7 +131,7 @@ Outcome = Literal["survives", "feedback", "says too little", "cannot be looked i
 
 @dataclass(frozen=True)
 class PeriodLook:
-    """What was found at one length.
+    """The tests of periods of one length.
 
     Attributes:
         feedback: whether clicks move documents within them, where the statistics keep moments within them.
@@ -160,7 +160,7 @@ class PeriodLook:
 
     @property
     def enough(self) -> bool:
-        """Whether feedback that matters would have been found."""
+        """Whether feedback that matters would have been detected."""
         return self.feedback is not None and self.feedback.enough
 
     @property
@@ -177,7 +177,7 @@ class PeriodChoice:
     """Which strata theta is estimated from, and why.
 
     Attributes:
-        looks: what was found at each length that was looked at, from the coarsest on; none where it was given.
+        looks: the tests of each length that was looked at, from the coarsest on; none where it was given.
         error_ratio: the largest ratio of standard errors, of the length used to the coarsest; nan without a choice.
     """
 
@@ -326,9 +326,9 @@ def why(choice: PeriodChoice) -> str:
     survivor = choice.survivor
     if survivor is not None and survivor.feedback is not None:
         before = [look for look in choice.looks if look.outcome == "feedback"]
-        found = f" (feedback shows within {' and '.join(WITHIN[look.length] for look in before)})" if before else ""
+        shows = f" (feedback shows within {' and '.join(WITHIN[look.length] for look in before)})" if before else ""
         return (
-            f"{KEPT[choice.used]}: no feedback shows within {WITHIN[choice.used]}{found}. {_moved(survivor.feedback)}"
+            f"{KEPT[choice.used]}: no feedback shows within {WITHIN[choice.used]}{shows}. {_moved(survivor.feedback)}"
         )
     reasons = "; ".join(_reason(look) for look in choice.looks)
     cost = f", with errors up to {choice.error_ratio:.2g} times as large" if choice.used != "none" else ""

@@ -77,15 +77,15 @@ class PlottedCurves:
     @property
     def omissions(self) -> list[str]:
         """What is not drawn, in sentences."""
-        said: list[str] = []
+        sentences: list[str] = []
         if self.n_contexts > len(self.contexts):
-            said.append(f"Of {self.n_contexts:,} contexts, the {len(self.contexts)} most frequent are drawn.")
+            sentences.append(f"Of {self.n_contexts:,} contexts, the {len(self.contexts)} most frequent are drawn.")
         if self.n_positions > len(self.positions):
-            said.append(
+            sentences.append(
                 f"Of {self.n_positions:,} positions, {len(self.positions)} are drawn: the first {_IN_FULL}, then ever "
                 f"fewer, to position {self.positions[-1]:,}."
             )
-        return said
+        return sentences
 
 
 def plotted_curves(table: pl.DataFrame, context: Sequence[str], *, where: str) -> PlottedCurves:
@@ -149,15 +149,15 @@ def _labels(table: pl.DataFrame, context: Sequence[str]) -> pl.Series:
         return pl.Series(CONTEXT, [""] * table.height, pl.String)
     texts: dict[tuple[object, ...], str] = {}
     taken: set[str] = set()
-    found: list[str] = []
+    labels: list[str] = []
     for values in table.select(context).iter_rows():
         key = tuple(map(repr, values))
         if key not in texts:
             text = label_of(values)
             texts[key] = text if text not in taken else f"{text} (no. {len(texts) + 1:,})"
             taken.add(texts[key])
-        found.append(texts[key])
-    return pl.Series(CONTEXT, found, pl.String)
+        labels.append(texts[key])
+    return pl.Series(CONTEXT, labels, pl.String)
 
 
 def _with_relative_rates(cells: pl.DataFrame) -> pl.DataFrame:
@@ -206,7 +206,7 @@ _SURE = "sure"
 
 @dataclass(frozen=True)
 class DocumentDifferences:
-    """What was found."""
+    """Documents whose click rate and attractiveness differ."""
 
     # `click_rate` and `attractiveness` (the lower ends of their bins), `documents`; bins without any are left out
     grid: pl.DataFrame
@@ -215,7 +215,7 @@ class DocumentDifferences:
     # the keys, `impressions`, `clicks`, `click_rate`, `attractiveness`, `std_dev` of the documents that are clicked
     # less often than they attract, those of which it is surest first
     underrated: pl.DataFrame
-    overrated: pl.DataFrame  # likewise of those that are clicked more often
+    overrated: pl.DataFrame  # the same of those that are clicked more often
 
 
 def document_differences(table: pl.LazyFrame, keys: Sequence[str], most: int) -> DocumentDifferences:
@@ -238,7 +238,7 @@ def document_differences(table: pl.LazyFrame, keys: Sequence[str], most: int) ->
     grid = rows.group_by(bins).agg(
         pl.len().cast(pl.Int64).alias("documents"), (pl.col(_SURE) > 0).sum().alias("outside")
     )
-    found = grid.sort(CLICK_RATE, ATTRACTIVENESS).collect(engine="streaming")
+    counts = grid.sort(CLICK_RATE, ATTRACTIVENESS).collect(engine="streaming")
     named = [
         rows.filter((pl.col(_SURE) > 0) & which)
         .sort([_SURE, *COLUMNS], descending=[True, *[True] * len(COLUMNS)])
@@ -248,9 +248,9 @@ def document_differences(table: pl.LazyFrame, keys: Sequence[str], most: int) ->
         for which in (mean > rate, mean < rate)
     ]
     return DocumentDifferences(
-        grid=found.drop("outside"),
-        documents=int(found["documents"].sum()),
-        outside=int(found["outside"].sum()),
+        grid=counts.drop("outside"),
+        documents=int(counts["documents"].sum()),
+        outside=int(counts["outside"].sum()),
         underrated=named[0],
         overrated=named[1],
     )

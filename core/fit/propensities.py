@@ -7,7 +7,7 @@ the fitted propensity is beyond a limit, the smooth curve that a fit writes besi
 What training files are made from: propensities, the prior of attractiveness, and how far theta may be off.
 
 The covariance of log examination has a table of its own: the cell columns, and a list `covariance` with one entry for
-each cell, in the order of the rows. Beside it may stand a list `shared_clicks`, likewise.
+each cell, in the order of the rows. There may also be a list `shared_clicks` of the same form.
 """
 
 from collections.abc import Callable, Sequence
@@ -192,7 +192,7 @@ def check_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str,
         table: as it was read.
         cells: the columns that make up a cell, the position among them.
         where: what was read, for the message.
-        advice: what to do about it, likewise.
+        advice: what to do about it, for the message.
 
     Returns:
         The cell columns, `propensity`, `examination`, `std_error`, `smooth_propensity`, `smooth_std_error` and
@@ -229,13 +229,13 @@ def check_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str,
         "has an examination that is not above 0 and at most 1": _outside(examination, _SMALLEST_EXAMINATION, 1.0),
         "repeats a cell": pl.struct(cells).is_duplicated() & ~pl.struct(cells).is_first_distinct(),
     }
-    for said, broken in faults.items():
+    for fault, broken in faults.items():
         rows = known.with_row_index("row", 1).filter(broken)
         if rows.height:
             number, *values = rows.row(0)
             there = zip(known.columns, values, strict=True)
             shown = ", ".join(f"{name} {value}" for name, value in there if value is not None)
-            raise LogFormatError(f"{where}: row {number} {said}: {shown}. {advice}")
+            raise LogFormatError(f"{where}: row {number} {fault}: {shown}. {advice}")
     return known
 
 
@@ -251,17 +251,17 @@ def with_requested_errors(
     period: Length,
     sum_sessions: Callable[[FittedLog], ClusterSums] | None,
 ) -> Estimate:
-    """The estimate with errors of the kind that was asked for; it comes with those by query.
+    """The estimate with errors of the requested kind; it comes with those by query.
 
     Args:
         estimate: by any method; only a conditional fit can have other errors.
         statistics: what it was made from.
-        options: what was asked for.
+        options: of the estimate.
         period: the length of the periods that its strata are parts of.
         sum_sessions: goes over the log once more, for errors by session; None where there is no log.
 
     Raises:
-        UsageError: errors by session are asked for without the log.
+        UsageError: errors by session are requested without the log.
     """
     fitted, by = estimate.fitted, clusters_of(estimate.method, statistics.plan, options)
     if fitted is None or (by == "query" and not options.bootstrap):

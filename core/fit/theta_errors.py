@@ -63,10 +63,10 @@ def working_theta(
 
     Args:
         propensity: shape (K,), NaN where not identified.
-        impressions: likewise.
-        clicks: likewise.
-        position: likewise.
-        context: likewise, the number of the context; only cells of one context are compared.
+        impressions: of each cell, shape (K,).
+        clicks: on them, shape (K,).
+        position: of each cell, shape (K,).
+        context: the number of each cell's context, shape (K,); only cells of one context are compared.
 
     Returns:
         Shape (K,), above 0.
@@ -101,11 +101,11 @@ _HALVINGS = 60
 def query_spread(fitted: FittedStrata) -> float:
     """tau, the standard deviation of log theta between queries (clusters); 0 where nothing shows that they differ."""
     scores = cluster_scores(fitted.fit, _sample(fitted))
-    found = [_squared_scores(scores, row) for row in range(scores.n_rows)]
-    if len(found) < FEWEST_QUERIES:
+    squared = [_squared_scores(scores, row) for row in range(scores.n_rows)]
+    if len(squared) < FEWEST_QUERIES:
         return 0.0
-    squares, by_chance, by_spread = (np.concatenate(part) for part in zip(*found, strict=True))
-    squares = squares * len(found) / (len(found) - 1)  # the scores of all queries add up to 0
+    squares, by_chance, by_spread = (np.concatenate(part) for part in zip(*squared, strict=True))
+    squares = squares * len(squared) / (len(squared) - 1)  # the scores of all queries add up to 0
 
     def excess(variance: float) -> float:
         expected = by_chance + variance * by_spread

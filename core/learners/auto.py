@@ -268,11 +268,11 @@ def evaluation_of(data: LearningData, scores: Sequence[Floats]) -> Evaluation:
     )
     cells = pl.DataFrame({CELL: np.arange(counts.n_cells), POSITION: data.position})
     weights = CellWeights(cells, np.where(data.known, data.theta, np.nan), _LEAST_WEIGHT)
-    what = EvaluationOptions(1 + len(scores), DEPTH, "query")
+    options = EvaluationOptions(1 + len(scores), DEPTH, "query")
     totals = Totals.of(
-        query_sums(shown_of(rows, by_query), lists, weights, what), lists, what, float(pages[PAGES].sum())
+        query_sums(shown_of(rows, by_query), lists, weights, options), lists, options, float(pages[PAGES].sum())
     )
-    return Evaluation(totals, what, data.covariance)
+    return Evaluation(totals, options, data.covariance)
 
 
 def calibration(likelihood: ClickLikelihood, columns: Floats, offset: Floats | float = 0.0) -> Floats:

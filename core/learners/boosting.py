@@ -141,11 +141,11 @@ def bin_rows(rows: Rows, names: Sequence[str], categorical: Sequence[int], optio
         def __len__(self) -> int:
             return len(rows)
 
-        def __getitem__(self, wanted: int | slice | list[int]) -> Floats:
-            if isinstance(wanted, slice):
-                return rows[wanted]
-            found = rows[np.atleast_1d(np.asarray(wanted, np.int64))]
-            return found if isinstance(wanted, list) else found[0]
+        def __getitem__(self, rows_of: int | slice | list[int]) -> Floats:
+            if isinstance(rows_of, slice):
+                return rows[rows_of]
+            chosen = rows[np.atleast_1d(np.asarray(rows_of, np.int64))]
+            return chosen if isinstance(rows_of, list) else chosen[0]
 
     dataset = lightgbm.Dataset(
         Batches(),
@@ -217,14 +217,14 @@ class BoostedTrees:
         return self._evaluated(self._booster.eval_train)[0]
 
     def _evaluated(self, evaluate: Callable[[Callable[..., object]], object]) -> list[Floats]:
-        found: list[Floats] = []
+        evaluated: list[Floats] = []
 
         def keep(scores: Floats, _: object) -> tuple[str, float, bool]:
-            found.append(scores + self.start)
+            evaluated.append(scores + self.start)
             return "", 0.0, True
 
         evaluate(keep)
-        return found
+        return evaluated
 
     def gain_and_splits(self, trees: int | None = None) -> tuple[Floats, Integers]:
         """How much each feature has lowered the loss in the first trees, and in how many splits, shapes (F,)."""

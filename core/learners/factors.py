@@ -1,4 +1,4 @@
-"""Factors of queries (users) and documents (items), found by gradients of a loss of scores; no features.
+"""Factors of queries (users) and documents (items), learnt by gradients of a loss of scores; no features.
 
     f(q, d) = m + b_q + b_d + u_q . v_d          minimise loss(f) + lambda / 2 (|b|^2 + |u|^2 + |v|^2)
 
@@ -95,13 +95,13 @@ class FactorsLearner(Learner):
         log, penalty = replace(data, counts=counts), options.regularization
         report, warnings = dict[str, Any](), tuple[str, ...]()
 
-        def found(log: LearningData, penalty: float) -> tuple[FactorModel, Rounds]:
+        def fit(log: LearningData, penalty: float) -> tuple[FactorModel, Rounds]:
             return self._find(log, theta, penalty, options, on_round)
 
         if penalty is None:
-            penalty, chosen_by, warnings = self._choose(log, theta, options.seed, found)
+            penalty, chosen_by, warnings = self._choose(log, theta, options.seed, fit)
             report["regularization_chosen_by"] = chosen_by
-        model, rounds = found(log, penalty)
+        model, rounds = fit(log, penalty)
         if not _has_factors(model, log):
             raise _no_factors(f"with --regularization {penalty:g}", penalty)
         report = {"steps": rounds.best, "factors": options.factors, "regularization": penalty} | report
@@ -306,22 +306,22 @@ def gradients(
     Args:
         parameters: as from `start`.
         query: of each document, shape (n,).
-        item: likewise.
-        by_score: the derivative of each task's loss by its score, likewise.
+        item: of each document, shape (n,).
+        by_score: the derivative of each task's loss by its score, shape (n,).
         strength: lambda.
         options: how two tasks are tied.
     """
-    found = {name: strength * values for name, values in parameters.items()}
-    found["mean"] = np.array([slope.sum() for slope in by_score])
+    slopes = {name: strength * values for name, values in parameters.items()}
+    slopes["mean"] = np.array([slope.sum() for slope in by_score])
     of_query, of_items = parameters["query_factors"], parameters["item_factors"]
     for task, slope in enumerate(by_score):
-        found["query_bias"] += sum_by_number(query, slope, len(of_query))
-        found["item_bias"][task] += sum_by_number(item, slope, of_items.shape[1])
+        slopes["query_bias"] += sum_by_number(query, slope, len(of_query))
+        slopes["item_bias"][task] += sum_by_number(item, slope, of_items.shape[1])
         for number, (one, other) in enumerate(zip(of_query.T, of_items[task].T, strict=True)):
-            found["query_factors"][:, number] += sum_by_number(query, slope * other[item], len(one))
-            found["item_factors"][task][:, number] += sum_by_number(item, slope * one[query], len(other))
+            slopes["query_factors"][:, number] += sum_by_number(query, slope * other[item], len(one))
+            slopes["item_factors"][task][:, number] += sum_by_number(item, slope * one[query], len(other))
     if len(by_score) > 1:
         for name in _TIED:
             pull = options.tie * TIES[options.tie_distance](parameters[name][1] - parameters[name][0])
-            found[name] += np.stack([-pull, pull])
-    return found
+            slopes[name] += np.stack([-pull, pull])
+    return slopes

@@ -176,13 +176,13 @@ def lists_to_learn_from(data: LearningData, learner: str) -> list[Lists]:
     Raises:
         IdentifiabilityError: nothing is ranked against anything there.
     """
-    found = clicked_lists(data, data.learnt)
-    if not any(lists.document.shape[1] > 1 for lists in found):
+    pages = clicked_lists(data, data.learnt)
+    if not any(lists.document.shape[1] > 1 for lists in pages):
         raise IdentifiabilityError(
             f"--learner {learner}: no page that is learnt from has a click and a second document to rank the clicked "
             "one against. Name the columns of one results page with --session, or choose another learner, such as pbm."
         )
-    return found
+    return pages
 
 
 @dataclass(frozen=True)
@@ -322,14 +322,14 @@ class Rounds:
             patience: after how many rounds without a better one to stop; None: never.
         """
         self._patience = patience
-        self._found: list[tuple[int, float, float | None]] = []
+        self._rounds: list[tuple[int, float, float | None]] = []
         self._best_value = float("-inf")
         self._without = 0
         self.best = 0  # the number of the round that is kept: the best where learning may stop early, else the last
 
     def add(self, number: int, training: float, validation: float | None) -> None:
         """Take note of a round: its number, ascending, and how well it fits."""
-        self._found.append((number, training, validation))
+        self._rounds.append((number, training, validation))
         if self._patience is None or validation is None or validation > self._best_value:
             self.best, self._without = number, 0
             self._best_value = self._best_value if validation is None else validation
@@ -344,13 +344,13 @@ class Rounds:
     @property
     def last(self) -> int:
         """The number of the last round, 0 before the first."""
-        return self._found[-1][0] if self._found else 0
+        return self._rounds[-1][0] if self._rounds else 0
 
     @property
     def curve(self) -> pl.DataFrame:
         """`round`, `training`, `validation`."""
         schema = {ROUND: pl.Int32, TRAINING: pl.Float64, VALIDATION: pl.Float64}
-        return pl.DataFrame(self._found, schema=schema, orient="row")
+        return pl.DataFrame(self._rounds, schema=schema, orient="row")
 
 
 class Learner(Plugin):
@@ -498,7 +498,8 @@ def grow(
 def importance_of(forests: Sequence[BoostedTrees], trees: int | None = None) -> pl.DataFrame:
     """`feature` (its number), `gain` and `splits`, of the first trees of each."""
     gain, splits = (
-        np.sum(found, axis=0) for found in zip(*(forest.gain_and_splits(trees) for forest in forests), strict=True)
+        np.sum(of_forests, axis=0)
+        for of_forests in zip(*(forest.gain_and_splits(trees) for forest in forests), strict=True)
     )
     return pl.DataFrame({"feature": range(len(gain)), "gain": gain, "splits": splits})
 

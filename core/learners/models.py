@@ -209,14 +209,14 @@ class Forest:
         """The fields of the head, and of each tree."""
         body, end, _ = self.text.partition("\nend of trees\n")
         head, *trees = body.split("\nTree=")
-        found = [_fields(head, _OF_HEAD)]
+        sections = [_fields(head, _OF_HEAD)]
         if [tree.partition("\n")[0] for tree in trees] != list(map(str, range(len(trees)))) or not end:
             raise ValueError("its trees are not numbered from 0 to the end")
         if not all(tree.endswith("\n\n") for tree in trees):  # LightGBM would read on into the next one
             raise ValueError("a tree does not end with two empty lines")
-        if [str(len(f"Tree={tree}\n")) for tree in trees] != found[0].get("tree_sizes", "").split():
+        if [str(len(f"Tree={tree}\n")) for tree in trees] != sections[0].get("tree_sizes", "").split():
             raise ValueError("its trees have not the sizes in tree_sizes")
-        return [*found, *(_fields(tree.partition("\n")[2], _OF_TREES) for tree in trees)]
+        return [*sections, *(_fields(tree.partition("\n")[2], _OF_TREES) for tree in trees)]
 
     def scores(self, rows: Rows, threads: int | None = None) -> Floats:
         """The raw scores of rows, shape (n,).
@@ -235,10 +235,10 @@ class Forest:
             if values.shape[1:] != (self.n_features,):
                 raise ValueError(f"rows have {values.shape[1:]} features, and the model {self.n_features}")
             columns = np.where(np.abs(values.T) <= _FOREST_TINY, 0.0, values.T)
-            columns, found = np.ascontiguousarray(columns), np.zeros(len(values))
+            columns, scores = np.ascontiguousarray(columns), np.zeros(len(values))
             for tree in trees:
-                tree.add_scores(columns, found)
-            return found
+                tree.add_scores(columns, scores)
+            return scores
 
         with np.errstate(over="ignore", invalid="ignore"):
             parts = list(at_once(of_block, runs(len(rows), _BLOCK), threads))
@@ -258,10 +258,10 @@ def _fields(section: str, known: Collection[str]) -> dict[str, str]:
 
 def _integers(fields: Mapping[str, str], name: str, number: int) -> list[int]:
     """Whole numbers of 32 bits, with a sign or without."""
-    found = list(map(int, _words(fields, name, number, _INTEGERS)))
-    if found and not -_LARGEST <= min(found) <= max(found) <= 2 * _LARGEST + 1:
+    numbers = list(map(int, _words(fields, name, number, _INTEGERS)))
+    if numbers and not -_LARGEST <= min(numbers) <= max(numbers) <= 2 * _LARGEST + 1:
         raise ValueError(f"{name} holds a number of more than 32 bits")
-    return found
+    return numbers
 
 
 def _floats(fields: Mapping[str, str], name: str, number: int) -> list[float]:
@@ -330,11 +330,11 @@ class NetworkModel:
 
     def scores(self, rows: Rows) -> Floats:
         """The score f of each row, shape (n,)."""
-        found = [
+        scores = [
             layers_of(standardized(rows[chunk], self.mean, self.scale), self.weights, self.biases)[-1][:, 0]
             for chunk in runs(len(rows))
         ]
-        return np.concatenate(found) if found else np.zeros(0)
+        return np.concatenate(scores) if scores else np.zeros(0)
 
     def arrays(self) -> dict[str, Floats]:
         """What `model.npz` holds."""
@@ -382,10 +382,10 @@ class FactorModel:
 
     def scores(self, query: Integers, item: Integers) -> Floats:
         """The score of queries and documents by their numbers, -1 for what was never seen, shape (n,)."""
-        found: Floats = self.mean + (_of(self.query_bias, query) + _of(self.item_bias, item))
+        scores: Floats = self.mean + (_of(self.query_bias, query) + _of(self.item_bias, item))
         for of_query, of_item in zip(self.query_factors.T, self.item_factors.T, strict=True):
-            found = found + _of(of_query, query) * _of(of_item, item)
-        return found
+            scores = scores + _of(of_query, query) * _of(of_item, item)
+        return scores
 
     def arrays(self) -> dict[str, Floats]:
         """What `model.npz` holds."""
@@ -398,10 +398,10 @@ class FactorModel:
         Raises:
             ValueError: they hold none.
         """
-        mean, of_queries, of_items, queries, items = found = _finite(arrays, *cls.__dataclass_fields__)
+        mean, of_queries, of_items, queries, items = finite = _finite(arrays, *cls.__dataclass_fields__)
         n_factors = queries.shape[-1] if queries.shape else 0
         shapes = [(), (of_queries.size,), (of_items.size,), (of_queries.size, n_factors), (of_items.size, n_factors)]
-        if [array.shape for array in found] != shapes:
+        if [array.shape for array in finite] != shapes:
             raise ValueError("its factors do not fit together")
         return cls(float(mean), of_queries, of_items, queries, items)
 
@@ -414,11 +414,11 @@ def _finite(arrays: Arrays, *names: str) -> list[Floats]:
     """
     if set(arrays) != set(names):
         raise ValueError(f"it holds {', '.join(sorted(arrays)) or 'nothing'}, and should hold {', '.join(names)}")
-    found = [np.asarray(arrays[name], np.float64) for name in names]
-    wrong = [name for name, array in zip(names, found, strict=True) if not np.isfinite(array).all()]
+    finite = [np.asarray(arrays[name], np.float64) for name in names]
+    wrong = [name for name, array in zip(names, finite, strict=True) if not np.isfinite(array).all()]
     if wrong:
         raise ValueError(f"{wrong[0]} holds a number that is not finite")
-    return found
+    return finite
 
 
 def _of(values: Floats, number: Integers) -> Floats:

@@ -2,13 +2,13 @@
 
     P(click | d, k) = 1 / (1 + exp(-(w x_d + o_k + b))),   score of d = w x_d + o_1 + b
 
-o_k is the weight of position k as a column of its own (one-hot); without position, o is 0. It is found by Newton's
+o_k is the weight of position k as a column of its own (one-hot); without position, o is 0. It is fitted by Newton's
 method on the counts, one row per document and position:
 
     minimise sum_dk { n log(1 + exp(f)) - c f } + (|w|^2 + |o|^2) / 2
 
 Position takes up the clicks that it explains, as far as the two are not seen only together: what a ranker always puts
-at the top and the top itself cannot be told apart. Rows of features are read in runs, once for each of the few rounds.
+at the top and the top itself cannot be distinguished. Rows of features are read in runs, once for each round.
 
     single-tower    P(click | d) = 1 / (1 + exp(-f(x_d)))
     pal-product     P(click | d, k) = gamma_d theta_k,  gamma_d = 1 / (1 + exp(-f(x_d))),  theta_k = 1 / (1 + exp(-o_k))
@@ -80,14 +80,14 @@ class LogisticLearner(Learner):
         rounds, at = Rounds(options.early_stopping), regression.at(regression.start())
         kept = at.weights
         while rounds.last < _MOST_ROUNDS and not rounds.over:
-            found = regression.better(at)
-            if found is None:
+            step = regression.better(at)
+            if step is None:
                 break
-            value = found.likelihood[1] / held_out if held_out else None
-            rounds.add(rounds.last + 1, found.likelihood[0] / max(learnt, 1.0), value)
-            kept = found.weights if rounds.best == rounds.last else kept
+            value = step.likelihood[1] / held_out if held_out else None
+            rounds.add(rounds.last + 1, step.likelihood[0] / max(learnt, 1.0), value)
+            kept = step.weights if rounds.best == rounds.last else kept
             on_round()
-            gained, at = at.loss - found.loss, found
+            gained, at = at.loss - step.loss, step
             if gained < _CLOSE * learnt:
                 break
         return Learned(regression.model(kept), rounds.curve, report={"rounds": rounds.best})
@@ -139,9 +139,9 @@ class Regression:
         """Newton's step, as much of it as lowers the loss; None where none does."""
         step, share = np.linalg.solve(at.hessian, at.gradient), 1.0
         while share > _SMALLEST_STEP:
-            found = self.at(at.weights - share * step)
-            if found.loss < at.loss:
-                return found
+            better_one = self.at(at.weights - share * step)
+            if better_one.loss < at.loss:
+                return better_one
             share /= 2
         return None
 
@@ -259,7 +259,7 @@ class SingleTowerLearner(Learner):
         adversary: Floats,
         batch: Batch,
         options: LearningOptions,  # noqa: ARG002 - most have none
-        rng: np.random.Generator,  # noqa: ARG002 - likewise
+        rng: np.random.Generator,  # noqa: ARG002 - nor is anything drawn
     ) -> Slopes:
         """The derivatives of the mean of -log P.
 
@@ -277,7 +277,7 @@ class SingleTowerLearner(Learner):
         """Theta by position relative to the first, where the towers say what it is."""
         return None
 
-    def top(self, positions: Floats) -> float:  # noqa: ARG002 - likewise
+    def top(self, positions: Floats) -> float:  # noqa: ARG002 - most have none
         """What a score gains at the first position."""
         return 0.0
 
@@ -324,8 +324,8 @@ class SingleTowerLearner(Learner):
             ).astype(np.float64)
             chance = self.chance(relevance[document], at[_POSITIONS].astype(np.float64)[log.place])
             chance = np.clip(chance, _SMALLEST, 1 - _SMALLEST)
-            found = log.weight * (log.rate * np.log(chance) + (1 - log.rate) * np.log1p(-chance))
-            return [float(found[some].sum() / log.weight[some].sum()) for some in (learnt, apart)]
+            likelihood = log.weight * (log.rate * np.log(chance) + (1 - log.rate) * np.log1p(-chance))
+            return [float(likelihood[some].sum() / log.weight[some].sum()) for some in (learnt, apart)]
 
         rounds, kept = Rounds(options.early_stopping or _PATIENCE), [each.copy() for each in parameters.values()]
         while rounds.last < options.epochs and not rounds.over:
@@ -374,7 +374,7 @@ class PALProductLearner(SingleTowerLearner):
         adversary: Floats,
         batch: Batch,
         options: LearningOptions,  # noqa: ARG002 - it has none
-        rng: np.random.Generator,  # noqa: ARG002 - likewise
+        rng: np.random.Generator,  # noqa: ARG002 - nor is anything drawn
     ) -> Slopes:
         """By log P, times P."""
         gamma, theta = sigmoid(relevance), sigmoid(positions)[batch.place]

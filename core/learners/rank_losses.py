@@ -55,7 +55,7 @@ far below 0, so that it rewards growth as well as order, and cannot say when to 
 
 Raw rates differ because documents stood at different positions; corrected ones compare clicks with examinations. Both
 levels hold for a single pair. Over all pairs of a log, "bonferroni" bounds the chance of any false one, "fdr" the
-expected share of false ones among those found (Benjamini & Hochberg 1995).
+expected share of false discoveries (Benjamini & Hochberg 1995).
 """
 
 from abc import ABC, abstractmethod
@@ -445,15 +445,15 @@ def significant_pairs(
     """
     shown = np.flatnonzero(exposure > 0)
     test = clicks_differ if corrected else rates_differ
-    found, n_tested = [(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))], 0
+    pairs, n_tested = [(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))], 0
     for first, second in _pairs(query[shown]):
         one, other = shown[first], shown[second]
         p_value, one_is_higher = test(clicks[one], exposure[one], clicks[other], exposure[other])
         n_tested += len(one)
         kept = p_value < level
         higher, lower = np.where(one_is_higher, one, other), np.where(one_is_higher, other, one)
-        found.append((higher[kept], lower[kept], p_value[kept]))
-    higher, lower, p_value = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        pairs.append((higher[kept], lower[kept], p_value[kept]))
+    higher, lower, p_value = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
     kept = p_value < _threshold(p_value, n_tested, level, multiple_tests)
     return RatePairs(higher[kept], lower[kept], n_tested)
 

@@ -159,7 +159,7 @@ class DocumentsAtPositions:
 
     features: Features
     document: Integers  # of each row, ascending, shape (R,)
-    position: NDArray[np.generic]  # likewise, or what else is known of each row
+    position: NDArray[np.generic]  # of each row, or what else is known of it, shape (R,)
 
     def __len__(self) -> int:
         """Number of rows R."""
@@ -267,8 +267,8 @@ class LambdaRankLearner(TreeLearner):
 
         gamma = attractiveness(learnt)
         top, grades = top_of(gamma, np.ones(len(gamma))), WeightOptions.grades
-        found = ((learnt, gamma), (apart, attractiveness(apart)))
-        one, other = (Graded(rows, data.query[rows], grades_of(of_rows, top, grades)) for rows, of_rows in found)
+        parts = ((learnt, gamma), (apart, attractiveness(apart)))
+        one, other = (Graded(rows, data.query[rows], grades_of(of_rows, top, grades)) for rows, of_rows in parts)
         return one, other
 
     def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
@@ -289,7 +289,7 @@ class Graded:
 
     rows: Integers  # the documents, shape (n,)
     query: Integers  # the number of each document's query, ascending, shape (n,)
-    grade: Integers  # from 0, likewise
+    grade: Integers  # of each document, from 0, shape (n,)
 
     def __post_init__(self) -> None:
         """Count the documents of queries."""
@@ -310,8 +310,8 @@ class Graded:
 
     def per_impression(self, scores: Floats) -> float:
         """NDCG with the gain 2^grade - 1, the mean over the queries whose grades differ from 0."""
-        found, best = self._gain(scores), self._gain(self.grade.astype(np.float64))
-        return float((found[best > 0] / best[best > 0]).mean()) if (best > 0).any() else 0.0
+        gain, best = self._gain(scores), self._gain(self.grade.astype(np.float64))
+        return float((gain[best > 0] / best[best > 0]).mean()) if (best > 0).any() else 0.0
 
     def _gain(self, by: Floats) -> Floats:
         """DCG of each query, its documents in descending order of a value."""

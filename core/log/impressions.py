@@ -2,7 +2,7 @@
 
 Canonical impressions: `session`, `query`, `doc` (any type, kept as they came), `position` (Int32 >= 1),
 `click` (Int8, 0/1), `weight` (> 0) and `period` (a date) where known, contexts, strata, features, and `randomized`
-where asked for: the number, from 1, of the first description of randomised rows that fits, 0 where none does.
+where requested: the number, from 1, of the first description of randomised rows that fits, 0 where none does.
 Where rows add up impressions, `impressions` (Int64 > 0) is their number, and `click` (Int64) that of clicks on them.
 """
 
@@ -226,7 +226,7 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
 
 
 def _check_keys(flag: str, names: Sequence[str], schema: pl.Schema) -> None:
-    """What rows are told apart by must be a plain value, which every tool can read.
+    """Raise SchemaError unless a key is a plain value, which every tool can read.
 
     Raises:
         SchemaError: it is not.
@@ -376,7 +376,7 @@ def _full_cells(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.E
 
 
 def _check_words(name: str, dtype: pl.DataType, words: Sequence[str]) -> None:
-    """See that a column of numbers can hold what is said to be a click, or none.
+    """Raise SchemaError unless a column of numbers can hold the words for a click, or for none.
 
     Raises:
         SchemaError: it cannot.
@@ -451,7 +451,7 @@ def _times(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Expr, 
 
 
 def _written_time(name: str, schema: pl.Schema, values: TextValues) -> pl.Expr:
-    """The time that text, or the digits of a number, say in the format that was said.
+    """The time in text, or in the digits of a number, by the format of the rules.
 
     Raises:
         SchemaError: the column holds times already.

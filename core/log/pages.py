@@ -1,6 +1,6 @@
 """Results pages of a log: where they end, their order, documents that stand twice, and other position bases.
 
-Logs that follow the row contract and still carry no estimate, told by a few totals over their rows and pages.
+Logs that follow the row contract and still carry no estimate, recognised by a few totals over their rows and pages.
 
 only clicked rows        nearly every row is clicked: what was shown and not clicked was not logged
 down to the last click   nearly every page ends on a click: what was shown below the last click was not logged
@@ -71,12 +71,12 @@ def shifted_pages(spans: pl.DataFrame) -> ShiftedPages | None:
     reach = ends[usual_end] / of_start[usual_start]
     for shift in SHIFTS:
         span = usual_start + shift, usual_end + shift
-        found = pages.get(span, 0)
-        as_often = found >= AS_OFTEN * reach * of_start.get(span[0], 0)
+        shifted = pages.get(span, 0)
+        as_often = shifted >= AS_OFTEN * reach * of_start.get(span[0], 0)
         # Those of the usual start hardly go there themselves.
         is_beyond = shift < 0 or ends.get(span[1], 0) < FEWEST_SHIFTED * ends[usual_end]
-        if found >= max(FEWEST_PAGES, FEWEST_SHIFTED * total) and as_often and is_beyond:
-            return ShiftedPages(found, total, span, (usual_start, usual_end))
+        if shifted >= max(FEWEST_PAGES, FEWEST_SHIFTED * total) and as_often and is_beyond:
+            return ShiftedPages(shifted, total, span, (usual_start, usual_end))
     return None
 
 
@@ -159,7 +159,7 @@ HARMLESS = frozenset(
         *(PageFault.SHOWN_ABOVE, PageFault.BELOW_SHOWN_ABOVE),
     )
 )
-"""What is counted and left out, and is nobody's mistake: what holds nothing, and what was asked to be left out."""
+"""What is counted and left out, and is nobody's mistake: what holds nothing, and what options leave out."""
 
 
 def pages(impressions: pl.LazyFrame, rules: PageRules = USUAL_PAGES) -> pl.LazyFrame:
@@ -202,8 +202,8 @@ def pages_in_memory(impressions: pl.DataFrame, rules: PageRules = USUAL_PAGES) -
     Rows of a page hold different documents where the hashes of page and document differ; where two do not, documents
     are compared themselves.
     """
-    found = _sound_pages(impressions, rules)
-    return pages(impressions.lazy(), rules).collect(engine="streaming") if found is None else found
+    sound = _sound_pages(impressions, rules)
+    return pages(impressions.lazy(), rules).collect(engine="streaming") if sound is None else sound
 
 
 def _sound_pages(impressions: pl.DataFrame, rules: PageRules) -> pl.DataFrame | None:
@@ -354,7 +354,7 @@ PAGE_ENDS = pl.Schema({field.name: pl.Int64() for field in fields(PageEnds)})
 
 def count_page_ends(pages: pl.LazyFrame) -> pl.LazyFrame:
     """The `PageEnds` of the `pages` of a log, as one row."""
-    told, clicked = pages.filter(pl.col(REJECTED) == 0, pl.col(PAGE_ROWS) > 1), pl.col(PAGE_CLICKS) > 0
+    longer, clicked = pages.filter(pl.col(REJECTED) == 0, pl.col(PAGE_ROWS) > 1), pl.col(PAGE_CLICKS) > 0
     counts = {
         "without_click": (~clicked).sum(),
         "pages": clicked.sum(),
@@ -362,7 +362,7 @@ def count_page_ends(pages: pl.LazyFrame) -> pl.LazyFrame:
         "rows_above": (pl.col(PAGE_ROWS) - 1).filter(clicked).sum(),
         "clicks_above": (pl.col(PAGE_CLICKS) - pl.col(LAST_CLICKED)).sum(),
     }
-    return told.select(count.cast(pl.Int64).alias(name) for name, count in counts.items())
+    return longer.select(count.cast(pl.Int64).alias(name) for name, count in counts.items())
 
 
 def sum_page_ends(counts: Sequence[pl.DataFrame]) -> PageEnds:
@@ -371,7 +371,7 @@ def sum_page_ends(counts: Sequence[pl.DataFrame]) -> PageEnds:
 
 
 def check_totals(where: str, totals: LogTotals, advice: str = "") -> None:
-    """See that a log holds what was shown, not only what was clicked.
+    """Raise SchemaError unless a log holds what was shown, not only what was clicked.
 
     Args:
         where: the log, for the message.
@@ -385,7 +385,7 @@ def check_totals(where: str, totals: LogTotals, advice: str = "") -> None:
         raise SchemaError(
             f"{where}: {totals.clicked:,} of {totals.impressions:,} impressions are clicked. This looks like a log of "
             "clicks only, without the results that were shown and not clicked. Nothing can be estimated from it: how "
-            "often a position is clicked can only be told where it is also seen without a click. "
+            "often a position is clicked shows only where it is also seen without a click. "
             f"{advice or _LOG_EVERYTHING}"
         )
     ends = totals.page_ends

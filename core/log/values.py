@@ -136,14 +136,14 @@ TIME_UNITS: tuple[TimeUnit, ...] = (
     CountedSince1970("microseconds since 1970", _SECONDS_OF_A_DAY * 10**6),
     CountedSince1970("nanoseconds since 1970", _SECONDS_OF_A_DAY * 10**9),
 )
-"""The units that are told from one another. What could be hours as they are written, or seconds of 2030, is hours."""
+"""The units that are distinguished. What could be hours as they are written, or seconds of 2030, is hours."""
 
 
 def time_unit_of(numbers: pl.Series) -> TimeUnit | None:
     """The unit in which most of some whole numbers are days, the first such one; None where none of them is a day."""
-    found = pl.select(unit.day(pl.lit(numbers)).count().alias(unit.words) for unit in TIME_UNITS).row(0, named=True)
-    best = max(TIME_UNITS, key=lambda unit: found[unit.words])
-    return best if found[best.words] else None
+    days = pl.select(unit.day(pl.lit(numbers)).count().alias(unit.words) for unit in TIME_UNITS).row(0, named=True)
+    best = max(TIME_UNITS, key=lambda unit: days[unit.words])
+    return best if days[best.words] else None
 
 
 def whole_numbers(name: str, dtype: pl.DataType) -> pl.Expr:

@@ -36,7 +36,7 @@ class CascadeModel(ExaminationModel):
         """P(E_(r+1) = 1 | E_r = 1, C_r), after a skip and after a click: k_r(0) and k_r(1), shape (N, L) each."""
 
     def continued(self, parameters: Parameters, pages: PageBatch, posterior: Posterior) -> dict[str, Ratio]:  # noqa: ARG002 - of models with more parameters
-        """What pages say of all parameters but attractiveness, which may stand there where more is said of it."""
+        """What pages add to all parameters but attractiveness, which may be among them where they say more of it."""
         return {}
 
     def expected(self, parameters: Parameters, pages: PageBatch) -> dict[str, Ratio]:

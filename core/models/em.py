@@ -15,8 +15,8 @@ Standard errors of what all documents share, by the jackknife over groups of que
 
     Var(x) = (G - 1) / G  sum_g (x_(g) - mean of x_(1) .. x_(G))^2
 
-x_(g) is the estimate without the queries of group g. Parameters by unit are found anew each time, so that their errors
-are in it; priors stay those of the whole log. It has G - 1 degrees of freedom.
+x_(g) is the estimate without the queries of group g. Parameters by unit are estimated anew each time, so that their
+errors are in it; priors stay those of the whole log. It has G - 1 degrees of freedom.
 
 Source: Shao & Tu 1995, The Jackknife and Bootstrap, section 2.3 (delete-d, in groups).
 """
@@ -94,14 +94,14 @@ class FittedModel:
 
     parameters: Parameters
     priors: dict[str, BetaPrior]  # of the parameters by unit
-    decided: dict[str, Floats]  # expected number of decisions of the shared parameters that were found
+    decided: dict[str, Floats]  # expected number of decisions of the shared parameters that were estimated
     passes: int  # over the pages
     converged: bool
 
 
 @dataclass(frozen=True)
 class EMOptions:
-    """How parameters are found."""
+    """Options of the estimation."""
 
     prior: BetaPrior | None = None  # of parameters by unit; None estimates it from the log
     passes: int = 1000  # over the pages, at most
@@ -246,7 +246,7 @@ class _Problem:
         return values
 
     def of_all_units(self, values: Parameters) -> dict[str, Floats]:
-        """The parameters of all units, where those of their signatures were found."""
+        """The parameters of all units, from those of their signatures."""
         if not isinstance(self._pages, Signatures):
             return dict(values)
         of_unit = self._pages.of_unit

@@ -160,11 +160,11 @@ def _add(judged: JudgedModel, pages: PageBatch, weight: Floats, total: ModelSums
 
 def _by_position(values: Floats, pages: PageBatch, n_positions: int) -> Floats:
     """Values by rank as values by position, shape (N, K + 1)."""
-    found = np.zeros((pages.n_pages, n_positions + 1))
+    by_position = np.zeros((pages.n_pages, n_positions + 1))
     rows = np.arange(pages.n_pages)
     for rank in range(pages.n_ranks):
-        found[rows, pages.position[:, rank]] += values[:, rank]
-    return found
+        by_position[rows, pages.position[:, rank]] += values[:, rank]
+    return by_position
 
 
 def _rates(pages: PageBatch, weight: Floats, predicted: Sequence[Floats]) -> pl.DataFrame:
@@ -243,12 +243,12 @@ def differences(measures: Sequence[ModelMeasures]) -> list[tuple[float, float, b
     """
     best = measures[by_log_likelihood(measures)[0]].log_likelihoods
     limit = -float(normal_quantile(np.array(LEVEL / 2 / max(len(measures) - 1, 1))))
-    found: list[tuple[float, float, bool]] = []
+    compared: list[tuple[float, float, bool]] = []
     for one in measures:
         paired = _measured(one.log_likelihoods - best)
         least = max(limit * paired.std_error, LEAST_DIFFERENCE)
-        found.append((paired.value, paired.std_error, bool(-paired.value > least)))
-    return found
+        compared.append((paired.value, paired.std_error, bool(-paired.value > least)))
+    return compared
 
 
 def _measured(samples: Floats) -> Measured:
@@ -382,8 +382,8 @@ def model_table(
 
 def of_relevance(ndcg: float | None, auc: float | None, dependence: Dependence | None) -> dict[str, float | None]:
     """The columns of a model that judgments allow."""
-    found = (None, None) if dependence is None else (dependence.correlation, dependence.p_value)
-    values = (ndcg, auc, *found)
+    correlation = (None, None) if dependence is None else (dependence.correlation, dependence.p_value)
+    values = (ndcg, auc, *correlation)
     return {
         name: None if value is None or np.isnan(value) else value for name, value in zip(JUDGED, values, strict=True)
     }
@@ -398,8 +398,8 @@ def position_table(models: Sequence[ClickModel], measures: Sequence[ModelMeasure
             POSITION: pl.Series(positions(shared), dtype=pl.Int32),
         }
         for name in ("perplexity", "conditional_perplexity"):
-            found: list[Measured] = getattr(measures[number], f"{name}_by_position")
-            columns |= {name: [one.value for one in found], f"{name}_std_error": [one.std_error for one in found]}
+            measured: list[Measured] = getattr(measures[number], f"{name}_by_position")
+            columns |= {name: [one.value for one in measured], f"{name}_std_error": [one.std_error for one in measured]}
         frames.append(pl.DataFrame(columns | {IMPRESSIONS: shared.impressions[0][positions(shared)]}))
     return pl.concat(frames)
 

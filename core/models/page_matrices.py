@@ -2,8 +2,8 @@
 
 Where a click depends on nothing but its unit, its position and, in some models, the last click above it, all that EM
 knows of a unit is the multiset {(cell, n, c)} of its impressions and clicks: its *signature*. What all units share adds
-up over units, so that a signature counts as often as it occurs; what each unit has of its own is found once for all of
-them.
+up over units, so that a signature counts as often as it occurs; what each unit has of its own is estimated once
+for all of them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -144,7 +144,7 @@ def pages_in_numberings(impressions: pl.DataFrame, units: Sequence[str]) -> list
     click = (in_order[CLICK] > 0).cast(pl.Int64).to_numpy()
     shown = {unit: 2 * in_order[unit].cast(pl.Int64).to_numpy() + click for unit in units}
     position = in_order[POSITION].cast(pl.Int32).to_numpy()
-    found: list[tuple[pl.DataFrame, ...]] = []
+    tables: list[tuple[pl.DataFrame, ...]] = []
     for n_ranks in np.unique(length).tolist():
         pages = np.flatnonzero(length == n_ranks)
         rows = starts[pages, np.newaxis] + np.arange(n_ranks, dtype=np.int64)
@@ -156,8 +156,8 @@ def pages_in_numberings(impressions: pl.DataFrame, units: Sequence[str]) -> list
         once = frame.group_by(pl.exclude(WEIGHT), maintain_order=True).sum()
         positions = [f"position {rank}" for rank in range(n_ranks)]
         shown_in = ([pl.col(f"{unit} {rank}").alias(f"shown {rank}") for rank in range(n_ranks)] for unit in units)
-        found.append(tuple(once.select(*columns, *positions, WEIGHT) for columns in shown_in))
-    return found
+        tables.append(tuple(once.select(*columns, *positions, WEIGHT) for columns in shown_in))
+    return tables
 
 
 def _page_weights(in_order: pl.DataFrame, starts: Integers, length: Integers) -> Floats:
@@ -256,7 +256,7 @@ def uncertain_rows(batches: Iterable[PageBatch], certain: Certain) -> Iterator[P
 
 _FINEST, _STEP = 0.05, 0.05
 """Units whose log(f + finest) and log(a + finest) are as near as a step stand for each other. Counts of some twenty are
-still told apart, and each cell has the mean of its counts, so that the digamma function is off by a ten-thousandth; a
+still distinct, and each cell has the mean of its counts, so that the digamma function is off by a ten-thousandth; a
 log gives some ten thousand cells at most, however large it is."""
 
 _UNITS_AT_ONCE = 1 << 20
@@ -291,8 +291,8 @@ def estimate_prior(favourable: Floats, decided: Floats, multiplicity: Floats | N
     rate = float(np.clip((m @ f + 0.5) / (m @ (f + against) + 1), *MEANS))
     means = np.array(MEANS)
     limits = np.array([np.log(means / (1 - means)), np.log(STRENGTHS)])
-    found = minimize_within(loss_and_slope, np.array([np.log(rate / (1 - rate)), np.log(2.0)]), limits)
-    return BetaPrior(float(1 / (1 + np.exp(-found[0]))), float(np.exp(found[1])))
+    optimum = minimize_within(loss_and_slope, np.array([np.log(rate / (1 - rate)), np.log(2.0)]), limits)
+    return BetaPrior(float(1 / (1 + np.exp(-optimum[0]))), float(np.exp(optimum[1])))
 
 
 def _cells(favourable: Floats, against: Floats, multiplicity: Floats) -> tuple[Floats, Floats, Floats]:
@@ -363,7 +363,7 @@ def of_rows(ratio: Ratio, x: Floats) -> Ratio:
 
     Args:
         ratio: f_i and d_i, shape (N, L).
-        x: the parameter of each row, in (0, 1), likewise.
+        x: the parameter of each row, in (0, 1), shape (N, L).
     """
     certain = np.floor(ratio.favourable)
     hidden = ratio.favourable - certain
@@ -489,7 +489,7 @@ def find_signatures(
         n_positions: K.
         keep: puts signatures aside that are too many to be held.
     """
-    n_above = n_positions + 1 if PREVIOUS_CLICK in columns else 1  # last clicks above that are told apart
+    n_above = n_positions + 1 if PREVIOUS_CLICK in columns else 1  # last clicks above that are distinguished
     n_cells = (n_positions + 1) * n_above
     no_number, no_sum = np.empty(0, np.int64), np.empty(0)
     of_unit, rows, n_aside = np.full(n_units + 1, -1), list[Iterable[PageBatch]](), 0
@@ -508,8 +508,8 @@ def find_signatures(
         numbers = np.concatenate([signature, table.n_units + np.arange(counted.n_units)])
         tables = [table, counted]
         del table, counted  # large: no array need be held twice
-        table, found = compress(concatenate(tables))
-        units, signature = np.concatenate([units, more]), found[numbers]
+        table, number = compress(concatenate(tables))
+        units, signature = np.concatenate([units, more]), number[numbers]
         if table.n_entries > _ENTRIES_AT_ONCE:
             put_aside(keep)
     put_aside(lambda last, _: tuple(small_batches(last)))
@@ -544,7 +544,7 @@ def count_rows(batches: Iterable[PageBatch], columns: Sequence[str]) -> pl.DataF
 
     Args:
         batches: pages.
-        columns: `position`, and `previous_click` where rows are told apart by it.
+        columns: `position`, and `previous_click` where rows differ by it.
     """
     keys = (UNIT, *columns)
     frames: list[pl.DataFrame] = []

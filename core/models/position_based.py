@@ -52,7 +52,7 @@ class TrustBiasModel(ClickModel):
         gamma -> (gamma - u) / (v - u),   p -> q + v (p - q),   q -> q + u (p - q)
 
     so that they tell gamma, p and q at best up to such a change; predictions are the same under all of them. Here gamma
-    is on the scale on which it is spread evenly from 0 to 1, its prior. Theta and eps are not told apart at all, which
+    is on the scale on which it is spread evenly from 0 to 1, its prior. Theta and eps cannot be separated at all, which
     is why this model has no propensities.
     """
 

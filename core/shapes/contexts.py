@@ -80,12 +80,12 @@ _HALVINGS = 40  # of the bracket of p
 
 
 @dataclass(frozen=True)
-class Said:
-    """What somebody says of a context's n cells."""
+class Evidence:
+    """Estimates of a context's n cells from one source."""
 
-    values: Floats  # shape (n,); 0 where nothing is said
-    known: Flags  # shape (n,), where something is said
-    variance: Floats  # shape (n,), of its sampling errors, by the clusters; 0 where nothing is said
+    values: Floats  # shape (n,); 0 where not known
+    known: Flags  # shape (n,), where there is a value
+    variance: Floats  # shape (n,), of its sampling errors, by the clusters; 0 where not known
     model: Floats  # shape (n, n), their covariance by the inverse information
 
 
@@ -93,8 +93,8 @@ class Said:
 class Difference:
     """One context beside the others."""
 
-    own: Said  # what its own data say, y
-    others: Said  # what the other contexts say, m
+    own: Evidence  # what its own data say, y
+    others: Evidence  # what the other contexts say, m
     shared: Floats  # shape (n,), covariance of the errors of y and m by the clusters: from what contexts have in common
     walk: Floats  # shape (n, n), W
 
@@ -172,9 +172,9 @@ class Difference:
         own, others = of_own * self.own.model, of_others * self.others.model
         scale = np.ones(len(variance))
         if len(both):
-            found = np.sqrt(np.maximum(variance, _SAME_TO_ROUNDING**2 * by_own)[both] / np.diag(own + others)[both])
-            scale *= found.mean()
-            scale[both] = found
+            ratio = np.sqrt(np.maximum(variance, _SAME_TO_ROUNDING**2 * by_own)[both] / np.diag(own + others)[both])
+            scale *= ratio.mean()
+            scale[both] = ratio
         return own * np.outer(scale, scale), others * np.outer(scale, scale)
 
     @cached_property
@@ -335,13 +335,13 @@ class _Family:
         of_others = weights @ self.covariance
         rows = context.rows
         return Difference(
-            own=Said(
+            own=Evidence(
                 np.nan_to_num(self.values[rows]) * context.seen,
                 context.seen,
                 np.diag(self.covariance)[rows],
                 spread[number][0] * context.model,
             ),
-            others=Said(weights @ np.nan_to_num(self.values), served, (of_others * weights).sum(axis=1), model),
+            others=Evidence(weights @ np.nan_to_num(self.values), served, (of_others * weights).sum(axis=1), model),
             shared=of_others[np.arange(len(rows)), rows],
             walk=context.walk,
         )

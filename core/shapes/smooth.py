@@ -174,9 +174,9 @@ class _Curves:
         sums, _ = self._left_out(mode, 1.0)
         information = mode.precision - self._penalty(_FIRST_TAU)
         expected = np.trace(information @ mode.inverse @ information @ mode.inverse)
-        found = float(np.trace(information @ sums.covariance) / expected)
+        spread = float(np.trace(information @ sums.covariance) / expected)
         clicks = self.counts.table.clicks
-        return max(found, 1.0 if (clicks == np.floor(clicks)).all() else _LEAST_SPREAD)
+        return max(spread, 1.0 if (clicks == np.floor(clicks)).all() else _LEAST_SPREAD)
 
     def _penalty(self, tau: float) -> Floats:
         """The prior's precision given tau, shape (F, F)."""

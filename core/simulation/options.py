@@ -123,14 +123,14 @@ def model_parameters(model: str, given: Mapping[str, tuple[float, ...]], theta: 
         theta: shape (K,), examination by position.
     """
     shapes = {parameter.name: parameter for parameter in get_click_model(model).parameters}
-    found: dict[str, Floats] = {}
+    parameters: dict[str, Floats] = {}
     for parameter in shared_parameters(model):
         values = values_by_position(parameter, given, len(theta))
         values = values * theta if parameter.times_theta else values
         dimensions = shapes[parameter.of_model].dimensions(0, len(theta))
         by_position = np.concatenate([[0.0], values])  # positions count from 1
-        found[parameter.of_model] = by_position if len(dimensions) == 1 else np.full(dimensions, values[0])
-    return found
+        parameters[parameter.of_model] = by_position if len(dimensions) == 1 else np.full(dimensions, values[0])
+    return parameters
 
 
 Theta = float | tuple[float, ...]

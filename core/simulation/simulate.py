@@ -10,8 +10,8 @@ every click is Bernoulli with
 
 unless theta is given as a table. Users of all other click models go down the page as their model says, see
 `posbias.core.simulation.simulate`. Queries arrive with Zipfian frequency, and a Plackett-Luce ranker orders the
-documents of a query anew in every session, following its scores as closely as asked: documents change places, and
-better ones stand higher, as in a real log. What real logs have beyond that is asked for by options: rankers that
+documents of a query anew in every session, following its scores as closely as an option says: documents change places,
+and better ones stand higher, as in a real log. What real logs have beyond that is switched on by options: rankers that
 learn from clicks or know the user, contexts, sessions that end early or click more readily, experiments.
 
 Sessions are drawn in blocks, each from its own stream of random numbers, so that a log that is streamed to a

@@ -134,19 +134,19 @@ class FittedLog:
         influence = part.spread(directions)
         leverage = influence[:, n_free:].sum(axis=1, keepdims=True)
         sums = np.concatenate([part.scores(), influence[:, :n_free], part.expected_by_cell(), leverage], axis=1)
-        found = part.clusters.with_columns(pl.Series(_SUMS, sums, pl.Array(pl.Float64, sums.shape[1])))
-        return found.filter(pl.struct(self.by).hash() % chunks == chunk) if chunks > 1 else found
+        of_clusters = part.clusters.with_columns(pl.Series(_SUMS, sums, pl.Array(pl.Float64, sums.shape[1])))
+        return of_clusters.filter(pl.struct(self.by).hash() % chunks == chunk) if chunks > 1 else of_clusters
 
-    def information_of(self, statistics: pl.DataFrame, wanted: pl.DataFrame) -> Floats:
+    def information_of(self, statistics: pl.DataFrame, chosen: pl.DataFrame) -> Floats:
         """What a part of the log adds to H_g of some clusters, shape (G, F, F)."""
         part = _Part.of(self, statistics)
-        number = _numbers(wanted, part.clusters, self.by)
+        number = _numbers(chosen, part.clusters, self.by)
         n_free = len(self.fit.free_cells)
-        found = np.zeros((wanted.height, n_free, n_free))
+        result = np.zeros((chosen.height, n_free, n_free))
         for row, cluster in enumerate(number.to_list()):
             if cluster is not None:
-                found[row] = part.information(cluster)
-        return found
+                result[row] = part.information(cluster)
+        return result
 
     def sums_of(self, impressions: pl.LazyFrame) -> ClusterSums:
         """The sums over the sessions of a part that holds whole sessions and whole queries; sums of parts add up.
@@ -179,8 +179,8 @@ class _Part:
     shares: Sparse  # p_j, a matrix of S strata by I cells
     clusters: pl.DataFrame  # the G clusters that have such strata
     cluster: Integers  # of each row, shape (M,), a number among the G
-    unit: Integers  # likewise, among the S
-    cell: Integers  # likewise, among the I
+    unit: Integers  # of each row, shape (M,), a number among the S
+    cell: Integers  # of each row, shape (M,), a number among the I
     expected: Floats  # mu, shape (M,)
     residual: Floats  # r*, shape (M,)
 
@@ -225,13 +225,13 @@ class _Part:
 
     def spread(self, directions: Floats) -> Floats:
         """sum_j sum_e mu_gje (q_e - sum_e' p_je' q_e')^2 for each column q of shape (F,): shape (G, columns)."""
-        found = np.empty((self.clusters.height, directions.shape[1]))
+        spread = np.empty((self.clusters.height, directions.shape[1]))
         for column, of_free in enumerate(directions.T):
             q = np.zeros(len(self.linked.cells))
             q[self.linked.free] = of_free
             distance = q[self.cell] - (self.shares @ q)[self.unit]
-            found[:, column] = sum_by_number(self.cluster, self.expected * distance**2, self.clusters.height)
-        return found
+            spread[:, column] = sum_by_number(self.cluster, self.expected * distance**2, self.clusters.height)
+        return spread
 
     def information(self, cluster: int) -> Floats:
         """H_g on the free cells, shape (F, F)."""
@@ -245,8 +245,8 @@ class _Part:
         of_units = np.bincount(unit, expected, len(units))
         shares.data *= np.repeat(np.sqrt(of_units), np.diff(shares.indptr))
         squares = gram(shares)
-        found = np.diag(np.bincount(self.cell[first:last], expected, n_cells)) - mixed - mixed.T + squares
-        return found[np.ix_(self.linked.free, self.linked.free)]
+        information = np.diag(np.bincount(self.cell[first:last], expected, n_cells)) - mixed - mixed.T + squares
+        return information[np.ix_(self.linked.free, self.linked.free)]
 
 
 def column_sums(
@@ -262,9 +262,9 @@ def column_sums(
     """
     log = FittedLog(statistics.plan, statistics.cells, fit, period, by)
     chunks = 1 + int(statistics.cell_totals[0].sum() // _CHUNK)
-    found = [_sums_of_chunk(log, statistics, chunk, chunks) for chunk in range(chunks)]
-    sums = reduce(add, (of_chunk for of_chunk, _ in found))
-    by_cell = np.concatenate([largest_and_total for _, largest_and_total in found], axis=1)
+    of_chunks = [_sums_of_chunk(log, statistics, chunk, chunks) for chunk in range(chunks)]
+    sums = reduce(add, (of_chunk for of_chunk, _ in of_chunks))
+    by_cell = np.concatenate([largest_and_total for _, largest_and_total in of_chunks], axis=1)
     return replace(sums, alone=sums.alone | _shown_to_one(by_cell[0].max(axis=0), by_cell[1].sum(axis=0), fit))
 
 

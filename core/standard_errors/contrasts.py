@@ -203,7 +203,7 @@ class ContrastTest:
     difference: float  # its D, a difference of log propensities
     std_error: float
     p_values: Floats  # shape (M',), the same for each contrast that was given; NaN where it was left out
-    detectable: Floats  # shape (M',), how large each must be for four of five such logs to show it; likewise
+    detectable: Floats  # shape (M',), how large each must be for four of five such logs to show it; NaN where left out
 
     @property
     def rejected(self) -> bool:
@@ -229,9 +229,9 @@ def contrast_test(
         alternative: what counts against the hypothesis.
     """
     usable = np.flatnonzero(np.isfinite(difference) & (std_error > 0))
-    p_values, found = np.full((2, len(difference)), np.nan)
+    p_values, least = np.full((2, len(difference)), np.nan)
     if not len(usable):
-        return ContrastTest(np.nan, np.nan, 1.0, 0, -1, np.nan, np.nan, p_values, found)
+        return ContrastTest(np.nan, np.nan, 1.0, 0, -1, np.nan, np.nan, p_values, least)
     ratio = difference[usable] / std_error[usable]
     two_sided = alternative == "two-sided"
     statistic = np.abs(ratio) if two_sided else ratio
@@ -244,7 +244,7 @@ def contrast_test(
     rejecting = p_value_at(LEVEL, len(usable), maximum)
     level = rejecting if two_sided else 2 * rejecting
     pairs = zip(std_error[usable].tolist(), known_degrees.tolist(), strict=True)
-    found[usable] = [detectable(error, nu, level) for error, nu in pairs]
+    least[usable] = [detectable(error, nu, level) for error, nu in pairs]
     deciding = np.lexsort((-statistic, tail))[0]  # far out, all tails are 0
     largest = int(usable[deciding])
     return ContrastTest(
@@ -256,7 +256,7 @@ def contrast_test(
         difference=float(difference[largest]),
         std_error=float(std_error[largest]),
         p_values=p_values,
-        detectable=found,
+        detectable=least,
     )
 
 
@@ -337,7 +337,7 @@ class FittedStrata:
 
     strata: Strata
     fit: ConditionalFit
-    errors: ClusterErrors  # by the strata's clusters unless others were asked for
+    errors: ClusterErrors  # by the strata's clusters unless others were requested
 
     def scored(self) -> ScoredEstimate:
         """The estimate with its scores, s_g = sum_{j in g} (c_j - C_j p_j), and response H^-1."""
@@ -434,7 +434,7 @@ class ScoreTest:
     p_value_adjusted: float  # the same, adjusted for the tests of its family
     rejected: bool  # whether the adjusted p-value is below .05
     observed_clicks: float = 0.0  # where z > 0, among those that say something about it; 0 in earlier versions
-    expected_clicks: float = 0.0  # by the model, given the clicks on each unit; likewise
+    expected_clicks: float = 0.0  # by the model, given the clicks on each unit; 0 in earlier versions
     largest_missed_error: float | None = None  # of log theta in any cell, that one such log in five would not show
 
 

@@ -77,7 +77,7 @@ def adjust_together(scores: Floats, inverse: Floats, entries: ClusterEntries) ->
         entries: of the clusters.
 
     Returns:
-        x, shape (B, F), and for which clusters it was found to all digits, shape (B,); not where H - H_b is singular,
+        x, shape (B, F), and for which clusters it is exact to all digits, shape (B,); not where H - H_b is singular,
         or nearly so.
     """
     x, r = np.zeros_like(scores), scores.copy()

@@ -118,7 +118,7 @@ def comparable_in_order(table: CountTable, linkage: Linkage, position_of_cell: I
     """Which cells have a bounded ratio to their reference on curves that nowhere rise with the position, shape (K,).
 
     A direction d in which neither a click nor the order holds the curve back has d_e' <= d_e along each edge e' -> e,
-    and likewise from each position to the one above it. A cell is held on both sides exactly if it lies in its
+    and from each position to the one above it. A cell is held on both sides exactly if it lies in its
     reference's strongly connected component of both kinds of edges together.
 
     Args:
@@ -157,8 +157,8 @@ def _edges(links: CountTable) -> tuple[Integers, Integers]:
 
     none = np.empty(0, np.int64)
     together = counted(none, none, (links.n_cells, links.n_cells))
-    for found in at_once(of_block, links.blocks()):
-        together = sparse_sum(together, found)
+    for of_block_edges in at_once(of_block, links.blocks()):
+        together = sparse_sum(together, of_block_edges)
     return nonzero(together)
 
 
@@ -216,12 +216,12 @@ def _why_nothing_is_linked(table: CountTable, n_linked: int) -> str:
         )
     if not table.clicks.any():
         return (
-            f"The log has no click in any of its {n_shown} cells (positions), so nothing can be said about them. "
+            f"The log has no click in any of its {n_shown} cells (positions), so nothing is known about them. "
             "Check which column holds the clicks (--click), or add more days."
         )
     if n_linked:
         return (
-            "The cell (position) asked for as the reference cannot be compared with any other one, while "
+            "The requested reference cell (position) cannot be compared with any other one, while "
             f"{n_linked} others can be compared among themselves. Take one of those as the reference."
         )
     return (
@@ -294,7 +294,7 @@ def _shares_of_tiny(table: CountTable, log_theta: Floats) -> tuple[Floats, Float
     return share, largest + np.log(total)
 
 
-_Found = TypeVar("_Found")
+_Output = TypeVar("_Output")
 
 UPPER_TAIL = 0.025
 """Probability left above the upper limit of a cell without clicks: the upper half of a 95 % interval."""
@@ -342,7 +342,7 @@ def fit_conditional(
 
     gradient_e = C_e - sum_j m_j C_j p_je;  Hessian = -sum_j m_j C_j (diag(p_j) - p_j p_j').
 
-    With many cells each step is found by conjugate gradients, and only the last Hessian is made.
+    With many cells each step is computed by conjugate gradients, and only the last Hessian is made.
 
     Args:
         table: counts per unit (a pair, stratum or signature) and cell.
@@ -397,7 +397,9 @@ class Silence:
     # Shape (K,), the probability of no click in the cell, twice (there is another tail); NaN for all cells but those
     # without clicks that have a propensity to be judged by
     p_value: Floats
-    expected: Floats  # shape (K,), the clicks that were expected there, sum_j C_j n_je theta_e / A_j; likewise
+    expected: (
+        Floats  # shape (K,), the clicks that were expected there, sum_j C_j n_je theta_e / A_j; NaN where p_value is
+    )
 
     @property
     def cells(self) -> Integers:
@@ -478,10 +480,10 @@ class Likelihood:
         self.anchor_of[by_clicks] = by_clicks[first][group]
         self.free = np.flatnonzero(self.anchor_of != np.arange(linked.table.n_cells))
 
-    def _over_blocks(self, beta: Floats, work: Callable[[CountTable, Floats, Floats], _Found]) -> Iterator[_Found]:
+    def _over_blocks(self, beta: Floats, work: Callable[[CountTable, Floats, Floats], _Output]) -> Iterator[_Output]:
         """What a function makes of each block of the table, the weight of its units and its shares at beta."""
 
-        def of_block(block: tuple[slice, CountTable]) -> _Found:
+        def of_block(block: tuple[slice, CountTable]) -> _Output:
             units, table = block
             return work(table, self.weight[units], shares_at(table, beta)[0])
 

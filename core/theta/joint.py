@@ -34,7 +34,7 @@ _CYCLE = 3  # steps in one cycle of SQUAREM
 
 @dataclass(frozen=True)
 class EMOptions:
-    """How the joint estimate is found."""
+    """Options of the joint estimate."""
 
     examination_prior: BetaPrior = BetaPrior(0.5, 2.0)  # Beta prior of every theta_e; strength 0 is maximum likelihood
     attractiveness_prior: BetaPrior = BetaPrior(0.5, 2.0)  # Beta prior of every gamma_j
@@ -55,7 +55,7 @@ class JointFit:
     converged: bool  # whether the tolerance was reached. False when it is 0: nothing was checked.
     iterations: int  # steps, or SQUAREM's cycles
     evaluations: int  # passes over the entries
-    options: EMOptions  # with which it was found
+    options: EMOptions  # with which it was fitted
     objective: float  # log-likelihood (without the binomials' constants) plus the log of the priors' kernels
 
 
@@ -66,7 +66,7 @@ def fit_joint(
     start: Floats | None = None,
     on_iteration: Callable[[int, float], None] | None = None,
 ) -> JointFit:
-    """Maximise the objective by EM, from theta = gamma = 0.5 unless asked otherwise.
+    """Maximise the objective by EM, from theta = gamma = 0.5 unless a start is given.
 
         sum_j m_j sum_e { c log(theta gamma) + (n - c) log(1 - theta gamma) }
         + sum over parameters x of s (v log x + (1 - v) log(1 - x))

@@ -98,7 +98,7 @@ class Layout(Plugin):
     takes: ClassVar[tuple[str, ...]] = ()  # the options that not all layouts know and this one does
     # whether every document has one row, but for those that are left out for want of a propensity
     one_row_each: ClassVar[bool] = False
-    nothing: ClassVar[str] = "no row is left"  # what is said where there is nothing to learn from
+    nothing: ClassVar[str] = "no row is left"  # the message where there is nothing to learn from
 
     def ids(self, grouping: Grouping) -> tuple[str, ...]:
         """The columns that say what a row is."""
@@ -176,7 +176,7 @@ class LayoutOfCounts(Layout):
         """The same, where each document is a signature of its own, shape (J, S).
 
         Raises:
-            UsageError: the layout has not said how.
+            UsageError: the layout does not support it.
         """
         del documents
         raise UsageError(

@@ -41,7 +41,7 @@ class ClickedGroupLayout(LayoutOfPages):
 
         Returns:
             `group`, [`session`], `query`, `doc`, `label` (Int8, 1 for the clicked document), `weight` (sum w_i, the
-            same in a whole group), `clicks` (how many clicks the group stands for, likewise).
+            same in a whole group), `clicks` (how many clicks the group stands for, the same in a whole group).
         """
         pairs = coded_pairs(pages)
         groups = clicked_groups(pages, pairs, grouping).with_row_index(GROUP)

@@ -191,7 +191,7 @@ def rate_terms(
         not known, shape (J, 5).
 
     Raises:
-        StatisticsError: the posterior is asked for, and a signature has no attractiveness.
+        StatisticsError: the posterior is requested, and a signature has no attractiveness.
     """
     known = np.isfinite(weights.propensity)
     theta = np.where(known, np.maximum(np.nan_to_num(weights.propensity), options.min_propensity), 1.0)

@@ -109,8 +109,10 @@ def _references(table: pl.DataFrame) -> npt.NDArray[np.int64]:
     contexts = [name for name in table.columns if name not in (POSITION, PREVIOUS_CLICK, PROPENSITY, STD_ERROR)]
     is_reference = (pl.col(PROPENSITY) == 1) & (pl.col(STD_ERROR) == 0)
     first = pl.col(_ROW).filter(is_reference).min()
-    found = table.with_row_index(_ROW).with_columns((first.over(contexts) if contexts else first).alias(_REFERENCE))
-    return found[_REFERENCE].cast(pl.Int64).fill_null(-1).to_numpy()
+    references = table.with_row_index(_ROW).with_columns(
+        (first.over(contexts) if contexts else first).alias(_REFERENCE)
+    )
+    return references[_REFERENCE].cast(pl.Int64).fill_null(-1).to_numpy()
 
 
 CLICK_WEIGHT = "posbias_click_weight"
@@ -198,7 +200,7 @@ def click_weights(
         cells: the cell columns, one row per cell.
         propensity: theta, nan where a cell has none.
         impressions: their number, or the sum of the weights u that rows carry.
-        clicks: likewise.
+        clicks: their number, or the sum of the weights u.
         options: clipping and normalisation.
         squared_clicks: the sum of u^2 over the clicks, where rows carry weights; nan where it is not known.
         replicates: other propensities to make replicate weights of, shape (N, K), nan where theta is.
@@ -267,14 +269,14 @@ def in_validation(ids: pl.Series, share: float) -> pl.Series:
 def hashes(ids: pl.Series) -> list[int]:
     """H of each id, as signed 64-bit numbers."""
     columns = ids.struct.unnest().get_columns() if isinstance(ids.dtype, pl.Struct) else [ids]
-    found = [_SPLIT_SEED] * len(ids)
+    seeds = [_SPLIT_SEED] * len(ids)
     for column in columns:
         texts = column if column.dtype == pl.Binary else column.cast(pl.String).cast(pl.Binary)
-        found = [
+        seeds = [
             seed if text is None else xxhash.xxh64_intdigest(text, seed)
-            for text, seed in zip(texts.to_list(), found, strict=True)  # a list is read twice as fast as a column
+            for text, seed in zip(texts.to_list(), seeds, strict=True)  # a list is read twice as fast as a column
         ]
-    return [number - 2 * _SIGN if number >= _SIGN else number for number in found]
+    return [number - 2 * _SIGN if number >= _SIGN else number for number in seeds]
 
 
 def examination_of_rows(
