@@ -351,7 +351,7 @@ class _Search:
             problems.append(f"no column looks like the {role} (known names: {_listed(ALIASES[role])}). {advice}")
         options = [_option(self.flags[role], guessed.get(role, "COLUMN")) for role in (*several, *missing)]
         raise RoleError(
-            _message(self.where, problems, f"The columns are: {_listed(self.columns)}.{hint}"),
+            _message(self.where, [*several, *missing], problems, f"The columns are: {_listed(self.columns)}.{hint}"),
             options_of_hint if hint else tuple(word for option in options for word in option),
             {self.flags[role]: tuple(names) for role, names in several.items()},
         )
@@ -362,12 +362,12 @@ def _option(flag: str, column: str) -> tuple[str, ...]:
     return (f"{flag}={column}",) if column.startswith("-") else (flag, column)
 
 
-def _message(where: str, problems: Sequence[str], columns: str) -> str:
+def _message(where: str, roles: Sequence[str], problems: Sequence[str], columns: str) -> str:
     if len(problems) == 1:
         return f"{where}: {problems[0]} {columns}"
     return "\n".join(
         [
-            f"{where}: {len(problems)} roles have no column, or several:",
+            f"{where}: I cannot tell which columns are the {', '.join(roles[:-1])} and the {roles[-1]}:",
             *(f"  {problem}" for problem in problems),
             columns,
         ]

@@ -45,7 +45,7 @@ from posbias.io.log.text import check_dialect_matters, find_log_files
 
 @dataclass(frozen=True)
 class LogRequest:
-    """What the user said about a log."""
+    """A log as the command line describes it."""
 
     inputs: tuple[str, ...]  # files, globs and directories
     roles: Roles  # the columns that were named
@@ -69,8 +69,8 @@ class LogRequest:
         Raises:
             PosbiasError: as `find_log_files` and `result_of`.
         """
-        found = find_log_files(self.inputs, self.dialect)
-        return found if self.query is None else (result_of(self.query, found),)
+        files = find_log_files(self.inputs, self.dialect)
+        return files if self.query is None else (result_of(self.query, files),)
 
     @property
     def where(self) -> str:
@@ -109,7 +109,7 @@ class Log:
 
     @property
     def has_sessions(self) -> bool:
-        """Whether pages can be told apart."""
+        """Whether pages can be distinguished."""
         return bool(self.roles.session)
 
     @property
@@ -179,7 +179,7 @@ class Log:
         columns = [name for name in (*self.roles.columns(), EARLIER_FAULT) if name in whole]
         unclicked = [pl.lit(0, pl.Int8).alias(MADE_CLICK)] if self.click_sources else []  # of events, it is there
         schema = pl.Schema({name: whole[name] for name in columns} | ({MADE_CLICK: pl.Int8()} if unclicked else {}))
-        found: list[pl.LazyFrame] = []
+        parts: list[pl.LazyFrame] = []
         for source in self.sources:
             scanned, height = self._scanned(source), _rows(source)
             step = max(int(rows / self._impressions_per_row(source)), 1)
@@ -187,8 +187,8 @@ class Log:
             slices = [scanned.slice(at, step) for at in range(0, height, step)] if is_sliced else [scanned]
             for slice_ in slices:
                 raw = self._flat(slice_, source).select(pl.col(name).cast(whole[name]) for name in columns)
-                found.append(canonical_impressions(raw.with_columns(unclicked), self.roles, schema, self.rules))
-        return found
+                parts.append(canonical_impressions(raw.with_columns(unclicked), self.roles, schema, self.rules))
+        return parts
 
     @property
     def clicked_keys(self) -> pl.LazyFrame:
@@ -247,7 +247,7 @@ class Log:
 
         Args:
             shown: the impressions by the keys of `page_keys`, where others hold them than this process.
-            listed: the `listed_clicks`, likewise.
+            listed: the `listed_clicks`, where others hold them.
         """
         if self.listed_clicks:
             with reading(self.sources):
@@ -263,19 +263,19 @@ class Log:
             clicks = clicks.select(*page_keys(self.roles), OUTCOME, AT)
         counted = clicks.group_by(pl.all()).agg(pl.len().cast(pl.Int64).alias(CLICKS))
         with reading([*self.sources, *self.click_sources]):
-            found = counted.collect(engine="streaming")
-            return join_table(found, session, doc, self._among if shown is None else shown)
+            clicks_by_key = counted.collect(engine="streaming")
+            return join_table(clicks_by_key, session, doc, self._among if shown is None else shown)
 
     def _among(self, some: pl.DataFrame | None, columns: Sequence[str]) -> pl.DataFrame:
         """Columns of the impressions: each row once of those whose keys are among some, or of the first ones."""
         if some is None:
             return self._shown.select(columns).head(COMPARED).collect(engine="streaming")
         rows = self._shown.select(list(dict.fromkeys([*some.columns, *columns])))
-        found = rows.join(some.lazy(), on=some.columns, how="semi")
-        return found.select(columns).unique().collect(engine="streaming")
+        matches = rows.join(some.lazy(), on=some.columns, how="semi")
+        return matches.select(columns).unique().collect(engine="streaming")
 
     def check_unchanged(self) -> None:
-        """See that its files are still those that were found.
+        """Raise LogFormatError unless its files are still those that were opened.
 
         Raises:
             LogFormatError: one was changed, replaced or removed meanwhile.
@@ -328,7 +328,7 @@ class Log:
 
     @property
     def _unclicked(self) -> pl.LazyFrame:
-        """The rows of all files, none of them clicked where clicks are found later."""
+        """The rows of all files, none of them clicked where clicks are joined later."""
         apart = self.raw is not None or self.click_sources
         return self._shown.with_columns(pl.lit(0, pl.Int8).alias(MADE_CLICK)) if apart else self._shown
 
@@ -382,8 +382,8 @@ class Log:
 
     @cached_property
     def _clicks(self) -> ClickTable:
-        asked = self.request.clicks or ClicksRequest(())
-        return ClickTable(asked, self.click_sources, self.roles, self.request.rules, self.request.roles.click)
+        request = self.request.clicks or ClicksRequest(())
+        return ClickTable(request, self.click_sources, self.roles, self.request.rules, self.request.roles.click)
 
 
 def _has_rows(source: Source) -> bool:
@@ -462,12 +462,12 @@ def _columns_of(sources: Sequence[Source]) -> dict[str, bool]:
 
     One with fields plays a role only if it is named.
     """
-    found: dict[str, bool] = {}
+    has_fields: dict[str, bool] = {}
     with reading(sources):
         for source in sources:
             for name, dtype in schema_of(source).items():
-                found[name] = found.get(name, False) or are_structs(dtype)
-    return found
+                has_fields[name] = has_fields.get(name, False) or are_structs(dtype)
+    return has_fields
 
 
 def _with_page(request: LogRequest, requested: Roles, names: Sequence[str]) -> Roles:
@@ -479,13 +479,13 @@ def _with_page(request: LogRequest, requested: Roles, names: Sequence[str]) -> R
     paging = request.rules.paging
     if paging is None or requested.page is not None:
         return requested
-    found = next(filter(says_offset if paging.size == 1 else says_page, names), None)
-    if found is None:
+    page = next(filter(says_offset if paging.size == 1 else says_page, names), None)
+    if page is None:
         raise SchemaError(
             f"{request.where}: no column looks like the number of the results page (--page-size {paging.size}). Name "
             f"it with --page COLUMN. The columns are: {', '.join(names)}."
         )
-    return replace(requested, page=found)
+    return replace(requested, page=page)
 
 
 def _find_roles(request: LogRequest, requested: Roles, columns: dict[str, bool], *, nested: bool) -> Roles:
@@ -502,12 +502,12 @@ def _find_roles(request: LogRequest, requested: Roles, columns: dict[str, bool],
             "position."
         )
     apart = request.clicks is not None or request.events is not None
-    clicks_told = apart or requested.clicked is not None or request.lists.click_suffix is not None
+    clicks_known = apart or requested.clicked is not None or request.lists.click_suffix is not None
     required = {DOC} if nested else {DOC, POSITION}
     required |= {SESSION} if apart or (request.needs_session and not nested) else set()
-    required |= set() if clicks_told else {CLICK}
+    required |= set() if clicks_known else {CLICK}
     required |= set() if requested.no_query else {QUERY}
-    left_out = {CLICK} if clicks_told else {SESSION} if summed else set[str]()
+    left_out = {CLICK} if clicks_known else {SESSION} if summed else set[str]()
     left_out |= {QUERY} if requested.no_query else set()
     looked_for = [role for role in KEY_ROLES if role not in left_out]
     try:
@@ -549,7 +549,7 @@ def _is_nested(request: LogRequest, source: Source, columns: dict[str, bool]) ->
     written = request.lists.separator is not None
     try:
         roles = _resolve(columns, request.where)(request.roles, required=(DOC,), looked_for=(DOC,))
-    except RoleError:  # to be said with what else is missing
+    except RoleError:  # to be reported with what else is missing
         return request.form == "nested" or written or any(map(holds_lists, schema.values()))
     types = [schema[name] for name in roles.doc if name in schema]
     nested = any(holds_lists(dtype) or (written and dtype == pl.String) for dtype in types)

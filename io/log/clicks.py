@@ -222,9 +222,9 @@ def _advice(clicks: Clicks) -> str:
 def _by_position(clicks: Clicks) -> str:
     """What the loss means, and where it is."""
     meaning = " Propensities are wrong where clicks at some positions are lost more often than at others"
-    shares = {int(at): found.lost / found.read for at, found in clicks.by_position.items() if found.read}
-    said = ", ".join(f"{shares[at]:.0%} at {at}" for at in sorted(shares)[:_POSITIONS])
-    return f"{meaning}; by the position that clicks name: {said}." if said else f"{meaning}."
+    shares = {int(at): counts.lost / counts.read for at, counts in clicks.by_position.items() if counts.read}
+    named = ", ".join(f"{shares[at]:.0%} at {at}" for at in sorted(shares)[:_POSITIONS])
+    return f"{meaning}; by the position that clicks name: {named}." if named else f"{meaning}."
 
 
 def _id(text: str) -> str:
@@ -250,15 +250,15 @@ def find_examples(clicks: pl.DataFrame, shown: pl.DataFrame) -> list[Example]:
         clicks: `OUTCOME`, `KEY`, `PAGE`, `DOC`, as text.
         shown: `KEY`, `PAGE`, `DOC`, as text, at least of what has a key of those clicks.
     """
-    found: list[Example] = []
+    examples: list[Example] = []
     for fate, column in WITH_EXAMPLES.items():
         lost = clicks.filter(pl.col(OUTCOME) == fate).drop_nulls(column).unique(column, maintain_order=True)
         for key, named in lost.head(_EXAMPLES).select(KEY, column).iter_rows():
             beside = shown if column == PAGE else shown.filter(pl.col(KEY) == key)
             others = beside[column].drop_nulls().unique(maintain_order=True).head(COMPARED).to_list()
             if others:
-                found.append(Example(int(fate), named, max(others, key=lambda other: _likeness(named, other))))
-    return found
+                examples.append(Example(int(fate), named, max(others, key=lambda other: _likeness(named, other))))
+    return examples
 
 
 def _likeness(named: str, other: str) -> float:
@@ -308,13 +308,13 @@ def join_table(clicks: pl.DataFrame, session: Sequence[str], doc: Sequence[str],
     """
     page, keys = list(session), [*session, *doc]
     open_ones = clicks.filter(pl.col(OUTCOME) == UNDECIDED)
-    found = shown(open_ones.select(keys).unique(), keys)
-    lost = open_ones.join(found, on=keys, how="anti")
+    clicked = shown(open_ones.select(keys).unique(), keys)
+    lost = open_ones.join(clicked, on=keys, how="anti")
     pages = shown(lost.select(page).unique(), page) if lost.height else lost.select(page)
-    judged = fates_on_pages(open_ones, found, pages, pages, page, keys)
+    judged = fates_on_pages(open_ones, clicked, pages, pages, page, keys)
     named = judged.filter(pl.col(OUTCOME) > 0).group_by(OUTCOME, maintain_order=True).head(_EXAMPLES)
     of_pages = named.filter(pl.col(OUTCOME) == Fate.NOT_SHOWN)
-    beside = shown(of_pages.select(page).unique(), keys) if of_pages.height else found.clear()
+    beside = shown(of_pages.select(page).unique(), keys) if of_pages.height else clicked.clear()
     if named.height > of_pages.height:
         beside = pl.concat([beside, shown(None, keys)])
     texts = (as_text(page).alias(KEY), as_text(page).alias(PAGE), as_text(doc).alias(DOC))
@@ -322,7 +322,7 @@ def join_table(clicks: pl.DataFrame, session: Sequence[str], doc: Sequence[str],
     counts = pl.concat([clicks.filter(pl.col(OUTCOME) > 0), judged]).select(
         pl.when(pl.col(OUTCOME) == UNDECIDED).then(int(Fate.JOINED)).otherwise(OUTCOME).alias(OUTCOME), AT, CLICKS
     )
-    repeated = int(judged.filter(pl.col(OUTCOME) == UNDECIDED)[CLICKS].sum()) - found.height
+    repeated = int(judged.filter(pl.col(OUTCOME) == UNDECIDED)[CLICKS].sum()) - clicked.height
     again = {OUTCOME: [int(Fate.JOINED), int(Fate.REPEATED)], AT: [None, None], CLICKS: [-repeated, repeated]}
     return JoinedClicks.of(pl.concat([counts, pl.DataFrame(again, schema=counts.schema)]), examples)
 

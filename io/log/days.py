@@ -1,4 +1,4 @@
-"""The days of a log: which were found, and which of them are hardly meant."""
+"""The days of a log, and which of them are hardly meant."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -57,8 +57,8 @@ class Days:
     def describe(self) -> dict[str, Any]:
         """As plain values, for the manifest."""
         first, last = self.in_order[0], self.in_order[-1]
-        found: dict[str, Any] = {"first": first.isoformat(), "last": last.isoformat(), "number": len(self.rows)}
-        return found if self.read_as is None else {**found, "read_as": self.read_as}
+        described: dict[str, Any] = {"first": first.isoformat(), "last": last.isoformat(), "number": len(self.rows)}
+        return described if self.read_as is None else {**described, "read_as": self.read_as}
 
     def warnings(self) -> list[str]:
         """What is wrong with days, in words."""
@@ -158,12 +158,14 @@ def read_labels(name: str) -> tuple[pl.DataFrame, dict[str, str]]:
 
 
 def _column(role: str, known: tuple[str, ...], columns: list[str], where: str) -> str:
-    found = [column for column in columns if column.lower() in known]
-    if len(found) == 1:
-        return found[0]
+    matches = [column for column in columns if column.lower() in known]
+    if len(matches) == 1:
+        return matches[0]
     shown = ", ".join(columns[:20]) + (", ..." if len(columns) > 20 else "")  # noqa: PLR2004 - a line's worth
-    if found:
-        raise SchemaError(f"{where}: {len(found)} columns could be the {role}: {', '.join(found)}. Keep one of them.")
+    if matches:
+        raise SchemaError(
+            f"{where}: {len(matches)} columns could be the {role}: {', '.join(matches)}. Keep one of them."
+        )
     raise SchemaError(
         f"{where}: no column is named {' or '.join(known)}. Rename the {role} column. There are: {shown}."
     )

@@ -99,20 +99,20 @@ def check_plain(where: str, schema: pl.Schema, name: str, flag: str) -> None:
 
 @dataclass(frozen=True)
 class ClicksRequest:
-    """What the user said about the clicks' table."""
+    """The table of clicks as the command line describes it."""
 
     inputs: tuple[str, ...]  # its files
     session: tuple[str, ...] = ()  # its columns of the session; empty where they are called as in the impressions
-    doc: tuple[str, ...] = ()  # its columns of the document, likewise
+    doc: tuple[str, ...] = ()  # its columns of the document; empty where they are called as in the impressions
     click: str | None = None  # the column that says whether, or how often, a row was clicked
-    where: tuple[ClickRows, ...] = ()  # what rows are clicks; where it is said several times, any of them
+    where: tuple[ClickRows, ...] = ()  # which rows are clicks: any of these
 
 
 @dataclass(frozen=True)
 class ClickTable:
     """The clicks' table beside a log."""
 
-    request: ClicksRequest  # what was said about it
+    request: ClicksRequest
     sources: tuple[Source, ...]  # its files
     shown: Roles  # the roles of the impressions' columns
     rules: ReadingRules  # how the log is read
@@ -207,7 +207,7 @@ class ClickTable:
         return of_kind
 
     def _of_kind(self) -> pl.Expr:
-        """The rows that are said to be clicks.
+        """The rows that are declared to be clicks.
 
         Raises:
             SchemaError: there is no such column, or no such row.
@@ -216,10 +216,10 @@ class ClickTable:
             check_plain(self._where, self._schema, rows.column, "--clicks-where")
         holds = [rows.holds(self._schema[rows.column]) for rows in self.request.where]
         with reading(self.sources):
-            found = scan_sources(self.sources).select(
+            numbers = scan_sources(self.sources).select(
                 pl.len().alias("posbias_rows"), *(there.sum().alias(str(n)) for n, there in enumerate(holds))
             )
-            rows_in_all, *counts = found.collect(engine="streaming").row(0)
+            rows_in_all, *counts = numbers.collect(engine="streaming").row(0)
         for rows, count in zip(self.request.where, counts, strict=True):
             if rows_in_all and not count:
                 raise SchemaError(
@@ -259,7 +259,7 @@ class ClickTable:
         return click == 1
 
     def _check_every_row_is_a_click(self) -> None:
-        """See that no column looks as if it said which rows are clicks.
+        """Raise SchemaError if a column seems to mark which rows are clicks.
 
         Raises:
             SchemaError: one does.
@@ -267,16 +267,18 @@ class ClickTable:
         known = {name for name in self._schema if name.lower() in (*ALIASES[QUERY], *ALIASES[POSITION])}
         known |= {*self._keys, *self.shown.columns()}
         free = {name: dtype for name, dtype in self._schema.items() if name not in known}
-        flags = {f"flag {name}": found for name, dtype in free.items() if (found := _flag(name, dtype)) is not None}
+        flags = {f"flag {name}": flag for name, dtype in free.items() if (flag := _flag(name, dtype)) is not None}
         kinds = {f"kind {name}": _kind(name) for name, dtype in free.items() if isinstance(dtype, _TEXTS)}
         if not flags and not kinds:
             return
         with reading(self.sources):
-            found = scan_sources(self.sources).select(**flags, **kinds).collect(engine="streaming").row(0, named=True)
+            looks_like = (
+                scan_sources(self.sources).select(**flags, **kinds).collect(engine="streaming").row(0, named=True)
+            )
         as_numbers = replace(self.rules, click_counts=False, null_click=False)
         for name, dtype in free.items():
-            is_flag = found.get(f"flag {name}")
-            if not is_flag and not found.get(f"kind {name}"):
+            is_flag = looks_like.get(f"flag {name}")
+            if not is_flag and not looks_like.get(f"kind {name}"):
                 continue
             holds, how = "says yes or no" if is_flag else "holds click and other values", f"--clicks-where {name}=VALUE"
             if not is_flag:
@@ -347,10 +349,10 @@ class _Outcome(Coded):
 
 @dataclass(frozen=True)
 class EventsRequest:
-    """What the user said about a table of events."""
+    """A table of events as the command line describes it."""
 
     shown: tuple[ClickRows, ...]  # which rows are impressions: any of these
-    clicked: tuple[ClickRows, ...]  # which rows are clicks, likewise
+    clicked: tuple[ClickRows, ...]  # which rows are clicks: any of these
     time: str | None = None  # the column of the time, where a session is a visit and a page what it shows at one time
     window: int = 1800  # the most seconds between an impression and its click, where they are joined by time
 
@@ -374,7 +376,7 @@ class EventReader(RawReader):
     """Makes a log of a table of events."""
 
     request: EventsRequest
-    event_roles: Roles  # the column of each role; the session is the visit, where pages are told by their time
+    event_roles: Roles  # the column of each role; the session is the visit, where pages differ by their time
     paths: tuple[str, ...]  # of its files, for the places of faulty rows
     as_text: tuple[str, ...] = ()  # columns of NDJSON that are read as text
     name = EVENTS
@@ -443,13 +445,13 @@ class EventReader(RawReader):
         on_page = list(dict.fromkeys([*self.page, *self.event_roles.doc]))
         if self.request.time is None:
             known = shown.select(self.page).unique()
-            found, of_lost = clicks_on_pages(clicks, shown, known, list(self.page), on_page)
+            clicked, of_lost = clicks_on_pages(clicks, shown, known, list(self.page), on_page)
         else:
             by = list(dict.fromkeys([*self.event_roles.session, *self.event_roles.doc]))
             of_page = [name for name in self.page if name not in by]
             window = self.request.window * _MICROSECONDS
-            found, of_lost = clicks_in_visits(clicks, shown.drop_nulls(on_page), by, _WHEN, of_page, window)
-        rows, of_clicks = mark_clicked(shown, found, on_page, MADE_CLICK)
+            clicked, of_lost = clicks_in_visits(clicks, shown.drop_nulls(on_page), by, _WHEN, of_page, window)
+        rows, of_clicks = mark_clicked(shown, clicked, on_page, MADE_CLICK)
         rows = rows.select(
             *self._columns,
             MADE_CLICK,

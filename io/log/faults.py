@@ -36,7 +36,7 @@ def unused_count(log: Log) -> str | None:
 
 
 def check_no_sums(log: Log) -> None:
-    """See that `--click-counts` is not said of a table of sums: it would make one click of all clicks on a row.
+    """Raise SchemaError if `--click-counts` is given for a table of sums: it makes one click of all clicks on a row.
 
     Raises:
         SchemaError: a column goes with the clicks as the impressions that were clicked.
@@ -61,7 +61,7 @@ def are_sums(log: Log, impressions: str, clicks: str) -> bool:
     """Whether two columns hold whole numbers, impressions >= clicks, that differ, and some rows several clicks."""
     counts = pl.col(impressions).alias("impressions"), pl.col(clicks).alias("clicks")
     with reading(log.sources):
-        found = (
+        answer = (
             scan_sources(log.sources)
             .select(count.cast(pl.Float64, strict=False) for count in counts)
             .drop_nulls()
@@ -72,7 +72,7 @@ def are_sums(log: Log, impressions: str, clicks: str) -> bool:
             )
             .collect(engine="streaming")
         )
-    return bool(found.item())
+    return bool(answer.item())
 
 
 def undeclared_page(log: Log) -> tuple[Finding, float] | None:
@@ -80,7 +80,7 @@ def undeclared_page(log: Log) -> tuple[Finding, float] | None:
 
     Returns:
         What it looks like, with the options that say so, and the share of the rows that are on later pages; None where
-        there is no such column, or where something was said of one.
+        there is no such column, or where an option names one.
     """
     position = log.roles.position
     of_lines = log.raw is not None and log.raw.of_lines
@@ -95,9 +95,9 @@ def undeclared_page(log: Log) -> tuple[Finding, float] | None:
         keys = [key for key in (*log.roles.session, *queries) if key != name]
         rows = log.first_rows(_ROWS, (name, position, *keys, *log.roles.doc))
         rows = _with_numbers(log, rows, name, position).drop_nulls((name, position))
-        found = _begins_anew(rows, name, position, is_offset=is_offset)
-        if found is not None and _goes_on(rows, name, keys, log.roles):
-            return found
+        finding = _begins_anew(rows, name, position, is_offset=is_offset)
+        if finding is not None and _goes_on(rows, name, keys, log.roles):
+            return finding
     return None
 
 
@@ -152,20 +152,20 @@ def _begins_anew(rows: pl.DataFrame, name: str, position: str, *, is_offset: boo
 
 
 def check_slots(log: Log) -> None:
-    """See that positions do not begin anew on each of several pages of one list of results.
+    """Raise SchemaError if positions begin anew on each of several pages of one list of results.
 
     Raises:
-        SchemaError: they do, by a column that numbers pages and that nothing was said of.
+        SchemaError: they do, by a column that numbers pages and that no option names.
     """
-    unsaid = undeclared_page(log)
-    if unsaid is None:
+    undeclared = undeclared_page(log)
+    if undeclared is None:
         return
-    found, later = unsaid
-    _, column, _, size, *_ = found.options
+    finding, later = undeclared
+    _, column, _, size, *_ = finding.options
     per_page = "" if size == "1" else f", if a page holds {size} results"
     raise SchemaError(
         f"{log.request.where}: results of later pages ({later:.0%} of the rows) would count as top positions: "
-        f"{found.text}. Say {shlex.join(found.options)}{per_page}. If {column!r} is something else, say --page "
+        f"{finding.text}. Say {shlex.join(finding.options)}{per_page}. If {column!r} is something else, say --page "
         "none."
     )
 
@@ -189,10 +189,10 @@ def clicked_rank(log: Log) -> int | None:
     if not filled.height:
         return None
     rank, at = filled[click].to_numpy(), filled[position].to_numpy()
-    usual, said = log.request.rules.position_base, log.request.rules.click_ranks
+    usual, declared = log.request.rules.position_base, log.request.rules.click_ranks
     top = int(rank.min()) if rank.min() in {0, 1} else usual
-    if said is not None:  # a page may have no click at the top
-        top = top if rank.max() - said > rows[position].to_numpy().max() - usual else said
+    if declared is not None:  # a page may have no click at the top
+        top = top if rank.max() - declared > rows[position].to_numpy().max() - usual else declared
     if len(np.unique(rank)) >= _FEWEST_RANKS:
         distance = np.median(rank - at)
         if (rank - at == distance).mean() >= _NEARLY_ALL:
@@ -215,18 +215,18 @@ def _same_down_pages(rows: pl.DataFrame, click: str, session: Sequence[str]) -> 
 
 
 def check_no_ranks(log: Log) -> None:
-    """See that a click column holds no ranks, of which the topmost, 0, would be no click.
+    """Raise SchemaError if a click column holds ranks, of which the topmost, 0, would be no click.
 
     Raises:
         SchemaError: it does.
     """
-    top, said = clicked_rank(log), log.request.rules.click_ranks
-    if top is None or top == said:
+    top, declared = clicked_rank(log), log.request.rules.click_ranks
+    if top is None or top == declared:
         return
-    if said is not None:
+    if declared is not None:
         raise SchemaError(
             f"{log.request.where}: clicks would be misplaced: column {log.roles.click!r} (--click) counts ranks from "
-            f"{top}, beside the positions. Say --click-ranks {top}, not {said}."
+            f"{top}, beside the positions. Say --click-ranks {top}, not {declared}."
         )
     counts = " instead of --click-counts" if log.request.rules.click_counts else ""
     raise SchemaError(
@@ -238,16 +238,16 @@ def check_no_ranks(log: Log) -> None:
 
 def doubts(log: Log) -> list[str]:
     """Columns that were guessed from their names, and one of counts that was not used."""
-    said = list[str]()
+    sentences = list[str]()
     if log.guessed:
         named = " ".join(f"{flag} {shlex.quote(column)}" for flag, column in log.guessed)
-        said.append(f"columns were guessed from their names: {named}. Name them, or others, to be sure.")
+        sentences.append(f"columns were guessed from their names: {named}. Name them, or others, to be sure.")
     count = unused_count(log)
     if count is not None:
-        said.append(
+        sentences.append(
             f"column {count!r} was not used. If a row adds up impressions, say --impressions {shlex.quote(count)}."
         )
-    return said
+    return sentences
 
 
 _SHOWN = 3
@@ -297,8 +297,8 @@ def check_dropped(where: str, dropped: Mapping[str, int], total: int, most: floa
     lost = sum(bad.values())
     if lost <= most * total:
         return
-    found = f"--on-bad-rows drop would leave out {lost:,} of {total:,} {what} ({_percent(lost / total)})"
-    lines = [f"{where}: {found}, and at most {_percent(most)} may be left out (--max-bad-rows {most:g}):"]
+    excess = f"--on-bad-rows drop would leave out {lost:,} of {total:,} {what} ({_percent(lost / total)})"
+    lines = [f"{where}: {excess}, and at most {_percent(most)} may be left out (--max-bad-rows {most:g}):"]
     lines += [f"  {rows:,} x {why}" for why, rows in bad.items()]
     lines += [_NULL_CLICKS] if _mostly_null_clicks(bad) else []
     lines.append("Fix the log, or raise --max-bad-rows if the rest is still a fair part of what was shown.")
@@ -346,33 +346,33 @@ def describe_page_faults(log: Log, counts: Mapping[int, int], examples: pl.DataF
 def _places(log: Log, code: int) -> list[str]:
     played = [getattr(log.roles, role) for role in (_FAULTS[code].role, _BESIDE.get(code)) if role is not None]
     names = [name for names in played for name in ([names] if isinstance(names, str) else names)]
-    found: list[str] = []
+    places: list[str] = []
     for source in log.sources:
         with reading([source]):
             rows = (
                 log.impressions_with_place(source)
                 .filter(pl.col(REJECTED) == code)
                 .select(FILE, ROW, *(f"raw_{name}" for name in names if not name.startswith("posbias_")))
-                .head(_SHOWN - len(found))
+                .head(_SHOWN - len(places))
                 .collect(engine="streaming")
             )
         for row in rows.iter_rows(named=True):
             values = ", ".join(f"{name} = {row[f'raw_{name}']!r}" for name in names if f"raw_{name}" in row)
-            found.append(f"{row[FILE]} row {row[ROW]}" + (f" ({values})" if values else ""))
-        if len(found) >= _SHOWN:
+            places.append(f"{row[FILE]} row {row[ROW]}" + (f" ({values})" if values else ""))
+        if len(places) >= _SHOWN:
             break
-    return found
+    return places
 
 
 def _base_advice(log: Log) -> str:
     base = log.request.rules.position_base
     column = log.roles.position
     below = pl.col(f"raw_{column}").filter(pl.col(REJECTED) == RowFault.POSITION_BELOW_BASE)
-    found = [
+    lowest = [
         log.impressions_with_place(source).select(below.cast(pl.Float64).min()).collect(engine="streaming").item()
         for source in log.sources
     ]
-    smallest = min(position for position in found if position is not None)
+    smallest = min(position for position in lowest if position is not None)
     return f"Positions count from {base} here. If this log counts from {smallest:g}, say --position-base {smallest:g}."
 
 
@@ -383,24 +383,24 @@ def _page_advice(log: Log) -> str:
 
 def _time_advice(log: Log) -> str:
     unit = log.rules.time_unit
-    asked = log.rules.values.timestamp_format
-    if asked is not None:
-        return f"They are read as {shlex.quote(asked)} here (--timestamp-format)."
-    found = find_timestamp_format(_faulty_values(log, log.roles.timestamp, RowFault.TIMESTAMP_INVALID))
-    if found is not None:
-        return _said_with_options(found)
+    declared = log.rules.values.timestamp_format
+    if declared is not None:
+        return f"They are read as {shlex.quote(declared)} here (--timestamp-format)."
+    finding = find_timestamp_format(_faulty_values(log, log.roles.timestamp, RowFault.TIMESTAMP_INVALID))
+    if finding is not None:
+        return _with_options(finding)
     return "" if unit is None else f"Numbers are read as {unit.words} here, as most of the first rows say."
 
 
-def _said_with_options(found: Finding) -> str:
+def _with_options(finding: Finding) -> str:
     """What was recognised, as advice."""
-    said = f"{found.text[0].upper()}{found.text[1:]}"
-    return f"{said}: say {'' if found.certain else 'which one, e.g. '}{shlex.join(found.options)}."
+    sentence = f"{finding.text[0].upper()}{finding.text[1:]}"
+    return f"{sentence}: say {'' if finding.certain else 'which one, e.g. '}{shlex.join(finding.options)}."
 
 
 def _faulty_values(log: Log, column: str | None, code: int) -> list[str]:
     """The values of a text column in rows of one fault, each once, of a sample."""
-    found = list[str]()
+    faulty_values = list[str]()
     for source in log.sources:
         impressions = log.impressions_with_place(source)
         if impressions.collect_schema().get(f"raw_{column}") != pl.String:
@@ -408,15 +408,15 @@ def _faulty_values(log: Log, column: str | None, code: int) -> list[str]:
         with reading([source]):
             faulty = impressions.filter(pl.col(REJECTED) == code).head(_SAMPLED).select(f"raw_{column}")
             values = faulty.collect(engine="streaming").to_series()
-        found += values.drop_nulls().unique(maintain_order=True).to_list()
-    return found
+        faulty_values += values.drop_nulls().unique(maintain_order=True).to_list()
+    return faulty_values
 
 
 def _click_advice(log: Log) -> str:
     """The option for clicks that are counts: what it is depends on whether impressions are counts too."""
-    found = find_click_words(_faulty_values(log, log.roles.click, RowFault.CLICK_INVALID))
-    if found is not None:
-        return _said_with_options(found)
+    finding = find_click_words(_faulty_values(log, log.roles.click, RowFault.CLICK_INVALID))
+    if finding is not None:
+        return _with_options(finding)
     count = log.roles.weight if log.roles.weight and plain(log.roles.weight) in NAMES_OF_COUNTS else unused_count(log)
     if count is None or log.request.rules.click_counts:
         return RowFault.CLICK_INVALID.advice

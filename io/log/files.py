@@ -87,13 +87,13 @@ def unpacked_start(start: bytes) -> bytes:
     """The beginning of a file, without its wrapper where it is packed by gzip or zstd."""
     if not is_packed(start):
         return start
-    found = b""
+    beginning = b""
     try:
         for piece in unpacked(io.BytesIO(start)):
-            found += piece
+            beginning += piece
     except DAMAGED:  # it is but the beginning
-        return found
-    return found
+        return beginning
+    return beginning
 
 
 _NAMED = {"tab": "\t", "\\t": "\t", "space": " ", "comma": ",", "semicolon": ";", "pipe": "|"}
@@ -111,9 +111,9 @@ class Dialect:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The options that said it."""
-        said = {"--separator": self.separator, "--encoding": self.encoding, "--no-header": self.columns}
-        return tuple(flag for flag, value in said.items() if value)
+        """The options that declare it."""
+        values = {"--separator": self.separator, "--encoding": self.encoding, "--no-header": self.columns}
+        return tuple(flag for flag, value in values.items() if value)
 
 
 PLAIN = Dialect()
@@ -181,8 +181,8 @@ def files_below(
 
     Args:
         folder: the directory.
-        is_log: tells by its name whether a file is a log.
-        link: the first link to a directory through which this one was found, which is given with each file.
+        is_log: whether a file is a log, by its name.
+        link: the first link to a directory that leads to this one, which is given with each file.
         above: the identities of the directories above.
 
     Raises:
@@ -226,7 +226,7 @@ def manifest_of_result(manifest: Path) -> bytes | None:
 
 
 def is_result_text(manifest: bytes) -> bool:
-    """Whether what a manifest says is said by posbias."""
+    """Whether a manifest was written by posbias."""
     return _OURS in manifest
 
 

@@ -21,9 +21,9 @@ from posbias.io.log.sources import Source
 class Finding:
     """One thing that was recognised."""
 
-    text: str  # in words, for a reader
-    options: tuple[str, ...] = ()  # words of the command line that say it; none where it is the default
-    certain: bool = True  # whether it follows from the data; a guess is said to be one
+    text: str  # a sentence, without its first capital and its full stop
+    options: tuple[str, ...] = ()  # words of the command line that declare it; none where it is the default
+    certain: bool = True  # whether it follows from the data; a guess is marked as one
 
 
 JSON, SPACE, TAB = "json", "space", "tab"
@@ -54,11 +54,11 @@ class ListRules:
         Raises:
             UsageError: a letter or digit is no separator.
         """
-        said = {
+        marks = {
             f"--list-separator {separator}": ("" if separator in {JSON, SPACE, TAB} else separator, f";, or {_NAMES}"),
             f"--click-suffix {click_suffix}": (click_suffix, "-"),
         }
-        for option, (mark, usual) in said.items():
+        for option, (mark, usual) in marks.items():
             if any(map(str.isalnum, mark or "")):
                 raise UsageError(f"{option}: letters and digits stand in ids. Give a mark such as {usual}.")
         return cls("\t" if separator == TAB else separator, click_suffix, order_is_position)
@@ -118,13 +118,13 @@ _FORMS = tuple(day + clock for day in _DAYS for clock in _CLOCKS) + _ZONED
 
 def find_click_words(values: Iterable[str | None]) -> Finding | None:
     """The two words of a click column that is all yes and no in a common language, beside what is read already."""
-    found = {value.strip().lower() for value in values if value is not None and value.strip()} - _READ_ALREADY
-    if not found:
+    words = {value.strip().lower() for value in values if value is not None and value.strip()} - _READ_ALREADY
+    if not words:
         return None
     for true, false in _WORDS:
         # Some of these words, that mean the same in every other pair.
-        as_true, as_false = {yes for yes, _ in _WORDS if yes in found}, {no for _, no in _WORDS if no in found}
-        if found <= {true, false} and (found == {true, false} or not as_true & as_false):
+        as_true, as_false = {yes for yes, _ in _WORDS if yes in words}, {no for _, no in _WORDS if no in words}
+        if words <= {true, false} and (words == {true, false} or not as_true & as_false):
             return Finding(f"clicks are {true!r} and {false!r}", ("--true", true, "--false", false))
     return None
 
@@ -132,7 +132,7 @@ def find_click_words(values: Iterable[str | None]) -> Finding | None:
 def find_timestamp_format(values: Iterable[str | None]) -> Finding | None:
     """The form in which all times are written, where it is none that is read already.
 
-    Where a day and a month could be either, `certain` is False, and both forms are said; the first is the option.
+    Where a day and a month could be either, `certain` is False, and both forms are named; the first is the option.
     """
     texts = [value.strip() for value in values if value is not None and value.strip()]
     fitting = [form for form in _FORMS if texts and _fits(form, texts)]
@@ -141,10 +141,10 @@ def find_timestamp_format(values: Iterable[str | None]) -> Finding | None:
     first = fitting[0]
     if len(fitting) == 1:
         return Finding(f"times such as {texts[0]!r} are written {first}", ("--timestamp-format", first))
-    said = " or ".join(fitting)
+    forms = " or ".join(fitting)
     return Finding(
-        f"times such as {texts[0]!r} may be written {said}: no day is above 12, so that day and month cannot be "
-        "told apart",
+        f"times such as {texts[0]!r} may be written {forms}: no day is above 12, so that day and month cannot be "
+        "distinguished",
         ("--timestamp-format", first),
         certain=False,
     )
@@ -344,7 +344,7 @@ def _lists(dtype: pl.DataType) -> str:
 
 
 def _check_clicks(schema: pl.Schema, roles: Roles, rules: ListRules, written: Sequence[str], where: str) -> None:
-    """See that clicks that are told by ids can be."""
+    """Raise SchemaError unless clicks can be given by ids."""
     doc, *further = roles.doc
     if further and (roles.clicked is not None or rules.click_suffix is not None):
         option = "--clicked" if roles.clicked is not None else "--click-suffix"

@@ -49,7 +49,7 @@ OF_FILE, OF_ROW = "posbias_of_file", "posbias_of_row"
 
 @dataclass(frozen=True)
 class RawRules:
-    """What is said of raw files."""
+    """How raw files are read."""
 
     impressions: Impressions = "hits"  # what says that a document was shown, in UBI
     click_actions: tuple[str, ...] = ("click",)  # the actions that are clicks, where a source has several
@@ -60,7 +60,7 @@ class RawRules:
 
 
 NO_RULES = RawRules()
-"""Nothing was said of them."""
+"""The usual ones."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ def clicks_on_pages(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The clicks on what their pages showed, and what became of the others; see `fates_on_pages`."""
     judged = fates_on_pages(clicks, shown, shown, known, page, on_page)
-    is_found = pl.col(OUTCOME) == UNDECIDED
-    return judged.filter(is_found), judged.filter(~is_found).select(RECORD, OUTCOME)
+    is_joined = pl.col(OUTCOME) == UNDECIDED
+    return judged.filter(is_joined), judged.filter(~is_joined).select(RECORD, OUTCOME)
 
 
 def clicks_in_visits(
@@ -95,7 +95,7 @@ def clicks_in_visits(
 
     Args:
         clicks: with the columns `by` and `order`; nulls match nothing.
-        shown: likewise, and with the columns `of_page`.
+        shown: with the columns `by`, `order` and `of_page`.
         by: what must be the same: visit and document.
         order: when it was.
         of_page: further columns of the page, which clicks take over.
@@ -107,7 +107,7 @@ def clicks_in_visits(
         .sort(order, maintain_order=True)
         .select(*by, order, at.alias(_SHOWN_AT), *of_page)
     )
-    found = (
+    last_shown = (
         clicks.select([*dict.fromkeys([RECORD, *by, order])])
         .sort(order, maintain_order=True)
         .join_asof(earlier, on=order, by=by, strategy="backward", check_sortedness=False)
@@ -115,10 +115,10 @@ def clicks_in_visits(
     is_shown = pl.col(_SHOWN_AT).is_not_null()
     in_time = pl.lit(value=True) if window is None else at - pl.col(_SHOWN_AT) <= window
     outcomes = [
-        with_outcome(found.filter(~is_shown), Fate.NOT_SHOWN_BEFORE),
-        with_outcome(found.filter(is_shown & ~in_time), Fate.TOO_LATE),
+        with_outcome(last_shown.filter(~is_shown), Fate.NOT_SHOWN_BEFORE),
+        with_outcome(last_shown.filter(is_shown & ~in_time), Fate.TOO_LATE),
     ]
-    return found.filter(is_shown & in_time), pl.concat(outcomes)
+    return last_shown.filter(is_shown & in_time), pl.concat(outcomes)
 
 
 def mark_clicked(
@@ -146,12 +146,12 @@ class RawReader(ABC):
         True  # whether they are read as lines of text, so that nothing is known of the log before
     )
     formats: ClassVar[tuple[str, ...]] = ("ndjson",)  # those of the files that are read
-    expected: ClassVar[str] = ""  # what is said of another one
+    expected: ClassVar[str] = ""  # the message about another one
     columns: ClassVar[tuple[str, ...]] = ()  # of the log that is made; none where those of the files are kept
     kinds: ClassVar[type[Coded]]  # what can become of a record; beside clicks, those below 10 make the log
     fatal: ClassVar[tuple[Coded, ...]]  # what stops the run, unless bad rows are dropped
     other_action: ClassVar[Coded]  # what is of an action that is not wanted
-    key: ClassVar[str]  # the column of the records by which all that belong together are found
+    key: ClassVar[str]  # the column of the records that all which belong together share
     order: ClassVar[tuple[str, ...]] = (FILE, ROW)  # the columns by which records are sorted
 
     @property
@@ -193,11 +193,11 @@ class RawReader(ABC):
         """What some records say together; all that belong together are among them."""
         records = records.sort(*self.order).with_row_index(RECORD)
         rows, shown, decided, counts = self.join(records, records.filter(pl.col(OUTCOME) == UNDECIDED))
-        found = pl.concat(decided).select(RECORD, pl.col(OUTCOME).alias("posbias_decided"))
+        decisions = pl.concat(decided).select(RECORD, pl.col(OUTCOME).alias("posbias_decided"))
         outcome = pl.coalesce("posbias_decided", OUTCOME).alias(OUTCOME)
         slim = records.select(RECORD, OUTCOME, ACTION, FILE, ROW)  # without the lists of what was shown
         whole, clicks = (
-            some.join(found, on=RECORD, how="left", maintain_order="left").with_columns(outcome)
+            some.join(decisions, on=RECORD, how="left", maintain_order="left").with_columns(outcome)
             for some in (slim, records.filter(pl.col(KIND) == CLICKED))
         )
         lost = clicks.filter(pl.col(OUTCOME).is_in(list(WITH_EXAMPLES)))
@@ -247,9 +247,9 @@ _MOST_ACTIONS = 10
 
 def actions_in_words(account: RawLines) -> str:
     """The other actions that occur, most frequent first, with their counts."""
-    found = sorted(account.other_actions.items(), key=lambda entry: (-entry[1], entry[0]))
-    said = ", ".join(f"{action} ({lines:,})" for action, lines in found[:_MOST_ACTIONS])
-    return said + (", ..." if len(found) > _MOST_ACTIONS else "")
+    actions = sorted(account.other_actions.items(), key=lambda entry: (-entry[1], entry[0]))
+    named = ", ".join(f"{action} ({lines:,})" for action, lines in actions[:_MOST_ACTIONS])
+    return named + (", ..." if len(actions) > _MOST_ACTIONS else "")
 
 
 def first_that_holds(cases: Sequence[tuple[pl.Expr, int]]) -> pl.Expr:

@@ -249,9 +249,9 @@ def _first_broken(sources: Sequence[Source]) -> str | None:
         try:
             scan_sources([source]).select(pl.all().is_null().any()).collect(engine="streaming")
         except _UNREADABLE as error:
-            said = _first_line(error)
-            hint = " Name its encoding with --encoding, e.g. cp1252." if "utf" in said.lower() else ""
-            return f"{source.path}: cannot be read as {source.format}: {said}{hint}"
+            line = _first_line(error)
+            hint = " Name its encoding with --encoding, e.g. cp1252." if "utf" in line.lower() else ""
+            return f"{source.path}: cannot be read as {source.format}: {line}{hint}"
     return None
 
 
@@ -276,7 +276,7 @@ def resolve_quotes(sources: Sequence[Source], each: Each | None = None) -> tuple
     """Find out what quotes mean in text files. Each is read once for that.
 
     Returns:
-        The sources with `quoted` set, and what is to be said about them.
+        The sources with `quoted` set, and what a reader should know about them.
 
     Raises:
         LogFormatError: quotes of CSV are not balanced, so that lines would be swallowed.
@@ -284,8 +284,10 @@ def resolve_quotes(sources: Sequence[Source], each: Each | None = None) -> tuple
     of_text = [source for source in sources if source.format in TEXT_SEPARATORS and source.quoted is None]
     with reading(of_text):
         places = [source.from_anywhere for source in of_text]
-        found = dict(zip(of_text, map(_quotes_of, places) if each is None else each(places, _quotes_of), strict=True))
-    strays = [(source, *quotes) for source, quotes in found.items() if quotes[1] is not None]
+        quotes_of = dict(
+            zip(of_text, map(_quotes_of, places) if each is None else each(places, _quotes_of), strict=True)
+        )
+    strays = [(source, *quotes) for source, quotes in quotes_of.items() if quotes[1] is not None]
     for source, in_header, line, text in strays:
         if source.format == "csv" or in_header:
             raise LogFormatError(
@@ -293,9 +295,11 @@ def resolve_quotes(sources: Sequence[Source], each: Each | None = None) -> tuple
                 f"the lines that follow would be lost: {text!r}. Put such a field in quotes and double "
                 'those inside ("5"" tv"), or write the log as Parquet.'
             )
-    said = [f"{source.path} line {line}: quotes in TSV are read as letters." for source, _, line, _ in strays[:1]]
-    quoted = {source: source.format == "csv" or not strays or in_header for source, (in_header, _, _) in found.items()}
-    return tuple(replace(one, quoted=quoted[one]) if one in quoted else one for one in sources), said
+    notes = [f"{source.path} line {line}: quotes in TSV are read as letters." for source, _, line, _ in strays[:1]]
+    quoted = {
+        source: source.format == "csv" or not strays or in_header for source, (in_header, _, _) in quotes_of.items()
+    }
+    return tuple(replace(one, quoted=quoted[one]) if one in quoted else one for one in sources), notes
 
 
 def _quotes_of(source: Source) -> _Quotes:

@@ -51,7 +51,7 @@ _COMPRESSIBLE = ("csv", "tsv", "ndjson")
 _PACKED_JSON = tuple(f".json{wrapper}" for wrapper in _COMPRESSIONS)
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _HIVE_FOLDER = re.compile(r"([^/=]+)=([^/]*)")
-_TOLD_BY_CONTENT = ("", ".json", ".txt", ".log", *_COMPRESSIONS)
+_KNOWN_BY_CONTENT = ("", ".json", ".txt", ".log", *_COMPRESSIONS)
 _TELLING = 1 << 16  # bytes
 _MEBIBYTE = 1 << 20
 _DIGESTED_WHOLE = 64 << 20  # bytes
@@ -62,7 +62,7 @@ _INPUTS_SHOWN = 3
 
 LOG_OF_SIMULATION = "log.parquet"
 
-_Found = TypeVar("_Found")
+_Output = TypeVar("_Output")
 
 
 class _Made(msgspec.Struct):
@@ -82,7 +82,7 @@ class Source:
     bytes: int  # its size
     modified: int  # when it was last changed, in nanoseconds
     file: tuple[int, int] | None = None  # device and number of the file, on disk
-    link: Path | None = None  # the link to a directory through which it was found, if there is one
+    link: Path | None = None  # the link to a directory that leads to it, if there is one
     # whether quotes around a field of text are no part of it; None where that is not known yet
     quoted: bool | None = None
     dialect: Dialect = PLAIN  # how its text is written
@@ -146,12 +146,12 @@ def find_sources(names: Sequence[str], instead: str | None = None) -> list[Sourc
     sources: list[Source] = []
     for name in names:
         try:
-            found = _expand(name, instead)
-            for _ in each_source(check_whole, found):
+            files = _expand(name, instead)
+            for _ in each_source(check_whole, files):
                 pass
         except OSError as error:
             raise LogFormatError(f"{error.filename or name}: cannot be read: {error.strerror}.") from error
-        sources += found
+        sources += files
     seen: dict[Location, str] = {}
     for source in sources:
         real = source.path.resolve()
@@ -161,7 +161,7 @@ def find_sources(names: Sequence[str], instead: str | None = None) -> list[Sourc
     return sources
 
 
-def each_source(work: Callable[[Source], _Found], sources: Sequence[Source]) -> Iterator[_Found]:
+def each_source(work: Callable[[Source], _Output], sources: Sequence[Source]) -> Iterator[_Output]:
     """Do the same with each source; several at a time where each takes a round trip to an object store."""
     if all(source.store is None for source in sources):
         yield from map(work, sources)
@@ -175,7 +175,7 @@ def named_paths(name: str | Location) -> list[Location]:
 
     Raises:
         LogFormatError: the name cannot be a file's.
-        ObjectStoreError: the name is a URL, and the store cannot be asked.
+        ObjectStoreError: the name is a URL, and the store cannot be reached.
     """
     where = _place(name)
     if isinstance(where, ObjectUrl):
@@ -216,8 +216,8 @@ def _check_reachable(path: Path) -> None:
             _ = path.absolute()
         except FileNotFoundError:
             raise LogFormatError(
-                f"{path}: cannot be found, because the current directory is gone. Change to another one, or name files "
-                "in full."
+                f"{path}: cannot be opened, because the current directory is gone. Change to another one, or name "
+                "files in full."
             ) from None
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno == errno.ELOOP:
@@ -269,12 +269,12 @@ def _objects_at(place: ObjectUrl, objects: list[StoredObject], instead: str | No
     if place.path in texts:
         _check_readable(place, texts[place.path], instead)
     results = ({entry.url.path.parent for entry in objects if is_unfinished(entry.url)} | set(texts)) - {place.path}
-    found = [
+    logs = [
         _source(entry.url, entry.bytes, entry.modified)
         for entry in objects
         if results.isdisjoint(entry.url.path.parents) and _is_data(entry.url.path.relative_to(place.path))
     ]
-    return _some(found, place)
+    return _some(logs, place)
 
 
 def _check_readable(place: Location, manifest: bytes, instead: str | None) -> None:
@@ -298,13 +298,13 @@ def _check_readable(place: Location, manifest: bytes, instead: str | None) -> No
     raise UsageError(f"{place}: is a result of {maker}. {instead}")
 
 
-def _some(found: list[Source], place: Location) -> list[Source]:
-    if not found:
+def _some(sources: list[Source], place: Location) -> list[Source]:
+    if not sources:
         raise LogFormatError(
             f"{place}: the directory holds no log file (known: {', '.join(_FORMAT_BY_EXTENSION)}; "
             "text also with .gz or .zst, JSON with them). Name other files one by one."
         )
-    return found
+    return sources
 
 
 def _is_data(file: PurePath) -> bool:
@@ -339,7 +339,7 @@ def _source(file: Location, size: int, modified: int) -> Source:
     name_says = format_by_name(path)
     if name_says is None:
         name_says = format_of_content(_read(file, 0, min(_TELLING, size)))
-        known_by_content = name_says in {"parquet", "ipc"} or path.suffix.lower() in _TOLD_BY_CONTENT
+        known_by_content = name_says in {"parquet", "ipc"} or path.suffix.lower() in _KNOWN_BY_CONTENT
         name_says = name_says if known_by_content else None
     if name_says is None:
         raise LogFormatError(
@@ -416,21 +416,21 @@ def digests(sources: Sequence[Source], holds_rows: Callable[[Source], bool]) -> 
     def fingerprint(source: Source) -> str | None:
         return None if source.bytes < _MAY_BE_EMPTY and not holds_rows(source) else source.digest()
 
-    found: dict[str, str] = {}
+    path_of: dict[str, str] = {}
     for source, digest in zip(sources, each_source(fingerprint, sources), strict=True):
         if digest is None:
             continue
-        if digest in found:
+        if digest in path_of:
             raise UsageError(
-                f"{source.path} and {found[digest]} hold the same data: their rows would be counted twice. "
+                f"{source.path} and {path_of[digest]} hold the same data: their rows would be counted twice. "
                 "Name one of them."
             )
-        found[digest] = masked(str(source.path))
-    return found
+        path_of[digest] = masked(str(source.path))
+    return path_of
 
 
 def check_unchanged(sources: Sequence[Source]) -> None:
-    """See that files that were read are still those that were found.
+    """Raise LogFormatError unless files that were read are still those that were opened.
 
     Raises:
         LogFormatError: one was changed, replaced or removed meanwhile.
@@ -445,7 +445,7 @@ def check_unchanged(sources: Sequence[Source]) -> None:
 
 
 def _in_its_precision(source: Source, modified: int) -> int:
-    """A time in nanoseconds, or in seconds where an object store says no more when it is asked for one object."""
+    """A time in nanoseconds, or in seconds where an object store gives no more for a single object."""
     return modified if source.store is None else modified // 10**9
 
 
@@ -453,8 +453,8 @@ def _version(source: Source) -> tuple[tuple[int, int] | None, int, int] | None:
     """What tells one state of a file or object from another; None where it is gone."""
     origin = source.origin
     if isinstance(origin, ObjectUrl):
-        found = find_object(origin)
-        return None if found is None else (None, found.bytes, _in_its_precision(source, found.modified))
+        entry = find_object(origin)
+        return None if entry is None else (None, entry.bytes, _in_its_precision(source, entry.modified))
     try:
         status = origin.stat()
     except (FileNotFoundError, NotADirectoryError):

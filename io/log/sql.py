@@ -51,7 +51,7 @@ class Query:
 
     text: str  # one SELECT from `VIEW`
     memory: int  # what the whole process may take, in bytes
-    flag: str = "--sql"  # what said it, for messages
+    flag: str = "--sql"  # the option that gave it, for messages
     position_base: int | None = None  # what it may look up as the variable of that name
 
 
@@ -163,15 +163,15 @@ def _write(connection: Any, query: Query, result: Path) -> None:  # noqa: ANN401
 
 def _message(error: Exception, text: str = "") -> tuple[str, int | None, int | None]:
     """The message of DuckDB as one line, with its line and column in the query, if it has them."""
-    said = str(error)
+    text_of_error = str(error)
     try:
-        found = json.loads(said[said.index("{") :])
+        details = json.loads(text_of_error[text_of_error.index("{") :])
     except ValueError:
-        return " ".join(said.split()), None, None
-    message = " ".join(str(found["exception_message"]).split())
-    if "position" not in found:
+        return " ".join(text_of_error.split()), None, None
+    message = " ".join(str(details["exception_message"]).split())
+    if "position" not in details:
         return message, None, None
-    before = text.encode()[: max(int(found["position"]) - len(_AHEAD), 0)].decode(errors="ignore")
+    before = text.encode()[: max(int(details["position"]) - len(_AHEAD), 0)].decode(errors="ignore")
     return message, before.count("\n") + 1, len(before) - before.rfind("\n")
 
 

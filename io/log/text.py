@@ -86,11 +86,11 @@ def in_utf8(place: Location, encoding: str, shown: Location) -> Path:
                 file.write(text if number else text.removeprefix("\ufeff"))
                 line += text.count("\n")
         except UnicodeError as error:
-            found = str(error)
+            why = str(error)
             if isinstance(error, UnicodeDecodeError):
                 line += error.object[: error.start].count(b"\n")
-                found = f"near line {line:,} stands {error.object[error.start : error.end]!r}"
-            raise LogFormatError(f"{shown}: is not {name}: {found}. Say another --encoding.") from error
+                why = f"near line {line:,} stands {error.object[error.start : error.end]!r}"
+            raise LogFormatError(f"{shown}: is not {name}: {why}. Say another --encoding.") from error
     return path
 
 
@@ -202,10 +202,10 @@ def find_log_files(names: Sequence[str], dialect: Dialect = PLAIN) -> tuple[Sour
     if names.count(STANDARD_INPUT) > 1:
         raise UsageError("- is named twice: standard input can be read once. Name it once.")
     named = [name for name in names if name != STANDARD_INPUT]
-    found = find_sources(named)
+    files = find_sources(named)
     if STANDARD_INPUT in names:
-        found.insert(names.index(STANDARD_INPUT) if len(names) == len(found) + 1 else len(found), _standard_input())
-    return tuple(_in_dialect(source, dialect) for source in found)
+        files.insert(names.index(STANDARD_INPUT) if len(names) == len(files) + 1 else len(files), _standard_input())
+    return tuple(_in_dialect(source, dialect) for source in files)
 
 
 def check_dialect_matters(sources: Sequence[Source], dialect: Dialect) -> None:
@@ -230,7 +230,7 @@ _piped: list[Source] = []
 
 
 def _standard_input() -> Source:
-    """Standard input as a file; the same one if it is asked for again."""
+    """Standard input as a file; the same one on each call."""
     if _piped and _is_there(_piped[0].place):
         return _piped[0]
     spooled = spool_standard_input()
@@ -270,10 +270,10 @@ def _in_dialect(source: Source, dialect: Dialect) -> Source:
     read = source
     if dialect.encoding is not None:
         read = replace(read, copy=in_utf8(read.place, dialect.encoding, read.path))
-    elif not isinstance(read.place, ObjectUrl):  # objects of a store are not asked for that
-        found = wide_encoding(read_start(read, _PAIR))
-        if found is not None:
-            raise LogFormatError(f"{read.path}: is not UTF-8, but {found}. Say --encoding {found}.")
+    elif not isinstance(read.place, ObjectUrl):  # objects of a store are not read for that
+        encoding = wide_encoding(read_start(read, _PAIR))
+        if encoding is not None:
+            raise LogFormatError(f"{read.path}: is not UTF-8, but {encoding}. Say --encoding {encoding}.")
     if read.format == "json":
         read = replace(read, format="ndjson", copy=as_lines(read.place, read.path))
     if read.format in TEXT_SEPARATORS:
