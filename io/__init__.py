@@ -9,7 +9,7 @@ __all__ = ["FitResult", "fit", "open_result"]
 
 
 def __getattr__(name: str) -> object:
-    """What notebooks import, when it is first asked for: whoever imports a room pays for that room alone."""
+    """What notebooks import, when it is first needed: whoever imports a room pays for that room alone."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from posbias.io.notebooks import fitted_frame  # noqa: PLC0415 - see above

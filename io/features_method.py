@@ -106,8 +106,8 @@ def estimate_from_rows(
             learned = learn_nuisances(features, rows)
         estimate, moment = _by_strata(counted, impressions, rows, learned, options, by, engine, progress)
         hidden = hidden_relevance(rows, learned, page, score)
-    found = FromRows(estimate, moment, int(page.max()) + 1, impressions.n_pages, request.score, hidden)
-    return EstimateFromRows(found, brought.report, brought.warnings)
+    from_rows = FromRows(estimate, moment, int(page.max()) + 1, impressions.n_pages, request.score, hidden)
+    return EstimateFromRows(from_rows, brought.report, brought.warnings)
 
 
 @dataclass(frozen=True)
@@ -145,11 +145,11 @@ def _lay_out(number: int, impressions: pl.LazyFrame, layout: _Layout) -> list[La
     """The rows of a bucket; of one that a frequent query makes large, in pieces of whole clusters."""
     n_pieces = max(1, -(-impressions.select(pl.len()).collect().item() // _MOST_ROWS_AT_ONCE))
     key = pl.col(SESSION if layout.by == "session" else QUERY).hash(_OTHER_SEED) % n_pieces
-    found: list[LaidOut | None] = []
+    parts: list[LaidOut | None] = []
     for piece in range(n_pieces):
         some = (impressions.filter(key == piece) if n_pieces > 1 else impressions).collect(engine="streaming")
-        found.append(keep_rows(layout.folder, f"impressions-{number:05d}-{piece:05d}", layout.rows(some), None))
-    return [part for part in found if part is not None]
+        parts.append(keep_rows(layout.folder, f"impressions-{number:05d}-{piece:05d}", layout.rows(some), None))
+    return [part for part in parts if part is not None]
 
 
 @dataclass(frozen=True)
@@ -183,8 +183,8 @@ class Impressions:
         for chunk in chunks(rows, rows_per_chunk(len(self.features), self.memory)):
             some = wanted(chunk)
             if some.height:
-                found = in_reach.bring(some, others)
-                yield found.select(others), Matrix(_as_numbers(found, self.features))
+                with_features = in_reach.bring(some, others)
+                yield with_features.select(others), Matrix(_as_numbers(with_features, self.features))
 
 
 @dataclass(frozen=True)
@@ -321,12 +321,12 @@ def _scored(rows: pl.DataFrame, matrix: Matrix, learned: Nuisances, edges: Strat
 
 def _by_fold(forests: Iterable[Forest], matrix: Matrix, fold: Integers) -> Floats:
     """The scores of rows, each by the trees that have not seen its fold."""
-    found = np.zeros(len(fold))
+    scores = np.zeros(len(fold))
     for one, forest in enumerate(forests):
         rows = np.flatnonzero(fold == one)
         if len(rows):
-            found[rows] = forest.scores(Matrix(matrix.values[rows]), threads=1)
-    return found
+            scores[rows] = forest.scores(Matrix(matrix.values[rows]), threads=1)
+    return scores
 
 
 def _scored_rows(rows: pl.DataFrame) -> ScoredRows:

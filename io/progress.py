@@ -7,7 +7,7 @@ from typing import Protocol
 import polars as pl
 
 RowCounter = Callable[[int], None]
-"""Is told of every batch of rows that passes, from whatever thread it passes in."""
+"""Called with the number of rows of every batch that passes, from whatever thread it passes in."""
 
 
 class Stage(Protocol):

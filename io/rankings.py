@@ -69,7 +69,7 @@ def open_rankings(
 
     Args:
         scores: tables `query`, `doc`, `score`, each `FILE` or `NAME=FILE`.
-        runs: TREC runs, likewise; a name that is given goes before each of several tags.
+        runs: TREC runs, each `FILE` or `NAME=FILE`; a name that is given goes before each of several tags.
         roles: the columns of the log.
         id_types: the types of `query` and `doc` in canonical impressions.
 
@@ -189,13 +189,13 @@ def _open_table(
             f"{table.where}: no column says which query a row is about. Name it as the log does: "
             f"{', '.join(roles.query)}. {columns}"
         )
-    found = [name for name in table.names if name.lower() in known]
-    if len(found) != 1:
-        several = f"{', '.join(found)} could each be" if found else "no column is"
+    matches = [name for name in table.names if name.lower() in known]
+    if len(matches) != 1:
+        several = f"{', '.join(matches)} could each be" if matches else "no column is"
         raise SchemaError(f"{table.where}: {several} the {what} ({known[0]}). {columns}")
-    dtype, value = table.schema[found[0]], pl.col(found[0])
+    dtype, value = table.schema[matches[0]], pl.col(matches[0])
     if not (dtype.is_numeric() or isinstance(dtype, pl.String)):
-        raise SchemaError(f"{table.where}: column {found[0]!r} holds {dtype}; it must hold numbers.")
+        raise SchemaError(f"{table.where}: column {matches[0]!r} holds {dtype}; it must hold numbers.")
     number = (value.str.strip_chars() if dtype == pl.String else value).cast(pl.Float64, strict=False)
     return table.sources, table.raw.select(*(key.alias(role) for role, key in table.keys.items()), number.alias(_VALUE))
 
@@ -236,9 +236,9 @@ def _fields_of(source: Source, name: str, fields: tuple[str, ...]) -> pl.LazyFra
     lines = lines.filter(pl.col(LINE) != "")
     a_line, described = f"line of {'a TREC run' if fields == RUN else 'TREC qrels'}", " ".join(fields)
     groups = "".join(rf"(?P<{field}>\S+)\s+" for field in fields[:-1]) + rf"(?P<{fields[-1]}>\S+)"
-    found = pl.col(LINE).str.extract_groups(f"^{groups}$")
+    fields_of_line = pl.col(LINE).str.extract_groups(f"^{groups}$")
     try:
-        others = lines.filter(found.struct.field(fields[0]).is_null()).head(1).collect(engine="streaming")
+        others = lines.filter(fields_of_line.struct.field(fields[0]).is_null()).head(1).collect(engine="streaming")
         is_empty = not lines.head(1).collect(engine="streaming").height
     except (pl.exceptions.PolarsError, OSError) as error:
         raise LogFormatError(f"{name}: cannot be read as text: {str(error).splitlines()[0]}.") from error
@@ -250,7 +250,7 @@ def _fields_of(source: Source, name: str, fields: tuple[str, ...]) -> pl.LazyFra
             f"{name}: line {number} is not a {a_line} ({described}): {line[:80]}. Is it a table? Then give it a name "
             "that says so, such as .csv or .parquet."
         )
-    return lines.select(found.alias(LINE)).unnest(LINE)
+    return lines.select(fields_of_line.alias(LINE)).unnest(LINE)
 
 
 _MOST_ROWS_AT_ONCE = 1 << 21  # of pages: they and their copies take about 500 MB
@@ -284,7 +284,7 @@ def evaluate_rankings(
         theta: to weigh clicks by.
         options: how they are judged.
         engine: where the rows are.
-        progress: is told.
+        progress: where stages are reported.
 
     Raises:
         SchemaError: a ranking has no document of the log, one of its scores is no number, or stands twice.

@@ -126,7 +126,7 @@ class CountedLog:
     pairs: tuple[KeptFrame, ...]  # the pairs of each part, in memory if there is one part, else on disk
     read: ReadLog | None = None  # the log as it was read, if it was a log
     decay: Decay | None = None  # how much less older days weigh
-    days: Days | None = None  # the days that were found, where they are kept apart
+    days: Days | None = None  # the days of the log, where they are counted separately
     notes: tuple[str, ...] = ()  # what a reader should know of how the log was read
     # The log by position, where it was counted by bins of them, so that these can be tested
     unbinned: SufficientStatistics | None = None
@@ -191,16 +191,16 @@ def read_log(
             estimated from those that are left.
         LogFormatError: a file cannot be read, or was changed meanwhile.
     """
-    found = read_unjudged(log, plan, engine, progress, keep_sessions=keep_sessions)
-    found.judge()
+    reading = read_unjudged(log, plan, engine, progress, keep_sessions=keep_sessions)
+    reading.judge()
     if not plan.period:
-        return found
-    rules = found.read.log.rules
+        return reading
+    rules = reading.read.log.rules
     rows = Counter[date]()
-    for of_part in found.read.pieces.map(_rows_by_day):
+    for of_part in reading.read.pieces.map(_rows_by_day):
         rows.update(of_part)
     days = Days(rows, today, None if rules.time_unit is None else rules.time_unit.words)
-    return replace(found, plan=replace(plan, period=rules.period) if plan.period == "quarter" else plan, days=days)
+    return replace(reading, plan=replace(plan, period=rules.period) if plan.period == "quarter" else plan, days=days)
 
 
 def read_unjudged(
@@ -212,7 +212,7 @@ def read_unjudged(
         SchemaError: rows or pages break the contract.
         LogFormatError: a file cannot be read, or was changed meanwhile.
     """
-    log, said = _with_known_quotes(log, engine, progress)
+    log, notes = _with_known_quotes(log, engine, progress)
     check_no_sums(log)
     check_no_ranks(log)
     check_slots(log)
@@ -243,18 +243,18 @@ def read_unjudged(
         rows = structs.replace(rows, **of_lines)
     links = dict.fromkeys(one.link for one in (*named.sources, *named.click_sources) if one.link is not None)
     followed = [f"{link}: this link was followed, to {link.resolve()}." for link in links]
-    return Reading(log, read, plan, sources, rows, (*followed, *said), clicks)
+    return Reading(log, read, plan, sources, rows, (*followed, *notes), clicks)
 
 
 def _with_known_quotes(log: Log, engine: Engine, progress: Progress) -> tuple[Log, list[str]]:
-    """The same log, with what quotes mean in its text files, and what is to be said about them."""
+    """The same log, with what quotes mean in its text files, and notes for the reader on that."""
     of_lines = log.raw is not None and log.raw.of_lines
     if of_lines or not any(source.format in TEXT_SEPARATORS for source in (*log.sources, *log.click_sources)):
         return log, []
     with progress.stage("looking for quotes"):
-        sources, said = resolve_quotes(log.sources, engine.each)
-        click_sources, said_of_clicks = resolve_quotes(log.click_sources, engine.each)
-    return replace(log, sources=sources, click_sources=click_sources), said + said_of_clicks
+        sources, notes = resolve_quotes(log.sources, engine.each)
+        click_sources, notes_on_clicks = resolve_quotes(log.click_sources, engine.each)
+    return replace(log, sources=sources, click_sources=click_sources), notes + notes_on_clicks
 
 
 def _rows_by_day(_: int, impressions: pl.LazyFrame) -> dict[date, int]:
@@ -279,27 +279,27 @@ def count_log(
     Raises:
         SchemaError: rows or pages break the contract.
     """
-    found = read_log(log, plan, engine, progress, today, keep_sessions=keep_sessions)
-    decay = None if factor is None or found.days is None else Decay(factor, found.days.newest)
-    plan = found.plan
-    statistics, pairs = compress(found.read.statistics(plan), plan, engine, progress, decay)
+    reading = read_log(log, plan, engine, progress, today, keep_sessions=keep_sessions)
+    decay = None if factor is None or reading.days is None else Decay(factor, reading.days.newest)
+    plan = reading.plan
+    statistics, pairs = compress(reading.read.statistics(plan), plan, engine, progress, decay)
     unbinned = None
     if plan.position_bins:
         by_position, folder = replace(plan, position_bins=()), engine.scratch / "by-position"
         folder.mkdir(mode=0o700)
-        unbinned, _ = compress(found.read.statistics(by_position), by_position, engine, progress, decay, folder)
+        unbinned, _ = compress(reading.read.statistics(by_position), by_position, engine, progress, decay, folder)
     return CountedLog(
         plan,
-        found.sources,
-        found.rows,
+        reading.sources,
+        reading.rows,
         statistics,
         pairs,
-        found.read,
+        reading.read,
         decay,
-        found.days,
-        found.notes,
+        reading.days,
+        reading.notes,
         unbinned,
-        found.clicks,
+        reading.clicks,
     )
 
 
@@ -385,23 +385,23 @@ def compress(
     """
     plan = plan if decay is None else replace(plan, weighted=True)
     kept_in = None if statistics.in_memory else folder or engine.scratch
-    found = list[tuple[PartStatistics, KeptFrame, KeptFrame | None]]()
+    compressed_parts = list[tuple[PartStatistics, KeptFrame, KeptFrame | None]]()
     with progress.stage("counting", statistics.number) as stage:
         for compressed in statistics.map(partial(_compressed_part, plan=plan, decay=decay, kept_in=kept_in)):
             stage.advance()
             if compressed is not None:
-                found.append(compressed)
-    if not found:
+                compressed_parts.append(compressed)
+    if not compressed_parts:
         raise SchemaError(f"no impression is left within --max-position {plan.max_position}.")
-    kept = [rows for _, _, rows in found if rows is not None]
+    kept = [rows for _, _, rows in compressed_parts if rows is not None]
 
     def over_rows(work: Callable[[pl.DataFrame], Made]) -> Iterator[Made]:
         if all(rows.in_memory for rows in kept):
             return (work(rows.load()) for rows in kept)
         return engine.each(kept, partial(_on_rows, work=work))
 
-    merged = merge_parts([part for part, _, _ in found], plan, over_rows)
-    return merged, tuple(pairs for _, pairs, _ in found)
+    merged = merge_parts([part for part, _, _ in compressed_parts], plan, over_rows)
+    return merged, tuple(pairs for _, pairs, _ in compressed_parts)
 
 
 def _compressed_part(
@@ -441,7 +441,7 @@ class ValueOfColumn:
 
     value: object  # as the log has it; None where the column is empty
     impressions: float  # how many there are, or the sum of their weights
-    clicks: float  # likewise
+    clicks: float  # on them, or the sum of their weights
     # Makes its counts, as those of a log in which there is nothing else. Its rows are those of the whole log.
     count: Callable[[], CountedLog]
 
@@ -463,7 +463,7 @@ def count_by_value(
         column: of the log, which was opened with it as a stratum.
         engine: reads and counts.
         progress: where stages are reported.
-        today: for what is said of its days.
+        today: for notes on its days.
         factor: what a day is worth of the next one, if older days weigh less.
 
     Returns:
@@ -472,11 +472,11 @@ def count_by_value(
     Raises:
         SchemaError: the log breaks the contract, or has too many values, or one that is NaN or infinite.
     """
-    found = read_log(log, replace(plan, strata=(column, *plan.strata)), engine, progress, today)
-    statistics = found.read.statistics(found.plan)
+    reading = read_log(log, replace(plan, strata=(column, *plan.strata)), engine, progress, today)
+    statistics = reading.read.statistics(reading.plan)
     folder = engine.scratch / "by-value"
     folder.mkdir(mode=0o700)
-    plan = replace(found.plan, strata=tuple(name for name in found.plan.strata if name != column))
+    plan = replace(reading.plan, strata=tuple(name for name in reading.plan.strata if name != column))
     part = partial(_parted, column=column, columns=plan.columns, folder=folder)
     parts = defaultdict[object, list[_OfPart]](list)
     with progress.stage(f"counting by {column}", statistics.number) as stage:
@@ -504,7 +504,7 @@ def count_by_value(
             partial(
                 _count,
                 [rows for rows, _, _ in parts[value]],
-                found,
+                reading,
                 plan,
                 engine,
                 progress,
@@ -514,7 +514,7 @@ def count_by_value(
         )
         for number, value in enumerate(sorted(parts, key=_order))
     ]
-    return found, values
+    return reading, values
 
 
 _OfPart = tuple[KeptFrame, float, float]
@@ -542,7 +542,7 @@ def _parted(
 
 def _count(
     parts: list[KeptFrame],
-    found: Reading,
+    reading: Reading,
     plan: StatisticsPlan,
     engine: Engine,
     progress: Progress,
@@ -551,11 +551,11 @@ def _count(
 ) -> CountedLog:
     """The counts of some rows of a log, without its pages."""
     folder.mkdir(mode=0o700)
-    decay = None if factor is None or found.days is None else Decay(factor, found.days.newest)
+    decay = None if factor is None or reading.days is None else Decay(factor, reading.days.newest)
     rows = engine.parts_of([rows.scan() for rows in parts])
     statistics, pairs = compress(rows, plan, engine, progress, decay, folder)
     return CountedLog(
-        plan, found.sources, found.rows, statistics, pairs, decay=decay, days=found.days, clicks=found.clicks
+        plan, reading.sources, reading.rows, statistics, pairs, decay=decay, days=reading.days, clicks=reading.clicks
     )
 
 

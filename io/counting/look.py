@@ -185,8 +185,8 @@ def look_at(unjudged: Reading, plan: StatisticsPlan, engine: Engine, progress: P
     counted = _counted(unjudged, plan, engine, progress)
     if counted is None:
         return None
-    facts, statistics, found = counted
-    outlooks, why_not = [found], _why_no_ubm(plan, unjudged.log)
+    facts, statistics, expected = counted
+    outlooks, why_not = [expected], _why_no_ubm(plan, unjudged.log)
     with progress.stage("looking at pages"):
         pages = _some_pages(unjudged)
         if pages is not None and not why_not:
@@ -194,7 +194,7 @@ def look_at(unjudged: Reading, plan: StatisticsPlan, engine: Engine, progress: P
         of_pages = None if pages is None else page_facts(pages.lazy())
     return Look(
         facts=facts,
-        moved=movement(statistics.pair_signatures).in_all(found.share),
+        moved=movement(statistics.pair_signatures).in_all(expected.share),
         pages=of_pages,
         all_pages=None if of_pages is None else round(of_pages.pages * unjudged.rows.used / max(of_pages.rows, 1)),
         outlooks=tuple(outlooks),
@@ -236,9 +236,9 @@ def _counted(
         sample = [counts for _, counts in parts if counts is not None]
         if sample:
             statistics = merge_parts(sample, plan)
-            found = outlook(statistics, engine.memory, statistics.n_queries / facts.queries)
-            if found.carries or len(sample) == len(parts):
-                return facts, statistics, found
+            expected = outlook(statistics, engine.memory, statistics.n_queries / facts.queries)
+            if expected.carries or len(sample) == len(parts):
+                return facts, statistics, expected
     return None
 
 

@@ -94,8 +94,8 @@ def _side_by_side(
 
 def _check_totals(together: Segment, small: Sequence[Segment]) -> None:
     """Segments that were added up hold what their manifests say, in other rows."""
-    found, said = together.totals, add_totals([segment.totals for segment in small])
-    if not same_totals(found | {"rows": 0}, said | {"rows": 0}):
+    totals, stated = together.totals, add_totals([segment.totals for segment in small])
+    if not same_totals(totals | {"rows": 0}, stated | {"rows": 0}):
         raise StatisticsError(
             f"{small[0].parts[0].path.parent}: holds other counts than its manifest, or one that is merged with it, "
             "says. Collect these statistics again."

@@ -171,13 +171,13 @@ def _parts_of_name(flag: str, name: str) -> list[tuple[str, bool]]:
     Raises:
         UsageError: it is no name.
     """
-    found = [(match[1] or match[2], match[1] is not None) for match in _PART_OF_NAME.finditer(name)]
-    if ".".join(f'"{part}"' if quoted else part for part, quoted in found) != name or _NO_NAME.search(name):
+    parts = [(match[1] or match[2], match[1] is not None) for match in _PART_OF_NAME.finditer(name)]
+    if ".".join(f'"{part}"' if quoted else part for part, quoted in parts) != name or _NO_NAME.search(name):
         raise UsageError(
             f"{flag} {name}: cannot be a name. Write its parts with points between them, and what is to stand to the "
             'letter in double quotes: "searchTerm". If the name has quotes or control characters, make a view.'
         )
-    return found
+    return parts
 
 
 def _transpiled(template: "_Template", dialect: str) -> str:
@@ -195,8 +195,8 @@ def _transpiled(template: "_Template", dialect: str) -> str:
         return expressions.to_identifier(part, quoted=quoted or _PLAIN_NAME.fullmatch(part) is None)
 
     def column(flag: str, name: str) -> Any:  # noqa: ANN401 - of sqlglot
-        found, *fields = [identifier(*part) for part in _parts_of_name(flag, name)]
-        of_table = expressions.column(found)
+        first, *fields = [identifier(*part) for part in _parts_of_name(flag, name)]
+        of_table = expressions.column(first)
         return expressions.Dot.build([of_table, *fields]) if fields else of_table
 
     tree = sqlglot.parse_one(template.text)

@@ -114,7 +114,7 @@ class BucketFiles:
 
 
 def can_be_open(number: int) -> bool:
-    """Whether so many files can be open at once; the system is asked for that."""
+    """Whether so many files can be open at once; by the limit of the system."""
     wanted = number + _OTHER_FILES
     least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if least < wanted and (most == resource.RLIM_INFINITY or wanted <= most):
@@ -306,11 +306,11 @@ class PackedBuckets:
         others = self._height.pop(self.number, 0)
         if others:
             self._others.write(frame.filter(~fits) for frame in only_sessions(again, looked_at))
-            found = int(self._others.count_rows()[ROWS].sum())
-            if found != others:
+            second_time = int(self._others.count_rows()[ROWS].sum())
+            if second_time != others:
                 raise LogFormatError(
-                    f"{others:,} rows of the log were read twice, and were {found:,} the second time: it was changed "
-                    "meanwhile. Run the command again."
+                    f"{others:,} rows of the log were read twice, and were {second_time:,} the second time: it was "
+                    "changed meanwhile. Run the command again."
                 )
 
     @property
@@ -384,10 +384,10 @@ class PackedBuckets:
 
     def _frame(self, number: int, files: Iterable[int]) -> pl.LazyFrame:
         """The rows of a bucket that are in some files, and those that are no numbers."""
-        found = [self._rows(file) for file in files]
+        frames = [self._rows(file) for file in files]
         if self._others.holds(number):
-            found.append(self._others.frame(number).select(self.schema.names()))
-        return pl.concat(found) if found else pl.LazyFrame(schema=self.schema)
+            frames.append(self._others.frame(number).select(self.schema.names()))
+        return pl.concat(frames) if frames else pl.LazyFrame(schema=self.schema)
 
     def _rows(self, file: int) -> pl.LazyFrame:
         """The rows of a file."""
@@ -411,8 +411,8 @@ def _files_for(number: int) -> int:
 def packed_buckets(log: Log, folder: Path, number: int, at_once: int) -> PackedBuckets | None:
     """Buckets for the rows of a log; None where they cannot be numbers, or too many files would be open.
 
-    The former is told by the first rows, and the last ones where a file has an end to read. It takes ids that are whole
-    numbers, not too large (no 64-bit hashes), and no weights.
+    The former shows in the first rows, and in the last ones where a file has an end to read. It takes ids that are
+    whole numbers, not too large (no 64-bit hashes), and no weights.
 
     Args:
         log: the rows.

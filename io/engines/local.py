@@ -329,7 +329,7 @@ class LocalEngine(Engine):
             row: the bytes of a row, and what a plan holds at its peak for it.
             on_rows: called with rows as they are read.
             keep_sessions: as of `read`.
-            whole_pages: likewise.
+            whole_pages: as of `read`.
         """
         repeats = Counter[str]()
         all_pages = keep_sessions or log.docs_once or self.check_pages == "all"
@@ -438,8 +438,8 @@ class LocalEngine(Engine):
         kept = list[pl.LazyFrame]()
         with pieces_of(bucket, SESSION, self.scratch) as pieces:
             for at, piece in enumerate(pieces):
-                found = pages_in_memory(piece.collect(engine="streaming"), log.page_rules)
-                kept.append(keep(found, self.scratch, f"pages-{number:05d}-{at:05d}", quickly=True).scan())
+                in_order = pages_in_memory(piece.collect(engine="streaming"), log.page_rules)
+                kept.append(keep(in_order, self.scratch, f"pages-{number:05d}-{at:05d}", quickly=True).scan())
         return pl.concat(kept)
 
     def _judged_over(self, parts: pl.LazyFrame) -> tuple[pl.DataFrame, PageEnds]:

@@ -92,8 +92,8 @@ def _one_in(rows: SparkFrame, column: str, number: int) -> SparkFrame:
 
 def _count_faults(faulty: SparkFrame) -> pl.DataFrame:
     """Number of `pages` and their `rows` by `rejected`, of faulty pages."""
-    found = faulty.groupBy(REJECTED).agg({"*": "count", ROWS: "sum"}).collect()
-    counts = [(row[REJECTED], row["count(1)"], row[f"sum({ROWS})"]) for row in found]
+    by_fault = faulty.groupBy(REJECTED).agg({"*": "count", ROWS: "sum"}).collect()
+    counts = [(row[REJECTED], row["count(1)"], row[f"sum({ROWS})"]) for row in by_fault]
     schema = {REJECTED: pl.Int64, PAGES: pl.Int64, ROWS: pl.Int64}
     return pl.DataFrame(counts, schema=schema, orient="row").sort(REJECTED)
 
@@ -118,8 +118,8 @@ class SparkParts:
     def map(self, work: Callable[[int, pl.LazyFrame], Output]) -> Iterator[Output]:
         """What a function makes of each part that holds rows."""
         with spark_errors():
-            found = self.frame.mapInArrow(on_part(work, self.schema, self.order), RESULT).collect()
-        for row in sorted(found):
+            results = self.frame.mapInArrow(on_part(work, self.schema, self.order), RESULT).collect()
+        for row in sorted(results):
             yield WIRE.from_bytes(row.result)
 
 
@@ -137,7 +137,7 @@ class ReadBySpark(ReadLog):
         return self.good
 
     @cached_property
-    def buckets(self) -> SparkParts:  # pyright: ignore[reportIncompatibleMethodOverride] - found once
+    def buckets(self) -> SparkParts:  # pyright: ignore[reportIncompatibleMethodOverride] - made once
         """The same, each query in one part: what needs that moves all rows, once."""
         with spark_errors():
             by_query = _by_query(self.pieces.frame, self.pieces.schema, self.n_parts)
@@ -151,10 +151,10 @@ class ReadBySpark(ReadLog):
         rows, schema, frame = self.rows_read - sum(self.rejected.values()), self.pieces.schema, self.pieces.frame
         with spark_errors():
             split = self.log.page_rules.several_queries
-            found = _one_in(frame, SESSION if split else QUERY, -(-rows // SAMPLED_ROWS))
-            if rows > SAMPLED_ROWS and not SAMPLED_ROWS // 4 <= found.count() <= 2 * SAMPLED_ROWS:
-                found = _one_in(frame, SESSION, -(-rows // SAMPLED_ROWS))
-            return _here(found, schema).lazy()
+            sampled = _one_in(frame, SESSION if split else QUERY, -(-rows // SAMPLED_ROWS))
+            if rows > SAMPLED_ROWS and not SAMPLED_ROWS // 4 <= sampled.count() <= 2 * SAMPLED_ROWS:
+                sampled = _one_in(frame, SESSION, -(-rows // SAMPLED_ROWS))
+            return _here(sampled, schema).lazy()
 
     def statistics(self, plan: StatisticsPlan) -> SparkParts:
         """The statistics of the good rows, which Spark counts by the plan of all engines.

@@ -90,13 +90,13 @@ def check_java() -> None:
     advice = "Install one, e.g. openjdk-17-jre-headless, or point JAVA_HOME to it."
     if java is None:
         raise EngineError(
-            f"--engine spark: Spark runs on Java {_OLDEST_JAVA} or later, and none was found ({where}). {advice}"
+            f"--engine spark: Spark runs on Java {_OLDEST_JAVA} or later, and there is none ({where}). {advice}"
         )
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603
-    version = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
-    if said.returncode or version is None:
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603
+    version = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
+    if answer.returncode or version is None:
         raise EngineError(
-            f"--engine spark: {java} does not run: {_first_line(said.stderr) or 'it says nothing'}. {advice}"
+            f"--engine spark: {java} does not run: {_first_line(answer.stderr) or 'it says nothing'}. {advice}"
         )
     if int(version[1]) < _OLDEST_JAVA:
         raise EngineError(
@@ -143,9 +143,9 @@ def _start(master: str, scratch: Path) -> Session:
     configuration = pyspark.SparkConf().setMaster(master).setAppName("posbias").setAll(_settings(master, scratch))
     messages = scratch / "spark.log"
     try:
-        with messages.open("wb") as said, spark_errors(), _temporary_files_in(scratch):
+        with messages.open("wb") as output, spark_errors(), _temporary_files_in(scratch):
             # One JVM serves a process for its life; what it says goes to a file, not to the terminal or to cron.
-            gateway = pyspark.SparkContext._gateway or launch(configuration, {"stdout": said, "stderr": said})  # noqa: SLF001
+            gateway = pyspark.SparkContext._gateway or launch(configuration, {"stdout": output, "stderr": output})  # noqa: SLF001
             return sql.SparkSession(pyspark.SparkContext(conf=configuration, gateway=gateway))
     except EngineError as error:
         last = [
@@ -178,7 +178,7 @@ def _wait_for_workers(session: Session, master: str) -> None:
             if time.monotonic() > until:
                 raise EngineError(
                     f"--master {master}: no worker accepted the job within {_WORKERS_WITHIN:.0f} seconds. Is one "
-                    "free, and can it reach this machine (SPARK_LOCAL_IP names the address that it is told)?"
+                    "free, and can it reach this machine (SPARK_LOCAL_IP sets the address that it gets)?"
                 )
             time.sleep(0.1)
 
@@ -229,7 +229,7 @@ def spark_errors() -> Generator[None]:
 
 
 def _why(text: str) -> str:
-    """The line of a long trace that says why, where no worker of ours has said it.
+    """The line of a long trace that says why, where no worker of ours has sent it.
 
     Java quotes the log, so what a line looks like proves nothing. The first line, which is Spark's own, tells whether
     Python has failed; it then has done so before it saw a row.

@@ -6,13 +6,13 @@ The tasks are made on the driver: each takes the driver's token with it.
 
 How Polars columns travel through Spark, which has fewer types and pickier names, and come back as they were.
 
-Unsigned integers, times and categories travel as what Spark has with the same equality; nothing else is asked of a key.
+Unsigned integers, times and categories travel as what Spark has with the same equality; a key needs nothing else.
 
 What travels between this process and its Spark workers beside rows: objects, and errors.
 
 Spark hands on nothing of a worker's error but a text, in which tracebacks quote the log. So what posbias has to say
 stands behind a mark that no log can know, because the token in it is drawn at random by this process and sent to the
-workers with their work; and it is said as the name of an error from a fixed list and a text, in JSON.
+workers with their work; and it consists of the name of an error from a fixed list and a text, in JSON.
 
 Objects travel in binary columns of Spark frames, as Spark itself carries functions: pickled. What does not bear the
 signature of that token is never unpickled.
@@ -69,17 +69,19 @@ class Wire:
         try:
             yield
         except (Exception, pl.exceptions.PanicException) as error:
-            said = json.dumps(_described(error)).encode()
-            raise RuntimeError(f"{self._mark}{base64.b64encode(said).decode()}:") from error
+            described = json.dumps(_described(error)).encode()
+            raise RuntimeError(f"{self._mark}{base64.b64encode(described).decode()}:") from error
 
     def error_in(self, text: str) -> BaseException | None:
         """The exception that travelled in what Spark says of a failure, if one did."""
-        found = re.search(f"{re.escape(self._mark)}([A-Za-z0-9+/=]+):", text)
-        if found is None:
+        match = re.search(f"{re.escape(self._mark)}([A-Za-z0-9+/=]+):", text)
+        if match is None:
             return None
-        said = json.loads(base64.b64decode(found[1]))
-        kind = _KINDS.get(said["error"])
-        return EngineError(f"a Spark worker broke down: {said['text']}") if kind is None else kind(said["text"])
+        described = json.loads(base64.b64decode(match[1]))
+        kind = _KINDS.get(described["error"])
+        return (
+            EngineError(f"a Spark worker broke down: {described['text']}") if kind is None else kind(described["text"])
+        )
 
     def to_bytes(self, value: object) -> bytes:
         """An object as it travels."""

@@ -61,7 +61,9 @@ _LINES_AT_ONCE = 2048  # as objects, which take ten times what they take in colu
 class Form(Plugin, RawReader):
     """The raw files of a source, as it documents them, and how they are read."""
 
-    has_actions: ClassVar[bool] = False  # whether its events have actions, so that it is said which of them are clicks
+    has_actions: ClassVar[bool] = (
+        False  # whether its events have actions, of which --click-action names those that are clicks
+    )
     may_lack_queries: ClassVar[bool] = False  # whether its pages may be those of a recommender (--no-query)
 
     rules: RawRules = NO_RULES
@@ -195,9 +197,9 @@ class PageForm(Form):
         on_page, of_those = clicks_on_pages(clicks.filter(pl.col(PAGE).is_not_null()), shown, known, [PAGE], _ON_PAGE)
         by_visit, by = clicks.filter(pl.col(PAGE).is_null()), [*self.clicked_by, DOC]
         in_visit, of_these = clicks_in_visits(by_visit, shown, by, RECORD, [PAGE])
-        found = pl.concat(some.select(RECORD, *_ON_PAGE) for some in (on_page, in_visit))
+        clicked = pl.concat(some.select(RECORD, *_ON_PAGE) for some in (on_page, in_visit))
         marked = shown.select(RECORD, *_ON_PAGE, POSITION)
-        rows, of_clicked = mark_clicked(marked, found.sort(RECORD), _ON_PAGE, CLICK)
+        rows, of_clicked = mark_clicked(marked, clicked.sort(RECORD), _ON_PAGE, CLICK)
         of_page = pages.select(RECORD, QUERY, TIMESTAMP, USER, VISIT)
         rows = rows.join(of_page, on=RECORD, how="left", maintain_order="left")
         return rows.select(_COLUMNS), shown, [of_pages, of_those, of_these, of_clicked], {}
@@ -262,12 +264,12 @@ def document_of(text: str) -> Document | None:
     if not text.startswith("{"):
         text = text.rpartition("\t")[2] if "\t" in text.partition("{")[0] else text
     try:
-        found = _DECODER.decode(text)
+        value = _DECODER.decode(text)
     except (msgspec.DecodeError, RecursionError):
         return None
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         return None
-    document = cast("Document", found)
+    document = cast("Document", value)
     source = document.get("_source")
     return cast("Document", source) if isinstance(source, dict) else document
 
@@ -298,13 +300,13 @@ def ids_in(items: object, path: str) -> list[str] | None:
     """The ids of a list of objects; None where it is no list, or one has no id."""
     if not isinstance(items, list):
         return None
-    found: list[str] = []
+    ids: list[str] = []
     for item in cast("Sequence[object]", items):
         known = text_of(field(cast("Document", item), path)) if isinstance(item, dict) else None
         if known is None:
             return None
-        found.append(known)
-    return found
+        ids.append(known)
+    return ids
 
 
 _PART, _LINES = "posbias_part", "lines"
@@ -421,11 +423,11 @@ def _stop_at_fatal_lines(log: Log, reader: RawReader, fatal: pl.DataFrame, accou
     fatal = fatal.sort(OUTCOME, FILE, ROW)
     if not fatal.height:
         return
-    said = [f"Some {reader.unit} cannot be read as {reader.title}:"]
+    lines = [f"Some {reader.unit} cannot be read as {reader.title}:"]
     for outcome in fatal[OUTCOME].unique(maintain_order=True):
         first: list[tuple[int, int]] = fatal.filter(pl.col(OUTCOME) == outcome).head(_SHOWN).select(FILE, ROW).rows()
         places = "; ".join(f"{log.sources[file].path} {reader.unit[:-1]} {row}" for file, row in first)
         why = reader.reasons[outcome]
-        said.append(f"  {account.not_used[why]:,} x {why}: {places}")
-    said.append(f"Fix the files or the options, or drop these {reader.unit} with --on-bad-rows drop.")
-    raise SchemaError("\n".join(said))
+        lines.append(f"  {account.not_used[why]:,} x {why}: {places}")
+    lines.append(f"Fix the files or the options, or drop these {reader.unit} with --on-bad-rows drop.")
+    raise SchemaError("\n".join(lines))

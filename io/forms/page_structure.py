@@ -50,8 +50,8 @@ class _Shares:
 
 def find_paging(log: Log) -> list[Finding]:
     """The column by which positions go on from page to page, where they begin anew on each."""
-    found = undeclared_page(log)
-    return [] if found is None else [found[0]]
+    undeclared = undeclared_page(log)
+    return [] if undeclared is None else [undeclared[0]]
 
 
 def find_session(log: Log) -> list[Finding]:
@@ -60,10 +60,10 @@ def find_session(log: Log) -> list[Finding]:
         return []
     known, played = NAMES_IN_EXPORTS[SESSION], log.roles.columns()
     named = [(name,) for name in schema_of(log.sources[0]) if plain(name) in known and name not in played]
-    found = _best_keys(log, named)
-    if found is None:
+    keys = _best_keys(log, named)
+    if keys is None:
         return []
-    return [Finding(f"the session is taken to be column {found[0]!r}", option("--session", found[0]), certain=False)]
+    return [Finding(f"the session is taken to be column {keys[0]!r}", option("--session", keys[0]), certain=False)]
 
 
 def find_pages(log: Log) -> list[Finding]:
@@ -72,17 +72,17 @@ def find_pages(log: Log) -> list[Finding]:
         return []
     if _shares(log).no_page < _VISITS:
         return []
-    visit, found = f"a session ({', '.join(log.roles.session)}) is a visit", _best_keys(log, _page_keys(log))
-    if found is None:
+    visit, keys = f"a session ({', '.join(log.roles.session)}) is a visit", _best_keys(log, _page_keys(log))
+    if keys is None:
         return [Finding(f"{visit}, and no columns tell its pages apart", certain=False)]
-    said = f"{visit}: a page is told by {' and '.join(found)}"
-    return [Finding(said, tuple(chain(*(option("--session", name) for name in found))), certain=False)]
+    text = f"{visit}: a page is identified by {' and '.join(keys)}"
+    return [Finding(text, tuple(chain(*(option("--session", name) for name in keys))), certain=False)]
 
 
 def _best_keys(log: Log, keys: Iterable[tuple[str, ...]]) -> tuple[str, ...] | None:
     """The columns that tell pages apart: the fewest faulty ones, then the fewest, as a page is not cut needlessly."""
     shares = {names: _shares(replace(log, roles=replace(log.roles, session=names))) for names in keys}
-    good = {names: found for names, found in shares.items() if found.faulty <= _GOOD_PAGES and found.longest > 1}
+    good = {names: share for names, share in shares.items() if share.faulty <= _GOOD_PAGES and share.longest > 1}
     return min(good, key=lambda names: (round(good[names].faulty, 2), good[names].pages), default=None)
 
 
@@ -97,10 +97,10 @@ def find_duplicates(log: Log) -> list[Finding]:
     twice = rows.group_by(SESSION, QUERY, DOC, POSITION).len().filter(pl.col("len") > 1)
     n_twice, n_pages = (some.select(pl.col(SESSION).n_unique()).item() for some in (twice, rows))
     if n_twice > shares.repeated_doc / 2 * n_pages:
-        said = f"{shares.repeated_doc:.2%} of the pages hold rows twice. Was the log exported twice, or named twice?"
-        return [Finding(said, certain=False)]
-    said = f"{shares.repeated_doc:.2%} of the pages show a document twice: its first row counts"
-    return [Finding(said, ("--duplicate-docs", "first"))]
+        text = f"{shares.repeated_doc:.2%} of the pages hold rows twice. Was the log exported twice, or named twice?"
+        return [Finding(text, certain=False)]
+    text = f"{shares.repeated_doc:.2%} of the pages show a document twice: its first row counts"
+    return [Finding(text, ("--duplicate-docs", "first"))]
 
 
 def _shares(log: Log) -> _Shares:
@@ -227,12 +227,14 @@ def _with_clicked_ids(lists: Lists) -> Columns | None:
 
 
 def _findings(columns: Columns, separator: str | None, scanned: pl.LazyFrame) -> list[Finding]:
-    """What was found as options, but for names that say it all."""
-    found = list[Finding]()
+    """Findings, but for columns with well-known names."""
+    findings = list[Finding]()
     if separator is not None:
         words = {JSON: "JSON lists", SPACE: "lists, separated by blanks"}
-        said = words.get(separator, f"lists, separated by {separator}")
-        found.append(Finding(f"the text of column {columns['doc']!r} holds {said}", ("--list-separator", separator)))
+        lists = words.get(separator, f"lists, separated by {separator}")
+        findings.append(
+            Finding(f"the text of column {columns['doc']!r} holds {lists}", ("--list-separator", separator))
+        )
     of_roles = {
         DOC: "lists the documents of a page",
         POSITION: "lists their positions",
@@ -241,22 +243,22 @@ def _findings(columns: Columns, separator: str | None, scanned: pl.LazyFrame) ->
     for role, says in of_roles.items():
         name = columns.get(role)
         if name is not None and name.lower() not in ALIASES[role]:
-            found.append(Finding(f"column {name!r} {says}", (FLAGS[role], name)))
+            findings.append(Finding(f"column {name!r} {says}", (FLAGS[role], name)))
     if (clicked := columns.get("clicked")) is not None:
-        found.append(Finding(f"column {clicked!r} lists the clicked ones", ("--clicked", clicked)))
+        findings.append(Finding(f"column {clicked!r} lists the clicked ones", ("--clicked", clicked)))
         if scanned.select(pl.col(clicked).is_null().any()).collect(engine="streaming").item():
-            found.append(Finding("an empty cell there means that nothing was clicked", ("--null-click", "0")))
+            findings.append(Finding("an empty cell there means that nothing was clicked", ("--null-click", "0")))
     if (suffix := columns.get("suffix")) is not None:
         if not _QUERIES.intersection(map(plain, scanned.collect_schema())):
-            found.append(NO_QUERY)
+            findings.append(NO_QUERY)
         order = (
             "logs of this form are often published with the documents of a page in random order, as MIND is, and then "
             "their order is no position and no propensity follows from it: keep --order-is-position only if documents "
             "stand as they were shown"
         )
-        found.append(Finding(f"ids have their click behind {suffix!r}", (f"--click-suffix={suffix}",)))
-        found.append(Finding(order, ("--order-is-position",), certain=False))
-    return found
+        findings.append(Finding(f"ids have their click behind {suffix!r}", (f"--click-suffix={suffix}",)))
+        findings.append(Finding(order, ("--order-is-position",), certain=False))
+    return findings
 
 
 def _by_name(names: Sequence[str], role: str) -> str | None:
@@ -275,8 +277,8 @@ def _counts(row: list[str]) -> bool:
 
 
 def _nearly_all(holds: Iterable[bool]) -> bool:
-    found = list(holds)
-    return sum(found) >= _NEARLY_ALL * max(len(found), 1)
+    flags = list(holds)
+    return sum(flags) >= _NEARLY_ALL * max(len(flags), 1)
 
 
 _ROWS_OF_EVENTS = 200_000
@@ -305,9 +307,9 @@ def find_base_of_events(log: Log) -> list[Finding]:
         return []
     position = pl.col(events.event_roles.position).cast(pl.Float64, strict=False)
     with reading(log.sources):
-        found = _shown(log, events).select(position).collect(engine="streaming").to_series().drop_nulls()
+        positions = _shown(log, events).select(position).collect(engine="streaming").to_series().drop_nulls()
     base = log.request.rules.position_base - 1
-    if not len(found) or found.min() != base:
+    if not len(positions) or positions.min() != base:
         return []
     return [Finding(f"positions count from {base}", option("--position-base", str(base)))]
 

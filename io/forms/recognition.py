@@ -46,7 +46,7 @@ _MOST_KINDS = 50  # a column of more is none of kinds of events
 
 
 def find_form(sources: Sequence[Source]) -> list[Finding]:
-    """The form of files, with the options that say it; nothing where they look like rows or pages.
+    """The form of files, with the options that declare it; nothing where they look like rows or pages.
 
     A log is recognised by its first file. A form is certain where every line of the sample is of its schema.
 
@@ -55,8 +55,8 @@ def find_form(sources: Sequence[Source]) -> list[Finding]:
     """
     if not sources:
         return []
-    found = _source_of(sources[0]) or _source_by_columns(sources[0]) or _table_of_events(sources)
-    return [] if found is None else [found]
+    finding = _source_of(sources[0]) or _source_by_columns(sources[0]) or _table_of_events(sources)
+    return [] if finding is None else [finding]
 
 
 def _source_of(source: Source) -> Finding | None:
@@ -73,12 +73,12 @@ def _source_of(source: Source) -> Finding | None:
     if fitting <= _MOST_LINES * max(len(documents), 1):
         return None
     certain = fitting == len(documents)
-    said = "these are" if certain else f"{fitting} of the first {len(documents)} lines look like"
+    these_are = "these are" if certain else f"{fitting} of the first {len(documents)} lines look like"
     lacking = [form.lacks_query(document) for document in documents if document is not None]
     if form.may_lack_queries and True in lacking and False not in lacking:
         options = ("--input-format", form.name, "--no-query")
-        return Finding(f"{said} events of {form.title}, of pages without queries", options, certain)
-    return Finding(f"{said} events of {form.title}", ("--input-format", form.name), certain)
+        return Finding(f"{these_are} events of {form.title}, of pages without queries", options, certain)
+    return Finding(f"{these_are} events of {form.title}", ("--input-format", form.name), certain)
 
 
 def _source_by_columns(source: Source) -> Finding | None:
@@ -119,14 +119,14 @@ def _kinds_in(column: pl.Series) -> Finding | None:
     options = (*(SHOWN_FLAG, f"{name}={shown[0]}"), *(CLICKED_FLAG, f"{name}={clicked[0]}"))
     kinds = ", ".join(f"{kind} ({rows:,})" for kind, rows in counts.most_common())
     certain = (_word(shown[0]), _word(clicked[0])) == _CERTAIN_WORDS
-    said = f"the rows are events: {name!r} holds {kinds} in the sample; {shown[0]} is read as shown, {clicked[0]} as "
-    return Finding(f"{said}clicked", options, certain)
+    text = f"the rows are events: {name!r} holds {kinds} in the sample; {shown[0]} is read as shown, {clicked[0]} as "
+    return Finding(f"{text}clicked", options, certain)
 
 
 def _called(counts: Counter[str], words: Sequence[str]) -> list[str]:
     """The values that are one of some words, in the order of the words."""
-    found = {_word(value): value for value in counts}
-    return [found[word] for word in words if word in found]
+    by_word = {_word(value): value for value in counts}
+    return [by_word[word] for word in words if word in by_word]
 
 
 def _word(value: str) -> str:
@@ -154,18 +154,18 @@ def guess_by_values(rows: pl.DataFrame, roles: Collection[str], known: Mapping[s
         if name not in known.values()
         and (dtype.is_numeric() or dtype.is_temporal() or isinstance(dtype, pl.String | pl.Boolean | pl.Categorical))
     ]
-    found = dict[str, str]()
+    columns = dict[str, str]()
     if POSITION in roles:
         climbing = max(free, key=lambda name: _climbing(rows[name]), default="")
-        found |= {POSITION: climbing} if climbing and _climbing(rows[climbing]) >= _MOSTLY else {}
+        columns |= {POSITION: climbing} if climbing and _climbing(rows[climbing]) >= _MOSTLY else {}
     if CLICK in roles:
-        flags = [name for name in free if name not in found.values() and _is_flag(rows[name])]
-        found |= {CLICK: flags[0]} if len(flags) == 1 else {}
-    position = found.get(POSITION, known.get(POSITION))
+        flags = [name for name in free if name not in columns.values() and _is_flag(rows[name])]
+        columns |= {CLICK: flags[0]} if len(flags) == 1 else {}
+    position = columns.get(POSITION, known.get(POSITION))
     if position is None or _climbing(rows[position]) < _MOSTLY:  # without the order of pages, nothing tells the others
-        return found
-    left = rows.select(name for name in free if name not in found.values() and not rows.schema[name].is_float())
-    return found | _keys(left, _goes_on(rows[position]), roles)
+        return columns
+    left = rows.select(name for name in free if name not in columns.values() and not rows.schema[name].is_float())
+    return columns | _keys(left, _goes_on(rows[position]), roles)
 
 
 def _keys(rows: pl.DataFrame, goes_on: pl.Series, roles: Collection[str]) -> dict[str, str]:
@@ -219,7 +219,7 @@ def _share(holds: pl.Series) -> float:
 NO_QUERY = Finding(
     "no column looks like the query: each document is compared with itself", ("--no-query",), certain=False
 )
-"""What is said where there is nothing to compare documents by."""
+"""Where there is nothing to compare documents by."""
 
 _NO_GUESS = "COLUMN"
 _ROWS_OF_GUESSES = 20_000
@@ -289,17 +289,17 @@ def _by_values(sources: Sequence[Source], flags: Sequence[str], known: Mapping[s
         if plain(name) in map(plain, names)
     }
     taken |= {_ROLE_OF[flag]: column for flag, column in known.items() if column != _NO_GUESS and flag in _ROLE_OF}
-    wanted = roles if SESSION in taken else [*roles, SESSION]
-    found = guess_by_values(rows, wanted, taken)
-    return {FLAGS[role]: column for role, column in found.items()}
+    roles_or_session = roles if SESSION in taken else [*roles, SESSION]
+    columns = guess_by_values(rows, roles_or_session, taken)
+    return {FLAGS[role]: column for role, column in columns.items()}
 
 
 def _guess(flag: str, column: str, several: Sequence[str] = (), *, by_values: bool = False) -> Finding:
     others = [name for name in several if name != column]
     beside = f", not {' or '.join(map(repr, others))}" if others else ""
     beside += ", by what it holds" if by_values else ""
-    said = f"the {flag.removeprefix('--').replace('-', ' ')} is taken to be column {column!r}{beside}"
-    return Finding(said, option(flag, column), certain=False)
+    text = f"the {flag.removeprefix('--').replace('-', ' ')} is taken to be column {column!r}{beside}"
+    return Finding(text, option(flag, column), certain=False)
 
 
 def option(flag: str, value: str) -> tuple[str, ...]:
@@ -309,7 +309,7 @@ def option(flag: str, value: str) -> tuple[str, ...]:
 
 def _chosen(options: Sequence[str], several: Mapping[str, Sequence[str]]) -> list[str]:
     """Flags and columns in turn; of several columns the one that is the most usual."""
-    words = [word for said in options for word in (said.split("=", 1) if said.startswith("--") else [said])]
+    words = [word for each in options for word in (each.split("=", 1) if each.startswith("--") else [each])]
     for at, flag in enumerate(words[:-1]):
         if flag in several and words[at + 1] == _NO_GUESS:
             words[at + 1] = min(several[flag], key=lambda name, flag=flag: _rank(name, flag))
@@ -363,8 +363,8 @@ def find_sums(log: Log) -> list[Finding]:
     count, click = unused_count(log), log.roles.click
     if count is None or click is None or not are_sums(log, count, click):
         return []
-    said = f"a row adds up the impressions in {count!r} and the clicks on them in {click!r}"
-    return [Finding(said, option("--impressions", count))]
+    text = f"a row adds up the impressions in {count!r} and the clicks on them in {click!r}"
+    return [Finding(text, option("--impressions", count))]
 
 
 def find_position_base(log: Log) -> list[Finding]:
@@ -385,8 +385,8 @@ def find_clicks(log: Log) -> list[Finding]:
         return []
     top = clicked_rank(log)
     if top is not None:
-        said = f"{log.roles.click!r} holds the rank of the clicked result, from {top}"
-        return [Finding(said, ("--click-ranks", str(top)))]
+        text = f"{log.roles.click!r} holds the rank of the clicked result, from {top}"
+        return [Finding(text, ("--click-ranks", str(top)))]
     rows = first_impressions(log)
     faults = _click_faults(rows)
     if faults[RowFault.CLICK_INVALID] and not log.roles.impressions:
@@ -396,9 +396,9 @@ def find_clicks(log: Log) -> list[Finding]:
             return [Finding(f"{log.roles.click!r} counts clicks", ("--click-counts",))]
     filled = rows.filter(pl.col(REJECTED) == 0)[CLICK]
     if faults[RowFault.CLICK_MISSING] and len(filled) and (filled > 0).all():
-        said = f"{log.roles.click!r} is 1 or empty: an empty cell means no click"
+        text = f"{log.roles.click!r} is 1 or empty: an empty cell means no click"
         mostly = faults[RowFault.CLICK_MISSING] > _MOSTLY_EMPTY * rows.height
-        return [Finding(said, ("--null-click", "0"), certain=mostly)]
+        return [Finding(text, ("--null-click", "0"), certain=mostly)]
     return []
 
 
@@ -418,12 +418,12 @@ _MOST = 0.95  # of the lines that have as many fields as the first
 
 
 def find_dialects(sources: Sequence[Source]) -> list[Finding]:
-    """What must be said of the text files of a log that it can be read: one finding for each option.
+    """The options without which the text files of a log cannot be read: one finding for each.
 
-    Nothing is found where the files differ in it, nor in Parquet and Arrow.
+    There are none where the files differ in it, nor for Parquet and Arrow.
     """
-    found = [_of_file(source) for source in sources if source.format in {*TEXT_SEPARATORS, "ndjson", "json"}]
-    return [finding for finding in dict.fromkeys(chain(*found)) if all(finding in of_file for of_file in found)]
+    by_file = [_of_file(source) for source in sources if source.format in {*TEXT_SEPARATORS, "ndjson", "json"}]
+    return [finding for finding in dict.fromkeys(chain(*by_file)) if all(finding in of_file for of_file in by_file)]
 
 
 def _of_file(source: Source) -> list[Finding]:
@@ -458,19 +458,23 @@ def _encoding_of(head: bytes) -> tuple[str | None, bool]:
 
 
 def _fields(lines: Sequence[str], usual: str) -> list[Finding]:
-    """What is found of the lines of CSV and TSV."""
+    """Findings from the lines of CSV and TSV."""
     mark = _separator_of(lines, usual)
     rows = [row for row in csv.reader(lines, delimiter=mark) if row]
     name = _NAMES.get(mark, mark)
-    found = [] if mark == usual else [Finding(f"fields are separated by {name!r}", ("--separator", name))]
+    findings = [] if mark == usual else [Finding(f"fields are separated by {name!r}", ("--separator", name))]
     if _is_data(rows):
         names = ",".join(f"c{number}" for number in range(1, len(rows[0]) + 1))
-        said = f"the first line is a row, not a header; its {len(rows[0])} columns are called {names}"
-        found.append(Finding(said, ("--no-header", "--columns", names)))
+        text = f"the first line is a row, not a header; its {len(rows[0])} columns are called {names}"
+        findings.append(Finding(text, ("--no-header", "--columns", names)))
         has_commas = _has_commas(rows)
     else:
         has_commas = _has_commas(rows[1:])
-    return [*found, Finding("numbers have a comma before their fraction", ("--decimal", ","))] if has_commas else found
+    return (
+        [*findings, Finding("numbers have a comma before their fraction", ("--decimal", ","))]
+        if has_commas
+        else findings
+    )
 
 
 def _separator_of(lines: Sequence[str], usual: str) -> str:

@@ -57,7 +57,7 @@ class Outcome(Coded):
     NO_IMPRESSIONS = 25, "queries of which nothing was shown"
 
     OTHER_ACTION = 30, "events of other actions"
-    NOT_ASKED_FOR = 31, "impression events, as hit lists say what was shown"
+    LISTED_INSTEAD = 31, "impression events, as hit lists say what was shown"
     EVENT_WITHOUT_ID = 32, "impressions without a query_id"
     NO_OBJECT = 33, "impressions without an object_id"
     NO_QUERY = 34, "impressions whose query was not recorded"
@@ -106,9 +106,9 @@ def _read_records(lines: pl.LazyFrame, rules: RawRules) -> pl.LazyFrame:
     line, action = pl.col(LINE), pl.col(ACTION)
     is_event = action.is_in((IMPRESSION, *rules.click_actions))
     is_rest = action.is_null() & ~pl.col("is_action_line")
-    # To ask a line for a field is to parse it: so only those lines are asked that may have it. Null costs nothing.
+    # To look up a field is to parse the line: so only lines that may have it are parsed. Null costs nothing.
     of_event, of_rest, of_both = (pl.when(where).then(line) for where in (is_event, is_rest, is_event | is_rest))
-    asked = lines.with_columns(
+    fields = lines.with_columns(
         _no_blank(line.str.json_path_match(f"$.{ACTION_NAME}")).alias(ACTION),
         line.str.contains(_ACTION_LINE).alias("is_action_line"),
     ).select(
@@ -131,7 +131,7 @@ def _read_records(lines: pl.LazyFrame, rules: RawRules) -> pl.LazyFrame:
         .then(QUERY)
         .otherwise(OTHER)
     )
-    read = asked.with_columns(
+    read = fields.with_columns(
         kind.cast(pl.UInt8).alias(KIND),
         *(_no_blank(pl.col(name)) for name in (USER_QUERY, OBJECT_ID)),
         pl.coalesce(HITS, _OLDER_HITS, _OLDEST_HITS).alias(HITS),
@@ -156,7 +156,7 @@ def _outcome(rules: RawRules) -> pl.Expr:
         ((kind == QUERY) & pl.col(QUERY_ID).is_null(), Outcome.QUERY_WITHOUT_ID),
         ((kind == QUERY) & pl.col(USER_QUERY).is_null(), Outcome.BLANK_QUERY),
         ((kind == QUERY) & ~pl.col(HITS).str.contains(_LIST_OF_IDS), Outcome.BAD_HITS),
-        ((kind == SHOWN) & (rules.impressions == "hits"), Outcome.NOT_ASKED_FOR),
+        ((kind == SHOWN) & (rules.impressions == "hits"), Outcome.LISTED_INSTEAD),
         ((kind == SHOWN) & pl.col(QUERY_ID).is_null(), Outcome.EVENT_WITHOUT_ID),
         ((kind == SHOWN) & pl.col(OBJECT_ID).is_null(), Outcome.NO_OBJECT),
         ((kind == CLICKED) & pl.col(QUERY_ID).is_null(), Fate.NO_PAGE),
@@ -307,12 +307,12 @@ def _clicks(clicks: pl.DataFrame, shown: pl.DataFrame, rules: RawRules) -> tuple
     for action in (action for action in rules.click_actions if action in rules.bases):
         differs |= (pl.col(ACTION) == action) & (pl.col(ORDINAL) - rules.bases[action] + 1 != pl.col(POSITION))
     elsewhere = differs.fill_null(value=False) & ~pl.col(_LISTED).fill_null(value=True)
-    is_found = pl.col(OUTCOME) == UNDECIDED
+    is_joined = pl.col(OUTCOME) == UNDECIDED
     outcomes = [
-        judged.filter(~is_found).select(RECORD, OUTCOME),
-        with_outcome(judged.filter(is_found & elsewhere), Fate.OTHER_POSITION),
+        judged.filter(~is_joined).select(RECORD, OUTCOME),
+        with_outcome(judged.filter(is_joined & elsewhere), Fate.OTHER_POSITION),
     ]
-    return judged.filter(is_found & ~elsewhere), pl.concat(outcomes)
+    return judged.filter(is_joined & ~elsewhere), pl.concat(outcomes)
 
 
 _MOSTLY = 0.5

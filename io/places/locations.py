@@ -206,18 +206,18 @@ def _state(status: os.stat_result) -> FileState:
 
 
 def chunks_of(file: FileIO) -> Iterator[memoryview]:
-    """The bytes of a file from where it stands, little by little; a chunk is good until the next one is asked for."""
+    """The bytes of a file from where it stands, little by little; a chunk is good until the next one is read."""
     room = memoryview(bytearray(_AT_ONCE))
     while n_read := file.readinto(room):
         yield room[:n_read]
 
 
 def checksum(chunks: Iterable[bytes | memoryview]) -> str:
-    """XXH3-128 of bytes, in hexadecimal digits: it finds damage, not malice."""
-    found = xxhash.xxh3_128()
+    """XXH3-128 of bytes, in hexadecimal digits: it detects damage, not malice."""
+    digest = xxhash.xxh3_128()
     for chunk in chunks:
-        found.update(chunk)
-    return found.hexdigest()
+        digest.update(chunk)
+    return digest.hexdigest()
 
 
 def read_regular(path: Path) -> bytes:

@@ -1,6 +1,6 @@
-"""What is done in an object store beside what Polars does there: list, read a range, put, delete.
+"""Requests to object stores that Polars does not make: list, read a range, put, delete.
 
-Polars reads the logs by itself. Credentials are found as Polars finds them: the environment, `~/.aws`, boto3 where it
+Polars reads the logs by itself. Credentials are looked up as Polars does: the environment, `~/.aws`, boto3 where it
 is installed, the machine's role.
 
 Results and statistics in object stores: copied beside the temporary files, and then read like those on disk.
@@ -64,7 +64,7 @@ def find_object(url: ObjectUrl) -> StoredObject | None:
     """The object of exactly that name, if there is one.
 
     Raises:
-        ObjectStoreError: the store cannot be asked.
+        ObjectStoreError: the store cannot be reached.
     """
     if not url.key:
         return None
@@ -79,13 +79,13 @@ def list_objects(prefix: ObjectUrl) -> list[StoredObject]:
     """All objects below a prefix, sorted by key.
 
     Raises:
-        ObjectStoreError: the store cannot be asked, or there is no such bucket.
+        ObjectStoreError: the store cannot be reached, or there is no such bucket.
     """
     bucket = ObjectUrl(prefix.scheme, prefix.bucket, "")
     with _asking(prefix) as obstore:
         pages = obstore.list(_store(prefix.root), prefix=prefix.key or None)
-        found = [_stored(bucket / entry["path"], entry) for page in pages for entry in page]
-    return sorted(found, key=lambda entry: entry.url)
+        objects = [_stored(bucket / entry["path"], entry) for page in pages for entry in page]
+    return sorted(objects, key=lambda entry: entry.url)
 
 
 def read_ranges(url: ObjectUrl, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
@@ -124,12 +124,12 @@ def delete(urls: Iterable[ObjectUrl]) -> None:
 
 
 def storage_options(location: Location) -> dict[str, str]:
-    """What Polars must be told to read from there: nothing of a path, and of a URL what only `~/.aws` says."""
+    """Options with which Polars reads from there: none for a path, for a URL the settings that only `~/.aws` has."""
     return _aws_settings(os.environ) if isinstance(location, ObjectUrl) and location.scheme in _AWS else {}
 
 
 def forget_stores() -> None:
-    """Look up credentials anew when a store is next asked."""
+    """Look up credentials anew at the next request."""
     _store.cache_clear()
 
 
@@ -179,15 +179,18 @@ def _aws_settings(environment: Mapping[str, str]) -> dict[str, str]:
         _at_home(environment.get(name, f"~/.aws/{file}"))
         for name, file in (("AWS_CONFIG_FILE", "config"), ("AWS_SHARED_CREDENTIALS_FILE", "credentials"))
     )
-    said = _section(config, profile if profile == "default" else f"profile {profile}") | _section(keys, profile)
-    found: dict[str, str] = {}
+    profiled = _section(config, profile if profile == "default" else f"profile {profile}") | _section(keys, profile)
+    settings: dict[str, str] = {}
     if "AWS_ACCESS_KEY_ID" not in environment:
-        found |= {name: said[name] for name in _STATIC_KEYS if name in said}
-    if "region" in said and not {"AWS_REGION", "AWS_DEFAULT_REGION"} & environment.keys():
-        found["aws_region"] = said["region"]
-    if "endpoint_url" in said and not {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"} & environment.keys():
-        found["aws_endpoint_url"] = said["endpoint_url"]
-    return found
+        settings |= {name: profiled[name] for name in _STATIC_KEYS if name in profiled}
+    if "region" in profiled and not {"AWS_REGION", "AWS_DEFAULT_REGION"} & environment.keys():
+        settings["aws_region"] = profiled["region"]
+    if (
+        "endpoint_url" in profiled
+        and not {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"} & environment.keys()
+    ):
+        settings["aws_endpoint_url"] = profiled["endpoint_url"]
+    return settings
 
 
 def _at_home(name: str) -> Path | None:
@@ -216,7 +219,7 @@ def _asking(url: ObjectUrl) -> Generator[Any]:
     """Obstore, whose errors become one line that names the URL.
 
     Raises:
-        ObjectStoreError: the store cannot be reached, or does not do what it is asked.
+        ObjectStoreError: the store cannot be reached, or refuses a request.
         MissingExtraError: obstore is not installed.
     """
     obstore = _obstore()
@@ -227,23 +230,23 @@ def _asking(url: ObjectUrl) -> Generator[Any]:
 
 
 def _in_words(url: ObjectUrl, error: Exception) -> str:
-    said = str(error)
-    route, code = _ROUTE.search(said), _CODE.search(said)
+    text = str(error)
+    route, code = _ROUTE.search(text), _CODE.search(text)
     if code is not None and code[1] == "NoSuchBucket":
         return f"there is no bucket {url.bucket!r}."
-    if any(words in said for words in (*_NO_KEYS, *_METADATA_SERVICES)):  # the last who are asked for credentials
+    if any(words in text for words in (*_NO_KEYS, *_METADATA_SERVICES)):  # the last resort for credentials
         return (
-            "no credentials were found. For s3:// set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for "
+            "there are no credentials. For s3:// set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for "
             "those in ~/.aws."
         )
-    if "403 Forbidden" in said or "401 Unauthorized" in said:
+    if "403 Forbidden" in text or "401 Unauthorized" in text:
         return f"access is denied{f' ({code[1]})' if code else ''}. Check the credentials and what they permit."
-    if "error sending request" in said:
+    if "error sending request" in text:
         return f"{route[0] if route else 'the store'} cannot be reached. Check the endpoint and the network."
     if isinstance(error, FileNotFoundError):
         return "there is no such object."
-    is_store = code is not None or not any(words in said for words in _OF_NO_STORE)
-    says = code[1] if code else said.strip().splitlines()[0].rstrip(".")
+    is_store = code is not None or not any(words in text for words in _OF_NO_STORE)
+    says = code[1] if code else text.strip().splitlines()[0].rstrip(".")
     not_one = "what answers is no object store. Check the endpoint, such as AWS_ENDPOINT_URL, and the proxy."
     return f"the store says: {says}." if is_store else not_one
 
@@ -254,11 +257,11 @@ def named_objects(url: ObjectUrl) -> dict[ObjectUrl, list[StoredObject]]:
     A pattern is read as one of file names: `*` stops at a slash, `**` does not, and neither takes hidden names.
 
     Raises:
-        ObjectStoreError: the store cannot be asked.
+        ObjectStoreError: the store cannot be reached.
     """
-    found = find_object(url)
-    if found is not None:
-        return {url: [found]}
+    single = find_object(url)
+    if single is not None:
+        return {url: [single]}
     if not glob.has_magic(url.key):
         below = list_objects(url)
         return {url: below} if below else {}
@@ -354,7 +357,7 @@ _copies = _Copies()
 def copies_below(temporary: Path | None) -> Generator[None]:
     """In this block, copies of what stands in object stores lie below a directory for temporary files.
 
-    Each is made once, and again if what it was made of has changed when it is next asked for.
+    Each is made once, and again if what it was made of has changed when it is next needed.
     """
     _copies.parent = temporary
     try:
@@ -378,7 +381,7 @@ def on_disk(place: Location, names: Collection[str] | None = None) -> Generator[
         names: the files that are needed, or the directories with all in them; None for all.
 
     Raises:
-        ObjectStoreError: the store cannot be asked.
+        ObjectStoreError: the store cannot be reached.
         OutputError: there is no space for the copy.
     """
     if isinstance(place, Path):
@@ -395,7 +398,7 @@ def is_current(place: Location) -> bool:
     """Whether what was copied is still what stands there; what stands on disk was not copied.
 
     Raises:
-        ObjectStoreError: the store cannot be asked.
+        ObjectStoreError: the store cannot be reached.
     """
     return isinstance(place, Path) or _copies.is_current(place)
 

@@ -45,7 +45,7 @@ _NAME = re.compile(r"\.?posbias-([0-9a-f]{32})")
 _UNFINISHED = f"{MARKER}.new"
 _LONGEST_MARKER = 1 << 16  # bytes: a target's path may be long
 _PROCESS_STARTED = 19  # of the fields of /proc/PID/stat behind the command: field 22 of all
-_DEAD = ("Z", "X")  # the state of a process that has ended and that nobody has asked about yet
+_DEAD = ("Z", "X")  # the state of a process that has ended and that its parent has not waited for yet
 
 State = Literal["in use", "abandoned", "doubtful", "foreign"]
 """Of a directory: a live process has it, a dead one of ours had it, nobody can tell, or it is not ours."""
@@ -307,25 +307,25 @@ def _release(path: Path) -> None:
 def owners_in(parent: Path) -> Generator[tuple[Path, Owner]]:
     """The directories in `parent` that other live processes own."""
     for path in _candidates(parent):
-        found = look_at(path)
-        if found.lock is not None:
-            os.close(found.lock)
-        elif found.state == "in use" and found.owner is not None:
-            yield path, found.owner
+        ownership = look_at(path)
+        if ownership.lock is not None:
+            os.close(ownership.lock)
+        elif ownership.state == "in use" and ownership.owner is not None:
+            yield path, ownership.owner
 
 
 def abandoned_in(parent: Path) -> Generator[tuple[OwnedDirectory, Owner]]:
     """The directories in `parent` whose owner is proven dead, each locked while the caller has it."""
     unclear = list[Path]()
     for path in _candidates(parent):
-        found = look_at(path)
-        if found.state == "doubtful":
+        ownership = look_at(path)
+        if ownership.state == "doubtful":
             unclear.append(path)
-        elif found.lock is not None and found.owner is not None:
+        elif ownership.lock is not None and ownership.owner is not None:
             try:
-                yield OwnedDirectory(path), found.owner
+                yield OwnedDirectory(path), ownership.owner
             finally:
-                os.close(found.lock)
+                os.close(ownership.lock)
     if unclear:
         time.sleep(_A_MOMENT)  # an owner may have been about to write its marker, or to remove the directory
         _doubtful.update({path: why for path in unclear if (why := _why_doubtful(path))})

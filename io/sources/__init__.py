@@ -41,11 +41,11 @@ def event_source(name: str) -> EventSource:
     """The source of that name, one of `NAMES`."""
     text = (_FOLDER / f"{name}.sql").read_text(encoding="utf-8")
     head = [line.removeprefix(_MARK).partition(": ") for line in text.splitlines() if line.startswith(_MARK)]
-    said = {key: [value for other, _, value in head if other == key] for key, _, _ in head}
-    for rest in said.get("then", []):
+    settings = {key: [value for other, _, value in head if other == key] for key, _, _ in head}
+    for rest in settings.get("then", []):
         text = f"WITH events AS (\n{text}\n), {(_FOLDER / rest).read_text(encoding='utf-8')}"
-    columns = tuple(frozenset(known.split()) for known in said["columns"])
-    return EventSource(name, said["title"][0], columns, tuple(shlex.split(said["options"][0])), text)
+    columns = tuple(frozenset(known.split()) for known in settings["columns"])
+    return EventSource(name, settings["title"][0], columns, tuple(shlex.split(settings["options"][0])), text)
 
 
 def recognise(columns: frozenset[str]) -> EventSource | None:

@@ -257,6 +257,6 @@ def add_totals(totals: Sequence[Amounts]) -> Amounts:
 def same_totals(one: Amounts, other: Amounts) -> bool:
     """Whether totals are equal: to the last one where they are counts, nearly where they are sums of weights."""
     return one.keys() == other.keys() and all(
-        found == other[name] or (isinstance(found + other[name], float) and isclose(found, other[name], rel_tol=_SAME))
-        for name, found in one.items()
+        total == other[name] or (isinstance(total + other[name], float) and isclose(total, other[name], rel_tol=_SAME))
+        for name, total in one.items()
     )

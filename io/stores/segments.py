@@ -149,8 +149,8 @@ def _link_part(part: Part, path: Path) -> Part:
         os.link(part.path, path, follow_symlinks=False)
     except OSError:  # another device, or a file system without links
         with open_plain(part.path) as file, path.open("xb") as copy:
-            found = checksum(_written(chunks_of(file), copy))
-        if found != part.checksum:
+            digest = checksum(_written(chunks_of(file), copy))
+        if digest != part.checksum:
             raise StatisticsError(f"{part.path}: was replaced while it was copied. Run the command again.") from None
     return part.at(path)
 
@@ -229,13 +229,13 @@ def check_contents(statistics: Sequence[Statistics], each: Each) -> None:
 def _inspected(
     statistics: Sequence[Statistics], each: Each, inspect: Callable[[_Typed], Amounts | str]
 ) -> Iterator[tuple[Location, Segment, list[Amounts]]]:
-    """What was found in the parts of each segment that has some, and where."""
+    """Results of the inspection of the parts of each segment that has some, and where."""
     # By their full names: who inspects may work in another directory.
     items = [(part.at(part.path.absolute()), entry.types) for entry in statistics for part in entry.parts]
-    found = each(items, inspect)
+    results = each(items, inspect)
     for entry, segment in [(of, segment) for of in statistics for segment in of.segments]:
         totals = list[Amounts]()
-        for part, of_part in zip(segment.parts, found, strict=False):
+        for part, of_part in zip(segment.parts, results, strict=False):
             if isinstance(of_part, str):
                 raise StatisticsError(f"{entry.path / part.path.name}: {of_part} Collect these statistics again.")
             totals.append(of_part)
@@ -263,8 +263,8 @@ def _totals_of(item: _Typed) -> Amounts | str:
 def _fault_of(part: Part, types: dict[str, str]) -> str | None:
     try:
         with open_plain(part.path) as file:
-            found = checksum(chunks_of(file))
-        if found != part.checksum:
+            digest = checksum(chunks_of(file))
+        if digest != part.checksum:
             return "is damaged: its bytes are not those that were written."
         columns = scan_part(part).collect_schema()
     except OSError as error:

@@ -85,17 +85,17 @@ def find_statistics(names: Sequence[str]) -> list[Statistics]:
         StatisticsError: statistics and logs are mixed, or statistics are damaged or of another version.
     """
     paths = [path for name in names for path in named_paths(name) or [location(name)]]
-    found: dict[Location, Statistics | None] = {}
+    by_path: dict[Location, Statistics | None] = {}
     for path in paths:
         real = path.resolve()
-        if found.get(real) is not None:
+        if by_path.get(real) is not None:
             raise StatisticsError(f"{path} is named twice: its clicks would be counted twice. Name it once.")
-        found[real] = open_statistics(path)
-        if found[real] is not None and not is_text(str(real)):
+        by_path[real] = open_statistics(path)
+        if by_path[real] is not None and not is_text(str(real)):
             raise StatisticsError(f"{str(real)!a}: the name is not UTF-8, so that it cannot be read. Rename it.")
-    statistics = [entry for entry in found.values() if entry is not None]
-    if statistics and len(statistics) < len(found):
-        log = next(path for path in paths if found[path.resolve()] is None)
+    statistics = [entry for entry in by_path.values() if entry is not None]
+    if statistics and len(statistics) < len(by_path):
+        log = next(path for path in paths if by_path[path.resolve()] is None)
         raise StatisticsError(
             f"{statistics[0].path} holds statistics, {log} does not: name logs or statistics, not both. "
             f"Collect {log} first: posbias collect {log} -o DIR."
@@ -224,12 +224,12 @@ def open_statistics(place: Location) -> Statistics | None:
             return None
         with on_disk(place, names) as copy:
             try:
-                found = _open(copy)
+                statistics = _open(copy)
             except StatisticsError:
                 if not is_current(place):
                     raise replaced(copy) from None
                 raise
-        return None if found is None else replace(found, path=place)
+        return None if statistics is None else replace(statistics, path=place)
     return _open(place) if place.is_dir() else None
 
 
@@ -239,8 +239,8 @@ def _names_of_statistics(prefix: ObjectUrl) -> list[str] | None:
     parts = sorted(name for name in here if fnmatch(name, PARTS))
     manifest = here.get(FILE_NAME)
     if manifest is not None and manifest.bytes <= LARGEST:
-        said = read_object(manifest.url).decode(errors="replace")
-        return [FILE_NAME, *parts] if SCHEMA in said else None
+        text = read_object(manifest.url).decode(errors="replace")
+        return [FILE_NAME, *parts] if SCHEMA in text else None
     return parts if parts and _is_part(str(here[parts[0]].url), storage_options(prefix)) else None
 
 
@@ -275,19 +275,19 @@ def _check_version(manifest: Manifest, path: Path) -> None:
     )
 
 
-def _opened(said: StatisticsManifest, manifest: Manifest, path: Path) -> Statistics:
-    segments = tuple(_with_parts(segment, lambda part: path / part.place) for segment in said.segments)
+def _opened(stored: StatisticsManifest, manifest: Manifest, path: Path) -> Statistics:
+    segments = tuple(_with_parts(segment, lambda part: path / part.place) for segment in stored.segments)
     metadata = StatisticsMetadata(
-        plan=said.counted.plan(),
+        plan=stored.counted.plan(),
         sources={digest: source for segment in segments for digest, source in segment.sources.items()},
-        rows=said.rows,
-        decay=said.decay,
+        rows=stored.rows,
+        decay=stored.decay,
     )
-    found = Statistics(path, metadata, said.key_types, segments, {manifest.path: manifest.state})
+    statistics = Statistics(path, metadata, stored.key_types, segments, {manifest.path: manifest.state})
     try:
-        return replace(found, opened=found.opened | check_parts(path, segments))
+        return replace(statistics, opened=statistics.opened | check_parts(path, segments))
     except StatisticsError:
-        found.check_unchanged()  # the parts may be those of another manifest by now
+        statistics.check_unchanged()  # the parts may be those of another manifest by now
         raise
 
 

@@ -181,7 +181,7 @@ def prepare(
         score: its name, if it is named; it is no feature.
         validation: the share of queries that are set apart.
         engine: where the parts are.
-        progress: is told.
+        progress: where stages are reported.
 
     Raises:
         LogFormatError: a table of features cannot be read.
@@ -310,11 +310,11 @@ def _items(parts: Sequence[pl.LazyFrame]) -> Integers:
 def _randomized(statistics: SufficientStatistics, documents: Sequence[pl.LazyFrame]) -> CountTable:
     """The counts of the rows that were placed at random, by document; those without any have no entries."""
     work = partial(count_randomized, plan=statistics.plan, cells=statistics.cells)
-    found = list(statistics.over_rows(work))
+    parts = list(statistics.over_rows(work))
     numbered = pl.concat(documents).with_row_index(_DOCUMENT)
-    placed = pl.concat(pairs for pairs, _ in found).lazy()
+    placed = pl.concat(pairs for pairs, _ in parts).lazy()
     number = placed.join(numbered, on=PAIR, how="left", maintain_order="left").select(_DOCUMENT).collect()
-    table, of_unit = concatenate([table for _, table in found]), number.to_series().to_numpy().astype(np.int64)
+    table, of_unit = concatenate([table for _, table in parts]), number.to_series().to_numpy().astype(np.int64)
     entries = np.zeros(numbered.select(pl.len()).collect().item(), np.int64)
     entries[of_unit] = table.entries_of_unit
     in_order = table.take(np.argsort(of_unit))
@@ -324,9 +324,9 @@ def _randomized(statistics: SufficientStatistics, documents: Sequence[pl.LazyFra
 def _pages(read: ReadLog, plan: StatisticsPlan, cells: pl.DataFrame, documents: Sequence[pl.LazyFrame]) -> Pages:
     """The pages of a log, with the numbers of its documents; what was left out is left out of its pages."""
     numbered = pl.concat(documents).with_row_index(_DOCUMENT)
-    found = list(read.buckets.map(partial(_pages_of, plan=plan, cells=cells, documents=numbered)))
-    lengths = np.concatenate([lengths for lengths, _ in found])
-    shown = pl.concat(rows for _, rows in found)
+    parts = list(read.buckets.map(partial(_pages_of, plan=plan, cells=cells, documents=numbered)))
+    lengths = np.concatenate([lengths for lengths, _ in parts])
+    shown = pl.concat(rows for _, rows in parts)
     return Pages(
         start=np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)]),
         document=shown[_DOCUMENT].to_numpy().astype(np.int64),

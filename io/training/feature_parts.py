@@ -65,7 +65,7 @@ def route(table: FeatureTable, keys_of_part: Sequence[pl.LazyFrame], folder: Pat
         return []
     parts = route_rows(table.rows, table.keys, table.sources, keys_of_part, folder, memory)
     if not any(folder.iterdir()) and any(keys.head(1).collect().height for keys in keys_of_part):
-        raise SchemaError(_nothing_found(table, keys_of_part))
+        raise SchemaError(_no_match(table, keys_of_part))
     _check_once(table, parts)
     for part in parts:
         check_finite(part, [feature.name for feature in table.features], table.keys, table.where)
@@ -111,14 +111,14 @@ def _hash(keys: Sequence[str]) -> pl.Expr:
 
 def _parts_by_hash(keys: Sequence[str], keys_of_part: Sequence[pl.LazyFrame]) -> pl.DataFrame:
     """Which parts want which keys, each once. Two keys of one hash would share their parts, which does no harm."""
-    found = [
+    hashes = [
         of_part.select(_hash(keys))
         .unique()
         .collect(engine="streaming")
         .with_columns(pl.lit(number, pl.UInt32).alias(_PART))
         for number, of_part in enumerate(keys_of_part)
     ]
-    return pl.concat(found)
+    return pl.concat(hashes)
 
 
 def _write_by_part(rows: pl.LazyFrame, folder: Path, most_bytes: int) -> None:
@@ -150,7 +150,7 @@ def _part(schema: pl.Schema, folder: Path, number: int) -> pl.LazyFrame:
     return pl.scan_parquet(paths, hive_partitioning=False, glob=False)
 
 
-def _nothing_found(table: FeatureTable, keys_of_part: Sequence[pl.LazyFrame]) -> str:
+def _no_match(table: FeatureTable, keys_of_part: Sequence[pl.LazyFrame]) -> str:
     """That ids do not agree, in words."""
     ours = pl.concat(keys.select(table.keys).head(1) for keys in keys_of_part).head(1).collect()
     with reading(table.sources):
@@ -173,19 +173,19 @@ def _check_once(table: FeatureTable, parts: Sequence[pl.LazyFrame]) -> None:
     twice = [
         part.select(keys).group_by(keys).len().filter(pl.col("len") > 1).collect(engine="streaming") for part in parts
     ]
-    found = pl.concat(twice).unique(keys).sort(keys)
-    if found.height:
-        rows = found["len"][0]
+    repeated = pl.concat(twice).unique(keys).sort(keys)
+    if repeated.height:
+        rows = repeated["len"][0]
         raise SchemaError(
-            f"{table.where}: {found.height:,} keys appear more than once, e.g. {described(found, keys)} in {rows} "
-            "rows. Write one row of features for each."
+            f"{table.where}: {repeated.height:,} keys appear more than once, e.g. {described(repeated, keys)} in "
+            f"{rows} rows. Write one row of features for each."
         )
 
 
 _MOST_ROWS = 1 << 20
 _FEWEST_ROWS = 1 << 10
 _BYTES_PER_ROW = 200  # ids, label, weight
-_BYTES_PER_VALUE, _COPIES = 8, 3  # as found, as joined, as a format turns it
+_BYTES_PER_VALUE, _COPIES = 8, 3  # as read, as joined, as a format turns it
 _SHARE = 8  # of the memory: the rest is for the part's features, and for the process itself
 
 
@@ -271,10 +271,10 @@ def missing_features(rows: pl.LazyFrame, features: pl.LazyFrame) -> MissingFeatu
     """
     keys = keys_of(features)
     without = rows.select(keys).join(features.select(keys), on=keys, how="anti")
-    found = without.group_by(keys).agg(pl.len().cast(pl.Int64).alias(_ROWS)).collect(engine="streaming")
-    first = found.sort(keys).head(_EXAMPLES)
+    missing = without.group_by(keys).agg(pl.len().cast(pl.Int64).alias(_ROWS)).collect(engine="streaming")
+    first = missing.sort(keys).head(_EXAMPLES)
     examples = tuple(described(first, keys, number) for number in range(first.height))
-    return MissingFeatures(found.height, int(found[_ROWS].sum()), examples)
+    return MissingFeatures(missing.height, int(missing[_ROWS].sum()), examples)
 
 
 def check_none_missing(missing: MissingFeatures, where: str) -> None:
@@ -331,7 +331,7 @@ _ROW, _NEW_ROW = "posbias_row", "posbias_new_row"
 
 @dataclass(frozen=True)
 class WantedFeatures:
-    """What the user said about features."""
+    """Features as the command line names them."""
 
     tables: tuple[str, ...] = ()  # tables beside the log: files, globs or directories each
     columns: tuple[str, ...] = ()  # columns of the log
@@ -394,7 +394,7 @@ def bring_features(
         layout: of the rows.
         read: the log, where there is one; else there are no columns of it.
         engine: where the parts are.
-        progress: is told.
+        progress: where stages are reported.
 
     Raises:
         LogFormatError: a table cannot be read.
@@ -448,7 +448,7 @@ def bring_features(
 def _open(
     parts: Sequence[LaidOut], wanted: WantedFeatures, layout: Layout, read: ReadLog | None, engine: Engine
 ) -> tuple[FeatureColumns, list[FeatureTable], tuple[str, ...]]:
-    """The features that stand in the rows as each impression had them, those in tables, and what is to be said."""
+    """The features that stand in the rows as each impression had them, those in tables, and warnings."""
     schema = parts[0].rows.scan().collect_schema()
     in_rows, tables, warnings = FeatureColumns((), ()), list[FeatureTable](), tuple[str, ...]()
     if read is None:  # statistics: the columns of their log, as far as they tell
@@ -473,11 +473,11 @@ def _open(
 def _by_split(
     splits: Iterable[Split], named: Sequence[tuple[Split, LaidOut | None]], of_part: Sequence[FeaturesOfPart]
 ) -> dict[Split, list[tuple[LaidOut, FeaturesOfPart]]]:
-    found: dict[Split, list[tuple[LaidOut, FeaturesOfPart]]] = {split: [] for split in splits}
+    parts_of: dict[Split, list[tuple[LaidOut, FeaturesOfPart]]] = {split: [] for split in splits}
     for (split, part), features in zip(named, of_part, strict=True):
         if part is not None:
-            found[split].append((part, features))
-    return found
+            parts_of[split].append((part, features))
+    return parts_of
 
 
 def _of_pairs(
@@ -518,14 +518,14 @@ def _missing(
     table: FeatureTable, parts: Sequence[LaidOut], frames: Sequence[pl.LazyFrame], engine: Engine
 ) -> MissingFeatures:
     keys = [part.rows.scan().select(PAIR) for part in parts]
-    found = sum(engine.each(list(zip(keys, frames, strict=True)), _missing_in), MissingFeatures())
-    if table.keys == PAIR or not found.keys:
-        return found
+    missing = sum(engine.each(list(zip(keys, frames, strict=True)), _missing_in), MissingFeatures())
+    if table.keys == PAIR or not missing.keys:
+        return missing
     without = [  # a document may be shown for queries of several parts
         part.rows.scan().select(table.keys).unique().join(frame, on=table.keys, how="anti").collect(engine="streaming")
         for part, frame in zip(parts, frames, strict=True)
     ]
-    return replace(found, keys=pl.concat(without).n_unique())
+    return replace(missing, keys=pl.concat(without).n_unique())
 
 
 def _missing_in(keys_and_features: tuple[pl.LazyFrame, pl.LazyFrame]) -> MissingFeatures:

@@ -65,7 +65,7 @@ def feature_columns(
     with_words = [
         frame.select(_is_word(pl.col(name)).any() for name in in_text).collect(engine="streaming") for frame in frames
     ]
-    numbers = {name for name in in_text if not any(found[name].any() for found in with_words)}
+    numbers = {name for name in in_text if not any(frame[name].any() for frame in with_words)}
     words = {name: _text(name, untyped) for name in texts if name not in numbers}
     categories = _categories(frames, words, untyped, where)
     features = tuple(Feature(name, categories.get(name)) for name in names)
@@ -142,10 +142,10 @@ def _categories(
     """
     if not texts:
         return {}
-    found: dict[str, set[str]] = {name: set() for name in texts}
+    values_of: dict[str, set[str]] = {name: set() for name in texts}
     for frame in frames:
         for batch in frame.select(*texts.values()).collect_batches(maintain_order=False, engine="streaming"):
-            for name, values in found.items():
+            for name, values in values_of.items():
                 values.update(batch[name].drop_nulls().unique())
                 if len(values) > MOST_CATEGORIES:
                     _check_marks(name, values, untyped, where)
@@ -153,9 +153,9 @@ def _categories(
                         f"{where}: the feature {name!r} holds more than {MOST_CATEGORIES:,} different texts: it looks "
                         "like an id or free text. Leave the column out, or write what it says as numbers."
                     )
-    for name, values in found.items():
+    for name, values in values_of.items():
         _check_marks(name, values, untyped, where)
-    return {name: tuple(sorted(values)) for name, values in found.items()}
+    return {name: tuple(sorted(values)) for name, values in values_of.items()}
 
 
 def _check_marks(name: str, values: Collection[str], untyped: Collection[str], where: str) -> None:
@@ -188,9 +188,9 @@ def check_finite(frame: pl.LazyFrame, names: Sequence[str], keys: Sequence[str],
     floats = [name for name in names if schema[name].is_float()]
     if not floats:
         return
-    found = frame.select(pl.col(name).is_infinite().any() for name in floats).collect(engine="streaming")
+    infinite = frame.select(pl.col(name).is_infinite().any() for name in floats).collect(engine="streaming")
     for name in floats:
-        if found[name].any():
+        if infinite[name].any():
             rows = frame.filter(pl.col(name).is_infinite()).select(*keys, name).collect(engine="streaming")
             example = rows.sort(*keys)
             raise SchemaError(
@@ -289,9 +289,9 @@ def open_features(
     head = read_head(resolve_quotes(find_sources(inputs, _INSTEAD))[0], roles, id_types, taken)
     with reading(head.sources):
         untyped = untyped_columns(head.sources, head.schema)
-        found = feature_columns([head.raw], head.names, untyped, _where(head.sources))
+        features = feature_columns([head.raw], head.names, untyped, _where(head.sources))
     keys = [key.alias(role) for role, key in head.keys.items()]
-    return FeatureTable(head.sources, tuple(head.keys), found.features, head.raw.select(*keys, *found.read))
+    return FeatureTable(head.sources, tuple(head.keys), features.features, head.raw.select(*keys, *features.read))
 
 
 def read_head(

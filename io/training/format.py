@@ -207,8 +207,8 @@ def join_pieces(folder: Path, file: str, *pieces_of: str, header: str = "") -> N
 
 def _pieces(folder: Path, file: str) -> Iterator[Path]:
     """The pieces of a file, in the order of their parts. `train.tsv.weight` has pieces of its own."""
-    found = {path.name[len(file) + 1 : -len(_PIECE)]: path for path in folder.glob(f"{file}.*{_PIECE}")}
-    yield from (found[part] for part in sorted(filter(str.isdigit, found), key=int))
+    pieces = {path.name[len(file) + 1 : -len(_PIECE)]: path for path in folder.glob(f"{file}.*{_PIECE}")}
+    yield from (pieces[part] for part in sorted(filter(str.isdigit, pieces), key=int))
 
 
 def _append(source: BinaryIO, whole: BinaryIO) -> None:

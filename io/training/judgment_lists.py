@@ -203,6 +203,6 @@ class QuepidFormat(JudgmentListFormat):
 
 
 def _by_query(judged: pl.DataFrame, ratings: pl.Expr) -> pl.DataFrame:
-    """One row a query: `query`, and the list of what is said of its documents."""
-    said = judged.select(GROUP, "query", ratings.alias("ratings"))
-    return said.group_by(GROUP, maintain_order=True).agg(pl.first("query"), "ratings")
+    """One row a query: `query`, and the list of the ratings of its documents."""
+    rated = judged.select(GROUP, "query", ratings.alias("ratings"))
+    return rated.group_by(GROUP, maintain_order=True).agg(pl.first("query"), "ratings")

@@ -133,7 +133,7 @@ class RowBuffer:
 
     @property
     def splits(self) -> tuple[Split, ...]:
-        """The splits that are asked for."""
+        """The requested splits."""
         return SPLITS if self.validation else SPLITS[:1]
 
     def split(self, frame: pl.DataFrame) -> dict[Split, pl.DataFrame]:
@@ -185,7 +185,7 @@ def lay_out_pairs(
     buffer: RowBuffer,
     progress: Progress,
 ) -> Generator[LaidOutSplits]:
-    """Lay out counts by pair, part by part, as they are asked for.
+    """Lay out counts by pair, part by part, as they are requested.
 
     Args:
         pairs: the documents of each part.
@@ -193,7 +193,7 @@ def lay_out_pairs(
         rows_of: the layout.
         engine: where the parts are.
         buffer: how and where the rows are kept.
-        progress: is told.
+        progress: where stages are reported.
     """
     items = ((part, by_signature.take(part.signature, axis=0)) for part in pairs.parts)
     work = partial(_lay_out_pairs, rows_of=rows_of, buffer=buffer)
@@ -235,7 +235,7 @@ class PageLayout:
 
 
 def lay_out_pages(pages: Parts, layout: PageLayout, buffer: RowBuffer, progress: Progress) -> Generator[LaidOutSplits]:
-    """Lay out pages, bucket by bucket, as they are asked for.
+    """Lay out pages, bucket by bucket, as they are requested.
 
     A bucket that a frequent query makes large is laid out in pieces, where that is possible.
     """
@@ -246,16 +246,16 @@ def lay_out_pages(pages: Parts, layout: PageLayout, buffer: RowBuffer, progress:
 def _lay_out_bucket(number: int, impressions: pl.LazyFrame, layout: PageLayout, buffer: RowBuffer) -> LaidOutSplits:
     n_pieces = max(1, -(-impressions.select(pl.len()).collect().item() // _MOST_ROWS_AT_ONCE))
     key = pl.col(SESSION if layout.grouping == "session" else QUERY).hash(_OTHER_SEED) % n_pieces
-    found: list[LaidOutSplits] = []
+    pieces: list[LaidOutSplits] = []
     for piece in range(n_pieces):
         shown = (impressions.filter(key == piece) if n_pieces > 1 else impressions).collect(engine="streaming")
-        found.append(
+        pieces.append(
             {
                 split: buffer.keep(f"{split}-{number:05d}-{piece:05d}", *layout.rows(part), is_whole_part=n_pieces == 1)
                 for split, part in buffer.split(shown).items()
             }
         )
-    return together(found, buffer)
+    return together(pieces, buffer)
 
 
 def _advancing(parts: Iterator[LaidOutSplits], stage: Stage) -> Iterator[LaidOutSplits]:
@@ -266,16 +266,16 @@ def _advancing(parts: Iterator[LaidOutSplits], stage: Stage) -> Iterator[LaidOut
 
 def together(parts: Iterable[LaidOutSplits], buffer: RowBuffer) -> LaidOutSplits:
     """The rows of all parts, by split."""
-    found = LaidOutSplits({split: [] for split in buffer.splits})
+    rows_of = LaidOutSplits({split: [] for split in buffer.splits})
     for part in parts:
         for split, rows in part.items():
-            found[split].extend(rows)
-    return found
+            rows_of[split].extend(rows)
+    return rows_of
 
 
-def splits_of(found: Mapping[Split, Sequence[Kept]]) -> list[tuple[Split, Sequence[Kept]]]:
-    """The splits that were asked for, training first."""
-    return [(split, found[split]) for split in SPLITS if split in found]
+def splits_of(rows_of: Mapping[Split, Sequence[Kept]]) -> list[tuple[Split, Sequence[Kept]]]:
+    """The requested splits, training first."""
+    return [(split, rows_of[split]) for split in SPLITS if split in rows_of]
 
 
 SQUARED_CLICKS = "squared_clicks"
@@ -292,7 +292,7 @@ def weights_for(
             carry weights.
         propensities: the table; cells that it lacks have no propensity.
         options: clipping and normalisation.
-        fitted: theta with its errors, where replicate weights are asked for.
+        fitted: theta with its errors, where replicate weights are requested.
 
     Raises:
         StatisticsError: they are, and no errors are known.

@@ -79,10 +79,10 @@ def _numbers(known: pl.Series, wanted: pl.Series, role: str) -> Integers:
     numbered = known.alias("id").to_frame().with_row_index(_NUMBER)
     try:
         ids = wanted.cast(known.dtype, strict=False).alias("id").to_frame()
-        found = ids.join(numbered, on="id", how="left", maintain_order="left", nulls_equal=False)
+        known_ids = ids.join(numbered, on="id", how="left", maintain_order="left", nulls_equal=False)
     except PolarsError as error:
         raise SchemaError(f"--{role}: holds {wanted.dtype}, and the model knows {known.dtype}.") from error
-    return found[_NUMBER].cast(pl.Int64).fill_null(-1).to_numpy().astype(np.int64)
+    return known_ids[_NUMBER].cast(pl.Int64).fill_null(-1).to_numpy().astype(np.int64)
 
 
 def _ids_in(path: Path, column: str) -> pl.Series:

@@ -21,7 +21,7 @@ from posbias.io.training.laid_out import Feature, LaidOut, LaidOutSplits, Split,
 
 @dataclass(frozen=True)
 class TrainingFiles:
-    """What files are asked for."""
+    """The requested files."""
 
     layout: Layout  # of the rows
     grouping: Grouping  # what stands together
@@ -63,8 +63,8 @@ def write_as_laid_out(
     """
     about, no_features = files.about(()), FeaturesOfPart()
     written: dict[Split, _Written] = {split: _Written(about, files.form, folder / split) for split in splits}
-    for found in laid_out:
-        for split, parts in splits_of(found):
+    for rows in laid_out:
+        for split, parts in splits_of(rows):
             for part in parts:
                 _write_part(written[split].number(part, no_features), files.form, about, engine.memory)
     sizes = _sizes(written)
@@ -82,8 +82,8 @@ class _Written:
     folder: Path  # where
     n_parts: int = 0  # number of parts so far
     rows: int = 0  # of these, as groups and preferences are
-    groups: int = 0  # likewise
-    preferences: int = 0  # likewise; 0 in layouts that have none
+    groups: int = 0  # of these
+    preferences: int = 0  # of these; 0 in layouts that have none
 
     def __post_init__(self) -> None:
         self.folder.mkdir()
@@ -104,7 +104,7 @@ class _Written:
         return size | {"preferences": self.preferences} if self.about.layout.weighted == "preference" else size
 
     def finish(self) -> None:
-        """Write what is said of all parts."""
+        """Write the files about all parts."""
         remove_unfinished(self.folder)
         self.form.finish(self.about, self.folder)
 
@@ -118,11 +118,11 @@ def _sizes(written: Mapping[Split, _Written], left_out: str = "") -> dict[Split,
     for split, of_split in written.items():
         if not all(of_split.size.values()):
             layout = of_split.about.layout
-            said = f"there is nothing to learn from: {layout.nothing}. Add more days of logs."
+            message = f"there is nothing to learn from: {layout.nothing}. Add more days of logs."
             if len(written) > 1:
                 share = "more" if split == "validation" else "less"
-                said = f"{split}/ would be empty: {layout.nothing}. Set {share} apart with --validation."
-            raise SchemaError(f"--layout {layout.name}: {said}{left_out}")
+                message = f"{split}/ would be empty: {layout.nothing}. Set {share} apart with --validation."
+            raise SchemaError(f"--layout {layout.name}: {message}{left_out}")
     return {split: of_split.size for split, of_split in written.items()}
 
 
