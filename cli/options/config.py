@@ -29,7 +29,7 @@ OF_ITS_OWN = (("score", "model"), ("show", "format"))
 """Commands and options whose name means something else in other commands: what is set for all is not meant for them."""
 
 TYPED_ONLY = frozenset({"help_all", "print_config", "dry_run", "write_config"})
-"""Options for one look, by parameter name: they are said on the command line, and nowhere else."""
+"""Options for one look, by parameter name: they stand on the command line, and nowhere else."""
 
 ITSELF = "config"
 _DAY = "date"

@@ -140,7 +140,7 @@ def _query(named: Sequence[str], log: LogOptions) -> Query | None:
     """The query that makes the rows of the log.
 
     Raises:
-        UsageError: it is said twice, is empty, cannot be read, or cannot be run with that engine.
+        UsageError: it is given twice, is empty, cannot be read, or cannot be run with that engine.
     """
     of_source = log.input_format in SOURCES
     if log.sql is None and log.sql_file is None and not of_source:
@@ -165,10 +165,10 @@ def _query(named: Sequence[str], log: LogOptions) -> Query | None:
 
 
 def _position_base(log: LogOptions) -> int:
-    """The number of the topmost position in a log; 1 unless it is said.
+    """The number of the topmost position in a log; 1 unless an option names it.
 
     Raises:
-        UsageError: it is no such number, or is said action by action, of which only UBI has any.
+        UsageError: it is no such number, or is given by action, of which only UBI has any.
     """
     if log.position_base is None or log.input_format == _UBI:
         return 1
@@ -183,7 +183,7 @@ def _paging(log: LogOptions) -> Paging | None:
     """How positions go on from page to page; None where they do by themselves.
 
     Raises:
-        UsageError: only one half of it is said.
+        UsageError: only one half of it is given.
     """
     if log.page == _NO_PAGE and log.page_size is not None:
         raise UsageError(f"--page-size {log.page_size}: --page none says that there are no pages. Leave one out.")

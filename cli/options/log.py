@@ -35,7 +35,7 @@ Decimal = Literal[","]
 """What may stand before a fraction instead of a point."""
 
 NullClick = Literal["0"]
-"""What an empty cell of the click column may be said to mean."""
+"""The meaning of an empty cell of the click column."""
 
 
 @options("Columns of the log", position_base="Reading")
@@ -195,10 +195,10 @@ def check_are_there(names: Iterable[str]) -> None:
         try:
             Path.cwd()
         except OSError:
-            continue  # that the working directory is gone is said later
+            continue  # that the working directory is gone is reported later
         try:
             os.lstat(name)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise LogFormatError(f"{name}: no such file or directory.") from error
         except (OSError, ValueError):
-            continue  # said when it is opened
+            continue  # reported when it is opened

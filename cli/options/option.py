@@ -59,10 +59,10 @@ def columns_of_the_log(option: str) -> Callable[[typer.Context, str], list[str]]
 
     def complete(invocation: typer.Context, incomplete: str) -> list[str]:
         from posbias.io.log.scan import schema_of  # noqa: PLC0415 - only where a column is to be completed
-        from posbias.io.log.sources import find_sources  # noqa: PLC0415 - likewise
+        from posbias.io.log.sources import find_sources  # noqa: PLC0415 - only where a column is to be completed
 
-        said = invocation.params
-        inputs = said.get("clicks") if option.startswith("clicks_") else said.get("logs") or said.get("inputs")
+        given = invocation.params
+        inputs = given.get("clicks") if option.startswith("clicks_") else given.get("logs") or given.get("inputs")
         local = [name for name in inputs or () if "://" not in name]
         files = [file for name in local for file in sorted(glob(name)) + sorted(glob(f"{name}/*"))]  # noqa: PTH207
         first = next((file for file in files if os.path.isfile(file) and not file.endswith(_PACKED)), None)  # noqa: PTH113
@@ -240,14 +240,14 @@ _Group = TypeVar("_Group", bound=Any)
 
 
 def words_of(values: Mapping[str, object]) -> list[str]:
-    """The words that say what options are set to, by flag."""
-    said: list[str] = []
+    """Options by flag as words of a command line."""
+    words: list[str] = []
     for flag, value in values.items():
         if isinstance(value, bool):
-            said.append(flag)
+            words.append(flag)
         else:
-            said += [word for single in several(value) for word in _option(flag, single)]
-    return said
+            words += [word for single in several(value) for word in _option(flag, single)]
+    return words
 
 
 def values_of(*groups: object) -> dict[str, object]:
@@ -262,7 +262,7 @@ def several(value: object) -> Sequence[object]:
 
 
 def with_words(group: _Group, words: Sequence[str]) -> _Group:
-    """Options as if these words had been said as well; those of other groups are passed over.
+    """Options as if these words stood on the command line, too; those of other groups are passed over.
 
     An option with several values gets one more, but for those that it had by `words` alone.
     """
@@ -306,7 +306,7 @@ def _is_list(hint: Any) -> bool:  # noqa: ANN401 - any type of an option
     return any(str(part).startswith("list") for part in (hint, *get_args(hint)))
 
 
-def _as_type(hint: Any, value: str) -> object:  # noqa: ANN401 - likewise
+def _as_type(hint: Any, value: str) -> object:  # noqa: ANN401 - any type of an option
     parts = {hint, *get_args(hint)}
     return next((kind(value) for kind in (int, float, Path) if kind in parts), value)
 

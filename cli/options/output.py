@@ -10,7 +10,7 @@ from posbias.io.places.locations import Location
 
 FORCE = option("Replace an existing result, in one step.")
 QUIET = option("No progress bars or summary; warnings and errors only.")
-_JSON = option("Print the manifest, or what was found, as JSON.")
+_JSON = option("Print the manifest, or the findings, as JSON.")
 CONFIG = option(
     "TOML file of options; ./posbias.toml by default.",
     "FILE",
@@ -84,7 +84,7 @@ class OutputOrInfoOptions:
         """The options of a result.
 
         Raises:
-            UsageError: it is not said where to.
+            UsageError: no place to write to is named.
         """
         if self.output is None:
             raise UsageError(
