@@ -1,4 +1,4 @@
-"""What `check` computes: statistics of a log, what can be estimated from it, and remarks.
+"""Statistics of a log for `check`, the estimates to expect from it, and remarks.
 
 It is the conditional fit itself, without what a fit compares it with. From a sample of queries, standard errors are
 those of the sample times sqrt(queries in it / queries in all), as errors are clustered by query.
@@ -76,7 +76,7 @@ _N, _C = pl.col(IMPRESSIONS).cast(pl.Float64), pl.col(CLICKS).cast(pl.Float64)
 
 @dataclass(frozen=True)
 class PartFacts:
-    """What one part says; `add_facts` makes those of the log of them."""
+    """Counts of one part; `add_facts` adds them up to those of the log."""
 
     # per position `impressions`, `clicks`, `queries`, and the sums over queries of their squares and products
     positions: pl.DataFrame
@@ -89,7 +89,7 @@ class PartFacts:
 
 @dataclass(frozen=True)
 class LogFacts:
-    """What the whole log says."""
+    """Counts of the whole log."""
 
     # `position`, `impressions`, `clicks`, `ctr`, `ctr_low`, `ctr_high`, sorted; the 95 % interval is clustered by
     # query, null where one query alone holds the position
@@ -114,7 +114,7 @@ class LogFacts:
 
 
 def facts_of(statistics: pl.DataFrame) -> PartFacts:
-    """What the statistics of whole queries say.
+    """Facts of the statistics of whole queries.
 
     Args:
         statistics: `query`, `doc`, `position`, further keys, `impressions`, `clicks`; the rows of a query together.
@@ -320,10 +320,10 @@ def movement(table: CountTable) -> Movement:
 
 
 LARGE_SHARE = 0.2
-"""Of the rows for one query: errors clustered by query then rest on little else."""
+"""Share of the rows of one query, above which errors clustered by query rest on little else."""
 
 ROBOTS_SHARE = 0.01
-"""Of the longer pages that are clicked in full, from which it is worth a sentence."""
+"""Share of the longer pages that are clicked in full, from which it is worth a sentence."""
 
 TIMES_EXPECTED = 10
 """So many times what chance makes of the click rates of positions, that is."""
@@ -338,7 +338,7 @@ WIDE_ERROR = 0.1
 """A standard error of log propensity: the interval is then about 20 % to either side."""
 
 HOPELESS_ERROR = 1.0
-"""With it, an interval goes from a seventh to seven times the number."""
+"""Standard error at which an interval goes from a seventh to seven times the number."""
 
 THIN_CLICKS = 100
 STAYS = 0.5

@@ -18,10 +18,10 @@ from posbias.core.errors import UsageError
 # --- reading ----------------------------------------------------------------------------------------------------
 
 Impressions = Literal["hits", "events"]
-"""What counts as shown in UBI."""
+"""Records that count as shown in UBI."""
 
 DuplicateDocs = Literal["error", "first", "keep"]
-"""What becomes of a document that stands twice on a page."""
+"""Treatment of a document that stands twice on a page."""
 
 Warehouse = Literal[
     "duckdb", "sqlite", "postgres", "clickhouse", "spark", "bigquery", "snowflake", "databricks", "redshift", "trino"
@@ -32,7 +32,7 @@ Ids = Literal["hash", "number"]
 """Replacements of ids that stay in a warehouse: salted hashes, or numbers that hold in one result."""
 
 OnBadRows = Literal["error", "drop"]
-"""What becomes of rows that break the rules."""
+"""Treatment of rows that break the rules."""
 
 MOST_BAD_ROWS = 0.05
 """The share of the rows that may be left out because they break the contract, unless another share is given."""
@@ -44,15 +44,15 @@ CheckPages = Literal["sample", "all"]
 """Which pages of a large log are looked at."""
 
 EngineName = Literal["polars", "spark"]
-"""Where rows are read and counted."""
+"""The engine that reads and counts rows."""
 
 # --- estimating -------------------------------------------------------------------------------------------------
 
 Period = Literal["auto", "none", "hour", "day", "week"]
-"""By what attractiveness may differ."""
+"""The length of periods between which attractiveness may differ."""
 
 Cluster = Literal["query", "pair", "session", "column", "two-way"]
-"""By what errors are clustered."""
+"""The clusters of standard errors."""
 
 Shrink = Literal["auto", "none"]
 """Whether contexts are shrunk towards each other."""
@@ -66,25 +66,25 @@ LARGEST_ERROR = 0.25
 # --- training and evaluating ------------------------------------------------------------------------------------
 
 Missing = Literal["error", "drop", "nan"]
-"""What becomes of rows without features."""
+"""Treatment of rows without features."""
 
 Grouping = Literal["session", "query"]
-"""What is ranked together."""
+"""The unit within which documents are ranked."""
 
 Source = Literal["smooth", "fitted"]
 """Which propensities are used where the fitted ones are not sure."""
 
 Negatives = Literal["clamp", "posterior"]
-"""What weight rows without clicks have."""
+"""The weight of rows without clicks."""
 
 Rate = Literal["posterior", "coec", "ips"]
-"""What the label of a judgment is made from."""
+"""The source of the label of a judgment."""
 
 MultipleTests = Literal["none", "bonferroni", "fdr"]
-"""What a level of significance is about."""
+"""The error rate that a level of significance bounds."""
 
 Candidates = Literal["page", "query"]
-"""What a document is ranked among."""
+"""The documents among which one is ranked."""
 
 MARGIN_LIMIT = 0.5
 """Weight of -tau^2 from which on the objective of pairs falls without end as tau grows."""
@@ -306,7 +306,7 @@ class RandomizedRows:
 
 @dataclass(frozen=True)
 class Plugin(ABC):
-    """What all plug-ins have. One holds nothing of its own: two of one class are equal, wherever they were made."""
+    """Base of all plug-ins. They have no state: two of one class are equal, wherever they were made."""
 
     name: ClassVar[str]  # on the command line
 
@@ -330,12 +330,12 @@ class Room(Generic[P]):
 
     @property
     def names(self) -> list[str]:
-        """Their names, in the order of help; none is loaded."""
+        """Names of the plug-ins, in the order of help; none is loaded."""
         return list(self.paths)
 
     @cached_property
     def plugins(self) -> dict[str, P]:
-        """All of them by name, in the order of help: all their files are loaded."""
+        """All plug-ins by name, in the order of help: all their files are loaded."""
         return {name: self.get(name) for name in self.paths}
 
     def get(self, name: str) -> P:

@@ -1,4 +1,4 @@
-"""What to show next: swaps of positions that narrow intervals most, and documents worth showing.
+"""Plans of what to show next: swaps of positions that narrow intervals most, and documents worth showing.
 
 On every page that takes part, the documents at positions i and j change places with probability 1/2 (RandPair and
 swap interventions; Joachims, Swaminathan & Schnabel 2017). The other positions are shown as ever. With S strata of
@@ -179,11 +179,11 @@ class Curve:
         return (int(one[0]), int(other[0])) if len(one) and len(other) else None
 
     def _together(self, one: int, other: int, at: int) -> float:
-        """Of the pages that show a position, the share that shows both."""
+        """Share of the pages with one position that show both."""
         return float(min(self.impressions[one], self.impressions[other]) / max(self.impressions[at], 1e-300))
 
     def _randomized(self, one: int, other: int, pages: float) -> Floats:
-        """What swaps on so many pages add where strata are queries."""
+        """The information that swaps on so many pages add where strata are queries."""
         rate = self.clicks / np.maximum(self.impressions, 1e-300)
         shown = pages * min(self.impressions[one], self.impressions[other]) / max(self.pages, 1e-300)
         odds = self.theta[one] / self.theta[other]
@@ -230,7 +230,7 @@ _STD_ERROR = "std_error"
 
 @dataclass(frozen=True)
 class KnownFit:
-    """What is read of a fit to say what further pages would tell."""
+    """The part of a fit from which the effect of further pages is computed."""
 
     table: pl.DataFrame  # `propensities.parquet`, K rows
     context: tuple[str, ...]  # the columns of contexts
@@ -247,7 +247,7 @@ class KnownFit:
         return {name: f"{of}{name}" for name in ("propensity", "ci_low", "ci_high")}
 
     def check(self, *, where: str) -> None:
-        """See that the table is one of a fit.
+        """Check that the table is one of a fit.
 
         Raises:
             LogFormatError: a column is missing, or holds no numbers.
@@ -321,7 +321,7 @@ _MOST_IN_PLAN = 60
 
 @dataclass(frozen=True)
 class Outcome:
-    """What further pages make of the intervals, cell by cell, one context after the other."""
+    """The intervals after further pages, cell by cell, one context after the other."""
 
     std_error: Floats  # of log propensity, shape (cells,); infinite where there is none
     width: Floats  # of its 95 % interval, shape (cells,); infinite where there is none
@@ -415,7 +415,7 @@ UCB, REACH = "ucb", "reach"
 RANK, MEAN_RANK, REACH_RANK = "rank", "attractiveness_rank", "reach_rank"
 
 LEVEL = 0.975
-"""Of the quantile: the upper end of a 95 % interval."""
+"""Level of the quantile: the upper end of a 95 % interval."""
 
 _LEAST_DEVIATION = 1e-12
 _LEAST_MEAN = 1e-9

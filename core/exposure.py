@@ -192,7 +192,7 @@ class LearningRows:
 
 @dataclass(frozen=True)
 class Nuisances:
-    """What was learned."""
+    """The learned nuisance functions."""
 
     relevance: tuple[Forest, ...]  # f, the trees for each fold
     place: tuple[Forest, ...]  # log(position), the trees for each fold
@@ -430,7 +430,7 @@ class ExposureCounts:
 
     @classmethod
     def of(cls, rows: ScoredRows, n_strata: int, n_cells: int) -> Self:
-        """Of some rows."""
+        """Count some rows."""
         number, shape = rows.stratum * n_cells + rows.cell, (n_strata, n_cells)
         length = n_strata * n_cells
         return cls(

@@ -35,7 +35,7 @@ CLIENTS = frozenset(
         *("account", "accountid", "member"),
     )
 )
-"""What columns are called that say who looked at a page, without case, `_` and `-`."""
+"""Names of columns of users or visits, without case, `_` and `-`."""
 
 TIMES = frozenset(
     (

@@ -55,7 +55,7 @@ OUTPUT_COLUMNS = frozenset(
         *("covariance", "shared_clicks", "moment_propensity"),
     )
 )
-"""What else stands beside contexts: the columns of the tables of a fit, and of what they are made from."""
+"""Columns beside contexts: those of the tables of a fit, and of what they are made from."""
 
 NAMES_TAKEN = {
     "--context": RESERVED | OUTPUT_COLUMNS,
@@ -85,7 +85,7 @@ NAMES_OF_COUNTS = frozenset(
         *("views", "viewcount", "shows", "shown", "timesshown", "exposures", "displays"),
     )
 )
-"""What tables that add up impressions call their number, without case, `_` and `-`."""
+"""Names of columns of numbers of impressions, without case, `_` and `-`."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Roles:
 
 
 Resolution = Literal["day", "hour", "quarter"]
-"""What statistics keep apart: days (as dates), hours, or quarters of an hour (as times)."""
+"""Resolution of time in statistics: days (as dates), hours, or quarters of an hour (as times)."""
 
 RESOLUTIONS: tuple[Resolution, ...] = ("day", "hour", "quarter")
 """From the coarsest to the finest."""
@@ -187,7 +187,7 @@ def with_periods(frame: pl.DataFrame, unit: tuple[str, ...]) -> pl.DataFrame:
 
 
 def coarsest(kept: Sequence[Resolution | None]) -> Resolution | None:
-    """What all of several statistics keep apart, that keep so much."""
+    """The finest resolution that all of several statistics have."""
     if None in kept:
         return None
     return next((resolution for resolution in RESOLUTIONS if resolution in kept), None)

@@ -1,4 +1,4 @@
-"""What a long job tells whoever watches it. The command line draws bars; a script hears nothing."""
+"""Progress of a long job. The command line draws bars; a script sees nothing."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ class Stage(Protocol):
 
 
 class Progress(Protocol):
-    """Where stages are reported."""
+    """A report of the stages of a job."""
 
     @property
     def is_watched(self) -> bool:

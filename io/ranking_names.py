@@ -1,4 +1,4 @@
-"""What rankings are called: as an option says (`NAME=FILE`), else by their file, or by its directory."""
+"""Names of rankings: as an option says (`NAME=FILE`), else by their file, or by its directory."""
 
 import re
 from pathlib import PurePath

@@ -148,7 +148,7 @@ def check_scores(scores: pl.DataFrame, rankings: Rankings) -> None:
 
 
 def _check_rows(rows: pl.DataFrame, column: str, where: str) -> None:
-    """See that a column holds finite numbers, and that each document stands once in a query."""
+    """Check that a column holds finite numbers, and that each document stands once in a query."""
     value, keys = pl.col(column), (QUERY, DOC)
     broken = rows.filter(value.is_null() | ~value.is_finite())
     if broken.height:

@@ -43,7 +43,7 @@ def settable(command: Any) -> dict[str, TyperOption]:  # noqa: ANN401 - of Typer
 
 
 def source_of(invocation: typer.Context, option: TyperOption) -> tuple[str, str]:
-    """What an option is set by, flag, environment, file or default, and the name of the variable or of the file."""
+    """The origin of a setting, flag, environment, file or default, and the name of the variable or of the file."""
     source = invocation.get_parameter_source(option.name)
     match "" if source is None else source.name:
         case "COMMANDLINE":
@@ -117,7 +117,7 @@ def _check_known(where: str, section: Mapping[str, object], known: Collection[st
 
 
 def _values(named: str, value: object, option: TyperOption) -> object:
-    """What a key is set to; a list where the option has several values."""
+    """The value of a key; a list where the option has several values."""
     if not option.multiple:
         return _single(named, value, option)
     several = cast("list[object]", value) if isinstance(value, list) else [value]

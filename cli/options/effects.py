@@ -450,4 +450,4 @@ RULES: Mapping[str, Rules] = {
     "show": (("plot", "format=table: it is drawn below --format table"),),
     "report": (("chart", lambda o, _: o.output.suffix.lower() not in {".svg", ".png"} and "a page has them all"),),
 }
-"""By command."""
+"""Rules by command."""

@@ -38,7 +38,7 @@ from posbias.core.choices import (
 
 @options("Counting")
 class CountingOptions:
-    """What is counted."""
+    """Options of what is counted."""
 
     model: str | None = MODEL
     max_position: int | None = option("Ignore results shown below this position.", "N", min=2, max=LARGEST_POSITION)
@@ -91,7 +91,7 @@ GATE = option(
 
 @options("Output")
 class StoreOptions:
-    """What becomes of a day in a store."""
+    """Options of a day in a store."""
 
     into: Path | None = option(
         "Store to add the day to (--date), in one step.",
@@ -157,7 +157,7 @@ class EstimationOptions:
 
 @options("Features")
 class FeatureOptions:
-    """What is learnt from."""
+    """Options of the features to learn from."""
 
     features: list[str] | None = FEATURES
     feature: list[str] | None = FEATURE
@@ -186,7 +186,7 @@ class ModelsOptions:
 
 @options("World", labels="Labels", ranker_strength="Ranker", segments="Users", randomized_share="Experiments")
 class WorldOptions:
-    """What there is to click, how position matters, who clicks, and what is shown at random."""
+    """Options of a simulated world: documents, position bias, users, and random placement."""
 
     model: str = MODEL | {"default": "pbm"}
     sessions: int = option("Number of results pages.", "N", default=50_000, min=1, max=10**9)

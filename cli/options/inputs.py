@@ -27,7 +27,7 @@ from posbias.io.sources import event_source
 
 _FARTHEST_BASE = 1_000_000
 _NO_PAGE = "none"
-"""What `--page` says where no column numbers results pages."""
+"""The value of `--page` where no column numbers results pages."""
 _UBI = "ubi"
 _ROWS = ("auto", "flat", "nested")
 _TIME = re.compile(r"(\d{1,9})([smhd])")
@@ -254,7 +254,7 @@ def _words(flag: str, text: str | None) -> tuple[str, ...]:
 
 
 def _duplicate_docs(log: LogOptions, plan: StatisticsPlan, pages_for: str | None) -> DuplicateDocs:
-    """What becomes of a document that stands twice on a page.
+    """Treatment of a document that stands twice on a page.
 
     Raises:
         UsageError: both of its rows are to be kept, and the work cannot tell them apart.
@@ -307,7 +307,7 @@ def _events_request(log: LogOptions) -> EventsRequest | None:
 
 
 def _raw_reader(log: LogOptions) -> RawReader | None:
-    """What makes a log of the raw files of a source; None for another log.
+    """The reader that makes a log of the raw files of a source; None for another log.
 
     Raises:
         UsageError: there is no such source, an option cannot be read, or is not for it.

@@ -35,7 +35,7 @@ from posbias.core.choices import (
 
 @options("Learning")
 class LearningOptions:
-    """What is learnt, and how."""
+    """Options of learning."""
 
     learner: str = option(
         "auto: learns several on parts of the queries, and takes a blend, or the one that held-out clicks say is "

@@ -32,7 +32,7 @@ from posbias.core.errors import LogFormatError
 from posbias.io.sources import NAMES as SOURCES
 
 Decimal = Literal[","]
-"""What may stand before a fraction instead of a point."""
+"""The mark before a fraction, where it is no point."""
 
 NullClick = Literal["0"]
 """The meaning of an empty cell of the click column."""
@@ -184,7 +184,7 @@ _NO_PLAIN_NAME = re.compile(r"[*?\[]|://|^-?$")  # a pattern, a URL, standard in
 
 
 def check_are_there(names: Iterable[str]) -> None:
-    """See that plain names of files and directories are such.
+    """Check that plain names of files and directories are such.
 
     Raises:
         LogFormatError: one is not there.

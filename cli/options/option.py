@@ -40,7 +40,7 @@ def one_of(names: Iterable[str]) -> Callable[[str], list[str]]:
 
 
 def several_of(names: Iterable[str]) -> Callable[[str], list[str]]:
-    """The same for a list with commas."""
+    """As `one_of`, for a list with commas."""
 
     def complete(incomplete: str) -> list[str]:
         done, comma, last = incomplete.rpartition(",")
@@ -147,7 +147,7 @@ def read_place(text: str) -> Location:
 
 
 def on_disk(instead: str) -> Callable[[str], Location]:
-    """What reads a place that must be on disk; `instead` says why, and what to do where it is an object store."""
+    """A parser of a place that must be on disk; `instead` says why, and what to do where it is an object store."""
 
     def read(text: str) -> Location:
         place = read_place(text)
@@ -198,7 +198,7 @@ IN_WORDS: Mapping[str, str] = {
     "methods_of_rows": " or ".join(METHODS_OF_ROWS),
     "largest_error": str(LARGEST_ERROR),
 }
-"""By what a help text calls them."""
+"""Texts of the placeholders in help texts, by name."""
 
 
 MODEL_HELP = (
@@ -251,7 +251,7 @@ def words_of(values: Mapping[str, object]) -> list[str]:
 
 
 def values_of(*groups: object) -> dict[str, object]:
-    """What options are set to, by flag, where that is not their default."""
+    """Values of options by flag, where they are not the default."""
     values = {flag: (getattr(group, entry.name), entry.default) for group in groups for flag, entry in _flags(group)}
     return {flag: value for flag, (value, default) in values.items() if value != default}
 

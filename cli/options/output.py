@@ -45,7 +45,7 @@ class DemoOptions:
 
 @options("Output")
 class ResultOptions(OutputOptions):
-    """The same, for a command that can say first what it would do."""
+    """Options of the result of a command with `--dry-run`."""
 
     dry_run: bool = _DRY_RUN
 
@@ -104,7 +104,7 @@ def _written_to(place: Location, printed: OutputOrPrintOptions | OutputOrInfoOpt
 
 @options("Output")
 class CheckOptions:
-    """What is printed, and whether what it takes to read the log is kept."""
+    """Options of what is printed, and of the file of settings that is written."""
 
     write_config: Path | None = option(
         "Write what it takes to read the log into this file, e.g. posbias.toml.",

@@ -19,7 +19,7 @@ _FLAGS = {f.name: f"--{f.name.replace('_', '-')}" for f in fields(SimulationOpti
     "readiness": "--readiness",
     "parameters": "--parameters",
 }
-"""What messages of the simulation are about, as the command line names it."""
+"""The names of options in messages of the simulation."""
 
 
 def simulation_options(world: WorldOptions) -> SimulationOptions:

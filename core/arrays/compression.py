@@ -51,7 +51,7 @@ def compress(table: CountTable, cell_code: Hashes | None = None) -> tuple[CountT
 
 
 def compress_with_keys(table: CountTable, cell_code: Hashes | None = None) -> tuple[CountTable, Integers, Hashes]:
-    """The same, and the `signature_keys` of the signatures, ascending."""
+    """`compress`, and the `signature_keys` of the signatures, ascending."""
     keys = signature_keys(table, cell_code)
     representative = _representatives(table, keys)
     chosen = np.flatnonzero(representative == np.arange(table.n_units))

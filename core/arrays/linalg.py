@@ -37,7 +37,7 @@ _LEAST_SHARE_OF_DENSE = 1 / 5  # of values that are not 0, from which on a dense
 
 
 class Sparse(Protocol):
-    """What is used of a SciPy sparse array in row (csr) or column (csc) form."""
+    """The part of SciPy's interface of a sparse array that is used, in row (csr) or column (csc) form."""
 
     data: Floats
     indices: Integers

@@ -20,7 +20,7 @@ def n_threads() -> int:
 
 
 def at_once(work: Callable[[_Item], _Output], items: Iterable[_Item], most: int | None = None) -> Iterator[_Output]:
-    """What a function makes of each item, in their order; of a single one in this thread.
+    """Yield the results of a function for each item, in their order; a single one is computed in this thread.
 
     What the caller has set for a while, such as `np.errstate`, holds in all threads.
 

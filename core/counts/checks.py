@@ -1,4 +1,4 @@
-"""What can be counted: models with cells, columns that results can hold by their names, positions with all clicks.
+"""Checks before a count: models with cells, columns that results can hold by their names, positions with all clicks.
 
 What was clicked above each impression of a page, counted beside the statistics: for tests of the model.
 
@@ -50,7 +50,7 @@ def counted_model(name: str) -> FactorisedModel:
 
 
 def check_named_columns(model: FactorisedModel, named: Iterable[tuple[str, Sequence[str]]]) -> None:
-    """See that columns which stand in results under their own names can do so.
+    """Check that columns which stand in results under their own names can do so.
 
     Args:
         model: whose cells are counted.
@@ -66,7 +66,7 @@ def check_named_columns(model: FactorisedModel, named: Iterable[tuple[str, Seque
 
 
 def check_context(model: FactorisedModel, context: Sequence[str]) -> None:
-    """See that a model takes contexts, where there are some.
+    """Check that a model takes contexts, where there are some.
 
     Raises:
         UsageError: it does not.
@@ -86,7 +86,7 @@ class _Row:
 
 
 def check_no_silent_position(statistics: SufficientStatistics) -> None:
-    """See that no position lacks its clicks: none of thousands of impressions is clicked, where chance makes that 1e-6.
+    """Check that no position lacks clicks: none of thousands of impressions is clicked, where chance makes that 1e-6.
 
     A click is expected as often as on the next positions above and below that have some, whichever has fewer. Above
     all others, those below tell alone. Below all others, a tenth of the clicks is expected for each position further
@@ -156,7 +156,7 @@ def _clicks_elsewhere(table: CountTable, cells: Flags) -> float:
 
 
 def _silent(row: _Row, expected: float, above: Sequence[_Row], below: Sequence[_Row], where: str) -> str:
-    """What is wrong with a position, and what to do."""
+    """The message about a position without clicks."""
     beside = " and ".join(str(other.position) for other in (*above, *below))
     several = "positions" if above and below else "position"
     if not above:
@@ -181,7 +181,7 @@ STATE = "posbias_state"
 
 
 class ClicksAbove(IntEnum):
-    """What was clicked above an impression."""
+    """The clicks above an impression."""
 
     NONE = 0
     ONE_DIRECTLY_ABOVE = 1

@@ -42,7 +42,7 @@ from posbias.core.schema import (
 
 @dataclass(frozen=True)
 class StatisticsPlan:
-    """What is counted, and by which keys."""
+    """The counts to make, and their keys."""
 
     model: FactorisedModel  # says how an impression maps to a cell
     max_position: int | None = None  # impressions further down are left out; None keeps all
@@ -77,7 +77,7 @@ class StatisticsPlan:
 
     @property
     def pair_columns(self) -> tuple[str, ...]:
-        """What shares one attractiveness: the query, the document and, where there are contexts, the context."""
+        """Key of what shares one attractiveness: the query, the document and, where there are contexts, the context."""
         return (*PAIR, *self.context)
 
     @property
@@ -86,13 +86,13 @@ class StatisticsPlan:
         return lengths_of(self.period)
 
     def stratum_columns(self, period: Length = "none", *, halved: bool = False) -> tuple[str, ...]:
-        """What shares one attractiveness when theta is estimated: the pair, its period, its strata; or half of it."""
+        """Key of what shares one attractiveness in a fit of theta: the pair, its period, its strata; or half of it."""
         half = (HALF,) if halved else ()
         return (*self.pair_columns, *column_of(period, self.period), *self.strata, *half)
 
     @property
     def randomized_columns(self) -> tuple[str, ...]:
-        """What shares one mean attractiveness where documents are placed at random: query, context, experiment."""
+        """Key of what shares one mean attractiveness where placement is random: query, context, experiment."""
         return (QUERY, *self.context, RANDOMIZED)
 
     @property
@@ -299,7 +299,7 @@ def _scores(at_position: pl.DataFrame, within: list[str]) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class OrderSums:
-    """What strata say about feedback, summed over those of each query, all of shape (Q,)."""
+    """Statistics of strata for the test of feedback, summed by query, all of shape (Q,)."""
 
     area: Floats  # A
     weight: Floats  # W, the mean of A where each surplus click moves what follows by 1

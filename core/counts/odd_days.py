@@ -59,7 +59,7 @@ def count_by_day(statistics: pl.LazyFrame, day: pl.Expr) -> pl.LazyFrame:
 
 
 def count_positions(impressions: pl.LazyFrame, day: str) -> pl.LazyFrame:
-    """The same with impressions only: which positions there are, of a log that is not yet counted."""
+    """Impressions only, by day and position, of a log that is not yet counted."""
     counted = impressions.filter(pl.col(POSITION) >= 1).group_by(POSITION).agg(pl.len().alias(IMPRESSIONS))
     rest = {name: pl.lit(0) for name in (CLICKS, PRODUCT, CLICKS_SQUARED)}
     named = counted.with_columns(pl.lit(day).alias(DAY), pl.col(IMPRESSIONS).alias(IMPRESSIONS_SQUARED), **rest)
@@ -67,7 +67,7 @@ def count_positions(impressions: pl.LazyFrame, day: str) -> pl.LazyFrame:
 
 
 def add_by_day(counts: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """The same of all parts together, from that of each."""
+    """The table of all parts together, from those of each."""
     together = pl.concat([BY_DAY.to_frame(), *counts])
     return together.group_by(DAY, POSITION).agg(pl.col(_COUNTS).sum()).sort(DAY, POSITION)
 
@@ -247,7 +247,7 @@ class _Days:
 
 @dataclass(frozen=True)
 class _Usual:
-    """What click rates of other days, taken together, let one expect."""
+    """The click rates to expect by other days, taken together."""
 
     rate: Floats  # r_k, shape (K,)
     error: Floats  # u_k, the squared relative error of it
@@ -256,7 +256,7 @@ class _Usual:
 
     @classmethod
     def of(cls, days: _Days, rows: Integers) -> "_Usual":
-        """Of the days in these rows."""
+        """The click rates of the days in these rows."""
         table = {name: of_all[rows] for name, of_all in days.tables.items()}
         shown, clicks = table[IMPRESSIONS], table[CLICKS]
         total = shown.sum(axis=0)

@@ -1,4 +1,4 @@
-"""What a log says, compressed: the tables of counts that every estimator works on.
+"""Sufficient statistics of a log: the tables of counts that every estimator works on.
 
 Statistics come in parts, each holding whole queries. A part is compressed by itself, then the parts are merged, so
 that memory grows with the signatures and not with the log.
@@ -225,7 +225,7 @@ class Strata:
 
 @dataclass(frozen=True)
 class SufficientStatistics:
-    """All parts together. Cells and queries are numbered over the whole log."""
+    """The statistics of all parts together. Cells and queries are numbered over the whole log."""
 
     plan: StatisticsPlan  # what was counted
     cells: pl.DataFrame  # the cell columns, sorted by context and position; a cell's number is its row
@@ -269,7 +269,7 @@ class SufficientStatistics:
         return add_orders(list(self.over_rows(partial(_order_of_unit, plan=self.plan, unit=unit))))
 
     def over_rows(self, work: Callable[[pl.DataFrame], _Made]) -> Iterable[_Made]:
-        """What a function, which can travel, makes of the statistics of each part, in their order."""
+        """Yield the results of a function (one that can be pickled) for the statistics of each part, in their order."""
         if self.on_rows is None:
             raise ValueError("the statistics of the parts were not kept")
         return self.on_rows(work)  # pyright: ignore[reportArgumentType, reportReturnType] - one function for both

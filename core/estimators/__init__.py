@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 MOST_REPLICATES = 10_000
-"""Of a bootstrap: the ends of an interval are then known to a hundredth of its width."""
+"""Most replicates of a bootstrap: the ends of an interval are then known to a hundredth of its width."""
 
 _OTHER_ESTIMATE = ("cluster", "bootstrap", "shape")
 """Options not for all methods that change which estimate is made."""

@@ -1,4 +1,4 @@
-"""What every estimator takes and returns."""
+"""Input and output of every estimator."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -83,7 +83,7 @@ class Estimate:
 
     @property
     def correlation(self) -> Floats:
-        """Of the log propensities, shape (K, K), by the clusters and without a shape; 0 beside cells without an error.
+        """Correlation of log propensities, shape (K, K), by the clusters and without a shape; 0 where one has no error.
 
         The identity where the method has no errors.
         """

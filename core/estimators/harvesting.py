@@ -120,7 +120,7 @@ class _UnitSets:
 
 
 class _Clusters:
-    """What clusters do to the estimate, from their units."""
+    """Influence of clusters on the estimate, from their units."""
 
     def __init__(self, fit: AllPairsFit) -> None:
         self.table = fit.linked.table
@@ -184,7 +184,7 @@ class _Clusters:
         return of_first[number] * sets_of.first_rate - of_second[number] * sets_of.second_rate - of_unit[number]
 
     def _change_without(self, units: Integers) -> tuple[Floats, Flags]:
-        """What leaving out one cluster changes, shape (F,), and the free cells that it alone identifies.
+        """The change by leaving out one cluster, shape (F,), and the free cells that it alone identifies.
 
         With M the block of H^-1 on the cluster's cells T: d_g = [H^-1]_{:,T} (I - H_g M)^-1 s_T (Woodbury).
         """
@@ -397,7 +397,7 @@ def _routes(paths: Sequence[Integers], free: Integers) -> Floats:
 
 
 def _sum_jackknife(strata: Strata, links: _Links, free: Integers, route: Floats) -> ClusterSums:
-    """What leaving out each cluster changes, exactly, and its share in the variance, in blocks of clusters."""
+    """The exact change by leaving out each cluster, and its share in the variance, in blocks of clusters."""
     table = strata.signatures
     kept = np.isin(table.cell[links.heads], free)
     links = replace(links, heads=links.heads[kept], tails=links.tails[kept])

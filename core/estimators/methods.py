@@ -171,7 +171,7 @@ _ONE_ARM = 0.99
 
 @dataclass(frozen=True)
 class PlacementTest:
-    """What one description of randomised rows says about itself."""
+    """Test of one description of randomised rows: whether they were placed at random."""
 
     rows: RandomizedRows  # the description
     p_value: float  # of such an excess if documents were placed at random; 1 where nothing can be compared
@@ -212,7 +212,7 @@ def _test(rows: RandomizedRows, sums: dict[str, float] | None) -> PlacementTest:
 
 
 def check_placements(statistics: SufficientStatistics) -> None:
-    """See that what is called randomised can have been.
+    """Check that what is called randomised can have been.
 
     Raises:
         IdentifiabilityError: a position that was named has no row, or documents stand where they stood before.

@@ -1,4 +1,4 @@
-"""What pages showed, as arrays: the rows in which clicks are counted, and what a click in each of them weighs.
+"""Pages as arrays: the rows in which clicks are counted, and the weight of a click in each of them.
 
 Measures of a ranking by clicks: lambda, by which a click counts at the rank that a ranking gives its document.
 
@@ -188,7 +188,7 @@ class Measure:
 
 
 MEASURES = DCG, ARP = Measure("dcg", "DCG", gain=True), Measure("arp", "ARP", gain=False)
-"""All of them, in the order of tables."""
+"""All measures, in the order of tables."""
 
 
 RANKING, SCORE, RANK = "posbias_ranking", "posbias_score", "posbias_rank"
@@ -257,7 +257,7 @@ def ndcg_by_query(lists: pl.DataFrame, judgments: pl.DataFrame, n_rankings: int,
 
 
 def _gain() -> pl.Expr:
-    """What a document gains at its rank."""
+    """The gain of a document at its rank."""
     return pl.max_horizontal(pl.col(RELEVANCE), 0.0) / (pl.col(RANK) + 1).cast(pl.Float64).log(2)
 
 
@@ -270,7 +270,7 @@ _QUERY_SUMS_NUMBER = "posbias_number"
 
 @dataclass(frozen=True)
 class EvaluationOptions:
-    """What rankings are judged by."""
+    """Options of an evaluation."""
 
     n_rankings: int  # R, with the log's own as the first
     depth: int  # K
@@ -291,13 +291,13 @@ class Added:
     """Sums of which some parts add up to those of the whole."""
 
     def __add__(self, other: Self) -> Self:
-        """Those of both parts."""
+        """The sums of both parts."""
         return replace(self, **{name: value + getattr(other, name) for name, value in vars(self).items()})
 
 
 @dataclass(frozen=True)
 class Rest(Added):
-    """What is known of some pages beside the sums by query."""
+    """Sums over some pages that are not kept by query."""
 
     moves: Floats  # sum of u w lambda of the clicks by cell, as far as w follows theta there, shape (R, M, K)
     weight_moves: Floats  # sum of u w of the same clicks, shape (K,)
@@ -326,7 +326,7 @@ class QuerySums:
 
 @dataclass(frozen=True)
 class _Weighted:
-    """What the clicks weigh."""
+    """The weights of the clicks."""
 
     weight: Floats  # w of each row, shape (N,), 0 where it has none
     clipped: Flags  # whether it is clipped, shape (N,)
@@ -334,7 +334,7 @@ class _Weighted:
     by_document: bool  # whether that is the theta of all rows of the document, or of the row alone
 
     def by_cell(self, shown: Shown, clicked: Integers, values: Floats, n_cells: int) -> Floats:
-        """What a relative change of theta takes away from a sum over the clicks, shape (K,).
+        """The derivative of a sum over the clicks by -log theta, shape (K,).
 
         Args:
             shown: the rows.

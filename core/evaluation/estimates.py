@@ -60,7 +60,7 @@ class Totals(Added):
 
     @classmethod
     def of(cls, query_sums: QuerySums, lists: pl.DataFrame, options: EvaluationOptions, pages: float) -> "Totals":
-        """Those of some whole queries.
+        """The totals of some whole queries.
 
         Args:
             query_sums: their sums.
@@ -106,12 +106,12 @@ class Value:
 
     @property
     def high(self) -> float:
-        """Its upper end."""
+        """Upper end of the 95 % interval."""
         return self.value + self.margin
 
     @property
     def p_value(self) -> float:
-        """Of the value being 0, on both sides; NaN without an error."""
+        """Two-sided p-value of the value being 0; NaN without an error."""
         if not self.std_error > 0:
             return np.nan
         return 2.0 * float(student_tail(np.array(abs(self.value) / self.std_error), np.array(min(self.degrees, _MANY))))
@@ -131,7 +131,7 @@ class Evaluation:
         return float(self.totals.sums[N_PAGES]) ** 2 / self.totals.pages_squared
 
     def value(self, ranking: int, measure: Measure, estimator: Estimator) -> Value:
-        """What a ranking is worth."""
+        """The value of a ranking."""
         return self._with_error(*self.term(ranking, measure, estimator), estimator)
 
     def difference(self, ranking: int, baseline: int, measure: Measure, estimator: Estimator) -> Value:
@@ -208,7 +208,7 @@ def empirical_bernstein(
 
 
 def sample_variance(total: float, squares: float, n_pages: int) -> float:
-    """Of n terms with this sum and this sum of squares; 0 for one."""
+    """Sample variance of n terms with this sum and this sum of squares; 0 for one."""
     return max(squares - total**2 / n_pages, 0.0) / (n_pages - 1) if n_pages > 1 else 0.0
 
 
@@ -230,7 +230,7 @@ BETTER, WORSE, NOT_SIGNIFICANT = "better", "worse", "not significant"
 """Verdicts: by the p-value that holds for all rankings together."""
 
 JUDGED = "judgments"
-"""Where NDCG comes from: no estimator."""
+"""The name in the place of an estimator for NDCG, which comes from judgments."""
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,7 @@ class Bound:
     weights: CellWeights
 
     def description(self, evaluation: Evaluation) -> dict[str, Any]:
-        """What it rests on, for the manifest."""
+        """Assumptions, for the manifest."""
         return {
             "confidence": self.confidence,
             "holds_for": evaluation.options.n_rankings,

@@ -14,7 +14,7 @@ from posbias.core.standard_errors.contrasts import ContrastTest, contrast_test, 
 from posbias.core.standard_errors.leave_one_out import CONFIDENCE
 
 MOST_VALUES = 2_000
-"""With more propensities, of all curves together, their covariance is not made (32 MB)."""
+"""Most propensities of all curves together: with more their covariance is not made (32 MB)."""
 
 _NOTABLE = 0.01  # share of a contrast's variance from which on a part limits the degrees of freedom
 _MOST_DEGREES = 1e9
@@ -54,7 +54,7 @@ class Curves:
         return chosen
 
     def relative_to(self, references: Integers) -> "Curves":
-        """The same relative to these cells; not known where the reference is not."""
+        """The curves relative to these cells; not known where the reference is not."""
         n_curves, n_cells = self.shape
         chosen = (np.arange(n_curves)[:, np.newaxis] * n_cells + references).ravel()
         log_theta = self.log_theta - self.log_theta[:, references]
@@ -84,7 +84,7 @@ class Differences:
 
     @property
     def high(self) -> Floats:
-        """Its upper end, shape (M,)."""
+        """Upper end of the interval, shape (M,)."""
         return self.difference + self.margin
 
 

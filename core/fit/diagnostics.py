@@ -115,7 +115,7 @@ class BinsTest:
 
     @property
     def warning(self) -> str | None:
-        """What to say where they differ by more than chance."""
+        """The warning where they differ by more than chance; None else."""
         if not self.contrasts.rejected:
             return None
         first, other = self.positions[self.contrasts.largest]
@@ -166,7 +166,7 @@ def previous_click_test(statistics: SufficientStatistics, estimate: Estimate) ->
 
 
 def silence_below_clicks(statistics: SufficientStatistics, estimate: Estimate) -> Silence | None:
-    """What the cells below a click say that have no click; None where the model knows no previous click."""
+    """Test the cells below a click that have no click; None where the model knows no previous click."""
     if PREVIOUS_CLICK not in statistics.cells.columns or estimate.fitted is None:
         return None
     theta = np.full(statistics.n_cells, np.nan)
@@ -318,7 +318,7 @@ def _test(
 
 
 def _covariance(curve: FittedCurve | FittedStrata, n_cells: int) -> Floats:
-    """Of log theta, shape (K, K): 0 at the references, nan where there is no error."""
+    """Covariance of log theta, shape (K, K): 0 at the references, nan where there is no error."""
     covariance = np.zeros((n_cells, n_cells))
     free = curve.fit.free_cells
     covariance[np.ix_(free, free)] = curve.errors.covariance

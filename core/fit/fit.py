@@ -129,7 +129,7 @@ class Fit:
 
     @cached_property
     def theta(self) -> FittedTheta:
-        """What training files are made from."""
+        """The propensities, prior and errors from which training files are made."""
         cells, covariance = self.statistics.cells, self.covariance
         table = None if covariance is None else covariance_table(cells, covariance, self.shared_clicks)
         return FittedTheta(self.propensities, self.prior, table)
@@ -162,7 +162,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class BesideCounts:
-    """What a log says beside its counts; nothing where there are only statistics."""
+    """Results from the log itself, beside its counts; empty where there are only statistics."""
 
     sum_sessions: Callable[[FittedLog], ClusterSums] | None = None  # goes over the log once more, for errors by session
     unbinned: SufficientStatistics | None = None  # the log by position, where the statistics have bins: they are tested
@@ -377,7 +377,7 @@ def _causes(
     statistics: SufficientStatistics,
     prior: AttractivenessPrior | None,
 ) -> JointCauses | None:
-    """What makes joint EM biased, where it is and has a prior; the prior is estimated where it was not yet."""
+    """The causes of a bias of joint EM that has a prior; the prior is estimated where it was not yet."""
     if conditional is None or comparison is None or not comparison.biased:
         return None
     options = _options_of(joint)

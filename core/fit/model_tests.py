@@ -151,7 +151,7 @@ def attractiveness_test(fitted: FittedStrata, group_of_cell: Integers) -> tuple[
 
 
 def _error_of_log_theta(table: CountTable, score: Floats, theta: Floats) -> float:
-    """What one unit of b says of theta at K under trust bias, inf where units hardly differ."""
+    """The change of log theta at K by one unit of b under trust bias, inf where units hardly differ."""
     cell, group = table.cell // N_GROUPS, table.cell % N_GROUPS
     scale = theta / theta.max()
     clicks, expected = (

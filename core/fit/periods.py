@@ -148,7 +148,7 @@ class PeriodLook:
 
     @property
     def outcome(self) -> Outcome:
-        """What follows from it."""
+        """The verdict on periods of this length."""
         if self.estimate is None:
             return "nothing to compare"
         differs = self.halves is not None and self.halves.p_value < LEVEL_OF_EACH

@@ -76,7 +76,7 @@ class PlottedCurves:
 
     @property
     def omissions(self) -> list[str]:
-        """What is not drawn, in sentences."""
+        """Sentences on what is not drawn."""
         sentences: list[str] = []
         if self.n_contexts > len(self.contexts):
             sentences.append(f"Of {self.n_contexts:,} contexts, the {len(self.contexts)} most frequent are drawn.")
@@ -195,10 +195,10 @@ def _check(table: pl.DataFrame, numbers: Sequence[str], where: str) -> None:
 ATTRACTIVENESS, STD_DEV = "attractiveness", "std_dev"
 COLUMNS = (IMPRESSIONS, CLICKS, ATTRACTIVENESS, STD_DEV)
 BINS = 20
-"""Of click rates and of attractiveness, from 0 to 1."""
+"""Number of bins of click rates and of attractiveness, from 0 to 1."""
 
 FEWEST_IMPRESSIONS = 10
-"""Of documents that were shown less often, the prior says more than their clicks."""
+"""Fewest impressions of a document: below, the prior says more than its clicks."""
 
 _Z = 1.959963984540054
 _SURE = "sure"

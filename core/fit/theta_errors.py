@@ -90,10 +90,10 @@ LARGEST_SAMPLE = 500
 """Queries at most from which tau is estimated: its relative error is then about 5 %."""
 
 LARGEST_SPREAD = 3.0
-"""Of tau: theta of a query then differs from the mean by factors of twenty, more than any log can tell."""
+"""Largest tau: theta of a query then differs from the mean by factors of twenty, more than any log can tell."""
 
 FEWEST_QUERIES = 2
-"""One query differs from no other."""
+"""Fewest queries: one differs from no other."""
 
 _HALVINGS = 60
 

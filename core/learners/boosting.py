@@ -134,7 +134,7 @@ def bin_rows(rows: Rows, names: Sequence[str], categorical: Sequence[int], optio
     lightgbm = import_lightgbm()
 
     class Batches(lightgbm.Sequence):  # type: ignore[name-defined, misc]
-        """What LightGBM reads rows from."""
+        """Rows in the form that LightGBM reads."""
 
         batch_size = _CHUNK
 

@@ -85,7 +85,7 @@ class TaughtLikelihood(ClickLikelihood):
 
     @classmethod
     def of(cls, likelihood: ClickLikelihood, label: Floats) -> "TaughtLikelihood":
-        """With a label of each document, shape (D,)."""
+        """The loss with a label of each document, shape (D,)."""
         labelled = cls(likelihood.counts, likelihood.theta)
         labelled.label = label
         return labelled
@@ -150,11 +150,11 @@ class FromOffset:
         return 0.0
 
     def gradients(self, scores: Floats) -> tuple[Floats, Floats]:
-        """Those of the loss at the sums."""
+        """The gradients of the loss at the sums."""
         return self.loss.gradients(self.offset + scores)
 
     def per_impression(self, scores: Floats) -> float:
-        """That of the loss at the sums."""
+        """The likelihood of the loss at the sums."""
         return self.loss.per_impression(self.offset + scores)
 
 

@@ -59,7 +59,7 @@ _RATE = 0.02
 _SPREAD = 0.1  # of the factors at the start
 _APART = 0.2  # of the impressions, to choose the penalty by
 _LEAST_FACTORS = 0.01
-"""Of the largest bias of a document: the least that |u_q . v_d| must come to somewhere for factors not to be zero."""
+"""Share of the largest bias of a document that |u_q . v_d| must come to somewhere for factors not to be zero."""
 
 _TIED = ("item_bias", "item_factors")
 

@@ -1,4 +1,4 @@
-"""What learners share: documents with their counts, losses, and trees grown round by round.
+"""Common parts of learners: documents with their counts, losses, and trees grown round by round.
 
     P(click | d, e) = theta_e gamma_d,   gamma_d = 1 / (1 + exp(-f_d))
 
@@ -43,7 +43,7 @@ _BLOCK = 1 << 17  # impressions that are worked on at a time
 
 @dataclass(frozen=True)
 class Features:
-    """What is known of each document."""
+    """The features of each document."""
 
     rows: Rows  # shape (D, F); nan where a value is missing, and the place among the categories for text
     names: tuple[str, ...]  # F of them
@@ -253,7 +253,7 @@ ROUND, TRAINING, VALIDATION = "round", "training", "validation"
 """The columns of a learning curve."""
 
 RATES = (1e-4, 0.9)
-"""What the click rate that learning starts with is kept within."""
+"""Limits of the click rate that learning starts with."""
 
 
 @dataclass(frozen=True)
@@ -283,7 +283,7 @@ class LearningOptions:
 
 @dataclass(frozen=True)
 class Learned:
-    """What a learner gives back."""
+    """The result of a learner."""
 
     model: RowModel | FactorModel  # scores documents
     # `round` from 1, `training` and, with validation, `validation`: what is learnt by, per impression unless the
@@ -308,7 +308,7 @@ class Loss(Protocol):
         ...
 
     def per_impression(self, scores: Floats) -> float:
-        """What the learning curve shows, the larger the better."""
+        """The value on the learning curve, the larger the better."""
         ...
 
 
@@ -390,10 +390,10 @@ class Learner(Plugin):
 
 
 PROBABILITY = "binary sigmoid:1"
-"""What LightGBM calls a model whose scores are logits."""
+"""LightGBM's name of a model whose scores are logits."""
 
 RAW = "regression"
-"""What it calls one whose scores stand for themselves."""
+"""LightGBM's name of a model whose scores are the values themselves."""
 
 SetsOfRows = tuple[BinnedRows, list[BinnedRows]]
 """Rows to learn from, and those that are set apart, if there are any."""

@@ -325,7 +325,7 @@ class NetworkModel:
 
     @property
     def n_features(self) -> int:
-        """As many as have a mean."""
+        """Number of features, F."""
         return len(self.mean)
 
     def scores(self, rows: Rows) -> Floats:
@@ -337,7 +337,7 @@ class NetworkModel:
         return np.concatenate(scores) if scores else np.zeros(0)
 
     def arrays(self) -> dict[str, Floats]:
-        """What `model.npz` holds."""
+        """The arrays of `model.npz`, by name."""
         layers = {f"weight_{number}": weight for number, weight in enumerate(self.weights)}
         layers |= {f"bias_{number}": bias for number, bias in enumerate(self.biases)}
         return {"mean": self.mean, "scale": self.scale, **layers}
@@ -388,7 +388,7 @@ class FactorModel:
         return scores
 
     def arrays(self) -> dict[str, Floats]:
-        """What `model.npz` holds."""
+        """The arrays of `model.npz`, by name."""
         return {name: np.asarray(values) for name, values in vars(self).items()}
 
     @classmethod

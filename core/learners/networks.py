@@ -130,7 +130,7 @@ class Regression:
         return weights
 
     def model(self, weights: Floats) -> NetworkModel:
-        """What scores documents as if they stood at the first position."""
+        """The model that scores documents as if they stood at the first position."""
         n = len(self._mean)
         constant = weights[-1] + (weights[n] if self._n_places else 0.0)
         return NetworkModel(self._mean, self._scale, (weights[:n, np.newaxis],), (np.array([constant]),))
@@ -278,7 +278,7 @@ class SingleTowerLearner(Learner):
         return None
 
     def top(self, positions: Floats) -> float:  # noqa: ARG002 - most have none
-        """What a score gains at the first position."""
+        """The gain of a score at the first position."""
         return 0.0
 
     def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
@@ -376,7 +376,7 @@ class PALProductLearner(SingleTowerLearner):
         options: LearningOptions,  # noqa: ARG002 - it has none
         rng: np.random.Generator,  # noqa: ARG002 - nor is anything drawn
     ) -> Slopes:
-        """By log P, times P."""
+        """The derivatives of the mean of -log P, by those of log(gamma theta)."""
         gamma, theta = sigmoid(relevance), sigmoid(positions)[batch.place]
         chance = np.clip(gamma * theta, _SMALLEST, 1 - _SMALLEST)
         slope = batch.weight * (chance - batch.rate) / (1 - chance)

@@ -92,7 +92,7 @@ from posbias.core.learners.learning import (
 from posbias.core.learners.models import Forest
 
 LEAST_PROPENSITY = 0.01
-"""What propensities are clipped at, as in training files."""
+"""Lower limit at which propensities are clipped, as in training files."""
 
 _FLATTEST = 1e-6  # the least Hessian of a row
 _LOG_2 = float(np.log(2))
@@ -402,7 +402,7 @@ def fit(rows: BinnedRows, wanted: Targets, n_trees: int, on_round: OnRound) -> B
 
 
 def targets(higher: Integers, lower: Integers, h: Floats, tau: float) -> Targets:
-    """What the documents of some pairs should score, at h and tau."""
+    """The target scores of the documents of some pairs, at h and tau."""
     document = np.concatenate([higher, lower])
     target = np.concatenate([h[lower] + tau, h[higher] - tau])
     count = np.bincount(document, minlength=len(h)).astype(np.float64)

@@ -1,4 +1,4 @@
-"""What a row and a page of a click log must be, and what they become: impressions in one form.
+"""The contract of rows and pages of a click log, and their canonical form: impressions.
 
 Which files they come from is no matter here; how they are counted is in `counts`.
 """

@@ -51,7 +51,7 @@ _TRUE, _FALSE = ("true", "t"), ("false", "f")
 
 
 class Fault(Coded):
-    """What is wrong with a row or a page, the role whose column it is about, and what to do."""
+    """A fault of a row or a page, the role whose column it is about, and what to do."""
 
     role: str
     advice: str
@@ -241,7 +241,7 @@ def _check_keys(flag: str, names: Sequence[str], schema: pl.Schema) -> None:
 
 
 def _as_counted(number: pl.Expr, name: str) -> pl.Expr:
-    """What a table of sums was counted by, in the type in which posbias counts it."""
+    """The keys of a table of sums, in the types in which posbias counts them."""
     return number.cast(pl.UInt8 if name == RANDOMIZED else pl.Int32, strict=False).alias(name)
 
 

@@ -26,7 +26,7 @@ FEWEST_PAGES = 30
 """Fewer shifted pages may be so by chance."""
 
 FEWEST_SHIFTED = 0.01
-"""Of all pages: fewer are no part of a log."""
+"""Share of all pages: fewer are no part of a log."""
 
 USUAL_END = 0.1
 """Share of the pages of the usual start that end where they end at most: else there is no usual end."""
@@ -143,7 +143,7 @@ class PageFault(Fault):
 
 @dataclass(frozen=True)
 class PageRules:
-    """What a results page may be."""
+    """Rules of a results page."""
 
     docs_repeat: bool = False  # whether it may show a document twice
     # whether its documents belong to several queries: each to its own, where a log has none
@@ -159,7 +159,7 @@ HARMLESS = frozenset(
         *(PageFault.SHOWN_ABOVE, PageFault.BELOW_SHOWN_ABOVE),
     )
 )
-"""What is counted and left out, and is nobody's mistake: what holds nothing, and what options leave out."""
+"""Faults that are nobody's mistake: rows and pages that hold nothing, and those that options leave out."""
 
 
 def pages(impressions: pl.LazyFrame, rules: PageRules = USUAL_PAGES) -> pl.LazyFrame:
@@ -334,7 +334,7 @@ class PageEnds:
 
 @dataclass(frozen=True)
 class LogTotals:
-    """What is known of a log when it was read."""
+    """Totals of a log that was read."""
 
     impressions: int  # those of the rows that keep the row contract
     clicked: int  # how many of them are clicked

@@ -51,7 +51,7 @@ PLAIN_TEXT = TextValues()
 
 
 def check_timestamp_format(form: str) -> None:
-    """See that a format says a whole day: what it writes of one is read as that day again.
+    """Check that a format says a whole day: what it writes of one is read as that day again.
 
     Raises:
         UsageError: it does not.

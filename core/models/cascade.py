@@ -21,7 +21,7 @@ _LEAST = 1e-12
 
 @dataclass(frozen=True)
 class Posterior:
-    """What all clicks of a page say of its user, shape (N, L) each."""
+    """Posterior probabilities of a user's states given all clicks of a page, shape (N, L) each."""
 
     examined: Floats  # P(E_r = 1 | c)
     went_on: Floats  # P(E_(r+1) = 1 | E_r = 1, c)
@@ -36,7 +36,7 @@ class CascadeModel(ExaminationModel):
         """P(E_(r+1) = 1 | E_r = 1, C_r), after a skip and after a click: k_r(0) and k_r(1), shape (N, L) each."""
 
     def continued(self, parameters: Parameters, pages: PageBatch, posterior: Posterior) -> dict[str, Ratio]:  # noqa: ARG002 - of models with more parameters
-        """What pages add to all parameters but attractiveness, which may be among them where they say more of it."""
+        """Sums for all parameters but attractiveness, which may be among them where more is known of it."""
         return {}
 
     def expected(self, parameters: Parameters, pages: PageBatch) -> dict[str, Ratio]:
@@ -74,7 +74,7 @@ class CascadeModel(ExaminationModel):
         return examined * a
 
     def posterior(self, parameters: Parameters, pages: PageBatch) -> Posterior:
-        """What is to be expected given all clicks of the pages.
+        """The posterior given all clicks of the pages.
 
         With b_r = P(no click from r on | E_r = 1) = (1 - a_r) (k_r(0) b_(r+1) + 1 - k_r(0)), 1 below the page:
         a user who was at r, with no click below, went on with probability k_r b_(r+1) / (k_r b_(r+1) + 1 - k_r).

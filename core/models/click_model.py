@@ -1,4 +1,4 @@
-"""What every click model answers, whatever its examination depends on."""
+"""The interface of every click model, whatever its examination depends on."""
 
 from abc import abstractmethod
 from functools import reduce
@@ -37,7 +37,7 @@ class ClickModel(Plugin):
 
     @abstractmethod
     def expected(self, parameters: Parameters, pages: PageBatch) -> dict[str, Ratio]:
-        """By parameter, what pages say of it given all their clicks: the expectation step, not yet weighted.
+        """Sums by parameter, given all clicks of the pages: the expectation step, not yet weighted.
 
         Args:
             parameters: as they are.
@@ -65,7 +65,7 @@ class ClickModel(Plugin):
         """P(C_r = 1) whatever was clicked above, shape (N, L); the clicks of the pages are not looked at."""
 
     def relevance(self, parameters: Parameters) -> Floats | None:
-        """By what documents are ranked, shape (J + 1,): attractiveness, times satisfaction where the model has it.
+        """Value to rank documents by, shape (J + 1,): attractiveness, times satisfaction where the model has it.
 
         None where the model does not tell documents apart, or not without their position.
         """
@@ -105,7 +105,7 @@ class FactorisedModel(Plugin):
 
     @property
     def beside_position(self) -> str:
-        """What else than its position tells a cell, in words; empty where nothing does."""
+        """Variables of a cell beside its position, in words; empty where there are none."""
         columns = [name for name in self.cell_columns if name != POSITION]
         return f"{' and '.join(columns)} (--model {self.name})" if columns else ""
 
@@ -127,7 +127,7 @@ class FactorisedClickModel(FactorisedModel, ExaminationModel):
         return self.parameters[1]
 
     def expected(self, parameters: Parameters, pages: PageBatch) -> dict[str, Ratio]:
-        """What was clicked was examined and attractive; of what was not, each is expected given that not both are."""
+        """A click was examined and attractive; without a click each is expected given that not both are."""
         theta, gamma = self.examination(parameters, pages), parameters[ATTRACTIVENESS.name][pages.unit]
         no_click = 1 - np.minimum(theta * gamma, _LARGEST_CLICK_PROBABILITY)
         one = np.ones(theta.shape)
@@ -137,7 +137,7 @@ class FactorisedClickModel(FactorisedModel, ExaminationModel):
         }
 
     def certain(self, pages: PageBatch) -> Flags:
-        """What stands for itself and was clicked: it was examined and attractive."""
+        """The counts of impressions by themselves that were clicked: examined and attractive."""
         return pages.click if pages.n_ranks == 1 else super().certain(pages)
 
     def given_clicks(self, parameters: Parameters, pages: PageBatch) -> Floats:

@@ -237,7 +237,7 @@ class _Problem:
         self._leaps = 0
 
     def start(self) -> dict[str, Floats]:
-        """Where EM begins."""
+        """Start values of EM."""
         if self._options.start is None:
             return {p.name: np.full(self._shapes[p.name], p.start) for p in self.wanted} | dict(self._options.fixed)
         values = dict(self._options.start.parameters)
@@ -314,7 +314,7 @@ class _Problem:
         return self.divided(values), self.sums.log_likelihood + total
 
     def effective_counts(self, values: Parameters) -> dict[str, Ratio]:
-        """What the log says of each parameter whose prior is estimated; see `posbias.core.models.page_matrices`.
+        """Expected counts of each parameter whose prior is estimated; see `posbias.core.models.page_matrices`.
 
         One more pass, after which the last step has no sums by unit any more: both are large.
         """
@@ -462,7 +462,7 @@ _SCHEMA = {
 def parameter_table(
     parameters: tuple[Parameter, ...], fitted: FittedModel, std_errors: Mapping[str, Floats] | None = None
 ) -> pl.DataFrame:
-    """What all units share; of parameters by unit, the mean and the strength of their prior.
+    """The shared parameters; of parameters by unit, the mean and the strength of their prior.
 
     Columns: `parameter`, `position`, `previous_click`, `value`, `std_error`, `prior_mean`, `prior_strength`; null where
     there is none. What no impression decides has no value: EM would leave it where it began.

@@ -79,7 +79,7 @@ class ModelSums:
 
 
 class SharedSums:
-    """What is the same for all models."""
+    """Sums that are the same for all models."""
 
     def __init__(self, samples: int, n_positions: int) -> None:
         self.n_positions = n_positions
@@ -184,7 +184,7 @@ def _predicted(number: int) -> str:
 
 
 LEVEL = 0.05
-"""Of the difference between the best model and all others together."""
+"""Level of the differences between the best model and all others together."""
 
 LEAST_DIFFERENCE = 5e-6
 """Half of the last decimal of the table, in nats. A click that a model holds impossible counts as one of probability
@@ -266,7 +266,7 @@ _PERMUTATIONS = 999
 
 @dataclass(frozen=True)
 class Dependence:
-    """What values still say about the ranker, given the grade."""
+    """Partial correlation of values with the ranker, given the grade."""
 
     information: float  # I, >= 0, in nats
     correlation: float  # rho: below 0 where documents that were shown higher have larger values
@@ -294,7 +294,7 @@ def auc(judged: pl.DataFrame) -> float:
 
 
 def dependence_on_ranker(judged: pl.DataFrame, seed: int) -> Dependence | None:
-    """What values say about places, given the grade; None where no two documents can be compared.
+    """Partial correlation of values with places, given the grade; None where no two documents can be compared.
 
     Args:
         judged: QUERY, VALUE, GRADE and PLACE.

@@ -213,7 +213,7 @@ Certain = Callable[[PageBatch], Flags]
 
 
 def uncertain_pages(batches: Iterable[PageBatch], certain: Certain) -> list[pl.DataFrame]:
-    """What is left of the pages, as of `pages_in_numberings`: those of one length together, equal ones once.
+    """The uncertain part of the pages, as of `pages_in_numberings`: those of one length together, equal ones once.
 
     Args:
         batches: whole pages.
@@ -313,7 +313,7 @@ def _place(counts: Floats) -> Integers:
 
 
 Shape = Literal["unit", "one", "position", "position and previous click"]
-"""What a parameter differs by: units, nothing, the position k (at index k), or k and the last click above (k, k')."""
+"""The index of a parameter: units, nothing, the position k (at index k), or k and the last click above (k, k')."""
 
 
 @dataclass(frozen=True)
@@ -343,7 +343,7 @@ position, shape (K + 1,), index k for position k; whoever asks for one below K g
 
 @dataclass(frozen=True)
 class Ratio:
-    """What a batch says of one parameter: the expected number of times it was decided, and of those in its favour."""
+    """Sums of one parameter over a batch: how often it is expected to be decided, and how often in its favour."""
 
     favourable: Floats  # shape (N, L)
     decided: Floats  # shape (N, L), >= favourable
@@ -359,7 +359,7 @@ def at_position(values: Floats, position: Integers) -> Floats:
 
 
 def of_rows(ratio: Ratio, x: Floats) -> Ratio:
-    """What each row adds to f and to f + a, which may be less than nothing.
+    """The contribution of each row to f and to f + a, which may be negative.
 
     Args:
         ratio: f_i and d_i, shape (N, L).
@@ -419,7 +419,7 @@ def log_of_decisions(decisions: Ratio, values: Floats) -> Floats:
 
 
 _ENTRIES_AT_ONCE = 1 << 20
-"""Of signatures that are compared with each other, about: they are in memory meanwhile, some 100 bytes each."""
+"""About the most entries of signatures that are compared with each other: in memory, some 100 bytes each."""
 
 Keep = Callable[[pl.DataFrame, int], Iterable[PageBatch]]
 """Puts rows aside, under a number, where memory is short, and gives them back for each pass."""
@@ -540,7 +540,7 @@ def _rows_of(table: CountTable, first_unit: int, n_above: int, columns: Sequence
 
 
 def count_rows(batches: Iterable[PageBatch], columns: Sequence[str]) -> pl.DataFrame:
-    """What is shown where, with `impressions` and `clicks`, or sums of their weights, sorted by UNIT and the columns.
+    """`impressions` and `clicks`, or sums of their weights, by UNIT and the columns, sorted by these.
 
     Args:
         batches: pages.

@@ -26,7 +26,7 @@ class PositionBasedModel(FactorisedClickModel):
         return impressions
 
     def with_cells_in_memory(self, impressions: pl.DataFrame) -> pl.DataFrame:
-        """Nothing to add here either."""
+        """The impressions as they are: there is nothing to add."""
         return impressions
 
     def examination(self, parameters: Parameters, pages: PageBatch) -> Floats:

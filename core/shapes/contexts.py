@@ -115,7 +115,7 @@ class Difference:
         return max(own, 0.0), max(others, 0.0)
 
     def log_likelihood(self) -> Floats:
-        """Of each tau_c of the grid, up to a constant, shape (T,)."""
+        """Log-likelihood of each tau_c of the grid, up to a constant, shape (T,)."""
         if not len(self.both):
             return np.zeros(len(TAU))
         spectrum, rotation = self._axes

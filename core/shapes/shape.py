@@ -54,7 +54,7 @@ class ShapedEstimate:
 
 
 class CurveShape(Plugin):
-    """What may be assumed of theta as a function of the position."""
+    """An assumption about theta as a function of the position."""
 
     @abstractmethod
     def fit(self, free: FittedStrata, position_of_cell: Integers) -> ShapedEstimate:
@@ -89,7 +89,7 @@ def units_with_slope(counts: LinkedCounts, x: Floats) -> tuple[Flags, Flags]:
 
 
 def gains(linked: LinkedCounts, shares: Floats, move: Floats) -> Floats:
-    """What each unit adds to l when the log propensities of its entries move, shape (J,), of one of its copies."""
+    """The gain in l of one copy of each unit when the log propensities of its entries move, shape (J,)."""
     table = linked.table
     growth = table.sum_by_unit(shares * np.expm1(move))
     return table.sum_by_unit(table.clicks * move) - linked.unit_clicks * np.log1p(growth)

@@ -214,7 +214,7 @@ class _Curves:
         return gradient[free] / spread - penalty @ beta[free], information[np.ix_(free, free)] / spread + penalty
 
     def _left_out(self, mode: _Mode, spread: float) -> tuple[ClusterSums, Floats]:
-        """What leaving out one cluster at a time adds up to, and how its variances compare with `data`, shape (F,)."""
+        """The sums of leaving out one cluster at a time, and the ratio of its variances to `data`, shape (F,)."""
         clusters, members = self.fitted.strata.members.among(self.counts.units).counted(len(self.counts.units))
         fit = replace(self.fitted.fit, log_theta=mode.beta, information=mode.precision * spread)
         scores = scores_of_members(fit, self.counts, members, np.ones(len(clusters)))

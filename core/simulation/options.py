@@ -1,4 +1,4 @@
-"""What to simulate, and which worlds cannot exist.
+"""Options of a simulation, and checks of worlds that cannot exist.
 
 What all documents share in a click model other than by cells: probabilities that are given, or have a default.
 
@@ -78,7 +78,7 @@ _SHARED: Mapping[str, tuple[SharedParameter, ...]] = {
 
 
 def shared_parameters(model: str) -> tuple[SharedParameter, ...]:
-    """What may be given for a model; of one that is not known here, what it says itself, with EM's start."""
+    """The parameters that may be given for a model; those of a plug-in are its own, with EM's start."""
     if model in _SHARED:
         return _SHARED[model]
     return tuple(
@@ -144,22 +144,22 @@ MOST_RATES = 10**7
 
 MOST_DAYS = 36_500
 MOST_UPDATES = 86_400
-"""Of a ranker, a day: one a second, as fine as timestamps are."""
+"""Most updates of a ranker a day: one a second, as fine as timestamps are."""
 
 MOST_POSITIONS = 1000
 """Positions of a page; the user browsing model has half the square of that in cells."""
 
 SMALLEST_SHAPE, LARGEST_SHAPE = 1e-6, 1e6
-"""Of a Beta distribution: beyond, all draws are 0 or 1, or all the same."""
+"""Limits of the parameters of a Beta distribution: beyond, all draws are 0 or 1, or all the same."""
 
 SMALLEST_SCALE = 1e-12
-"""Of attractiveness: below it, nobody would ever click."""
+"""Least attractiveness: below it, nobody would ever click."""
 
 LARGEST_STRENGTH = 1e9
-"""Of a ranker, short of infinity: beyond, its order never changes."""
+"""Largest strength of a ranker, short of infinity: beyond, its order never changes."""
 
 LARGEST_SHOCK = 10.0
-"""Of log theta: beyond, one query in millions has all the clicks."""
+"""Largest spread of log theta: beyond, one query in millions has all the clicks."""
 
 SMALLEST_THETA = 1e-12
 """Below it, nobody would ever see the position."""
@@ -169,7 +169,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class SimulationOptions:
-    """What to simulate."""
+    """Options of a simulation."""
 
     # The click model that users follow, e.g. `pbm`: examination depends on the position; `ubm`: also on the last
     # clicked position above.
@@ -269,7 +269,7 @@ class SimulationOptions:
         }
 
     def _range(self, name: str, lowest: float, highest: float) -> dict[str, bool]:
-        """That an option, or each of its numbers, lies between two."""
+        """Raise UsageError unless an option, or each of its numbers, lies between two."""
         values: Floats = np.atleast_1d(getattr(self, name))
         inside = bool(((lowest <= values) & (values <= highest)).all())
         return {f"{name} lies in [{lowest:g}, {highest:g}]": inside}
@@ -370,7 +370,7 @@ class SimulationOptions:
 
     @cached_property
     def model_parameters(self) -> Parameters:
-        """What all documents share, as the click model takes it; nothing for PBM and UBM."""
+        """The shared parameters, as the click model takes them; none for PBM and UBM."""
         return model_parameters(self.model, dict(self.parameters), self.theta_by_position)
 
     @property

@@ -151,7 +151,7 @@ def _draw_experiment(options: SimulationOptions, size: int, block: int) -> Integ
 
 
 class Ranker(ABC):
-    """What orders the documents of a page."""
+    """The ranker that orders the documents of a page."""
 
     @abstractmethod
     def rank(self, sessions: Sessions, rng: np.random.Generator) -> Integers:
@@ -325,7 +325,7 @@ def _of_impressions(table: Floats, sessions: Sessions, doc: Integers) -> Floats:
 
 
 def values_by_pair(options: SimulationOptions, world: World) -> Mapping[str, Floats]:
-    """What documents differ in, by parameter.
+    """The values of documents, by parameter.
 
     Returns:
         Shape (G, Q, D), or (G, Q, D, K) for the click rate of RDCTR.
@@ -385,7 +385,7 @@ def true_propensities(options: SimulationOptions) -> pl.DataFrame:
 
 
 def true_parameters(options: SimulationOptions) -> pl.DataFrame:
-    """What all documents share in models without cells: parameter, position (null where it is the same), value.
+    """The shared parameters of models without cells: parameter, position (null where it is the same), value.
 
     Beside the model's own parameters there are those that they were made from. An empty table without columns where
     there are none.
@@ -546,7 +546,7 @@ def _log_frame(
 
 
 def _traits(options: SimulationOptions, sessions: Sessions) -> dict[str, pl.Series]:
-    """What the log says about sessions beyond their number and query, length S each."""
+    """The columns of sessions beyond their number and query, length S each."""
     traits: dict[str, pl.Series] = {}
     if options.days:  # to the second, evenly over the days
         day, rest = np.divmod(sessions.number * options.days, options.n_sessions)

@@ -122,7 +122,7 @@ class FittedLog:
     by: tuple[str, ...] = (SESSION,)  # the columns whose values are the clusters
 
     def scores_of(self, statistics: pl.DataFrame, chunk: int = 0, chunks: int = 1) -> pl.DataFrame:
-        """What a part of the log adds to its clusters, or to one chunk of them: `by`, and a column of sums.
+        """The sums of a part of the log by cluster, or by one chunk of the clusters: `by`, and a column of sums.
 
         These are s_g, shape (F,), then a_g, shape (F,), then the expected clicks by cell, shape (I,), then
         tr(H^-1 H_g).
@@ -138,7 +138,7 @@ class FittedLog:
         return of_clusters.filter(pl.struct(self.by).hash() % chunks == chunk) if chunks > 1 else of_clusters
 
     def information_of(self, statistics: pl.DataFrame, chosen: pl.DataFrame) -> Floats:
-        """What a part of the log adds to H_g of some clusters, shape (G, F, F)."""
+        """The contribution of a part of the log to H_g of some clusters, shape (G, F, F)."""
         part = _Part.of(self, statistics)
         number = _numbers(chosen, part.clusters, self.by)
         n_free = len(self.fit.free_cells)
@@ -283,7 +283,7 @@ def _sums_of_chunk(
     at_once = max(1, _BLOCK // n_free**2)
     for first in range(0, len(high), at_once):
         some = high[first : first + at_once]
-        own = reduce(add, statistics.over_rows(partial(log.information_of, wanted=clusters[some])))
+        own = reduce(add, statistics.over_rows(partial(log.information_of, chosen=clusters[some])))
         for cluster, of_cluster in zip(some.tolist(), own, strict=True):
             without = whole.without_information(of_cluster, np.arange(n_free), float(leverage[cluster]))
             adjusted = without.adjust(scores[cluster])
@@ -371,7 +371,7 @@ def session_sums(
 
 
 def parts_of_score(linked: LinkedCounts, shares: Floats) -> Sparse:
-    """What clicks add to a score: -p_j by their unit, S rows, and 1_e by their cell, I rows."""
+    """The parts of a score by clicks: -p_j by their unit, S rows, and 1_e by their cell, I rows."""
     table, n_cells = linked.table, len(linked.cells)
     return in_rows(
         np.concatenate([-shares, np.ones(n_cells)]),

@@ -98,7 +98,7 @@ POWER = 0.8
 """Share of logs that show a difference of `detectable` size."""
 
 MOST_CONTRASTS = 256
-"""With more, their correlations are left aside: M p."""
+"""Most contrasts of which correlations are used; with more, the p-value is M p."""
 
 _BLOCK = 4_000_000  # numbers in one dense block of work, 32 MB
 _NOTABLE = 0.01  # share of a contrast's variance from which on a cell's clusters limit the degrees of freedom
@@ -465,7 +465,7 @@ def score_test(strata: Strata, cell: Integers, direction: Floats, group: Integer
 
 
 def units_test(strata: Strata, direction: Floats) -> ScoreTest | None:
-    """The same where each unit lies in one cell of the model, so that its theta drops out and there is none to fit.
+    """Score test where each unit lies in one cell of the model, so that its theta drops out: there is none to fit.
 
     Args:
         strata: counts per unit and fine cell, and the clusters of the units, each unit once.

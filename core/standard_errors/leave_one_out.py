@@ -124,7 +124,7 @@ _BLOCK = 4_000_000  # numbers in one dense block of work, 32 MB
 
 @dataclass(frozen=True)
 class ClusterSums:
-    """What the clusters add up to: parts of a log that share no cluster can be summed one by one."""
+    """Sums over clusters: parts of a log that share no cluster can be summed one by one."""
 
     outer: Floats  # shape (F, F), sum_g d_g d_g' over the free cells
     influence: Floats  # shape (F,), sum_g a_gk
@@ -135,7 +135,7 @@ class ClusterSums:
 
     @classmethod
     def of(cls, change: Floats, influence: Floats, alone: Flags) -> "ClusterSums":
-        """Those of some clusters, from d_g and a_gk of each, shape (G, F)."""
+        """The sums of some clusters, from d_g and a_gk of each, shape (G, F)."""
         return cls(
             outer=change.T @ change,
             influence=influence.sum(axis=0),
@@ -147,7 +147,7 @@ class ClusterSums:
 
     @classmethod
     def none(cls, n_free: int) -> "ClusterSums":
-        """Those of no cluster."""
+        """The sums of no cluster."""
         nothing = np.zeros((0, n_free))
         return cls.of(nothing, nothing, np.zeros(n_free, np.bool_))
 

@@ -69,7 +69,7 @@ class InterventionalSets:
         return Profile(x, y, flow, conductance=share * second_curvature, share=share)
 
     def at_cells(self, flow: Floats, n_cells: int) -> Floats:
-        """What flows out of each cell: the sum over the sets where it is first, less that where it is second."""
+        """The net flow out of each cell: the sum over the sets where it is first, less that where it is second."""
         return sum_by_number(self.first, flow, n_cells) - sum_by_number(self.second, flow, n_cells)
 
     def laplacian(self, conductance: Floats, n_cells: int) -> Floats:

@@ -44,7 +44,7 @@ NOT_LINKED = "no pair links it to the reference"
 
 @dataclass(frozen=True)
 class Linkage:
-    """What the log can say about each of K cells."""
+    """Which of K cells can be compared, with which, and why not."""
 
     # Shape (K,), the cell that each cell is compared with. Cells of one group (a context) share theirs, which is
     # compared with itself; where a group links nothing, it is merely its first cell.
@@ -392,7 +392,7 @@ def upper_limits_without_clicks(fit: ConditionalFit, table: CountTable) -> Float
 
 @dataclass(frozen=True)
 class Silence:
-    """What cells without clicks say against given propensities."""
+    """Test of cells without clicks against given propensities."""
 
     # Shape (K,), the probability of no click in the cell, twice (there is another tail); NaN for all cells but those
     # without clicks that have a propensity to be judged by
@@ -481,7 +481,7 @@ class Likelihood:
         self.free = np.flatnonzero(self.anchor_of != np.arange(linked.table.n_cells))
 
     def _over_blocks(self, beta: Floats, work: Callable[[CountTable, Floats, Floats], _Output]) -> Iterator[_Output]:
-        """What a function makes of each block of the table, the weight of its units and its shares at beta."""
+        """Yield a function of each block of the table, the weight of its units and its shares at beta."""
 
         def of_block(block: tuple[slice, CountTable]) -> _Output:
             units, table = block

@@ -1,4 +1,4 @@
-"""What a layout says of itself: what its rows are made of, and how a trainer has to take them.
+"""The interface of layouts: what their rows are made of, and how a trainer has to take them.
 
 Pages with their weights: what the layouts that keep pages apart start from.
 
@@ -105,7 +105,7 @@ class Layout(Plugin):
         return (SESSION, QUERY, DOC) if self.from_pages and grouping == "session" else (QUERY, DOC)
 
     def still_of_use(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Of the rows that are left where some are left out: those of groups that can still be learnt from."""
+        """The rows of groups that can still be learnt from, where others are left out."""
         return rows
 
 
@@ -131,7 +131,7 @@ class LayoutOfPages(Layout):
 
 @dataclass(frozen=True)
 class Posterior:
-    """What is known of the attractiveness of each signature."""
+    """The posterior of the attractiveness of each signature."""
 
     examination: Floats  # of each cell, shape (K,); nan where it has none
     mean: Floats  # E[gamma | counts], shape (J,)
@@ -141,7 +141,7 @@ class Posterior:
 
 @dataclass(frozen=True)
 class WeightedCounts:
-    """What layouts are made from that add up all that was seen of a (query, document)."""
+    """The counts and weights for layouts that add up by (query, document)."""
 
     signatures: CountTable  # counts per (signature, cell)
     weights: ClickWeights  # the weight of a click in each cell
@@ -152,7 +152,7 @@ class WeightedCounts:
 
 @dataclass(frozen=True)
 class WeighedDocuments:
-    """What layouts that add up by document are made from, where each impression has a propensity of its own."""
+    """Sums by document for layouts that add up, where each impression has a propensity of its own."""
 
     impressions: Floats  # of each document that have one, shape (J,)
     clicks: Floats  # among them
@@ -170,10 +170,10 @@ class LayoutOfCounts(Layout):
 
     @abstractmethod
     def by_signature(self, counts: WeightedCounts) -> tuple[Floats, RowsOfPairs]:
-        """What must be known of each signature, shape (J, S), and what makes rows of it, part by part."""
+        """The values needed of each signature, shape (J, S), and the function that makes rows of them, part by part."""
 
     def by_document(self, documents: WeighedDocuments) -> tuple[Floats, RowsOfPairs]:
-        """The same, where each document is a signature of its own, shape (J, S).
+        """As `by_signature`, where each document is a signature of its own, shape (J, S).
 
         Raises:
             UsageError: the layout does not support it.
@@ -243,7 +243,7 @@ def layouts_of_pages() -> list[str]:
 
 
 def choose_grouping(layout: Layout, wanted: Grouping | None) -> Grouping:
-    """What stands together: what is wanted, or else what is usual.
+    """The grouping of rows: the requested one, else the usual one.
 
     Raises:
         UsageError: the layout has no such groups.

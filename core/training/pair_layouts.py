@@ -155,14 +155,14 @@ class JudgmentsLayout(LayoutOfCounts):
     takes = ("rate", "grades")
 
     def by_signature(self, counts: WeightedCounts) -> tuple[Floats, RowsOfPairs]:
-        """What the rate of each signature is added up from, shape (J, 5)."""
+        """The terms of the rate of each signature, shape (J, 5)."""
         posterior = counts.posterior() if counts.options.rate == "posterior" else None
         terms = rate_terms(counts.signatures, counts.weights, counts.options, posterior)
         top = top_rate(terms, counts.signatures.multiplicity)
         return terms, partial(judgment_rows, top=top, grades=counts.options.grades, whole=counts.whole)
 
     def by_document(self, documents: WeighedDocuments) -> tuple[Floats, RowsOfPairs]:
-        """The same of each document; rates below 0, which trust bias leaves by chance, are held there."""
+        """The terms of each document; rates below 0, which trust bias leaves by chance, are held there."""
         shown = documents.impressions
         above, below = {
             "posterior": (shown * documents.relevance, shown),
@@ -178,7 +178,7 @@ class JudgmentsLayout(LayoutOfCounts):
 def rate_terms(
     signatures: CountTable, weights: ClickWeights, options: WeightOptions, posterior: Posterior | None = None
 ) -> Floats:
-    """What the rate of a document is added up from, by signature, over the cells that have a propensity.
+    """The terms of the rate of a document, by signature, over the cells that have a propensity.
 
     Args:
         signatures: counts per (signature, cell).
@@ -229,7 +229,7 @@ def top_rate(terms: Floats, multiplicity: Floats) -> float:
 
 
 def top_of(rate: Floats, multiplicity: Floats) -> float:
-    """Of rates of shape (J,), the one that a hundredth exceed; 0 without any."""
+    """The rate that a hundredth of rates, shape (J,), exceed; 0 without any."""
     order = np.argsort(rate)
     above = multiplicity.sum() - np.cumsum(multiplicity[order])
     return float(rate[order][np.argmax(above <= _ABOVE_TOP * multiplicity.sum())]) if len(rate) else 0.0

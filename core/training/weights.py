@@ -134,7 +134,7 @@ class WeightOptions:
 
 
 def check_min_propensity(least: float) -> None:
-    """See that a minimum propensity is one.
+    """Check that a minimum propensity is one.
 
     Raises:
         UsageError: it is no number in (0, 1].
@@ -145,7 +145,7 @@ def check_min_propensity(least: float) -> None:
 
 @dataclass(frozen=True)
 class WeightSummary:
-    """What weighting does to a log: counts of clicks and impressions (sums of weights where rows carry some)."""
+    """Effect of weighting on a log: counts of clicks and impressions (sums of weights where rows carry some)."""
 
     clicks_weighted: float  # clicks in cells with a propensity
     clicks_without_propensity: float  # clicks in the other cells
@@ -331,19 +331,19 @@ _CLIPPED, _LOST_CLICKS, _LOST = "clipped", "lost_clicks", "lost"
 
 @dataclass(frozen=True)
 class RowWeights:
-    """What weighting does to a log of which each impression has a propensity of its own."""
+    """Effect of weighting on a log of which each impression has a propensity of its own."""
 
     summary: WeightSummary  # counts and effective sample sizes, for the manifest
     by_position: pl.DataFrame  # `position`, `clicks`, `weight_share` (of the weight of all clicks), by position
 
     @property
     def factor(self) -> float:
-        """By which all weights are multiplied."""
+        """The factor of all weights."""
         return self.summary.self_normalization_factor
 
 
 def sums_by_position(impressions: pl.DataFrame, options: WeightOptions) -> pl.DataFrame:
-    """What a part adds to the summary, by position.
+    """The contribution of a part to the summary, by position.
 
     Args:
         impressions: `position`, `click`, `propensity` (null where there is none), `weight` where rows carry some.
@@ -409,7 +409,7 @@ def weighed_rows(impressions: pl.DataFrame, options: WeightOptions, factor: floa
 
 
 def sums_of_documents(impressions: pl.DataFrame, options: WeightOptions, factor: float) -> pl.DataFrame:
-    """What layouts that add up by document take.
+    """The sums by document that layouts add up.
 
     Args:
         impressions: `query`, `doc`, `click`, `propensity`, BASELINE, a `weight` where rows carry one.

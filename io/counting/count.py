@@ -158,7 +158,7 @@ class Reading:
     days: Days | None = None  # the days, once they are counted
 
     def judge(self) -> None:
-        """See that an estimate can be made from what was read.
+        """Check that an estimate can be made from what was read.
 
         Raises:
             SchemaError: no row is left, too many are left out, or nothing can be estimated from those that are left.
@@ -518,7 +518,7 @@ def count_by_value(
 
 
 _OfPart = tuple[KeptFrame, float, float]
-"""What a part of the log counts for one value: its rows, impressions and clicks."""
+"""Counts of a part of the log for one value: rows, impressions and clicks."""
 
 
 def _parted(

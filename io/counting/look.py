@@ -88,7 +88,7 @@ def look_at_merged_days(statistics: Sequence[Statistics], store: Statistics | No
 
 
 def _names(statistics: Statistics, *, by_day: bool) -> tuple[str, ...]:
-    """What is compared: the days of statistics, or they themselves."""
+    """Names of what is compared: the days of statistics, or statistics as a whole."""
     return tuple(statistics.days) if by_day else (str(statistics.path),)
 
 
@@ -161,7 +161,7 @@ _MOST_ROWS = 2_000_000  # of pages that are looked at
 
 @dataclass(frozen=True)
 class Look:
-    """What a log holds."""
+    """Facts of a log, and the estimates to expect."""
 
     facts: LogFacts  # of its counts
     moved: Movement  # how documents move between positions; an estimate where not all queries were looked at
@@ -205,7 +205,7 @@ def look_at(unjudged: Reading, plan: StatisticsPlan, engine: Engine, progress: P
 def _of_part(
     number: int, statistics: pl.LazyFrame, plan: StatisticsPlan, kept_in: Path | None, most: int | None
 ) -> tuple[PartFacts, PartStatistics | None] | None:
-    """What a part says, and its counts, where it is one of the first `most`; None where it is empty."""
+    """Facts of a part, and its counts, where it is one of the first `most`; None where it is empty."""
     frame = statistics.collect()
     if not frame.height:
         return None
@@ -218,7 +218,7 @@ def _of_part(
 def _counted(
     unjudged: Reading, plan: StatisticsPlan, engine: Engine, progress: Progress
 ) -> tuple[LogFacts, SufficientStatistics, Outlook] | None:
-    """What the counts say, and what the model can expect of them; None where nothing is left to count.
+    """Facts of the counts, and the estimate to expect; None where nothing is left to count.
 
     A sample that cannot be compared says nothing of the whole: then all of it is looked at.
     """
@@ -266,7 +266,7 @@ def _why_no_ubm(plan: StatisticsPlan, log: Log) -> str:
 
 
 def _of_pages(pages: pl.DataFrame, plan: StatisticsPlan, n_queries: int, memory: int) -> Outlook:
-    """What a model that needs whole pages can say, from some of them."""
+    """The estimate to expect of a model that needs whole pages, from some of them."""
     in_cells = plan.with_cells_in_memory(pages)
     rows = plan.count_in_cells(nw.from_native(in_cells.lazy())).to_native().sort(plan.keys).collect()
     statistics: SufficientStatistics = merge_parts([compress_part(rows, plan)], plan)

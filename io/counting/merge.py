@@ -202,7 +202,7 @@ def _merged(statistics: Sequence[Statistics]) -> StatisticsMetadata:
 
 
 def _check_same(sides: Sequence[tuple[str, Sequence[Statistics]]]) -> None:
-    """See that all sides count the same things, in the same words.
+    """Check that all sides count the same things, in the same words.
 
     Raises:
         StatisticsError: they do not.

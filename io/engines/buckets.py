@@ -159,7 +159,7 @@ def _sorted_stably(bucket: NDArray[np.uint16]) -> Integers:
 
 
 LEAST_BYTES_PER_ROW = 4
-"""What rows take on disk, at least: integer ids were seen to."""
+"""Least size of rows on disk, as seen of integer ids."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What every engine can do, so that whoever counts, fits and writes does not know which one runs.
+"""The interface of engines, so that whoever counts, fits and writes does not know which one runs.
 
 Rows lie in parts that hold whole queries, in this process, on its disk or on a cluster. Work goes to the parts: a
 function that is sent there, and whose small results come back.
@@ -42,7 +42,7 @@ class Parts(Protocol):
         ...
 
     def map(self, work: Callable[[int, pl.LazyFrame], Output]) -> Iterator[Output]:
-        """What a function makes of the number of each part and its rows, in the order of the numbers.
+        """Yield the results of a function for the number of each part and its rows, in the order of the numbers.
 
         The function may run in another process, and twice: it must travel (no lambda), and write by `whole_files`.
         """
@@ -66,7 +66,7 @@ class ReadLog(ABC):
 
     @property
     def pieces(self) -> Parts:
-        """The same, for what does not need whole queries: on Spark it moves no rows."""
+        """The good rows, for what does not need whole queries: on Spark it moves no rows."""
         return self.buckets
 
     @property
@@ -116,7 +116,7 @@ class Engine(ABC):
 
     @abstractmethod
     def each(self, items: Iterable[Item], work: Callable[[Item], Output]) -> Iterator[Output]:
-        """What a function makes of each item, in their order. It may run in another process, and twice."""
+        """Yield the results of a function for each item, in their order. It may run in another process, and twice."""
 
     @abstractmethod
     def write_table(self, items: Iterable[Item], rows: Callable[[Item], pl.DataFrame], path: Path) -> Iterator[None]:
@@ -141,7 +141,7 @@ class FrameParts:
         return self.engine.in_this_process and self.number == 1
 
     def map(self, work: Callable[[int, pl.LazyFrame], Output]) -> Iterator[Output]:
-        """What a function makes of each."""
+        """Yield the results of a function for each."""
         return self.engine.each(list(enumerate(self.frames)), partial(_on_frame, work=work))
 
 
@@ -164,7 +164,7 @@ _BYTES_PER_ROW, _BYTES_PER_KEY_BYTE = 220, 3
 _TEXT_BYTES, _NUMBER_BYTES = 40, 8
 
 PROCESS_BYTES = 300 << 20
-"""Of the interpreter, its libraries and their thread buffers."""
+"""Memory of the interpreter, its libraries and their thread buffers."""
 
 _MOSTLY = 0.5
 
@@ -233,7 +233,7 @@ def fewest_parts(rows: int, schema: pl.Schema, memory: int, text_bytes: int = 0)
 
 
 def bytes_per_row(schema: pl.Schema, text_bytes: int = 0) -> int:
-    """What a plan holds at its peak for each row; for the arguments see `fewest_parts`."""
+    """Peak memory of a plan for each row, in bytes; for the arguments see `fewest_parts`."""
     keys = [schema[name] for name in (SESSION, QUERY, DOC) if name in schema]
     width = sum(_NUMBER_BYTES if dtype.is_numeric() else max(_TEXT_BYTES, text_bytes) for dtype in keys)
     return _BYTES_PER_ROW + _BYTES_PER_KEY_BYTE * width

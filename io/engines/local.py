@@ -108,7 +108,7 @@ class LocalParts:
         return self.number == 1
 
     def map(self, work: Callable[[int, pl.LazyFrame], Output]) -> Iterator[Output]:
-        """What a function makes of each frame, in their order."""
+        """Yield the results of a function for each frame, in their order."""
 
         def on_frame(numbered: tuple[int, MakeFrame]) -> Output:
             number, make = numbered
@@ -268,7 +268,7 @@ class LocalEngine(Engine):
         return LocalParts(parts, None, self._at_once)
 
     def each(self, items: Iterable[Item], work: Callable[[Item], Output]) -> Iterator[Output]:
-        """What a function makes of each item."""
+        """Yield the results of a function for each item."""
         return at_once(work, items, self._at_once)
 
     def write_table(self, items: Iterable[Item], rows: Callable[[Item], pl.DataFrame], path: Path) -> Iterator[None]:

@@ -71,7 +71,7 @@ SparkFrame = Any
 def _mapped(
     frame: SparkFrame, schema: pl.Schema, work: Callable[[pl.LazyFrame], pl.LazyFrame], to: pl.Schema
 ) -> SparkFrame:
-    """What a function makes of the rows of each partition."""
+    """The results of a function for the rows of each partition."""
 
     def travelling(rows: pl.LazyFrame) -> pl.LazyFrame:
         return packed(work(rows), to)
@@ -116,7 +116,7 @@ class SparkParts:
     order: tuple[str, ...] = ()  # the columns by which the rows of a part are sorted; none for no order
 
     def map(self, work: Callable[[int, pl.LazyFrame], Output]) -> Iterator[Output]:
-        """What a function makes of each part that holds rows."""
+        """Yield the results of a function for each part that holds rows."""
         with spark_errors():
             results = self.frame.mapInArrow(on_part(work, self.schema, self.order), RESULT).collect()
         for row in sorted(results):
@@ -138,7 +138,7 @@ class ReadBySpark(ReadLog):
 
     @cached_property
     def buckets(self) -> SparkParts:  # pyright: ignore[reportIncompatibleMethodOverride] - made once
-        """The same, each query in one part: what needs that moves all rows, once."""
+        """The good rows, each query in one part: what needs that moves all rows, once."""
         with spark_errors():
             by_query = _by_query(self.pieces.frame, self.pieces.schema, self.n_parts)
             return replace(by_query, frame=self.engine.keep(by_query.frame))
@@ -178,7 +178,7 @@ class SparkEngine(Engine):
     in_this_process = False
 
     def keep(self, frame: SparkFrame) -> SparkFrame:
-        """The same frame, which the cluster keeps from its first use on, as it is used several times."""
+        """A frame that the cluster keeps from its first use on, as it is used several times."""
         self.kept.append(frame.persist())
         return frame
 
@@ -213,7 +213,7 @@ class SparkEngine(Engine):
             return _by_query(added, empty.to_native().collect_schema(), n_parts, plan.keys)
 
     def each(self, items: Iterable[Item], work: Callable[[Item], Output]) -> Iterator[Output]:
-        """What a function makes of each item, each in a task of its own."""
+        """Yield the results of a function for each item, each in a task of its own."""
         tasks = list(items)
         with spark_errors():
             return iter(self._context.parallelize(tasks, len(tasks) or 1).map(work_on(work)).collect())

@@ -1,4 +1,4 @@
-"""What Spark's Python workers do: collect Polars frames that were sent to them, and work on parts.
+"""Code of Spark's Python workers: they collect Polars frames that were sent to them, and work on parts.
 
 Only this and what it imports must be installed where the workers run: posbias, in the same version as on the driver.
 
@@ -116,7 +116,7 @@ def _described(error: BaseException) -> dict[str, str]:
 
 
 WIRE = Wire(secrets.token_hex(16))
-"""That of this process. Workers get it with their work: what they would import is one of their own."""
+"""The wire of this process. Workers get it with their work: what they would import is one of their own."""
 
 
 _AS_THEY_ARE: dict[type[pl.DataType], str] = {

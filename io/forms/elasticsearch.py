@@ -38,7 +38,7 @@ class Elasticsearch(PageForm):
     )
 
     def read(self, text: str) -> Line:
-        """What an event says."""
+        """Read an event."""
         document = document_of(text)
         if document is None:
             return Line(Outcome.NOT_READ)

@@ -69,7 +69,7 @@ class Form(Plugin, RawReader):
     rules: RawRules = NO_RULES
 
     def reader(self, rules: RawRules) -> Self:
-        """What makes a log of such files."""
+        """The reader that makes a log of such files."""
         return replace(self, rules=rules)
 
     def knows_document(self, document: dict[str, Any]) -> bool:
@@ -89,7 +89,7 @@ class Form(Plugin, RawReader):
 
 
 class Outcome(Coded):
-    """What becomes of a line."""
+    """The outcome of a line."""
 
     SHOWN = 1, "pages"
 
@@ -109,7 +109,7 @@ class Outcome(Coded):
 
 
 class Line(NamedTuple):
-    """What a line says."""
+    """A line as it was read."""
 
     outcome: int = UNDECIDED  # as far as the line alone decides it
     kind: int = OTHER
@@ -157,7 +157,7 @@ class PageForm(Form):
 
     @abstractmethod
     def read(self, text: str) -> Line:
-        """What a line says."""
+        """A line as it was read."""
 
     def roles(self, requested: Roles) -> Roles:
         """The columns that were named, and those that are made for the others."""
@@ -187,7 +187,7 @@ class PageForm(Form):
         return timed.with_columns(outcome.cast(pl.UInt8).alias(OUTCOME))
 
     def join(self, records: pl.DataFrame, undecided: pl.DataFrame) -> Joined:
-        """What each page showed, and what was clicked."""
+        """Impressions of pages, and their clicks."""
         pages, of_pages = _pages(undecided.filter(pl.col(KIND) == SHOWN))
         places = pl.int_ranges(pl.col(FIRST), pl.col(FIRST) + pl.col(DOCS).list.len().cast(pl.Int64)).alias(POSITION)
         wanted = pages.select(RECORD, KEY, PAGE, *self.clicked_by, DOCS, places)
@@ -205,7 +205,7 @@ class PageForm(Form):
         return rows.select(_COLUMNS), shown, [of_pages, of_those, of_these, of_clicked], {}
 
     def judge(self, where: str, rows: int, counts: Counter[str], account: RawLines) -> None:
-        """See that pages were shown, and that clicks are not called otherwise.
+        """Check that pages were shown, and that clicks are not called otherwise.
 
         Raises:
             SchemaError: nothing was shown, or only other actions occur.
@@ -385,7 +385,7 @@ def _reading(sources: Sequence[Source], reader: RawReader) -> Generator[None]:
 
 
 def _not_utf8(source: Source) -> str | None:
-    """What is wrong with a file that is not UTF-8."""
+    """The message about a file that is not UTF-8."""
     try:
         scan_lines(source).select(pl.col(LINE).str.len_bytes().sum()).collect(engine="streaming")
     except pl.exceptions.PolarsError:

@@ -22,7 +22,7 @@ class Metarank(PageForm):
     expected = "Metarank's events are read as NDJSON, one per line; name the file .ndjson or .jsonl (.gz, .zst)."
 
     def read(self, text: str) -> Line:
-        """What an event says."""
+        """Read an event."""
         document = document_of(text)
         if document is None:
             return Line(Outcome.NOT_READ)

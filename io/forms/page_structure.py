@@ -1,4 +1,4 @@
-"""What the rows of a session say: whether it is one page, or a visit, and whether documents stand twice on pages."""
+"""Findings about sessions: whether one is a page or a visit, and whether documents stand twice on pages."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ _TELLING = {"search", "serp", "page", "request", "view", "impression", "time", "
 
 @dataclass(frozen=True)
 class _Shares:
-    """Of so many pages, the shares of those that are faulty, by what is wrong; the rows of the longest."""
+    """Shares of faulty pages, by fault; the number of pages, and the rows of the longest."""
 
     several_queries: float
     repeated_doc: float
@@ -138,7 +138,7 @@ _SUFFIX = re.compile(r".+?([^\w\s])(?:0|1|true|false)")
 _QUERIES = {plain(name) for name in ALIASES[QUERY]} | NAMES_IN_EXPORTS[QUERY]
 
 Lists = Mapping[str, list[list[str]]]
-"""By column: the entries of each row, as text."""
+"""The entries of each row, as text, by column."""
 
 
 def find_lists(sources: Sequence[Source]) -> list[Finding]:
@@ -262,7 +262,7 @@ def _findings(columns: Columns, separator: str | None, scanned: pl.LazyFrame) ->
 
 
 def _by_name(names: Sequence[str], role: str) -> str | None:
-    """The one that is called like a role, alone or at the end of a path."""
+    """The name that is that of a role, alone or at the end of a path."""
     return next((name for name in names if name.lower().rpartition(".")[2] in ALIASES[role]), None)
 
 

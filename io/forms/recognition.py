@@ -108,7 +108,7 @@ def _table_of_events(sources: Sequence[Source]) -> Finding | None:
 
 
 def _kinds_in(column: pl.Series) -> Finding | None:
-    """What a column says, if its values are kinds of events."""
+    """A finding on a column whose values are kinds of events; None for another column."""
     counts = Counter[str](str(value) for value in column.drop_nulls().to_list())
     if len(counts) > _MOST_KINDS:
         return None
@@ -137,7 +137,7 @@ _MOSTLY = 0.95
 _LONGEST_PAGE = 1000
 _WORDS = 2  # for a click and none
 AS_CLICKS = frozenset(("0", "1", "0.0", "1.0", "true", "false"))
-"""What a column of clicks holds, as text."""
+"""The values of a column of clicks, as text."""
 
 
 def guess_by_values(rows: pl.DataFrame, roles: Collection[str], known: Mapping[str, str]) -> dict[str, str]:
@@ -169,7 +169,7 @@ def guess_by_values(rows: pl.DataFrame, roles: Collection[str], known: Mapping[s
 
 
 def _keys(rows: pl.DataFrame, goes_on: pl.Series, roles: Collection[str]) -> dict[str, str]:
-    """What tells sessions, queries and documents apart: the latter change within a page, the former do not."""
+    """The columns of sessions, queries and documents: the latter change within a page, the former do not."""
     n_pages = int((~goes_on).sum())
     stays = {name: _share((rows[name] == rows[name].shift(1)).filter(goes_on)) for name in rows.columns}
     different = {name: rows[name].n_unique() for name in rows.columns}
@@ -219,17 +219,17 @@ def _share(holds: pl.Series) -> float:
 NO_QUERY = Finding(
     "no column looks like the query: each document is compared with itself", ("--no-query",), certain=False
 )
-"""Where there is nothing to compare documents by."""
+"""The finding where there is nothing to compare documents by."""
 
 _NO_GUESS = "COLUMN"
 _ROWS_OF_GUESSES = 20_000
 _ROLE_OF = {flag: role for role, flag in FLAGS.items() if role in ALIASES}
 _PAGE_IDS = ("serpid", "searchid", "pageviewid", "impressionid")
-"""Of several columns that could be the session, that of a page."""
+"""Names of ids of pages, which go before other columns that could be the session."""
 
 
 def find_roles(opened: Callable[[], Log], sources: Callable[[], Sequence[Source]]) -> list[Finding]:
-    """What the names of columns say of their roles, where well-known names do not say it; else what their values say.
+    """Findings on the roles of columns without well-known names: by other names, else by their values.
 
     Args:
         opened: opens the log.

@@ -31,14 +31,14 @@ from posbias.io.log.sources import Source
 QUERY_ID, USER_QUERY, OBJECT_ID, ACTION_NAME = "query_id", "user_query", "object_id", "action_name"
 POSITION, CLICK = "position", "click"
 OF_THE_QUERY = ("timestamp", "client_id", "application")
-"""What else of a query's document goes with its page, as text."""
+"""Further fields of a query that belong to its page, as text."""
 
 COLUMNS = (QUERY_ID, USER_QUERY, OBJECT_ID, POSITION, CLICK, *OF_THE_QUERY)
 """The columns of the log that is made of UBI documents."""
 
 
 class Outcome(Coded):
-    """What becomes of a line."""
+    """The outcome of a line."""
 
     QUERY = 1, "queries"
     IMPRESSION = 2, "impressions"
@@ -145,7 +145,7 @@ def _no_blank(text: pl.Expr) -> pl.Expr:
 
 
 def _outcome(rules: RawRules) -> pl.Expr:
-    """What the record alone says."""
+    """The outcome as far as the record alone decides it."""
     kind = pl.col(KIND)
     cases: list[tuple[pl.Expr, int]] = [
         (pl.col("start") == "", Outcome.BLANK),
@@ -171,7 +171,7 @@ _ON_PAGE = [QUERY_ID, OBJECT_ID]
 
 
 BY_ORDINAL, PAGES, CONTRADICTING = "by_ordinal", "pages", "contradicting"
-"""What is counted beside outcomes: rows whose position is an ordinal and not a place in a hit list; pages that have a
+"""Counts beside outcomes: rows whose position is an ordinal and not a place in a hit list; pages that have a
 query, whether anything was shown or not; and those of them that were left out because records contradict each
 other."""
 
@@ -250,7 +250,7 @@ def _queries(queries: pl.DataFrame, rules: RawRules) -> tuple[pl.DataFrame, pl.D
 
 
 def _hits(pages: pl.DataFrame) -> pl.DataFrame:
-    """What hit lists show: `query_id`, `object_id` and `position`, the place in the list from 1."""
+    """Impressions of hit lists: `query_id`, `object_id` and `position`, the place in the list from 1."""
     listed = pages.filter(_LISTED).select(QUERY_ID, pl.col("ids").alias(OBJECT_ID))
     places = pl.int_ranges(1, pl.col(OBJECT_ID).list.len().cast(pl.Int64) + 1).alias(POSITION)
     exploded = listed.with_columns(places).explode(OBJECT_ID, POSITION)
@@ -360,7 +360,7 @@ class Ubi(Form):
         return _read_records(lines, self.rules)
 
     def join(self, records: pl.DataFrame, undecided: pl.DataFrame) -> Joined:
-        """What the records of some pages say together."""
+        """Impressions and outcomes of the records of some pages."""
         return _join(records, undecided, self.rules)
 
     def positions(self, rows: int, counts: Counter[str]) -> dict[str, int]:
@@ -368,7 +368,7 @@ class Ubi(Form):
         return {"from_hit_lists": rows - counts[BY_ORDINAL], "from_ordinals": counts[BY_ORDINAL]}
 
     def judge(self, where: str, rows: int, counts: Counter[str], account: RawLines) -> None:
-        """See that pages were shown, and that most of them do not contradict themselves.
+        """Check that pages were shown, and that most of them do not contradict themselves.
 
         Raises:
             SchemaError: nothing was shown, or a query_id is no page.

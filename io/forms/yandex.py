@@ -31,7 +31,7 @@ class Yandex(PageForm):
     wanted = (_CLICK,)
 
     def read(self, text: str) -> Line:
-        """What an action says."""
+        """Read an action."""
         fields = text.rstrip("\r\n\t ").split("\t")
         if len(fields) == _FIELDS_OF_METADATA and fields[1] == _METADATA:
             return Line(Outcome.OTHER_ACTION, action=_METADATA)

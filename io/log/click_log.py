@@ -74,7 +74,7 @@ class LogRequest:
 
     @property
     def where(self) -> str:
-        """What is read, for messages."""
+        """The name of the log in messages."""
         return self.inputs[0] if len(self.inputs) == 1 else f"{self.inputs[0]} and {len(self.inputs) - 1} more"
 
 
@@ -124,7 +124,7 @@ class Log:
 
     @property
     def page_rules(self) -> PageRules:
-        """What a page may be."""
+        """The rules of pages."""
         return PageRules(self.request.duplicate_docs == "keep", self.roles.no_query)
 
     @cached_property
@@ -235,7 +235,7 @@ class Log:
 
     @property
     def listed_clicks(self) -> list[pl.LazyFrame]:
-        """What became of the clicks of each file, one row each, where pages list what was clicked."""
+        """The fates of the clicks of each file, one row each, where pages list the clicked documents."""
         if self.nesting is None or self.nesting.clicked is None:
             return []
         return [self.nesting.clicks(self._scanned(source)) for source in self.sources]
@@ -243,7 +243,7 @@ class Log:
     def joined_clicks(
         self, shown: Shown | None = None, listed: Sequence[pl.DataFrame] | None = None
     ) -> JoinedClicks | None:
-        """What became of the clicks; None where each row says whether it was clicked.
+        """The fates of the clicks; None where each row says whether it was clicked.
 
         Args:
             shown: the impressions by the keys of `page_keys`, where others hold them than this process.

@@ -20,7 +20,7 @@ Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class RawLines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What became of the lines of raw files, or of the rows of a table of events."""
+    """Counts of the lines of raw files, or of the rows of a table of events, by how they were used."""
 
     lines: Count
     used: dict[str, Count]
@@ -100,7 +100,7 @@ MADE_CLICK = "posbias_clicked"
 
 
 class Fate(Coded):
-    """What becomes of a click; the numbers are no outcome of other records."""
+    """The fate of a click; the numbers are no outcome of other records."""
 
     JOINED = 100, "clicks"
     NO_PAGE = 110, "clicks without the id of a page or visit"
@@ -170,7 +170,7 @@ class JoinedClicks:
         return cls(counts, tuple(one for some in by_reason for one in some))
 
     def check(self, where: str) -> None:
-        """See that some clicks have an impression.
+        """Check that some clicks have an impression.
 
         Raises:
             SchemaError: none of them has.
@@ -215,12 +215,12 @@ def _reasons(clicks: Clicks, examples: Sequence[Example]) -> str:
 
 
 def _advice(clicks: Clicks) -> str:
-    """What to do about the most frequent reason."""
+    """Advice on the most frequent reason."""
     return _ADVICE.get(max(clicks.lost, key=lambda why: clicks.lost[why]), "Look at them in the files.")
 
 
 def _by_position(clicks: Clicks) -> str:
-    """What the loss means, and where it is."""
+    """The meaning of the loss, and where it is."""
     meaning = " Propensities are wrong where clicks at some positions are lost more often than at others"
     shares = {int(at): counts.lost / counts.read for at, counts in clicks.by_position.items() if counts.read}
     named = ", ".join(f"{shares[at]:.0%} at {at}" for at in sorted(shares)[:_POSITIONS])

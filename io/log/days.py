@@ -61,7 +61,7 @@ class Days:
         return described if self.read_as is None else {**described, "read_as": self.read_as}
 
     def warnings(self) -> list[str]:
-        """What is wrong with days, in words."""
+        """Sentences on what is wrong with days."""
         return [
             f"{_rows(sum(self.rows[day] for day in days))} dated {why}: {_listed(days)}. Look at the timestamps."
             for days, why in (

@@ -86,7 +86,7 @@ class ClickRows:
 
 
 def check_plain(where: str, schema: pl.Schema, name: str, flag: str) -> None:
-    """See that a table has a column, and that it holds plain values.
+    """Check that a table has a column, and that it holds plain values.
 
     Raises:
         SchemaError: it does not.
@@ -329,7 +329,7 @@ def _same(names: Sequence[str], schema: pl.Schema) -> tuple[str, ...]:
 
 
 EVENTS = "events"
-"""What a table of events is called in the manifest."""
+"""The name of a table of events in the manifest."""
 
 SHOWN_FLAG, CLICKED_FLAG, TIME_FLAG = "--impression-where", "--click-where", "--page-time"
 _MICROSECONDS = 10**6
@@ -337,7 +337,7 @@ _KEY, _WHEN = "posbias_key", "posbias_when"
 
 
 class _Outcome(Coded):
-    """What becomes of a row."""
+    """The outcome of a row."""
 
     IMPRESSION = 1, "impressions"
 
@@ -357,7 +357,7 @@ class EventsRequest:
     window: int = 1800  # the most seconds between an impression and its click, where they are joined by time
 
     def check(self, sources: Sequence[Source]) -> None:
-        """See that all files have these columns, and that they hold plain values.
+        """Check that all files have these columns, and that they hold plain values.
 
         Raises:
             SchemaError: one does not.
@@ -433,7 +433,7 @@ class EventReader(RawReader):
         return page, page, as_text(self.event_roles.doc)
 
     def named_position(self) -> pl.Expr:
-        """What stands in the column of positions."""
+        """The values of the column of positions."""
         return (
             super().named_position() if self.event_roles.position is None else whole_position(self.event_roles.position)
         )
@@ -461,7 +461,7 @@ class EventReader(RawReader):
         return rows, shown, [of_shown, of_lost, of_clicks], {SHOWN_FLAG: records.filter(pl.col(KIND) == SHOWN).height}
 
     def judge(self, where: str, rows: int, counts: Counter[str], account: RawLines) -> None:
-        """See that there are impressions and clicks.
+        """Check that there are impressions and clicks.
 
         Raises:
             SchemaError: there are none of one kind.

@@ -268,7 +268,7 @@ _HARMLESS_REASONS = frozenset(map(reason, HARMLESS))
 
 
 def describe_row_faults(log: Log, counts: Mapping[int, int], read: int) -> str:
-    """What is wrong with rows by themselves, each reason with its first rows, and what to do."""
+    """A message about faulty rows: each reason with its first rows, and what to do."""
     total = sum(counts.values())
     lines = [f"{total:,} of {read:,} rows are not valid:"]
     for code in sorted(counts):
@@ -281,7 +281,7 @@ def describe_row_faults(log: Log, counts: Mapping[int, int], read: int) -> str:
 
 
 def check_dropped(where: str, dropped: Mapping[str, int], total: int, most: float, what: str = "rows") -> None:
-    """See that what is left out because it breaks the contract is a small part of the log.
+    """Check that what is left out because it breaks the contract is a small part of the log.
 
     Args:
         where: the log, for the message.
@@ -317,7 +317,7 @@ _NULL_CLICKS = "If an empty click cell means no click, say --null-click 0."
 
 
 def describe_page_faults(log: Log, counts: Mapping[int, int], examples: pl.DataFrame, *, dropped: bool) -> str:
-    """What is wrong with sessions, each reason with the first of its examples, and what to do.
+    """A message about faulty sessions: each reason with the first of its examples, and what to do.
 
     Args:
         log: where they stand.
@@ -393,7 +393,7 @@ def _time_advice(log: Log) -> str:
 
 
 def _with_options(finding: Finding) -> str:
-    """What was recognised, as advice."""
+    """A finding as advice."""
     sentence = f"{finding.text[0].upper()}{finding.text[1:]}"
     return f"{sentence}: say {'' if finding.certain else 'which one, e.g. '}{shlex.join(finding.options)}."
 

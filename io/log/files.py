@@ -21,7 +21,7 @@ _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 _PIECE = 1 << 20  # bytes
 DAMAGED = (EOFError, OSError, zlib.error)
-"""What is raised where a packed file is damaged, or ends before its time."""
+"""Errors where a packed file is damaged, or ends before its time."""
 
 _OF_NO_TEXT = frozenset({*range(9), *range(14, 27)})
 
@@ -231,7 +231,7 @@ def is_result_text(manifest: bytes) -> bool:
 
 
 def check_listable(pattern: str) -> None:
-    """See that a pattern leaves out no directory because it cannot be listed.
+    """Check that a pattern leaves out no directory because it cannot be listed.
 
     Raises:
         OSError: one cannot.

@@ -76,7 +76,7 @@ class ListRules:
 
 
 NO_LIST_RULES = ListRules()
-"""No text is a list, and ids are ids alone."""
+"""Rules by which no text is a list, and ids have no clicks behind them."""
 
 
 _WORDS = (
@@ -225,7 +225,7 @@ class Nesting:
         return self._with_clicks(flat)
 
     def clicks(self, rows: pl.LazyFrame) -> pl.LazyFrame:
-        """What became of the clicks of some rows, as one row: what `clicks.join_lists` takes."""
+        """The fates of the clicks of some rows, as one row for `clicks.join_lists`."""
         docs, clicked = pl.col(self.lists[0]), pl.col(self.clicked or "")
         pages = self._read(rows).select(docs, clicked)
         named = clicked.list.drop_nulls()
@@ -314,7 +314,7 @@ def find_nesting(schema: pl.Schema, roles: Roles, base: int, rules: ListRules, *
 
 
 def _check_lists(schema: pl.Schema, roles: Roles, docs: str, in_lists: Sequence[str], where: str) -> None:
-    """See that columns hold lists where the documents do, and one value where a page has one."""
+    """Check that columns hold lists where the documents do, and one value where a page has one."""
     queries = () if roles.no_query else roles.query
     for role, names in ((SESSION, roles.session), (QUERY, queries)):
         for name in names:
@@ -392,7 +392,7 @@ _RENAMED = "_duplicated_"  # by Polars
 
 
 def check_headers(sources: Sequence[Source], columns: Iterable[str]) -> None:
-    """See that each file has one column of each of these names, and none that differs from it by blanks only.
+    """Check that each file has one column of each of these names, and none that differs from it by blanks only.
 
     Raises:
         SchemaError: a name stands twice, so that nobody knows which column is meant.

@@ -32,10 +32,10 @@ from posbias.io.log.scan import FILE, ROW
 from posbias.io.log.sources import Source
 
 ACTION, KIND, RECORD = "posbias_action", "posbias_kind", "posbias_record"
-"""What the writer of a record calls it, what it is, and its number. What becomes of it is in `OUTCOME`."""
+"""Columns of a record: its action, its kind, and its number. Its outcome is in `OUTCOME`."""
 
 OTHER, SHOWN, CLICKED, QUERY = 0, 1, 2, 3
-"""What a record is: none of the following, something that was shown, a click, or what was searched for (UBI)."""
+"""Kinds of records: none of the following, something that was shown, a click, or what was searched for (UBI)."""
 
 IMPRESSION = "impression"
 """The action of an event that says that a document was shown."""
@@ -44,7 +44,7 @@ _SHOWN_AT = "posbias_shown_at"
 _NOT_USED = 10  # from this number on, an outcome is no part of the log
 
 OF_FILE, OF_ROW = "posbias_of_file", "posbias_of_row"
-"""Where a row that is made of another one comes from, so that a faulty one can be shown."""
+"""Columns of the place that a row was made from, so that a faulty one can be shown."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ NO_RULES = RawRules()
 
 @dataclass(frozen=True)
 class Resolved:
-    """What was made of the records of some pages or visits."""
+    """The impressions and outcomes of the records of some pages or visits."""
 
     rows: pl.DataFrame  # rows of the log
     outcomes: pl.DataFrame  # `OUTCOME`, `ACTION` and the place of each record
@@ -124,7 +124,7 @@ def clicks_in_visits(
 def mark_clicked(
     shown: pl.DataFrame, clicks: pl.DataFrame, on_page: list[str], column: str
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """What was shown, with 1 in a column where it was clicked, else 0; and what became of each click, in order."""
+    """Impressions, with 1 in a column where they were clicked, else 0; and the outcome of each click, in order."""
     first = clicks.unique(on_page, keep="first", maintain_order=True)
     again = clicks.join(first, on=RECORD, how="anti")
     marked = first.select(*on_page, pl.lit(1, pl.Int8).alias(column))
@@ -190,7 +190,7 @@ class RawReader(ABC):
         """
 
     def resolve(self, records: pl.DataFrame) -> Resolved:
-        """What some records say together; all that belong together are among them."""
+        """Impressions and outcomes of some records; all that belong together are among them."""
         records = records.sort(*self.order).with_row_index(RECORD)
         rows, shown, decided, counts = self.join(records, records.filter(pl.col(OUTCOME) == UNDECIDED))
         decisions = pl.concat(decided).select(RECORD, pl.col(OUTCOME).alias("posbias_decided"))
@@ -217,7 +217,7 @@ class RawReader(ABC):
         return UNSET
 
     def judge(self, where: str, rows: int, counts: Counter[str], account: RawLines) -> None:
-        """See that there is a log in the files.
+        """Check that there is a log in the files.
 
         Raises:
             SchemaError: there is none.
@@ -227,7 +227,7 @@ class RawReader(ABC):
             raise SchemaError(f"{where}: nothing that was shown could be read. {self.in_words(account)}")
 
     def in_words(self, account: RawLines) -> str:
-        """What became of lines that are not used."""
+        """The reasons of lines that are not used, in words."""
         reasons = ", ".join(f"{lines:,} x {reason}" for reason, lines in account.not_used.items())
         return f"Of {account.lines:,} {self.unit}: {reasons}."
 

@@ -87,7 +87,7 @@ TEXT_SEPARATORS = {"csv": ",", "tsv": "\t"}
 
 
 def separator_of(source: Source) -> str:
-    """What stands between the fields of a CSV or TSV file."""
+    """The separator of fields of a CSV or TSV file."""
     return source.dialect.separator or TEXT_SEPARATORS[source.format]
 
 
@@ -114,7 +114,7 @@ def scan_sources(sources: Sequence[Source], as_text: Sequence[str] = ()) -> pl.L
 
 
 def _likeness(source: Source) -> tuple[object, ...]:
-    """What files have in common that Polars reads at once."""
+    """The properties that files must share for Polars to read them at once."""
     return (
         source.store,
         source.format,
@@ -265,7 +265,7 @@ _SHOWN = 60  # letters
 _QUOTES, _RECORD, _TEXT = "posbias_quotes", "posbias_record", "posbias_text"
 
 _Quotes = tuple[bool, int | None, str]
-"""What the quotes of a text file say: whether names of columns are in quotes, the first line, from 1, where they do not
+"""The use of quotes in a text file: whether names of columns are in quotes, the first line, from 1, where they do not
 mark fields, None where all of them may, and the beginning of that line."""
 
 Each = Callable[[Iterable[Source], Callable[[Source], _Quotes]], Iterator[_Quotes]]

@@ -66,7 +66,7 @@ _Output = TypeVar("_Output")
 
 
 class _Made(msgspec.Struct):
-    """What of a manifest says how a result was made."""
+    """The fields of a manifest that say how a result was made."""
 
     command: str = ""
     inputs: list[str] = []
@@ -91,12 +91,12 @@ class Source:
 
     @property
     def place(self) -> Location:
-        """What is read."""
+        """The place that is read."""
         return self.copy or self.origin
 
     @property
     def origin(self) -> Location:
-        """Where its bytes are as they came."""
+        """The place of its bytes as they came."""
         return self.spooled or self.path
 
     @property
@@ -379,7 +379,7 @@ def _read(file: Location, start: int, length: int) -> bytes:
 
 
 def check_whole(source: Source) -> None:
-    """See that a file is not empty, and not cut off where its format says so.
+    """Check that a file is not empty, and not cut off where its format says so.
 
     Raises:
         LogFormatError: it is.
@@ -450,7 +450,7 @@ def _in_its_precision(source: Source, modified: int) -> int:
 
 
 def _version(source: Source) -> tuple[tuple[int, int] | None, int, int] | None:
-    """What tells one state of a file or object from another; None where it is gone."""
+    """The state of a file or object, to compare with another; None where it is gone."""
     origin = source.origin
     if isinstance(origin, ObjectUrl):
         entry = find_object(origin)

@@ -209,7 +209,7 @@ def find_log_files(names: Sequence[str], dialect: Dialect = PLAIN) -> tuple[Sour
 
 
 def check_dialect_matters(sources: Sequence[Source], dialect: Dialect) -> None:
-    """See that there is a file of text for which the dialect means something.
+    """Check that there is a file of text for which the dialect means something.
 
     Raises:
         UsageError: there is none.
@@ -226,7 +226,7 @@ def check_dialect_matters(sources: Sequence[Source], dialect: Dialect) -> None:
 
 _made: dict[tuple[Source, Dialect], Source] = {}
 _piped: list[Source] = []
-"""What was copied already, by what it was made of: a command may open its log several times."""
+"""Copies by their originals: a command may open its log several times."""
 
 
 def _standard_input() -> Source:

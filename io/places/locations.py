@@ -23,7 +23,7 @@ import xxhash
 from posbias.core.errors import MASK, UsageError, holds_key, masked, without_userinfo
 
 SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
-"""What Polars reads, and what can be listed and written as well."""
+"""Schemes of URLs that Polars reads, and those that can be listed and written as well."""
 
 _ELSEWHERE = (
     *("file", "http", "https", "ftp", "ftps", "sftp", "scp", "ssh", "smb", "nfs", "data", "jdbc", "hf"),

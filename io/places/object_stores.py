@@ -45,7 +45,7 @@ _OF_NO_STORE = (
     ),
     *("404 Not Found", "405 Method Not Allowed", "501 Not Implemented"),
 )
-"""What obstore says of an answer that an object store would not give; a store's own errors have a code."""
+"""Words in obstore's errors about an answer that no object store gives; a store's own errors have a code."""
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _ROUTE = re.compile(r"https?://[^/\s]+")
 
@@ -173,7 +173,7 @@ def _boto3_session(settings: Mapping[str, str]) -> Any:  # noqa: ANN401 - boto3 
 
 
 def _aws_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """What the profile in `~/.aws` says and the environment does not: keys, region, endpoint."""
+    """Settings of the profile in `~/.aws` that the environment lacks: keys, region, endpoint."""
     profile = environment.get("AWS_PROFILE", "default")
     config, keys = (
         _at_home(environment.get(name, f"~/.aws/{file}"))
@@ -252,7 +252,7 @@ def _in_words(url: ObjectUrl, error: Exception) -> str:
 
 
 def named_objects(url: ObjectUrl) -> dict[ObjectUrl, list[StoredObject]]:
-    """What a URL names, in a stable order: an object with itself, or prefixes with all that is below them.
+    """The objects that a URL names, in a stable order: an object with itself, or prefixes with all that is below them.
 
     A pattern is read as one of file names: `*` stops at a slash, `**` does not, and neither takes hidden names.
 
@@ -303,7 +303,7 @@ def _fits(parts: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 _NO_FILE = (errno.ENAMETOOLONG, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
-"""What a disk says of names that only an object store can hold: one of 300 bytes, `a` beside `a/b`."""
+"""Errors of a disk at names that only an object store can hold: one of 300 bytes, `a` beside `a/b`."""
 
 
 class _Copies:

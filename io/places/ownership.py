@@ -48,11 +48,11 @@ _PROCESS_STARTED = 19  # of the fields of /proc/PID/stat behind the command: fie
 _DEAD = ("Z", "X")  # the state of a process that has ended and that its parent has not waited for yet
 
 State = Literal["in use", "abandoned", "doubtful", "foreign"]
-"""Of a directory: a live process has it, a dead one of ours had it, nobody can tell, or it is not ours."""
+"""State of a directory: a live process has it, a dead one of ours had it, it is unclear, or it is not ours."""
 
 
 class Owner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a marker says: which process of which user on which machine made the directory, and what for."""
+    """The content of a marker: which process of which user on which machine made the directory, and what for."""
 
     format: str  # of the marker
     token: str  # random, and part of the directory's name
@@ -88,7 +88,7 @@ class Owner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OwnershipState(NamedTuple):
-    """What is known of a directory."""
+    """The owner and state of a directory."""
 
     state: State  # whose it is
     owner: Owner | None = None  # what its marker says, where it has one of ours
@@ -134,7 +134,7 @@ def mark(directory: Path, target: str) -> int:
 
 
 def look_at(directory: Path) -> OwnershipState:
-    """What is known of a directory; the lock of an abandoned one is taken. Symbolic links are not followed."""
+    """Look up the owner and state of a directory, and lock an abandoned one. Symbolic links are not followed."""
     name = _NAME.fullmatch(directory.name)
     if name is None:
         return OwnershipState("foreign")
@@ -244,12 +244,12 @@ class OwnedDirectory:
 
     @property
     def work(self) -> Path:
-        """What is written."""
+        """The directory that is written to."""
         return self.path / WORK
 
     @property
     def set_aside(self) -> Path:
-        """Where a result goes that is being replaced, on systems that cannot exchange two directories in one step."""
+        """The place of a result that is being replaced, on systems that cannot exchange two directories in one step."""
         return self.path / SET_ASIDE
 
 

@@ -19,7 +19,7 @@ NO_SPACE = "No space left on device"
 """How Linux, and Polars after it, name a full disk."""
 
 SHARED = "The logs, the output and --temp-dir must lie where all machines of the cluster find them under one name."
-"""What a cluster takes."""
+"""Size of a cluster of a disk."""
 
 _NEXT_TO_NOTHING = 1 << 20  # bytes
 _UNFINISHED = ".posbias-part-"
@@ -132,14 +132,14 @@ class KeptFrame:
         return isinstance(self.place, Path) and self.place.suffix == _ARROW
 
     def scan(self) -> pl.LazyFrame:
-        """Its rows, in their order, for what needs only some of them."""
+        """A scan of its rows, in their order."""
         if isinstance(self.place, pl.DataFrame):
             return self.place.lazy()
         scan = pl.scan_ipc if self._is_mapped else pl.scan_parquet
         return scan(self.place, glob=False)
 
     def load(self) -> pl.DataFrame:
-        """All of it. Of a file that was kept quickly, what is used is read when it is."""
+        """Load all rows. A file that was kept quickly is read when its rows are used."""
         if isinstance(self.place, pl.DataFrame):
             return self.place
         if not self._is_mapped:

@@ -1,4 +1,4 @@
-"""What statistics say about themselves: what was counted, from which sources, and how far it has decayed.
+"""Metadata of statistics: what was counted, from which sources, and how far it has decayed.
 
 It stands in the manifest of a directory of statistics and, for whoever meets a part alone, in the metadata of every
 Parquet part.
@@ -63,7 +63,7 @@ DAYS_ONLY = 4
 
 @dataclass(frozen=True)
 class StatisticsMetadata:
-    """What statistics hold."""
+    """Content of statistics."""
 
     plan: StatisticsPlan  # what was counted
     sources: dict[str, str]  # path by digest of every log file that was counted
@@ -108,7 +108,7 @@ Probability = Annotated[float, Meta(gt=0, lt=1)]
 
 
 class Counted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What was counted, as `describe_plan` says it."""
+    """The plan of the counts, as `describe_plan` writes it."""
 
     model: str
     max_position: Position | None
@@ -168,7 +168,7 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"pla
 
     @property
     def path(self) -> Path:
-        """Where it is."""
+        """Path of the file."""
         return Path(self.place)
 
     def at(self, path: str | Path) -> "Part":
@@ -194,7 +194,7 @@ class PageTotals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def variance(self) -> float:
-        """Of the clicks of a page."""
+        """Variance of the clicks of a page."""
         return self.squared_clicks / self.pages - (self.clicks / self.pages) ** 2
 
 
@@ -250,7 +250,7 @@ class StatisticsManifest(msgspec.Struct, frozen=True):
 
 
 def add_totals(totals: Sequence[Amounts]) -> Amounts:
-    """What totals add up to."""
+    """The sum of totals."""
     return {name: sum(entry[name] for entry in totals) for name in totals[0]}
 
 

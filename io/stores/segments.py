@@ -174,7 +174,7 @@ Each: TypeAlias = Callable[[Iterable[_Typed], Callable[[_Typed], Amounts | str]]
 
 
 def one_by_one(items: Iterable[Item], work: Callable[[Item], Output]) -> Iterator[Output]:
-    """What a function makes of each item, in this process."""
+    """Yield the results of a function for each item, in this process."""
     return map(work, items)
 
 
@@ -182,7 +182,7 @@ Check: TypeAlias = Callable[[Sequence[Statistics], Each], None]
 
 
 def check_parts(folder: Path, segments: Sequence[Segment]) -> dict[Path, FileState]:
-    """What the manifest names must be there, of the right size, and nothing else of such a name.
+    """Check that the parts in the manifest are there, of the right size, and no others.
 
     Returns:
         Which files they are.
@@ -249,7 +249,7 @@ def _intact(item: _Typed) -> Amounts | str:
 
 
 def _totals_of(item: _Typed) -> Amounts | str:
-    """What the rows of a part add up to, or what is wrong with it. It may run on another machine."""
+    """The totals of the rows of a part, or what is wrong with it. It may run on another machine."""
     fault = _fault_of(*item)
     if fault:
         return fault

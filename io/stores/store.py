@@ -41,7 +41,7 @@ _FIRST_WITH_VERSION = 3  # older manifests do not name their version
 
 
 def describe_statistics(metadata: StatisticsMetadata, segments: Sequence[Segment]) -> dict[str, Any]:
-    """What the manifest of a directory says about the statistics in it."""
+    """The description of statistics in the manifest of their directory."""
     return {
         "schema": SCHEMA,
         "version": VERSION,
@@ -133,7 +133,7 @@ def _check_unchanged(statistics: Sequence[Statistics]) -> None:
 def merge_metadata(
     statistics: Sequence[Statistics], factor: float | None = None, newest: date | None = None
 ) -> StatisticsMetadata:
-    """What several statistics hold together.
+    """The metadata of several statistics together.
 
     Args:
         statistics: one or more.
@@ -186,7 +186,7 @@ def _merged_decay(statistics: Sequence[Statistics], factor: float | None, newest
 
 
 def plan_differences(first: Statistics, other: Statistics, *, any_period: bool = False) -> list[str]:
-    """What two statistics count differently, in words; of two that know periods the coarser one is kept."""
+    """Differences in what two statistics count, in words; of two that know periods the coarser one is kept."""
     ours, theirs = describe_plan(first.metadata.plan), describe_plan(other.metadata.plan)
     if any_period or (ours["period"] and theirs["period"]):
         theirs["period"] = ours["period"]
@@ -194,7 +194,7 @@ def plan_differences(first: Statistics, other: Statistics, *, any_period: bool =
 
 
 def check_same_plan(first: Statistics, other: Statistics) -> None:
-    """See that two statistics count the same, whatever the resolution of their periods.
+    """Check that two statistics count the same, whatever the resolution of their periods.
 
     Raises:
         StatisticsError: they do not.

@@ -42,7 +42,7 @@ def trainers_that_carry(layout: Layout) -> list[str]:
 
 
 def check_format(name: str, layout: Layout, *, has_features: bool) -> None:
-    """See that a format can carry a layout.
+    """Check that a format can carry a layout.
 
     Raises:
         UsageError: there is no such format, it cannot carry the layout, or it needs features and there are none.

@@ -101,7 +101,7 @@ def encoded(rows: pl.DataFrame, features: Sequence[Feature]) -> Floats:
 
 
 def check_numbers(rows: pl.DataFrame, numbers: pl.DataFrame, features: Sequence[Feature], where: str) -> None:
-    """See that text that should be a number is one.
+    """Check that text that should be a number is one.
 
     Args:
         rows: features as they stand in a file.

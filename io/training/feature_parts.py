@@ -151,7 +151,7 @@ def _part(schema: pl.Schema, folder: Path, number: int) -> pl.LazyFrame:
 
 
 def _no_match(table: FeatureTable, keys_of_part: Sequence[pl.LazyFrame]) -> str:
-    """That ids do not agree, in words."""
+    """The message that ids do not agree."""
     ours = pl.concat(keys.select(table.keys).head(1) for keys in keys_of_part).head(1).collect()
     with reading(table.sources):
         theirs = table.rows.select(table.keys).head(1).collect()
@@ -164,7 +164,7 @@ def _no_match(table: FeatureTable, keys_of_part: Sequence[pl.LazyFrame]) -> str:
 
 
 def _check_once(table: FeatureTable, parts: Sequence[pl.LazyFrame]) -> None:
-    """No key may stand twice.
+    """Check that no key stands twice.
 
     Raises:
         SchemaError: one does.
@@ -244,7 +244,7 @@ def held(features: pl.LazyFrame, memory: int) -> pl.LazyFrame:
 
 
 def keys_of(features: pl.LazyFrame) -> list[str]:
-    """What a row of features is about: `query` and `doc`, or `doc`."""
+    """The key of a row of features: `query` and `doc`, or `doc`."""
     names = features.collect_schema().names()
     return [key for key in PAIR if key in names]
 
@@ -278,7 +278,7 @@ def missing_features(rows: pl.LazyFrame, features: pl.LazyFrame) -> MissingFeatu
 
 
 def check_none_missing(missing: MissingFeatures, where: str) -> None:
-    """What `--missing error` means.
+    """Raise SchemaError where features are missing (`--missing error`).
 
     Raises:
         SchemaError: some rows have no features.

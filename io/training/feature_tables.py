@@ -74,7 +74,7 @@ def feature_columns(
 
 
 def check_columns(schema: pl.Schema, names: Sequence[str], where: str) -> None:
-    """See that features have names of their own, and types that a model can learn from.
+    """Check that features have names of their own, and types that a model can learn from.
 
     Raises:
         SchemaError: one has not.
@@ -219,7 +219,7 @@ class FeatureTable:
 
     @property
     def where(self) -> str:
-        """What it is called in messages."""
+        """Its name in messages."""
         return _where(self.sources)
 
 
@@ -235,7 +235,7 @@ class KeyedTable:
 
     @property
     def where(self) -> str:
-        """What it is called in messages."""
+        """Its name in messages."""
         return _where(self.sources)
 
 
@@ -297,7 +297,7 @@ def open_features(
 def read_head(
     sources: Sequence[Source], roles: Roles, id_types: Mapping[str, pl.DataType], taken: Collection[str]
 ) -> KeyedTable:
-    """What the headers of files say, the other columns being features; see `open_features` for the rest."""
+    """Read the headers of files, whose other columns are features; see `open_features` for the rest."""
     head = read_keys(sources, roles, id_types)
     if not head.names:
         raise SchemaError(f"{head.where}: holds no feature, only the columns {', '.join(head.schema)}.")

@@ -38,7 +38,7 @@ class JudgmentFormat(TextFormat):
     needs_features = False
 
     def check(self, layout: Layout) -> None:
-        """It has a place for grades and none for weights."""
+        """Check the layout: the format has a place for grades and none for weights."""
         if layout.weighted is not None or not layout.graded:
             raise UsageError(f"--format {self.name} cannot carry --layout {layout.name}: {self.instead(layout)}")
 

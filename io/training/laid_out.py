@@ -1,4 +1,4 @@
-"""What trainer formats are given: the rows of a layout, part by part, and what is known of all of them.
+"""Input of trainer formats: the rows of a layout, part by part, and what all of them have in common.
 
 Layouts part by part: what of a training set is the same for every trainer, kept until all of it is known.
 
@@ -64,7 +64,7 @@ class Feature:
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """What all rows have in common."""
+    """Properties that all rows share."""
 
     layout: Layout
     ids: tuple[str, ...]  # the columns that say what a row is: `query`, `doc`, and with pages `session` and `position`
@@ -112,12 +112,12 @@ class PairsOfParts(Protocol):
 
     @property
     def pairs(self) -> tuple[KeptFrame, ...]:
-        """Those of each part."""
+        """The pairs of each part."""
         ...
 
     @property
     def parts(self) -> Iterator[PairsOfPart]:
-        """The same, with their signatures."""
+        """The parts, with their signatures."""
         ...
 
 
@@ -347,7 +347,7 @@ def examination_of(cells: pl.DataFrame, propensities: pl.DataFrame) -> Floats:
 
 
 def posterior_attractiveness(statistics: SufficientStatistics, theta: FittedTheta) -> Posterior:
-    """What is known of the attractiveness of each signature under a fitted theta."""
+    """The posterior of the attractiveness of each signature under a fitted theta."""
     examination = examination_of(statistics.cells, theta.propensities)
     table, position = statistics.pair_signatures, statistics.position_of_cell
     prior = theta.prior or estimate_prior(table, examination, position)
@@ -365,7 +365,7 @@ def by_signature(
     options: WeightOptions,
     theta: FittedTheta,
 ) -> tuple[Floats, RowsOfPairs]:
-    """What a layout that adds up by document needs to know of each signature, shape (J, S), and how it makes rows.
+    """The values that a layout by document needs of each signature, shape (J, S), and how it makes rows.
 
     Args:
         counted: the log, counted.

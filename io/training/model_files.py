@@ -49,7 +49,7 @@ _HEADER = re.compile(
     rb"'shape': \((?P<shape>([0-9]{1,18},?\x20?){0,4})\), \} *\n",
     re.DOTALL,
 )
-"""Of a file of NumPy's, as it writes arrays of floats."""
+"""The beginning of a file of NumPy's, as it writes arrays of floats."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def _ids_in(path: Path, column: str) -> pl.Series:
 
 
 class ModelSection(msgspec.Struct, frozen=True):
-    """What the manifest says of a model."""
+    """The section of a model in the manifest."""
 
     kind: Kind  # what holds it
     is_probability: bool  # whether 1 / (1 + exp(-score)) is an attractiveness

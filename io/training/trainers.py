@@ -95,7 +95,7 @@ class XGBoostFormat(TextFormat):
     name = "xgboost"
 
     def check(self, layout: Layout) -> None:
-        """Its rankers have a place for weights of groups only."""
+        """Check the layout: XGBoost's rankers have weights of groups only."""
         if layout.ranked and layout.weighted == "row":
             raise UsageError(
                 f"--format {self.name} cannot carry --layout {layout.name}: XGBoost's rankers take one weight per "
@@ -123,7 +123,7 @@ class XGBoostFormat(TextFormat):
 
 
 def _check_finite(training_set: TrainingSet, chunk: pl.DataFrame) -> None:
-    """See that the features are numbers that XGBoost takes: it computes in single precision.
+    """Check that the features are numbers that XGBoost takes: it computes in single precision.
 
     Raises:
         SchemaError: one is not.
@@ -183,7 +183,7 @@ def _before_features(layout: Layout) -> dict[str, str]:
 
 
 def _description(training_set: TrainingSet) -> str:
-    """What each column of `train.tsv` is, one line each."""
+    """Descriptions of the columns of `train.tsv`, one line each."""
     kinds = [(kind, "") for kind in _before_features(training_set.layout).values()]
     names = list[str]()
     for feature in training_set.features:

@@ -29,7 +29,7 @@ class TrainingFiles:
     search_index: str | None = None  # for formats that name the index of a search engine
 
     def about(self, features: tuple[Feature, ...]) -> TrainingSet:
-        """What all rows have in common."""
+        """Properties that all rows share."""
         return TrainingSet(self.layout, self.layout.ids(self.grouping), features, self.search_index)
 
 
@@ -56,7 +56,7 @@ def write_training_sets(
 def write_as_laid_out(
     laid_out: Iterable[LaidOutSplits], splits: Sequence[Split], files: TrainingFiles, engine: Engine, folder: Path
 ) -> dict[Split, dict[str, int]]:
-    """The same for rows without features: each part is written as soon as it is laid out, while others are.
+    """Write rows without features: each part is written as soon as it is laid out, while others are.
 
     Raises:
         SchemaError: a split has nothing to learn from.

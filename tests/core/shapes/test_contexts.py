@@ -242,8 +242,8 @@ def test_the_interval_of_a_context_covers_it_however_far_it_is_from_the_others(
     given_own = others * (rho * own + np.sqrt(1 - rho**2) * independent)
     everywhere, none = np.ones(own.shape, np.bool_), np.empty((0, 0))
     low, high = differences.Difference(
-        own=differences.Said(own, everywhere, np.ones(own.shape), none),
-        others=differences.Said(apart + given_own, everywhere, np.full(own.shape, others**2), none),
+        own=differences.Evidence(own, everywhere, np.ones(own.shape), none),
+        others=differences.Evidence(apart + given_own, everywhere, np.full(own.shape, others**2), none),
         shared=np.full(own.shape, rho * others),
         walk=none,
     ).interval(own)
