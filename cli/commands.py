@@ -445,6 +445,7 @@ def predict(
     from posbias.io.fits.saved_fit import read_theta
     from posbias.io.jobs import predicting
     from posbias.io.jobs.tables import Result
+    from posbias.io.predictions import by_position
     from posbias.io.stores.store import find_statistics
 
     until = None if rankings.trained_until is None else check_day("--trained-until", rankings.trained_until)
@@ -458,8 +459,8 @@ def predict(
         log, counting = replace(log, timestamp=timestamp), replace(counting, period="day" if timestamp else "none")
     job = resolve(inputs, log, counting, statistics)
     if statistics:
-        check_same_cells(job.plan, fitted)
-    request.check(job, fitted)
+        check_same_cells(job.plan if fitted.plan.model.needs_session else by_position(job.plan), fitted)
+    request.check(job)
 
     def work(engine: Engine, result: Result) -> None:
         predicting.predict(job, fitted, request, engine, result)

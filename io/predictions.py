@@ -12,7 +12,10 @@ import polars as pl
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.errors import SchemaError
+from posbias.core.errors import IdentifiabilityError, SchemaError
+from posbias.core.estimators import EstimationOptions, get_estimator
+from posbias.core.estimators.estimate import linkage_of, relative_to_largest
+from posbias.core.evaluation.browsing import browsing_difference
 from posbias.core.evaluation.clicked import RANKING, ranked
 from posbias.core.evaluation.page_slope import UNIT
 from posbias.core.evaluation.prediction import (
@@ -27,14 +30,19 @@ from posbias.core.evaluation.prediction import (
     most_changed,
     predict,
 )
-from posbias.core.fit.propensities import EXAMINATION, FittedTheta
+from posbias.core.fit.fit import MOST_CELLS_BESIDE
+from posbias.core.fit.propensities import FittedTheta
+from posbias.core.fit.theta_errors import errors_of_theta
+from posbias.core.models import get_model
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, PERIOD, QUERY, SESSION
+from posbias.core.theta.conditional import fit_conditional
+from posbias.io.counting.count import compress
 from posbias.io.engines.engine import Engine, Parts
 from posbias.io.places.temporary import KeptFrame, keep
 from posbias.io.progress import Progress
 from posbias.io.rankings import Rankings, check_scores
 from posbias.io.training.feature_parts import route_rows
-from posbias.io.training.laid_out import covariance_of_theta, propensities_of_cells
+from posbias.io.training.laid_out import covariance_of_theta, examination_of
 
 _SAMPLED_IMPRESSIONS = 1 << 22
 """Impressions whose pairs say what attractiveness is like; of a larger log those of some queries, by their hash."""
@@ -42,6 +50,9 @@ _SAMPLED_IMPRESSIONS = 1 << 22
 _LOOKED_AT = 1 << 19  # rows of pages that are compared with others of their query; of more, those of some queries
 _MOST_CONTEXTS = 30  # with predictions of their own
 _SEED = 2  # of that hash: parts are made by another one
+# By how many standard errors, and by what share, the user browsing model says less where clicks are not independent: so
+# little is chance on 2 % of position-based logs, and as much shows 9 of 10 sparse cascades and all others
+_LESS, _MUCH_LESS = 1.5, 0.1
 CHANGED, DEPTH = 20, 10
 """Queries of each ranking that are shown with their documents, and how many of these."""
 
@@ -52,21 +63,43 @@ def scopes_of(by: CellTheta) -> list[Scope]:
     return [Scope("all"), Scope("top 3", top=3), *contexts]
 
 
+def by_position(plan: StatisticsPlan) -> StatisticsPlan:
+    """The plan of cells by position alone."""
+    return StatisticsPlan(get_model("pbm"), plan.max_position, plan.position_bins, plan.context)
+
+
+def by_browsing(plan: StatisticsPlan) -> StatisticsPlan:
+    """The plan of cells by position and last click above, for the user browsing model."""
+    return StatisticsPlan(get_model("ubm"), plan.max_position, (), plan.context)
+
+
+@dataclass(frozen=True)
+class _CountedPart:
+    """The counts of a part of a log."""
+
+    rows: KeptFrame  # `query`, `doc`, the cell columns, perhaps `LATE`, `impressions`, `clicks`
+    queries: KeptFrame
+    cells: pl.DataFrame  # that occur, with their `impressions` and `clicks`
+    units: pl.DataFrame  # of some queries: rows by day
+    browsed: pl.DataFrame  # of some queries: rows by position and last click above
+
+
 @dataclass(frozen=True)
 class CountsOfPages:
     """The counts of whole queries, in parts that are gone over again."""
 
-    plan: StatisticsPlan
+    plan: StatisticsPlan  # by position
     rows: tuple[KeptFrame, ...]  # of each part: `query`, `doc`, the cell columns, `impressions`, `clicks`
     queries: tuple[KeptFrame, ...]  # of each part
     cells: pl.DataFrame  # that occur, with their `impressions` and `clicks`, sorted
     units: pl.DataFrame | None  # pages, or what queries showed on a day, of a sample; see `page_slope`
+    browsed: pl.DataFrame | None  # counts by position and last click above, of a sample; None where not known
 
     @classmethod
     def of(
         cls,
         statistics: Parts,
-        plan: StatisticsPlan,
+        counted: StatisticsPlan,
         cut: date | None,
         some_pages: pl.LazyFrame | None,
         engine: Engine,
@@ -76,55 +109,74 @@ class CountsOfPages:
 
         Args:
             statistics: of a log.
-            plan: what they count.
+            counted: what they count.
             cut: the first day of the later half of the pages; None where days are not known.
             some_pages: whole pages of the log, where it has pages.
             engine: where they are.
-            progress: is told.
+            progress: where stages are reported.
 
         Raises:
             SchemaError: nothing was counted.
         """
         folder = engine.scratch / "counts"
         folder.mkdir(mode=0o700)
-        by_day = (statistics.number or 1) if cut is not None and some_pages is None else 0
-        work = partial(_count, plan=plan, cut=cut, by_day=by_day, folder=None if statistics.in_memory else folder)
+        work = partial(
+            _count,
+            counted=counted,
+            cut=cut,
+            n_parts=(statistics.number or 1) if some_pages is None else 0,
+            folder=None if statistics.in_memory else folder,
+        )
         with progress.stage("counting", statistics.number) as stage:
-            parts = list[tuple[KeptFrame, KeptFrame, pl.DataFrame, pl.DataFrame]]()
+            parts = list[_CountedPart]()
             for part in statistics.map(work):
                 parts += [] if part is None else [part]
                 stage.advance()
         if not parts:
-            raise SchemaError(f"no impression is left within --max-position {plan.max_position}.")
-        rows, queries, cells, units = zip(*parts, strict=True)
-        every = pl.concat(cells).group_by(plan.cell_columns).sum().sort(plan.cell_order)
-        found = None
+            raise SchemaError(f"no impression is left within --max-position {counted.max_position}.")
+        plan = by_position(counted)
+        every = pl.concat(part.cells for part in parts).group_by(plan.cell_columns).sum().sort(plan.cell_order)
         if some_pages is not None:
-            found = _pages(some_pages, plan)
-        elif by_day:
-            found = pl.concat(units)
-        return cls(plan, tuple(rows), tuple(queries), every, found)
+            units, browsed = _pages(some_pages, plan)
+        else:
+            units, browsed = (pl.concat(frames) for frames in zip(*((p.units, p.browsed) for p in parts), strict=True))
+        return cls(
+            plan,
+            tuple(part.rows for part in parts),
+            tuple(part.queries for part in parts),
+            every,
+            units if units.height else None,
+            browsed if browsed.height else None,
+        )
 
 
 def _count(
-    number: int, statistics: pl.LazyFrame, plan: StatisticsPlan, cut: date | None, by_day: int, folder: Path | None
-) -> tuple[KeptFrame, KeptFrame, pl.DataFrame, pl.DataFrame] | None:
-    """The rows, queries, cells and, by day, units of a part, one of so many; None where it holds nothing."""
-    keys, counts = [QUERY, DOC, *plan.cell_columns], (IMPRESSIONS, CLICKS)
+    number: int,
+    statistics: pl.LazyFrame,
+    counted: StatisticsPlan,
+    cut: date | None,
+    n_parts: int,
+    folder: Path | None,
+) -> _CountedPart | None:
+    """Count a part, one of so many, 0 where samples are taken elsewhere; None where it holds nothing."""
+    plan, browsing, counts = by_position(counted), by_browsing(counted), pl.col(IMPRESSIONS, CLICKS)
+    keys, by_click = [QUERY, DOC, *plan.cell_columns], [QUERY, DOC, *browsing.cell_columns]
     day = pl.col(PERIOD).cast(pl.Date)
     columns = [] if cut is None else [day.alias(UNIT), (day >= cut).alias(LATE)]
-    rows = statistics.select(*keys, *columns, *counts).collect()
+    rows = statistics.select(QUERY, DOC, *counted.cell_columns, *columns, counts).collect()
     if not rows.height:
         return None
-    units = rows.clear()
-    if by_day:
-        units = _some_queries(rows, by_day).group_by(*keys, UNIT).agg(pl.col(counts).sum())
+    units = browsed = rows.clear()
+    if n_parts and cut is not None:
+        units = _some_queries(rows, n_parts).group_by(*keys, UNIT).agg(counts.sum())
+    if n_parts and set(by_click) <= set(rows.columns) and not counted.position_bins:
+        browsed = _some_queries(rows, n_parts).group_by(by_click).agg(counts.sum())
     keys += [] if cut is None else [LATE]
-    if set(plan.keys) != set(keys):
-        rows = rows.group_by(keys, maintain_order=True).agg(pl.col(counts).sum())
-    cells = rows.group_by(plan.cell_columns).agg(pl.col(counts).sum())
-    kept = keep(rows, folder, f"rows-{number:05d}", quickly=True)
-    return kept, keep(rows.select(pl.col(QUERY).unique()), folder, f"queries-{number:05d}"), cells, units
+    if set(counted.keys) != set(keys):
+        rows = rows.group_by(keys, maintain_order=True).agg(counts.sum())
+    cells = rows.group_by(plan.cell_columns).agg(counts.sum())
+    queries = keep(rows.select(pl.col(QUERY).unique()), folder, f"queries-{number:05d}")
+    return _CountedPart(keep(rows, folder, f"rows-{number:05d}", quickly=True), queries, cells, units, browsed)
 
 
 def _some_queries(rows: pl.DataFrame, parts: int = 1) -> pl.DataFrame:
@@ -133,11 +185,59 @@ def _some_queries(rows: pl.DataFrame, parts: int = 1) -> pl.DataFrame:
     return rows.filter(pl.col(QUERY).hash(_SEED) % one_in == 0) if one_in > 1 else rows
 
 
-def _pages(some_pages: pl.LazyFrame, plan: StatisticsPlan) -> pl.DataFrame:
-    """Pages as units."""
-    rows = plan.with_cells_in_memory(_some_queries(some_pages.collect(engine="streaming")))
-    one = pl.lit(1, pl.Int64).alias(IMPRESSIONS)
-    return rows.select(QUERY, DOC, *plan.cell_columns, pl.col(SESSION).alias(UNIT), one, pl.col(CLICK).alias(CLICKS))
+def _pages(some_pages: pl.LazyFrame, plan: StatisticsPlan) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Pages as units, and their counts by position and last click above."""
+    browsing = by_browsing(plan)
+    rows = browsing.with_cells_in_memory(_some_queries(some_pages.collect(engine="streaming")))
+    rows = rows.with_columns(pl.lit(1, pl.Int64).alias(IMPRESSIONS), pl.col(CLICK).cast(pl.Int64).alias(CLICKS))
+    browsed = rows.group_by(QUERY, DOC, *browsing.cell_columns).agg(pl.col(IMPRESSIONS, CLICKS).sum())
+    units = plan.with_cells_in_memory(rows)
+    return units.select(QUERY, DOC, *plan.cell_columns, pl.col(SESSION).alias(UNIT), IMPRESSIONS, CLICKS), browsed
+
+
+def theta_by_position(counts: CountsOfPages, engine: Engine, progress: Progress) -> tuple[CellTheta, Floats | None]:
+    """Theta of positions as these pages have it, and the covariance of its logarithm.
+
+    Raises:
+        IdentifiabilityError: nothing links two cells.
+    """
+    keys, folder = counts.plan.keys, engine.scratch / "by-position"
+    folder.mkdir(mode=0o700)
+    rows = [rows.scan().group_by(keys).agg(pl.col(IMPRESSIONS, CLICKS).sum()).sort(keys) for rows in counts.rows]
+    statistics, _ = compress(engine.parts_of(rows), counts.plan, engine, progress, folder=folder)
+    conditional = get_estimator("conditional")
+    estimate = conditional.estimate(statistics, statistics.strata(), EstimationOptions(), lambda _: None)
+    return CellTheta(counts.plan, statistics.cells, estimate.examination), errors_of_theta(estimate)[1]
+
+
+def theta_by_browsing(
+    counts: CountsOfPages, propensities: pl.DataFrame | None, engine: Engine, progress: Progress
+) -> CellTheta | str:
+    """Theta of the user browsing model, or why there is none.
+
+    Args:
+        counts: of the log.
+        propensities: a table of that model; None fits it to these pages.
+        engine: where they are.
+        progress: where stages are reported.
+    """
+    plan = by_browsing(counts.plan)
+    if counts.browsed is None:
+        return "it needs to know which results above were clicked: give the log with its sessions" + (
+            "" if counts.plan.position_bins else ", or statistics by collect --model ubm"
+        )
+    cells = counts.browsed.select(plan.cell_columns).unique().sort(*plan.cell_order)
+    if cells.height > MOST_CELLS_BESIDE:
+        return f"it would have {cells.height:,} cells on pages this long, more than {MOST_CELLS_BESIDE:,}"
+    if propensities is not None:
+        return CellTheta(plan, cells, examination_of(cells, propensities))
+    try:
+        statistics, _ = compress(engine.parts_of([counts.browsed.sort(plan.keys).lazy()]), plan, engine, progress)
+        linkage = linkage_of(statistics, statistics.strata(), EstimationOptions())
+        fit = fit_conditional(statistics.strata().signatures, linkage)
+    except IdentifiabilityError:
+        return "these pages do not show documents at enough places to fit it"
+    return CellTheta(plan, statistics.cells, relative_to_largest(fit.theta, linkage))
 
 
 def theta_of(counts: CountsOfPages, propensities: pl.DataFrame, fitted: FittedTheta) -> tuple[CellTheta, Floats | None]:
@@ -149,9 +249,41 @@ def theta_of(counts: CountsOfPages, propensities: pl.DataFrame, fitted: FittedTh
         fitted: theta as it was fitted, with its errors.
     """
     cells = counts.cells.select(counts.plan.cell_columns)
-    theta = propensities_of_cells(cells, propensities, EXAMINATION).cast(pl.Float64).fill_null(np.nan).to_numpy()
     covariance = covariance_of_theta(cells, propensities, fitted)
-    return CellTheta(counts.plan, cells, theta), None if covariance is None else np.nan_to_num(covariance)
+    return CellTheta(
+        counts.plan, cells, examination_of(cells, propensities)
+    ), None if covariance is None else np.nan_to_num(covariance)
+
+
+@dataclass(frozen=True)
+class PredictedRanking:
+    """The predictions of a ranking."""
+
+    name: str
+    file: str
+    of_scopes: list[Prediction]  # over each of `scopes_of`
+    changed: pl.DataFrame  # the queries that change most (see `most_changed`)
+    by_browsing: float | None  # the difference under the user browsing model; None where not known
+
+    @property
+    def whole(self) -> Prediction:
+        """The prediction over all clicks."""
+        return self.of_scopes[0]
+
+    @property
+    def models_disagree(self) -> bool:
+        """Whether the user browsing model's difference lies outside the interval."""
+        low, high = self.whole.interval
+        return self.by_browsing is not None and not low <= self.by_browsing <= high
+
+    @property
+    def is_dampened(self) -> bool:
+        """Whether the user browsing model says much less, as where clicks take clicks from results below (cascades)."""
+        if self.by_browsing is None:
+            return False
+        one = self.whole
+        less = abs(one.difference) - self.by_browsing * float(np.sign(one.difference))
+        return less > max(_LESS * one.std_error, _MUCH_LESS * abs(one.difference))
 
 
 def predict_rankings(
@@ -159,20 +291,22 @@ def predict_rankings(
     rankings: Rankings,
     by: CellTheta,
     covariance: Floats | None,
+    browsing: CellTheta | None,
     variance: float | None,
     engine: Engine,
     progress: Progress,
-) -> list[tuple[list[Prediction], pl.DataFrame]]:
-    """Predict each ranking, over all of `scopes_of`; with each the queries that change most (see `most_changed`).
+) -> list[PredictedRanking]:
+    """Predict each ranking.
 
     Args:
         counts: of the log.
         rankings: them.
         by: theta of its cells.
         covariance: of log theta; None takes theta as known.
+        browsing: theta of the user browsing model; None leaves that out.
         variance: of the clicks of a page of the log; None takes that of the model.
         engine: where the parts are.
-        progress: is told.
+        progress: where stages are reported.
 
     Raises:
         SchemaError: a ranking has no document of the log, one of its scores is no number, or stands twice.
@@ -196,31 +330,57 @@ def predict_rankings(
     priors = _priors(sampled, by, len(rankings.names))
     work = partial(_sums, by=by, lists=lists, priors=priors, pages=n_pages)
     with progress.stage("predicting", parts.number) as stage:
-        found = list[list[tuple[list[PageSums], pl.DataFrame]]]()
+        sums_of_parts = list[list[tuple[list[PageSums], pl.DataFrame]]]()
         for of_part in parts.map(work):
-            found.append(of_part)
+            sums_of_parts.append(of_part)
             stage.advance()
-    predictions = list[tuple[list[Prediction], pl.DataFrame]]()
+    apart = dict[int, float]()
+    if browsing is not None and counts.browsed is not None:
+        apart = _browsing_beside(counts.browsed, rankings, by, browsing, priors)
+    predictions = list[PredictedRanking]()
     for number, prior in enumerate(priors):
-        sums = [reduce(add, (of_part[number][0][scope] for of_part in found)) for scope in range(len(scopes_of(by)))]
+        of_ranking = [of_part[number] for of_part in sums_of_parts]
+        sums = [reduce(add, (of_scopes[scope] for of_scopes, _ in of_ranking)) for scope in range(len(scopes_of(by)))]
         if not sums[0].supported:
             raise SchemaError(
                 f"{rankings.files[number]}: {rankings.names[number]} has a score for no document that the log shows. "
                 "Write its ids as in the log."
             )
-        changed = pl.concat(of_part[number][1] for of_part in found)
+        changed = pl.concat(changed for _, changed in of_ranking)
         changed = changed.sort(pl.col("difference").abs(), descending=True, maintain_order=True).head(CHANGED)
-        of_scopes = [predict(sums[0], prior, covariance, variance)]
-        of_scopes += [predict(of_scope, prior, covariance) for of_scope in sums[1:]]
-        predictions.append((of_scopes, changed))
+        of_all = predict(sums[0], prior, covariance, variance)
+        of_scopes = [of_all, *(predict(of_scope, prior, covariance) for of_scope in sums[1:])]
+        browsed = of_all.difference + apart[number] if number in apart else None
+        name, file = rankings.names[number], rankings.files[number]
+        predictions.append(PredictedRanking(name, file, of_scopes, changed, browsed))
     return predictions
+
+
+def _browsing_beside(
+    browsed: pl.DataFrame, rankings: Rankings, by: CellTheta, browsing: CellTheta, priors: Sequence[Prior]
+) -> dict[int, float]:
+    """How much more clicks per page the user browsing model gives each ranking of a sample than `by` does."""
+    by_cell = by.plan.in_bins(browsed) if by.plan.position_bins else browsed
+    by_cell = by_cell.group_by(QUERY, DOC, *by.plan.cell_columns).agg(pl.col(IMPRESSIONS, CLICKS).sum())
+    both = [ShownPart.of(by_cell, by), ShownPart.of(browsed, browsing)]
+    queries = browsed.select(pl.col(QUERY).unique()).lazy()
+    lists = ranked(rankings.rows.join(queries, on=QUERY, how="semi").collect())
+    apart = dict[int, float]()
+    for number, prior in enumerate(priors):
+        here, there = (Placed.of(part, lists.filter(pl.col(RANKING) == number + 1)) for part in both)
+        pages = float(here.part.pages @ here.ranked)
+        if here.used.any() and there.used.any():
+            sums = PageSums.of(here, prior, Scope("all"), pages)
+            gained = browsing_difference(there, Prior.fit(there)) - (sums.seen + float(sums.lent @ prior.lent[2]))
+            apart[number] = gained / pages
+    return apart
 
 
 def _lists(scores: pl.LazyFrame, rankings: Rankings) -> pl.DataFrame:
     """The lists of the queries of a part."""
-    found = scores.collect()
-    check_scores(found, rankings)
-    return ranked(found)
+    rows = scores.collect()
+    check_scores(rows, rankings)
+    return ranked(rows)
 
 
 def _look(
@@ -260,9 +420,9 @@ def _sums(
 ) -> list[tuple[list[PageSums], pl.DataFrame]]:
     """The second pass over a part: for each ranking the sums by scope, and the queries that change most."""
     part, of_part = ShownPart.of(rows.collect(), by), ranked(lists[number].collect())
-    found = list[tuple[list[PageSums], pl.DataFrame]]()
+    predicted = list[tuple[list[PageSums], pl.DataFrame]]()
     for ranking, prior in enumerate(priors):
         placed = Placed.of(part, of_part.filter(pl.col(RANKING) == ranking + 1))
         sums = [PageSums.of(placed, prior, scope, pages[ranking, at]) for at, scope in enumerate(scopes_of(by))]
-        found.append((sums, most_changed(placed, prior, CHANGED, DEPTH)))
-    return found
+        predicted.append((sums, most_changed(placed, prior, CHANGED, DEPTH)))
+    return predicted

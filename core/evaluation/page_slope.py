@@ -33,7 +33,7 @@ UNIT = "posbias_unit"
 """The page, or the day, of rows of counts."""
 
 _SEED = 3  # of the hash by which units are halved
-_LEVEL, _MUCH, _ROUNDING = 0.05, 0.1, 1e-9
+_LEVEL, _REJECTED, _MUCH, _ROUNDING = 0.05, 0.02, 0.1, 1e-9
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,17 @@ class PageSlope:
     @property
     def interval(self) -> tuple[float, float]:
         """95 %."""
-        half = float(normal_quantile(np.array(1 - _LEVEL / 2))) * self.std_error
+        half = _normal(1 - _LEVEL / 2) * self.std_error
         return self.slope - half, self.slope + half
 
     @property
     def rejects(self) -> bool:
         """Whether clicks contradict the model: it is not 1 but by chance, nor nearly 1."""
-        low, high = self.interval
-        return not low <= 1 <= high and abs(self.slope - 1) > _MUCH
+        return abs(self.slope - 1) > max(_normal(1 - _REJECTED / 2) * self.std_error, _MUCH)
+
+
+def _normal(probability: float) -> float:
+    return float(normal_quantile(np.array(probability)))
 
 
 def page_slope(rows: pl.DataFrame, by: CellTheta, covariance: Floats | None) -> PageSlope | None:

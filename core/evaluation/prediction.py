@@ -61,7 +61,7 @@ _FEWEST_DEGREES = 3.0
 _UNSEEN = 0.5  # of what the least shown have: what documents that were never shown have at least
 _LIKE_ANY = 1 / 3  # of the way from the least shown to any: what they have in the estimate itself
 _POWER, _LEVEL, _LEAK_LEVEL = 0.8, 0.05, 0.01
-CELL, _CONTEXT, _GROUP, PAIR = "posbias_cell", "posbias_context", "posbias_group", "posbias_pair"
+CELL, CONTEXT, _GROUP, PAIR = "posbias_cell", "posbias_context", "posbias_group", "posbias_pair"
 _QUERY = "posbias_query"
 LATE = "posbias_late"
 """Whether rows are of the later half of the pages; counts that are not parted lack the column."""
@@ -94,6 +94,14 @@ class CellTheta:
         return self.cells[POSITION].to_numpy().astype(np.int64)
 
     @cached_property
+    def place(self) -> Integers:
+        """The first cell of each cell's position and context, shape (K,); itself where cells are positions."""
+        _, first, number = np.unique(
+            self.context * (int(self.position.max()) + 1) + self.position, return_index=True, return_inverse=True
+        )
+        return first[number]
+
+    @cached_property
     def width(self) -> Floats:
         """Number of positions of each cell, infinite for the last bin, shape (K,)."""
         bins = self.plan.position_bins
@@ -121,18 +129,18 @@ class CellTheta:
     def numbered(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Rows with the number of their cell, and that of its context."""
         rows = rows.with_columns(numbers_in(self.cells, rows, self.plan).alias(CELL).cast(pl.Int64))
-        return rows.with_columns(pl.Series(_CONTEXT, self.context[rows[CELL].to_numpy()]))
+        return rows.with_columns(pl.Series(CONTEXT, self.context[rows[CELL].to_numpy()]))
 
     def pages(self, counts: pl.DataFrame) -> pl.DataFrame:
         """The `pages` of each query and context, N_q: what the cell was shown that was shown most, by its positions."""
-        slots = self.numbered(counts).group_by(QUERY, _CONTEXT, CELL).agg(pl.col(IMPRESSIONS).sum())
+        slots = self.numbered(counts).group_by(QUERY, CONTEXT, CELL).agg(pl.col(IMPRESSIONS).sum())
         per_position = slots[IMPRESSIONS] / pl.Series(self.width[slots[CELL].to_numpy()])
-        return slots.with_columns(pages=per_position).group_by(QUERY, _CONTEXT).agg(pl.col("pages").max())
+        return slots.with_columns(pages=per_position).group_by(QUERY, CONTEXT).agg(pl.col("pages").max())
 
     def cell_of(self, context: Integers, rank: Integers) -> Integers:
         """The cell of each rank, -1 where there is none."""
         number = np.full((int(self.context.max()) + 1, int(self.position.max()) + 1), -1)
-        number[self.context, self.position] = np.arange(len(self.theta))
+        number[self.context, self.position] = self.place
         first = rank
         if self.plan.position_bins:
             bins = np.array(self.plan.position_bins)
@@ -149,7 +157,7 @@ class ShownPart:
     pairs: pl.DataFrame  # group, `doc`, pair
     query: Integers  # of each group, numbered from 0, shape (G,)
     pages: Floats  # shape (G,)
-    slot: Integers  # group * K + cell, ascending, of what was shown
+    slot: Integers  # group * K + place of the cell, ascending, of what was shown
     slots: Floats  # impressions there
     group: Integers  # of each pair, shape (P,)
     pair: Integers  # of each row whose theta is known, shape (R,)
@@ -162,24 +170,23 @@ class ShownPart:
     def of(cls, counts: pl.DataFrame, by: CellTheta) -> "ShownPart":
         """Those of counts: `query`, `doc`, the cell columns, `impressions`, `clicks`, perhaps `LATE`; a row per key."""
         parted = [LATE] if LATE in counts.columns else []
-        rows = by.numbered(counts).select(QUERY, _CONTEXT, DOC, CELL, IMPRESSIONS, CLICKS, *parted)
-        rows = rows.sort(QUERY, _CONTEXT, DOC, CELL)
+        rows = by.numbered(counts).select(QUERY, CONTEXT, DOC, CELL, IMPRESSIONS, CLICKS, *parted)
+        rows = rows.sort(QUERY, CONTEXT, DOC, CELL)
         rows = rows.with_columns(
-            pl.struct(QUERY, _CONTEXT).rle_id().cast(pl.Int64).alias(_GROUP),
-            pl.struct(QUERY, _CONTEXT, DOC).rle_id().cast(pl.Int64).alias(PAIR),
+            pl.struct(QUERY, CONTEXT).rle_id().cast(pl.Int64).alias(_GROUP),
+            pl.struct(QUERY, CONTEXT, DOC).rle_id().cast(pl.Int64).alias(PAIR),
             pl.col(QUERY).rle_id().cast(pl.Int64).alias(_QUERY),
         )
-        groups = rows.select(QUERY, _CONTEXT, _GROUP, _QUERY).unique(_GROUP, keep="first", maintain_order=True)
+        groups = rows.select(QUERY, CONTEXT, _GROUP, _QUERY).unique(_GROUP, keep="first", maintain_order=True)
         pairs = rows.select(_GROUP, DOC, PAIR).unique(PAIR, keep="first", maintain_order=True)
-        n_cells = len(by.theta)
-        key = rows.select(pl.col(_GROUP) * n_cells + pl.col(CELL)).to_series().to_numpy()
+        n_cells, cell = len(by.theta), rows[CELL].to_numpy()
+        key = rows[_GROUP].to_numpy() * n_cells + by.place[cell]
         shown = rows[IMPRESSIONS].to_numpy().astype(np.float64)
         slot, at = np.unique(key, return_inverse=True)
         slots = sums_by(at, shown, len(slot))
         pages = np.zeros(groups.height)
         np.maximum.at(pages, slot // n_cells, slots / by.width[slot % n_cells])
-        cell, pair = rows[CELL].to_numpy(), rows[PAIR].to_numpy()
-        known = by.known[cell]
+        pair, known = rows[PAIR].to_numpy(), by.known[cell]
         return cls(
             by,
             groups.drop(_QUERY),
@@ -198,7 +205,7 @@ class ShownPart:
 
     def numbered(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Rows of its pairs with the number of their cell and of their pair."""
-        found = self.by.numbered(rows).join(self.groups, on=[QUERY, _CONTEXT], how="left")
+        found = self.by.numbered(rows).join(self.groups, on=[QUERY, CONTEXT], how="left")
         return found.join(self.pairs, on=[_GROUP, DOC], how="left")
 
     @cached_property
@@ -235,7 +242,7 @@ class Placed:
         )
         joined = joined.sort(_GROUP, RANK)
         group, rank = joined[_GROUP].to_numpy(), joined[RANK].to_numpy().astype(np.int64)
-        cell = by.cell_of(joined[_CONTEXT].to_numpy(), rank)
+        cell = by.cell_of(joined[CONTEXT].to_numpy(), rank)
         key = group * n_cells + cell
         at = np.minimum(np.searchsorted(part.slot, key), len(part.slot) - 1)
         there = (cell >= 0) & (part.slot[at] == key)
@@ -322,6 +329,7 @@ class Prior:
         """Estimate it by moments from the pairs of whole queries; there is a pair that was shown."""
         used, rate = placed.used, placed.rate
         edges = np.quantile(placed.per_page[used], np.arange(1, _N_EXPOSURES - 1) / (_N_EXPOSURES - 1))
+        edges *= 1 - 1e-9  # so that pairs that were shown as much as each other stay together, whatever is rounded
         number = _classes(placed, edges)
         at, own = number[used], rate[used]
         count = _by_class(at, np.ones(len(at)))
@@ -404,9 +412,8 @@ def _lent(mass: Floats, total: Floats, count: Floats, overall: float) -> tuple[F
     least = lowest * np.where(there, column, 1.0)
     most = np.where(there, total_at_rank / np.maximum(at_rank, _TINY), overall)
     lender = np.argmax(count.reshape(_SHAPE), axis=0) * _N_RANKS + np.arange(_N_RANKS)
-    return np.stack(
-        [np.minimum(_UNSEEN * least, most), np.maximum(_UNSEEN * least, most), np.sqrt(least * most)]
-    ), lender
+    between = least + _LIKE_ANY * (most - least)
+    return np.stack([np.minimum(_UNSEEN * least, most), np.maximum(_UNSEEN * least, most), between]), lender
 
 
 def most_changed(placed: Placed, prior: Prior, number: int, depth: int) -> pl.DataFrame:
@@ -450,7 +457,7 @@ class Scope:
     @property
     def groups(self) -> pl.Expr:
         """Whether a group is in it."""
-        return pl.lit(True) if self.context is None else pl.col(_CONTEXT) == self.context
+        return pl.lit(True) if self.context is None else pl.col(CONTEXT) == self.context
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
 """`predict`: how many more clicks other rankings would get than the log's, its table, and what it says."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
-from math import isfinite
+from math import isfinite, nan
 from typing import Any
 
 import polars as pl
@@ -12,7 +12,7 @@ import polars as pl
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import StatisticsError, UsageError, counted
 from posbias.core.evaluation.page_slope import PageSlope, page_slope
-from posbias.core.evaluation.prediction import Prediction, Scope
+from posbias.core.evaluation.prediction import CellTheta, Prediction, Scope
 from posbias.core.fit.fit import WANTED_CLICK_SHARE
 from posbias.core.fit.propensities import choose_propensities
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, PAIR, QUERY, Roles
@@ -24,7 +24,15 @@ from posbias.io.fits.saved_fit import PreviousFit
 from posbias.io.jobs import tables as summary
 from posbias.io.jobs.fit import Job, describe_reading, name_propensities, open_log, weights_from
 from posbias.io.jobs.tables import WITH_DOUBTS, Column, Printed, PrintedTable, Result, first, more
-from posbias.io.predictions import CountsOfPages, predict_rankings, scopes_of, theta_of
+from posbias.io.predictions import (
+    CountsOfPages,
+    PredictedRanking,
+    predict_rankings,
+    scopes_of,
+    theta_by_browsing,
+    theta_by_position,
+    theta_of,
+)
 from posbias.io.ranking_names import split_name
 from posbias.io.rankings import Rankings, open_rankings
 from posbias.io.results.tables import write_small_table
@@ -58,17 +66,13 @@ class PredictionRequest:
         """Files of rankings."""
         return [split_name(named)[1] for named in (*self.scores, *self.rankings)]
 
-    def check(self, job: Job, fitted: PreviousFit) -> None:
-        """See, before anything is read, that counts by position can be had.
+    def check(self, job: Job) -> None:
+        """Check, before anything is read, that counts can be had.
 
         Raises:
-            UsageError: the propensities are of another model, impressions carry weights, or days are not known.
+            UsageError: impressions carry weights, or days are not known.
+            StatisticsError: statistics have decayed.
         """
-        if fitted.plan.model.needs_session:
-            raise UsageError(
-                f"--propensities {fitted.name}: under --model {fitted.plan.model.name} a click depends on those above "
-                "it, and predictions are made by position. Name a fit of --model pbm."
-            )
         if job.plan.weighted:
             raise UsageError(
                 "--weight-column: predictions count impressions; weights would hide how sure they are. Leave it out."
@@ -86,7 +90,7 @@ class PredictionRequest:
 
 
 def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: Engine, result: Result) -> None:
-    """Predict the clicks per page of rankings, write the tables, and say what they show.
+    """Predict the clicks per page of rankings, write the tables, and print what they show.
 
     Raises:
         PosbiasError: those of `open_rankings`; a ranking has no document of the log.
@@ -98,20 +102,27 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
         variance = None if opened.pages is None else opened.pages.variance
         cut = days[len(days) // 2] if len(days) > 1 else None
         counts = CountsOfPages.of(opened.statistics, plan, cut, opened.some_pages, engine, result.progress)
-    by, covariance = theta_of(counts, chosen.table, fitted.theta)
+    table = chosen.table
+    if fitted.plan.model.needs_session:
+        by, covariance = theta_by_position(counts, engine, result.progress)
+        result.printed.append(
+            f"propensities by position are fitted to these pages; {fitted.name} has those by last click"
+        )
+    else:
+        (by, covariance), table = theta_of(counts, table, fitted.theta), None
+    with result.progress.stage("comparing click models"):
+        browsing = theta_by_browsing(counts, None if fitted.plan.position_bins else table, engine, result.progress)
     with result.progress.stage("comparing pages"):
         slope = None if counts.units is None or not counts.units.height else page_slope(counts.units, by, covariance)
-    found = predict_rankings(counts, rankings, by, covariance, variance, engine, result.progress)
-    predictions = [of_scopes[0] for of_scopes, _ in found]
-    table = _table(rankings.names, predictions)
-    write_small_table(table, result.folder, PREDICTIONS, csv=request.csv)
-    by_part = _table_by_part(rankings.names, [of_scopes for of_scopes, _ in found], scopes_of(by))
-    write_small_table(by_part, result.folder, BY_PART, csv=request.csv)
+    of_browsing = browsing if isinstance(browsing, CellTheta) else None
+    predicted = predict_rankings(counts, rankings, by, covariance, of_browsing, variance, engine, result.progress)
+    rows = _table(predicted)
+    write_small_table(rows, result.folder, PREDICTIONS, csv=request.csv)
+    write_small_table(_table_by_part(predicted, scopes_of(by)), result.folder, BY_PART, csv=request.csv)
     result.content["weights_from"] = weights_from("smooth", chosen)
     result.printed += summary.smooth_weights_lines(chosen)
     impressions, clicks = (float(counts.cells[name].sum()) for name in (IMPRESSIONS, CLICKS))
     lost = float(counts.cells.filter(pl.Series(~by.known))[CLICKS].sum())
-    digests = {str(source.path): source.digest() for source in rankings.sources}
     result.content["prediction"] = {
         "impressions": impressions,
         "clicks": clicks,
@@ -123,47 +134,69 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
         "slope": None
         if slope is None
         else {"slope": slope.slope, "std_error": slope.std_error, "rejects": slope.rejects},
+        "user_browsing_model": "compared" if of_browsing is not None else browsing,
     }
-    result.content["rankings"] = [
-        _described(name, file, prediction)
-        for name, file, prediction in zip(rankings.names, rankings.files, predictions, strict=True)
-    ]
-    result.content["ranking_files"] = digests
+    result.content["rankings"] = [_described(one) for one in predicted]
+    result.content["ranking_files"] = {str(source.path): source.digest() for source in rankings.sources}
     result.content["predictions"] = [
-        {**row, "changed_queries": [_changed(query) for query in changed.to_dicts()]}
-        for row, (_, changed) in zip(table.to_dicts(), found, strict=True)
+        {**row, "changed_queries": [_changed(query) for query in one.changed.to_dicts()]}
+        for row, one in zip(rows.to_dicts(), predicted, strict=True)
     ]
     if lost > (1 - WANTED_CLICK_SHARE) * clicks:
         result.exit_code = WITH_DOUBTS
     verdicts = [_slope_line(slope)]
-    if slope is not None and slope.rejects:
+    if isinstance(browsing, str):
+        verdicts.append(f"not compared with the user browsing model: {browsing}.")
+    dampened = [one for one in predicted if one.is_dampened]
+    if dampened or (slope is not None and slope.rejects):
         del result.content["predictions"]
         result.exit_code = WITH_DOUBTS
-        result.warnings.append(
-            "no claim is made: pages that should get more clicks than others of their query get "
-            f"{slope.slope:.2f} times the difference, so clicks on a page depend on each other, as under a cascade. "
-            "What is in predictions.parquet assumes that they do not. Compare click models: posbias evaluate --models."
-        )
+        result.warnings.append(_no_claim(slope, dampened))
     else:
-        verdicts += _sentences(rankings.names, predictions)
-        result.printed += _predictions_table(rankings.names, predictions)
+        verdicts += [_sentence(one) for one in predicted[:_MOST_SAID]]
+        result.printed += _predictions_table(predicted)
     result.printed += verdicts
     result.content["verdicts"] = verdicts
-    result.warnings += _warnings(rankings.names, predictions, lost, clicks, known=covariance is not None)
-    faded = [(name, one) for name, one in zip(rankings.names, predictions, strict=True) if one.faded]
-    for name, one in faded:
-        result.warnings.append(
-            f"do not rely on {name}: pages before {cut} put it {_percent(one.halves[0], one.observed)} higher "
-            "than those since, more than by chance. It has probably learned from the clicks before; predict it from "
-            "later pages."
-        )
-    if faded:
+    result.warnings += _warnings(predicted, lost, clicks, known=covariance is not None)
+    _judge_learning(predicted, cut, request, result)
+
+
+def _judge_learning(
+    predicted: Sequence[PredictedRanking], cut: date | None, request: PredictionRequest, result: Result
+) -> None:
+    """Warn of rankings that may have learned from these pages."""
+    for one in (ranking for ranking in predicted if ranking.whole.faded):
         result.exit_code = WITH_DOUBTS
+        result.warnings.append(
+            f"do not rely on {one.name}: pages before {cut} put it "
+            f"{_percent(one.whole.halves[0], one.whole.observed)} higher than those since, more than by chance. It has "
+            "probably learned from the clicks before; predict it from later pages."
+        )
     if request.trained_until is None:
         result.warnings.append(
             "a ranking that has learned from the clicks of these pages is predicted far too well, and nothing repairs "
             "that. Give pages from after its training, and say so: --trained-until DATE."
         )
+
+
+def _no_claim(slope: PageSlope | None, dampened: Sequence[PredictedRanking]) -> str:
+    """The warning that nothing is predicted, and why."""
+    reasons = list[str]()
+    if slope is not None and slope.rejects:
+        reasons.append(
+            f"pages that should get more clicks than others of their query get {slope.slope:.2f} times the difference"
+        )
+    if dampened:
+        one = dampened[0]
+        reasons.append(
+            f"for {one.name} the user browsing model says {_percent(one.by_browsing or 0.0, one.whole.observed)}, the "
+            f"position-based model {_percent(one.whole.difference, one.whole.observed)}"
+        )
+    return (
+        f"no claim is made: {', and '.join(reasons)}. Clicks on a page depend on each other: where users stop after a "
+        "click, better results on top take clicks from those below. What is in predictions.parquet assumes that they "
+        "do not. Compare click models: posbias evaluate --models."
+    )
 
 
 def _slope_line(slope: PageSlope | None) -> str:
@@ -237,40 +270,48 @@ def _check_days(days: Sequence[date], request: PredictionRequest) -> None:
         )
 
 
-def _table(names: Sequence[str], predictions: Sequence[Prediction]) -> pl.DataFrame:
-    """A row a ranking; null where there is no number."""
-    rows = [
-        {
-            "ranking": name,
-            "clicks_per_page": one.observed + one.difference,
-            "difference": one.difference,
-            "std_error": one.std_error,
-            "ci_low": one.interval[0],
-            "ci_high": one.interval[1],
-            "new_queries_ci_low": one.new_interval[0],
-            "new_queries_ci_high": one.new_interval[1],
-            "relative_difference": one.relative,
-            "unsupported_share": one.unsupported,
-            "bound_low": one.bounds[0],
-            "bound_high": one.bounds[1],
-            "pages_per_arm": one.pages_per_arm(one.difference),
-        }
-        for name, one in zip(names, predictions, strict=True)
+def _table(predicted: Sequence[PredictedRanking]) -> pl.DataFrame:
+    """A row a ranking."""
+    rows = list[dict[str, str | float]]()
+    for ranking in predicted:
+        one, browsing = ranking.whole, nan if ranking.by_browsing is None else ranking.by_browsing
+        rows.append(
+            {
+                "ranking": ranking.name,
+                "clicks_per_page": one.observed + one.difference,
+                "difference": one.difference,
+                "std_error": one.std_error,
+                "ci_low": one.interval[0],
+                "ci_high": one.interval[1],
+                "new_queries_ci_low": one.new_interval[0],
+                "new_queries_ci_high": one.new_interval[1],
+                "relative_difference": one.relative,
+                "unsupported_share": one.unsupported,
+                "bound_low": one.bounds[0],
+                "bound_high": one.bounds[1],
+                "pages_per_arm": one.pages_per_arm(one.difference),
+                "ubm_difference": browsing,
+                "ubm_relative_difference": browsing / one.observed if one.observed else nan,
+            }
+        )
+    return _frame(rows)
+
+
+def _frame(rows: Sequence[Mapping[str, str | float]]) -> pl.DataFrame:
+    """A table of names and numbers; null where there is no number."""
+    cells = [
+        {key: value if isinstance(value, str) or isfinite(value) else None for key, value in row.items()}
+        for row in rows
     ]
-    return pl.DataFrame([{key: _cell(value) for key, value in row.items()} for row in rows])
+    types = {key: pl.String if isinstance(value, str) else pl.Float64 for key, value in rows[0].items()}
+    return pl.DataFrame(cells, schema=types)
 
 
-def _cell(value: str | float) -> str | float | None:
-    return value if isinstance(value, str) or isfinite(value) else None
-
-
-def _table_by_part(
-    names: Sequence[str], found: Sequence[Sequence[Prediction]], scopes: Sequence[Scope]
-) -> pl.DataFrame:
+def _table_by_part(predicted: Sequence[PredictedRanking], scopes: Sequence[Scope]) -> pl.DataFrame:
     """A row for each ranking and part of the clicks."""
     rows = [
         {
-            "ranking": name,
+            "ranking": ranking.name,
             "part": scope.name,
             "pages": one.pages,
             "clicks_per_page": one.observed + one.difference,
@@ -281,17 +322,18 @@ def _table_by_part(
             "relative_difference": one.relative,
             "unsupported_share": one.unsupported,
         }
-        for name, of_ranking in zip(names, found, strict=True)
-        for scope, one in zip(scopes[1:], of_ranking[1:], strict=True)
+        for ranking in predicted
+        for scope, one in zip(scopes[1:], ranking.of_scopes[1:], strict=True)
         if one.pages
     ]
-    return pl.DataFrame([{key: _cell(value) for key, value in row.items()} for row in rows])
+    return _frame(rows)
 
 
-def _described(name: str, file: str, one: Prediction) -> dict[str, Any]:
+def _described(ranking: PredictedRanking) -> dict[str, Any]:
+    one = ranking.whole
     return {
-        "name": name,
-        "file": file,
+        "name": ranking.name,
+        "file": ranking.file,
         "pages": one.pages,
         "clicks_per_page_of_log": one.observed,
         "exposure_filled": one.filled,
@@ -307,43 +349,48 @@ def _percent(value: float, of: float) -> str:
     return f"{value / of:+.1%}"
 
 
-def _predictions_table(names: Sequence[str], predictions: Sequence[Prediction]) -> list[Printed]:
-    shown = list(zip(names, predictions, strict=True))
-
-    def both(ends: tuple[float, float], observed: float) -> str:
-        return f"{_percent(ends[0], observed)} to {_percent(ends[1], observed)}"
-
-    columns = (
-        Column("ranking", first(name for name, _ in shown), label=True, text=True),
-        Column("clicks\nper page", first(f"{one.observed + one.difference:.4f}" for _, one in shown)),
-        Column("difference", first(_percent(one.difference, one.observed) for _, one in shown)),
-        Column("95 % interval", first(both(one.interval, one.observed) for _, one in shown), beside=True),
-        Column("queries\nlike these", first(both(one.new_interval, one.observed) for _, one in shown), spare=2),
-        Column("never\nshown", first(f"{one.unsupported:.1%}" for _, one in shown), spare=1),
-    )
-    title = f"predicted for the queries of this log, which gets {predictions[0].observed:.4f} clicks per page"
-    return [title, PrintedTable(columns, more(len(shown), "in predictions.parquet"))]
+def _interval(ends: tuple[float, float], observed: float) -> str:
+    return f"{_percent(ends[0], observed)} to {_percent(ends[1], observed)}"
 
 
-def _sentences(names: Sequence[str], predictions: Sequence[Prediction]) -> list[str]:
-    """A sentence for each ranking."""
-    said = list[str]()
-    for name, one in list(zip(names, predictions, strict=True))[:_MOST_SAID]:
-        low, high = (_percent(end, one.observed) for end in one.interval)
-        text = f"{name}: {_percent(one.difference, one.observed)} clicks per page (95 % interval {low} to {high})."
-        if one.unsupported > 0:
-            least, most = (_percent(end, one.observed) for end in one.bounds)
-            text += (
-                f" {one.unsupported:.1%} of what it shows was never shown for its query: whatever it is worth, the "
-                f"difference lies between {least} and {most}, chance aside."
-            )
-        said.append(f"{text} {_planning(one)}")
-    return said
+def _predictions_table(predicted: Sequence[PredictedRanking]) -> list[Printed]:
+    shown = [(ranking.whole, ranking.whole.observed, ranking.by_browsing) for ranking in predicted]
+    by_browsing = ("" if browsing is None else _percent(browsing, observed) for _, observed, browsing in shown)
+    columns = [
+        Column("ranking", first(ranking.name for ranking in predicted), label=True, text=True),
+        Column("clicks\nper page", first(f"{observed + one.difference:.4f}" for one, observed, _ in shown)),
+        Column("difference", first(_percent(one.difference, observed) for one, observed, _ in shown)),
+        Column("95 % interval", first(_interval(one.interval, observed) for one, observed, _ in shown), beside=True),
+        Column("browsing\nmodel", first(by_browsing), spare=1),
+        Column("queries\nlike these", first(_interval(one.new_interval, of) for one, of, _ in shown), spare=3),
+        Column("never\nshown", first(f"{one.unsupported:.1%}" for one, _, _ in shown), spare=2),
+    ]
+    if not any(columns[4].cells):
+        del columns[4]
+    title = f"predicted for the queries of this log, which gets {shown[0][1]:.4f} clicks per page"
+    return [title, PrintedTable(tuple(columns), more(len(shown), "in predictions.parquet"))]
+
+
+def _sentence(ranking: PredictedRanking) -> str:
+    """The prediction of a ranking in words."""
+    one = ranking.whole
+    difference, interval = _percent(one.difference, one.observed), _interval(one.interval, one.observed)
+    text = f"{ranking.name}: {difference} clicks per page (95 % interval {interval})."
+    if ranking.by_browsing is not None:
+        browsing = _percent(ranking.by_browsing, one.observed)
+        text += f" The user browsing model says {browsing}, the position-based model {difference}."
+    if one.unsupported > 0:
+        least, most = (_percent(end, one.observed) for end in one.bounds)
+        text += (
+            f" {one.unsupported:.1%} of what it shows was never shown for its query: whatever it is worth, the "
+            f"difference lies between {least} and {most}, chance aside."
+        )
+    return f"{text} {_planning(one)}"
 
 
 def _planning(one: Prediction) -> str:
     """The pages of an A/B test of the difference, and the smallest difference that this log shows."""
-    smallest = f"This log tells differences of {one.smallest / one.observed:.1%} in four of five cases."
+    smallest = f"This log shows differences of {one.smallest / one.observed:.1%} in four of five cases."
     if one.interval[0] <= 0 <= one.interval[1]:
         return f"It may be no better and no worse than the log's own. {smallest}"
     ends = sorted(one.pages_per_arm(end) for end in one.interval)
@@ -353,35 +400,41 @@ def _planning(one: Prediction) -> str:
     )
 
 
-def _warnings(
-    names: Sequence[str], predictions: Sequence[Prediction], lost: float, clicks: float, *, known: bool
-) -> list[str]:
-    """Warnings of clicks, propensities and documents that are missing."""
-    found = list[str]()
+def _warnings(predicted: Sequence[PredictedRanking], lost: float, clicks: float, *, known: bool) -> list[str]:
+    """Warnings of clicks, propensities and documents that are missing, and of models that disagree."""
+    warnings = list[str]()
     if lost:
-        found.append(
+        warnings.append(
             f"{lost:,.0f} of {clicks:,.0f} clicks lie in cells without a propensity: predictions are of the other "
             "positions only."
         )
     if not known:
-        found.append(
+        warnings.append(
             "no errors of the propensities are known: intervals take them as exact, and are too narrow if they are not."
         )
-    pages = max(one.pages for one in predictions)
-    for name, one in zip(names, predictions, strict=True):
+    pages = max(ranking.whole.pages for ranking in predicted)
+    for ranking in predicted:
+        one, name = ranking.whole, ranking.name
+        if ranking.models_disagree and not ranking.is_dampened:
+            warnings.append(
+                f"click models disagree on {name} by more than the interval: whoever clicks is likelier to click "
+                "again. If some users click more readily than others, the position-based model is right; if a click "
+                f"makes users look further down, the user browsing model is "
+                f"({_percent(ranking.by_browsing or 0.0, one.observed)}). Either way the difference has the same sign."
+            )
         if one.unsupported > _MUCH_UNSUPPORTED:
-            found.append(
+            warnings.append(
                 f"{one.unsupported:.1%} of what {name} shows was never shown for its query: no click can speak for it, "
                 "and the interval rests on what other documents are worth."
             )
         if one.pages < (1 - _MUCH_UNRANKED) * pages:
-            found.append(
+            warnings.append(
                 f"{name} has scores for the queries of {counted(one.pages, 'pages')} of {pages:,.0f}: its prediction "
                 "is of these only, and is not to be compared with those of the others."
             )
         if one.filled < 1 - _MUCH_EMPTY:
-            found.append(
+            warnings.append(
                 f"{name} has too few documents to fill the pages of the log: {1 - one.filled:.1%} of the attention "
                 "meets an empty place."
             )
-    return found
+    return warnings

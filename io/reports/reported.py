@@ -92,6 +92,7 @@ class PredictedRanking(msgspec.Struct, frozen=True):
     new_queries_ci_high: Number
     unsupported_share: Number
     pages_per_arm: Number | None
+    ubm_difference: Number | None
     changed_queries: tuple[ChangedQuery, ...]
 
 

@@ -222,7 +222,7 @@ def predictions_section(result: ReportedResult) -> Section | None:
     if not rows:
         return None
     names = ["ranking", "clicks_per_page", "difference", "ci_low", "ci_high"]
-    names += ["new_queries_ci_low", "new_queries_ci_high", "unsupported_share", "pages_per_arm"]
+    names += ["new_queries_ci_low", "new_queries_ci_high", "unsupported_share", "pages_per_arm", "ubm_difference"]
     frame = pl.DataFrame([{name: getattr(row, name) for name in names} for row in rows])
     frame = frame.with_columns(pl.col("ranking").map_elements(escaped, pl.String))
     observed = pl.col("clicks_per_page") - pl.col("difference")

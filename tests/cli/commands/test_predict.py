@@ -17,7 +17,7 @@ DONE, WITH_DOUBTS, UNUSABLE = 0, 1, 2
 COLUMNS = [
     *("ranking", "clicks_per_page", "difference", "std_error", "ci_low", "ci_high"),
     *("new_queries_ci_low", "new_queries_ci_high", "relative_difference", "unsupported_share"),
-    *("bound_low", "bound_high", "pages_per_arm"),
+    *("bound_low", "bound_high", "pages_per_arm", "ubm_difference", "ubm_relative_difference"),
 ]
 Predict = Callable[..., CompletedProcess[str]]
 
@@ -51,7 +51,10 @@ def place(drawn: Path, run_in_process: Run) -> Path:
     """Return the folder, with a fit and statistics."""
     if not (drawn / "store").exists():
         run_in_process("fit", "log.parquet", "-o", "fit", cwd=drawn, code=DONE)
-        run_in_process("collect", "log.parquet", "--timestamp", "timestamp", "-o", "store", cwd=drawn, code=DONE)
+        words = ("collect", "log.parquet", "--timestamp", "timestamp", "-o")
+        run_in_process(*words, "store", cwd=drawn, code=DONE)
+        run_in_process(*words, "by_click", "--model", "ubm", cwd=drawn, code=DONE)
+        run_in_process("fit", "log.parquet", "--model", "ubm", "-o", "browsing", cwd=drawn, code=DONE)
     return drawn
 
 
@@ -101,11 +104,13 @@ def test_the_better_ranking_is_predicted_to_get_more_clicks(predict: Predict, pl
 @pytest.mark.parametrize("memory", ["2GiB", pytest.param("256MiB", marks=pytest.mark.slow)])
 def test_statistics_say_the_same_as_their_log(predict: Predict, tmp_path: Path, memory: str) -> None:
     words = ("--scores", "good.parquet", "--scores", "fresh.parquet", "--memory", memory)
-    for source, out in (("log.parquet", "of_log"), ("store", "of_store")):
-        done = predict(*words, log=source, out=out)
+    tables = list[pl.DataFrame]()
+    for source in ("log.parquet", "store", "by_click"):
+        done = predict(*words, log=source)
         assert done.returncode == DONE, done.stderr
-    of_log, of_store = (pl.read_parquet(tmp_path / out / "predictions.parquet") for out in ("of_log", "of_store"))
-    assert_frame_equal(of_log, of_store, rel_tol=1e-9, abs_tol=1e-12)
+        tables.append(pl.read_parquet(tmp_path / "out" / "predictions.parquet"))
+    assert_frame_equal(tables[0], tables[2], rel_tol=1e-9, abs_tol=1e-12)
+    assert_frame_equal(tables[0].select(COLUMNS[:-2]), tables[1].select(COLUMNS[:-2]), rel_tol=1e-9, abs_tol=1e-12)
 
 
 def test_contexts_have_predictions_of_their_own_and_a_report_shows_what_changes(
@@ -175,12 +180,23 @@ def test_what_cannot_be_predicted_is_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_browsing_model_has_no_propensity_by_position(run_in_process: Run, place: Path, tmp_path: Path) -> None:
-    run_in_process("fit", "log.parquet", "--model", "ubm", "-o", str(tmp_path / "ubm"), cwd=place)
-    words = ("--propensities", str(tmp_path / "ubm"), "--scores", "good.parquet", "-o", str(tmp_path / "out"))
-    done = run_in_process("predict", "log.parquet", *words, cwd=place)
-    assert done.returncode == UNUSABLE
-    assert "Name a fit of --model pbm" in said(done)
+def test_the_user_browsing_model_stands_beside_the_position_based_model(
+    run_in_process: Run, predict: Predict, place: Path, tmp_path: Path
+) -> None:
+    done = predict("--scores", "good.parquet")
+    row = pl.read_parquet(tmp_path / "out" / "predictions.parquet").row(0, named=True)
+    assert row["ci_low"] < row["ubm_difference"] < row["ci_high"]
+    assert row["ubm_difference"] != row["difference"]
+    assert f"The user browsing model says {row['ubm_relative_difference']:+.1%}, the position-based" in said(done)
+    words = ("--propensities", "browsing", "--scores", "good.parquet", "-o", str(tmp_path / "other"))
+    for source in ("log.parquet", "by_click"):
+        done = run_in_process("predict", source, *words, "--force", cwd=place, code=DONE)
+        other = pl.read_parquet(tmp_path / "other" / "predictions.parquet").row(0, named=True)
+        assert other["difference"] == pytest.approx(row["difference"], rel=1e-6)
+        assert other["ubm_difference"] == pytest.approx(row["ubm_difference"], rel=1e-6)
+    assert "propensities by position are fitted to these pages" in said(done)
+    done = predict("--scores", "good.parquet", log="store")
+    assert "not compared with the user browsing model: it needs to know which results above were clicked" in said(done)
 
 
 def test_a_ranking_that_has_learned_from_half_of_the_pages_is_found_out(predict: Predict, place: Path) -> None:
@@ -205,10 +221,13 @@ def test_a_cascade_is_refused(run_in_process: Run, tmp_path: Path) -> None:
     made.log.write_parquet(tmp_path / "log.parquet")
     made.attractiveness.select("query", "doc", score="attractiveness").write_parquet(tmp_path / "good.parquet")
     run_in_process("fit", "log.parquet", "-o", "fit", cwd=tmp_path)
-    words = ("log.parquet", "--propensities", "fit", "--scores", "good.parquet", "-o", "out")
-    done = run_in_process("predict", *words, cwd=tmp_path)
-    assert done.returncode == WITH_DOUBTS
-    assert "no claim is made" in said(done)
+    run_in_process("collect", "log.parquet", "--model", "ubm", "-o", "store", cwd=tmp_path)
+    for source in ("store", "log.parquet"):
+        words = (source, "--propensities", "fit", "--scores", "good.parquet", "-o", "out", "--force")
+        done = run_in_process("predict", *words, cwd=tmp_path)
+        assert done.returncode == WITH_DOUBTS
+        assert "no claim is made" in said(done)
+        assert "for good the user browsing model says +" in said(done)
     assert "An A/B test needs" not in said(done)
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["prediction"]["slope"]["rejects"]

@@ -1,6 +1,7 @@
 """Predicted clicks of another ranking: right where the truth is known, and the same however the counts are parted."""
 
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 import polars as pl
@@ -8,6 +9,7 @@ import pytest
 
 from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.counts.counting_plan import StatisticsPlan
+from posbias.core.evaluation.browsing import browsing_difference
 from posbias.core.evaluation.clicked import RANK
 from posbias.core.evaluation.prediction import CellTheta, PageSums, Placed, Prediction, Prior, Scope, ShownPart, predict
 from posbias.core.models import get_model
@@ -248,3 +250,43 @@ def test_intervals_cover_the_truth_and_zero_is_excluded_on_the_right_side() -> N
     assert np.mean(right) >= 0.99
     assert len(right) > number / 2
     assert abs(np.mean(errors)) < 0.01
+
+
+def browsed(counts: pl.DataFrame, theta: Floats) -> tuple[pl.DataFrame, CellTheta]:
+    """Return counts whose last clicks are spread over the positions above, and theta by position and last click."""
+    last = (pl.col("query") + pl.col("doc")) % pl.col("position")
+    counts = counts.with_columns(previous_click=last.cast(pl.Int32))
+    cells = counts.select("position", "previous_click").unique().sort("position", "previous_click")
+    at = cells["position"].to_numpy() - 1, cells["previous_click"].to_numpy()
+    return counts, CellTheta(StatisticsPlan(get_model("ubm")), cells, theta[at])
+
+
+def test_without_an_effect_of_clicks_above_the_browsing_model_is_the_position_based_one(small: World) -> None:
+    rank = lists(ranks(np.random.default_rng(4).random(small.gamma.shape)))
+    counts, by = browsed(small.counts, np.repeat(THETA[:, None], K, axis=1))
+    placed = Placed.of(ShownPart.of(counts, by), rank)
+    prior = Prior.fit(placed)
+    summed = counts.group_by("query", "doc", "position").agg(pl.col("impressions", "clicks").sum())
+    one = PageSums.of(Placed.of(ShownPart.of(summed, theta_of(THETA)), rank), prior, ALL, 1e9)
+    assert browsing_difference(placed, prior) == pytest.approx(one.seen + float(one.lent @ prior.lent[2]), rel=1e-9)
+
+
+def test_the_browsing_model_expects_what_all_ways_to_click_on_a_page_add_up_to(small: World) -> None:
+    theta = np.random.default_rng(5).uniform(0.2, 0.9, (K, K))
+    counts, by = browsed(small.counts, theta)
+    rank = ranks(np.random.default_rng(6).random(small.gamma.shape))
+    placed = Placed.of(ShownPart.of(counts, by), lists(rank))
+    prior = Prior.fit(placed)
+    seen = placed.exposure > 0
+    value = np.where(seen, prior.posterior(placed).value, prior.lent[2][placed.class_of_rank])
+    total = -float(placed.exposure[seen] @ value[seen])
+    for query in range(len(rank)):
+        here = (placed.group == query) & (placed.exposure_there > 0)
+        g = value[here][np.argsort(placed.rank[here])]
+        for clicks in product((0, 1), repeat=K):
+            chance, last = 1.0, 0
+            for position, click in enumerate(clicks):
+                examined = theta[position, last] * g[position]
+                chance, last = chance * (examined if click else 1 - examined), position + 1 if click else last
+            total += placed.part.pages[query] * chance * sum(clicks)
+    assert browsing_difference(placed, prior) == pytest.approx(total, rel=1e-9)
