@@ -92,8 +92,8 @@ class PredictedRanking(msgspec.Struct, frozen=True):
     new_queries_ci_high: Number
     unsupported_share: Number
     pages_per_arm: Number | None
-    ubm_difference: Number | None
     changed_queries: tuple[ChangedQuery, ...]
+    ubm_difference: Number | None = None
 
 
 class Said(msgspec.Struct, frozen=True):
