@@ -79,9 +79,9 @@ class Application(TyperGroup):
 
     def make_context(self, name: str | None, words: list[str], *arguments: Any, **settings: Any) -> Any:  # noqa: ANN401 - a type of Typer's own
         """Parse the options of the application itself."""
-        said = list(takewhile(lambda word: word != "--", words))
-        of_messages = "json" if _LOG_FORMAT_JSON.search(" ".join(said)) else "text"
-        speak(of_messages, errors_on_stdout="--json" in said)  # before anything can be wrong with them
+        options = list(takewhile(lambda word: word != "--", words))
+        of_messages = "json" if _LOG_FORMAT_JSON.search(" ".join(options)) else "text"
+        speak(of_messages, errors_on_stdout="--json" in options)  # before anything can be wrong with them
         with _reported():
             return super().make_context(name, words, *arguments, **settings)
 
@@ -104,11 +104,11 @@ def _reported() -> Generator[None]:
         raise typer.Exit(CANNOT_RUN) from error
 
 
-_SAID, _WORDS = "posbias.said", "posbias.words"
+_GIVEN, _WORDS = "posbias.given", "posbias.words"
 
 
 class PosbiasCommand(TyperCommand):
-    """A command that remembers what was said on its command line, and has a short help and a long one."""
+    """A command that remembers the options on its command line, and has a short help and a long one."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - types of Typer's own
         """Write what help says of arguments and options."""
@@ -120,17 +120,17 @@ class PosbiasCommand(TyperCommand):
         return ["[OPTIONS]", *(f"{each.metavar}" if each.required else f"[{each.metavar}]" for each in arguments)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - a type of Typer's own
-        """Parse, and keep each option that was said, with its values before they are converted.
+        """Parse, and keep each option that was given, with its values before they are converted.
 
         Raises:
-            BadParameter: a value cannot be what it should; one that was not typed is said to come from where it stands.
+            BadParameter: a value cannot be what it should; the message names the origin of one that was not typed.
         """
         if ctx.resilient_parsing and args and args[-1].startswith("-"):
             args = [*args, ""]  # a value is being completed, and the arguments before it count
         ctx.meta[_WORDS] = list(args)
         values, _, order = self.make_parser(ctx).parse_args(args=list(args))
         times = Counter(parameter for parameter in order if isinstance(parameter, TyperOption))
-        ctx.meta[_SAID] = [
+        ctx.meta[_GIVEN] = [
             (option, list(values[option.name]) if option.multiple else [values[option.name]], number)
             for option, number in times.items()
         ]
@@ -150,8 +150,8 @@ class PosbiasCommand(TyperCommand):
                 parameter.required = True
 
 
-def check_said(invocation: typer.Context) -> None:
-    """Refuse what means nothing by itself: a variable of no option, an empty value, an option that is said twice.
+def check_given(invocation: typer.Context) -> None:
+    """Refuse what means nothing by itself: a variable of no option, an empty value, an option that is given twice.
 
     Raises:
         UsageError: something means nothing.
@@ -160,11 +160,11 @@ def check_said(invocation: typer.Context) -> None:
         group = cast("TyperGroup", invocation.parent.command) if invocation.parent else None
         commands = group.commands.values() if group is not None else [invocation.command]
         check_environment(os.environ, {str(each.envvar) for command in commands for each in command.params})
-    for option, values, times in _said(invocation):
+    for option, values, times in _given(invocation):
         flag = option.opts[0]
         if any(value == "" for value in values):
             raise UsageError(f"{flag} '': is empty. Is a shell variable unset? Give it a value, or leave it out.")
-        is_switch = option.is_flag and not option.secondary_opts  # said twice, it means the same
+        is_switch = option.is_flag and not option.secondary_opts  # given twice, it means the same
         if times > 1 and not option.multiple and not is_switch:
             raise UsageError(f"{flag}: is given {times} times, but takes one value. Give it once.")
 
@@ -179,14 +179,14 @@ def check_effects_of(invocation: typer.Context, values: Mapping[str, Any]) -> No
 
     given = {
         option.name: " ".join([option.opts[0], *([] if option.is_flag else map(str, values))])
-        for option, values, _ in _said(invocation)
+        for option, values, _ in _given(invocation)
     }
     check_effects(given, Situation(invocation.info_name or "", values))
 
 
-def _said(invocation: typer.Context) -> list[tuple[TyperOption, list[object], int]]:
-    """The options on the command line, each with its values as they were written, and how often it was said."""
-    return invocation.meta[_SAID]
+def _given(invocation: typer.Context) -> list[tuple[TyperOption, list[object], int]]:
+    """The options on the command line, each with its values as they were written, and how often it was given."""
+    return invocation.meta[_GIVEN]
 
 
 def command_to_try(invocation: typer.Context, options: Sequence[str]) -> str:
@@ -237,7 +237,7 @@ def command(function: Callable[..., int]) -> PosbiasCommand:
 
         def work() -> int:
             use_threads(values.get("threads"))
-            check_said(invocation)
+            check_given(invocation)
             if common.print_config:
                 from posbias.cli.report.shown import configuration_text  # noqa: PLC0415 - for this alone
 

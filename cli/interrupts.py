@@ -26,7 +26,7 @@ _STDIN, _STDERR = 0, 2
 _TO_FINISH = 5.0  # seconds that a process has to report on its result when a signal wants it to end
 
 _REMOVE_AND_END = """
-code=$1 said=$2
+code=$1 message=$2
 shift 2
 for directory do
   for entry in "$directory"/* "$directory"/.[!.]* "$directory"/..?*; do
@@ -35,7 +35,7 @@ for directory do
   rm -f -- "$directory/{marker}"
   rmdir -- "$directory" 2>/dev/null
 done
-[ -z "$said" ] || printf '%s\\n' "$said" >&0
+[ -z "$message" ] || printf '%s\\n' "$message" >&0
 exit "$code"
 """.replace("{marker}", MARKER)
 """What the process turns into, given an exit code, what to say, and directories of ours; their markers go last."""
@@ -94,13 +94,13 @@ def stop(number: int) -> None:
         silence()
     with commit_lock:
         if not is_committed():
-            said = stopped(f"stopped by {signal.Signals(number).name}; {_what_stands()}.")
-            _remove_and_end(_EXIT_BASE + number, f"{_SHOW_CURSOR}{said}" if drawing else said)
+            message = stopped(f"stopped by {signal.Signals(number).name}; {_what_stands()}.")
+            _remove_and_end(_EXIT_BASE + number, f"{_SHOW_CURSOR}{message}" if drawing else message)
     time.sleep(_TO_FINISH)
     _remove_and_end(_code_of_result[-1] if _code_of_result else 0, "")
 
 
-def _remove_and_end(code: int, said: str) -> NoReturn:
+def _remove_and_end(code: int, message: str) -> NoReturn:
     """Act first, then speak, where that is possible.
 
     Native threads may be writing meanwhile. So the process turns into a shell that removes what it owned, which ends
@@ -115,7 +115,7 @@ def _remove_and_end(code: int, said: str) -> NoReturn:
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(_STDERR if _takes_text(_STDERR) else nowhere, _STDIN)
     os.dup2(nowhere, _STDERR)
-    os.execv("/bin/sh", ["sh", "-c", _REMOVE_AND_END, "sh", str(code), said, *map(str, owned)])  # noqa: S606
+    os.execv("/bin/sh", ["sh", "-c", _REMOVE_AND_END, "sh", str(code), message, *map(str, owned)])  # noqa: S606
 
 
 def _ignore_for_good() -> None:

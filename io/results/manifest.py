@@ -80,13 +80,13 @@ class Manifest:
             remedy: what is to be done then.
         """
         try:
-            found = msgspec.convert(self.content, as_type)
+            fields = msgspec.convert(self.content, as_type)
             unchanged = is_unchanged(self.content)
         except (msgspec.ValidationError, RecursionError) as fault:
             raise error(f"{self.path}: is damaged: {fault}. {remedy}") from fault
         if not unchanged:
             raise error(f"{self.path}: was changed after it was written: its checksum does not match. {remedy}")
-        return found
+        return fields
 
 
 def write_manifest(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
@@ -210,10 +210,10 @@ def listed_by(manifest: bytes) -> dict[str, int] | None:
 
 def _listed(content: object) -> dict[str, int] | None:
     try:
-        found = msgspec.convert(content, Described)
+        described = msgspec.convert(content, Described)
     except (msgspec.ValidationError, RecursionError):
         return None
-    return found.files if "posbias" in found.versions and is_unchanged(content) else None
+    return described.files if "posbias" in described.versions and is_unchanged(content) else None
 
 
 def foreign_in(folder: Path, listed: dict[str, int]) -> list[Path]:
@@ -254,7 +254,7 @@ class StoredResult:
     folder: Path  # where its files are
     command: str  # what made it
     files: Collection[str]  # their names
-    manifest: Manifest  # what is said of it
+    manifest: Manifest
 
     @property
     def content(self) -> dict[str, Any]:

@@ -84,32 +84,32 @@ def check_prefix(target: ObjectUrl, *, force: bool, inputs: tuple[ObjectUrl, ...
     """
     if not target.key:
         raise OutputError(f"{target}: is a whole bucket. Name a prefix in it, such as {target}result.")
-    found = {entry.url for entry in list_objects(target)}
-    if not found:
-        return found
-    left_over = target / _MARKER in found and target / FILE_NAME not in found
+    there = {entry.url for entry in list_objects(target)}
+    if not there:
+        return there
+    left_over = target / _MARKER in there and target / FILE_NAME not in there
     if not force and not left_over:
         raise OutputExistsError(f"{target}: already exists. Choose another name, or replace it with --force.")
     held = [url for url in inputs if url.is_relative_to(target)]
     if held:
         raise OutputError(f"{target}: holds {held[0]}, which would be deleted. Choose another prefix.")
-    foreign = sorted(found - _of_posbias(target, found))
+    foreign = sorted(there - _of_posbias(target, there))
     if foreign:
         more = f" and {len(foreign) - 1:,} more" if len(foreign) > 1 else ""
         raise OutputError(
             f"{target}: {foreign[0]}{more} is not part of a result of posbias, as far as a manifest.json there says, "
             "and would be deleted. Move it away, or choose another prefix."
         )
-    return found
+    return there
 
 
-def _of_posbias(target: ObjectUrl, found: set[ObjectUrl]) -> set[ObjectUrl]:
+def _of_posbias(target: ObjectUrl, there: set[ObjectUrl]) -> set[ObjectUrl]:
     """The objects that a manifest or a marker of posbias below the prefix lists, and these themselves."""
     listed: set[ObjectUrl] = set()
     manifest, marker = target / FILE_NAME, target / _MARKER
-    if manifest in found and (files := listed_by(read_object(manifest))) is not None:
+    if manifest in there and (files := listed_by(read_object(manifest))) is not None:
         listed |= {manifest, *_below(target, files)}
-    if marker in found and (of_upload := _read_marker(marker)) is not None:
+    if marker in there and (of_upload := _read_marker(marker)) is not None:
         listed |= {marker, *_below(target, of_upload.files)}
     return listed
 
@@ -120,16 +120,16 @@ def _below(target: ObjectUrl, names: Iterable[str]) -> set[ObjectUrl]:
 
 def _read_marker(marker: ObjectUrl) -> _Upload | None:
     try:
-        found = msgspec.json.decode(read_object(marker), type=_Upload)
+        upload_of_marker = msgspec.json.decode(read_object(marker), type=_Upload)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
-    return found if found.format == _FORMAT else None
+    return upload_of_marker if upload_of_marker.format == _FORMAT else None
 
 
-def _check_writable(target: ObjectUrl, found: set[ObjectUrl]) -> None:
-    """See before the work begins, not after it, whether objects can be put and deleted there."""
+def _check_writable(target: ObjectUrl, there: set[ObjectUrl]) -> None:
+    """Check before the work begins, not after it, that objects can be put and deleted there."""
     marker = target / _MARKER
-    if marker not in found:
+    if marker not in there:
         upload(msgspec.json.encode(_Upload()), marker)
         delete([marker])
 
@@ -170,7 +170,7 @@ def check_output(target: Location, *, force: bool, protected: Sequence[Location]
     Raises:
         OutputExistsError: the target is there, and `force` is not given.
         OutputError: the target must not be replaced, or is no directory.
-        ObjectStoreError: the object store cannot be asked.
+        ObjectStoreError: the object store cannot be reached.
     """
     if isinstance(target, ObjectUrl):
         urls = tuple(url for url in protected if isinstance(url, ObjectUrl))
@@ -205,7 +205,7 @@ def output_directory(
     Raises:
         OutputExistsError: the target is there, and `force` is not given.
         OutputError: the target cannot be written, or must not be replaced.
-        ObjectStoreError: the object store cannot be asked.
+        ObjectStoreError: the object store cannot be reached.
     """
     if isinstance(target, ObjectUrl):
         urls = tuple(url for url in protected if isinstance(url, ObjectUrl))

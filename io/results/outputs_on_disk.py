@@ -136,7 +136,7 @@ _CLAIMS, _BACK_OFF = 5, (0.1, 0.4)  # tries, and seconds between them
 _REPLACED = "{target}: another run has replaced it during this one. Its result was kept; run this command again."
 
 OnWait: TypeAlias = Callable[[Owner], None]
-"""Told once which process a run waits for."""
+"""Called once with the process that a run waits for."""
 
 
 @contextmanager

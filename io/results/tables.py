@@ -72,12 +72,12 @@ _PATIENCE = 0.5  # seconds until it is looked whether writing has failed
 
 
 def write_propensities(table: pl.DataFrame, folder: Path, *, csv: bool) -> None:
-    """Write `propensities.parquet`, and `propensities.csv` for people if asked for."""
+    """Write `propensities.parquet`, and `propensities.csv` for people if requested."""
     write_small_table(table, folder, PROPENSITIES, csv=csv)
 
 
 def write_small_table(table: pl.DataFrame, folder: Path, name: str, *, csv: bool) -> None:
-    """Write a table that fits into memory as Parquet, and as CSV for people if asked for."""
+    """Write a table that fits into memory as Parquet, and as CSV for people if requested."""
     table.write_parquet(folder / f"{name}.parquet")
     if csv:
         as_spreadsheet_columns(table.lazy()).sink_csv(folder / f"{name}.csv")
