@@ -310,38 +310,45 @@ def _difference(halves: Estimate, whole: Estimate) -> ContrastTest | None:
     return difference_test(halves.fitted.scored(), whole.fitted.scored())
 
 
-KEPT: dict[Length, str] = {
-    "none": "the log is not parted by time",
-    "week": "weeks are kept apart",
-    "day": "days are kept apart",
-    "hour": "hours are kept apart",
+_ESTIMATED: dict[Length, str] = {
+    "none": "The whole log was estimated together",
+    "week": "Each week was estimated separately",
+    "day": "Each day was estimated separately",
+    "hour": "Each hour was estimated separately",
 }
-WITHIN: dict[Length, str] = {"none": "the whole log", "week": "a week", "day": "a day", "hour": "an hour"}
+_WITHIN: dict[Length, str] = {"none": "the whole log", "week": "a week", "day": "a day", "hour": "an hour"}
+_NO_LOSS = 1.005  # the largest ratio of standard errors that rounds to 1.00
 
 
 def why(choice: PeriodChoice) -> str:
-    """Why the periods were chosen; empty where there was nothing to choose."""
+    """Why the periods were chosen, in sentences; empty where there was nothing to choose."""
     if not choice.looks:
         return ""
     survivor = choice.survivor
     if survivor is not None and survivor.feedback is not None:
         before = [look for look in choice.looks if look.outcome == "feedback"]
-        shows = f" (feedback shows within {' and '.join(WITHIN[look.length] for look in before)})" if before else ""
+        moved = f" (within {' and '.join(_WITHIN[look.length] for look in before)} they do)" if before else ""
         return (
-            f"{KEPT[choice.used]}: no feedback shows within {WITHIN[choice.used]}{shows}. {_moved(survivor.feedback)}"
+            f"{_ESTIMATED[choice.used]}: within {_WITHIN[choice.used]}, clicks do not move documents{moved}. "
+            f"{_moved(survivor.feedback)}"
         )
     reasons = "; ".join(_reason(look) for look in choice.looks)
-    cost = f", with errors up to {choice.error_ratio:.2g} times as large" if choice.used != "none" else ""
-    return f"{KEPT[choice.used]}{cost}. {reasons[0].upper()}{reasons[1:]}."
+    precision = (
+        "at no loss of precision"
+        if choice.error_ratio < _NO_LOSS
+        else f"with standard errors up to {choice.error_ratio:.2g} times as large"
+    )
+    cost = f", {precision}" if choice.used != "none" else ""
+    return f"{_ESTIMATED[choice.used]}{cost}. {reasons[0].upper()}{reasons[1:]}."
 
 
 def _reason(look: PeriodLook) -> str:
     """Why a length does not survive."""
-    within, test = WITHIN[look.length], look.feedback
+    within, test = _WITHIN[look.length], look.feedback
     if look.outcome == "nothing to compare":
         return f"within {within} nothing can be compared"
     if look.outcome == "cannot be looked into":
-        return f"within {within} the log has no finer times, so that feedback would not show"
+        return f"within {within} the log has no finer times, so that it does not show whether clicks move documents"
     if look.outcome == "says too little":
         return f"within {within} {_too_little(look)}"
     if test is not None and test.rejected:
@@ -353,12 +360,12 @@ def _reason(look: PeriodLook) -> str:
 def _too_little(look: PeriodLook) -> str:
     test = look.feedback
     if test is None or not np.isfinite(test.missed_bias):
-        return "documents hardly move, so that feedback would not show"
+        return "documents hardly change places, so that it does not show whether clicks move them"
     if not test.enough:
-        return f"feedback that puts the slope of the curve off by {test.missed_bias:.2f} might not show"
+        return f"the log is too small to show feedback that changes the slope of the curve by {test.missed_bias:.2f}"
     if test.largest_bias > look.slope_width:
         limit, width = f"{test.largest_bias:.2g}", f"{look.slope_width:.2g}"
-        return f"what is left of it may put the slope of the curve off by {limit}, and the intervals allow for {width}"
+        return f"feedback may still change the slope of the curve by {limit}, and the intervals allow for {width}"
     p_value = np.nan if look.halves is None else look.halves.p_value
     return f"earlier and later halves may differ from the whole (p = {p_value:.2g})"
 
@@ -368,7 +375,7 @@ def _moved(test: FeedbackTest) -> str:
     low, high = (test.move + sign * quantile * test.std_error for sign in (-1, 1))
     moved = f"After a click a document stands {_in_percent(test.move)}"
     interval = f"(95 % interval {_percent(low)} to {_percent(high)})"
-    shown = f"feedback that puts the slope of the curve off by {test.missed_bias:.2g} would show"
+    shown = f"feedback that changes the slope of the curve by {test.missed_bias:.2g} would show"
     return f"{moved} {interval}; {shown} in four of five such logs"
 
 
