@@ -195,18 +195,19 @@ class WorldOptions:
     docs_per_query: int | None = option("Candidate documents per query; 20 by default.", "N", min=1)
     query_exponent: float = option("Zipf exponent of query frequencies; 0: all equally frequent.", "S", default=0.7)
     eta: float = option("Examination is position^-eta; 0: no position bias.", "X", default=1.0, min=0)
-    theta: str | None = option("Or examination cell by cell, e.g. 1,.7,.5 for 3 positions.", "T,T,...")
+    theta: str | None = option("Examination probability of each position instead, e.g. 1,.7,.5.", "T,T,...")
     attractiveness: str | None = option("Beta distribution of attractiveness; 1:2 by default.", "A:B")
     attractiveness_scale: float = option("Scale all attractiveness by this factor, up to 1.", "X", default=1.0)
     satisfaction: str | None = option("Beta distribution of satisfaction (dbn, sdbn); 1:1 by default.", "A:B")
     parameters: list[str] | None = option(
-        "What all documents share, one value or one by position, e.g. continuation=.9. Once per name.", "NAME=P[,P,...]"
+        "A parameter of all documents: one value, or one per position, e.g. continuation=.9. Once per name.",
+        "NAME=P[,P,...]",
     )
     seed: int = option("Random seed.", "N", default=0, min=0)
     labels: str | None = option("Judged documents: query, doc, label (a grade) and features.", "FILE", parser=read_name)
     click_noise: float | None = option("P(click | examined) at grade 0; 0.1 by default.", "P")
     ranker: Literal["label", "weak"] | None = option(
-        "Where its scores come from: the labels, or a ranker trained on a few of them."
+        "Source of the ranker's scores: the labels, or a ranker trained on a few of them."
     )
     ranker_queries: int | None = option("Queries to train the weak ranker on; 20 by default.", "N", min=1)
     ranker_strength: str = option(
@@ -217,9 +218,7 @@ class WorldOptions:
     )
     days: int = option("Days to spread the sessions over; 0: no timestamp.", "N", default=7, min=0)
     feedback_strength: float = option("How strongly each update re-ranks by the clicks so far.", "X", default=0.0)
-    updates_per_day: int = option(
-        "How often a day a ranker with --feedback-strength takes note of the clicks.", "N", default=1, min=1
-    )
+    updates_per_day: int = option("Updates per day of a ranker with --feedback-strength.", "N", default=1, min=1)
     segments: int = option("Number of user segments, known to the ranker.", "N", default=1, min=1)
     segment_difference: float = option("Share of documents whose attractiveness differs by segment.", "P", default=0.5)
     device: list[str] | None = option("A device's own eta, or theta cell by cell. Once per device.", "ETA|T,T,...")
@@ -245,5 +244,5 @@ MAX_CHANGE = option(
     "Exit with 3 if a propensity changes by a larger share, and by more than its error.", "X", section="Comparing"
 )
 FAIL_IF = option(
-    "Exit with 3 if this is so. Repeatable.", "[change|rejected|not-converged|unidentified]", section="Comparing"
+    "Exit with 3 if this holds. Repeatable.", "[change|rejected|not-converged|unidentified]", section="Comparing"
 )

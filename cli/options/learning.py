@@ -75,14 +75,14 @@ class LearningOptions:
     multiple_tests: MultipleTests = option(
         "What the level is about: each pair, any pair (bonferroni), or the share of false ones (fdr).", default="none"
     )
-    tau: float = option("How far apart the scores of a pair are to be.", "X", default=1.0)
+    tau: float = option("Target difference between the scores of a pair.", "X", default=1.0)
     margin_penalty: float = option(
-        "Weight of -tau^2 in the objective, below 0.5: tau is then chosen after every fit. 0: it stays.",
+        "Weight of -tau^2 in the objective, below 0.5, by which --tau is chosen anew after every fit. 0: it stays.",
         "LAMBDA",
         default=0.0,
     )
     negative_share: float = option(
-        "Learn from so many of the documents without a click, each counted 1 / share times.", "X", default=1.0
+        "Share of the documents without a click to learn from; each counts 1 / share times.", "X", default=1.0
     )
     factors: int = option("Factors of queries and documents.", "N", default=4, min=1, max=1000)
     regularization: float | None = option(
@@ -166,7 +166,7 @@ class EvaluationOptions:
     judgments: str | None = option(
         "Judgments for NDCG: TREC qrels, or a table of query, doc and relevance.", "FILE", parser=read_name
     )
-    cutoff: int = option("DCG and NDCG look at so many ranks.", "K", default=10, short="-k", min=1)
+    cutoff: int = option("Number of ranks that count in DCG and NDCG.", "K", default=10, short="-k", min=1)
     candidates: Candidates = option(
         "What a document is ranked among: those on its page, or all of its query.", default="page"
     )

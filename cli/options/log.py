@@ -85,9 +85,9 @@ class LogOptions(ColumnOptions):
         "The list of the clicked documents, where a row is a page with its documents in a list.", "COLUMN"
     )
     impressions: str | None = option(
-        "How many impressions a row adds up, where --click says how many clicks: a table of sums.", "COLUMN"
+        "The number of impressions in a table of sums, where --click names the number of clicks.", "COLUMN"
     )
-    weight_column: str | None = option("How many impressions a row stands for (> 0).", "COLUMN")
+    weight_column: str | None = option("Weight of a row: how many impressions it stands for (> 0).", "COLUMN")
     input_format: str = option(
         "flat: a row per impression. nested: a row per page, with lists. auto: detect which. Or the raw files of a "
         "source: {sources}.",
@@ -100,17 +100,17 @@ class LogOptions(ColumnOptions):
         "A file that holds such a query.", "FILE", parser=on_disk("the query is read from a file on disk. Name one.")
     )
     list_separator: str | None = option(
-        "Lists are written as text with this between the entries, e.g. ';'; or json, space, tab.", "MARK"
+        "Separator of lists that are written as text, e.g. ';'; or json, space, tab.", "MARK"
     )
     click_suffix: str | None = option(
         "Documents in lists are written with their click behind this mark: - for N1-0 N2-1.", "MARK"
     )
     order_is_position: bool = option("With --click-suffix: documents stand in the order in which they were shown.")
-    separator: str | None = option("What stands between the fields of CSV or TSV, e.g. ';', '|', tab or space.", "CHAR")
+    separator: str | None = option("Separator of the fields of CSV or TSV, e.g. ';', '|', tab or space.", "CHAR")
     encoding: str | None = option("The encoding of text files, e.g. cp1252 or utf-16.", "NAME")
     no_header: bool = option("The first line of CSV or TSV is a row already; --columns names them.")
     columns: str | None = option("The columns of a file without a header, in order, e.g. session,query,doc.", "NAMES")
-    decimal: Decimal | None = option("What text has before the fraction of a number.", "','")
+    decimal: Decimal | None = option("Decimal mark of numbers in text files.", "','")
     timestamp_format: str | None = option("How times are written, as strftime has it, e.g. '%d.%m.%Y %H:%M'.", "FORMAT")
     clicks: list[str] | None = option(
         "A separate table of clicks, joined on session and document.", "FILE", parser=read_name
@@ -176,7 +176,7 @@ class LogOptions(ColumnOptions):
         "DIR",
         parser=on_disk("temporary files need a directory on disk. Name one."),
     )
-    engine: EngineName = option("Where rows are read and counted: on this machine or on Spark.", default="polars")
+    engine: EngineName = option("Engine that reads and counts rows: this machine or Spark.", default="polars")
     master: str | None = option("Spark master, e.g. spark://host:7077; local[*] by default.", "URL")
 
 

@@ -107,7 +107,7 @@ class CheckOptions:
     """Options of what is printed, and of the file of settings that is written."""
 
     write_config: Path | None = option(
-        "Write what it takes to read the log into this file, e.g. posbias.toml.",
+        "Write the options that read the log to this file, e.g. posbias.toml.",
         "FILE",
         environment=False,
         parser=on_disk("a file of options is read from disk. Write it there."),
