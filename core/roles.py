@@ -339,15 +339,15 @@ class _Search:
         free = [name for name in self.columns if name not in self.taken and _why_unreadable(name) is None]
         guessed = {} if hint else guesses(missing, free, ALIASES, _TELLING_WORDS)
         problems = [
-            f"{len(names)} columns could be the {role}: {_listed(names)}. Say which one with {self.flags[role]} COLUMN."
+            f"{len(names)} columns could be the {role}: {_listed(names)}. Choose one with {self.flags[role]} COLUMN."
             for role, names in several.items()
         ]
         for role in missing:
             flag, guess = self.flags[role], guessed.get(role)
             say = shlex.join(_option(flag, guess or ""))
-            advice = f"Name it with {flag} COLUMN." if guess is None else f"Is it {guess!r}? Then say {say}."
+            advice = f"Name it with {flag} COLUMN." if guess is None else f"Is it {guess!r}? Then use {say}."
             if role == QUERY:
-                advice += " If the log has none, say --no-query."
+                advice += " If the log has none, use --no-query."
             problems.append(f"no column looks like the {role} (known names: {_listed(ALIASES[role])}). {advice}")
         options = [_option(self.flags[role], guessed.get(role, "COLUMN")) for role in (*several, *missing)]
         raise RoleError(
@@ -379,7 +379,7 @@ def _hint(columns: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     if len(columns) == 1 and (mark := next((one for one in ";\t|" if one in columns[0]), None)):
         name = "tab" if mark == "\t" else mark
         option = shlex.join(["--separator", name])
-        return f" The columns seem to be separated by {mark!r}: say {option}.", ("--separator", name)
+        return f" The columns seem to be separated by {mark!r}: use {option}.", ("--separator", name)
     if any(_NO_LETTER in column for column in columns):
         return " The header is not UTF-8: name its encoding with --encoding, e.g. cp1252.", ()
     if any(column != column.strip() for column in columns):
@@ -388,7 +388,7 @@ def _hint(columns: Sequence[str]) -> tuple[str, tuple[str, ...]]:
         names = ",".join(f"c{number}" for number in range(1, len(columns) + 1))
         option = f"--no-header --columns {names}"
         return (
-            f" The first line seems to be a row, not a header: say {option}, with the names of the columns in order.",
+            f" The first line seems to be a row, not a header: use {option}, with the names of the columns in order.",
             (),
         )
     return "", ()

@@ -190,7 +190,7 @@ def _paging(log: LogOptions) -> Paging | None:
     if log.page_size is None:
         if log.page not in {None, _NO_PAGE}:
             raise UsageError(
-                f"--page {log.page}: how many results does a page hold? Say --page-size N; 1 if the column is an "
+                f"--page {log.page}: how many results does a page hold? Use --page-size N; 1 if the column is an "
                 "offset, the number of results above the page."
             )
         return None
@@ -287,7 +287,7 @@ def _events_request(log: LogOptions) -> EventsRequest | None:
         return None
     if not (shown and clicked):
         given, lacking = (SHOWN_FLAG, CLICKED_FLAG) if shown else (CLICKED_FLAG, SHOWN_FLAG)
-        raise UsageError(f"{given} {(shown or clicked)[0]}: say with {lacking} COLUMN=VALUE which rows are the others.")
+        raise UsageError(f"{given} {(shown or clicked)[0]}: name the other rows with {lacking} COLUMN=VALUE.")
     both = sorted({*shown} & {*clicked})
     if both:
         raise UsageError(f"{CLICKED_FLAG} {both[0]}: these rows are impressions already ({SHOWN_FLAG} {both[0]}).")

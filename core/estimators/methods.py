@@ -276,7 +276,7 @@ class RandomizedEstimator(Estimator):
             raise UsageError(f"--method randomized: {plan.model.beside_position} is not randomised. Use --model pbm.")
         if not plan.randomized:
             raise UsageError(
-                "--method randomized: say which rows were logged under randomisation, for example "
+                "--method randomized: name the rows that were logged under randomisation, for example "
                 "--randomized-where policy=random (with statistics: when they are collected)."
             )
 

@@ -324,6 +324,6 @@ def harm(choice: Choice, margin: float) -> tuple[str, ...]:
     words = (
         f"do not put this ranker in the place of the log's own order: it may lose {-value.low / base:.0%} of its "
         f"clicks (by DCG@{DEPTH}; more than the {margin:.0%} of --never-worse). The log's ranking may know what the "
-        "features lack; more features, or more days of logs, say more."
+        "features lack: more features, or more days of logs, may help."
     )
     return (words,)

@@ -74,7 +74,7 @@ class RowFault(Fault):
     POSITION_NOT_WHOLE = (5, "the position is not a whole number", POSITION)
     POSITION_BELOW_BASE = (6, "the position is below the base", POSITION)
     CLICK_MISSING = (7, "the click is missing", CLICK)
-    CLICK_INVALID = (8, "the click is neither 0 nor 1", CLICK, "If the column counts clicks, say --click-counts.")
+    CLICK_INVALID = (8, "the click is neither 0 nor 1", CLICK, "If the column counts clicks, use --click-counts.")
     WEIGHT_INVALID = (9, "the weight is not a number above 0", WEIGHT, "Weights go from 1e-12 to 1e12.")
     TIMESTAMP_INVALID = (10, "the timestamp is not a date or time", "timestamp")
     LIST_MISSING = (
@@ -111,7 +111,7 @@ class RowFault(Fault):
         31,
         "the position on the page is beyond --page-size",
         POSITION,
-        "If positions go on from page to page, say --page none; else how many results a page holds.",
+        "If positions go on from page to page, use --page none; else how many results a page holds.",
     )
     RARE_QUERY = (33, "the query has fewer impressions than --min-impressions", QUERY)
     COUNT_INVALID = (34, "the last click above, or the number of the experiment, is no number", "counted")

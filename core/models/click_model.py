@@ -52,7 +52,7 @@ class ClickModel(Plugin):
         return self.click_probability(parameters, pages)
 
     def certain(self, pages: PageBatch) -> Flags:
-        """Which impressions say the same whatever the parameters, so that EM need ask them only once, shape (N, L).
+        """Which impressions say the same whatever the parameters, so that EM need add them up only once, shape (N, L).
 
         On each page the top, nothing or all: so that P(clicks) is the product of what these decide, x or 1 - x of
         each parameter, and of the probability of the rest of the page, from its first impression on, as if it were a

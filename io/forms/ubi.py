@@ -387,7 +387,7 @@ class Ubi(Form):
         advice = "Nothing that was shown could be read."
         if self.rules.impressions == "hits":
             advice = (
-                "No query has a hit list (query_response_hit_ids). If the log has impression events, say "
+                "No query has a hit list (query_response_hit_ids). If the log has impression events, use "
                 "--ubi-impressions events --position-base impression=N, where N is the ordinal of the topmost position."
             )
         raise SchemaError(f"{where}: {advice} {self.in_words(account)}")

@@ -514,7 +514,7 @@ def _find_roles(request: LogRequest, requested: Roles, columns: dict[str, bool],
         roles = _resolve(columns, where)(requested, required=required, looked_for=looked_for)
     except RoleError as error:
         if _ID_OF_UBI in columns and not _ONE_OF_UBI.isdisjoint(columns):
-            raise RoleError(f"{error} If these are OpenSearch UBI documents, say --input-format ubi.") from error
+            raise RoleError(f"{error} If these are OpenSearch UBI documents, use --input-format ubi.") from error
         raise
     if summed and roles.impressions in {roles.position, roles.click, *roles.ids()}:
         raise SchemaError(
@@ -565,6 +565,6 @@ def _is_nested(request: LogRequest, source: Source, columns: dict[str, bool]) ->
         option = "--clicked" if request.roles.clicked else "--click-suffix"
         raise SchemaError(
             f"{source.path}: {option} is about pages with their documents in a list, and the documents are in none: "
-            f"{held}. If text is a list, say what separates the entries: --list-separator."
+            f"{held}. If text is a list, name its separator with --list-separator."
         )
     return nested

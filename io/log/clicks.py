@@ -125,7 +125,7 @@ _ADVICE: Mapping[str, str] = {
     Fate.PAGE_NOT_USED.words: "`rows` in the manifest says why pages, such as those without results, are not used.",
     Fate.NOT_SHOWN.words: _ALIKE,
     Fate.NOT_SHOWN_BEFORE.words: _ALIKE,
-    Fate.TOO_LATE.words: "If clicks may come so late, say a longer --click-window.",
+    Fate.TOO_LATE.words: "If clicks may come so late, use a longer --click-window.",
     Fate.OTHER_POSITION.words: "Check from what number the ordinals of clicks count: --position-base.",
 }
 

@@ -286,9 +286,9 @@ class ClickTable:
             elif isinstance(dtype, _TEXTS) and (
                 dtype != pl.String or self._first_invalid(name, as_numbers, pl.lit(value=True)).height
             ):
-                advice = f"If it says which rows are clicks, say {how}, with what it holds there."
+                advice = f"If it says which rows are clicks, use {how} with the value that it has there."
             else:
-                advice = f"If it says which rows are clicks, say --clicks-click {name}."
+                advice = f"If it says which rows are clicks, use --clicks-click {name}."
             raise SchemaError(
                 f"{self._where}: column {name!r} {holds} ({self._values_of(name)}) and plays no role, so that every "
                 f"row would count as a click. {advice} If every row is a click, drop the column."

@@ -52,7 +52,7 @@ def check_no_sums(log: Log) -> None:
     instead = f"instead of --click-counts{' and --weight-column' if count == weight else ''}"
     raise SchemaError(
         f"{log.sources[0].path}: {count!r} and {log.roles.click!r} look like sums of impressions and of the clicks on "
-        f"them, and --click-counts takes each row for one click at most. Say --impressions {count} --click "
+        f"them, and --click-counts takes each row for one click at most. Use --impressions {count} --click "
         f"{log.roles.click}, {instead}. If they are none, write the clicks as 0 and 1."
     )
 
@@ -165,7 +165,7 @@ def check_slots(log: Log) -> None:
     per_page = "" if size == "1" else f", if a page holds {size} results"
     raise SchemaError(
         f"{log.request.where}: results of later pages ({later:.0%} of the rows) would count as top positions: "
-        f"{finding.text}. Say {shlex.join(finding.options)}{per_page}. If {column!r} is something else, say --page "
+        f"{finding.text}. Use {shlex.join(finding.options)}{per_page}. If {column!r} is something else, use --page "
         "none."
     )
 
@@ -226,12 +226,12 @@ def check_no_ranks(log: Log) -> None:
     if declared is not None:
         raise SchemaError(
             f"{log.request.where}: clicks would be misplaced: column {log.roles.click!r} (--click) counts ranks from "
-            f"{top}, beside the positions. Say --click-ranks {top}, not {declared}."
+            f"{top}, beside the positions. Use --click-ranks {top}, not {declared}."
         )
     counts = " instead of --click-counts" if log.request.rules.click_counts else ""
     raise SchemaError(
         f"{log.request.where}: clicks would be lost or misplaced: column {log.roles.click!r} (--click) looks like the "
-        f"rank of the clicked result, counted from {top}, and a click is 0 or 1, or a number of clicks. Say "
+        f"rank of the clicked result, counted from {top}, and a click is 0 or 1, or a number of clicks. Use "
         f"--click-ranks {top}{counts}: the row at that position is clicked, and an empty cell means no click."
     )
 
@@ -245,7 +245,7 @@ def doubts(log: Log) -> list[str]:
     count = unused_count(log)
     if count is not None:
         sentences.append(
-            f"column {count!r} was not used. If a row adds up impressions, say --impressions {shlex.quote(count)}."
+            f"column {count!r} was not used. If a row adds up impressions, use --impressions {shlex.quote(count)}."
         )
     return sentences
 
@@ -313,7 +313,7 @@ def _mostly_null_clicks(dropped: Mapping[str, int]) -> bool:
     return 2 * dropped.get(reason(RowFault.CLICK_MISSING), 0) > sum(dropped.values())
 
 
-_NULL_CLICKS = "If an empty click cell means no click, say --null-click 0."
+_NULL_CLICKS = "If an empty click cell means no click, use --null-click 0."
 
 
 def describe_page_faults(log: Log, counts: Mapping[int, int], examples: pl.DataFrame, *, dropped: bool) -> str:
@@ -334,7 +334,7 @@ def describe_page_faults(log: Log, counts: Mapping[int, int], examples: pl.DataF
         advice.append(_FAULTS[code].advice)
     lines += dict.fromkeys(advice)
     if PageFault.REPEATED_DOC in counts:
-        lines.append("If a page may show a document twice, say --duplicate-docs first (or keep, with --model pbm).")
+        lines.append("If a page may show a document twice, use --duplicate-docs first (or keep, with --model pbm).")
     lines.append(
         "More than half of the rows are on such pages, too many to drop."
         if dropped
@@ -373,12 +373,12 @@ def _base_advice(log: Log) -> str:
         for source in log.sources
     ]
     smallest = min(position for position in lowest if position is not None)
-    return f"Positions count from {base} here. If this log counts from {smallest:g}, say --position-base {smallest:g}."
+    return f"Positions count from {base} here. If this log counts from {smallest:g}, use --position-base {smallest:g}."
 
 
 def _page_advice(log: Log) -> str:
     base = 1 if log.rules.paging is None else log.rules.paging.base
-    return f"Pages count from {base} here. If this log counts them from {1 - base}, say --page-base {1 - base}."
+    return f"Pages count from {base} here. If this log counts them from {1 - base}, use --page-base {1 - base}."
 
 
 def _time_advice(log: Log) -> str:
@@ -395,7 +395,7 @@ def _time_advice(log: Log) -> str:
 def _with_options(finding: Finding) -> str:
     """A finding as advice."""
     sentence = f"{finding.text[0].upper()}{finding.text[1:]}"
-    return f"{sentence}: say {'' if finding.certain else 'which one, e.g. '}{shlex.join(finding.options)}."
+    return f"{sentence}: use {'' if finding.certain else 'the right one of them, e.g. '}{shlex.join(finding.options)}."
 
 
 def _faulty_values(log: Log, column: str | None, code: int) -> list[str]:
@@ -421,14 +421,14 @@ def _click_advice(log: Log) -> str:
     if count is None or log.request.rules.click_counts:
         return RowFault.CLICK_INVALID.advice
     instead = ", instead of --weight-column" if count == log.roles.weight else ""
-    return f"If a row adds up impressions and clicks, say --impressions {count} --click {log.roles.click}{instead}."
+    return f"If a row adds up impressions and clicks, use --impressions {count} --click {log.roles.click}{instead}."
 
 
 def _comma_advice(code: int, log: Log) -> str:
     """The option for numbers with a comma, where it is commas that are wrong with them."""
     values = _faulty_values(log, getattr(log.roles, _FAULTS[code].role), code)
     if values and not log.rules.values.decimal_comma and all(_WITH_COMMA.fullmatch(value) for value in values):
-        return "If numbers have a comma before their fraction here, say --decimal ,."
+        return "If numbers have a comma before their fraction here, use --decimal ,."
     return _FAULTS[code].advice
 
 

@@ -300,7 +300,7 @@ def find_nesting(schema: pl.Schema, roles: Roles, base: int, rules: ListRules, *
         raise SchemaError(
             f"{where}: clicks behind ids (--click-suffix) are the form of logs that were published with the documents "
             "of a page in random order, as those of MIND, and there the place in the list is no position. If yours "
-            "stand in the order in which they were shown, say --order-is-position; or name a column of positions."
+            "stand in the order in which they were shown, use --order-is-position; or name a column of positions."
         )
     others = [name for name in roles.columns() if name not in (*docs, roles.clicked) and name in in_lists]
     return Nesting(
@@ -335,8 +335,8 @@ def _check_lists(schema: pl.Schema, roles: Roles, docs: str, in_lists: Sequence[
             )
 
 
-_IF_TEXT = " If its text is a list, say what separates the entries: --list-separator."
-_IF_RANK = " If it holds the rank of the clicked result, say --click-ranks 0, or 1 where ranks count from 1."
+_IF_TEXT = " If its text is a list, name its separator with --list-separator."
+_IF_RANK = " If it holds the rank of the clicked result, use --click-ranks 0, or 1 where ranks count from 1."
 
 
 def _lists(dtype: pl.DataType) -> str:

@@ -80,7 +80,7 @@ def in_utf8(place: Location, encoding: str, shown: Location) -> Path:
                 if "\0" in text:
                     line += text[: text.index("\0")].count("\n")
                     raise LogFormatError(
-                        f"{shown}: is not {name}: near line {line:,} stands a zero byte. Is it utf-16? Say another "
+                        f"{shown}: is not {name}: near line {line:,} stands a zero byte. Is it utf-16? Try another "
                         "--encoding."
                     )
                 file.write(text if number else text.removeprefix("\ufeff"))
@@ -90,7 +90,7 @@ def in_utf8(place: Location, encoding: str, shown: Location) -> Path:
             if isinstance(error, UnicodeDecodeError):
                 line += error.object[: error.start].count(b"\n")
                 why = f"near line {line:,} stands {error.object[error.start : error.end]!r}"
-            raise LogFormatError(f"{shown}: is not {name}: {why}. Say another --encoding.") from error
+            raise LogFormatError(f"{shown}: is not {name}: {why}. Try another --encoding.") from error
     return path
 
 
@@ -273,7 +273,7 @@ def _in_dialect(source: Source, dialect: Dialect) -> Source:
     elif not isinstance(read.place, ObjectUrl):  # objects of a store are not read for that
         encoding = wide_encoding(read_start(read, _PAIR))
         if encoding is not None:
-            raise LogFormatError(f"{read.path}: is not UTF-8, but {encoding}. Say --encoding {encoding}.")
+            raise LogFormatError(f"{read.path}: is not UTF-8, but {encoding}. Use --encoding {encoding}.")
     if read.format == "json":
         read = replace(read, format="ndjson", copy=as_lines(read.place, read.path))
     if read.format in TEXT_SEPARATORS:

@@ -134,7 +134,7 @@ bags AS (
             WHEN min(place) = 0 AND max(place - len(docs)) < 0 THEN 0
             WHEN min(place) >= 1 AND max(place - len(docs)) >= 0 THEN 1
             ELSE error('clicks say the place of what was clicked, and not whether places count from 0 or from 1 (they '
-                || 'are ' || min(place) || ' to ' || max(place) || '). Say --position-base 0 or --position-base 1.')
+                || 'are ' || min(place) || ' to ' || max(place) || '). Use --position-base 0 or --position-base 1.')
         END
     ) AS base, coalesce(getvariable('position_base'), 1) AS top  -- in the rows
     FROM clicked_places WHERE NOT numbered AND docs IS NOT NULL

@@ -117,9 +117,9 @@ def test_all_that_is_missing_is_said_at_once_with_a_guess() -> None:
 
     said = str(refused.value)
     assert "I cannot tell which columns are the " in said
-    assert "2 columns could be the position: pos, rank. Say which one with --position COLUMN." in said
-    assert "Is it 'searchText'? Then say --query searchText." in said
-    assert "Is it 'theItem'? Then say --doc theItem." in said
+    assert "2 columns could be the position: pos, rank. Choose one with --position COLUMN." in said
+    assert "Is it 'searchText'? Then use --query searchText." in said
+    assert "Is it 'theItem'? Then use --doc theItem." in said
     assert "no column looks like the click (known names: click, clicked, is_click, clicks)" in said
     assert "The columns are: searchText, theItem, gridSlot, rating, pos, rank." in said
     options = ("--position", "COLUMN", "--query", "searchText", "--doc", "theItem", "--click", "COLUMN")
@@ -131,7 +131,7 @@ def test_a_guess_is_a_word_of_a_command_line_and_a_column_that_can_be_read() -> 
         found(["--items", "search\nterm", "our search", "position", "click"])
 
     assert refused.value.options == ("--query", "our search", "--doc=--items")
-    assert "Then say --query 'our search'." in str(refused.value)
+    assert "Then use --query 'our search'." in str(refused.value)
 
 
 def test_one_column_is_guessed_for_one_role() -> None:

@@ -111,13 +111,13 @@ def test_a_column_called_page_beside_positions_of_the_whole_list_changes_nothing
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("--page serp_page", "Say --page-size N"),
+        ("--page serp_page", "Use --page-size N"),
         ("--page none --page-size 4", "says that there are no pages"),
         (
             "--page-size 3",
             "the position on the page is beyond --page-size: pages.parquet row 4 (slot = 4, serp_page = 1)",
         ),
-        ("--page from_0 --page-size 4", "If this log counts them from 0, say --page-base 0."),
+        ("--page from_0 --page-size 4", "If this log counts them from 0, use --page-base 0."),
         ("--page-base 0", "has no effect here"),
         ("--page nowhere --page-size 4", "there is no column 'nowhere' (--page)"),
     ],
@@ -153,7 +153,7 @@ def test_ranks_of_clicks_are_read_as_ranks_and_refused_as_anything_else(
 
     for words in ([], ["--click-counts", "--null-click", "0"], ["--click-counts", "--on-bad-rows", "drop"]):
         done = run_in_process("fit", *said, *words, "-o", "refused", code=2)
-        assert f"Say --click-ranks {base}" in " ".join(done.stderr.split())
+        assert f"Use --click-ranks {base}" in " ".join(done.stderr.split())
     found = checked(run_in_process, "log.csv")
     counted = run_in_process("collect", *found["command"][1:], "-o", "out")
     run_in_process("collect", *said, "--click-ranks", str(1 - base), "-o", "refused", code=2)

@@ -341,7 +341,7 @@ def test_places_that_count_from_nowhere_known_are_refused_unless_it_is_said(
     middle = [(page, query, docs, docs[1:2]) for page, query, docs, _ in pages]  # neither the first nor the last
     file = as_lines(mixpanel_events(middle, top), tmp_path / "e.jsonl")
     said = refused("collect", *file, "--input-format", "mixpanel")
-    assert f"they are {top + 1} to {top + 1}). Say --position-base 0 or --position-base 1." in said
+    assert f"they are {top + 1} to {top + 1}). Use --position-base 0 or --position-base 1." in said
     found = posbias("collect", *file, "--input-format", "mixpanel", "--position-base", top)
     by_position = found.statistics.group_by("position").agg(pl.sum("clicks")).sort("position")
     assert by_position["clicks"].to_list() == [0, len(pages), 0, 0]

@@ -54,7 +54,7 @@ def test_a_column_of_zeros_and_ones_that_is_not_known_stops(
 
     assert "clicks.parquet: column 'was_it' says yes or no" in said
     how = "--clicks-where was_it=VALUE" if kind == "categories" else "--clicks-click was_it"
-    assert f"If it says which rows are clicks, say {how}" in said
+    assert f"If it says which rows are clicks, use {how}" in said
     assert "If every row is a click, drop the column." in said
 
 
@@ -74,7 +74,7 @@ def test_a_column_of_yes_and_no_stops_with_the_option_that_reads_it(
     words = table.with_columns(answer=pl.when("was").then(pl.lit("Yes")).otherwise(pl.lit("No"))).drop("was")
     words.write_parquet(tmp_path / "clicks.parquet")
 
-    assert "say --clicks-where answer=VALUE" in refusal(run_in_process, tmp_path)
+    assert "use --clicks-where answer=VALUE" in refusal(run_in_process, tmp_path)
     assert "--clicks-where answer=VALUE" in refusal(run_in_process, tmp_path, "--clicks-click", "answer")
     assert clicks(run_in_process, tmp_path, "--clicks-where", "answer=Yes") == CLICKS
 
@@ -132,7 +132,7 @@ def test_a_known_click_column_is_taken_and_of_two_both_are_named(
     known.rename({"isClick": "clicked", "wasNot": "click"}).write_parquet(tmp_path / "clicks.parquet")
     done = run_in_process(*COLLECT)
     assert done.returncode == 2
-    assert "2 columns could be the click: click, clicked. Say which one with --clicks-click COLUMN." in done.stderr
+    assert "2 columns could be the click: click, clicked. Choose one with --clicks-click COLUMN." in done.stderr
 
 
 def test_keys_of_other_names_are_named_for_the_table_of_clicks(

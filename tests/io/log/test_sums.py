@@ -197,16 +197,16 @@ def test_documents_in_lists_are_no_sums(run_in_process: Run, tmp_path: Path) -> 
     [
         (
             "--click-counts --weight-column impressions",
-            "Say --impressions impressions --click clicks, instead of --click-counts",
+            "Use --impressions impressions --click clicks, instead of --click-counts",
             "and --weight-column",
         ),
-        ("--click-counts", "Say --impressions impressions --click clicks, instead of --click-counts", ""),
+        ("--click-counts", "Use --impressions impressions --click clicks, instead of --click-counts", ""),
         (
             "--weight-column impressions",
-            "If a row adds up impressions and clicks, say --impressions impressions --click clicks",
+            "If a row adds up impressions and clicks, use --impressions impressions --click clicks",
             "instead of --weight-column",
         ),
-        ("", "If a row adds up impressions and clicks, say --impressions impressions --click clicks", ""),
+        ("", "If a row adds up impressions and clicks, use --impressions impressions --click clicks", ""),
     ],
 )
 def test_sums_that_are_read_as_clicks_are_refused_with_the_right_option(
@@ -241,7 +241,7 @@ def test_a_number_of_impressions_that_nobody_named_is_said(run_in_process: Run, 
     done = run_in_process("collect", "sums.parquet", "-o", "out", "--quiet")
 
     assert done.returncode == 0, done.stderr
-    assert "'impressions' was not used. If a row adds up impressions, say --impressions impressions." in done.stderr
+    assert "'impressions' was not used. If a row adds up impressions, use --impressions impressions." in done.stderr
 
 
 def test_sums_without_any_impression_that_is_not_clicked_are_clicks_only(run_in_process: Run, tmp_path: Path) -> None:
