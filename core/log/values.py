@@ -64,7 +64,7 @@ def check_timestamp_format(form: str) -> None:
         read = None
     if read != _A_DAY:
         raise UsageError(
-            f"--timestamp-format {form}: is not a day in the notation of strftime. 31.01.2026 13:05 is '%d.%m.%Y %H:%M', "
+            f"--timestamp-format {form}: is no day in strftime's notation. 31.01.2026 13:05 is '%d.%m.%Y %H:%M', "
             "01/31/2026 is %m/%d/%Y, 31/01/2026 is %d/%m/%Y."
         )
 
