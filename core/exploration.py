@@ -241,7 +241,7 @@ class KnownFit:
     n_strata: float  # number of strata
 
     @property
-    def wanted(self) -> dict[str, str]:
+    def columns(self) -> dict[str, str]:
         """The columns that are needed, by what they stand for; with contexts, those of each one's own data."""
         of = _UNSHRUNK if self.context else _FREE
         return {name: f"{of}{name}" for name in ("propensity", "ci_low", "ci_high")}
@@ -252,7 +252,7 @@ class KnownFit:
         Raises:
             LogFormatError: a column is missing, or holds no numbers.
         """
-        columns = [*self.wanted.values(), IMPRESSIONS, CLICKS, *(() if self.context else (_STD_ERROR,))]
+        columns = [*self.columns.values(), IMPRESSIONS, CLICKS, *(() if self.context else (_STD_ERROR,))]
         for name in columns:
             dtype = self.table.schema.get(name)
             if dtype is None or not (dtype.is_numeric() or dtype == pl.Null):
@@ -276,14 +276,14 @@ class KnownFit:
     def curves(self) -> list[Curve]:
         """One curve for each context, in the order of the rows."""
         position, context = self.table[POSITION].to_numpy().astype(np.int64), self.context_of_cell
-        propensity = self.numbers(self.wanted["propensity"])
+        propensity = self.numbers(self.columns["propensity"])
         theta = working_theta(propensity, self.numbers(IMPRESSIONS), self.numbers(CLICKS), position, context)
         return [self._curve(context == number, position, propensity, theta) for number in np.unique(context)]
 
     def _curve(self, cells: Flags, position: Integers, propensity: Floats, theta: Floats) -> Curve:
         impressions, clicks = self.numbers(IMPRESSIONS)[cells], self.numbers(CLICKS)[cells]
         with np.errstate(divide="ignore", invalid="ignore"):
-            width = np.log(self.numbers(self.wanted["ci_high"])) - np.log(self.numbers(self.wanted["ci_low"]))
+            width = np.log(self.numbers(self.columns["ci_high"])) - np.log(self.numbers(self.columns["ci_low"]))
         width = width[cells]
         error = width / (2 * NORMAL) if self.context else self.numbers(_STD_ERROR)[cells]
         known = np.isfinite(width) & np.isfinite(error)
@@ -393,8 +393,8 @@ def candidates(curves: Sequence[Curve]) -> list[Swap]:
     for curve in curves:
         for position, width in zip(curve.position.tolist(), curve.width.tolist(), strict=True):
             widest[position] = max(width, widest.get(position, 0.0))
-    wanted = {*sorted(positions, key=lambda position: -widest[position])[:_WIDEST], *positions[:2]}
-    return [pair for pair in pairs if not wanted.isdisjoint(pair)]
+    widest_or_first = {*sorted(positions, key=lambda position: -widest[position])[:_WIDEST], *positions[:2]}
+    return [pair for pair in pairs if not widest_or_first.isdisjoint(pair)]
 
 
 def _deal_out(curves: Sequence[Curve], growth: float, tried: Sequence[Swap]) -> dict[Swap, float]:

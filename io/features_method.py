@@ -84,14 +84,14 @@ def estimate_from_rows(
     if read is None:
         raise SchemaError("features of impressions need the log, and there are only statistics. Name the logs.")
     folder = None if read.buckets.in_memory else engine.scratch
-    layout = _Layout(counted.plan, counted.statistics.cells, request.wanted.columns, by, options.seed, folder)
+    layout = _Layout(counted.plan, counted.statistics.cells, request.features.columns, by, options.seed, folder)
     laid_out: list[LaidOut] = []
     with progress.stage("laying out rows", read.buckets.number) as stage:
         for of_bucket in read.buckets.map(partial(_lay_out, layout=layout)):
             stage.advance()
             laid_out += of_bucket
     rows_are = get_layout("session")  # rows are impressions there too
-    brought = bring_features({"training": laid_out}, request.wanted, rows_are, read, engine, progress)
+    brought = bring_features({"training": laid_out}, request.features, rows_are, read, engine, progress)
     impressions = Impressions(tuple(brought.parts["training"]), brought.features, engine.memory)
     if any(feature.name == request.score and feature.categories for feature in impressions.features):
         raise SchemaError(
@@ -166,13 +166,13 @@ class Impressions:
         return sum(part.n_groups for part, _ in self.parts)
 
     def chunks(
-        self, part: tuple[LaidOut, FeaturesOfPart], wanted: Callable[[pl.DataFrame], pl.DataFrame] = lambda rows: rows
+        self, part: tuple[LaidOut, FeaturesOfPart], choose: Callable[[pl.DataFrame], pl.DataFrame] = lambda rows: rows
     ) -> Iterator[tuple[pl.DataFrame, "Matrix"]]:
         """The rows of a part, and their features, so many at once as fit.
 
         Args:
             part: one of the parts.
-            wanted: picks rows before features are brought to them.
+            choose: picks rows before features are brought to them.
         """
         laid_out, features = part
         own = {name.meta.output_name() for name in features.own}
@@ -181,7 +181,7 @@ class Impressions:
         tables = tuple(held(table, self.memory // _SHARE_OF_FEATURES) for table in features.tables)
         in_reach = FeaturesOfPart(features.own, tables)
         for chunk in chunks(rows, rows_per_chunk(len(self.features), self.memory)):
-            some = wanted(chunk)
+            some = choose(chunk)
             if some.height:
                 with_features = in_reach.bring(some, others)
                 yield with_features.select(others), Matrix(_as_numbers(with_features, self.features))
@@ -197,9 +197,9 @@ class Matrix:
         """Number of rows."""
         return len(self.values)
 
-    def __getitem__(self, wanted: slice | Integers, /) -> Floats:
+    def __getitem__(self, rows: slice | Integers, /) -> Floats:
         """Some rows in double precision."""
-        return self.values[wanted].astype(np.float64)
+        return self.values[rows].astype(np.float64)
 
 
 def _as_numbers(rows: pl.DataFrame, features: tuple[Feature, ...]) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:

@@ -34,7 +34,7 @@ def show_all(invocation: typer.Context, wanted: bool) -> None:  # noqa: FBT001 -
 
 
 def write_parameters(invocation: Any, parameters: Iterable[Any], formatter: Any) -> None:  # noqa: ANN401 - of Typer
-    """Write arguments and options: in sections where all are wanted, else the first ones."""
+    """Write arguments and options: in sections where all are shown, else the first ones."""
     whole = bool(invocation.meta.get(_WHOLE))
     sections: dict[str, list[tuple[str, str]]] = {}
     for parameter in parameters:

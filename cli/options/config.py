@@ -132,12 +132,12 @@ def _single(named: str, value: object, option: TyperOption) -> object:
     if isinstance(value, date) and not isinstance(value, datetime) and option.name == _DAY:
         return value.isoformat()
     if isinstance(value, bool) is not option.is_flag or not isinstance(value, str | int | float):
-        wanted = "true or false" if option.is_flag else "a string or a number"
-        wanted += ", or a list of them" if option.multiple else ""
+        expected = "true or false" if option.is_flag else "a string or a number"
+        expected += ", or a list of them" if option.multiple else ""
         kind = next((name for kind, name in _KINDS if isinstance(value, kind)), "a number")
         text = str(value).lower() if isinstance(value, bool) else masked(str(value))  # before a password loses its @
         shown = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
-        raise UsageError(f"{named}: takes {wanted}, not {kind} ({shown}).")
+        raise UsageError(f"{named}: takes {expected}, not {kind} ({shown}).")
     return value if option.is_flag else str(value)
 
 

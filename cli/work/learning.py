@@ -36,7 +36,7 @@ from posbias.io.engines.engine import Engine
 from posbias.io.jobs.fit import weights_from
 from posbias.io.jobs.tables import WITH_DOUBTS, Column, Printed, PrintedTable, Result
 from posbias.io.training.documents import Documents, prepare, with_scores, write_scores
-from posbias.io.training.feature_parts import WantedFeatures
+from posbias.io.training.feature_parts import FeaturesRequest
 from posbias.io.training.feature_tables import is_in_a_table
 from posbias.io.training.laid_out import covariance_of_theta, examination_of
 from posbias.io.training.model_files import importance_table, write_learned_propensities, write_model
@@ -144,12 +144,12 @@ class Request:
         return self.asked.ranker_score if "ranker_score" in self.learner.takes else None
 
     @property
-    def features(self) -> WantedFeatures:
+    def features(self) -> FeaturesRequest:
         """Which features, and what becomes of documents without."""
         tables, columns = tuple(self.asked.features or ()), tuple(self.asked.feature or ())
         if self.score is not None and self.score not in columns and not is_in_a_table(self.score, tables):
             columns = (*columns, self.score)
-        return WantedFeatures(tables, columns, self.asked.missing)
+        return FeaturesRequest(tables, columns, self.asked.missing)
 
 
 def requested(asked: LearningOptions, propensities: str | None) -> Request:

@@ -42,7 +42,7 @@ from posbias.io.places.locations import Location, ObjectUrl, is_text
 from posbias.io.places.ownership import owned_directory, system_temporary
 from posbias.io.stores.store import Statistics, find_statistics
 from posbias.io.training import check_format, get_format
-from posbias.io.training.feature_parts import RowsRequest, WantedFeatures
+from posbias.io.training.feature_parts import FeaturesRequest, RowsRequest
 from posbias.io.training.feature_tables import is_in_a_table
 
 
@@ -274,7 +274,7 @@ def resolve(
     statistics: Sequence[Statistics] | None = None,
     *,
     sessions_for: str | None = None,
-    features: WantedFeatures | None = None,
+    features: FeaturesRequest | None = None,
     decay: float | None = None,
     only_fit: bool = False,
 ) -> Job:
@@ -302,7 +302,7 @@ def resolve(
         check_decay(decay, plan)
         return Job(tuple(named), plan, request, tables=features.tables if features else (), decay=decay)
     plan = held[0].metadata.plan if held else statistics_plan(log, counting)
-    features = features or WantedFeatures()
+    features = features or FeaturesRequest()
     if held:
         check_counting(plan, counting, log)
     else:
@@ -481,7 +481,7 @@ def job_of_fit(
     """
     in_log = (*(files.features.columns if files else ()), *model.features.columns)
     tables = files.features.tables if files else model.features.tables
-    features = WantedFeatures(tables, tuple(dict.fromkeys(in_log)))
+    features = FeaturesRequest(tables, tuple(dict.fromkeys(in_log)))
     if isinstance(model, CellFit):
         only_fit = files is None
         pages_for = (files and files.sessions_for) or model.sessions_for
@@ -542,7 +542,7 @@ def _requested_rows(
     import_lightgbm()
     if score is not None and score not in columns and not is_in_a_table(score, tables):
         columns = (*columns, score)
-    return RowsRequest(method, WantedFeatures(tables, columns, features.missing), score, estimation.sample_pages)
+    return RowsRequest(method, FeaturesRequest(tables, columns, features.missing), score, estimation.sample_pages)
 
 
 def requested_files(training: TrainingOptions) -> TrainingRequest:
@@ -552,7 +552,7 @@ def requested_files(training: TrainingOptions) -> TrainingRequest:
         UsageError: a value is out of range, or options do not go together.
     """
     layout = get_layout(training.layout)
-    features = WantedFeatures(tuple(training.features or ()), tuple(training.feature or ()), training.missing)
+    features = FeaturesRequest(tuple(training.features or ()), tuple(training.feature or ()), training.missing)
     check_format(training.format, layout, has_features=bool(features.tables or features.columns))
     form = get_format(training.format)
     if "search_index" in form.takes and not training.search_index:

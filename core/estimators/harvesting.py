@@ -371,9 +371,9 @@ def _find_links(table: CountTable, paths: Sequence[Integers]) -> _Links:
     heads = np.flatnonzero(tail_of[table.cell] >= 0)
     unit = table.unit_of_entry
     key = table.entry_keys
-    wanted = unit[heads] * table.n_cells + tail_of[table.cell[heads]]
-    tails = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
-    shown = key[tails] == wanted
+    link = unit[heads] * table.n_cells + tail_of[table.cell[heads]]
+    tails = np.minimum(np.searchsorted(key, link), len(key) - 1)
+    shown = key[tails] == link
     heads, tails = heads[shown], tails[shown]
     rate = table.clicks / table.impressions
     weighted = rate * table.spread(table.multiplicity)

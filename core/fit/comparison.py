@@ -150,9 +150,9 @@ def curves_of(fit: Fit, cells: pl.DataFrame, names: pl.Series) -> Curves:
         cells: the cell columns without `CURVE`, K rows, each cell once.
         names: the values of `CURVE`, S of them.
     """
-    wanted = names.to_frame(CURVE).join(cells, how="cross", maintain_order="left_right")
+    every_cell = names.to_frame(CURVE).join(cells, how="cross", maintain_order="left_right")
     held = fit.statistics.cells.with_row_index("posbias_row")
-    row = wanted.join(held, on=[*cells.columns, CURVE], how="left", maintain_order="left", nulls_equal=True)
+    row = every_cell.join(held, on=[*cells.columns, CURVE], how="left", maintain_order="left", nulls_equal=True)
     at = row["posbias_row"].to_numpy().astype(np.float64)
     there, index = np.isfinite(at), np.nan_to_num(at).astype(np.int64)
     fitted, shape = fit.free.fitted, (len(names), cells.height)

@@ -37,7 +37,7 @@ class Rows(Protocol):
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, wanted: slice | Integers, /) -> Floats:
+    def __getitem__(self, rows: slice | Integers, /) -> Floats:
         """Some rows, shape (n, F); nan where a value is missing."""
         ...
 
@@ -141,11 +141,11 @@ def bin_rows(rows: Rows, names: Sequence[str], categorical: Sequence[int], optio
         def __len__(self) -> int:
             return len(rows)
 
-        def __getitem__(self, rows_of: int | slice | list[int]) -> Floats:
-            if isinstance(rows_of, slice):
-                return rows[rows_of]
-            chosen = rows[np.atleast_1d(np.asarray(rows_of, np.int64))]
-            return chosen if isinstance(rows_of, list) else chosen[0]
+        def __getitem__(self, index: int | slice | list[int]) -> Floats:
+            if isinstance(index, slice):
+                return rows[index]
+            chosen = rows[np.atleast_1d(np.asarray(index, np.int64))]
+            return chosen if isinstance(index, list) else chosen[0]
 
     dataset = lightgbm.Dataset(
         Batches(),

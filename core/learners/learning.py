@@ -66,9 +66,9 @@ class Pages:
             documents: which, shape (D,).
         """
         with_click = reduce_rows(np.add, self.click, self.start, 0.0) > 0
-        wanted, length = with_click & documents[self.document[self.start[:-1]]], np.diff(self.start)
-        for size in np.unique(length[wanted]).tolist():
-            first = self.start[:-1][wanted & (length == size)]
+        clicked, length = with_click & documents[self.document[self.start[:-1]]], np.diff(self.start)
+        for size in np.unique(length[clicked]).tolist():
+            first = self.start[:-1][clicked & (length == size)]
             step = max(_BLOCK // size, 1)
             for begin in range(0, len(first), step):
                 yield first[begin : begin + step, np.newaxis] + np.arange(size)
@@ -196,9 +196,9 @@ class SomeRows:
         """Number of rows n."""
         return len(self.kept)
 
-    def __getitem__(self, wanted: slice | Integers, /) -> Floats:
+    def __getitem__(self, rows: slice | Integers, /) -> Floats:
         """Some of them, shape (m, F)."""
-        return self.rows[self.kept[wanted]]
+        return self.rows[self.kept[rows]]
 
 
 def with_fewer_negatives(data: LearningData, share: float, seed: int) -> LearningData:

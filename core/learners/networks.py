@@ -179,25 +179,25 @@ class Regression:
         return np.column_stack([of_place, of_document])
 
 
-def mean_and_scale(rows: Rows, wanted: Flags) -> tuple[Floats, Floats]:
+def mean_and_scale(rows: Rows, some: Flags) -> tuple[Floats, Floats]:
     """The mean and the standard deviation of each feature, shapes (F,), over some rows.
 
     Missing and infinite values are left out. A feature that is constant or has no value has scale 1.
 
     Args:
         rows: shape (n, F).
-        wanted: which rows, shape (n,).
+        some: which rows, shape (n,).
     """
-    mean = _mean(rows, wanted, None)
-    scale = np.sqrt(_mean(rows, wanted, mean))
+    mean = _mean(rows, some, None)
+    scale = np.sqrt(_mean(rows, some, mean))
     return mean, np.where(scale > _CONSTANT * np.maximum(np.abs(mean), 1.0), scale, 1.0)
 
 
-def _mean(rows: Rows, wanted: Flags, center: Floats | None) -> Floats:
+def _mean(rows: Rows, some: Flags, center: Floats | None) -> Floats:
     """The mean of each feature, or of its squared distance from a center, 0 where it has no value."""
     total, count = np.zeros(1), np.zeros(1)
     for chunk in runs(len(rows)):
-        values = rows[chunk][wanted[chunk]]
+        values = rows[chunk][some[chunk]]
         known = np.isfinite(values)
         values = np.where(known, values, 0.0) if center is None else np.where(known, values - center, 0.0) ** 2
         total, count = total + values.sum(axis=0), count + known.sum(axis=0)

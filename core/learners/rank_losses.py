@@ -336,7 +336,7 @@ class GBRankLearner(Learner):
 
     def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
         """Find the pairs, and fit again and again to those in the wrong order."""
-        pairs, apart = (_pairs_of(data, wanted, options) for wanted in (~data.held_out, data.held_out))
+        pairs, apart = (_pairs_of(data, half, options) for half in (~data.held_out, data.held_out))
         if not len(pairs.higher):
             raise IdentifiabilityError(
                 f"--learner gbrank: of {pairs.n_tested:,} pairs of documents, none has click rates that differ at the "
@@ -390,9 +390,9 @@ Targets = tuple[Integers, Floats, Floats]
 """The documents of pairs, ascending; the mean of what each should score, and in how many pairs it is."""
 
 
-def fit(rows: BinnedRows, wanted: Targets, n_trees: int, on_round: OnRound) -> BoostedTrees:
+def fit(rows: BinnedRows, targets: Targets, n_trees: int, on_round: OnRound) -> BoostedTrees:
     """Regression trees g on what the documents of some pairs should score; all rows are followed."""
-    documents, target, weight = wanted
+    documents, target, weight = targets
     trees = BoostedTrees(rows.subset(documents), float(weight @ target / weight.sum()), [rows])
     while trees.n_trees < n_trees:
         on_round()
@@ -410,14 +410,14 @@ def targets(higher: Integers, lower: Integers, h: Floats, tau: float) -> Targets
     return some, sum_by_number(document, target, len(h))[some] / count[some], count[some]
 
 
-def _pairs_of(data: LearningData, wanted: Flags, options: LearningOptions) -> RatePairs:
+def _pairs_of(data: LearningData, half: Flags, options: LearningOptions) -> RatePairs:
     """The pairs of some documents, by the clicks and the exposure of the cells that count."""
     counts = data.counts.only_cells(data.known) if options.corrected else data.counts
     seen = counts.impressions * (data.theta[counts.cell] if options.corrected else 1.0)
     return significant_pairs(
         data.query,
         counts.sum_by_unit(counts.clicks),
-        counts.sum_by_unit(seen) * wanted,
+        counts.sum_by_unit(seen) * half,
         corrected=options.corrected,
         level=options.significance,
         multiple_tests=options.multiple_tests,

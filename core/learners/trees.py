@@ -165,9 +165,9 @@ class DocumentsAtPositions:
         """Number of rows R."""
         return len(self.document)
 
-    def __getitem__(self, wanted: slice | Integers, /) -> Floats:
+    def __getitem__(self, rows: slice | Integers, /) -> Floats:
         """Some rows, shape (n, F + 1)."""
-        return np.column_stack([self.features.rows[self.document[wanted]], self.position[wanted].astype(np.float64)])
+        return np.column_stack([self.features.rows[self.document[rows]], self.position[rows].astype(np.float64)])
 
 
 class RegressionEMLearner(TreeLearner):
@@ -258,7 +258,7 @@ class LambdaRankLearner(TreeLearner):
         """NDCG of the documents that a cell with a theta has shown, graded by those to learn from."""
         theta = np.where(data.known, data.theta, np.nan)
         seen = data.counts.only_cells(data.known).entries_of_unit > 0
-        learnt, apart = (np.flatnonzero(seen & wanted) for wanted in (~data.held_out, data.held_out))
+        learnt, apart = (np.flatnonzero(seen & half) for half in (~data.held_out, data.held_out))
         prior = estimate_prior(compress(data.counts.take(learnt))[0], theta, data.position)
 
         def attractiveness(documents: Integers) -> Floats:

@@ -148,7 +148,7 @@ class ReadingRules:
     click_ranks: int | None = None
     paging: Paging | None = None  # how positions go on from page to page, where they begin anew on each
     null_click: bool = False  # whether an empty cell of the click column means no click
-    period: Resolution | None = None  # how finely the timestamp is wanted as the `period`; None for not at all
+    period: Resolution | None = None  # resolution of the timestamp as the `period`; None without one
     day: str | None = None  # the `period` of all rows, as 2026-01-31, where no timestamp says it
     time_unit: TimeUnit | None = None  # in which numbers are read as times; None where no number is one
     values: TextValues = PLAIN_TEXT  # how text says numbers, clicks and times

@@ -190,7 +190,7 @@ def fit(model: ClickModel, pages: TrainingPages, options: EMOptions, on_pass: Ca
     alike = bool(model.statistics_columns) and not model.closed_form and not given_by_unit
     problem = _Problem(model, pages.signatures(model.statistics_columns) if alike else pages, options, on_pass)
     values = problem.start()
-    if not problem.wanted:
+    if not problem.free:
         return FittedModel(values, {}, {}, 0, converged=True)
     if model.closed_form:
         problem.sum_up(values)
@@ -204,7 +204,7 @@ def fit(model: ClickModel, pages: TrainingPages, options: EMOptions, on_pass: Ca
             converged = rested and not problem.estimate_priors(problem.effective_counts(values))
             if converged or not rested:
                 break
-    decided = {p.name: problem.sums.ratios[p.name].decided for p in problem.wanted if p.shape != "unit"}
+    decided = {p.name: problem.sums.ratios[p.name].decided for p in problem.free if p.shape != "unit"}
     return FittedModel(problem.of_all_units(values), problem.priors, decided, problem.passes, converged)
 
 
@@ -214,15 +214,15 @@ class _Problem:
     def __init__(
         self, model: ClickModel, pages: TrainingPages | Signatures, options: EMOptions, on_pass: Callable[[], None]
     ) -> None:
-        self.wanted = [parameter for parameter in model.parameters if parameter.name not in options.fixed]
-        given = {p.name: p.prior for p in self.wanted if p.prior is not None and not options.fixed}
+        self.free = [parameter for parameter in model.parameters if parameter.name not in options.fixed]
+        given = {p.name: p.prior for p in self.free if p.prior is not None and not options.fixed}
         self.priors = {
-            p.name: given.get(p.name) or options.prior or _FIRST_PRIOR for p in self.wanted if p.shape == "unit"
+            p.name: given.get(p.name) or options.prior or _FIRST_PRIOR for p in self.free if p.shape == "unit"
         }
         if options.start is not None:
             self.priors = dict(options.start.priors)
         estimated = options.prior is None and options.start is None
-        by_unit = [p for p in self.wanted if p.shape == "unit" and p.name not in given]
+        by_unit = [p for p in self.free if p.shape == "unit" and p.name not in given]
         self.of_estimated_prior = by_unit if estimated else []
         self.passes = 0
         left_out = options.left_out
@@ -231,7 +231,7 @@ class _Problem:
         self._model, self._pages, self._options, self._on_pass = model, pages, options, on_pass
         self._left_out = left_out
         self._times = pages.multiplicity if isinstance(pages, Signatures) else None
-        self._shapes = {p.name: p.dimensions(pages.n_units, pages.n_positions) for p in self.wanted}
+        self._shapes = {p.name: p.dimensions(pages.n_units, pages.n_positions) for p in self.free}
         self._known = self.sums = Sums({name: Ratio(np.zeros(s), np.zeros(s)) for name, s in self._shapes.items()})
         self._steps: list[dict[str, Floats]] = []
         self._leaps = 0
@@ -239,10 +239,10 @@ class _Problem:
     def start(self) -> dict[str, Floats]:
         """Start values of EM."""
         if self._options.start is None:
-            return {p.name: np.full(self._shapes[p.name], p.start) for p in self.wanted} | dict(self._options.fixed)
+            return {p.name: np.full(self._shapes[p.name], p.start) for p in self.free} | dict(self._options.fixed)
         values = dict(self._options.start.parameters)
         if isinstance(self._pages, Signatures):
-            values |= {p.name: self._pages.of_one_unit_each(values[p.name]) for p in self.wanted if p.shape == "unit"}
+            values |= {p.name: self._pages.of_one_unit_each(values[p.name]) for p in self.free if p.shape == "unit"}
         return values
 
     def of_all_units(self, values: Parameters) -> dict[str, Floats]:
@@ -250,7 +250,7 @@ class _Problem:
         if not isinstance(self._pages, Signatures):
             return dict(values)
         of_unit = self._pages.of_unit
-        return dict(values) | {p.name: values[p.name][of_unit] for p in self.wanted if p.shape == "unit"}
+        return dict(values) | {p.name: values[p.name][of_unit] for p in self.free if p.shape == "unit"}
 
     def _batches(self) -> Iterator[PageBatch]:
         """The batches; pages that are left out weigh nothing."""
@@ -262,7 +262,7 @@ class _Problem:
     def add_certain(self, values: Parameters) -> None:
         """Add up what some impressions say whatever the parameters, and go on with the others."""
         self._known = add_up(
-            self._model, self.wanted, values, self._batches(), self._known, times=self._times, only_certain=True
+            self._model, self.free, values, self._batches(), self._known, times=self._times, only_certain=True
         )
         self._pages = self._pages.uncertain(self._model.certain)
 
@@ -270,7 +270,7 @@ class _Problem:
         """The E-step at these values."""
         self.sums = self._known  # the memory of the last ones is needed for the new ones
         self.sums = add_up(
-            self._model, self.wanted, values, self._batches(), self._known, times=self._times, likelihood=likelihood
+            self._model, self.free, values, self._batches(), self._known, times=self._times, likelihood=likelihood
         )
         self.passes += 1
         self._on_pass()
@@ -278,7 +278,7 @@ class _Problem:
     def divided(self, values: Parameters) -> dict[str, Floats]:
         """The M-step from the last sums; what nothing decides keeps its value."""
         divided: dict[str, Floats] = {}
-        for p in self.wanted:
+        for p in self.free:
             ratio = _with_prior(self.sums.ratios[p.name], self.priors.get(p.name))
             before = np.array(values[p.name])
             divided[p.name] = within(np.divide(ratio.favourable, ratio.decided, out=before, where=ratio.decided > 0))
@@ -291,9 +291,9 @@ class _Problem:
             self.sum_up(values)
             first = self.divided(values)
             second, objective = self._step_and_objective(first)
-            squares = [partial(self._squared, p) for p in self.wanted]
+            squares = [partial(self._squared, p) for p in self.free]
             leapt = extrapolated(self._arrays(values), self._arrays(first), self._arrays(second), squares)
-            far = second | {p.name: within(array) for p, array in zip(self.wanted, leapt, strict=True)}
+            far = second | {p.name: within(array) for p, array in zip(self.free, leapt, strict=True)}
             values = second
             del first, second  # large: the last step needs their memory
             following, objective_far = self._step_and_objective(far)
@@ -308,7 +308,7 @@ class _Problem:
         """One E-step and M-step, and the objective at the values before: clicks, priors and what is certain."""
         self.sum_up(values, likelihood=True)
         total = 0.0
-        for p in self.wanted:
+        for p in self.free:
             logs = log_of_decisions(_with_prior(self._known.ratios[p.name], self.priors.get(p.name)), values[p.name])
             total += float((self._copies_of(p) * logs).sum())
         return self.divided(values), self.sums.log_likelihood + total
@@ -318,16 +318,16 @@ class _Problem:
 
         One more pass, after which the last step has no sums by unit any more: both are large.
         """
-        wanted = self.of_estimated_prior
-        if not wanted:
+        estimated = self.of_estimated_prior
+        if not estimated:
             return {}
-        shared = {p.name: self.sums.ratios[p.name] for p in self.wanted if p.shape != "unit"}
+        shared = {p.name: self.sums.ratios[p.name] for p in self.free if p.shape != "unit"}
         self.sums = replace(self.sums, ratios=shared)
-        known = {p.name: self._known.ratios[p.name] for p in wanted}
+        known = {p.name: self._known.ratios[p.name] for p in estimated}
         sums = Sums({name: Ratio(ratio.favourable.copy(), ratio.decided.copy()) for name, ratio in known.items()})
         for batch in self._batches():
             expected = self._model.expected(values, batch)
-            for p in wanted:
+            for p in estimated:
                 rows = of_rows(expected[p.name], values[p.name][batch.unit])
                 sums.add(p, batch, rows.times(batch.row_weight))
         self.passes += 1
@@ -380,7 +380,7 @@ class _Problem:
         return float((self._copies_of(parameter) * change**2).sum())
 
     def _arrays(self, values: Parameters) -> list[Floats]:
-        return [values[p.name] for p in self.wanted]
+        return [values[p.name] for p in self.free]
 
     def _copies_of(self, parameter: Parameter) -> Floats | float:
         """How many parameters each value stands for."""

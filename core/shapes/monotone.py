@@ -182,9 +182,9 @@ class _Monotone:
         """Karush, Kuhn and Tucker's conditions: no increment is below 0, and no possible change of one gains."""
         gradient, information = self._slopes(self.linked.shares(beta))
         own = np.diag(information)
-        wanted = np.divide(gradient, own, out=np.zeros_like(gradient), where=own > 0)  # its own Newton step
+        step = np.divide(gradient, own, out=np.zeros_like(gradient), where=own > 0)  # its own Newton step
         increments = beta[self.upper] - beta[self.lower]
-        within = np.abs(np.where(increments > 0, wanted, np.maximum(wanted, 0.0))) <= ROUNDING
+        within = np.abs(np.where(increments > 0, step, np.maximum(step, 0.0))) <= ROUNDING
         return bool(within.all() and (increments >= 0).all())
 
 

@@ -406,9 +406,9 @@ class LeaveOneOut(WholeInformation):
         hangs_from = np.arange(table.n_cells)
         hangs_from[self.free] = np.where(parent < 0, self.linked.reference_of[self.free], self.free[parent])
         key = table.entry_keys
-        wanted = key - table.cell + hangs_from[table.cell]
-        at = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
-        own_link = np.where((key[at] == wanted) & (self._free_cell[table.cell] >= 0), shares * shares[at], 0.0)
+        link = key - table.cell + hangs_from[table.cell]
+        at = np.minimum(np.searchsorted(key, link), len(key) - 1)
+        own_link = np.where((key[at] == link) & (self._free_cell[table.cell] >= 0), shares * shares[at], 0.0)
         own = sparse_product(self.clusters.weight, by_unit_and_cell(table, own_link))
         cell = self._free_cell[own.indices]
         gone = (own.data > 0) & (strength[cell] - own.data * scale[cell] <= _NO_LINK)

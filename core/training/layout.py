@@ -242,18 +242,18 @@ def layouts_of_pages() -> list[str]:
     return [name for name, layout in _LAYOUTS.plugins.items() if layout.from_pages]
 
 
-def choose_grouping(layout: Layout, wanted: Grouping | None) -> Grouping:
+def choose_grouping(layout: Layout, requested: Grouping | None) -> Grouping:
     """The grouping of rows: the requested one, else the usual one.
 
     Raises:
         UsageError: the layout has no such groups.
     """
-    if wanted is None:
+    if requested is None:
         return layout.groupings[0]
-    if wanted not in layout.groupings:
-        able = [name for name, other in _LAYOUTS.plugins.items() if wanted in other.groupings]
+    if requested not in layout.groupings:
+        able = [name for name, other in _LAYOUTS.plugins.items() if requested in other.groupings]
         raise UsageError(
-            f"--group {wanted}: --layout {layout.name} adds up all pages of a query. Layouts with groups by {wanted}: "
-            f"{', '.join(able)}."
+            f"--group {requested}: --layout {layout.name} adds up all pages of a query. Layouts with "
+            f"groups by {requested}: {', '.join(able)}."
         )
-    return wanted
+    return requested

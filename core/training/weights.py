@@ -97,10 +97,10 @@ def relative_covariance(table: pl.DataFrame, examination: Floats, std_error: Flo
     covariance = relative @ (examination - constant * np.eye(table.height)) @ relative.T
     spread = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     fitted = table[STD_ERROR].cast(pl.Float64).fill_null(np.nan).to_numpy()
-    wanted = np.where(std_error == fitted, spread, np.nan_to_num(std_error))
-    factor = np.divide(wanted, spread, out=np.zeros_like(spread), where=spread > 0)
+    requested = np.where(std_error == fitted, spread, np.nan_to_num(std_error))
+    factor = np.divide(requested, spread, out=np.zeros_like(spread), where=spread > 0)
     scaled = covariance * np.outer(factor, factor)
-    alone = np.where(spread > 0, 0.0, wanted)
+    alone = np.where(spread > 0, 0.0, requested)
     return np.asarray(scaled + np.diag(alone**2))
 
 

@@ -359,7 +359,7 @@ def count_pages(read: ReadLog, plan: StatisticsPlan) -> PageTotals | None:
 
 
 def merged_parts(statistics: Sequence[Statistics], metadata: StatisticsMetadata, engine: Engine) -> Parts:
-    """The statistics added up, in parts of whole queries, as they are wanted: as counted, or decayed (further)."""
+    """The statistics added up, in parts of whole queries: as counted, or decayed (further)."""
     segments = [segment for entry in statistics for segment in entry.segments]
     frames = [
         frame if metadata.decay is None else metadata.decay.weigh(frame, entry.metadata.decay)

@@ -80,8 +80,8 @@ def look_at_merged_days(statistics: Sequence[Statistics], store: Statistics | No
         known = [name for name in kept if name not in judged]
         counts = [_counts_of(entry, judged, engine, by_day=by_day) for entry in others]
         if store is not None:
-            wanted = {other for day in judged for other in nearest(day, known)}
-            counts.append(_counts_of(store, wanted, engine, by_day=by_day))
+            compared = {other for day in judged for other in nearest(day, known)}
+            counts.append(_counts_of(store, compared, engine, by_day=by_day))
             if not known:
                 return []
         return look_at_days(add_by_day(counts), judged, known)
@@ -92,10 +92,10 @@ def _names(statistics: Statistics, *, by_day: bool) -> tuple[str, ...]:
     return tuple(statistics.days) if by_day else (str(statistics.path),)
 
 
-def _counts_of(statistics: Statistics, wanted: Iterable[str], engine: Engine, *, by_day: bool) -> pl.DataFrame:
+def _counts_of(statistics: Statistics, names_of_days: Iterable[str], engine: Engine, *, by_day: bool) -> pl.DataFrame:
     """The counts of some names."""
     own = _names(statistics, by_day=by_day)
-    names = set(own) & set(wanted)
+    names = set(own) & set(names_of_days)
     segments = [entry for entry in statistics.segments if not by_day or names.intersection(entry.days)]
     parts = [part for segment in segments if names for part in _some_parts(segment)]
     return _counts_by_day(parts, None if by_day else own[0], engine).filter(pl.col(DAY).is_in(list(names)))

@@ -156,9 +156,9 @@ def count_sides(
         merged = [_merged(statistics) for _, statistics in sides]
         _check_same(sides)
         plan = replace(merged[0].plan, period=coarsest([metadata.plan.period for metadata in merged]))
-        wanted = replace(plan, context=(*plan.context, CURVE))
-        frames = [frame for name, statistics in sides for frame in _frames(statistics, plan, pl.lit(name), wanted)]
-        return compress(engine.add_up(frames, wanted), wanted, engine, progress)[0]
+        by_curve = replace(plan, context=(*plan.context, CURVE))
+        frames = [frame for name, statistics in sides for frame in _frames(statistics, plan, pl.lit(name), by_curve)]
+        return compress(engine.add_up(frames, by_curve), by_curve, engine, progress)[0]
 
 
 def count_days(statistics: Sequence[Statistics], engine: Engine, progress: Progress) -> SufficientStatistics:
@@ -174,17 +174,17 @@ def count_days(statistics: Sequence[Statistics], engine: Engine, progress: Progr
                 f"--by day: {statistics[0].path} does not know days. Collect the logs again with --date or --timestamp."
             )
         finer = None if plan.period == "day" else plan.period
-        wanted = replace(plan, context=(*plan.context, CURVE), period=finer)
-        frames = _frames(statistics, plan, pl.col(PERIOD).cast(pl.Date), wanted)
-        return compress(engine.add_up(frames, wanted), wanted, engine, progress)[0]
+        by_curve = replace(plan, context=(*plan.context, CURVE), period=finer)
+        frames = _frames(statistics, plan, pl.col(PERIOD).cast(pl.Date), by_curve)
+        return compress(engine.add_up(frames, by_curve), by_curve, engine, progress)[0]
 
 
 def _frames(
-    statistics: Sequence[Statistics], plan: StatisticsPlan, curve: pl.Expr, wanted: StatisticsPlan
+    statistics: Sequence[Statistics], plan: StatisticsPlan, curve: pl.Expr, by_curve: StatisticsPlan
 ) -> list[pl.LazyFrame]:
     """Statistics with the name of a curve."""
     return [
-        frame.with_columns(curve.alias(CURVE)).select(wanted.columns)
+        frame.with_columns(curve.alias(CURVE)).select(by_curve.columns)
         for entry in statistics
         for segment in entry.segments
         for frame in entry.scan(segment, plan)

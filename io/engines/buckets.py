@@ -115,12 +115,12 @@ class BucketFiles:
 
 def can_be_open(number: int) -> bool:
     """Whether so many files can be open at once; by the limit of the system."""
-    wanted = number + _OTHER_FILES
+    needed = number + _OTHER_FILES
     least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if least < wanted and (most == resource.RLIM_INFINITY or wanted <= most):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
-        least = wanted
-    return number <= _MOST_BUCKETS and (wanted <= least or least == resource.RLIM_INFINITY)
+    if least < needed and (most == resource.RLIM_INFINITY or needed <= most):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, most))
+        least = needed
+    return number <= _MOST_BUCKETS and (needed <= least or least == resource.RLIM_INFINITY)
 
 
 def _sorted_by_bucket(

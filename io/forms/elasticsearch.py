@@ -31,7 +31,7 @@ class Elasticsearch(PageForm):
     name = "elasticsearch"
     title = "Elasticsearch"
     clicked_by = (VISIT, QUERY)
-    wanted = (_CLICK,)
+    click_actions = (_CLICK,)
     expected = (
         "Events of behavioral analytics are read as NDJSON, one per line, plain, as bulk requests or as hits of a "
         "search (jq -c '.hits.hits[]'); name the file .ndjson or .jsonl (.gz, .zst)."

@@ -147,7 +147,7 @@ class PageForm(Form):
     """A source each of whose lines is a page with what it showed, a click, or something else."""
 
     clicked_by: ClassVar[tuple[str, ...]] = (VISIT,)  # what a click that names no page has in common with its page
-    wanted: ClassVar[tuple[str, ...]] = ()  # the actions that are clicks, where they cannot be chosen
+    click_actions: ClassVar[tuple[str, ...]] = ()  # the actions that are clicks, where they cannot be chosen
     columns = _COLUMNS
     kinds = Outcome
     fatal = (Outcome.NOT_READ, Outcome.UNKNOWN, Outcome.NO_TIME)
@@ -190,8 +190,8 @@ class PageForm(Form):
         """Impressions of pages, and their clicks."""
         pages, of_pages = _pages(undecided.filter(pl.col(KIND) == SHOWN))
         places = pl.int_ranges(pl.col(FIRST), pl.col(FIRST) + pl.col(DOCS).list.len().cast(pl.Int64)).alias(POSITION)
-        wanted = pages.select(RECORD, KEY, PAGE, *self.clicked_by, DOCS, places)
-        shown = wanted.explode(DOCS, POSITION).rename({DOCS: DOC})
+        listed = pages.select(RECORD, KEY, PAGE, *self.clicked_by, DOCS, places)
+        shown = listed.explode(DOCS, POSITION).rename({DOCS: DOC})
         clicks = undecided.filter(pl.col(KIND) == CLICKED)
         known = records.filter(pl.col(KIND) == SHOWN).select(PAGE).drop_nulls().unique()
         on_page, of_those = clicks_on_pages(clicks.filter(pl.col(PAGE).is_not_null()), shown, known, [PAGE], _ON_PAGE)
@@ -213,7 +213,7 @@ class PageForm(Form):
         super().judge(where, rows, counts, account)
         if not counts[CLICKS] and account.other_actions:
             flag = "--click-actions" if self.has_actions else None
-            raise self.no_clicks(where, self.wanted or self.rules.click_actions, account, flag)
+            raise self.no_clicks(where, self.click_actions or self.rules.click_actions, account, flag)
 
 
 def _pages(pages: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -232,9 +232,9 @@ def _queries(queries: pl.DataFrame, rules: RawRules) -> tuple[pl.DataFrame, pl.D
     counts = pl.col(_LISTED)
     if rules.impressions == "events":
         counts |= ~pl.col(_LISTED).any().over(QUERY_ID)
-    wanted = good.filter(counts)
+    used = good.filter(counts)
     texts = pl.struct(USER_QUERY, pl.when(_LISTED).then(HITS))
-    judged = wanted.with_columns(
+    judged = used.with_columns(
         (texts.n_unique().over(QUERY_ID) > 1).alias("disagrees"),
         pl.col(RECORD).min().over(QUERY_ID).alias("first"),
     )

@@ -28,7 +28,7 @@ class Yandex(PageForm):
     title = "Yandex"
     formats = ("tsv", "csv")
     expected = "Yandex's logs are text between tabs; name the file .tsv (.gz, .zst)."
-    wanted = (_CLICK,)
+    click_actions = (_CLICK,)
 
     def read(self, text: str) -> Line:
         """Read an action."""

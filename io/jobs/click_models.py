@@ -40,7 +40,7 @@ from posbias.io.jobs.page_batches import (
 from posbias.io.jobs.tables import MOST_ROWS, WITH_DOUBTS, Column, Printed, PrintedTable, Result
 from posbias.io.jobs.weighing import check_can_weigh, no_weight_of_rows, weigh_documents, weigh_rows
 from posbias.io.progress import Progress
-from posbias.io.training.feature_parts import WantedFeatures
+from posbias.io.training.feature_parts import FeaturesRequest
 from posbias.io.training.laid_out import PairsOfParts, check_unidentified
 
 
@@ -59,9 +59,9 @@ class PageFit:
         return f"--model {self.model.name}"
 
     @property
-    def features(self) -> WantedFeatures:
+    def features(self) -> FeaturesRequest:
         """None: it looks at clicks and positions alone."""
-        return WantedFeatures()
+        return FeaturesRequest()
 
     @property
     def also_read(self) -> list[str]:

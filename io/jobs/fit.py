@@ -33,7 +33,7 @@ from posbias.io.log.days import Days
 from posbias.io.log.faults import doubts
 from posbias.io.progress import Progress
 from posbias.io.stores.store import Statistics
-from posbias.io.training.feature_parts import RowsRequest, WantedFeatures
+from posbias.io.training.feature_parts import FeaturesRequest, RowsRequest
 from posbias.io.training.feature_tables import check_features
 from posbias.io.training.laid_out import (
     PairsOfParts,
@@ -220,7 +220,7 @@ class Model(Protocol):
         ...
 
     @property
-    def features(self) -> WantedFeatures:
+    def features(self) -> FeaturesRequest:
         """The features that it needs."""
         ...
 
@@ -263,9 +263,9 @@ class CellFit:
         return "--cluster session" if self.options.cluster == "session" else None
 
     @property
-    def features(self) -> WantedFeatures:
+    def features(self) -> FeaturesRequest:
         """The features that the method needs."""
-        return WantedFeatures() if self.rows is None else self.rows.wanted
+        return FeaturesRequest() if self.rows is None else self.rows.features
 
     @property
     def also_read(self) -> list[str]:

@@ -15,7 +15,7 @@ from posbias.io.fits import verdicts
 from posbias.io.jobs import tables
 from posbias.io.jobs.fit import Data, Fitted, WeightRequest
 from posbias.io.jobs.tables import WITH_DOUBTS, Result
-from posbias.io.training.feature_parts import WantedFeatures, bring_features
+from posbias.io.training.feature_parts import FeaturesRequest, bring_features
 from posbias.io.training.format import TrainingFormat
 from posbias.io.training.laid_out import PageLayout, RowBuffer, lay_out_pages, lay_out_pairs, together
 from posbias.io.training.training_sets import TrainingFiles, write_as_laid_out, write_training_sets
@@ -30,7 +30,7 @@ class TrainingRequest:
     form: TrainingFormat
     search_index: str | None
     weights: WeightRequest
-    features: WantedFeatures
+    features: FeaturesRequest
     validation: float  # the share that is held out
     validation_by: Grouping
 

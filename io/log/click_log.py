@@ -289,7 +289,7 @@ class Log:
         return replace(rules, values=rules.values.without_words) if self.click_sources else rules
 
     def _time_unit(self) -> TimeUnit | None:
-        """The unit of timestamps that are numbers, by the first rows; None where they are none, or are not wanted.
+        """The unit of timestamps that are numbers, by the first rows; None where they are none, or are not used.
 
         Raises:
             SchemaError: they are numbers of no known unit.

@@ -469,13 +469,13 @@ class EventReader(RawReader):
         del rows
         n_shown, n_clicked = counts[SHOWN_FLAG], counts[CLICKS]
         of_kinds = ((SHOWN_FLAG, self.request.shown, n_shown), (CLICKED_FLAG, self.request.clicked, n_clicked))
-        for flag, wanted, number in of_kinds:
+        for flag, declared, number in of_kinds:
             if account.lines and not number:
                 held = actions_in_words(account)
                 others = f" The other rows hold: {held}." if held else " There are no other rows than these."
                 kind = "impressions" if flag == CLICKED_FLAG else "clicks"
                 raise SchemaError(
-                    f"{where}: no row has {' or '.join(map(str, wanted))} ({flag}). {n_shown:,} rows are "
+                    f"{where}: no row has {' or '.join(map(str, declared))} ({flag}). {n_shown:,} rows are "
                     f"impressions and {n_clicked:,} are clicks.{others if held else f' All are {kind}.'}"
                 )
 
@@ -487,8 +487,8 @@ class EventReader(RawReader):
         """Which rows are impressions."""
         return self._fits(self.request.shown, schema)
 
-    def _fits(self, wanted: Sequence[ClickRows], schema: Mapping[str, pl.DataType]) -> pl.Expr:
-        return pl.any_horizontal(rows.holds(schema[rows.column]) for rows in wanted)
+    def _fits(self, declared: Sequence[ClickRows], schema: Mapping[str, pl.DataType]) -> pl.Expr:
+        return pl.any_horizontal(rows.holds(schema[rows.column]) for rows in declared)
 
     def _shown(self, impressions: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Impressions without exact repeats, and what became of each. Rows without a key are for the log to judge."""

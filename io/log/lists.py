@@ -397,10 +397,10 @@ def check_headers(sources: Sequence[Source], columns: Iterable[str]) -> None:
     Raises:
         SchemaError: a name stands twice, so that nobody knows which column is meant.
     """
-    wanted = {name.strip() for name in columns if name.strip()}
+    named = {name.strip() for name in columns if name.strip()}
     for source in sources:
         for alike in _alike(source).values():
-            if len(alike) > 1 and alike[0].strip() in wanted:
+            if len(alike) > 1 and alike[0].strip() in named:
                 raise SchemaError(
                     f"{source.path}: {len(alike)} columns are called alike: {', '.join(map(repr, alike))}. Rename all "
                     "but one of them."

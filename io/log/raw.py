@@ -150,7 +150,7 @@ class RawReader(ABC):
     columns: ClassVar[tuple[str, ...]] = ()  # of the log that is made; none where those of the files are kept
     kinds: ClassVar[type[Coded]]  # what can become of a record; beside clicks, those below 10 make the log
     fatal: ClassVar[tuple[Coded, ...]]  # what stops the run, unless bad rows are dropped
-    other_action: ClassVar[Coded]  # what is of an action that is not wanted
+    other_action: ClassVar[Coded]  # the outcome of a record of another action
     key: ClassVar[str]  # the column of the records that all which belong together share
     order: ClassVar[tuple[str, ...]] = (FILE, ROW)  # the columns by which records are sorted
 
@@ -232,12 +232,12 @@ class RawReader(ABC):
         return f"Of {account.lines:,} {self.unit}: {reasons}."
 
     def no_clicks(
-        self, where: str, wanted: tuple[str, ...], account: RawLines, flag: str | None = "--click-actions"
+        self, where: str, actions: tuple[str, ...], account: RawLines, flag: str | None = "--click-actions"
     ) -> SchemaError:
         """The error where other actions occur, and none that is a click; the option says which are, if there is one."""
         how = "" if flag is None else f" ({flag})"
         return SchemaError(
-            f"{where}: no event has the action {' or '.join(wanted)}{how}, so that nothing is clicked. The actions "
+            f"{where}: no event has the action {' or '.join(actions)}{how}, so that nothing is clicked. The actions "
             f"that occur are: {actions_in_words(account)}."
         )
 

@@ -309,12 +309,12 @@ def _quotes_of(source: Source) -> _Quotes:
     quotes = pl.col(LINE).str.count_matches('"', literal=True)
     in_header = pl.col(ROW).min() == 1
     odd = quotes % 2 == 1
-    wanted = [in_header.alias("in_header"), odd.any().alias("odd")]
+    columns = [in_header.alias("in_header"), odd.any().alias("odd")]
     if source.format == "tsv":
         between = odd.cum_sum() % 2 == 1  # lines of a field that runs over several
         stray = ~odd & ~between & _is_stray(separator, n_columns)
-        wanted.append(pl.col(ROW).filter(stray).min().alias("stray"))
-    seen = lines.select(wanted).collect(engine="streaming").row(0, named=True)
+        columns.append(pl.col(ROW).filter(stray).min().alias("stray"))
+    seen = lines.select(columns).collect(engine="streaming").row(0, named=True)
     places = [seen.get("stray"), _first_swallowing(source, separator, n_columns) if seen["odd"] else None]
     first = min((place for place in places if place is not None), default=None)
     text = "" if first is None else lines.filter(pl.col(ROW) == first).select(LINE).collect().item()

@@ -30,7 +30,7 @@ from posbias.io.progress import Progress, Stage
 from posbias.io.results.tables import write_in_one_file
 from posbias.io.training.feature_parts import (
     FeaturesOfPart,
-    WantedFeatures,
+    FeaturesRequest,
     bring_features,
     chunks,
     held,
@@ -55,17 +55,17 @@ class RowsOnDisk:
         """Number of rows."""
         return self.n_rows
 
-    def __getitem__(self, wanted: slice | Integers) -> Floats:
+    def __getitem__(self, rows: slice | Integers) -> Floats:
         """Some rows, shape (n, F)."""
-        if isinstance(wanted, slice):
-            start, stop, _ = wanted.indices(self.n_rows)
+        if isinstance(rows, slice):
+            start, stop, _ = rows.indices(self.n_rows)
             return self._read(start, max(stop - start, 0))
-        if not len(wanted):
+        if not len(rows):
             return self._read(0, 0)
-        first, last = int(wanted[0]), int(wanted[-1])
-        if (np.diff(wanted) >= 0).all() and last - first < len(wanted):  # in one run, where they stand together
-            return self._read(first, last - first + 1)[wanted - first]
-        return np.concatenate([self._read(int(row), 1) for row in wanted])
+        first, last = int(rows[0]), int(rows[-1])
+        if (np.diff(rows) >= 0).all() and last - first < len(rows):  # in one run, where they stand together
+            return self._read(first, last - first + 1)[rows - first]
+        return np.concatenate([self._read(int(row), 1) for row in rows])
 
     def _read(self, first: int, number: int) -> Floats:
         values = np.fromfile(self.path, np.float64, number * self.n_columns, offset=first * self.n_columns * _BYTES)
@@ -83,9 +83,9 @@ class WithoutColumn:
         """Number of rows."""
         return len(self.rows)
 
-    def __getitem__(self, wanted: slice | Integers, /) -> Floats:
+    def __getitem__(self, rows: slice | Integers, /) -> Floats:
         """Some rows, shape (n, F - 1)."""
-        return np.delete(self.rows[wanted], self.column, axis=1)
+        return np.delete(self.rows[rows], self.column, axis=1)
 
 
 def encoded(rows: pl.DataFrame, features: Sequence[Feature]) -> Floats:
@@ -165,7 +165,7 @@ def prepare(
     counted: CountedLog,
     examination: Floats,
     learner: Learner,
-    wanted: WantedFeatures,
+    features: FeaturesRequest,
     score: str | None,
     validation: float,
     engine: Engine,
@@ -177,7 +177,7 @@ def prepare(
         counted: the log; with its pages, where these are needed.
         examination: theta of each cell as a probability, nan where it is not known, shape (K,).
         learner: says what else it needs.
-        wanted: the features, and the ranker's score, if it is named.
+        features: the features, and the ranker's score, if it is named.
         score: its name, if it is named; it is no feature.
         validation: the share of queries that are set apart.
         engine: where the parts are.
@@ -199,7 +199,7 @@ def prepare(
         laid_out += [] if kept is None else [kept]
         first += rows.height
     counts = concatenate(tables)
-    featured = bring_features({"training": laid_out}, wanted, get_layout("judgments"), counted.read, engine, progress)
+    featured = bring_features({"training": laid_out}, features, get_layout("judgments"), counted.read, engine, progress)
     parts, columns = featured.parts["training"], featured.features
     rows, numbers = _matrix(parts, columns, engine, progress)
     knowledge, place = None, next((number for number, feature in enumerate(columns) if feature.name == score), None)
@@ -342,10 +342,10 @@ def _pages_of(
     own = pl.col(WEIGHT).cast(pl.Float64) if plan.weighted else pl.lit(1.0)
     in_cells = plan.with_cells_in_memory(in_page_order(impressions.collect(engine="streaming")))
     cell_numbers = cells.with_row_index(_CELL)
-    wanted = documents.join(in_cells.lazy().select(PAIR).unique(), on=PAIR, how="semi").collect(engine="streaming")
+    numbered = documents.join(in_cells.lazy().select(PAIR).unique(), on=PAIR, how="semi").collect(engine="streaming")
     shown = (
         in_cells.join(cell_numbers, on=list(plan.cell_columns), how="inner", nulls_equal=True, maintain_order="left")
-        .join(wanted, on=PAIR, how="inner", maintain_order="left")
+        .join(numbered, on=PAIR, how="inner", maintain_order="left")
         .select(SESSION, _DOCUMENT, _CELL, (pl.col(CLICK).cast(pl.Float64) * own).alias(CLICK))
     )
     lengths = shown.select(pl.col(SESSION).rle().struct.field("len")).to_series().to_numpy().astype(np.int64)
@@ -424,8 +424,8 @@ def open_new_documents(
         if dtype.is_nested() or dtype.is_temporal() or (feature.categories is None and dtype == pl.Binary):
             raise SchemaError(f"{where}: the feature {feature.name!r} holds {dtype}; the model learnt from others.")
     named = {role: names for role, names in keys.items() if names}
-    wanted = [*(name for names in named.values() for name in names), *(feature.name for feature in features)]
-    return NewDocuments(sources, named, raw.select([*dict.fromkeys(wanted)]), tuple(features))
+    columns = [*(name for names in named.values() for name in names), *(feature.name for feature in features)]
+    return NewDocuments(sources, named, raw.select([*dict.fromkeys(columns)]), tuple(features))
 
 
 def _as_number(name: str, dtype: pl.DataType) -> pl.Expr:

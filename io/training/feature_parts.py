@@ -94,11 +94,11 @@ def route_rows(
         LogFormatError: the table cannot be read.
         OutputError: there is no room.
     """
-    wanted = _parts_by_hash(keys, keys_of_part)
+    hashes = _parts_by_hash(keys, keys_of_part)
     schema = rows.collect_schema()
     in_table = sum(source.bytes for source in sources)
-    check_room(folder.parent, min(in_table, wanted.height * (len(schema) - len(keys)) * _LEAST_BYTES))
-    routed = rows.with_columns(_hash(keys)).join(wanted.lazy(), on=_HASH, how="inner", build_side="force_right")
+    check_room(folder.parent, min(in_table, hashes.height * (len(schema) - len(keys)) * _LEAST_BYTES))
+    routed = rows.with_columns(_hash(keys)).join(hashes.lazy(), on=_HASH, how="inner", build_side="force_right")
     with reading(sources), temporary_files(folder.parent):
         folder.mkdir()
         _write_by_part(routed.drop(_HASH), folder, memory // _SHARE_OF_WAITING)
@@ -330,7 +330,7 @@ _ROW, _NEW_ROW = "posbias_row", "posbias_new_row"
 
 
 @dataclass(frozen=True)
-class WantedFeatures:
+class FeaturesRequest:
     """Features as the command line names them."""
 
     tables: tuple[str, ...] = ()  # tables beside the log: files, globs or directories each
@@ -343,7 +343,7 @@ class RowsRequest:
     """A request for an estimate from features, row by row."""
 
     method: str  # its name
-    wanted: WantedFeatures  # the features
+    features: FeaturesRequest
     score: str | None  # the feature that is the ranker's score, if one is named
     sample_pages: int  # how many pages to learn from, at most
 
@@ -380,17 +380,17 @@ class FeaturedRows:
 
 def bring_features(
     laid_out: LaidOutSplits,
-    wanted: WantedFeatures,
+    request: FeaturesRequest,
     layout: Layout,
     read: ReadLog | None,
     engine: Engine,
     progress: Progress,
 ) -> FeaturedRows:
-    """Open the features that are wanted, and bring those that rows need to their parts.
+    """Open the requested features, and bring those that rows need to their parts.
 
     Args:
         laid_out: the rows.
-        wanted: which features.
+        request: names the features.
         layout: of the rows.
         read: the log, where there is one; else there are no columns of it.
         engine: where the parts are.
@@ -402,10 +402,10 @@ def bring_features(
     """
     named: list[tuple[Split, LaidOut]] = [(split, part) for split, parts in splits_of(laid_out) for part in parts]
     parts = [part for _, part in named]
-    if not parts or not (wanted.tables or wanted.columns):
+    if not parts or not (request.tables or request.columns):
         return FeaturedRows(_by_split(laid_out, named, [FeaturesOfPart()] * len(parts)), (), {}, ())
     with progress.stage("features") as stage:
-        in_rows, tables, warnings = _open(parts, wanted, layout, read, engine)
+        in_rows, tables, warnings = _open(parts, request, layout, read, engine)
         features = (*in_rows.features, *(feature for table in tables for feature in table.features))
         stage.say(f"{len(features):,} columns")
         keys = [part.rows.scan().select(PAIR) for part in parts]
@@ -414,11 +414,11 @@ def bring_features(
         routed = [route(table, keys, folder, engine.memory) for table, folder in zip(tables, folders, strict=True)]
         of_part = [FeaturesOfPart(in_rows.read, tuple(frames[n] for frames in routed)) for n in range(len(parts))]
         missing = [_missing(table, parts, frames, engine) for table, frames in zip(tables, routed, strict=True)]
-    if wanted.missing == "error":
+    if request.missing == "error":
         for table, without in zip(tables, missing, strict=True):
             check_none_missing(without, table.where)
     left: Sequence[tuple[Split, LaidOut | None]] = named
-    if wanted.missing == "drop" and any(without.rows for without in missing):
+    if request.missing == "drop" and any(without.rows for without in missing):
         folder = None if parts[0].rows.in_memory else engine.scratch
         work = partial(_with_features_only, layout=layout, folder=folder)
         kept = engine.each(list(enumerate(zip(parts, of_part, strict=True))), work)
@@ -446,7 +446,7 @@ def bring_features(
 
 
 def _open(
-    parts: Sequence[LaidOut], wanted: WantedFeatures, layout: Layout, read: ReadLog | None, engine: Engine
+    parts: Sequence[LaidOut], request: FeaturesRequest, layout: Layout, read: ReadLog | None, engine: Engine
 ) -> tuple[FeatureColumns, list[FeatureTable], tuple[str, ...]]:
     """The features that stand in the rows as each impression had them, those in tables, and warnings."""
     schema = parts[0].rows.scan().collect_schema()
@@ -456,15 +456,15 @@ def _open(
         roles = Roles((), names[QUERY], names[DOC], None, None)
     else:
         roles, where = read.log.roles, str(read.log.sources[0].path)
-        untyped = untyped_columns(read.log.origins, wanted.columns)
-        if wanted.columns and layout.shows_impressions:
-            in_rows = feature_columns([part.rows.scan() for part in parts], wanted.columns, untyped, where)
+        untyped = untyped_columns(read.log.origins, request.columns)
+        if request.columns and layout.shows_impressions:
+            in_rows = feature_columns([part.rows.scan() for part in parts], request.columns, untyped, where)
             for part in parts:
-                check_finite(part.rows.scan().select(QUERY, DOC, *in_rows.read), wanted.columns, PAIR, where)
-        elif wanted.columns:
-            table, warnings = _of_pairs(wanted.columns, untyped, read, engine.scratch)
+                check_finite(part.rows.scan().select(QUERY, DOC, *in_rows.read), request.columns, PAIR, where)
+        elif request.columns:
+            table, warnings = _of_pairs(request.columns, untyped, read, engine.scratch)
             tables.append(table)
-    for name in wanted.tables:
+    for name in request.tables:
         taken = [feature.name for feature in (*in_rows.features, *(of for table in tables for of in table.features))]
         tables.append(open_features([name], roles, schema, taken))
     return in_rows, tables, warnings

@@ -75,13 +75,13 @@ class Ids:
         return _numbers(self.queries, rows[QUERY], "query"), _numbers(self.documents, rows[DOC], "doc")
 
 
-def _numbers(known: pl.Series, wanted: pl.Series, role: str) -> Integers:
+def _numbers(known: pl.Series, given: pl.Series, role: str) -> Integers:
     numbered = known.alias("id").to_frame().with_row_index(_NUMBER)
     try:
-        ids = wanted.cast(known.dtype, strict=False).alias("id").to_frame()
+        ids = given.cast(known.dtype, strict=False).alias("id").to_frame()
         known_ids = ids.join(numbered, on="id", how="left", maintain_order="left", nulls_equal=False)
     except PolarsError as error:
-        raise SchemaError(f"--{role}: holds {wanted.dtype}, and the model knows {known.dtype}.") from error
+        raise SchemaError(f"--{role}: holds {given.dtype}, and the model knows {known.dtype}.") from error
     return known_ids[_NUMBER].cast(pl.Int64).fill_null(-1).to_numpy().astype(np.int64)
 
 
