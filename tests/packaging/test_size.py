@@ -2,6 +2,7 @@
 
 import ast
 import io
+import re
 import subprocess
 import sys
 import tokenize
@@ -20,6 +21,7 @@ AIMS = {
     "lines of code of tests": 24_000,
     "lines of Markdown": 3_000,
     "modules of ours that `run` loads": 120,
+    "words of a private dialect": 150,
 }
 LIMITS = AIMS | {
     "lines of code": 38_170,
@@ -29,9 +31,12 @@ LIMITS = AIMS | {
     "functions": 3_392,
     "lines of code of tests": 33_255,
     "modules of ours that `run` loads": 133,
+    "words of a private dialect": 760,
 }
 """No figure goes above these: an aim, or, where it is not reached, what was; lower one when you come below it."""
 
+_DIALECT = re.compile(r"said|asked|told|found|likewise", re.IGNORECASE)
+_OTHER_WORDS = re.compile(r"notfounderror|masked", re.IGNORECASE)
 _EMPTY = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 
@@ -53,6 +58,7 @@ def sizes(repository: Path) -> dict[str, int]:
         "files with a name that another has": sum(count for count in names.values() if count > 1),
         "lines of code of tests": sum(_lines_of_code(text[path]) for path in tests),
         "lines of Markdown": sum(path.read_text(encoding="utf-8").count("\n") for path in documents),
+        "words of a private dialect": sum(len(_DIALECT.findall(_OTHER_WORDS.sub("", text[path]))) for path in house),
     }
 
 
