@@ -298,9 +298,7 @@ class AttractivenessPrior:
     mean: float  # 0 < v < 1, of all units together; of each where there are no means by position
     positions: tuple[int, ...] = ()  # b, ascending, 1-based
     means: tuple[float, ...] = ()  # v_b, 0 < v_b < 1, one for each of the positions
-    strengths: tuple[
-        float, ...
-    ] = ()  # s_b > 0, one for each of the positions; empty where the strength is the same at all positions
+    strengths: tuple[float, ...] = ()  # s_b > 0, one for each of the positions; empty where all have one strength
 
     @classmethod
     def from_beta(cls, prior: BetaPrior) -> "AttractivenessPrior":

@@ -379,41 +379,37 @@ def warnings_of(
 
 def _of_positions(facts: LogFacts, *, binned: bool) -> list[str]:
     positions: list[int] = facts.positions[POSITION].to_list()
-    warnings: list[str] = []
+    odd: list[str] = []
     if positions[0] > 1:
-        warnings.append(
-            f"no result stands above position {positions[0]}. Propensities will be relative to that position."
-        )
+        odd.append(f"no result stands above position {positions[0]}. Propensities will be relative to that position.")
     missing = positions[-1] - positions[0] + 1 - len(positions)
     if missing and not binned:
-        warnings.append(f"{missing:,} positions between {positions[0]} and {positions[-1]} hold no result at all.")
+        odd.append(f"{missing:,} positions between {positions[0]} and {positions[-1]} hold no result at all.")
     silent = facts.positions.filter(pl.col(CLICKS) == 0).height
     if 0 < silent < len(positions):
-        warnings.append(f"{silent:,} of {len(positions):,} positions have no click.")
-    return warnings
+        odd.append(f"{silent:,} of {len(positions):,} positions have no click.")
+    return odd
 
 
 def _of_pages(pages: PageFacts, facts: LogFacts, *, paged: bool) -> list[str]:
-    warnings: list[str] = []
+    odd: list[str] = []
     if not paged and pages.starting_late > ODD_PAGES * pages.pages:
-        warnings.append(
+        odd.append(
             f"{pages.starting_late / pages.pages:.1%} of the pages start below position 1. Were results above left "
             "out, or are these second pages?"
         )
     if pages.with_gaps > ODD_PAGES * pages.pages:
-        warnings.append(
-            f"{pages.with_gaps / pages.pages:.1%} of the pages lack positions between their first and last."
-        )
+        odd.append(f"{pages.with_gaps / pages.pages:.1%} of the pages lack positions between their first and last.")
     # If clicks were independent.
     expected = pages.long * math.prod(facts.positions["ctr"].head(FEWEST_ROWS_OF_A_ROBOT).to_list())
     if pages.clicked_in_full > max(ROBOTS_SHARE * pages.long, TIMES_EXPECTED * expected):
-        warnings.append(
+        odd.append(
             f"{pages.clicked_in_full:,} of {pages.long:,} pages of {FEWEST_ROWS_OF_A_ROBOT} results or more are "
             "clicked in full. Robots do that: leave their sessions out."
         )
     if pages.longest > LONG_PAGE:
-        warnings.append(f"the longest page has {pages.longest:,} results. Is it a robot, or a session that is no page?")
-    return warnings
+        odd.append(f"the longest page has {pages.longest:,} results. Is it a robot, or a session that is no page?")
+    return odd
 
 
 def advice(
@@ -472,23 +468,21 @@ def _about_width(facts: LogFacts, expected: Outlook) -> list[str]:
     return advised
 
 
-def reasons_against(expected: Outlook, facts: LogFacts) -> list[str]:
+def reasons_against(outlook: Outlook, facts: LogFacts) -> list[str]:
     """Why the log cannot carry an estimate by a model, in sentences; none where it can."""
-    if expected.reason is not None:
-        return [expected.reason]
-    if not len(expected.errors):
+    if outlook.reason is not None:
+        return [outlook.reason]
+    if not len(outlook.errors):
         held = f"{facts.queries:,} queries hold the clicks that say anything"
-        return [
-            f"no propensity has a standard error: {held}, and errors are estimated from differences between queries."
-        ]
+        return [f"no propensity has a standard error: {held}, and errors come from differences between queries."]
     reasons: list[str] = []
-    if not expected.carries:
-        unknown = expected.cells.filter(~pl.col("identified"))
+    if not outlook.carries:
+        unknown = outlook.cells.filter(~pl.col("identified"))
         reasons.append(
-            f"{unknown.height:,} of {expected.cells.height:,} cells cannot be compared with the others, and hold "
-            f"{1 - expected.click_share:.1%} of the clicks."
+            f"{unknown.height:,} of {outlook.cells.height:,} cells cannot be compared with the others, and hold "
+            f"{1 - outlook.click_share:.1%} of the clicks."
         )
-    if float(np.median(expected.errors)) > HOPELESS_ERROR:
+    if float(np.median(outlook.errors)) > HOPELESS_ERROR:
         reasons.append(f"the log says next to nothing: half of the standard errors exceed {HOPELESS_ERROR:g}.")
     return reasons
 

@@ -322,15 +322,13 @@ class _Search:
     def _by_likeness(self, role: str) -> list[str]:
         free = [name for name in self.columns if name not in self.taken]
         nearly = {plain(name) for name in ALIASES[role]}
-        matches = [name for name in free if plain(name) in nearly]
-        if matches or role not in self.required:
-            return matches if len(matches) == 1 or role in self.required else []
-        matches = [name for name in free if plain(name) in NAMES_IN_EXPORTS[role]]
-        matches = matches or [
-            name for name in free if not nearly.union(NAMES_IN_EXPORTS[role]).isdisjoint(endings(name))
-        ]
-        self.guessed += [(self.flags[role], name) for name in matches]
-        return matches
+        names = [name for name in free if plain(name) in nearly]
+        if names or role not in self.required:
+            return names if len(names) == 1 or role in self.required else []
+        names = [name for name in free if plain(name) in NAMES_IN_EXPORTS[role]]
+        names = names or [name for name in free if not nearly.union(NAMES_IN_EXPORTS[role]).isdisjoint(endings(name))]
+        self.guessed += [(self.flags[role], name) for name in names]
+        return names
 
     def _judge(self, several: Mapping[str, Sequence[str]], missing: Sequence[str]) -> None:
         if not several and not missing:
@@ -365,13 +363,8 @@ def _option(flag: str, column: str) -> tuple[str, ...]:
 def _message(where: str, roles: Sequence[str], problems: Sequence[str], columns: str) -> str:
     if len(problems) == 1:
         return f"{where}: {problems[0]} {columns}"
-    return "\n".join(
-        [
-            f"{where}: I cannot tell which columns are the {', '.join(roles[:-1])} and the {roles[-1]}:",
-            *(f"  {problem}" for problem in problems),
-            columns,
-        ]
-    )
+    unclear = f"{where}: I cannot tell which columns are the {', '.join(roles[:-1])} and the {roles[-1]}:"
+    return "\n".join([unclear, *(f"  {problem}" for problem in problems), columns])
 
 
 def _hint(columns: Sequence[str]) -> tuple[str, tuple[str, ...]]:
@@ -387,10 +380,7 @@ def _hint(columns: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     if sum(_is_number(column) for column in columns) >= _NUMBERS_IN_A_ROW:
         names = ",".join(f"c{number}" for number in range(1, len(columns) + 1))
         option = f"--no-header --columns {names}"
-        return (
-            f" The first line seems to be a row, not a header: use {option}, with the names of the columns in order.",
-            (),
-        )
+        return f" The first line seems to be a row, not a header: use {option}, with your own names.", ()
     return "", ()
 
 

@@ -299,12 +299,10 @@ def evaluate_rankings(
     weights = CellWeights(cells, propensity, theta.min_propensity)
     with progress.stage("reading rankings"):
         keys = [queries.scan() for *_, queries in looked]
-        lists = route_rows(rankings.rows, (QUERY,), rankings.sources, keys, folder / "lists", engine.memory)
-    by_number = {number: part for (number, *_), part in zip(looked, lists, strict=True)}
+        routed = route_rows(rankings.rows, (QUERY,), rankings.sources, keys, folder / "lists", engine.memory)
+    lists = {number: part for (number, *_), part in zip(looked, routed, strict=True)}
     n_pages = sum(pages for _, _, pages, _ in looked)
-    work = partial(
-        _sums, plan=plan, weights=weights, options=options, pages=n_pages, rankings=rankings, lists=by_number
-    )
+    work = partial(_sums, plan=plan, weights=weights, options=options, pages=n_pages, rankings=rankings, lists=lists)
     with progress.stage("evaluating", read.buckets.number) as stage:
         parts = read.buckets.map(work)
         totals = next(parts)

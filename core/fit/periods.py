@@ -333,11 +333,8 @@ def why(choice: PeriodChoice) -> str:
             f"{_moved(survivor.feedback)}"
         )
     reasons = "; ".join(_reason(look) for look in choice.looks)
-    precision = (
-        "at no loss of precision"
-        if choice.error_ratio < _NO_LOSS
-        else f"with standard errors up to {choice.error_ratio:.2g} times as large"
-    )
+    larger = f"with standard errors up to {choice.error_ratio:.2g} times as large"
+    precision = "at no loss of precision" if choice.error_ratio < _NO_LOSS else larger
     cost = f", {precision}" if choice.used != "none" else ""
     return f"{_ESTIMATED[choice.used]}{cost}. {reasons[0].upper()}{reasons[1:]}."
 

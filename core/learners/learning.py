@@ -498,8 +498,7 @@ def grow(
 def importance_of(forests: Sequence[BoostedTrees], trees: int | None = None) -> pl.DataFrame:
     """`feature` (its number), `gain` and `splits`, of the first trees of each."""
     gain, splits = (
-        np.sum(of_forests, axis=0)
-        for of_forests in zip(*(forest.gain_and_splits(trees) for forest in forests), strict=True)
+        np.sum(each, axis=0) for each in zip(*(forest.gain_and_splits(trees) for forest in forests), strict=True)
     )
     return pl.DataFrame({"feature": range(len(gain)), "gain": gain, "splits": splits})
 

@@ -397,9 +397,7 @@ class Silence:
     # Shape (K,), the probability of no click in the cell, twice (there is another tail); NaN for all cells but those
     # without clicks that have a propensity to be judged by
     p_value: Floats
-    expected: (
-        Floats  # shape (K,), the clicks that were expected there, sum_j C_j n_je theta_e / A_j; NaN where p_value is
-    )
+    expected: Floats  # shape (K,), the expected clicks, sum_j C_j n_je theta_e / A_j; NaN where the p-value is
 
     @property
     def cells(self) -> Integers:

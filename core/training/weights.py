@@ -109,10 +109,8 @@ def _references(table: pl.DataFrame) -> npt.NDArray[np.int64]:
     contexts = [name for name in table.columns if name not in (POSITION, PREVIOUS_CLICK, PROPENSITY, STD_ERROR)]
     is_reference = (pl.col(PROPENSITY) == 1) & (pl.col(STD_ERROR) == 0)
     first = pl.col(_ROW).filter(is_reference).min()
-    references = table.with_row_index(_ROW).with_columns(
-        (first.over(contexts) if contexts else first).alias(_REFERENCE)
-    )
-    return references[_REFERENCE].cast(pl.Int64).fill_null(-1).to_numpy()
+    rows = table.with_row_index(_ROW).with_columns((first.over(contexts) if contexts else first).alias(_REFERENCE))
+    return rows[_REFERENCE].cast(pl.Int64).fill_null(-1).to_numpy()
 
 
 CLICK_WEIGHT = "posbias_click_weight"

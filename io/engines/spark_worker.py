@@ -77,11 +77,9 @@ class Wire:
         match = re.search(f"{re.escape(self._mark)}([A-Za-z0-9+/=]+):", text)
         if match is None:
             return None
-        described = json.loads(base64.b64decode(match[1]))
-        kind = _KINDS.get(described["error"])
-        return (
-            EngineError(f"a Spark worker broke down: {described['text']}") if kind is None else kind(described["text"])
-        )
+        sent = json.loads(base64.b64decode(match[1]))
+        kind = _KINDS.get(sent["error"])
+        return EngineError(f"a Spark worker broke down: {sent['text']}") if kind is None else kind(sent["text"])
 
     def to_bytes(self, value: object) -> bytes:
         """An object as it travels."""

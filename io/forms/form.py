@@ -61,9 +61,7 @@ _LINES_AT_ONCE = 2048  # as objects, which take ten times what they take in colu
 class Form(Plugin, RawReader):
     """The raw files of a source, as it documents them, and how they are read."""
 
-    has_actions: ClassVar[bool] = (
-        False  # whether its events have actions, of which --click-action names those that are clicks
-    )
+    has_actions: ClassVar[bool] = False  # whether its events have actions; --click-actions names those that are clicks
     may_lack_queries: ClassVar[bool] = False  # whether its pages may be those of a recommender (--no-query)
 
     rules: RawRules = NO_RULES

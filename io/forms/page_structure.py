@@ -228,13 +228,11 @@ def _with_clicked_ids(lists: Lists) -> Columns | None:
 
 def _findings(columns: Columns, separator: str | None, scanned: pl.LazyFrame) -> list[Finding]:
     """Findings, but for columns with well-known names."""
-    findings = list[Finding]()
+    seen = list[Finding]()
     if separator is not None:
         words = {JSON: "JSON lists", SPACE: "lists, separated by blanks"}
         lists = words.get(separator, f"lists, separated by {separator}")
-        findings.append(
-            Finding(f"the text of column {columns['doc']!r} holds {lists}", ("--list-separator", separator))
-        )
+        seen.append(Finding(f"the text of column {columns['doc']!r} holds {lists}", ("--list-separator", separator)))
     of_roles = {
         DOC: "lists the documents of a page",
         POSITION: "lists their positions",
@@ -243,22 +241,22 @@ def _findings(columns: Columns, separator: str | None, scanned: pl.LazyFrame) ->
     for role, says in of_roles.items():
         name = columns.get(role)
         if name is not None and name.lower() not in ALIASES[role]:
-            findings.append(Finding(f"column {name!r} {says}", (FLAGS[role], name)))
+            seen.append(Finding(f"column {name!r} {says}", (FLAGS[role], name)))
     if (clicked := columns.get("clicked")) is not None:
-        findings.append(Finding(f"column {clicked!r} lists the clicked ones", ("--clicked", clicked)))
+        seen.append(Finding(f"column {clicked!r} lists the clicked ones", ("--clicked", clicked)))
         if scanned.select(pl.col(clicked).is_null().any()).collect(engine="streaming").item():
-            findings.append(Finding("an empty cell there means that nothing was clicked", ("--null-click", "0")))
+            seen.append(Finding("an empty cell there means that nothing was clicked", ("--null-click", "0")))
     if (suffix := columns.get("suffix")) is not None:
         if not _QUERIES.intersection(map(plain, scanned.collect_schema())):
-            findings.append(NO_QUERY)
+            seen.append(NO_QUERY)
         order = (
             "logs of this form are often published with the documents of a page in random order, as MIND is, and then "
             "their order is no position and no propensity follows from it: keep --order-is-position only if documents "
             "stand as they were shown"
         )
-        findings.append(Finding(f"ids have their click behind {suffix!r}", (f"--click-suffix={suffix}",)))
-        findings.append(Finding(order, ("--order-is-position",), certain=False))
-    return findings
+        seen.append(Finding(f"ids have their click behind {suffix!r}", (f"--click-suffix={suffix}",)))
+        seen.append(Finding(order, ("--order-is-position",), certain=False))
+    return seen
 
 
 def _by_name(names: Sequence[str], role: str) -> str | None:

@@ -462,19 +462,15 @@ def _fields(lines: Sequence[str], usual: str) -> list[Finding]:
     mark = _separator_of(lines, usual)
     rows = [row for row in csv.reader(lines, delimiter=mark) if row]
     name = _NAMES.get(mark, mark)
-    findings = [] if mark == usual else [Finding(f"fields are separated by {name!r}", ("--separator", name))]
+    seen = [] if mark == usual else [Finding(f"fields are separated by {name!r}", ("--separator", name))]
     if _is_data(rows):
         names = ",".join(f"c{number}" for number in range(1, len(rows[0]) + 1))
         text = f"the first line is a row, not a header; its {len(rows[0])} columns are called {names}"
-        findings.append(Finding(text, ("--no-header", "--columns", names)))
+        seen.append(Finding(text, ("--no-header", "--columns", names)))
         has_commas = _has_commas(rows)
     else:
         has_commas = _has_commas(rows[1:])
-    return (
-        [*findings, Finding("numbers have a comma before their fraction", ("--decimal", ","))]
-        if has_commas
-        else findings
-    )
+    return [*seen, Finding("numbers have a comma before their fraction", ("--decimal", ","))] if has_commas else seen
 
 
 def _separator_of(lines: Sequence[str], usual: str) -> str:

@@ -158,14 +158,12 @@ def read_labels(name: str) -> tuple[pl.DataFrame, dict[str, str]]:
 
 
 def _column(role: str, known: tuple[str, ...], columns: list[str], where: str) -> str:
-    matches = [column for column in columns if column.lower() in known]
-    if len(matches) == 1:
-        return matches[0]
+    names = [column for column in columns if column.lower() in known]
+    if len(names) == 1:
+        return names[0]
     shown = ", ".join(columns[:20]) + (", ..." if len(columns) > 20 else "")  # noqa: PLR2004 - a line's worth
-    if matches:
-        raise SchemaError(
-            f"{where}: {len(matches)} columns could be the {role}: {', '.join(matches)}. Keep one of them."
-        )
+    if names:
+        raise SchemaError(f"{where}: {len(names)} columns could be the {role}: {', '.join(names)}. Keep one of them.")
     raise SchemaError(
         f"{where}: no column is named {' or '.join(known)}. Rename the {role} column. There are: {shown}."
     )

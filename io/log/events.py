@@ -272,13 +272,11 @@ class ClickTable:
         if not flags and not kinds:
             return
         with reading(self.sources):
-            looks_like = (
-                scan_sources(self.sources).select(**flags, **kinds).collect(engine="streaming").row(0, named=True)
-            )
+            seen = scan_sources(self.sources).select(**flags, **kinds).collect(engine="streaming").row(0, named=True)
         as_numbers = replace(self.rules, click_counts=False, null_click=False)
         for name, dtype in free.items():
-            is_flag = looks_like.get(f"flag {name}")
-            if not is_flag and not looks_like.get(f"kind {name}"):
+            is_flag = seen.get(f"flag {name}")
+            if not is_flag and not seen.get(f"kind {name}"):
                 continue
             holds, how = "says yes or no" if is_flag else "holds click and other values", f"--clicks-where {name}=VALUE"
             if not is_flag:
@@ -434,9 +432,8 @@ class EventReader(RawReader):
 
     def named_position(self) -> pl.Expr:
         """The values of the column of positions."""
-        return (
-            super().named_position() if self.event_roles.position is None else whole_position(self.event_roles.position)
-        )
+        position = self.event_roles.position
+        return super().named_position() if position is None else whole_position(position)
 
     def join(self, records: pl.DataFrame, undecided: pl.DataFrame) -> Joined:
         """The impressions of some pages, and which of them were clicked."""

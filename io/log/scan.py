@@ -284,10 +284,8 @@ def resolve_quotes(sources: Sequence[Source], each: Each | None = None) -> tuple
     of_text = [source for source in sources if source.format in TEXT_SEPARATORS and source.quoted is None]
     with reading(of_text):
         places = [source.from_anywhere for source in of_text]
-        quotes_of = dict(
-            zip(of_text, map(_quotes_of, places) if each is None else each(places, _quotes_of), strict=True)
-        )
-    strays = [(source, *quotes) for source, quotes in quotes_of.items() if quotes[1] is not None]
+        uses = dict(zip(of_text, map(_quotes_of, places) if each is None else each(places, _quotes_of), strict=True))
+    strays = [(source, *quotes) for source, quotes in uses.items() if quotes[1] is not None]
     for source, in_header, line, text in strays:
         if source.format == "csv" or in_header:
             raise LogFormatError(
@@ -296,9 +294,7 @@ def resolve_quotes(sources: Sequence[Source], each: Each | None = None) -> tuple
                 'those inside ("5"" tv"), or write the log as Parquet.'
             )
     notes = [f"{source.path} line {line}: quotes in TSV are read as letters." for source, _, line, _ in strays[:1]]
-    quoted = {
-        source: source.format == "csv" or not strays or in_header for source, (in_header, _, _) in quotes_of.items()
-    }
+    quoted = {source: source.format == "csv" or not strays or in_header for source, (in_header, _, _) in uses.items()}
     return tuple(replace(one, quoted=quoted[one]) if one in quoted else one for one in sources), notes
 
 

@@ -179,17 +179,14 @@ def _aws_settings(environment: Mapping[str, str]) -> dict[str, str]:
         _at_home(environment.get(name, f"~/.aws/{file}"))
         for name, file in (("AWS_CONFIG_FILE", "config"), ("AWS_SHARED_CREDENTIALS_FILE", "credentials"))
     )
-    profiled = _section(config, profile if profile == "default" else f"profile {profile}") | _section(keys, profile)
+    held = _section(config, profile if profile == "default" else f"profile {profile}") | _section(keys, profile)
     settings: dict[str, str] = {}
     if "AWS_ACCESS_KEY_ID" not in environment:
-        settings |= {name: profiled[name] for name in _STATIC_KEYS if name in profiled}
-    if "region" in profiled and not {"AWS_REGION", "AWS_DEFAULT_REGION"} & environment.keys():
-        settings["aws_region"] = profiled["region"]
-    if (
-        "endpoint_url" in profiled
-        and not {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"} & environment.keys()
-    ):
-        settings["aws_endpoint_url"] = profiled["endpoint_url"]
+        settings |= {name: held[name] for name in _STATIC_KEYS if name in held}
+    if "region" in held and not {"AWS_REGION", "AWS_DEFAULT_REGION"} & environment.keys():
+        settings["aws_region"] = held["region"]
+    if "endpoint_url" in held and not {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"} & environment.keys():
+        settings["aws_endpoint_url"] = held["endpoint_url"]
     return settings
 
 
