@@ -222,9 +222,9 @@ def test_a_profile_of_the_credentials_file_is_used_by_all_who_ask(
     assert (signed, regions) == ({"of-the-file"}, {"eu-west-1"})
 
 
-def test_without_obstore_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_obstore_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
-    with pytest.raises(MissingExtraError, match=r"posbias\[cloud\]"):
+    with pytest.raises(MissingExtraError, match="pip install obstore"):
         find_sources(["s3://bucket/log.parquet"])
 
 
