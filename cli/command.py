@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
-from functools import wraps
+from functools import partial, wraps
 from itertools import takewhile
 from typing import Annotated, Any, cast, get_type_hints
 
@@ -149,6 +149,14 @@ class PosbiasCommand(TyperCommand):
             for parameter in required:
                 parameter.required = True
 
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - a type of Typer's own
+        """Run the command, print its error, and end with its exit code."""
+        raise typer.Exit(guarded(partial(self.run, ctx)))
+
+    def run(self, ctx: Any) -> int:  # noqa: ANN401 - a type of Typer's own
+        """Run the command, and return its exit code; its errors are raised."""
+        return super().invoke(ctx)
+
 
 def check_given(invocation: typer.Context) -> None:
     """Refuse what means nothing by itself: a variable of no option, an empty value, an option that is given twice.
@@ -231,26 +239,22 @@ def command(function: Callable[..., int]) -> PosbiasCommand:
             raise SchemaError(f"{error}{command_to_try(invocation, error.options)}") from error
 
     @wraps(function)
-    def run(invocation: typer.Context, **values: Any) -> None:  # noqa: ANN401
+    def run(invocation: typer.Context, **values: Any) -> int:  # noqa: ANN401
         common = CommonOptions(**{entry.name: values.pop(entry.name) for entry in fields(CommonOptions)})
         speak(common.log_format, errors_on_stdout=bool(values.get("json")))
+        use_threads(values.get("threads"))
+        check_given(invocation)
+        if common.print_config:
+            from posbias.cli.report.shown import configuration_text  # noqa: PLC0415 - for this alone
 
-        def work() -> int:
-            use_threads(values.get("threads"))
-            check_given(invocation)
-            if common.print_config:
-                from posbias.cli.report.shown import configuration_text  # noqa: PLC0415 - for this alone
+            typer.echo(configuration_text(invocation.info_name or "", settings_of(invocation)), nl=False)
+            return 0
+        check_effects_of(invocation, values)
+        check_are_there(values.get("logs") or values.get("inputs") or ())
+        from posbias.io.places.object_stores import copies_below  # noqa: PLC0415 - now a command runs
 
-                typer.echo(configuration_text(invocation.info_name or "", settings_of(invocation)), nl=False)
-                return 0
-            check_effects_of(invocation, values)
-            check_are_there(values.get("logs") or values.get("inputs") or ())
-            from posbias.io.places.object_stores import copies_below  # noqa: PLC0415 - now a command runs
-
-            with copies_below(values.get("temp_dir")):
-                return call(invocation, values)
-
-        raise typer.Exit(guarded(work))
+        with copies_below(values.get("temp_dir")):
+            return call(invocation, values)
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)

@@ -11,7 +11,9 @@ import sys
 import textwrap
 import traceback
 import warnings
-from dataclasses import dataclass
+from collections.abc import Generator
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Literal
 
 from posbias.core.errors import escaped_json, masked, shown_lines
@@ -53,8 +55,42 @@ def is_json() -> bool:
     return _form.of_messages == "json"
 
 
+@dataclass
+class Captured:
+    """What a command would print, for a caller in this process."""
+
+    warnings: list[str] = field(default_factory=list[str])
+    content: object = None  # of --json, on stdout
+
+
+_captured: ContextVar[Captured | None] = ContextVar("captured", default=None)
+
+
+@contextlib.contextmanager
+def captured() -> Generator[Captured]:
+    """Print nothing for as long as the block runs, and keep what matters."""
+    kept = Captured()
+    before = _captured.set(kept)
+    try:
+        yield kept
+    finally:
+        _captured.reset(before)
+
+
+def capture_content(content: object) -> bool:
+    """Keep content that would go to stdout; return whether there is a caller who takes it."""
+    kept = _captured.get()
+    if kept is not None:
+        kept.content = content
+    return kept is not None
+
+
 def tell(message: str, level: Level = "info") -> None:
     """Print a message, unless stderr is full or gone: a result that stands does not depend on it."""
+    kept = _captured.get()
+    if kept is not None:
+        kept.warnings += [masked(message)] if level == "warning" else []
+        return
     said = _said(message, level, _OPENINGS[level])
     with contextlib.suppress(OSError):
         sys.stderr.write(f"{said}\n")

@@ -64,7 +64,8 @@ def load_defaults(context: typer.Context, file: Path | None) -> Path | None:
     if file is not None or os.path.lexists(DEFAULT_FILE):
         options = {name: settable(command) for name, command in parent.command.commands.items()}
         try:
-            context.default_map = _defaults_for(context.info_name, options, file or Path(DEFAULT_FILE))
+            of_file = _defaults_for(context.info_name, options, file or Path(DEFAULT_FILE))
+            context.default_map = of_file | dict(context.default_map or {})
         except UsageError as error:
             raise typer.BadParameter(str(error)) from error
     return file
@@ -97,7 +98,7 @@ def _defaults_for(command: str, options: Mapping[str, Mapping[str, TyperOption]]
             name = key.replace("_", "-")
             if name in options[command] and not (section is shared and (command, name) in OF_ITS_OWN):
                 option = options[command][name]
-                values[option.name] = _values(f"{where}{key}", value, option)
+                values[option.name] = checked_values(f"{where}{key}", value, option)
     return values
 
 
@@ -116,8 +117,12 @@ def _check_known(where: str, section: Mapping[str, object], known: Collection[st
             raise UsageError(f"{where}{key}: is set twice, once with a dash and once with an underscore. Set it once.")
 
 
-def _values(named: str, value: object, option: TyperOption) -> object:
-    """The value of a key; a list where the option has several values."""
+def checked_values(named: str, value: object, option: TyperOption) -> object:
+    """The value of an option, or the list of them where it takes several.
+
+    Raises:
+        UsageError: it is empty, or of a type that the option does not take.
+    """
     if not option.multiple:
         return _single(named, value, option)
     several = cast("list[object]", value) if isinstance(value, list) else [value]
@@ -134,7 +139,7 @@ def _single(named: str, value: object, option: TyperOption) -> object:
     if isinstance(value, bool) is not option.is_flag or not isinstance(value, str | int | float):
         expected = "true or false" if option.is_flag else "a string or a number"
         expected += ", or a list of them" if option.multiple else ""
-        kind = next((name for kind, name in _KINDS if isinstance(value, kind)), "a number")
+        kind = next((name for kind, name in _KINDS if isinstance(value, kind)), type(value).__name__)
         text = str(value).lower() if isinstance(value, bool) else masked(str(value))  # before a password loses its @
         shown = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
         raise UsageError(f"{named}: takes {expected}, not {kind} ({shown}).")
@@ -143,7 +148,7 @@ def _single(named: str, value: object, option: TyperOption) -> object:
 
 _KINDS: tuple[tuple[type, str], ...] = (
     *((bool, "true or false"), (str, "a string"), (list, "a list"), (dict, "a table")),
-    *((datetime, "a time"), (date, "a date"), (time, "a time")),
+    *((datetime, "a time"), (date, "a date"), (time, "a time"), (int, "a number"), (float, "a number")),
 )
 
 

@@ -14,6 +14,7 @@ from rich.console import RenderableType
 
 from posbias.cli import streams
 from posbias.cli.console import SafeConsole
+from posbias.cli.messages import capture_content
 from posbias.cli.options.config import Setting
 from posbias.cli.options.option import several
 from posbias.cli.report.table import Curve, markdown, renderable
@@ -78,6 +79,8 @@ def print_on_stdout(
     Raises:
         OutputError: not all of it got through.
     """
+    if capture_content(masked_values(as_json)):
+        return
     if as_json is not None:
         typer.echo(json_text(masked_values(as_json)).encode(), nl=False)
     else:

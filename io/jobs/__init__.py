@@ -1,1 +1,1 @@
-"""What commands do, without a console: the command line and the door for notebooks call the same jobs."""
+"""What commands do, without a console: the command line and Python call the same jobs."""

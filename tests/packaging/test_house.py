@@ -42,7 +42,7 @@ def test_no_module_takes_the_name_of_one_in_the_standard_library(modules: list[P
 
 
 def test_every_folder_tells_type_checkers_that_it_is_typed(repository_files: set[str]) -> None:
-    assert {f"{folder}/py.typed" for folder in FOLDERS} <= repository_files
+    assert {f"{folder}/py.typed" for folder in (*FOLDERS, "cli/posbias")} <= repository_files
 
 
 def test_every_import_is_absolute(repository: Path, modules: list[PurePosixPath]) -> None:
@@ -51,6 +51,6 @@ def test_every_import_is_absolute(repository: Path, modules: list[PurePosixPath]
     assert [str(path) for path in modules if relative.search((repository / path).read_text())] == []
 
 
-def test_posbias_is_a_namespace_without_a_file_of_its_own(repository_files: set[str]) -> None:
+def test_every_folder_is_a_package_and_the_repository_is_none(repository_files: set[str]) -> None:
     assert "__init__.py" not in repository_files
-    assert {f"{folder}/__init__.py" for folder in FOLDERS} <= repository_files
+    assert {f"{folder}/__init__.py" for folder in (*FOLDERS, "cli/posbias")} <= repository_files

@@ -20,12 +20,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from workshop import RunPosbias as Run
 
+from posbias import open_result
 from posbias.core.errors import LogFormatError, PosbiasError, StatisticsError
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.fits.explored import open_explored, whole_queries
 from posbias.io.fits.saved_fit import open_compared, read_fit
 from posbias.io.jobs.click_model_fits import has_click_model, read_click_model
-from posbias.io.notebooks.fitted_frame import open_result
 from posbias.io.reports.reported import open_reported
 from posbias.io.reports.sections import contents
 from posbias.io.results.manifest import checksum_of_content
@@ -343,6 +343,16 @@ def read_explored(folder: Path) -> None:
         list(whole_queries(explored))
 
 
+def read_opened(folder: Path) -> None:
+    """Read a result as Python does: its manifest, its tables, and what weights are made from."""
+    result: Any = open_result(folder)
+    str(result)
+    for name in ("propensities", "attractiveness"):
+        if f"{name}.parquet" in result.files:
+            result.table(name)
+    _ = result._fitted
+
+
 _FEW = 25  # of more, reports are drawn as well
 READERS = (
     has_click_model,
@@ -351,7 +361,7 @@ READERS = (
     read_reported,
     read_explored,
     open_compared,
-    open_result,
+    read_opened,
     read_model,
 )
 
@@ -625,7 +635,7 @@ def test_a_bit_of_a_table_that_was_flipped_is_one_error_of_every_command_that_re
     for command in READ_BY[name, table]:
         if command == "open_result":
             with pytest.raises(LogFormatError, match=re.escape(says)):
-                open_result(folder)
+                read_opened(folder)
             continue
         to = () if command == "show" else ("-o", tmp_path / ("out.html" if command == "report" else "out"))
         done = run_in_process(*words[command], *to)

@@ -8,8 +8,8 @@ from subprocess import CompletedProcess
 import pytest
 from workshop import RunPosbias as Run
 
+from posbias import open_result
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.io import open_result
 
 NUMBERS = (
     "nan",

@@ -1,4 +1,4 @@
-"""What tests of the door for notebooks share: a log with devices, and a place for temporary files that stays empty."""
+"""What tests of the functions share: a log with devices, and a place for temporary files that stays empty."""
 
 import tempfile
 from collections.abc import Generator

@@ -1,12 +1,13 @@
 """Frames of other libraries as logs, and further columns in the same kind of frame."""
 
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
+from os import PathLike, fsdecode
 from typing import Any, TypeVar, cast, get_args
 
 import narwhals as nw
+import numpy as np
 import polars as pl
 
 from posbias.core.choices import MOST_BAD_ROWS
@@ -42,15 +43,16 @@ class Frame:
 
     @classmethod
     def of(cls, given: object) -> "Frame":
-        """A Polars frame (lazy ones are collected), a pandas frame or an Arrow table.
+        """A Polars frame (lazy ones are collected), a pandas frame, an Arrow table, or a stream of Arrow batches.
+
+        Streams, such as relations of DuckDB, are read into Polars.
 
         Raises:
             UsageError: it is none of them.
             SchemaError: a lazy frame cannot be collected, or a column is there twice.
         """
+        given = nw.to_native(given, pass_through=True)
         lazy = isinstance(given, pl.LazyFrame)
-        if type(given) in {nw.DataFrame, nw.LazyFrame}:
-            raise _not_taken(given)
         try:
             rows = given.collect() if isinstance(given, pl.LazyFrame) else given
         except pl.exceptions.PolarsError as error:
@@ -58,8 +60,14 @@ class Frame:
         try:
             return cls(nw.from_native(rows, eager_only=True), lazy)
         except TypeError:
-            raise _not_taken(given) from None
+            pass
         except ValueError as error:
+            raise SchemaError(f"{FRAME}: cannot be read: {error}") from error
+        if not hasattr(rows, "__arrow_c_stream__") or isinstance(rows, pl.Series):
+            raise _not_taken(given)
+        try:
+            return cls(nw.from_native(pl.DataFrame(cast("Any", rows)), eager_only=True), lazy)
+        except _FAULTS as error:
             raise SchemaError(f"{FRAME}: cannot be read: {error}") from error
 
     @property
@@ -77,7 +85,15 @@ class Frame:
         try:
             return self.rows.select(*names).to_polars()
         except _FAULTS as error:
-            raise SchemaError(f"{FRAME}: columns {', '.join(map(repr, names))} cannot be read: {error}") from error
+            unreadable = next((name for name in names if not self._is_readable(name)), "")
+            raise SchemaError(f"{FRAME}: column {unreadable!r} cannot be read: {error}") from error
+
+    def _is_readable(self, name: str) -> bool:
+        try:
+            self.rows.select(name).to_polars()
+        except _FAULTS:
+            return False
+        return True
 
     def with_columns(self, columns: Sequence[pl.Series]) -> Any:  # noqa: ANN401 - whatever was handed in
         """The same kind of frame with further columns of numbers, its rows and their index as they are."""
@@ -86,6 +102,21 @@ class Frame:
         ]
         wider = self.rows.with_columns(*own).to_native()
         return wider.lazy() if self.lazy else wider
+
+
+def is_frame(value: object) -> bool:
+    """Whether a value is a table of rows, and not the name of a file or an option."""
+    native = nw.to_native(cast("Any", value), pass_through=True)
+    if isinstance(native, pl.LazyFrame) or hasattr(native, "__arrow_c_stream__"):
+        return True
+    return isinstance(nw.from_native(native, pass_through=True), nw.DataFrame)
+
+
+def is_single(value: object) -> bool:
+    """Whether a value is one value, and not several."""
+    if isinstance(value, str | bytes | PathLike) or not isinstance(value, Iterable):
+        return True
+    return is_frame(cast("object", value))
 
 
 def _not_taken(given: object) -> UsageError:
@@ -143,48 +174,94 @@ def check_choice(option: str, given: object, choices: tuple[object, ...]) -> Non
         raise UsageError(f"--{option} {given}: choose {' or '.join(map(str, choices))}.")
 
 
+class FrameFiles:
+    """Frames as files, for as long as `frame_files` runs."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack  # removes the files
+        self._names: dict[str, str] = {}  # of frames, by the file that each is written to
+
+    def plain(self, value: object, name: str) -> object:
+        """A value as a command line takes it: a file as its name, and a frame as the file that it is written to.
+
+        Raises:
+            SchemaError: a frame cannot be written.
+        """
+        if isinstance(value, bytes | PathLike):
+            return fsdecode(cast("PathLike[str]", value))
+        if isinstance(value, np.generic):
+            return cast("object", value.item())
+        if not is_frame(value):
+            return value
+        try:
+            frame = Frame.of(value)
+            rows = frame.select(frame.columns)
+        except SchemaError as error:
+            raise SchemaError(str(error).replace(FRAME, name, 1)) from error
+        path = self._stack.enter_context(owned_directory(system_temporary().absolute())) / _FILE
+        self._names[str(path)] = name
+        try:
+            rows.write_parquet(path)
+        except _FAULTS as error:
+            raise SchemaError(f"{name}: cannot be written as Parquet: {error}") from error
+        return str(path)
+
+    def in_words(self, error: BaseException) -> str:
+        """A message that names frames, and not their files."""
+        text = str(error)
+        for path, name in self._names.items():
+            text = text.replace(path, name)
+        return text
+
+
 @contextmanager
-def local_engine(on_bad_rows: OnBadRows) -> Generator[LocalEngine]:
-    """An engine with a temporary directory of its own, which is removed at the end. Its errors speak of the frame.
+def frame_files() -> Generator[FrameFiles]:
+    """A place for frames that are read as files. Errors speak of the frame; those of Polars are errors of posbias.
+
+    Raises:
+        PosbiasError: whatever fails.
+    """
+    with ExitStack() as stack:
+        files = FrameFiles(stack)
+        try:
+            yield files
+        except RoleError as error:
+            raise RoleError(files.in_words(error), error.options, error.several) from None
+        except PosbiasError as error:
+            raise type(error)(files.in_words(error)) from None
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            raise EngineError(f"Polars failed: {files.in_words(error)}") from error
+
+
+@contextmanager
+def local_engine(on_bad_rows: OnBadRows) -> Generator[tuple[FrameFiles, LocalEngine]]:
+    """An engine with a temporary directory of its own, which is removed at the end, and a place for frames.
 
     Raises:
         PosbiasError: whatever fails.
     """
     check_choice("on-bad-rows", on_bad_rows, get_args(OnBadRows))
-    with owned_directory(system_temporary().absolute()) as scratch:
-        try:
-            yield LocalEngine(_MEMORY, scratch, on_bad_rows, "sample")
-        except RoleError as error:
-            raise RoleError(_of_frame(error, scratch), error.options, error.several) from None
-        except PosbiasError as error:
-            raise type(error)(_of_frame(error, scratch)) from None
-        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-            raise EngineError(f"Polars failed: {_of_frame(error, scratch)}") from error
-
-
-def _of_frame(error: BaseException, scratch: Path) -> str:
-    return str(error).replace(str(scratch / _FILE), FRAME)
+    with frame_files() as files, owned_directory(system_temporary().absolute()) as scratch:
+        yield files, LocalEngine(_MEMORY, scratch, on_bad_rows, "sample")
 
 
 def request_of(
-    frame: Frame, requested: Roles, rules: ReadingRules, folder: Path, *, needs_session: bool, numbered: bool
+    frame: Frame, requested: Roles, rules: ReadingRules, files: FrameFiles, *, needs_session: bool
 ) -> LogRequest:
-    """A frame as a log to be opened.
+    """A frame as a log to be opened, with NUMBER as a feature of its rows.
 
     Args:
         frame: a row per impression.
         requested: the columns that were named.
         rules: how values are read.
-        folder: for the temporary file.
+        files: where it is written.
         needs_session: whether the work cannot be done without the session column.
-        numbered: whether NUMBER is a feature of its rows.
 
     Raises:
         SchemaError: a role has no column, or more than one, or a column cannot be read.
     """
     required = {QUERY, DOC, POSITION, CLICK} | ({SESSION} if needs_session else set[str]())
     roles = resolve_roles(requested, frame.columns, where=FRAME, required=required)
-    path = folder / _FILE
     played = roles.columns()
     of_pages = [name for name in frame.columns if (says_page(name) or says_offset(name)) and name not in played]
     rows = frame.select([*played, *of_pages])  # what numbers pages shows whether positions go on from one to the next
@@ -195,10 +272,9 @@ def request_of(
                 f"{FRAME}: column {name!r} holds {dtype}. Give a frame with a row per impression, whose columns hold "
                 "numbers, text or times."
             )
-    (rows.with_row_index(NUMBER) if numbered else rows).write_parquet(path)
     return LogRequest(
-        inputs=(str(path),),
-        roles=replace(requested, features=(NUMBER,) if numbered else ()),
+        inputs=(str(files.plain(rows.with_row_index(NUMBER), FRAME)),),
+        roles=replace(requested, features=(NUMBER,)),
         rules=rules,
         needs_session=needs_session,
         form="flat",

@@ -1,0 +1,125 @@
+"""Results in notebooks: a short card in HTML, and the printed text."""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+import polars as pl
+from rich.console import RenderableType
+
+from posbias.cli.console import SafeConsole
+from posbias.core.errors import shown
+from posbias.io.fits.verdicts import label_in_words
+from posbias.io.jobs.tables import Printed, PrintedTable
+
+_TEXT_WIDTH = 120
+_MOST_ROWS, _MOST_WARNINGS, _MOST_LINES = 10, 3, 6
+_COLOURS = {"good": "#1a7f37", "with care": "#b35900", "do not use": "#c62828"}
+_LINES = ("#3b6fb6", "#b35900", "#1a7f37", "#8250df", "#c62828", "#57606a")
+_WIDTH, _HEIGHT, _MARGIN, _LEGEND = 360, 150, 28, 240  # pixels
+
+
+def rendered(contents: Iterable[RenderableType]) -> str:
+    """Sentences and tables as the command line prints them into a file."""
+    console = SafeConsole(stderr=False, width_in_a_file=_TEXT_WIDTH)
+    console.width = _TEXT_WIDTH
+    with console.capture() as text:
+        for content in contents:
+            console.print(content, crop=False)
+    return text.get().rstrip("\n")
+
+
+def card(
+    title: str,
+    verdict: str,
+    conclusion: str,
+    warnings: Sequence[str],
+    propensities: pl.DataFrame | None,
+    printed: Sequence[Printed],
+) -> str:
+    """A card: the verdict, what speaks against the result, the curve, and the first table.
+
+    It takes its colours of text and background from the notebook, light or dark.
+
+    Args:
+        title: what it is about.
+        verdict: in a word.
+        conclusion: in a sentence; may be empty.
+        warnings: sentences, of which the first are shown.
+        propensities: the table of a fit, if there is one.
+        printed: what the command prints.
+    """
+    table = next((one for one in printed if isinstance(one, PrintedTable)), None)
+    mark = f'<b style="color:{_COLOURS.get(verdict, "inherit")}">&#9679; {_text(verdict)}</b>'
+    parts = [f'<div style="margin-bottom:4px">{_text(title)} {mark}</div>']
+    parts += [f"<div>{_text(conclusion)}</div>"] if conclusion else []
+    parts += [f'<div style="opacity:.8">&#9888; {_text(each)}</div>' for each in warnings[:_MOST_WARNINGS]]
+    more = len(warnings) - _MOST_WARNINGS
+    parts += [f'<div style="opacity:.8">... and {more} more in <code>.warnings</code></div>'] if more > 0 else []
+    parts += [] if propensities is None else [curve_in_svg(propensities)]
+    if table is not None:
+        parts.append(_table(table))
+    else:
+        parts += [f'<pre style="overflow-x:auto">{_text(one)}</pre>' for one in printed if isinstance(one, str)]
+    return f'<div style="max-width:60em">{"".join(parts)}</div>'
+
+
+def _text(text: str) -> str:
+    return escape("\n".join(map(shown, text.split("\n"))))
+
+
+def _table(table: PrintedTable) -> str:
+    """The first rows of a table, without the columns that can be spared."""
+    columns = [column for column in table.columns if not column.spare]
+    rows = list(zip(*(column.cells for column in columns), strict=True))
+    heads = "".join(f"<th>{_text(column.name)}</th>" for column in columns)
+    body = "".join(f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>" for row in rows[:_MOST_ROWS])
+    more = len(rows) - _MOST_ROWS
+    below = f"<div>... and {more:,} more rows</div>" if more > 0 else f"<div>{_text(table.more)}</div>"
+    return f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{below}"
+
+
+def curve_in_svg(table: pl.DataFrame) -> str:
+    """Propensity by position with its interval, a line for each of the first contexts; nothing where none is known."""
+    known = table.filter(pl.col("propensity").is_not_null())
+    if known.is_empty():
+        return ""
+    last = max(int(known["position"].max()), 2)  # type: ignore[arg-type]
+    top = max(float(known.select(pl.max_horizontal("propensity", "ci_high").max()).item()), 1.0)
+
+    def at(position: float, value: float) -> str:
+        across = _MARGIN + (position - 1) / (last - 1) * (_WIDTH - 2 * _MARGIN)
+        return f"{across:.1f},{_HEIGHT - _MARGIN - value / top * (_HEIGHT - 2 * _MARGIN):.1f}"
+
+    apart = table.columns[: table.columns.index("impressions")]
+    apart.remove("position")
+    lines = known.partition_by(apart, maintain_order=True) if apart else [known]
+    drawn: list[str] = []
+    for number, (colour, line) in enumerate(zip(_LINES, lines, strict=False)):
+        rows = line.sort("position").select("position", "propensity", "ci_low", "ci_high").rows()
+        for position, value, low, high in rows:
+            if low is not None and high is not None:
+                ends = f"M{at(position, low)}L{at(position, high)}"
+                drawn.append(f'<path d="{ends}" stroke="{colour}" stroke-width="5" stroke-opacity=".3"/>')
+            x, y = at(position, value).split(",")
+            drawn.append(f'<circle cx="{x}" cy="{y}" r="2.5" fill="{colour}"/>')
+        points = " ".join(at(position, value) for position, value, _, _ in rows)
+        drawn.append(f'<polyline points="{points}" fill="none" stroke="{colour}"/>')
+        name = ", ".join(f"{column.replace('_', ' ')} {label_in_words(line[column][0])}" for column in apart)
+        drawn.append(
+            f'<text x="{_WIDTH}" y="{_MARGIN + 14 * number}" font-size="11" fill="{colour}">{_text(name)}</text>'
+        )
+    if len(lines) > len(_LINES):
+        more = f"and {len(lines) - len(_LINES):,} more"
+        drawn.append(f'<text x="{_WIDTH}" y="{_HEIGHT - 10}" font-size="11" fill="currentColor">{more}</text>')
+    axes = f'<path d="M{at(1, top)}L{at(1, 0)}L{at(last, 0)}" fill="none" stroke="currentColor" stroke-opacity=".4"/>'
+    words = (
+        (_MARGIN, _HEIGHT - 10, "position 1"),
+        (_WIDTH - _MARGIN - 12, _HEIGHT - 10, f"{last:,}"),
+        (2, _MARGIN + 4, f"{top:.3g}"),
+        (_MARGIN, 14, "propensity, with 95 % intervals"),
+    )
+    texts = "".join(f'<text x="{x}" y="{y}" font-size="11" fill="currentColor">{word}</text>' for x, y, word in words)
+    label = f"Propensity by position, to {float(known['propensity'][-1]):.3g} at position {last:,}"
+    width = _WIDTH + (_LEGEND if apart else 0)
+    size = f'width="{width}" height="{_HEIGHT}" viewBox="0 0 {width} {_HEIGHT}"'
+    return f'<svg {size} role="img" aria-label="{label}">{axes}{"".join(drawn)}{texts}</svg>'
