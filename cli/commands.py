@@ -450,7 +450,7 @@ def predict(
 
     until = None if rankings.trained_until is None else check_day("--trained-until", rankings.trained_until)
     named = tuple(rankings.scores or ()), tuple(rankings.rankings or ())
-    request = predicting.PredictionRequest(*named, until, csv=rankings.csv)
+    request = predicting.PredictionRequest(*named, until, rankings.by, csv=rankings.csv)
     fitted, statistics = read_theta(propensities), find_statistics(inputs)
     counting = CountingOptions(period="none")
     if not statistics:
@@ -460,7 +460,7 @@ def predict(
     job = resolve(inputs, log, counting, statistics)
     if statistics:
         check_same_cells(job.plan if fitted.plan.model.needs_session else by_position(job.plan), fitted)
-    request.check(job)
+    job = request.checked(job)
 
     def work(engine: Engine, result: Result) -> None:
         predicting.predict(job, fitted, request, engine, result)

@@ -181,7 +181,7 @@ _FLAGS_OF_OTHERS = {
     "page": "--page",
     "context": "--context",
     "stratify": "--stratify",
-    "each": "--for-each",
+    "each": "--for-each or --by",
     "version": "--period-column",
     "cluster": "--cluster-column",
     "features": "--feature",

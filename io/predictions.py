@@ -19,6 +19,8 @@ from posbias.core.evaluation.browsing import browsing_difference
 from posbias.core.evaluation.clicked import RANKING, ranked
 from posbias.core.evaluation.page_slope import UNIT
 from posbias.core.evaluation.prediction import (
+    CLASS,
+    CONTEXT,
     LATE,
     CellTheta,
     PageSums,
@@ -48,19 +50,15 @@ _SAMPLED_IMPRESSIONS = 1 << 22
 """Impressions whose pairs say what attractiveness is like; of a larger log those of some queries, by their hash."""
 
 _LOOKED_AT = 1 << 19  # rows of pages that are compared with others of their query; of more, those of some queries
-_MOST_CONTEXTS = 30  # with predictions of their own
+MOST_PARTS = 30
+"""Contexts, and classes of queries, that have predictions of their own."""
+
 _SEED = 2  # of that hash: parts are made by another one
 # By how many standard errors, and by what share, the user browsing model says less where clicks are not independent: so
 # little is chance on 2 % of position-based logs, and as much shows 9 of 10 sparse cascades and all others
 _LESS, _MUCH_LESS = 1.5, 0.1
 CHANGED, DEPTH = 20, 10
 """Queries of each ranking that are shown with their documents, and how many of these."""
-
-
-def scopes_of(by: CellTheta) -> list[Scope]:
-    """Of which clicks predictions are made: of all first."""
-    contexts = [Scope(name, context=number) for number, name in enumerate(by.contexts[:_MOST_CONTEXTS])]
-    return [Scope("all"), Scope("top 3", top=3), *contexts]
 
 
 def by_position(plan: StatisticsPlan) -> StatisticsPlan:
@@ -77,11 +75,12 @@ def by_browsing(plan: StatisticsPlan) -> StatisticsPlan:
 class _CountedPart:
     """The counts of a part of a log."""
 
-    rows: KeptFrame  # `query`, `doc`, the cell columns, perhaps `LATE`, `impressions`, `clicks`
+    rows: KeptFrame  # `query`, `doc`, the cell columns, perhaps `LATE` and `CLASS`, `impressions`, `clicks`
     queries: KeptFrame
     cells: pl.DataFrame  # that occur, with their `impressions` and `clicks`
     units: pl.DataFrame  # of some queries: rows by day
     browsed: pl.DataFrame  # of some queries: rows by position and last click above
+    classes: pl.DataFrame  # of queries, with their `impressions`
 
 
 @dataclass(frozen=True)
@@ -94,6 +93,8 @@ class CountsOfPages:
     cells: pl.DataFrame  # that occur, with their `impressions` and `clicks`, sorted
     units: pl.DataFrame | None  # pages, or what queries showed on a day, of a sample; see `page_slope`
     browsed: pl.DataFrame | None  # counts by position and last click above, of a sample; None where not known
+    by: str | None  # the column of classes of queries
+    classes: pl.DataFrame  # of queries, those with most `impressions` first
 
     @classmethod
     def of(
@@ -102,6 +103,7 @@ class CountsOfPages:
         counted: StatisticsPlan,
         cut: date | None,
         some_pages: pl.LazyFrame | None,
+        by: str | None,
         engine: Engine,
         progress: Progress,
     ) -> "CountsOfPages":
@@ -112,11 +114,12 @@ class CountsOfPages:
             counted: what they count.
             cut: the first day of the later half of the pages; None where days are not known.
             some_pages: whole pages of the log, where it has pages.
+            by: a column of the statistics that tells classes of queries apart.
             engine: where they are.
             progress: where stages are reported.
 
         Raises:
-            SchemaError: nothing was counted.
+            SchemaError: nothing was counted, or a query is in two classes.
         """
         folder = engine.scratch / "counts"
         folder.mkdir(mode=0o700)
@@ -124,6 +127,7 @@ class CountsOfPages:
             _count,
             counted=counted,
             cut=cut,
+            by=by,
             n_parts=(statistics.number or 1) if some_pages is None else 0,
             folder=None if statistics.in_memory else folder,
         )
@@ -147,7 +151,28 @@ class CountsOfPages:
             every,
             units if units.height else None,
             browsed if browsed.height else None,
+            by,
+            _classes([part.classes for part in parts]),
         )
+
+    def scopes(self, by: CellTheta) -> list[Scope]:
+        """Of which clicks predictions are made: of all first, then of those on top, of contexts and of classes."""
+        contexts = [Scope(name, part=(CONTEXT, number)) for number, name in enumerate(by.contexts[:MOST_PARTS])]
+        names: list[str] = self.classes.head(MOST_PARTS)[CLASS].sort().to_list()
+        return [
+            Scope("all"),
+            Scope("top 3", top=3),
+            *contexts,
+            *(Scope(f"{self.by}={name}", part=(CLASS, name)) for name in names),
+        ]
+
+
+def _classes(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """The classes of queries of all parts, those with most impressions first."""
+    every = pl.concat(parts)
+    if CLASS not in every.columns:
+        return pl.DataFrame(schema={CLASS: pl.String, IMPRESSIONS: pl.Int64})
+    return every.group_by(CLASS).agg(pl.col(IMPRESSIONS).sum()).sort(-pl.col(IMPRESSIONS), CLASS)
 
 
 def _count(
@@ -155,6 +180,7 @@ def _count(
     statistics: pl.LazyFrame,
     counted: StatisticsPlan,
     cut: date | None,
+    by: str | None,
     n_parts: int,
     folder: Path | None,
 ) -> _CountedPart | None:
@@ -163,6 +189,7 @@ def _count(
     keys, by_click = [QUERY, DOC, *plan.cell_columns], [QUERY, DOC, *browsing.cell_columns]
     day = pl.col(PERIOD).cast(pl.Date)
     columns = [] if cut is None else [day.alias(UNIT), (day >= cut).alias(LATE)]
+    columns += [] if by is None else [pl.col(by).cast(pl.String).fill_null("missing").alias(CLASS)]
     rows = statistics.select(QUERY, DOC, *counted.cell_columns, *columns, counts).collect()
     if not rows.height:
         return None
@@ -171,12 +198,23 @@ def _count(
         units = _some_queries(rows, n_parts).group_by(*keys, UNIT).agg(counts.sum())
     if n_parts and set(by_click) <= set(rows.columns) and not counted.position_bins:
         browsed = _some_queries(rows, n_parts).group_by(by_click).agg(counts.sum())
-    keys += [] if cut is None else [LATE]
+    keys += ([] if cut is None else [LATE]) + ([] if by is None else [CLASS])
     if set(counted.keys) != set(keys):
         rows = rows.group_by(keys, maintain_order=True).agg(counts.sum())
-    cells = rows.group_by(plan.cell_columns).agg(counts.sum())
+    cells, classes = rows.group_by(plan.cell_columns).agg(counts.sum()), rows.clear()
+    if by is not None:
+        several = (
+            rows.group_by(QUERY).agg(pl.col(CLASS).unique().sort()).filter(pl.col(CLASS).list.len() > 1).sort(QUERY)
+        )
+        if several.height:
+            query, names = several.row(0)
+            raise SchemaError(
+                f"--by {by}: pages of query {query} have {names[0]!r} and {names[1]!r}. Name a column that is the same "
+                "on all pages of a query; what differs between them is a --context of the fit."
+            )
+        classes = rows.group_by(CLASS).agg(pl.col(IMPRESSIONS).sum())
     queries = keep(rows.select(pl.col(QUERY).unique()), folder, f"queries-{number:05d}")
-    return _CountedPart(keep(rows, folder, f"rows-{number:05d}", quickly=True), queries, cells, units, browsed)
+    return _CountedPart(keep(rows, folder, f"rows-{number:05d}", quickly=True), queries, cells, units, browsed, classes)
 
 
 def _some_queries(rows: pl.DataFrame, parts: int = 1) -> pl.DataFrame:
@@ -261,7 +299,7 @@ class PredictedRanking:
 
     name: str
     file: str
-    of_scopes: list[Prediction]  # over each of `scopes_of`
+    of_scopes: list[Prediction]  # over each of `CountsOfPages.scopes`
     changed: pl.DataFrame  # the queries that change most (see `most_changed`)
     by_browsing: float | None  # the difference under the user browsing model; None where not known
 
@@ -314,12 +352,13 @@ def predict_rankings(
     with progress.stage("reading rankings"):
         keys = [queries.scan() for queries in counts.queries]
         routed = route_rows(rankings.rows, (QUERY,), rankings.sources, keys, engine.scratch / "lists", engine.memory)
-    lists = dict(enumerate(routed))
+    lists, scopes = dict(enumerate(routed)), counts.scopes(by)
     parts = engine.parts_of([rows.scan() for rows in counts.rows])
     one_in = -(-int(counts.cells[IMPRESSIONS].sum()) // _SAMPLED_IMPRESSIONS)
     with progress.stage("comparing exposure", parts.number) as stage:
         pages, sampled = list[Floats](), list[tuple[pl.DataFrame, pl.DataFrame]]()
-        for of_part, sample in parts.map(partial(_look, by=by, rankings=rankings, lists=lists, one_in=one_in)):
+        look = partial(_look, by=by, scopes=scopes, rankings=rankings, lists=lists, one_in=one_in)
+        for of_part, sample in parts.map(look):
             pages.append(of_part)
             sampled.append(sample)
             stage.advance()
@@ -328,7 +367,7 @@ def predict_rankings(
         if not n_pages[number, 0]:
             raise SchemaError(f"{file}: {name} has a score for no query of the log. Write its ids as in the log.")
     priors = _priors(sampled, by, len(rankings.names))
-    work = partial(_sums, by=by, lists=lists, priors=priors, pages=n_pages)
+    work = partial(_sums, by=by, scopes=scopes, lists=lists, priors=priors, pages=n_pages)
     with progress.stage("predicting", parts.number) as stage:
         sums_of_parts = list[list[tuple[list[PageSums], pl.DataFrame]]]()
         for of_part in parts.map(work):
@@ -340,7 +379,7 @@ def predict_rankings(
     predictions = list[PredictedRanking]()
     for number, prior in enumerate(priors):
         of_ranking = [of_part[number] for of_part in sums_of_parts]
-        sums = [reduce(add, (of_scopes[scope] for of_scopes, _ in of_ranking)) for scope in range(len(scopes_of(by)))]
+        sums = [reduce(add, (of_scopes[scope] for of_scopes, _ in of_ranking)) for scope in range(len(scopes))]
         if not sums[0].supported:
             raise SchemaError(
                 f"{rankings.files[number]}: {rankings.names[number]} has a score for no document that the log shows. "
@@ -387,6 +426,7 @@ def _look(
     number: int,
     rows: pl.LazyFrame,
     by: CellTheta,
+    scopes: Sequence[Scope],
     rankings: Rankings,
     lists: Mapping[int, pl.LazyFrame],
     one_in: int,
@@ -394,7 +434,6 @@ def _look(
     """The first pass over a part: pages by ranking and scope, and a sample of its rows and lists."""
     counted, of_part = rows.collect(), _lists(lists[number], rankings)
     of_query = by.pages(counted)
-    scopes = scopes_of(by)
     pages = np.zeros((len(rankings.names), len(scopes)))
     for ranking in range(len(rankings.names)):
         queries = of_part.filter(pl.col(RANKING) == ranking + 1)[QUERY].unique()
@@ -414,6 +453,7 @@ def _sums(
     number: int,
     rows: pl.LazyFrame,
     by: CellTheta,
+    scopes: Sequence[Scope],
     lists: Mapping[int, pl.LazyFrame],
     priors: Sequence[Prior],
     pages: Floats,
@@ -423,6 +463,6 @@ def _sums(
     predicted = list[tuple[list[PageSums], pl.DataFrame]]()
     for ranking, prior in enumerate(priors):
         placed = Placed.of(part, of_part.filter(pl.col(RANKING) == ranking + 1))
-        sums = [PageSums.of(placed, prior, scope, pages[ranking, at]) for at, scope in enumerate(scopes_of(by))]
+        sums = [PageSums.of(placed, prior, scope, pages[ranking, at]) for at, scope in enumerate(scopes)]
         predicted.append((sums, most_changed(placed, prior, CHANGED, DEPTH)))
     return predicted

@@ -154,6 +154,10 @@ class PredictionOptions:
     trained_until: str | None = option(
         "The last day whose clicks the rankings have learned from: no page may be of it, or earlier.", "DATE"
     )
+    by: str | None = option(
+        "Also predict for each class of queries: a column that is the same on all pages of a query, e.g. a category.",
+        "COLUMN",
+    )
     csv: bool = CSV
 
 

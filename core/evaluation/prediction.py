@@ -63,6 +63,9 @@ _LIKE_ANY = 1 / 3  # of the way from the least shown to any: what they have in t
 _POWER, _LEVEL, _LEAK_LEVEL = 0.8, 0.05, 0.01
 CELL, CONTEXT, _GROUP, PAIR = "posbias_cell", "posbias_context", "posbias_group", "posbias_pair"
 _QUERY = "posbias_query"
+CLASS = "posbias_class"
+"""The class of the query of each row, as text; counts without classes lack the column."""
+
 LATE = "posbias_late"
 """Whether rows are of the later half of the pages; counts that are not parted lack the column."""
 
@@ -133,9 +136,10 @@ class CellTheta:
 
     def pages(self, counts: pl.DataFrame) -> pl.DataFrame:
         """The `pages` of each query and context, N_q: what the cell was shown that was shown most, by its positions."""
-        slots = self.numbered(counts).group_by(QUERY, CONTEXT, CELL).agg(pl.col(IMPRESSIONS).sum())
+        keys = [QUERY, CONTEXT, *([CLASS] if CLASS in counts.columns else [])]
+        slots = self.numbered(counts).group_by(*keys, CELL).agg(pl.col(IMPRESSIONS).sum())
         per_position = slots[IMPRESSIONS] / pl.Series(self.width[slots[CELL].to_numpy()])
-        return slots.with_columns(pages=per_position).group_by(QUERY, CONTEXT).agg(pl.col("pages").max())
+        return slots.with_columns(pages=per_position).group_by(keys).agg(pl.col("pages").max())
 
     def cell_of(self, context: Integers, rank: Integers) -> Integers:
         """The cell of each rank, -1 where there is none."""
@@ -153,7 +157,7 @@ class ShownPart:
     """Counts of some whole queries: R rows of P pairs, in G groups (a query and a context)."""
 
     by: CellTheta
-    groups: pl.DataFrame  # `query`, context, group
+    groups: pl.DataFrame  # `query`, context, group, perhaps `CLASS`
     pairs: pl.DataFrame  # group, `doc`, pair
     query: Integers  # of each group, numbered from 0, shape (G,)
     pages: Floats  # shape (G,)
@@ -169,15 +173,16 @@ class ShownPart:
     @classmethod
     def of(cls, counts: pl.DataFrame, by: CellTheta) -> "ShownPart":
         """Those of counts: `query`, `doc`, the cell columns, `impressions`, `clicks`, perhaps `LATE`; a row per key."""
-        parted = [LATE] if LATE in counts.columns else []
-        rows = by.numbered(counts).select(QUERY, CONTEXT, DOC, CELL, IMPRESSIONS, CLICKS, *parted)
+        parted, classes = ([name] if name in counts.columns else [] for name in (LATE, CLASS))
+        rows = by.numbered(counts).select(QUERY, CONTEXT, DOC, CELL, IMPRESSIONS, CLICKS, *parted, *classes)
         rows = rows.sort(QUERY, CONTEXT, DOC, CELL)
         rows = rows.with_columns(
             pl.struct(QUERY, CONTEXT).rle_id().cast(pl.Int64).alias(_GROUP),
             pl.struct(QUERY, CONTEXT, DOC).rle_id().cast(pl.Int64).alias(PAIR),
             pl.col(QUERY).rle_id().cast(pl.Int64).alias(_QUERY),
         )
-        groups = rows.select(QUERY, CONTEXT, _GROUP, _QUERY).unique(_GROUP, keep="first", maintain_order=True)
+        groups = rows.select(QUERY, CONTEXT, _GROUP, _QUERY, *classes)
+        groups = groups.unique(_GROUP, keep="first", maintain_order=True)
         pairs = rows.select(_GROUP, DOC, PAIR).unique(PAIR, keep="first", maintain_order=True)
         n_cells, cell = len(by.theta), rows[CELL].to_numpy()
         key = rows[_GROUP].to_numpy() * n_cells + by.place[cell]
@@ -448,16 +453,16 @@ def most_changed(placed: Placed, prior: Prior, number: int, depth: int) -> pl.Da
 
 @dataclass(frozen=True)
 class Scope:
-    """Of which clicks a prediction is: all, those in the first ranks, or those of a context."""
+    """Of which clicks a prediction is: all, those in the first ranks, of a context, or of a class of queries."""
 
     name: str
     top: int | None = None  # the first ranks only
-    context: int | None = None  # its number
+    part: tuple[str, int | str] | None = None  # `CONTEXT` and its number, or `CLASS` and its name
 
     @property
     def groups(self) -> pl.Expr:
         """Whether a group is in it."""
-        return pl.lit(True) if self.context is None else pl.col(CONTEXT) == self.context
+        return pl.lit(True) if self.part is None else pl.col(self.part[0]) == self.part[1]
 
 
 @dataclass(frozen=True)

@@ -200,7 +200,7 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
     plain = {
         "--context": roles.context,
         "--stratify": roles.stratify,
-        "--for-each": roles.each,
+        "--for-each or --by": roles.each,
         "--period-column": roles.version,
         "--cluster-column": roles.cluster,
     }

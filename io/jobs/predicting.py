@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from math import isfinite, nan
 from typing import Any
@@ -12,10 +12,10 @@ import polars as pl
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import StatisticsError, UsageError, counted
 from posbias.core.evaluation.page_slope import PageSlope, page_slope
-from posbias.core.evaluation.prediction import CellTheta, Prediction, Scope
+from posbias.core.evaluation.prediction import CLASS, CellTheta, Prediction, Scope
 from posbias.core.fit.fit import WANTED_CLICK_SHARE
 from posbias.core.fit.propensities import choose_propensities
-from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, PAIR, QUERY, Roles
+from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, NAMES_TAKEN, PAIR, QUERY, Roles
 from posbias.io import clock
 from posbias.io.counting.count import count_pages, merged_parts, read_log
 from posbias.io.engines.engine import Engine, Parts
@@ -25,10 +25,10 @@ from posbias.io.jobs import tables as summary
 from posbias.io.jobs.fit import Job, describe_reading, name_propensities, open_log, weights_from
 from posbias.io.jobs.tables import WITH_DOUBTS, Column, Printed, PrintedTable, Result, first, more
 from posbias.io.predictions import (
+    MOST_PARTS,
     CountsOfPages,
     PredictedRanking,
     predict_rankings,
-    scopes_of,
     theta_by_browsing,
     theta_by_position,
     theta_of,
@@ -52,6 +52,7 @@ class PredictionRequest:
     scores: tuple[str, ...]  # tables of query, doc and score, each perhaps as NAME=FILE
     rankings: tuple[str, ...]  # TREC runs, likewise
     trained_until: date | None = None  # the last day of which the rankings have learned
+    by: str | None = None  # the column of classes of queries
     csv: bool = False
 
     def __post_init__(self) -> None:
@@ -66,12 +67,12 @@ class PredictionRequest:
         """Files of rankings."""
         return [split_name(named)[1] for named in (*self.scores, *self.rankings)]
 
-    def check(self, job: Job) -> None:
-        """Check, before anything is read, that counts can be had.
+    def checked(self, job: Job) -> Job:
+        """The job that counts what is needed.
 
         Raises:
-            UsageError: impressions carry weights, or days are not known.
-            StatisticsError: statistics have decayed.
+            UsageError: impressions carry weights, days are not known, or a column cannot tell classes apart.
+            StatisticsError: statistics have decayed, or do not keep classes apart.
         """
         if job.plan.weighted:
             raise UsageError(
@@ -87,6 +88,23 @@ class PredictionRequest:
                 f"{job.statistics[0].path} has decayed, so that its counts are worth less than they say. Predict from "
                 "statistics that have not, or from the logs."
             )
+        return job if self.by is None else _by_class(job, self.by)
+
+
+def _by_class(job: Job, by: str) -> Job:
+    """The job with classes of queries kept apart."""
+    if by in job.plan.context:
+        raise UsageError(f"--by {by}: the fit has it as a context, which has predictions of its own. Leave it out.")
+    if by in NAMES_TAKEN["--for-each"]:
+        raise UsageError(f"--by {by}: this name means something else in the results. Rename the column.")
+    if not job.statistics:
+        return replace(job.for_each(by), plan=replace(job.plan, strata=(by,)))
+    if by not in (*job.plan.strata, *job.plan.clusters):
+        raise StatisticsError(
+            f"--by {by}: {job.statistics[0].path} does not keep the values of that column apart. Collect with "
+            f"--stratify {by}, or give the logs."
+        )
+    return job
 
 
 def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: Engine, result: Result) -> None:
@@ -101,7 +119,7 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
         plan, rankings, days = opened.plan, opened.rankings, opened.days
         variance = None if opened.pages is None else opened.pages.variance
         cut = days[len(days) // 2] if len(days) > 1 else None
-        counts = CountsOfPages.of(opened.statistics, plan, cut, opened.some_pages, engine, result.progress)
+        counts = CountsOfPages.of(opened.statistics, plan, cut, opened.some_pages, request.by, engine, result.progress)
     table = chosen.table
     if fitted.plan.model.needs_session:
         by, covariance = theta_by_position(counts, engine, result.progress)
@@ -116,9 +134,9 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
         slope = None if counts.units is None or not counts.units.height else page_slope(counts.units, by, covariance)
     of_browsing = browsing if isinstance(browsing, CellTheta) else None
     predicted = predict_rankings(counts, rankings, by, covariance, of_browsing, variance, engine, result.progress)
-    rows = _table(predicted)
+    rows, scopes = _table(predicted), counts.scopes(by)
     write_small_table(rows, result.folder, PREDICTIONS, csv=request.csv)
-    write_small_table(_table_by_part(predicted, scopes_of(by)), result.folder, BY_PART, csv=request.csv)
+    write_small_table(_table_by_part(predicted, scopes), result.folder, BY_PART, csv=request.csv)
     result.content["weights_from"] = weights_from("smooth", chosen)
     result.printed += summary.smooth_weights_lines(chosen)
     impressions, clicks = (float(counts.cells[name].sum()) for name in (IMPRESSIONS, CLICKS))
@@ -155,6 +173,8 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
     else:
         verdicts += [_sentence(one) for one in predicted[:_MOST_SAID]]
         result.printed += _predictions_table(predicted)
+        if counts.by is not None:
+            result.printed += _classes_table(predicted, scopes, counts)
     result.printed += verdicts
     result.content["verdicts"] = verdicts
     result.warnings += _warnings(predicted, lost, clicks, known=covariance is not None)
@@ -369,6 +389,28 @@ def _predictions_table(predicted: Sequence[PredictedRanking]) -> list[Printed]:
         del columns[4]
     title = f"predicted for the queries of this log, which gets {shown[0][1]:.4f} clicks per page"
     return [title, PrintedTable(tuple(columns), more(len(shown), "in predictions.parquet"))]
+
+
+def _classes_table(
+    predicted: Sequence[PredictedRanking], scopes: Sequence[Scope], counts: CountsOfPages
+) -> list[Printed]:
+    """The table of the classes of queries."""
+    shown = [
+        (ranking.name, scope.part[1], one)
+        for ranking in predicted
+        for scope, one in zip(scopes, ranking.of_scopes, strict=True)
+        if scope.part is not None and scope.part[0] == CLASS and one.pages and one.observed
+    ]
+    columns = (
+        Column("ranking", first(name for name, _, _ in shown), label=True, text=True),
+        Column(counts.by or "", first(str(name) for _, name, _ in shown), label=True, text=True),
+        Column("pages", first(f"{one.pages:,.0f}" for _, _, one in shown)),
+        Column("difference", first(_percent(one.difference, one.observed) for _, _, one in shown)),
+        Column("95 % interval", first(_interval(one.interval, one.observed) for _, _, one in shown), beside=True),
+    )
+    few = f", of {counts.classes.height:,} the {MOST_PARTS} with most impressions"
+    title = f"by {counts.by}{few if counts.classes.height > MOST_PARTS else ''}"
+    return [title, PrintedTable(columns, more(len(shown), "in predictions_by_part.parquet"))]
 
 
 def _sentence(ranking: PredictedRanking) -> str:

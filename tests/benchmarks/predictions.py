@@ -1,6 +1,6 @@
 """What predictions of rankings are worth where the truth is known: `fit` and `predict` themselves, on simulated logs.
 
-    python tests/benchmarks/predictions.py [--logs 40] [--only noisy,cascade] [--processes 1]
+    python tests/benchmarks/predictions.py [--logs 40] [--only noisy,cascade] [--processes 1] [--into FILE]
 
 Each design draws worlds of queries, documents and a logging ranker, a log, and seven rankings: as good as the log's but
 unlike it, slightly better, much better, worse, random, its first ten in another order, and one with new documents. The
@@ -10,13 +10,17 @@ coverage      share of 95 % intervals that hold the truth, for the same queries:
 new queries   the same for queries like these
 bias, RMSE    in points of the log's clicks; the mean over rankings but that with new documents, of absolute biases
 of IPS        RMSE over that of IPS by exposure (policy-aware weights)
-sign, told    where the interval excludes 0, share of right signs; how often it does
+UBM           RMSE of the user browsing model's difference
+sign, clear   where the interval excludes 0, share of right signs; how often it does
 tau, regret   Kendall's tau of the rankings' order with the true one; clicks lost by the choice, in points
 power         of A/B tests whose arms have as many pages as `pages_per_arm` says for the true difference
 refused       share of logs of which no claim is made
+
+--into keeps what was measured of each log in a file of JSON lines; logs that are there already are not drawn again.
 """
 
 import argparse
+import json
 import os
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
@@ -62,6 +66,7 @@ DESIGNS = {
     "users differ": Design(readiness=0.6),
     "5000 queries": Design(queries=5_000, pages=50_000, zipf=0.9),
     "cascade": Design(pages=10_000, cascade=True),
+    "sparse cascade": Design(queries=600, pages=3_000, zipf=0.8, cascade=True),
 }
 
 
@@ -194,7 +199,7 @@ class World:
 
 
 def measured(task: tuple[str, int]) -> list[dict[str, Any]]:
-    """What is predicted of the rankings of one log, and the truth."""
+    """Return the predictions of the rankings of one log, and the truth."""
     design, seed = task
     world = World(DESIGNS[design], np.random.default_rng([7, seed]))
     with tempfile.TemporaryDirectory() as place:
@@ -205,16 +210,23 @@ def measured(task: tuple[str, int]) -> list[dict[str, Any]]:
         named = [word for name in world.rankings for word in ("--scores", f"{name}={folder / name}.parquet")]
         refused = posbias("predict", log, "--propensities", fit, *named, "-o", out)
         theta = pl.read_parquet(fit / "propensities.parquet").sort("position")["weight_propensity"].to_numpy()
-        found = pl.read_parquet(out / "predictions.parquet").to_dicts()
+        rows = pl.read_parquet(out / "predictions.parquet").to_dicts()
     observed, of_log = float(world.clicks.sum(1).mean()), world.variance(None)
-    for row in found:
+    for row in rows:
         rank = world.rankings[row["ranking"]]
         true, of_new = world.truth(rank)
         pages = row["pages_per_arm"] * (row["difference"] / true) ** 2
         error = np.sqrt((of_log + world.variance(rank)) / pages)
-        row |= {"log": seed, "true": true, "true_new": of_new, "observed": observed, "refused": float(refused)}
+        row |= {
+            "design": design,
+            "log": seed,
+            "true": true,
+            "true_new": of_new,
+            "observed": observed,
+            "refused": float(refused),
+        }
         row |= {"ips": world.by_exposure(rank, theta), "power": NormalDist().cdf(abs(true) / float(error) - 1.96)}
-    return found
+    return rows
 
 
 def tau(one: Floats, other: Floats) -> float:
@@ -227,7 +239,7 @@ def figures(rows: pl.DataFrame) -> dict[str, str]:
     """The row of a design."""
     col, old = pl.col, pl.col("ranking") != FRESH
     rows = rows.with_columns(true_new=col("true_new").mean().over("ranking"))
-    of = {"predicted": "difference", "by_ips": "ips"}
+    of = {"predicted": "difference", "by_ips": "ips", "by_ubm": "ubm_difference"}
     errors = {name: 100 * (col(by) - col("true")) / col("observed") for name, by in of.items()}
     each = rows.group_by("ranking").agg(
         covered=col("true").is_between("ci_low", "ci_high").mean(),
@@ -235,14 +247,14 @@ def figures(rows: pl.DataFrame) -> dict[str, str]:
         bias=errors["predicted"].mean().abs(),
         **{name: error.pow(2).mean().sqrt() for name, error in errors.items()},
     )
-    told = rows.filter((col("ci_low") > 0) | (col("ci_high") < 0))
-    signs = (told["difference"].sign() == told["true"].sign()).mean()
+    clear = rows.filter((col("ci_low") > 0) | (col("ci_high") < 0))
+    signs = (clear["difference"].sign() == clear["true"].sign()).mean()
     taus, regrets = list[float](), list[float]()
     for log in rows.partition_by("log"):
         guess, true = log["difference"].to_numpy(), log["true"].to_numpy()
         taus.append(tau(guess, true))
         regrets.append(100 * (true.max() - true[guess.argmax()]) / log["observed"][0])
-    mean = each.filter(old).select(pl.col("bias", "predicted", "by_ips").mean()).row(0, named=True)
+    mean = each.filter(old).select(pl.col("bias", "predicted", "by_ips", "by_ubm").mean()).row(0, named=True)
     return {
         "logs": f"{rows['log'].n_unique()}",
         "coverage": f"{each['covered'].mean():.3f}, {each['covered'].min():.2f}",
@@ -250,8 +262,9 @@ def figures(rows: pl.DataFrame) -> dict[str, str]:
         "bias": f"{mean['bias']:.2f}",
         "RMSE": f"{mean['predicted']:.2f}",
         "of IPS": f"{mean['predicted'] / mean['by_ips']:.2f}",
+        "UBM": f"{mean['by_ubm']:.2f}",
         "sign": f"{signs:.3f}",
-        "told": f"{told.height / rows.height:.2f}",
+        "clear": f"{clear.height / rows.height:.2f}",
         "tau": f"{np.mean(taus):.3f}",
         "regret": f"{np.mean(regrets):.2f}",
         "power": f"{rows.filter(old)['power'].mean():.2f}",
@@ -265,18 +278,23 @@ def main() -> None:
     parser.add_argument("--logs", type=int, default=40, help="of each design, seeds from 0 on")
     parser.add_argument("--only", default=",".join(DESIGNS), help="designs")
     parser.add_argument("--processes", type=int, default=1)
-    asked = parser.parse_args()
-    designs = asked.only.split(",")
+    parser.add_argument("--into", type=Path, help="a file of what was measured, to which logs are added")
+    options = parser.parse_args()
+    designs = options.only.split(",")
     os.environ |= dict.fromkeys(("POLARS_MAX_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
-    tasks = [(design, seed) for design in designs for seed in range(asked.logs)]
-    with ProcessPoolExecutor(asked.processes, get_context("spawn")) as pool:
-        found = list(pool.map(measured, tasks))
-    by_design = {
-        name: figures(
-            pl.DataFrame([row for (of, _), rows in zip(tasks, found, strict=True) if of == name for row in rows])
-        )
-        for name in designs
-    }
+    rows = list[dict[str, Any]]()
+    if options.into is not None and options.into.exists():
+        rows = [row for line in options.into.read_text(encoding="utf-8").splitlines() for row in json.loads(line)]
+    done = {(row["design"], row["log"]) for row in rows}
+    tasks = [(design, seed) for seed in range(options.logs) for design in designs if (design, seed) not in done]
+    with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
+        for of_log in pool.map(measured, tasks):
+            rows += of_log
+            if options.into is not None:
+                with options.into.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(of_log) + "\n")
+    frame = pl.DataFrame(rows, infer_schema_length=None)
+    by_design = {name: figures(frame.filter(pl.col("design") == name)) for name in designs}
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in ("design", *next(iter(by_design.values()))):
         table.add_column(heading, justify="right" if heading != "design" else "left")

@@ -138,6 +138,34 @@ def test_contexts_have_predictions_of_their_own_and_a_report_shows_what_changes(
     assert "Clicks per page that rankings would get" in page
 
 
+def test_classes_of_queries_have_predictions_of_their_own(run_in_process: Run, place: Path, tmp_path: Path) -> None:
+    kind = pl.when(pl.col("query") % 3 > 0).then(pl.format("k{}", pl.col("query") % 3))
+    log = pl.read_parquet(place / "log.parquet").with_columns(kind=kind, half=pl.col("session") % 2)
+    log.write_parquet(tmp_path / "log.parquet")
+    words = ("--propensities", str(place / "fit"), "--scores", str(place / "good.parquet"), "--force", "-o", "out")
+    run_in_process("collect", "log.parquet", "--stratify", "kind", "-o", "store", cwd=tmp_path, code=DONE)
+    tables = list[pl.DataFrame]()
+    for source in ("store", "log.parquet"):
+        done = run_in_process("predict", source, *words, "--by", "kind", cwd=tmp_path, code=DONE)
+        tables.append(pl.read_parquet(tmp_path / "out" / "predictions_by_part.parquet"))
+    assert_frame_equal(*tables, rel_tol=1e-9)
+    classes = tables[0].filter(pl.col("part") != "top 3")
+    assert classes["part"].to_list() == ["kind=k1", "kind=k2", "kind=missing"]
+    assert classes["pages"].sum() == 4_000
+    whole = pl.read_parquet(tmp_path / "out" / "predictions.parquet")["difference"].item()
+    assert (classes["difference"] @ classes["pages"]) / 4_000 == pytest.approx(whole, rel=1e-9)
+    assert "by kind ranking kind pages difference" in said(done)
+    for by, says in (
+        ("half", "--by half: pages of query 0 have '0' and '1'"),
+        ("query", "--by query: this name means something else"),
+        ("shop", "there is no column 'shop' (--for-each or --by)"),
+    ):
+        done = run_in_process("predict", "log.parquet", *words, "--by", by, cwd=tmp_path, code=UNUSABLE)
+        assert says in said(done)
+    done = run_in_process("predict", "store", *words, "--by", "half", cwd=tmp_path, code=UNUSABLE)
+    assert "Collect with --stratify half, or give the logs" in said(done)
+
+
 def test_documents_that_were_never_shown_are_counted_and_bounded(predict: Predict, tmp_path: Path) -> None:
     done = predict("--scores", "fresh.parquet")
     assert done.returncode == DONE, done.stderr

@@ -11,7 +11,17 @@ from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.evaluation.browsing import browsing_difference
 from posbias.core.evaluation.clicked import RANK
-from posbias.core.evaluation.prediction import CellTheta, PageSums, Placed, Prediction, Prior, Scope, ShownPart, predict
+from posbias.core.evaluation.prediction import (
+    CONTEXT,
+    CellTheta,
+    PageSums,
+    Placed,
+    Prediction,
+    Prior,
+    Scope,
+    ShownPart,
+    predict,
+)
 from posbias.core.models import get_model
 
 PLAN, ALL, K, DOCS = StatisticsPlan(get_model("pbm")), Scope("all"), 5, 9
@@ -218,7 +228,7 @@ def test_the_top_and_groups_are_parts_of_all(small: World) -> None:
     one = predicted(counts, rank, by)
     assert by.contexts == ["device=desktop", "device=phone"]
     placed = Placed.of(ShownPart.of(counts, by), rank)
-    prior, scopes = Prior.fit(placed), [Scope(name, context=number) for number, name in enumerate(by.contexts)]
+    prior, scopes = Prior.fit(placed), [Scope(name, part=(CONTEXT, number)) for number, name in enumerate(by.contexts)]
     pages = [float(by.pages(counts).filter(scope.groups)["pages"].sum()) for scope in scopes]
     halves = [
         predict(PageSums.of(placed, prior, scope, of), prior, None) for scope, of in zip(scopes, pages, strict=True)
