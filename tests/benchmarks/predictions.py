@@ -278,21 +278,20 @@ def main() -> None:
     parser.add_argument("--logs", type=int, default=40, help="of each design, seeds from 0 on")
     parser.add_argument("--only", default=",".join(DESIGNS), help="designs")
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--into", type=Path, help="a file of what was measured, to which logs are added")
+    parser.add_argument("--into", help="a file of what was measured, to which logs are added")
     options = parser.parse_args()
     designs = options.only.split(",")
     os.environ |= dict.fromkeys(("POLARS_MAX_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
-    rows = list[dict[str, Any]]()
-    if options.into is not None and options.into.exists():
-        rows = [row for line in options.into.read_text(encoding="utf-8").splitlines() for row in json.loads(line)]
+    rows, into = list[dict[str, Any]](), Path(options.into or os.devnull)
+    if into.is_file():
+        rows += [row for line in into.read_text(encoding="utf-8").splitlines() for row in json.loads(line)]
     done = {(row["design"], row["log"]) for row in rows}
     tasks = [(design, seed) for seed in range(options.logs) for design in designs if (design, seed) not in done]
     with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
         for of_log in pool.map(measured, tasks):
             rows += of_log
-            if options.into is not None:
-                with options.into.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(of_log) + "\n")
+            with into.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(of_log) + "\n")
     frame = pl.DataFrame(rows, infer_schema_length=None)
     by_design = {name: figures(frame.filter(pl.col("design") == name)) for name in designs}
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
