@@ -119,7 +119,7 @@ class CountsOfPages:
             progress: where stages are reported.
 
         Raises:
-            SchemaError: nothing was counted, or a query is in two classes.
+            SchemaError: nothing was counted, nothing was clicked, or a query is in two classes.
         """
         folder = engine.scratch / "counts"
         folder.mkdir(mode=0o700)
@@ -140,6 +140,8 @@ class CountsOfPages:
             raise SchemaError(f"no impression is left within --max-position {counted.max_position}.")
         plan = by_position(counted)
         every = pl.concat(part.cells for part in parts).group_by(plan.cell_columns).sum().sort(plan.cell_order)
+        if not every[CLICKS].sum():
+            raise SchemaError("no impression was clicked, so there is nothing to predict clicks from.")
         if some_pages is not None:
             units, browsed = _pages(some_pages, plan)
         else:
@@ -347,7 +349,7 @@ def predict_rankings(
         progress: where stages are reported.
 
     Raises:
-        SchemaError: a ranking has no document of the log, one of its scores is no number, or stands twice.
+        SchemaError: a ranking has no document of the log or no query with a click, or a score is no number, or twice.
     """
     with progress.stage("reading rankings"):
         keys = [queries.scan() for queries in counts.queries]
@@ -384,6 +386,11 @@ def predict_rankings(
             raise SchemaError(
                 f"{rankings.files[number]}: {rankings.names[number]} has a score for no document that the log shows. "
                 "Write its ids as in the log."
+            )
+        if not sums[0].clicks:
+            raise SchemaError(
+                f"{rankings.files[number]}: no query that {rankings.names[number]} ranks has a click in a position "
+                "whose propensity is known, so there is nothing to predict clicks from."
             )
         changed = pl.concat(changed for _, changed in of_ranking)
         changed = changed.sort(pl.col("difference").abs(), descending=True, maintain_order=True).head(CHANGED)

@@ -57,7 +57,7 @@ _ROUNDS = 4  # of the moments: mean and variance need each other
 _LEANING_PAIRS, _POOLED_PAIRS = 5.0, 10.0  # what the product of row and column, and the common variance, count
 _LEAST_NOISE, _LEAST_MEAN, _LEAST_SPREAD = 0.05, 0.02, 0.1  # relative to what a Poisson count, all pairs, m say
 _TINY, _MANY = 1e-300, 1e9
-_FEWEST_DEGREES = 3.0
+_FEWEST_DEGREES, _FEWEST_QUERIES = 3.0, 2.0
 _UNSEEN = 0.5  # of what the least shown have: what documents that were never shown have at least
 _LIKE_ANY = 1 / 3  # of the way from the least shown to any: what they have in the estimate itself
 _POWER, _LEVEL, _LEAK_LEVEL = 0.8, 0.05, 0.01
@@ -590,7 +590,7 @@ class Prediction:
     difference: float
     std_error: float  # for the same queries
     interval: Ends  # 95 %, for the same queries, whatever documents that were never shown are worth
-    new_interval: Ends  # for queries like these
+    new_interval: Ends  # for queries like these; NaN where nearly all pages are of one query
     bounds: Ends  # chance aside: documents that were never shown clicked never, or whenever examined
     unsupported: float  # share of the ranking's exposure that goes to documents that were never shown
     filled: float  # the exposure that it gives, over that of the log
@@ -671,14 +671,16 @@ def _end(sums: PageSums, prior: Prior, covariance: Floats | None, end: int) -> t
     between = (mean_squares - mean**2 / n_queries) / max(n_queries - 1, 1.0)
     spread = float(max(jackknife, between * sums.pages_squared / n**2))
     new = spread + of_theta + of_means
-    degrees_new = max(n**2 / sums.pages_squared - 1.0, 1.0) * (new / max(spread, _TINY)) ** 2
+    effective = n**2 / sums.pages_squared  # number of queries
+    degrees_new = max(effective - 1.0, 1.0) * min(new / max(spread, _TINY), _MANY) ** 2
 
     def around(variance: float, degrees: float) -> Ends:
         half = float(student_quantile(1 - _LEVEL / 2, np.array(min(degrees, _MANY)))) * float(np.sqrt(variance))
         return value - half, value + half
 
     same = of_clicks + of_means + of_theta
-    return float(np.sqrt(same)), around(same, degrees), around(new, degrees_new)
+    of_new = around(new, degrees_new) if effective >= _FEWEST_QUERIES else (np.nan, np.nan)
+    return float(np.sqrt(same)), around(same, degrees), of_new
 
 
 def _influence(sums: PageSums, prior: Prior, lent: Floats) -> Floats:

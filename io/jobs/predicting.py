@@ -43,6 +43,7 @@ from posbias.io.stores.store import checked, merge_metadata
 PREDICTIONS, BY_PART = "predictions", "predictions_by_part"
 _MOST_SAID = 12
 _MUCH_UNSUPPORTED, _MUCH_UNRANKED, _MUCH_EMPTY = 0.1, 0.01, 0.01
+_WIDE = 1.5  # width of an interval of the slope that may hold both 1 and the 1/4 of cascades
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
     if fitted.plan.model.needs_session:
         by, covariance = theta_by_position(counts, engine, result.progress)
         result.printed.append(
-            f"propensities by position are fitted to these pages; {fitted.name} has those by last click"
+            f"propensities of positions are fitted to these pages: {fitted.name} has them by position and last click"
         )
     else:
         (by, covariance), table = theta_of(counts, table, fitted.theta), None
@@ -203,9 +204,7 @@ def _no_claim(slope: PageSlope | None, dampened: Sequence[PredictedRanking]) -> 
     """The warning that nothing is predicted, and why."""
     reasons = list[str]()
     if slope is not None and slope.rejects:
-        reasons.append(
-            f"pages that should get more clicks than others of their query get {slope.slope:.2f} times the difference"
-        )
+        reasons.append(f"pages with better results get {slope.slope:.2f} times as many more clicks as predicted")
     if dampened:
         one = dampened[0]
         reasons.append(
@@ -223,13 +222,18 @@ def _slope_line(slope: PageSlope | None) -> str:
     """The line on the check of the model."""
     if slope is None:
         return (
-            "not checked: whether pages with better documents get as many more clicks as predicted. That takes pages "
+            "not checked: whether pages with better results get as many more clicks as predicted. That takes pages "
             "that differ (a log with sessions, or statistics by day)."
         )
     low, high = slope.interval
+    if high - low > _WIDE and not slope.rejects:
+        return (
+            "not checked: whether pages with better results get as many more clicks as predicted. There are too few "
+            f"pages to tell: {slope.slope:.2f} times as many (95 % interval {low:.2f} to {high:.2f})."
+        )
     return (
-        f"check by pages: those that should get more clicks than others of their query get {slope.slope:.2f} times the "
-        f"difference (95 % interval {low:.2f} to {high:.2f}; 1 if clicks do not depend on each other)."
+        f"check by pages: pages with better results get {slope.slope:.2f} times as many more clicks as predicted "
+        f"(95 % interval {low:.2f} to {high:.2f}; 1 if clicks do not depend on each other)."
     )
 
 
@@ -370,6 +374,8 @@ def _percent(value: float, of: float) -> str:
 
 
 def _interval(ends: tuple[float, float], observed: float) -> str:
+    if not isfinite(ends[0]):
+        return "unknown"
     return f"{_percent(ends[0], observed)} to {_percent(ends[1], observed)}"
 
 
@@ -432,9 +438,9 @@ def _sentence(ranking: PredictedRanking) -> str:
 
 def _planning(one: Prediction) -> str:
     """The pages of an A/B test of the difference, and the smallest difference that this log shows."""
-    smallest = f"This log shows differences of {one.smallest / one.observed:.1%} in four of five cases."
+    smallest = f"In four of five cases, this log reveals a difference of {one.smallest / one.observed:.1%} or more."
     if one.interval[0] <= 0 <= one.interval[1]:
-        return f"It may be no better and no worse than the log's own. {smallest}"
+        return f"It may be better or worse than the log's own ranking. {smallest}"
     ends = sorted(one.pages_per_arm(end) for end in one.interval)
     return (
         f"An A/B test needs about {one.pages_per_arm(one.difference):,.0f} pages per arm ({ends[0]:,.0f} to "

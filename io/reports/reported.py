@@ -88,8 +88,8 @@ class PredictedRanking(msgspec.Struct, frozen=True):
     difference: Number
     ci_low: Number
     ci_high: Number
-    new_queries_ci_low: Number
-    new_queries_ci_high: Number
+    new_queries_ci_low: Number | None
+    new_queries_ci_high: Number | None
     unsupported_share: Number
     pages_per_arm: Number | None
     changed_queries: tuple[ChangedQuery, ...]

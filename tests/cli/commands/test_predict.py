@@ -184,6 +184,24 @@ def test_queries_without_scores_are_left_out_and_named(predict: Predict, tmp_pat
     assert 0 < some["pages"] < good["pages"] == 4_000
 
 
+def test_one_query_is_predicted_without_others_like_it_and_a_log_without_clicks_is_refused(
+    run_in_process: Run, predict: Predict, place: Path, tmp_path: Path
+) -> None:
+    log = pl.read_parquet(place / "log.parquet")
+    log.filter(pl.col("query") == 0).write_parquet(place / "one.parquet")
+    log.with_columns(click=pl.lit(0)).write_parquet(place / "none.parquet")
+    done = predict("--scores", "good.parquet", log="one.parquet")
+    assert done.returncode == DONE, done.stderr
+    row = pl.read_parquet(tmp_path / "out" / "predictions.parquet").row(0, named=True)
+    assert row["ci_low"] < row["difference"] < row["ci_high"]
+    assert (row["new_queries_ci_low"], row["new_queries_ci_high"]) == (None, None)
+    assert "unknown" in said(done)
+    run_in_process("report", str(tmp_path / "out"), "-o", str(tmp_path / "report.html"), code=DONE)
+    done = predict("--scores", "good.parquet", log="none.parquet")
+    assert done.returncode == UNUSABLE
+    assert "no impression was clicked" in said(done)
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -223,7 +241,7 @@ def test_the_user_browsing_model_stands_beside_the_position_based_model(
         other = pl.read_parquet(tmp_path / "other" / "predictions.parquet").row(0, named=True)
         assert other["difference"] == pytest.approx(row["difference"], rel=1e-6)
         assert other["ubm_difference"] == pytest.approx(row["ubm_difference"], rel=1e-6)
-    assert "propensities by position are fitted to these pages" in said(done)
+    assert "propensities of positions are fitted to these pages" in said(done)
     done = predict("--scores", "good.parquet", log="store")
     assert "not compared with the user browsing model: it needs to know which results above were clicked" in said(done)
 
@@ -269,4 +287,4 @@ def test_without_pages_or_days_the_check_is_said_to_be_missing(
     run_in_process("collect", "log.parquet", "-o", "without_days", "--force", cwd=place)
     done = predict("--scores", "good.parquet", log="without_days")
     assert done.returncode == DONE, done.stderr
-    assert "not checked: whether pages with better documents get as many more clicks" in said(done)
+    assert "not checked: whether pages with better results get as many more clicks" in said(done)
