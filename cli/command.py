@@ -115,7 +115,7 @@ class PosbiasCommand(TyperCommand):
         write_parameters(ctx, self.get_params(ctx), formatter)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - a type of Typer's own
-        """What the line of usage says: arguments by what they are called in help."""
+        """The words of the line of usage: arguments by their names in help."""
         arguments = [each for each in self.params if isinstance(each, TyperArgument)]
         return ["[OPTIONS]", *(f"{each.metavar}" if each.required else f"[{each.metavar}]" for each in arguments)]
 

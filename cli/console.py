@@ -36,7 +36,7 @@ class SafeConsole(Console):
         return super().render_str(escaped(masked(text), keep="\n"), **settings)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """What is printed: all of it passes here, and only what Rich itself says to the terminal is not text."""
+        """Render what is printed: all of it passes here, and only Rich's own codes for the terminal are not text."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(escaped(segment.text, keep="\n"), segment.style)
 

@@ -38,7 +38,7 @@ done
 [ -z "$message" ] || printf '%s\\n' "$message" >&0
 exit "$code"
 """.replace("{marker}", MARKER)
-"""What the process turns into, given an exit code, what to say, and directories of ours; their markers go last."""
+"""The script that replaces the process, given an exit code, a message, and directories of ours; markers go last."""
 
 _code_of_result: list[int] = []
 _silenced_first: list[Callable[[], None]] = []

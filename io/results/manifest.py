@@ -50,7 +50,7 @@ _Type = TypeVar("_Type")
 
 
 class Described(msgspec.Struct, frozen=True):
-    """What every manifest says of its result."""
+    """Fields of every manifest."""
 
     command: str  # what made it
     versions: dict[str, str]  # of posbias and of libraries
@@ -72,7 +72,7 @@ class Manifest:
     content: dict[str, Any]  # what it holds
 
     def typed(self, as_type: type[_Type], error: type[PosbiasError], remedy: str) -> _Type:
-        """What it holds, as fields of known types.
+        """The content as fields of known types.
 
         Args:
             as_type: the fields.
@@ -217,7 +217,7 @@ def _listed(content: object) -> dict[str, int] | None:
 
 
 def foreign_in(folder: Path, listed: dict[str, int]) -> list[Path]:
-    """What in a directory is not part of the result there, or has been changed since; links are not followed."""
+    """Files in a directory that are not part of the result there, or have changed since; links are not followed."""
     folders = {parent for name in listed for parent in PurePosixPath(name).parents}
     foreign: list[Path] = []
     for at, below, names in os.walk(folder):
@@ -258,7 +258,7 @@ class StoredResult:
 
     @property
     def content(self) -> dict[str, Any]:
-        """What the manifest holds."""
+        """The content of the manifest."""
         return self.manifest.content
 
     def typed(self, as_type: type[_Fields]) -> _Fields:
@@ -301,7 +301,7 @@ def open_stored(place: Location, names: Collection[str] = ()) -> Generator[Store
 
 
 def check_file(path: Path) -> None:
-    """See that a table that is named by itself has its bytes, where the manifest beside it is of the result it is in.
+    """Check that a table that is named by itself is unchanged, where the manifest beside it is of the result it is in.
 
     Raises:
         LogFormatError: it has others.
@@ -319,7 +319,7 @@ _NAME_ONE = "Name a directory that a command of posbias wrote with -o."
 
 
 def check_directory(path: Path) -> None:
-    """See that there is a directory.
+    """Check that there is a directory.
 
     Raises:
         LogFormatError: there is none.
@@ -337,7 +337,7 @@ def check_directory(path: Path) -> None:
 
 
 def _check_files(folder: Path, described: Described, names: Collection[str]) -> None:
-    """See that the files that are there have their sizes, and those that are read are there with their bytes."""
+    """Check that files have their sizes, and that those to read are there unchanged."""
     foreign = set(names) - {name.partition("/")[0] for name in described.files} - {FILE_NAME}
     for name in sorted(foreign):
         if os.path.lexists(folder / name):

@@ -36,7 +36,7 @@ _FORMAT = "posbias.upload/1"
 
 
 class _Upload(msgspec.Struct, frozen=True):
-    """What a marker says."""
+    """The content of a marker."""
 
     format: str = _FORMAT  # of the marker
     # what a person who finds it must know
@@ -75,7 +75,7 @@ def uploaded_directory(
 
 
 def check_prefix(target: ObjectUrl, *, force: bool, inputs: tuple[ObjectUrl, ...]) -> set[ObjectUrl]:
-    """What stands at a target now, and may be replaced.
+    """The objects at a target, which may be replaced.
 
     Raises:
         OutputExistsError: something is there, and `force` is not given.

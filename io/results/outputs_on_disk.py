@@ -84,7 +84,7 @@ class Target:
         self._check_is_result()
 
     def _untouchable(self) -> Iterator[tuple[str, Path]]:
-        """What must not be replaced, in words, and where it is."""
+        """Directories that must not be replaced, in words, and their places."""
         for what, find in (("the current directory", Path.cwd), ("your home directory", Path.home)):
             with suppress(OSError, RuntimeError):  # there may be neither
                 yield what, find().resolve()
@@ -328,7 +328,7 @@ def _put(made: Path, target: Path, check: Check | None) -> None:
 
 
 def check_settings(target: Path, *, force: bool) -> None:
-    """See that a file of options may be written.
+    """Check that a file of options may be written.
 
     Raises:
         OutputExistsError: it is there, and is not to be replaced.

@@ -79,7 +79,7 @@ def _rename(one: Path, other: Path, how: int) -> bool:
 
 
 def identity(target: Path) -> tuple[int, int] | None:
-    """What tells a directory from another one that takes its name; None where there is none."""
+    """The identity of a directory, which another one of its name has not; None where there is none."""
     try:
         status = target.stat()
     except OSError:

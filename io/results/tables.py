@@ -63,7 +63,7 @@ PROPENSITIES = "propensities"
 ATTRACTIVENESS = "attractiveness"
 THETA_COVARIANCE = "theta_covariance"
 FILES_OF_A_FIT = (MANIFEST, f"{PROPENSITIES}.parquet", f"{THETA_COVARIANCE}.parquet")
-"""What is read of a fit by those who build on it."""
+"""Files of a fit that later commands read."""
 
 # Ids seldom repeat and posterior means are floats: a dictionary costs time and saves nothing.
 _STORAGE: dict[str, Any] = {"compression": "zstd", "compression_level": 1, "use_dictionary": False}
