@@ -1,4 +1,4 @@
-"""What is said on stderr: one message after another, as text or, for collectors of logs, as lines of JSON.
+"""Messages on stderr, one after another, as text or, for collectors of logs, as lines of JSON.
 
 Where `--json` asks for a result on stdout, an error is an object there, too. Every message is made safe to print here.
 On a terminal, its lines break at words, but for those that are to be copied.
@@ -91,9 +91,9 @@ def tell(message: str, level: Level = "info") -> None:
     if kept is not None:
         kept.warnings += [masked(message)] if level == "warning" else []
         return
-    said = _said(message, level, _OPENINGS[level])
+    text = _formatted(message, level, _OPENINGS[level])
     with contextlib.suppress(OSError):
-        sys.stderr.write(f"{said}\n")
+        sys.stderr.write(f"{text}\n")
 
 
 def warn(message: str) -> None:
@@ -122,8 +122,8 @@ def fail(message: str, kind: str, exit_code: int) -> None:
 
 
 def stopped(message: str) -> str:
-    """What is said when a signal ends the process, as it is printed: on a line of its own, after what the key left."""
-    return _said(message, "error", "") if is_json() else f"\nposbias: {shown_lines(message)}"
+    """The message when a signal ends the process, on a line of its own, after what the key left."""
+    return _formatted(message, "error", "") if is_json() else f"\nposbias: {shown_lines(message)}"
 
 
 def fail_by_a_fault(exit_code: int) -> None:
@@ -141,12 +141,12 @@ def escape_warnings() -> None:
     def formatted(
         message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
     ) -> str:
-        return _said(as_before(message, category, filename, lineno, line).rstrip(), "warning", opening="") + "\n"
+        return _formatted(as_before(message, category, filename, lineno, line).rstrip(), "warning", opening="") + "\n"
 
     warnings.formatwarning = formatted
 
 
-def _said(message: str, level: Level, opening: str) -> str:
+def _formatted(message: str, level: Level, opening: str) -> str:
     """A message as it is printed."""
     if is_json():
         return _json({"time": clock.now().isoformat(), "level": level, "message": masked(message)})
@@ -161,9 +161,9 @@ def _json(content: object) -> str:
 def _on_a_terminal(text: str, level: Level) -> str:
     width = _width()
     lines = [line if line.lstrip().startswith(_TO_COPY) else _wrapped(line, width) for line in text.split("\n")]
-    said = "\n".join(lines)
+    wrapped = "\n".join(lines)
     plain = level not in _COLOURS or os.environ.get("NO_COLOR") or os.environ.get("TERM") in {"dumb", "unknown"}
-    return said if plain else f"\x1b[{_COLOURS[level]}m{said}\x1b[0m"
+    return wrapped if plain else f"\x1b[{_COLOURS[level]}m{wrapped}\x1b[0m"
 
 
 def _wrapped(line: str, width: int) -> str:
@@ -174,9 +174,9 @@ def _wrapped(line: str, width: int) -> str:
 
 def _width() -> int:
     """The columns of the terminal, by the environment or by the terminal itself."""
-    asked = os.environ.get("COLUMNS", "")
-    if asked.isdecimal() and int(asked) >= _LEAST_WIDTH:
-        return int(asked)
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns) >= _LEAST_WIDTH:
+        return int(columns)
     try:
         return max(os.get_terminal_size(_STDERR).columns, _LEAST_WIDTH)
     except OSError:

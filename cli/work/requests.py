@@ -47,7 +47,7 @@ from posbias.io.training.feature_tables import is_in_a_table
 
 
 def statistics_plan(log: LogOptions, counting: CountingOptions) -> StatisticsPlan:
-    """What will be counted."""
+    """The plan of the counts."""
     model = counted_model(counting.model or DEFAULT_MODEL)
     version = [] if log.period_column is None else [log.period_column]
     clusters = [] if log.cluster_column is None else [log.cluster_column]
@@ -179,7 +179,7 @@ def like_the_fit(fitted: PreviousFit, log: LogOptions) -> tuple[LogOptions, Coun
     """The options that count the cells of propensities; what only their estimate depended on is left aside.
 
     Raises:
-        UsageError: other contexts are asked for than the propensities have.
+        UsageError: other contexts are requested than the propensities have.
     """
     plan = fitted.plan
     if log.context and tuple(log.context) != plan.context:
@@ -327,7 +327,7 @@ def _request_of_export(
     """The plan of exported counts, and the request that reads them as a table of sums.
 
     Raises:
-        StatisticsError: they hold something else than what is asked for.
+        StatisticsError: they hold something else than what is requested.
         UsageError: they know their days, and --date says another one.
     """
     about = about_export(export)
@@ -389,8 +389,8 @@ def warehouse_query(table: str, columns: ColumnOptions, warehouse: WarehouseOpti
     if (warehouse.ids == "hash") is not (warehouse.salt is not None):
         raise UsageError("--ids hash and --salt TEXT: need each other. Without a salt, hashes can be guessed.")
     request = log_request([table], log, plan, day=None, sessions_for=None, features=())
-    asked = (warehouse.check_pages, warehouse.ids, warehouse.salt, warehouse.min_impressions)
-    return WarehouseQuery(table, request.roles, request.rules, plan, *asked)
+    options = (warehouse.check_pages, warehouse.ids, warehouse.salt, warehouse.min_impressions)
+    return WarehouseQuery(table, request.roles, request.rules, plan, *options)
 
 
 def requested_fit(
@@ -437,8 +437,8 @@ def requested_fit(
     of_joint_em = "--no-acceleration" if estimation.no_acceleration else None
     if estimation.examination_prior != EstimationOptions().examination_prior:
         of_joint_em = f"--examination-prior {estimation.examination_prior}"
-    asked = estimation
-    return CellFit(asked.method, options, asked.compare, asked.csv, asked.strict, rows, of_joint_em)
+    given = estimation
+    return CellFit(given.method, options, given.compare, given.csv, given.strict, rows, of_joint_em)
 
 
 def _requested_page_fit(name: str, estimation: EstimationOptions, prior: BetaPrior | None) -> Model:
@@ -449,9 +449,9 @@ def _requested_page_fit(name: str, estimation: EstimationOptions, prior: BetaPri
         SchemaError: trust bias is given by a table that says something else.
     """
     from posbias.core.models import get_click_model  # noqa: PLC0415 - what fits by cell needs none of it
-    from posbias.core.models.em import EMOptions  # noqa: PLC0415 - likewise
-    from posbias.io.jobs.click_model_fits import read_trust  # noqa: PLC0415 - likewise
-    from posbias.io.jobs.click_models import PageFit  # noqa: PLC0415 - likewise
+    from posbias.core.models.em import EMOptions  # noqa: PLC0415 - only for click models
+    from posbias.io.jobs.click_model_fits import read_trust  # noqa: PLC0415 - only for click models
+    from posbias.io.jobs.click_models import PageFit  # noqa: PLC0415 - only for click models
 
     model = get_click_model(name)
     if model.name == "tpbm" and estimation.trust is None:
@@ -474,7 +474,7 @@ def job_of_fit(
     files: TrainingRequest | None = None,
     decay: float | None = None,
 ) -> Job:
-    """What is read to fit a model, and to write training files by it.
+    """The job that reads a log to fit a model, and to write training files by it.
 
     Raises:
         PosbiasError: options do not go together, or statistics do not hold what is needed.
@@ -601,7 +601,7 @@ def carry_out_job(
     also_read: Sequence[str],
     work: Callable[[Engine, Result], object],
 ) -> int:
-    """Do the work of a command, once its options have been found to go together; return the exit code.
+    """Do the work of a command, once its options are known to go together; return the exit code.
 
     Args:
         command: its name.
@@ -647,8 +647,8 @@ def open_engine(log: LogOptions, output: Location) -> Generator[Engine]:
                 "Use --temp-dir to name a directory that all machines of the cluster can see."
             )
         place = next(folder for folder in output.absolute().parents if folder.is_dir())
-    from posbias.io.engines.spark import SparkEngine  # noqa: PLC0415 - only where it is asked for
-    from posbias.io.engines.spark_session import DEFAULT_MASTER, open_session  # noqa: PLC0415 - likewise
+    from posbias.io.engines.spark import SparkEngine  # noqa: PLC0415 - only where it is requested
+    from posbias.io.engines.spark_session import DEFAULT_MASTER, open_session  # noqa: PLC0415 - only where it is requested
 
     with (
         _scratch(place, hidden=True) as scratch,

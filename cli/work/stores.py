@@ -105,11 +105,11 @@ def _days(entry: Statistics) -> str:
     first, last = date.fromisoformat(days[0]), date.fromisoformat(days[-1])
     calendar = (first + timedelta(days=number) for number in range((last - first).days))
     missing = sorted({day.isoformat() for day in calendar} - set(days))
-    said = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}, {len(days):,} days"
+    days_in_words = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}, {len(days):,} days"
     if missing:
         more = f" and {len(missing) - _MOST_DAYS:,} more" if len(missing) > _MOST_DAYS else ""
-        said += f"; missing {', '.join(missing[:_MOST_DAYS])}{more}"
-    return said
+        days_in_words += f"; missing {', '.join(missing[:_MOST_DAYS])}{more}"
+    return days_in_words
 
 
 def _bytes(entry: Statistics) -> int:
@@ -136,7 +136,7 @@ def count_or_merge(
     target, also_read = output.to_write(), log.clicks or ()
 
     def resolved() -> Job:
-        """What is counted or merged, once it is known that the result may stand where it is to."""
+        """The job, once it is known that the result may be written there."""
         statistics = find_statistics(inputs)
         _check_replaced(statistics, inputs, target, decays=decay is not None)
         if not statistics:

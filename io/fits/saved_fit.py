@@ -70,7 +70,7 @@ class PreviousFit:
 
     @property
     def files(self) -> list[str]:
-        """What was read."""
+        """The files that were read."""
         return [] if self.name.startswith(POWER) else [self.name]
 
 
@@ -217,8 +217,8 @@ def fit_in(stored: StoredResult, where: str) -> StoredFit:
         UsageError: it holds none.
     """
     require_propensities(stored, where)
-    said = stored.typed(FitManifest)
-    plan, estimate, folder = said.counted.plan(), said.estimate, stored.folder
+    manifest = stored.typed(FitManifest)
+    plan, estimate, folder = manifest.counted.plan(), manifest.estimate, stored.folder
     known, covariance = read_propensities(folder, plan.cell_columns), read_covariance(folder, plan.cell_columns)
     by_cell = [estimate.clicks.observed, estimate.clicks.expected]
     by_cell += [] if estimate.effective_clusters is UNSET else [estimate.effective_clusters]
@@ -236,7 +236,7 @@ def fit_in(stored: StoredResult, where: str) -> StoredFit:
 
 
 def require_propensities(stored: StoredResult, where: str) -> None:
-    """See that a result has propensities by cell.
+    """Check that a result has propensities by cell.
 
     Raises:
         UsageError: it has none.

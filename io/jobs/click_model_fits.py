@@ -59,8 +59,8 @@ class FittedToLog:
         std_errors: of those that all units share, by name; empty where they are not known.
         units: what has parameters of its own.
         impressions: of each unit, shape (J,), sums of weights where rows carry some.
-        clicks: likewise.
-        n_groups: of queries, that standard errors were found by.
+        clicks: on them.
+        n_groups: of queries, by which standard errors were estimated.
     """
 
     model: ClickModel
@@ -73,7 +73,7 @@ class FittedToLog:
 
     @property
     def parameters(self) -> pl.DataFrame:
-        """What all units share, and priors; see `parameter_table`."""
+        """Shared parameters, and priors; see `parameter_table`."""
         return parameter_table(self.model.parameters, self.fitted, self.std_errors)
 
 
@@ -87,7 +87,7 @@ def fit_model(
         units: what has parameters of its own.
         pages: to learn from.
         options: how.
-        progress: is told.
+        progress: where stages are reported.
     """
     with progress.stage(f"fitting {model.name}") as stage:
         fitted = fit(model, pages, options, stage.advance)
@@ -121,25 +121,25 @@ def groups_of_queries(units: Units) -> Integers:
     return np.append(group, 0)
 
 
-def write_click_model(found: FittedToLog, engine: Engine, folder: Path, progress: Progress, *, csv: bool) -> None:
-    """Write `parameters.parquet` and, where documents have parameters, `attractiveness.parquet`, both as CSV if asked.
+def write_click_model(fit: FittedToLog, engine: Engine, folder: Path, progress: Progress, *, csv: bool) -> None:
+    """Write `parameters.parquet` and, where documents have parameters, `attractiveness.parquet`; with `csv` as CSV too.
 
     Args:
-        found: the fitted model.
+        fit: the fitted model.
         engine: where the parts of its units are.
         folder: of the result.
-        progress: is told.
+        progress: where stages are reported.
         csv: whether people want to read it.
     """
-    write_small_table(found.parameters, folder, PARAMETERS, csv=csv)
-    names = [parameter.name for parameter in found.model.parameters if parameter.shape == "unit"]
+    write_small_table(fit.parameters, folder, PARAMETERS, csv=csv)
+    names = [parameter.name for parameter in fit.model.parameters if parameter.shape == "unit"]
     if not names:
         return
-    columns = {IMPRESSIONS: found.impressions, CLICKS: found.clicks}
-    columns |= {name: found.fitted.parameters[name][:-1] for name in names}
-    whole = bool((found.impressions == np.floor(found.impressions)).all())
-    items = ((found.units.parts[number], columns_of) for number, columns_of in _by_part(found.units, columns))
-    with progress.stage("writing", len(found.units.parts)) as stage:
+    columns = {IMPRESSIONS: fit.impressions, CLICKS: fit.clicks}
+    columns |= {name: fit.fitted.parameters[name][:-1] for name in names}
+    whole = bool((fit.impressions == np.floor(fit.impressions)).all())
+    items = ((fit.units.parts[number], columns_of) for number, columns_of in _by_part(fit.units, columns))
+    with progress.stage("writing", len(fit.units.parts)) as stage:
         work = partial(_rows, whole=whole)
         for _ in engine.write_table(items, work, folder / f"{ATTRACTIVENESS}.parquet"):
             stage.advance()
@@ -166,19 +166,19 @@ CLICK_MODEL = "click_model"
 """The section of the manifest."""
 
 FILES = (f"{PARAMETERS}.parquet", f"{ATTRACTIVENESS}.parquet")
-"""What is read of it beside the manifest."""
+"""Files of a click model that are read beside the manifest."""
 
 _AGAIN = "Run `posbias fit` again."
 
 
 class ClickModelSection(msgspec.Struct, frozen=True):
-    """What the manifest says about a fitted click model.
+    """The section of a fitted click model in the manifest.
 
     Attributes:
         model: its name.
         passes: over the pages, that EM made.
         converged: whether it ended by itself.
-        error_groups: groups of queries that standard errors were found by; None where there are none.
+        error_groups: groups of queries by which standard errors were estimated; None where there are none.
         trust: the table that trust bias was given in, if it was.
     """
 
@@ -198,7 +198,7 @@ class _FitManifest(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class ClickModelFit:
-    """A click model with what was found of it.
+    """A fitted click model.
 
     Attributes:
         model: it.
@@ -215,10 +215,10 @@ class ClickModelFit:
     documents: Path | None
 
 
-def as_read(found: FittedToLog, plan: StatisticsPlan, folder: Path) -> ClickModelFit:
+def as_read(fit: FittedToLog, plan: StatisticsPlan, folder: Path) -> ClickModelFit:
     """A click model that was just written into a folder, as it would be read again."""
-    means = {name: prior.mean for name, prior in found.fitted.priors.items()}
-    return ClickModelFit(found.model, plan, _shared(found.parameters, found.model), means, _documents(folder, means))
+    means = {name: prior.mean for name, prior in fit.fitted.priors.items()}
+    return ClickModelFit(fit.model, plan, _shared(fit.parameters, fit.model), means, _documents(folder, means))
 
 
 def has_click_model(place: Location) -> bool:
@@ -247,8 +247,8 @@ def click_model_in(stored: StoredResult) -> ClickModelFit:
     Raises:
         LogFormatError: it is damaged.
     """
-    said, folder = stored.typed(_FitManifest), stored.folder
-    section = said.click_model
+    manifest, folder = stored.typed(_FitManifest), stored.folder
+    section = manifest.click_model
     try:
         model = get_click_model(section.model)
     except UsageError as error:
@@ -264,7 +264,7 @@ def click_model_in(stored: StoredResult) -> ClickModelFit:
     documents = _documents(folder, means)
     if documents is not None and not documents.exists():
         raise LogFormatError(f"{folder}: holds no {documents.name}. {_AGAIN}")
-    return ClickModelFit(model, said.counted.plan(), shared, means, documents)
+    return ClickModelFit(model, manifest.counted.plan(), shared, means, documents)
 
 
 def _documents(folder: Path, means: Mapping[str, float]) -> Path | None:
@@ -272,7 +272,7 @@ def _documents(folder: Path, means: Mapping[str, float]) -> Path | None:
 
 
 def _shared(table: pl.DataFrame, model: ClickModel) -> dict[str, Floats]:
-    """What all documents share."""
+    """The shared parameters."""
     return {p.name: _values(table, p) for p in model.parameters if p.shape != "unit"}
 
 
@@ -339,8 +339,8 @@ def _numbers(table: pl.DataFrame, names: Sequence[str], file: str) -> tuple[Floa
         broken = values.is_null() | ~values.is_finite().fill_null(value=False)
         if broken.any():
             row = int(broken.arg_true()[0])
-            said = table[name][row]
-            raise SchemaError(f"--trust {file}: row {row + 1}: {name} is {said!r}; it must be a number.")
+            value = table[name][row]
+            raise SchemaError(f"--trust {file}: row {row + 1}: {name} is {value!r}; it must be a number.")
         columns.append(values.to_numpy())
     position = columns[0]
     if not len(position):
@@ -355,7 +355,7 @@ def _numbers(table: pl.DataFrame, names: Sequence[str], file: str) -> tuple[Floa
 
 
 def _check(file: str, position: Floats, alpha: Floats, beta: Floats, shares: Sequence[Floats]) -> None:
-    """See that all are probabilities, and that a click says something of its document.
+    """Check that all are probabilities, and that clicks depend on documents.
 
     Raises:
         SchemaError: one is none.
@@ -378,7 +378,7 @@ def _by_position(position: Floats, values: Floats) -> Floats:
 
 
 def check_positions(trust: Mapping[str, Floats], shown: Sequence[int], file: str) -> None:
-    """See that trust is given for all positions of a log.
+    """Check that trust is given for all positions of a log.
 
     Args:
         trust: as from `read_trust`.

@@ -39,7 +39,7 @@ OfPages = Callable[[pl.LazyFrame], pl.LazyFrame]
 
 @dataclass(frozen=True)
 class Units:
-    """What has parameters of its own.
+    """The units that have parameters of their own.
 
     Attributes:
         columns: what tells units apart.
@@ -92,23 +92,23 @@ class LogPages:
         return (batch for frames in self.parts for batch in _Batches(frames))
 
     def signatures(self, columns: Sequence[str]) -> Signatures:
-        """Units with equal rows once; see `posbias.core.models.page_matrices`. Found once."""
-        found = self._signatures.get(tuple(columns))
-        if found is None:
+        """Units with equal rows once; see `posbias.core.models.page_matrices`. Made once."""
+        signatures = self._signatures.get(tuple(columns))
+        if signatures is None:
             parts = (_Batches(frames) for frames in self.parts if frames)
             keep = partial(self._keep, columns=columns)
-            found = find_signatures(parts, columns, self.n_units, self.n_positions, keep)
-            self._signatures[tuple(columns)] = found
-        return found
+            signatures = find_signatures(parts, columns, self.n_units, self.n_positions, keep)
+            self._signatures[tuple(columns)] = signatures
+        return signatures
 
     def uncertain(self, certain: Certain) -> "LogPages":
         """The pages without the impressions that say the same whatever the parameters. Only the last ones are kept."""
-        found = self._uncertain.get(certain)
-        if found is None:
+        uncertain = self._uncertain.get(certain)
+        if uncertain is None:
             self._uncertain.clear()
-            found = replace(self, parts=tuple(_uncertain_of(frames, certain) for frames in self.parts))
-            self._uncertain[certain] = found
-        return found
+            uncertain = replace(self, parts=tuple(_uncertain_of(frames, certain) for frames in self.parts))
+            self._uncertain[certain] = uncertain
+        return uncertain
 
     def _keep(self, rows: pl.DataFrame, number: int, columns: Sequence[str]) -> Iterable[PageBatch]:
         """Put the rows of signatures where the pages are."""
@@ -117,7 +117,7 @@ class LogPages:
 
 
 def _uncertain_of(frames: Sequence[KeptFrame], certain: Certain) -> tuple[KeptFrame, ...]:
-    """What is left of the pages of a part."""
+    """The uncertain part of the pages of a part."""
     left = uncertain_pages(_Batches(frames), certain)
     return tuple(_keep_beside(frames[0], pages, f"uncertain-{number:04d}") for number, pages in enumerate(left))
 
@@ -202,11 +202,20 @@ _PagesOfPart = tuple[list[tuple[KeptFrame, ...]], int, int, int]
 
 
 def _bring(parts: Parts, units: tuple[Units, ...], work: Callable[..., _PagesOfPart]) -> list[LogPages]:
-    found = list(parts.map(partial(work, units=units)))
-    n_positions = max((deepest for _, deepest, _, _ in found), default=1)
-    n_impressions, n_sessions = sum(rows for _, _, rows, _ in found), sum(sessions for _, _, _, sessions in found)
+    parts_of_pages = list(parts.map(partial(work, units=units)))
+    n_positions = max((deepest for _, deepest, _, _ in parts_of_pages), default=1)
+    n_impressions, n_sessions = (
+        sum(rows for _, _, rows, _ in parts_of_pages),
+        sum(sessions for _, _, _, sessions in parts_of_pages),
+    )
     return [
-        LogPages(tuple(frames[number] for frames, _, _, _ in found), one.number, n_positions, n_impressions, n_sessions)
+        LogPages(
+            tuple(frames[number] for frames, _, _, _ in parts_of_pages),
+            one.number,
+            n_positions,
+            n_impressions,
+            n_sessions,
+        )
         for number, one in enumerate(units)
     ]
 
@@ -246,7 +255,7 @@ _SHOWN, _POSITION = "shown 0", "position 0"
 
 
 def rows_of_counts(counted: CountedLog, folder: Path) -> list[KeptFrame]:
-    """What statistics count, part by part: `query`, `doc`, the cell columns, `impressions`, `clicks`.
+    """The counts of statistics, part by part: `query`, `doc`, the cell columns, `impressions`, `clicks`.
 
     Args:
         counted: statistics. Rows of one document, such as those of its contexts, add up.
@@ -275,10 +284,10 @@ def bring_counts(parts: Parts, units: Units, columns: Sequence[str], folder: Pat
         columns: those beside the pair's that are looked at.
         folder: a directory of ours for what does not stay in memory; None keeps all there.
     """
-    found = list(parts.map(partial(_rows_alone_of, units=units, columns=tuple(columns), folder=folder)))
-    sums = [frame.scan().select(pl.max(_POSITION), pl.sum(WEIGHT)).collect().row(0) for frame in found]
+    frames = list(parts.map(partial(_rows_alone_of, units=units, columns=tuple(columns), folder=folder)))
+    sums = [frame.scan().select(pl.max(_POSITION), pl.sum(WEIGHT)).collect().row(0) for frame in frames]
     return LogPages(
-        parts=tuple((frame,) for frame in found),
+        parts=tuple((frame,) for frame in frames),
         n_units=units.number,
         n_positions=max((deepest for deepest, _ in sums if deepest is not None), default=1),
         n_impressions=round(sum(impressions for _, impressions in sums)),

@@ -50,7 +50,7 @@ class WeighedLog:
 
 
 def check_can_weigh(model: ClickModel) -> None:
-    """See that a click model says what clicks can be weighed by: examination, or trust bias.
+    """Check that a click model has what clicks are weighed by: examination, or trust bias.
 
     Raises:
         UsageError: it does not.
@@ -62,10 +62,10 @@ def check_can_weigh(model: ClickModel) -> None:
         )
 
 
-def no_weight_of_rows(asked: str) -> UsageError:
-    """What is said where impressions are to be weighed one by one under trust bias."""
+def no_weight_of_rows(option: str) -> UsageError:
+    """The error where impressions are to be weighed one by one under trust bias."""
     return UsageError(
-        f"{asked}: under trust bias an impression without a click is worth less than nothing, and a weight cannot say "
+        f"{option}: under trust bias an impression without a click is worth less than nothing, and a weight cannot say "
         "that. Use --layout pointwise or judgments."
     )
 
