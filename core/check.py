@@ -381,7 +381,7 @@ def _of_positions(facts: LogFacts, *, binned: bool) -> list[str]:
     positions: list[int] = facts.positions[POSITION].to_list()
     odd: list[str] = []
     if positions[0] > 1:
-        odd.append(f"no result stands above position {positions[0]}. Propensities will be relative to that position.")
+        odd.append(f"no result is shown above position {positions[0]}. Propensities will be relative to that position.")
     missing = positions[-1] - positions[0] + 1 - len(positions)
     if missing and not binned:
         odd.append(f"{missing:,} positions between {positions[0]} and {positions[-1]} hold no result at all.")
@@ -483,7 +483,7 @@ def reasons_against(outlook: Outlook, facts: LogFacts) -> list[str]:
             f"{1 - outlook.click_share:.1%} of the clicks."
         )
     if float(np.median(outlook.errors)) > HOPELESS_ERROR:
-        reasons.append(f"the log says next to nothing: half of the standard errors exceed {HOPELESS_ERROR:g}.")
+        reasons.append(f"the log is too small: half of the standard errors exceed {HOPELESS_ERROR:g}.")
     return reasons
 
 

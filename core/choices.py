@@ -292,7 +292,7 @@ class RandomizedRows:
                 "the documents at positions 1 and 5 are swapped at random."
             )
         if re.search(r"@[\d,]*$", match["value"]):
-            raise UsageError(f"--randomized-where {text}: after the @ stand at least two positions, for example @1,5.")
+            raise UsageError(f"--randomized-where {text}: at least two positions follow the @, for example @1,5.")
         positions = tuple(map(int, match["positions"].split(","))) if match["positions"] else ()
         if len(set(positions)) < len(positions) or min(positions, default=1) < 1:
             raise UsageError(f"--randomized-where {text}: positions are different whole numbers from 1.")

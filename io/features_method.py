@@ -249,7 +249,7 @@ def _sample(
         first = values.values[:1]
         if not ((values.values != first) & ~(np.isnan(values.values) & np.isnan(first))).any():
             raise SchemaError(
-                f"the features say nothing: each has one value in all of {len(values):,} rows. Name others "
+                f"the features do not differ: each has one value in all of {len(values):,} rows. Name others "
                 "(--features, --feature), or more pages (--sample-pages)."
             )
         names = [feature.name for feature in impressions.features]

@@ -159,7 +159,7 @@ def _check_rows(rows: pl.DataFrame, column: str, where: str) -> None:
     twice = rows.filter(pl.struct(keys).is_duplicated())
     if twice.height:
         raise SchemaError(
-            f"{where}: {twice.n_unique(keys):,} documents stand more than once in a query, e.g. {_described(twice)}. "
+            f"{where}: {twice.n_unique(keys):,} documents appear more than once in a query, e.g. {_described(twice)}. "
             "Write each once."
         )
 

@@ -63,9 +63,7 @@ class WarehouseOptions:
     )
     model: str | None = MODEL
     check_pages: CheckPages = CHECK_PAGES | {"default": "all"}
-    ids: Ids | None = option(
-        "Keep ids in the warehouse: hash (with --salt), or number, which serves `posbias fit` alone."
-    )
+    ids: Ids | None = option("Keep ids in the warehouse: hash (with --salt), or number, for `posbias fit` alone.")
     salt: str | None = option("With --ids hash: a secret that makes hashes hard to guess.", "TEXT")
     min_impressions: int = option("Leave out queries with fewer impressions.", "N", default=0, min=0)
     output: Path | None = TARGET | {"parser": on_disk("a query is a file on disk. Write it there.")}

@@ -86,7 +86,7 @@ class LearningOptions:
     )
     factors: int = option("Factors of queries and documents.", "N", default=4, min=1, max=1000)
     regularization: float | None = option(
-        "Penalty on the squares of factors and biases; without it, the best of some for impressions set apart.", "X"
+        "Penalty on the squares of factors and biases; without it, the best of several on held-out impressions.", "X"
     )
     steps: int = option("Most steps of a learner of factors.", "N", default=300, min=1, max=100_000)
     tie: float = option(
@@ -152,7 +152,7 @@ class PredictionOptions:
     scores: list[str] | None = _SCORES
     rankings: list[str] | None = _RANKINGS
     trained_until: str | None = option(
-        "The last day whose clicks the rankings have learned from: no page may be of it, or earlier.", "DATE"
+        "The last day whose clicks the rankings have learned from: all pages must be of later days.", "DATE"
     )
     by: str | None = option(
         "Also predict for each class of queries: a column that is the same on all pages of a query, e.g. a category.",

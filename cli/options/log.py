@@ -59,7 +59,7 @@ class ColumnOptions:
         "What the ranker knows about the user, e.g. a segment; attractiveness may vary with it.", "COLUMN"
     )
     cluster_column: str | None = option(
-        "What shares errors beside queries, e.g. the user: standard errors are clustered by both.", "COLUMN"
+        "Cluster standard errors by this column, e.g. the user, as well as by query.", "COLUMN"
     )
     randomized_where: list[str] | None = option(
         "Rows placed at random: COLUMN=VALUE; add @1,5 if swapped between positions 1 and 5.", "COLUMN=VALUE"
@@ -105,7 +105,7 @@ class LogOptions(ColumnOptions):
     click_suffix: str | None = option(
         "Documents in lists are written with their click behind this mark: - for N1-0 N2-1.", "MARK"
     )
-    order_is_position: bool = option("With --click-suffix: documents stand in the order in which they were shown.")
+    order_is_position: bool = option("With --click-suffix: documents are in the order in which they were shown.")
     separator: str | None = option("Separator of the fields of CSV or TSV, e.g. ';', '|', tab or space.", "CHAR")
     encoding: str | None = option("The encoding of text files, e.g. cp1252 or utf-16.", "NAME")
     no_header: bool = option("The first line of CSV or TSV is a row already; --columns names them.")

@@ -251,7 +251,7 @@ def _fields(section: str, known: Collection[str]) -> dict[str, str]:
     for line in section.rstrip("\n").split("\n"):
         name, _, value = line.partition("=")
         if name not in known or name in fields:
-            raise ValueError(f"{name[:40]!r} is not known there, or stands there twice")
+            raise ValueError(f"{name[:40]!r} is unknown, or appears twice")
         fields[name] = value
     return fields
 

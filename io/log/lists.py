@@ -60,7 +60,7 @@ class ListRules:
         }
         for option, (mark, usual) in marks.items():
             if any(map(str.isalnum, mark or "")):
-                raise UsageError(f"{option}: letters and digits stand in ids. Give a mark such as {usual}.")
+                raise UsageError(f"{option}: letters and digits occur in ids. Give a mark such as {usual}.")
         return cls("\t" if separator == TAB else separator, click_suffix, order_is_position)
 
     def as_list(self, column: str) -> pl.Expr:
@@ -351,7 +351,7 @@ def _check_clicks(schema: pl.Schema, roles: Roles, rules: ListRules, written: Se
         raise SchemaError(f"{where}: {option} needs the id of a document in one column, not in {', '.join(roles.doc)}.")
     ids = pl.String() if doc in written else innermost(schema[doc])
     if rules.click_suffix is not None and ids != pl.String:
-        raise SchemaError(f"{where}: column {doc!r} (--doc) holds {ids}, and no click can stand behind that.")
+        raise SchemaError(f"{where}: column {doc!r} (--doc) holds {ids}, behind which no click can be written.")
     if roles.clicked is None:
         return
     theirs = pl.String() if roles.clicked in written else innermost(schema[roles.clicked])

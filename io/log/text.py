@@ -80,7 +80,7 @@ def in_utf8(place: Location, encoding: str, shown: Location) -> Path:
                 if "\0" in text:
                     line += text[: text.index("\0")].count("\n")
                     raise LogFormatError(
-                        f"{shown}: is not {name}: near line {line:,} stands a zero byte. Is it utf-16? Try another "
+                        f"{shown}: is not {name}: there is a zero byte near line {line:,}. Is it utf-16? Try another "
                         "--encoding."
                     )
                 file.write(text if number else text.removeprefix("\ufeff"))
@@ -89,7 +89,7 @@ def in_utf8(place: Location, encoding: str, shown: Location) -> Path:
             why = str(error)
             if isinstance(error, UnicodeDecodeError):
                 line += error.object[: error.start].count(b"\n")
-                why = f"near line {line:,} stands {error.object[error.start : error.end]!r}"
+                why = f"near line {line:,} there is {error.object[error.start : error.end]!r}"
             raise LogFormatError(f"{shown}: is not {name}: {why}. Try another --encoding.") from error
     return path
 
@@ -120,7 +120,7 @@ def _rows_of_array(pieces: Iterator[str], shown: Location) -> Iterator[str]:
         rest += piece
         while rest := rest.lstrip(_BLANKS):
             if done:
-                raise LogFormatError(f"{shown}: after the end of the array stands {rest[:20]!r}. Remove it.")
+                raise LogFormatError(f"{shown}: the end of the array is followed by {rest[:20]!r}. Remove it.")
             if rest[0] == "]" and (expected == "," or (expected == "{" and not number)):
                 done, rest = True, rest[1:]
                 continue

@@ -104,7 +104,7 @@ def location(name: str | Location) -> Location:
     scheme, slashes, rest = (match[1].lower(), match[2], match[3]) if match else ("", "", "")
     if not slashes and scheme not in {*SCHEMES, *_ELSEWHERE}:
         if _URL_WITHIN.search(name):
-            raise UsageError(f"{_shown(name)}: a URL stands within a path. Give the one or the other.")
+            raise UsageError(f"{_shown(name)}: a path with a URL in it. Give the one or the other.")
         return Path(name)
     if scheme not in SCHEMES:
         raise UsageError(_refusal(name.strip(), scheme))

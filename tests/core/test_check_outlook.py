@@ -110,7 +110,7 @@ def test_what_is_odd_about_a_log_is_said_and_nothing_about_others() -> None:
     assert said(log, Client("ip", 0.03, 6000)) == ""
     assert "one value of 'ip' has 30% of the first 6,000 rows" in said(log, Client("ip", 0.3, 6000))
     assert "25.0% of the pages lack positions" in said(gaps)
-    assert "no result stands above position 2" in said(late)
+    assert "no result is shown above position 2" in said(late)
     assert "one query has 50% of the impressions" in said(one_query)
     assert "1 of 3 positions have no click" in said(
         log.filter((pl.col("position") < 3) | (pl.col("click") == 0)).filter(pl.col("position") < 4)

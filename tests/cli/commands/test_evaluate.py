@@ -176,7 +176,7 @@ def test_a_log_in_many_buckets_says_the_same(run_in_process: Run, place: Path, t
         (("--scores", "good.parquet", "--judgments", "one.run"), "line 1 is not a line of TREC qrels"),
         (("--rankings", "blank.run"), "blank.run: holds no line. A line of a TREC run is query q0 doc rank score tag."),
         (("--rankings", "bytes.run"), "bytes.run: cannot be read as text"),
-        (("--scores", "twice.parquet"), "documents stand more than once in a query, e.g. query 0, doc 0"),
+        (("--scores", "twice.parquet"), "documents appear more than once in a query, e.g. query 0, doc 0"),
         (("--scores", "nan.csv"), "1 rows have no score that is a finite number, e.g. that of query 0, doc 1"),
     ],
 )

@@ -187,7 +187,7 @@ def test_run_goes_on_to_training_files(place: Path, run_in_process: Run, tmp_pat
 def test_features_that_say_nothing_or_not_of_all_documents_stop_the_fit(place: Path, run_in_process: Run) -> None:
     for words, says in (
         (("--features", place / "some.parquet"), "has no features for"),
-        (("--feature", "constant"), "the features say nothing: each has one value"),
+        (("--feature", "constant"), "the features do not differ: each has one value"),
     ):
         done = run_in_process("fit", place / "log.parquet", "--method", "features", *words, "-o", "out", code=2)
         assert says in one_line(done)
