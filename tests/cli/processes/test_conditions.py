@@ -180,8 +180,8 @@ def test_a_fifo_is_not_waited_for(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("fit", "log.parquet", "-o", "LIVES/out"), "log.parquet: cannot be found, because the current directory is"),
-        (("fit", "*.parquet", "-o", "LIVES/out"), "*.parquet: cannot be found, because the current directory is"),
+        (("fit", "log.parquet", "-o", "LIVES/out"), "log.parquet: cannot be opened, because the current directory is"),
+        (("fit", "*.parquet", "-o", "LIVES/out"), "*.parquet: cannot be opened, because the current directory is"),
         (("fit", "LIVES/log.parquet", "-o", "out"), "cannot be the name of a directory"),
         (("weight", "LIVES/log.parquet", "-o", "LIVES/out", "--propensities", "fit"), "fit: is not there"),
         (("fit", "LIVES/log.parquet", "-o", "LIVES/out", "--temp-dir", "."), "No such file or directory"),

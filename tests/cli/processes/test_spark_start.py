@@ -64,7 +64,7 @@ def test_java_must_be_17_or_later(
 
 def test_java_must_be_there(fails: Fails) -> None:
     pytest.importorskip("pyspark", reason="PySpark is not installed")
-    assert "Java 17 or later, and none was found (JAVA_HOME is /nowhere)" in fails(
+    assert "Java 17 or later, and there is none (JAVA_HOME is /nowhere)" in fails(
         "--engine", "spark", JAVA_HOME="/nowhere"
     )
 

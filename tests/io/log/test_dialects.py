@@ -163,7 +163,7 @@ def test_words_of_a_click_column_go_before_what_numbers_mean(tmp_path: Path) -> 
         (b'[{"a": 1} {"a": 2}]', "',' is expected"),
         (b'[{"a": 1}, 5]', "row 2"),
         (b'[{"a": 1}, {"a": ]', "damaged or truncated"),
-        (b'[{"a": 1}] trailing', "after the end"),
+        (b'[{"a": 1}] trailing', "the end of the array is followed by"),
         (b'[{"a": 1},]', "is expected"),
         (b'[{"a": "\xe9"}]', "--encoding"),
         (

@@ -190,7 +190,7 @@ def test_missing_credentials_are_one_line(
     for name in missing:
         monkeypatch.delenv(name)
     done = run_command("run", bucket.url("log.parquet"), "-o", tmp_path / "out")
-    assert_one_line(done, bucket.url("log.parquet"), "no credentials were found")
+    assert_one_line(done, bucket.url("log.parquet"), "there are no credentials")
 
 
 @pytest.mark.parametrize("has_boto3", [True, False], ids=["boto3", "no boto3"])
