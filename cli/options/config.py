@@ -25,7 +25,7 @@ from posbias.core.errors import UsageError, masked
 from posbias.io.places.locations import ObjectUrl, read_regular
 
 DEFAULT_FILE = "posbias.toml"
-OF_ITS_OWN = (("score", "model"), ("show", "format"))
+OF_ITS_OWN = (("score", "model"), ("show", "format"), ("predict", "by"))
 """Commands and options whose name means something else in other commands: what is set for all is not meant for them."""
 
 TYPED_ONLY = frozenset({"help_all", "print_config", "dry_run", "write_config"})
