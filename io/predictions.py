@@ -46,10 +46,10 @@ from posbias.io.rankings import Rankings, check_scores
 from posbias.io.training.feature_parts import route_rows
 from posbias.io.training.laid_out import covariance_of_theta, examination_of
 
-_SAMPLED_IMPRESSIONS = 1 << 22
+_SAMPLED_IMPRESSIONS = 1 << 21
 """Impressions whose pairs say what attractiveness is like; of a larger log those of some queries, by their hash."""
 
-_LOOKED_AT = 1 << 19  # rows of pages that are compared with others of their query; of more, those of some queries
+_LOOKED_AT = 1 << 18  # rows of pages that are compared with others of their query; of more, those of some queries
 MOST_PARTS = 30
 """Contexts, and classes of queries, that have predictions of their own."""
 
@@ -57,6 +57,7 @@ _SEED = 2  # of that hash: parts are made by another one
 # By how many standard errors, and by what share, the user browsing model says less where clicks are not independent: so
 # little is chance on 2 % of position-based logs, and as much shows 9 of 10 sparse cascades and all others
 _LESS, _MUCH_LESS = 1.5, 0.1
+_APART = 2.0  # standard errors, where models disagree otherwise
 CHANGED, DEPTH = 20, 10
 """Queries of each ranking that are shown with their documents, and how many of these."""
 
@@ -304,6 +305,8 @@ class PredictedRanking:
     of_scopes: list[Prediction]  # over each of `CountsOfPages.scopes`
     changed: pl.DataFrame  # the queries that change most (see `most_changed`)
     by_browsing: float | None  # the difference under the user browsing model; None where not known
+    # Standard error of the prediction from as many pages as that was made from: how far both may be apart by chance
+    browsing_error: float
 
     @property
     def whole(self) -> Prediction:
@@ -312,9 +315,12 @@ class PredictedRanking:
 
     @property
     def models_disagree(self) -> bool:
-        """Whether the user browsing model's difference lies outside the interval."""
+        """Whether the user browsing model's difference lies outside the interval, by more than chance."""
+        if self.by_browsing is None:
+            return False
         low, high = self.whole.interval
-        return self.by_browsing is not None and not low <= self.by_browsing <= high
+        apart = abs(self.by_browsing - self.whole.difference)
+        return not low <= self.by_browsing <= high and apart > _APART * self.browsing_error
 
     @property
     def is_dampened(self) -> bool:
@@ -323,7 +329,7 @@ class PredictedRanking:
             return False
         one = self.whole
         less = abs(one.difference) - self.by_browsing * float(np.sign(one.difference))
-        return less > max(_LESS * one.std_error, _MUCH_LESS * abs(one.difference))
+        return less > max(_LESS * self.browsing_error, _MUCH_LESS * abs(one.difference))
 
 
 def predict_rankings(
@@ -358,10 +364,14 @@ def predict_rankings(
     parts = engine.parts_of([rows.scan() for rows in counts.rows])
     one_in = -(-int(counts.cells[IMPRESSIONS].sum()) // _SAMPLED_IMPRESSIONS)
     with progress.stage("comparing exposure", parts.number) as stage:
-        pages, sampled = list[Floats](), list[tuple[pl.DataFrame, pl.DataFrame]]()
-        look = partial(_look, by=by, scopes=scopes, rankings=rankings, lists=lists, one_in=one_in)
-        for of_part, sample in parts.map(look):
+        pages, kept, sampled = list[Floats](), list[KeptFrame](), list[tuple[pl.DataFrame, pl.DataFrame]]()
+        folder = None if parts.in_memory else engine.scratch / "ranked"
+        if folder is not None:
+            folder.mkdir(mode=0o700)
+        look = partial(_look, by=by, scopes=scopes, rankings=rankings, lists=lists, one_in=one_in, folder=folder)
+        for of_part, ranked_lists, sample in parts.map(look):
             pages.append(of_part)
+            kept.append(ranked_lists)
             sampled.append(sample)
             stage.advance()
     n_pages = np.sum(pages, axis=0)
@@ -369,15 +379,15 @@ def predict_rankings(
         if not n_pages[number, 0]:
             raise SchemaError(f"{file}: {name} has a score for no query of the log. Write its ids as in the log.")
     priors = _priors(sampled, by, len(rankings.names))
-    work = partial(_sums, by=by, scopes=scopes, lists=lists, priors=priors, pages=n_pages)
+    work = partial(_sums, by=by, scopes=scopes, lists=kept, priors=priors, pages=n_pages)
     with progress.stage("predicting", parts.number) as stage:
         sums_of_parts = list[list[tuple[list[PageSums], pl.DataFrame]]]()
         for of_part in parts.map(work):
             sums_of_parts.append(of_part)
             stage.advance()
-    apart = dict[int, float]()
+    apart = dict[int, tuple[float, float]]()
     if browsing is not None and counts.browsed is not None:
-        apart = _browsing_beside(counts.browsed, rankings, by, browsing, priors)
+        apart = _browsing_beside(counts.browsed, rankings, by, covariance, browsing, priors)
     predictions = list[PredictedRanking]()
     for number, prior in enumerate(priors):
         of_ranking = [of_part[number] for of_part in sums_of_parts]
@@ -396,29 +406,39 @@ def predict_rankings(
         changed = changed.sort(pl.col("difference").abs(), descending=True, maintain_order=True).head(CHANGED)
         of_all = predict(sums[0], prior, covariance, variance)
         of_scopes = [of_all, *(predict(of_scope, prior, covariance) for of_scope in sums[1:])]
-        browsed = of_all.difference + apart[number] if number in apart else None
+        more, error = apart.get(number, (None, np.inf))
+        browsed = None if more is None else of_all.difference + more
         name, file = rankings.names[number], rankings.files[number]
-        predictions.append(PredictedRanking(name, file, of_scopes, changed, browsed))
+        predictions.append(PredictedRanking(name, file, of_scopes, changed, browsed, error))
     return predictions
 
 
 def _browsing_beside(
-    browsed: pl.DataFrame, rankings: Rankings, by: CellTheta, browsing: CellTheta, priors: Sequence[Prior]
-) -> dict[int, float]:
-    """How much more clicks per page the user browsing model gives each ranking of a sample than `by` does."""
+    browsed: pl.DataFrame,
+    rankings: Rankings,
+    by: CellTheta,
+    covariance: Floats | None,
+    browsing: CellTheta,
+    priors: Sequence[Prior],
+) -> dict[int, tuple[float, float]]:
+    """Compare the user browsing model with `by` on a sample.
+
+    Returns:
+        By the number of a ranking, how many more clicks per page the former gives it, and the standard error of the
+        latter.
+    """
     by_cell = by.plan.in_bins(browsed) if by.plan.position_bins else browsed
     by_cell = by_cell.group_by(QUERY, DOC, *by.plan.cell_columns).agg(pl.col(IMPRESSIONS, CLICKS).sum())
     both = [ShownPart.of(by_cell, by), ShownPart.of(browsed, browsing)]
     queries = browsed.select(pl.col(QUERY).unique()).lazy()
     lists = ranked(rankings.rows.join(queries, on=QUERY, how="semi").collect())
-    apart = dict[int, float]()
+    apart = dict[int, tuple[float, float]]()
     for number, prior in enumerate(priors):
         here, there = (Placed.of(part, lists.filter(pl.col(RANKING) == number + 1)) for part in both)
         pages = float(here.part.pages @ here.ranked)
         if here.used.any() and there.used.any():
-            sums = PageSums.of(here, prior, Scope("all"), pages)
-            gained = browsing_difference(there, Prior.fit(there)) - (sums.seen + float(sums.lent @ prior.lent[2]))
-            apart[number] = gained / pages
+            one = predict(PageSums.of(here, prior, Scope("all"), pages), prior, covariance)
+            apart[number] = browsing_difference(there, Prior.fit(there)) / pages - one.difference, one.std_error
     return apart
 
 
@@ -437,8 +457,9 @@ def _look(
     rankings: Rankings,
     lists: Mapping[int, pl.LazyFrame],
     one_in: int,
-) -> tuple[Floats, tuple[pl.DataFrame, pl.DataFrame]]:
-    """The first pass over a part: pages by ranking and scope, and a sample of its rows and lists."""
+    folder: Path | None,
+) -> tuple[Floats, KeptFrame, tuple[pl.DataFrame, pl.DataFrame]]:
+    """The first pass over a part: pages by ranking and scope, its lists, and a sample of its rows and lists."""
     counted, of_part = rows.collect(), _lists(lists[number], rankings)
     of_query = by.pages(counted)
     pages = np.zeros((len(rankings.names), len(scopes)))
@@ -447,7 +468,8 @@ def _look(
         is_ranked = of_query.filter(pl.col(QUERY).is_in(queries.implode()))
         pages[ranking] = [is_ranked.filter(scope.groups)["pages"].sum() for scope in scopes]
     is_sampled = pl.col(QUERY).hash(_SEED) % one_in == 0
-    return pages, (counted.filter(is_sampled), of_part.filter(is_sampled))
+    kept = keep(of_part, folder, f"lists-{number:05d}", quickly=True)
+    return pages, kept, (counted.filter(is_sampled), of_part.filter(is_sampled))
 
 
 def _priors(sampled: Sequence[tuple[pl.DataFrame, pl.DataFrame]], by: CellTheta, n_rankings: int) -> list[Prior]:
@@ -461,12 +483,12 @@ def _sums(
     rows: pl.LazyFrame,
     by: CellTheta,
     scopes: Sequence[Scope],
-    lists: Mapping[int, pl.LazyFrame],
+    lists: Sequence[KeptFrame],
     priors: Sequence[Prior],
     pages: Floats,
 ) -> list[tuple[list[PageSums], pl.DataFrame]]:
     """The second pass over a part: for each ranking the sums by scope, and the queries that change most."""
-    part, of_part = ShownPart.of(rows.collect(), by), ranked(lists[number].collect())
+    part, of_part = ShownPart.of(rows.collect(), by), lists[number].load()
     predicted = list[tuple[list[PageSums], pl.DataFrame]]()
     for ranking, prior in enumerate(priors):
         placed = Placed.of(part, of_part.filter(pl.col(RANKING) == ranking + 1))

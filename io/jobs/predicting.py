@@ -448,6 +448,22 @@ def _planning(one: Prediction) -> str:
     )
 
 
+def _disagreement(ranking: PredictedRanking) -> str:
+    """The caution where click models disagree, but do not show a cascade."""
+    one, browsing = ranking.whole, ranking.by_browsing or 0.0
+    ours, theirs = (_percent(difference, one.observed) for difference in (one.difference, browsing))
+    text = (
+        f"click models disagree on {ranking.name} by more than the interval (position-based {ours}, user browsing "
+        f"{theirs}): on these pages, a click makes further clicks "
+    )
+    if abs(browsing) < abs(one.difference):
+        return f"{text}less likely. The truth is probably nearer to {theirs}."
+    return (
+        f"{text}likelier. If that is because some users click more readily than others, {ours} is right; if a click "
+        f"makes users look further down, {theirs} is."
+    )
+
+
 def _warnings(predicted: Sequence[PredictedRanking], lost: float, clicks: float, *, known: bool) -> list[str]:
     """Warnings of clicks, propensities and documents that are missing, and of models that disagree."""
     warnings = list[str]()
@@ -464,12 +480,7 @@ def _warnings(predicted: Sequence[PredictedRanking], lost: float, clicks: float,
     for ranking in predicted:
         one, name = ranking.whole, ranking.name
         if ranking.models_disagree and not ranking.is_dampened:
-            warnings.append(
-                f"click models disagree on {name} by more than the interval: whoever clicks is likelier to click "
-                "again. If some users click more readily than others, the position-based model is right; if a click "
-                f"makes users look further down, the user browsing model is "
-                f"({_percent(ranking.by_browsing or 0.0, one.observed)}). Either way the difference has the same sign."
-            )
+            warnings.append(_disagreement(ranking))
         if one.unsupported > _MUCH_UNSUPPORTED:
             warnings.append(
                 f"{one.unsupported:.1%} of what {name} shows was never shown for its query: no click can speak for it, "
