@@ -88,8 +88,7 @@ def carried_out(
         read = [files.plain(value, FRAME) for value in named]
         for value in read:
             if not isinstance(value, str):
-                kind = type(value).__name__
-                raise UsageError(f"posbias.{name}: reads files, frames and results, and this is a {kind}.")
+                raise UsageError(f"posbias.{name}: reads files, frames and results, not {type(value).__name__}.")
         words += ["--", *map(str, read)]
         try:
             with command.make_context(name, words, parent=_application(), default_map=dict(defaults or {})) as call:
@@ -174,7 +173,7 @@ def function_of(name: str, result_of: Callable[[Outcome], _R_co]) -> Call[_R_co]
     parameters = [inspect.Parameter("inputs", inspect.Parameter.POSITIONAL_ONLY, default=())]
     listed: list[str] = []
     for key, option in options.items():
-        default = None if option.required or option.default is False else option.default
+        default = None if option.required else option.default
         parameters.append(inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default))
         listed.append(f"    {key}: {filled(option.help or '')}")
     about, _, _ = (command.help or "").partition("\n\nExample")

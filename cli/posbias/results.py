@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 GOOD, WITH_CARE, DO_NOT_USE = "good", "with care", "do not use"
 _ROWS = "training/rows/"
 _CHART_WIDTH = 560  # pixels
+_MOST_NAMED = 2  # inputs
 
 
 class _Described(msgspec.Struct, frozen=True):
@@ -284,9 +285,9 @@ class Result:
 
     @property
     def _title(self) -> str:
-        inputs = ", ".join(FRAME if is_frame(each) else str(each) for each in self._inputs[:2])
-        more = ", ..." if len(self._inputs) > 2 else ""  # noqa: PLR2004 - the two that are named
-        return f"posbias {self._described.command} of {inputs}{more}"
+        inputs = ", ".join(_in_words(each) for each in self._inputs[:_MOST_NAMED])
+        more = ", ..." if len(self._inputs) > _MOST_NAMED else ""
+        return f"posbias {self._described.command}{' of ' if inputs else ''}{inputs}{more}"
 
     def __str__(self) -> str:
         return rendered(map(renderable, self._described.printed))
@@ -358,6 +359,13 @@ def result_of(outcome: Outcome) -> Result:
     if outcome.place is None:
         raise TypeError("the command writes no result")
     return Result(outcome.place, outcome.inputs, outcome.temporary)
+
+
+def _in_words(value: object) -> str:
+    """What was read, by its name or its kind."""
+    if isinstance(value, Result):
+        return f"a result of {value.manifest['command']}"
+    return FRAME if is_frame(value) else str(value)
 
 
 def _remove(process: int, temporary: ExitStack) -> None:

@@ -174,7 +174,7 @@ def test_inputs_that_are_none_are_errors(rows: pl.DataFrame, tmp_path: Path) -> 
         fit(tmp_path / "nowhere.parquet")
     with pytest.raises(UsageError, match="LOGS"):
         fit([])
-    with pytest.raises(UsageError, match=r"posbias.fit: reads files, frames and results, and this is a dict"):
+    with pytest.raises(UsageError, match=r"posbias.fit: reads files, frames and results, not dict"):
         fit(rows.to_dicts())
     with pytest.raises(RoleError, match="the frame: I cannot tell which columns are the doc and the click") as caught:
         fit(rows.drop("doc").rename({"click": "x"}))
