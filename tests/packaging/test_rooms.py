@@ -46,6 +46,7 @@ def test_an_import_upwards_breaks_its_contract(where: str, repository: Path, tmp
     package = tmp_path / "site" / "posbias"
     for part in ("core", "io", "cli"):
         shutil.copytree(repository / part, package / part, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(repository / "cli" / "posbias" / "__init__.py", package)
     shutil.copy(repository / "pyproject.toml", tmp_path)
 
     def lint() -> subprocess.CompletedProcess[str]:
