@@ -277,24 +277,22 @@ def made_directory(parent: Path, *, hidden: bool, target: str = "") -> Generator
     Raises:
         OutputError: the directory cannot be made.
     """
-    made = _make(parent, target, hidden=hidden)
-    try:
-        yield made
-    finally:
-        _release(made.path)
-
-
-def _make(parent: Path, target: str, *, hidden: bool) -> OwnedDirectory:
     path = parent / f"{'.' if hidden else ''}posbias-{secrets.token_hex(16)}"  # nobody can guess it
     _alive[path] = None  # before it is there, so that a signal handler never misses it
+    try:
+        _make(path, target)
+        yield OwnedDirectory(path)
+    finally:
+        _release(path)
+
+
+def _make(path: Path, target: str) -> None:
     try:
         path.mkdir(mode=0o700)
         _alive[path] = mark(path, target)
         (path / WORK).mkdir()
     except OSError as error:
-        _release(path)
-        raise OutputError(f"cannot write in {parent}: {error.strerror}.") from error
-    return OwnedDirectory(path)
+        raise OutputError(f"cannot write in {path.parent}: {error.strerror}.") from error
 
 
 def _release(path: Path) -> None:
