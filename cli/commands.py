@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 from pathlib import Path
-from shlex import quote
 from typing import Annotated, Any, Literal
 
-from posbias.cli.messages import tell, warn
+from posbias.cli.messages import tell
 from posbias.cli.options.estimating import (
     BY_DAY,
     DECAY,
@@ -38,6 +37,7 @@ from posbias.cli.options.option import (
     read_place,
 )
 from posbias.cli.options.output import (
+    DETAILS,
     FORM,
     PLOT,
     CheckOptions,
@@ -79,9 +79,8 @@ def run(
     def work(engine: Engine, result: Result) -> None:
         data, fitted = model.fit(job, engine, result)
         write_training_files(data, job.plan, fitted, files, engine, result)
-        if isinstance(model, CellFit):  # others have no propensities by position
-            fit = quote(str(output.output))
-            result.hints.append(f"next: posbias train LOGS --features TABLE --propensities {fit} -o ranker")
+        if isinstance(model, CellFit) and not result.exit_code:  # others have no propensities by position
+            result.next = f"posbias train LOGS --features TABLE --propensities {result.target} -o ranker"
 
     options = plain_options(log, counting, estimation, training)
     return carry_out_job("run", job, log, output, options, [*files.features.tables, *model.also_read], work)
@@ -222,12 +221,13 @@ def compare(
     Example: posbias compare last_week this_week --max-change 0.2 --fail-if change
     """
     from posbias.cli.console import stderr_console
+    from posbias.cli.report.conclusion import in_order, print_warnings, renderable
     from posbias.cli.report.result import carry_out, plain_options, show_progress
     from posbias.cli.report.shown import print_on_stdout
-    from posbias.cli.report.table import renderable
     from posbias.cli.work.requests import open_engine
     from posbias.io.jobs import comparing
     from posbias.io.jobs.tables import Result
+    from posbias.io.results.conclusions import CAUTION, STOP, Reason, sections_of
     from posbias.io.results.tables import write_small_table
 
     comparing.check_conditions(max_change, fail_if or ())
@@ -246,10 +246,12 @@ def compare(
         return carry_out("compare", inputs, target, options, work)
     with show_progress(stderr_console(), quiet=output.quiet) as progress:
         work(result := Result(Path(), progress))
-    as_json = result.content | {"warnings": result.warnings} if output.json else None
-    print_on_stdout([] if output.quiet else map(renderable, result.printed), as_json)
-    for warning in result.warnings:
-        warn(warning)
+    conclusion = result.conclusion
+    as_json = sections_of(conclusion) | result.content | {"warnings": result.warnings} if output.json else None
+    items = in_order(conclusion, result.printed, result.facts, details=output.details)
+    on_stdout = [item for item in items if not (isinstance(item, Reason) and item.severity in {CAUTION, STOP})]
+    print_on_stdout([] if output.quiet else [renderable(item, details=output.details) for item in on_stdout], as_json)
+    print_warnings(conclusion, stderr_console())
     return result.exit_code
 
 
@@ -533,7 +535,7 @@ def evaluate(
     return carry_out_job("evaluate", job, log, output, options, also_read, work)
 
 
-_WIDTH_IN_A_FILE = 80
+_WIDTH = 80  # of what `check` prints into a file
 
 
 def check(
@@ -549,11 +551,11 @@ def check(
     Example: posbias check logs/*.parquet
     """
     from posbias.cli.console import stderr_console
+    from posbias.cli.report.conclusion import print_warnings, renderable
     from posbias.cli.report.result import show_progress
     from posbias.cli.report.shown import print_on_stdout, settings_text
-    from posbias.cli.work.checking import Asked, check_report, command_line
+    from posbias.cli.work.checking import Asked, conclusion_of, items_of_check
     from posbias.cli.work.checking import check as look_into
-    from posbias.core.errors import shown
     from posbias.io.jobs.tables import DONE, WITH_DOUBTS
     from posbias.io.results.outputs_on_disk import check_settings, write_settings
 
@@ -563,15 +565,11 @@ def check(
 
     with show_progress(stderr_console(), quiet=output.quiet) as progress:
         asked, content = look_into(Asked(tuple(logs), log, counting), progress)
-    if output.quiet and not output.json:
-        print_on_stdout([])
-    else:
-        as_json = content if output.json else None
-        report, command = check_report(content), f"\n{shown(command_line(content))}"
-        print_on_stdout([report], as_json, unwrapped=command, width_in_a_file=_WIDTH_IN_A_FILE)
+    items = [] if output.quiet else items_of_check(content, details=output.details)
+    as_json = content if output.json else None
+    print_on_stdout([renderable(item, details=output.details) for item in items], as_json, width_in_a_file=_WIDTH)
     if output.quiet:
-        for sentence in (*content["warnings"], *content["reasons"]):
-            warn(sentence)
+        print_warnings(conclusion_of(content), stderr_console())
     if target is not None:
         text = settings_text(logs, asked.options, asked.findings, content["advice"])
         write_settings(target, text, force=output.force)
@@ -609,6 +607,7 @@ def show(
     *,
     format: Annotated[Form, FORM] = "table",  # noqa: A002 - as the option is called
     plot: Annotated[bool, PLOT] = False,
+    details: Annotated[bool, DETAILS] = False,
 ) -> int:
     """Show a result as it was printed when it was made.
 
@@ -620,8 +619,8 @@ def show(
 
     with open_stored(result, shown.FILES) as stored:
         forms = {
-            "table": lambda: shown.as_table(stored, plot=plot),
-            "markdown": lambda: shown.as_markdown(stored),
+            "table": lambda: shown.as_table(stored, plot=plot, details=details),
+            "markdown": lambda: shown.as_markdown(stored, details=details),
             "csv": lambda: shown.as_csv(stored),
             "json": lambda: shown.as_json(stored),
         }

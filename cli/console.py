@@ -49,4 +49,4 @@ def stderr_console() -> Console:
 def say(console: Console, content: RenderableType) -> None:
     """Print a table or the like, unless stderr is full or gone: a result that stands does not depend on it."""
     with contextlib.suppress(OSError):
-        console.print(content)
+        console.print(content, crop=False)

@@ -50,8 +50,13 @@ def speak(of_messages: LogFormat, *, errors_on_stdout: bool) -> None:
     _form.of_messages, _form.errors_on_stdout = of_messages, errors_on_stdout
 
 
+def is_plain() -> bool:
+    """Whether messages alone are printed, as lines of JSON or to a caller in this process, and nothing between them."""
+    return _form.of_messages == "json" or _captured.get() is not None
+
+
 def is_json() -> bool:
-    """Whether messages are lines of JSON, so that nothing else may stand between them."""
+    """Whether messages are lines of JSON."""
     return _form.of_messages == "json"
 
 

@@ -356,60 +356,68 @@ class Client:
 
 def warnings_of(
     facts: LogFacts, pages: PageFacts | None, client: Client | None, *, binned: bool = False, paged: bool = False
-) -> list[str]:
-    """Sentences on what is odd about a log.
+) -> list[tuple[str, str]]:
+    """What is odd about a log: codes and sentences.
 
     Of `binned` positions only the first of each bin is there; where it is `paged`, later pages of a list start late.
     """
     warnings = _of_positions(facts, binned=binned)
     if facts.largest_share > LARGE_SHARE and facts.effective_queries < facts.queries / 2:
-        warnings.append(
-            f"one query has {facts.largest_share:.0%} of the impressions ({facts.largest_query!r}): the "
+        sentence = (
+            f"One query has {facts.largest_share:.0%} of the impressions ({facts.largest_query!r}): the "
             f"{facts.queries:,} queries are worth {facts.effective_queries:,.0f} of equal size."
         )
+        warnings.append(("one-query-dominates", sentence))
     if pages is not None and pages.pages:
         warnings += _of_pages(pages, facts, paged=paged)
     if client is not None and client.share > LARGE_CLIENT:
-        warnings.append(
-            f"one value of {client.column!r} has {client.share:.0%} of the first {client.rows:,} rows. If it is a "
+        sentence = (
+            f"One value of {client.column!r} has {client.share:.0%} of the first {client.rows:,} rows. If it is a "
             "robot, leave its rows out."
         )
+        warnings.append(("one-client-dominates", sentence))
     return warnings
 
 
-def _of_positions(facts: LogFacts, *, binned: bool) -> list[str]:
+def _of_positions(facts: LogFacts, *, binned: bool) -> list[tuple[str, str]]:
     positions: list[int] = facts.positions[POSITION].to_list()
-    odd: list[str] = []
+    warnings: list[tuple[str, str]] = []
     if positions[0] > 1:
-        odd.append(f"no result is shown above position {positions[0]}. Propensities will be relative to that position.")
+        sentence = f"No result is shown above position {positions[0]}. Propensities will be relative to that position."
+        warnings.append(("top-missing", sentence))
     missing = positions[-1] - positions[0] + 1 - len(positions)
     if missing and not binned:
-        odd.append(f"{missing:,} positions between {positions[0]} and {positions[-1]} hold no result at all.")
+        sentence = f"{missing:,} positions between {positions[0]} and {positions[-1]} hold no result at all."
+        warnings.append(("positions-missing", sentence))
     silent = facts.positions.filter(pl.col(CLICKS) == 0).height
     if 0 < silent < len(positions):
-        odd.append(f"{silent:,} of {len(positions):,} positions have no click.")
-    return odd
+        warnings.append(("positions-without-click", f"{silent:,} of {len(positions):,} positions have no click."))
+    return warnings
 
 
-def _of_pages(pages: PageFacts, facts: LogFacts, *, paged: bool) -> list[str]:
-    odd: list[str] = []
+def _of_pages(pages: PageFacts, facts: LogFacts, *, paged: bool) -> list[tuple[str, str]]:
+    warnings: list[tuple[str, str]] = []
     if not paged and pages.starting_late > ODD_PAGES * pages.pages:
-        odd.append(
+        sentence = (
             f"{pages.starting_late / pages.pages:.1%} of the pages start below position 1. Were results above left "
             "out, or are these second pages?"
         )
+        warnings.append(("pages-start-late", sentence))
     if pages.with_gaps > ODD_PAGES * pages.pages:
-        odd.append(f"{pages.with_gaps / pages.pages:.1%} of the pages lack positions between their first and last.")
+        share = f"{pages.with_gaps / pages.pages:.1%}"
+        warnings.append(("pages-with-gaps", f"{share} of the pages lack positions between their first and last."))
     # If clicks were independent.
     expected = pages.long * math.prod(facts.positions["ctr"].head(FEWEST_ROWS_OF_A_ROBOT).to_list())
     if pages.clicked_in_full > max(ROBOTS_SHARE * pages.long, TIMES_EXPECTED * expected):
-        odd.append(
+        sentence = (
             f"{pages.clicked_in_full:,} of {pages.long:,} pages of {FEWEST_ROWS_OF_A_ROBOT} results or more are "
             "clicked in full. Robots do that: leave their sessions out."
         )
+        warnings.append(("robots", sentence))
     if pages.longest > LONG_PAGE:
-        odd.append(f"the longest page has {pages.longest:,} results. Is it a robot, or a session that is no page?")
-    return odd
+        sentence = f"The longest page has {pages.longest:,} results. Is it a robot, or a session that is no page?"
+        warnings.append(("long-page", sentence))
+    return warnings
 
 
 def advice(

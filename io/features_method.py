@@ -45,6 +45,7 @@ from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import Engine
 from posbias.io.places.temporary import KeptFrame, keep
 from posbias.io.progress import Progress
+from posbias.io.results.conclusions import Reason
 from posbias.io.training.feature_parts import FeaturesOfPart, RowsRequest, bring_features, chunks, held, rows_per_chunk
 from posbias.io.training.laid_out import Feature, LaidOut, keep_rows
 
@@ -64,7 +65,7 @@ class EstimateFromRows:
 
     estimate: FromRows
     features: dict[str, object]  # for the manifest
-    warnings: tuple[str, ...]
+    reasons: tuple[Reason, ...]
 
 
 def estimate_from_rows(
@@ -107,7 +108,7 @@ def estimate_from_rows(
         estimate, moment = _by_strata(counted, impressions, rows, learned, options, by, engine, progress)
         hidden = hidden_relevance(rows, learned, page, score)
     from_rows = FromRows(estimate, moment, int(page.max()) + 1, impressions.n_pages, request.score, hidden)
-    return EstimateFromRows(from_rows, brought.report, brought.warnings)
+    return EstimateFromRows(from_rows, brought.report, brought.reasons)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Options of the output: where a result goes, and what is printed."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -11,6 +12,7 @@ from posbias.io.places.locations import Location
 FORCE = option("Replace an existing result, in one step.")
 QUIET = option("No progress bars or summary; warnings and errors only.")
 _JSON = option("Print the manifest, or the findings, as JSON.")
+DETAILS = option("Print tests, p-values and names of methods, too.")
 CONFIG = option(
     "TOML file of options; ./posbias.toml by default.",
     "FILE",
@@ -31,6 +33,7 @@ class OutputOptions:
     output: Location = TARGET | {"default": REQUIRED}
     force: bool = FORCE
     quiet: bool = QUIET
+    details: bool = DETAILS
     json: bool = _JSON
     config: Path | None = CONFIG
 
@@ -58,6 +61,7 @@ class OutputOrPrintOptions:
     csv: bool = CSV
     force: bool = FORCE
     quiet: bool = QUIET
+    details: bool = DETAILS
     json: bool = _JSON
     config: Path | None = CONFIG
 
@@ -76,6 +80,7 @@ class OutputOrInfoOptions:
     info: bool = option("Describe statistics (with --json as JSON) and write nothing.")
     force: bool = FORCE
     quiet: bool = QUIET
+    details: bool = DETAILS
     json: bool = _JSON
     config: Path | None = CONFIG
     dry_run: bool = _DRY_RUN
@@ -95,11 +100,12 @@ class OutputOrInfoOptions:
 
     def to_change(self, store: Path) -> OutputOptions:
         """The options of a result that takes the place of a store."""
-        return OutputOptions(store, force=True, quiet=self.quiet, json=self.json, config=self.config)
+        return replace(_written_to(store, self), force=True)
 
 
 def _written_to(place: Location, printed: OutputOrPrintOptions | OutputOrInfoOptions) -> OutputOptions:
-    return OutputOptions(place, force=printed.force, quiet=printed.quiet, json=printed.json, config=printed.config)
+    said = {name: getattr(printed, name) for name in ("force", "quiet", "details", "json", "config")}
+    return OutputOptions(place, **said)
 
 
 @options("Output")
@@ -114,6 +120,7 @@ class CheckOptions:
     )
     force: bool = FORCE
     quiet: bool = QUIET
+    details: bool = DETAILS
     json: bool = _JSON
     config: Path | None = CONFIG
 

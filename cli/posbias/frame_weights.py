@@ -29,6 +29,7 @@ from posbias.io.jobs.weighing import check_can_weigh, no_weight_of_rows
 from posbias.io.log.click_log import open_log
 from posbias.io.log.faults import doubts
 from posbias.io.progress import SilentProgress
+from posbias.io.results.conclusions import warnings_in
 
 ADDED = (PROPENSITY, WEIGHT)
 """The columns that are added."""
@@ -72,7 +73,7 @@ def weigh(
         weighed = fitted.weigh(read, plan, request, engine, SilentProgress())
         parts = (weighed.pages or read.buckets).map(partial(_columns_of_part, weigh=weighed.weigh))
         rows = pl.concat(parts)
-    for sentence in doubts(log):
+    for sentence in warnings_in(doubts(log)):
         warnings.warn(sentence, stacklevel=3)  # where `Result.weights` is called
     return frame.with_columns([_in_frame(rows, name, read.rows_read) for name in ADDED])
 

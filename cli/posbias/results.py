@@ -15,8 +15,8 @@ import polars as pl
 from posbias.calls import Outcome, carried_out, function_of
 from posbias.cards import card, rendered
 from posbias.cli.options.log import LogOptions
-from posbias.cli.report.table import renderable
-from posbias.cli.work.checking import check_report
+from posbias.cli.report.conclusion import in_order, renderable
+from posbias.cli.work.checking import conclusion_of, items_of_check
 from posbias.core.choices import OnBadRows, Source
 from posbias.core.errors import MissingExtraError, UsageError
 from posbias.core.schema import Roles
@@ -28,29 +28,31 @@ from posbias.io.jobs.click_model_fits import CLICK_MODEL, ClickModelFit, click_m
 from posbias.io.jobs.click_model_fits import FILES as FILES_OF_A_CLICK_MODEL
 from posbias.io.jobs.tables import Printed
 from posbias.io.places.locations import Location, location
+from posbias.io.results.conclusions import Conclusion, Reason, Verdict
 from posbias.io.results.manifest import open_stored
 from posbias.io.results.tables import ATTRACTIVENESS, FILES_OF_A_FIT, PROPENSITIES, read_table
 
 if TYPE_CHECKING:
     import altair as alt
 
-GOOD, WITH_CARE, DO_NOT_USE = "good", "with care", "do not use"
 _ROWS = "training/rows/"
 _CHART_WIDTH = 560  # pixels
 _MOST_NAMED = 2  # inputs
 
 
-class _Described(msgspec.Struct, frozen=True):
+class _Described(msgspec.Struct, frozen=True, kw_only=True):
     """The sections of a manifest that a result shows."""
 
     command: str
     inputs: tuple[str, ...] = ()
     options: dict[str, Any] = {}
+    verdict: Verdict
+    conclusion: str
+    next: str | None
+    reasons: tuple[Reason, ...]
     warnings: tuple[str, ...] = ()
     printed: tuple[Printed, ...] = ()
-    verdict: str = ""
-    conclusion: str = ""
-    reasons: tuple[dict[str, Any], ...] = ()
+    facts: tuple[str, ...] = ()
 
 
 class Result:
@@ -86,7 +88,7 @@ class Result:
     @property
     def verdict(self) -> str:
         """The conclusion in a word: `good`, `with care` or `do not use`."""
-        return self._described.verdict or (WITH_CARE if self.warnings else GOOD)
+        return self._described.verdict
 
     @property
     def conclusion(self) -> str:
@@ -94,7 +96,7 @@ class Result:
         return self._described.conclusion
 
     @property
-    def reasons(self) -> tuple[dict[str, Any], ...]:
+    def reasons(self) -> tuple[Reason, ...]:
         """What speaks for and against the result: `code`, `severity`, `sentence`, `figures` and `details` of each."""
         return self._described.reasons
 
@@ -290,7 +292,9 @@ class Result:
         return f"posbias {self._described.command}{' of ' if inputs else ''}{inputs}{more}"
 
     def __str__(self) -> str:
-        return rendered(map(renderable, self._described.printed))
+        held = self._described
+        conclusion = Conclusion(held.verdict, held.conclusion, held.next, held.reasons)
+        return rendered(map(renderable, in_order(conclusion, held.printed, held.facts, details=False)))
 
     def _repr_html_(self) -> str:
         """A short card for notebooks: the verdict, the curve, the table."""
@@ -309,18 +313,17 @@ class Check:
     @property
     def verdict(self) -> str:
         """The conclusion in a word: `good`, `with care` or `do not use`."""
-        by_doubts = WITH_CARE if self.manifest["warnings"] else GOOD
-        return self.manifest.get("verdict", by_doubts if self.manifest["carries_estimate"] else DO_NOT_USE)
+        return self.manifest["verdict"]
 
     @property
     def conclusion(self) -> str:
         """The conclusion in a sentence."""
-        return self.manifest.get("conclusion", "")
+        return self.manifest["conclusion"]
 
     @property
-    def reasons(self) -> tuple[Any, ...]:
+    def reasons(self) -> tuple[Reason, ...]:
         """What speaks for and against the log."""
-        return tuple(self.manifest["reasons"])
+        return conclusion_of(self.manifest).reasons
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -331,7 +334,7 @@ class Check:
         return f"<posbias check: {self.verdict}>"
 
     def __str__(self) -> str:
-        return rendered([check_report(self.manifest)])
+        return rendered(map(renderable, items_of_check(self.manifest, details=False)))
 
     def _repr_html_(self) -> str:
         """The same for notebooks."""

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from shlex import quote
 
 import typer
 from rich.console import Console
@@ -18,8 +19,9 @@ from posbias.cli.console import line, say, stderr_console
 from posbias.cli.interrupts import drawn_until_a_signal, result_stands
 from posbias.cli.messages import complain, is_json, tell, warn
 from posbias.cli.options.output import OutputOptions
-from posbias.cli.report.table import Curve, renderable
-from posbias.io.jobs.tables import WITH_DOUBTS, Printed, Result, is_same, write_description
+from posbias.cli.report.conclusion import in_order, print_items, print_warnings
+from posbias.cli.report.table import Curve
+from posbias.io.jobs.tables import WITH_DOUBTS, Result, is_same, write_description
 from posbias.io.log.sources import named_paths
 from posbias.io.places.locations import Location, ObjectUrl
 from posbias.io.places.ownership import Owner, take_doubtful
@@ -167,22 +169,23 @@ def carry_out(
     )
     with place as folder:
         with show_progress(console, quiet=output.quiet) as progress:
-            result = Result(folder, progress)
+            result = Result(folder, progress, quote(str(target)))
             work(result)
         manifest = write_description(result, command, inputs, options)
         result_stands(result.exit_code)
-    _report(result, manifest_text(manifest), output, console)
-    return result.exit_code
+    return _report(result, manifest_text(manifest), output, console)
 
 
-def _report(result: Result, manifest: str, output: OutputOptions, console: Console) -> None:
-    if not output.quiet:
-        for one in (*result.printed, *result.hints):
-            _print(one, console)
+def _report(result: Result, manifest: str, output: OutputOptions, console: Console) -> int:
+    """Print the conclusion and what it rests on; return the exit code."""
+    conclusion, code = result.conclusion, result.exit_code
+    items = in_order(conclusion, result.printed, result.facts, details=output.details)
+    if output.quiet:
+        print_warnings(conclusion, console)
+    else:
+        print_items(items, console, details=output.details)
         if result.curve is not None and not is_json() and console.is_terminal and sys.stdout.isatty():
             say(console, Curve.of(*result.curve))
-    for warning in result.warnings:
-        warn(warning)
     for path, why in take_doubtful().items():
         warn(f"{path} is left in place: {why}. Delete it if it is no longer needed.")
     if not output.quiet:
@@ -192,15 +195,8 @@ def _report(result: Result, manifest: str, output: OutputOptions, console: Conso
         lost = streams.why_lost(sys.stdout)
         if lost is not None:
             complain(f"{output.output} is written, but its manifest could not be printed to stdout: {lost}.")
-            result.exit_code = WITH_DOUBTS
-
-
-def _print(one: Printed, console: Console) -> None:
-    """Print a sentence or a table; among lines of JSON, tables are left to the manifest."""
-    if not is_json():
-        say(console, renderable(one))
-    elif isinstance(one, str):
-        tell(one)
+            return WITH_DOUBTS
+    return code
 
 
 def _named(target: Location) -> str:

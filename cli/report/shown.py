@@ -17,11 +17,13 @@ from posbias.cli.console import SafeConsole
 from posbias.cli.messages import capture_content
 from posbias.cli.options.config import Setting
 from posbias.cli.options.option import several
-from posbias.cli.report.table import Curve, markdown, renderable
+from posbias.cli.report.conclusion import Item, in_order, markdown, renderable
+from posbias.cli.report.table import Curve
 from posbias.core.errors import LogFormatError, OutputError, UsageError, masked_values, shown
 from posbias.io.fits.saved_fit import fits_of_values
 from posbias.io.jobs.tables import Printed
 from posbias.io.log.lists import Finding
+from posbias.io.results.conclusions import Conclusion
 from posbias.io.results.manifest import StoredResult, json_text, manifest_text
 from posbias.io.results.tables import PROPENSITIES, as_spreadsheet_columns, read_table
 from posbias.io.stores.metadata import Counted
@@ -52,7 +54,7 @@ class _Printed(msgspec.Struct, frozen=True):
     """What a manifest keeps of what was printed."""
 
     printed: tuple[Printed, ...] | UnsetType = UNSET
-    warnings: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
 
 
 class _Cells(msgspec.Struct, frozen=True):
@@ -71,10 +73,9 @@ def print_on_stdout(
     contents: Iterable[RenderableType],
     as_json: object = None,
     *,
-    unwrapped: str = "",
     width_in_a_file: int = _WIDTH_IN_A_FILE,
 ) -> None:
-    """Print tables and sentences on stdout as a terminal or a file has room, then a line as it is; or JSON instead.
+    """Print tables and sentences on stdout as a terminal or a file has room; or JSON instead.
 
     Raises:
         OutputError: not all of it got through.
@@ -87,8 +88,6 @@ def print_on_stdout(
         console = SafeConsole(stderr=False, width_in_a_file=width_in_a_file)
         for content in contents:
             console.print(content, crop=False)
-        if unwrapped:
-            console.print(unwrapped, soft_wrap=True)
     check_stdout()
 
 
@@ -99,15 +98,16 @@ def check_stdout() -> None:
         raise OutputError(f"stdout cannot be written: {lost}.")
 
 
-def as_table(stored: StoredResult, *, plot: bool) -> None:
-    """Print the sentences and tables, and the curve if asked for."""
+def as_table(stored: StoredResult, *, plot: bool, details: bool) -> None:
+    """Print the conclusion, the tables, what speaks for and against it, and the curve if `plot`."""
     curve = _curve(stored) if plot else None
-    print_on_stdout([*map(renderable, _printed(stored)), *([] if curve is None else [curve])])
+    items = [renderable(item, details=details) for item in _items(stored, details=details)]
+    print_on_stdout([*items, *([] if curve is None else [curve])])
 
 
-def as_markdown(stored: StoredResult) -> None:
+def as_markdown(stored: StoredResult, *, details: bool) -> None:
     """Print the same as Markdown."""
-    typer.echo(markdown(_printed(stored)).encode(), nl=False)
+    typer.echo(markdown(_items(stored, details=details), details=details).encode(), nl=False)
 
 
 def as_csv(stored: StoredResult) -> None:
@@ -125,14 +125,14 @@ def as_json(stored: StoredResult) -> None:
     typer.echo(manifest_text(stored.content).encode(), nl=False)
 
 
-def _printed(stored: StoredResult) -> list[Printed]:
-    said = stored.typed(_Printed)
-    if said.printed is UNSET:
+def _items(stored: StoredResult, *, details: bool) -> list[Item]:
+    kept = stored.typed(_Printed)
+    if kept.printed is UNSET or "verdict" not in stored.content:
         raise UsageError(
             f"{stored.folder}: was made before results kept what they print. Make it again, or look at it with "
             "--format json or csv."
         )
-    return [*said.printed, *(f"warning: {sentence}" for sentence in said.warnings)]
+    return in_order(stored.typed(Conclusion), kept.printed, kept.facts, details=details)
 
 
 def _table(stored: StoredResult) -> pl.DataFrame:

@@ -5,7 +5,7 @@ in several tables below each other. No number is ever cut.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -17,7 +17,7 @@ from rich.table import Table
 from posbias.cli.console import line
 from posbias.core.errors import shown
 from posbias.io.fits.verdicts import label_in_words
-from posbias.io.jobs.tables import MOST_ROWS, Column, Printed, PrintedTable, more
+from posbias.io.jobs.tables import MOST_ROWS, Column, PrintedTable, more
 
 _UNBOUNDED, _FOLDED = 1 << 16, 16
 _MARKDOWN = re.compile(r"[\\`*_\[\]<>|~&]|^[-+#=]")
@@ -39,17 +39,13 @@ class _Drawn:
             yield line(f"no room here for: {', '.join(column.name for column in absent)}")
 
 
-def renderable(printed: Printed) -> RenderableType:
-    """As Rich prints it."""
-    return line(printed) if isinstance(printed, str) else _Drawn(printed)
+def renderable_table(table: PrintedTable) -> RenderableType:
+    """A table as Rich prints it."""
+    return _Drawn(table)
 
 
-def markdown(printed: Iterable[Printed]) -> str:
-    """Sentences as paragraphs, and tables with all columns."""
-    return "\n\n".join(markdown_text(one) if isinstance(one, str) else _markdown_table(one) for one in printed) + "\n"
-
-
-def _markdown_table(table: PrintedTable) -> str:
+def markdown_table(table: PrintedTable) -> str:
+    """A table in Markdown, with all columns."""
     named = " | ".join(markdown_text(column.name) for column in table.columns)
     rules = " | ".join("---" if column.text else "---:" for column in table.columns)
     rows = zip(*(column.cells for column in table.columns), strict=True)

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import polars as pl
-from rich.console import Group, RenderableType
 
 from posbias.cli.console import line
 from posbias.cli.messages import warn
@@ -17,8 +16,8 @@ from posbias.cli.options.estimating import CountingOptions, EstimationOptions
 from posbias.cli.options.log import LogOptions
 from posbias.cli.options.option import values_of, with_words, words_of
 from posbias.cli.options.output import OutputOptions
+from posbias.cli.report.conclusion import Item, in_order
 from posbias.cli.report.shown import print_on_stdout
-from posbias.cli.report.table import renderable
 from posbias.cli.work.requests import open_engine, resolve
 from posbias.core.check import Client, Outlook, advice, reasons_against, rows_of, warnings_of
 from posbias.core.errors import LogFormatError, PosbiasError, RoleError, SchemaError, UsageError, counted, masked_values
@@ -46,18 +45,29 @@ from posbias.io.forms.recognition import (
     find_sums,
     first_texts,
 )
-from posbias.io.jobs.fit import Job
+from posbias.io.jobs.fit import Job, reasons_of_clicks
 from posbias.io.jobs.tables import DONE, Column, PrintedTable, clicks_in_words, first, is_same, more
 from posbias.io.log.click_log import Log
-from posbias.io.log.clicks import Clicks, judge
+from posbias.io.log.clicks import Clicks
 from posbias.io.log.events import EVENTS
-from posbias.io.log.faults import doubts, reason, unused_count
+from posbias.io.log.faults import doubts, reason
 from posbias.io.log.lists import OURS, Finding, find_click_words, find_timestamp_format
 from posbias.io.log.scan import schema_of
 from posbias.io.log.sources import Source, find_sources, named_paths
 from posbias.io.log.text import STANDARD_INPUT
 from posbias.io.places.locations import Location
 from posbias.io.progress import Progress
+from posbias.io.results.conclusions import (
+    CAUTION,
+    NOTE,
+    STOP,
+    Conclusion,
+    Reason,
+    conclude,
+    is_refused,
+    sections_of,
+    warnings_in,
+)
 from posbias.io.results.outputs import check_output
 from posbias.io.stores.store import find_statistics
 from posbias.io.training.feature_tables import check_features
@@ -334,44 +344,65 @@ def _content(
     asked: Asked, log: Log, unjudged: Reading | None, look: Look | None, client: Client | None, stops: Sequence[str]
 ) -> dict[str, Any]:
     """All that was found, as one plain object, under names that stay."""
-    model, reasons, warnings = asked.counting.model or PBM, list(stops), list[str]()
+    model = asked.counting.model or PBM
+    reasons = [Reason("log-not-valid", STOP, sentence) for sentence in stops]
+    reasons += [] if stops or unjudged is None else reasons_of_clicks(unjudged.rows, unjudged.clicks)
+    reasons += _against(log, look, model, refused=is_refused(reasons))
     if look is not None:
-        binned, paged = asked.counting.position_bins is not None, log.roles.page is not None
-        warnings = warnings_of(look.facts, look.pages, client, binned=binned, paged=paged)
-    if unjudged is not None and not stops:
-        lost = judge(unjudged.rows.clicks, () if unjudged.clicks is None else unjudged.clicks.examples)
-        if lost is not None and not lost.doubtful:
-            warnings.append(lost.warning)
-        elif lost is not None and look is not None:
-            reasons.append(lost.warning)
-    if look is None:
-        reasons = reasons or ["the log holds no row that counts."]
-    elif model in look.why_not:
-        reasons.append(f"{model}: {look.why_not[model]}.")
-    elif not reasons:
-        reasons = reasons_against(next(one for one in look.outlooks if one.model == model), look.facts)
-    count = unused_count(log)
-    if count is not None:
-        warnings.append(f"column {count!r} was not used. If a row adds up impressions, say --impressions {count}.")
-    advised = list[str]()
-    if look is not None and not stops:
-        has_time = log.roles.timestamp is not None or log.request.rules.day is not None
-        advised = advice(look.facts, look.moved, look.outlooks, time_column=unused_time(log), has_time=has_time)
+        reasons += _beside(asked, log, look, client, advise=not stops)
+    command = ["posbias", *asked.command, "-o", "result"]
+    conclusion = conclude(_headline(look, model), reasons, shlex.join(command))
     of_look = ("totals", "days", "positions", "pages", "queries", "client", "movement", "models")
     content = {
         "schema": SCHEMA,
+        **sections_of(conclusion),
         "command": asked.command,
-        "carries_estimate": not reasons,
-        "reasons": reasons,
+        "carries_estimate": conclusion.verdict != "do not use",
         "recognised": describe_log(log, asked.findings),
         "rows": None if unjudged is None else msgspec.to_builtins(unjudged.rows),
         **dict.fromkeys(of_look),
         **({"positions": [], "models": {}} if look is None else _of_look(look, model)),
         "client": client and {"column": client.column, "largest_share": client.share, "rows": client.rows},
-        "warnings": warnings,
-        "advice": advised,
+        "warnings": warnings_in(reasons),
+        "advice": [reason.sentence for reason in reasons if reason.code == "advice"],
     }
     return msgspec.to_builtins(content)  # values of contexts may be of any type
+
+
+def _against(log: Log, look: Look | None, model: str, *, refused: bool) -> Iterator[Reason]:
+    """Why the log cannot carry an estimate, and a column that was not used."""
+    sentences: list[str] = []
+    if look is None:
+        sentences = [] if refused else ["The log holds no row that counts."]
+    elif model in look.why_not:
+        sentences = [f"{model}: {look.why_not[model]}."]
+    elif not refused:
+        sentences = reasons_against(next(one for one in look.outlooks if one.model == model), look.facts)
+    yield from (Reason("no-estimate", STOP, sentence) for sentence in sentences)
+    yield from (reason for reason in doubts(log) if reason.code == "counts-not-used")
+
+
+def _beside(asked: Asked, log: Log, look: Look, client: Client | None, *, advise: bool) -> Iterator[Reason]:
+    """What is odd about the log, and what would help."""
+    binned, paged = asked.counting.position_bins is not None, log.roles.page is not None
+    for code, sentence in warnings_of(look.facts, look.pages, client, binned=binned, paged=paged):
+        yield Reason(code, CAUTION, sentence)
+    if advise:
+        has_time = log.roles.timestamp is not None or log.request.rules.day is not None
+        advised = advice(look.facts, look.moved, look.outlooks, time_column=unused_time(log), has_time=has_time)
+        yield from (Reason("advice", NOTE, sentence) for sentence in advised)
+
+
+def _headline(look: Look | None, model: str) -> str:
+    """How much of the log can be estimated, and how well."""
+    outlook = None if look is None else next((one for one in look.outlooks if one.model == model), None)
+    if look is None or outlook is None or not len(outlook.errors):
+        return "the log is read"
+    identified = int(outlook.cells["identified"].sum())
+    return (
+        f"{counted(look.facts.clicks, 'clicks')} compare {identified} of {counted(outlook.cells.height, 'positions')}, "
+        f"with errors of up to {outlook.errors.max():.0%}"
+    )
 
 
 def _of_look(look: Look, wanted: str) -> dict[str, Any]:
@@ -452,25 +483,17 @@ def _column(held: Mapping[str, Any]) -> str:
     return held["column"] if held["type"] is None else f"{held['column']} ({held['type']})"
 
 
-def check_report(content: Mapping[str, Any]) -> RenderableType:
-    """All that was found."""
-    listed = {"warning: ": "warnings", "what would help: ": "advice", "no estimate: ": "reasons"}
-    return Group(
-        *map(line, [*recognised_lines(content["recognised"]), *_totals(content)]),
-        *([renderable(_positions(content))] if content["positions"] else []),
-        *map(line, [*_pages(content), *_models(content)]),
-        *(
-            line(f"  {part}" if number else f"{before}{part}")
-            for before, name in listed.items()
-            for sentence in content[name]
-            for number, part in enumerate(sentence.splitlines())
-        ),
-    )
+def items_of_check(content: Mapping[str, Any], *, details: bool) -> list[Item]:
+    """All that is printed of a log."""
+    tables = [_positions(content)] if content["positions"] else []
+    facts = [*recognised_lines(content["recognised"]), *_totals(content), *_pages(content)]
+    facts += _models(content) if details else []
+    return in_order(conclusion_of(content), tables, facts, details=details)
 
 
-def command_line(content: Mapping[str, Any]) -> str:
-    """The command that reads the log, to copy: on one line, however long it is."""
-    return f"posbias {shlex.join(content['command'])} -o result"
+def conclusion_of(content: Mapping[str, Any]) -> Conclusion:
+    """The conclusion in what `--json` prints."""
+    return msgspec.convert({name: content[name] for name in Conclusion.__struct_fields__}, Conclusion)
 
 
 def _totals(content: Mapping[str, Any]) -> Iterator[str]:
@@ -606,7 +629,7 @@ def rehearse(
         check_features(opened, job.tables, job.features)
         reads["log"] = describe_log(opened)
         reads["files"] = [str(source.path) for source in opened.sources]
-        warnings = doubts(opened)
+        warnings = [reason.sentence for reason in doubts(opened)]
     paths = [path for name in (*job.inputs, *also_read) for path in named_paths(name)]
     paths += [path for path in (output.config, log.temp_dir) if path is not None]
     protected = [path for path in paths if not (replaces_input and is_same(path, target))]

@@ -1,6 +1,6 @@
 """`train`: documents, the learner, its model and scores."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from math import inf
 from typing import Any
@@ -13,7 +13,7 @@ from posbias.core.arrays.count_table import Floats
 from posbias.core.choices import MARGIN_LIMIT, PENALTIES, Balance
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import IdentifiabilityError, UsageError
-from posbias.core.fit.fit import WANTED_CLICK_SHARE
+from posbias.core.errors import counted as counted_as
 from posbias.core.fit.propensities import FittedTheta, choose_propensities
 from posbias.core.learners.auto import LOGGED, NAIVE
 from posbias.core.learners.boosting import TreeOptions, import_lightgbm
@@ -33,8 +33,10 @@ from posbias.core.learners.models import FactorModel, RowModel
 from posbias.core.schema import RESERVED
 from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import Engine
+from posbias.io.fits.verdicts import lost_clicks
 from posbias.io.jobs.fit import weights_from
-from posbias.io.jobs.tables import WITH_DOUBTS, Column, Printed, PrintedTable, Result
+from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result
+from posbias.io.results.conclusions import GOOD, NOTE, STOP, Reason
 from posbias.io.training.documents import Documents, prepare, with_scores, write_scores
 from posbias.io.training.feature_parts import FeaturesRequest
 from posbias.io.training.feature_tables import is_in_a_table
@@ -53,7 +55,7 @@ _BALANCES: dict[Balance, list[str]] = {
 _AGAINST = {NAIVE: "naive clicks", LOGGED: "the log's own order"}
 
 
-def _sentences(learned: Learned, data: LearningData, measure: str) -> list[str]:
+def _facts(learned: Learned, data: LearningData, measure: str) -> list[str]:
     """What was learnt from, and how well it fits by the measure of the learner."""
     apart = f", {len(data.apart):,} of them held out" if len(data.apart) else ""
     found = [f"learnt from {data.n_documents:,} documents of {int(data.query[-1]) + 1:,} queries{apart}"]
@@ -62,8 +64,6 @@ def _sentences(learned: Learned, data: LearningData, measure: str) -> list[str]:
         last = curve.filter(pl.col(ROUND) == learned.report.get("trees", curve[ROUND][-1])).row(-1, named=True)
         values = [f"{value:.5f} {name}" for name in (TRAINING, VALIDATION) if (value := last[name]) is not None]
         found.append(f"round {last[ROUND]:,}: {measure} {', '.join(values)}")
-    if "chosen" in learned.report:
-        found += _chosen(learned.report["chosen"])
     chosen_by = learned.report.get("regularization_chosen_by")
     if chosen_by is not None:
         penalties = [one["regularization"] for one in chosen_by["tried"]]
@@ -75,11 +75,18 @@ def _sentences(learned: Learned, data: LearningData, measure: str) -> list[str]:
     return found
 
 
-def _chosen(chosen: Mapping[str, Any]) -> list[str]:
-    """Lines on the ranker of `auto`, and how much better it is than naive clicks and the log's own order."""
+def _gains(chosen: Sequence[Reason]) -> str:
+    """How much better a ranker is than naive clicks and the log's own order, in the conclusion."""
+    gains = [reason.figures for reason in chosen if "gain" in reason.figures]
+    return ": " + " and ".join(f"{of['gain']:+.1%} against {of['against']}" for of in gains) if gains else ""
+
+
+def _chosen(chosen: Mapping[str, Any]) -> list[Reason]:
+    """The ranker of `auto`, and how much better it is than naive clicks and the log's own order."""
     shares = {name: share for name, share in chosen["shares"].items() if round(share, 2)}
     if not chosen["queries"]:
-        return [f"ranker: {next(iter(shares))}; there are too few queries to compare it with others"]
+        sentence = f"The ranker is {next(iter(shares))}: there are too few queries to compare it with others."
+        return [Reason("ranker-chosen", NOTE, sentence)]
     if chosen["is_single"]:
         ranker = f"{next(iter(shares))} alone, clearly better than a blend"
     elif len(shares) == 1:
@@ -87,17 +94,20 @@ def _chosen(chosen: Mapping[str, Any]) -> list[str]:
     else:
         parts = " and ".join(f"{share:.0%} {name}" for name, share in shares.items())
         ranker = f"a blend, {parts}; no single one is clearly better"
-    lines = [
-        f"ranker: {ranker}",
-        f"by clicks of {chosen['queries']:,} queries, held out in turn, corrected for position ({chosen['measure']}):",
-    ]
+    reasons = [Reason("ranker-chosen", NOTE, f"The ranker is {ranker}.", {}, chosen["measure"])]
     for name, gain in chosen["against"].items():
         if not gain["of"] > 0:
             continue
         value, low, high = (gain[of] / gain["of"] for of in ("difference", "ci_low", "ci_high"))
-        verdict = "better" if low > 0 else "worse" if high < 0 else "clicks cannot tell which is better"
-        lines.append(f"  {value:+.1%} against {_AGAINST[name]} (95 % interval {low:+.1%} to {high:+.1%}): {verdict}")
-    return lines
+        words = "beats" if low > 0 else "loses to" if high < 0 else "may be no better and no worse than"
+        sentence = (
+            f"It {words} {_AGAINST[name]} by clicks of {chosen['queries']:,} queries held out in turn, corrected for "
+            f"position: {value:+.1%} (95 % interval {low:+.1%} to {high:+.1%})."
+        )
+        figures = {"against": _AGAINST[name], "gain": value, "ci_low": low, "ci_high": high}
+        severity = GOOD if low > 0 else NOTE
+        reasons.append(Reason("ranker-compared", severity, sentence, figures, chosen["measure"]))
+    return reasons
 
 
 def _importance(table: pl.DataFrame) -> list[Printed]:
@@ -264,7 +274,7 @@ def learn(counted: CountedLog, theta: FittedTheta | None, request: Request, engi
     data, share = documents.data, asked.negative_share if "negative_share" in learner.takes else 1.0
     balance = asked.balance if "balance" in learner.takes else "traffic"
     data = replace(data, weight=balance_weights(data, balance), covariance=covariance)
-    result.warnings += documents.warnings
+    result.reasons += documents.reasons
     _check_clicks(documents, result)
     if data.randomized is not None and not data.randomized.n_entries:
         placed = " or ".join(map(str, counted.plan.randomized))
@@ -286,15 +296,17 @@ def learn(counted: CountedLog, theta: FittedTheta | None, request: Request, engi
         about["balance"] = balance
     sizes = {"documents": data.n_documents, "held_out": len(data.apart), "queries": int(data.query[-1]) + 1}
     result.content |= {"learner": about, "model": section, "documents": sizes, "features": documents.report}
-    result.printed += [*_sentences(learned, data, learner.measure), *_BALANCES.get(balance, [])]
-    if learned.warnings:
-        result.warnings += learned.warnings
-        result.exit_code = WITH_DOUBTS
+    result.facts += [*_facts(learned, data, learner.measure), *_BALANCES.get(balance, [])]
+    chosen = _chosen(learned.report["chosen"]) if "chosen" in learned.report else []
+    documents_of = f"{data.n_documents:,} documents of {counted_as(sizes['queries'], 'queries')}"
+    result.headline = f"a ranker is learnt from {documents_of}" + _gains(chosen)
+    result.reasons += [*chosen, *(Reason(code, STOP, sentence) for code, sentence in learned.warnings.items())]
+    result.next = f"posbias predict LATER_LOGS --propensities FIT --scores {result.target}/scores.parquet -o predicted"
     if learned.importance is not None:
         result.printed += _importance(importance_table(learned.importance, documents.features))
     if sampled is not data:
         about["negative_share"], sizes["left_out"] = share, data.n_documents - sampled.n_documents
-        result.printed.append(
+        result.facts.append(
             f"{sizes['left_out']:,} documents without a click left out; each of the others without one counts "
             f"{1 / share:.3g} times"
         )
@@ -325,12 +337,7 @@ def _check_clicks(documents: Documents, result: Result) -> None:
             "there is nothing to learn from: no click lies in a cell that has a propensity. Add more days of logs."
         )
     if learnt < clicks:
-        share = 1 - learnt / clicks
-        result.warnings.append(
-            f"{clicks - learnt:,.0f} clicks ({share:.1%}) lie in cells without a propensity. Nothing is learnt there."
-        )
-    if learnt < WANTED_CLICK_SHARE * clicks:
-        result.exit_code = WITH_DOUBTS
+        result.reasons.append(lost_clicks(clicks - learnt, clicks, "nothing is learnt there"))
 
 
 def _scores(model: RowModel | FactorModel, documents: Documents) -> Floats:

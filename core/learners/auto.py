@@ -313,17 +313,18 @@ def described(choice: Choice) -> dict[str, object]:
     }
 
 
-def harm(choice: Choice, margin: float) -> tuple[str, ...]:
+def harm(choice: Choice, margin: float) -> dict[str, str]:
     """Why the ranker should not take the place of the log's own order, if it should not."""
     gain = choice.gains.get(LOGGED)
     if gain is None or not np.isfinite(gain[0].low):
-        return ("too few queries to compare the ranker with the log's own order: look at it with posbias evaluate.",)
+        sentence = "Too few queries compare the ranker with the log's own order: look at it with posbias evaluate."
+        return {"ranker-not-compared": sentence}
     value, base = gain
     if not base > 0 or value.low / base >= -margin:
-        return ()
-    words = (
-        f"do not put this ranker in the place of the log's own order: it may lose {-value.low / base:.0%} of its "
-        f"clicks (by DCG@{DEPTH}; more than the {margin:.0%} of --never-worse). The log's ranking may know what the "
-        "features lack: more features, or more days of logs, may help."
+        return {}
+    sentence = (
+        f"Do not put this ranker in the place of the log's own order: it may lose {-value.low / base:.0%} of its "
+        f"clicks, more than the {margin:.0%} of --never-worse. The log's ranking may know what the features lack: "
+        "add features, or more days of logs."
     )
-    return (words,)
+    return {"ranker-may-lose": sentence}

@@ -93,7 +93,7 @@ class FactorsLearner(Learner):
         """
         counts, theta = self.examined(data)
         log, penalty = replace(data, counts=counts), options.regularization
-        report, warnings = dict[str, Any](), tuple[str, ...]()
+        report, warnings = dict[str, Any](), dict[str, str]()
 
         def fit(log: LearningData, penalty: float) -> tuple[FactorModel, Rounds]:
             return self._find(log, theta, penalty, options, on_round)
@@ -137,7 +137,7 @@ class FactorsLearner(Learner):
         theta: Floats,
         seed: int,
         learn: Callable[[LearningData, float], tuple[FactorModel, Rounds]],
-    ) -> tuple[float, dict[str, Any], tuple[str, ...]]:
+    ) -> tuple[float, dict[str, Any], dict[str, str]]:
         """The penalty that predicts impressions apart best, what it was chosen by, and a warning."""
         apart = impressions_apart(log, self.tables(log)[-1], seed)
         if not apart.impressions.any():
@@ -169,7 +169,7 @@ class FactorsLearner(Learner):
             "fits": len(tried) + 1,
             "tried": [{"regularization": one, "value": value, "factors": has} for one, (value, has) in tried.items()],
         }
-        return penalty, chosen_by, () if chosen >= best else (warning,)
+        return penalty, chosen_by, {} if chosen >= best else {"factors-do-not-help": warning}
 
 
 class MFLearner(FactorsLearner):

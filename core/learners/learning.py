@@ -293,7 +293,7 @@ class Learned:
     # theta as the learner itself estimates it, relative to the first cell, shape (K,); None where it is given
     propensities: Floats | None = None
     report: dict[str, Any] = field(default_factory=dict[str, Any])  # what else the manifest says
-    warnings: tuple[str, ...] = ()  # why it should not be taken at face value
+    warnings: dict[str, str] = field(default_factory=dict[str, str])  # why not to use it: sentences by their codes
 
 
 class Loss(Protocol):

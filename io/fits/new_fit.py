@@ -38,9 +38,10 @@ from posbias.core.standard_errors.leave_one_out import ClusterSums
 from posbias.core.training.weights import as_count
 from posbias.io.counting.count import CountedLog, PairsOfPart
 from posbias.io.engines.engine import Engine, ReadLog
-from posbias.io.fits.verdicts import Verdict, Weight, fit_verdicts, hidden_errors
+from posbias.io.fits.verdicts import fit_headline, fit_reasons, hidden_errors
 from posbias.io.log.clicks import Rows
 from posbias.io.progress import Progress
+from posbias.io.results.conclusions import Reason
 from posbias.io.results.tables import ATTRACTIVENESS, write_attractiveness_csv, write_covariance, write_propensities
 from posbias.io.stores.metadata import Counted, Position, Probability, describe_decay, describe_plan
 
@@ -395,24 +396,10 @@ class FitRequest:
 class WrittenFit:
     """A fit whose tables are written."""
 
-    fit: Fit  # it
-    verdicts: tuple[Verdict, ...]  # what the log says about it
-    sections: dict[str, Any]  # what the manifest says of it
-
-    @property
-    def warnings(self) -> list[str]:
-        """What is wrong, or cannot be excluded."""
-        return [verdict.sentence for verdict in self.verdicts if verdict.weight > Weight.NOTE]
-
-    @property
-    def notes(self) -> list[str]:
-        """What is worth a line, and nothing that is wrong."""
-        return [verdict.sentence for verdict in self.verdicts if verdict.weight is Weight.NOTE]
-
-    @property
-    def doubtful(self) -> bool:
-        """Whether the propensities are not to be taken at face value."""
-        return any(verdict.weight is Weight.DOUBT for verdict in self.verdicts)
+    fit: Fit
+    headline: str  # the fit in one sentence
+    reasons: tuple[Reason, ...]  # what speaks for and against it
+    sections: dict[str, Any]  # of the manifest
 
 
 def sections_of_reading(plan: StatisticsPlan, sources: dict[str, str], rows: Rows) -> dict[str, Any]:
@@ -488,11 +475,10 @@ def fit_counts(
             "held_out_impressions": others.impressions,
             "models": [asdict(other) for other in others.others],
         }
-    written = WrittenFit(found, tuple(fit_verdicts(found, others)), sections)
-    sections |= {"estimate": fit_section(found), "verdicts": written.notes}
+    sections["estimate"] = fit_section(found)
     if not asked.pairs:
         sections["estimate"]["attractiveness_prior"] = None
-    return written
+    return WrittenFit(found, fit_headline(found), tuple(fit_reasons(found, others)), sections)
 
 
 MOST_ROWS = 1 << 17

@@ -1,8 +1,7 @@
-"""What a reader must know before acting on a result, in words, and whether it is to be taken at face value."""
+"""What speaks for and against a fit and its weights, in plain words."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import IntEnum
 
 import numpy as np
 import polars as pl
@@ -10,8 +9,8 @@ import polars as pl
 from posbias.core.arrays.count_table import Floats
 from posbias.core.errors import counted, population, shown
 from posbias.core.estimators import get_estimator
-from posbias.core.estimators.methods import ConditionalEstimator, JointEstimator, PlacementTest, RandomizedEstimator
-from posbias.core.fit.diagnostics import NOTABLE, FromRows, JointComparison, PairsTest
+from posbias.core.estimators.methods import ConditionalEstimator, JointEstimator, RandomizedEstimator
+from posbias.core.fit.diagnostics import NOTABLE, FromRows, JointComparison
 from posbias.core.fit.fit import WANTED_CLICK_SHARE, Fit
 from posbias.core.fit.model_tests import (
     ATTRACTIVENESS,
@@ -22,13 +21,13 @@ from posbias.core.fit.model_tests import (
     ModelTests,
     OtherModels,
 )
-from posbias.core.fit.periods import why
+from posbias.core.fit.periods import WITHIN, why
 from posbias.core.models import model_names
 from posbias.core.schema import PREVIOUS_CLICK
 from posbias.core.shapes import FREE
-from posbias.core.shapes.shape import ShapedEstimate
 from posbias.core.standard_errors.contrasts import LEVEL, ContrastTest, ScoreTest
 from posbias.core.training.weights import WeightSummary
+from posbias.io.results.conclusions import CAUTION, GOOD, NOTE, STOP, Reason
 
 _MOST = 6  # contexts that a sentence names
 
@@ -58,6 +57,7 @@ def label_in_words(value: object) -> str:
 
 FEW_EFFECTIVE_CLUSTERS = 10
 JOINT = JointEstimator.name
+_BY_LIKELIHOOD = {JOINT, ConditionalEstimator.name}
 _NEARLY_ALL = 0.9995
 NAMED_POSITION = 10  # or the last before it, whose error by hidden relevance is named
 LARGEST_HIDDEN_ERROR = 0.25  # that is no doubt: see tests/benchmarks/README.md
@@ -70,140 +70,172 @@ _PLURAL = {
     "two-way": "queries or values of {}",
 }
 _MORE_QUERIES = " More different queries narrow the intervals; more traffic on the same ones does not."
-_OTHER_CLUSTERS = (
-    " The intervals allow for what queries share, not for what users, markets or days share across queries: if the log "
-    "has such a column, name it with --cluster-column, and they allow for both."
+_OTHER_CLUSTERS = " If users, markets or days share more than a query does, name their column (--cluster-column)."
+_MORE_TIME = (
+    "Name times of day (--timestamp), the ranker's version (--period-column), or how often it learns (--period)."
 )
+NAMED = 5  # or the last before it, whose attention the conclusion names
 
 
-class Weight(IntEnum):
-    """How much a sentence about a fit weighs."""
+def fit_headline(fit: Fit) -> str:
+    """The attention that position 5, or the nearest that is known, gets; in each context, and below no click."""
+    statistics, references = fit.statistics, fit.estimate.linkage.reference_of
+    position, known = statistics.position_of_cell, np.isfinite(fit.estimate.propensity)
+    compared = known & (position != position[references])
+    clicks = counted(float(statistics.cell_totals[1].sum()), "clicks")
+    if not compared.any():
+        return f"{clicks} say nothing of how much attention positions get"
+    named = position[compared]
+    at = int(named[named <= NAMED].max(initial=0) or named.min())
+    cells = np.flatnonzero(compared & (position == at))
+    if PREVIOUS_CLICK in statistics.cells.columns:
+        cells = cells[:1]  # the last click above, ascending: none
+    shares = fit.estimate.propensity[cells]
+    low, high = (f"{share:.2g}" for share in (shares.min(), shares.max()))
+    share = low if low == high else f"{low} to {high}"
+    below = " below no click" if PREVIOUS_CLICK in statistics.cells.columns else ""
+    by = f", by {', '.join(statistics.plan.context)}" if low != high else ""
+    against = " or ".join(sorted({str(position[reference]) for reference in references[cells]}))
+    return (
+        f"{clicks} on {counted(len(np.unique(position[known])), 'positions')}: position {at}{below} gets {share} of "
+        f"the attention of position {against}{by}"
+    )
 
-    NOTE = 0
-    CAUTION = 1
-    DOUBT = 2  # the propensities are not to be taken at face value: exit code 1
 
-
-@dataclass(frozen=True)
-class Verdict:
-    """A sentence about a fit. That it denies the model and that the command ends with exit code 1 is one decision."""
-
-    sentence: str
-    weight: Weight = Weight.NOTE
-
-
-def fit_verdicts(fit: Fit, others: OtherModels | None = None) -> list[Verdict]:
-    """What the log says about a fit: notes, then what is wrong or cannot be excluded.
+def fit_reasons(fit: Fit, others: OtherModels | None = None) -> list[Reason]:
+    """What speaks for and against a fit.
 
     Args:
         fit: it.
         others: the other click models, where they were looked at.
     """
     return [
-        *map(Verdict, _notes(fit)),
         *_convergence(fit),
         *_identification(fit),
         *_few_clusters(fit),
         *_feedback(fit),
-        *_sparsity(fit),
+        *_against_textbook_em(fit),
         *_placements(fit),
-        *_model_doubts(fit),
-        *_rows_doubts(fit),
-        *_assumption(None if fit.shape is None else fit.shape.warning),
-        *_assumption(None if fit.bins is None else fit.bins.warning),
+        *_model_check(fit),
+        *_rows(fit),
+        *_shape(fit),
+        *_bins(fit),
         *_other_model(fit, others),
+        *_differences(fit),
     ]
 
 
-def _notes(fit: Fit) -> Iterator[str]:
-    """Nothing that is wrong, but worth a line."""
-    if fit.period.survivor is not None:
-        yield f"{why(fit.period)} (--period auto)."
+def _differences(fit: Fit) -> Iterator[Reason]:
+    """Differences between positions, contexts and clicks above that a log may lack."""
     if fit.contexts is not None and fit.contexts.n_contrasts:
         yield _contexts(fit, fit.contexts)
-    if fit.shape is not None and fit.shape.test.n_contrasts and fit.shape.warning is None:
-        yield _shape(fit, fit.shape)
-    yield from _bins(fit)
     if fit.position_effect is not None and fit.position_effect.n_contrasts and not fit.position_effect.rejected:
         yield _no_effect(fit)
     if fit.previous_click is not None and fit.previous_click.n_contrasts:
         yield _silence(fit) or _previous_click(fit, fit.previous_click)
-    yield from [_placed_at_random(test) for test in fit.placements if test.documents and test.p_value >= LEVEL]
-    yield from _model_check(fit)
-    yield from _rows_notes(fit)
-    comparison = fit.comparison
-    if comparison is not None and comparison.biased and fit.estimate.method != JOINT:
-        yield (
-            "For comparison only: textbook EM would be off by up to "
-            f"{comparison.largest_difference:.0%} on this log{_cause(fit, comparison)}. Your propensities do not use "
-            "it."
-        )
-    by_likelihood = fit.estimate.method in {JOINT, ConditionalEstimator.name}
-    if by_likelihood and comparison is not None and comparison.test.n_contrasts and not comparison.biased:
-        yield _not_sparse(comparison)
 
 
-def _assumption(warning: str | None) -> list[Verdict]:
-    """What the log says against the shape of the curve, or against bins."""
-    return [Verdict(warning, Weight.DOUBT)] if warning else []
+def weight_reasons(summary: WeightSummary) -> list[Reason]:
+    """What speaks against training on files of weighted clicks."""
+    weighted, lost = summary.clicks_weighted, summary.clicks_without_propensity
+    if not weighted:
+        sentence = "No click has a weight, so there is nothing to learn from these files."
+        if lost:
+            sentence += f" All {lost:,.0f} are at positions without a propensity."
+        return [Reason("nothing-to-learn", STOP, sentence, {"clicks": lost})]
+    return [] if not lost else [lost_clicks(lost, weighted + lost, "they are left out of the training files")]
 
 
-def weight_warnings(summary: WeightSummary) -> list[str]:
-    """What a reader must know before training on the files."""
-    lost = summary.clicks_without_propensity
-    sentences: list[str] = []
-    if not summary.clicks_weighted:
-        sentences.append("no click has a weight: there is nothing to learn from these files.")
-    if lost:
-        sentences.append(f"{counted(lost, 'clicks')} in cells without a propensity: left out of the training files.")
-    return sentences
+def lost_clicks(lost: float, clicks: float, consequence: str) -> Reason:
+    """Clicks at positions without a propensity; more than one in a hundred, and the rest says little."""
+    severity = STOP if lost > (1 - WANTED_CLICK_SHARE) * clicks else CAUTION
+    sentence = (
+        f"{counted(lost, 'clicks')} of {clicks:,.0f} ({lost / clicks:.1%}) are at positions without a propensity: "
+        f"{consequence}."
+    )
+    return Reason("clicks-without-propensity", severity, sentence, {"clicks": clicks, "without_propensity": lost})
 
 
-def left_out_warnings(documents: int) -> list[str]:
-    """What is said of documents that no row of judgments holds."""
+ERRORS_UNKNOWN = Reason(
+    "errors-unknown",
+    CAUTION,
+    "The errors of the propensities are not known: intervals take them as exact, and are too narrow if they are not.",
+)
+"""Against what is computed with propensities that have no standard errors."""
+
+
+def left_out_reasons(documents: int) -> list[Reason]:
+    """Documents that no row of judgments holds."""
     if not documents:
         return []
     verbs = "has no judgment and is" if documents == 1 else "have no judgment and are"
     where = "no position at which they were shown has a propensity"
-    return [f"{counted(documents, 'documents')} {verbs} left out: {where}."]
+    sentence = f"{counted(documents, 'documents')} {verbs} left out: {where}."
+    return [Reason("documents-without-judgment", CAUTION, sentence, {"documents": documents})]
 
 
-def _no_effect(fit: Fit) -> str:
-    units = counted(fit.estimate.n_clusters, _clusters(fit))
-    low, high = np.nanmin(fit.estimate.intervals.low), np.nanmax(fit.estimate.intervals.high)
-    return (
-        "no position effect detected: no propensity differs significantly from 1. The intervals span "
-        f"{low:.2f} - {high:.2f} ({units}); an effect within that range cannot be ruled out."
+def _no_effect(fit: Fit) -> Reason:
+    low, high = float(np.nanmin(fit.estimate.intervals.low)), float(np.nanmax(fit.estimate.intervals.high))
+    sentence = (
+        "Position makes no difference that this log shows. It could have missed propensities from "
+        f"{low:.2f} to {high:.2f}; more different queries would show smaller differences."
     )
+    return Reason("no-position-effect", NOTE, sentence, {"low": low, "high": high}, _rests_on(fit.position_effect, fit))
 
 
-def _shape(fit: Fit, shape: ShapedEstimate) -> str:
-    references = fit.estimate.linkage.references
-    eta = [
-        f"eta {value:.3f}, standard error {error:.3f}"
-        for value, error in zip(shape.eta[references], shape.eta_error[references], strict=True)
-        if np.isfinite(value) and np.isfinite(error)
-    ]
-    fitted = f" ({'; '.join(eta)})" if eta else ""
-    rests = _rests_on(shape.test, fit)
-    return f"the {fit.options.shape} shape{fitted} is not rejected against the free estimate ({rests})."
+def _shape(fit: Fit) -> Iterator[Reason]:
+    """Whether the curve has the shape that was chosen."""
+    shape = fit.shape
+    if shape is None:
+        return
+    figures = {"difference": float(np.exp(shape.test.difference))}
+    if shape.warning is not None:
+        sentence, details = _parted(shape.warning)
+        yield Reason("shape-does-not-fit", STOP, sentence, figures, details)
+    elif shape.test.n_contrasts:
+        references = fit.estimate.linkage.references
+        eta = [
+            f"eta {value:.3f}, standard error {error:.3f}"
+            for value, error in zip(shape.eta[references], shape.eta_error[references], strict=True)
+            if np.isfinite(value) and np.isfinite(error)
+        ]
+        sentence = f"The {fit.options.shape} shape fits: the log does not speak against it."
+        yield Reason("shape-fits", GOOD, sentence, {}, "; ".join([*eta, _rests_on(shape.test, fit)]))
 
 
-def _bins(fit: Fit) -> Iterator[str]:
-    if not fit.statistics.plan.position_bins or (fit.bins is not None and fit.bins.warning):
+def _bins(fit: Fit) -> Iterator[Reason]:
+    """Whether the positions of a bin have one propensity."""
+    if not fit.statistics.plan.position_bins:
         return
     if fit.bins is None or not fit.bins.contrasts.n_contrasts:
-        yield "the position bins are not tested: that takes the log itself, and positions that can be compared."
-        return
-    yield f"the position bins are not rejected against the free estimate ({_rests_on(fit.bins.contrasts, fit)})."
+        sentence = "Whether the positions of a bin have one propensity is not tested: that takes the log itself."
+        yield Reason("bins-not-tested", NOTE, sentence)
+    elif fit.bins.warning is not None:
+        sentence, details = _parted(fit.bins.warning)
+        figures = {"ratio": float(np.exp(fit.bins.contrasts.difference))}
+        yield Reason("bins-do-not-fit", STOP, f"{sentence} Use narrower bins.", figures, details)
+    else:
+        sentence = "The positions of each bin have one propensity, as far as the log shows."
+        yield Reason("bins-fit", GOOD, sentence, {}, _rests_on(fit.bins.contrasts, fit))
 
 
-def _contexts(fit: Fit, test: ContrastTest) -> str:
+_P_VALUE = re.compile(r" ?\((p = [^)]*)\)")
+
+
+def _parted(warning: str) -> tuple[str, str]:
+    """A warning without its p-value, and the p-value."""
+    p_values = "; ".join(_P_VALUE.findall(warning))
+    return _P_VALUE.sub("", warning), p_values
+
+
+def _contexts(fit: Fit, test: ContrastTest) -> Reason:
     by = ", ".join(fit.statistics.plan.context)
-    if not test.rejected:
-        missed = _missed_between_contexts(fit, test)
-        return f"propensities do not differ significantly by {by} ({_rests_on(test, fit)}). {missed}"
-    return f"propensities differ by {by} ({_rests_on(test, fit)})."
+    details = _rests_on(test, fit)
+    if test.rejected:
+        sentence = f"Propensities differ by {by}: use those of each {by}."
+        return Reason("contexts-differ", NOTE, sentence, {}, details)
+    sentence = f"Propensities do not differ by {by}, as far as this log shows."
+    return Reason("contexts-alike", NOTE, sentence, {}, f"{details}. {_missed_between_contexts(fit, test)}")
 
 
 def _missed_between_contexts(fit: Fit, test: ContrastTest) -> str:
@@ -221,82 +253,91 @@ def _missed_between_contexts(fit: Fit, test: ContrastTest) -> str:
         sentences.append(f"{' to '.join(factors)} for {context_in_words(fit, int(first))}")
     return (
         "Differences from the others by less than these factors, which four of five such logs show, may have been "
-        f"missed: {listed(sentences, 'contexts_found_by_four_of_five')}."
+        f"missed: {listed(sentences, 'contexts_found_by_four_of_five')}"
     )
 
 
-def _rests_on(test: ContrastTest, fit: Fit) -> str:
+def _rests_on(test: ContrastTest | None, fit: Fit) -> str:
     """A test's p-value, and on how many clusters it rests."""
     units = counted(fit.estimate.n_clusters, _clusters(fit))
-    return f"p = {test.p_value:.1g}, {units}"
+    return units if test is None else f"p = {test.p_value:.1g}, {units}"
 
 
-def _previous_click(fit: Fit, test: ContrastTest) -> str:
+def _previous_click(fit: Fit, test: ContrastTest) -> Reason:
+    details = _rests_on(test, fit)
     if not test.rejected:
-        return (
-            f"the previous click makes no significant difference ({_rests_on(test, fit)}): --model pbm does as well "
-            "with fewer cells."
-        )
-    return (
-        f"the previous click matters ({_rests_on(test, fit)}). The user browsing model predicts that, but users who "
-        "differ in how readily they click produce the same pattern, and then this model is biased and --model pbm is "
-        "not. It is not by itself a reason to prefer this model."
+        sentence = "The last click above makes no difference on this log: --model pbm does as well, with fewer numbers."
+        return Reason("clicks-above-do-not-matter", NOTE, sentence, {}, details)
+    sentence = (
+        "Results below a click are looked at differently, as --model ubm assumes. Users who differ in how readily they "
+        "click look the same, and then these propensities are wrong and those of --model pbm are right."
     )
+    return Reason("clicks-above-matter", NOTE, sentence, {}, details)
 
 
-def _silence(fit: Fit) -> str:
-    """What cells without clicks below a click say."""
+def _silence(fit: Fit) -> Reason | None:
+    """Cells without clicks below a click."""
     silence, test = fit.silence, fit.previous_click
     if silence is None or test is None or not test.rejected or not len(silence.cells):
-        return ""
+        return None
     expected = float(np.nansum(silence.expected))
     number, below = len(silence.cells), fit.statistics.cells.filter(pl.col(PREVIOUS_CLICK) > 0).height
-    which = f"none of the {below} cells below a click has" if number == below else f"{number} of {below} have not"
-    return (
-        f"{which} a click, where about {expected:,.0f} would be expected if the previous click made no difference "
-        f"({_rests_on(test, fit)}): the log keeps one click per page, or users stop at a click. The cells without a "
-        "click above are right for such users; --model pbm is biased."
+    which = (
+        f"none of the {below} propensities below a click has" if number == below else f"{number} of {below} have not"
     )
+    sentence = (
+        f"Hardly anybody clicks twice: the log keeps one click per page, or users stop at a click ({which} a click, "
+        f"where about {expected:,.0f} would be expected). Propensities below no click are right for such users; those "
+        "of --model pbm are not."
+    )
+    return Reason("one-click-per-page", NOTE, sentence, {"expected_clicks": expected}, _rests_on(test, fit))
 
 
-def _convergence(fit: Fit) -> Iterator[Verdict]:
+def _convergence(fit: Fit) -> Iterator[Reason]:
     estimate = fit.estimate
     iterations = counted(estimate.iterations, "iterations")
+    figures = {"iterations": float(estimate.iterations)}
     if not estimate.converged:
         sentence = (
-            f"{estimate.method} did not converge: it ran for the requested {iterations}, and convergence was "
-            "not checked (tolerance 0)."
+            f"The estimate is not finished: it ran for the requested {iterations}, and whether it had converged was "
+            "not checked (--tolerance 0)."
             if fit.options.tolerance == 0
-            else f"{estimate.method} did not converge in {iterations}: do not use these numbers. Raise "
-            "--max-iterations."
+            else f"The estimate is not finished: it had not converged after {iterations}. Raise --max-iterations."
         )
-        yield Verdict(sentence, Weight.DOUBT)
+        yield Reason("not-converged", STOP, sentence, figures, f"method {estimate.method}")
     if fit.joint is not None and fit.joint is not estimate and not fit.joint.converged:
-        iterations = counted(fit.joint.iterations, "iterations")
-        yield Verdict(f"joint EM, run for comparison, did not converge in {iterations}.", Weight.CAUTION)
+        figures = {"iterations": float(fit.joint.iterations)}
+        sentence = (
+            "The comparison with textbook EM is not finished: it had not converged after "
+            f"{counted(fit.joint.iterations, 'iterations')}. Your propensities do not use it."
+        )
+        yield Reason("textbook-em-not-converged", CAUTION, sentence, figures)
 
 
-def _identification(fit: Fit) -> Iterator[Verdict]:
+def _identification(fit: Fit) -> Iterator[Reason]:
     linkage, known = fit.estimate.linkage, np.isfinite(fit.estimate.propensity)
     if not linkage.identified[0] and not fit.statistics.plan.context:
-        sentence = (
-            f"{cell_in_words(fit, 0)} cannot be compared with other cells; propensities are relative to "
-            f"{cell_in_words(fit, int(linkage.references[0]))}."
-        )
-        yield Verdict(sentence, Weight.CAUTION)
+        cell, reference = (cell_in_words(fit, number) for number in (0, int(linkage.references[0])))
+        sentence = f"Propensities are relative to {reference}: no document compares {cell} with the others."
+        yield Reason("other-reference", CAUTION, sentence)
+    cells = len(known)
     by_shape_alone = int((known & ~linkage.identified).sum())
     if by_shape_alone:
-        rest = "rests" if by_shape_alone == 1 else "rest"
-        sentence = f"{by_shape_alone} of {len(known)} propensities {rest} on the shape alone (see `reason`)."
-        yield Verdict(sentence, Weight.CAUTION)
+        sentence = (
+            f"{by_shape_alone} of {cells} propensities {'rests' if by_shape_alone == 1 else 'rest'} on the shape "
+            "alone, not on clicks (column `reason` says which)."
+        )
+        yield Reason("shape-alone", CAUTION, sentence, {"propensities": by_shape_alone, "of": cells})
     lost, few = int((~known).sum()), fit.click_share < WANTED_CLICK_SHARE
     if lost:
+        what = "propensities" if fit.statistics.cells.width > 1 else "positions"
         sentence = (
-            f"{lost} of {len(known)} cells {'is' if lost == 1 else 'are'} not identified, and no propensity is given "
-            f"(see `reason`). Identified cells hold {_share(fit.click_share)} of the clicks"
+            f"{lost} of {cells} {what} {'is' if lost == 1 else 'are'} not known: no document compares them with the "
+            f"others (column `reason` says why). The others hold {_share(fit.click_share)} of the clicks"
             + (", too few to rely on." if few else ".")
         )
-        yield Verdict(sentence, Weight.DOUBT if few else Weight.CAUTION)
+        figures = {"unknown": lost, "of": cells, "click_share": fit.click_share}
+        yield Reason("not-identified", STOP if few else CAUTION, sentence, figures)
 
 
 def _share(share: float) -> str:
@@ -315,7 +356,7 @@ def whom_intervals_are_about(fit: Fit) -> str:
     return population(f"{_clusters(fit).replace(' or ', ' and ')} like these")
 
 
-def _few_clusters(fit: Fit) -> Iterator[Verdict]:
+def _few_clusters(fit: Fit) -> Iterator[Reason]:
     estimate, units = fit.estimate, _clusters(fit)
     known = estimate.intervals.effective_clusters[estimate.intervals.std_error > 0]
     few = known[known < FEW_EFFECTIVE_CLUSTERS]
@@ -326,7 +367,8 @@ def _few_clusters(fit: Fit) -> Iterator[Verdict]:
     sentence = f"A few {units} dominate: this log is worth about {worth} {units}{where}."
     if estimate.errors_by == "query":
         sentence += _MORE_QUERIES + (_OTHER_CLUSTERS if _can_cluster_by_column(fit) else "")
-    yield Verdict(sentence, Weight.CAUTION)
+    figures = {"worth_least": float(few.min()), "worth_most": float(few.max())}
+    yield Reason("few-queries", CAUTION, sentence, figures)
 
 
 def _can_cluster_by_column(fit: Fit) -> bool:
@@ -334,84 +376,101 @@ def _can_cluster_by_column(fit: Fit) -> bool:
     return able and fit.options.shape == FREE and not fit.options.bootstrap
 
 
-def _feedback(fit: Fit) -> Iterator[Verdict]:
+def _feedback(fit: Fit) -> Iterator[Reason]:
+    """Whether the ranker learns from the clicks, as far as the order of documents over time shows it."""
+    details = f"--period auto: {why(fit.period)}"
     if not fit.period.feedback_possible:
-        return
-    found = f"--period auto: {why(fit.period)}"
-    if fit.period.claims:
-        biased = "If the ranker learns from these clicks, the propensities are biased"
-        yield Verdict(f"{found} {biased}, and this log cannot rule that out.", Weight.CAUTION)
-        return
-    no_claim = (
-        "The ranker learns from these clicks, and no periods were found within which it does not: no claim is made for "
-        "these propensities. What helps: times of day (--timestamp), more sessions, the ranker's version "
-        "(--period-column), or randomisation. If you know how often it learns, say so with --period."
-    )
-    yield Verdict(f"{found} {no_claim}", Weight.DOUBT)
+        if fit.period.survivor is not None:
+            sentence = f"Clicks do not move documents within {WITHIN[fit.period.used]}, so the ranker does no harm."
+            yield Reason("clicks-do-not-move-documents", GOOD, sentence, {}, details)
+    elif fit.period.claims:
+        sentence = (
+            "If the ranker learns from these clicks, the propensities are wrong, and this log cannot rule that out. "
+            f"{_MORE_TIME}"
+        )
+        yield Reason("ranker-may-learn", CAUTION, sentence, {}, details)
+    else:
+        sentence = (
+            "The ranker learns from these clicks: documents move after they are clicked, which makes the propensities "
+            f"wrong by an unknown amount. {_MORE_TIME}"
+        )
+        yield Reason("ranker-learns", STOP, sentence, {}, details)
 
 
-def _sparsity(fit: Fit) -> Iterator[Verdict]:
+def _against_textbook_em(fit: Fit) -> Iterator[Reason]:
+    """How far joint EM is off, which is beside the point unless it is the estimate."""
     comparison = fit.comparison
-    if comparison is None or not comparison.biased or fit.estimate.method != JOINT:
+    if comparison is None or not (comparison.biased or fit.estimate.method in _BY_LIKELIHOOD):
         return
-    sentence = (
-        f"EM is off by up to {comparison.largest_difference:.0%} on this log{_cause(fit, comparison)}: do not use "
-        f"these propensities, choose --method conditional (p = {comparison.test.p_value:.1g})."
-    )
-    yield Verdict(sentence, Weight.DOUBT)
-
-
-def _not_sparse(comparison: JointComparison) -> str:
-    if comparison.largest_difference <= NOTABLE:
-        return f"joint EM agrees with the conditional estimate to within {comparison.largest_difference:.1%}."
-    difference = f"{comparison.largest_difference:.0%}"
-    return f"joint EM differs from the conditional estimate by up to {difference}, which may be chance on this log."
+    largest, figures = f"{comparison.largest_difference:.0%}", {"largest_difference": comparison.largest_difference}
+    details = f"joint EM against the conditional estimate, {_cause(fit, comparison)}: p = {comparison.test.p_value:.1g}"
+    if comparison.biased and fit.estimate.method == JOINT:
+        sentence = f"Textbook EM is off by up to {largest} on this log. Use --method conditional."
+        yield Reason("textbook-em-off", STOP, sentence, figures, details)
+    elif comparison.biased:
+        sentence = (
+            f"For comparison only: textbook EM would be off by up to {largest} on this log. Your propensities do not "
+            "use it."
+        )
+        yield Reason("textbook-em-off", NOTE, sentence, figures, details)
+    elif comparison.test.n_contrasts:
+        agrees = comparison.largest_difference <= NOTABLE
+        sentence = (
+            f"For comparison only: textbook EM agrees to within {comparison.largest_difference:.1%}."
+            if agrees
+            else f"For comparison only: textbook EM differs by up to {largest}, which may be chance on this log."
+        )
+        yield Reason("textbook-em-agrees", NOTE, sentence, figures, details)
 
 
 def _cause(fit: Fit, comparison: JointComparison) -> str:
     """Whether the prior of joint EM or sparsity makes it biased."""
     if fit.causes is None or fit.joint is None or fit.joint.joint is None:
-        return " (it is sparse)"
+        return "few clicks per document"
     without = fit.causes.largest_without_prior(np.isfinite(comparison.test.p_values))
     prior = fit.joint.joint.options.attractiveness_prior
     if without < max(comparison.largest_difference / 2, NOTABLE):
         mostly = "" if without <= NOTABLE else "mostly "
-        return f" ({mostly}by its prior of {prior.mean:g}:{prior.strength:g})"
-    return " (it is sparse)"
+        return f"{mostly}by its prior of {prior.mean:g}:{prior.strength:g}"
+    return "few clicks per document"
 
 
-def _placed_at_random(test: PlacementTest) -> str:
-    found = f"{counted(test.documents, 'documents')} shown more than once in {counted(test.queries, 'queries')}"
-    return f"the rows with {test.rows} stand as if placed at random (p = {test.p_value:.2g}; {found})."
-
-
-def _placements(fit: Fit) -> list[Verdict]:
-    """What cannot be known of randomised rows, or looks odd."""
-    sentences: list[str] = []
+def _placements(fit: Fit) -> Iterator[Reason]:
+    """Whether randomised rows were placed at random."""
     if fit.estimate.method == RandomizedEstimator.name and not fit.placements:
-        sentences.append(
-            "randomised rows with weights (or with --decay) are not checked for having been placed at random."
-        )
+        sentence = "Whether the rows were placed at random is not checked: that takes rows without weights or --decay."
+        yield Reason("placement-not-checked", CAUTION, sentence)
     for test in fit.placements:
+        figures, details = {"documents": test.documents, "queries": test.queries}, f"p = {test.p_value:.2g}"
         if not test.documents:
-            sentences.append(
-                f"the rows with {test.rows} show no document twice, so that it cannot be checked whether they were "
-                "placed at random."
+            sentence = (
+                f"Whether the rows with {test.rows} were placed at random cannot be checked: no document is in them "
+                "twice."
             )
+            yield Reason("placement-not-checked", CAUTION, sentence, figures)
         if test.p_value < LEVEL:
-            sentences.append(
-                f"the rows with {test.rows} may not have been placed at random: documents stand at the same position "
-                f"more often than chance explains (p = {test.p_value:.1g}, correlation {test.correlation:.2f})."
+            sentence = (
+                f"The rows with {test.rows} may not have been placed at random: documents are at the same position "
+                "more often than chance explains. Look at how they were placed."
             )
-    return [Verdict(sentence, Weight.CAUTION) for sentence in sentences]
+            details += f", correlation {test.correlation:.2f}"
+            yield Reason("placement-not-random", CAUTION, sentence, figures, details)
+        elif test.documents:
+            shown_again = f"{counted(test.documents, 'documents')} shown more than once"
+            sentence = f"The rows with {test.rows} look placed at random, by {shown_again}."
+            yield Reason("placement-random", GOOD, sentence, figures, details)
 
 
-def _model_check(fit: Fit) -> Iterator[str]:
-    """Which tests of the model passed, and what they could have missed."""
+def _model_check(fit: Fit) -> Iterator[Reason]:
+    """Which tests of the model pass or fail, and what follows."""
     tests = fit.model_tests
-    passed = {} if tests is None else {name: one for name, one in tests.made.items() if not one.rejected}
     if tests is None or not tests.made:
         return
+    if ATTRACTIVENESS in tests.rejected and tests.attractiveness is not None:
+        yield _by_attractiveness(fit, tests.attractiveness, doubted=ATTRACTIVENESS in tests.doubts)
+    if tests.depends_on_clicks_above:
+        yield _by_clicks_above(fit, tests)
+    passed = {name: one for name, one in tests.made.items() if not one.rejected}
     if passed:
         alike = "popular and unpopular results lose clicks with position alike"
         above = "earlier clicks on a page make no difference"
@@ -419,12 +478,14 @@ def _model_check(fit: Fit) -> Iterator[str]:
             above = "it makes no difference where the last click above was"
         elif not tests.averages_users:
             above = "clicks above the last one make no difference"
-        parts = [alike] * (ATTRACTIVENESS in passed) + [above] * bool(passed.keys() - {ATTRACTIVENESS})
-        p_value = min(one.p_value_adjusted for one in passed.values())
+        words = ", and ".join([alike] * (ATTRACTIVENESS in passed) + [above] * bool(passed.keys() - {ATTRACTIVENESS}))
         start = "The rest of the model check passed" if tests.rejected else "Model check passed"
-        yield f"{start}: {', and '.join(parts)} (p = {p_value:.1g}). {_missed(passed, tests)}".rstrip()
+        p_value = min(one.p_value_adjusted for one in passed.values())
+        details = f"{start} (p = {p_value:.1g}). {_missed(passed, tests)}".rstrip()
+        yield Reason("model-check-passed", GOOD, f"{words[0].upper()}{words[1:]}.", {}, details)
     if tests.why_no_pages:
-        yield f"Whether earlier clicks on a page make a difference is not tested: {tests.why_no_pages}."
+        sentence = f"Whether earlier clicks on a page make a difference is not tested: {tests.why_no_pages}."
+        yield Reason("clicks-above-not-tested", NOTE, sentence)
 
 
 def _missed(passed: Mapping[str, ScoreTest], tests: ModelTests) -> str:
@@ -440,73 +501,65 @@ def _missed(passed: Mapping[str, ScoreTest], tests: ModelTests) -> str:
     return f"It could have missed that propensities are off {', or '.join(parts)}." if parts else ""
 
 
-def _model_doubts(fit: Fit) -> Iterator[Verdict]:
-    """Which tests the model fails, and what follows."""
-    tests = fit.model_tests
-    if tests is None:
-        return
-    if ATTRACTIVENESS in tests.rejected and tests.attractiveness is not None:
-        weight = Weight.DOUBT if ATTRACTIVENESS in tests.doubts else Weight.CAUTION
-        yield Verdict(_by_attractiveness(fit, tests.attractiveness, weight), weight)
-    if tests.depends_on_clicks_above:
-        weight = Weight.DOUBT if tests.depends_on_clicks_above & tests.doubts else Weight.CAUTION
-        yield Verdict(_by_clicks_above(fit, tests, weight), weight)
-
-
-def _by_attractiveness(fit: Fit, test: ScoreTest, weight: Weight) -> str:
+def _by_attractiveness(fit: Fit, test: ScoreTest, *, doubted: bool) -> Reason:
     propensity = fit.free.propensity
     lowest = int(np.nanargmin(propensity))
     ratio = float(propensity[lowest] ** test.difference_of_logs)
     loss, attractive, others = ("less", "large", "small") if ratio > 1 else ("more", "small", "large")
-    return (
-        f"Popular results lose {loss} with position than others: at {cell_in_words(fit, lowest)} their propensity is "
-        f"about {ratio:.2g} times that of other documents of their query (p = {test.p_value_adjusted:.1g}). "
-        f"{_denial(fit, weight)}: weights of low positions are too {attractive} for popular "
-        f"documents and too {others} for others. A ranker that knows more of the user or the time than this log tells "
-        "looks the same (--stratify, --timestamp), and so do devices that show positions differently (--context)."
+    sentence = (
+        f"Popular results lose {loss} with position than others, so weights of low positions are too {attractive} for "
+        f"them and too {others} for others: at {cell_in_words(fit, lowest)} their propensity is about {ratio:.2g} "
+        "times that of the others. If devices show positions differently, name them (--context); if the ranker knows "
+        "the user or the time, say so (--stratify, --timestamp)."
     )
+    details = f"{_denial(fit, doubted=doubted)} (p = {test.p_value_adjusted:.1g})"
+    return Reason("popular-results-differ", STOP if doubted else CAUTION, sentence, {"ratio": ratio}, details)
 
 
-def _by_clicks_above(fit: Fit, tests: ModelTests, weight: Weight) -> str:
-    parts: list[str] = []
+def _by_clicks_above(fit: Fit, tests: ModelTests) -> Reason:
+    details: list[str] = []
+    figures: dict[str, float | str | None] = {}
+    doubted = bool(tests.depends_on_clicks_above & tests.doubts)
     if CLICKS_ABOVE in tests.rejected and tests.clicks_above is not None:
-        p_value = tests.clicks_above.p_value_adjusted
-        parts.append(f"{_by_number(tests.by_clicks_above)} clicks (p = {p_value:.1g})")
+        details.append(f"by the number of clicks above: p = {tests.clicks_above.p_value_adjusted:.1g}")
+    figures |= {f"ratio_below_{row.clicks_above}_clicks": row.ratio for row in tests.by_clicks_above}
+    parts = [f"{_by_number(tests.by_clicks_above)} clicks"] if CLICKS_ABOVE in tests.rejected else []
     if LAST_CLICK in tests.rejected and tests.last_click is not None:
         one = tests.last_click
-        ratio = one.observed_clicks / one.expected_clicks
-        often = f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'} often than expected"
-        parts.append(f"{often} directly below its page's only click (p = {one.p_value_adjusted:.1g})")
-    cell = "at the same position" if tests.averages_users else "in the same cell"
-    sentence = f"The same document {cell} is clicked {', and '.join(parts)}. "
+        figures["ratio_directly_below_the_only_click"] = ratio = one.observed_clicks / one.expected_clicks
+        parts.append(
+            f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'} often than expected directly below the only click"
+        )
+        details.append(f"by the place of the last click: p = {one.p_value_adjusted:.1g}")
+    sentence = f"Clicks depend on the clicks above: the same document is clicked {', and '.join(parts)}. "
+    above = tests.clicks_above
     if tests.users_may_differ:
-        return sentence + (
-            "Where that is because users or devices differ, propensities are right as means over them (--context tells "
-            "devices apart); where a click above changes what is looked at below, weights are off (--model ubm)."
+        sentence += (
+            "If users or devices differ, that is why, and propensities are right as means (--context tells devices "
+            "apart); if a click changes what is looked at below, weights are off: compare with --model ubm."
         )
-    if not tests.averages_users:
-        above = tests.clicks_above
-        more = above is not None and above.difference_of_logs > 0
-        return f"{sentence}{_denial(fit, weight)}: " + (
-            "users who differ in how readily they click look like this, and then propensities below a click are off. "
-            "--model pbm gives the mean over users, which such users leave right."
-            if more
-            else "weights are off below clicks. `posbias evaluate LOGS --models` compares other click models."
+    elif tests.averages_users:
+        never = above is not None and not above.observed_clicks
+        one_click = "No page has two clicks: the log keeps one, or users stop at a click. " if never else ""
+        sentence += f"{one_click}Weights are off where pages differ in that: compare with --model ubm."
+    elif above is not None and above.difference_of_logs > 0:
+        sentence += (
+            "Users who differ in how readily they click look like this, and then propensities below a click are off: "
+            "use --model pbm, whose mean over users is right."
         )
-    never = tests.clicks_above is not None and not tests.clicks_above.observed_clicks
-    return (
-        f"{sentence}{_denial(fit, weight)}: its propensities are means over what was clicked above, and "
-        "weights are off where pages differ in that. "
-        + ("No page has two clicks: the log keeps one click per page, or users stop at a click. " if never else "")
-        + "Compare with --model ubm."
-    )
+    else:
+        sentence += "Weights are off below clicks: `posbias evaluate LOGS --models` compares other click models."
+    if doubted:
+        details.insert(0, _denial(fit, doubted=doubted))
+    severity = STOP if doubted else CAUTION
+    return Reason("clicks-depend-on-clicks", severity, sentence, figures, "; ".join(details))
 
 
 def _by_number(rows: Sequence[ClicksBelow]) -> str:
-    """E.g. `1, 1.1 and 0.7 times as often as its other impressions let expect, below 0, 1 and 2`."""
+    """E.g. `1, 1.1 and 0.7 times as often as expected, below 0, 1 and 2`."""
     ratios, numbers = [f"{row.ratio:.2f}" for row in rows], [clicks_above_in_words(row) for row in rows]
     ratio, number = (" and ".join([", ".join(words[:-1]), words[-1]]) for words in (ratios, numbers))
-    return f"{ratio} times as often as its other impressions let expect, below {number}"
+    return f"{ratio} times as often as expected, below {number}"
 
 
 def clicks_above_in_words(row: ClicksBelow) -> str:
@@ -514,7 +567,7 @@ def clicks_above_in_words(row: ClicksBelow) -> str:
     return f"{row.clicks_above}{' or more' if row.clicks_above == MOST_ABOVE else ''}"
 
 
-def _other_model(fit: Fit, others: OtherModels | None) -> Iterator[Verdict]:
+def _other_model(fit: Fit, others: OtherModels | None) -> Iterator[Reason]:
     """Which other click model explains the clicks, where one does so by more than chance."""
     if others is None or others.better is None:
         return
@@ -522,31 +575,23 @@ def _other_model(fit: Fit, others: OtherModels | None) -> Iterator[Verdict]:
     follow = "It has no propensity by position."
     if best.name in model_names():
         follow = f"Its propensities (--model {best.name}) hold where users do not differ in how readily they click."
-    if fitted.beside_position:
-        follow = f"{_denial(fit, Weight.DOUBT)}. {follow}"
-    gain = f"{best.gain:.2g} (standard error {best.std_error:.1g}, for queries like these)"
-    yield Verdict(
-        f"Of the click models, {best.name} predicts held-out clicks best: its log-likelihood per impression is "
-        f"{gain} above that of {fitted.name}, {others.log_likelihood:.3f}. {follow} "
-        f"`posbias evaluate LOGS --models {fitted.name},{best.name}` compares them on the whole log.",
-        Weight.DOUBT if fitted.beside_position else Weight.CAUTION,
+    sentence = (
+        f"Another click model predicts these clicks better: {best.name}. {follow} Compare them on the whole log: "
+        f"posbias evaluate LOGS --models {fitted.name},{best.name} -o judged."
     )
+    details = (
+        f"held-out log-likelihood per impression {best.gain:.2g} (standard error {best.std_error:.1g}, for queries "
+        f"like these) above that of {fitted.name}, {others.log_likelihood:.3f}"
+    )
+    severity = STOP if fitted.beside_position else CAUTION
+    yield Reason("other-model-better", severity, sentence, {"model": best.name, "gain": best.gain}, details)
 
 
-def _denial(fit: Fit, weight: Weight) -> str:
+def _denial(fit: Fit, *, doubted: bool) -> str:
     """That the model does not hold, or may not."""
     name = fit.statistics.plan.model.name
     model = {"pbm": "The position-based model", "ubm": "The user browsing model"}.get(name, f"--model {name}")
-    return f"{model} does not hold" if weight is Weight.DOUBT else f"{model} may not hold"
-
-
-def _rows_notes(fit: Fit) -> Iterator[str]:
-    """From how many pages relevance was learnt, and that repeated pairs agree."""
-    rows, test = fit.from_rows, fit.against_pairs
-    if rows is not None and rows.pages < rows.pages_in_all:
-        yield (f"relevance is learnt from {rows.pages:,} of {counted(rows.pages_in_all, 'pages')} (--sample-pages).")
-    if test is not None and not test.rejected:
-        yield f"the pairs that repeat do not contradict the features ({_on_pairs(test)})."
+    return f"{model} does not hold" if doubted else f"{model} may not hold"
 
 
 def hidden_errors(fit: Fit, slope: float) -> Floats:
@@ -555,18 +600,18 @@ def hidden_errors(fit: Fit, slope: float) -> Floats:
     return 1 - (position / position[fit.estimate.linkage.reference_of]) ** -slope
 
 
-def _hidden(fit: Fit, rows: FromRows) -> Iterator[Verdict]:
+def _hidden(fit: Fit, rows: FromRows) -> Iterator[Reason]:
     """What relevance that only the ranker sees would do, and whether rivals on the page show that there is some."""
     named, hidden, position = rows.score is not None, rows.hidden, fit.statistics.position_of_cell
     advice = "" if named else " Name the score that it sorts by (--ranker-score COLUMN)."
     if hidden is None and not named:
         sentence = f"If the ranker knows more of relevance than these features, propensities are wrong.{advice}"
-        yield Verdict(sentence, Weight.CAUTION)
+        yield Reason("ranker-may-know-more", CAUTION, sentence)
     if hidden is None:
         return
     cell = int(np.argmax(np.where(position <= NAMED_POSITION, position, 0)))
     error, least = (float(hidden_errors(fit, slope)[cell]) for slope in (hidden.plausible, hidden.least))
-    weight = Weight.DOUBT if error > LARGEST_HIDDEN_ERROR else Weight.NOTE if named else Weight.CAUTION
+    severity = STOP if error > LARGEST_HIDDEN_ERROR else NOTE if named else CAUTION
     sentence = (
         f"If the ranker knows as much of relevance beyond {'its score' if named else 'these features'} as they show, "
         f"propensities are too low far down the page, at position {position[cell]} by up to {error:.0%}. No interval "
@@ -577,32 +622,37 @@ def _hidden(fit: Fit, rows: FromRows) -> Iterator[Verdict]:
             f"Pages are not ordered by these features{' beyond the score' if named else ''}. If relevance that they do "
             f"not show orders them, propensities are too low, and nothing here says how far.{advice}"
         )
-    yield Verdict(sentence, weight)
+    yield Reason("ranker-may-know-more", severity, sentence, {"position": int(position[cell]), "error": error})
     if least > LARGEST_HIDDEN_ERROR:
-        yield Verdict(
+        sentence = (
             f"The ranker knows more of relevance than these features show: propensities are too low, at position "
             f"{position[cell]} by more than {LARGEST_HIDDEN_ERROR:.0%}. At the same position, documents are clicked "
-            f"more often the better the others on their page are.{advice or ' Name more features (--feature).'}",
-            Weight.DOUBT,
+            f"more often the better the others on their page are.{advice or ' Name more features (--feature).'}"
         )
+        yield Reason("ranker-knows-more", STOP, sentence, {"position": int(position[cell]), "error": least})
 
 
-def _rows_doubts(fit: Fit) -> Iterator[Verdict]:
-    """What features cannot see, and whether repeated pairs contradict them."""
+def _rows(fit: Fit) -> Iterator[Reason]:
+    """What an estimate from rows and their features rests on, and what features cannot see."""
     rows, test = fit.from_rows, fit.against_pairs
     if rows is None:
         return
     yield from _hidden(fit, rows)
-    if test is not None and test.rejected:
-        how = "faster" if test.slope < 0 else "more slowly"
-        also = "" if rows.score is not None else ", or name the ranker's score (--ranker-score COLUMN)"
-        sentence = (
-            f"the pairs that repeat contradict the features ({_on_pairs(test)}): by the features, propensities fall "
-            f"{how} with the position. The ranker knows more of the documents than these features show, or the pairs "
-            f"that repeat are unlike the others. Use --method conditional{also}."
-        )
-        yield Verdict(sentence, Weight.DOUBT)
-
-
-def _on_pairs(test: PairsTest) -> str:
-    return f"p = {test.p_value:.1g}, {counted(test.pairs, 'pairs')} at several positions"
+    if rows.pages < rows.pages_in_all:
+        sentence = f"Relevance is learnt from {rows.pages:,} of {counted(rows.pages_in_all, 'pages')} (--sample-pages)."
+        yield Reason("pages-sampled", NOTE, sentence, {"pages": rows.pages, "of": rows.pages_in_all})
+    if test is None:
+        return
+    figures, details = {"pairs": test.pairs}, f"p = {test.p_value:.1g}"
+    if not test.rejected:
+        sentence = f"Documents that were shown at several positions say the same ({counted(test.pairs, 'pairs')})."
+        yield Reason("pairs-agree", GOOD, sentence, figures, details)
+        return
+    how = "faster" if test.slope < 0 else "more slowly"
+    also = "" if rows.score is not None else ", or name the ranker's score (--ranker-score COLUMN)"
+    sentence = (
+        f"Documents that were shown at several positions ({counted(test.pairs, 'pairs')}) contradict the features, by "
+        f"which propensities fall {how} with the position. The ranker knows more of the documents than these features "
+        f"show, or these documents are unlike the others. Use --method conditional{also}."
+    )
+    yield Reason("pairs-contradict-features", STOP, sentence, figures, details)

@@ -37,9 +37,10 @@ from posbias.io.jobs.page_batches import (
     rows_of_counts,
     up_to_position,
 )
-from posbias.io.jobs.tables import MOST_ROWS, WITH_DOUBTS, Column, Printed, PrintedTable, Result
+from posbias.io.jobs.tables import MOST_ROWS, Column, Printed, PrintedTable, Result
 from posbias.io.jobs.weighing import check_can_weigh, no_weight_of_rows, weigh_documents, weigh_rows
 from posbias.io.progress import Progress
+from posbias.io.results.conclusions import NOTE, STOP, Reason
 from posbias.io.training.feature_parts import FeaturesRequest
 from posbias.io.training.laid_out import PairsOfParts, check_unidentified
 
@@ -132,13 +133,10 @@ class PageFit:
         write_click_model(found, engine, result.folder, progress, csv=self.csv)
         groups, fitted = found.n_groups if found.std_errors else None, found.fitted
         result.content[CLICK_MODEL] = ClickModelSection(model.name, fitted.passes, fitted.converged, groups, self.trust)
-        result.content["verdicts"] = said = _verdicts(found)
-        result.printed += [*_tables(found), *said]
-        if not fitted.converged:
-            result.warnings.append(
-                f"EM had not converged after {fitted.passes:,} passes. Allow more: --max-iterations."
-            )
-            result.exit_code = WITH_DOUBTS
+        result.headline = f"{model.name} is fitted to {counted(found.units.number, 'documents')}"
+        result.next = f"posbias evaluate LOGS --models {','.join(dict.fromkeys((model.name, 'pbm', 'ubm')))} -o judged"
+        result.printed += _tables(found)
+        result.reasons += _reasons(found)
         return data, FittedPages(as_read(found, plan, result.folder))
 
 
@@ -186,24 +184,24 @@ def _tables(found: FittedToLog) -> list[Printed]:
     return [*about, PrintedTable(tuple(columns), more), *whom]
 
 
-def _verdicts(found: FittedToLog) -> list[str]:
-    """What the fit says of documents, and what it can be used for."""
-    sentences = [
-        f"{name} of {counted(found.units.number, 'documents')}: prior mean {prior.mean:.3f}, worth "
-        f"{prior.strength:.3g} impressions."
+def _reasons(found: FittedToLog) -> list[Reason]:
+    """Whether the fit is finished, and what it can be used for."""
+    reasons, passes = list[Reason](), found.fitted.passes
+    if not found.fitted.converged:
+        sentence = f"The fit is not finished: it had not converged after {passes:,} passes. Raise --max-iterations."
+        reasons.append(Reason("not-converged", STOP, sentence, {"passes": passes}))
+    priors = "; ".join(
+        f"prior of {name}: mean {prior.mean:.3f}, worth {prior.strength:.3g} impressions"
         for name, prior in found.fitted.priors.items()
-    ]
+    )
     name = found.model.name
     if isinstance(found.model, ExaminationModel):
-        sentences.append(
-            f"{name} has no propensity by position: `posbias weight` finds how likely each impression was examined, "
+        sentence = (
+            f"{name} has no propensity by position: `posbias weight` computes how likely each impression was examined, "
             "given the clicks above it."
         )
     elif name == "tpbm":
-        sentences.append("relevance is on the scale of the given trust bias; `posbias weight` corrects for it.")
+        sentence = "Relevance is on the scale of the given trust bias; `posbias weight` corrects for it."
     else:
-        sentences.append(f"{name} has no examination: it is a click rate to compare others with.")
-    return [
-        *sentences,
-        f"whether it predicts clicks better than others: `posbias evaluate LOGS --models {name},pbm,ubm`.",
-    ]
+        sentence = f"{name} says nothing of attention: it is a click rate to compare others with."
+    return [*reasons, Reason("no-propensity-by-position", NOTE, sentence, {}, priors)]

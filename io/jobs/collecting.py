@@ -14,13 +14,14 @@ from posbias.io.counting.look import look_at_days_of_log, look_at_files, look_at
 from posbias.io.counting.merge import known_days, merge_statistics
 from posbias.io.engines.engine import Engine
 from posbias.io.jobs import tables
-from posbias.io.jobs.fit import Job, describe_reading, judge_clicks, open_log
-from posbias.io.jobs.tables import WITH_DOUBTS, Result
+from posbias.io.jobs.fit import Job, describe_reading, open_log, reasons_of_clicks
+from posbias.io.jobs.tables import Result
 from posbias.io.log.click_log import Log
 from posbias.io.log.clicks import JoinedClicks
 from posbias.io.log.days import Days
 from posbias.io.places.locations import location
 from posbias.io.places.ownership import owned_directory
+from posbias.io.results.conclusions import CAUTION, STOP, Reason
 from posbias.io.stores.metadata import StatisticsMetadata
 from posbias.io.stores.segments import write_segment
 from posbias.io.stores.store import (
@@ -38,10 +39,10 @@ _MOST_POSITIONS = 5
 _OF_STORE = "the store:"
 
 
-def _odd_days(looks: Sequence[DayLook], others: str) -> list[str]:
-    """A sentence for each odd day; beyond a few, their names. `others` is what the others are called, in the plural."""
+def _odd_days(looks: Sequence[DayLook], others: str) -> list[Reason]:
+    """What each odd day lacks; beyond a few, their names. `others` is what the others are called, in the plural."""
     odd = [look for look in looks if look.is_odd]
-    sentences: list[str] = []
+    reasons: list[Reason] = []
     for look in odd[:_MOST_DAYS]:
         facts = _misfits(look)
         if look.far and not look.without_clicks:
@@ -49,11 +50,14 @@ def _odd_days(looks: Sequence[DayLook], others: str) -> list[str]:
             verb = "is" if further == 1 else "are"
             also = f", and {counted(further, 'further positions')} {verb} far off as well" if further else ""
             facts.append(f"{_changed(look.far[0])}{also}")
-        sentences.append(f"{look.day} does not look like the {others}: {'; '.join(facts)}. Look at its rows.")
+        sentence = f"{look.day} does not look like the {others}: {'; '.join(facts)}. Look at its rows."
+        figures = {"day": str(look.day)} | ({"change": look.far[0].relative} if look.far else {})
+        reasons.append(Reason("odd-day", STOP, sentence, figures))
     if len(odd) > _MOST_DAYS:
         rest = [look.day for look in odd[_MOST_DAYS:]]
-        sentences.append(f"{len(rest)} more do not look like the {others}, {rest[0]} to {rest[-1]}.")
-    return sentences
+        sentence = f"{len(rest)} more do not look like the {others}, {rest[0]} to {rest[-1]}."
+        reasons.append(Reason("odd-day", STOP, sentence, {"days": len(rest)}))
+    return reasons
 
 
 def _check_gate(looks: Sequence[DayLook], limit: float, others: str) -> None:
@@ -119,9 +123,8 @@ def count_log(job: Job, engine: Engine, result: Result) -> None:
         odd = _odd_days(look_at_days_of_log(statistics.segments[0], engine), "other days")
     else:
         odd = _odd_days(look_at_files(read.read.log, engine), "other files")
-    odd = odd or _shifted_pages(read)
-    result.warnings += odd
-    _end(odd=bool(odd), result=result)
+    result.reasons += odd or _shifted_pages(read)
+    _end(result)
 
 
 def merge(
@@ -145,7 +148,8 @@ def merge(
     Raises:
         StatisticsError: they do not go together, or a day is kept out.
     """
-    _end(odd=bool(_merged(statistics, store, limit, engine, result, factor)), result=result)
+    _merged(statistics, store, limit, engine, result, factor)
+    _end(result)
 
 
 def add_day(
@@ -166,14 +170,13 @@ def add_day(
         if store is not None:
             check_same_plan(store, statistics)
         what = "added" if store is None or day not in store.days else "counted again, and replaced"
-        result.printed += [f"{day}: {what}", *tables.rows_lines(read.rows), *read.notes, _OF_STORE]
+        result.facts += [f"{day}: {what}", *tables.rows_lines(read.rows), *read.notes, _OF_STORE]
         both = [statistics] if rest is None else [rest, statistics]
         odd = _merged(both, rest, limit, engine, result, clicks=read.clicks)
         if rest is not None:
-            judge_clicks(read.rows, read.clicks, result, f"{day}: ")
-    shifted = [] if odd else _shifted_pages(read)
-    result.warnings += shifted
-    _end(odd=bool(odd or shifted), result=result)
+            result.reasons += reasons_of_clicks(read.rows, read.clicks, f"{day}: ")
+    result.reasons += [] if odd else _shifted_pages(read)
+    _end(result)
 
 
 def remove_day(day: str, store: Statistics, engine: Engine, result: Result) -> None:
@@ -186,12 +189,13 @@ def remove_day(day: str, store: Statistics, engine: Engine, result: Result) -> N
     if rest is None:
         raise StatisticsError(f"{store.path}: holds no other day than {day}. Remove the directory itself.")
     if day in store.days:
-        result.printed.append(f"{day}: removed")
+        result.facts.append(f"{day}: removed")
     else:
-        result.warnings.append(f"{store.path}: holds no {day}, and stays as it is.")
-    result.printed.append(_OF_STORE)
+        sentence = f"{store.path} holds no {day}, and stays as it is."
+        result.reasons.append(Reason("day-not-there", CAUTION, sentence, {"day": day}))
+    result.facts.append(_OF_STORE)
     _write_together([rest], None, engine, result, None)
-    _end(odd=False, result=result)
+    _end(result)
 
 
 def _merged(
@@ -202,7 +206,7 @@ def _merged(
     result: Result,
     factor: float | None = None,
     clicks: JoinedClicks | None = None,
-) -> list[str]:
+) -> list[Reason]:
     """Merge statistics, with the clicks of a log that was counted now; return what is odd about days."""
     days = _write_together(statistics, factor, engine, result, clicks)
     with result.progress.stage("comparing days"):
@@ -210,12 +214,10 @@ def _merged(
     others = "other statistics" if days is None else "other days" if store is None else "days of the store"
     if limit is not None:
         _check_gate(looks, limit, others)
-    twice = [
-        f"{entry.path}: its days are also in the other statistics. If a log was exported again, its clicks count twice."
-        for entry in known_days(statistics)
-    ]
+    again = "its days are also in the other statistics. If a log was exported again, its clicks count twice."
+    twice = [Reason("days-twice", CAUTION, f"{entry.path}: {again}") for entry in known_days(statistics)]
     odd = _odd_days(looks, others)
-    result.warnings += [*odd, *twice]
+    result.reasons += [*odd, *twice]
     return odd
 
 
@@ -243,27 +245,24 @@ def _counted(job: Job, log: Log, folder: Path, engine: Engine, result: Result) -
     return read, counted_statistics(location(job.inputs[0]), metadata, segment)
 
 
-def _shifted_pages(read: Reading) -> list[str]:
-    """A sentence for pages that count from another base, if there are some."""
+def _shifted_pages(read: Reading) -> list[Reason]:
+    """What pages that count from another base say against a log, if there are some."""
     shifted = look_at_pages(read.read)
     if shifted is None:
         return []
     (top, last), usual = shifted.span, shifted.usual
-    return [
-        (
-            f"{shifted.pages:,} of {counted(shifted.of, 'pages')} that were looked at go from position {top} to "
-            f"{last}, and most from {usual[0]} to {usual[1]}, as if a part of the log counted from another base. Find "
-            "out where these pages come from."
-        )
-    ]
-
-
-def _end(*, odd: bool, result: Result) -> None:
-    """Print what the statistics hold; where something is odd, they are not to be taken at face value."""
-    if odd:
-        result.exit_code = WITH_DOUBTS
-    totals = result.content["statistics"]
-    result.printed.append(
-        f"statistics: {counted(totals['rows'], 'rows')} for {counted(totals['impressions'], 'impressions')} "
-        f"and {counted(totals['clicks'], 'clicks')}"
+    sentence = (
+        f"{shifted.pages:,} of {counted(shifted.of, 'pages')} that were looked at go from position {top} to {last}, "
+        f"and most from {usual[0]} to {usual[1]}, as if a part of the log counted from another base. Look where these "
+        "pages come from."
     )
+    return [Reason("pages-shifted", STOP, sentence, {"pages": shifted.pages, "of": shifted.of})]
+
+
+def _end(result: Result) -> None:
+    """Say what the statistics hold."""
+    totals = result.content["statistics"]
+    impressions, clicks = (counted(totals[name], name) for name in ("impressions", "clicks"))
+    result.headline = f"{impressions} and {clicks} are counted"
+    result.next = f"posbias fit {result.target} -o fit"
+    result.facts.append(f"statistics: {counted(totals['rows'], 'rows')}")

@@ -34,9 +34,6 @@ from posbias.io.engines.engine import Engine
 from posbias.io.fits.saved_fit import StoredFit, open_compared
 from posbias.io.fits.verdicts import label_in_words
 from posbias.io.jobs.tables import (
-    CHANGED,
-    DONE,
-    WITH_DOUBTS,
     Column,
     Printed,
     PrintedTable,
@@ -49,6 +46,7 @@ from posbias.io.jobs.tables import (
     number_in_words,
 )
 from posbias.io.places.locations import location
+from posbias.io.results.conclusions import CAUTION, GOOD, NOTE, STOP, Reason
 from posbias.io.stores.store import Statistics, find_statistics
 
 COMPARISON = "comparison"
@@ -56,16 +54,11 @@ COMPARISON = "comparison"
 _A_AND_B = ("a", "b")
 _MOST_DAYS = 10
 _MOST_REASONS = 5
-_DAYS_TOGETHER = (
-    "a fit per day; their errors are clustered by query over all days, so that what days share counts once."
-)
-_SIDES_TOGETHER = (
-    "a fit of each; their errors are clustered by query over both, so that queries and clicks that both hold are "
-    "allowed for."
-)
+_DAYS_TOGETHER = "Queries that days share are allowed for: all days are fitted together."
+_SIDES_TOGETHER = "Queries and clicks that both share are allowed for: the two are fitted together."
 _INDEPENDENT = (
-    "the errors of two fits are taken as independent. Queries and clicks that both hold make the two err alike, so "
-    "that a change is found less often than it could be: compare statistics, and that is allowed for."
+    "A change may be missed: queries and clicks that both share are not allowed for. Compare statistics of `posbias "
+    "collect` instead, and they are."
 )
 
 
@@ -132,9 +125,10 @@ def compare(
         report = _days_report(table, labels, f"{len(names)} days, {title}")
     else:
         report = _change_report(table, labels, names, title)
-    verdicts = [_verdict(table, labels, differences, by_day=by_day), *notes]
-    result.printed += [*report, *verdicts]
-    result.exit_code = CHANGED if conditions else WITH_DOUBTS if "not-converged" in met else DONE
+    result.headline, details = _headline(table, labels, differences, by_day=by_day)
+    result.printed += report
+    result.reasons += [_tested(differences, details), *notes]
+    result.condition_met = bool(conditions)
     test = differences.test
     known = test.n_contrasts > 0
     result.content |= {
@@ -158,7 +152,6 @@ def compare(
                 for row in table.to_dicts()
             ],
         },
-        "verdicts": verdicts,
     }
     return table
 
@@ -166,7 +159,7 @@ def compare(
 _Doubts = tuple[bool, bool]
 """Whether all estimates converged, and whether a test rejects the model of one of them."""
 
-_Compared = tuple[pl.DataFrame, Curves, _Doubts, list[str]]
+_Compared = tuple[pl.DataFrame, Curves, _Doubts, list[Reason]]
 """The cells, a curve of each side, and what a reader should know of how they were made."""
 
 
@@ -179,7 +172,7 @@ def _days(inputs: Sequence[str], engine: Engine, result: Result) -> tuple[pl.Ser
     if len(days) < len(_A_AND_B):
         raise StatisticsError(f"--by day: {statistics[0].path} holds one day, and there is no other to compare with.")
     cells, fit = _fitted(counted_days, len(days))
-    return days, cells, curves_of(fit, cells, days), _doubts(fit), [_DAYS_TOGETHER]
+    return days, cells, curves_of(fit, cells, days), _doubts(fit), [Reason("compared-together", NOTE, _DAYS_TOGETHER)]
 
 
 def _two(inputs: Sequence[str], engine: Engine, result: Result) -> tuple[str, *_Compared]:
@@ -202,7 +195,12 @@ def _two(inputs: Sequence[str], engine: Engine, result: Result) -> tuple[str, *_
 def _two_statistics(statistics: Sequence[Sequence[Statistics]], engine: Engine, result: Result) -> _Compared:
     both = count_sides(list(zip(_A_AND_B, statistics, strict=True)), engine, result.progress)
     cells, fit = _fitted(both, len(_A_AND_B))
-    return cells, curves_of(fit, cells, pl.Series(_A_AND_B)), _doubts(fit), [_SIDES_TOGETHER]
+    return (
+        cells,
+        curves_of(fit, cells, pl.Series(_A_AND_B)),
+        _doubts(fit),
+        [Reason("compared-together", NOTE, _SIDES_TOGETHER)],
+    )
 
 
 def _two_fits(inputs: Sequence[str], fits: Sequence[StoredFit]) -> _Compared:
@@ -223,10 +221,14 @@ def _two_fits(inputs: Sequence[str], fits: Sequence[StoredFit]) -> _Compared:
         )
     cells = pl.concat(tables).unique().sort(plan.cell_order, nulls_last=False).select(plan.cell_columns)
     _check_number(cells, len(fits))
-    curves, notes = curves_of_fits([_curve_of(fit) for fit in fits], cells, plan.context), [_INDEPENDENT]
+    curves, notes = (
+        curves_of_fits([_curve_of(fit) for fit in fits], cells, plan.context),
+        [Reason("compared-apart", NOTE, _INDEPENDENT)],
+    )
     made_by = [_made_by(fit) for fit in fits]
     if made_by[0] != made_by[1]:
-        notes.append(f"a is by {made_by[0]}, b by {made_by[1]}: they may differ by that alone.")
+        sentence = f"a is by {made_by[0]}, b by {made_by[1]}: they may differ by that alone."
+        notes.append(Reason("other-methods", NOTE, sentence))
     own = [_references_of(fit, cells) for fit in fits]
     chosen, with_errors = set(curves.references().tolist()), bool(np.isfinite(curves.std_error).any(axis=1).all())
     if with_errors and not curves.correlated and any(not chosen <= mine for mine in own):
@@ -235,7 +237,8 @@ def _two_fits(inputs: Sequence[str], fits: Sequence[StoredFit]) -> _Compared:
             "they are relative to the same. Fit both with the same --reference."
         )
     if own[0] != own[1]:
-        notes.append("a and b are relative to different cells; both are shown relative to the same.")
+        sentence = "a and b are relative to different cells; both are shown relative to the same."
+        notes.append(Reason("other-references", NOTE, sentence))
     estimates = [fit.estimate for fit in fits]
     rejected = any(estimate.model_tests is not None and estimate.model_tests.rejected for estimate in estimates)
     return cells, curves, (all(estimate.converged for estimate in estimates), rejected), notes
@@ -324,16 +327,20 @@ def _conditions(
     if far.height:
         row = far.sort((far["ratio"].log()).abs(), descending=True).row(0, named=True)
         conditions.append("max-change")
-        result.warnings.append(
-            f"--max-change {max_change:g}: {far.height} of {differences.difference.size} propensities "
-            f"changed by more than that, most at {_in_words(row, labels)}, by a factor of {row['ratio']:.3g}."
+        sentence = (
+            f"{far.height} of {differences.difference.size} propensities changed by more than --max-change "
+            f"{max_change:g}, most at {_in_words(row, labels)}, by a factor of {row['ratio']:.3g}."
         )
+        figures = {"changed": far.height, "of": differences.difference.size, "largest_ratio": row["ratio"]}
+        result.reasons.append(Reason("max-change-exceeded", CAUTION, sentence, figures))
     for condition in dict.fromkeys(fail_if):
         if condition in met:
             conditions.append(condition)
-            result.warnings.append(f"--fail-if {condition}: {met[condition]}.")
-    if "not-converged" in met and "not-converged" not in conditions:
-        result.warnings.append(f"{met['not-converged']}: do not rely on what is compared.")
+            sentence = f"A condition of --fail-if is met ({condition}): {met[condition]}."
+            result.reasons.append(Reason("condition-met", CAUTION, sentence, {"condition": condition}))
+    if "not-converged" in met:
+        sentence = f"Do not rely on what is compared: {met['not-converged']}."
+        result.reasons.append(Reason("not-converged", STOP, sentence))
     return conditions
 
 
@@ -371,18 +378,31 @@ def _days_report(table: pl.DataFrame, labels: Sequence[str], title: str) -> list
     return [title, PrintedTable(columns, below), *_reasons(table, labels)]
 
 
-def _verdict(table: pl.DataFrame, labels: Sequence[str], differences: Differences, *, by_day: bool) -> str:
-    """Whether anything has changed."""
+def _tested(differences: Differences, details: str) -> Reason:
+    """Whether anything has changed, as a reason."""
+    test = differences.test
+    if not test.n_contrasts:
+        return Reason("change-not-tested", NOTE, "No difference has a standard error, so a change cannot be told.")
+    figures = {"differences": test.n_contrasts, "p_value": test.p_value}
+    if test.rejected:
+        sentence = f"Propensities changed by more than chance, of {test.n_contrasts:,} that are compared."
+        return Reason("propensities-changed", NOTE, sentence, figures, details)
+    sentence = f"None of {test.n_contrasts:,} propensities changed by more than chance."
+    return Reason("propensities-unchanged", GOOD, sentence, figures, details)
+
+
+def _headline(table: pl.DataFrame, labels: Sequence[str], differences: Differences, *, by_day: bool) -> tuple[str, str]:
+    """Whether anything has changed, in one sentence; and the test of that."""
     test, between = differences.test, "between days" if by_day else "between a and b"
     if not test.n_contrasts:
-        return f"nothing can be said about changes {between}: no difference has a standard error."
-    tested = f"p = {test.p_value:.1g}, {test.n_contrasts:,} differences together"
+        return f"nothing can be told of changes {between}: no difference has a standard error", ""
+    details = f"p = {test.p_value:.1g}, {test.n_contrasts:,} differences together"
     if not test.rejected:
-        return f"no propensity differs significantly {between} ({tested})."
+        return f"no propensity differs {between} by more than chance", details
     row = table.row(test.largest, named=True)
     sides = ("other_days", "propensity") if by_day else ("propensity_a", "propensity_b")
     values = " and ".join(number_in_words(row[side]) for side in sides)
-    return f"propensities differ {between} ({tested}): most surely at {_in_words(row, labels)}, {values}."
+    return f"propensities differ {between}, most surely at {_in_words(row, labels)}: {values}", details
 
 
 def _in_words(row: dict[str, Any], labels: Sequence[str]) -> str:
@@ -396,7 +416,7 @@ def _ratios(rows: list[dict[str, Any]], heading: str) -> list[Column]:
     return [
         Column(heading, first(number_in_words(row["ratio"]) for row in rows)),
         Column("95 % interval", intervals, folded="95 %\ninterval", beside=True),
-        Column("p, all\ntogether", first(p_values), folded="p"),
+        Column("p, all\ntogether", first(p_values), folded="p", detail=True),
     ]
 
 

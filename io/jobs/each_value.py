@@ -8,7 +8,15 @@ from urllib.parse import quote
 import numpy as np
 import polars as pl
 
-from posbias.core.errors import IdentifiabilityError, PosbiasError, SchemaError, StatisticsError, UsageError, shown
+from posbias.core.errors import (
+    IdentifiabilityError,
+    PosbiasError,
+    SchemaError,
+    StatisticsError,
+    UsageError,
+    counted,
+    shown,
+)
 from posbias.core.fit.propensities import is_thin
 from posbias.core.schema import NAMES_TAKEN, POSITION, PREVIOUS_CLICK
 from posbias.core.training.weights import as_count
@@ -18,7 +26,6 @@ from posbias.io.engines.engine import Engine
 from posbias.io.jobs.fit import CellFit, Job, describe, describe_reading, open_log
 from posbias.io.jobs.tables import (
     DONE,
-    WITH_DOUBTS,
     Column,
     Printed,
     PrintedTable,
@@ -30,6 +37,7 @@ from posbias.io.jobs.tables import (
     write_description,
 )
 from posbias.io.places.ownership import remove_tree
+from posbias.io.results.conclusions import STOP, Reason
 from posbias.io.results.tables import write_propensities
 
 _LONGEST_NAME = 200  # bytes; file systems take 255
@@ -93,8 +101,16 @@ def fit_each(
     positions = together[POSITION].unique().sort()
     middle = positions[len(positions) // 2]
     result.printed += _table(column, entries, middle, [_at(table, middle) for table in tables])
-    if not all(entry["reliable"] for entry in entries):
-        result.exit_code = WITH_DOUBTS
+    unreliable = sum(not entry["reliable"] for entry in entries)
+    result.headline = f"the propensities of {counted(len(entries), 'values')} of {shown(column)} are estimated"
+    result.next = f"posbias report {result.target} -o report.html"
+    if unreliable:
+        sentence = (
+            f"{unreliable:,} of {counted(len(entries), 'values')} of {shown(column)} have no reliable propensities: "
+            "the table says why. Use the others."
+        )
+        figures = {"unreliable": unreliable, "values": len(entries)}
+        result.reasons.append(Reason("values-not-reliable", STOP, sentence, figures))
 
 
 def _fit_one(
@@ -108,7 +124,7 @@ def _fit_one(
 ) -> tuple[pl.DataFrame, dict[str, Any]]:
     """Fit to one value, and write its result; return its propensities, and how many are known, and why not reliable."""
     name = folder_of(column, value.value)
-    own = Result(result.folder / name, result.progress)
+    own = Result(result.folder / name, result.progress, f"{result.target}/{name}")
     try:
         own.folder.mkdir()
     except FileExistsError as error:
@@ -117,10 +133,10 @@ def _fit_one(
             "them alike in the log, or choose another place with --output."
         ) from error
     try:
-        counted = value.count()
-        describe(counted, own)
+        counts = value.count()
+        describe(counts, own)
         own.content["for_each"] = {"column": column, "value": _plain(value.value)}
-        fit = request.fit_counts(counted, engine, own)
+        fit = request.fit_counts(counts, engine, own)
         write_description(own, "fit", job.inputs, options)
     except PosbiasError:
         remove_tree(own.folder)

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
+from shlex import quote
 from typing import Any
 
 import polars as pl
@@ -9,17 +11,18 @@ import polars as pl
 from posbias.core.choices import Candidates, Source
 from posbias.core.errors import UsageError, counted, population
 from posbias.core.evaluation.clicked import MEASURES, N_CLICKS, N_PAGES, NDCG, EvaluationOptions
-from posbias.core.evaluation.estimates import JUDGED, NOT_SIGNIFICANT, Bound, Evaluation, difference_table, metric_table
-from posbias.core.fit.fit import WANTED_CLICK_SHARE
+from posbias.core.evaluation.estimates import JUDGED, Bound, Evaluation, difference_table, metric_table
 from posbias.core.fit.propensities import choose_propensities
 from posbias.io.engines.engine import Engine
 from posbias.io.fits.saved_fit import PreviousFit
+from posbias.io.fits.verdicts import ERRORS_UNKNOWN, lost_clicks
 from posbias.io.jobs import tables as summary
 from posbias.io.jobs.fit import Job, name_propensities, read_pages, weights_from
-from posbias.io.jobs.tables import WITH_DOUBTS, Column, Printed, PrintedTable, Result, first, more
+from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first, more
 from posbias.io.log.click_log import Log
 from posbias.io.ranking_names import LOGGED, split_name
 from posbias.io.rankings import Rankings, Theta, evaluate_rankings, judged_lists, open_rankings, read_judgments
+from posbias.io.results.conclusions import CAUTION, NOTE, STOP, Reason
 from posbias.io.results.tables import write_small_table
 
 _MOST_SAID = 12
@@ -118,54 +121,66 @@ def _lacks(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
     return found[:_MOST_SAID]
 
 
-def _verdicts(differences: pl.DataFrame) -> list[str]:
-    """What the comparisons say, ranking by ranking, by self-normalised IPS."""
-    said: list[str] = []
+def _headline(compared: Sequence[Reason]) -> str:
+    """The ranking that is best against the baseline."""
+    best = max(compared, key=lambda reason: reason.figures.get("difference") or -inf)
+    return best.sentence.removesuffix(".")
+
+
+def _compared(metrics: pl.DataFrame, differences: pl.DataFrame) -> list[Reason]:
+    """Each ranking against the baseline, by clicks corrected for position."""
+    reasons: list[Reason] = []
+    values = metrics.filter(estimator="snips")
     for name, baseline in differences.select("ranking", "baseline").unique(maintain_order=True).rows():
-        parts: list[str] = []
+        parts, figures = list[str](), dict[str, float | str | None](ranking=name, baseline=baseline)
         for measure in MEASURES:
             own = differences.filter(ranking=name, metric=measure.name, estimator="snips").row(0, named=True)
-            title = measure.title(own["k"] or 0)
+            title, words = measure.title(own["k"] or 0), {"better": "beats", "worse": "loses to"}
             if own["difference"] is None or own["std_error"] is None:
-                parts.append(f"{title} cannot be compared")
+                parts.append(f"{name} cannot be compared with {baseline} by {title}")
                 continue
-            apart = (
-                f"{own['difference']:+.{_DECIMALS}f}, {own['ci_low']:+.{_DECIMALS}f} to {own['ci_high']:+.{_DECIMALS}f}"
+            both = [values.filter(ranking=one, metric=measure.name)["value"].item() for one in (name, baseline)]
+            verb = words.get(own["verdict"], "may be no better and no worse than")
+            low, high = (f"{own[end]:+.{_DECIMALS}f}" for end in ("ci_low", "ci_high"))
+            parts.append(
+                f"{name} {verb} {baseline}: {title} {both[0]:.{_DECIMALS}f} against {both[1]:.{_DECIMALS}f} (95 % "
+                f"interval of the difference {low} to {high})"
             )
-            verdict = "not significantly different" if own["verdict"] == NOT_SIGNIFICANT else own["verdict"]
-            parts.append(f"{title} {verdict} ({apart})")
-        said.append(f"{name} against {baseline}: {'; '.join(parts)}")
-    return said
+            of = "" if not figures.keys() & {"difference"} else f"{measure.name}_"
+            figures |= {f"{of}{key}": own[key] for key in ("difference", "ci_low", "ci_high")}
+        reasons.append(Reason("ranking-compared", NOTE, f"{'; '.join(parts)}.", figures))
+    return reasons
 
 
-def _warnings(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
-    """What a reader must know before believing a value."""
-    totals, found = evaluation.totals, list[str]()
+def _against(evaluation: Evaluation, names: Sequence[str]) -> list[Reason]:
+    """What speaks against the values."""
+    totals, found = evaluation.totals, list[Reason]()
     clicks = float(totals.sums[N_CLICKS])
     if clicks <= totals.rest.unweighted:
-        found.append("no click lies in a cell with a propensity: this log says nothing of rankings.")
+        sentence = "This log says nothing of rankings: no click is at a position with a propensity."
+        found.append(Reason("clicks-without-propensity", STOP, sentence, {"clicks": clicks}))
     elif totals.rest.unweighted:
-        found.append(
-            f"{totals.rest.unweighted:,.0f} of {clicks:,.0f} clicks lie in cells without a propensity: only the naive "
-            "values count them."
-        )
+        found.append(lost_clicks(float(totals.rest.unweighted), clicks, "only the naive values count them"))
     if evaluation.covariance is None:
-        found.append(
-            "no errors of the propensities are known: intervals take them as exact, and are too narrow if they are not."
-        )
+        found.append(ERRORS_UNKNOWN)
     if totals.n_queries == 1:
-        found.append("all pages have one query, so that nothing says how far values may be off.")
+        sentence = "All pages have one query, so nothing says how far values may be off."
+        found.append(Reason("one-query", CAUTION, sentence))
     for name, entry in list(zip(names, _share_lines(evaluation), strict=True))[1:]:
         if (entry["clicks_without_score"] or 0.0) > _MUCH_WITHOUT_SCORE:
-            found.append(
+            sentence = (
                 f"{name} has no score for the documents of {entry['clicks_without_score']:.1%} of the clicks: they "
                 "gain nothing in DCG, and count as the last rank in ARP."
             )
+            figures = {"ranking": name, "share": entry["clicks_without_score"]}
+            found.append(Reason("scores-missing", CAUTION, sentence, figures))
         if (entry["top_never_shown"] or 0.0) > _MUCH_NEVER_SHOWN:
-            found.append(
+            sentence = (
                 f"{entry['top_never_shown']:.1%} of the documents that {name} puts into the first "
                 f"{evaluation.options.depth} were never shown for their query: no click can speak for them."
             )
+            figures = {"ranking": name, "share": entry["top_never_shown"]}
+            found.append(Reason("never-shown", CAUTION, sentence, figures))
     return found
 
 
@@ -241,17 +256,18 @@ def evaluate(job: Job, fitted: PreviousFit, request: RankingsRequest, engine: En
     write_small_table(metrics, result.folder, METRICS, csv=request.csv)
     write_small_table(differences, result.folder, DIFFERENCES, csv=request.csv)
     result.content["weights_from"] = weights_from(request.propensity, chosen)
-    result.printed += summary.smooth_weights_lines(chosen)
+    result.reasons += summary.smooth_weights(chosen)
     _describe(evaluation, rankings, names[baseline], bound, result)
-    result.printed += [*_metrics_table(metrics, request.cutoff), *_remarks(evaluation, names)]
+    result.printed += _metrics_table(metrics, request.cutoff)
+    result.facts += _remarks(evaluation, names)
     if bound is not None:
         result.printed.append(_bounds_line(metrics, bound.confidence, names, request.cutoff))
-    said = _verdicts(differences)
-    rest = [f"... and {len(said) - _MOST_SAID} more in differences.parquet"] if len(said) > _MOST_SAID else []
-    result.printed += [*said[:_MOST_SAID], *rest]
-    result.content["verdicts"] = said
-    result.warnings += _warnings(evaluation, names)
-    result.hints.append("how many more clicks each would get, and how long an A/B test of it takes: posbias predict")
+    compared = _compared(metrics, differences)
+    result.headline = _headline(compared)
+    result.reasons += [*compared[:_MOST_SAID], *_against(evaluation, names)]
+    scores = " ".join(f"--scores {quote(named)}" for named in request.scores)
+    files = scores or " ".join(f"--rankings {quote(named)}" for named in request.rankings)
+    result.next = f"posbias predict LOGS --propensities {quote(fitted.name)} {files} -o predicted"
 
 
 def _baseline(request: RankingsRequest, rankings: Rankings) -> int:
@@ -273,8 +289,6 @@ def _describe(evaluation: Evaluation, rankings: Rankings, baseline: str, bound: 
     totals = evaluation.totals
     clicks = float(totals.sums[N_CLICKS])
     weighted = clicks - totals.rest.unweighted
-    if weighted <= 0 or totals.rest.unweighted > (1 - WANTED_CLICK_SHARE) * clicks:
-        result.exit_code = WITH_DOUBTS
     said: dict[str, Any] = {
         "baseline": baseline,
         "candidates": evaluation.options.candidates,

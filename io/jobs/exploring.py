@@ -22,9 +22,10 @@ from posbias.io.fits.explored import (
     write_plan,
 )
 from posbias.io.fits.saved_fit import StoredFit
-from posbias.io.jobs.tables import WITH_DOUBTS, Column, Printed, PrintedTable, Result, first, more
+from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first, more
 from posbias.io.places.locations import Location
 from posbias.io.progress import Stage
+from posbias.io.results.conclusions import CAUTION, STOP, Reason
 from posbias.io.results.tables import write_in_one_file
 
 MARK = "experiment"
@@ -45,24 +46,25 @@ def _widths_report(cells: pl.DataFrame, plan: Plan) -> list[Printed]:
         *(Column(name, first(str(row[name]) for row in rows), label=True) for name in cells.columns),
         *(Column(heading, first(_width(row[name]) for row in rows)) for name, heading in _HEADINGS.items()),
     )
-    title = f"95 % intervals of log propensity, now and after {counted(plan.pages, 'further pages')}"
+    title = f"width of 95 % intervals of log propensity, now and after {counted(plan.pages, 'further pages')}"
     return [title, PrintedTable(columns, more(len(rows), "cells in widths.parquet"))]
 
 
-def _plan_lines(plan: Plan) -> list[str]:
-    """The swaps of the plan, and what each is worth."""
-    swaps = [f"{one}-{other} on {counted(pages, 'pages')}" for (one, other), pages in pages_of(plan).items()]
+def _headline(plan: Plan) -> str:
+    """The swaps of the plan, and what they are worth."""
+    swaps = [f"{one} and {other} on {counted(pages, 'pages')}" for (one, other), pages in pages_of(plan).items()]
+    now, planned, unswapped = (_width(one.largest) for one in (plan.now, plan.planned, plan.unswapped))
+    return (
+        f"swap positions {', '.join(swaps)}, each half of the time: the widest interval goes from {now} to {planned}, "
+        f"without swaps to {unswapped}"
+    )
+
+
+def _widest(plan: Plan) -> str:
     best = "-".join(map(str, plan.best))
-    widest = {
-        "now": plan.now,
-        "without swaps": plan.unswapped,
-        f"with {best} alone": plan.alone[plan.best],
-        "with the plan": plan.planned,
-    }
-    return [
-        f"plan: swap {', '.join(swaps)}, half of the time on each page",
-        f"widest interval: {', '.join(f'{_width(found.largest)} {when}' for when, found in widest.items())}",
-    ]
+    widest = {"now": plan.now, "without swaps": plan.unswapped, f"with {best} alone": plan.alone[plan.best]}
+    widths = [f"{_width(one.largest)} {when}" for when, one in (widest | {"with the plan": plan.planned}).items()]
+    return f"widest interval: {', '.join(widths)}"
 
 
 def _marks(plan: Plan) -> list[RandomizedRows]:
@@ -70,8 +72,8 @@ def _marks(plan: Plan) -> list[RandomizedRows]:
     return [RandomizedRows(MARK, f"swap {one}-{other}", (one, other)) for one, other in sorted(pages_of(plan))]
 
 
-def _next_steps(plan: Plan, before: Sequence[RandomizedRows]) -> list[str]:
-    """How to mark the pages, and how to read them.
+def _next_steps(plan: Plan, before: Sequence[RandomizedRows]) -> tuple[str, str]:
+    """The command that reads the pages, and how to mark them.
 
     Args:
         plan: the plan.
@@ -83,8 +85,8 @@ def _next_steps(plan: Plan, before: Sequence[RandomizedRows]) -> list[str]:
     alone = f"posbias fit NEW_LOG --method randomized {flags} -o swapped"
     mark = f"mark every page that takes part, swapped or not, with {named} in a column such as `{MARK}`"
     if before:
-        return [mark, f"then: posbias fit LOGS NEW_LOG --method randomized {flags} -o fit"]
-    return [mark, "then, all pages together: posbias fit LOGS NEW_LOG -o fit", f"or the swapped pages alone: {alone}"]
+        return f"posbias fit LOGS NEW_LOG --method randomized {flags} -o fit", mark
+    return "posbias fit LOGS NEW_LOG -o fit", f"{mark}; the swapped pages alone: {alone}"
 
 
 def _plan_section(plan: Plan) -> dict[str, Any]:
@@ -137,7 +139,7 @@ def explore(fit: Location, result: Result, *, pages: int, top: int, ucb: float |
             for _ in write_in_one_file(_chosen(explored, top, ucb, totals, stage), result.folder / DOCUMENTS):
                 pass
     result.content["documents"] = {"top": top, "ucb": ucb, **totals}
-    result.printed.append(
+    result.facts.append(
         f"documents: of {counted(totals['documents'], 'documents')} of {counted(totals['queries'], 'queries')}, "
         f"{totals['shown']:,} may be among the {top:,} best of their query; {totals['challengers']:,} of them are "
         "not by what is known so far"
@@ -153,16 +155,20 @@ def _plan_swaps(explored: StoredFit, known: KnownFit, pages: int, result: Result
     result.content["swaps"] = _plan_section(plan)
     result.printed += _widths_report(cells, plan)
     before = explored.plan.randomized if known.strata == "randomized" else ()
-    result.printed += (*_plan_lines(plan), *_next_steps(plan, before))
+    result.headline = _headline(plan)
+    result.next, mark = _next_steps(plan, before)
+    result.facts += [_widest(plan), mark]
     missing = plan.planned.badness[0]
     if missing:
-        result.warnings.append(
+        sentence = (
             f"{missing} of {len(plan.planned.width)} propensities will still have no interval: one swap of the plan "
             "does not reach them. Plan more pages (--pages)."
         )
+        figures = {"without_interval": missing, "of": len(plan.planned.width)}
+        result.reasons.append(Reason("no-interval-after", CAUTION, sentence, figures))
     if not explored.estimate.converged:
-        result.exit_code = WITH_DOUBTS
-        result.warnings.append("the fit did not converge, so that what it says of further pages may be off.")
+        sentence = "The fit is not finished, so what it says of further pages may be off. Fit again."
+        result.reasons.append(Reason("not-converged", STOP, sentence))
 
 
 def _chosen(

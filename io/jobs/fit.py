@@ -6,12 +6,14 @@ from functools import partial
 from typing import Any, Protocol
 
 import polars as pl
+from msgspec import structs
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.arrays.linalg import loaded_meanwhile
 from posbias.core.choices import Source
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import RoleError, StatisticsError, UsageError
+from posbias.core.errors import counted as counted_as
 from posbias.core.estimators import EstimationOptions, check_method
 from posbias.core.fit.diagnostics import FromRows
 from posbias.core.fit.fit import LARGEST_COMPARISON, MOST_CELLS_BESIDE, Fit, check_cells
@@ -25,13 +27,14 @@ from posbias.io.engines.engine import Engine, Parts, ReadLog
 from posbias.io.fits.new_fit import FitRequest, fit_counts, sections_of_counts, sections_of_reading
 from posbias.io.fits.saved_fit import PreviousFit
 from posbias.io.jobs import tables
-from posbias.io.jobs.tables import WITH_DOUBTS, Result
+from posbias.io.jobs.tables import Result
 from posbias.io.log import click_log
 from posbias.io.log.click_log import Log, LogRequest
-from posbias.io.log.clicks import JoinedClicks, Rows, judge
+from posbias.io.log.clicks import JoinedClicks, Rows, lost_clicks
 from posbias.io.log.days import Days
 from posbias.io.log.faults import doubts
 from posbias.io.progress import Progress
+from posbias.io.results.conclusions import CAUTION, NOTE, STOP, Reason, is_refused
 from posbias.io.stores.store import Statistics
 from posbias.io.training.feature_parts import FeaturesRequest, RowsRequest
 from posbias.io.training.feature_tables import check_features
@@ -112,14 +115,14 @@ def name_propensities(fitted: PreviousFit, result: Result) -> None:
     if fitted.own:
         says = "given, not estimated: neither their errors nor whether they belong to this log are known"
         result.content["own_propensities"] = {"files": fitted.digests, "says": says}
-        result.printed.append(f"propensities of {fitted.name}: {says}")
+        result.reasons.append(Reason("own-propensities", NOTE, f"The propensities of {fitted.name} are {says}."))
 
 
 def open_log(job: Job, result: Result) -> Log:
     """Open the log of a job; what was guessed of its columns is a warning."""
     log = job.open_log()
     check_features(log, job.tables, job.features)
-    result.warnings += doubts(log)
+    result.reasons += doubts(log)
     return log
 
 
@@ -141,7 +144,7 @@ def describe(counted: CountedLog, result: Result) -> None:
     """Put into the manifest, and print, what was read and counted."""
     result.content |= sections_of_counts(counted)
     describe_reading(counted.rows, counted.clicks, counted.days, counted.notes, result)
-    result.printed.append(tables.totals_line(result.content["totals"]))
+    result.facts.append(tables.totals_line(result.content["totals"]))
 
 
 def read_pages(job: Job, engine: Engine, result: Result) -> ReadLog:
@@ -157,20 +160,18 @@ def describe_reading(
     rows: Rows, clicks: JoinedClicks | None, days: Days | None, said: tuple[str, ...], result: Result
 ) -> None:
     """Print what was read and left out, and which days were found; clicks that were lost put a result in doubt."""
-    result.printed += [*tables.rows_lines(rows), *said]
-    judge_clicks(rows, clicks, result)
+    result.facts += [*tables.rows_lines(rows), *said]
+    result.reasons += reasons_of_clicks(rows, clicks)
     if days is not None:
         result.content["days"] = days.describe()
-        result.printed.append(tables.days_line(result.content["days"]))
-        result.warnings += days.warnings()
+        result.facts.append(tables.days_line(result.content["days"]))
+        result.reasons += days.reasons()
 
 
-def judge_clicks(rows: Rows, clicks: JoinedClicks | None, result: Result, of: str = "") -> None:
-    """Warn of clicks that have no impression; where they are many, the result is in doubt."""
-    verdict = judge(rows.clicks, () if clicks is None else clicks.examples)
-    if verdict is not None:
-        result.warnings.append(of + verdict.warning)
-        result.exit_code = WITH_DOUBTS if verdict.doubtful else result.exit_code
+def reasons_of_clicks(rows: Rows, clicks: JoinedClicks | None, of: str = "") -> list[Reason]:
+    """What clicks without an impression say against a log; `of` goes before the sentence."""
+    lost = lost_clicks(rows.clicks, () if clicks is None else clicks.examples)
+    return [structs.replace(reason, sentence=of + reason.sentence) for reason in lost]
 
 
 Data = CountedLog | ReadLog
@@ -198,7 +199,7 @@ class Weighed:
     """The documents, what makes rows of them (see `lay_out_pairs`), and how many there are."""
 
     section: dict[str, Any]  # what the manifest says of what weights are made from
-    remarks: list[str] = field(default_factory=list[str])
+    reasons: list[Reason] = field(default_factory=list[Reason])
 
 
 class Fitted(Protocol):
@@ -296,9 +297,8 @@ class CellFit:
         if not job.only_links:
             return counted, FittedCells(self.fit_counts(counted, engine, result).theta)
         fitted = replace(self, compare=False, pairs=False).fit_counts(counted, engine, result)
-        result.printed.append(
-            "Only documents that compare positions are known (--ids number): attractiveness is not written."
-        )
+        sentence = "Attractiveness is not written: only documents that compare positions are known (--ids number)."
+        result.reasons.append(Reason("attractiveness-not-written", NOTE, sentence))
         return counted, FittedCells(fitted.theta)
 
     def fit_counts(self, counted: CountedLog, engine: Engine, result: Result) -> Fit:
@@ -308,16 +308,23 @@ class CellFit:
         written = fit_counts(counted, wanted, engine, result.folder, result.progress, from_rows)
         fit = written.fit
         result.content |= written.sections
-        result.printed += [*tables.propensity_table(fit), *written.notes, *tables.clicks_above_table(fit)]
+        result.headline = written.headline
+        result.printed += [*tables.propensity_table(fit), *tables.clicks_above_table(fit)]
         result.curve = fit.propensities, counted.plan.cell_columns
-        result.warnings += written.warnings
+        result.reasons += written.reasons
         if self.of_joint_em and fit.joint is None and self.compare is None:
-            result.warnings.append(
-                f"{self.of_joint_em}: had no effect, because joint EM is not run for comparison on a log of more than "
+            sentence = (
+                f"{self.of_joint_em} had no effect: textbook EM is not run for comparison on a log of more than "
                 f"{LARGEST_COMPARISON:,} signatures or {MOST_CELLS_BESIDE:,} cells. Use --compare to run it."
             )
-        if written.doubtful or (self.strict and not fit.estimate.linkage.identified.all()):
-            result.exit_code = WITH_DOUBTS
+            result.reasons.append(Reason("option-without-effect", CAUTION, sentence))
+        unknown = int((~fit.estimate.linkage.identified).sum())
+        if self.strict and unknown:
+            sentence = f"{counted_as(unknown, 'propensities')} cannot be told from clicks, and --strict forbids that."
+            result.reasons.append(Reason("not-identified", STOP, sentence, {"unknown": unknown}))
+        result.next = f"posbias weight LOGS --propensities {result.target} -o weighted"
+        if is_refused(result.reasons):
+            result.next = f"posbias show {result.target} --details"
         return fit
 
     def _from_rows(self, counted: CountedLog, engine: Engine, result: Result) -> FromRows | None:
@@ -329,8 +336,8 @@ class CellFit:
         check_cells(counted.statistics, self.method, self.options, engine.memory, compare=self.compare)
         found = estimate_from_rows(counted, self.rows, self.options, engine, result.progress)
         result.content["features_of_fit"] = found.features
-        result.printed.append(tables.features_line(found.features))
-        result.warnings += found.warnings
+        result.facts.append(tables.features_line(found.features))
+        result.reasons += found.reasons
         return found.estimate
 
 
@@ -365,7 +372,7 @@ class FittedCells:
 
         weigh = partial(weighted_pages, plan=plan, weights=weights, features=request.features)
         pages, section = None if read is None else read.buckets, weights_from(request.source, chosen)
-        return Weighed(weights, pages, weigh, documents, section, tables.smooth_weights_lines(chosen))
+        return Weighed(weights, pages, weigh, documents, section, tables.smooth_weights(chosen))
 
 
 def weights_from(asked: Source, chosen: ChosenPropensities) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import polars as pl
 from posbias.core.choices import unknown_name
 from posbias.core.errors import SchemaError, UsageError, counted, population
 from posbias.core.evaluation.clicked import RANKING, SCORE, ndcg_by_query, ranked
-from posbias.core.models import ClickModel, click_model_names, get_click_model
+from posbias.core.models import ClickModel, click_model_names, get_click_model, model_names
 from posbias.core.models import judging as tables
 from posbias.core.models.em import EMOptions, FittedModel, fit
 from posbias.core.models.judging import (
@@ -36,7 +36,7 @@ from posbias.core.schema import DOC, PAIR, POSITION, QUERY
 from posbias.io import clock
 from posbias.io.counting.count import read_log
 from posbias.io.engines.engine import Engine, ReadLog
-from posbias.io.jobs.fit import Job, judge_clicks, read_pages
+from posbias.io.jobs.fit import Job, read_pages, reasons_of_clicks
 from posbias.io.jobs.page_batches import (
     LogPages,
     OfPages,
@@ -49,11 +49,12 @@ from posbias.io.jobs.page_batches import (
     pages_to_judge_by,
     pages_to_learn_from,
 )
-from posbias.io.jobs.tables import WITH_DOUBTS, Column, Printed, PrintedTable, Result, first
+from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first
 from posbias.io.log.click_log import Log
 from posbias.io.log.lists import of_one_type
 from posbias.io.progress import Progress
 from posbias.io.rankings import read_judgments
+from posbias.io.results.conclusions import CAUTION, NOTE, STOP, Reason
 from posbias.io.results.tables import write_small_table
 
 MOST_POSITIONS, MOST_POSITIONS_IN_PAIRS = 10_000, 1_000
@@ -152,12 +153,10 @@ def judge_models(learn: Job, test: Job | None, request: ModelsRequest, engine: E
         "held_out": _size(found.held_out) | {"unseen_pairs": unseen},
     }
     result.printed += _model_tables(table, found.held_out.n_sessions)
-    said = _verdicts(table)
-    result.printed += said
-    result.content["verdicts"] = said
-    result.warnings += _warnings(table, found, unseen)
-    if not all(one.converged for one in found.fitted):
-        result.exit_code = WITH_DOUBTS
+    result.headline = _headline(table)
+    result.reasons += [*_about(table), *_against(table, found, unseen)]
+    best = table["model"][0]
+    result.next = f"posbias fit LOGS --model {best} -o fit" if best in model_names() else None
 
 
 class _Judged(NamedTuple):
@@ -310,7 +309,7 @@ def _read_test(test: Job, learnt: Log, engine: Engine, result: Result) -> ReadLo
         )
     found = read_log(log, test.plan, engine, result.progress, clock.today(), keep_sessions=True)
     result.content["test"] = {"sources": found.sources, "rows": found.rows}
-    judge_clicks(found.rows, found.clicks, result, "--test: ")
+    result.reasons += reasons_of_clicks(found.rows, found.clicks, "--test: ")
     return found.read
 
 
@@ -364,66 +363,80 @@ def _model_tables(models: pl.DataFrame, sessions: int) -> list[Printed]:
     return [title, PrintedTable(tuple(columns)), population("more sessions of these queries")]
 
 
-def _verdicts(models: pl.DataFrame) -> list[str]:
-    """Which model is best, where that is more than chance; and which of them have propensities."""
+def _headline(models: pl.DataFrame) -> str:
+    """Which model predicts held-out clicks best, where that is more than chance."""
+    best, others = models["model"][0], models.slice(1)
+    even = others.filter(~pl.col("significant"))["model"].to_list()
+    if not others.height:
+        return f"{best} is judged by held-out clicks; name others to compare it with"
+    if even:
+        return f"no click model is clearly best: these sessions do not tell {best} from {', '.join(even)}"
+    return f"{best} predicts held-out clicks best, by more than chance"
+
+
+def _about(models: pl.DataFrame) -> list[Reason]:
+    """Which of the models have propensities, and which still follow the ranker."""
     rows = models.to_dicts()
-    best, others = rows[0], rows[1:]
-    even = [row["model"] for row in others if not row["significant"]]
-    if not others:
-        said: list[str] = []
-    elif even:
-        said = [f"{best['model']} is not told from {', '.join(even)} by these sessions: no model is named best."]
-    else:
-        said = [f"{best['model']} predicts held-out clicks best, by more than chance."]
+    best, name = rows[0], rows[0]["model"]
+    sentence = ""
     if best["examination"] == "row":
-        said.append(f"{best['model']} has an examination probability for each row, and no propensity by position.")
-    elif best["model"] == TrustBiasModel.name:
-        said.append(
-            f"{best['model']}: clicks tell trust bias only up to a change of scale, and no propensities. "
-            f"`posbias fit LOGS --model {best['model']} --trust FILE` takes trust from FILE."
+        sentence = f"{name} has a probability of examination for each row, and no propensity by position."
+    elif name == TrustBiasModel.name:
+        sentence = (
+            f"{name} has no propensities: clicks show trust bias only up to a change of scale. `posbias fit LOGS "
+            f"--model {name} --trust FILE` takes trust from FILE."
         )
-    elif best["examination"] == "none" and others:
-        said.append(f"{best['model']} has no propensities.")
-    return said + _of_ranker(rows)
+    elif best["examination"] == "none" and len(rows) > 1:
+        sentence = f"{name} has no propensities."
+    return ([Reason("no-propensity-by-position", NOTE, sentence)] if sentence else []) + _of_ranker(rows)
 
 
-def _of_ranker(rows: Sequence[dict[str, float | str | None]]) -> list[str]:
-    """Whose relevance still tells the ranker's places, given the grades."""
-    found: list[str] = []
+def _of_ranker(rows: Sequence[dict[str, float | str | None]]) -> list[Reason]:
+    """Whose relevance still follows the ranker's places, given the grades."""
+    found: list[Reason] = []
     for row in rows:
         p_value, rho = row.get("dependence_p_value"), row.get("dependence_on_ranker")
         if isinstance(p_value, float) and isinstance(rho, float) and p_value < _SURE:
             higher = "higher" if rho < 0 else "lower"
-            found.append(
-                f"{row['model']}: of documents of one grade it prefers those that the ranker put {higher} "
-                f"(correlation {abs(rho):.2f}, p = {p_value:.2g})."
+            sentence = (
+                f"{row['model']} still follows the ranker: of documents of one grade it prefers those that the ranker "
+                f"put {higher}."
             )
+            details = f"correlation {abs(rho):.2f}, p = {p_value:.2g}"
+            found.append(Reason("follows-the-ranker", NOTE, sentence, {"correlation": rho}, details))
     return found
 
 
-def _warnings(models: pl.DataFrame, found: _Judged, unseen: float) -> list[str]:
-    """What a reader must know before believing a value; `unseen` is the share of impressions that are."""
-    said: list[str] = []
+def _against(models: pl.DataFrame, found: _Judged, unseen: float) -> list[Reason]:
+    """What speaks against the values; `unseen` is the share of impressions that are."""
+    reasons: list[Reason] = []
     if unseen > _MOSTLY:
-        said.append(
+        sentence = (
             f"{unseen:.0%} of the held-out impressions show documents that models did not learn for that query: of "
             "these they know the mean alone."
         )
+        reasons.append(Reason("documents-not-seen", CAUTION, sentence, {"share": unseen}))
     deepest = found.learnt.n_positions
     if found.held_out.n_positions > deepest:
-        said.append(
-            f"held-out sessions go down to position {found.held_out.n_positions}, those learnt from to {deepest}: "
+        sentence = (
+            f"Held-out sessions go down to position {found.held_out.n_positions}, those learnt from to {deepest}: "
             f"below it models take what they know of position {deepest}."
         )
+        reasons.append(Reason("positions-not-seen", CAUTION, sentence, {"position": deepest}))
     clicks = float(found.measures[0].predicted[1].sum())
     if not clicks:
-        said.append("the held-out sessions have no click: nothing tells these models apart.")
+        sentence = "Nothing tells these models apart: the held-out sessions have no click."
+        reasons.append(Reason("no-clicks-held-out", CAUTION, sentence))
     for row in models.iter_rows(named=True):
         if row["impossible_clicks"]:
-            said.append(
-                f"{row['model']} holds {row['impossible_clicks'] / clicks:.1%} of the held-out clicks impossible: each "
-                "counts as one of probability 0.000001, and its log-likelihood says little else."
+            share = row["impossible_clicks"] / clicks
+            sentence = (
+                f"{row['model']} holds {share:.1%} of the held-out clicks impossible: each counts as one of "
+                "probability 0.000001, and its log-likelihood says little else."
             )
+            reasons.append(Reason("clicks-impossible", CAUTION, sentence, {"model": row["model"], "share": share}))
         if not row["converged"]:
-            said.append(f"{row['model']} did not converge in {row['passes']:,} passes over the log.")
-    return said
+            sentence = f"{row['model']} is not finished: it had not converged after {row['passes']:,} passes."
+            figures = {"model": row["model"], "passes": row["passes"]}
+            reasons.append(Reason("not-converged", STOP, sentence, figures))
+    return reasons

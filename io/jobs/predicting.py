@@ -1,6 +1,6 @@
 """`predict`: how many more clicks other rankings would get than the log's, its table, and what it says."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
@@ -13,7 +13,6 @@ from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import StatisticsError, UsageError, counted
 from posbias.core.evaluation.page_slope import PageSlope, page_slope
 from posbias.core.evaluation.prediction import CLASS, CellTheta, Prediction, Scope
-from posbias.core.fit.fit import WANTED_CLICK_SHARE
 from posbias.core.fit.propensities import choose_propensities
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, NAMES_TAKEN, PAIR, QUERY, Roles
 from posbias.io import clock
@@ -21,9 +20,10 @@ from posbias.io.counting.count import count_pages, merged_parts, read_log
 from posbias.io.engines.engine import Engine, Parts
 from posbias.io.fits.new_fit import sections_of_reading
 from posbias.io.fits.saved_fit import PreviousFit
+from posbias.io.fits.verdicts import ERRORS_UNKNOWN, lost_clicks
 from posbias.io.jobs import tables as summary
 from posbias.io.jobs.fit import Job, describe_reading, name_propensities, open_log, weights_from
-from posbias.io.jobs.tables import WITH_DOUBTS, Column, Printed, PrintedTable, Result, first, more
+from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first, more
 from posbias.io.predictions import (
     MOST_PARTS,
     CountsOfPages,
@@ -35,6 +35,7 @@ from posbias.io.predictions import (
 )
 from posbias.io.ranking_names import split_name
 from posbias.io.rankings import Rankings, open_rankings
+from posbias.io.results.conclusions import CAUTION, GOOD, NOTE, STOP, Reason
 from posbias.io.results.tables import write_small_table
 from posbias.io.stores.metadata import PageTotals, total_pages
 from posbias.io.stores.segments import check_contents, scan_part
@@ -124,9 +125,8 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
     table = chosen.table
     if fitted.plan.model.needs_session:
         by, covariance = theta_by_position(counts, engine, result.progress)
-        result.printed.append(
-            f"propensities of positions are fitted to these pages: {fitted.name} has them by position and last click"
-        )
+        sentence = f"The propensities of positions are fitted to these pages: {fitted.name} has them by position and last click."
+        result.reasons.append(Reason("propensities-fitted-here", NOTE, sentence))
     else:
         (by, covariance), table = theta_of(counts, table, fitted.theta), None
     with result.progress.stage("comparing click models"):
@@ -139,7 +139,7 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
     write_small_table(rows, result.folder, PREDICTIONS, csv=request.csv)
     write_small_table(_table_by_part(predicted, scopes), result.folder, BY_PART, csv=request.csv)
     result.content["weights_from"] = weights_from("smooth", chosen)
-    result.printed += summary.smooth_weights_lines(chosen)
+    result.reasons += summary.smooth_weights(chosen)
     impressions, clicks = (float(counts.cells[name].sum()) for name in (IMPRESSIONS, CLICKS))
     lost = float(counts.cells.filter(pl.Series(~by.known))[CLICKS].sum())
     result.content["prediction"] = {
@@ -161,79 +161,104 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
         {**row, "changed_queries": [_changed(query) for query in one.changed.to_dicts()]}
         for row, one in zip(rows.to_dicts(), predicted, strict=True)
     ]
-    if lost > (1 - WANTED_CLICK_SHARE) * clicks:
-        result.exit_code = WITH_DOUBTS
-    verdicts = [_slope_line(slope)]
-    if isinstance(browsing, str):
-        verdicts.append(f"not compared with the user browsing model: {browsing}.")
     dampened = [one for one in predicted if one.is_dampened]
+    result.reasons += [_of_pages(slope), *_of_click_models(predicted, browsing)]
     if dampened or (slope is not None and slope.rejects):
         del result.content["predictions"]
-        result.exit_code = WITH_DOUBTS
-        result.warnings.append(_no_claim(slope, dampened))
+        result.next = "posbias evaluate LOGS --models pbm,ubm,dbn -o judged"
     else:
-        verdicts += [_sentence(one) for one in predicted[:_MOST_SAID]]
+        result.headline = _headline(predicted)
+        result.reasons += [_planned(one) for one in predicted[:_MOST_SAID]]
         result.printed += _predictions_table(predicted)
         if counts.by is not None:
             result.printed += _classes_table(predicted, scopes, counts)
-    result.printed += verdicts
-    result.content["verdicts"] = verdicts
-    result.warnings += _warnings(predicted, lost, clicks, known=covariance is not None)
-    _judge_learning(predicted, cut, request, result)
+        result.next = f"posbias report {result.target} -o report.html"
+    result.reasons += _lacks(predicted, lost, clicks, known=covariance is not None)
+    result.reasons += _learned(predicted, cut, request)
 
 
-def _judge_learning(
-    predicted: Sequence[PredictedRanking], cut: date | None, request: PredictionRequest, result: Result
-) -> None:
-    """Warn of rankings that may have learned from these pages."""
+def _learned(predicted: Sequence[PredictedRanking], cut: date | None, request: PredictionRequest) -> Iterator[Reason]:
+    """Which rankings may have learned from these pages."""
     for one in (ranking for ranking in predicted if ranking.whole.faded):
-        result.exit_code = WITH_DOUBTS
-        result.warnings.append(
-            f"do not rely on {one.name}: pages before {cut} put it "
-            f"{_percent(one.whole.halves[0], one.whole.observed)} higher than those since, more than by chance. It has "
-            "probably learned from the clicks before; predict it from later pages."
+        higher = one.whole.halves[0] / one.whole.observed
+        sentence = (
+            f"{one.name} has probably learned from these clicks: pages before {cut} put it {higher:+.1%} higher than "
+            "those since, more than by chance. Predict it from later pages."
         )
+        yield Reason("learned-from-these-clicks", STOP, sentence, {"ranking": one.name, "higher": higher})
     if request.trained_until is None:
-        result.warnings.append(
-            "a ranking that has learned from the clicks of these pages is predicted far too well, and nothing repairs "
-            "that. Give pages from after its training, and say so: --trained-until DATE."
+        sentence = (
+            "A ranking that has learned from the clicks of these pages is predicted far too well, and nothing repairs "
+            "that. Give pages from after its training, and name its last day: --trained-until DATE."
         )
+        yield Reason("training-dates-unknown", CAUTION, sentence)
 
 
-def _no_claim(slope: PageSlope | None, dampened: Sequence[PredictedRanking]) -> str:
-    """The warning that nothing is predicted, and why."""
-    reasons = list[str]()
-    if slope is not None and slope.rejects:
-        reasons.append(f"pages with better results get {slope.slope:.2f} times as many more clicks as predicted")
-    if dampened:
-        one = dampened[0]
-        reasons.append(
-            f"for {one.name} the user browsing model says {_percent(one.by_browsing or 0.0, one.whole.observed)}, the "
-            f"position-based model {_percent(one.whole.difference, one.whole.observed)}"
-        )
-    return (
-        f"no claim is made: {', and '.join(reasons)}. Clicks on a page depend on each other: where users stop after a "
-        "click, better results on top take clicks from those below. What is in predictions.parquet assumes that they "
-        "do not. Compare click models: posbias evaluate --models."
-    )
+_CASCADE = (
+    "Clicks on a page depend on each other, and a prediction assumes that they do not: where users stop after a click, "
+    "better results on top take clicks from those below"
+)
 
 
-def _slope_line(slope: PageSlope | None) -> str:
-    """The line on the check of the model."""
+def _of_pages(slope: PageSlope | None) -> Reason:
+    """What pages with better documents say of the prediction."""
     if slope is None:
-        return (
-            "not checked: whether pages with better results get as many more clicks as predicted. That takes pages "
+        sentence = (
+            "Whether pages with better results get as many more clicks as predicted is not checked. That takes pages "
             "that differ (a log with sessions, or statistics by day)."
         )
+        return Reason("pages-not-checked", NOTE, sentence)
     low, high = slope.interval
-    if high - low > _WIDE and not slope.rejects:
-        return (
-            "not checked: whether pages with better results get as many more clicks as predicted. There are too few "
-            f"pages to tell: {slope.slope:.2f} times as many (95 % interval {low:.2f} to {high:.2f})."
+    figures = {"ratio": slope.slope, "ci_low": low, "ci_high": high}
+    ratio = f"{slope.slope:.2f} times as many (95 % interval {low:.2f} to {high:.2f})"
+    if slope.rejects:
+        sentence = f"{_CASCADE}. Pages with better results do not get as many more clicks as predicted, but {ratio}."
+        return Reason("clicks-depend-on-clicks", STOP, sentence, figures)
+    if high - low > _WIDE:
+        sentence = (
+            "Whether pages with better results get as many more clicks as predicted is not checked. There are too few "
+            f"pages to tell: {ratio}."
         )
+        return Reason("pages-not-checked", NOTE, sentence, figures)
+    sentence = f"Pages with better results get as many more clicks as predicted: {ratio}."
+    return Reason("pages-as-predicted", GOOD, sentence, figures)
+
+
+def _of_click_models(predicted: Sequence[PredictedRanking], browsing: CellTheta | str) -> Iterator[Reason]:
+    """What the user browsing model predicts, where it predicts something else."""
+    if isinstance(browsing, str):
+        sentence = f"The prediction is not compared with the user browsing model: {browsing}."
+        yield Reason("click-models-not-compared", NOTE, sentence)
+    for ranking in predicted:
+        one, name = ranking.whole, ranking.name
+        if ranking.by_browsing is None or not (ranking.models_disagree or ranking.is_dampened):
+            continue
+        both = f"{_percent(ranking.by_browsing, one.observed)} instead of {_percent(one.difference, one.observed)}"
+        figures = {
+            "ranking": name,
+            "by_position": one.difference / one.observed,
+            "by_last_click": ranking.by_browsing / one.observed,
+        }
+        if ranking.is_dampened:
+            sentence = f"{_CASCADE}. For {name} the user browsing model, which allows for that, predicts {both}."
+            yield Reason("clicks-depend-on-clicks", STOP, sentence, figures)
+        else:
+            yield Reason("click-models-disagree", CAUTION, _disagreement(ranking), figures)
+
+
+def _disagreement(ranking: PredictedRanking) -> str:
+    """The caution where click models disagree, but do not show a cascade."""
+    one, browsing = ranking.whole, ranking.by_browsing or 0.0
+    ours, theirs = (_percent(difference, one.observed) for difference in (one.difference, browsing))
+    text = (
+        f"Click models disagree on {ranking.name} by more than the interval (position-based {ours}, user browsing "
+        f"{theirs}): on these pages, a click makes further clicks "
+    )
+    if abs(browsing) < abs(one.difference):
+        return f"{text}less likely. The truth is probably nearer to {theirs}."
     return (
-        f"check by pages: pages with better results get {slope.slope:.2f} times as many more clicks as predicted "
-        f"(95 % interval {low:.2f} to {high:.2f}; 1 if clicks do not depend on each other)."
+        f"{text}likelier. If that is because some users click more readily than others, {ours} is right; if a click "
+        f"makes users look further down, {theirs} is."
     )
 
 
@@ -419,8 +444,17 @@ def _classes_table(
     return [title, PrintedTable(columns, more(len(shown), "in predictions_by_part.parquet"))]
 
 
-def _sentence(ranking: PredictedRanking) -> str:
-    """The prediction of a ranking in words."""
+def _headline(predicted: Sequence[PredictedRanking]) -> str:
+    """How many more clicks the best ranking gets."""
+    best = max(predicted, key=lambda ranking: ranking.whole.difference / ranking.whole.observed)
+    one, of = best.whole, f"of {counted(len(predicted), 'rankings')}, " if len(predicted) > 1 else ""
+    more = f"{_percent(one.difference, one.observed)} clicks ({_interval(one.interval, one.observed)})"
+    unsure = ", so it may be no better" if one.interval[0] <= 0 <= one.interval[1] else ""
+    return f"{of}{best.name} would get {'most: ' if of else ''}{more} against the log's own order{unsure}"
+
+
+def _planned(ranking: PredictedRanking) -> Reason:
+    """The prediction of a ranking, and what an A/B test of it takes."""
     one = ranking.whole
     difference, interval = _percent(one.difference, one.observed), _interval(one.interval, one.observed)
     text = f"{ranking.name}: {difference} clicks per page (95 % interval {interval})."
@@ -433,7 +467,10 @@ def _sentence(ranking: PredictedRanking) -> str:
             f" {one.unsupported:.1%} of what it shows was never shown for its query: whatever it is worth, the "
             f"difference lies between {least} and {most}, chance aside."
         )
-    return f"{text} {_planning(one)}"
+    low, high = (end / one.observed for end in one.interval)
+    figures = {"ranking": ranking.name, "difference": one.difference / one.observed, "ci_low": low, "ci_high": high}
+    figures |= {"pages_per_arm": one.pages_per_arm(one.difference), "smallest": one.smallest / one.observed}
+    return Reason("clicks-predicted", NOTE, f"{text} {_planning(one)}", figures)
 
 
 def _planning(one: Prediction) -> str:
@@ -448,52 +485,30 @@ def _planning(one: Prediction) -> str:
     )
 
 
-def _disagreement(ranking: PredictedRanking) -> str:
-    """The caution where click models disagree, but do not show a cascade."""
-    one, browsing = ranking.whole, ranking.by_browsing or 0.0
-    ours, theirs = (_percent(difference, one.observed) for difference in (one.difference, browsing))
-    text = (
-        f"click models disagree on {ranking.name} by more than the interval (position-based {ours}, user browsing "
-        f"{theirs}): on these pages, a click makes further clicks "
-    )
-    if abs(browsing) < abs(one.difference):
-        return f"{text}less likely. The truth is probably nearer to {theirs}."
-    return (
-        f"{text}likelier. If that is because some users click more readily than others, {ours} is right; if a click "
-        f"makes users look further down, {theirs} is."
-    )
-
-
-def _warnings(predicted: Sequence[PredictedRanking], lost: float, clicks: float, *, known: bool) -> list[str]:
-    """Warnings of clicks, propensities and documents that are missing, and of models that disagree."""
-    warnings = list[str]()
+def _lacks(predicted: Sequence[PredictedRanking], lost: float, clicks: float, *, known: bool) -> Iterator[Reason]:
+    """Clicks, errors of propensities and documents that are missing."""
     if lost:
-        warnings.append(
-            f"{lost:,.0f} of {clicks:,.0f} clicks lie in cells without a propensity: predictions are of the other "
-            "positions only."
-        )
+        yield lost_clicks(lost, clicks, "predictions are of the other positions only")
     if not known:
-        warnings.append(
-            "no errors of the propensities are known: intervals take them as exact, and are too narrow if they are not."
-        )
+        yield ERRORS_UNKNOWN
     pages = max(ranking.whole.pages for ranking in predicted)
     for ranking in predicted:
         one, name = ranking.whole, ranking.name
-        if ranking.models_disagree and not ranking.is_dampened:
-            warnings.append(_disagreement(ranking))
         if one.unsupported > _MUCH_UNSUPPORTED:
-            warnings.append(
+            sentence = (
                 f"{one.unsupported:.1%} of what {name} shows was never shown for its query: no click can speak for it, "
                 "and the interval rests on what other documents are worth."
             )
+            yield Reason("never-shown", CAUTION, sentence, {"ranking": name, "share": one.unsupported})
         if one.pages < (1 - _MUCH_UNRANKED) * pages:
-            warnings.append(
+            sentence = (
                 f"{name} has scores for the queries of {counted(one.pages, 'pages')} of {pages:,.0f}: its prediction "
                 "is of these only, and is not to be compared with those of the others."
             )
+            yield Reason("scores-missing", CAUTION, sentence, {"ranking": name, "pages": one.pages, "of": pages})
         if one.filled < 1 - _MUCH_EMPTY:
-            warnings.append(
+            sentence = (
                 f"{name} has too few documents to fill the pages of the log: {1 - one.filled:.1%} of the attention "
                 "meets an empty place."
             )
-    return warnings
+            yield Reason("pages-not-filled", CAUTION, sentence, {"ranking": name, "share": 1 - one.filled})

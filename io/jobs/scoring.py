@@ -32,6 +32,6 @@ def open_scoring(
             n_rows = write_scores(score_rows(documents, stored, memory), result.folder, stage)
         sources = {str(source.path): source.digest() for source in documents.sources}
         result.content |= {"model": str(model), "sources": sources, "documents": n_rows}
-        result.printed.append(f"scored {counted(n_rows, 'documents')}")
+        result.headline = f"{counted(n_rows, 'documents')} are scored"
 
     return score

@@ -15,6 +15,7 @@ from posbias.io.log.days import TRUTH, read_labels, write_log, write_truth
 from posbias.io.log.sources import LOG_OF_SIMULATION
 from posbias.io.places.locations import Location
 from posbias.io.progress import Stage
+from posbias.io.results.conclusions import CAUTION, Reason
 
 
 def simulate(
@@ -41,9 +42,11 @@ def simulate(
     write_truth(propensities, true_parameters(options), true_attractiveness(options, world), result.folder)
     totals = {"sessions": sessions.total(), "impressions": impressions.total(), "clicks": clicks.total()}
     result.content["simulated"] = totals
-    result.printed.append(", ".join(counted(number, name) for name, number in totals.items()))
+    result.headline = ", ".join(counted(number, name) for name, number in totals.items()) + " are simulated"
     result.printed += _rates_table(impressions, clicks, propensities)
-    result.hints += _next_step(options, target)
+    result.next = _next_step(options, target)
+    if options.model in CELL_MODELS:
+        result.facts.append(f"then compare result/propensities.parquet with {target / TRUTH}")
 
 
 def _world_from(labels: str, options: SimulationOptions, how: JudgementOptions, result: Result) -> World:
@@ -53,10 +56,11 @@ def _world_from(labels: str, options: SimulationOptions, how: JudgementOptions, 
     left_out, kept = judgements.queries_left_out, len(judgements.n_docs)
     result.content["labels"] = {"queries": kept, "queries_left_out": left_out, "docs": len(judgements.doc_ids)}
     if left_out:
-        result.warnings.append(
-            f"{left_out:,} of {counted(left_out + kept, 'queries')} left out, with fewer than {options.n_positions} "
-            "labelled documents, one for each position."
+        sentence = (
+            f"{left_out:,} of {counted(left_out + kept, 'queries')} are left out: they have fewer than "
+            f"{options.n_positions} labelled documents, one for each position."
         )
+        result.reasons.append(Reason("queries-left-out", CAUTION, sentence, {"left_out": left_out}))
     return judged_world(judgements, options, how)
 
 
@@ -98,7 +102,7 @@ def _rates_table(impressions: Counter[int], clicks: Counter[int], propensities: 
     return ["click rates relative to position 1", table]
 
 
-def _next_step(options: SimulationOptions, folder: Location) -> list[str]:
+def _next_step(options: SimulationOptions, folder: Location) -> str:
     """The command that estimates from this log what is known about it."""
     flags = {
         "--model ubm": options.model == "ubm",
@@ -110,7 +114,6 @@ def _next_step(options: SimulationOptions, folder: Location) -> list[str]:
     log = quote(str(folder / LOG_OF_SIMULATION))
     if options.model not in CELL_MODELS:
         rivals = ",".join(dict.fromkeys((options.model, *CELL_MODELS)))
-        return [f"next: posbias evaluate {log} --models {rivals} -o judged"]
+        return f"posbias evaluate {log} --models {rivals} -o judged"
     words = ["posbias run", log, *(flag for flag, wanted in flags.items() if wanted), "-o result"]
-    then = f"then compare result/propensities.parquet with {folder / TRUTH}"
-    return [f"next: {' '.join(words)}", then]
+    return " ".join(words)

@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 import numpy as np
 import polars as pl
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from posbias.core.errors import counted, shown
+from posbias.core.estimators.methods import ConditionalEstimator
 from posbias.core.fit.fit import Fit
 from posbias.core.fit.propensities import PROPENSITY, WEIGHT_PROPENSITY, ChosenPropensities
 from posbias.core.schema import POSITION
@@ -29,6 +30,7 @@ from posbias.io.log.clicks import Clicks, RawLines, Rows
 from posbias.io.log.events import EVENTS
 from posbias.io.places.locations import Location, ObjectUrl
 from posbias.io.progress import Progress
+from posbias.io.results.conclusions import NOTE, Conclusion, Reason, conclude, is_refused, sections_of, warnings_in
 from posbias.io.results.manifest import write_manifest
 from posbias.io.training.laid_out import Split
 
@@ -50,6 +52,7 @@ class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     label: bool = False  # whether it says what a row is about: it begins each of several tables
     text: bool = False  # whether it holds words, on the left and perhaps folded, and not numbers
     beside: bool = False  # whether it is always beside the column before it
+    detail: bool = False  # whether it is shown under --details alone
 
     @property
     def name(self) -> str:
@@ -73,6 +76,13 @@ Printed = str | PrintedTable
 """What is printed: a sentence, or a table."""
 
 
+def without_details(printed: Printed) -> Printed:
+    """A table without the columns that only --details shows."""
+    if isinstance(printed, str):
+        return printed
+    return structs.replace(printed, columns=tuple(column for column in printed.columns if not column.detail))
+
+
 def more(number: int, where: str) -> str:
     """What is said below a table of the first rows of so many."""
     return f"... and {number - MOST_ROWS:,} more {where}" if number > MOST_ROWS else ""
@@ -85,16 +95,36 @@ def first(cells: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass
 class Result:
-    """What a job writes and says."""
+    """A result in the making: its files, its manifest, and its conclusion."""
 
     folder: Path  # where to write; it becomes the output directory when all is done
     progress: Progress
+    target: str = "DIR"  # the output directory, as a command line names it
     content: dict[str, Any] = field(default_factory=dict[str, Any])  # sections of the manifest
-    printed: list[Printed] = field(default_factory=list[Printed])
-    hints: list[str] = field(default_factory=list[str])  # printed last, and not kept: they hold for this moment only
+    headline: str = ""  # the result in one sentence, without its full stop
+    next: str | None = None  # the command to type next
+    printed: list[Printed] = field(default_factory=list[Printed])  # tables, with what stands above and below them
+    reasons: list[Reason] = field(default_factory=list[Reason])  # what speaks for and against the result
+    facts: list[str] = field(default_factory=list[str])  # what was read and written
     curve: tuple[pl.DataFrame, tuple[str, ...]] | None = None  # propensities and their cell columns, to be drawn
-    warnings: list[str] = field(default_factory=list[str])
-    exit_code: int = DONE
+    condition_met: bool = False  # of `compare`: --max-change or --fail-if
+
+    @property
+    def conclusion(self) -> Conclusion:
+        """The conclusion from all that is known by now."""
+        return conclude(self.headline, self.reasons, self.next)
+
+    @property
+    def exit_code(self) -> int:
+        """The code with which the command ends: 1 if and only if the verdict is "do not use", unless it is 3."""
+        if self.condition_met:
+            return CHANGED
+        return WITH_DOUBTS if is_refused(self.reasons) else DONE
+
+    @property
+    def warnings(self) -> list[str]:
+        """The sentences that speak against the result."""
+        return warnings_in(self.reasons)
 
 
 def write_description(
@@ -102,7 +132,8 @@ def write_description(
 ) -> dict[str, Any]:
     """Write the manifest of a result, its last file, and return it."""
     content = {"command": command, "inputs": [*map(str, inputs)], "options": dict(options), **result.content}
-    return write_manifest(result.folder, {**content, "warnings": result.warnings, PRINTED: result.printed})
+    said = {"warnings": result.warnings, PRINTED: result.printed, "facts": result.facts}
+    return write_manifest(result.folder, {**sections_of(result.conclusion), **content, **said})
 
 
 def is_same(path: Location, target: Location) -> bool:
@@ -182,11 +213,12 @@ def totals_line(totals: dict[str, Any]) -> str:
 
 
 def propensity_table(fit: Fit) -> list[Printed]:
-    """Propensities with their intervals, what joint EM says, and the counts behind them; it fits into 80 columns.
+    """Propensities with their intervals, those of joint EM, and the counts behind them; it fits into 80 columns.
 
-    Where contexts are shrunk, what each one's own data say takes the place of joint EM and of some counts.
+    Where contexts are shrunk, the estimate of each one alone takes the place of joint EM and of some counts.
     """
-    title = f"propensities by the {fit.estimate.method} method, relative to {reference_in_words(fit)}"
+    by_method = "" if fit.estimate.method == ConditionalEstimator.name else f" (--method {fit.estimate.method})"
+    title = f"propensities relative to {reference_in_words(fit)}{by_method}"
     if fit.shrunk is not None:
         title += f"; each {', '.join(fit.statistics.plan.context)} is shrunk towards the others"
     rows = fit.propensities.to_dicts()
@@ -251,9 +283,16 @@ def cell_column(name: str, rows: list[dict[str, Any]]) -> Column:
 
 
 def _numbers(
-    heading: str, name: str, rows: _Cells, written: Callable[[Any], str], *, folded: str = "", spare: int = 0
+    heading: str,
+    name: str,
+    rows: _Cells,
+    written: Callable[[Any], str],
+    *,
+    folded: str = "",
+    spare: int = 0,
+    detail: bool = False,
 ) -> Column:
-    return Column(heading, first(written(row[name]) for row in rows), folded=folded, spare=spare)
+    return Column(heading, first(written(row[name]) for row in rows), folded=folded, spare=spare, detail=detail)
 
 
 def _intervals(heading: str, name: str, rows: _Cells, spare: int = 0) -> Column:
@@ -271,22 +310,21 @@ def _compared(fit: Fit, rows: _Cells) -> list[Column]:
     if fit.from_rows is not None and fit.from_rows.moment is not None:
         return [_numbers("moment", "moment_propensity", rows, number_in_words, spare=2)]
     if fit.joint is not None and fit.joint is not fit.estimate:
-        return [_numbers("joint EM", "joint_propensity", rows, number_in_words, spare=2)]
+        return [_numbers("joint EM", "joint_propensity", rows, number_in_words, spare=2, detail=True)]
     return []
 
 
-def smooth_weights_lines(chosen: ChosenPropensities) -> list[str]:
+def smooth_weights(chosen: ChosenPropensities) -> list[Reason]:
     """Where weights are not made from the fitted propensities, and why; nothing where all are."""
     if not chosen.smooth:
         return []
-    several = len(chosen.smooth) > 1
-    return [
-        (
-            f"weights: at {len(chosen.smooth)} of {chosen.known} positions the smooth curve is used, because the "
-            f"standard error of the fitted propensit{'ies' if several else 'y'} exceeds {chosen.largest_error:.0%} "
-            f"(column {WEIGHT_PROPENSITY} of the table; --propensity fitted: never)"
-        )
-    ]
+    sentence = (
+        f"Weights at {len(chosen.smooth)} of {counted(chosen.known, 'positions')} come from a smooth curve, as the "
+        f"propensity there is poorly known: its standard error exceeds {chosen.largest_error:.0%} (column "
+        f"{WEIGHT_PROPENSITY} of the table; --propensity fitted: never)."
+    )
+    figures = {"smooth": len(chosen.smooth), "positions": chosen.known, "largest_std_error": chosen.largest_error}
+    return [Reason("weights-from-a-curve", NOTE, sentence, figures)]
 
 
 def weights_line(summary: WeightSummary) -> str:
@@ -295,6 +333,13 @@ def weights_line(summary: WeightSummary) -> str:
     worth = f", effective sample size {size:,.0f}" if size is not None else ""
     also = f"; {clipped:,.0f} clipped" if clipped else ""
     return f"weights: {counted(clicks, 'clicks')} weighted{worth}{also}"
+
+
+def weights_headline(summary: WeightSummary) -> str:
+    """What weighting does to the clicks, as a conclusion."""
+    size = summary.effective_sample_size
+    worth = f", as much as {size:,.0f} clicks of equal weight" if size is not None else ""
+    return f"{counted(summary.clicks_weighted, 'clicks')} are weighted for position{worth}"
 
 
 def training_sets_line(sizes: Mapping[Split, dict[str, int]]) -> str:

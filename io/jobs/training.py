@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from posbias.core.choices import Grouping
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import StatisticsError
-from posbias.core.fit.fit import WANTED_CLICK_SHARE
 from posbias.core.training.layout import LayoutOfCounts, LayoutOfPages
 from posbias.core.training.weights import ClickWeights, RowWeights
 from posbias.io.counting.count import CountedLog
@@ -14,7 +13,7 @@ from posbias.io.engines.engine import Engine
 from posbias.io.fits import verdicts
 from posbias.io.jobs import tables
 from posbias.io.jobs.fit import Data, Fitted, WeightRequest
-from posbias.io.jobs.tables import WITH_DOUBTS, Result
+from posbias.io.jobs.tables import Result
 from posbias.io.training.feature_parts import FeaturesRequest, bring_features
 from posbias.io.training.format import TrainingFormat
 from posbias.io.training.laid_out import PageLayout, RowBuffer, lay_out_pages, lay_out_pairs, together
@@ -54,7 +53,7 @@ def write_training_files(
     read = data.read if isinstance(data, CountedLog) else data
     weighed = fitted.weigh(data, plan, request.weights, engine, result.progress)
     result.content["weights_from"] = weighed.section
-    result.printed += weighed.remarks
+    result.reasons += weighed.reasons
     if isinstance(data, CountedLog) and isinstance(layout, LayoutOfCounts):
         in_memory = data.in_memory
     else:
@@ -83,22 +82,21 @@ def write_training_files(
         sizes = write_training_sets(rows, files, engine, result.folder, result.progress)
         if rows.features:
             result.content["features"] = rows.report
-            result.printed.append(tables.features_line(rows.report))
-        result.warnings += rows.warnings
+            result.facts.append(tables.features_line(rows.report))
+        result.reasons += rows.reasons
     result.content |= {"grouped_by": request.grouping, "training_sets": sizes}
-    result.printed.append(tables.training_sets_line(sizes))
+    result.facts.append(tables.training_sets_line(sizes))
     if isinstance(layout, LayoutOfCounts) and layout.one_row_each:
         result.content["documents_left_out"] = left_out = n_documents - n_rows
         if isinstance(weighed.weights, ClickWeights):
-            result.warnings += verdicts.left_out_warnings(left_out)
+            result.reasons += verdicts.left_out_reasons(left_out)
 
 
 def _report(weights: ClickWeights | RowWeights, result: Result) -> None:
     """Say what weighting does to the log."""
     summary = weights.summary
     result.content |= {"weights": summary, "weights_by_position": weights.by_position.to_dicts()}
-    weighted, lost = summary.clicks_weighted, summary.clicks_without_propensity
-    if not weighted or lost > (1 - WANTED_CLICK_SHARE) * (weighted + lost):
-        result.exit_code = WITH_DOUBTS
-    result.printed.append(tables.weights_line(summary))
-    result.warnings += verdicts.weight_warnings(summary)
+    result.facts.append(tables.weights_line(summary))
+    result.reasons += verdicts.weight_reasons(summary)
+    if not result.headline:  # of a weighing alone: a fit has its own
+        result.headline = tables.weights_headline(summary)

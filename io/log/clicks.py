@@ -15,6 +15,7 @@ import polars as pl
 from msgspec import UNSET, Meta, UnsetType
 
 from posbias.core.errors import Coded, SchemaError
+from posbias.io.results.conclusions import CAUTION, STOP, Reason
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
@@ -183,28 +184,22 @@ class JoinedClicks:
             )
 
 
-class Verdict(NamedTuple):
-    """A warning about lost clicks, and whether the result cannot be relied on."""
-
-    warning: str
-    doubtful: bool
-
-
-def judge(clicks: Clicks | UnsetType, examples: Sequence[Example] = ()) -> Verdict | None:
-    """Judge lost clicks by their share; None where they are few, or where clicks need not be joined."""
+def lost_clicks(clicks: Clicks | UnsetType, examples: Sequence[Example] = ()) -> list[Reason]:
+    """What lost clicks say against a log; nothing where they are few, or where clicks need not be joined."""
     if clicks is UNSET or not clicks.read:
-        return None
+        return []
     lost = sum(clicks.lost.values())
     share = lost / clicks.read
     if share <= SHARE_NAMED:
-        return None
+        return []
     doubtful = share > SHARE_BORNE
     meaning = "Do not rely on this log" if doubtful else "Some clicks are missing"
-    return Verdict(
+    sentence = (
         f"{meaning}: {lost:,} of {clicks.read:,} clicks ({share:.1%}) are lost, because no impression fits them: "
-        f"{_reasons(clicks, examples)}{_by_position(clicks)} {_advice(clicks)}",
-        doubtful,
+        f"{_reasons(clicks, examples)}{_by_position(clicks)} {_advice(clicks)}"
     )
+    figures = {"lost": lost, "clicks": clicks.read, "share": share}
+    return [Reason("clicks-lost", STOP if doubtful else CAUTION, sentence, figures)]
 
 
 def _reasons(clicks: Clicks, examples: Sequence[Example]) -> str:

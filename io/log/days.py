@@ -16,6 +16,7 @@ from posbias.core.errors import SchemaError
 from posbias.core.schema import ALIASES, DOC, QUERY
 from posbias.io.log.scan import reading, scan_sources
 from posbias.io.log.sources import LOG_OF_SIMULATION, digests, find_sources
+from posbias.io.results.conclusions import CAUTION, Reason
 
 _LONG_GAP = timedelta(days=31)
 _HARDLY_ANY = 0.01  # of the rows of a usual day
@@ -60,10 +61,16 @@ class Days:
         described: dict[str, Any] = {"first": first.isoformat(), "last": last.isoformat(), "number": len(self.rows)}
         return described if self.read_as is None else {**described, "read_as": self.read_as}
 
-    def warnings(self) -> list[str]:
-        """Sentences on what is wrong with days."""
+    def reasons(self) -> list[Reason]:
+        """What is wrong with days."""
         return [
-            f"{_rows(sum(self.rows[day] for day in days))} dated {why}: {_listed(days)}. Look at the timestamps."
+            Reason(
+                "odd-dates",
+                CAUTION,
+                f"{_rows(rows := sum(self.rows[day] for day in days))} dated {why}: {_listed(days)}. Look at the "
+                "timestamps.",
+                {"rows": rows},
+            )
             for days, why in (
                 (self.after_tomorrow, "after tomorrow"),
                 (self.far_off, "more than a month away from the others"),

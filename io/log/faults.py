@@ -16,6 +16,7 @@ from posbias.core.schema import NAMES_OF_COUNTS, SESSION, Roles
 from posbias.io.log.click_log import Log
 from posbias.io.log.lists import OURS, Finding, find_click_words, find_timestamp_format
 from posbias.io.log.scan import FILE, ROW, reading, scan_sources, schema_of
+from posbias.io.results.conclusions import CAUTION, Reason
 
 _IMPRESSIONS, _CLICKS = pl.col("impressions"), pl.col("clicks")
 _ROWS = 200_000  # the first ones, that are looked at
@@ -236,18 +237,18 @@ def check_no_ranks(log: Log) -> None:
     )
 
 
-def doubts(log: Log) -> list[str]:
+def doubts(log: Log) -> list[Reason]:
     """Columns that were guessed from their names, and one of counts that was not used."""
-    sentences = list[str]()
+    reasons = list[Reason]()
     if log.guessed:
         named = " ".join(f"{flag} {shlex.quote(column)}" for flag, column in log.guessed)
-        sentences.append(f"columns were guessed from their names: {named}. Name them, or others, to be sure.")
+        sentence = f"Columns were guessed from their names: {named}. Name them, or others, to be sure."
+        reasons.append(Reason("columns-guessed", CAUTION, sentence))
     count = unused_count(log)
     if count is not None:
-        sentences.append(
-            f"column {count!r} was not used. If a row adds up impressions, use --impressions {shlex.quote(count)}."
-        )
-    return sentences
+        sentence = f"Column {count!r} was not used. If a row adds up impressions, name it: --impressions "
+        reasons.append(Reason("counts-not-used", CAUTION, f"{sentence}{shlex.quote(count)}."))
+    return reasons
 
 
 _SHOWN = 3

@@ -15,6 +15,7 @@ from posbias.io.fits.new_fit import Number, StoredEstimate
 from posbias.io.fits.saved_fit import StoredFit, fit_in, fits_of_values
 from posbias.io.log.clicks import Rows
 from posbias.io.places.locations import Location
+from posbias.io.results.conclusions import Reason, Verdict
 from posbias.io.results.manifest import manifest_text, open_stored
 from posbias.io.results.tables import ATTRACTIVENESS, FILES_OF_A_FIT, PROPENSITIES
 from posbias.io.stores.metadata import Amount, Counted, Position
@@ -113,7 +114,10 @@ class Said(msgspec.Struct, frozen=True):
     weights: WeightsSection | UnsetType = UNSET
     weights_by_position: tuple[WeightsOfPosition, ...] = ()
     predictions: tuple[PredictedRanking, ...] = ()
-    verdicts: tuple[str, ...] = ()
+    verdict: Verdict | UnsetType = UNSET
+    conclusion: str = ""
+    reasons: tuple[Reason, ...] = ()
+    next: str | None = None
     warnings: tuple[str, ...] = ()
     files: dict[str, int] = {}
     versions: dict[str, str] = {}

@@ -42,6 +42,7 @@ from posbias.io.reports.fit_sections import (
     links_section,
 )
 from posbias.io.reports.reported import ReportedFit, ReportedResult
+from posbias.io.results.conclusions import GOOD, NOTE
 
 MOST_IN_FULL = 6
 """Results that have sections of their own, and curves in one chart; of more, the last ones."""
@@ -92,8 +93,9 @@ def summary_section(result: ReportedResult) -> Section:
     said, blocks = result.said, list[Block]()
     if said.warnings:
         blocks.append(Points(said.warnings, warn=True))
-    if said.verdicts:
-        blocks.append(Points(said.verdicts))
+    speaks_for = tuple(reason.sentence for reason in said.reasons if reason.severity in {GOOD, NOTE})
+    if speaks_for:
+        blocks.append(Points(speaks_for))
     tests = None if said.estimate is UNSET else said.estimate.model_tests
     if tests is not None and tests.by_clicks_above:
         where = "at the same position" if tests.averages_users else "in the same cell"

@@ -27,6 +27,7 @@ from posbias.io.log.scan import reading, resolve_quotes, scan_sources
 from posbias.io.log.sources import Source, find_sources
 from posbias.io.places.temporary import temporary_files
 from posbias.io.progress import Progress, Stage
+from posbias.io.results.conclusions import Reason
 from posbias.io.results.tables import write_in_one_file
 from posbias.io.training.feature_parts import (
     FeaturesOfPart,
@@ -137,7 +138,7 @@ class Documents:
     order: Integers  # of each number, where the document stands in these, shape (D,)
     features: tuple[Feature, ...]
     report: dict[str, Any]  # what the manifest says of the features
-    warnings: tuple[str, ...]
+    reasons: tuple[Reason, ...]
 
     @property
     def ids(self) -> Ids | None:
@@ -234,7 +235,7 @@ def prepare(
         randomized=_randomized(statistics, scans).take(order) if learner.needs_randomized else None,
         knowledge=None if knowledge is None else knowledge[order],
     )
-    return Documents(data, scans, order, columns, featured.report, featured.warnings)
+    return Documents(data, scans, order, columns, featured.report, featured.reasons)
 
 
 def _documents_of(part: PairsOfPart, counted: CountedLog) -> tuple[pl.DataFrame, CountTable]:

@@ -25,6 +25,7 @@ from posbias.io.log.scan import reading, untyped_columns
 from posbias.io.log.sources import Source, check_unchanged
 from posbias.io.places.temporary import KeptFrame, check_room, keep, temporary_files
 from posbias.io.progress import Progress
+from posbias.io.results.conclusions import CAUTION, Reason
 from posbias.io.training.feature_tables import (
     FeatureColumns,
     FeatureTable,
@@ -374,7 +375,7 @@ class FeaturedRows:
     parts: Mapping[Split, Sequence[tuple[LaidOut, FeaturesOfPart]]]  # the rows, and where their features are, by split
     features: tuple[Feature, ...]  # the features, in their order
     report: dict[str, Any]  # what the manifest says
-    warnings: tuple[str, ...]  # what a reader must know
+    reasons: tuple[Reason, ...]  # what speaks against them
     left_out: int = 0  # rows that are left out because they, or the click of their group, lack features
 
 
@@ -405,7 +406,7 @@ def bring_features(
     if not parts or not (request.tables or request.columns):
         return FeaturedRows(_by_split(laid_out, named, [FeaturesOfPart()] * len(parts)), (), {}, ())
     with progress.stage("features") as stage:
-        in_rows, tables, warnings = _open(parts, request, layout, read, engine)
+        in_rows, tables, reasons = _open(parts, request, layout, read, engine)
         features = (*in_rows.features, *(feature for table in tables for feature in table.features))
         stage.say(f"{len(features):,} columns")
         keys = [part.rows.scan().select(PAIR) for part in parts]
@@ -426,7 +427,8 @@ def bring_features(
     before = sum(part.n_rows for part in parts)
     left_out = before - sum(part.n_rows for _, part in left if part is not None)
     if left_out:
-        warnings += (f"--missing drop: {left_out:,} of {before:,} rows are left out for want of features.",)
+        sentence = f"{left_out:,} of {before:,} rows have no features and are left out (--missing drop)."
+        reasons += (Reason("rows-without-features", CAUTION, sentence, {"left_out": left_out, "rows": before}),)
     report = {
         "names": [feature.name for feature in features],
         "categorical": [feature.name for feature in features if feature.categories is not None],
@@ -442,15 +444,15 @@ def bring_features(
     }
     for table in tables:
         check_unchanged(table.sources)
-    return FeaturedRows(_by_split(laid_out, left, of_part), features, report, warnings, left_out)
+    return FeaturedRows(_by_split(laid_out, left, of_part), features, report, reasons, left_out)
 
 
 def _open(
     parts: Sequence[LaidOut], request: FeaturesRequest, layout: Layout, read: ReadLog | None, engine: Engine
-) -> tuple[FeatureColumns, list[FeatureTable], tuple[str, ...]]:
+) -> tuple[FeatureColumns, list[FeatureTable], tuple[Reason, ...]]:
     """The features that stand in the rows as each impression had them, those in tables, and warnings."""
     schema = parts[0].rows.scan().collect_schema()
-    in_rows, tables, warnings = FeatureColumns((), ()), list[FeatureTable](), tuple[str, ...]()
+    in_rows, tables, reasons = FeatureColumns((), ()), list[FeatureTable](), tuple[Reason, ...]()
     if read is None:  # statistics: the columns of their log, as far as they tell
         names = {role: tuple(of.to_schema()) if isinstance(of := schema[role], pl.Struct) else (role,) for role in PAIR}
         roles = Roles((), names[QUERY], names[DOC], None, None)
@@ -462,12 +464,12 @@ def _open(
             for part in parts:
                 check_finite(part.rows.scan().select(QUERY, DOC, *in_rows.read), request.columns, PAIR, where)
         elif request.columns:
-            table, warnings = _of_pairs(request.columns, untyped, read, engine.scratch)
+            table, reasons = _of_pairs(request.columns, untyped, read, engine.scratch)
             tables.append(table)
     for name in request.tables:
         taken = [feature.name for feature in (*in_rows.features, *(of for table in tables for of in table.features))]
         tables.append(open_features([name], roles, schema, taken))
-    return in_rows, tables, warnings
+    return in_rows, tables, reasons
 
 
 def _by_split(
@@ -482,7 +484,7 @@ def _by_split(
 
 def _of_pairs(
     names: Sequence[str], untyped: Collection[str], read: ReadLog, scratch: Path
-) -> tuple[FeatureTable, tuple[str, ...]]:
+) -> tuple[FeatureTable, tuple[Reason, ...]]:
     """Features that stand in the log, as a table by query and document."""
     where = str(read.log.sources[0].path)
     distinct = [kept.scan() for kept in read.buckets.map(_Distinct(tuple(names), scratch))]
@@ -493,13 +495,18 @@ def _of_pairs(
         pairs, varies = features_of_pairs(frame, columns, scratch / f"of-pairs-{number:05d}.parquet")
         frames.append(pairs)
         varying.update(varies)
-    warnings = tuple(
-        f"--feature {name}: varies between the impressions of {varying[name]:,} (query, doc) pairs; the largest value "
-        "is taken."
+    reasons = tuple(
+        Reason(
+            "feature-varies",
+            CAUTION,
+            f"Feature {name} is not one number for a document: it varies between the impressions of {varying[name]:,} "
+            "(query, doc) pairs, and the largest value is taken.",
+            {"pairs": varying[name]},
+        )
         for name in names
         if varying[name]
     )
-    return FeatureTable(read.log.sources, PAIR, columns.features, pl.concat(frames)), warnings
+    return FeatureTable(read.log.sources, PAIR, columns.features, pl.concat(frames)), reasons
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from typer.core import TyperGroup, TyperOption
 from typer.testing import CliRunner
 
 from posbias.cli.main import app
+from posbias.io.results.conclusions import CODES, STOPS
 
 REPOSITORY = Path(os.environ.get("REPOSITORY_OF_POSBIAS", Path(__file__).parents[2])).resolve()
 DOCUMENTS = documents.documents(REPOSITORY)  # of the tests alone, if there is no repository: then `repository` skips
@@ -264,6 +265,20 @@ def test_the_documents_name_every_column_of_a_sample_log(repository: Path, sampl
     table = described[described.index("| column") :].partition("\n\n")[0]
 
     assert {code(cells[0])[0] for cells in rows(table)} == columns_of(sample_logs / log)
+
+
+def test_the_table_of_codes_holds_every_code_of_a_conclusion_and_no_other(repository: Path) -> None:
+    tables = rows(section(read(repository, "cli/README.md"), "## Exit codes"))
+    table = [row for row in tables if not row[0][0].isdigit()]
+    may_stop, others = (code(" ".join(row[column] for row in table)) for column in (1, 2))
+    assert sorted(may_stop) == sorted(STOPS)
+    assert sorted(may_stop + others) == sorted(CODES)
+
+
+def test_every_code_of_a_conclusion_is_given_somewhere(repository: Path) -> None:
+    source = [path for room in ("core", "io", "cli") for path in (repository / room).rglob("*.py")]
+    text = "".join(path.read_text(encoding="utf-8") for path in source if path.name != "conclusions.py")
+    assert [name for name in CODES if f'"{name}"' not in text] == []
 
 
 @pytest.mark.slow

@@ -275,7 +275,7 @@ def test_robots_large_clients_gaps_and_late_pages_are_warned_of(
 
     assert found["pages"]["clicked_in_full"] >= 300
     assert f"{found['pages']['clicked_in_full']} of 3,000 pages of 4 results or more are clicked in full" in warnings
-    assert "one value of 'client' has 10% of the first" in warnings
+    assert "One value of 'client' has 10% of the first" in warnings
     assert "10.0% of the pages start below position 1" in warnings
     assert "10.0% of the pages lack positions" in warnings
 
@@ -329,14 +329,15 @@ def test_the_table_for_people_fits_the_terminal_and_cuts_no_number(
     rows_of_each: int,
 ) -> None:
     log.with_columns(copies=pl.lit(rows_of_each)).write_parquet(tmp_path / "log.parquet")
-    monkeypatch.setattr("posbias.cli.commands._WIDTH_IN_A_FILE", width)
+    monkeypatch.setattr("posbias.cli.commands._WIDTH", width)
 
     done = run_in_process("check", "log.parquet", "--weight-column", "copies", code=0)
 
-    *report, _, command = done.stdout.splitlines()
-    assert max(map(len, report)) <= width
+    conclusion, command, *report = done.stdout.splitlines()
+    assert conclusion.startswith("✔ Good: ")
+    assert command == "next: posbias run log.parquet --weight-column copies -o result"
+    assert max(len(line) for line in report if not line.startswith("- ")) <= width
     assert "…" not in done.stdout
-    assert command == "posbias run log.parquet --weight-column copies -o result"
     assert done.stderr == ""
 
 
@@ -363,7 +364,7 @@ def test_nothing_is_written(run_in_process: Run, log: pl.DataFrame, tmp_path: Pa
 def test_a_log_without_rows_carries_no_estimate(run_in_process: Run, tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text("session,query,doc,position,click\n", encoding="utf-8")
 
-    assert checked(run_in_process, "log.csv", code=1)["reasons"] == ["log.csv: the log holds no rows."]
+    assert checked(run_in_process, "log.csv", code=1)["reasons"][0]["sentence"] == "log.csv: the log holds no rows."
 
 
 WRITE = ("check", "log.csv", "--write-config", "posbias.toml")

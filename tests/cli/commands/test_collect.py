@@ -498,4 +498,4 @@ def test_a_log_of_one_click_has_1_click(run_in_process: Run, tmp_path: Path) -> 
     log.write_text("session,query,doc,position,click\ns,q,d,1,1\n")
     done = run_in_process("collect", log, "-o", "out")
 
-    assert "statistics: 1 row for 1 impression and 1 click\n" in done.stderr
+    assert "1 impression and 1 click are counted" in done.stderr

@@ -52,14 +52,14 @@ def test_other_references_are_compared_relative_to_the_same(run_in_process: Run,
     said = json.loads(done.stdout)
 
     assert [row["ratio"] for row in said["comparison"]["differences"]] == pytest.approx([1.0] * 4, rel=1e-6)
-    assert any("relative to different cells" in sentence for sentence in said["verdicts"])
+    assert "other-references" in {reason["code"] for reason in said["reasons"]}
 
 
 def test_a_cell_of_one_side_alone_is_named(run_in_process: Run, results: Path) -> None:
     done = run_in_process("compare", "fit", "short", "--fail-if", "unidentified", cwd=results, code=3)
 
     assert "position 4: not shown in b" in done.stdout
-    assert "warning: --fail-if unidentified: 1 of 8 propensities are not known." in done.stderr
+    assert "A condition of --fail-if is met (unidentified): 1 of 8 propensities are not known." in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -79,4 +79,4 @@ def test_conditions_end_with_exit_code_3(run_in_process: Run, results: Path, wor
     done = run_in_process("compare", *words.split(), "--quiet", cwd=results)
 
     assert (done.returncode, done.stdout) == (code, "")
-    assert done.stderr.count("warning: --") == (words.count("--") if words.startswith("counts") else min(code, 1))
+    assert done.stderr.count("\n! ") == (words.count("--") if words.startswith("counts") else min(code, 1))

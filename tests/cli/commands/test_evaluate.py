@@ -105,8 +105,8 @@ def test_ips_finds_the_better_ranking_where_naive_clicks_prefer_the_logs_own(eva
     assert verdicts == {"good": "better", "bad": "worse"}
     assert differences.filter(estimator="naive")["verdict"].null_count() == 4
     assert manifest["command"] == "evaluate"
-    assert manifest["verdicts"][0].startswith("good against logged: DCG@10 better (+0.")
-    assert "good against logged: DCG@10 better" in " ".join(done.stderr.split())
+    assert manifest["reasons"][0]["sentence"].startswith("good beats logged: DCG@10 0.")
+    assert "good beats logged: DCG@10" in " ".join(done.stderr.split())
 
 
 def test_a_run_says_the_same_as_the_table_with_its_scores(evaluate: Run, tmp_path: Path) -> None:
@@ -214,14 +214,14 @@ def test_clicks_without_a_propensity_are_told_and_doubted(run_in_process: Run, p
     clicks = pl.read_parquet(place / "log.parquet").filter(position=3)["click"].sum()
     manifest = manifest_of(tmp_path / "out")
     assert manifest["evaluation"]["clicks_without_propensity"] == clicks
-    assert "clicks lie in cells without a propensity" in " ".join(done.stderr.split())
+    assert "are at positions without a propensity" in " ".join(done.stderr.split())
 
 
 def test_a_log_without_clicks_says_nothing_of_rankings(run_in_process: Run, place: Path, tmp_path: Path) -> None:
     pl.read_parquet(place / "log.parquet").filter(click=0).write_parquet(tmp_path / "quiet.parquet")
     words = ("--propensities", "fit", "--scores", "good.parquet", "-o", tmp_path / "out")
     done = run_in_process("evaluate", tmp_path / "quiet.parquet", *words, cwd=place, code=WITH_DOUBTS)
-    assert "this log says nothing of rankings" in " ".join(done.stderr.split())
+    assert "This log says nothing of rankings" in " ".join(done.stderr.split())
 
 
 def test_rankings_meet_logs_whose_ids_have_several_columns(run_in_process: Run, place: Path, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_a_fit_that_did_not_converge_makes_a_plan_with_a_warning_and_exit_code_1
 ) -> None:
     change_manifest(world / "fit", "converged", value=False)
     done = run_in_process("explore", "fit", "-o", "plan", code=1)
-    assert "the fit did not converge" in done.stderr
+    assert "The fit is not finished" in done.stderr
     assert (world / "plan" / "swaps.parquet").exists()
 
 

@@ -133,7 +133,7 @@ def test_a_log_of_contexts_that_the_fit_does_not_know_is_weighted_with_doubts(
     mistyped = run_in_process("weight", log, "--propensities", "fit", "-o", "others")
 
     assert unknown.returncode == 1
-    assert "in cells without a propensity" in unknown.stderr
+    assert "at positions without a propensity" in unknown.stderr
     assert mistyped.returncode == 2
     assert "holds Int32 in this log and String in the fit" in " ".join(mistyped.stderr.split())
 
@@ -250,8 +250,8 @@ def test_a_log_of_few_queries_is_told_of_columns_that_cut_across_them(
         assert done.returncode in {0, 1}, done.stderr
         return " ".join(done.stderr.split())
 
-    advice = "not for what users, markets or days share across queries: if the log has such a column, name it"
-    assert f"{advice} with --cluster-column, and they allow for both." in said()
+    advice = "If users, markets or days share more than a query does, name their column (--cluster-column)."
+    assert advice in said()
     for where_it_does_not_work in (
         ("--cluster-column", "market"),
         ("--method", "allpairs"),
@@ -314,7 +314,7 @@ def test_bins_are_tested_against_positions(bins: str, hold: bool, run_in_process
     assert done.returncode == (0 if hold else 1), done.stderr
     test = manifest_of(tmp_path / "out")["estimate"]["bins_against_free"]
     assert test["rejected"] is not hold
-    assert ("the position bins are not rejected" in done.stderr) is hold
+    assert ("The positions of each bin have one propensity" in done.stderr) is hold
     assert ("Propensities differ within a bin" in done.stderr) is not hold
 
 

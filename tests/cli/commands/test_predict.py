@@ -241,22 +241,25 @@ def test_the_user_browsing_model_stands_beside_the_position_based_model(
         other = pl.read_parquet(tmp_path / "other" / "predictions.parquet").row(0, named=True)
         assert other["difference"] == pytest.approx(row["difference"], rel=1e-6)
         assert other["ubm_difference"] == pytest.approx(row["ubm_difference"], rel=1e-6)
-    assert "propensities of positions are fitted to these pages" in said(done)
+    assert "The propensities of positions are fitted to these pages" in said(done)
     done = predict("--scores", "good.parquet", log="store")
-    assert "not compared with the user browsing model: it needs to know which results above were clicked" in said(done)
+    assert (
+        "The prediction is not compared with the user browsing model: it needs to know which results above were clicked"
+        in said(done)
+    )
 
 
 def test_a_ranking_that_has_learned_from_half_of_the_pages_is_found_out(predict: Predict, place: Path) -> None:
     for log, words in (("log.parquet", ["--timestamp", "timestamp"]), ("store", [])):
         done = predict("--scores", "learned.parquet", "--scores", "good.parquet", *words, log=log)
         assert done.returncode == WITH_DOUBTS, done.stderr
-        assert "do not rely on learned: pages before 2026-01-07 put it" in said(done)
+        assert "learned has probably learned from these clicks: pages before 2026-01-07 put it" in said(done)
         assert "do not rely on good" not in said(done)
     assert (place / "learned.parquet").exists()
 
 
 def test_the_danger_of_pages_that_it_has_learned_from_is_named_unless_they_are_ruled_out(predict: Predict) -> None:
-    danger = "a ranking that has learned from the clicks of these pages is predicted far too well"
+    danger = "A ranking that has learned from the clicks of these pages is predicted far too well"
     assert danger in said(predict("--scores", "good.parquet"))
     done = predict("--scores", "good.parquet", "--trained-until", "2026-01-04", log="store")
     assert done.returncode == DONE, done.stderr
@@ -273,8 +276,8 @@ def test_a_cascade_is_refused(run_in_process: Run, tmp_path: Path) -> None:
         words = (source, "--propensities", "fit", "--scores", "good.parquet", "-o", "out", "--force")
         done = run_in_process("predict", *words, cwd=tmp_path)
         assert done.returncode == WITH_DOUBTS
-        assert "no claim is made" in said(done)
-        assert "for good the user browsing model says +" in said(done)
+        assert "Clicks on a page depend on each other" in said(done)
+        assert "For good the user browsing model, which allows for that, predicts +" in said(done)
     assert "An A/B test needs" not in said(done)
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["prediction"]["slope"]["rejects"]
@@ -287,4 +290,4 @@ def test_without_pages_or_days_the_check_is_said_to_be_missing(
     run_in_process("collect", "log.parquet", "-o", "without_days", "--force", cwd=place)
     done = predict("--scores", "good.parquet", log="without_days")
     assert done.returncode == DONE, done.stderr
-    assert "not checked: whether pages with better results get as many more clicks" in said(done)
+    assert "Whether pages with better results get as many more clicks as predicted is not checked" in said(done)

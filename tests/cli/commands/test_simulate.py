@@ -38,9 +38,11 @@ def labels(tmp_path: Path) -> Path:
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(
     run_in_process: RunPosbias, tmp_path: Path, more: tuple[str, ...]
 ) -> None:
-    for name, seed in (("one", "5"), ("same", "5"), ("other", "6")):
-        run_in_process(*SMALL, *more, "--seed", seed, "-o", name, code=0)
-    one, same, other = (digests(tmp_path / name) for name in ("one", "same", "other"))
+    made: list[dict[str, str]] = []
+    for seed in ("5", "5", "6"):
+        run_in_process(*SMALL, *more, "--seed", seed, "-o", "out", "--force", code=0)
+        made.append(digests(tmp_path / "out"))
+    one, same, other = made
 
     assert sorted(one) == FILES
     assert one == same
@@ -101,7 +103,7 @@ def test_a_log_from_labels_shows_their_documents_and_says_what_was_left_out(
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
 
     assert done.returncode == 0, done.stderr
-    assert "1 of 10 queries left out, with fewer than 4 labelled documents" in done.stderr
+    assert "1 of 10 queries are left out: they have fewer than 4 labelled documents" in done.stderr
     assert manifest["labels"] == {"queries": 9, "queries_left_out": 1, "docs": 45}
     assert list(manifest["sources"].values()) == [str(labels)]
     assert set(log["query"]) == {f"q{number}" for number in range(1, 10)}

@@ -161,7 +161,7 @@ def test_clicks_in_cells_without_a_propensity_are_left_out_and_said(
     )
     reseal(tmp_path / "fit")
     done = run_in_process(*train(tmp_path / "fit"), "-o", tmp_path / "out", cwd=place, code=DOUBTFUL)
-    assert "lie in cells without a propensity" in " ".join(done.stderr.split())
+    assert "are at positions without a propensity" in " ".join(done.stderr.split())
 
 
 FROM_FEATURES = [name for name in LEARNERS if get_learner(name).needs_features]

@@ -119,7 +119,7 @@ def test_documents_without_a_judgment_are_counted_and_said(
     done = run_in_process("run", "log.parquet", "--layout", "judgments", *words.split(), "-o", "out")
 
     assert done.returncode in (0, 1), done.stderr
-    assert f"warning: {ELSEWHERE} documents have no judgment and are left out" in done.stderr
+    assert f"! {ELSEWHERE} documents have no judgment and are left out" in done.stderr
     assert Output(tmp_path / "out").manifest["documents_left_out"] == ELSEWHERE
     files = [path for split in ("training", "validation") for path in (tmp_path / "out" / split).rglob("*.parquet")]
     rows = pl.concat([pl.read_parquet(path) for path in files])

@@ -407,7 +407,7 @@ def test_columns_that_are_guessed_are_said_even_in_quiet(run_in_process: Run, tm
 
     said = [line for line in done.stderr.splitlines() if "guessed" in line]
     named = "--query search_term --doc objectID --position slot"
-    assert said == [f"warning: columns were guessed from their names: {named}. Name them, or others, to be sure."]
+    assert said[-1] == f"! Columns were guessed from their names: {named}. Name them, or others, to be sure."
 
 
 def test_a_header_in_one_piece_is_no_reason_to_guess(run_in_process: Run, tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_one_row_of_the_future_is_said_and_does_not_make_the_log_forgotten(
         words = ("--timestamp", "day", "--decay", str(FACTOR))
         done = run_in_process("fit", f"{name}.parquet", *words, "-o", name, "--no-compare")
         assert done.returncode in (0, 1), done.stderr
-        assert (f"warning: 1 row is dated after tomorrow: {stray}. Look" in done.stderr) == (name == "stray")
+        assert (f"! 1 row is dated after tomorrow: {stray}. Look" in done.stderr) == (name == "stray")
         assert manifest_of(tmp_path / name)["decay"]["newest"] == "2026-01-09"
         clicks[name] = manifest_of(tmp_path / name)["totals"]["impressions"]
 
@@ -154,7 +154,7 @@ def test_a_segment_of_the_future_is_said_and_is_not_the_anchor(
     log.head(30).with_columns(day=date(2038, 1, 19)).write_parquet(tmp_path / "few.parquet")
     assert run_in_process("collect", "log.parquet", "--timestamp", "day", "-o", "s").returncode == 0
     done = run_in_process("collect", "few.parquet", "--timestamp", "day", "-o", "future")
-    assert "warning: 30 rows are dated after tomorrow: 2038-01-19." in done.stderr
+    assert "! 30 rows are dated after tomorrow: 2038-01-19." in done.stderr
 
     merged = run_in_process("collect", "s", "future", "-o", "both")
     decayed = run_in_process("collect", "s", "future", "--decay", str(FACTOR), "-o", "decayed")
@@ -162,7 +162,7 @@ def test_a_segment_of_the_future_is_said_and_is_not_the_anchor(
 
     for done in (merged, decayed, fitted):
         assert done.returncode in (0, 1), done.stderr
-        assert "warning: 30 rows are dated after tomorrow: 2038-01-19." in done.stderr
+        assert "! 30 rows are dated after tomorrow: 2038-01-19." in done.stderr
         assert "days: 2026-01-05 to 2038-01-19, 6 days" in done.stderr
     assert manifest_of(tmp_path / "decayed")["decay"]["newest"] == "2026-01-09"
     assert manifest_of(tmp_path / "fit")["decay"]["newest"] == "2026-01-09"
@@ -197,7 +197,7 @@ def test_days_that_cannot_be_meant_are_told_from_the_others(
     assert [day.isoformat() for day in days.after_tomorrow] == after_tomorrow
     assert [day.isoformat() for day in days.far_off] == far_off
     assert days.newest.isoformat() == newest
-    assert len(days.warnings()) == bool(after_tomorrow) + bool(far_off)
+    assert len(days.reasons()) == bool(after_tomorrow) + bool(far_off)
 
 
 def test_a_day_with_hardly_any_rows_long_after_the_others_is_not_the_newest() -> None:
@@ -207,7 +207,7 @@ def test_a_day_with_hardly_any_rows_long_after_the_others_is_not_the_newest() ->
 
     assert days.far_off == [date(2025, 6, 1)]
     assert days.newest == date(2025, 1, 10)
-    assert days.warnings() == [
+    assert [reason.sentence for reason in days.reasons()] == [
         "2 rows are dated more than a month away from the others: 2025-06-01. Look at the timestamps."
     ]
 

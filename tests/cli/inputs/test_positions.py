@@ -67,7 +67,7 @@ def test_pages_with_slots_give_the_counts_of_the_whole_list_or_an_error_that_nam
     assert refused.returncode == 2
     assert options.partition(" --position-base")[0] in " ".join(refused.stderr.split())
     assert not (tmp_path / "refused").exists()
-    assert options.partition(" --position-base")[0] in found["reasons"][0]
+    assert options.partition(" --position-base")[0] in found["reasons"][0]["sentence"]
     assert read.equals(expected)
     assert manifest["options"]["page-size"] == int(options.split()[3])
 

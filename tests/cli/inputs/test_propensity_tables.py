@@ -91,7 +91,7 @@ def test_a_power_and_the_table_that_it_stands_for_mean_the_same_to_every_command
         for name in ("power:0.8", "own.csv"):
             into = f"{command} {name[0]}"
             done = run_in_process(command, "log.parquet", "--propensities", name, "-o", into, *words, code=0)
-            assert f"propensities of {name}: given, not estimated: neither their errors nor" in " ".join(
+            assert f"propensities of {name} are given, not estimated: neither their errors nor" in " ".join(
                 done.stderr.split()
             )
             said = json.loads((tmp_path / into / "manifest.json").read_text())

@@ -94,7 +94,7 @@ def test_a_position_of_thousands_of_impressions_without_a_click_stops_a_fit_and_
         assert_refused(done, workshop, f"clicks at position {at} are missing: it has 3,000 impressions and none", says)
     checked = json.loads(workshop.run("check", path, "--json").stdout)
     assert checked["carries_estimate"] is False
-    assert says in checked["reasons"][0]
+    assert says in checked["reasons"][0]["sentence"]
     if where == "the end":
         assert workshop.run("fit", path, "--max-position", "3", "-o", workshop.folder / "cut").returncode == 0
 

@@ -31,6 +31,7 @@ HOW_NOT_WHAT = {
     "output": "names the result",
     "force": "whether an old result may go",
     "quiet": "what is said on stderr",
+    "details": "what is said on stderr",
     "json": "what is said on stdout",
     "memory": "how much of it is used",
     "threads": "how many of them work",

@@ -157,7 +157,7 @@ def test_what_joint_em_was_asked_is_said_to_have_no_effect_where_it_does_not_run
     monkeypatch.setattr(fit, "LARGEST_COMPARISON", 1)
     for words in (("--examination-prior", "0.3:5"), ("--no-acceleration",)):
         done = run_in_process("fit", log, "-o", words[0].strip("-"), *words, code=0)
-        assert f"warning: {' '.join(words)}: had no effect" in done.stderr
+        assert f"! {' '.join(words)} had no effect" in done.stderr
 
 
 def test_a_day_to_come_is_refused(run_in_process: Run, log: Path, tmp_path: Path) -> None:

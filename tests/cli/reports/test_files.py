@@ -179,8 +179,8 @@ def test_a_page_says_what_the_result_says(report: Report, results: Path) -> None
     for size in ("effective_sample_size_before_clipping", "effective_sample_size"):
         assert f">{manifest['weights'][size]:,.0f}<" in page
     assert manifest["weights"]["clicks_clipped"] > 0
-    for said in (*manifest["verdicts"], *manifest["warnings"]):
-        assert said.replace("&", "&amp;").replace("'", "&#x27;") in page
+    for reason in manifest["reasons"]:
+        assert reason["sentence"].replace("&", "&amp;").replace("'", "&#x27;") in page
 
 
 def test_results_that_hold_nothing_to_show_are_refused(run_in_process: Run, results: Path, tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def changed(results: Path, folder: Path, change: Callable[[dict[str, Any]], None
     [
         (("estimate", "method"), 3, "$.estimate.method"),
         (("estimate", "clicks", "observed"), [1.0], "other cells"),
-        (("verdicts",), "all is well", "verdicts"),
+        (("reasons",), "all is well", "reasons"),
         (("rows",), {"read": -1}, "rows"),
         (("counted", "model"), "none", "model"),
     ],

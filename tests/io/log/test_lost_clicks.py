@@ -236,7 +236,7 @@ def check_counts(run: Run, folder: Path, writer: Writer, pages: list[Page], clic
     assert (counted["joined"], found) == (len(expected.joined), expected)
     share = expected.lost / max(len(clicks), 1)
     about_clicks = [line for line in said if "clicks" in line and "are lost" in line]
-    assert all(line.startswith("warning: ") for line in said)
+    assert all(line.startswith(("! ", "✘ ")) for line in said)
     assert len(about_clicks) == (share > SHARE_NAMED)
     assert done.returncode == (1 if share > SHARE_BORNE else 0), done.stderr
 
@@ -287,7 +287,7 @@ def test_a_log_that_loses_many_clicks_is_in_doubt_and_the_ids_are_named_although
     words = writer(tmp_path, *half_lost(log, 0.7)).words
     done = run_in_process(command, *words, "-o", tmp_path / "out", "--quiet")
     assert done.returncode == 1, done.stderr
-    assert "warning: Do not rely on this log: " in done.stderr
+    assert "✘ Do not rely on this log: " in done.stderr
     assert "Clicks name 'idx/10" in done.stderr
     assert " (closest that was shown: '10" in done.stderr
     assert any("are lost" in said for said in json.loads((tmp_path / "out" / "manifest.json").read_text())["warnings"])
@@ -356,8 +356,8 @@ def test_a_day_that_loses_clicks_is_named_although_the_store_does_not(
             [click._replace(page=f"{day} {click.page}") for click in damaged],
         ).words
         done = run_in_process("collect", *words, "--into", tmp_path / "store", "--date", day, "--quiet")
-    assert "warning: 2026-01-07: Do not rely on this log: 4 of 40 clicks (10.0%) are lost" in done.stderr
-    assert "warning: Some clicks are missing: 4 of 120 clicks (3.3%) are lost" in done.stderr
+    assert "✘ 2026-01-07: Do not rely on this log: 4 of 40 clicks (10.0%) are lost" in done.stderr
+    assert "! Some clicks are missing: 4 of 120 clicks (3.3%) are lost" in done.stderr
     assert done.returncode == 1
 
 

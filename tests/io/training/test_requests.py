@@ -98,7 +98,7 @@ def test_a_log_without_a_click_is_doubtful_in_the_other_layouts(place: Path) -> 
         options = ("--propensities", "fit", "-o", str(place / f"unclicked-{layout}"), "--layout", layout)
         done = invoke("weight", "unclicked.parquet", *options)
         assert done.exit_code == 1
-        assert "warning: no click has a weight" in done.output
+        assert "No click has a weight" in done.output
 
 
 @pytest.mark.parametrize(

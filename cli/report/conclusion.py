@@ -1,0 +1,128 @@
+"""A conclusion as it is printed: its sentence and the next command, tables, what speaks for and against it, facts.
+
+The one place that prints it: while a command runs, and again by `posbias show`.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from msgspec import structs
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from posbias.cli.console import line, say
+from posbias.cli.messages import Level, is_plain, tell
+from posbias.cli.report.table import markdown_table, markdown_text, renderable_table
+from posbias.core.errors import shown
+from posbias.io.jobs.tables import Printed, PrintedTable, without_details
+from posbias.io.results.conclusions import CAUTION, STOP, Conclusion, Reason, Severity, Verdict
+
+_MARKS: dict[Severity, tuple[str, str, str]] = {
+    "stop": ("✘", "x", "red"),
+    "caution": ("!", "!", "yellow"),
+    "good": ("✔", "+", "green"),
+    "note": ("-", "-", ""),
+}
+"""The mark of a severity, the same in ASCII, and its colour; in the order in which reasons are printed."""
+
+_VERDICTS: dict[Verdict, tuple[Severity, str]] = {
+    "good": ("good", "Good"),
+    "with care": ("caution", "With care"),
+    "do not use": ("stop", "Do not use"),
+}
+_LEVELS: dict[Severity, Level] = {"good": "info", "note": "info", "caution": "warning", "stop": "warning"}
+
+Item = Printed | Conclusion | Reason
+
+
+def in_order(conclusion: Conclusion, printed: Sequence[Printed], facts: Sequence[str], *, details: bool) -> list[Item]:
+    """All that is printed of a result, in its order."""
+    tables = printed if details else [without_details(one) for one in printed]
+    reasons = sorted(conclusion.reasons, key=lambda reason: list(_MARKS).index(reason.severity))
+    return [conclusion, *tables, *reasons, *facts]
+
+
+def renderable(item: Item, *, details: bool = False) -> RenderableType:
+    """An item as Rich prints it."""
+    if isinstance(item, str):
+        return line(item)
+    if isinstance(item, PrintedTable):
+        return renderable_table(item)
+    return _Marked(item, details=details)
+
+
+def markdown(items: Iterable[Item], *, details: bool) -> str:
+    """Items as paragraphs of Markdown, tables with all columns."""
+    blocks = [
+        markdown_table(item)
+        if isinstance(item, PrintedTable)
+        else "\n\n".join(map(markdown_text, _lines(item, details)))
+        for item in items
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def print_items(items: Iterable[Item], console: Console, *, details: bool) -> None:
+    """Print items on stderr; where messages alone are printed, tables are left to the manifest."""
+    for item in items:
+        if not is_plain():
+            say(console, renderable(item, details=details))
+        elif not isinstance(item, PrintedTable):
+            level = _LEVELS[item.severity] if isinstance(item, Reason) else "info"
+            for text in _lines(item, details):
+                tell(text, level)
+
+
+def print_warnings(conclusion: Conclusion, console: Console) -> None:
+    """Print the conclusion and what speaks against the result on stderr, where something does."""
+    against = [reason for reason in conclusion.reasons if reason.severity in {CAUTION, STOP}]
+    if against:
+        print_items([structs.replace(conclusion, next=None), *against], console, details=False)
+
+
+def _mark_of(item: Conclusion | Reason) -> Severity:
+    return item.severity if isinstance(item, Reason) else _VERDICTS[item.verdict][0]
+
+
+def _lines(item: str | Conclusion | Reason, details: bool) -> list[str]:  # noqa: FBT001 - of one who decided
+    """The lines of an item, without its mark."""
+    if isinstance(item, str):
+        return [item]
+    if isinstance(item, Conclusion):
+        label = _VERDICTS[item.verdict][1]
+        return [f"{label}: {item.conclusion}", *([] if item.next is None else [f"next: {item.next}"])]
+    return [item.sentence, *([item.details] if details and item.details else [])]
+
+
+@dataclass(frozen=True)
+class _Marked:
+    """A conclusion or a reason behind its mark; on a terminal its lines are broken beside the mark."""
+
+    item: Conclusion | Reason
+    details: bool
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw it within a width."""
+        sign, ascii_sign, colour = _MARKS[_mark_of(self.item)]
+        mark = Text(ascii_sign if options.ascii_only else sign, style=colour)
+        first, *others = _lines(self.item, self.details)
+        if isinstance(self.item, Conclusion):
+            yield _beside(mark, Text(shown(first), style="bold"), console)
+            yield from (Text(shown(text), no_wrap=True, overflow="ignore") for text in others)
+        else:
+            yield _beside(mark, line(first), console)
+            yield from (_beside(Text(" "), Text(shown(text), style="dim"), console) for text in others)
+
+
+def _beside(mark: Text, text: Text, console: Console) -> RenderableType:
+    """A mark and a text; in a file on one line, for those who search it."""
+    if not console.is_terminal:
+        joined = Text.assemble(mark, " ", text)
+        joined.no_wrap, joined.overflow = True, "ignore"
+        return joined
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row(mark, text)
+    return grid
