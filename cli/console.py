@@ -18,9 +18,15 @@ from posbias.core.errors import escaped, masked, shown
 _WIDTH_IN_A_FILE = 120
 
 
-def line(text: str) -> Text:
-    """A line to print, or a cell of a table; Rich's own `Text` drops some control characters without a trace."""
-    return Text(shown(text))
+def line(text: str, style: str = "", *, whole: bool = False) -> Text:
+    """A line to print, or a cell of a table; Rich's own `Text` drops some control characters without a trace.
+
+    Args:
+        text: what it says.
+        style: its colour, on a terminal.
+        whole: whether it is never broken, for those who copy or search it.
+    """
+    return Text(shown(text), style, no_wrap=whole or None, overflow="ignore" if whole else None)
 
 
 class SafeConsole(Console):

@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from msgspec import structs
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
-from rich.text import Text
 
 from posbias.cli.console import line, say
 from posbias.cli.messages import Level, is_plain, tell
 from posbias.cli.report.table import markdown_table, markdown_text, renderable_table
-from posbias.core.errors import shown
 from posbias.io.jobs.tables import Printed, PrintedTable, without_details
 from posbias.io.results.conclusions import CAUTION, STOP, Conclusion, Reason, Severity, Verdict
 
@@ -105,24 +103,19 @@ class _Marked:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw it within a width."""
         sign, ascii_sign, colour = _MARKS[_mark_of(self.item)]
-        mark = Text(ascii_sign if options.ascii_only else sign, style=colour)
+        mark, in_bold = ascii_sign if options.ascii_only else sign, isinstance(self.item, Conclusion)
         first, *others = _lines(self.item, self.details)
-        if isinstance(self.item, Conclusion):
-            yield _beside(mark, Text(shown(first), style="bold"), console)
-            yield from (Text(shown(text), no_wrap=True, overflow="ignore") for text in others)
-        else:
-            yield _beside(mark, line(first), console)
-            yield from (_beside(Text(" "), Text(shown(text), style="dim"), console) for text in others)
+        yield _beside(mark, first, colour, "bold" if in_bold else "", console)
+        for text in others:
+            yield line(text, whole=True) if in_bold else _beside(" ", text, "", "dim", console)
 
 
-def _beside(mark: Text, text: Text, console: Console) -> RenderableType:
+def _beside(mark: str, text: str, colour: str, style: str, console: Console) -> RenderableType:
     """A mark and a text; in a file on one line, for those who search it."""
     if not console.is_terminal:
-        joined = Text.assemble(mark, " ", text)
-        joined.no_wrap, joined.overflow = True, "ignore"
-        return joined
+        return line(f"{mark} {text}", whole=True)
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
-    grid.add_row(mark, text)
+    grid.add_row(line(mark, colour), line(text, style))
     return grid

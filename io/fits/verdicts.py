@@ -21,7 +21,7 @@ from posbias.core.fit.model_tests import (
     ModelTests,
     OtherModels,
 )
-from posbias.core.fit.periods import WITHIN, why
+from posbias.core.fit.periods import why
 from posbias.core.models import model_names
 from posbias.core.schema import PREVIOUS_CLICK
 from posbias.core.shapes import FREE
@@ -381,8 +381,8 @@ def _feedback(fit: Fit) -> Iterator[Reason]:
     details = f"--period auto: {why(fit.period)}"
     if not fit.period.feedback_possible:
         if fit.period.survivor is not None:
-            sentence = f"Clicks do not move documents within {WITHIN[fit.period.used]}, so the ranker does no harm."
-            yield Reason("clicks-do-not-move-documents", GOOD, sentence, {}, details)
+            sentence, _, rest = why(fit.period).partition(". ")
+            yield Reason("clicks-do-not-move-documents", GOOD, f"{sentence}.", {}, f"--period auto: {rest}")
     elif fit.period.claims:
         sentence = (
             "If the ranker learns from these clicks, the propensities are wrong, and this log cannot rule that out. "

@@ -125,7 +125,7 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
     table = chosen.table
     if fitted.plan.model.needs_session:
         by, covariance = theta_by_position(counts, engine, result.progress)
-        sentence = f"The propensities of positions are fitted to these pages: {fitted.name} has them by position and last click."
+        sentence = f"Propensities of positions are fitted to these pages: {fitted.name} has them by last click, too."
         result.reasons.append(Reason("propensities-fitted-here", NOTE, sentence))
     else:
         (by, covariance), table = theta_of(counts, table, fitted.theta), None

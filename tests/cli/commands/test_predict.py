@@ -241,7 +241,7 @@ def test_the_user_browsing_model_stands_beside_the_position_based_model(
         other = pl.read_parquet(tmp_path / "other" / "predictions.parquet").row(0, named=True)
         assert other["difference"] == pytest.approx(row["difference"], rel=1e-6)
         assert other["ubm_difference"] == pytest.approx(row["ubm_difference"], rel=1e-6)
-    assert "The propensities of positions are fitted to these pages" in said(done)
+    assert "Propensities of positions are fitted to these pages" in said(done)
     done = predict("--scores", "good.parquet", log="store")
     assert (
         "The prediction is not compared with the user browsing model: it needs to know which results above were clicked"

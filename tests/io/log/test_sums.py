@@ -57,7 +57,7 @@ def test_estimates_equal_those_of_the_log_to_the_last_digit(
 
     assert of_sums.propensities.equals(of_log.propensities)
     assert of_sums.attractiveness.equals(of_log.attractiveness)
-    for section in ("totals", "verdicts", "counted"):
+    for section in ("totals", "reasons", "counted"):
         assert of_sums.manifest[section] == of_log.manifest[section]
     estimates = [output.manifest["estimate"] for output in (of_sums, of_log)]
     for estimate in estimates:
@@ -168,7 +168,7 @@ def test_counts_that_cannot_be_are_bad_rows_with_their_number(run_in_process: Ru
     assert "sums.parquet row 2" in refused.stderr
     assert said in refused.stderr
     assert dropped.returncode == 0, dropped.stderr
-    assert "3 rows for 10 impressions and 2 clicks" in dropped.stderr
+    assert "10 impressions and 2 clicks are counted" in dropped.stderr
 
 
 def test_rows_that_add_up_nothing_are_left_out_and_counted(run_in_process: Run, tmp_path: Path) -> None:
