@@ -25,6 +25,7 @@ from posbias.core.arrays.count_table import Integers
 NUMBER = "number"
 """The column that holds the numbers."""
 
+_TEXT = "text"
 _WORD_BITS = 64
 _SPARE_BITS = 2  # where there is room: a column may hold four times the largest value that was seen
 _QUARTER_HOUR = 15 * 60 * 1_000_000  # in microseconds
@@ -198,9 +199,8 @@ def _ranks(texts: pl.Series) -> tuple[Integers, pl.Series]:
     if not (texts == texts.gather(first)).all():
         return (texts.rank("dense").to_numpy() - 1).astype(np.int64), texts.unique().sort()
     chosen = np.flatnonzero(first == np.arange(len(texts)))
-    distinct = texts.gather(chosen)
-    ordered = distinct.sort(multithreaded=False)  # several of these run at once
-    both = np.concatenate([distinct.hash().to_numpy(), ordered.hash().to_numpy()])
+    distinct = pl.DataFrame({_TEXT: texts.gather(chosen), NUMBER: chosen})
+    ordered = distinct.sort(_TEXT, multithreaded=False)  # several of these run at once
     rank = np.empty(len(texts), np.int64)
-    rank[chosen[first_with_same(both)[len(chosen) :]]] = np.arange(len(chosen))
-    return rank[first], ordered
+    rank[ordered[NUMBER].to_numpy()] = np.arange(len(chosen))
+    return rank.take(first), ordered[_TEXT].alias(texts.name)

@@ -6,12 +6,12 @@ Several threads sort blocks. They are written in the order in which they are rea
 """
 
 import resource
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
-from itertools import chain
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,7 +20,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from posbias.core.arrays.count_table import Integers, first_of_runs
-from posbias.core.arrays.packing import NUMBER, BitFields, bit_fields
+from posbias.core.arrays.packing import NUMBER, BitFields, bit_fields, ranks_of
 from posbias.core.arrays.threads import at_once
 from posbias.core.errors import LogFormatError
 from posbias.core.log.impressions import REJECTED
@@ -184,9 +184,14 @@ class Buckets:
             _bucket_sink(frame, bucket, self.folder / f"{number:05d}").collect(engine="streaming")
 
     @property
+    def held(self) -> list[int]:
+        """The buckets that hold rows."""
+        return [number for number in range(self.number) if self.holds(number)]
+
+    @property
     def frames(self) -> list[pl.LazyFrame]:
         """The buckets that hold rows, in the order of their number."""
-        return [self.frame(number) for number in range(self.number) if self.holds(number)]
+        return [self.frame(number) for number in self.held]
 
     @property
     def with_session(self) -> list[pl.LazyFrame]:
@@ -205,6 +210,33 @@ class Buckets:
     def frame(self, number: int) -> pl.LazyFrame:
         """The rows of a bucket."""
         return pl.scan_parquet(self._files(number), hive_partitioning=False, glob=False)
+
+    def in_ranks(self, number: int, columns: Sequence[str]) -> tuple[pl.DataFrame, dict[str, pl.Series]]:
+        """The rows of a bucket, each text by its number among the different ones in their order, and these by column.
+
+        The files hold dictionaries of texts, so that only these are sorted, not the texts of all rows.
+        """
+        parquet: Any = import_module("pyarrow.parquet")  # only here: importing it takes time
+        rows, different = self.frame(number).select(columns), dict[str, pl.Series]()
+        texts = [name for name, dtype in rows.collect_schema().items() if isinstance(dtype, pl.String)]
+        with ExitStack() as open_files:
+            files = [
+                open_files.enter_context(parquet.ParquetFile(file, read_dictionary=texts))
+                for file in self._files(number)
+            ]
+            tables = [file.read(texts, use_threads=False) for file in files]
+        ranks = dict[str, pl.Series]()
+        for name in texts:
+            blocks = [block for table in tables for block in table.column(name).chunks]
+            if any(block.null_count for block in blocks):
+                continue
+            rank, different[name] = ranks_of(pl.concat(pl.Series(name, block.dictionary) for block in blocks))
+            first = [0, *accumulate(len(block.dictionary) for block in blocks[:-1])]
+            indices = [cast("Integers", block.indices.to_numpy()) for block in blocks]
+            of_rows = [rank[start:].take(index) for start, index in zip(first, indices, strict=True)]
+            ranks[name] = pl.Series(name, np.concatenate(of_rows))
+        others = rows.drop(ranks).collect(engine="streaming")
+        return pl.DataFrame([*others, *ranks.values()]).select(columns), different
 
     def count_rows(self) -> pl.DataFrame:
         """The `row_counts` of what was written."""

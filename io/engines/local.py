@@ -124,7 +124,7 @@ class Bucketed(ReadLog):
     scratch: Path  # a directory for temporary files
     frames: tuple[pl.LazyFrame, ...]  # canonical impressions; a query lies wholly in one bucket
     whole_pages: pl.LazyFrame | None  # see `some_pages`
-    # counts the rows of each bucket, where all of them are numbers
+    # counts the rows of each bucket by numbers for what they hold, where that can be done
     by_number: tuple[Callable[[StatisticsPlan], pl.DataFrame], ...] | None = None
     at_once: int = 1  # buckets that are worked on
 
@@ -140,7 +140,7 @@ class Bucketed(ReadLog):
 
     def statistics(self, plan: StatisticsPlan) -> LocalParts:
         """The statistics of each bucket, sorted by the plan's keys."""
-        if self.by_number is None or plan.needs_pages:
+        if self.by_number is None:
             return self._parts([partial(count_part, frame, plan, self.scratch) for frame in self.frames])
         return self._parts([partial(count, plan) for count in self.by_number])
 
@@ -165,6 +165,14 @@ def count_part(impressions: pl.LazyFrame, plan: StatisticsPlan, scratch: Path) -
 
 def _count_numbers(buckets: PackedBuckets, number: int, plan: StatisticsPlan) -> pl.DataFrame:
     return count_numbers(buckets.numbers(number, _MOST_NUMBERS_AT_ONCE), buckets.fields, plan)
+
+
+def _count_in_ranks(
+    buckets: Buckets, columns: Sequence[str], scratch: Path, number: int, plan: StatisticsPlan
+) -> pl.DataFrame:
+    rows, texts = buckets.in_ranks(number, columns)
+    counted = count_part(rows.lazy(), plan, scratch)
+    return counted.with_columns(texts[name].gather(counted[name]) for name in plan.keys if name in texts)
 
 
 def add_up_part(counts: pl.LazyFrame, plan: StatisticsPlan) -> pl.DataFrame:
@@ -351,15 +359,12 @@ class LocalEngine(Engine):
         read = int(counts[ROWS].sum())
         rejected, totals = judge_rows(log, counts, self.on_bad_rows)
         frames = [frame.drop(REJECTED, strict=False) for frame in buckets.frames]
-        by_number = None
-        if isinstance(buckets, PackedBuckets) and buckets.all_packed and not log.docs_once:
-            by_number = tuple(partial(_count_numbers, buckets, number) for number in buckets.held)
         if log.docs_once:
             for number, bucket in enumerate(frames):
                 once, left_out = each_doc_once(bucket, whole_pages=whole_pages)
                 frames[number] = keep(once, self.scratch, f"once-{number:05d}").scan()
                 repeats.update(left_out)
-        some_pages = None
+        some_pages, intact = None, bool(frames) and not log.docs_once
         if log.has_sessions and frames:
             looked_at = frames if all_pages else [frame.drop(REJECTED, strict=False) for frame in buckets.with_session]
             shown = self._pages(log, looked_at, n_buckets, all_pages=all_pages)
@@ -367,18 +372,31 @@ class LocalEngine(Engine):
             totals = replace(totals, page_ends=ends)
             lost = buckets.faulty if whole_pages and rejected else None
             faulty = self._left_out(log, shown, faulty, lost, read, rejected)
+            intact = intact and not faulty.height
             if faulty.height:
                 frames, looked_at = (
                     [_without_pages(frame, faulty) for frame in group] for group in (frames, looked_at)
                 )
-                by_number = None
             kept = pl.col(SESSION).is_not_null() if all_pages else _is_kept(log, n_buckets)
             of_buckets = [frame.filter(kept) for frame in looked_at]
             some_pages = _some_pages(of_buckets, has_first=buckets.holds(0), split=log.page_rules.several_queries)
         if log.has_sessions and not (keep_sessions or log.docs_once):
             frames = [frame.drop(SESSION) for frame in frames]
+        by_number = self._by_number(buckets, frames[0], whole_pages=whole_pages) if intact else None
         became = log, read, rejected | repeats, totals, log.joined_clicks()
         return Bucketed(*became, self.scratch, tuple(frames), some_pages, by_number, some)
+
+    def _by_number(
+        self, buckets: Buckets | PackedBuckets, frame: pl.LazyFrame, *, whole_pages: bool
+    ) -> tuple[Callable[[StatisticsPlan], pl.DataFrame], ...] | None:
+        """What counts the rows of each bucket by numbers; a frame of one tells which columns are counted."""
+        if isinstance(buckets, Buckets):
+            count = partial(_count_in_ranks, buckets, frame.collect_schema().names(), self.scratch)
+        elif buckets.all_packed and not whole_pages:
+            count = partial(_count_numbers, buckets)
+        else:
+            return None
+        return tuple(partial(count, number) for number in buckets.held)
 
     def _left_out(
         self,

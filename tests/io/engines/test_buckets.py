@@ -17,6 +17,7 @@ from posbias.core.counts import packed
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.engines import local
 from posbias.io.engines import local as local_parts
+from posbias.io.engines.buckets import Buckets
 
 TOLERANCE = 1e-12
 TINY_MEMORY = 800_000  # bytes: some eight buckets for the logs below
@@ -317,6 +318,22 @@ def test_a_page_that_lost_a_row_is_of_no_use_to_the_ubm_in_buckets_too(
             "the document is missing": 3,
             "another row of the page is faulty": 9,
         }
+
+
+def test_ranks_of_the_texts_of_a_bucket_spell_its_rows(tmp_path: Path) -> None:
+    number = pl.int_range(5_000)
+    log = pl.select(
+        query=pl.lit("one"),
+        doc=pl.format("d{}", number * 7 % 900),
+        device=pl.when(number % 3 > 0).then(pl.lit("phone")),
+        position=number % 10,
+    )
+    buckets = Buckets(tmp_path, 1)
+    buckets.write([log.head(3_000).lazy(), log.slice(3_000).lazy()], judged=False)
+    rows, texts = buckets.in_ranks(0, log.columns)
+    assert list(texts) == ["query", "doc"]
+    assert texts["doc"].equals(log["doc"].unique().sort())
+    assert_frame_equal(rows.with_columns(texts[name].gather(rows[name]) for name in texts), log)
 
 
 @pytest.mark.parametrize("ids", ["integers", "texts"])
