@@ -8,7 +8,8 @@
 """
 
 import sys
-from typing import TYPE_CHECKING
+
+TYPE_CHECKING = False  # type checkers take it for true; to import `typing` would take longer than all of this
 
 if TYPE_CHECKING:
     from posbias.core.errors import PosbiasError
