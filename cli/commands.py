@@ -579,10 +579,10 @@ def check(
 
 
 def report(
-    results: Annotated[list[str], argument("RESULT...", "Directories written by `posbias fit`, `run` and others.")],
+    results: Annotated[list[str], argument("RESULT...", "Directories that commands wrote with -o.")],
     output: ReportOptions,
 ) -> int:
-    """Draw results on one page that opens offline (.html), or one chart as a picture (.svg, .png).
+    """Make a page about results for people who decide (.html), or one chart as a picture (.svg, .png).
 
     Example: posbias report fit -o report.html
     """

@@ -167,16 +167,14 @@ class Result:
             raise MissingExtraError.of("a chart", "altair", "vl-convert-python")
         import altair as alt  # noqa: PLC0415 - it may not be installed
 
-        from posbias.io.reports.drawing import picture_config  # noqa: PLC0415 - likewise
+        from posbias.io.reports.charts import picture_spec  # noqa: PLC0415 - likewise
+        from posbias.io.reports.contents import page_about  # noqa: PLC0415 - likewise
         from posbias.io.reports.page import figure_named  # noqa: PLC0415 - likewise
         from posbias.io.reports.reported import open_reported  # noqa: PLC0415 - likewise
-        from posbias.io.reports.sections import contents  # noqa: PLC0415 - likewise
 
         with open_reported([self.place]) as results:
-            figure = figure_named(contents(results), chart)
-        return alt.LayerChart.from_dict(
-            {**figure.spec, "config": picture_config(), "title": figure.title, "width": 560}
-        )
+            page = page_about(results)
+        return alt.LayerChart.from_dict(picture_spec(figure_named(page, chart), page.title))
 
     def report(self, path: str | PathLike[str], **options: object) -> Path:
         """Write a page about the result, for any browser (.html), or a chart (.svg, .png).

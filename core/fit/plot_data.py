@@ -1,4 +1,4 @@
-"""Tables of a fit as reports draw them: curves, documents and links.
+"""Tables of a fit as reports draw them: curves and documents.
 
 A document that stands low is clicked less often than it attracts, one at the top about as often. How sure the
 difference is, its posterior says: documents are ordered by
@@ -12,15 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.count_table import Floats
 from posbias.core.errors import LogFormatError, escaped
-from posbias.core.fit.propensities import WEIGHT_PROPENSITY
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, PREVIOUS_CLICK
 
 CONTEXT, CLICK_RATE, RELATIVE_RATE = "context", "click_rate", "relative_rate"
 PROPENSITY, LOW, HIGH = "propensity", "low", "high"
-UNSHRUNK = "unshrunk_propensity"
-IDENTIFIED, REASON, LINKING_CLICKS = "identified", "reason", "linking_clicks"
+LINKING_CLICKS = "linking_clicks"
 
 MOST_CONTEXTS = 6
 """So many lines differ in colour and in the shape of their points."""
@@ -40,14 +37,6 @@ _NUMBERS = {
     LINKING_CLICKS: LINKING_CLICKS,
 }
 _COUNTS = (IMPRESSIONS, CLICKS, LINKING_CLICKS)
-OTHERS = {
-    "joint_propensity": "joint EM",
-    WEIGHT_PROPENSITY: "what weights use",
-    "smooth_propensity": "smooth curve",
-    "moment_propensity": "moment estimate",
-    UNSHRUNK: "each context by itself",
-}
-"""Other estimates in the table of a fit, by column, and how they are called."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +44,14 @@ class PlottedCurves:
     """Cells that are drawn."""
 
     # `position`, `previous_click` (null but for models that have it), `context` (a text, empty where there is none),
-    # `row` (the row of the table of the fit), `impressions`, `clicks`, `click_rate`, `relative_rate`, `propensity`,
-    # `low`, `high`, `linking_clicks`, `identified`, `reason`, and of the other estimates those that the table has;
-    # numbers that are not known are null
+    # `impressions`, `clicks`, `click_rate`, `relative_rate`, `propensity`, `low`, `high`, `linking_clicks`; numbers
+    # that are not known are null
     cells: pl.DataFrame
     contexts: tuple[str, ...]  # those that are drawn, the most frequent first
     n_contexts: int  # how many there are
     positions: tuple[int, ...]  # those that are drawn
     n_positions: int  # how many there are
+    clicks: float  # of all cells
 
     @property
     def browsing(self) -> bool:
@@ -99,10 +88,7 @@ def plotted_curves(table: pl.DataFrame, context: Sequence[str], *, where: str) -
     Raises:
         LogFormatError: a column is missing, or holds no numbers.
     """
-    others = [name for name in OTHERS if name in table.columns]
-    _check(table, [*_NUMBERS, *others], where)
-    if WEIGHT_PROPENSITY in others and table[WEIGHT_PROPENSITY].equals(table[PROPENSITY], null_equal=True):
-        others.remove(WEIGHT_PROPENSITY)
+    _check(table, where)
     labels = _labels(table, context)
     numbers = [pl.col(name) if name in _COUNTS else pl.col(name).cast(pl.Float64) for name in _NUMBERS]
     cells = table.select(
@@ -111,11 +97,7 @@ def plotted_curves(table: pl.DataFrame, context: Sequence[str], *, where: str) -
             PREVIOUS_CLICK
         ),
         labels,
-        pl.int_range(pl.len()).alias("row"),
         *(number.alias(new) for number, new in zip(numbers, _NUMBERS.values(), strict=True)),
-        *(pl.col(name).cast(pl.Float64) for name in others),
-        pl.col(IDENTIFIED).cast(pl.Boolean),
-        pl.col(REASON).cast(pl.String),
     )
     finite = [name for name, dtype in cells.schema.items() if dtype == pl.Float64]
     cells = cells.with_columns(pl.when(pl.col(name).is_finite()).then(pl.col(name)).alias(name) for name in finite)
@@ -125,7 +107,7 @@ def plotted_curves(table: pl.DataFrame, context: Sequence[str], *, where: str) -
     positions = cells[POSITION].unique().sort().to_list()
     drawn, shown = contexts[:MOST_CONTEXTS], thinned(positions, MOST_POSITIONS)
     kept = cells.filter(pl.col(CONTEXT).is_in(drawn) & pl.col(POSITION).is_in(shown))
-    return PlottedCurves(kept, tuple(drawn), len(contexts), tuple(shown), len(positions))
+    return PlottedCurves(kept, tuple(drawn), len(contexts), tuple(shown), len(positions), float(cells[CLICKS].sum()))
 
 
 def thinned(positions: Sequence[int], most: int) -> list[int]:
@@ -176,27 +158,17 @@ def _with_relative_rates(cells: pl.DataFrame) -> pl.DataFrame:
     return joined.with_columns(rate.alias(RELATIVE_RATE)).drop("reference_rate")
 
 
-def _check(table: pl.DataFrame, numbers: Sequence[str], where: str) -> None:
-    again = "Run `posbias fit` again."
-    for name in (*numbers, IDENTIFIED, REASON):
+def _check(table: pl.DataFrame, where: str) -> None:
+    for name in _NUMBERS:
         if name not in table.columns:
-            raise LogFormatError(f"{where}: has no column {name!r}. {again}")
-    for name, kinds, what in (
-        *((name, (), "numbers") for name in numbers),
-        (IDENTIFIED, (pl.Boolean,), "true or false"),
-        (REASON, (pl.String,), "texts"),
-    ):
+            raise LogFormatError(f"{where}: has no column {name!r}. Run `posbias fit` again.")
         dtype = table.schema[name]
-        fits = dtype in kinds or (not kinds and dtype.is_numeric()) or dtype == pl.Null
-        if not fits:
-            raise LogFormatError(f"{where}: column {name!r} holds {dtype} instead of {what}. {again}")
+        if not (dtype.is_numeric() or dtype == pl.Null):
+            raise LogFormatError(f"{where}: column {name!r} holds {dtype} instead of numbers. Run `posbias fit` again.")
 
 
 ATTRACTIVENESS, STD_DEV = "attractiveness", "std_dev"
 COLUMNS = (IMPRESSIONS, CLICKS, ATTRACTIVENESS, STD_DEV)
-BINS = 20
-"""Number of bins of click rates and of attractiveness, from 0 to 1."""
-
 FEWEST_IMPRESSIONS = 10
 """Fewest impressions of a document: below, the prior says more than its clicks."""
 
@@ -206,16 +178,13 @@ _SURE = "sure"
 
 @dataclass(frozen=True)
 class DocumentDifferences:
-    """Documents whose click rate and attractiveness differ."""
+    """Documents whose click rate differs from their attractiveness."""
 
-    # `click_rate` and `attractiveness` (the lower ends of their bins), `documents`; bins without any are left out
-    grid: pl.DataFrame
     documents: int  # how many there are with enough impressions
     outside: int  # how many have a click rate outside of the 95 % interval of their attractiveness
     # the keys, `impressions`, `clicks`, `click_rate`, `attractiveness`, `std_dev` of the documents that are clicked
     # less often than they attract, those of which it is surest first
     underrated: pl.DataFrame
-    overrated: pl.DataFrame  # the same of those that are clicked more often
 
 
 def document_differences(table: pl.LazyFrame, keys: Sequence[str], most: int) -> DocumentDifferences:
@@ -224,7 +193,7 @@ def document_differences(table: pl.LazyFrame, keys: Sequence[str], most: int) ->
     Args:
         table: rows of `attractiveness.parquet`; those with values that cannot be are left out.
         keys: the columns that say which document it is.
-        most: how many documents of each kind are named.
+        most: how many documents are named.
     """
     rate, mean, deviation = pl.col(CLICK_RATE), pl.col(ATTRACTIVENESS), pl.col(STD_DEV)
     rows = (
@@ -234,50 +203,13 @@ def document_differences(table: pl.LazyFrame, keys: Sequence[str], most: int) ->
         .filter(rate.is_between(0, 1) & mean.is_between(0, 1) & deviation.is_between(0, 1))
         .with_columns(((mean - rate).abs() - _Z * deviation).alias(_SURE))
     )
-    bins = [((value * BINS).floor().clip(0, BINS - 1) / BINS).round(9) for value in (rate, mean)]
-    grid = rows.group_by(bins).agg(
-        pl.len().cast(pl.Int64).alias("documents"), (pl.col(_SURE) > 0).sum().alias("outside")
-    )
-    counts = grid.sort(CLICK_RATE, ATTRACTIVENESS).collect(engine="streaming")
-    named = [
-        rows.filter((pl.col(_SURE) > 0) & which)
+    totals = rows.select(pl.len(), (pl.col(_SURE) > 0).sum().alias("outside")).collect(engine="streaming")
+    underrated = (
+        rows.filter((pl.col(_SURE) > 0) & (mean > rate))
         .sort([_SURE, *COLUMNS], descending=[True, *[True] * len(COLUMNS)])
         .head(most)
         .drop(_SURE)
         .collect(engine="streaming")
-        for which in (mean > rate, mean < rate)
-    ]
-    return DocumentDifferences(
-        grid=counts.drop("outside"),
-        documents=int(counts["documents"].sum()),
-        outside=int(counts["outside"].sum()),
-        underrated=named[0],
-        overrated=named[1],
     )
-
-
-MOST_LINKED_POSITIONS = 40
-"""The side of the matrix; of more positions, the first ones are looked at."""
-
-
-def links_between(positions: pl.Series, shared: Floats) -> pl.DataFrame:
-    """The clicks that compare two positions, contexts together.
-
-    Args:
-        positions: of K cells.
-        shared: the clicks that compare two cells, shape (K, K).
-
-    Returns:
-        `position`, `other_position` (the larger one), `clicks`, a row for each pair among the first positions.
-    """
-    first = positions.unique().sort().head(MOST_LINKED_POSITIONS)
-    member = np.equal.outer(first.to_numpy(), positions.to_numpy()).astype(np.float64)
-    clicks = member @ np.where(np.isfinite(shared), shared, 0.0) @ member.T
-    one, other = np.triu_indices(len(first), k=1)
-    return pl.DataFrame(
-        {
-            "position": first.gather(one.tolist()),
-            "other_position": first.gather(other.tolist()),
-            "clicks": clicks[one, other],
-        }
-    )
+    documents, outside = totals.row(0)
+    return DocumentDifferences(documents, outside, underrated)

@@ -1,229 +1,247 @@
-"""The page: one HTML file that holds all it needs, and may fetch nothing; and one chart of it as a picture.
+"""One HTML file that holds all it shows, runs no script and fetches nothing.
 
-Whatever comes from data is escaped here, once: in HTML as text, in the data of charts as JSON without `<`. The page's
-own policy (Content-Security-Policy) lets two scripts run, by their digests, and forbids all else, connections too.
+Whatever comes from data is escaped here, once. The page's own policy (Content-Security-Policy) forbids all but its
+style sheet.
 """
 
-import base64
-import hashlib
-import json
 import re
-from collections.abc import Iterator, Sequence
-from functools import cache
+from dataclasses import dataclass
 from html import escape
 from importlib.metadata import version
 from importlib.resources import files
-from itertools import count, groupby
-from typing import Literal
-
-import vl_convert
+from typing import Literal, TypeAlias
 
 from posbias.core.errors import UsageError, escaped
-from posbias.io.reports.drawing import Block, Figure, Listing, Points, Section, Table, page_config, picture_config
-from posbias.io.reports.sections import MOST_IN_FULL, Part
+from posbias.io.reports.charts import NARROW, WIDE, Figure, inline_svg
+from posbias.io.results.conclusions import Reason, Verdict
 
-_OF_VEGA = (
-    "Charts by Vega, Vega-Lite and Vega-Embed, Copyright (c) University of Washington Interactive Data Lab, "
-    "BSD-3-Clause licence."
-)
-_NUMBER = re.compile(r"[-+]?[\d,]+(\.\d+)?(e[-+]?\d+)?%?|-")
-_WIDTH = 720  # pixels of a picture
-_SCALE = 2.0  # of PNG, for screens of high resolution
+_ONE = r"[-+]?[\d,]+(\.\d+)?(e[-+]?\d+)?%?"
+_NUMBER = re.compile(rf"{_ONE}( (-|to) {_ONE})?|below {_ONE}|-")
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
-def page_of(parts: Sequence[Part], names: Sequence[str]) -> str:
-    """The page of a report.
+@dataclass(frozen=True)
+class Banner:
+    """The verdict on a result, and its conclusion."""
 
-    Args:
-        parts: what it holds.
-        names: of the results that it is about.
-    """
-    library, program = _library(), _own("page.js")
-    title = f"Position bias: {names[0]}" if len(names) == 1 else f"Position bias: {len(names):,} results"
-    number = count(1)
+    verdict: Verdict
+    conclusion: str
+
+
+@dataclass(frozen=True)
+class KeyFigure:
+    """A number that a reader should take away, what it is, and what it rests on."""
+
+    value: str
+    label: str
+    note: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of texts; without headings, its first column says what a row is about."""
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Code:
+    """A command to type, or a long text to look something up in."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Blocks behind a line that unfolds them."""
+
+    title: str
+    blocks: tuple["Block", ...]
+    is_open: bool = False
+    paper: Literal["no", "line", "open"] = "no"  # whether it is printed, folded to its title or not
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What a query shows now, and what it would show, from the top."""
+
+    names: tuple[str, str]
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+Block: TypeAlias = str | Banner | tuple[KeyFigure, ...] | tuple[Reason, ...] | Table | Figure | Code | Fold | Orders
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page under a heading."""
+
+    title: str  # in few words, also for the navigation
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True)
+class Page:
+    """What stands on a page: sections, or parts about several results."""
+
+    kind: str  # of result, in few words
+    title: str
+    sections: tuple[Section, ...]
+    parts: tuple[tuple[str, tuple[Section, ...]], ...] = ()
+
+
+def html_of(page: Page) -> str:
+    """The page as a file."""
+    links = [*(section.title for section in page.sections), *(title for title, _ in page.parts)]
+    entries = "".join(f'<li><a href="#s{number}">{_text(title)}</a></li>' for number, title in enumerate(links))
+    sections = "".join(_section(section, f"s{number}", 2) for number, section in enumerate(page.sections))
+    parts = "".join(
+        f'<article id="s{number}"><h2>{_text(title)}</h2>'
+        f"{''.join(_section(section, f's{number}-{at}', 3) for at, section in enumerate(of_part))}</article>\n"
+        for number, (title, of_part) in enumerate(page.parts, start=len(page.sections))
+    )
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{_policy(library, program)}">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
 <meta name="generator" content="posbias {_text(version("posbias"))}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="referrer" content="no-referrer">
-<title>{_text(title)}</title>
+<title>{_text(page.title)}: {_text(page.kind)}</title>
 <style>
-{_own("page.css")}</style>
+{files("posbias.io.reports").joinpath("page.css").read_text(encoding="utf-8")}</style>
 </head>
 <body>
-<header>
-<h1>{_text(title)}</h1>
-{_intro(parts, names)}
-</header>
-{_navigation(parts)}
+<header><p class="kind">{_text(page.kind)}</p><h1>{_text(page.title)}</h1></header>
+<nav aria-label="Sections"><ul>{entries}</ul></nav>
 <main>
-<noscript><p class="warn">Charts need JavaScript. Their numbers are in the tables below them.</p></noscript>
-{"".join(_part(part, place, number) for place, part in enumerate(parts))}
-</main>
-<footer>
-<p>Made by posbias {_text(version("posbias"))}. The page holds all that it shows, and connects to nothing.</p>
-<p>{_text(_OF_VEGA)}</p>
-</footer>
-<script type="application/json" id="config">{_json(page_config())}</script>
-<script>{library}</script>
-<script>{program}</script>
+{sections}{parts}</main>
+<footer>Made by posbias {_text(version("posbias"))}. This file needs no network, and connects to nothing.</footer>
 </body>
 </html>
 """
 
 
-def _intro(parts: Sequence[Part], names: Sequence[str]) -> str:
-    in_full = len(parts) - 1
-    if len(names) <= MOST_IN_FULL or not in_full:
-        return ""
-    return _paragraph(f"Of {len(names):,} results, the last {in_full} are shown in full; all are compared below.")
+def figure_named(page: Page, name: str) -> Figure:
+    """The first chart of a kind.
+
+    Raises:
+        UsageError: the page has none.
+    """
+    sections = [*page.sections, *(section for _, of_part in page.parts for section in of_part)]
+    figures = [block for section in sections for block in section.blocks if isinstance(block, Figure)]
+    figure = next((figure for figure in figures if figure.name == name), None)
+    if figure is None:
+        known = ", ".join(dict.fromkeys(figure.name for figure in figures)) or "none"
+        raise UsageError(f"--chart {name}: these results have no such chart. Charts of them: {known}.")
+    return figure
 
 
-def _policy(*scripts: str) -> str:
-    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
-    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
-    return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+def _section(section: Section, anchor: str, level: int) -> str:
+    body = "\n".join(
+        _figure(block, caption=block.title != section.title) if isinstance(block, Figure) else _block(block)
+        for block in section.blocks
+    )
+    return f'<section id="{anchor}">\n<h{level}>{_text(section.title)}</h{level}>\n{body}\n</section>\n'
 
 
-@cache
-def _library() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, as `vl_convert` ships them: it needs no network."""
-    script = vl_convert.javascript_bundle("window.drawChart = vegaEmbed;")
-    return re.sub(r"<(?=/script|!--|script)", r"\\x3c", script, flags=re.IGNORECASE)
+def _block(block: Block) -> str:
+    """A block of any kind in HTML."""
+    match block:
+        case str():
+            html = f"<p>{_text(block)}</p>"
+        case Banner():
+            kind = block.verdict.replace(" ", "-")
+            words = f"<strong>{_text(block.verdict)}</strong><span>{_text(block.conclusion)}</span>"
+            html = f'<p class="banner {kind}">{words}</p>'
+        case Table():
+            html = _table(block)
+        case Figure():
+            html = _figure(block)
+        case Code():
+            html = f"<pre><code>{_text(block.text, keep=chr(10))}</code></pre>"
+        case Fold():
+            body = "\n".join(map(_block, block.blocks))
+            is_open = " open" if block.is_open else ""
+            title = f"<summary>{_text(block.title)}</summary>"
+            html = f'<details class="paper-{block.paper}"{is_open}>{title}\n{body}</details>'
+        case Orders():
+            html = _orders(block)
+        case tuple():
+            html = _list(block)
+    return html
 
 
-def _own(name: str) -> str:
-    return files("posbias.io.reports").joinpath(name).read_text(encoding="utf-8")
+def _list(block: tuple[KeyFigure, ...] | tuple[Reason, ...]) -> str:
+    entries = [_key_figure(entry) if isinstance(entry, KeyFigure) else _reason(entry) for entry in block]
+    kind = "figures" if block and isinstance(block[0], KeyFigure) else "reasons"
+    return f'<ul class="{kind}">{"".join(entries)}</ul>'
 
 
-def _navigation(parts: Sequence[Part]) -> str:
-    if len(parts) == 1:
-        links = [(_anchor(0, section), section.title) for section in parts[0].sections]
-    else:
-        links = [(f"part-{place}", part.title or "All results") for place, part in enumerate(parts)]
-    entries = "".join(f'<li><a href="#{anchor}">{_text(title)}</a></li>' for anchor, title in links)
-    return f'<nav aria-label="Sections"><ul>{entries}</ul></nav>'
+def _key_figure(figure: KeyFigure) -> str:
+    note = f"<small>{_text(figure.note)}</small>" if figure.note else ""
+    return f"<li><strong>{_text(figure.value)}</strong><span>{_text(figure.label)}</span>{note}</li>"
 
 
-def _anchor(place: int, section: Section) -> str:
-    return f"{section.name}-{place}"
+_MARKS = {"good": ("+", "for"), "note": ("i", "note"), "caution": ("!", "with care"), "stop": ("-", "against")}
 
 
-def _part(part: Part, place: int, number: Iterator[int]) -> str:
-    level = 2 if part.title is None else 3
-    heading = "" if part.title is None else f"<h2>{_text(part.title)}</h2>\n"
-    sections = "".join(_section(section, _anchor(place, section), level, number) for section in part.sections)
-    return f'<div id="part-{place}">\n{heading}{sections}</div>\n'
-
-
-def _section(section: Section, anchor: str, level: int, number: Iterator[int]) -> str:
-    parts: list[str] = []
-    for is_figure, blocks in groupby(section.blocks, key=lambda block: isinstance(block, Figure)):
-        html = [_block(block, number) for block in blocks]
-        parts.append(f'<div class="charts">{"".join(html)}</div>' if is_figure and len(html) > 1 else "\n".join(html))
-    body = "\n".join(parts)
+def _reason(reason: Reason) -> str:
+    mark, meaning = _MARKS[reason.severity]
+    more = f"<details><summary>details</summary>{_text(reason.details)}</details>" if reason.details else ""
     return (
-        f'<section id="{anchor}" aria-labelledby="{anchor}-title">\n'
-        f'<h{level} id="{anchor}-title">{_text(section.title)}</h{level}>\n{body}\n</section>\n'
+        f'<li class="{reason.severity}"><b title="{meaning}">{mark}</b><div>{_text(reason.sentence)}{more}</div></li>'
     )
 
 
-def _block(block: Block, number: Iterator[int]) -> str:
-    match block:
-        case str():
-            return _paragraph(block)
-        case Points():
-            kind = "points warn" if block.warn else "points"
-            return f'<ul class="{kind}">{"".join(f"<li>{_text(said)}</li>" for said in block.sentences)}</ul>'
-        case Table():
-            return _table(block)
-        case Figure():
-            return _figure(block, next(number))
-        case Listing():
-            text = escape(block.text)
-            return f"<details><summary>{_text(block.title)}</summary><pre>{text}</pre></details>"
-
-
-def _paragraph(text: str) -> str:
-    return f"<p>{_text(text)}</p>"
-
-
-def _figure(figure: Figure, number: int) -> str:
-    name = f"chart-{number}"
-    spec = {**figure.spec, "description": escaped(figure.description)}
+def _figure(figure: Figure, *, caption: bool = True) -> str:
+    charts = "".join(
+        f'<div class="{name}">{inline_svg(figure, width)}</div>' for name, width in (("wide", WIDE), ("narrow", NARROW))
+    )
+    note = f"<small>{_text(figure.note)}</small>" if figure.note else ""
+    title = f"<figcaption>{_text(figure.title)}</figcaption>" if caption else ""
     return (
-        f'<figure aria-labelledby="{name}-title"><figcaption id="{name}-title">{_text(figure.title)}</figcaption>'
-        f'<div class="chart" role="img" aria-label="{_text(figure.description)}" data-chart="{name}"></div>'
-        f'<details class="numbers"><summary>The numbers as a table</summary>{_table(figure.table)}</details>'
-        f'<script type="application/json" id="{name}">{_json(spec)}</script></figure>'
+        f'<figure>{title}<div role="img" '
+        f'aria-label="{_text(figure.description)}" data-chart="{figure.name}">{charts}</div>{note}</figure>'
     )
 
 
 def _table(table: Table) -> str:
-    head = "".join(f'<th scope="col">{_text(column)}</th>' for column in table.columns) if any(table.columns) else ""
-    cell = _cell if head else _fact
-    rows = "".join(f"<tr>{''.join(map(cell, row))}</tr>" for row in table.rows)
-    caption = table.caption
-    if table.rows_in_all > len(table.rows):
-        caption += f" (the first {len(table.rows):,} of {table.rows_in_all:,} rows)"
-    return (
-        f'<div class="scroll" tabindex="0"><table><caption>{_text(caption)}</caption>'
-        f"{f'<thead><tr>{head}</tr></thead>' if head else ''}<tbody>{rows}</tbody></table></div>"
+    """A table; columns of numbers stand on the right."""
+    numeric = [all(map(_NUMBER.fullmatch, cells)) for cells in zip(*table.rows, strict=True)]
+    kinds = [' class="number"' if are_numbers else "" for are_numbers in numeric]
+    heads = "".join(f"<th{kind}>{_text(name)}</th>" for kind, name in zip(kinds, table.columns, strict=False))
+    rows = "".join(
+        f"<tr>{''.join(f'<td{kind}>{_text(cell)}</td>' for kind, cell in zip(kinds, row, strict=True))}</tr>"
+        for row in table.rows
     )
+    caption = f"<caption>{_text(table.caption)}</caption>" if table.caption else ""
+    head = f"<thead><tr>{heads}</tr></thead>" if heads else ""
+    return f'<div class="scroll" tabindex="0"><table>{caption}{head}<tbody>{rows}</tbody></table></div>'
 
 
-def _cell(text: str) -> str:
-    return f'<td class="number">{_text(text)}</td>' if _NUMBER.fullmatch(text) else _fact(text)
+def _orders(orders: Orders) -> str:
+    """Two lists side by side; in the second one, how far each document moves."""
+    was = {name: place for place, name in enumerate(orders.before)}
+    before = "".join(f"<li>{_text(name)}</li>" for name in orders.before)
+    after = "".join(
+        f"<li>{_text(name)} {_moved(was[name] - place if name in was else None)}</li>"
+        for place, name in enumerate(orders.after)
+    )
+    now, new = map(_text, orders.names)
+    return f'<div class="orders"><div>{now}<ol>{before}</ol></div><div>{new}<ol>{after}</ol></div></div>'
 
 
-def _fact(text: str) -> str:
-    """A cell of a table without headings, in which a column holds all kinds of things."""
-    return f"<td>{_text(text)}</td>"
+def _moved(places: int | None) -> str:
+    if places is None:
+        return "<i>new</i>"
+    return f"<i>{'↑' if places > 0 else '↓'}{abs(places)}</i>" if places else ""
 
 
-def _text(text: str) -> str:
+def _text(text: str, keep: str = "") -> str:
     """Text within HTML, also between quotes; what cannot be seen is written as an escape."""
-    return escape(escaped(text))
-
-
-def _json(content: object) -> str:
-    """JSON that cannot end the element that it stands in."""
-    text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def figure_named(parts: Sequence[Part], name: str) -> Figure:
-    """The first chart of a kind.
-
-    Raises:
-        UsageError: the report has none.
-    """
-    figures = [
-        block for part in parts for section in part.sections for block in section.blocks if isinstance(block, Figure)
-    ]
-    found = next((figure for figure in figures if figure.name == name), None)
-    if found is None:
-        known = ", ".join(dict.fromkeys(figure.name for figure in figures)) or "none"
-        raise UsageError(f"--chart {name}: these results have no such chart. Charts of them: {known}.")
-    return found
-
-
-def picture_of(figure: Figure, title: str, form: Literal["svg", "png"]) -> bytes:
-    """A chart as a picture, for mail and slides."""
-    spec = json.dumps(
-        {
-            **figure.spec,
-            "config": picture_config(),
-            "description": escaped(figure.description),
-            "padding": 16,
-            "title": {"text": figure.title, "subtitle": title},
-            "width": _WIDTH,
-        },
-        allow_nan=False,
-    )
-    if form == "svg":
-        return vl_convert.vegalite_to_svg(spec).encode()
-    return vl_convert.vegalite_to_png(spec, scale=_SCALE)
+    return escape(escaped(text, keep=keep))

@@ -4,23 +4,34 @@ from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import msgspec
+import polars as pl
 from msgspec import UNSET, UnsetType
 
-from posbias.core.errors import UsageError, escaped, masked
+from posbias.core.errors import LogFormatError, escaped, masked
 from posbias.core.fit.plot_data import PlottedCurves, plotted_curves
 from posbias.io.fits.new_fit import Number, StoredEstimate
 from posbias.io.fits.saved_fit import StoredFit, fit_in, fits_of_values
-from posbias.io.log.clicks import Rows
+from posbias.io.jobs.tables import Printed
 from posbias.io.places.locations import Location
 from posbias.io.results.conclusions import Reason, Verdict
-from posbias.io.results.manifest import manifest_text, open_stored
-from posbias.io.results.tables import ATTRACTIVENESS, FILES_OF_A_FIT, PROPENSITIES
+from posbias.io.results.manifest import StoredResult, manifest_text, open_stored
+from posbias.io.results.tables import ATTRACTIVENESS, FILES_OF_A_FIT, PROPENSITIES, read_table
 from posbias.io.stores.metadata import Amount, Counted, Position
 
-_FILES = (*FILES_OF_A_FIT, f"{ATTRACTIVENESS}.parquet")
+_METRICS = "metrics.parquet"
+_FILES = (*FILES_OF_A_FIT, f"{ATTRACTIVENESS}.parquet", _METRICS)
+
+
+class Interval(NamedTuple):
+    """A value with its 95 % interval; its ends are None where they are not known."""
+
+    label: str
+    value: float
+    low: float | None
+    high: float | None
 
 
 class DaysSection(msgspec.Struct, frozen=True):
@@ -35,20 +46,8 @@ class WeightsSection(msgspec.Struct, frozen=True):
     """What clipping did to the weights of clicks."""
 
     clicks_weighted: Amount
-    clicks_without_propensity: Amount
     clicks_clipped: Amount
-    weight_before_clipping: Number
-    weight_after_clipping: Number
-    effective_sample_size_before_clipping: Number
     effective_sample_size: Number
-
-
-class WeightsOfPosition(msgspec.Struct, frozen=True):
-    """The clicks of a position, and their share of the weight."""
-
-    position: Position
-    clicks: Amount
-    weight_share: Number
 
 
 class SegmentCounts(msgspec.Struct, frozen=True):
@@ -65,12 +64,6 @@ class Segment(msgspec.Struct, frozen=True):
     statistics: SegmentCounts
 
 
-class ClickModelSection(msgspec.Struct, frozen=True):
-    """Which click model was fitted."""
-
-    model: str
-
-
 class ChangedQuery(msgspec.Struct, frozen=True):
     """A query whose clicks a ranking changes, with its documents now and then."""
 
@@ -82,44 +75,111 @@ class ChangedQuery(msgspec.Struct, frozen=True):
 
 
 class PredictedRanking(msgspec.Struct, frozen=True):
-    """The prediction of a ranking."""
+    """The prediction of a ranking; differences are clicks per page."""
 
     ranking: str
     clicks_per_page: Number
     difference: Number
     ci_low: Number
     ci_high: Number
-    new_queries_ci_low: Number | None
-    new_queries_ci_high: Number | None
     unsupported_share: Number
-    pages_per_arm: Number | None
+    pages_per_arm: Number
     changed_queries: tuple[ChangedQuery, ...]
-    ubm_difference: Number | None = None
+    ubm_difference: Number = None
 
 
-class Said(msgspec.Struct, frozen=True):
+class RankingSection(msgspec.Struct, frozen=True):
+    """A ranking that was predicted or evaluated."""
+
+    name: str
+    smallest_difference: Number = None  # clicks per page that this log tells in four of five cases
+    top_never_shown: Number = None  # the share of its first documents
+
+
+class EvaluationSection(msgspec.Struct, frozen=True):
+    """What an evaluation rests on."""
+
+    cutoff: int
+    pages: Amount
+    clicks: Amount
+    effective_queries: Number
+
+
+class JudgedModel(msgspec.Struct, frozen=True):
+    """A click model by clicks that it was not fitted to; differences of the log-likelihood from the best one."""
+
+    model: str
+    difference: Number
+    difference_std_error: Number
+    perplexity: Number
+
+
+class GainSection(msgspec.Struct, frozen=True):
+    """What a ranker gains against another order, and what that order is worth."""
+
+    difference: Number
+    ci_low: Number
+    ci_high: Number
+    of: Number
+
+
+class ChosenLearner(msgspec.Struct, frozen=True):
+    """What was learnt of a ranker by clicks held out."""
+
+    measure: str
+    against: dict[str, GainSection] = {}
+
+
+class LearnerSection(msgspec.Struct, frozen=True):
+    """How a ranker was trained."""
+
+    chosen: ChosenLearner | UnsetType = UNSET
+
+
+class DifferenceOfCells(msgspec.Struct, frozen=True):
+    """A cell in two fits, or in a day and the others: the ratio of its propensities, and whether it is by chance."""
+
+    position: Position
+    ratio: Number = None
+    ratio_ci_low: Number = None
+    ratio_ci_high: Number = None
+    p_value_joint: Number = None
+    previous_click: int | None = None
+    day: str | None = None
+
+
+class ComparisonSection(msgspec.Struct, frozen=True):
+    """What was compared, and how it differs."""
+
+    of: str
+    names: tuple[str, ...]
+    differences: tuple[DifferenceOfCells, ...]
+
+
+class Described(msgspec.Struct, frozen=True):
     """As much of a manifest as a report looks at."""
 
     command: str
     inputs: tuple[str, ...] = ()
-    options: dict[str, Any] = {}
+    verdict: Verdict | UnsetType = UNSET
+    conclusion: str = ""
+    next: str | None = None
+    reasons: tuple[Reason, ...] = ()
+    printed: tuple[Printed, ...] = ()
+    facts: tuple[str, ...] = ()
     counted: Counted | UnsetType = UNSET
     estimate: StoredEstimate | UnsetType = UNSET
-    click_model: ClickModelSection | UnsetType = UNSET
-    rows: Rows | UnsetType = UNSET
     days: DaysSection | UnsetType = UNSET
     segments: tuple[Segment, ...] = ()
     totals: dict[str, Amount] = {}
     statistics: dict[str, Amount] = {}
     weights: WeightsSection | UnsetType = UNSET
-    weights_by_position: tuple[WeightsOfPosition, ...] = ()
     predictions: tuple[PredictedRanking, ...] = ()
-    verdict: Verdict | UnsetType = UNSET
-    conclusion: str = ""
-    reasons: tuple[Reason, ...] = ()
-    next: str | None = None
-    warnings: tuple[str, ...] = ()
-    files: dict[str, int] = {}
+    rankings: tuple[RankingSection, ...] = ()
+    evaluation: EvaluationSection | UnsetType = UNSET
+    models: tuple[JudgedModel, ...] = ()
+    learner: LearnerSection | UnsetType = UNSET
+    comparison: ComparisonSection | UnsetType = UNSET
     versions: dict[str, str] = {}
 
 
@@ -136,9 +196,10 @@ class ReportedResult:
     """A result that is reported on."""
 
     name: str  # what it is called on the page
-    said: Said
+    described: Described
     manifest: str
     fit: ReportedFit | None  # None of a result without propensities
+    values: tuple[Interval, ...]  # what rankings are worth, of an evaluation
 
 
 @contextmanager
@@ -147,7 +208,6 @@ def open_reported(places: Sequence[Location]) -> Generator[list[ReportedResult]]
 
     Raises:
         LogFormatError: one is damaged, or was replaced while it was read.
-        UsageError: one holds nothing that a report could show.
     """
     opened = [fit for place in places for fit in _fits_of(place)]
     with ExitStack() as stack:
@@ -174,20 +234,29 @@ def short_names(names: Sequence[str]) -> list[str]:
 @contextmanager
 def _opened(place: Location, name: str) -> Generator[ReportedResult]:
     with open_stored(place, _FILES) as stored:
-        folder, said = stored.folder, stored.typed(Said)
-        if said.click_model is not UNSET and said.weights is UNSET:
-            raise UsageError(
-                f"{folder}: a report draws propensities, and click model {escaped(said.click_model.model)} has none. "
-                "`posbias show` prints its parameters."
-            )
-        if said.estimate is UNSET and said.weights is UNSET and not (said.segments or said.predictions):
-            raise UsageError(
-                f"{folder}: was written by `posbias {escaped(said.command)}`, of which a report has nothing to show. "
-                "Name directories that fit, run, weight, collect or predict wrote."
-            )
-        fit = None
-        if said.estimate is not UNSET:
+        folder, described, fit = stored.folder, stored.typed(Described), None
+        if described.estimate is not UNSET:
             read = fit_in(stored, str(folder))
             where = str(folder / f"{PROPENSITIES}.parquet")
             fit = ReportedFit(read, plotted_curves(read.table, read.plan.context, where=where))
-        yield ReportedResult(name, said, manifest_text(stored.content), fit)
+        yield ReportedResult(name, described, manifest_text(stored.content), fit, _values(stored))
+
+
+_METRIC, _ESTIMATOR = "dcg", "snips"
+
+
+def _values(stored: StoredResult) -> tuple[Interval, ...]:
+    """DCG of each ranking with its interval, of an evaluation of rankings.
+
+    Raises:
+        LogFormatError: the table is damaged.
+    """
+    if _METRICS not in stored.files:
+        return ()
+    path = stored.folder / _METRICS
+    try:
+        rows = read_table(path).filter(metric=_METRIC, estimator=_ESTIMATOR)
+        rows = rows.select(pl.col("ranking").cast(pl.String), pl.col("value", "ci_low", "ci_high").cast(pl.Float64))
+    except pl.exceptions.PolarsError as error:
+        raise LogFormatError(f"{path}: is damaged: {error}. Run `posbias evaluate` again.") from error
+    return tuple(Interval(*row) for row in rows.filter(pl.col("value").is_finite()).iter_rows())

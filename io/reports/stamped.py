@@ -115,8 +115,7 @@ def make_report(places: Sequence[Location], target: Path, chart: str, progress: 
         MissingExtraError: the libraries that draw are not installed.
         OutputExistsError: the file is there, and is not to be replaced.
         OutputError: the file cannot be written, or is none of posbias.
-        UsageError: the file's name has no ending of a report, a result is named twice, has nothing to show, or not the
-            chart that is named.
+        UsageError: the file's name has no ending of a report, a result is named twice, or there is no such chart.
     """
     form = _FORMATS.get(target.suffix.lower())
     if form is None:
@@ -131,17 +130,16 @@ def make_report(places: Sequence[Location], target: Path, chart: str, progress: 
         raise UsageError(f"{twice[0]}: is named twice. Name each result once.")
     check_target(target, force=force)
     # Only here, once it is known that they are there: other commands do without the libraries that draw.
-    from posbias.io.reports.page import figure_named, page_of, picture_of  # noqa: PLC0415
-    from posbias.io.reports.sections import contents  # noqa: PLC0415
+    from posbias.io.reports.charts import picture  # noqa: PLC0415
+    from posbias.io.reports.contents import page_about  # noqa: PLC0415
+    from posbias.io.reports.page import figure_named, html_of  # noqa: PLC0415
 
     with open_reported(places) as results:
         with progress.stage("reading results"):
-            parts, names = contents(results), [result.name for result in results]
+            page = page_about(results)
         with progress.stage("drawing"):
-            if form == "html":
-                content = page_of(parts, names).encode()
-            else:
-                content = picture_of(figure_named(parts, chart), ", ".join(names), form)
+            of_page = form == "html"
+            content = html_of(page).encode() if of_page else picture(figure_named(page, chart), page.title, form)
     write_report(target, content, force=force)
-    about = ", with all that it takes to draw it: it opens in any browser, offline" if form == "html" else ""
-    return f"{shown(str(target))}, {len(content) / 1e6:.1f} MB{about}"
+    about = ": it opens in any browser, offline" if of_page else ""
+    return f"{shown(str(target))}, {len(content) / 1e3:,.0f} kB{about}"

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -60,12 +59,8 @@ class Browser:
         self.command("Emulation.setEmulatedMedia", {"media": media, "features": [scheme]})
 
     def open(self, page: Path) -> None:
-        """Open a report, and wait until its charts are drawn."""
+        """Open a report."""
         self._ask("/url", {"url": page.as_uri()})
-        end = time.monotonic() + _PATIENCE
-        while self.run("return document.documentElement.dataset.drawn") != "all":
-            assert time.monotonic() < end, "the charts are not drawn"
-            time.sleep(0.05)
 
     def run(self, script: str) -> Any:  # noqa: ANN401 - what it returns
         """The value that a script returns in the page."""
@@ -74,18 +69,6 @@ class Browser:
     def command(self, name: str, values: dict[str, Any]) -> Any:  # noqa: ANN401 - JSON
         """A command of Chromium's DevTools."""
         return self._ask("/goog/cdp/execute", {"cmd": name, "params": values})
-
-    def point_at(self, selector: str) -> None:
-        """Scroll to an element, and move the mouse over it."""
-        place = self.run(
-            f"const element = document.querySelector({json.dumps(selector)});"
-            "element.scrollIntoView({block: 'center'});"
-            "const box = element.getBoundingClientRect();"
-            "return [Math.round(box.x + box.width / 2), Math.round(box.y + box.height / 2)]"
-        )
-        moves = [{"type": "pointerMove", "duration": 0, "x": place[0] + shift, "y": place[1]} for shift in (-1, 0)]
-        mouse = {"type": "pointer", "id": "mouse", "parameters": {"pointerType": "mouse"}, "actions": moves}
-        self._ask("/actions", {"actions": [mouse]})
 
     def messages(self) -> list[str]:
         """What has been said on the console since this was last asked."""

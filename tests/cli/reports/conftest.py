@@ -14,51 +14,69 @@ from posbias.core.simulation.simulate import SimulationOptions, simulate
 HARM = "</script><script>document.title='harmed'</script><img src=x onerror=\"document.title='harmed'\">"
 CONTEXT = "a.b['c']<b>"
 
-Report = Callable[..., Path]
+Made = Callable[..., Path]
+
+COMMANDS = {
+    "plain": "run log.parquet --min-propensity 0.5",
+    "other": "fit half.parquet",
+    "ubm": "fit log.parquet --model ubm",
+    "rates": "fit half.parquet --model dctr",
+    "harmful": "run harmful.parquet --context",  # and its name
+    "harmful-plain": "fit harmful.parquet",
+    "weighted": "weight log.parquet --propensities plain",
+    "days": "collect log.parquet --timestamp timestamp",
+    "predicted": "predict harmful.parquet --propensities harmful-plain --scores <i>=scores.parquet",
+    "evaluated": "evaluate harmful.parquet --propensities harmful-plain --scores <i>=scores.parquet",
+    "compared": "compare plain other",
+    "explored": "explore plain",
+}
+"""Results by name, and what makes them, perhaps of others."""
 
 
-def done(*words: str | Path) -> str:
-    """Run a command that is to succeed; return what it says."""
+def done(*words: str | Path) -> None:
+    """Run a command that is to succeed."""
     result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
     assert result.exit_code in {0, 1}, result.output
-    return result.output
 
 
 @pytest.fixture(scope="session")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with results of several kinds: `plain`, `other`, `ubm`, `harmful` (with contexts), `days`."""
+def result(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """Return a function that makes a result, once; those called harmful have names that are meant to do harm."""
     folder = tmp_path_factory.mktemp("reported")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        log = simulate(SimulationOptions("pbm", 3000, 40, 8, 5, contexts=(1.0, 0.4), days=3)).log
-        log.write_parquet("log.parquet")
-        log.filter(pl.col("session") % 2 == 0).write_parquet("half.parquet")
-        harmful = log.rename({"device": CONTEXT}).with_columns(
-            pl.format(HARM + "{}", "query").alias("query"),
-            pl.format("&amp;<script>{}" + HARM, "doc").alias("doc"),
-            pl.format("<b>{}\u202e\x1b[31m", CONTEXT).alias(CONTEXT),
-        )
-        harmful.write_parquet("harmful.parquet")
-        done("run", "log.parquet", "--min-propensity", "0.5", "-o", "plain")
-        done("fit", "half.parquet", "-o", "other")
-        done("fit", "log.parquet", "--model", "ubm", "-o", "ubm")
-        done("run", "harmful.parquet", "--context", CONTEXT, "-o", "harmful")
-        done("weight", "log.parquet", "--propensities", "plain", "-o", "weighted")
-        for day in log["timestamp"].dt.date().unique().sort():
-            log.filter(pl.col("timestamp").dt.date() == day).write_parquet("day.parquet")
-            done("collect", "day.parquet", "--date", str(day), "-o", f"day-{day}")
-        done("collect", *sorted(folder.glob("day-*")), "-o", "days")
-    return folder
+    log = simulate(SimulationOptions("pbm", 3000, 40, 8, 5, contexts=(1.0, 0.4), days=3)).log
+    log.write_parquet(folder / "log.parquet")
+    log.filter(pl.col("session") % 2 == 0).write_parquet(folder / "half.parquet")
+    harmful = log.rename({"device": CONTEXT}).with_columns(
+        pl.format(HARM + "{}", "query").alias("query"),
+        pl.format("&amp;<script>{}" + HARM, "doc").alias("doc"),
+        pl.format("<b>{}\u202e\x1b[31m", CONTEXT).alias(CONTEXT),
+    )
+    harmful.write_parquet(folder / "harmful.parquet")
+    documents = harmful.select("query", "doc").unique().sort("query", "doc")
+    documents.with_columns(score=pl.col("doc").hash(0) % 97).write_parquet(folder / "scores.parquet")
+
+    def made(name: str) -> Path:
+        if not (folder / name).exists():
+            words = COMMANDS[name].split()
+            for needed in COMMANDS.keys() & {*words} - {name}:
+                made(needed)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.chdir(folder)
+                done(*words, *([CONTEXT] if name == "harmful" else []), "-o", name)
+        return folder / name
+
+    return made
 
 
 @pytest.fixture(scope="session")
-def report(results: Path) -> Report:
-    """Return a function that makes a report of some of the results, each once."""
+def report(result: Made) -> Made:
+    """Return a function that makes a report of some results, each once."""
 
-    def made(*names: str, ending: str = ".html") -> Path:
-        path = results / f"{'-'.join(names)}{ending}"
+    def made(*names: str) -> Path:
+        folders = [result(name) for name in names]
+        path = folders[0].parent / f"{'-'.join(names)}.html"
         if not path.exists():
-            done("report", *(results / name for name in names), "-o", path)
+            done("report", *folders, "-o", path)
         return path
 
     return made

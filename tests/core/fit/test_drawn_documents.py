@@ -10,7 +10,7 @@ def table(rows: list[tuple[str, int, int, float, float]]) -> pl.LazyFrame:
     return pl.DataFrame(rows, ["doc", "impressions", "clicks", "attractiveness", "std_dev"], orient="row").lazy()
 
 
-def test_the_surest_differences_come_first_on_both_sides() -> None:
+def test_the_surest_differences_come_first() -> None:
     found = document_differences(
         table(
             [
@@ -26,7 +26,6 @@ def test_the_surest_differences_come_first_on_both_sides() -> None:
     )
 
     assert found.underrated["doc"].to_list() == ["lower", "low"]
-    assert found.overrated["doc"].to_list() == ["high"]
     assert (found.documents, found.outside) == (5, 3)
 
 
@@ -41,16 +40,7 @@ def test_documents_that_were_hardly_shown_and_values_that_cannot_be_are_left_out
     )
 
     assert found.documents == 0
-    assert found.grid.height == found.underrated.height == found.overrated.height == 0
-
-
-def test_every_document_is_in_one_bin() -> None:
-    rates = [(f"{k}", 20, k, min(1.0, k / 20 + 0.001), 0.1) for k in range(21)]
-    found = document_differences(table(rates), ["doc"], 3)
-
-    assert found.grid["documents"].sum() == 21
-    assert found.grid["click_rate"].max() == 0.95
-    assert found.grid["click_rate"].min() == 0
+    assert found.underrated.height == 0
 
 
 def test_only_so_many_are_named() -> None:

@@ -119,8 +119,8 @@ def test_a_result_is_drawn_and_shown(path: Path, tmp_path: Path) -> None:
     result = door.fit(path, context="device")
     chart = result.plot()
 
-    assert chart.to_dict()["title"] == "Propensity by position"
-    assert result.plot("links").to_dict()["config"]
+    assert chart.to_dict()["title"]["text"] == "Attention by position"
+    assert chart.to_dict()["config"]
     with pytest.raises(UsageError, match="--chart nothing: these results have no such chart"):
         result.plot("nothing")
     assert result.report(tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!")
