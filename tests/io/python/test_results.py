@@ -124,7 +124,7 @@ def test_a_result_is_drawn_and_shown(path: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--chart nothing: these results have no such chart"):
         result.plot("nothing")
     assert result.report(tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!")
-    assert "propensities by the conditional method" in str(result)
+    assert "propensities relative to position 1" in str(result)
 
 
 def test_a_card_holds_the_verdict_the_curve_and_the_table_and_no_markup_of_a_log(impressions: pl.DataFrame) -> None:
