@@ -438,8 +438,8 @@ def advice(
         advised += _about_width(facts, outlooks[0])
     if time_column is not None and not has_time:
         advised.append(
-            f"--timestamp {time_column}: then it is tested whether the ranker learns from clicks, which would bias "
-            "every estimate."
+            f"Name the column of times (--timestamp {time_column}): then it is tested whether the ranker learns from "
+            "clicks, which would make every estimate wrong."
         )
     return advised
 
@@ -449,30 +449,30 @@ def _about_linking(expected: Outlook, moved: Movement) -> list[str]:
     reasons = set(expected.cells["reason"].drop_nulls().to_list())
     if expected.reason is not None or {NOT_LINKED, ONE_WAY} & reasons:
         advised.append(
-            "swaps: let the same document appear at different positions for the same query now and then, by more days, "
-            "a changed ranker or a little randomisation."
+            "Let the same document appear at different positions for the same query now and then, by more days, a "
+            "changed ranker or a little randomisation."
         )
     elif moved.share < STAYS:
         advised.append(
-            f"more sessions of the same queries: {1 - moved.share:.0%} of the impressions are of documents that were "
-            "seen at one position only, and say nothing."
+            f"More sessions of the same queries would help: {1 - moved.share:.0%} of the impressions are of documents "
+            "that were seen at one position only, and say nothing."
         )
     if NO_CLICKS in reasons:
-        advised.append("more sessions: some positions were never clicked.")
+        advised.append("More sessions would help: some positions were never clicked.")
     return advised
 
 
 def _about_width(facts: LogFacts, expected: Outlook) -> list[str]:
-    advised = ["more queries: they narrow the intervals; more sessions of the same queries hardly do."]
+    advised = ["More different queries narrow the intervals; more sessions of the same queries hardly do."]
     thin = facts.positions.filter(pl.col(CLICKS) < THIN_CLICKS)[POSITION].to_list()
     enough = [position for position in facts.positions[POSITION].to_list() if position not in thin]
     if thin and enough and min(thin) > max(enough) > 1:
         advised.append(
-            f"--shape smooth, or --position-bins: positions from {min(thin)} on have fewer than {THIN_CLICKS} clicks "
-            f"each. Or leave them out: --max-position {max(enough)}."
+            f"Positions from {min(thin)} on have fewer than {THIN_CLICKS} clicks each: use --shape smooth or "
+            f"--position-bins, or leave them out (--max-position {max(enough)})."
         )
     elif expected.cells.height > 2:  # noqa: PLR2004 - a curve has three points at least
-        advised.append("--shape smooth: neighbouring positions then lend each other what they know.")
+        advised.append("With --shape smooth, neighbouring positions lend each other what they know.")
     return advised
 
 

@@ -57,6 +57,7 @@ def label_in_words(value: object) -> str:
 
 FEW_EFFECTIVE_CLUSTERS = 10
 JOINT = JointEstimator.name
+OTHER_MODEL = "other-model-better"  # the code of the reason
 _BY_LIKELIHOOD = {JOINT, ConditionalEstimator.name}
 _NEARLY_ALL = 0.9995
 NAMED_POSITION = 10  # or the last before it, whose error by hidden relevance is named
@@ -584,7 +585,7 @@ def _other_model(fit: Fit, others: OtherModels | None) -> Iterator[Reason]:
         f"like these) above that of {fitted.name}, {others.log_likelihood:.3f}"
     )
     severity = STOP if fitted.beside_position else CAUTION
-    yield Reason("other-model-better", severity, sentence, {"model": best.name, "gain": best.gain}, details)
+    yield Reason(OTHER_MODEL, severity, sentence, {"model": best.name, "gain": best.gain}, details)
 
 
 def _denial(fit: Fit, *, doubted: bool) -> str:

@@ -383,9 +383,9 @@ def _tested(differences: Differences, details: str) -> Reason:
     test = differences.test
     if not test.n_contrasts:
         return Reason("change-not-tested", NOTE, "No difference has a standard error, so a change cannot be told.")
-    figures = {"differences": test.n_contrasts, "p_value": test.p_value}
+    figures = {"compared": test.n_contrasts}
     if test.rejected:
-        sentence = f"Propensities changed by more than chance, of {test.n_contrasts:,} that are compared."
+        sentence = f"Together, the {test.n_contrasts:,} propensities that are compared changed by more than chance."
         return Reason("propensities-changed", NOTE, sentence, figures, details)
     sentence = f"None of {test.n_contrasts:,} propensities changed by more than chance."
     return Reason("propensities-unchanged", GOOD, sentence, figures, details)

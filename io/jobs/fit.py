@@ -26,6 +26,7 @@ from posbias.io.counting.warehouse import about_export
 from posbias.io.engines.engine import Engine, Parts, ReadLog
 from posbias.io.fits.new_fit import FitRequest, fit_counts, sections_of_counts, sections_of_reading
 from posbias.io.fits.saved_fit import PreviousFit
+from posbias.io.fits.verdicts import OTHER_MODEL
 from posbias.io.jobs import tables
 from posbias.io.jobs.tables import Result
 from posbias.io.log import click_log
@@ -324,7 +325,10 @@ class CellFit:
             result.reasons.append(Reason("not-identified", STOP, sentence, {"unknown": unknown}))
         result.next = f"posbias weight LOGS --propensities {result.target} -o weighted"
         if is_refused(result.reasons):
-            result.next = f"posbias show {result.target} --details"
+            better = next((reason.figures["model"] for reason in result.reasons if reason.code == OTHER_MODEL), None)
+            both = f"{counted.plan.model.name},{better}"
+            judge = f"posbias evaluate LOGS --models {both} -o judged"
+            result.next = judge if better else f"posbias show {result.target} --details"
         return fit
 
     def _from_rows(self, counted: CountedLog, engine: Engine, result: Result) -> FromRows | None:

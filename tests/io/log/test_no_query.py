@@ -42,4 +42,4 @@ def test_a_log_in_buckets_gives_the_same_as_one_in_memory(
     monkeypatch.setattr("posbias.io.engines.local._ROWS_THAT_STAY_IN_CACHE", 100)
     split = posbias("run", slots, "--no-query", "--check-pages", "all")
     assert_frame_equal(split.propensities, whole.propensities, rel_tol=1e-9)
-    assert split.manifest["reasons"] == whole.manifest["reasons"]
+    assert split.manifest["conclusion"] == whole.manifest["conclusion"]
