@@ -10,7 +10,7 @@ import polars as pl
 
 from posbias.core.choices import Candidates, Source
 from posbias.core.errors import UsageError, counted, population
-from posbias.core.evaluation.clicked import MEASURES, N_CLICKS, N_PAGES, NDCG, EvaluationOptions
+from posbias.core.evaluation.clicked import MEASURES, N_CLICKS, N_PAGES, NDCG, EvaluationOptions, Measure
 from posbias.core.evaluation.estimates import JUDGED, Bound, Evaluation, difference_table, metric_table
 from posbias.core.fit.propensities import choose_propensities
 from posbias.io.engines.engine import Engine
@@ -28,6 +28,9 @@ from posbias.io.results.tables import write_small_table
 _MOST_SAID = 12
 _MUCH_WITHOUT_SCORE, _MUCH_NEVER_SHOWN = 0.01, 0.1
 _DECIMALS = 4
+_VERBS = ("better", "worse")
+_FIGURES = ("difference", "ci_low", "ci_high")
+_OWN_ORDER, _MEAN_RANK = "the log's own order", "mean rank of clicked results (lower is better)"
 
 
 def _share_lines(evaluation: Evaluation) -> list[dict[str, float | None]]:
@@ -70,7 +73,11 @@ def _metrics_table(metrics: pl.DataFrame, cutoff: int) -> list[Printed]:
         judged = first(_number(by_key.get((name, NDCG, JUDGED), {}).get("value")) for name in names)
         columns.append(Column(f"NDCG@{cutoff}\njudged", judged))
     table = PrintedTable(tuple(columns), more(len(names), "in metrics.parquet"))
-    return ["rankings by the clicks of this log; DCG: more is better, ARP: less is better", table, population()]
+    return [
+        "rankings by the clicks of this log; DCG: more is better, ARP (mean rank of clicked results): less is better",
+        table,
+        population(),
+    ]
 
 
 def _bounds_line(metrics: pl.DataFrame, confidence: float, names: Sequence[str], cutoff: int) -> str:
@@ -122,34 +129,42 @@ def _lacks(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
 
 
 def _headline(compared: Sequence[Reason]) -> str:
-    """The ranking that is best against the baseline."""
+    """The comparison with the baseline that turned out best for a ranking."""
     best = max(compared, key=lambda reason: reason.figures.get("difference") or -inf)
-    return best.sentence.removesuffix(".")
+    return best.sentence.partition("); ")[0].removesuffix(".").removesuffix(")") + ")"
 
 
 def _compared(metrics: pl.DataFrame, differences: pl.DataFrame) -> list[Reason]:
-    """Each ranking against the baseline, by clicks corrected for position."""
+    """Each ranking against the baseline, by clicks corrected for position; the better one is named first."""
     reasons: list[Reason] = []
     values = metrics.filter(estimator="snips")
     for name, baseline in differences.select("ranking", "baseline").unique(maintain_order=True).rows():
         parts, figures = list[str](), dict[str, float | str | None](ranking=name, baseline=baseline)
-        for measure in MEASURES:
+        first, other, verb = name, baseline, "may be no better and no worse than"
+        for number, measure in enumerate(MEASURES):
             own = differences.filter(ranking=name, metric=measure.name, estimator="snips").row(0, named=True)
-            title, words = measure.title(own["k"] or 0), {"better": "beats", "worse": "loses to"}
             if own["difference"] is None or own["std_error"] is None:
-                parts.append(f"{name} cannot be compared with {baseline} by {title}")
+                parts.append(f"{_title(measure, own['k'])} cannot be compared")
                 continue
-            both = [values.filter(ranking=one, metric=measure.name)["value"].item() for one in (name, baseline)]
-            verb = words.get(own["verdict"], "may be no better and no worse than")
-            low, high = (f"{own[end]:+.{_DECIMALS}f}" for end in ("ci_low", "ci_high"))
+            if not number and own["verdict"] in _VERBS:
+                verb = "beats"
+                first, other = (name, baseline) if own["verdict"] == "better" else (baseline, name)
+            both = [values.filter(ranking=one, metric=measure.name)["value"].item() for one in (first, other)]
+            ends = sorted((own["ci_low"], own["ci_high"]) if first == name else (-own["ci_low"], -own["ci_high"]))
+            interval = " to ".join(f"{end:.{_DECIMALS}f}" for end in ends)
+            title = _title(measure, own["k"])
             parts.append(
-                f"{name} {verb} {baseline}: {title} {both[0]:.{_DECIMALS}f} against {both[1]:.{_DECIMALS}f} (95 % "
-                f"interval of the difference {low} to {high})"
+                f"{title} {both[0]:.{_DECIMALS}f} against {both[1]:.{_DECIMALS}f} (difference "
+                f"{both[0] - both[1]:.{_DECIMALS}f}, 95 % interval {interval})"
             )
-            of = "" if not figures.keys() & {"difference"} else f"{measure.name}_"
-            figures |= {f"{of}{key}": own[key] for key in ("difference", "ci_low", "ci_high")}
-        reasons.append(Reason("ranking-compared", NOTE, f"{'; '.join(parts)}.", figures))
+            figures |= {f"{measure.name}_{key}" if number else key: own[key] for key in _FIGURES}
+        names = [_OWN_ORDER if one == LOGGED else one for one in (first, other)]
+        reasons.append(Reason("ranking-compared", NOTE, f"{names[0]} {verb} {names[1]}: {'; '.join(parts)}.", figures))
     return reasons
+
+
+def _title(measure: Measure, cutoff: int | None) -> str:
+    return _MEAN_RANK if measure.name == "arp" else measure.title(cutoff or 0)
 
 
 def _against(evaluation: Evaluation, names: Sequence[str]) -> list[Reason]:
@@ -170,7 +185,7 @@ def _against(evaluation: Evaluation, names: Sequence[str]) -> list[Reason]:
         if (entry["clicks_without_score"] or 0.0) > _MUCH_WITHOUT_SCORE:
             sentence = (
                 f"{name} has no score for the documents of {entry['clicks_without_score']:.1%} of the clicks: they "
-                "gain nothing in DCG, and count as the last rank in ARP."
+                "gain nothing in DCG, and count as the last rank."
             )
             figures = {"ranking": name, "share": entry["clicks_without_score"]}
             found.append(Reason("scores-missing", CAUTION, sentence, figures))

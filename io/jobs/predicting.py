@@ -210,7 +210,7 @@ def _of_pages(slope: PageSlope | None) -> Reason:
         return Reason("pages-not-checked", NOTE, sentence)
     low, high = slope.interval
     figures = {"ratio": slope.slope, "ci_low": low, "ci_high": high}
-    ratio = f"{slope.slope:.2f} times as many (95 % interval {low:.2f} to {high:.2f})"
+    ratio = f"{slope.slope:.2f} times as many (95 % interval {low:z.2f} to {high:z.2f})"
     if slope.rejects:
         sentence = f"{_CASCADE}. Pages with better results do not get as many more clicks as predicted, but {ratio}."
         return Reason("clicks-depend-on-clicks", STOP, sentence, figures)
@@ -240,7 +240,10 @@ def _of_click_models(predicted: Sequence[PredictedRanking], browsing: CellTheta 
             "by_last_click": ranking.by_browsing / one.observed,
         }
         if ranking.is_dampened:
-            sentence = f"{_CASCADE}. For {name} the user browsing model, which allows for that, predicts {both}."
+            sentence = (
+                f"Clicks on a page depend on each other: for {name}, a click model that allows for that (--model ubm) "
+                f"predicts {both}."
+            )
             yield Reason("clicks-depend-on-clicks", STOP, sentence, figures)
         else:
             yield Reason("click-models-disagree", CAUTION, _disagreement(ranking), figures)
@@ -457,10 +460,10 @@ def _planned(ranking: PredictedRanking) -> Reason:
     """The prediction of a ranking, and what an A/B test of it takes."""
     one = ranking.whole
     difference, interval = _percent(one.difference, one.observed), _interval(one.interval, one.observed)
-    text = f"{ranking.name}: {difference} clicks per page (95 % interval {interval})."
+    text, details = f"{ranking.name}: {difference} clicks per page (95 % interval {interval}).", ""
     if ranking.by_browsing is not None:
         browsing = _percent(ranking.by_browsing, one.observed)
-        text += f" The user browsing model says {browsing}, the position-based model {difference}."
+        details = f"The user browsing model says {browsing}, the position-based model {difference}."
     if one.unsupported > 0:
         least, most = (_percent(end, one.observed) for end in one.bounds)
         text += (
@@ -470,7 +473,7 @@ def _planned(ranking: PredictedRanking) -> Reason:
     low, high = (end / one.observed for end in one.interval)
     figures = {"ranking": ranking.name, "difference": one.difference / one.observed, "ci_low": low, "ci_high": high}
     figures |= {"pages_per_arm": one.pages_per_arm(one.difference), "smallest": one.smallest / one.observed}
-    return Reason("clicks-predicted", NOTE, f"{text} {_planning(one)}", figures)
+    return Reason("clicks-predicted", NOTE, f"{text} {_planning(one)}", figures, details)
 
 
 def _planning(one: Prediction) -> str:

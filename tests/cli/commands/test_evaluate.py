@@ -105,8 +105,8 @@ def test_ips_finds_the_better_ranking_where_naive_clicks_prefer_the_logs_own(eva
     assert verdicts == {"good": "better", "bad": "worse"}
     assert differences.filter(estimator="naive")["verdict"].null_count() == 4
     assert manifest["command"] == "evaluate"
-    assert manifest["reasons"][0]["sentence"].startswith("good beats logged: DCG@10 0.")
-    assert "good beats logged: DCG@10" in " ".join(done.stderr.split())
+    assert manifest["reasons"][0]["sentence"].startswith("good beats the log's own order: DCG@10 0.")
+    assert "good beats the log's own order: DCG@10" in " ".join(done.stderr.split())
 
 
 def test_a_run_says_the_same_as_the_table_with_its_scores(evaluate: Run, tmp_path: Path) -> None:

@@ -230,7 +230,7 @@ def test_what_cannot_be_predicted_is_refused(
 def test_the_user_browsing_model_stands_beside_the_position_based_model(
     run_in_process: Run, predict: Predict, place: Path, tmp_path: Path
 ) -> None:
-    done = predict("--scores", "good.parquet")
+    done = predict("--scores", "good.parquet", "--details")
     row = pl.read_parquet(tmp_path / "out" / "predictions.parquet").row(0, named=True)
     assert row["ci_low"] < row["ubm_difference"] < row["ci_high"]
     assert row["ubm_difference"] != row["difference"]
@@ -277,7 +277,7 @@ def test_a_cascade_is_refused(run_in_process: Run, tmp_path: Path) -> None:
         done = run_in_process("predict", *words, cwd=tmp_path)
         assert done.returncode == WITH_DOUBTS
         assert "Clicks on a page depend on each other" in said(done)
-        assert "For good the user browsing model, which allows for that, predicts +" in said(done)
+        assert "for good, a click model that allows for that (--model ubm) predicts +" in said(done)
     assert "An A/B test needs" not in said(done)
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["prediction"]["slope"]["rejects"]
