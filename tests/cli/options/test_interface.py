@@ -265,7 +265,7 @@ def test_a_fit_that_has_not_converged_is_written_with_exit_code_1(
     run_in_process: RunPosbias, log: Path, tmp_path: Path
 ) -> None:
     done = run_in_process("run", log, "-o", "out", "--method", "joint", "--max-iterations", "3", code=1)
-    assert "did not converge" in done.stderr
+    assert "The estimate is not finished" in done.stderr
     assert "--max-iterations" in done.stderr
     assert manifest_of(tmp_path / "out")["estimate"]["converged"] is False
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
@@ -287,7 +287,7 @@ def test_strict_turns_an_unidentified_cell_into_exit_code_1(
     lenient = run_in_process("run", "rare.parquet", "-o", "lenient")
     strict = run_in_process("run", "rare.parquet", "-o", "strict", "--strict")
     assert (lenient.returncode, strict.returncode) == (0, 1)
-    assert "1 of 5 cells is not identified" in lenient.stderr
+    assert "1 of 5 positions is not known" in lenient.stderr
     files = ["propensities.parquet", "attractiveness.parquet"]
     assert [(tmp_path / "lenient" / name).read_bytes() for name in files] == [
         (tmp_path / "strict" / name).read_bytes() for name in files

@@ -186,7 +186,7 @@ def test_the_penalty_that_impressions_apart_choose_tells_users_apart(name: str) 
     assert np.corrcoef(*(values.ravel() for values in of_taste))[0, 1] > 0.75
     tried = found.report["regularization_chosen_by"]["tried"]
     best = max(tried, key=lambda one: one["value"])
-    assert (found.report["regularization"], found.warnings) == (best["regularization"], ())
+    assert (found.report["regularization"], found.warnings) == (best["regularization"], {})
 
 
 def test_factors_that_are_zero_are_an_error_that_names_the_penalty() -> None:
@@ -207,7 +207,7 @@ def test_without_impressions_to_set_apart_a_penalty_must_be_named() -> None:
 def test_where_users_do_not_differ_a_warning_says_that_factors_did_not_help() -> None:
     data = drawn(spread=0.0, pages=300)[0]
     found = get_learner("mf").learn(data, LearningOptions(), lambda: None)
-    assert "Factors did not help on this log" in found.warnings[0]
+    assert "Factors did not help on this log" in found.warnings["factors-do-not-help"]
 
 
 @pytest.mark.parametrize("weight", [1.0, 0.7])

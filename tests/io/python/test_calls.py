@@ -41,7 +41,7 @@ FITS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "a switch that is off": (("--no-compare",), {"compare": False}),
     "several columns": (("--query", "query", "--query", "device"), {"query": ["query", "device"]}),
 }
-OF_THE_PLACE = ("inputs", "options", "sources", "files", "digests", "checksum")
+OF_THE_PLACE = ("inputs", "options", "next", "sources", "files", "digests", "checksum")
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_every_kind_of_input_gives_the_same(rows: pl.DataFrame, tmp_path: Path) 
 def test_what_the_command_warns_of_is_a_warning_of_python(rows: pl.DataFrame) -> None:
     alone = rows.filter(pl.col("query") == rows["query"][0]).rename({"query": "keyword"})
 
-    with pytest.warns(UserWarning, match="columns were guessed from their names: --query keyword") as caught:
+    with pytest.warns(UserWarning, match="Columns were guessed from their names: --query keyword") as caught:
         result = fit(alone)
 
     assert [str(one.message) for one in caught] == list(result.warnings)

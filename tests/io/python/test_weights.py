@@ -215,7 +215,7 @@ def test_columns_of_other_names_are_named(result: Result, impressions: pl.DataFr
 
 
 def test_a_column_that_was_guessed_is_a_warning_of_python(result: Result, impressions: pl.DataFrame) -> None:
-    with pytest.warns(UserWarning, match="columns were guessed from their names: --doc sku") as caught:
+    with pytest.warns(UserWarning, match="Columns were guessed from their names: --doc sku") as caught:
         result.weights(impressions.rename({"doc": "sku"}))
 
     assert [Path(one.filename) for one in caught] == [Path(__file__)]
