@@ -350,8 +350,8 @@ def _content(
     reasons += _against(log, look, model, refused=is_refused(reasons))
     if look is not None:
         reasons += _beside(asked, log, look, client, advise=not stops)
-    command = ["posbias", *asked.command, "-o", "result"]
-    conclusion = conclude(_headline(look, model), reasons, shlex.join(command))
+    following = None if is_refused(reasons) else _command_line(asked.command)
+    conclusion = conclude(_headline(look, model), reasons, following)
     of_look = ("totals", "days", "positions", "pages", "queries", "client", "movement", "models")
     content = {
         "schema": SCHEMA,
@@ -488,7 +488,12 @@ def items_of_check(content: Mapping[str, Any], *, details: bool) -> list[Item]:
     tables = [_positions(content)] if content["positions"] else []
     facts = [*recognised_lines(content["recognised"]), *_totals(content), *_pages(content)]
     facts += _models(content) if details else []
+    facts += [f"read by: {_command_line(content['command'])}"] if content["next"] is None else []
     return in_order(conclusion_of(content), tables, facts, details=details)
+
+
+def _command_line(command: Sequence[str]) -> str:
+    return f"posbias {shlex.join(command)} -o result"
 
 
 def conclusion_of(content: Mapping[str, Any]) -> Conclusion:

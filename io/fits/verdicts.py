@@ -60,6 +60,7 @@ JOINT = JointEstimator.name
 OTHER_MODEL = "other-model-better"  # the code of the reason
 _BY_LIKELIHOOD = {JOINT, ConditionalEstimator.name}
 _NEARLY_ALL = 0.9995
+_TWO_DECIMALS = 0.1
 NAMED_POSITION = 10  # or the last before it, whose error by hidden relevance is named
 LARGEST_HIDDEN_ERROR = 0.25  # that is no doubt: see tests/benchmarks/README.md
 _LARGEST_FACTOR = 10.0  # an error beyond it is as good as any
@@ -92,7 +93,7 @@ def fit_headline(fit: Fit) -> str:
     if PREVIOUS_CLICK in statistics.cells.columns:
         cells = cells[:1]  # the last click above, ascending: none
     shares = fit.estimate.propensity[cells]
-    low, high = (f"{share:.2g}" for share in (shares.min(), shares.max()))
+    low, high = (f"{share:.2f}" if share >= _TWO_DECIMALS else f"{share:.2g}" for share in (shares.min(), shares.max()))
     share = low if low == high else f"{low} to {high}"
     below = " below no click" if PREVIOUS_CLICK in statistics.cells.columns else ""
     by = f", by {', '.join(statistics.plan.context)}" if low != high else ""
