@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import documents
+import notebook
 import polars as pl
 import pytest
 import typer.main
@@ -388,6 +389,14 @@ def test_examples_run_and_print_what_the_document_says(
             assert status == 0, (step.command, printed)
         else:
             assert compared(printed) == compared(step.printed), step.command
+
+
+@pytest.mark.slow
+def test_the_cells_of_the_tutorial_print_what_it_holds(repository: Path) -> None:
+    held = json.loads(read(repository, notebook.TUTORIAL))
+
+    for now, before in zip(notebook.texts(notebook.run_tutorial(repository)), notebook.texts(held), strict=True):
+        assert compared(tuple(now.splitlines())) == compared(tuple(before.splitlines()))
 
 
 def has_ubi(folder: Path) -> bool:

@@ -11,7 +11,7 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+import warnings
 from contextlib import chdir, redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -42,11 +42,14 @@ def texts(notebook: dict[str, Any]) -> list[str]:
 
 def _outputs(cell: dict[str, Any], names: dict[str, Any], count: int) -> list[dict[str, Any]]:
     printed = StringIO()
-    with redirect_stdout(printed):
+    with redirect_stdout(printed), warnings.catch_warnings(record=True, action="always") as kept:
         value = _run("".join(cell["source"]), names)
     outputs: list[dict[str, Any]] = []
     if text := printed.getvalue():
         outputs.append({"output_type": "stream", "name": "stdout", "text": text.splitlines(keepends=True)})
+    if kept:
+        lines = [f"{each.category.__name__}: {each.message}\n" for each in kept]
+        outputs.append({"output_type": "stream", "name": "stderr", "text": lines})
     if value is not None:
         result = {"output_type": "execute_result", "execution_count": count, "metadata": {}}
         outputs.append(result | {"data": _forms(value)})
@@ -63,7 +66,7 @@ def _run(source: str, names: dict[str, Any]) -> object:
 
 def _forms(value: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever a cell ends with
     """A value in the forms that Jupyter would store."""
-    save: Callable[..., None] | None = getattr(value, "save", None)
+    save = getattr(value, "save", None)
     if save is not None:
         with tempfile.TemporaryDirectory() as folder:
             save(Path(folder) / "chart.png", scale_factor=1)
@@ -71,7 +74,7 @@ def _forms(value: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever a cell ends
         return {"text/plain": ["a chart"], "image/png": base64.b64encode(picture).decode()}
     data: dict[str, Any] = {"text/plain": repr(value).splitlines(keepends=True)}
     if hasattr(value, "_repr_html_"):
-        data["text/html"] = value._repr_html_().splitlines(keepends=True)  # noqa: SLF001 - as Jupyter does
+        data["text/html"] = value._repr_html_().splitlines(keepends=True)
     return data
 
 
