@@ -291,7 +291,8 @@ class Result:
 
     def __str__(self) -> str:
         held = self._described
-        conclusion = Conclusion(held.verdict, held.conclusion, held.next, held.reasons)
+        command = None if self._is_temporary else held.next  # which would name the temporary directory
+        conclusion = Conclusion(held.verdict, held.conclusion, command, held.reasons)
         return rendered(map(renderable, in_order(conclusion, held.printed, held.facts, details=False)))
 
     def _repr_html_(self) -> str:
