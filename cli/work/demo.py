@@ -52,6 +52,7 @@ def demonstrate(result: Result) -> None:
     Raises:
         PosbiasError: a command failed.
     """
+    result.headline = "the main commands ran on a simulated log"
     log = simulate(_LOG).log
     is_later = pl.col("session") % 2 == 1
     log.filter(~is_later).write_parquet(result.folder / _THIS_WEEK)

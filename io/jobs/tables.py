@@ -319,9 +319,9 @@ def smooth_weights(chosen: ChosenPropensities) -> list[Reason]:
     if not chosen.smooth:
         return []
     sentence = (
-        f"Weights at {len(chosen.smooth)} of {counted(chosen.known, 'positions')} come from a smooth curve, as the "
-        f"propensity there is poorly known: its standard error exceeds {chosen.largest_error:.0%} (column "
-        f"{WEIGHT_PROPENSITY} of the table; --propensity fitted: never)."
+        f"Few clicks are at {len(chosen.smooth)} of {counted(chosen.known, 'positions')}, where standard errors exceed "
+        f"{chosen.largest_error:.0%}: weights there come from a smooth curve through the others. (With --propensity "
+        "fitted, they do not.)"
     )
     figures = {"smooth": len(chosen.smooth), "positions": chosen.known, "largest_std_error": chosen.largest_error}
     return [Reason("weights-from-a-curve", NOTE, sentence, figures)]
@@ -338,7 +338,7 @@ def weights_line(summary: WeightSummary) -> str:
 def weights_headline(summary: WeightSummary) -> str:
     """What weighting does to the clicks, as a conclusion."""
     size = summary.effective_sample_size
-    worth = f", as much as {size:,.0f} clicks of equal weight" if size is not None else ""
+    worth = f"; together they are worth {size:,.0f} clicks of equal weight" if size is not None else ""
     return f"{counted(summary.clicks_weighted, 'clicks')} are weighted for position{worth}"
 
 
