@@ -235,7 +235,7 @@ def check_counts(run: Run, folder: Path, writer: Writer, pages: list[Page], clic
     found = Expected(expected.joined, counted["repeated"], sum(counted["lost"].values()))
     assert (counted["joined"], found) == (len(expected.joined), expected)
     share = expected.lost / max(len(clicks), 1)
-    about_clicks = [line for line in said if "clicks" in line and "are lost" in line]
+    about_clicks = [line for line in said if "no impression fits them" in line]
     assert all(line.startswith(("! ", "✘ ")) for line in said)
     assert len(about_clicks) == (share > SHARE_NAMED)
     assert done.returncode == (1 if share > SHARE_BORNE else 0), done.stderr

@@ -52,7 +52,7 @@ def test_the_command_that_check_gives_reads_the_rows_of_the_log(run_in_process: 
     job, *words = json.loads(looked.stdout)["command"]
     assert job == "run"
     on_paper = run_in_process("check", *files, cwd=tmp_path)
-    assert on_paper.stdout.splitlines()[-1] == shlex.join(["posbias", job, *words, "-o", "result"])
+    assert on_paper.stdout.splitlines()[1] == f"next: {shlex.join(['posbias', job, *words, '-o', 'result'])}"
     ran = run_in_process("run", *words, "-o", "result", cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     read = run_in_process("collect", *words, "-o", "statistics", cwd=tmp_path)
