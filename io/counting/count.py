@@ -36,8 +36,8 @@ from posbias.io.log.faults import check_dropped, check_no_ranks, check_no_sums, 
 from posbias.io.log.scan import TEXT_SEPARATORS, resolve_quotes
 from posbias.io.places.temporary import KeptFrame, keep, temporary_files, whole_file
 from posbias.io.progress import Progress
-from posbias.io.stores.metadata import Decay, PageTotals, StatisticsMetadata
-from posbias.io.stores.segments import check_contents, scan_part
+from posbias.io.stores.metadata import Decay, PageTotals, Segment, StatisticsMetadata
+from posbias.io.stores.segments import check_contents
 from posbias.io.stores.store import Statistics, checked, merge_metadata
 
 _OF_CELLS = ("cell", "impressions", "clicks")
@@ -327,14 +327,11 @@ def days_of_statistics(statistics: Sequence[Statistics], today: date) -> Days | 
     if not days:
         return None
     if look_odd(days, today):
-        for part in (part for entry in statistics for part in entry.parts):
-            counted = (
-                scan_part(part)
-                .group_by(pl.col(PERIOD).cast(pl.Date))
-                .agg(pl.col(IMPRESSIONS).sum())
-                .collect(engine="streaming")
-            )
-            for day, impressions in counted.iter_rows():
+        for frame in (
+            frame for entry in statistics for of in entry.segments for frame in entry.scan(of, entry.metadata.plan)
+        ):
+            by_day = frame.group_by(pl.col(PERIOD).cast(pl.Date)).agg(pl.col(IMPRESSIONS).sum())
+            for day, impressions in by_day.collect(engine="streaming").iter_rows():
                 days[day] += impressions
     return Days(days, today)
 
@@ -367,7 +364,22 @@ def merged_parts(statistics: Sequence[Statistics], metadata: StatisticsMetadata,
         for segment in entry.segments
         for frame in entry.scan(segment, metadata.plan)
     ]
-    return engine.parts_of(frames) if len(segments) == 1 else engine.add_up(frames, metadata.plan)
+    if len(segments) == 1:
+        return engine.parts_of(frames)
+    return engine.add_up(frames, metadata.plan, distinct=have_distinct_keys(statistics, metadata.plan))
+
+
+def have_distinct_keys(statistics: Sequence[Statistics], plan: StatisticsPlan) -> bool:
+    """Whether no two rows have equal keys of a plan: it keeps time as the statistics do, and each day is in one."""
+    segments = [segment for entry in statistics for segment in entry.segments]
+    same = all(entry.metadata.plan.period == plan.period for entry in statistics)
+    return plan.period is not None and same and have_distinct_days(segments)
+
+
+def have_distinct_days(segments: Sequence[Segment]) -> bool:
+    """Whether no day lies in two of the segments."""
+    days = [day for segment in segments for day in segment.days]
+    return len(set(days)) == len(days)
 
 
 def compress(

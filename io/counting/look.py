@@ -130,8 +130,8 @@ def look_at_pages(read: ReadLog) -> ShiftedPages | None:
 
 
 def _some_parts(segment: Segment) -> tuple[Part, ...]:
-    """The parts of a segment; of a large one as many as say enough: each holds all there is of some queries."""
-    rows_of_part = max(int(segment.totals["rows"]) // max(len(segment.parts), 1), 1)
+    """The parts of a segment; of large countings as many as say enough: each holds all there is of some queries."""
+    rows_of_part = max(int(segment.totals["rows"]) // (max(len(segment.parts), 1) * len(segment.countings)), 1)
     return segment.parts[: -(-_ENOUGH_ROWS // rows_of_part)]
 
 

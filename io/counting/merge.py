@@ -1,8 +1,9 @@
 """Merging statistics into one directory at the cost of what is new, not of all that there is.
 
 Segments are linked side by side. Rows of different days never have equal keys where the statistics keep the period, so
-there that is all. Elsewhere the same pair has a row in every segment, and small segments are added up into larger ones
-now and then, so that neither their number nor the repeated rows get out of hand.
+there the days of a month that is over are written once more, sorted together, and that is all. Elsewhere the same pair
+has a row in every segment, and small segments are added up into larger ones now and then, so that neither their number
+nor the repeated rows get out of hand.
 """
 
 from collections import Counter
@@ -13,23 +14,25 @@ from itertools import accumulate
 from pathlib import Path
 
 import polars as pl
-from msgspec import UNSET, structs
+from msgspec import structs
 
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import StatisticsError
 from posbias.core.fit.comparison import CURVE
 from posbias.core.schema import PERIOD, coarsest
-from posbias.io.counting.count import compress, merged_parts
+from posbias.io.counting.count import compress, have_distinct_days, have_distinct_keys, merged_parts
 from posbias.io.engines.engine import Engine
-from posbias.io.log.clicks import Rows
 from posbias.io.progress import Progress
-from posbias.io.stores.metadata import Segment, StatisticsMetadata, add_totals, same_totals, total_pages
+from posbias.io.stores.metadata import Segment, StatisticsMetadata, same_totals
 from posbias.io.stores.segments import check_bytes, check_contents, link_segment, write_segment
 from posbias.io.stores.store import Statistics, checked, merge_metadata, plan_differences
 
 _SMALL = 1 << 20
 """Rows of statistics that are added up in a moment, so that it need not be put off."""
+
+_MONTH = len("2026-01")
+"""Letters of a day that say its month."""
 
 _WORTHWHILE = 3
 """A segment is written again only together with this many times as many rows of smaller ones."""
@@ -68,36 +71,51 @@ def _side_by_side(
     engine: Engine,
     on_part: Callable[[], None],
 ) -> list[Segment]:
-    """Segments as they are, their files linked; but small ones that may have equal keys are added up."""
+    """Segments as they are, their files linked; but a month's lie together, and small ones with equal keys add up."""
     owned = [(entry, segment) for entry in statistics for segment in entry.segments]
     owned.sort(key=lambda both: (both[1].days, sorted(both[1].sources)))
     segments = [segment for _, segment in owned]
     finer = [segment for entry, segment in owned if entry.metadata.plan.period != metadata.plan.period]
     small = [*finer, *(segment for segment in _to_add_up(segments, metadata) if segment not in finer)]
+    cut = [segment for entry in statistics for segment in entry.cut]
+    months = have_distinct_keys(statistics, metadata.plan)  # then none are small
+    alone = [[segment] for segment in segments if segment not in small]
     merged, n_parts = list[Segment](), 0
-    for segment in (segment for segment in segments if segment not in small):
-        merged.append(link_segment(segment, folder, n_parts))
-        n_parts += len(segment.parts)
-    if small:
-        together = replace(
-            metadata,
-            sources={digest: path for segment in small for digest, path in segment.sources.items()},
-            rows=Rows.total([segment.rows for segment in small]),
-        )
-        frames = [frame for entry, segment in owned if segment in small for frame in entry.scan(segment, metadata.plan)]
-        parts = engine.add_up(frames, metadata.plan)
-        written = write_segment(parts, folder, together, on_part, n_parts)
-        _check_totals(written, small)
-        merged.append(structs.replace(written, pages=total_pages(small) or UNSET))
+    for group in group_by_month(segments) if months else [*alone, *([small] if small else [])]:
+        if len(group) == 1 and group[0] not in (*small, *cut):
+            merged.append(link_segment(group[0], folder, n_parts))
+        else:
+            expected = Segment.of_countings([counting for segment in group for counting in segment.countings], ())
+            described = replace(metadata, sources=expected.sources, rows=expected.rows)
+            frames = [
+                frame for entry, segment in owned if segment in group for frame in entry.scan(segment, metadata.plan)
+            ]
+            parts = engine.add_up(frames, metadata.plan, distinct=months)
+            written = write_segment(parts, folder, described, on_part, n_parts)
+            _check_totals(written, group, expected)
+            merged.append(structs.replace(written, pages=expected.pages, of=expected.of if months else ()))
+        n_parts += len(merged[-1].parts)
     return merged
 
 
-def _check_totals(together: Segment, small: Sequence[Segment]) -> None:
-    """Segments that were added up hold what their manifests say, in other rows."""
-    totals, stated = together.totals, add_totals([segment.totals for segment in small])
-    if not same_totals(totals | {"rows": 0}, stated | {"rows": 0}):
+def group_by_month(segments: Sequence[Segment]) -> list[list[Segment]]:
+    """Segments in groups: those that lie in one month, if that is not the newest, together; each other by itself."""
+    newest = max((day for segment in segments for day in segment.days), default="")
+    groups = dict[str, list[Segment]]()
+    for number, segment in enumerate(segments):
+        months = {day[:_MONTH] for day in segment.days}
+        month = months.pop() if len(months) == 1 else newest
+        key = str(number) if newest.startswith(month) else month
+        groups.setdefault(key, []).append(segment)
+    return list(groups.values())
+
+
+def _check_totals(written: Segment, group: Sequence[Segment], expected: Segment) -> None:
+    """Raise StatisticsError if segments that were added up held other counts than their manifests say."""
+    found, said = (of.totals | {"rows": 0} for of in (written, expected))
+    if written.days != expected.days or not same_totals(found, said):
         raise StatisticsError(
-            f"{small[0].parts[0].path.parent}: holds other counts than its manifest, or one that is merged with it, "
+            f"{group[0].parts[0].path.parent}: holds other counts than its manifest, or one that is merged with it, "
             "says. Collect these statistics again."
         )
 
@@ -110,8 +128,7 @@ def known_days(statistics: Sequence[Statistics]) -> list[Statistics]:
 
 def _to_add_up(segments: Sequence[Segment], metadata: StatisticsMetadata) -> Sequence[Segment]:
     """Which segments are added up: those that may have equal keys, all of them or as many as are worth it."""
-    days = Counter(day for segment in segments for day in segment.days)
-    if len(segments) == 1 or (metadata.plan.period and max(days.values(), default=0) <= 1):
+    if len(segments) == 1 or (metadata.plan.period and have_distinct_days(segments)):
         return []
     return segments if sum(map(_rows, segments)) <= _SMALL else worth_adding_up(segments)
 

@@ -111,8 +111,14 @@ class Engine(ABC):
         return FrameParts(self, frames)
 
     @abstractmethod
-    def add_up(self, statistics: Sequence[pl.LazyFrame], plan: StatisticsPlan) -> Parts:
-        """Merge statistics (several days): counts of equal keys add up; each part is sorted by the plan's keys."""
+    def add_up(self, statistics: Sequence[pl.LazyFrame], plan: StatisticsPlan, *, distinct: bool = False) -> Parts:
+        """Merge statistics (several days), each part sorted by the plan's keys.
+
+        Args:
+            statistics: rows of several frames may have equal keys: their counts add up.
+            plan: what they count.
+            distinct: whether no two rows have equal keys, so that sorting is all there is to do.
+        """
 
     @abstractmethod
     def each(self, items: Iterable[Item], work: Callable[[Item], Output]) -> Iterator[Output]:

@@ -182,6 +182,11 @@ def add_up_part(counts: pl.LazyFrame, plan: StatisticsPlan) -> pl.DataFrame:
     return plan.add_up(nw.from_native(counts)).to_native().sort(plan.keys).collect(engine="streaming")
 
 
+def sort_part(counts: pl.LazyFrame, plan: StatisticsPlan) -> pl.DataFrame:
+    """Counts of distinct keys, sorted by them: a stable sort uses that they come in sorted runs."""
+    return counts.collect(engine="streaming").sort(plan.keys, maintain_order=True)
+
+
 def _counted_at_once(impressions: pl.LazyFrame, plan: StatisticsPlan) -> pl.DataFrame:
     in_cells = plan.with_cells_in_memory(impressions.collect(engine="streaming"))
     if plan.weighted:
@@ -258,8 +263,9 @@ class LocalEngine(Engine):
             row = row_bytes, bytes_per_row(log.impressions.collect_schema(), text_bytes)
             return self._split(log, n_buckets, row, on_rows, keep_sessions=keep_sessions, whole_pages=whole_pages)
 
-    def add_up(self, statistics: Sequence[pl.LazyFrame], plan: StatisticsPlan) -> LocalParts:
+    def add_up(self, statistics: Sequence[pl.LazyFrame], plan: StatisticsPlan, *, distinct: bool = False) -> LocalParts:
         """Merge statistics (several days), in parts that hold whole queries, sorted by the plan's keys."""
+        make = sort_part if distinct else add_up_part
 
         def parts() -> Iterator[MakeFrame]:
             together = pl.concat(statistics)
@@ -267,11 +273,11 @@ class LocalEngine(Engine):
             n_buckets = self._buckets_for(rows, together.collect_schema())
             frames = [together]
             if n_buckets > 1:
-                buckets = Buckets(self.scratch / "statistics", n_buckets)
+                buckets = Buckets(self.scratch / f"statistics-{secrets.token_hex(16)}", n_buckets)
                 with temporary_files(self.scratch):
                     buckets.write([together], judged=False)
                 frames = buckets.frames
-            yield from (partial(add_up_part, frame, plan) for frame in frames)
+            yield from (partial(make, frame, plan) for frame in frames)
 
         return LocalParts(parts, None, self._at_once)
 

@@ -201,8 +201,9 @@ class SparkEngine(Engine):
         with reading([*log.sources, *log.click_sources]), spark_errors():
             return self._read(log, keep_sessions=keep_sessions, whole_pages=whole_pages)
 
-    def add_up(self, statistics: Sequence[pl.LazyFrame], plan: StatisticsPlan) -> SparkParts:
-        """Merge statistics (several days), in parts that hold whole queries."""
+    def add_up(self, statistics: Sequence[pl.LazyFrame], plan: StatisticsPlan, *, distinct: bool = False) -> SparkParts:
+        """Merge statistics (several days), in parts that hold whole queries, whether or not keys are distinct."""
+        del distinct
         schema = statistics[0].collect_schema()
         empty = plan.add_up(nw.from_native(pl.LazyFrame(schema=schema)))
         rows = sum(frame.select(pl.len()).collect().item() for frame in statistics)

@@ -435,9 +435,10 @@ def _of_counts(result: ReportedResult) -> _Highlights | None:
         return None
     figures = [KeyFigure(f"{counts[name]:,.0f}", name, "") for name in (IMPRESSIONS, CLICKS) if name in counts]
     rows = [
-        (segment.days[0], float(segment.statistics.impressions), float(segment.statistics.clicks))
+        (of.days[0], float(of.statistics.impressions), float(of.statistics.clicks))
         for segment in described.segments
-        if len(segment.days) == 1 and segment.statistics.impressions > 0
+        for of in segment.of or (segment,)
+        if len(of.days) == 1 and of.statistics.impressions > 0
     ]
     days = pl.DataFrame(rows, {"day": pl.String, IMPRESSIONS: pl.Float64, CLICKS: pl.Float64}, orient="row")
     days = days.group_by("day").agg(pl.all().sum()).sort("day")

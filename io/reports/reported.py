@@ -62,6 +62,7 @@ class Segment(msgspec.Struct, frozen=True):
 
     days: tuple[str, ...]
     statistics: SegmentCounts
+    of: "tuple[Segment, ...]" = ()  # the countings of a month
 
 
 class ChangedQuery(msgspec.Struct, frozen=True):

@@ -56,9 +56,9 @@ class Decay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 SCHEMA = "posbias.statistics"
-VERSION = 5
+VERSION = 6
 DAYS_ONLY = 4
-"""The version before, in which `period` says whether there are days; it is read as well."""
+"""The oldest version that is read, in which `period` says whether there are days; before 6 no day lies in a month."""
 
 
 @dataclass(frozen=True)
@@ -204,8 +204,10 @@ def total_pages(segments: "Sequence[Segment]") -> PageTotals | None:
     return reduce(add, known) if len(known) == len(segments) else None
 
 
-class Segment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"totals": "statistics"}):
-    """The parts that one counting wrote."""
+class Segment(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename={"totals": "statistics"}
+):
+    """The parts that one counting wrote, or the countings of a month together."""
 
     days: tuple[str, ...]  # the days that it holds, sorted; none where the statistics keep no period
     sources: dict[str, str]  # path by digest of every log file that was counted
@@ -213,6 +215,43 @@ class Segment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"
     totals: dict[str, Amount]  # `rows` of the statistics, and the `impressions` and `clicks` that they add up to
     parts: tuple[Part, ...]  # its files
     pages: PageTotals | UnsetType = UNSET  # unset where the log has no pages, and in statistics of an older posbias
+    of: "tuple[Segment, ...]" = ()  # the countings of a month, without parts, as they were by themselves
+
+    def __post_init__(self) -> None:
+        """Find countings that do not make up the month."""
+        if self.of and (
+            any(counting.of or counting.parts or not counting.days for counting in self.of)
+            or any(counting.totals.keys() != self.totals.keys() for counting in self.of)
+            or set(self.days) != {day for counting in self.of for day in counting.days}
+            or self.sources != join_sources(self.of)
+            or self.rows != Rows.total([counting.rows for counting in self.of])
+            or not same_totals(self.totals, add_totals([counting.totals for counting in self.of]))
+        ):
+            raise ValueError("a month is not what its countings add up to")
+
+    @property
+    def countings(self) -> "tuple[Segment, ...]":
+        """The countings that it holds, each with days, sources and totals of its own."""
+        return self.of or (self,)
+
+    @classmethod
+    def of_countings(cls, countings: "Sequence[Segment]", parts: tuple[Part, ...]) -> "Segment":
+        """Countings that lie in the same parts, each by itself if they have days; one alone is itself."""
+        apart = tuple(structs.replace(counting, parts=()) for counting in countings)
+        return cls(
+            days=tuple(sorted({day for counting in apart for day in counting.days})),
+            sources=join_sources(apart),
+            rows=Rows.total([counting.rows for counting in apart]),
+            totals=add_totals([counting.totals for counting in apart]),
+            parts=parts,
+            pages=total_pages(apart) or UNSET,
+            of=apart if len(apart) > 1 and all(counting.days for counting in apart) else (),
+        )
+
+
+def join_sources(segments: "Sequence[Segment]") -> dict[str, str]:
+    """Path by digest of every log file of segments."""
+    return {digest: path for segment in segments for digest, path in segment.sources.items()}
 
 
 class StatisticsManifest(msgspec.Struct, frozen=True):

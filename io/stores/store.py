@@ -34,6 +34,7 @@ from posbias.io.stores.metadata import (
     add_totals,
     describe_decay,
     describe_plan,
+    join_sources,
 )
 from posbias.io.stores.segments import PARTS, Check, Each, Statistics, check_parts, replaced, scan_part
 
@@ -265,12 +266,12 @@ def _check_version(manifest: Manifest, path: Path) -> None:
     version = manifest.content.get("version", _FIRST_WITH_VERSION - 1)
     if type(version) is not int:
         raise StatisticsError(f"{manifest.path}: is damaged: its version is not a number. Collect the logs again.")
-    if version in {DAYS_ONLY, VERSION}:
+    if DAYS_ONLY <= version <= VERSION:
         return
     earlier = "" if "version" in manifest.content else " or earlier"
     what = "Collect them again" if version < VERSION else "Use the posbias that wrote them, or a later one"
     raise StatisticsError(
-        f"{path}: these statistics have version {version}{earlier}, this posbias reads versions {DAYS_ONLY} and "
+        f"{path}: these statistics have version {version}{earlier}, this posbias reads versions {DAYS_ONLY} to "
         f"{VERSION}. {what}."
     )
 
@@ -343,14 +344,15 @@ def check_new_day(store: Statistics, day: str, sources: Mapping[str, str], *, re
     Raises:
         StatisticsError: it is there from other logs, or another day was counted from one of these.
     """
-    for segment in store.segments:
-        twice = next((digest for digest in sources if digest in segment.sources and segment.days != (day,)), None)
+    countings = [counting for segment in store.segments for counting in segment.countings]
+    for counting in countings:
+        twice = next((digest for digest in sources if digest in counting.sources and counting.days != (day,)), None)
         if twice is not None:
             raise StatisticsError(
-                f"{store.path}: has counted {sources[twice]} as {_span(segment)} already: its clicks would be counted "
+                f"{store.path}: has counted {sources[twice]} as {_span(counting)} already: its clicks would be counted "
                 f"twice. Name the log of {day}, or remove the other day first (--remove-day)."
             )
-    there = {digest for segment in store.segments if day in segment.days for digest in segment.sources}
+    there = {digest for counting in countings if day in counting.days for digest in counting.sources}
     if there and there != set(sources) and not replaces:
         raise StatisticsError(
             f"{store.path}: holds {day} already, from other logs than {', '.join(sources.values())}, or before they "
@@ -364,21 +366,24 @@ def without_day(store: Statistics, day: str) -> Statistics | None:
     Raises:
         StatisticsError: the day was counted together with others.
     """
-    together = next((entry for entry in store.segments if day in entry.days and len(entry.days) > 1), None)
+    countings = [counting for segment in store.segments for counting in segment.countings]
+    together = next((entry for entry in countings if day in entry.days and len(entry.days) > 1), None)
     if together is not None:
         raise StatisticsError(
             f"{store.path}: {day} was counted together with other days ({_span(together)}), so that it cannot be taken "
             "out. Name another directory, and collect the logs into it, each with its --date."
         )
-    left = tuple(segment for segment in store.segments if day not in segment.days)
+    whole = [segment for segment in store.segments if day not in segment.days]
+    cut = [_without(segment, day) for segment in store.segments if day in segment.days and segment.of]
+    left = (*whole, *cut)
     if not left:
         return None
-    metadata = replace(
-        store.metadata,
-        sources={digest: path for segment in left for digest, path in segment.sources.items()},
-        rows=Rows.total([segment.rows for segment in left]),
-    )
-    return replace(store, metadata=metadata, segments=left)
+    metadata = replace(store.metadata, sources=join_sources(left), rows=Rows.total([segment.rows for segment in left]))
+    return replace(store, metadata=metadata, segments=left, cut=tuple(cut))
+
+
+def _without(month: Segment, day: str) -> Segment:
+    return Segment.of_countings([counting for counting in month.of if day not in counting.days], month.parts)
 
 
 def _span(segment: Segment) -> str:

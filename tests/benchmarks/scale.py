@@ -7,7 +7,7 @@ commands  collect, fit, weight and run with 1 GiB, next to DuckDB's group-by and
           model, kind of ids (integer, text, long) and number of threads; --fits leaves out check and weight
 growth    `fit --no-compare` with 2 GiB: cost, and how the numbers of pairs, statistics rows and signatures grow
 cells     `fit` with 100 to 5,000 positions of lists that users scroll through
-store     thirty days that go one by one into a store, and the fit of the store
+store     days that go one by one into a store (--days 30), its fit, and that of the same days collected in one go
 
 The logs are simulated, the same ones every time, and deleted at once; --directory says where they and the results go.
 The bare work of counting is DuckDB's (pip install duckdb; 2.0.0 was used; memory limit 2 GB): the group-by to (query,
@@ -26,6 +26,7 @@ import math
 import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
+from datetime import date, timedelta
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,7 +40,7 @@ from processes import POSBIAS, Measured, Stage, empty_table, error_of_theta, mea
 Integers = NDArray[np.int64]
 
 SIZES = {"commands": [10_000_000, 100_000_000], "growth": [1_000_000, 10_000_000, 100_000_000]}
-CELLS, DAYS = (100, 500, 2_000, 5_000), 30
+CELLS, FIRST_DAY = (100, 500, 2_000, 5_000), date(2025, 1, 1)
 POSITIONS, SESSIONS_PER_BLOCK, SEED = 10, 100_000, 20_260_105
 
 _QUERIES, _OFFSET, _EXPONENT = 200_000_000, 200.0, 1.3
@@ -187,11 +188,13 @@ def write_scrolled_log(path: Path, n_impressions: int, n_positions: int) -> None
     pl.concat(lists).write_parquet(path)
 
 
-def write_days(path: Path, n_impressions: int, model: str) -> None:
-    """Write a log of thirty days, a file each, beside the path."""
-    n_sessions = n_impressions // POSITIONS // DAYS
-    for day in range(DAYS):
-        _block(day * n_sessions, n_sessions, model).write_parquet(path.with_name(f"day-{day + 1:02}.parquet"))
+def write_days(path: Path, n_impressions: int, model: str, n_days: int) -> None:
+    """Write a log of days, a file each, beside the path."""
+    n_sessions = n_impressions // POSITIONS // n_days
+    for number in range(n_days):
+        day = FIRST_DAY + timedelta(number)
+        rows = _block(number * n_sessions, n_sessions, model).with_columns(date=day)
+        rows.write_parquet(path.with_name(f"day-{day}.parquet"))
 
 
 # --- what is measured ------------------------------------------------------------------------------------------
@@ -315,29 +318,31 @@ def cells(asked: argparse.Namespace, n_impressions: int) -> None:
 
 
 def store(asked: argparse.Namespace, n_impressions: int) -> None:
-    """Measure a month of days that go into a store one by one, and its fit."""
-    with simulated(asked.directory, n_impressions, "days", asked.models[0]) as log:
-        target, fit = str(log.with_name("store")), log.with_name("fit")
-        collected = [
-            Stage(
-                f"collect --into, day {day}",
-                (
-                    *POSBIAS,
-                    "collect",
-                    str(log.with_name(f"day-{day:02}.parquet")),
-                    "--date",
-                    f"2026-01-{day:02}",
-                    "--into",
-                    target,
-                ),
-            )
-            for day in range(1, DAYS + 1)
+    """Measure days that go into a store one by one, and its fit beside that of one collect of all of them."""
+    with simulated(asked.directory, n_impressions, "days", asked.models[0], asked.days) as log:
+        target, together = log.with_name("store"), log.with_name("together")
+        days = [str(FIRST_DAY + timedelta(number)) for number in range(asked.days)]
+
+        def posbias(name: str, *words: object, bare: str = "") -> Stage:
+            return Stage(name, (*POSBIAS, *map(str, words)), bare=bare)
+
+        fit, at_once = "fit STORE", "fit of one collect"
+        stages = [
+            *(
+                posbias(
+                    f"collect {day}", "collect", log.with_name(f"day-{day}.parquet"), "--date", day, "--into", target
+                )
+                for day in days
+            ),
+            posbias("collect of all", "collect", log.with_name("day-*.parquet"), "--timestamp", "date", "-o", together),
+            posbias(at_once, "fit", together, "-o", log.with_name("fit"), "--force", bare=at_once),
+            posbias(fit, "fit", target, "-o", log.with_name("fit"), "--force", bare=at_once),
         ]
-        fitted = Stage("fit STORE", (*POSBIAS, "fit", target, "-o", str(fit), "--force"), fit / "propensities.parquet")
-        stages = [*collected, fitted]
-        measured = measure(stages, 1, f"{n_impressions:,} impressions in {DAYS} days")
-        shown = [0, DAYS // 2, DAYS - 1, DAYS]
-        title = f"{n_impressions:,} impressions in {DAYS} days"
+        title = f"{n_impressions:,} impressions in {asked.days} days"
+        measured = measure(stages, 1, title)
+        size, other = (sum(part.stat().st_size for part in of.glob("part-*")) / 1e6 for of in (target, together))
+        shown = [0, asked.days // 2, *range(asked.days - 1, len(stages))]
+        title += f"; {size:,.0f} MB, and {other:,.0f} MB from one collect"
         table_console().print(stage_table(title, [stages[n] for n in shown], [measured[n] for n in shown]))
 
 
@@ -352,6 +357,7 @@ def main() -> None:
     )
     parser.add_argument("--ids", nargs="+", choices=tuple(IDS), default=("integer", "text"), help="of commands")
     parser.add_argument("--threads", type=int, nargs="+", default=(2,), help="of commands")
+    parser.add_argument("--days", type=int, default=30, help="of store")
     parser.add_argument("--fits", action="store_true", help="of commands: only what leads to propensities")
     parser.add_argument("--directory", type=Path, help="where the logs and results go; a temporary one by default")
     parser.add_argument("--write", nargs="+", help=argparse.SUPPRESS)
@@ -361,7 +367,7 @@ def main() -> None:
         if kind == "scrolled":
             write_scrolled_log(Path(path), int(n_impressions), int(more[0]))
         elif kind == "days":
-            write_days(Path(path), int(n_impressions), more[0])
+            write_days(Path(path), int(n_impressions), more[0], int(more[1]))
         else:
             write_log(Path(path), int(n_impressions), kind, more[0])
         return

@@ -15,7 +15,7 @@ from workshop import RunPosbias as Run
 from posbias.core.errors import counted
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
-DAYS = ("2026-01-05", "2026-01-06", "2026-01-07", "2026-01-08")
+DAYS = ("2026-01-30", "2026-01-31", "2026-02-01", "2026-02-02")  # of a month that is over, and of one that is not
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_whatever_order_days_come_go_and_are_replaced_in_the_store_is_that_of_on
     ).write_parquet(tmp_path / "all.parquet")
     run_in_process("collect", "all.parquet", "--timestamp", "date", "-o", "one-log")
 
-    assert days_of(tmp_path / "store") == [[day] for day in DAYS]
+    assert days_of(tmp_path / "store") == [[first, second], [third], [fourth]]
     assert parts(tmp_path / "store") == parts(tmp_path / "at-once")
     assert rows_of(tmp_path / "store").equals(rows_of(tmp_path / "one-log"))
     fits = [tmp_path / f"fit-{name}" for name in ("store", "at-once", "one-log")]
@@ -131,7 +131,7 @@ def test_the_same_log_read_in_another_way_is_what_the_line_says(add: Add, tmp_pa
 
 
 def test_a_day_from_a_log_that_has_changed_is_an_error_that_names_the_option(add: Add, tmp_path: Path) -> None:
-    add(*DAYS[:2])
+    add(*DAYS[:3])
     before = contents(tmp_path / "store")
     path = tmp_path / "logs" / f"{DAYS[0]}.parquet"
     pl.read_parquet(path).head(2000).write_parquet(path)
@@ -159,7 +159,7 @@ def test_a_day_may_have_several_logs_and_is_known_by_all_of_them(add: Add, run_i
 
 
 def test_a_log_that_was_counted_as_another_day_is_refused(add: Add, run_in_process: Run, tmp_path: Path) -> None:
-    add(*DAYS[:2])
+    add(*DAYS[:3])
     before = contents(tmp_path / "store")
     for options in ((), ("--replace-day",)):
         done = run_in_process(

@@ -17,7 +17,8 @@ from workshop import RunPosbias as Run
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.places.ownership import made_directory
 
-DAYS = ("2026-01-05", "2026-01-06")
+DAYS = ("2026-01-31", "2026-02-01")
+EARLIER = ("2026-01-29", "2026-01-30")  # with the first day a month that is over when the second comes
 STEPS = ("collect", "fit", "weight")
 CRON = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "SHELL": "/bin/sh", "LANG": "C"}
 SECONDS = 120
@@ -31,6 +32,8 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     log = simulate(options).log
     for number, day in enumerate(DAYS):
         log.filter(pl.col("session") % len(DAYS) == number).write_parquet(folder / f"{day}.parquet")
+    for number, day in enumerate(EARLIER, start=3):
+        log.filter(pl.col("session") % number > 0).write_parquet(folder / f"{day}.parquet")
     return folder
 
 
@@ -133,12 +136,13 @@ def test_training_files_of_an_earlier_day_can_be_asked_for_again(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["exchange", "renames"])
+@pytest.mark.parametrize(("how", "earlier"), [("exchange", ()), ("renames", ()), ("exchange", EARLIER)])
 def test_a_day_that_is_killed_at_any_step_is_in_the_store_or_not_and_then_goes_in(
-    run_in_process: Run, repository: Path, place: Path, how: str
+    run_in_process: Run, repository: Path, place: Path, how: str, earlier: tuple[str, ...]
 ) -> None:
     """Each start finds what the killed ones before it have left. With `renames`, the store is aside for a moment."""
-    assert run_in_process(*line(DAYS[0])).returncode == 0
+    for day in (*earlier, DAYS[0]):
+        assert run_in_process(*line(day)).returncode == 0
     before = parts(place / "store")
     script = repository / "tests" / "support" / "killed_steps.py"
     done = subprocess.run(
@@ -152,8 +156,8 @@ def test_a_day_that_is_killed_at_any_step_is_in_the_store_or_not_and_then_goes_i
     found = [json.loads(row) for row in done.stdout.splitlines()]
     tables = [{name for name in files if name.endswith(".parquet")} for files in found]
 
-    assert run_in_process(*line(DAYS[0], "expected")).returncode == 0
-    assert run_in_process(*line(DAYS[1], "expected")).returncode == 0
+    for day in (*earlier, *DAYS):
+        assert run_in_process(*line(day, "expected")).returncode == 0
     assert parts(place / "store") == parts(place / "expected")
     old, new = set(before), set(parts(place / "expected"))
     absent = [number for number, files in enumerate(tables) if not files]
@@ -163,7 +167,8 @@ def test_a_day_that_is_killed_at_any_step_is_in_the_store_or_not_and_then_goes_i
     assert whole == [old] * switch + [new] * (len(whole) - switch)
     assert 10 < switch < len(whole) - 1  # kills before it was there, and kills after
     assert all("manifest.json" in files for files in found if files)
-    assert next(iter(files for files in found if files))["part-00000.parquet"] == found[-1]["part-00000.parquet"]
+    first = next(iter(files for files in found if files))
+    assert (first["part-00000.parquet"] == found[-1]["part-00000.parquet"]) is not bool(earlier)
     left = [path for path in place.iterdir() if path.name.startswith(".posbias-")]
     assert {path.name for folder in left for path in folder.iterdir()} <= {"owner.json.new"}  # killed before its marker
 

@@ -3,10 +3,12 @@
 import errno
 import json
 import os
+import shutil
 from collections.abc import Callable
 from datetime import date
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -18,6 +20,7 @@ from posbias.core.errors import StatisticsError
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.counting.merge import worth_adding_up
 from posbias.io.log.clicks import Rows
+from posbias.io.results.manifest import checksum_of_content
 from posbias.io.stores.metadata import VERSION, Segment
 from posbias.io.stores.store import find_statistics
 
@@ -296,7 +299,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "empty manifest": (lambda part: manifest(part, f'{{{SCHEMA}, "version": {VERSION}}}'), "is damaged"),
     "old manifest": (
         lambda part: manifest(part, f"{{{SCHEMA}}}"),
-        f"version 2 or earlier, this posbias reads versions 4 and {VERSION}. Collect them again",
+        f"version 2 or earlier, this posbias reads versions 4 to {VERSION}. Collect them again",
     ),
 }
 
@@ -311,4 +314,26 @@ def test_statistics_that_are_not_whole_are_refused(
     damage(tmp_path / "s" / "part-00000.parquet")
 
     with pytest.raises(StatisticsError, match=says):
+        find_statistics([str(tmp_path / "s")])
+
+
+MONTH = Path(__file__).parent / "of_versions" / "version_6"
+EDITS: dict[str, Any] = {
+    "days": ["2026-01-07"],
+    "sources": {},
+    "rows": {"read": 481, "used": 481, "rejected": {}},
+    "statistics": {"rows": 128, "impressions": 480},
+    "parts": [{"name": "part-00001.parquet", "bytes": 1, "xxh3_128": "0" * 32}],
+}
+
+
+@pytest.mark.parametrize(("field", "value"), EDITS.items(), ids=EDITS)
+def test_a_month_that_is_not_what_its_days_add_up_to_is_refused(tmp_path: Path, field: str, value: object) -> None:
+    shutil.copytree(MONTH, tmp_path / "s")
+    path = tmp_path / "s" / "manifest.json"
+    content = json.loads(path.read_text())
+    content["segments"][0]["of"][0][field] = value
+    path.write_text(json.dumps(content | {"checksum": checksum_of_content(content)}))
+
+    with pytest.raises(StatisticsError, match="a month is not what its countings add up to"):
         find_statistics([str(tmp_path / "s")])
