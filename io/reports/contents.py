@@ -503,7 +503,7 @@ def _side_by_side(results: Sequence[ReportedResult]) -> list[Section]:
 def _row(result: ReportedResult) -> dict[str, str]:
     """A result in the table of all."""
     described = result.described
-    row = {"result": result.name, "made by": escaped(described.command)}
+    row = {"result": result.name}
     if described.verdict is not UNSET:
         row["verdict"] = described.verdict
     cell = None if result.fit is None else named_cell(result.fit)

@@ -150,10 +150,8 @@ class DifferenceOfCells(msgspec.Struct, frozen=True):
 
 
 class ComparisonSection(msgspec.Struct, frozen=True):
-    """What was compared, and how it differs."""
+    """How two results differ, or days."""
 
-    of: str
-    names: tuple[str, ...]
     differences: tuple[DifferenceOfCells, ...]
 
 
@@ -181,7 +179,6 @@ class Described(msgspec.Struct, frozen=True):
     models: tuple[JudgedModel, ...] = ()
     learner: LearnerSection | UnsetType = UNSET
     comparison: ComparisonSection | UnsetType = UNSET
-    versions: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
