@@ -135,7 +135,7 @@ def test_pairs_that_repeat_contradict_features_that_do_not_show_what_the_ranker_
     assert test["rejected"]
     assert test["p_value"] < 0.001
     assert test["slope"] < 0
-    assert "the pairs that repeat contradict the features" in one_line(done)
+    assert "contradict the features, by which" in one_line(done)
     assert "propensities fall faster with the position" in one_line(done)
     assert done.returncode == 1
 

@@ -408,9 +408,9 @@ def test_a_warning_that_denies_what_was_assumed_ends_with_exit_code_1_whatever_t
     run_in_process: Run, tmp_path: Path, world: dict[str, Any], options: tuple[str, ...]
 ) -> None:
     simulate(replace(OPTIONS, **world)).log.write_parquet(tmp_path / "log.parquet")
-    done = run_in_process("fit", "log.parquet", *options, "-o", "out")
+    done = run_in_process("fit", "log.parquet", *options, "-o", "out", "--details")
 
-    denials = ("does not hold", "do not use these propensities", "do not follow", "differ within a bin")
+    denials = ("does not hold", "Use --method conditional", "do not follow", "differ within a bin")
     assert any(denial in " ".join(done.stderr.split()) for denial in denials)
     assert done.returncode == 1
 

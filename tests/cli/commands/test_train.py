@@ -220,7 +220,7 @@ def test_the_default_says_what_it_took_and_that_its_ranker_should_not_replace_a_
     words = ("train", "log.parquet", "--features", "numbers.parquet", "--propensities", "fit", *FEW)
     done = run_in_process(*words, "--never-worse", "0", "-o", tmp_path / "harm", cwd=place, code=DOUBTFUL)
     said = " ".join(done.stderr.split())
-    assert "do not put this ranker in the place of the log's own order" in said
+    assert "Do not put this ranker in the place of the log's own order" in said
     assert "against naive clicks (95 % interval " in said
     assert "a query counts by the square root of its impressions" in said
     learner = json.loads((tmp_path / "harm" / "manifest.json").read_text(encoding="utf-8"))["learner"]

@@ -329,7 +329,7 @@ def test_check_says_that_a_log_loses_clicks(run_in_process: Run, log: pl.DataFra
     done = run_in_process("check", *table(tmp_path, *half_lost(log, 0.7)).words, "--json")
     assert done.returncode == 1
     found = json.loads(done.stdout)
-    assert any(reason.startswith("Do not rely on this log") for reason in found["reasons"])
+    assert any(reason["sentence"].startswith("Do not rely on this log") for reason in found["reasons"])
     assert found["rows"]["clicks"]["lost"]
 
 
