@@ -69,7 +69,7 @@ Swap = tuple[int, int]
 """Two positions, the smaller one first."""
 
 NORMAL = 1.959963984540054
-"""97.5 % quantile."""
+"""The 97.5 % quantile of the normal distribution."""
 
 _LARGEST_CONSTANT_PART = 0.9  # of a variance: something is always learnt from more clicks
 _LEAST_LINK = 1e-9  # shared clicks that are rounding

@@ -155,7 +155,7 @@ LENGTHS: tuple[Length, ...] = ("none", "week", "day", "hour")
 """From the coarsest to the finest."""
 
 EVERY: dict[str, str] = {"week": "1w", "day": "1d", "hour": "1h", "quarter": "15m"}
-"""In Polars' words."""
+"""Resolutions in Polars' words."""
 
 COARSER = frozenset(f"posbias_{length}" for length in LENGTHS[1:])
 """The columns of periods that are coarser than what statistics keep."""

@@ -293,7 +293,7 @@ rounding hides every gain, the shortest by default."""
 
 @dataclass(frozen=True)
 class Limits:
-    """When to stop.
+    """Stopping rule of an iteration.
 
     Attributes:
         stalled: a step below it that is more than half as long as the one before shows rounding, and counts as none.

@@ -34,13 +34,13 @@ class Curves:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """S and K."""
+        """Number of curves S and of cells K."""
         n_curves, n_cells = self.log_theta.shape
         return n_curves, n_cells
 
     @property
     def std_error(self) -> Floats:
-        """Shape (S, K)."""
+        """Standard errors of log propensities, shape (S, K)."""
         with np.errstate(invalid="ignore"):
             return np.sqrt(np.diag(self.covariance)).reshape(self.shape)
 

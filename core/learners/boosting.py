@@ -84,7 +84,7 @@ class _Unheard:
 
 
 def import_lightgbm() -> Any:  # noqa: ANN401 - a module, imported late
-    """LightGBM.
+    """Import LightGBM.
 
     Raises:
         MissingExtraError: it is not installed.

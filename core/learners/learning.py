@@ -258,7 +258,7 @@ RATES = (1e-4, 0.9)
 
 @dataclass(frozen=True)
 class LearningOptions:
-    """How to learn."""
+    """Options of learning."""
 
     trees: TreeOptions = field(default_factory=TreeOptions)
     early_stopping: int | None = None  # after so many rounds in which held-out queries became no more likely
@@ -526,7 +526,7 @@ class LossOfCounts:
 
     @cached_property
     def impressions(self) -> Floats:
-        """n_d, shape (D,)."""
+        """Impressions n_d, shape (D,)."""
         return self.counts.sum_by_unit(self.counts.impressions)
 
 
@@ -539,7 +539,7 @@ class ClickLikelihood(LossOfCounts):
         return logit(float(np.clip(self.counts.clicks.sum() / max(expected, _TINY), *RATES)))
 
     def labels(self, gamma: Floats) -> Floats:
-        """p_d, shape (D,)."""
+        """Labels p_d, shape (D,)."""
         return expected_attractions(self.counts, self.theta, gamma)
 
     def gradients(self, scores: Floats) -> tuple[Floats, Floats]:
@@ -563,11 +563,11 @@ class SquaredError(LossOfCounts):
 
     @cached_property
     def clicks(self) -> Floats:
-        """C_d, shape (D,)."""
+        """Clicks C_d, shape (D,)."""
         return self.counts.sum_by_unit(self.counts.clicks / self.theta[self.counts.cell])
 
     def start(self) -> float:
-        """The mean."""
+        """The mean, at which boosting starts."""
         return float(self.clicks.sum() / max(self.impressions.sum(), 1.0))
 
     def gradients(self, scores: Floats) -> tuple[Floats, Floats]:

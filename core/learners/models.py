@@ -31,7 +31,7 @@ _FIRST, _SECOND, _TINY = 0.9, 0.999, 1e-8
 
 
 class Adam:
-    """Takes steps downhill."""
+    """Adam's steps down a gradient."""
 
     def __init__(self, parameters: Parameters, rate: float, rates: Mapping[str, float] | None = None) -> None:
         """Begin at parameters, which every step changes in place, at one rate; some may have rates of their own."""

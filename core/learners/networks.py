@@ -359,7 +359,7 @@ class PALProductLearner(SingleTowerLearner):
     first_position = 2.0
 
     def chance(self, relevance: Floats, position: Floats) -> Floats:
-        """Gamma theta."""
+        """P(click) = gamma theta."""
         return sigmoid(relevance) * sigmoid(position)
 
     def propensities(self, positions: Floats) -> Floats:

@@ -112,12 +112,12 @@ class BoundedRanks(ABC):
     @staticmethod
     @abstractmethod
     def cost(rank: Floats) -> Floats:
-        """phi(r)."""
+        """The cost phi(r) of a rank."""
 
     @staticmethod
     @abstractmethod
     def slope(rank: Floats) -> Floats:
-        """phi'(r) > 0."""
+        """The slope phi'(r) > 0 of the cost."""
 
     def start(self) -> float:
         """0: only differences of scores count."""
@@ -159,7 +159,7 @@ class BoundedRanks(ABC):
 
 
 class AverageRank(BoundedRanks):
-    """phi(r) = r."""
+    """The rank as the cost: phi(r) = r."""
 
     @staticmethod
     def cost(rank: Floats) -> Floats:
@@ -168,7 +168,7 @@ class AverageRank(BoundedRanks):
 
     @staticmethod
     def slope(rank: Floats) -> Floats:
-        """1."""
+        """The slope, 1."""
         return np.ones_like(rank)
 
 

@@ -305,7 +305,7 @@ class Graded:
         return 0.0
 
     def gradients(self, scores: Floats) -> tuple[Floats, Floats]:
-        """LightGBM's own."""
+        """Unused: LightGBM computes its own gradients."""
         raise NotImplementedError
 
     def per_impression(self, scores: Floats) -> float:

@@ -41,12 +41,12 @@ class PageBatch:
 
     @property
     def n_pages(self) -> int:
-        """N."""
+        """Number of pages N."""
         return len(self.weight)
 
     @property
     def n_ranks(self) -> int:
-        """L."""
+        """Number of ranks L."""
         return self.unit.shape[1]
 
     @property

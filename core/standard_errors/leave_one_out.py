@@ -153,7 +153,7 @@ class ClusterSums:
 
     @property
     def effective_clusters(self) -> Floats:
-        """G*_k, shape (F,)."""
+        """Effective number of clusters G*_k, shape (F,)."""
         return self.influence**2 / self.influence_squared
 
     @property
@@ -163,7 +163,7 @@ class ClusterSums:
 
     @property
     def variance(self) -> Floats:
-        """V_kk, shape (F,)."""
+        """Variance V_kk, shape (F,)."""
         return np.diag(self.outer) * self.correction**2
 
     @property

@@ -351,7 +351,7 @@ class Ubi(Form):
         return pl.col(QUERY_ID), pl.col(QUERY_ID), pl.col(OBJECT_ID)
 
     def named_position(self) -> pl.Expr:
-        """The ordinal."""
+        """The ordinal that a click names."""
         return whole_position(ORDINAL)
 
     def records(self, source: Source, number: int) -> pl.LazyFrame:

@@ -60,7 +60,7 @@ class RawRules:
 
 
 NO_RULES = RawRules()
-"""The usual ones."""
+"""The usual rules."""
 
 
 @dataclass(frozen=True)

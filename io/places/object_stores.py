@@ -52,7 +52,7 @@ _ROUTE = re.compile(r"https?://[^/\s]+")
 
 @dataclass(frozen=True)
 class StoredObject:
-    """One object."""
+    """An object of a store."""
 
     url: ObjectUrl  # where it is
     bytes: int  # its size

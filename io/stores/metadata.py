@@ -132,7 +132,7 @@ class Counted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         self._randomized()
 
     def plan(self) -> StatisticsPlan:
-        """As a plan."""
+        """The counts as a plan."""
         return StatisticsPlan(
             model=get_model(self.model),
             max_position=self.max_position,
