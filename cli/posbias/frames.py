@@ -21,12 +21,12 @@ from posbias.io.log.click_log import LogRequest
 from posbias.io.places.ownership import owned_directory, system_temporary
 
 FRAME = "the frame"
-"""What messages and the manifest call it."""
+"""The name of a frame in messages and in the manifest."""
 
 FrameT = TypeVar("FrameT")
 
 _FAULTS = (TypeError, ValueError, ArithmeticError, LookupError, NotImplementedError, pl.exceptions.PolarsError)
-"""What libraries raise over columns that they cannot convert; pyarrow's errors are of these kinds, too."""
+"""Errors of libraries over columns that they cannot convert; pyarrow's are of these kinds, too."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def name_or_none(option: str, given: object) -> str | None:
 
 
 def check_choice(option: str, given: object, choices: tuple[object, ...]) -> None:
-    """See that a value is one of those that an option takes; the command line does so by itself.
+    """Check that a value is one of those that an option takes; the command line does so by itself.
 
     Raises:
         UsageError: it is not.

@@ -87,9 +87,9 @@ def page_slope(rows: pl.DataFrame, by: CellTheta, covariance: Floats | None) -> 
         if not others[0].any() or not test.any():
             return None
         half = _Half(pair[test], cell[test], unit[test], shown[test], values[0][test], values[2][test])
-        found = half.moment(part, _attractiveness(part, *others), all_clicks)
-        moment, variance, expected = moment + found[0], variance + found[1], expected + found[2]
-        gradient += found[3]
+        moments = half.moment(part, _attractiveness(part, *others), all_clicks)
+        moment, variance, expected = moment + moments[0], variance + moments[1], expected + moments[2]
+        gradient += moments[3]
     if covariance is not None:
         variance += max(float(gradient @ covariance @ gradient), 0.0)
     if not (expected > _ROUNDING * values[2].sum() and variance > 0):

@@ -165,10 +165,10 @@ class ShownPart:
     slots: Floats  # impressions there
     group: Integers  # of each pair, shape (P,)
     pair: Integers  # of each row whose theta is known, shape (R,)
-    cell: Integers  # likewise
-    shown: Floats  # impressions of each row, likewise
-    clicks: Floats  # likewise
-    late: Flags | None = None  # of the later half of the pages, likewise; None if pages are not parted
+    cell: Integers  # of each row
+    shown: Floats  # impressions of each row
+    clicks: Floats  # of each row
+    late: Flags | None = None  # whether a row is of the later half of the pages; None if pages are not parted
 
     @classmethod
     def of(cls, counts: pl.DataFrame, by: CellTheta) -> "ShownPart":
@@ -210,8 +210,8 @@ class ShownPart:
 
     def numbered(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Rows of its pairs with the number of their cell and of their pair."""
-        found = self.by.numbered(rows).join(self.groups, on=[QUERY, CONTEXT], how="left")
-        return found.join(self.pairs, on=[_GROUP, DOC], how="left")
+        grouped = self.by.numbered(rows).join(self.groups, on=[QUERY, CONTEXT], how="left")
+        return grouped.join(self.pairs, on=[_GROUP, DOC], how="left")
 
     @cached_property
     def row_exposure(self) -> Floats:
@@ -230,7 +230,7 @@ class Placed:
     part: ShownPart
     doc: pl.Series  # of each pair, of length P'
     ranked: Flags  # whether it has a list for the group, shape (G,)
-    group: Integers  # of each pair, shape (P',), likewise all below
+    group: Integers  # of each pair, shape (P',), as all below
     rank: Integers  # -1 where it has none
     cell: Integers  # in which it is then; -1 where none
     exposure_there: Floats  # w
