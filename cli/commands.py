@@ -554,7 +554,7 @@ def check(
     from posbias.cli.report.conclusion import print_warnings, renderable
     from posbias.cli.report.result import show_progress
     from posbias.cli.report.shown import print_on_stdout, settings_text
-    from posbias.cli.work.checking import Asked, conclusion_of, items_of_check
+    from posbias.cli.work.checking import LogView, conclusion_of, items_of_check
     from posbias.cli.work.checking import check as look_into
     from posbias.io.jobs.tables import DONE, WITH_DOUBTS
     from posbias.io.results.outputs_on_disk import check_settings, write_settings
@@ -564,14 +564,14 @@ def check(
         check_settings(target, force=output.force)
 
     with show_progress(stderr_console(), quiet=output.quiet) as progress:
-        asked, content = look_into(Asked(tuple(logs), log, counting), progress)
+        view, content = look_into(LogView(tuple(logs), log, counting), progress)
     items = [] if output.quiet else items_of_check(content, details=output.details)
     as_json = content if output.json else None
     print_on_stdout([renderable(item, details=output.details) for item in items], as_json, width_in_a_file=_WIDTH)
     if output.quiet:
         print_warnings(conclusion_of(content), stderr_console())
     if target is not None:
-        text = settings_text(logs, asked.options, asked.findings, content["advice"])
+        text = settings_text(logs, view.options, view.findings, content["advice"])
         write_settings(target, text, force=output.force)
         if not output.quiet:
             tell(f"written: {target}. Read it, then: posbias run LOGS -o DIR")

@@ -104,8 +104,8 @@ class OutputOrInfoOptions:
 
 
 def _written_to(place: Location, printed: OutputOrPrintOptions | OutputOrInfoOptions) -> OutputOptions:
-    said = {name: getattr(printed, name) for name in ("force", "quiet", "details", "json", "config")}
-    return OutputOptions(place, **said)
+    common = {name: getattr(printed, name) for name in ("force", "quiet", "details", "json", "config")}
+    return OutputOptions(place, **common)
 
 
 @options("Output")

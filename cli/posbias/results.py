@@ -167,10 +167,10 @@ class Result:
             raise MissingExtraError.of("a chart", "altair", "vl-convert-python")
         import altair as alt  # noqa: PLC0415 - it may not be installed
 
-        from posbias.io.reports.charts import picture_spec  # noqa: PLC0415 - likewise
-        from posbias.io.reports.contents import page_about  # noqa: PLC0415 - likewise
-        from posbias.io.reports.page import figure_named  # noqa: PLC0415 - likewise
-        from posbias.io.reports.reported import open_reported  # noqa: PLC0415 - likewise
+        from posbias.io.reports.charts import picture_spec  # noqa: PLC0415 - only for charts
+        from posbias.io.reports.contents import page_about  # noqa: PLC0415 - only for charts
+        from posbias.io.reports.page import figure_named  # noqa: PLC0415 - only for charts
+        from posbias.io.reports.reported import open_reported  # noqa: PLC0415 - only for charts
 
         with open_reported([self.place]) as results:
             page = page_about(results)
@@ -232,8 +232,8 @@ class Result:
                 query, document, position (from 1) and click, the contexts of the fit under their names, and the session
                 for UBM and click models. Whole pages, as a click above may matter; the rows may be in any order.
             session: the column of it, or several that make up one id; by default one of a well-known name.
-            query: likewise.
-            doc: likewise.
+            query: the columns of the query.
+            doc: the columns of the document.
             position: its column.
             click: its column.
             weight_column: how many impressions a row stands for (> 0); weights are multiplied by it.

@@ -1,4 +1,4 @@
-"""What a command says: progress, tables, verdicts, the manifest and the exit code.
+"""Output of a command: progress, tables, verdicts, the manifest and the exit code.
 
 It reports what was computed and computes nothing itself.
 """

@@ -1,4 +1,4 @@
-"""One result of a command: the directory that is written, and what is said meanwhile."""
+"""One result of a command: the directory that is written, and the messages meanwhile."""
 
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -35,7 +35,7 @@ _BAR_WIDTH = 14  # so that all fits into 80 columns
 
 
 class _AmountColumn(ProgressColumn):
-    """What is done, of how much, and the bytes that have been read for it; or where the stage says it stands."""
+    """Amount done, of how much, and the bytes read for it; or the progress that the stage reports."""
 
     def render(self, task: Task) -> Text:
         if task.fields["note"]:
@@ -127,7 +127,7 @@ def show_progress(console: Console, *, quiet: bool) -> Generator[Progress]:
     bars = RichProgress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
     with drawn_until_a_signal(partial(setattr, console, "quiet", True)), bars:
         yield _BarProgress(bars)
-    console.quiet = False  # what is said of a result that stands is said, signal or not
+    console.quiet = False  # messages about a result that stands are printed, signal or not
 
 
 def carry_out(

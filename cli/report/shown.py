@@ -45,26 +45,26 @@ _TABLES = (
 """The table of a result, the first of these that it holds."""
 
 FILES = tuple(f"{name}.parquet" for name in _TABLES)
-"""What is read beside the manifest."""
+"""Files to read beside the manifest."""
 
 _WIDTH_IN_A_FILE = 120
 
 
 class _Printed(msgspec.Struct, frozen=True):
-    """What a manifest keeps of what was printed."""
+    """The printed sentences and tables in a manifest."""
 
     printed: tuple[Printed, ...] | UnsetType = UNSET
     facts: tuple[str, ...] = ()
 
 
 class _Cells(msgspec.Struct, frozen=True):
-    """What a manifest says of cells."""
+    """The cells in a manifest."""
 
     counted: Counted
 
 
 class _Weights(msgspec.Struct, frozen=True):
-    """What a manifest of training files says by position."""
+    """Weights by position in a manifest of training files."""
 
     weights_by_position: list[dict[str, Any]]
 
@@ -136,9 +136,9 @@ def _items(stored: StoredResult, *, details: bool) -> list[Item]:
 
 
 def _table(stored: StoredResult) -> pl.DataFrame:
-    found = next((name for name in FILES if name in stored.files), None)
-    if found is not None:
-        return read_table(stored.folder / found)
+    table_name = next((name for name in FILES if name in stored.files), None)
+    if table_name is not None:
+        return read_table(stored.folder / table_name)
     if "weights_by_position" in stored.content:
         return pl.DataFrame(stored.typed(_Weights).weights_by_position)
     raise UsageError(f"--format csv: what `posbias {stored.command}` writes has no such table. Use --format json.")
@@ -175,7 +175,7 @@ def settings_text(
     Args:
         logs: as named by the user.
         values: what options are set to, by flag.
-        findings: what was recognised, with the options that say it.
+        findings: what was recognised, with the options that declare it.
         advice: what would help.
     """
     named = " ".join(logs)
@@ -183,16 +183,16 @@ def settings_text(
         *_comment(f"What posbias found of {named}. `posbias run LOGS -o DIR` in this directory reads logs like it."),
         *_comment("A flag on the command line goes before what stands here."),
     ]
-    said: set[str] = set()
+    done: set[str] = set()
     for finding in findings:
         doubt = "" if finding.certain else " (a guess: see whether it is right)"
         flags = dict.fromkeys(word.partition("=")[0] for word in finding.options if word.startswith("--"))
         lines += ["", *_comment(f"{finding.text}{doubt}")]
         lines += [
-            setting_line(flag.removeprefix("--"), values[flag]) for flag in flags if flag in values and flag not in said
+            setting_line(flag.removeprefix("--"), values[flag]) for flag in flags if flag in values and flag not in done
         ]
-        said.update(flags)
-    others = {flag: value for flag, value in values.items() if flag not in said}
+        done.update(flags)
+    others = {flag: value for flag, value in values.items() if flag not in done}
     lines += ["", *_comment("as it was said")] if others else []
     lines += [setting_line(flag.removeprefix("--"), value) for flag, value in others.items()]
     lines += ["", *_comment("What would help an estimate:")] if advice else []
@@ -221,8 +221,8 @@ def configuration_text(command: str, settings: Sequence[Setting]) -> str:
     """The section, which sets the same where it is put into a file; what is not set is named in comments."""
     lines = [_line(setting) for setting in settings]
     width = max(map(len, lines), default=0)
-    said = [f"{line:{width}}  # {shown(setting.origin)}" for line, setting in zip(lines, settings, strict=True)]
-    return "\n".join([f"[{command}]", *said]) + "\n"
+    commented = [f"{line:{width}}  # {shown(setting.origin)}" for line, setting in zip(lines, settings, strict=True)]
+    return "\n".join([f"[{command}]", *commented]) + "\n"
 
 
 def _line(setting: Setting) -> str:

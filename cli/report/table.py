@@ -107,13 +107,13 @@ def _table(columns: Sequence[Column], *, folded: bool) -> Table:
 def _width(table: Table, console: Console) -> int:
     """The columns of a terminal that a table takes at least: words fold at 16, numbers nowhere."""
     wide = console.options.update(max_width=_UNBOUNDED)
-    found = Measurement.get(console, wide, table).maximum
+    width = Measurement.get(console, wide, table).maximum
     for column in table.columns:
         if not column.no_wrap:
             longest = max((Measurement.get(console, wide, cell).maximum for cell in column.cells), default=0)
             heading = Measurement.get(console, wide, column.header).maximum
-            found -= max(longest, heading) - min(max(longest, heading), max(heading, _FOLDED))
-    return found
+            width -= max(longest, heading) - min(max(longest, heading), max(heading, _FOLDED))
+    return width
 
 
 _NARROWEST, _TICK = 10, 12
@@ -123,13 +123,13 @@ _ROOM = 1.25
 
 @dataclass(frozen=True)
 class Curve:
-    """What is drawn.
+    """A curve to draw.
 
     Attributes:
         headings: the columns that make up a cell.
         cells: the values of these columns, cell by cell.
         propensities: None where not known.
-        intervals: their ends, likewise.
+        intervals: the ends of their intervals.
     """
 
     headings: tuple[str, ...]

@@ -74,7 +74,7 @@ from posbias.io.training.feature_tables import check_features
 
 
 def describe_log(log: Log, findings: Sequence[Finding] = ()) -> dict[str, Any]:
-    """Its form, files and columns, and what was found out about it."""
+    """The form, files and columns of a log, and findings about it."""
     return {
         "form": _form(log),
         "files": len(log.sources),
@@ -123,11 +123,11 @@ def _one(name: str | None) -> tuple[str, ...]:
 
 _RUN = "run"
 _ROWS = ("auto", "flat", "nested")
-_CLICKS_ARE_SAID = ("click_counts", "click_ranks", "null_click", "clicks", "true", "false")
+_DECLARING_CLICKS = ("click_counts", "click_ranks", "null_click", "clicks", "true", "false")
 
 
 @dataclass(frozen=True)
-class Asked:
+class LogView:
     """How a log is read, by options and by what was recognised."""
 
     logs: tuple[str, ...]  # as named by the user
@@ -135,14 +135,14 @@ class Asked:
     counting: CountingOptions
     findings: tuple[Finding, ...] = field(default=())  # so far
 
-    def saying(self, found: Sequence[Finding]) -> "Asked":
-        """The same with what was found, as if the user had said it."""
-        words = [word for finding in found for word in finding.options]
+    def with_findings(self, findings: Sequence[Finding]) -> "LogView":
+        """The same with findings, as if the user had given their options."""
+        words = [word for finding in findings for word in finding.options]
         log, counting = with_words(self.log, words), with_words(self.counting, words)
-        return Asked(self.logs, log, counting, (*self.findings, *found))
+        return LogView(self.logs, log, counting, (*self.findings, *findings))
 
     def job(self) -> Job:
-        """What is to be read and counted.
+        """The job that reads and counts the log.
 
         Raises:
             UsageError: an option cannot be read, or does not go with another one.
@@ -168,7 +168,7 @@ class Asked:
 
     @property
     def options(self) -> dict[str, object]:
-        """What options are set to, by flag, but for those that would have no effect on a run."""
+        """Values of options by flag, but for those that would have no effect on a run."""
         groups = (self.log, self.counting)
         values = {name: value for group in (*groups, EstimationOptions()) for name, value in vars(group).items()}
         situation = Situation(_RUN, values | {"logs": list(self.logs)})
@@ -180,7 +180,7 @@ class Asked:
 
     @property
     def command(self) -> list[str]:
-        """The arguments of `posbias` that run the main job; `-o DIR` is still to be said."""
+        """The arguments of `posbias` that run the main job; `-o DIR` is still lacking."""
         return [
             _RUN,
             *(f"./{name}" if name.startswith("-") and name != "-" else name for name in self.logs),
@@ -188,52 +188,52 @@ class Asked:
         ]
 
 
-Step = Callable[[Asked], list[Finding]]
+Step = Callable[[LogView], list[Finding]]
 
 
-def _recognition_form(asked: Asked) -> list[Finding]:
+def _recognition_form(view: LogView) -> list[Finding]:
     """The raw files of a source, or a table of events."""
-    if asked.log.input_format != "auto" or asked.log.impression_where or asked.log.clicks:
+    if view.log.input_format != "auto" or view.log.impression_where or view.log.clicks:
         return []
     try:
-        return find_form(asked.sources())
+        return find_form(view.sources())
     except PosbiasError:  # text of another dialect, which the next step looks for
         return []
 
 
-def _dialect(asked: Asked) -> list[Finding]:
+def _dialect(view: LogView) -> list[Finding]:
     """How files of text are written."""
-    said = (asked.log.separator, asked.log.encoding, asked.log.columns)
-    is_said = any(value is not None for value in said) or asked.log.input_format not in _ROWS
-    if is_said:
+    named = (view.log.separator, view.log.encoding, view.log.columns)
+    is_named = any(value is not None for value in named) or view.log.input_format not in _ROWS
+    if is_named:
         return []
     try:
-        return find_dialects(asked.sources())
-    except LogFormatError:  # of an encoding that must be said to open it
-        return find_dialects(find_sources([name for name in asked.logs if name != STANDARD_INPUT]))
+        return find_dialects(view.sources())
+    except LogFormatError:  # of an encoding that must be named to open it
+        return find_dialects(find_sources([name for name in view.logs if name != STANDARD_INPUT]))
 
 
-def _lists(asked: Asked) -> list[Finding]:
+def _lists(view: LogView) -> list[Finding]:
     """Lists of documents and clicks, where rows are no impressions that can be read as they are."""
-    if asked.log.input_format not in {"auto", "nested"} or _is_said(asked, "clicked", "list_separator", "clicks"):
+    if view.log.input_format not in {"auto", "nested"} or _is_set(view, "clicked", "list_separator", "clicks"):
         return []
     try:
-        log = asked.open_log()
+        log = view.open_log()
     except RoleError:
-        return find_lists(asked.sources())
+        return find_lists(view.sources())
     except SchemaError:
         return []
-    return find_lists(asked.sources()) if log.nesting is not None else []
+    return find_lists(view.sources()) if log.nesting is not None else []
 
 
-def _values(asked: Asked) -> list[Finding]:
+def _values(view: LogView) -> list[Finding]:
     """Words of the click column, and the form of times."""
-    log = asked.open_log()
+    log = view.open_log()
     if log.raw is not None or log.nesting is not None or log.click_sources:
         return []
-    said = asked.log.true is not None or asked.log.false is not None
-    clicks = None if said else find_click_words(first_texts(log, log.roles.click))
-    times = log.roles.timestamp if asked.log.timestamp_format is None else None
+    named = view.log.true is not None or view.log.false is not None
+    clicks = None if named else find_click_words(first_texts(log, log.roles.click))
+    times = log.roles.timestamp if view.log.timestamp_format is None else None
     forms = find_timestamp_format(first_texts(log, times))
     return [finding for finding in (clicks, forms) if finding is not None]
 
@@ -243,43 +243,43 @@ STEPS: tuple[Step, ...] = (
     _dialect,
     _recognition_form,  # again: a table of events has columns only once its dialect is known
     _lists,
-    lambda asked: find_roles(asked.open_log, asked.sources),
-    lambda asked: find_roles(asked.open_log, asked.sources),  # again: an error of the first hides guesses for others
+    lambda view: find_roles(view.open_log, view.sources),
+    lambda view: find_roles(view.open_log, view.sources),  # again: an error of the first hides guesses for others
     _values,
-    lambda asked: [] if _is_said(asked, "impressions", "click_counts") else find_sums(asked.open_log()),
-    lambda asked: [] if _is_said(asked, "position_base") else find_position_base(asked.open_log()),
-    lambda asked: [] if _is_said(asked, *_CLICKS_ARE_SAID) else find_clicks(asked.open_log()),
-    lambda asked: [] if asked.log.position_base is not None else find_base_of_events(asked.open_log()),
-    lambda asked: find_page_time(asked.open_log()),
-    lambda asked: find_session(asked.open_log()),
-    lambda asked: find_paging(asked.open_log()),
-    lambda asked: find_pages(asked.open_log()),
-    lambda asked: find_duplicates(asked.open_log()),
+    lambda view: [] if _is_set(view, "impressions", "click_counts") else find_sums(view.open_log()),
+    lambda view: [] if _is_set(view, "position_base") else find_position_base(view.open_log()),
+    lambda view: [] if _is_set(view, *_DECLARING_CLICKS) else find_clicks(view.open_log()),
+    lambda view: [] if view.log.position_base is not None else find_base_of_events(view.open_log()),
+    lambda view: find_page_time(view.open_log()),
+    lambda view: find_session(view.open_log()),
+    lambda view: find_paging(view.open_log()),
+    lambda view: find_pages(view.open_log()),
+    lambda view: find_duplicates(view.open_log()),
 )
-"""What is looked for, in this order. A log of raw files or events has no rows before these are read."""
+"""Steps of the recognition, in this order. A log of raw files or events has no rows before these are read."""
 
 
-def recognise(asked: Asked) -> Asked:
+def recognise(view: LogView) -> LogView:
     """Take the steps.
 
     Raises:
         PosbiasError: the log cannot be read at all.
     """
-    if find_statistics(asked.logs):
+    if find_statistics(view.logs):
         raise UsageError(
-            f"{asked.logs[0]} holds statistics, and only logs are checked. `posbias collect --info` describes "
+            f"{view.logs[0]} holds statistics, and only logs are checked. `posbias collect --info` describes "
             "statistics."
         )
     for step in STEPS:
-        asked = asked.saying(step(asked))
-    return asked
+        view = view.with_findings(step(view))
+    return view
 
 
-def _is_said(asked: Asked, *names: str) -> bool:
+def _is_set(view: LogView, *names: str) -> bool:
     """Whether one of these options is set, or the log has no rows yet to look at."""
-    if asked.log.input_format not in _ROWS or asked.log.impression_where:
+    if view.log.input_format not in _ROWS or view.log.impression_where:
         return True
-    return any(getattr(asked.log, name) for name in names)
+    return any(getattr(view.log, name) for name in names)
 
 
 SCHEMA = "posbias.check"
@@ -287,37 +287,37 @@ SCHEMA = "posbias.check"
 _HARMLESS = frozenset(map(reason, HARMLESS))
 
 
-def check(asked: Asked, progress: Progress) -> tuple[Asked, dict[str, Any]]:
+def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:
     """Look at a log; return the options with what was recognised, and what `--json` prints.
 
     Raises:
         PosbiasError: the log cannot be read at all, or the options do not go together.
     """
     with progress.stage("recognising"):
-        asked = recognise(asked)
-    job = replace(asked, counting=replace(asked.counting, model=PBM)).job()
+        view = recognise(view)
+    job = replace(view, counting=replace(view.counting, model=PBM)).job()
     log, plan = job.open_log(), job.plan
     client, unjudged, look = largest_client(log), None, None
-    # What breaks the rules is counted and left out here: that it would stop a run is then said with the rest.
-    with open_engine(replace(asked.log, on_bad_rows="drop"), Path.cwd() / "check") as engine:
+    # What breaks the rules is counted and left out here: that it would stop a run is then reported with the rest.
+    with open_engine(replace(view.log, on_bad_rows="drop"), Path.cwd() / "check") as engine:
         try:
             unjudged = read_unjudged(log, plan, engine, progress)
         except SchemaError as error:
             stops = [str(error)]
         else:
-            stops = [*_unconfirmed(asked), *_stops(unjudged)]
-            asked = asked if stops else asked.saying(_bad_rows(asked, unjudged))
+            stops = [*_unconfirmed(view), *_stops(unjudged)]
+            view = view if stops else view.with_findings(_bad_rows(view, unjudged))
             if plan.period == "quarter":  # days only, where timestamps say no time of day
                 plan = replace(plan, period=unjudged.read.log.rules.period)
             look = look_at(unjudged, plan, engine, progress)
-    return asked, masked_values(_content(asked, log, unjudged, look, client, stops))
+    return view, masked_values(_content(view, log, unjudged, look, client, stops))
 
 
-def _unconfirmed(asked: Asked) -> list[str]:
-    """What a wrong guess would make worthless: where positions go on from page to page."""
+def _unconfirmed(view: LogView) -> list[str]:
+    """Guesses that would make an estimate worthless if wrong: that positions go on from page to page."""
     return [
         f"positions rest on a guess: {finding.text}. If so, say {shlex.join(finding.options)}, else --page none."
-        for finding in asked.findings
+        for finding in view.findings
         if "--page" in finding.options
     ]
 
@@ -330,10 +330,10 @@ def _stops(unjudged: Reading) -> list[str]:
     return []
 
 
-def _bad_rows(asked: Asked, unjudged: Reading) -> list[Finding]:
+def _bad_rows(view: LogView, unjudged: Reading) -> list[Finding]:
     """That rows break the rules, if some do."""
     bad = {why: rows for why, rows in unjudged.rows.rejected.items() if why not in _HARMLESS}
-    if not bad or asked.log.on_bad_rows == "drop":
+    if not bad or view.log.on_bad_rows == "drop":
         return []
     reasons = ", ".join(f"{rows:,} because {why}" for why, rows in bad.items())
     sentence = f"{counted(sum(bad.values()), 'rows')} of {unjudged.rows.read:,} break the rules ({reasons})"
@@ -341,24 +341,24 @@ def _bad_rows(asked: Asked, unjudged: Reading) -> list[Finding]:
 
 
 def _content(
-    asked: Asked, log: Log, unjudged: Reading | None, look: Look | None, client: Client | None, stops: Sequence[str]
+    view: LogView, log: Log, unjudged: Reading | None, look: Look | None, client: Client | None, stops: Sequence[str]
 ) -> dict[str, Any]:
-    """All that was found, as one plain object, under names that stay."""
-    model = asked.counting.model or PBM
+    """All findings, as one plain object, under names that stay."""
+    model = view.counting.model or PBM
     reasons = [Reason("log-not-valid", STOP, sentence) for sentence in stops]
     reasons += [] if stops or unjudged is None else reasons_of_clicks(unjudged.rows, unjudged.clicks)
     reasons += _against(log, look, model, refused=is_refused(reasons))
     if look is not None:
-        reasons += _beside(asked, log, look, client, advise=not stops)
-    following = None if is_refused(reasons) else _command_line(asked.command)
+        reasons += _beside(view, log, look, client, advise=not stops)
+    following = None if is_refused(reasons) else _command_line(view.command)
     conclusion = conclude(_headline(look, model), reasons, following)
     of_look = ("totals", "days", "positions", "pages", "queries", "client", "movement", "models")
     content = {
         "schema": SCHEMA,
         **sections_of(conclusion),
-        "command": asked.command,
+        "command": view.command,
         "carries_estimate": conclusion.verdict != "do not use",
-        "recognised": describe_log(log, asked.findings),
+        "recognised": describe_log(log, view.findings),
         "rows": None if unjudged is None else msgspec.to_builtins(unjudged.rows),
         **dict.fromkeys(of_look),
         **({"positions": [], "models": {}} if look is None else _of_look(look, model)),
@@ -382,9 +382,9 @@ def _against(log: Log, look: Look | None, model: str, *, refused: bool) -> Itera
     yield from (reason for reason in doubts(log) if reason.code == "counts-not-used")
 
 
-def _beside(asked: Asked, log: Log, look: Look, client: Client | None, *, advise: bool) -> Iterator[Reason]:
+def _beside(view: LogView, log: Log, look: Look, client: Client | None, *, advise: bool) -> Iterator[Reason]:
     """What is odd about the log, and what would help."""
-    binned, paged = asked.counting.position_bins is not None, log.roles.page is not None
+    binned, paged = view.counting.position_bins is not None, log.roles.page is not None
     for code, sentence in warnings_of(look.facts, look.pages, client, binned=binned, paged=paged):
         yield Reason(code, CAUTION, sentence)
     if advise:
@@ -595,7 +595,7 @@ WRITTEN = {
     "train": "a model, scores, manifest",
     "evaluate": "a table of values, manifest",
 }
-"""What each command writes, in words."""
+"""The output of each command, in words."""
 
 
 def rehearse(
@@ -608,14 +608,14 @@ def rehearse(
     *,
     replaces_input: bool = False,
 ) -> int:
-    """Say what a command would do, once its options have been found to go together; return the exit code.
+    """Say what a command would do, once its options are known to go together; return the exit code.
 
     Args:
         command: its name.
         job: what it reads.
         log: how.
         target: where it writes.
-        output: whether an old result may go, and how much is said.
+        output: whether an old result may go, and how much is printed.
         also_read: what else is read, and must not be replaced either.
         replaces_input: whether the result may replace an input, as it holds all of that.
 
@@ -656,10 +656,10 @@ def rehearse(
 
 def _lines(content: dict[str, Any]) -> list[str]:
     reads, writes = content["reads"], content["writes"]
-    said = recognised_lines(reads["log"]) if "log" in reads else []
+    lines = recognised_lines(reads["log"]) if "log" in reads else []
     for name, held in reads.get("statistics", {}).items():
         days = "" if not held["days"] else f", {counted(len(held['days']), 'days')}"
-        said.append(f"statistics: {name}, {counted(held['parts'], 'parts')}{days}")
-    said += [f"also read: {name}" for name in reads["also"]]
+        lines.append(f"statistics: {name}, {counted(held['parts'], 'parts')}{days}")
+    lines += [f"also read: {name}" for name in reads["also"]]
     verb = "would replace" if writes["replaces"] else "would write"
-    return [*said, f"{verb}: {writes['target']}, with {writes['what']}", "nothing was written (--dry-run)"]
+    return [*lines, f"{verb}: {writes['target']}, with {writes['what']}", "nothing was written (--dry-run)"]

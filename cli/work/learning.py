@@ -56,23 +56,23 @@ _AGAINST = {NAIVE: "naive clicks", LOGGED: "the log's own order"}
 
 
 def _facts(learned: Learned, data: LearningData, measure: str) -> list[str]:
-    """What was learnt from, and how well it fits by the measure of the learner."""
+    """Sentences on what was learnt from, and how well it fits by the measure of the learner."""
     apart = f", {len(data.apart):,} of them held out" if len(data.apart) else ""
-    found = [f"learnt from {data.n_documents:,} documents of {int(data.query[-1]) + 1:,} queries{apart}"]
+    facts = [f"learnt from {data.n_documents:,} documents of {int(data.query[-1]) + 1:,} queries{apart}"]
     curve = learned.curve
     if curve.height:
         last = curve.filter(pl.col(ROUND) == learned.report.get("trees", curve[ROUND][-1])).row(-1, named=True)
         values = [f"{value:.5f} {name}" for name in (TRAINING, VALIDATION) if (value := last[name]) is not None]
-        found.append(f"round {last[ROUND]:,}: {measure} {', '.join(values)}")
+        facts.append(f"round {last[ROUND]:,}: {measure} {', '.join(values)}")
     chosen_by = learned.report.get("regularization_chosen_by")
     if chosen_by is not None:
         penalties = [one["regularization"] for one in chosen_by["tried"]]
-        found.append(
+        facts.append(
             f"penalty {learned.report['regularization']:.3g}: the best of {len(penalties)} from {min(penalties):.3g} "
             f"to {max(penalties):.3g} for {chosen_by['impressions_apart']:,.0f} impressions that were set apart "
             f"({chosen_by['fits']} fits; --regularization X: one)"
         )
-    return found
+    return facts
 
 
 def _gains(chosen: Sequence[Reason]) -> str:
@@ -125,17 +125,17 @@ def _importance(table: pl.DataFrame) -> list[Printed]:
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be learnt.
+    """A request to learn a ranker.
 
     Attributes:
         learner: how.
-        options: what is asked of it.
-        asked: as it was said.
+        options: as it takes them.
+        given: options of the command line.
     """
 
     learner: Learner
     options: CoreOptions
-    asked: LearningOptions
+    given: LearningOptions
 
     @property
     def needs_sessions(self) -> str | None:
@@ -144,33 +144,33 @@ class Request:
 
     @property
     def uses_propensities(self) -> bool:
-        """Whether the learner takes theta, as it is asked."""
+        """Whether the learner takes theta, with these options."""
         without = self.learner.does_without
-        return self.learner.uses_propensities and not (without is not None and getattr(self.asked, without))
+        return self.learner.uses_propensities and not (without is not None and getattr(self.given, without))
 
     @property
     def score(self) -> str | None:
         """The ranker's score, if the learner looks at one."""
-        return self.asked.ranker_score if "ranker_score" in self.learner.takes else None
+        return self.given.ranker_score if "ranker_score" in self.learner.takes else None
 
     @property
     def features(self) -> FeaturesRequest:
         """Which features, and what becomes of documents without."""
-        tables, columns = tuple(self.asked.features or ()), tuple(self.asked.feature or ())
+        tables, columns = tuple(self.given.features or ()), tuple(self.given.feature or ())
         if self.score is not None and self.score not in columns and not is_in_a_table(self.score, tables):
             columns = (*columns, self.score)
-        return FeaturesRequest(tables, columns, self.asked.missing)
+        return FeaturesRequest(tables, columns, self.given.missing)
 
 
-def requested(asked: LearningOptions, propensities: str | None) -> Request:
+def requested(given: LearningOptions, propensities: str | None) -> Request:
     """Read the options, and find wrong ones before anything is read.
 
     Raises:
         UsageError: a value is out of range, or something that the learner needs is not named.
         MissingExtraError: LightGBM is not installed.
     """
-    learner, options = get_learner(asked.learner), _options(asked)
-    has_features = bool(asked.features or asked.feature)
+    learner, options = get_learner(given.learner), _options(given)
+    has_features = bool(given.features or given.feature)
     if learner.needs_features and not has_features:
         raise UsageError(
             f"--learner {learner.name}: learns from features. Name them: --features TABLE, or --feature COLUMN of the "
@@ -180,12 +180,12 @@ def requested(asked: LearningOptions, propensities: str | None) -> Request:
         raise UsageError(f"--learner {learner.name}: learns without features. Leave --features and --feature out.")
     if "trees" in learner.takes:
         import_lightgbm()
-    request = Request(learner, options, asked)
+    request = Request(learner, options, given)
     if request.uses_propensities and propensities is None:
         raise UsageError(
             f"--learner {learner.name}: needs propensities. Name a directory of `posbias fit`: --propensities DIR."
         )
-    for flag, name in (*(("--feature", name) for name in asked.feature or ()), ("--ranker-score", asked.ranker_score)):
+    for flag, name in (*(("--feature", name) for name in given.feature or ()), ("--ranker-score", given.ranker_score)):
         if name in RESERVED:
             raise UsageError(f"{flag} {name}: this name is reserved. Rename the column to use it as a feature.")
     return request
@@ -208,40 +208,40 @@ _RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
     ("tie", lambda x: 0 <= x < inf, "at least 0, and finite"),
     ("never_worse", lambda x: 0 <= x < 1, "at least 0 and below 1, e.g. 0.05"),
 )
-"""What options must be."""
+"""Ranges of options."""
 
 
-def _options(asked: LearningOptions) -> CoreOptions:
+def _options(given: LearningOptions) -> CoreOptions:
     """The options as a learner takes them.
 
     Raises:
         UsageError: a value is out of range, or options do not go together.
     """
     for name, holds, words in _RANGES:
-        value = getattr(asked, name)
+        value = getattr(given, name)
         if value is not None and not holds(value):
             raise UsageError(f"--{name.replace('_', '-')} {value:g}: must be {words}.")
-    if asked.early_stopping is not None and not asked.validation:
+    if given.early_stopping is not None and not given.validation:
         raise UsageError("--early-stopping needs held-out queries: say, --validation 0.1.")
-    if asked.early_stopping is not None and asked.margin_penalty:
+    if given.early_stopping is not None and given.margin_penalty:
         raise UsageError(
             "--early-stopping: with --margin-penalty the loss depends on how large scores are, and not on their order "
             "alone. Leave one of them out."
         )
     trees = TreeOptions(
-        trees=asked.trees,
-        rate=asked.learning_rate,
-        leaves=asked.leaves,
+        trees=given.trees,
+        rate=given.learning_rate,
+        leaves=given.leaves,
         row_share=ROW_SHARE,
-        seed=asked.seed,
+        seed=given.seed,
     )
-    alike = {entry.name: getattr(asked, entry.name) for entry in fields(CoreOptions) if hasattr(asked, entry.name)}
+    alike = {entry.name: getattr(given, entry.name) for entry in fields(CoreOptions) if hasattr(given, entry.name)}
     alike |= {"trees": trees}
-    return CoreOptions(**alike, position_as_feature=not asked.no_position_feature, corrected=not asked.raw_rates)
+    return CoreOptions(**alike, position_as_feature=not given.no_position_feature, corrected=not given.raw_rates)
 
 
 def check_randomized(request: Request, plan: StatisticsPlan) -> None:
-    """See that rows are known to be randomised, where the learner needs some.
+    """Check that rows are known to be randomised, where the learner needs some.
 
     Raises:
         UsageError: they are not named.
@@ -259,27 +259,27 @@ def learn(counted: CountedLog, theta: FittedTheta | None, request: Request, engi
     Raises:
         IdentifiabilityError: there is nothing to learn from.
     """
-    learner, options, asked = request.learner, request.options, request.asked
+    learner, options, given = request.learner, request.options, request.given
     cells = counted.statistics.cells
     examination, covariance = np.ones(len(cells)), None
     if theta is not None and request.uses_propensities:
-        chosen = choose_propensities(theta.propensities, asked.propensity)
-        result.content["learnt_with"] = weights_from(asked.propensity, chosen)
+        chosen = choose_propensities(theta.propensities, given.propensity)
+        result.content["learnt_with"] = weights_from(given.propensity, chosen)
         examination = examination_of(cells, chosen.table)
         covariance = covariance_of_theta(cells, chosen.table, theta)
-    features, score, held_out = request.features, request.score, asked.validation
+    features, score, held_out = request.features, request.score, given.validation
     documents = prepare(counted, examination, learner, features, score, held_out, engine, result.progress)
-    leaf = asked.leaf_documents or min(max(documents.data.n_documents // _LEAVES_OF, _LEAF[0]), _LEAF[1])
+    leaf = given.leaf_documents or min(max(documents.data.n_documents // _LEAVES_OF, _LEAF[0]), _LEAF[1])
     options = replace(options, trees=replace(options.trees, leaf_rows=leaf))
-    data, share = documents.data, asked.negative_share if "negative_share" in learner.takes else 1.0
-    balance = asked.balance if "balance" in learner.takes else "traffic"
+    data, share = documents.data, given.negative_share if "negative_share" in learner.takes else 1.0
+    balance = given.balance if "balance" in learner.takes else "traffic"
     data = replace(data, weight=balance_weights(data, balance), covariance=covariance)
     result.reasons += documents.reasons
     _check_clicks(documents, result)
     if data.randomized is not None and not data.randomized.n_entries:
         placed = " or ".join(map(str, counted.plan.randomized))
         raise IdentifiabilityError(f"no row has {placed} (--randomized-where), so there is nothing to learn from.")
-    sampled = with_fewer_negatives(data, share, asked.seed)
+    sampled = with_fewer_negatives(data, share, given.seed)
     with result.progress.stage("learning", _rounds(learner, options), unit="rounds") as stage:
         learned = learner.learn(sampled, options, stage.advance)
     if learned.propensities is not None:
@@ -323,7 +323,7 @@ def _rounds(learner: Learner, options: CoreOptions) -> int:
 
 
 def _check_clicks(documents: Documents, result: Result) -> None:
-    """See that there are clicks to learn from, and say how many lie in cells without a propensity.
+    """Check that there are clicks to learn from, and warn of those in cells without a propensity.
 
     Raises:
         IdentifiabilityError: there are none.

@@ -129,14 +129,14 @@ class StoredEstimate(msgspec.Struct, frozen=True):
 
 
 class FitManifest(msgspec.Struct, frozen=True):
-    """What is read again of the manifest of a fit."""
+    """Fields of the manifest of a fit that are read again."""
 
     counted: Counted
     estimate: StoredEstimate
 
 
 def fit_section(fit: Fit) -> dict[str, Any]:
-    """What the manifest says about a fit."""
+    """The section of a fit in the manifest."""
     statistics, linkage = fit.statistics, fit.estimate.linkage
     clusters = fit.estimate.n_clusters or None
     section: dict[str, Any] = {
@@ -179,7 +179,7 @@ def fit_section(fit: Fit) -> dict[str, Any]:
 
 
 def _estimate(estimate: Estimate) -> dict[str, Any]:
-    """What every estimate has, and what some have."""
+    """Fields of every estimate, and of some."""
     section: dict[str, Any] = {
         "method": estimate.method,
         "converged": estimate.converged,
@@ -201,7 +201,7 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
 
 
 def _assumed(fit: Fit) -> dict[str, Any]:
-    """What was assumed beyond the model, and the estimate without it."""
+    """Assumptions beyond the model, and the estimate without them."""
     references = fit.estimate.linkage.references
     section = {} if fit.smooth is None or not np.isfinite(fit.smooth.tau) else {"smooth_tau": fit.smooth.tau}
     if fit.shape is not None:
@@ -259,7 +259,7 @@ def period_section(period: PeriodChoice) -> dict[str, Any]:
 
 
 def _look(look: PeriodLook) -> dict[str, Any]:
-    """What was found by periods of one length."""
+    """Results for periods of one length."""
     feedback = None
     if look.feedback is not None:
         feedback = {
@@ -351,7 +351,7 @@ def _rows(table: pl.DataFrame) -> list[Cell]:
 def write_attractiveness_of(
     counted: CountedLog, fit: Fit, engine: Engine, folder: Path, progress: Progress, *, csv: bool
 ) -> None:
-    """Write the attractiveness of every pair, part by part, and as CSV if asked for."""
+    """Write the attractiveness of every pair, part by part, and as CSV if requested."""
     items = ((part, fit.attractiveness_of(part.signature)) for part in counted.parts)
     rows = partial(_attractiveness_rows, columns=counted.plan.pair_columns)
     with progress.stage("writing", len(counted.pairs)) as stage:
@@ -369,7 +369,7 @@ def _attractiveness_rows(item: tuple[PairsOfPart, pl.DataFrame], columns: Sequen
 
 
 def sum_sessions(read: ReadLog, log: FittedLog) -> ClusterSums:
-    """What errors by session need, from a log that was read with its sessions."""
+    """Sums for errors by session, from a log that was read with its sessions."""
     return reduce(add, read.buckets.map(partial(_sum_sessions, log=log)))
 
 
@@ -385,7 +385,7 @@ class FitRequest:
     """How counts are fitted."""
 
     method: str  # the estimator's name
-    options: EstimationOptions  # what is asked of it
+    options: EstimationOptions
     # whether joint EM is run as well, and whether other click models are looked at; None where that is quick
     compare: bool | None = None
     csv: bool = False  # whether tables are also written as CSV
@@ -403,12 +403,12 @@ class WrittenFit:
 
 
 def sections_of_reading(plan: StatisticsPlan, sources: dict[str, str], rows: Rows) -> dict[str, Any]:
-    """What the manifest says of a log that was read."""
+    """Sections of the manifest about a log that was read."""
     return {"schema": SCHEMA, "counted": describe_plan(plan), "sources": sources, "rows": rows}
 
 
 def sections_of_counts(counted: CountedLog) -> dict[str, Any]:
-    """What the manifest says of what was read and counted."""
+    """Sections of the manifest about what was read and counted."""
     statistics = counted.statistics
     impressions, clicks = statistics.cell_totals
     return {
@@ -426,7 +426,7 @@ def sections_of_counts(counted: CountedLog) -> dict[str, Any]:
 
 def fit_counts(
     counted: CountedLog,
-    asked: FitRequest,
+    request: FitRequest,
     engine: Engine,
     folder: Path,
     progress: Progress,
@@ -436,23 +436,23 @@ def fit_counts(
 
     Args:
         counted: a log, or statistics.
-        asked: by which method, and how.
+        request: by which method, and how.
         engine: where the pairs are.
         folder: of the result.
-        progress: is told.
-        from_rows: what a method of rows found in them.
+        progress: where stages are reported.
+        from_rows: the estimate of a method that reads rows.
 
     Raises:
-        IdentifiabilityError: the log cannot say what is asked of it.
+        IdentifiabilityError: the requested estimate cannot be made from the log.
         UsageError: it has too many cells.
     """
-    check_cells(counted.statistics, asked.method, asked.options, engine.memory, compare=asked.compare)
+    check_cells(counted.statistics, request.method, request.options, engine.memory, compare=request.compare)
     with progress.stage("fitting") as stage:
-        found = fit_statistics(
+        fit = fit_statistics(
             counted.statistics,
-            asked.method,
-            asked.options,
-            compare=asked.compare,
+            request.method,
+            request.options,
+            compare=request.compare,
             beside=BesideCounts(
                 sum_sessions=None if counted.read is None else partial(sum_sessions, counted.read),
                 unbinned=counted.unbinned,
@@ -461,24 +461,24 @@ def fit_counts(
             ),
             on_iteration=stage.say,
         )
-    if asked.pairs:
-        with meanwhile(lambda: (found.theta, found.expected_clicks)):  # the files and the manifest say them
-            write_attractiveness_of(counted, found, engine, folder, progress, csv=asked.csv)
-    write_propensities(found.propensities, folder, csv=asked.csv)
-    write_covariance(found.theta, folder)
-    tests, sections = found.model_tests, dict[str, Any]()
+    if request.pairs:
+        with meanwhile(lambda: (fit.theta, fit.expected_clicks)):  # the files and the manifest say them
+            write_attractiveness_of(counted, fit, engine, folder, progress, csv=request.csv)
+    write_propensities(fit.propensities, folder, csv=request.csv)
+    write_covariance(fit.theta, folder)
+    tests, sections = fit.model_tests, dict[str, Any]()
     doubted = tests is not None and bool(tests.rejected or counted.plan.model.beside_position)
-    others = other_models(counted, progress) if doubted and asked.compare is not False else None
+    others = other_models(counted, progress) if doubted and request.compare is not False else None
     if others is not None:
         sections["other_models"] = {
             "log_likelihood": others.log_likelihood,
             "held_out_impressions": others.impressions,
             "models": [asdict(other) for other in others.others],
         }
-    sections["estimate"] = fit_section(found)
-    if not asked.pairs:
+    sections["estimate"] = fit_section(fit)
+    if not request.pairs:
         sections["estimate"]["attractiveness_prior"] = None
-    return WrittenFit(found, fit_headline(found), tuple(fit_reasons(found, others)), sections)
+    return WrittenFit(fit, fit_headline(fit), tuple(fit_reasons(fit, others)), sections)
 
 
 MOST_ROWS = 1 << 17

@@ -1,1 +1,1 @@
-"""What commands do, without a console: the command line and Python call the same jobs."""
+"""The work of commands, without a console: the command line and Python call the same jobs."""

@@ -129,15 +129,15 @@ class PageFit:
         if self.trust is not None:
             shown = {int(k) for batch in pages for k in np.unique(batch.position[batch.shown])}
             check_positions(self.em.fixed, sorted(shown), self.trust)
-        found = fit_model(model, units, pages, self.em, progress)
-        write_click_model(found, engine, result.folder, progress, csv=self.csv)
-        groups, fitted = found.n_groups if found.std_errors else None, found.fitted
+        fit = fit_model(model, units, pages, self.em, progress)
+        write_click_model(fit, engine, result.folder, progress, csv=self.csv)
+        groups, fitted = fit.n_groups if fit.std_errors else None, fit.fitted
         result.content[CLICK_MODEL] = ClickModelSection(model.name, fitted.passes, fitted.converged, groups, self.trust)
-        result.headline = f"{model.name} is fitted to {counted(found.units.number, 'documents')}"
+        result.headline = f"{model.name} is fitted to {counted(fit.units.number, 'documents')}"
         result.next = f"posbias evaluate LOGS --models {','.join(dict.fromkeys((model.name, 'pbm', 'ubm')))} -o judged"
-        result.printed += _tables(found)
-        result.reasons += _reasons(found)
-        return data, FittedPages(as_read(found, plan, result.folder))
+        result.printed += _tables(fit)
+        result.reasons += _reasons(fit)
+        return data, FittedPages(as_read(fit, plan, result.folder))
 
 
 @dataclass(frozen=True)
@@ -165,10 +165,10 @@ class FittedPages:
         return Weighed(log.weights, engine.parts_of([part.scan() for part in log.parts]), weigh, documents, section)
 
 
-def _tables(found: FittedToLog) -> list[Printed]:
+def _tables(fit: FittedToLog) -> list[Printed]:
     """The parameters that all documents share."""
-    shared = found.parameters.filter(pl.col(VALUE).is_not_null())
-    about: list[Printed] = [f"{found.model.name}: {found.model.about}"]
+    shared = fit.parameters.filter(pl.col(VALUE).is_not_null())
+    about: list[Printed] = [f"{fit.model.name}: {fit.model.about}"]
     if not shared.height:
         return about
     rows = shared.head(MOST_ROWS).to_dicts()
@@ -184,18 +184,18 @@ def _tables(found: FittedToLog) -> list[Printed]:
     return [*about, PrintedTable(tuple(columns), more), *whom]
 
 
-def _reasons(found: FittedToLog) -> list[Reason]:
+def _reasons(fit: FittedToLog) -> list[Reason]:
     """Whether the fit is finished, and what it can be used for."""
-    reasons, passes = list[Reason](), found.fitted.passes
-    if not found.fitted.converged:
+    reasons, passes = list[Reason](), fit.fitted.passes
+    if not fit.fitted.converged:
         sentence = f"The fit is not finished: it had not converged after {passes:,} passes. Raise --max-iterations."
         reasons.append(Reason("not-converged", STOP, sentence, {"passes": passes}))
     priors = "; ".join(
         f"prior of {name}: mean {prior.mean:.3f}, worth {prior.strength:.3g} impressions"
-        for name, prior in found.fitted.priors.items()
+        for name, prior in fit.fitted.priors.items()
     )
-    name = found.model.name
-    if isinstance(found.model, ExaminationModel):
+    name = fit.model.name
+    if isinstance(fit.model, ExaminationModel):
         sentence = (
             f"{name} has no propensity by position: `posbias weight` computes how likely each impression was examined, "
             "given the clicks above it."

@@ -43,12 +43,12 @@ from posbias.io.results.tables import write_propensities
 _LONGEST_NAME = 200  # bytes; file systems take 255
 _NOT_IN_NAMES = r'[\x00-\x1f\x7f%/\\:*?"<>|=#{}\[\]]'
 _OF_THE_LOG = (IdentifiabilityError, SchemaError, StatisticsError)
-"""What one value may lack, while others have it."""
+"""Errors of one value that do not stop the others."""
 _EMPTY = "__HIVE_DEFAULT_PARTITION__"
 
 
 def check_column(job: Job, column: str, request: CellFit) -> None:
-    """See that a column can tell fits apart.
+    """Check that a column can name fits.
 
     Raises:
         UsageError: the inputs are statistics, or the column has another role, or pages are needed.
@@ -201,7 +201,7 @@ def folder_of(column: str, value: object) -> str:
         UsageError: it would be too long.
     """
     text = _EMPTY if value is None else str(_plain(value))
-    name = "=".join(re.sub(_NOT_IN_NAMES, lambda found: quote(found[0], safe=""), part) for part in (column, text))
+    name = "=".join(re.sub(_NOT_IN_NAMES, lambda match: quote(match[0], safe=""), part) for part in (column, text))
     if value == _EMPTY:  # a value that is called so is none that is empty
         name = name.replace("=_", "=%5F", 1)
     if len(name.encode()) > _LONGEST_NAME:

@@ -25,7 +25,7 @@ from posbias.io.rankings import Rankings, Theta, evaluate_rankings, judged_lists
 from posbias.io.results.conclusions import CAUTION, NOTE, STOP, Reason
 from posbias.io.results.tables import write_small_table
 
-_MOST_SAID = 12
+_MOST_SHOWN = 12
 _MUCH_WITHOUT_SCORE, _MUCH_NEVER_SHOWN = 0.01, 0.1
 _DECIMALS = 4
 _VERBS = ("better", "worse")
@@ -41,13 +41,13 @@ def _share_lines(evaluation: Evaluation) -> list[dict[str, float | None]]:
         "clicks_without_score": (rest.unscored_clicks, float(totals.sums[N_CLICKS])),
         "pages_without_score": (rest.unscored_pages, float(totals.sums[N_PAGES])),
     }
-    found = [
+    shares = [
         {name: _share(float(part[number]), whole) for name, (part, whole) in of.items()}
         for number in range(evaluation.options.n_rankings)
     ]
     return [
         {**entry, "top_never_shown": _share(float(rest.never_shown[number]), float(rest.top[number]))}
-        for number, entry in enumerate(found)
+        for number, entry in enumerate(shares)
     ]
 
 
@@ -85,7 +85,7 @@ def _bounds_line(metrics: pl.DataFrame, confidence: float, names: Sequence[str],
     bounded = metrics.filter(pl.col("hoeffding_bound").is_not_null())
     of_each = "; ".join(
         f"{row['ranking']} {_number(row['hoeffding_bound'])} and {_number(row['bernstein_bound'])}"
-        for row in bounded.head(_MOST_SAID).iter_rows(named=True)
+        for row in bounded.head(_MOST_SHOWN).iter_rows(named=True)
     )
     return (
         f"DCG@{cutoff} by IPS is at least, by Hoeffding and by empirical Bernstein: {of_each}. Each of the two holds "
@@ -102,20 +102,20 @@ def _interval(low: float | None, high: float | None) -> str:
 
 
 def _remarks(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
-    """What the values rest on."""
+    """Sentences on what the values rest on."""
     totals = evaluation.totals
     clicks = float(totals.sums[N_CLICKS])
     clipped = _share(totals.rest.clipped, clicks - totals.rest.unweighted) or 0.0
-    said = (
+    basis = (
         f"{counted(totals.rest.n_pages, 'pages')}, {counted(clicks, 'clicks')}, {counted(totals.n_queries, 'queries')} "
         f"(worth {evaluation.effective_queries:,.0f} equal ones); {clipped:.1%} of the weighted clicks clipped"
     )
-    return [said, *_lacks(evaluation, names)]
+    return [basis, *_lacks(evaluation, names)]
 
 
 def _lacks(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
-    """What each ranking lacks, where it lacks something."""
-    found: list[str] = []
+    """Sentences on what rankings lack."""
+    lines: list[str] = []
     for name, entry in list(zip(names, _share_lines(evaluation), strict=True))[1:]:
         words = {
             "impressions_without_score": "of the impressions have no score",
@@ -123,9 +123,9 @@ def _lacks(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
             "pages_without_score": "of the pages have no score at all",
             "top_never_shown": f"of its first {evaluation.options.depth} documents were never shown for their query",
         }
-        said = [f"{entry[key]:.1%} {text}" for key, text in words.items() if entry[key]]
-        found += [f"{name}: {', '.join(said)}"] if said else []
-    return found[:_MOST_SAID]
+        parts = [f"{entry[key]:.1%} {text}" for key, text in words.items() if entry[key]]
+        lines += [f"{name}: {', '.join(parts)}"] if parts else []
+    return lines[:_MOST_SHOWN]
 
 
 def _headline(compared: Sequence[Reason]) -> str:
@@ -169,18 +169,18 @@ def _title(measure: Measure, cutoff: int | None) -> str:
 
 def _against(evaluation: Evaluation, names: Sequence[str]) -> list[Reason]:
     """What speaks against the values."""
-    totals, found = evaluation.totals, list[Reason]()
+    totals, reasons = evaluation.totals, list[Reason]()
     clicks = float(totals.sums[N_CLICKS])
     if clicks <= totals.rest.unweighted:
         sentence = "This log says nothing of rankings: no click is at a position with a propensity."
-        found.append(Reason("clicks-without-propensity", STOP, sentence, {"clicks": clicks}))
+        reasons.append(Reason("clicks-without-propensity", STOP, sentence, {"clicks": clicks}))
     elif totals.rest.unweighted:
-        found.append(lost_clicks(float(totals.rest.unweighted), clicks, "only the naive values count them"))
+        reasons.append(lost_clicks(float(totals.rest.unweighted), clicks, "only the naive values count them"))
     if evaluation.covariance is None:
-        found.append(ERRORS_UNKNOWN)
+        reasons.append(ERRORS_UNKNOWN)
     if totals.n_queries == 1:
         sentence = "All pages have one query, so nothing says how far values may be off."
-        found.append(Reason("one-query", CAUTION, sentence))
+        reasons.append(Reason("one-query", CAUTION, sentence))
     for name, entry in list(zip(names, _share_lines(evaluation), strict=True))[1:]:
         if (entry["clicks_without_score"] or 0.0) > _MUCH_WITHOUT_SCORE:
             sentence = (
@@ -188,15 +188,15 @@ def _against(evaluation: Evaluation, names: Sequence[str]) -> list[Reason]:
                 "gain nothing in DCG, and count as the last rank."
             )
             figures = {"ranking": name, "share": entry["clicks_without_score"]}
-            found.append(Reason("scores-missing", CAUTION, sentence, figures))
+            reasons.append(Reason("scores-missing", CAUTION, sentence, figures))
         if (entry["top_never_shown"] or 0.0) > _MUCH_NEVER_SHOWN:
             sentence = (
                 f"{entry['top_never_shown']:.1%} of the documents that {name} puts into the first "
                 f"{evaluation.options.depth} were never shown for their query: no click can speak for them."
             )
             figures = {"ranking": name, "share": entry["top_never_shown"]}
-            found.append(Reason("never-shown", CAUTION, sentence, figures))
-    return found
+            reasons.append(Reason("never-shown", CAUTION, sentence, figures))
+    return reasons
 
 
 METRICS, DIFFERENCES = "metrics", "differences"
@@ -207,7 +207,7 @@ class RankingsRequest:
     """Rankings to evaluate, and how."""
 
     scores: tuple[str, ...]  # tables of query, doc and score, each perhaps as NAME=FILE
-    rankings: tuple[str, ...]  # TREC runs, likewise
+    rankings: tuple[str, ...]  # TREC runs, each `FILE` or `NAME=FILE`
     judgments: str | None = None
     cutoff: int = 10
     candidates: Candidates = "page"
@@ -231,7 +231,7 @@ class RankingsRequest:
 
     @property
     def files(self) -> list[str]:
-        """What is read beside the log and the fit."""
+        """Files to read beside the log and the fit."""
         judged = [] if self.judgments is None else [self.judgments]
         return [*(split_name(named)[1] for named in (*self.scores, *self.rankings)), *judged]
 
@@ -248,7 +248,7 @@ def evaluate(job: Job, fitted: PreviousFit, request: RankingsRequest, engine: En
     """
     name_propensities(fitted, result)
     log, theta = job.open_log(), fitted.theta
-    if not (log.raw is not None and log.raw.of_lines):  # its columns are known: wrong files are found at once
+    if not (log.raw is not None and log.raw.of_lines):  # its columns are known: wrong files are refused at once
         _baseline(request, request.open(log))
         if request.judgments is not None:
             read_judgments(request.judgments, log.roles, log.schema)
@@ -257,13 +257,13 @@ def evaluate(job: Job, fitted: PreviousFit, request: RankingsRequest, engine: En
     chosen = choose_propensities(theta.propensities, request.propensity)
     rankings = request.open(log)
     names = (LOGGED, *rankings.names)
-    what = EvaluationOptions(len(names), request.cutoff, request.candidates)
+    options = EvaluationOptions(len(names), request.cutoff, request.candidates)
     baseline = _baseline(request, rankings)
     weigh_by = Theta(chosen.table, theta, request.min_propensity)
-    evaluation, weights = evaluate_rankings(read, plan, rankings, weigh_by, what, engine, result.progress)
+    evaluation, weights = evaluate_rankings(read, plan, rankings, weigh_by, options, engine, result.progress)
     judged = None
     if request.judgments is not None:
-        judged = judged_lists(rankings, read_judgments(request.judgments, log.roles, log.schema), what)
+        judged = judged_lists(rankings, read_judgments(request.judgments, log.roles, log.schema), options)
     holds = request.candidates == "page" and not plan.weighted  # independent pages, whose weights clicks do not move
     bound = Bound(request.bound, weights) if request.bound is not None and holds else None
     metrics = metric_table(evaluation, names, judged, bound)
@@ -279,7 +279,7 @@ def evaluate(job: Job, fitted: PreviousFit, request: RankingsRequest, engine: En
         result.printed.append(_bounds_line(metrics, bound.confidence, names, request.cutoff))
     compared = _compared(metrics, differences)
     result.headline = _headline(compared)
-    result.reasons += [*compared[:_MOST_SAID], *_against(evaluation, names)]
+    result.reasons += [*compared[:_MOST_SHOWN], *_against(evaluation, names)]
     scores = " ".join(f"--scores {quote(named)}" for named in request.scores)
     files = scores or " ".join(f"--rankings {quote(named)}" for named in request.rankings)
     result.next = f"posbias predict LOGS --propensities {quote(fitted.name)} {files} -o predicted"
@@ -289,14 +289,14 @@ def _baseline(request: RankingsRequest, rankings: Rankings) -> int:
     """The number of the ranking that the others are compared with: the first, or the log's own where there is but one.
 
     Raises:
-        UsageError: none is called as said.
+        UsageError: none has that name.
     """
-    said, names = request.baseline, (LOGGED, *rankings.names)
-    if said is None:
+    named, names = request.baseline, (LOGGED, *rankings.names)
+    if named is None:
         return 1 if len(rankings.names) > 1 else 0
-    if said not in names:
-        raise UsageError(f"--baseline {said}: no ranking is called so; there are {', '.join(names)}.")
-    return names.index(said)
+    if named not in names:
+        raise UsageError(f"--baseline {named}: no ranking is called so; there are {', '.join(names)}.")
+    return names.index(named)
 
 
 def _describe(evaluation: Evaluation, rankings: Rankings, baseline: str, bound: Bound | None, result: Result) -> None:
@@ -304,7 +304,7 @@ def _describe(evaluation: Evaluation, rankings: Rankings, baseline: str, bound: 
     totals = evaluation.totals
     clicks = float(totals.sums[N_CLICKS])
     weighted = clicks - totals.rest.unweighted
-    said: dict[str, Any] = {
+    section: dict[str, Any] = {
         "baseline": baseline,
         "candidates": evaluation.options.candidates,
         "cutoff": evaluation.options.depth,
@@ -317,8 +317,8 @@ def _describe(evaluation: Evaluation, rankings: Rankings, baseline: str, bound: 
         "errors_of_theta": evaluation.covariance is not None,
     }
     if bound is not None:
-        said["bound"] = bound.description(evaluation)
-    result.content["evaluation"] = said
+        section["bound"] = bound.description(evaluation)
+    result.content["evaluation"] = section
     shares = _share_lines(evaluation)
     digests = {str(source.path): source.digest() for source in rankings.sources}
     result.content["rankings"] = [

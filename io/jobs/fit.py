@@ -52,7 +52,7 @@ from posbias.io.training.laid_out import (
 
 @dataclass(frozen=True)
 class Job:
-    """What is read and counted: a log, or statistics."""
+    """A log, or statistics, to read and count."""
 
     inputs: tuple[str, ...]  # as named by the user
     plan: StatisticsPlan
@@ -151,17 +151,17 @@ def describe(counted: CountedLog, result: Result) -> None:
 def read_pages(job: Job, engine: Engine, result: Result) -> ReadLog:
     """Read a log with its pages, and describe it in the manifest."""
     job.require_logs()
-    found = read_log(open_log(job, result), job.plan, engine, result.progress, clock.today(), keep_sessions=True)
-    result.content |= sections_of_reading(job.plan, found.sources, found.rows)
-    describe_reading(found.rows, found.clicks, found.days, found.notes, result)
-    return found.read
+    reading = read_log(open_log(job, result), job.plan, engine, result.progress, clock.today(), keep_sessions=True)
+    result.content |= sections_of_reading(job.plan, reading.sources, reading.rows)
+    describe_reading(reading.rows, reading.clicks, reading.days, reading.notes, result)
+    return reading.read
 
 
 def describe_reading(
-    rows: Rows, clicks: JoinedClicks | None, days: Days | None, said: tuple[str, ...], result: Result
+    rows: Rows, clicks: JoinedClicks | None, days: Days | None, notes: tuple[str, ...], result: Result
 ) -> None:
-    """Print what was read and left out, and which days were found; clicks that were lost put a result in doubt."""
-    result.facts += [*tables.rows_lines(rows), *said]
+    """Print what was read and left out, and which days there are; clicks that were lost put a result in doubt."""
+    result.facts += [*tables.rows_lines(rows), *notes]
     result.reasons += reasons_of_clicks(rows, clicks)
     if days is not None:
         result.content["days"] = days.describe()
@@ -228,7 +228,7 @@ class Model(Protocol):
 
     @property
     def also_read(self) -> list[str]:
-        """What is read beside the log."""
+        """Files to read beside the log."""
         ...
 
     def check_weights(self, layout: LayoutOfPages | LayoutOfCounts, options: WeightOptions) -> None:
@@ -284,9 +284,9 @@ class CellFit:
                 f"--decay {job.decay:g}: cannot be combined with {self.sessions_for}. Leave one of them out."
             )
         if job.only_links and (self.method != "conditional" or self.compare):
-            asked = "--compare" if self.compare else f"--method {self.method}"
+            option = "--compare" if self.compare else f"--method {self.method}"
             raise StatisticsError(
-                f"{job.inputs[0]}: holds only documents that compare positions (--ids number), and {asked} needs all. "
+                f"{job.inputs[0]}: holds only documents that compare positions (--ids number), and {option} needs all. "
                 "Leave it out, or count without --ids number."
             )
         check_method(self.method, job.plan, self.options)
@@ -332,17 +332,17 @@ class CellFit:
         return fit
 
     def _from_rows(self, counted: CountedLog, engine: Engine, result: Result) -> FromRows | None:
-        """What a method of rows finds in them; None for other methods."""
+        """The estimate of a method that reads rows; None for other methods."""
         if self.rows is None:
             return None
         from posbias.io.features_method import estimate_from_rows  # noqa: PLC0415 - other methods need no trees
 
         check_cells(counted.statistics, self.method, self.options, engine.memory, compare=self.compare)
-        found = estimate_from_rows(counted, self.rows, self.options, engine, result.progress)
-        result.content["features_of_fit"] = found.features
-        result.facts.append(tables.features_line(found.features))
-        result.reasons += found.reasons
-        return found.estimate
+        from_rows = estimate_from_rows(counted, self.rows, self.options, engine, result.progress)
+        result.content["features_of_fit"] = from_rows.features
+        result.facts.append(tables.features_line(from_rows.features))
+        result.reasons += from_rows.reasons
+        return from_rows.estimate
 
 
 @dataclass(frozen=True)
@@ -379,6 +379,6 @@ class FittedCells:
         return Weighed(weights, pages, weigh, documents, section, tables.smooth_weights(chosen))
 
 
-def weights_from(asked: Source, chosen: ChosenPropensities) -> dict[str, Any]:
+def weights_from(source: Source, chosen: ChosenPropensities) -> dict[str, Any]:
     """Which propensities weights are made from, for the manifest."""
-    return {"propensity": asked, "largest_std_error": chosen.largest_error, "smooth_at": chosen.smooth}
+    return {"propensity": source, "largest_std_error": chosen.largest_error, "smooth_at": chosen.smooth}

@@ -132,14 +132,14 @@ def judge_models(learn: Job, test: Job | None, request: ModelsRequest, engine: E
                     f"--test: the ids of the {name} are {own} there, and {known} in the log: none would meet its own. "
                     "Write both with the same type."
                 )
-    found = _judge(read, other, request, engine, result.progress)
-    of_judgments = _of_judgments(found, request, read.log)
-    table = tables.model_table(models, found.fitted, found.measures, of_judgments)
+    judged = _judge(read, other, request, engine, result.progress)
+    of_judgments = _of_judgments(judged, request, read.log)
+    table = tables.model_table(models, judged.fitted, judged.measures, of_judgments)
     written = {
         "models": table,
-        "perplexity_by_position": tables.position_table(models, found.measures, found.shared),
-        "calibration": tables.calibration_table(models, found.measures),
-        "parameters": tables.parameters_table(models, found.fitted),
+        "perplexity_by_position": tables.position_table(models, judged.measures, judged.shared),
+        "calibration": tables.calibration_table(models, judged.measures),
+        "parameters": tables.parameters_table(models, judged.fitted),
     }
     for name, frame in written.items():
         write_small_table(frame, result.folder, name, csv=request.csv)
@@ -147,14 +147,14 @@ def judge_models(learn: Job, test: Job | None, request: ModelsRequest, engine: E
         {name: value for name, value in row.items() if value is not None and value == value}  # noqa: PLR0124 - NaN
         for row in table.iter_rows(named=True)
     ]
-    unseen = _share_unseen(found.held_out)
+    unseen = _share_unseen(judged.held_out)
     result.content["pages"] = {
-        "learnt": _size(found.learnt),
-        "held_out": _size(found.held_out) | {"unseen_pairs": unseen},
+        "learnt": _size(judged.learnt),
+        "held_out": _size(judged.held_out) | {"unseen_pairs": unseen},
     }
-    result.printed += _model_tables(table, found.held_out.n_sessions)
+    result.printed += _model_tables(table, judged.held_out.n_sessions)
     result.headline = _headline(table)
-    result.reasons += [*_about(table), *_against(table, found, unseen)]
+    result.reasons += [*_about(table), *_against(table, judged, unseen)]
     best = table["model"][0]
     result.next = f"posbias fit LOGS --model {best} -o fit" if best in model_names() else None
 
@@ -270,7 +270,7 @@ def _share_unseen(pages: LogPages) -> float:
 
 
 def _relevance(judged: _Judged, models: Sequence[ClickModel]) -> pl.DataFrame:
-    """What models say of documents.
+    """The relevance of documents by each model.
 
     Returns:
         `query`, `doc`, `position` (the mean at which the pages learnt from show it) and, named as the model, the
@@ -307,19 +307,19 @@ def _read_test(test: Job, learnt: Log, engine: Engine, result: Result) -> ReadLo
             f"--test {same[0]}: models are fitted to the same file, and would be judged by clicks that they know. "
             "Name another one, or leave out --test: some of the sessions are then held out."
         )
-    found = read_log(log, test.plan, engine, result.progress, clock.today(), keep_sessions=True)
-    result.content["test"] = {"sources": found.sources, "rows": found.rows}
-    result.reasons += reasons_of_clicks(found.rows, found.clicks, "--test: ")
-    return found.read
+    reading = read_log(log, test.plan, engine, result.progress, clock.today(), keep_sessions=True)
+    result.content["test"] = {"sources": reading.sources, "rows": reading.rows}
+    result.reasons += reasons_of_clicks(reading.rows, reading.clicks, "--test: ")
+    return reading.read
 
 
-def _of_judgments(found: _Judged, request: ModelsRequest, log: Log) -> dict[str, dict[str, float | None]]:
+def _of_judgments(judged: _Judged, request: ModelsRequest, log: Log) -> dict[str, dict[str, float | None]]:
     """NDCG, AUC and dependence on the ranker of each model that tells documents apart; nothing without judgments."""
     if request.judgments is None:
         return {}
     judgments = read_judgments(request.judgments, log.roles, log.schema)
-    values = _relevance(found, request.models)
-    said: dict[str, dict[str, float | None]] = {}
+    values = _relevance(judged, request.models)
+    measures: dict[str, dict[str, float | None]] = {}
     for model in request.models:
         if model.name not in values.columns:
             continue
@@ -329,10 +329,10 @@ def _of_judgments(found: _Judged, request: ModelsRequest, log: Log) -> dict[str,
         joined = own.join(judgments, on=[QUERY, DOC], nulls_equal=True).rename({"relevance": GRADE})
         dependence = dependence_on_ranker(joined, request.seed)
         mean = by_query["1"].mean()
-        said[model.name] = tables.of_relevance(
+        measures[model.name] = tables.of_relevance(
             float(mean) if isinstance(mean, float) else None, auc(joined) if joined.height else None, dependence
         )
-    return said
+    return measures
 
 
 def _model_tables(models: pl.DataFrame, sessions: int) -> list[Printed]:
@@ -345,8 +345,8 @@ def _model_tables(models: pl.DataFrame, sessions: int) -> list[Printed]:
         )
 
     def below_best(heading: str, name: str, sign: int) -> Column:
-        said = ("-" if row["difference"] == 0 else f"{sign * row[name]:.5f}" for row in rows)
-        return Column(heading, first(said))
+        cells = ("-" if row["difference"] == 0 else f"{sign * row[name]:.5f}" for row in rows)
+        return Column(heading, first(cells))
 
     columns = [
         Column("model", first(row["model"] for row in rows), label=True, text=True),
@@ -393,7 +393,7 @@ def _about(models: pl.DataFrame) -> list[Reason]:
 
 def _of_ranker(rows: Sequence[dict[str, float | str | None]]) -> list[Reason]:
     """Whose relevance still follows the ranker's places, given the grades."""
-    found: list[Reason] = []
+    preferences: list[Reason] = []
     for row in rows:
         p_value, rho = row.get("dependence_p_value"), row.get("dependence_on_ranker")
         if isinstance(p_value, float) and isinstance(rho, float) and p_value < _SURE:
@@ -403,11 +403,11 @@ def _of_ranker(rows: Sequence[dict[str, float | str | None]]) -> list[Reason]:
                 f"put {higher}."
             )
             details = f"correlation {abs(rho):.2f}, p = {p_value:.2g}"
-            found.append(Reason("follows-the-ranker", NOTE, sentence, {"correlation": rho}, details))
-    return found
+            preferences.append(Reason("follows-the-ranker", NOTE, sentence, {"correlation": rho}, details))
+    return preferences
 
 
-def _against(models: pl.DataFrame, found: _Judged, unseen: float) -> list[Reason]:
+def _against(models: pl.DataFrame, judged: _Judged, unseen: float) -> list[Reason]:
     """What speaks against the values; `unseen` is the share of impressions that are."""
     reasons: list[Reason] = []
     if unseen > _MOSTLY:
@@ -416,14 +416,14 @@ def _against(models: pl.DataFrame, found: _Judged, unseen: float) -> list[Reason
             "these they know the mean alone."
         )
         reasons.append(Reason("documents-not-seen", CAUTION, sentence, {"share": unseen}))
-    deepest = found.learnt.n_positions
-    if found.held_out.n_positions > deepest:
+    deepest = judged.learnt.n_positions
+    if judged.held_out.n_positions > deepest:
         sentence = (
-            f"Held-out sessions go down to position {found.held_out.n_positions}, those learnt from to {deepest}: "
+            f"Held-out sessions go down to position {judged.held_out.n_positions}, those learnt from to {deepest}: "
             f"below it models take what they know of position {deepest}."
         )
         reasons.append(Reason("positions-not-seen", CAUTION, sentence, {"position": deepest}))
-    clicks = float(found.measures[0].predicted[1].sum())
+    clicks = float(judged.measures[0].predicted[1].sum())
     if not clicks:
         sentence = "Nothing tells these models apart: the held-out sessions have no click."
         reasons.append(Reason("no-clicks-held-out", CAUTION, sentence))

@@ -42,7 +42,7 @@ from posbias.io.stores.segments import check_contents, scan_part
 from posbias.io.stores.store import checked, merge_metadata
 
 PREDICTIONS, BY_PART = "predictions", "predictions_by_part"
-_MOST_SAID = 12
+_MOST_SHOWN = 12
 _MUCH_UNSUPPORTED, _MUCH_UNRANKED, _MUCH_EMPTY = 0.1, 0.01, 0.01
 _WIDE = 1.5  # width of an interval of the slope that may hold both 1 and the 1/4 of cascades
 
@@ -52,7 +52,7 @@ class PredictionRequest:
     """Rankings to predict, and how."""
 
     scores: tuple[str, ...]  # tables of query, doc and score, each perhaps as NAME=FILE
-    rankings: tuple[str, ...]  # TREC runs, likewise
+    rankings: tuple[str, ...]  # TREC runs, each `FILE` or `NAME=FILE`
     trained_until: date | None = None  # the last day of which the rankings have learned
     by: str | None = None  # the column of classes of queries
     csv: bool = False
@@ -168,7 +168,7 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
         result.next = "posbias evaluate LOGS --models pbm,ubm,dbn -o judged"
     else:
         result.headline = _headline(predicted)
-        result.reasons += [_planned(one) for one in predicted[:_MOST_SAID]]
+        result.reasons += [_planned(one) for one in predicted[:_MOST_SHOWN]]
         result.printed += _predictions_table(predicted)
         if counts.by is not None:
             result.printed += _classes_table(predicted, scopes, counts)
@@ -300,16 +300,16 @@ def _opened(job: Job, request: PredictionRequest, engine: Engine, result: Result
             yield _Opened(metadata.plan, merged_parts(job.statistics, metadata, engine), rankings, days, pages)
         return
     log = open_log(job, result)
-    if not (log.raw is not None and log.raw.of_lines):  # its columns are known: wrong files are found at once
+    if not (log.raw is not None and log.raw.of_lines):  # its columns are known: wrong files are refused at once
         open_rankings(request.scores, request.rankings, log.roles, log.schema)
-    found = read_log(log, job.plan, engine, result.progress, clock.today())
-    result.content |= sections_of_reading(job.plan, found.sources, found.rows)
-    describe_reading(found.rows, found.clicks, found.days, found.notes, result)
-    rankings = open_rankings(request.scores, request.rankings, found.log.roles, found.log.schema)
-    days = [] if found.days is None else found.days.in_order
+    reading = read_log(log, job.plan, engine, result.progress, clock.today())
+    result.content |= sections_of_reading(job.plan, reading.sources, reading.rows)
+    describe_reading(reading.rows, reading.clicks, reading.days, reading.notes, result)
+    rankings = open_rankings(request.scores, request.rankings, reading.log.roles, reading.log.schema)
+    days = [] if reading.days is None else reading.days.in_order
     _check_days(days, request)
-    pages = count_pages(found.read, found.plan)
-    yield _Opened(found.plan, found.read.statistics(found.plan), rankings, days, pages, found.read.some_pages)
+    pages = count_pages(reading.read, reading.plan)
+    yield _Opened(reading.plan, reading.read.statistics(reading.plan), rankings, days, pages, reading.read.some_pages)
 
 
 def _check_days(days: Sequence[date], request: PredictionRequest) -> None:

@@ -18,7 +18,7 @@ def open_scoring(
         inputs: files of documents: their ids, and the features of the model.
         model: the directory that `train` wrote.
         query: the columns of it; those of a well-known name if none is named.
-        doc: likewise.
+        doc: columns of the document.
         memory: how many bytes to take at most.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What jobs print of logs, fits and weights: tables and sentences, from what has been computed."""
+"""Printed results of jobs on logs, fits and weights: tables and sentences, from what has been computed."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -73,7 +73,7 @@ class PrintedTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
 
 Printed = str | PrintedTable
-"""What is printed: a sentence, or a table."""
+"""A printed sentence, or table."""
 
 
 def without_details(printed: Printed) -> Printed:
@@ -84,7 +84,7 @@ def without_details(printed: Printed) -> Printed:
 
 
 def more(number: int, where: str) -> str:
-    """What is said below a table of the first rows of so many."""
+    """The line below a table of the first rows of so many."""
     return f"... and {number - MOST_ROWS:,} more {where}" if number > MOST_ROWS else ""
 
 
@@ -132,8 +132,8 @@ def write_description(
 ) -> dict[str, Any]:
     """Write the manifest of a result, its last file, and return it."""
     content = {"command": command, "inputs": [*map(str, inputs)], "options": dict(options), **result.content}
-    said = {"warnings": result.warnings, PRINTED: result.printed, "facts": result.facts}
-    return write_manifest(result.folder, {**sections_of(result.conclusion), **content, **said})
+    printed = {"warnings": result.warnings, PRINTED: result.printed, "facts": result.facts}
+    return write_manifest(result.folder, {**sections_of(result.conclusion), **content, **printed})
 
 
 def is_same(path: Location, target: Location) -> bool:
@@ -159,29 +159,29 @@ _Cells = list[dict[str, Any]]
 
 
 def rows_lines(rows: Rows) -> list[str]:
-    """What was read, and what was left out."""
-    said = [f"rows: {rows_in_words(rows)}"]
-    said += [] if rows.clicks is UNSET else [f"clicks: {clicks_in_words(rows.clicks)}"]
-    said += [] if rows.ubi is UNSET else _raw_lines("UBI", account=rows.ubi)
+    """Rows that were read, and rows that were left out, in words."""
+    lines = [f"rows: {rows_in_words(rows)}"]
+    lines += [] if rows.clicks is UNSET else [f"clicks: {clicks_in_words(rows.clicks)}"]
+    lines += [] if rows.ubi is UNSET else _raw_lines("UBI", account=rows.ubi)
     for name, account in ({} if rows.raw is UNSET else rows.raw).items():
-        said += _raw_lines(name, account=account, unit="rows" if name == EVENTS else "lines")
-    return said
+        lines += _raw_lines(name, account=account, unit="rows" if name == EVENTS else "lines")
+    return lines
 
 
 def _raw_lines(name: str, *, account: RawLines, unit: str = "lines") -> list[str]:
-    """What became of every line of raw files, or row of a table of events."""
+    """The fates of all lines of raw files, or rows of a table of events."""
     used = ", ".join(counted(count, what) for what, count in account.used.items() if count)
     positions = {} if account.positions is UNSET else account.positions
     where = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in positions.items() if count)
     others = sorted(account.not_used.items(), key=lambda entry: -entry[1])
     end = f" {unit.capitalize()} not used:" if others else ""
     source = f" (positions: {where})" if where else ""
-    said = [f"{name}: {counted(account.lines, unit)}; the log is built from {used}{source}.{end}"]
-    return said + [f"{lines:>11,}  {reason}" for reason, lines in others]
+    summary = [f"{name}: {counted(account.lines, unit)}; the log is built from {used}{source}.{end}"]
+    return summary + [f"{lines:>11,}  {reason}" for reason, lines in others]
 
 
 def rows_in_words(rows: Rows) -> str:
-    """What was read, and what was left out."""
+    """Rows that were read, and rows that were left out, in words."""
     line = f"{rows.read:,} read"
     if rows.rejected:
         reasons = ", ".join(f"{count:,} because {reason}" for reason, count in rows.rejected.items())
@@ -191,7 +191,7 @@ def rows_in_words(rows: Rows) -> str:
 
 
 def clicks_in_words(clicks: Clicks) -> str:
-    """What became of clicks that stood apart from impressions."""
+    """The fates of clicks that stood apart from impressions."""
     again = f", {clicks.repeated:,} seen before" if clicks.repeated else ""
     reasons = ", ".join(f"{number:,} x {why}" for why, number in clicks.lost.items())
     lost = f", {sum(clicks.lost.values()):,} lost ({reasons})" if clicks.lost else ""
@@ -199,13 +199,13 @@ def clicks_in_words(clicks: Clicks) -> str:
 
 
 def days_line(days: dict[str, Any]) -> str:
-    """The days that were found."""
+    """The days of the log."""
     span = days["first"] if days["number"] == 1 else f"{days['first']} to {days['last']}, {days['number']:,} days"
     return f"days: {span}" + (f" (timestamps are {days['read_as']})" if "read_as" in days else "")
 
 
 def totals_line(totals: dict[str, Any]) -> str:
-    """What was counted."""
+    """Totals of the counts, in words."""
     return (
         f"log: {counted(totals['impressions'], 'impressions')}, {counted(totals['clicks'], 'clicks')}, "
         f"{counted(totals['queries'], 'queries')}, {counted(totals['pairs'], '(query, doc) pairs')}"
@@ -301,7 +301,7 @@ def _intervals(heading: str, name: str, rows: _Cells, spare: int = 0) -> Column:
 
 
 def _compared(fit: Fit, rows: _Cells) -> list[Column]:
-    """What stands beside the estimate: what contexts say by themselves, the moment estimate, or joint EM."""
+    """The column beside the estimate: that of each context alone, the moment estimate, or joint EM."""
     if fit.shrunk is not None:
         return [
             _numbers("unshrunk", "unshrunk_propensity", rows, number_in_words, spare=1),
@@ -328,7 +328,7 @@ def smooth_weights(chosen: ChosenPropensities) -> list[Reason]:
 
 
 def weights_line(summary: WeightSummary) -> str:
-    """What the weights do to the log."""
+    """Effect of the weights on the log."""
     size, clicks, clipped = summary.effective_sample_size, summary.clicks_weighted, summary.clicks_clipped
     worth = f", effective sample size {size:,.0f}" if size is not None else ""
     also = f"; {clipped:,.0f} clipped" if clipped else ""
@@ -344,8 +344,8 @@ def weights_headline(summary: WeightSummary) -> str:
 
 def training_sets_line(sizes: Mapping[Split, dict[str, int]]) -> str:
     """How much there is to learn from."""
-    said = [f"{split}: {', '.join(counted(n, what) for what, n in size.items())}" for split, size in sizes.items()]
-    return "; ".join(said)
+    words = [f"{split}: {', '.join(counted(n, what) for what, n in size.items())}" for split, size in sizes.items()]
+    return "; ".join(words)
 
 
 def features_line(report: dict[str, Any]) -> str:

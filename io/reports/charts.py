@@ -193,7 +193,7 @@ def curve(curves: PlottedCurves, contexts: str, reference: int | None) -> Figure
 
 
 def curves_of_results(lines: pl.DataFrame, note: str) -> Figure:
-    """The curves of several results, told apart by the column `line`."""
+    """The curves of several results, distinguished by the column `line`."""
     names = lines[_LINE].unique(maintain_order=True).to_list()
     described = f"Line chart of propensity by position in {len(names)} results: {', '.join(names)}."
     note = f"Shaded: 95 % intervals. {_DASHES} {note}".strip()

@@ -225,7 +225,7 @@ def short_names(names: Sequence[str]) -> list[str]:
     """As much of the end of each path as it takes to tell them apart."""
     parts = [name.rstrip("/").split("/") for name in names]
     ends = (["/".join(path[-length:]) for path in parts] for length in range(1, max(map(len, parts))))
-    short = next((found for found in ends if len(set(found)) == len(found)), list(names))
+    short = next((part for part in ends if len(set(part)) == len(part)), list(names))
     return [masked(escaped(name)) for name in short]
 
 

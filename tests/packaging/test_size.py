@@ -31,7 +31,7 @@ LIMITS = AIMS | {
     "functions": 3_392,
     "lines of code of tests": 33_255,
     "modules of ours that `run` loads": 133,
-    "words of a private dialect": 760,
+    "words of a private dialect": 60,
 }
 """No figure goes above these: an aim, or, where it is not reached, what was; lower one when you come below it."""
 
