@@ -28,6 +28,7 @@ from posbias.io.predictions import (
     MOST_PARTS,
     CountsOfPages,
     PredictedRanking,
+    by_position,
     predict_rankings,
     theta_by_browsing,
     theta_by_position,
@@ -132,7 +133,7 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
     with result.progress.stage("comparing click models"):
         browsing = theta_by_browsing(counts, None if fitted.plan.position_bins else table, engine, result.progress)
     with result.progress.stage("comparing pages"):
-        slope = None if counts.units is None or not counts.units.height else page_slope(counts.units, by, covariance)
+        slope = None if counts.units is None else page_slope(counts.units, by, covariance)
     of_browsing = browsing if isinstance(browsing, CellTheta) else None
     predicted = predict_rankings(counts, rankings, by, covariance, of_browsing, variance, engine, result.progress)
     rows, scopes = _table(predicted), counts.scopes(by)
@@ -194,10 +195,9 @@ def _learned(predicted: Sequence[PredictedRanking], cut: date | None, request: P
         yield Reason("training-dates-unknown", CAUTION, sentence)
 
 
-_CASCADE = (
-    "Clicks on a page depend on each other, and a prediction assumes that they do not: where users stop after a click, "
-    "better results on top take clicks from those below"
-)
+_DEPENDENT = "Clicks on a page depend on each other, and a prediction assumes that they do not: "
+_CASCADE = "where users stop after a click, better results on top take clicks from those below"
+_BREEDING = "where a click makes further clicks likelier, better results bring clicks to those below them"
 
 
 def _of_pages(slope: PageSlope | None) -> Reason:
@@ -212,7 +212,10 @@ def _of_pages(slope: PageSlope | None) -> Reason:
     figures = {"ratio": slope.slope, "ci_low": low, "ci_high": high}
     ratio = f"{slope.slope:.2f} times as many (95 % interval {low:z.2f} to {high:z.2f})"
     if slope.rejects:
-        sentence = f"{_CASCADE}. Pages with better results do not get as many more clicks as predicted, but {ratio}."
+        why = _CASCADE if slope.slope < 1 else _BREEDING
+        sentence = (
+            f"{_DEPENDENT}{why}. Pages with better results do not get as many more clicks as predicted, but {ratio}."
+        )
         return Reason("clicks-depend-on-clicks", STOP, sentence, figures)
     if high - low > _WIDE:
         sentence = (
@@ -308,8 +311,9 @@ def _opened(job: Job, request: PredictionRequest, engine: Engine, result: Result
     rankings = open_rankings(request.scores, request.rankings, reading.log.roles, reading.log.schema)
     days = [] if reading.days is None else reading.days.in_order
     _check_days(days, request)
-    pages = count_pages(reading.read, reading.plan)
-    yield _Opened(reading.plan, reading.read.statistics(reading.plan), rankings, days, pages, reading.read.some_pages)
+    pages, plan = count_pages(reading.read, reading.plan), reading.plan
+    plan = replace(plan, model=by_position(plan).model)  # last clicks are looked at in some pages
+    yield _Opened(plan, reading.read.statistics(plan), rankings, days, pages, reading.read.some_pages)
 
 
 def _check_days(days: Sequence[date], request: PredictionRequest) -> None:

@@ -135,7 +135,7 @@ def test_contexts_have_predictions_of_their_own_and_a_report_shows_what_changes(
     run_in_process("report", "out", "-o", "report.html", cwd=tmp_path, code=DONE)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "Queries that good changes most" in page
-    assert "Clicks per page that rankings would get" in page
+    assert "The clicks that new rankings would get" in page
 
 
 def test_classes_of_queries_have_predictions_of_their_own(run_in_process: Run, place: Path, tmp_path: Path) -> None:
@@ -282,6 +282,20 @@ def test_a_cascade_is_refused(run_in_process: Run, tmp_path: Path) -> None:
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["prediction"]["slope"]["rejects"]
     assert manifest["prediction"]["slope"]["slope"] < 0.6
+
+
+def test_clicks_that_make_others_likelier_are_refused_and_both_models_named(
+    run_in_process: Run, tmp_path: Path
+) -> None:
+    made = simulate(SimulationOptions("ubm", 8_000, 80, 12, 6, days=0, seed=1, ranker_strength=1.5))
+    made.log.write_parquet(tmp_path / "log.parquet")
+    made.attractiveness.select("query", "doc", score="attractiveness").write_parquet(tmp_path / "good.parquet")
+    run_in_process("fit", "log.parquet", "-o", "fit", cwd=tmp_path)
+    words = ("log.parquet", "--propensities", "fit", "--scores", "good.parquet", "-o", "out")
+    done = run_in_process("predict", *words, cwd=tmp_path)
+    assert done.returncode == WITH_DOUBTS
+    assert "where a click makes further clicks likelier, better results bring clicks" in said(done)
+    assert "Click models disagree on good by more than the interval (position-based +" in said(done)
 
 
 def test_without_pages_or_days_the_check_is_said_to_be_missing(
