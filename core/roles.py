@@ -22,7 +22,7 @@ from posbias.core.schema import (
     Roles,
 )
 
-_MARKS = re.compile(r"[_-]+")
+_MARKS = re.compile(r"[_-]+|\.$")
 _BETWEEN_WORDS = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _NEARLY = 0.85
 """Likeness of a name to a known one (difflib) from which it is taken for a typing error."""
@@ -53,7 +53,7 @@ _RANKS = frozenset(("rank", "ranks", "index", "idx", "position", "positions", "p
 
 
 def plain(name: str) -> str:
-    """A name without what people write differently, e.g. `SessionID`, `session-id`, `session_id` -> `sessionid`."""
+    """A name without what people write differently, e.g. `SessionID`, `session-id` -> `sessionid`, `Pos.` -> `pos`."""
     return _MARKS.sub("", name).lower()
 
 

@@ -17,12 +17,12 @@ import polars as pl
 from posbias.core.errors import RoleError
 from posbias.core.log.impressions import REJECTED, RowFault
 from posbias.core.roles import CLIENTS, NAMES_IN_EXPORTS, TIMES, plain, words
-from posbias.core.schema import ALIASES, CLICK, DOC, FLAGS, POSITION, QUERY, SESSION
+from posbias.core.schema import ALIASES, CLICK, DOC, FLAGS, NAMES_OF_COUNTS, POSITION, QUERY, SESSION
 from posbias.io.forms import Form, forms
 from posbias.io.forms.form import Document, document_of, is_action_line
 from posbias.io.log.click_log import Log
 from posbias.io.log.events import CLICKED_FLAG, SHOWN_FLAG
-from posbias.io.log.faults import are_sums, clicked_rank, unused_count
+from posbias.io.log.faults import clicked_rank, summed_impressions
 from posbias.io.log.files import is_packed, unpacked_start
 from posbias.io.log.lists import Finding, find_click_words
 from posbias.io.log.scan import LINE, TEXT_SEPARATORS, reading, scan_lines, scan_sources, schema_of
@@ -358,13 +358,11 @@ _MOSTLY_EMPTY = 0.5
 
 def find_sums(log: Log) -> list[Finding]:
     """Whether a row adds up impressions and clicks."""
-    if log.raw is not None:
+    count = summed_impressions(log)
+    if count is None:
         return []
-    count, click = unused_count(log), log.roles.click
-    if count is None or click is None or not are_sums(log, count, click):
-        return []
-    text = f"a row adds up the impressions in {count!r} and the clicks on them in {click!r}"
-    return [Finding(text, option("--impressions", count))]
+    text = f"a row adds up the impressions in {count!r} and the clicks on them in {log.roles.click!r}"
+    return [Finding(text, option("--impressions", count), certain=plain(count) in NAMES_OF_COUNTS)]
 
 
 def find_position_base(log: Log) -> list[Finding]:

@@ -23,6 +23,7 @@ _ROWS = 200_000  # the first ones, that are looked at
 _FEWEST_LATER = 0.01  # share of the rows on later pages
 _AS_OFTEN = 0.2  # a later page has a result at its top, beside the first page
 _MOST_PAGES = 1000
+_MOST_PERIODS = 100  # different values of a column that divides sums: weeks, countries, devices
 _SHOWN_AGAIN = 0.1  # share of the results of later pages that stand on the first page as well
 _FEWEST_RANKS = 3  # different ones: fewer are as well numbers of clicks
 _NEARLY_ALL = 0.99
@@ -36,25 +37,50 @@ def unused_count(log: Log) -> str | None:
     return next((name for name in names if name not in log.roles.columns()), None)
 
 
+def summed_impressions(log: Log) -> str | None:
+    """The unused column whose counts of impressions the clicks of a table of sums belong to, by name or by values.
+
+    By values, it holds whole numbers, none below the clicks, and each document stands once at each position of a query,
+    or once for each combination of what else has few values, such as weeks.
+    """
+    position, click = log.roles.position, log.roles.click
+    apart = log.raw is not None or log.nesting is not None or log.click_sources
+    if apart or log.has_sessions or log.roles.impressions is not None or position is None or click is None:
+        return None
+    named = unused_count(log)
+    if named is not None:
+        return named if are_sums(log, named, click) else None
+    key = [*log.roles.query, *log.roles.doc, position]
+    others = [
+        name for name, dtype in schema_of(log.sources[0]).items() if name not in {*key, click} and not dtype.is_nested()
+    ]
+    rows = log.first_rows(_ROWS, (*key, *others)).drop_nulls(key)
+    few = [name for name in others if rows[name].n_unique() <= _MOST_PERIODS]
+    for name in (name for name in others if name not in log.roles.columns()):
+        parts = [*key, *(other for other in few if other != name)]
+        if not rows.select(parts).is_duplicated().any() and are_sums(log, name, click):
+            return name
+    return None
+
+
 def check_no_sums(log: Log) -> None:
     """Raise SchemaError if `--click-counts` is given for a table of sums: it makes one click of all clicks on a row.
 
     Raises:
         SchemaError: a column goes with the clicks as the impressions that were clicked.
     """
-    if not log.request.rules.click_counts or log.nesting is not None or log.click_sources:
+    weight, click = log.roles.weight, log.roles.click
+    if not log.request.rules.click_counts or log.nesting is not None or log.click_sources or click is None:
         return
-    weight = log.roles.weight
-    named = weight is not None and plain(weight) in NAMES_OF_COUNTS
-    count = weight if named or not log.has_sessions else None
-    count = count or unused_count(log)
-    if count is None or log.roles.click is None or not are_sums(log, count, log.roles.click):
+    may_be = weight is not None and (plain(weight) in NAMES_OF_COUNTS or not log.has_sessions)
+    count = weight if weight is not None and may_be and are_sums(log, weight, click) else summed_impressions(log)
+    if count is None:
         return
     instead = f"instead of --click-counts{' and --weight-column' if count == weight else ''}"
     raise SchemaError(
-        f"{log.sources[0].path}: {count!r} and {log.roles.click!r} look like sums of impressions and of the clicks on "
-        f"them, and --click-counts takes each row for one click at most. Use --impressions {count} --click "
-        f"{log.roles.click}, {instead}. If they are none, write the clicks as 0 and 1."
+        f"{log.sources[0].path}: {count!r} and {click!r} look like sums of impressions and of the clicks on them, and "
+        f"--click-counts takes each row for one click at most. Use --impressions {shlex.quote(count)} --click "
+        f"{shlex.quote(click)}, {instead}. If they are none, write the clicks as 0 and 1."
     )
 
 

@@ -38,7 +38,8 @@ def visits(log: pl.DataFrame) -> pl.DataFrame:
 
 
 def sums(log: pl.DataFrame) -> pl.DataFrame:
-    return log.group_by("query", "doc", "position").agg(views=pl.len(), clicks=CLICK.cast(pl.Int64).sum())
+    by = [name for name in ("query", "doc", "position", "week") if name in log.columns]
+    return log.group_by(by).agg(views=pl.len(), clicks=CLICK.cast(pl.Int64).sum())
 
 
 FORMS: dict[str, tuple[Callable[[pl.DataFrame], pl.DataFrame], list[str]]] = {
@@ -71,6 +72,12 @@ FORMS: dict[str, tuple[Callable[[pl.DataFrame], pl.DataFrame], list[str]]] = {
         ["--null-click", "0"],
     ),
     "sums": (sums, ["--impressions", "views"]),
+    "sums by week under names that say nothing": (
+        lambda log: sums(log.with_columns(week=pl.col("timestamp").dt.strftime("%d"))).rename(
+            {"views": "how often", "clicks": "thereof"}
+        ),
+        ["--click", "thereof", "--impressions", "how often"],
+    ),
     "positions from 0, names of others, empty cells": (
         lambda log: log.select(
             "session", "query", sku="doc", rank=pl.col("position") - 1, clicked=pl.when(CLICK == 1).then(1)
