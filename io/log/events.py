@@ -1,8 +1,8 @@
 """Clicks in tables of their own, and tables of events.
 
 A click is joined to its impression by page and document. Where rows have no page, but a visit and a time, a page is
-what was shown in a visit, for a query, at one time, and a click belongs to the last impression of that document before
-it. What clients send twice is counted once.
+what was shown in a visit, for a query, at one time, less than a second apart, and a click belongs to the last
+impression of that document before it. What clients send twice is counted once.
 """
 
 from collections import Counter
@@ -331,7 +331,7 @@ EVENTS = "events"
 
 SHOWN_FLAG, CLICKED_FLAG, TIME_FLAG = "--impression-where", "--click-where", "--page-time"
 _MICROSECONDS = 10**6
-_KEY, _WHEN = "posbias_key", "posbias_when"
+_KEY, _WHEN, _PAGE = "posbias_key", "posbias_when", "posbias_page"
 
 
 class _Outcome(Coded):
@@ -488,7 +488,17 @@ class EventReader(RawReader):
         return pl.any_horizontal(rows.holds(schema[rows.column]) for rows in declared)
 
     def _shown(self, impressions: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Impressions without exact repeats, and what became of each. Rows without a key are for the log to judge."""
+        """Impressions without exact repeats, and what became of each. Rows without a key are for the log to judge.
+
+        Those of one page have the time of its first one: with a time, a page ends where the visit shows nothing more
+        for the query within a second.
+        """
+        if self.request.time is not None:
+            visit, when = list(dict.fromkeys([*self.event_roles.session, *self.event_roles.query])), pl.col(_WHEN)
+            starts = (when - when.shift().over(visit) >= _MICROSECONDS).cast(pl.UInt32).cum_sum().over(visit)
+            paged = impressions.sort(_WHEN, RECORD).with_columns(starts.fill_null(0).alias(_PAGE))
+            time = pl.col(self.request.time).first().over(*visit, _PAGE)
+            impressions = paged.with_columns(time).drop(_PAGE).sort(RECORD)
         position = [] if self.event_roles.position is None else [self.event_roles.position]
         key = list(dict.fromkeys([*self.page, *self.event_roles.query, *self.event_roles.doc, *position]))
         has_key = pl.all_horizontal(pl.col(name).is_not_null() for name in key)

@@ -235,3 +235,13 @@ def test_a_page_of_one_time_ends_where_the_next_begins(posbias: Posbias, tmp_pat
     found = posbias("collect", tmp_path / "events.parquet", *IN_A_VISIT, "--timestamp", "time")
     assert found.manifest["rows"]["read"] == 18
     assert found.statistics["clicks"].sum() == 6
+
+
+def test_impressions_of_a_page_may_be_less_than_a_second_apart(posbias: Posbias, tmp_path: Path) -> None:
+    at_once = in_visits(*PAGES, *CLICKS)
+    delay = pl.duration(milliseconds=300 * pl.col("position").fill_null(4))
+    at_once.write_parquet(tmp_path / "at_once.parquet")
+    at_once.with_columns(pl.col("time") + delay).sort("doc").write_parquet(tmp_path / "apart.parquet")
+    words = (*IN_A_VISIT, "--model", "ubm")
+    found = posbias("collect", tmp_path / "apart.parquet", *words)
+    assert_frame_equal(found.statistics, posbias("collect", tmp_path / "at_once.parquet", *words).statistics)
