@@ -334,6 +334,9 @@ LARGE_CLIENT = 0.05
 ODD_PAGES = 0.01
 """Share of pages with gaps, or that start late, from which they are worth a sentence."""
 
+ROWS_OF_CUT_PAGES = 1.1
+"""Fewer rows per page on average, at different positions, are no whole pages."""
+
 WIDE_ERROR = 0.1
 """A standard error of log propensity: the interval is then about 20 % to either side."""
 
@@ -397,7 +400,14 @@ def _of_positions(facts: LogFacts, *, binned: bool) -> list[tuple[str, str]]:
 
 def _of_pages(pages: PageFacts, facts: LogFacts, *, paged: bool) -> list[tuple[str, str]]:
     warnings: list[tuple[str, str]] = []
-    if not paged and pages.starting_late > ODD_PAGES * pages.pages:
+    if pages.rows < ROWS_OF_CUT_PAGES * pages.pages and pages.starting_late > pages.pages / 2:
+        sentence = (
+            f"The {pages.pages:,} pages have {pages.rows / pages.pages:.1f} results each, most of them below position "
+            "1: these are no whole pages. If the session is one row, or a time that differs from row to row, name the "
+            "id of a page (--session). --model ubm and training files of pages need whole pages."
+        )
+        warnings.append(("pages-of-one-row", sentence))
+    elif not paged and pages.starting_late > ODD_PAGES * pages.pages:
         sentence = (
             f"{pages.starting_late / pages.pages:.1%} of the pages start below position 1. Were results above left "
             "out, or are these second pages?"

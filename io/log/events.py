@@ -331,7 +331,8 @@ EVENTS = "events"
 
 SHOWN_FLAG, CLICKED_FLAG, TIME_FLAG = "--impression-where", "--click-where", "--page-time"
 _MICROSECONDS = 10**6
-_KEY, _WHEN, _PAGE = "posbias_key", "posbias_when", "posbias_page"
+_KEY, _WHEN, _PAGE, _SHOWN_ONCE = "posbias_key", "posbias_when", "posbias_page", "posbias_shown_once"
+_FEWEST_SHOWN, _ALONE = 100, 0.9  # so many impressions, and more pages per impression, are pages of one result each
 
 
 class _Outcome(Coded):
@@ -455,13 +456,15 @@ class EventReader(RawReader):
             pl.Series(self.paths, dtype=pl.String).gather(rows[FILE]).alias(OF_FILE),
             pl.col(ROW).alias(OF_ROW),
         )
-        return rows, shown, [of_shown, of_lost, of_clicks], {SHOWN_FLAG: records.filter(pl.col(KIND) == SHOWN).height}
+        counts = {SHOWN_FLAG: records.filter(pl.col(KIND) == SHOWN).height, _SHOWN_ONCE: shown.height}
+        counts[_PAGE] = shown.select(self.page).n_unique()
+        return rows, shown, [of_shown, of_lost, of_clicks], counts
 
     def judge(self, where: str, rows: int, counts: Counter[str], account: RawLines) -> None:
-        """Check that there are impressions and clicks.
+        """Check that there are impressions and clicks, and that times make pages.
 
         Raises:
-            SchemaError: there are none of one kind.
+            SchemaError: there are none of one kind, or nearly every page has one row.
         """
         del rows
         n_shown, n_clicked = counts[SHOWN_FLAG], counts[CLICKS]
@@ -475,6 +478,14 @@ class EventReader(RawReader):
                     f"{where}: no row has {' or '.join(map(str, declared))} ({flag}). {n_shown:,} rows are "
                     f"impressions and {n_clicked:,} are clicks.{others if held else f' All are {kind}.'}"
                 )
+        pages, shown = counts[_PAGE], counts[_SHOWN_ONCE]
+        if self.request.time is not None and shown >= _FEWEST_SHOWN and pages > _ALONE * shown:
+            raise SchemaError(
+                f"{where}: the {shown:,} impressions would be {pages:,} pages, nearly all with one result: in column "
+                f"{self.request.time!r} ({TIME_FLAG}), the results of a page are more than a second apart. Name the id "
+                "of a page with --session instead, or write one time for a whole page with --sql, such as that of the "
+                "search before it."
+            )
 
     @property
     def _columns(self) -> list[str]:

@@ -31,6 +31,7 @@ CODES: dict[str, str] = {
     "one-query-dominates": "one query dominates",
     "one-client-dominates": "one client dominates",
     "pages-start-late": "pages start below position 1",
+    "pages-of-one-row": "pages have one result each",
     "pages-with-gaps": "pages have gaps",
     "robots": "robots may have clicked",
     "long-page": "a page is too long for people",

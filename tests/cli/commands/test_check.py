@@ -287,6 +287,14 @@ def test_robots_large_clients_gaps_and_late_pages_are_warned_of(
     assert "10.0% of the pages lack positions" in warnings
 
 
+def test_sessions_of_one_row_each_are_no_pages(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
+    log.with_row_index("row").with_columns(session="row").drop("row").write_parquet(tmp_path / "log.parquet")
+
+    (warning,) = checked(run_in_process, "log.parquet")["warnings"]
+
+    assert "The 15,000 pages have 1.0 results each, most of them below position 1" in warning
+
+
 def test_a_log_without_sessions_says_why_ubm_needs_them(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
     log.drop("session").write_parquet(tmp_path / "log.parquet")
 

@@ -245,3 +245,11 @@ def test_impressions_of_a_page_may_be_less_than_a_second_apart(posbias: Posbias,
     words = (*IN_A_VISIT, "--model", "ubm")
     found = posbias("collect", tmp_path / "apart.parquet", *words)
     assert_frame_equal(found.statistics, posbias("collect", tmp_path / "at_once.parquet", *words).statistics)
+
+
+def test_times_that_make_a_page_of_every_row_are_refused(refused: Refused, tmp_path: Path) -> None:
+    pages = [("impression", 60 * page + 2 * at, "v1", "q", f"d{at}", at) for page in range(30) for at in range(1, 6)]
+    in_visits(*pages, ("click", 12, "v1", "", "d1", None)).write_parquet(tmp_path / "events.parquet")
+    message = refused("collect", tmp_path / "events.parquet", *IN_A_VISIT)
+    assert "the 150 impressions would be 150 pages, nearly all with one result" in message
+    assert "Name the id of a page with --session instead" in message
