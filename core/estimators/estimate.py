@@ -145,7 +145,9 @@ def linkage_of(statistics: SufficientStatistics, strata: Strata, options: Estima
         UsageError: there is no such reference cell.
         IdentifiabilityError: nothing links two cells, or nothing links the requested reference.
     """
-    return find_linkage(strata.signatures, statistics.context_of_cell, cells_like(statistics, options.reference))
+    periods = [] if options.period in {"auto", "none"} else [options.period]
+    preference = cells_like(statistics, options.reference)
+    return find_linkage(strata.signatures, statistics.context_of_cell, preference, [*statistics.plan.strata, *periods])
 
 
 def cells_like(statistics: SufficientStatistics, reference: tuple[int, ...]) -> Integers | None:

@@ -9,7 +9,7 @@ Directed graph on cells: e' -> e if some unit was shown in both and clicked in e
 estimate exactly if both lie in one strongly connected component (Ford 1957; Hunter 2004).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
@@ -34,7 +34,7 @@ from posbias.core.arrays.linalg import (
     sparse_sum,
 )
 from posbias.core.arrays.threads import at_once
-from posbias.core.errors import IdentifiabilityError
+from posbias.core.errors import IdentifiabilityError, shown
 
 NO_CLICKS = "no clicks"
 ONE_WAY = "clicks link one way only"
@@ -72,7 +72,10 @@ class Linkage:
 
 
 def find_linkage(
-    table: CountTable, group_of_cell: Integers | None = None, preference: Integers | None = None
+    table: CountTable,
+    group_of_cell: Integers | None = None,
+    preference: Integers | None = None,
+    within: Sequence[str] = (),
 ) -> Linkage:
     """Choose the reference, one per group of cells, and find the cells that can be compared with it.
 
@@ -82,6 +85,7 @@ def find_linkage(
             a reference of its own. By default all cells are one group.
         preference: the cells that may be a reference, best first; by default all, in their order. In each group the
             first one that is linked to another cell is taken.
+        within: what a unit has in common beside the pair, such as the version of the ranker, for the message.
 
     Raises:
         IdentifiabilityError: there is no click, or only one cell, or no preferred cell is linked to another one.
@@ -94,7 +98,7 @@ def find_linkage(
     size = np.bincount(component, minlength=table.n_cells)[component]
     candidates = preference[size[preference] > 1]
     if not len(candidates):
-        raise IdentifiabilityError(_why_nothing_is_linked(table, n_linked=int((size > 1).sum())))
+        raise IdentifiabilityError(_why_nothing_is_linked(table, int((size > 1).sum()), within))
     reference_of = _references(group, candidates)
     has = np.isin(reference_of, candidates)
     identified = (component == component[reference_of]) & has
@@ -207,7 +211,7 @@ def _reasons(identified: Flags, silent: Flags, linked: Flags, lost: Flags) -> tu
     return tuple(None if known else str(reason) for known, reason in zip(identified, reasons, strict=True))
 
 
-def _why_nothing_is_linked(table: CountTable, n_linked: int) -> str:
+def _why_nothing_is_linked(table: CountTable, n_linked: int, within: Sequence[str]) -> str:
     n_shown = len(np.unique(table.cell))
     if n_shown <= 1:
         return (
@@ -224,12 +228,24 @@ def _why_nothing_is_linked(table: CountTable, n_linked: int) -> str:
             "The requested reference cell (position) cannot be compared with any other one, while "
             f"{n_linked} others can be compared among themselves. Take one of those as the reference."
         )
-    return (
+    keys = " and ".join(map(shown, within))
+    nothing = (
         f"No two of the {n_shown} cells (positions) can be compared: no document was shown at two positions for the "
-        "same query and clicked in such a way that clicks lead from one position to the other and back. Position "
-        "swaps would help: let the same document appear at different positions for the same query now and then (more "
-        "days, a changed ranker, or a little randomisation), so that it is clicked at both. Where no document is shown "
-        "twice for a query, features of the documents serve instead (`posbias fit LOGS --method features`)."
+        f"same query{keys and f' and {keys}'} and clicked in such a way that clicks lead from one position to the "
+        "other and back."
+    )
+    if keys:
+        return (
+            f"{nothing} Where the ranker knows {keys}, or has learned from clicks in between, a comparison without it "
+            "would take popularity for attention. Swap positions at random on a share of the pages, mark these in a "
+            "column, and use --method randomized --randomized-where COLUMN=VALUE (`posbias explore` of an earlier fit "
+            "plans the swaps)."
+        )
+    return (
+        f"{nothing} Position swaps would help: let the same document appear at different positions for the same query "
+        "now and then (more days, a changed ranker, or a little randomisation), so that it is clicked at both. Where "
+        "no document is shown twice for a query, features of the documents serve instead (`posbias fit LOGS --method "
+        "features`)."
     )
 
 
