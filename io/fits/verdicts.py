@@ -131,6 +131,8 @@ def _differences(fit: Fit) -> Iterator[Reason]:
     """Differences between positions, contexts and clicks above that a log may lack."""
     if fit.contexts is not None and fit.contexts.n_contrasts:
         yield _contexts(fit, fit.contexts)
+    if fit.contexts is not None:
+        yield from _contexts_not_compared(fit)
     if fit.position_effect is not None and fit.position_effect.n_contrasts and not fit.position_effect.rejected:
         yield _no_effect(fit)
     if fit.previous_click is not None and fit.previous_click.n_contrasts:
@@ -238,6 +240,27 @@ def _contexts(fit: Fit, test: ContrastTest) -> Reason:
         return Reason("contexts-differ", NOTE, sentence, {}, details)
     sentence = f"Propensities do not differ by {by}, as far as this log shows."
     return Reason("contexts-alike", NOTE, sentence, {}, f"{details}. {_missed_between_contexts(fit, test)}")
+
+
+def _contexts_not_compared(fit: Fit) -> Iterator[Reason]:
+    """Contexts with different reference positions, which are not tested against each other, and what compares them."""
+    position, linkage = fit.statistics.position_of_cell, fit.estimate.linkage
+    known = np.flatnonzero(linkage.identified)
+    references = np.unique(linkage.reference_of[known])
+    if len(np.unique(position[references])) <= 1:
+        return
+    by = ", ".join(fit.statistics.plan.context)
+    relative = [f"position {position[cell]} for {context_in_words(fit, int(cell))}" for cell in references]
+    shared = np.unique(np.stack([position[known], linkage.reference_of[known]]), axis=1)[0]
+    common, contexts = np.unique(shared, return_counts=True)
+    most, number = int(contexts.max()), int(common[np.argmax(contexts)])
+    which = "all" if most == len(references) else f"{most} of {len(references)}"
+    advice = f"Use --reference {number}, which {which} show, to compare them." if most > 1 else "No two show the same."
+    sentence = (
+        f"Whether propensities differ by {by} is not tested between different reference positions, and they are "
+        f"relative to {listed(relative, 'references')}. {advice}"
+    )
+    yield Reason("contexts-not-compared", NOTE, sentence, {"reference": number} if most > 1 else {})
 
 
 def _missed_between_contexts(fit: Fit, test: ContrastTest) -> str:

@@ -71,6 +71,7 @@ CODES: dict[str, str] = {
     "bins-not-tested": "the bins are not tested",
     "contexts-differ": "contexts differ",
     "contexts-alike": "contexts do not differ",
+    "contexts-not-compared": "contexts are not compared with each other",
     "no-position-effect": "position makes no difference",
     "attractiveness-not-written": "attractiveness is not written",
     "option-without-effect": "an option had no effect",

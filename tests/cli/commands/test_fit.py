@@ -123,6 +123,21 @@ def test_huge_weights_leave_attractiveness_a_number(
     assert pl.read_parquet(tmp_path / "out" / "training" / "rows" / "*.parquet")["weight"].is_finite().all()
 
 
+def test_devices_with_other_first_positions_are_compared_with_the_reference_that_is_named(
+    run_in_process: Run, log: Path, dense_log: pl.DataFrame
+) -> None:
+    dense_log.filter((pl.col("device") == "desktop") | (pl.col("position") > 1)).write_parquet(log)
+    words = ("fit", log, "--context", "device", "-o", "out", "--force")
+
+    apart = run_in_process(*words).stderr
+    assert "not tested between different reference positions" in apart
+    assert "relative to position 1 for desktop, position 2 for phone. Use --reference 2, which all show" in apart
+
+    together = run_in_process(*words, "--reference", "2").stderr
+    assert "not tested between different reference positions" not in together
+    assert "Propensities differ by device" in together
+
+
 def test_a_log_of_contexts_that_the_fit_does_not_know_is_weighted_with_doubts(
     run_in_process: Run, log: Path, dense_log: pl.DataFrame
 ) -> None:
