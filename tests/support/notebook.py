@@ -51,17 +51,21 @@ def _outputs(cell: dict[str, Any], names: dict[str, Any], count: int) -> list[di
         lines = [f"{each.category.__name__}: {each.message}\n" for each in kept]
         outputs.append({"output_type": "stream", "name": "stderr", "text": lines})
     if value is not None:
-        result = {"output_type": "execute_result", "execution_count": count, "metadata": {}}
-        outputs.append(result | {"data": _forms(value)})
+        outputs.append(
+            {"output_type": "execute_result", "execution_count": count, "metadata": {}, "data": _forms(value)}
+        )
     return outputs
 
 
 def _run(source: str, names: dict[str, Any]) -> object:
     """Run a cell; its value is that of a last expression."""
     tree = ast.parse(source)
-    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
-    exec(compile(tree, "<cell>", "exec"), names)  # noqa: S102 - our own tutorial
-    return None if last is None else eval(compile(ast.Expression(last.value), "<cell>", "eval"), names)  # noqa: S307
+    *first, last = tree.body
+    if not isinstance(last, ast.Expr):
+        exec(compile(tree, "<cell>", "exec"), names)  # noqa: S102 - our own tutorial
+        return None
+    exec(compile(ast.Module(first, []), "<cell>", "exec"), names)  # noqa: S102 - likewise
+    return eval(compile(ast.Expression(last.value), "<cell>", "eval"), names)  # noqa: S307 - likewise
 
 
 def _forms(value: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever a cell ends with
