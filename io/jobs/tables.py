@@ -335,13 +335,6 @@ def weights_line(summary: WeightSummary) -> str:
     return f"weights: {counted(clicks, 'clicks')} weighted{worth}{also}"
 
 
-def weights_headline(summary: WeightSummary) -> str:
-    """What weighting does to the clicks, as a conclusion."""
-    size = summary.effective_sample_size
-    worth = f"; together they are worth {size:,.0f} clicks of equal weight" if size is not None else ""
-    return f"{counted(summary.clicks_weighted, 'clicks')} are weighted for position{worth}"
-
-
 def training_sets_line(sizes: Mapping[Split, dict[str, int]]) -> str:
     """How much there is to learn from."""
     words = [f"{split}: {', '.join(counted(n, what) for what, n in size.items())}" for split, size in sizes.items()]

@@ -50,7 +50,7 @@ def summed_impressions(log: Log) -> str | None:
     named = unused_count(log)
     if named is not None:
         return named if are_sums(log, named, click) else None
-    key = [*log.roles.query, *log.roles.doc, position]
+    key = [*dict.fromkeys((*log.roles.query, *log.roles.doc, position))]  # without queries, the query is the document
     others = [
         name for name, dtype in schema_of(log.sources[0]).items() if name not in {*key, click} and not dtype.is_nested()
     ]

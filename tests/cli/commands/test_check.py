@@ -72,11 +72,9 @@ FORMS: dict[str, tuple[Callable[[pl.DataFrame], pl.DataFrame], list[str]]] = {
         ["--null-click", "0"],
     ),
     "sums": (sums, ["--impressions", "views"]),
-    "sums by week under names that say nothing": (
-        lambda log: sums(log.with_columns(week=pl.col("timestamp").dt.strftime("%d"))).rename(
-            {"views": "how often", "clicks": "thereof"}
-        ),
-        ["--click", "thereof", "--impressions", "how often"],
+    "sums by week under a name that says nothing": (
+        lambda log: sums(log.with_columns(week=pl.col("timestamp").dt.strftime("%d"))).rename({"views": "how often"}),
+        ["--impressions", "how often"],
     ),
     "positions from 0, names of others, empty cells": (
         lambda log: log.select(

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import subprocess
 import sys
 from contextlib import chdir
@@ -221,14 +222,14 @@ def test_the_default_says_what_it_took_and_that_its_ranker_should_not_replace_a_
     done = run_in_process(*words, "--never-worse", "0", "-o", tmp_path / "harm", cwd=place, code=DOUBTFUL)
     said = " ".join(done.stderr.split())
     assert "Do not put this ranker in the place of the log's own order" in said
-    assert "against naive clicks (95 % interval " in said
+    assert re.search(r"naive clicks by clicks of \d+ queries held out in turn, .*\(95 % interval ", said)
     assert "a query counts by the square root of its impressions" in said
     learner = json.loads((tmp_path / "harm" / "manifest.json").read_text(encoding="utf-8"))["learner"]
     assert (learner["name"], learner["balance"]) == ("auto", "sqrt")
     gain = learner["chosen"]["against"]["log's own order"]
     assert -0.05 < gain["ci_low"] / gain["of"] < 0
     done = run_in_process(*words, "-o", tmp_path / "allowed", cwd=place, code=0)
-    assert "do not put this ranker" not in done.stderr
+    assert "Do not put this ranker" not in done.stderr
 
 
 def test_the_rankers_own_score_teaches_and_is_no_feature(run_in_process: Run, place: Path, tmp_path: Path) -> None:

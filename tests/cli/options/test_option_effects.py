@@ -184,7 +184,8 @@ class Outcome:
 
     def without_click_weights(self) -> "Outcome":
         """The same without the manifest's account of click weights, which some layouts do not write, nor print."""
-        kept = {name: value for name, value in self.manifest.items() if not name.startswith(("weights", "printed"))}
+        account = ("weights", "printed", "facts")
+        kept = {name: value for name, value in self.manifest.items() if not name.startswith(account)}
         return replace(self, manifest=kept)
 
     def is_that_of(self, other: "Outcome") -> bool:
