@@ -281,7 +281,7 @@ def test_pairs_point_at_their_rows_over_buckets_when_rows_without_features_are_d
         assert preferences_by_row_number(folder / "pairs", split) == pairs
     assert len(list((folder / "pairs" / "training" / "rows").glob("part-*.parquet"))) > 1
     warnings = json.loads((folder / "pairs" / "manifest.json").read_text())["warnings"]
-    assert f"--missing drop: {48 - len(held)} of 48 rows are left out for want of features." in warnings
+    assert f"{48 - len(held)} of 48 rows have no features and are left out (--missing drop)." in warnings
 
 
 @pytest.mark.parametrize("layout", ["pointwise", "session", "clicked-group"])
