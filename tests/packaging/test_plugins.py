@@ -149,6 +149,7 @@ def done(
     package = folder / "site" / "posbias"
     for part in ("core", "io", "cli"):
         shutil.copytree(repository / part, package / part, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(package / "cli" / "posbias", package, dirs_exist_ok=True)  # as it is installed
     for name, code in FILES.items():
         assert not (package / name).exists()
         (package / name).write_text(code.lstrip(), encoding="utf-8")
