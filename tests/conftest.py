@@ -19,12 +19,15 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+from hypothesis import settings
 from typer.main import get_command
 from typer.testing import CliRunner
 from xdist.remote import Producer  # pyright: ignore[reportMissingTypeStubs]
 from xdist.scheduler import LoadScopeScheduling  # pyright: ignore[reportMissingTypeStubs]
 
 from posbias.cli.main import app
+
+settings.load_profile("ci")  # the same examples in every run, and nothing stored
 
 COMMAND = (sys.executable, "-m", "posbias.cli")
 TIMEOUT_SECONDS = 300

@@ -29,7 +29,7 @@ LIMITS = AIMS | {
     "files": 218,
     "classes": 557,
     "functions": 3_489,
-    "lines of code of tests": 33_812,
+    "lines of code of tests": 33_826,
     "modules of ours that `run` loads": 135,
     "words of a private dialect": 23,
 }
