@@ -58,7 +58,7 @@ _SEED = 2  # of that hash: parts are made by another one
 # little is chance on 2 % of position-based logs, and as much shows 9 of 10 sparse cascades and all others
 _LESS, _MUCH_LESS = 1.5, 0.1
 _APART = 2.0  # standard errors, where models disagree otherwise
-_CLICKS_OF_A_CELL = 50  # on average, to fit the user browsing model: with 15, chance alone refused 7 of 12 sound logs
+_CLICKS_OF_A_CELL = 40  # on average, to fit the user browsing model: with 15, chance alone refused 7 of 12 sound logs
 CHANGED, DEPTH = 20, 10
 """Queries of each ranking that are shown with their documents, and how many of these."""
 
