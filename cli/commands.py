@@ -79,7 +79,7 @@ def run(
     def work(engine: Engine, result: Result) -> None:
         data, fitted = model.fit(job, engine, result)
         write_training_files(data, job.plan, fitted, files, engine, result)
-        if isinstance(model, CellFit) and not result.exit_code:  # others have no propensities by position
+        if isinstance(model, CellFit):  # others have no propensities by position
             result.next = f"posbias train LOGS --features TABLE --propensities {result.target} -o ranker"
 
     options = plain_options(log, counting, estimation, training)

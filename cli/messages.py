@@ -52,7 +52,7 @@ def speak(of_messages: LogFormat, *, errors_on_stdout: bool) -> None:
 
 def is_plain() -> bool:
     """Whether messages alone are printed, as lines of JSON or to a caller in this process, and nothing between them."""
-    return _form.of_messages == "json" or _captured.get() is not None
+    return is_json() or _captured.get() is not None
 
 
 def is_json() -> bool:

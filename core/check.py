@@ -17,11 +17,12 @@ from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.arrays.linalg import student_quantile
 from posbias.core.counts.checks import check_no_silent_position
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
-from posbias.core.errors import IdentifiabilityError, UsageError
+from posbias.core.errors import IdentifiabilityError, UsageError, counted
 from posbias.core.estimators import EstimationOptions
 from posbias.core.estimators.methods import ConditionalEstimator
 from posbias.core.fit.fit import WANTED_CLICK_SHARE, check_cells
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, QUERY, SESSION
+from posbias.core.standard_errors.cluster import FEW_EFFECTIVE_CLUSTERS
 from posbias.core.theta.conditional import NO_CLICKS, NOT_LINKED, ONE_WAY
 
 _KEPT = 1 << 14
@@ -365,6 +366,12 @@ def warnings_of(
     Of `binned` positions only the first of each bin is there; where it is `paged`, later pages of a list start late.
     """
     warnings = _of_positions(facts, binned=binned)
+    if facts.effective_queries < FEW_EFFECTIVE_CLUSTERS:
+        sentence = (
+            f"This log is worth about {counted(facts.effective_queries, 'queries')} of equal size, too few to know how "
+            "far errors go. More different queries help; more traffic on the same ones does not."
+        )
+        warnings.append(("few-queries", sentence))
     if facts.largest_share > LARGE_SHARE and facts.effective_queries < facts.queries / 2:
         sentence = (
             f"One query has {facts.largest_share:.0%} of the impressions ({facts.largest_query!r}): the "

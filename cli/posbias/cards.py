@@ -12,7 +12,7 @@ from posbias.io.fits.verdicts import label_in_words
 from posbias.io.jobs.tables import Printed, PrintedTable
 
 _TEXT_WIDTH = 120
-_MOST_ROWS, _MOST_WARNINGS, _MOST_LINES = 10, 3, 6
+_MOST_ROWS, _MOST_WARNINGS = 10, 3
 _COLOURS = {"good": "#1a7f37", "with care": "#b35900", "do not use": "#c62828"}
 _LINES = ("#3b6fb6", "#b35900", "#1a7f37", "#8250df", "#c62828", "#57606a")
 _WIDTH, _HEIGHT, _MARGIN, _LEGEND = 360, 150, 28, 240  # pixels
@@ -51,7 +51,7 @@ def card(
     table = next((one for one in printed if isinstance(one, PrintedTable)), None)
     mark = f'<b style="color:{_COLOURS.get(verdict, "inherit")}">&#9679; {_text(verdict)}</b>'
     parts = [f'<div style="margin-bottom:4px">{_text(title)} {mark}</div>']
-    parts += [f"<div>{_text(conclusion)}</div>"] if conclusion else []
+    parts += [f"<div>{_text(conclusion[:1].upper() + conclusion[1:])}</div>"] if conclusion else []
     parts += [f'<div style="opacity:.8">&#9888; {_text(each)}</div>' for each in warnings[:_MOST_WARNINGS]]
     more = len(warnings) - _MOST_WARNINGS
     parts += [f'<div style="opacity:.8">... and {more} more in <code>.warnings</code></div>'] if more > 0 else []
@@ -119,7 +119,7 @@ def curve_in_svg(table: pl.DataFrame) -> str:
         (_MARGIN, 14, "propensity, with 95 % intervals"),
     )
     texts = "".join(f'<text x="{x}" y="{y}" font-size="11" fill="currentColor">{word}</text>' for x, y, word in words)
-    label = f"Propensity by position, to {float(known['propensity'][-1]):.3g} at position {last:,}"
+    label = f"Propensity by position, to {float(known.sort('position')['propensity'][-1]):.3g} at position {last:,}"
     width = _WIDTH + (_LEGEND if apart else 0)
     size = f'width="{width}" height="{_HEIGHT}" viewBox="0 0 {width} {_HEIGHT}"'
     return f'<svg {size} role="img" aria-label="{label}">{axes}{"".join(drawn)}{texts}</svg>'

@@ -134,7 +134,7 @@ class Result:
         """
         parts = [name for name in self.files if name.startswith(_ROWS) and name.endswith(".parquet")]
         if not parts:
-            raise UsageError(f"{self}: has no rows to train on in Parquet. `run` and `weight` write some.")
+            raise UsageError(f"{self._name}: has no rows to train on in Parquet. `run` and `weight` write some.")
         return self._read(parts)
 
     def table(self, name: str) -> pl.DataFrame:
@@ -201,8 +201,8 @@ class Result:
         given = self._described.options if logs is None else {}
         reading = {key: given.get(key.replace("_", "-")) for key in vars(LogOptions())}
         defaults = {key: value for key, value in reading.items() if value is not None}
-        wanted = {"propensities": self, "layout": "judgments", **options}
-        return result_of(carried_out("weight", self._inputs if logs is None else logs, wanted, defaults)).training
+        settings = {"propensities": self, "layout": "judgments", **options}
+        return result_of(carried_out("weight", self._inputs if logs is None else logs, settings, defaults)).training
 
     def weights(  # noqa: PLR0913 - each is an option of the command
         self,

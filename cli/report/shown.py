@@ -180,7 +180,7 @@ def settings_text(
     """
     named = " ".join(logs)
     lines = [
-        *_comment(f"What posbias found of {named}. `posbias run LOGS -o DIR` in this directory reads logs like it."),
+        *_comment(f"What is recognised in {named}. `posbias run LOGS -o DIR` in this directory reads logs like it."),
         *_comment("A flag on the command line goes before what stands here."),
     ]
     done: set[str] = set()
@@ -193,7 +193,7 @@ def settings_text(
         ]
         done.update(flags)
     others = {flag: value for flag, value in values.items() if flag not in done}
-    lines += ["", *_comment("as it was said")] if others else []
+    lines += ["", *_comment("As given on the command line")] if others else []
     lines += [setting_line(flag.removeprefix("--"), value) for flag, value in others.items()]
     lines += ["", *_comment("What would help an estimate:")] if advice else []
     lines += [line for sentence in advice for line in _comment(sentence)]

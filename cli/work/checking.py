@@ -398,9 +398,10 @@ def _headline(look: Look | None, model: str) -> str:
     outlook = None if look is None else next((one for one in look.outlooks if one.model == model), None)
     if look is None or outlook is None or not len(outlook.errors):
         return "the log is read"
-    identified = int(outlook.cells["identified"].sum())
+    identified, number = int(outlook.cells["identified"].sum()), outlook.cells.height
+    cells = "positions" if number == look.facts.positions.height else "cells"
     return (
-        f"{counted(look.facts.clicks, 'clicks')} compare {identified} of {counted(outlook.cells.height, 'positions')}, "
+        f"{counted(look.facts.clicks, 'clicks')} compare {identified} of {counted(number, cells)}, "
         f"with errors of up to {outlook.errors.max():.0%}"
     )
 
@@ -578,7 +579,7 @@ def _models(content: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name}: cannot be estimated: {model['reason']}"
             continue
         share, largest = model["share_of_queries"], model["largest_std_error"]
-        sample = "" if share == 1 else f", told from {share:.1%} of the queries"
+        sample = "" if share == 1 else f", judged by {share:.1%} of the queries"
         errors = "no standard errors" if largest is None else f"standard errors of log propensity up to {largest:.3f}"
         yield (
             f"{name}: {model['cells_identified']:,} of {counted(len(model['cells']), 'cells')} can be compared, with "

@@ -33,7 +33,7 @@ from posbias.core.learners.models import FactorModel, RowModel
 from posbias.core.schema import RESERVED
 from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import Engine
-from posbias.io.fits.verdicts import lost_clicks
+from posbias.io.fits.verdicts import unweighted_clicks
 from posbias.io.jobs.fit import weights_from
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result
 from posbias.io.results.conclusions import GOOD, NOTE, STOP, Reason
@@ -337,7 +337,7 @@ def _check_clicks(documents: Documents, result: Result) -> None:
             "there is nothing to learn from: no click lies in a cell that has a propensity. Add more days of logs."
         )
     if learnt < clicks:
-        result.reasons.append(lost_clicks(clicks - learnt, clicks, "nothing is learnt there"))
+        result.reasons.append(unweighted_clicks(clicks - learnt, clicks, "nothing is learnt there"))
 
 
 def _scores(model: RowModel | FactorModel, documents: Documents) -> Floats:

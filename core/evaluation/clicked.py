@@ -435,8 +435,8 @@ def _query_weights(shown: Shown, weights: CellWeights) -> _Weighted:
 def _ranks_of_documents(shown: Shown, lists: pl.DataFrame, ranking: int) -> Integers:
     """The place of each document in the list of its query, shape (J,); `_UNRANKED` where it is not there."""
     own = lists.filter(pl.col(RANKING) == ranking).select(QUERY, DOC, RANK)
-    ranked = shown.documents.join(own, on=[QUERY, DOC], how="left", nulls_equal=True, maintain_order="left")
-    return ranked[RANK].cast(pl.Int64).fill_null(int(_UNRANKED)).to_numpy()
+    with_rank = shown.documents.join(own, on=[QUERY, DOC], how="left", nulls_equal=True, maintain_order="left")
+    return with_rank[RANK].cast(pl.Int64).fill_null(int(_UNRANKED)).to_numpy()
 
 
 def _ranks(

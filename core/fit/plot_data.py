@@ -1,9 +1,9 @@
 """Tables of a fit as reports draw them: curves and documents.
 
-A document that stands low is clicked less often than it attracts, one at the top about as often. How sure the
-difference is, its posterior says: documents are ordered by
+A document may attract more than its click rate says, as one does that stands low on its pages. Listed are those of
+which that is surest, by
 
-    |attractiveness - click rate| - 1.96 standard deviations,
+    attractiveness - click rate - 1.96 standard deviations.
 """
 
 from collections.abc import Sequence

@@ -238,6 +238,9 @@ def errors_from_sums(
     )
 
 
+FEW_EFFECTIVE_CLUSTERS = 10
+"""With fewer, intervals are wide and hardly known themselves."""
+
 FEWEST_REPLICATES = 19
 """Below it, the quantile .95 lies outside the replicates."""
 

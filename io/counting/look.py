@@ -92,10 +92,10 @@ def _names(statistics: Statistics, *, by_day: bool) -> tuple[str, ...]:
     return tuple(statistics.days) if by_day else (str(statistics.path),)
 
 
-def _counts_of(statistics: Statistics, names_of_days: Iterable[str], engine: Engine, *, by_day: bool) -> pl.DataFrame:
-    """The counts of some names."""
+def _counts_of(statistics: Statistics, compared: Iterable[str], engine: Engine, *, by_day: bool) -> pl.DataFrame:
+    """The counts of those of its names that are compared."""
     own = _names(statistics, by_day=by_day)
-    names = set(own) & set(names_of_days)
+    names = set(own) & set(compared)
     segments = [entry for entry in statistics.segments if not by_day or names.intersection(entry.days)]
     parts = [part for segment in segments if names for part in _some_parts(segment)]
     return _counts_by_day(parts, None if by_day else own[0], engine).filter(pl.col(DAY).is_in(list(names)))

@@ -90,10 +90,10 @@ def _side_by_side(
             frames = [
                 frame for entry, segment in owned if segment in group for frame in entry.scan(segment, metadata.plan)
             ]
-            parts = engine.add_up(frames, metadata.plan, distinct=months)
+            parts = engine.add_up(frames, metadata.plan, distinct=group is not small)
             written = write_segment(parts, folder, described, on_part, n_parts)
             _check_totals(written, group, expected)
-            merged.append(structs.replace(written, pages=expected.pages, of=expected.of if months else ()))
+            merged.append(structs.replace(written, pages=expected.pages, of=() if group is small else expected.of))
         n_parts += len(merged[-1].parts)
     return merged
 
@@ -112,11 +112,11 @@ def group_by_month(segments: Sequence[Segment]) -> list[list[Segment]]:
 
 def _check_totals(written: Segment, group: Sequence[Segment], expected: Segment) -> None:
     """Raise StatisticsError if segments that were added up held other counts than their manifests say."""
-    found, said = (of.totals | {"rows": 0} for of in (written, expected))
-    if written.days != expected.days or not same_totals(found, said):
+    counted, declared = (of.totals | {"rows": 0} for of in (written, expected))
+    if written.days != expected.days or not same_totals(counted, declared):
         raise StatisticsError(
-            f"{group[0].parts[0].path.parent}: holds other counts than its manifest, or one that is merged with it, "
-            "says. Collect these statistics again."
+            f"{group[0].parts[0].path.parent}: its counts differ from those in its manifest, or in that of statistics "
+            "merged with it. Collect these statistics again."
         )
 
 

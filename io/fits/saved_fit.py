@@ -81,6 +81,7 @@ class StoredFit(PreviousFit):
     folder: Path
     estimate: StoredEstimate
     table: pl.DataFrame  # `propensities.parquet` as it is
+    refused: bool  # whether its own conclusion is not to use it
 
     own: ClassVar[bool] = False
 
@@ -232,7 +233,8 @@ def fit_in(stored: StoredResult, where: str) -> StoredFit:
     prior = estimate.attractiveness_prior
     theta = FittedTheta(known, None if prior is None else prior.prior(), covariance)
     table = read_table(folder / f"{PROPENSITIES}.parquet")
-    return StoredFit(str(folder), plan, theta, folder=folder, estimate=estimate, table=table)
+    refused = manifest.verdict == "do not use"
+    return StoredFit(str(folder), plan, theta, folder=folder, estimate=estimate, table=table, refused=refused)
 
 
 def require_propensities(stored: StoredResult, where: str) -> None:

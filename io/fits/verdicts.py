@@ -25,6 +25,7 @@ from posbias.core.fit.periods import why
 from posbias.core.models import model_names
 from posbias.core.schema import PREVIOUS_CLICK
 from posbias.core.shapes import FREE
+from posbias.core.standard_errors.cluster import FEW_EFFECTIVE_CLUSTERS
 from posbias.core.standard_errors.contrasts import LEVEL, ContrastTest, ScoreTest
 from posbias.core.training.weights import WeightSummary
 from posbias.io.results.conclusions import CAUTION, GOOD, NOTE, STOP, Reason
@@ -55,7 +56,6 @@ def label_in_words(value: object) -> str:
     return "(none)" if value is None else shown(str(value))
 
 
-FEW_EFFECTIVE_CLUSTERS = 10
 JOINT = JointEstimator.name
 OTHER_MODEL = "other-model-better"  # the code of the reason
 _BY_LIKELIHOOD = {JOINT, ConditionalEstimator.name}
@@ -147,10 +147,10 @@ def weight_reasons(summary: WeightSummary) -> list[Reason]:
         if lost:
             sentence += f" All {lost:,.0f} are at positions without a propensity."
         return [Reason("nothing-to-learn", STOP, sentence, {"clicks": lost})]
-    return [] if not lost else [lost_clicks(lost, weighted + lost, "they are left out of the training files")]
+    return [] if not lost else [unweighted_clicks(lost, weighted + lost, "they are left out of the training files")]
 
 
-def lost_clicks(lost: float, clicks: float, consequence: str) -> Reason:
+def unweighted_clicks(lost: float, clicks: float, consequence: str) -> Reason:
     """Clicks at positions without a propensity; more than one in a hundred, and the rest says little."""
     severity = STOP if lost > (1 - WANTED_CLICK_SHARE) * clicks else CAUTION
     sentence = (

@@ -134,7 +134,8 @@ class PageFit:
         groups, fitted = fit.n_groups if fit.std_errors else None, fit.fitted
         result.content[CLICK_MODEL] = ClickModelSection(model.name, fitted.passes, fitted.converged, groups, self.trust)
         result.headline = f"{model.name} is fitted to {counted(fit.units.number, 'documents')}"
-        result.next = f"posbias evaluate LOGS --models {','.join(dict.fromkeys((model.name, 'pbm', 'ubm')))} -o judged"
+        judge = f"posbias evaluate LOGS --models {','.join(dict.fromkeys((model.name, 'pbm', 'ubm')))} -o judged"
+        result.next = result.next_if_refused = judge
         result.printed += _tables(fit)
         result.reasons += _reasons(fit)
         return data, FittedPages(as_read(fit, plan, result.folder))

@@ -120,7 +120,7 @@ def compare(
     of_references = cells[np.unique(references)]
     title = f"propensities relative to {_in_words(of_references.row(0, named=True), cells.columns)}"
     if of_references.height > 1:
-        title += f", and likewise in {counted(of_references.height - 1, 'other contexts')}"
+        title += f", and the same in {counted(of_references.height - 1, 'other contexts')}"
     if days is not None:
         report = _days_report(table, labels, f"{len(names)} days, {title}")
     else:
@@ -382,7 +382,7 @@ def _tested(differences: Differences, details: str) -> Reason:
     """Whether anything has changed, as a reason."""
     test = differences.test
     if not test.n_contrasts:
-        return Reason("change-not-tested", NOTE, "No difference has a standard error, so a change cannot be told.")
+        return Reason("change-not-tested", NOTE, "No difference has a standard error, so a change cannot be tested.")
     figures = {"compared": test.n_contrasts}
     if test.rejected:
         sentence = f"Together, the {test.n_contrasts:,} propensities that are compared changed by more than chance."
@@ -395,7 +395,7 @@ def _headline(table: pl.DataFrame, labels: Sequence[str], differences: Differenc
     """Whether anything has changed, in one sentence; and the test of that."""
     test, between = differences.test, "between days" if by_day else "between a and b"
     if not test.n_contrasts:
-        return f"nothing can be told of changes {between}: no difference has a standard error", ""
+        return f"changes {between} cannot be tested: no difference has a standard error", ""
     details = f"p = {test.p_value:.1g}, {test.n_contrasts:,} differences together"
     if not test.rejected:
         return f"no propensity differs {between} by more than chance", details

@@ -103,7 +103,7 @@ def fit_each(
     result.printed += _table(column, entries, middle, [_at(table, middle) for table in tables])
     unreliable = sum(not entry["reliable"] for entry in entries)
     result.headline = f"the propensities of {counted(len(entries), 'values')} of {shown(column)} are estimated"
-    result.next = f"posbias report {result.target} -o report.html"
+    result.next = result.next_if_refused = f"posbias report {result.target} -o report.html"
     if unreliable:
         sentence = (
             f"{unreliable:,} of {counted(len(entries), 'values')} of {shown(column)} have no reliable propensities: "

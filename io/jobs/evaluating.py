@@ -15,7 +15,7 @@ from posbias.core.evaluation.estimates import JUDGED, Bound, Evaluation, differe
 from posbias.core.fit.propensities import choose_propensities
 from posbias.io.engines.engine import Engine
 from posbias.io.fits.saved_fit import PreviousFit
-from posbias.io.fits.verdicts import ERRORS_UNKNOWN, lost_clicks
+from posbias.io.fits.verdicts import ERRORS_UNKNOWN, unweighted_clicks
 from posbias.io.jobs import tables as summary
 from posbias.io.jobs.fit import Job, name_propensities, read_pages, weights_from
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first, more
@@ -131,7 +131,7 @@ def _lacks(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
 def _headline(compared: Sequence[Reason]) -> str:
     """The comparison with the baseline that turned out best for a ranking."""
     best = max(compared, key=lambda reason: reason.figures.get("difference") or -inf)
-    return best.sentence.partition("); ")[0].removesuffix(".").removesuffix(")") + ")"
+    return best.sentence.rpartition(f"; {_MEAN_RANK}")[0]
 
 
 def _compared(metrics: pl.DataFrame, differences: pl.DataFrame) -> list[Reason]:
@@ -175,7 +175,7 @@ def _against(evaluation: Evaluation, names: Sequence[str]) -> list[Reason]:
         sentence = "This log says nothing of rankings: no click is at a position with a propensity."
         reasons.append(Reason("clicks-without-propensity", STOP, sentence, {"clicks": clicks}))
     elif totals.rest.unweighted:
-        reasons.append(lost_clicks(float(totals.rest.unweighted), clicks, "only the naive values count them"))
+        reasons.append(unweighted_clicks(float(totals.rest.unweighted), clicks, "only the naive values count them"))
     if evaluation.covariance is None:
         reasons.append(ERRORS_UNKNOWN)
     if totals.n_queries == 1:

@@ -25,7 +25,7 @@ from posbias.io.counting.count import CountedLog, count_log, read_log, read_stat
 from posbias.io.counting.warehouse import about_export
 from posbias.io.engines.engine import Engine, Parts, ReadLog
 from posbias.io.fits.new_fit import FitRequest, fit_counts, sections_of_counts, sections_of_reading
-from posbias.io.fits.saved_fit import PreviousFit
+from posbias.io.fits.saved_fit import PreviousFit, StoredFit
 from posbias.io.fits.verdicts import OTHER_MODEL
 from posbias.io.jobs import tables
 from posbias.io.jobs.tables import Result
@@ -35,7 +35,7 @@ from posbias.io.log.clicks import JoinedClicks, Rows, lost_clicks
 from posbias.io.log.days import Days
 from posbias.io.log.faults import doubts
 from posbias.io.progress import Progress
-from posbias.io.results.conclusions import CAUTION, NOTE, STOP, Reason, is_refused
+from posbias.io.results.conclusions import CAUTION, NOTE, STOP, Reason
 from posbias.io.stores.store import Statistics
 from posbias.io.training.feature_parts import FeaturesRequest, RowsRequest
 from posbias.io.training.feature_tables import check_features
@@ -117,6 +117,9 @@ def name_propensities(fitted: PreviousFit, result: Result) -> None:
         says = "given, not estimated: neither their errors nor whether they belong to this log are known"
         result.content["own_propensities"] = {"files": fitted.digests, "says": says}
         result.reasons.append(Reason("own-propensities", NOTE, f"The propensities of {fitted.name} are {says}."))
+    elif isinstance(fitted, StoredFit) and fitted.refused:
+        sentence = f"By its own conclusion, {fitted.name} is not to be used: `posbias show {fitted.name}` says why."
+        result.reasons.append(Reason("fit-not-usable", CAUTION, sentence))
 
 
 def open_log(job: Job, result: Result) -> Log:
@@ -321,14 +324,12 @@ class CellFit:
             result.reasons.append(Reason("option-without-effect", CAUTION, sentence))
         unknown = int((~fit.estimate.linkage.identified).sum())
         if self.strict and unknown:
-            sentence = f"{counted_as(unknown, 'propensities')} cannot be told from clicks, and --strict forbids that."
+            sentence = f"{counted_as(unknown, 'propensities')} are not identified, and --strict forbids that."
             result.reasons.append(Reason("not-identified", STOP, sentence, {"unknown": unknown}))
         result.next = f"posbias weight LOGS --propensities {result.target} -o weighted"
-        if is_refused(result.reasons):
-            better = next((reason.figures["model"] for reason in result.reasons if reason.code == OTHER_MODEL), None)
-            both = f"{counted.plan.model.name},{better}"
-            judge = f"posbias evaluate LOGS --models {both} -o judged"
-            result.next = judge if better else f"posbias show {result.target} --details"
+        better = next((reason.figures["model"] for reason in result.reasons if reason.code == OTHER_MODEL), None)
+        judge = f"posbias evaluate LOGS --models {counted.plan.model.name},{better} -o judged"
+        result.next_if_refused = judge if better else f"posbias show {result.target} --details"
         return fit
 
     def _from_rows(self, counted: CountedLog, engine: Engine, result: Result) -> FromRows | None:

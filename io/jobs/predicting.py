@@ -20,7 +20,7 @@ from posbias.io.counting.count import count_pages, merged_parts, read_log
 from posbias.io.engines.engine import Engine, Parts
 from posbias.io.fits.new_fit import sections_of_reading
 from posbias.io.fits.saved_fit import PreviousFit
-from posbias.io.fits.verdicts import ERRORS_UNKNOWN, lost_clicks
+from posbias.io.fits.verdicts import ERRORS_UNKNOWN, unweighted_clicks
 from posbias.io.jobs import tables as summary
 from posbias.io.jobs.fit import Job, describe_reading, name_propensities, open_log, weights_from
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first, more
@@ -158,16 +158,15 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
     }
     result.content["rankings"] = [_described(one) for one in predicted]
     result.content["ranking_files"] = {str(source.path): source.digest() for source in rankings.sources}
-    result.content["predictions"] = [
-        {**row, "changed_queries": [_changed(query) for query in one.changed.to_dicts()]}
-        for row, one in zip(rows.to_dicts(), predicted, strict=True)
-    ]
     dampened = [one for one in predicted if one.is_dampened]
     result.reasons += [_of_pages(slope), *_of_click_models(predicted, browsing)]
     if dampened or (slope is not None and slope.rejects):
-        del result.content["predictions"]
-        result.next = "posbias evaluate LOGS --models pbm,ubm,dbn -o judged"
+        result.next_if_refused = "posbias evaluate LOGS --models pbm,ubm,dbn -o judged"
     else:
+        result.content["predictions"] = [
+            {**row, "changed_queries": [_changed(query) for query in one.changed.to_dicts()]}
+            for row, one in zip(rows.to_dicts(), predicted, strict=True)
+        ]
         result.headline = _headline(predicted)
         result.reasons += [_planned(one) for one in predicted[:_MOST_SHOWN]]
         result.printed += _predictions_table(predicted)
@@ -334,11 +333,7 @@ def _table(predicted: Sequence[PredictedRanking]) -> pl.DataFrame:
         rows.append(
             {
                 "ranking": ranking.name,
-                "clicks_per_page": one.observed + one.difference,
-                "difference": one.difference,
-                "std_error": one.std_error,
-                "ci_low": one.interval[0],
-                "ci_high": one.interval[1],
+                **_difference(one),
                 "new_queries_ci_low": one.new_interval[0],
                 "new_queries_ci_high": one.new_interval[1],
                 "relative_difference": one.relative,
@@ -351,6 +346,17 @@ def _table(predicted: Sequence[PredictedRanking]) -> pl.DataFrame:
             }
         )
     return _frame(rows)
+
+
+def _difference(one: Prediction) -> dict[str, float]:
+    """The columns that both tables begin with."""
+    return {
+        "clicks_per_page": one.observed + one.difference,
+        "difference": one.difference,
+        "std_error": one.std_error,
+        "ci_low": one.interval[0],
+        "ci_high": one.interval[1],
+    }
 
 
 def _frame(rows: Sequence[Mapping[str, str | float]]) -> pl.DataFrame:
@@ -370,11 +376,7 @@ def _table_by_part(predicted: Sequence[PredictedRanking], scopes: Sequence[Scope
             "ranking": ranking.name,
             "part": scope.name,
             "pages": one.pages,
-            "clicks_per_page": one.observed + one.difference,
-            "difference": one.difference,
-            "std_error": one.std_error,
-            "ci_low": one.interval[0],
-            "ci_high": one.interval[1],
+            **_difference(one),
             "relative_difference": one.relative,
             "unsupported_share": one.unsupported,
         }
@@ -495,7 +497,7 @@ def _planning(one: Prediction) -> str:
 def _lacks(predicted: Sequence[PredictedRanking], lost: float, clicks: float, *, known: bool) -> Iterator[Reason]:
     """Clicks, errors of propensities and documents that are missing."""
     if lost:
-        yield lost_clicks(lost, clicks, "predictions are of the other positions only")
+        yield unweighted_clicks(lost, clicks, "predictions are of the other positions only")
     if not known:
         yield ERRORS_UNKNOWN
     pages = max(ranking.whole.pages for ranking in predicted)

@@ -103,6 +103,7 @@ class Result:
     content: dict[str, Any] = field(default_factory=dict[str, Any])  # sections of the manifest
     headline: str = ""  # the result in one sentence, without its full stop
     next: str | None = None  # the command to type next
+    next_if_refused: str | None = None  # the same where the verdict is "do not use"
     printed: list[Printed] = field(default_factory=list[Printed])  # tables, with what stands above and below them
     reasons: list[Reason] = field(default_factory=list[Reason])  # what speaks for and against the result
     facts: list[str] = field(default_factory=list[str])  # what was read and written
@@ -112,11 +113,12 @@ class Result:
     @property
     def conclusion(self) -> Conclusion:
         """The conclusion from all that is known by now."""
-        return conclude(self.headline, self.reasons, self.next)
+        following = self.next_if_refused if is_refused(self.reasons) else self.next
+        return conclude(self.headline, self.reasons, following)
 
     @property
     def exit_code(self) -> int:
-        """The code with which the command ends: 1 if and only if the verdict is "do not use", unless it is 3."""
+        """The code with which the command ends: 1 where the verdict is "do not use", before it 3 for `compare`."""
         if self.condition_met:
             return CHANGED
         return WITH_DOUBTS if is_refused(self.reasons) else DONE

@@ -1,8 +1,8 @@
 """Clicks in tables of their own, and tables of events.
 
 A click is joined to its impression by page and document. Where rows have no page, but a visit and a time, a page is
-what was shown in a visit, for a query, at one time, less than a second apart, and a click belongs to the last
-impression of that document before it. What clients send twice is counted once.
+what was shown in a visit for a query, each result less than a second after the one before, and a click belongs to the
+last impression of that document before it. What clients send twice is counted once.
 """
 
 from collections import Counter
@@ -482,7 +482,7 @@ class EventReader(RawReader):
         if self.request.time is not None and shown >= _FEWEST_SHOWN and pages > _ALONE * shown:
             raise SchemaError(
                 f"{where}: the {shown:,} impressions would be {pages:,} pages, nearly all with one result: in column "
-                f"{self.request.time!r} ({TIME_FLAG}), the results of a page are more than a second apart. Name the id "
+                f"{self.request.time!r} ({TIME_FLAG}), the results of a page are a second or more apart. Name the id "
                 "of a page with --session instead, or write one time for a whole page with --sql, such as that of the "
                 "search before it."
             )
@@ -506,7 +506,7 @@ class EventReader(RawReader):
         """
         if self.request.time is not None:
             visit, when = list(dict.fromkeys([*self.event_roles.session, *self.event_roles.query])), pl.col(_WHEN)
-            starts = (when - when.shift().over(visit) >= _MICROSECONDS).cast(pl.UInt32).cum_sum().over(visit)
+            starts = (when.diff() >= _MICROSECONDS).cast(pl.UInt32).cum_sum().over(visit)
             paged = impressions.sort(_WHEN, RECORD).with_columns(starts.fill_null(0).alias(_PAGE))
             time = pl.col(self.request.time).first().over(*visit, _PAGE)
             impressions = paged.with_columns(time).drop(_PAGE).sort(RECORD)

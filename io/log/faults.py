@@ -54,11 +54,12 @@ def summed_impressions(log: Log) -> str | None:
     others = [
         name for name, dtype in schema_of(log.sources[0]).items() if name not in {*key, click} and not dtype.is_nested()
     ]
-    rows = log.first_rows(_ROWS, (*key, *others)).drop_nulls(key)
+    rows = log.first_rows(_ROWS, (*key, click, *others)).drop_nulls(key)
     few = [name for name in others if rows[name].n_unique() <= _MOST_PERIODS]
-    for name in (name for name in others if name not in log.roles.columns()):
+    for name in (name for name in others if name not in log.roles.columns() and not rows[name].dtype.is_temporal()):
         parts = [*key, *(other for other in few if other != name)]
-        if not rows.select(parts).is_duplicated().any() and are_sums(log, name, click):
+        count, clicks = (rows[column].cast(pl.Float64, strict=False) for column in (name, click))
+        if (count >= clicks).all() and not rows.select(parts).is_duplicated().any() and are_sums(log, name, click):
             return name
     return None
 

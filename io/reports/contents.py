@@ -22,6 +22,7 @@ from posbias.core.fit.plot_data import (
 )
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION
 from posbias.core.standard_errors.contrasts import LEVEL
+from posbias.io.fits.verdicts import NAMED
 from posbias.io.jobs.tables import PrintedTable
 from posbias.io.reports import charts
 from posbias.io.reports.charts import Figure
@@ -92,7 +93,7 @@ def _days(result: ReportedResult) -> str:
         of_segments = sorted({day for segment in result.described.segments for day in segment.days})
         if not of_segments:
             return ""
-        days = DaysSection(of_segments[0], of_segments[-1], len(of_segments))
+        days = DaysSection(of_segments[0], of_segments[-1])
     try:
         first, last = date.fromisoformat(days.first), date.fromisoformat(days.last)
     except ValueError:
@@ -171,8 +172,6 @@ def _manifest(text: str) -> Fold:
 _Highlights = tuple[tuple[KeyFigure, ...], tuple[Figure, ...]]
 """The numbers that a reader should take away, and the charts."""
 
-_NAMED_POSITION = 5  # or the last before it that is known
-
 
 def _of_fit(result: ReportedResult) -> _Highlights | None:
     if result.fit is None:
@@ -212,10 +211,12 @@ def named_cell(fit: ReportedFit) -> dict[str, Any] | None:
     """The cell that stands for a fit, with its `reference`: position 5, or the nearest before it that is known."""
     lines = fit.curves.lines.filter((pl.col(CONTEXT) == fit.curves.contexts[0]) & pl.col(PROPENSITY).is_not_null())
     lines, references = lines.sort(POSITION), lines.filter(pl.col(PROPENSITY) == 1)[POSITION]
-    compared = lines.filter(pl.col(PROPENSITY) != 1)
-    if not compared.height or not len(references):
+    if not len(references):
         return None
-    above = compared.filter(pl.col(POSITION) <= _NAMED_POSITION)
+    compared = lines.filter(pl.col(POSITION) != references[0])
+    if not compared.height:
+        return None
+    above = compared.filter(pl.col(POSITION) <= NAMED)
     cell = above.row(-1, named=True) if above.height else compared.row(0, named=True)
     return {**cell, "reference": references[0]}
 

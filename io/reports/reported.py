@@ -39,7 +39,6 @@ class DaysSection(msgspec.Struct, frozen=True):
 
     first: str
     last: str
-    number: int
 
 
 class WeightsSection(msgspec.Struct, frozen=True):
@@ -86,7 +85,6 @@ class PredictedRanking(msgspec.Struct, frozen=True):
     unsupported_share: Number
     pages_per_arm: Number
     changed_queries: tuple[ChangedQuery, ...]
-    ubm_difference: Number = None
 
 
 class RankingSection(msgspec.Struct, frozen=True):
@@ -102,7 +100,6 @@ class EvaluationSection(msgspec.Struct, frozen=True):
 
     cutoff: int
     pages: Amount
-    clicks: Amount
     effective_queries: Number
 
 

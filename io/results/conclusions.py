@@ -1,7 +1,7 @@
 """The conclusion of a command: a verdict, what speaks for and against it, and the next command.
 
-Every command ends with one; it is printed first, and stands first in the manifest and in `--json`. The exit code is 1
-if and only if the verdict is "do not use".
+Every command ends with one; it is printed first, and stands first in the manifest and in `--json`. Where the verdict is
+"do not use" the exit code is 1, or 3 where a condition of `compare` is met, too.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,6 +42,7 @@ CODES: dict[str, str] = {
     "other-reference": "the first position cannot be compared",
     "shape-alone": "some propensities rest on the shape alone",
     "few-queries": "a few queries dominate",
+    "fit-not-usable": "its propensities are not to be used",
     "clicks-do-not-move-documents": "clicks do not move documents",
     "ranker-may-learn": "the ranker may learn from these clicks",
     "ranker-learns": "the ranker learns from these clicks",
@@ -118,7 +119,7 @@ CODES: dict[str, str] = {
     # comparisons, plans, simulations
     "propensities-changed": "propensities changed",
     "propensities-unchanged": "propensities did not change",
-    "change-not-tested": "a change cannot be told",
+    "change-not-tested": "a change cannot be tested",
     "compared-together": "shared queries are allowed for",
     "compared-apart": "shared queries are not allowed for",
     "other-methods": "the methods differ",
@@ -179,7 +180,7 @@ class Reason(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         """Refuse a code that is not documented, and numbers that JSON does not know."""
         if self.code not in (STOPS if self.severity == STOP else CODES):
-            raise ValueError(f"{self.code!r} is no code of a reason, or none that says stop")
+            raise ValueError(f"{self.code!r} is not in CODES, or may not be a stop")
         known = {name: _plain(value) for name, value in self.figures.items()}
         msgspec.structs.force_setattr(self, "figures", known)
 

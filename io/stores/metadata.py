@@ -57,8 +57,8 @@ class Decay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 SCHEMA = "posbias.statistics"
 VERSION = 6
-DAYS_ONLY = 4
-"""The oldest version that is read, in which `period` says whether there are days; before 6 no day lies in a month."""
+OLDEST = 4
+"""The oldest version that is read: its `period` says only whether there are days. Before 6, no segment has `of`."""
 
 
 @dataclass(frozen=True)

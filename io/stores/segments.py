@@ -79,7 +79,7 @@ class Statistics:
         frames = [scan_part(part) for part in segment.parts]
         if segment in self.cut:
             days = [date.fromisoformat(day) for day in segment.days]
-            frames = [frame.filter(pl.col(PERIOD).is_in(days)) for frame in frames]
+            frames = [frame.filter(pl.col(PERIOD).cast(pl.Date).is_in(days)) for frame in frames]
         if plan.period is None or plan.period == self.metadata.plan.period:
             return frames
         return [coarsened(frame, plan.period) for frame in frames]

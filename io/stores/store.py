@@ -23,7 +23,7 @@ from posbias.io.places.locations import Location, ObjectUrl, is_plain, is_text, 
 from posbias.io.places.object_stores import is_current, list_objects, on_disk, read_object, storage_options
 from posbias.io.results.manifest import FILE_NAME, LARGEST, Manifest, open_manifest
 from posbias.io.stores.metadata import (
-    DAYS_ONLY,
+    OLDEST,
     SCHEMA,
     VERSION,
     Decay,
@@ -266,12 +266,12 @@ def _check_version(manifest: Manifest, path: Path) -> None:
     version = manifest.content.get("version", _FIRST_WITH_VERSION - 1)
     if type(version) is not int:
         raise StatisticsError(f"{manifest.path}: is damaged: its version is not a number. Collect the logs again.")
-    if DAYS_ONLY <= version <= VERSION:
+    if OLDEST <= version <= VERSION:
         return
     earlier = "" if "version" in manifest.content else " or earlier"
     what = "Collect them again" if version < VERSION else "Use the posbias that wrote them, or a later one"
     raise StatisticsError(
-        f"{path}: these statistics have version {version}{earlier}, this posbias reads versions {DAYS_ONLY} to "
+        f"{path}: these statistics have version {version}{earlier}, this posbias reads versions {OLDEST} to "
         f"{VERSION}. {what}."
     )
 
@@ -379,7 +379,7 @@ def without_day(store: Statistics, day: str) -> Statistics | None:
     if not left:
         return None
     metadata = replace(store.metadata, sources=join_sources(left), rows=Rows.total([segment.rows for segment in left]))
-    return replace(store, metadata=metadata, segments=left, cut=tuple(cut))
+    return replace(store, metadata=metadata, segments=left, cut=(*(one for one in store.cut if one in whole), *cut))
 
 
 def _without(month: Segment, day: str) -> Segment:

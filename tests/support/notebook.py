@@ -64,8 +64,8 @@ def _run(source: str, names: dict[str, Any]) -> object:
     if not isinstance(last, ast.Expr):
         exec(compile(tree, "<cell>", "exec"), names)  # noqa: S102 - our own tutorial
         return None
-    exec(compile(ast.Module(first, []), "<cell>", "exec"), names)  # noqa: S102 - likewise
-    return eval(compile(ast.Expression(last.value), "<cell>", "eval"), names)  # noqa: S307 - likewise
+    exec(compile(ast.Module(first, []), "<cell>", "exec"), names)  # noqa: S102 - our own tutorial
+    return eval(compile(ast.Expression(last.value), "<cell>", "eval"), names)  # noqa: S307 - our own tutorial
 
 
 def _forms(value: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever a cell ends with

@@ -14,11 +14,11 @@ from command_results import Run, contents
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.results.manifest import checksum_of_content, json_text, open_manifest
-from posbias.io.stores.metadata import DAYS_ONLY, VERSION
+from posbias.io.stores.metadata import OLDEST, VERSION
 
 STORES = Path(__file__).parent / "of_versions"
 DAYS = ("2026-01-05", "2026-01-06")
-READ = range(DAYS_ONLY, VERSION + 1)
+READ = range(OLDEST, VERSION + 1)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_a_store_of_a_version_that_is_not_read_says_what_to_do_and_stays(
 ) -> None:
     log.write_parquet(tmp_path / "log.parquet")
     later = tmp_path / f"version_{VERSION + 1}"
-    for version in range(1, DAYS_ONLY):
+    for version in range(1, OLDEST):
         shutil.copytree(STORES / f"version_{version}", tmp_path / f"version_{version}")
     shutil.copytree(STORES / f"version_{VERSION}", later)
     manifest = open_manifest(later)
@@ -80,7 +80,7 @@ def test_a_store_of_a_version_that_is_not_read_says_what_to_do_and_stays(
     del content["checksum"]
     (later / "manifest.json").write_text(json_text({**content, "checksum": checksum_of_content(content)}))
     before = {path.name: contents(path) for path in tmp_path.glob("version_*")}
-    assert len(before) == DAYS_ONLY
+    assert len(before) == OLDEST
 
     for name in before:
         what = "Use the posbias that wrote them" if name == later.name else "Collect them again"
