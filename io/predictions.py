@@ -441,8 +441,9 @@ def _browsing_beside(
         here, there = (Placed.of(part, lists.filter(pl.col(RANKING) == number + 1)) for part in both)
         pages = float(here.part.pages @ here.ranked)
         if here.used.any() and there.used.any():
-            one = predict(PageSums.of(here, prior, Scope("all"), pages), prior, covariance)
-            apart[number] = browsing_difference(there, Prior.fit(there)) / pages - one.difference, one.std_error
+            one = predict(PageSums.of(prior.posterior(here), Scope("all"), pages), prior, covariance)
+            more = browsing_difference(Prior.fit(there).posterior(there)) / pages
+            apart[number] = more - one.difference, one.std_error
     return apart
 
 
@@ -495,7 +496,7 @@ def _sums(
     part, of_part = ShownPart.of(rows.collect(), by), lists[number].load()
     predicted = list[tuple[list[PageSums], pl.DataFrame]]()
     for ranking, prior in enumerate(priors):
-        placed = Placed.of(part, of_part.filter(pl.col(RANKING) == ranking + 1))
-        sums = [PageSums.of(placed, prior, scope, pages[ranking, at]) for at, scope in enumerate(scopes)]
-        predicted.append((sums, most_changed(placed, prior, CHANGED, DEPTH)))
+        posterior = prior.posterior(Placed.of(part, of_part.filter(pl.col(RANKING) == ranking + 1)))
+        sums = [PageSums.of(posterior, scope, pages[ranking, at]) for at, scope in enumerate(scopes)]
+        predicted.append((sums, most_changed(posterior, CHANGED, DEPTH)))
     return predicted

@@ -14,20 +14,18 @@ position-based model does not know.
 
 import numpy as np
 
-from posbias.core.evaluation.prediction import CONTEXT, Placed, Prior
+from posbias.core.evaluation.prediction import CONTEXT, Posterior
 from posbias.core.schema import PREVIOUS_CLICK
 
 
-def browsing_difference(placed: Placed, prior: Prior) -> float:
+def browsing_difference(posterior: Posterior) -> float:
     """The clicks that a ranking gains under the user browsing model, N D.
 
     Args:
-        placed: pairs of whole queries, with counts by position and last click above.
-        prior: of the ranking, from the same pairs.
+        posterior: pairs of whole queries, with counts by position and last click above.
     """
-    part, by = placed.part, placed.part.by
-    seen, there = placed.exposure > 0, placed.exposure_there > 0
-    value = np.where(seen, prior.posterior(placed).value, prior.lent[2][placed.class_of_rank])
+    placed, value = posterior.placed, posterior.value
+    part, by, there = placed.part, placed.part.by, placed.exposure_there > 0
     n_contexts, n_ranks, n_groups = int(by.context.max()) + 1, int(by.position.max()) + 1, len(part.pages)
     theta = np.zeros((n_contexts, n_ranks, n_ranks))
     theta[by.context, by.position, by.cells[PREVIOUS_CLICK].to_numpy()] = np.nan_to_num(by.theta)

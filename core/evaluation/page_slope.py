@@ -103,8 +103,7 @@ def _attractiveness(part: ShownPart, exposure: Floats, squared: Floats, clicks: 
     everywhere = np.ones(len(part.pages), bool)
     doc = part.pairs[DOC]
     placed = Placed(part, doc, everywhere, part.group, nowhere, nowhere, 0 * exposure, exposure, squared, clicks)
-    prior = Prior.fit(placed)
-    return np.where(exposure > 0, prior.posterior(placed).value, prior.lent[2][-1])
+    return Prior.fit(placed).posterior(placed).value
 
 
 @dataclass(frozen=True)

@@ -302,14 +302,15 @@ class Placed:
 
 @dataclass(frozen=True)
 class Posterior:
-    """Attractiveness of pairs, of shape (P',); only those that were shown mean something."""
+    """Attractiveness of the pairs of a part, of shape (P',)."""
 
+    placed: Placed
     number: Integers  # of the class
-    mean: Floats  # m
-    kept: Floats  # b
-    precision: Floats  # h
+    kept: Floats  # b; of pairs that were shown
+    variance: Floats  # V (1 - b); of pairs that were shown
     value: Floats  # g
-    variance: Floats  # V (1 - b)
+    unseen: Integers  # the pairs that were never shown, N
+    lent: Floats  # the least and the most that these may have, shape (2, N)
 
 
 @dataclass(frozen=True)
@@ -369,10 +370,11 @@ class Prior:
         """The attractiveness of pairs."""
         number = _classes(placed, self.edges)
         mean, spread = self.mean[number], self.spread[number]
-        precision = 1.0 / (spread + placed.noise(mean))
-        kept = spread * precision
+        kept = spread / (spread + placed.noise(mean))
         value = mean + kept * (placed.rate - mean)
-        return Posterior(number, mean, kept, precision, value, spread * (1 - kept))
+        unseen = np.flatnonzero(placed.exposure <= 0)
+        *lent, value[unseen] = self.lent[:, placed.class_of_rank[unseen]]
+        return Posterior(placed, number, kept, spread * (1 - kept), value, unseen, np.stack(lent))
 
 
 def _classes(placed: Placed, edges: Floats) -> Integers:
@@ -421,21 +423,19 @@ def _lent(mass: Floats, total: Floats, count: Floats, overall: float) -> tuple[F
     return np.stack([np.minimum(_UNSEEN * least, most), np.maximum(_UNSEEN * least, most), between]), lender
 
 
-def most_changed(placed: Placed, prior: Prior, number: int, depth: int) -> pl.DataFrame:
+def most_changed(posterior: Posterior, number: int, depth: int) -> pl.DataFrame:
     """The queries whose clicks a ranking changes most, with what they show most now and what it puts on top.
 
     Args:
-        placed: the pairs of some queries.
-        prior: of the ranking.
+        posterior: the pairs of some queries.
         number: how many queries.
         depth: how many documents of each.
 
     Returns:
         A row a query (and context): `query`, `pages`, `difference` (clicks in all), `before` and `after` (ids as text).
     """
-    part, seen = placed.part, placed.exposure > 0
-    value = np.where(seen, prior.posterior(placed).value, prior.lent[2][placed.class_of_rank])
-    gained = sums_by(placed.group, (placed.exposure_there - placed.exposure) * value, len(part.pages))
+    placed, part = posterior.placed, posterior.placed.part
+    gained = sums_by(placed.group, (placed.exposure_there - placed.exposure) * posterior.value, len(part.pages))
     gained = np.where(placed.ranked, gained, 0.0)
     groups = part.groups.with_columns(pages=part.pages, difference=gained)
     groups = groups.sort(pl.col("difference").abs(), descending=True, maintain_order=True).head(number)
@@ -493,17 +493,21 @@ class PageSums(Added):
     halves: Floats  # N F and its variance; 0 where pages are not parted; shape (2,)
 
     @classmethod
-    def of(cls, placed: Placed, prior: Prior, scope: Scope, pages: float) -> "PageSums":
+    def of(cls, posterior: Posterior, scope: Scope, pages: float) -> "PageSums":
         """Those of a part.
 
         Args:
-            placed: its pairs.
-            prior: of the ranking.
+            posterior: its pairs.
             scope: of which clicks.
             pages: N of the whole log, within the scope.
         """
-        part, by, n_cells = placed.part, placed.part.by, len(placed.part.by.theta)
-        n_groups, n_pairs, n_queries = len(part.pages), len(placed.group), int(part.query[-1]) + 1
+        placed, part, by = posterior.placed, posterior.placed.part, posterior.placed.part.by
+        n_groups, n_pairs, n_cells, n_queries = (
+            len(part.pages),
+            len(placed.group),
+            len(by.theta),
+            int(part.query[-1]) + 1,
+        )
         chosen = placed.ranked & part.groups.with_columns(scope.groups.alias(CELL))[CELL].to_numpy()
         inside, here = chosen[placed.group], chosen[part.group[part.pair]]
         w, e, rows = placed.exposure_there * inside, placed.exposure * inside, part.row_exposure * here
@@ -512,52 +516,51 @@ class PageSums(Added):
             here = here & (by.position[part.cell] <= scope.top)
             rows = part.row_exposure * here
             e = part.by_pair(rows, n_pairs)
-        posterior = prior.posterior(placed)
-        g, b, seen = posterior.value, posterior.kept, placed.exposure > 0
-        u, own = w - e, b * placed.rate
+        g, b, query = posterior.value, posterior.kept, part.query[placed.group]
+        own, u, unseen = b * placed.rate, w - e, posterior.unseen
+        lent, rank_lent, query_lent = w[unseen], placed.class_of_rank[unseen], query[unseen]
+        w_seen, u_seen = w.copy(), u.copy()
+        w_seen[unseen] = u_seen[unseen] = 0.0
 
-        def by_rank(values: Floats) -> Floats:
-            return sums_by(placed.class_of_rank[~seen], values[~seen], _N_RANKS)
-
-        def by_query(values: Floats) -> Floats:
-            return sums_by(part.query[placed.group], values, n_queries)
+        def by_query(of_seen: Floats, of_lent: Floats) -> Floats:
+            seen = sums_by(query, of_seen, n_queries)
+            return np.stack([seen + sums_by(query_lent, of_end, n_queries) for of_end in of_lent])
 
         of_group = np.where(chosen, part.pages, 0.0)
         n_q = sums_by(part.query, of_group, n_queries)
-        value = np.stack([np.where(seen, g, lent[placed.class_of_rank]) for lent in prior.lent])
-        t = np.stack([by_query(u * values) for values in value[:2]])
+        t = by_query(u_seen * g, lent * posterior.lent)
         left_in = 1.0 / np.maximum(1.0 - n_q / max(pages, _TINY), 1e-9) ** 2
         there = n_q > 0
         mean = np.divide(t, n_q, out=np.zeros_like(t), where=there)
         moments = (t**2 * left_in, t * n_q * left_in, n_q**2 * left_in + 0 * t, there + 0 * t, mean, mean**2)
-        variance = [np.where(seen, u**2 * posterior.variance, w**2 * values**2) for values in value[:2]]
+        variance = u_seen**2 * posterior.variance
         cell = np.maximum(placed.cell, 0)
-        moved_lent = sums_by(placed.class_of_rank[~seen] * n_cells + cell[~seen], w[~seen], _N_RANKS * n_cells)
-        weight = np.divide(w * own, placed.exposure, out=np.zeros(n_pairs), where=seen)
-        chance = np.minimum(by.theta[part.cell] * g[part.pair], 1.0)
-        chance_there = np.minimum(np.nan_to_num(by.theta)[cell] * value[2], 1.0)
-        clicks = rows * g[part.pair], w * value[2]
+        moved_lent = sums_by(rank_lent * n_cells + cell[unseen], lent, _N_RANKS * n_cells)
+        weight = np.divide(w_seen * own, placed.exposure, out=np.zeros(n_pairs), where=placed.exposure > 0)
+        g_of_row, theta_there = g[part.pair], np.nan_to_num(by.theta)[cell]
+        chances = np.minimum(by.theta[part.cell] * g_of_row, 1.0), np.minimum(theta_there * g, 1.0)
+        clicks = rows * g_of_row, w * g
         group = part.group[part.pair], placed.group
         means = [sums_by(of, values, n_groups) for of, values in zip(group, clicks, strict=True)]
         spread = [
-            [np.sum(values * (1 - p)), m.sum(), np.sum(m**2 / np.maximum(part.pages, _TINY))]
-            for values, p, m in zip(clicks, (chance, chance_there), means, strict=True)
+            [values.sum() - values @ p, m.sum(), np.sum(m**2 / np.maximum(part.pages, _TINY))]
+            for values, p, m in zip(clicks, chances, means, strict=True)
         ]
         return cls(
             pages=float(of_group.sum()),
             clicks=float(part.clicks @ here),
             slots=float(e.sum()),
-            seen=float(np.sum(u[seen] * g[seen])),
-            lent=by_rank(w),
-            lent_squared=by_rank(w**2),
-            supported=float(w[seen].sum()),
-            variance=float(variance[0][seen].sum()),
-            variance_squared=np.array([np.sum(by_query(values) ** 2) for values in variance]),
-            lever=_by_class(posterior.number[seen], (u * (1 - b))[seen]),
-            moved=sums_by(cell[seen], (w * g)[seen], n_cells),
+            seen=float(u_seen @ g),
+            lent=sums_by(rank_lent, lent, _N_RANKS),
+            lent_squared=sums_by(rank_lent, lent**2, _N_RANKS),
+            supported=float(w_seen.sum()),
+            variance=float(variance.sum()),
+            variance_squared=np.sum(by_query(variance, (lent * posterior.lent) ** 2) ** 2, axis=1),
+            lever=_by_class(posterior.number, u_seen * (1 - b)),
+            moved=sums_by(cell, w_seen * g, n_cells),
             moved_lent=moved_lent.reshape(_N_RANKS, n_cells),
             own=sums_by(part.cell, weight[part.pair] * part.row_exposure, n_cells),
-            rest=_by_class(posterior.number[seen], (w * (g - own))[seen]),
+            rest=_by_class(posterior.number, w_seen * (g - own)),
             queries=np.stack([of.sum(1) for of in moments], axis=1),
             pages_squared=float(np.sum(n_q**2)),
             spread=np.array(spread),

@@ -94,7 +94,7 @@ def predicted(
     placed = Placed.of(ShownPart.of(counts, by), rank)
     prior = Prior.fit(placed)
     pages = float(placed.part.pages[placed.ranked].sum())
-    return predict(PageSums.of(placed, prior, scope, pages), prior, covariance)
+    return predict(PageSums.of(prior.posterior(placed), scope, pages), prior, covariance)
 
 
 def near(one: Prediction, other: Prediction) -> bool:
@@ -131,7 +131,7 @@ def test_the_posterior_and_the_sums_are_those_of_their_equations(small: World) -
     rank = ranks(np.random.default_rng(3).random(small.gamma.shape))
     placed = Placed.of(ShownPart.of(small.counts, theta_of(THETA)), lists(rank))
     prior = Prior.fit(placed)
-    sums = PageSums.of(placed, prior, ALL, 1e9)
+    sums = PageSums.of(prior.posterior(placed), ALL, 1e9)
     difference, variance, lent, last = 0.0, 0.0, 0.0, np.array([1, 2, 3, 5, 10, 20])
     for query in range(len(rank)):
         pages = small.shown[query, :, 0].sum()
@@ -159,11 +159,11 @@ def test_parts_of_whole_queries_add_up(small: World) -> None:
     whole = Placed.of(ShownPart.of(small.counts, by), rank)
     prior, pages = Prior.fit(whole), float(whole.part.pages.sum())
     halves = [
-        PageSums.of(Placed.of(ShownPart.of(rows, by), rank), prior, ALL, pages)
+        PageSums.of(prior.posterior(Placed.of(ShownPart.of(rows, by), rank)), ALL, pages)
         for rows in (small.counts.filter(pl.col("query") % 3 == 0), small.counts.filter(pl.col("query") % 3 > 0))
     ]
     covariance: Floats = 0.01 * np.diag(np.arange(K, dtype=np.float64))
-    one = predict(PageSums.of(whole, prior, ALL, pages), prior, covariance)
+    one = predict(PageSums.of(prior.posterior(whole), ALL, pages), prior, covariance)
     assert near(predict(halves[0] + halves[1], prior, covariance), one)
 
 
@@ -231,7 +231,8 @@ def test_the_top_and_groups_are_parts_of_all(small: World) -> None:
     prior, scopes = Prior.fit(placed), [Scope(name, part=(CONTEXT, number)) for number, name in enumerate(by.contexts)]
     pages = [float(by.pages(counts).filter(scope.groups)["pages"].sum()) for scope in scopes]
     halves = [
-        predict(PageSums.of(placed, prior, scope, of), prior, None) for scope, of in zip(scopes, pages, strict=True)
+        predict(PageSums.of(prior.posterior(placed), scope, of), prior, None)
+        for scope, of in zip(scopes, pages, strict=True)
     ]
     assert sum(half.pages * half.difference for half in halves) == pytest.approx(one.pages * one.difference, rel=1e-9)
 
@@ -277,8 +278,10 @@ def test_without_an_effect_of_clicks_above_the_browsing_model_is_the_position_ba
     placed = Placed.of(ShownPart.of(counts, by), rank)
     prior = Prior.fit(placed)
     summed = counts.group_by("query", "doc", "position").agg(pl.col("impressions", "clicks").sum())
-    one = PageSums.of(Placed.of(ShownPart.of(summed, theta_of(THETA)), rank), prior, ALL, 1e9)
-    assert browsing_difference(placed, prior) == pytest.approx(one.seen + float(one.lent @ prior.lent[2]), rel=1e-9)
+    one = PageSums.of(prior.posterior(Placed.of(ShownPart.of(summed, theta_of(THETA)), rank)), ALL, 1e9)
+    assert browsing_difference(prior.posterior(placed)) == pytest.approx(
+        one.seen + float(one.lent @ prior.lent[2]), rel=1e-9
+    )
 
 
 def test_the_browsing_model_expects_what_all_ways_to_click_on_a_page_add_up_to(small: World) -> None:
@@ -299,4 +302,4 @@ def test_the_browsing_model_expects_what_all_ways_to_click_on_a_page_add_up_to(s
                 examined = theta[position, last] * g[position]
                 chance, last = chance * (examined if click else 1 - examined), position + 1 if click else last
             total += placed.part.pages[query] * chance * sum(clicks)
-    assert browsing_difference(placed, prior) == pytest.approx(total, rel=1e-9)
+    assert browsing_difference(prior.posterior(placed)) == pytest.approx(total, rel=1e-9)
