@@ -437,27 +437,18 @@ def _of_pages(pages: PageFacts, facts: LogFacts, *, paged: bool) -> list[tuple[s
     return warnings
 
 
-def advice(
-    facts: LogFacts, moved: Movement, outlooks: Sequence[Outlook], *, time_column: str | None, has_time: bool
-) -> list[str]:
+def advice(facts: LogFacts, moved: Movement, outlooks: Sequence[Outlook]) -> list[str]:
     """Sentences on what would help; none where nothing is lacking.
 
     Args:
         facts: what the counts say.
         moved: how documents move.
         outlooks: what models can say, the position-based one first.
-        time_column: a column that seems to hold times, and is not used.
-        has_time: whether times are known already.
     """
     advised = _about_linking(outlooks[0], moved)
     errors = outlooks[0].errors
     if len(errors) and errors.max() > WIDE_ERROR:
         advised += _about_width(facts, outlooks[0])
-    if time_column is not None and not has_time:
-        advised.append(
-            f"Name the column of times (--timestamp {time_column}): then it is tested whether the ranker learns from "
-            "clicks, which would make every estimate wrong."
-        )
     return advised
 
 

@@ -21,6 +21,7 @@ from posbias.cli.report.shown import print_on_stdout
 from posbias.cli.work.requests import open_engine, resolve
 from posbias.core.check import Client, Outlook, advice, reasons_against, rows_of, warnings_of
 from posbias.core.errors import LogFormatError, PosbiasError, RoleError, SchemaError, UsageError, counted, masked_values
+from posbias.core.log.impressions import REJECTED, RowFault
 from posbias.core.log.pages import HARMLESS
 from posbias.core.schema import CLICK, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT
 from posbias.core.training.weights import as_count
@@ -44,6 +45,7 @@ from posbias.io.forms.recognition import (
     find_roles,
     find_sums,
     first_texts,
+    option,
 )
 from posbias.io.jobs.fit import Job, reasons_of_clicks
 from posbias.io.jobs.tables import DONE, Column, PrintedTable, clicks_in_words, first, is_same, more
@@ -238,6 +240,25 @@ def _values(view: LogView) -> list[Finding]:
     return [finding for finding in (clicks, forms) if finding is not None]
 
 
+_FIRST_TIMES = 1_000  # rows
+
+
+def _times(view: LogView) -> list[Finding]:
+    """The column of times, where the first rows can be read by it."""
+    log = view.open_log()
+    if log.raw is not None or (name := unused_time(log)) is None:
+        return []
+    text = f"{name!r} holds times: with them a run tests whether the ranker learns from clicks"
+    findings = [Finding(text, option("--timestamp", name))]
+    try:
+        findings += _values(view.with_findings(findings))
+        first = view.with_findings(findings).open_log().impressions.head(_FIRST_TIMES)
+        faults = first.select(pl.col(REJECTED).unique()).collect(engine="streaming").to_series()
+    except PosbiasError:
+        return []
+    return [] if RowFault.TIMESTAMP_INVALID in faults else findings
+
+
 STEPS: tuple[Step, ...] = (
     _recognition_form,
     _dialect,
@@ -255,6 +276,7 @@ STEPS: tuple[Step, ...] = (
     lambda view: find_paging(view.open_log()),
     lambda view: find_pages(view.open_log()),
     lambda view: find_duplicates(view.open_log()),
+    _times,
 )
 """Steps of the recognition, in this order. A log of raw files or events has no rows before these are read."""
 
@@ -388,9 +410,7 @@ def _beside(view: LogView, log: Log, look: Look, client: Client | None, *, advis
     for code, sentence in warnings_of(look.facts, look.pages, client, binned=binned, paged=paged):
         yield Reason(code, CAUTION, sentence)
     if advise:
-        has_time = log.roles.timestamp is not None or log.request.rules.day is not None
-        advised = advice(look.facts, look.moved, look.outlooks, time_column=unused_time(log), has_time=has_time)
-        yield from (Reason("advice", NOTE, sentence) for sentence in advised)
+        yield from (Reason("advice", NOTE, sentence) for sentence in advice(look.facts, look.moved, look.outlooks))
 
 
 def _headline(look: Look | None, model: str) -> str:

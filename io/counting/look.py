@@ -35,6 +35,7 @@ from posbias.core.schema import PERIOD, QUERY, SESSION
 from posbias.io.counting.count import Reading, store_part
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.log.click_log import Log
+from posbias.io.log.lists import holds_times
 from posbias.io.log.scan import reading, scan_sources, schema_of
 from posbias.io.progress import Progress
 from posbias.io.stores.metadata import Part, Segment
@@ -273,6 +274,7 @@ def _of_pages(pages: pl.DataFrame, plan: StatisticsPlan, n_queries: int, memory:
     return outlook(statistics, memory, share=min(1.0, statistics.n_queries / n_queries))
 
 
+_FIRST_TIMES, _OF_PAGES = 10_000, 0.95  # rows that are looked at; share of their pages
 _ROWS, _FEWEST = 1_000_000, 1000
 _FEW_CLIENTS = 20  # fewer are kinds of clients
 
@@ -295,10 +297,18 @@ def largest_client(log: Log) -> Client | None:
 
 
 def unused_time(log: Log) -> str | None:
-    """A column that seems to hold times, and is not used."""
+    """A column that seems to hold times, and is not used: by its name, else by values that are one on each page."""
     if log.raw is not None or log.roles.timestamp is not None or log.request.rules.day is not None:
         return None
-    return next((name for name in _free(log) if plain(name) in TIMES), None)
+    free = _free(log)
+    named = [name for name in free if plain(name) in TIMES]
+    if named or not log.roles.session or log.nesting is not None:
+        return next(iter(named), None)
+    with reading(log.sources):
+        rows = scan_sources(log.sources[:1]).head(_FIRST_TIMES).collect(engine="streaming")
+    times = [name for name in free if holds_times(rows[name])]
+    on_pages = rows.group_by(log.roles.session).agg(pl.col(times).n_unique() == 1).select(pl.col(times).mean())
+    return next((name for name in times if on_pages[name].item() >= _OF_PAGES), None)
 
 
 def _free(log: Log) -> list[str]:

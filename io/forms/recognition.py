@@ -24,7 +24,7 @@ from posbias.io.log.click_log import Log
 from posbias.io.log.events import CLICKED_FLAG, SHOWN_FLAG
 from posbias.io.log.faults import clicked_rank, summed_impressions
 from posbias.io.log.files import is_packed, unpacked_start
-from posbias.io.log.lists import Finding, find_click_words
+from posbias.io.log.lists import Finding, find_click_words, holds_times
 from posbias.io.log.scan import LINE, TEXT_SEPARATORS, reading, scan_lines, scan_sources, schema_of
 from posbias.io.log.sources import Source, read_start
 from posbias.io.sources import recognise
@@ -164,7 +164,11 @@ def guess_by_values(rows: pl.DataFrame, roles: Collection[str], known: Mapping[s
     position = columns.get(POSITION, known.get(POSITION))
     if position is None or _climbing(rows[position]) < _MOSTLY:  # without the order of pages, nothing tells the others
         return columns
-    left = rows.select(name for name in free if name not in columns.values() and not rows.schema[name].is_float())
+    left = rows.select(
+        name
+        for name in free
+        if name not in columns.values() and not rows.schema[name].is_float() and not holds_times(rows[name])
+    )
     return columns | _keys(left, _goes_on(rows[position]), roles)
 
 

@@ -113,6 +113,8 @@ _DAYS = (
     *("%d %b %Y", "%b %d %Y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y"),
 )
 _ZONED = ("%a, %d %b %Y %H:%M:%S %z", "%d/%b/%Y:%H:%M:%S %z", "%a %b %d %H:%M:%S %Y")
+_ISO_DAY = r"^\d{4}-\d{2}-\d{2}([ T]\d{2}:|$)"
+_TIMES = 100  # values that are looked at
 _FORMS = tuple(day + clock for day in _DAYS for clock in _CLOCKS) + _ZONED
 
 
@@ -148,6 +150,17 @@ def find_timestamp_format(values: Iterable[str | None]) -> Finding | None:
         ("--timestamp-format", first),
         certain=False,
     )
+
+
+def holds_times(column: pl.Series) -> bool:
+    """Whether all values are dates or times, or texts of such."""
+    if column.dtype.is_temporal():
+        return True
+    if column.dtype != pl.String:
+        return False
+    texts = column.drop_nulls().unique(maintain_order=True).head(_TIMES).str.strip_chars()
+    is_iso = texts.str.contains(_ISO_DAY).all()
+    return bool(len(texts)) and (is_iso or find_timestamp_format(texts) is not None)
 
 
 def _fits(form: str, texts: Sequence[str]) -> bool:

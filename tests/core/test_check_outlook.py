@@ -60,11 +60,11 @@ def test_a_log_without_links_has_a_reason_and_no_errors() -> None:
     assert found.cells["impressions"].to_list() == [6000] * 4
 
 
-def remarks(log: pl.DataFrame, *, time_column: str | None = None, has_time: bool = False) -> tuple[Outlook, list[str]]:
+def remarks(log: pl.DataFrame) -> tuple[Outlook, list[str]]:
     statistics, facts = statistics_of(log), add_facts([facts_of(counted(log))])
     found = outlook(statistics, MEMORY)
     moved = movement(statistics.pair_signatures)
-    return found, advice(facts, moved, [found], time_column=time_column, has_time=has_time)
+    return found, advice(facts, moved, [found])
 
 
 def test_thin_positions_are_advised_to_be_smoothed_or_left_out() -> None:
@@ -77,13 +77,8 @@ def test_thin_positions_are_advised_to_be_smoothed_or_left_out() -> None:
     assert any(s.startswith("More different queries narrow the intervals") for s in said)
 
 
-def test_a_column_of_times_is_advised_unless_time_is_known() -> None:
-    log = simulated(LOG).log
-
-    assert remarks(log)[1] == []
-    assert remarks(log, time_column="ts", has_time=True)[1] == []
-    (said,) = remarks(log, time_column="ts")[1]
-    assert said.startswith("Name the column of times (--timestamp ts)")
+def test_a_log_that_lacks_nothing_needs_no_advice() -> None:
+    assert remarks(simulated(LOG).log)[1] == []
 
 
 def test_cells_that_cannot_be_compared_are_a_reason_against_an_estimate() -> None:

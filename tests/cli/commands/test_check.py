@@ -20,9 +20,15 @@ CLICK = pl.col("click")
 
 
 @pytest.fixture(scope="module")
-def log() -> pl.DataFrame:
+def timed_log() -> pl.DataFrame:
     """Return a log that needs no option."""
     return good_log()
+
+
+@pytest.fixture(scope="module")
+def log(timed_log: pl.DataFrame) -> pl.DataFrame:
+    """Return the same without times."""
+    return timed_log.drop("timestamp")
 
 
 def totals_of_run(run: Run, command: list[str], folder: Path) -> dict[str, Any]:
@@ -117,20 +123,21 @@ FORMS: dict[str, tuple[Callable[[pl.DataFrame], pl.DataFrame], list[str]]] = {
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
 @pytest.mark.slow_after(1)
 def test_the_command_that_is_found_reads_the_log_with_the_right_totals(
-    run_in_process: Run, log: pl.DataFrame, tmp_path: Path, form: str, ending: str
+    run_in_process: Run, timed_log: pl.DataFrame, tmp_path: Path, form: str, ending: str
 ) -> None:
     make, options = FORMS[form]
     file = tmp_path / f"log.{ending}"
-    made = make(log)
+    made = make(timed_log)
     made.write_parquet(file) if ending == "parquet" else made.write_csv(file)
 
     found = checked(run_in_process, file.name)
 
-    assert found["command"] == ["run", file.name, *options]
+    timed = [] if "timestamp" not in made.columns else ["--timestamp", "timestamp"]
+    assert sorted(found["command"]) == sorted(["run", file.name, *options, *timed])
     assert found["carries_estimate"] is True
     totals = totals_of_run(run_in_process, found["command"], tmp_path)
-    assert (totals["impressions"], totals["clicks"]) == (log.height, log["click"].sum())
-    assert (found["totals"]["impressions"], found["totals"]["clicks"]) == (log.height, log["click"].sum())
+    assert (totals["impressions"], totals["clicks"]) == (timed_log.height, timed_log["click"].sum())
+    assert (found["totals"]["impressions"], found["totals"]["clicks"]) == (timed_log.height, timed_log["click"].sum())
 
 
 def test_lists_are_recognised_without_an_option(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
@@ -509,3 +516,38 @@ def test_a_log_that_carries_no_estimate_is_said_to_carry_none(
 
     assert "This looks like a log of clicks only" in " ".join(done.stdout.split())
     assert (tmp_path / "posbias.toml").is_file()
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("event_date", pl.col("timestamp").dt.date()),
+        ("Zeitpunkt", pl.col("timestamp").dt.strftime("%d.%m.%Y %H:%M:%S")),
+    ],
+)
+def test_times_are_in_the_command_whatever_their_column_is_called(
+    run_in_process: Run, timed_log: pl.DataFrame, tmp_path: Path, name: str, values: pl.Expr
+) -> None:
+    timed_log.with_columns(values.alias(name)).drop("timestamp").write_csv(tmp_path / "log.csv")
+
+    found = checked(run_in_process, "log.csv")
+
+    assert found["command"][:4] == ["run", "log.csv", "--timestamp", name]
+    assert run_in_process(*found["command"], "-o", "out", "--no-compare").returncode in {0, 1}
+
+
+def test_dates_of_documents_are_no_times_of_pages(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
+    published = pl.date(2020, 1, 1) + pl.duration(days=pl.col("doc").rank("dense"))
+    log.with_columns(published=published).write_csv(tmp_path / "log.csv")
+
+    assert checked(run_in_process, "log.csv")["command"] == ["run", "log.csv"]
+
+
+def test_times_are_not_taken_for_the_query(run_in_process: Run, timed_log: pl.DataFrame, tmp_path: Path) -> None:
+    when = pl.col("timestamp").dt.strftime("%d.%m.%Y %H:%M:%S")
+    german = timed_log.select("session", when.alias("Zeit"), pl.col("query").alias("Suche"), "doc", "position", "click")
+    german.write_csv(tmp_path / "log.csv")
+
+    options = checked(run_in_process, "log.csv")["command"][2:]
+
+    assert dict(zip(options[::2], options[1::2], strict=True))["--query"] == "Suche"
