@@ -145,9 +145,10 @@ class CountTable:
 
     def entries_of(self, units: Integers) -> tuple[Integers, Integers]:
         """Indices of the given units' entries, unit after unit, and where each unit's begin in that list."""
-        length = self.entries_of_unit.take(units)
+        first = self.start.take(units)
+        length = self.start.take(units + 1) - first
         start = starts(length)
-        return np.arange(int(start[-1])) + np.repeat(self.start.take(units) - start[:-1], length), start
+        return np.arange(int(start[-1])) + np.repeat(first - start[:-1], length), start
 
     def only_cells(self, kept: Flags) -> "CountTable":
         """The table without the entries of other cells; every unit stays, possibly without entries.

@@ -22,6 +22,7 @@ the conditional estimate of the same sample.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -29,6 +30,7 @@ import polars as pl
 from posbias.core.arrays.compression import Members
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers
 from posbias.core.arrays.linalg import by_unit_and_cell, gram, pseudo_inverse, solve_positive
+from posbias.core.arrays.threads import at_once
 from posbias.core.attractiveness import AttractivenessPrior, sample_units, shown_position
 from posbias.core.choices import BetaPrior
 from posbias.core.counts.counting_plan import StatisticsPlan
@@ -472,11 +474,10 @@ def find_causes(
         fit = fit_conditional(table, linkage)
     estimated = pooled_prior(prior, shown_position(table, position_of_cell), table)
     linking = table.take(np.flatnonzero(table.links))  # without a prior all others fit any theta
-    return JointCauses(
-        without_prior=_against(fit, linking, EMOptions(NO_PRIOR, NO_PRIOR, tolerance=_TOLERANCE)),
-        with_estimated=_against(fit, table, EMOptions(attractiveness_prior=estimated, tolerance=_TOLERANCE)),
-        estimated=estimated,
-    )
+    options = EMOptions(NO_PRIOR, NO_PRIOR, tolerance=_TOLERANCE)
+    runs = (linking, options), (table, EMOptions(attractiveness_prior=estimated, tolerance=_TOLERANCE))
+    without_prior, with_estimated = at_once(partial(_against, fit), runs)
+    return JointCauses(without_prior, with_estimated, estimated)
 
 
 def pooled_prior(prior: AttractivenessPrior, position: Integers, table: CountTable) -> BetaPrior:
@@ -487,10 +488,10 @@ def pooled_prior(prior: AttractivenessPrior, position: Integers, table: CountTab
     return BetaPrior(mean, mean * (1 - mean) / variance - 1)
 
 
-def _against(fit: ConditionalFit, table: CountTable, options: EMOptions) -> Floats:
+def _against(fit: ConditionalFit, run: tuple[CountTable, EMOptions]) -> Floats:
     """Log of EM's theta over the conditional one, each relative to the cell's reference."""
     known = fit.linkage.identified
     theta = np.where(known, np.nan_to_num(fit.theta), 0.0)
     start = np.where(known, theta * (_HIGHEST / theta.max()), _HIGHEST / 2)
-    joint = np.log(np.where(known, fit_joint(table, options, start=start).examination, 1.0))
+    joint = np.log(np.where(known, fit_joint(*run, start=start).examination, 1.0))
     return np.where(known, joint - joint[fit.linkage.reference_of] - fit.log_theta, np.nan)

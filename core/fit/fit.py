@@ -276,17 +276,21 @@ def _fit(
     estimate, shape, smooth, shrunk, contexts = _refined(judged, statistics, options)
     joint, conditional, comparison = estimate if method == JointEstimator.name else None, None, None
     small = strata.signatures.n_units <= LARGEST_COMPARISON and statistics.n_cells <= MOST_CELLS_BESIDE
-    if small if compare is None else compare:
-        joint = joint or JointEstimator().estimate_like(statistics, strata, own_rules, estimate.linkage, on_iteration)
-        conditional = _conditional_of(strata, period.chosen or free, statistics, own_rules, on_iteration)
-        if conditional is not None and joint.joint is not None:
-            comparison = compare_with_joint(conditional, joint.joint)
     fitted = free.fitted
-    with meanwhile(
-        lambda: None if fitted is None else run_model_tests(statistics, fitted, beside.pages(), period.used)
-    ) as model_tests:
-        spread, covariance = errors_of_theta(estimate)
-        prior, attractiveness, std_dev = _attractiveness(statistics, estimate, covariance, options)
+    with meanwhile(lambda: _prior(statistics, estimate, options)) as prior_given_theta:
+        if small if compare is None else compare:
+            joint = joint or JointEstimator().estimate_like(
+                statistics, strata, own_rules, estimate.linkage, on_iteration
+            )
+            conditional = _conditional_of(strata, period.chosen or free, statistics, own_rules, on_iteration)
+            if conditional is not None and joint.joint is not None:
+                comparison = compare_with_joint(conditional, joint.joint)
+        with meanwhile(
+            lambda: None if fitted is None else run_model_tests(statistics, fitted, beside.pages(), period.used)
+        ) as model_tests:
+            spread, covariance = errors_of_theta(estimate)
+            prior = prior_given_theta()
+            attractiveness, std_dev = _attractiveness(statistics, estimate, covariance, prior)
     tested_bins = beside.unbinned if judged.fitted is not None else None
     return Fit(
         estimate=estimate,
@@ -390,20 +394,24 @@ def _causes(
     return find_causes(conditional.fit, table, prior, position)
 
 
-def _attractiveness(
-    statistics: SufficientStatistics, estimate: Estimate, covariance: Floats | None, options: EstimationOptions
-) -> tuple[AttractivenessPrior, Floats, Floats]:
-    """Gamma per pair signature with its standard deviation, and the prior behind it."""
+def _prior(statistics: SufficientStatistics, estimate: Estimate, options: EstimationOptions) -> AttractivenessPrior:
+    """The prior of gamma: the one behind the estimate, or that was requested, or what the log says."""
     if estimate.attractiveness is not None:
-        prior = AttractivenessPrior.from_beta(_options_of(estimate).attractiveness_prior)
-        return prior, estimate.attractiveness, np.full(len(estimate.attractiveness), np.nan)
-    counts, position = (statistics.pair_signatures, estimate.examination), statistics.position_of_cell
-    given = options.attractiveness_prior
-    prior = AttractivenessPrior.from_beta(given) if given else estimate_prior(*counts, position)
-    mean, std_dev = posterior_by_position(*counts, prior, position)
-    if covariance is not None:
-        std_dev = with_errors_of_theta(*counts, covariance, mean, std_dev)
-    return prior, mean, std_dev
+        return AttractivenessPrior.from_beta(_options_of(estimate).attractiveness_prior)
+    if options.attractiveness_prior:
+        return AttractivenessPrior.from_beta(options.attractiveness_prior)
+    return estimate_prior(statistics.pair_signatures, estimate.examination, statistics.position_of_cell)
+
+
+def _attractiveness(
+    statistics: SufficientStatistics, estimate: Estimate, covariance: Floats | None, prior: AttractivenessPrior
+) -> tuple[Floats, Floats]:
+    """Gamma per pair signature with its standard deviation."""
+    if estimate.attractiveness is not None:
+        return estimate.attractiveness, np.full(len(estimate.attractiveness), np.nan)
+    counts = statistics.pair_signatures, estimate.examination
+    mean, std_dev = posterior_by_position(*counts, prior, statistics.position_of_cell)
+    return mean, std_dev if covariance is None else with_errors_of_theta(*counts, covariance, mean, std_dev)
 
 
 def _options_of(joint: Estimate | None) -> EMOptions:

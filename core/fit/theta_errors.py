@@ -199,11 +199,14 @@ def log_covariance(estimate: Estimate) -> Floats | None:
     spread = _spread_of_cells(estimate)
     if spread is None or len(spread) > MOST_CELLS:
         return None
-    relative = np.outer(spread, spread) * estimate.correlation
-    identified = np.flatnonzero(estimate.linkage.identified)
-    to_largest = np.eye(len(spread))
-    to_largest[identified, _largest_of(estimate)[identified]] -= 1.0
-    return np.asarray(to_largest @ relative @ to_largest.T)
+    covariance = np.outer(spread, spread) * estimate.correlation
+    identified, reference = estimate.linkage.identified, estimate.linkage.reference_of
+    order = np.argsort(-np.nan_to_num(estimate.propensity, nan=-np.inf), kind="stable")
+    references, first = np.unique(reference[order], return_index=True)  # the largest among those with one reference
+    largest = order[first][np.searchsorted(references, reference)][identified]
+    covariance[identified] -= covariance[largest]
+    covariance[:, identified] -= covariance[:, largest]
+    return covariance
 
 
 def _spread_of_cells(estimate: Estimate) -> Floats | None:
@@ -220,11 +223,3 @@ def _spread_of_cells(estimate: Estimate) -> Floats | None:
         by_counts[fit.free_cells] = np.sqrt(np.diag(fit.inverse))
         spread = np.where(np.isfinite(spread), spread, by_counts)
     return np.where(known, np.nan_to_num(spread, posinf=0.0), 0.0)
-
-
-def _largest_of(estimate: Estimate) -> Integers:
-    """The cell with the largest propensity among those with the same reference, shape (K,)."""
-    order = np.argsort(-np.nan_to_num(estimate.propensity, nan=-np.inf), kind="stable")
-    reference = estimate.linkage.reference_of
-    references, first = np.unique(reference[order], return_index=True)
-    return order[first][np.searchsorted(references, reference)]

@@ -41,7 +41,7 @@ from posbias.core.arrays.linalg import (
     unit_diagonal,
 )
 from posbias.core.arrays.threads import at_once
-from posbias.core.theta.conditional import ConditionalFit, LinkedCounts
+from posbias.core.theta.conditional import ConditionalFit, LinkedCounts, laplacian
 
 _MOST_ITERATIONS = 60
 _PRECISION = 1e-13  # of x, in the norm of (H - H_g)^-1, relative to the score
@@ -259,8 +259,10 @@ class WholeInformation:
         linked = self._to_reference * self.scale**2 > _NO_LINK
         linked[cells] = (self._to_reference[cells] - own.sum(axis=1)) * scale**2 > _NO_LINK
         links = self._links[cells]  # those of the cluster's cells, without the cluster
-        among = self.information[np.ix_(cells, cells)] * np.outer(scale, scale)
-        links[:, cells] = among - own * np.outer(scale, scale) < -_NO_LINK
+        to_share, others_link = np.outer(scale, scale), self.information[np.ix_(cells, cells)]
+        others_link *= to_share
+        others_link -= np.multiply(own, to_share, out=to_share)
+        links[:, cells] = others_link < -_NO_LINK
         new = linked.copy()
         while new.any():
             new = (self._links[new & others].any(axis=0) | links[new[cells]].any(axis=0)) & ~linked
@@ -320,7 +322,7 @@ class LeaveOneOut(WholeInformation):
         alone = np.zeros(len(self.free), np.bool_)
         for rows, cells, of_rows, of_rows_alone in self._left_out(self.high):
             adjusted = of_rows * np.sqrt(copies[rows])[:, np.newaxis]
-            total[np.ix_(cells, cells)] += adjusted.T @ adjusted
+            total[np.ix_(cells, cells) if len(cells) < len(total) else ...] += adjusted.T @ adjusted
             alone |= of_rows_alone
         total = self.inverse @ total
         return replace(self._sums, outer=total @ self.inverse, alone=alone)
@@ -470,11 +472,9 @@ class LeaveOneOut(WholeInformation):
         cells, column = np.unique(own.cell, return_inverse=True)
         own = replace(own, n_cells=len(cells), cell=column)
         root = own.spread(np.sqrt(weight.data[first:last]))
-        coupling = _gram(own, self.clusters.shares[entries] * root)
-        np.fill_diagonal(coupling, 0.0)
+        information = laplacian(_gram(own, self.clusters.shares[entries] * root))
         kept = self.linked.reference_of[cells] != cells
-        information = (np.diag(coupling.sum(axis=1)) - coupling)[np.ix_(kept, kept)]
-        return information, np.searchsorted(self.free, cells[kept])
+        return information[np.ix_(kept, kept)], np.searchsorted(self.free, cells[kept])
 
 
 @dataclass(frozen=True)

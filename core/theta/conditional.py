@@ -450,8 +450,9 @@ def _without_clicks(fit: ConditionalFit, table: CountTable) -> Iterator[tuple[in
     expected = table.sum_by_unit(table.impressions * theta[table.cell])
     clicks = table.sum_by_unit(table.clicks * linkage.identified[table.cell])
     unit = table.unit_of_entry
+    silent = np.flatnonzero(np.isin(table.cell, without) & (clicks[unit] > 0))
     for cell in without:
-        entries = np.flatnonzero((table.cell == cell) & (clicks[unit] > 0))
+        entries = silent[table.cell[silent] == cell]
         units = unit[entries]
         yield cell, table.multiplicity[units] * clicks[units], table.impressions[entries] / expected[units]
 
@@ -554,12 +555,12 @@ class Likelihood:
         """Gradient, shape (I,), and minus the Hessian, shape (I, I), whose rows add up to 0."""
         if len(self.free) >= linalg.MANY:  # one sparse product instead of dense ones that add up
             expected, coupling = _expected_and_coupling(self.table, self.weight, shares_at(self.table, beta)[0])
-            return self.cell_clicks - expected, _laplacian(coupling)
+            return self.cell_clicks - expected, laplacian(coupling)
         expected, coupling = np.zeros_like(beta), np.zeros((len(beta), len(beta)))
         for of_block, coupling_of_block in self._over_blocks(beta, _expected_and_coupling):
             expected += of_block
             coupling += coupling_of_block
-        return self.cell_clicks - expected, _laplacian(coupling)
+        return self.cell_clicks - expected, laplacian(coupling)
 
 
 def _expected(block: CountTable, weight: Floats, shares: Floats) -> Floats:
@@ -571,7 +572,7 @@ def _expected_and_coupling(block: CountTable, weight: Floats, shares: Floats) ->
     return _expected(block, weight, shares), coupling
 
 
-def _laplacian(coupling: Floats) -> Floats:
+def laplacian(coupling: Floats) -> Floats:
     """diag(row sums) - coupling: with coupling sum_j w_j p_j p_j' this is sum_j w_j (diag(p_j) - p_j p_j').
 
     The diagonal adds what couples a cell to the others instead of subtracting two numbers that may nearly agree. It

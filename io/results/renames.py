@@ -1,4 +1,4 @@
-"""Renames that replace nothing by mistake, and directories that are safely on disk."""
+"""Renames that replace nothing by mistake."""
 
 import ctypes
 import errno
@@ -85,24 +85,3 @@ def identity(target: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
-
-
-def sync_tree(root: Path) -> None:
-    """Have a directory and all in it written to the disk."""
-    for folder, _, names in os.walk(root):
-        own = [name for name in names if (Path(folder) / name).stat().st_nlink == 1]  # others were synced elsewhere
-        for name in [*own, "."]:
-            handle = os.open(Path(folder) / name, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-
-
-def sync_directory(path: Path) -> None:
-    """Have the names in a directory written to the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

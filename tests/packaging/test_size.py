@@ -24,12 +24,12 @@ AIMS = {
     "words of a private dialect": 0,
 }
 LIMITS = AIMS | {
-    "lines of code": 39_365,
-    "lines": 59_482,
+    "lines of code": 39_387,
+    "lines": 59_510,
     "files": 218,
     "classes": 557,
-    "functions": 3_491,
-    "lines of code of tests": 33_854,
+    "functions": 3_492,
+    "lines of code of tests": 33_864,
     "modules of ours that `run` loads": 135,
     "words of a private dialect": 11,
 }
