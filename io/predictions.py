@@ -311,6 +311,7 @@ class PredictedRanking:
     by_browsing: float | None  # the difference under the user browsing model; None where not known
     # Standard error of the prediction from as many pages as that was made from: how far both may be apart by chance
     browsing_error: float
+    pages_of_log: float  # with those of queries that it has no scores for
 
     @property
     def whole(self) -> Prediction:
@@ -413,7 +414,7 @@ def predict_rankings(
         more, error = apart.get(number, (None, np.inf))
         browsed = None if more is None else of_all.difference + more
         name, file = rankings.names[number], rankings.files[number]
-        predictions.append(PredictedRanking(name, file, of_scopes, changed, browsed, error))
+        predictions.append(PredictedRanking(name, file, of_scopes, changed, browsed, error, float(n_pages[-1, 0])))
     return predictions
 
 
@@ -464,14 +465,18 @@ def _look(
     one_in: int,
     folder: Path | None,
 ) -> tuple[Floats, KeptFrame, tuple[pl.DataFrame, pl.DataFrame]]:
-    """The first pass over a part: pages by ranking and scope, its lists, and a sample of its rows and lists."""
+    """The first pass over a part: pages by ranking and scope, its lists, and a sample of its rows and lists.
+
+    A last row of the pages has those of all queries.
+    """
     counted, of_part = rows.collect(), _lists(lists[number], rankings)
     of_query = by.pages(counted)
-    pages = np.zeros((len(rankings.names), len(scopes)))
+    pages = np.zeros((len(rankings.names) + 1, len(scopes)))
     for ranking in range(len(rankings.names)):
         queries = of_part.filter(pl.col(RANKING) == ranking + 1)[QUERY].unique()
         is_ranked = of_query.filter(pl.col(QUERY).is_in(queries.implode()))
         pages[ranking] = [is_ranked.filter(scope.groups)["pages"].sum() for scope in scopes]
+    pages[-1, 0] = of_query["pages"].sum()
     is_sampled = pl.col(QUERY).hash(_SEED) % one_in == 0
     kept = keep(of_part, folder, f"lists-{number:05d}", quickly=True)
     return pages, kept, (counted.filter(is_sampled), of_part.filter(is_sampled))

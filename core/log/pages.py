@@ -139,6 +139,7 @@ class PageFault(Fault):
     REPEATED_POSITION = (23, "the session shows a position twice", SESSION, _VISIT)
     SHOWN_ABOVE = (24, "the document stands further up on the page", SESSION)
     BELOW_SHOWN_ABOVE = (25, "a repeated document was clicked further up on the page", SESSION)
+    COPY = (26, "the row stands twice", SESSION)
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ USUAL_PAGES = PageRules()
 HARMLESS = frozenset(
     (
         *(RowFault.EMPTY_PAGE, RowFault.NO_IMPRESSIONS, RowFault.RARE_QUERY),
-        *(PageFault.SHOWN_ABOVE, PageFault.BELOW_SHOWN_ABOVE),
+        *(PageFault.SHOWN_ABOVE, PageFault.BELOW_SHOWN_ABOVE, PageFault.COPY),
     )
 )
 """Faults that are nobody's mistake: rows and pages that hold nothing, and those that options leave out."""
@@ -261,7 +262,8 @@ _LATER, _CUT = "posbias_later", "posbias_cut"
 def mark_repeats(impressions: pl.LazyFrame, *, clicks_above_matter: bool) -> pl.LazyFrame:
     """Mark in `rejected` the rows that are left out so that each document counts once a page; 0 for the others.
 
-    Rows of a document at the same position are not marked: such a page is faulty.
+    A row that stands twice counts once. Rows of a document at one position that differ in their click are not marked:
+    such a page is faulty.
 
     Args:
         impressions: canonical impressions that keep the row contract, of whole pages.
@@ -271,11 +273,14 @@ def mark_repeats(impressions: pl.LazyFrame, *, clicks_above_matter: bool) -> pl.
     later = pl.col(POSITION) > pl.col(POSITION).min().over(*page, DOC)
     clicked_later = pl.when(_LATER, pl.col(CLICK) == 1).then(pl.col(POSITION)).min().over(*page)
     below = pl.col(POSITION) > pl.col(_CUT) if clicks_above_matter else pl.lit(value=False)
+    is_copy = ~pl.struct(*page, DOC, POSITION, CLICK).is_first_distinct()
     fault = (
         pl.when(_LATER)
         .then(int(PageFault.SHOWN_ABOVE))
         .when(below)
         .then(int(PageFault.BELOW_SHOWN_ABOVE))
+        .when(is_copy)
+        .then(int(PageFault.COPY))
         .otherwise(0)
         .cast(pl.UInt8)
     )

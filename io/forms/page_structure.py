@@ -97,8 +97,10 @@ def find_duplicates(log: Log) -> list[Finding]:
     twice = rows.group_by(SESSION, QUERY, DOC, POSITION).len().filter(pl.col("len") > 1)
     n_twice, n_pages = (some.select(pl.col(SESSION).n_unique()).item() for some in (twice, rows))
     if n_twice > shares.repeated_doc / 2 * n_pages:
-        text = f"{shares.repeated_doc:.2%} of the pages hold rows twice. Was the log exported twice, or named twice?"
-        return [Finding(text, certain=False)]
+        text = (
+            f"{shares.repeated_doc:.2%} of the pages hold rows twice, as of a log that was exported twice: one counts"
+        )
+        return [Finding(text, ("--duplicate-docs", "first"), certain=False)]
     text = f"{shares.repeated_doc:.2%} of the pages show a document twice: its first row counts"
     return [Finding(text, ("--duplicate-docs", "first"))]
 

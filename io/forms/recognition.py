@@ -244,12 +244,16 @@ def find_roles(opened: Callable[[], Log], sources: Callable[[], Sequence[Source]
         PosbiasError: the log cannot be opened.
     """
     try:
-        guessed = opened().guessed
+        log = opened()
     except RoleError as error:
         words = _chosen(error.options, error.several)
         pairs = dict(zip(words[::2], words[1::2], strict=True))
         unknown = [flag for flag, column in pairs.items() if column == _NO_GUESS and flag in _ROLE_OF]
-        by_values = _by_values(sources(), unknown, pairs) if unknown else {}
+        position = FLAGS[POSITION]
+        if not _counts_up(sources(), pairs.get(position, _NO_GUESS)):
+            unknown.append(position)
+        others = {flag: column for flag, column in pairs.items() if flag not in unknown}
+        by_values = _by_values(sources(), unknown, others) if unknown else {}
         pairs |= by_values
         lacking = [flag for flag, column in pairs.items() if column == _NO_GUESS]
         has_none = lacking == [FLAGS[QUERY]] and not _left(sources(), pairs.values())
@@ -261,7 +265,17 @@ def find_roles(opened: Callable[[], Log], sources: Callable[[], Sequence[Source]
             for flag, column in pairs.items()
             if column != _NO_GUESS
         ] + without_query
-    return [_guess(flag, column) for flag, column in guessed]
+    return [_guess(flag, column) for flag, column in log.guessed]
+
+
+def _first_rows(sources: Sequence[Source]) -> pl.DataFrame:
+    with reading(sources):
+        return scan_sources(sources[:1]).head(_ROWS_OF_GUESSES).collect(engine="streaming")
+
+
+def _counts_up(sources: Sequence[Source], column: str) -> bool:
+    """Whether a column that is called like positions counts them up; or none is called so."""
+    return column == _NO_GUESS or _climbing(_first_rows(sources)[column]) >= _MOSTLY
 
 
 def _left(sources: Sequence[Source], guessed: Collection[str]) -> list[str]:
@@ -282,8 +296,7 @@ def _left(sources: Sequence[Source], guessed: Collection[str]) -> list[str]:
 
 def _by_values(sources: Sequence[Source], flags: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
     """Columns by flag, guessed from the first rows of the first file; those of well-known names are left out."""
-    with reading(sources):
-        rows = scan_sources(sources[:1]).head(_ROWS_OF_GUESSES).collect(engine="streaming")
+    rows = _first_rows(sources)
     roles = [_ROLE_OF[flag] for flag in flags]
     taken = {
         role: name

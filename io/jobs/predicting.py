@@ -500,7 +500,6 @@ def _lacks(predicted: Sequence[PredictedRanking], lost: float, clicks: float, *,
         yield unweighted_clicks(lost, clicks, "predictions are of the other positions only")
     if not known:
         yield ERRORS_UNKNOWN
-    pages = max(ranking.whole.pages for ranking in predicted)
     for ranking in predicted:
         one, name = ranking.whole, ranking.name
         if one.unsupported > _MUCH_UNSUPPORTED:
@@ -509,12 +508,15 @@ def _lacks(predicted: Sequence[PredictedRanking], lost: float, clicks: float, *,
                 "and the interval rests on what other documents are worth."
             )
             yield Reason("never-shown", CAUTION, sentence, {"ranking": name, "share": one.unsupported})
-        if one.pages < (1 - _MUCH_UNRANKED) * pages:
+        if one.pages < ranking.pages_of_log - 0.5:
+            of_all = one.difference * one.pages / (clicks - lost)
             sentence = (
-                f"{name} has scores for the queries of {counted(one.pages, 'pages')} of {pages:,.0f}: its prediction "
-                "is of these only, and is not to be compared with those of the others."
+                f"{name} has scores for the queries of {counted(one.pages, 'pages')} of {ranking.pages_of_log:,.0f}: "
+                f"its prediction is of these only. Over all pages, with the others as they are, it is {of_all:+.1%}."
             )
-            yield Reason("scores-missing", CAUTION, sentence, {"ranking": name, "pages": one.pages, "of": pages})
+            figures = {"ranking": name, "pages": one.pages, "of": ranking.pages_of_log, "of_all": of_all}
+            much = one.pages < (1 - _MUCH_UNRANKED) * ranking.pages_of_log
+            yield Reason("scores-missing", CAUTION if much else NOTE, sentence, figures)
         if one.filled < 1 - _MUCH_EMPTY:
             sentence = (
                 f"{name} has too few documents to fill the pages of the log: {1 - one.filled:.1%} of the attention "

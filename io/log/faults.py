@@ -362,7 +362,10 @@ def describe_page_faults(log: Log, counts: Mapping[int, int], examples: pl.DataF
         advice.append(_FAULTS[code].advice)
     lines += dict.fromkeys(advice)
     if PageFault.REPEATED_DOC in counts:
-        lines.append("If a page may show a document twice, use --duplicate-docs first (or keep, with --model pbm).")
+        lines.append(
+            "If the log was exported twice, or a page may show a document twice, use --duplicate-docs first (or keep, "
+            "with --model pbm)."
+        )
     lines.append(
         "More than half of the rows are on such pages, too many to drop."
         if dropped

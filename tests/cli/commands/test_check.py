@@ -233,9 +233,10 @@ def test_what_would_have_no_effect_on_a_run_is_not_in_the_command(
 def test_rows_that_stand_twice_are_said_to_do_so(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
     pl.concat([log, log]).write_parquet(tmp_path / "log.parquet")
 
-    found = checked(run_in_process, "log.parquet", code=1)
+    found = checked(run_in_process, "log.parquet")
 
-    assert found["command"] == ["run", "log.parquet"]
+    assert found["command"] == ["run", "log.parquet", "--duplicate-docs", "first"]
+    assert found["rows"]["rejected"] == {"the row stands twice": log.height}
     assert "100.00% of the pages hold rows twice" in found["recognised"]["findings"][0]["said"]
 
 
@@ -541,6 +542,15 @@ def test_dates_of_documents_are_no_times_of_pages(run_in_process: Run, log: pl.D
     log.with_columns(published=published).write_csv(tmp_path / "log.csv")
 
     assert checked(run_in_process, "log.csv")["command"] == ["run", "log.csv"]
+
+
+def test_a_column_is_the_position_by_what_it_holds_rather_than_by_its_name(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    before = pl.col("position").shuffle(1).over("session").cast(pl.Float64)
+    log.with_columns(prev_rank=before).rename({"position": "shown_at"}).write_csv(tmp_path / "log.csv")
+
+    assert checked(run_in_process, "log.csv")["command"] == ["run", "log.csv", "--position", "shown_at"]
 
 
 def test_times_are_not_taken_for_the_query(run_in_process: Run, timed_log: pl.DataFrame, tmp_path: Path) -> None:

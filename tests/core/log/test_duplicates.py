@@ -7,7 +7,7 @@ import pytest
 from posbias.core.log.impressions import REJECTED
 from posbias.core.log.pages import PageFault, PageRules, mark_repeats, pages
 
-ABOVE, BELOW = int(PageFault.SHOWN_ABOVE), int(PageFault.BELOW_SHOWN_ABOVE)
+ABOVE, BELOW, COPY = (int(fault) for fault in (PageFault.SHOWN_ABOVE, PageFault.BELOW_SHOWN_ABOVE, PageFault.COPY))
 
 
 def marked(rows: list[tuple[int, str, int, int]], *, clicks_above_matter: bool) -> list[int]:
@@ -32,6 +32,17 @@ def test_what_is_below_a_click_that_is_left_out_is_marked_where_clicks_above_mat
     assert marked(PAGE, clicks_above_matter=True) == [0, 0, ABOVE, BELOW, ABOVE, 0, 0]
     unclicked = [(1, "a", 1, 1), (1, "a", 2, 0), (1, "b", 3, 1)]
     assert marked(unclicked, clicks_above_matter=True) == [0, ABOVE, 0]
+
+
+def test_a_row_that_stands_twice_counts_once() -> None:
+    assert sorted(
+        marked([(1, "a", 1, 1), (1, "b", 2, 0), (1, "a", 1, 1), (1, "b", 2, 0)], clicks_above_matter=True)
+    ) == [
+        0,
+        0,
+        COPY,
+        COPY,
+    ]
 
 
 def test_two_rows_of_a_document_at_one_position_stay_and_make_the_page_faulty() -> None:
