@@ -143,6 +143,12 @@ class Example(NamedTuple):
     named: str
     shown: str
 
+    @property
+    def adds_to_id(self) -> bool:
+        """Whether one id is the other with something added, so that whole pages or documents lose their clicks."""
+        short, long = sorted((self.named, self.shown), key=len)
+        return short in long and not long.replace(short, "", 1).isdigit()
+
 
 @dataclass(frozen=True)
 class JoinedClicks:
@@ -192,11 +198,13 @@ def lost_clicks(clicks: Clicks | UnsetType, examples: Sequence[Example] = ()) ->
     share = lost / clicks.read
     if share <= SHARE_NAMED:
         return []
-    doubtful = share > SHARE_BORNE
+    otherwise = any(one.adds_to_id for one in examples)
+    doubtful = share > SHARE_BORNE or otherwise
     meaning = "Do not rely on this log" if doubtful else "Some clicks are missing"
     sentence = (
         f"{meaning}: {lost:,} of {clicks.read:,} clicks ({share:.1%}) are lost, because no impression fits them: "
-        f"{_reasons(clicks, examples)}{_by_position(clicks)} {_advice(clicks)}"
+        f"{_reasons(clicks, examples)}{' Such ids lose all of their clicks.' if otherwise else ''}"
+        f"{_by_position(clicks)} {_advice(clicks)}"
     )
     figures = {"lost": lost, "clicks": clicks.read, "share": share}
     return [Reason("clicks-lost", STOP if doubtful else CAUTION, sentence, figures)]

@@ -9,6 +9,7 @@
 --   user_pseudo_id   STRING     the browser or app
 --   event_params     RECORD[]   key; value.string_value, int_value, float_value, double_value. Of these are used:
 --                               ga_session_id, search_term, page_location
+--   device           RECORD     category: desktop, mobile, tablet (--context device)
 --   items            RECORD[]   item_id, item_name, item_list_id, item_list_name, item_list_index (STRING, as the site
 --                               numbered it: from 0 or from 1, which Google leaves to the site: --position-base)
 --
@@ -22,6 +23,7 @@ WITH events AS (
     SELECT
         e->>'event_name' AS name,
         e->>'user_pseudo_id' AS browser,
+        e->>'$.device.category' AS device,
         make_timestamp(TRY_CAST(e->>'event_timestamp' AS BIGINT)) AS timestamp,
         -- Arrays of a Parquet file that BigQuery wrote lie in `list` and `element`.
         CASE
@@ -44,6 +46,8 @@ WITH events AS (
             ELSE 'impression'
         END AS kind,
         browser || coalesce(' ' || (param['ga_session_id']), '') AS visit,
+        browser AS user,
+        device,
         timestamp,
         param['page_location'] AS address,
         coalesce(
@@ -79,5 +83,7 @@ SELECT
     coalesce(nullif(nullif(item->>'item_id', ''), '(not set)'), item->>'item_name') AS doc,
     CASE WHEN numbered THEN TRY_CAST(item->>'item_list_index' AS BIGINT) WHEN kind = 'impression' THEN place END
         AS position,
-    timestamp
+    timestamp,
+    user,
+    device
 FROM rows

@@ -12,7 +12,8 @@ from command_results import Run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from posbias.io.log.clicks import SHARE_BORNE, SHARE_NAMED
+from posbias.io.log.clicks import SHARE_BORNE, SHARE_NAMED, Clicks, Example, Fate, lost_clicks
+from posbias.io.results.conclusions import is_refused
 
 EPOCH = 1_767_607_200_000  # milliseconds
 EVENTS = ("--impression-where", "kind=view", "--click-where", "kind=click")
@@ -376,3 +377,12 @@ def test_losses_are_shown_by_the_position_that_clicks_name(
     assert found["1"] == {"read": at_first, "lost": lost}
     assert found["2"] == {"read": clicked.filter(pl.col("rank") == 2).height, "lost": 0}
     assert f"by the position that clicks name: {lost / at_first:.0%} at 1, 0% at 2" in done.stderr
+
+
+@pytest.mark.parametrize(("name", "refused"), [("rnd-{}", True), ("{}0", False)])
+def test_few_lost_clicks_refuse_a_log_where_their_ids_have_an_addition(name: str, *, refused: bool) -> None:
+    counts = Clicks(1000, 980, 0, {Fate.OTHER_PAGE.words: 20}, {})
+    (reason,) = lost_clicks(counts, [Example(Fate.OTHER_PAGE, name.format("17"), "17")])
+
+    assert is_refused([reason]) is refused
+    assert ("Such ids lose all of their clicks" in reason.sentence) is refused
