@@ -229,7 +229,7 @@ def counted(number: float, plural: str) -> str:
 
 def population(whom: str = "queries like these") -> str:
     """Whom intervals and standard errors are about: what another log of these may give."""
-    return f"95 % intervals and standard errors are for {whom}, not for this log alone."
+    return f"95 % intervals and standard errors hold for {whom}, of which this log is a sample."
 
 
 class Coded(IntEnum):

@@ -65,7 +65,7 @@ def test_yandex_user_browsing_cells_are_all_identified_and_one_is_seen_more_than
 ) -> None:
     run = run_in_process("fit", yandex, "--model", "ubm", "-o", tmp_path / "fit")
     table = fitted(run, tmp_path / "fit", 0)
-    assert "Popular results lose less with position than others" in run.stderr
+    assert "Position matters less for popular results than for others" in run.stderr
 
     assert table.height == 55
     assert table["identified"].all()

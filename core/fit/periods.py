@@ -311,12 +311,14 @@ def _difference(halves: Estimate, whole: Estimate) -> ContrastTest | None:
 
 
 _ESTIMATED: dict[Length, str] = {
-    "none": "The whole log was estimated together",
+    "none": "All times were estimated together",
     "week": "Each week was estimated separately",
     "day": "Each day was estimated separately",
     "hour": "Each hour was estimated separately",
 }
-_WITHIN: dict[Length, str] = {"none": "the whole log", "week": "a week", "day": "a day", "hour": "an hour"}
+WITHIN: dict[Length, str] = {"none": "the whole log", "week": "a week", "day": "a day", "hour": "an hour"}
+"""Periods by their length, as `within` is followed by them."""
+
 _NO_LOSS = 1.005  # the largest ratio of standard errors that rounds to 1.00
 
 
@@ -327,9 +329,9 @@ def why(choice: PeriodChoice) -> str:
     survivor = choice.survivor
     if survivor is not None and survivor.feedback is not None:
         before = [look for look in choice.looks if look.outcome == "feedback"]
-        moved = f" (within {' and '.join(_WITHIN[look.length] for look in before)} they do)" if before else ""
+        moved = f" (within {' and '.join(WITHIN[look.length] for look in before)} they do)" if before else ""
         return (
-            f"{_ESTIMATED[choice.used]}: within {_WITHIN[choice.used]}, clicks do not move documents{moved}. "
+            f"{_ESTIMATED[choice.used]}: within {WITHIN[choice.used]}, clicks do not move documents{moved}. "
             f"{_moved(survivor.feedback)}"
         )
     reasons = "; ".join(_reason(look) for look in choice.looks)
@@ -341,7 +343,7 @@ def why(choice: PeriodChoice) -> str:
 
 def _reason(look: PeriodLook) -> str:
     """Why a length does not survive."""
-    within, test = _WITHIN[look.length], look.feedback
+    within, test = WITHIN[look.length], look.feedback
     if look.outcome == "nothing to compare":
         return f"within {within} nothing can be compared"
     if look.outcome == "cannot be looked into":

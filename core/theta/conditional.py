@@ -230,9 +230,8 @@ def _why_nothing_is_linked(table: CountTable, n_linked: int, within: Sequence[st
         )
     keys = " and ".join(map(shown, within))
     nothing = (
-        f"No two of the {n_shown} cells (positions) can be compared: no document was shown at two positions for the "
-        f"same query{keys and f' and {keys}'} and clicked in such a way that clicks lead from one position to the "
-        "other and back."
+        f"No two of the {n_shown} cells (positions) can be compared: that takes documents that were shown at "
+        f"both, for the same query{keys and f' and {keys}'}, and clicked at both."
     )
     if keys:
         return (

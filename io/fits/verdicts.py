@@ -21,7 +21,7 @@ from posbias.core.fit.model_tests import (
     ModelTests,
     OtherModels,
 )
-from posbias.core.fit.periods import why
+from posbias.core.fit.periods import WITHIN, why
 from posbias.core.models import model_names
 from posbias.core.schema import PREVIOUS_CLICK
 from posbias.core.shapes import FREE
@@ -387,9 +387,9 @@ def _few_clusters(fit: Fit) -> Iterator[Reason]:
     few = known[known < FEW_EFFECTIVE_CLUSTERS]
     if not len(few):
         return
-    where = "" if len(few) == len(known) else f" for {len(few)} of {len(known)} intervals"
+    intervals = "the intervals are" if len(few) == len(known) else f"{len(few)} of {len(known)} intervals are"
     worth = f"{few.min():.0f}" if round(few.min()) == round(few.max()) else f"{few.min():.0f} to {few.max():.0f}"
-    sentence = f"A few {units} dominate: this log is worth about {worth} {units}{where}."
+    sentence = f"A few {units} dominate: {intervals} as wide as with {worth} {units} of equal size."
     if estimate.errors_by == "query":
         sentence += _MORE_QUERIES + (_OTHER_CLUSTERS if _can_cluster_by_column(fit) else "")
     figures = {"worth_least": float(few.min()), "worth_most": float(few.max())}
@@ -403,7 +403,12 @@ def _can_cluster_by_column(fit: Fit) -> bool:
 
 def _feedback(fit: Fit) -> Iterator[Reason]:
     """Whether the ranker learns from the clicks, as far as the order of documents over time shows it."""
-    details = f"--period auto: {why(fit.period)}"
+    details, more = f"--period auto: {why(fit.period)}", _MORE_TIME
+    if fit.period.looks and fit.period.looks[-1].outcome == "nothing to compare":
+        more = (
+            f"Finer times do not help, as nothing can be compared within {WITHIN[fit.period.looks[-1].length]}: let "
+            "some documents change places at random."
+        )
     if not fit.period.feedback_possible:
         if fit.period.survivor is not None:
             sentence, _, rest = why(fit.period).partition(". ")
@@ -411,13 +416,13 @@ def _feedback(fit: Fit) -> Iterator[Reason]:
     elif fit.period.claims:
         sentence = (
             "If the ranker learns from these clicks, the propensities are wrong, and this log cannot rule that out. "
-            f"{_MORE_TIME}"
+            f"{more}"
         )
         yield Reason("ranker-may-learn", CAUTION, sentence, {}, details)
     else:
         sentence = (
             "The ranker learns from these clicks: documents move after they are clicked, which makes the propensities "
-            f"wrong by an unknown amount. {_MORE_TIME}"
+            f"wrong by an unknown amount. {more}"
         )
         yield Reason("ranker-learns", STOP, sentence, {}, details)
 
@@ -532,10 +537,10 @@ def _by_attractiveness(fit: Fit, test: ScoreTest, *, doubted: bool) -> Reason:
     ratio = float(propensity[lowest] ** test.difference_of_logs)
     loss, attractive, others = ("less", "large", "small") if ratio > 1 else ("more", "small", "large")
     sentence = (
-        f"Popular results lose {loss} with position than others, so weights of low positions are too {attractive} for "
-        f"them and too {others} for others: at {cell_in_words(fit, lowest)} their propensity is about {ratio:.2g} "
-        "times that of the others. If devices show positions differently, name them (--context); if the ranker knows "
-        "the user or the time, say so (--stratify, --timestamp)."
+        f"Position matters {loss} for popular results than for others: at {cell_in_words(fit, lowest)} their "
+        f"propensity is {ratio:.2g} times that of the others, so that one weight for both is too {attractive} for "
+        f"popular results and too {others} for the others. If devices show positions differently, name them "
+        "(--context); if the ranker knows the user or the time, say so (--stratify, --timestamp)."
     )
     details = f"{_denial(fit, doubted=doubted)} (p = {test.p_value_adjusted:.1g})"
     return Reason("popular-results-differ", STOP if doubted else CAUTION, sentence, {"ratio": ratio}, details)
@@ -560,8 +565,9 @@ def _by_clicks_above(fit: Fit, tests: ModelTests) -> Reason:
     above = tests.clicks_above
     if tests.users_may_differ:
         sentence += (
-            "If users or devices differ, that is why, and propensities are right as means (--context tells devices "
-            "apart); if a click changes what is looked at below, weights are off: compare with --model ubm."
+            "If some users or devices click more readily than others, propensities are right as means (--context tells "
+            "devices apart); if robots click, leave them out; if a click changes what is looked at below, weights are "
+            "off: compare with --model ubm."
         )
     elif tests.averages_users:
         never = above is not None and not above.observed_clicks

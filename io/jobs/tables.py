@@ -153,8 +153,8 @@ _SEVERAL = 2
 _THREE_DECIMALS = 0.01
 
 _WHAT_INTERVALS_HOLD_FOR = (
-    "The intervals hold for each {} by itself, also for one that differs; a propensity that is mostly borrowed may lie "
-    "near an end of its interval."
+    "The intervals hold for each {} by itself, even where it differs from the others; where much is borrowed, the "
+    "propensity may lie near an end of its interval."
 )
 
 _Cells = list[dict[str, Any]]
@@ -273,7 +273,8 @@ def _borrowed(fit: Fit, shrunk: ShrunkContexts) -> list[str]:
     if len(shares) < _SEVERAL:
         return []
     by = ", ".join(fit.statistics.plan.context)
-    return [f"borrowed from the others: {listed(shares, 'borrowed_by_context')}. {_WHAT_INTERVALS_HOLD_FOR.format(by)}"]
+    borrowed = f"share of each curve that is borrowed from the others: {listed(shares, 'borrowed_by_context')}"
+    return [f"{borrowed}. {_WHAT_INTERVALS_HOLD_FOR.format(by)}"]
 
 
 def cell_column(name: str, rows: list[dict[str, Any]]) -> Column:

@@ -24,12 +24,12 @@ AIMS = {
     "words of a private dialect": 0,
 }
 LIMITS = AIMS | {
-    "lines of code": 39_387,
-    "lines": 59_510,
+    "lines of code": 39_420,
+    "lines": 59_556,
     "files": 218,
     "classes": 557,
-    "functions": 3_492,
-    "lines of code of tests": 33_864,
+    "functions": 3_495,
+    "lines of code of tests": 33_892,
     "modules of ours that `run` loads": 135,
     "words of a private dialect": 11,
 }

@@ -90,7 +90,7 @@ def test_few_pairs_are_called_pairs(run_in_process: Run, log: Path) -> None:
     rare.write_parquet(log)
     done = run_in_process("fit", log, *few, "-o", "out")
 
-    assert "A few pairs dominate: this log is worth about" in " ".join(done.stderr.split())
+    assert "A few pairs dominate: " in " ".join(done.stderr.split())
 
 
 def test_a_common_weight_changes_neither_propensities_nor_errors(
@@ -239,7 +239,7 @@ def test_errors_see_what_markets_share_and_propensities_stay(
 ) -> None:
     assert run_in_process("fit", markets, "-o", "query").returncode == 0
     done = run_in_process("fit", markets, "--cluster-column", "market", "-o", "two-way", code=0)
-    assert "this log is worth about" in " ".join(done.stderr.split())
+    assert " of equal size." in " ".join(done.stderr.split())
     assert (
         run_in_process("fit", markets, "--cluster-column", "market", "--cluster", "column", "-o", "column").returncode
         == 0
@@ -274,7 +274,7 @@ def test_a_log_of_few_queries_is_told_of_columns_that_cut_across_them(
         ("--bootstrap", "99"),
     ):
         without = said(*where_it_does_not_work)
-        assert "this log is worth about" in without
+        assert " of equal size." in without
         assert advice not in without
 
 

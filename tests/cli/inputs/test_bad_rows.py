@@ -149,7 +149,7 @@ UNSAYABLE = [
     case(
         "no pair at two positions",
         lambda w: ["run", w.log(rows=[{**row, "doc": f"d{row['position']}"} for row in good_rows()])],
-        "no document was shown at two positions",
+        "that takes documents that were shown at both",
         "more days",
     ),
 ]

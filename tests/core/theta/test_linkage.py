@@ -98,7 +98,7 @@ def test_a_log_that_links_nothing_says_what_was_found_and_what_would_help(
 
 
 def test_where_nothing_moves_within_a_version_swaps_are_advised_and_not_features() -> None:
-    with pytest.raises(IdentifiabilityError, match=r"same query and version .* --method randomized") as error:
+    with pytest.raises(IdentifiabilityError, match=r"same query and version, .* --method randomized") as error:
         find_linkage(table_of({0: (10, 4)}, {1: (10, 2)}), within=["version"])
     assert "--method features" not in str(error.value)
 

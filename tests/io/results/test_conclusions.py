@@ -8,7 +8,12 @@ from posbias.io.jobs.tables import Result
 from posbias.io.progress import SilentProgress
 from posbias.io.results.conclusions import CAUTION, CODES, GOOD, NOTE, STOP, STOPS, Reason, Severity, conclude
 
-FEW = Reason("few-queries", CAUTION, "A few queries dominate: this log is worth about 5 queries.", {"worth": 5.0})
+FEW = Reason(
+    "few-queries",
+    CAUTION,
+    "A few queries dominate: the intervals are as wide as with 5 queries of equal size.",
+    {"worth": 5.0},
+)
 LOST = Reason("clicks-lost", STOP, "Half of the clicks are lost.")
 PASSED = Reason("model-check-passed", GOOD, "Earlier clicks make no difference.")
 OFF = Reason("textbook-em-off", NOTE, "For comparison only: textbook EM would be off.")
