@@ -21,6 +21,7 @@ from posbias.core.errors import IdentifiabilityError, UsageError, counted
 from posbias.core.estimators import EstimationOptions
 from posbias.core.estimators.methods import ConditionalEstimator
 from posbias.core.fit.fit import WANTED_CLICK_SHARE, check_cells
+from posbias.core.log.clients import Clients
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, QUERY, SESSION
 from posbias.core.standard_errors.cluster import FEW_EFFECTIVE_CLUSTERS
 from posbias.core.theta.conditional import NO_CLICKS, NOT_LINKED, ONE_WAY
@@ -349,17 +350,8 @@ STAYS = 0.5
 LONG_PAGE = 1000
 
 
-@dataclass(frozen=True)
-class Client:
-    """The client with the most rows."""
-
-    column: str  # that tells clients apart
-    share: float  # of the rows that were looked at
-    rows: int  # how many these are
-
-
 def warnings_of(
-    facts: LogFacts, pages: PageFacts | None, client: Client | None, *, binned: bool = False, paged: bool = False
+    facts: LogFacts, pages: PageFacts | None, clients: Clients | None, *, binned: bool = False, paged: bool = False
 ) -> list[tuple[str, str]]:
     """What is odd about a log: codes and sentences.
 
@@ -380,9 +372,9 @@ def warnings_of(
         warnings.append(("one-query-dominates", sentence))
     if pages is not None and pages.pages:
         warnings += _of_pages(pages, facts, paged=paged)
-    if client is not None and client.share > LARGE_CLIENT:
+    if clients is not None and clients.robots is None and clients.share > LARGE_CLIENT:
         sentence = (
-            f"One value of {client.column!r} has {client.share:.0%} of the first {client.rows:,} rows. If it is a "
+            f"One value of {clients.column!r} has {clients.share:.0%} of the first {clients.rows:,} rows. If it is a "
             "robot, leave its rows out."
         )
         warnings.append(("one-client-dominates", sentence))

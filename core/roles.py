@@ -32,10 +32,14 @@ CLIENTS = frozenset(
     (
         *("client", "clientid", "user", "userid", "userpseudoid", "customer", "customerid", "visitor", "visitorid"),
         *("cookie", "cookieid", "deviceid", "ip", "ipaddress", "remoteaddr"),
-        *("account", "accountid", "member"),
+        *("account", "accountid", "member", "memberid", "profile", "profileid", "viewerid", "subscriberid"),
+        *("uid", "userkey", "anonymousid", "fullvisitorid", "clientip", "recipient", "recipientid"),
     )
 )
-"""Names of columns of users or visits, without case, `_` and `-`."""
+"""Names of columns of users, without case, `_` and `-`."""
+
+VISITS = frozenset(("visit", "visitid", "sessionid"))
+"""Those of visits, where a page has another id."""
 
 TIMES = frozenset(
     (

@@ -19,14 +19,16 @@ from posbias.cli.options.output import OutputOptions
 from posbias.cli.report.conclusion import Item, in_order
 from posbias.cli.report.shown import print_on_stdout
 from posbias.cli.work.requests import open_engine, resolve
-from posbias.core.check import Client, Outlook, advice, reasons_against, rows_of, warnings_of
+from posbias.core.check import Outlook, advice, reasons_against, rows_of, warnings_of
 from posbias.core.errors import LogFormatError, PosbiasError, RoleError, SchemaError, UsageError, counted, masked_values
+from posbias.core.log.clients import Clients
 from posbias.core.log.impressions import REJECTED, RowFault
 from posbias.core.log.pages import HARMLESS
 from posbias.core.schema import CLICK, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT
 from posbias.core.training.weights import as_count
 from posbias.io.counting.count import Reading, read_unjudged
-from posbias.io.counting.look import PBM, Look, largest_client, look_at, unused_time
+from posbias.io.counting.hidden_faults import look_at_clients, reasons_of_clients, reasons_of_sums
+from posbias.io.counting.look import PBM, Look, look_at, unused_time
 from posbias.io.forms import get_form
 from posbias.io.forms.page_structure import (
     find_base_of_events,
@@ -319,7 +321,7 @@ def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:
         view = recognise(view)
     job = replace(view, counting=replace(view.counting, model=PBM)).job()
     log, plan = job.open_log(), job.plan
-    client, unjudged, look = largest_client(log), None, None
+    unjudged, look, clients, odd = None, None, None, list[Reason]()
     # What breaks the rules is counted and left out here: that it would stop a run is then reported with the rest.
     with open_engine(replace(view.log, on_bad_rows="drop"), Path.cwd() / "check") as engine:
         try:
@@ -332,7 +334,10 @@ def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:
             if plan.period == "quarter":  # days only, where timestamps say no time of day
                 plan = replace(plan, period=unjudged.read.log.rules.period)
             look = look_at(unjudged, plan, engine, progress)
-    return view, masked_values(_content(view, log, unjudged, look, client, stops))
+            with progress.stage("looking at clients"):
+                clients = look_at_clients(unjudged.read.log)
+            odd = [*reasons_of_clients(clients), *reasons_of_sums(unjudged.read)]
+    return view, masked_values(_content(view, log, unjudged, look, clients, odd, stops))
 
 
 def _unconfirmed(view: LogView) -> list[str]:
@@ -363,15 +368,22 @@ def _bad_rows(view: LogView, unjudged: Reading) -> list[Finding]:
 
 
 def _content(
-    view: LogView, log: Log, unjudged: Reading | None, look: Look | None, client: Client | None, stops: Sequence[str]
+    view: LogView,
+    log: Log,
+    unjudged: Reading | None,
+    look: Look | None,
+    clients: Clients | None,
+    odd: Sequence[Reason],
+    stops: Sequence[str],
 ) -> dict[str, Any]:
     """All findings, as one plain object, under names that stay."""
     model = view.counting.model or PBM
     reasons = [Reason("log-not-valid", STOP, sentence) for sentence in stops]
     reasons += [] if stops or unjudged is None else reasons_of_clicks(unjudged.rows, unjudged.clicks)
+    reasons += odd
     reasons += _against(log, look, model, refused=is_refused(reasons))
     if look is not None:
-        reasons += _beside(view, log, look, client, advise=not stops)
+        reasons += _beside(view, log, look, clients, advise=not stops)
     following = None if is_refused(reasons) else _command_line(view.command)
     conclusion = conclude(_headline(look, model), reasons, following)
     of_look = ("totals", "days", "positions", "pages", "queries", "client", "movement", "models")
@@ -384,7 +396,7 @@ def _content(
         "rows": None if unjudged is None else msgspec.to_builtins(unjudged.rows),
         **dict.fromkeys(of_look),
         **({"positions": [], "models": {}} if look is None else _of_look(look, model)),
-        "client": client and {"column": client.column, "largest_share": client.share, "rows": client.rows},
+        "client": clients and {"column": clients.column, "largest_share": clients.share, "rows": clients.rows},
         "warnings": warnings_in(reasons),
         "advice": [reason.sentence for reason in reasons if reason.code == "advice"],
     }
@@ -404,10 +416,10 @@ def _against(log: Log, look: Look | None, model: str, *, refused: bool) -> Itera
     yield from (reason for reason in doubts(log) if reason.code == "counts-not-used")
 
 
-def _beside(view: LogView, log: Log, look: Look, client: Client | None, *, advise: bool) -> Iterator[Reason]:
+def _beside(view: LogView, log: Log, look: Look, clients: Clients | None, *, advise: bool) -> Iterator[Reason]:
     """What is odd about the log, and what would help."""
     binned, paged = view.counting.position_bins is not None, log.roles.page is not None
-    for code, sentence in warnings_of(look.facts, look.pages, client, binned=binned, paged=paged):
+    for code, sentence in warnings_of(look.facts, look.pages, clients, binned=binned, paged=paged):
         yield Reason(code, CAUTION, sentence)
     if advise:
         yield from (Reason("advice", NOTE, sentence) for sentence in advice(look.facts, look.moved, look.outlooks))

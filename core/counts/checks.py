@@ -177,6 +177,54 @@ def _silent(row: _Row, expected: float, above: Sequence[_Row], below: Sequence[_
     )
 
 
+WITHOUT = "rows_without_click"
+_ROWS, _FEWEST_EXPECTED, _TIMES_FEWER, _HALVINGS = "rows", 20, 10, 50
+_HARDLY = 1e-3  # probability that a row has no click, from which it hardly matters
+
+
+@dataclass(frozen=True)
+class RowsLeftOut:
+    """Rows without a click that a table of sums lacks."""
+
+    rows: int  # of several impressions
+    without_click: int  # of them
+    expected: float  # so many should be, at least
+    enough: int  # impressions of a row that hardly ever has no click
+
+
+def rows_left_out(rows: pl.DataFrame) -> RowsLeftOut | None:
+    """The rows without clicks that a table of sums should have, by its rows with clicks.
+
+    A row of n impressions at position k has clicks C ~ Binomial(n, p_k), of which E(C | C > 0) = n p / (1 - (1 - p)^n).
+    So p_k is the rate by which rows with clicks have the clicks that they have, and two standard errors more; for each
+    row with clicks there are then (1 - p_k)^n / (1 - (1 - p_k)^n) without. Pairs differ in attractiveness, which makes
+    more. Rows of one impression say nothing.
+
+    Args:
+        rows: by `position` and `impressions` (of a row), the number of `rows`, `clicks` and `WITHOUT`.
+
+    Returns:
+        None unless 20 are expected, and less than a tenth of them are there.
+    """
+    several = rows.filter(pl.col(IMPRESSIONS) > 1)
+    expected, least = 0.0, 1.0
+    for (_,), at in several.group_by(POSITION):
+        n, clicked = at[IMPRESSIONS].to_numpy().astype(np.float64), (at[_ROWS] - at[WITHOUT]).to_numpy()
+        clicks = float(at[CLICKS].sum())
+        low, high = 0.0, 1.0
+        for _ in range(_HALVINGS if clicks else 0):
+            p = (low + high) / 2
+            is_low = float((clicked * n * p / -np.expm1(n * np.log1p(-p))).sum()) < clicks + 2 * math.sqrt(clicks)
+            low, high = (p, high) if is_low else (low, p)
+        none = np.exp(n * np.log1p(-low))
+        expected += float((clicked * none / (1 - none)).sum()) if clicks else 0.0
+        least = min(least, high)
+    without = int(several[WITHOUT].sum())
+    if expected < _FEWEST_EXPECTED or _TIMES_FEWER * without >= expected:
+        return None
+    return RowsLeftOut(int(several[_ROWS].sum()), without, expected, math.ceil(math.log(_HARDLY) / math.log1p(-least)))
+
+
 STATE = "posbias_state"
 
 

@@ -13,7 +13,6 @@ import narwhals as nw
 import polars as pl
 
 from posbias.core.check import (
-    Client,
     LogFacts,
     Movement,
     Outlook,
@@ -30,13 +29,14 @@ from posbias.core.counts.odd_days import DAY, DayLook, add_by_day, count_by_day,
 from posbias.core.counts.sufficient_statistics import PartStatistics, SufficientStatistics, compress_part, merge_parts
 from posbias.core.log.pages import ShiftedPages, count_spans, shifted_pages
 from posbias.core.models import get_model
-from posbias.core.roles import CLIENTS, TIMES, plain
+from posbias.core.roles import TIMES, plain
 from posbias.core.schema import PERIOD, QUERY, SESSION
 from posbias.io.counting.count import Reading, store_part
+from posbias.io.counting.hidden_faults import free_columns
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.log.click_log import Log
 from posbias.io.log.lists import holds_times
-from posbias.io.log.scan import reading, scan_sources, schema_of
+from posbias.io.log.scan import reading, scan_sources
 from posbias.io.progress import Progress
 from posbias.io.stores.metadata import Part, Segment
 from posbias.io.stores.segments import scan_part
@@ -275,32 +275,13 @@ def _of_pages(pages: pl.DataFrame, plan: StatisticsPlan, n_queries: int, memory:
 
 
 _FIRST_TIMES, _OF_PAGES = 10_000, 0.95  # rows that are looked at; share of their pages
-_ROWS, _FEWEST = 1_000_000, 1000
-_FEW_CLIENTS = 20  # fewer are kinds of clients
-
-
-def largest_client(log: Log) -> Client | None:
-    """The client with the most of the first rows; None where no column is called like one."""
-    if log.raw is not None:
-        return None
-    column = next((name for name in _free(log) if plain(name) in CLIENTS), None)
-    if column is None:
-        return None
-    with reading(log.sources):
-        sizes = (
-            scan_sources(log.sources).select(column).head(_ROWS).group_by(column).len().collect(engine="streaming")
-        ).filter(pl.col(column).is_not_null())
-    rows = int(sizes["len"].sum())
-    if rows < _FEWEST or sizes.height < _FEW_CLIENTS:
-        return None
-    return Client(column, float(sizes["len"].max() or 0) / rows, rows)  # pyright: ignore[reportArgumentType]
 
 
 def unused_time(log: Log) -> str | None:
     """A column that seems to hold times, and is not used: by its name, else by values that are one on each page."""
     if log.raw is not None or log.roles.timestamp is not None or log.request.rules.day is not None:
         return None
-    free = _free(log)
+    free = free_columns(log)
     named = [name for name in free if plain(name) in TIMES]
     if named or not log.roles.session or log.nesting is not None:
         return next(iter(named), None)
@@ -309,9 +290,3 @@ def unused_time(log: Log) -> str | None:
     times = [name for name in free if holds_times(rows[name])]
     on_pages = rows.group_by(log.roles.session).agg(pl.col(times).n_unique() == 1).select(pl.col(times).mean())
     return next((name for name in times if on_pages[name].item() >= _OF_PAGES), None)
-
-
-def _free(log: Log) -> list[str]:
-    """Columns of plain values that play no role."""
-    schema, played = schema_of(log.sources[0]), {*log.roles.columns()}
-    return [name for name in schema if name not in played and not schema[name].is_nested()]

@@ -10,7 +10,13 @@ from posbias.core.counts.odd_days import Change, DayLook
 from posbias.core.errors import StatisticsError, UsageError, counted
 from posbias.io import clock
 from posbias.io.counting.count import Reading, count_pages, days_of_statistics, read_log
-from posbias.io.counting.look import look_at_days_of_log, look_at_files, look_at_merged_days, look_at_pages
+from posbias.io.counting.hidden_faults import reasons_of_rows
+from posbias.io.counting.look import (
+    look_at_days_of_log,
+    look_at_files,
+    look_at_merged_days,
+    look_at_pages,
+)
 from posbias.io.counting.merge import known_days, merge_statistics
 from posbias.io.engines.engine import Engine
 from posbias.io.jobs import tables
@@ -123,6 +129,7 @@ def count_log(job: Job, engine: Engine, result: Result) -> None:
         odd = _odd_days(look_at_days_of_log(statistics.segments[0], engine), "other days")
     else:
         odd = _odd_days(look_at_files(read.read.log, engine), "other files")
+    result.reasons += reasons_of_rows(read.read)
     result.reasons += odd or _shifted_pages(read)
     _end(result)
 
@@ -175,6 +182,7 @@ def add_day(
         odd = _merged(both, rest, limit, engine, result, clicks=read.clicks)
         if rest is not None:
             result.reasons += reasons_of_clicks(read.rows, read.clicks, f"{day}: ")
+        result.reasons += reasons_of_rows(read.read)
     result.reasons += [] if odd else _shifted_pages(read)
     _end(result)
 

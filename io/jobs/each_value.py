@@ -22,6 +22,7 @@ from posbias.core.schema import NAMES_TAKEN, POSITION, PREVIOUS_CLICK
 from posbias.core.training.weights import as_count
 from posbias.io import clock
 from posbias.io.counting.count import ValueOfColumn, count_by_value
+from posbias.io.counting.hidden_faults import reasons_of_rows
 from posbias.io.engines.engine import Engine
 from posbias.io.jobs.fit import CellFit, Job, describe, describe_reading, open_log
 from posbias.io.jobs.tables import (
@@ -81,6 +82,7 @@ def fit_each(
     read, values = count_by_value(log, job.plan, column, engine, result.progress, clock.today(), job.decay)
     result.content |= {"sources": read.sources, "rows": read.rows}
     describe_reading(read.rows, read.clicks, read.days, read.notes, result)
+    result.reasons += reasons_of_rows(read.read)
     entries, tables, errors = list[dict[str, Any]](), list[pl.DataFrame](), list[PosbiasError]()
     for value in values:
         counts = {"impressions": as_count(value.impressions), "clicks": as_count(value.clicks)}

@@ -22,6 +22,7 @@ from posbias.core.training.layout import LayoutOfCounts, LayoutOfPages, RowsOfPa
 from posbias.core.training.weights import ClickWeights, RowWeights, WeightOptions
 from posbias.io import clock
 from posbias.io.counting.count import CountedLog, count_log, read_log, read_statistics
+from posbias.io.counting.hidden_faults import reasons_of_rows
 from posbias.io.counting.warehouse import about_export
 from posbias.io.engines.engine import Engine, Parts, ReadLog
 from posbias.io.fits.new_fit import FitRequest, fit_counts, sections_of_counts, sections_of_reading
@@ -148,6 +149,7 @@ def describe(counted: CountedLog, result: Result) -> None:
     """Put into the manifest, and print, what was read and counted."""
     result.content |= sections_of_counts(counted)
     describe_reading(counted.rows, counted.clicks, counted.days, counted.notes, result)
+    result.reasons += [] if counted.read is None else reasons_of_rows(counted.read)
     result.facts.append(tables.totals_line(result.content["totals"]))
 
 
@@ -157,6 +159,7 @@ def read_pages(job: Job, engine: Engine, result: Result) -> ReadLog:
     reading = read_log(open_log(job, result), job.plan, engine, result.progress, clock.today(), keep_sessions=True)
     result.content |= sections_of_reading(job.plan, reading.sources, reading.rows)
     describe_reading(reading.rows, reading.clicks, reading.days, reading.notes, result)
+    result.reasons += reasons_of_rows(reading.read)
     return reading.read
 
 

@@ -20,7 +20,7 @@ from posbias.core.log.impressions import (
 )
 from posbias.core.log.pages import PageRules
 from posbias.core.log.values import TIME_UNITS, TimeUnit, time_unit_of, whole_numbers
-from posbias.core.roles import resolve_roles, says_offset, says_page
+from posbias.core.roles import CLIENTS, plain, resolve_roles, says_offset, says_page
 from posbias.core.schema import CLICK, DOC, FLAGS, KEY_ROLES, PERIOD, POSITION, QUERY, SESSION, Roles
 from posbias.io.log.clicks import AT, CLICKS, COMPARED, MADE_CLICK, OUTCOME, JoinedClicks, Shown, join_lists, join_table
 from posbias.io.log.events import ClicksRequest, ClickTable, EventReader, EventsRequest
@@ -446,7 +446,8 @@ def open_log(request: LogRequest) -> Log:
     if request.events is not None:
         request.events.check(sources)
         as_text = tuple(name for name in (roles.position, roles.page, roles.weight) if name is not None)
-        reader = EventReader(request.events, roles, tuple(str(source.path) for source in sources), as_text)
+        kept = tuple(name for name in columns if plain(name) in CLIENTS and not columns[name])
+        reader = EventReader(request.events, roles, tuple(str(source.path) for source in sources), as_text, kept)
         roles = replace(roles, session=reader.page, click=MADE_CLICK)
         log = Log(request, sources, (), roles, raw=reader)
     else:

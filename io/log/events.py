@@ -378,6 +378,7 @@ class EventReader(RawReader):
     event_roles: Roles  # the column of each role; the session is the visit, where pages differ by their time
     paths: tuple[str, ...]  # of its files, for the places of faulty rows
     as_text: tuple[str, ...] = ()  # columns of NDJSON that are read as text
+    kept: tuple[str, ...] = ()  # columns that play no role, and are kept: those of clients
     name = EVENTS
     title = "events"
     unit = "rows"
@@ -489,7 +490,8 @@ class EventReader(RawReader):
 
     @property
     def _columns(self) -> list[str]:
-        return list(dict.fromkeys([*self.event_roles.columns(), *([self.request.time] if self.request.time else [])]))
+        times = [self.request.time] if self.request.time else []
+        return list(dict.fromkeys([*self.event_roles.columns(), *times, *self.kept]))
 
     def is_shown(self, schema: Mapping[str, pl.DataType]) -> pl.Expr:
         """Which rows are impressions."""

@@ -59,6 +59,11 @@ _made: dict[tuple[Query, tuple[Source, ...]], Source] = {}
 """Results by query: a command may open its log several times."""
 
 
+def sql_where(condition: str) -> str:
+    """The option that reads only the rows of a log for which a condition holds, for messages."""
+    return f'--sql "SELECT * FROM {VIEW} WHERE {condition}"'
+
+
 def result_of(query: Query, sources: Sequence[Source]) -> Source:
     """Run a query over files; its rows as a Parquet file that lives as long as the command.
 

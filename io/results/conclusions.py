@@ -34,6 +34,8 @@ CODES: dict[str, str] = {
     "pages-of-one-row": "pages have one result each",
     "pages-with-gaps": "pages have gaps",
     "robots": "robots may have clicked",
+    "robot-clients": "some clients click like robots",
+    "rows-without-clicks-missing": "rows without clicks are missing",
     "long-page": "a page is too long for people",
     "advice": "more would help",
     # fits
@@ -136,6 +138,8 @@ STOPS = frozenset(
         "clicks-lost",
         "log-not-valid",
         "no-estimate",
+        "robot-clients",
+        "rows-without-clicks-missing",
         "not-converged",
         "not-identified",
         "ranker-learns",

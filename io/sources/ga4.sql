@@ -46,7 +46,7 @@ WITH events AS (
             ELSE 'impression'
         END AS kind,
         browser || coalesce(' ' || (param['ga_session_id']), '') AS visit,
-        browser AS user,
+        browser,
         device,
         timestamp,
         param['page_location'] AS address,
@@ -84,6 +84,6 @@ SELECT
     CASE WHEN numbered THEN TRY_CAST(item->>'item_list_index' AS BIGINT) WHEN kind = 'impression' THEN place END
         AS position,
     timestamp,
-    user,
+    browser AS user_pseudo_id,
     device
 FROM rows

@@ -6,7 +6,6 @@ import pytest
 from small_logs import counted, simulated, statistics_of
 
 from posbias.core.check import (
-    Client,
     Outlook,
     add_facts,
     advice,
@@ -17,6 +16,7 @@ from posbias.core.check import (
     reasons_against,
     warnings_of,
 )
+from posbias.core.log.clients import Clients
 from posbias.core.simulation.simulate import SimulationOptions
 
 MEMORY = 2 << 30
@@ -98,13 +98,15 @@ def test_what_is_odd_about_a_log_is_said_and_nothing_about_others() -> None:
     late = log.filter(pl.col("position") > 1)
     one_query = log.with_columns(query=pl.when(pl.col("session") % 2 == 0).then(0).otherwise("query"))
 
-    def said(of: pl.DataFrame, client: Client | None = None) -> str:
-        warnings = warnings_of(add_facts([facts_of(counted(of))]), page_facts(of.lazy()), client)
+    def said(of: pl.DataFrame, clients: Clients | None = None) -> str:
+        warnings = warnings_of(add_facts([facts_of(counted(of))]), page_facts(of.lazy()), clients)
         return " ".join(sentence for _, sentence in warnings)
 
     assert said(log) == ""
-    assert said(log, Client("ip", 0.03, 6000)) == ""
-    assert "One value of 'ip' has 30% of the first 6,000 rows" in said(log, Client("ip", 0.3, 6000))
+    assert said(log, Clients("ip", 100, 6000, 0.03, None, can_query=True)) == ""
+    assert "One value of 'ip' has 30% of the first 6,000 rows" in said(
+        log, Clients("ip", 100, 6000, 0.3, None, can_query=True)
+    )
     assert "25.0% of the pages lack positions" in said(gaps)
     assert "No result is shown above position 2" in said(late)
     assert "One query has 50% of the impressions" in said(one_query)

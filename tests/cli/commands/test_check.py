@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import tomllib
 from collections.abc import Callable
 from importlib import import_module
@@ -283,14 +284,53 @@ def test_robots_large_clients_gaps_and_late_pages_are_warned_of(
     ).filter(~((pl.col("session") % 10 == 1) & (pl.col("position") == 1)))
     odd.filter(~((pl.col("session") % 10 == 2) & (pl.col("position") == 3))).write_parquet(tmp_path / "log.parquet")
 
-    found = checked(run_in_process, "log.parquet")
+    found = checked(run_in_process, "log.parquet", code=1)
     warnings = " ".join(found["warnings"])
 
     assert found["pages"]["clicked_in_full"] >= 300
     assert f"{found['pages']['clicked_in_full']} of 3,000 pages of 4 results or more are clicked in full" in warnings
-    assert "One value of 'client' has 10% of the first" in warnings
+    assert "1 of 2,701 clients (client 'crawler') has 10.4% of the impressions" in warnings
     assert "10.0% of the pages start below position 1" in warnings
     assert "10.0% of the pages lack positions" in warnings
+
+
+def test_robots_stop_check_and_run_and_the_query_that_is_named_leaves_them_out(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    robot = pl.col("session") % 10 == 0
+    user = pl.when(robot).then(pl.col("session") // 10 % 3 + 9000).otherwise("session")
+    half = (pl.concat_str("session", "position").hash() % 2).cast(pl.Int8)
+    log.with_columns(pl.when(robot).then(half).otherwise("click").alias("click"), user_id=user).write_csv(
+        tmp_path / "log.csv"
+    )
+
+    found = checked(run_in_process, "log.csv", code=1)
+    ran = run_in_process("run", "log.csv", "-o", "out", "--no-compare", code=1)
+    (reason,) = (reason for reason in found["reasons"] if reason["code"] == "robot-clients")
+    query = re.search('--sql "(.*)"', reason["sentence"])
+
+    assert reason in manifest_of(tmp_path / "out")["reasons"]
+    assert reason["sentence"] in " ".join(ran.stderr.split())
+    assert query is not None
+    assert "robot-clients" not in {
+        reason["code"] for reason in checked(run_in_process, "log.csv", "--sql", query[1])["reasons"]
+    }
+
+
+def test_a_table_of_sums_without_rows_of_no_click_is_not_used(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    table = log.group_by("query", "doc", "position").agg(impressions=pl.len(), click=CLICK.cast(pl.Int64).sum())
+    table.write_csv(tmp_path / "whole.csv")
+    table.filter(CLICK > 0).write_csv(tmp_path / "clicked.csv")
+    code = "rows-without-clicks-missing"
+
+    assert code not in {reason["code"] for reason in checked(run_in_process, "whole.csv")["reasons"]}
+    assert code in {reason["code"] for reason in checked(run_in_process, "clicked.csv", code=1)["reasons"]}
+    for command in ("collect", "fit"):
+        read = ("clicked.csv", "--impressions", "impressions", "-o", command)
+        run_in_process(command, *read, code=1)
+        assert code in {reason["code"] for reason in manifest_of(tmp_path / command)["reasons"]}
 
 
 def test_sessions_of_one_row_each_are_no_pages(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
