@@ -29,7 +29,8 @@ from posbias.cli.messages import fail, fail_by_a_fault, is_json, speak, tell
 from posbias.cli.options.common import CommonOptions, write_parameters
 from posbias.cli.options.config import settings_of, source_of
 from posbias.cli.options.log import check_are_there
-from posbias.cli.options.option import annotated
+from posbias.cli.options.option import SETTINGS, annotated
+from posbias.core.choices import read_settings
 from posbias.core.errors import PosbiasError, RoleError, SchemaError, UsageError
 
 PREFIX = "POSBIAS_"
@@ -185,10 +186,13 @@ def check_effects_of(invocation: typer.Context, values: Mapping[str, Any]) -> No
     """
     from posbias.cli.options.effects import Situation, check_effects  # noqa: PLC0415 - for a command that runs
 
-    given = {
-        option.name: " ".join([option.opts[0], *([] if option.is_flag else map(str, values))])
-        for option, values, _ in _given(invocation)
-    }
+    given: dict[str, str] = {}
+    for option, typed, _ in _given(invocation):
+        flag, texts = option.opts[0], [str(text) for text in typed if not option.is_flag]
+        if option.name in SETTINGS:
+            given |= {name: f"{flag} {text}" for name, text in zip(values[option.name], texts, strict=True)}
+        else:
+            given[option.name] = " ".join([flag, *texts])
     check_effects(given, Situation(invocation.info_name or "", values))
 
 
@@ -249,6 +253,8 @@ def command(function: Callable[..., int]) -> PosbiasCommand:
 
             typer.echo(configuration_text(invocation.info_name or "", settings_of(invocation)), nl=False)
             return 0
+        for name in SETTINGS.keys() & values.keys():
+            values[name] = read_settings(f"--{name.replace('_', '-')}", values[name] or (), SETTINGS[name])
         check_effects_of(invocation, values)
         check_are_there(values.get("logs") or values.get("inputs") or ())
         from posbias.io.places.object_stores import copies_below  # noqa: PLC0415 - now a command runs

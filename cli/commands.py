@@ -403,7 +403,8 @@ def train(
         learning.learn(counted, None if fitted is None else fitted.theta, request, engine, result)
 
     also_read = [*(fitted.files if fitted else ()), *features.tables]
-    return carry_out_job("train", job, log, output, plain_options(log, learned), also_read, work)
+    options = plain_options(log, replace(learned, learner_options=request.settings))
+    return carry_out_job("train", job, log, output, options, also_read, work)
 
 
 def score(

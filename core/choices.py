@@ -4,14 +4,17 @@ The command line, its help and what goes with what are made from the tables and 
 what is used is imported.
 """
 
+import operator
 import re
 from abc import ABC
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import Field, dataclass, field, fields
 from difflib import get_close_matches
 from functools import cached_property
 from importlib import import_module
-from typing import ClassVar, Generic, Literal, Self, TypeVar
+from math import inf
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
 from posbias.core.errors import UsageError
 
@@ -348,3 +351,130 @@ class Room(Generic[P]):
             raise unknown_name(self.flag, name, self.names)
         module, _, kind = self.paths[name].partition(":")
         return getattr(import_module(module), kind)()
+
+
+# --- settings NAME=VALUE ----------------------------------------------------------------------------------------
+
+_LIMITS: Mapping[str, Callable[[Any, float], bool]] = {
+    "above": operator.gt,
+    "at least": operator.ge,
+    "below": operator.lt,
+    "at most": operator.le,
+}
+_READERS: Mapping[type, Callable[[str], Any]] = {
+    bool: {"true": True, "false": False}.__getitem__,
+    int: int,
+    float: float,
+}
+
+
+def setting(help_text: str, default: Any = None, **limits: float) -> Any:  # noqa: ANN401 - the value of a field
+    """Declare a field that an option NAME=VALUE sets, with limits `above`, `at_least`, `below`, `at_most`."""
+    of_words = {name.replace("_", " "): limit for name, limit in limits.items()}
+    return field(default=default, metadata={"help": help_text, "limits": of_words})
+
+
+def settings_of(kind: type) -> dict[str, Field[Any]]:
+    """The fields of a dataclass that are settings, by name."""
+    return {entry.name: entry for entry in fields(kind) if "help" in entry.metadata}
+
+
+def range_of(entry: Field[Any], hint: Any) -> str:  # noqa: ANN401 - a type
+    """The values that a setting takes, in words."""
+    if get_origin(hint) is Literal or hint is bool:
+        return " or ".join(get_args(hint) or ("true", "false"))
+    limits = " and ".join(f"{word} {limit}" for word, limit in entry.metadata["limits"].items())
+    return f"a {'whole ' if int in {hint, *get_args(hint)} else ''}number {limits}".rstrip()
+
+
+def read_settings(flag: str, texts: Sequence[str], kind: type) -> dict[str, Any]:
+    """Read `NAME=VALUE`, each a setting of a dataclass.
+
+    Raises:
+        UsageError: a name is unknown or given twice, or a value is of another type, or out of range.
+    """
+    known, hints, values = settings_of(kind), get_type_hints(kind), dict[str, Any]()
+    for text in texts:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        name = name.replace("-", "_")
+        if not equals:
+            raise UsageError(f"{flag} {text}: write NAME=VALUE, such as {next(iter(known))}=VALUE.")
+        if name not in known:
+            raise unknown_name(flag, name, list(known))
+        if name in values:
+            raise UsageError(f"{flag} {text}: {name} is set twice. Set it once.")
+        kinds = get_args(hints[name]) or (hints[name],)
+        with suppress(KeyError, ValueError):
+            values[name] = value if value in kinds else _READERS[kinds[0]](value)
+        limits = known[name].metadata["limits"].items()
+        if name not in values or not all(_LIMITS[word](values[name], limit) for word, limit in limits):
+            raise UsageError(f"{flag} {text}: must be {range_of(known[name], hints[name])}.")
+    return values
+
+
+ROW_SHARE = 0.5
+"""Of the documents, which each tree sees: trees that see all of them learn the chance in clicks."""
+
+
+@dataclass(frozen=True)
+class LearningOptions:
+    """Options of learning. Those with a help text belong to the learners that take them; the others are for all."""
+
+    trees: int = setting("Number of trees; of gbrank, in fits of 20.", 200, at_least=1, at_most=100_000)
+    learning_rate: float = setting("Shrinkage of each tree.", 0.05, above=0, at_most=1)
+    leaves: int = setting("Leaves of a tree.", 15, at_least=2, at_most=4096)
+    leaf_documents: int | None = setting(
+        "Fewest documents of a leaf; without it a hundredth of them, between 10 and 50.", at_least=1
+    )
+    negative_share: float = setting(
+        "Share of the documents without a click to learn from; each counts 1 / share times.", 1.0, above=0, at_most=1
+    )
+    balance: Balance = setting(
+        "Who counts: all impressions alike (traffic), all queries alike (query), or between the two (sqrt).", "sqrt"
+    )
+    never_worse: float = setting(
+        "Exit with 1 where the ranker may lose more than this share of the clicks of the log's own order.",
+        0.05,
+        at_least=0,
+        below=1,
+    )
+    position_feature: bool = setting("Whether the position is a feature of the logistic regression.", default=True)
+    corrected_rates: bool = setting("Whether click rates are corrected for position.", default=True)
+    significance: float = setting("Level at which click rates of two documents differ.", 0.05, above=0, below=1)
+    multiple_tests: MultipleTests = setting(
+        "What the level is about: each pair, any pair (bonferroni), or the share of false ones (fdr).", "none"
+    )
+    tau: float = setting("Target difference between the scores of a pair.", 1.0, above=0, below=inf)
+    margin_penalty: float = setting(
+        "Weight of -tau^2 in the objective, by which tau is chosen anew after every fit. 0: it stays.",
+        0.0,
+        at_least=0,
+        below=MARGIN_LIMIT,
+    )
+    factors: int = setting("Factors of queries and documents.", 4, at_least=1, at_most=1000)
+    regularization: float | None = setting(
+        "Penalty on the squares of factors and biases; without it, the best of several on held-out impressions.",
+        at_least=0,
+        below=inf,
+    )
+    steps: int = setting("Most steps of a learner of factors.", 300, at_least=1, at_most=100_000)
+    tie: float = setting(
+        "Penalty on differences between factors of rows placed at random and those of other rows.",
+        20.0,
+        at_least=0,
+        below=inf,
+    )
+    tie_distance: TieDistance = setting(
+        "Penalise half the squares of these differences, or their absolute values (then start with tie=2).", "squared"
+    )
+    vectors: Vectors = setting(
+        "Rank by the factors of rows placed at random (treatment), or by those of other rows (control).", "treatment"
+    )
+    epochs: int = setting("Most passes of a network over the log.", 60, at_least=1, at_most=100_000)
+    observation_dropout: float = setting("Chance with which the position is hidden.", 0.0, at_least=0, below=1)
+    gradient_reversal: float = setting(
+        "Strength of the reversed gradient that keeps position from predicting clicks.", 0.0, at_least=0, below=inf
+    )
+    row_share: float = ROW_SHARE  # of the documents, drawn anew for each tree
+    early_stopping: int | None = None  # after so many rounds in which held-out queries became no more likely
+    seed: int = 0

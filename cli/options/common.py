@@ -7,7 +7,7 @@ import typer
 from typer.core import TyperOption
 
 from posbias.cli.messages import LogFormat
-from posbias.cli.options.option import filled, option, options
+from posbias.cli.options.option import SETTINGS, filled, option, options, settings_table
 
 SHOWN_FIRST = frozenset(
     {
@@ -48,6 +48,10 @@ def write_parameters(invocation: Any, parameters: Iterable[Any], formatter: Any)
         else:
             continue
         sections.setdefault(section, []).append((name, filled(text)))
+        if whole and parameter.name in SETTINGS:
+            sections[f"{parameter.opts[0]} NAME=VALUE"] = [
+                (name, f"{about}  [{values}]") for name, values, about in settings_table(parameter.name)
+            ]
     for section, rows in sections.items():
         with formatter.section(section):
             formatter.write_dl(rows)

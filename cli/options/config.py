@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, cast
 import typer
 from typer.core import TyperGroup, TyperOption
 
+from posbias.cli.options.option import is_table, setting_texts
 from posbias.core.errors import UsageError, masked
 from posbias.io.places.locations import ObjectUrl, read_regular
 
@@ -123,6 +124,8 @@ def checked_values(named: str, value: object, option: TyperOption) -> object:
     Raises:
         UsageError: it is empty, or of a type that the option does not take.
     """
+    if is_table(option.name, value):
+        value = setting_texts(cast("dict[str, object]", value))
     if not option.multiple:
         return _single(named, value, option)
     several = cast("list[object]", value) if isinstance(value, list) else [value]

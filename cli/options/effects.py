@@ -10,10 +10,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from posbias.cli.options.estimating import CountingOptions, EstimationOptions, StoreOptions
-from posbias.cli.options.learning import LearningOptions, TrainingOptions
+from posbias.cli.options.learning import TrainingOptions
 from posbias.cli.options.log import LogOptions
-from posbias.cli.options.option import METHODS
-from posbias.core.choices import CLICK_MODELS, FORMATS, LAYOUTS, LEARNERS, METHODS_OF_ROWS, MODELS
+from posbias.cli.options.option import METHODS, SETTINGS
+from posbias.core.choices import CLICK_MODELS, FORMATS, LAYOUTS, LEARNERS, METHODS_OF_ROWS, MODELS, settings_of
 from posbias.core.errors import UsageError
 from posbias.io.sources import NAMES as SOURCES
 from posbias.io.sources import event_source
@@ -207,7 +207,7 @@ def _not_for(flag: str) -> Reason:
         elif flag == "format":
             from posbias.io.training import formats_that_take as takers
         else:
-            from posbias.core.learners.learners import learners_that_take as takers
+            from posbias.core.learners.learning import learners_that_take as takers
         able, name = takers(option), o.values[flag]
         if not able or name in able or name not in _KNOWN[flag]:
             return None
@@ -303,14 +303,14 @@ def _given_table(o: Situation, _: str) -> str | bool:
 
 
 def _learns_without(o: Situation, option: str) -> str | bool:
-    from posbias.core.learners.learners import get_learner, learners_from_randomized
+    from posbias.core.learners.learning import get_learner, learners_from_randomized
 
     learner = get_learner(o.learner)
     if option == "randomized_where":
         able = ", ".join(learners_from_randomized())
         return not learner.needs_randomized and f"it applies only to --learner {able}"
-    if learner.does_without is not None and o.values[learner.does_without]:
-        return f"--{learner.does_without.replace('_', '-')} takes no propensities"
+    if not o.learner_options.get(learner.theta_for, True):
+        return f"--learner-options {learner.theta_for}=false takes no propensities"
     return not learner.uses_propensities and f"--learner {learner.name} takes no propensities"
 
 
@@ -401,7 +401,7 @@ RULES: Mapping[str, Rules] = {
         *_READING,
         *_BAD_ROWS,
         ("randomized_where propensity", _learns_without),
-        (_names(LearningOptions, without="propensity missing"), _not_for("learner")),
+        (f"ranker_score {' '.join(settings_of(SETTINGS['learner_options']))}", _not_for("learner")),
         ("propensity", _given_table),
         _WITH_TABLES,
     ),

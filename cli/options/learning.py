@@ -1,5 +1,7 @@
 """Options of training files, learners and evaluation."""
 
+from typing import Any
+
 from posbias.cli.options.option import (
     CSV,
     FEATURE,
@@ -8,6 +10,7 @@ from posbias.cli.options.option import (
     MISSING_FEATURES,
     PROPENSITY,
     RANKER_SCORE,
+    SETTINGS,
     VALIDATION,
     one_of,
     option,
@@ -19,17 +22,14 @@ from posbias.core.choices import (
     FORMATS,
     LAYOUTS,
     LEARNERS,
-    Balance,
     Candidates,
     Grouping,
     Missing,
-    MultipleTests,
     Negatives,
     OnBadRows,
     Rate,
     Source,
-    TieDistance,
-    Vectors,
+    settings_of,
 )
 
 
@@ -48,60 +48,16 @@ class LearningOptions:
     feature: list[str] | None = FEATURE
     missing: Missing = MISSING_FEATURES
     ranker_score: str | None = RANKER_SCORE
-    balance: Balance = option(
-        "Who counts: all impressions alike (traffic), all queries alike (query), or between the two (sqrt).",
-        default="sqrt",
-    )
-    never_worse: float = option(
-        "Exit with 1 where the ranker may lose more than this share of the clicks of the log's own order.",
-        "SHARE",
-        default=0.05,
-    )
     propensity: Source = PROPENSITY
     validation: float = VALIDATION
     early_stopping: int | None = option(
         "Stop once held-out queries have fared no better for N rounds, and keep the best.", "N", min=1
     )
-    trees: int = option("Number of trees.", "N", default=200, min=1, max=100_000)
-    learning_rate: float = option("Shrinkage of each tree.", "X", default=0.05)
-    leaves: int = option("Leaves of a tree.", "N", default=15, min=2, max=4096)
-    leaf_documents: int | None = option(
-        "Fewest documents of a leaf; without it a hundredth of them, between 10 and 50.", "N", min=1
-    )
     seed: int = option("Random seed.", "N", default=0, min=0)
-    no_position_feature: bool = option("Logistic regression without the position as a feature.")
-    raw_rates: bool = option("Compare click rates without correcting them for position.")
-    significance: float = option("Level at which click rates of two documents differ.", "X", default=0.05)
-    multiple_tests: MultipleTests = option(
-        "What the level is about: each pair, any pair (bonferroni), or the share of false ones (fdr).", default="none"
-    )
-    tau: float = option("Target difference between the scores of a pair.", "X", default=1.0)
-    margin_penalty: float = option(
-        "Weight of -tau^2 in the objective, below 0.5, by which --tau is chosen anew after every fit. 0: it stays.",
-        "LAMBDA",
-        default=0.0,
-    )
-    negative_share: float = option(
-        "Share of the documents without a click to learn from; each counts 1 / share times.", "X", default=1.0
-    )
-    factors: int = option("Factors of queries and documents.", "N", default=4, min=1, max=1000)
-    regularization: float | None = option(
-        "Penalty on the squares of factors and biases; without it, the best of several on held-out impressions.", "X"
-    )
-    steps: int = option("Most steps of a learner of factors.", "N", default=300, min=1, max=100_000)
-    tie: float = option(
-        "Penalty on differences between factors of rows placed at random and those of other rows.", "X", default=20.0
-    )
-    tie_distance: TieDistance = option(
-        "Penalise half the squares of these differences, or their absolute values.", default="squared"
-    )
-    vectors: Vectors = option(
-        "Rank by the factors of rows placed at random, or by those of other rows.", default="treatment"
-    )
-    epochs: int = option("Most passes of a network over the log.", "N", default=60, min=1, max=100_000)
-    observation_dropout: float = option("Chance with which the position is hidden.", "X", default=0.0)
-    gradient_reversal: float = option(
-        "Strength of the reversed gradient that keeps position from predicting clicks.", "X", default=0.0
+    learner_options: dict[str, Any] | None = option(
+        "An option of the learner itself, e.g. trees=100. Repeatable.",
+        "NAME=VALUE",
+        complete=one_of([f"{name}=" for name in settings_of(SETTINGS["learner_options"])]),
     )
 
 

@@ -24,11 +24,17 @@ from posbias.core.choices import (
     METHODS_OF_ROWS,
     MODELS,
     BetaPrior,
+    LearningOptions,
+    range_of,
+    settings_of,
 )
 from posbias.core.errors import UsageError
 from posbias.io.places.locations import Location, ObjectUrl, location
 from posbias.io.ranking_names import split_name
 from posbias.io.sources import NAMES as SOURCES
+
+SETTINGS: Mapping[str, type] = {"learner_options": LearningOptions}
+"""Options NAME=VALUE, by parameter name, and the dataclass whose fields they set."""
 
 _PACKED = (".gz", ".zst", ".bz2")
 _PLAIN = re.compile(r"[\w.-]+")  # a shell would act on other characters of a name
@@ -115,7 +121,7 @@ def options(section: str, **from_here: str) -> Callable[[type[T]], type[T]]:
 
 
 def annotated(name: str, kind: Any, settings: Any) -> Any:  # noqa: ANN401 - a type, for Typer
-    """The type of a parameter as Typer reads it: a `Location` as text, as Typer knows no unions.
+    """The type of a parameter as Typer reads it: a `Location` as text, as Typer knows no unions, and NAME=VALUE too.
 
     --position-base is also POSBIAS_POSITION_BASE, unless no variable is to set it.
     """
@@ -123,6 +129,8 @@ def annotated(name: str, kind: Any, settings: Any) -> Any:  # noqa: ANN401 - a t
         kind = str | None if NoneType in get_args(kind) else str
     if not isinstance(settings, Mapping):
         return Annotated[kind, settings]
+    if name in SETTINGS:
+        kind = list[str] | None
     rest: dict[str, Any] = {**settings}
     rest.pop("default", None)
     metavar, flag = rest.pop("metavar"), rest.pop("flag", f"--{name.replace('_', '-')}")
@@ -132,6 +140,24 @@ def annotated(name: str, kind: Any, settings: Any) -> Any:  # noqa: ANN401 - a t
     section = rest.pop("section", None)
     rest |= {"envvar": envvar, "show_envvar": False, "rich_help_panel": section, "autocompletion": complete}
     return Annotated[kind, typer.Option(*flags, metavar=metavar, **rest)]
+
+
+def is_table(option: str | None, value: object) -> bool:
+    """Whether a value is a table of settings, as a file of options and Python write them."""
+    return option in SETTINGS and isinstance(value, Mapping)
+
+
+def setting_texts(values: Mapping[str, object]) -> list[str]:
+    """Settings as they stand on the command line."""
+    return [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in values.items()]
+
+
+def settings_table(option: str) -> Iterator[tuple[str, str, str]]:
+    """Name, default and range, and help of each setting of an option, for help and reference."""
+    hints = get_type_hints(SETTINGS[option])
+    for name, entry in settings_of(SETTINGS[option]).items():
+        default = "" if entry.default is None else f"default: {str(entry.default).removesuffix('.0').lower()}; "
+        yield name, f"{default}{range_of(entry, hints[name])}", entry.metadata["help"]
 
 
 def read_place(text: str) -> Location:

@@ -21,7 +21,7 @@ from posbias.cli.command import PosbiasCommand
 from posbias.cli.main import app
 from posbias.cli.messages import captured
 from posbias.cli.options.config import checked_values
-from posbias.cli.options.option import filled
+from posbias.cli.options.option import filled, is_table
 from posbias.core.errors import RoleError, SchemaError, UsageError
 from posbias.frames import FRAME, FrameFiles, frame_files, is_single
 from posbias.io.places.locations import Location, location
@@ -139,7 +139,7 @@ def _words(option: TyperOption, value: object, files: FrameFiles) -> list[str]:
     if value is None:
         return []
     name = str(option.name)
-    if is_single(value):
+    if is_table(name, value) or is_single(value):
         settings = checked_values(name, files.plain(value, f"the frame of {name}"), option)
     else:
         several = cast("Iterable[object]", value)

@@ -1,8 +1,7 @@
 """`train`: documents, the learner, its model and scores."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from math import inf
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,14 +9,14 @@ import polars as pl
 
 from posbias.cli.options.learning import LearningOptions
 from posbias.core.arrays.count_table import Floats
-from posbias.core.choices import MARGIN_LIMIT, PENALTIES, Balance
+from posbias.core.choices import PENALTIES, Balance
+from posbias.core.choices import LearningOptions as CoreOptions
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.errors import counted as counted_as
 from posbias.core.fit.propensities import FittedTheta, choose_propensities
 from posbias.core.learners.auto import LOGGED, NAIVE
-from posbias.core.learners.boosting import TreeOptions, import_lightgbm
-from posbias.core.learners.learners import get_learner
+from posbias.core.learners.boosting import import_lightgbm
 from posbias.core.learners.learning import (
     ROUND,
     TRAINING,
@@ -26,9 +25,9 @@ from posbias.core.learners.learning import (
     Learner,
     LearningData,
     balance_weights,
+    get_learner,
     with_fewer_negatives,
 )
-from posbias.core.learners.learning import LearningOptions as CoreOptions
 from posbias.core.learners.models import FactorModel, RowModel
 from posbias.core.schema import RESERVED
 from posbias.io.counting.count import CountedLog
@@ -44,13 +43,10 @@ from posbias.io.training.laid_out import covariance_of_theta, examination_of
 from posbias.io.training.model_files import importance_table, write_learned_propensities, write_model
 
 _MOST_FEATURES = 10
-ROW_SHARE = 0.5
-"""Of the documents, which each tree sees: trees that see all of them learn the chance in clicks."""
-
 _LEAF, _LEAVES_OF = (10, 50), 100
 _BALANCES: dict[Balance, list[str]] = {
-    "sqrt": ["a query counts by the square root of its impressions (--balance sqrt)"],
-    "query": ["all queries count alike (--balance query)"],
+    "sqrt": ["a query counts by the square root of its impressions (balance=sqrt)"],
+    "query": ["all queries count alike (balance=query)"],
 }
 _AGAINST = {NAIVE: "naive clicks", LOGGED: "the log's own order"}
 
@@ -70,7 +66,7 @@ def _facts(learned: Learned, data: LearningData, measure: str) -> list[str]:
         facts.append(
             f"penalty {learned.report['regularization']:.3g}: the best of {len(penalties)} from {min(penalties):.3g} "
             f"to {max(penalties):.3g} for {chosen_by['impressions_apart']:,.0f} impressions that were set apart "
-            f"({chosen_by['fits']} fits; --regularization X: one)"
+            f"({chosen_by['fits']} fits; --learner-options regularization=X: one)"
         )
     return facts
 
@@ -145,8 +141,17 @@ class Request:
     @property
     def uses_propensities(self) -> bool:
         """Whether the learner takes theta, with these options."""
-        without = self.learner.does_without
-        return self.learner.uses_propensities and not (without is not None and getattr(self.given, without))
+        switch = self.learner.theta_for
+        return self.learner.uses_propensities and (switch is None or getattr(self.options, switch))
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """The options of the learner itself, as they are set or by default."""
+        return {
+            name: value
+            for name, value in vars(self.options).items()
+            if name in self.learner.takes and value is not None
+        }
 
     @property
     def score(self) -> str | None:
@@ -191,53 +196,23 @@ def requested(given: LearningOptions, propensities: str | None) -> Request:
     return request
 
 
-_RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
-    ("learning_rate", lambda x: 0 < x <= 1, "above 0 and at most 1"),
-    ("validation", lambda x: 0 <= x < 1, "at least 0 and below 1, e.g. 0.1"),
-    ("significance", lambda x: 0 < x < 1, "above 0 and below 1, e.g. 0.05"),
-    ("tau", lambda x: 0 < x < inf, "above 0, and finite"),
-    (
-        "margin_penalty",
-        lambda x: 0 <= x < MARGIN_LIMIT,
-        f"at least 0 and below {MARGIN_LIMIT}, where tau grows without end",
-    ),
-    ("negative_share", lambda x: 0 < x <= 1, "above 0 and at most 1, e.g. 0.1"),
-    ("observation_dropout", lambda x: 0 <= x < 1, "at least 0 and below 1"),
-    ("gradient_reversal", lambda x: 0 <= x < inf, "at least 0, e.g. 0.1"),
-    ("regularization", lambda x: 0 <= x < inf, "at least 0, and finite"),
-    ("tie", lambda x: 0 <= x < inf, "at least 0, and finite"),
-    ("never_worse", lambda x: 0 <= x < 1, "at least 0 and below 1, e.g. 0.05"),
-)
-"""Ranges of options."""
-
-
 def _options(given: LearningOptions) -> CoreOptions:
     """The options as a learner takes them.
 
     Raises:
         UsageError: a value is out of range, or options do not go together.
     """
-    for name, holds, words in _RANGES:
-        value = getattr(given, name)
-        if value is not None and not holds(value):
-            raise UsageError(f"--{name.replace('_', '-')} {value:g}: must be {words}.")
+    if not 0 <= given.validation < 1:
+        raise UsageError(f"--validation {given.validation:g}: must be at least 0 and below 1, e.g. 0.1.")
+    options = CoreOptions(**(given.learner_options or {}), early_stopping=given.early_stopping, seed=given.seed)
     if given.early_stopping is not None and not given.validation:
         raise UsageError("--early-stopping needs held-out queries: say, --validation 0.1.")
-    if given.early_stopping is not None and given.margin_penalty:
+    if given.early_stopping is not None and options.margin_penalty:
         raise UsageError(
-            "--early-stopping: with --margin-penalty the loss depends on how large scores are, and not on their order "
+            "--early-stopping: with margin_penalty the loss depends on how large scores are, and not on their order "
             "alone. Leave one of them out."
         )
-    trees = TreeOptions(
-        trees=given.trees,
-        rate=given.learning_rate,
-        leaves=given.leaves,
-        row_share=ROW_SHARE,
-        seed=given.seed,
-    )
-    alike = {entry.name: getattr(given, entry.name) for entry in fields(CoreOptions) if hasattr(given, entry.name)}
-    alike |= {"trees": trees}
-    return CoreOptions(**alike, position_as_feature=not given.no_position_feature, corrected=not given.raw_rates)
+    return options
 
 
 def check_randomized(request: Request, plan: StatisticsPlan) -> None:
@@ -269,10 +244,10 @@ def learn(counted: CountedLog, theta: FittedTheta | None, request: Request, engi
         covariance = covariance_of_theta(cells, chosen.table, theta)
     features, score, held_out = request.features, request.score, given.validation
     documents = prepare(counted, examination, learner, features, score, held_out, engine, result.progress)
-    leaf = given.leaf_documents or min(max(documents.data.n_documents // _LEAVES_OF, _LEAF[0]), _LEAF[1])
-    options = replace(options, trees=replace(options.trees, leaf_rows=leaf))
-    data, share = documents.data, given.negative_share if "negative_share" in learner.takes else 1.0
-    balance = given.balance if "balance" in learner.takes else "traffic"
+    leaf = options.leaf_documents or min(max(documents.data.n_documents // _LEAVES_OF, _LEAF[0]), _LEAF[1])
+    options = replace(options, leaf_documents=leaf)
+    data, share = documents.data, options.negative_share if "negative_share" in learner.takes else 1.0
+    balance = options.balance if "balance" in learner.takes else "traffic"
     data = replace(data, weight=balance_weights(data, balance), covariance=covariance)
     result.reasons += documents.reasons
     _check_clicks(documents, result)
@@ -319,7 +294,7 @@ def _rounds(learner: Learner, options: CoreOptions) -> int:
     if "steps" in learner.takes:
         several = "regularization" in learner.takes and options.regularization is None
         return options.steps * (1 + len(PENALTIES) if several else 1)
-    return options.trees.trees * learner.n_fits
+    return options.trees * learner.n_fits
 
 
 def _check_clicks(documents: Documents, result: Result) -> None:

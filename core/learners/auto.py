@@ -29,6 +29,7 @@ import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import Floats, Integers
+from posbias.core.choices import LearningOptions
 from posbias.core.errors import IdentifiabilityError, SchemaError
 from posbias.core.evaluation.clicked import (
     CELL,
@@ -52,7 +53,6 @@ from posbias.core.learners.learning import (
     Learned,
     Learner,
     LearningData,
-    LearningOptions,
     OnRound,
     Rounds,
     features_of,
@@ -324,7 +324,7 @@ def harm(choice: Choice, margin: float) -> dict[str, str]:
         return {}
     sentence = (
         f"Do not put this ranker in the place of the log's own order: it may lose {-value.low / base:.0%} of its "
-        f"clicks, more than the {margin:.0%} of --never-worse. The log's ranking may know what the features lack: "
+        f"clicks, more than the {margin:.0%} of never_worse. The log's ranking may know what the features lack: "
         "add features, or more days of logs."
     )
     return {"ranker-may-lose": sentence}

@@ -27,6 +27,7 @@ from dataclasses import replace
 import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Floats
+from posbias.core.choices import LearningOptions
 from posbias.core.learners.boosting import BinnedRows, bin_rows
 from posbias.core.learners.learning import (
     RATES,
@@ -34,7 +35,6 @@ from posbias.core.learners.learning import (
     Grown,
     Learned,
     LearningData,
-    LearningOptions,
     Loss,
     OnRound,
     binned,
@@ -42,6 +42,7 @@ from posbias.core.learners.learning import (
     grow,
     sigmoid,
     split_rows,
+    tree_options,
 )
 from posbias.core.learners.trees import DocumentsAtPositions, PBMLearner
 
@@ -112,7 +113,7 @@ def taught(data: LearningData, options: LearningOptions, on_round: OnRound) -> t
     while name in features.names:
         name += "_"
     rows = DocumentsAtPositions(features, np.arange(data.n_documents), z)
-    whole = bin_rows(rows, [*features.names, name], features.categorical, options.trees)
+    whole = bin_rows(rows, [*features.names, name], features.categorical, tree_options(options))
     counts = data.weighted.only_cells(data.known)
     start = rate_of_alike(counts, data.theta, z, data.learnt)
     of_all = [ClickLikelihood(counts.take(some), data.theta) for some in (data.learnt, data.apart)]

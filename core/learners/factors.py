@@ -17,10 +17,10 @@ random.
 
 L is the logistic loss of clicks. Both tasks share the users. Few rows at random move a document where they must, and
 leave it where the many others put it. This is CausE-prod of the paper: a control and a treatment vector for each
-document. Scores are those of the treatment vectors (CausE-prod-T), or with `--vectors control` of the control vectors
+document. Scores are those of the treatment vectors (CausE-prod-T), or with `vectors=control` of the control vectors
 (CausE-prod-C); then rows at random matter by the users that both tasks share, and by the tie. CausE-avg has one control
 vector for all documents, towards which nothing of what the logging ranker's rows say of each could be carried over. The
-distance is squared, or with `--tie-distance absolute` delta (|w - v|_1 + |a - b_d|_1), as in the paper's code.
+distance is squared, or with `tie_distance=absolute` delta (|w - v|_1 + |a - b_d|_1), as in the paper's code.
 Positions and propensities do not enter.
 
 Every step of Adam sees all documents. A query that is held out has no bias and no factors: validation says how well
@@ -40,14 +40,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, sum_by_number
-from posbias.core.choices import PENALTIES, TieDistance
+from posbias.core.choices import PENALTIES, LearningOptions, TieDistance
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.learners.learning import (
     ClickLikelihood,
     Learned,
     Learner,
     LearningData,
-    LearningOptions,
     OnRound,
     Rounds,
     SquaredError,
@@ -103,7 +102,7 @@ class FactorsLearner(Learner):
             report["regularization_chosen_by"] = chosen_by
         model, rounds = fit(log, penalty)
         if not _has_factors(model, log):
-            raise _no_factors(f"with --regularization {penalty:g}", penalty)
+            raise _no_factors(f"with regularization={penalty:g}", penalty)
         report = {"steps": rounds.best, "factors": options.factors, "regularization": penalty} | report
         return Learned(model, rounds.curve, report=report, warnings=warnings)
 
@@ -143,7 +142,7 @@ class FactorsLearner(Learner):
         if not apart.impressions.any():
             raise IdentifiabilityError(
                 "there are too few impressions to set some apart and choose the penalty by them. Name one: "
-                "--regularization X."
+                "--learner-options regularization=X."
             )
         rest = replace(log, counts=log.counts.less(apart))
         if self.needs_randomized and log.randomized is not None:
@@ -162,7 +161,7 @@ class FactorsLearner(Learner):
         warning = (
             "Factors did not help on this log: impressions that were set apart are predicted better when every query "
             f"has the same list ({best:.5f} per impression) than by any factors ({chosen:.5f}). More pages per query "
-            "would help; --regularization X names a penalty of your own."
+            "would help; --learner-options regularization=X names a penalty of your own."
         )
         chosen_by: dict[str, Any] = {
             "impressions_apart": float(loss.impressions.sum()),
@@ -245,7 +244,7 @@ def _has_factors(model: FactorModel, data: LearningData) -> bool:
 def _no_factors(where: str, penalty: float) -> IdentifiabilityError:
     return IdentifiabilityError(
         f"the factors are zero {where}, so that every query would have the same list. Name a smaller penalty, such as "
-        f"--regularization {penalty / 10:g}, or add more days of logs."
+        f"--learner-options regularization={penalty / 10:g}, or add more days of logs."
     )
 
 

@@ -29,7 +29,7 @@ import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, reduce_rows
-from posbias.core.choices import BALANCES, Balance, MultipleTests, Plugin, TieDistance, Vectors
+from posbias.core.choices import BALANCES, LEARNERS, Balance, LearningOptions, Plugin, Room
 from posbias.core.errors import IdentifiabilityError, SchemaError
 from posbias.core.learners.boosting import BinnedRows, BoostedTrees, Rows, TreeOptions, bin_rows
 from posbias.core.learners.models import FactorModel, Forest, RowModel
@@ -256,29 +256,12 @@ RATES = (1e-4, 0.9)
 """Limits of the click rate that learning starts with."""
 
 
-@dataclass(frozen=True)
-class LearningOptions:
-    """Options of learning."""
-
-    trees: TreeOptions = field(default_factory=TreeOptions)
-    early_stopping: int | None = None  # after so many rounds in which held-out queries became no more likely
-    observation_dropout: float = 0.0  # the chance with which a network does not see the position
-    gradient_reversal: float = 0.0  # the strength of the reversed gradient
-    position_as_feature: bool = True  # of a logistic regression
-    significance: float = 0.05  # the level at which click rates differ, of `gbrank`
-    corrected: bool = True  # its click rates, for position
-    multiple_tests: MultipleTests = "none"  # how its level allows for many pairs
-    tau: float = 1.0  # how far apart it wants the scores of a pair
-    margin_penalty: float = 0.0  # lambda, in [0, 1/2), of the term -lambda tau^2 by which it chooses tau; 0: tau stays
-    factors: int = 4  # of queries and documents
-    epochs: int = 60  # passes of a network over the data, at most
-    regularization: float | None = None  # half of it penalises squares of factors; None: as impressions apart say
-    steps: int = 300  # of a learner of factors, at most
-    tie: float = 20.0  # what differences between the factors of two tasks are penalised by
-    tie_distance: TieDistance = "squared"  # half of their squares, or their absolute values
-    vectors: Vectors = "treatment"  # of which task documents are scored by
-    never_worse: float = 0.05  # share of the clicks of the log's own order that a ranker may lose
-    seed: int = 0
+def tree_options(options: LearningOptions) -> TreeOptions:
+    """How trees are grown."""
+    leaf = options.leaf_documents or TreeOptions.leaf_rows
+    return TreeOptions(
+        options.trees, options.learning_rate, options.leaves, leaf, row_share=options.row_share, seed=options.seed
+    )
 
 
 @dataclass(frozen=True)
@@ -362,7 +345,7 @@ class Learner(Plugin):
     needs_features: ClassVar[bool] = True  # else it learns from who saw what
     needs_randomized: ClassVar[bool] = False  # to know which rows were placed at random
     uses_propensities: ClassVar[bool] = True  # else it needs none, or estimates its own
-    does_without: ClassVar[str | None] = None  # the option under which it takes no theta all the same
+    theta_for: ClassVar[str | None] = None  # the switch without which it takes no theta all the same
     is_probability: ClassVar[bool] = False  # 1 / (1 + exp(-score)) is an attractiveness
     measure: ClassVar[str] = "log-likelihood per impression"  # what its learning curve shows, the larger the better
     n_fits: ClassVar[int] = 1  # so many times trees are grown, at most
@@ -387,6 +370,28 @@ class Learner(Plugin):
         if self.uses_propensities:
             return data.weighted.only_cells(data.known), data.theta
         return data.weighted, np.ones(data.counts.n_cells)
+
+
+_LEARNERS = Room[Learner](LEARNERS, "--learner")
+
+
+def get_learner(name: str) -> Learner:
+    """The learner of that name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    return _LEARNERS.get(name)
+
+
+def learners_from_randomized() -> list[str]:
+    """The learners that need to know which rows were placed at random."""
+    return [name for name, learner in _LEARNERS.plugins.items() if learner.needs_randomized]
+
+
+def learners_that_take(option: str) -> list[str]:
+    """The learners that know an option that is not for all."""
+    return [name for name, learner in _LEARNERS.plugins.items() if option in learner.takes]
 
 
 PROBABILITY = "binary sigmoid:1"
@@ -451,7 +456,9 @@ def features_of(data: LearningData, of_numbers: str | None = None) -> Features:
 def binned(data: LearningData, options: LearningOptions) -> SetsOfRows:
     """The features of the documents to learn from, and of those that are set apart, if there are any."""
     features = features_of(data)
-    return split_rows(bin_rows(features.rows, features.names, features.categorical, options.trees), data.held_out)
+    return split_rows(
+        bin_rows(features.rows, features.names, features.categorical, tree_options(options)), data.held_out
+    )
 
 
 def split_rows(rows: BinnedRows, held_out: Flags) -> SetsOfRows:
@@ -486,7 +493,7 @@ def grow(
         Rounds(options.early_stopping),
         True,
     )
-    while trees.n_trees < options.trees.trees and is_split and not rounds.over:
+    while trees.n_trees < options.trees and is_split and not rounds.over:
         is_split = trees.grow(None if objective else loss.gradients)
         after_tree(trees)
         value = held_out.per_impression(trees.scores_apart()[0]) if apart else None

@@ -39,6 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_by_number
+from posbias.core.choices import LearningOptions
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.learners.boosting import Rows, runs
 from posbias.core.learners.learning import (
@@ -46,7 +47,6 @@ from posbias.core.learners.learning import (
     Learned,
     Learner,
     LearningData,
-    LearningOptions,
     OnRound,
     Rounds,
     features_of,
@@ -71,11 +71,11 @@ class LogisticLearner(Learner):
     about = "logistic regression, position one of its features"
     uses_propensities = False
     is_probability = True
-    takes = ("no_position_feature",)
+    takes = ("position_feature",)
 
     def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
         """Take Newton's steps until they gain nothing."""
-        regression = Regression(data, options.position_as_feature)
+        regression = Regression(data, options.position_feature)
         learnt, held_out = regression.shown
         rounds, at = Rounds(options.early_stopping), regression.at(regression.start())
         kept = at.weights

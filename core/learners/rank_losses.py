@@ -67,7 +67,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from posbias.core.arrays.count_table import Flags, Floats, Integers, starts, sum_by_number
-from posbias.core.choices import MultipleTests
+from posbias.core.choices import LearningOptions, MultipleTests
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.learners.boosting import BinnedRows, BoostedTrees, ModelText, bin_rows, scaled_sum
 from posbias.core.learners.learning import (
@@ -76,7 +76,6 @@ from posbias.core.learners.learning import (
     Learned,
     Learner,
     LearningData,
-    LearningOptions,
     Lists,
     OnRound,
     Rounds,
@@ -88,6 +87,7 @@ from posbias.core.learners.learning import (
     importance_of,
     lists_to_learn_from,
     sigmoid,
+    tree_options,
 )
 from posbias.core.learners.models import Forest
 
@@ -330,9 +330,9 @@ class GBRankLearner(Learner):
     name = "gbrank"
     reference = "Zheng et al. 2007"
     about = "pairs of documents whose click rates differ significantly"
-    does_without = "raw_rates"
+    theta_for = "corrected_rates"
     measure = "squared hinge loss per pair, negative"
-    takes = (*OF_TREES, "raw_rates", "significance", "multiple_tests", "tau", "margin_penalty")
+    takes = (*OF_TREES, "corrected_rates", "significance", "multiple_tests", "tau", "margin_penalty")
 
     def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
         """Find the pairs, and fit again and again to those in the wrong order."""
@@ -340,17 +340,17 @@ class GBRankLearner(Learner):
         if not len(pairs.higher):
             raise IdentifiabilityError(
                 f"--learner gbrank: of {pairs.n_tested:,} pairs of documents, none has click rates that differ at the "
-                f"level of {options.significance:g}. Add more days of logs, or raise --significance."
+                f"level of {options.significance:g}. Add more days of logs, or raise significance."
             )
         features = features_of(data)
-        rows = bin_rows(features.rows, features.names, features.categorical, options.trees)
+        rows = bin_rows(features.rows, features.names, features.categorical, tree_options(options))
         h, tau, fits = np.zeros(rows.n_rows), options.tau, list[BoostedTrees]()
         rounds = Rounds(options.early_stopping)
-        while rounds.last < options.trees.trees and not rounds.over:
+        while rounds.last < options.trees and not rounds.over:
             wrong = h[pairs.higher] < h[pairs.lower] + tau
             if not wrong.any():
                 break
-            n_trees = min(TREES_OF_A_FIT, options.trees.trees - rounds.last)
+            n_trees = min(TREES_OF_A_FIT, options.trees - rounds.last)
             fits.append(fit(rows, targets(pairs.higher[wrong], pairs.lower[wrong], h, tau), n_trees, on_round))
             h = (len(fits) * h + ETA * fits[-1].scores_apart()[0]) / (len(fits) + 1)
             if options.margin_penalty:
@@ -412,13 +412,13 @@ def targets(higher: Integers, lower: Integers, h: Floats, tau: float) -> Targets
 
 def _pairs_of(data: LearningData, half: Flags, options: LearningOptions) -> RatePairs:
     """The pairs of some documents, by the clicks and the exposure of the cells that count."""
-    counts = data.counts.only_cells(data.known) if options.corrected else data.counts
-    seen = counts.impressions * (data.theta[counts.cell] if options.corrected else 1.0)
+    counts = data.counts.only_cells(data.known) if options.corrected_rates else data.counts
+    seen = counts.impressions * (data.theta[counts.cell] if options.corrected_rates else 1.0)
     return significant_pairs(
         data.query,
         counts.sum_by_unit(counts.clicks),
         counts.sum_by_unit(seen) * half,
-        corrected=options.corrected,
+        corrected=options.corrected_rates,
         level=options.significance,
         multiple_tests=options.multiple_tests,
     )

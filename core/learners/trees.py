@@ -51,6 +51,7 @@ from numpy.typing import NDArray
 from posbias.core.arrays.compression import compress
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, sum_by_number
 from posbias.core.attractiveness import estimate_prior, posterior_by_position
+from posbias.core.choices import LearningOptions
 from posbias.core.errors import SchemaError
 from posbias.core.learners.boosting import BoostedTrees, ModelText, bin_rows
 from posbias.core.learners.learning import (
@@ -60,7 +61,6 @@ from posbias.core.learners.learning import (
     Features,
     Learned,
     LearningData,
-    LearningOptions,
     Loss,
     OnRound,
     TreeLearner,
@@ -71,6 +71,7 @@ from posbias.core.learners.learning import (
     relative,
     sigmoid,
     split_rows,
+    tree_options,
 )
 from posbias.core.learners.models import Forest
 from posbias.core.training.pair_layouts import grades_of, top_of
@@ -132,7 +133,8 @@ class PositionFeatureLearner(TreeLearner):
         while name in features.names:
             name += "_"
         each = counts.n_entries / max(counts.n_units, 1)  # so that a leaf holds as many documents as it should
-        trees = replace(options.trees, leaf_rows=max(round(options.trees.leaf_rows * each), 1))
+        trees = tree_options(options)
+        trees = replace(trees, leaf_rows=max(round(trees.leaf_rows * each), 1))
         rows = DocumentsAtPositions(features, counts.unit_of_entry, data.position[counts.cell])
         whole = bin_rows(rows, [*features.names, name], features.categorical, trees)
         sets = split_rows(whole, data.held_out[counts.unit_of_entry])
@@ -274,7 +276,7 @@ class LambdaRankLearner(TreeLearner):
     def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
         """Grade the documents, and let LightGBM rank them."""
         losses, features = self.losses(data), features_of(data)
-        whole = bin_rows(features.rows, features.names, features.categorical, options.trees)
+        whole = bin_rows(features.rows, features.names, features.categorical, tree_options(options))
         learnt, *apart = (whole.subset(of.rows).graded(of.grade, of.query) for of in losses if len(of.rows))
         return grow((learnt, apart), losses, options, on_round, objective=PARAMETERS).learned(OBJECTIVE)
 

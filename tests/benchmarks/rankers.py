@@ -46,10 +46,10 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from posbias.core.arrays.count_table import CountTable, Integers
+from posbias.core.choices import LearningOptions
 from posbias.core.evaluation.clicked import DCG
 from posbias.core.learners.auto import BLEND, HALF, MOST, choose, evaluation_of, held_out_scores
-from posbias.core.learners.boosting import TreeOptions
-from posbias.core.learners.learning import Features, LearningData, LearningOptions, balance_weights
+from posbias.core.learners.learning import Features, LearningData, balance_weights
 
 Floats = NDArray[np.floating[Any]]
 Record = dict[str, Any]
@@ -220,8 +220,8 @@ OURS = {
     "single-tower": "",
     "pal-product": "",
     "pal-sum": "",
-    "pal-sum, dropout": "--observation-dropout .5",
-    "pal-sum, reversal": "--gradient-reversal .5",
+    "pal-sum, dropout": "--learner-options observation_dropout=.5",
+    "pal-sum, reversal": "--learner-options gradient_reversal=.5",
 }
 """Options of `train`, by the row; before a comma stands the learner."""
 
@@ -309,8 +309,7 @@ def judged_choice(seed: int) -> Record | None:
     """Whether the choice of `auto` in a world was right; none where a log is too small."""
     data, truth = drawn_world(np.random.default_rng([seed, 11]))
     leaf = min(max(data.n_documents // 100, 10), 50)
-    trees = TreeOptions(trees=200, rate=0.05, leaf_rows=leaf, row_share=0.5, threads=1)
-    held_out = held_out_scores(data, LearningOptions(trees), lambda: None)
+    held_out = held_out_scores(data, LearningOptions(leaf_documents=leaf), lambda: None)
     if held_out is None:
         return None
     choice, share = choose(held_out), min(held_out.kappa / (held_out.kappa + HALF), MOST)

@@ -97,9 +97,14 @@ RUNS = {
     "table of one's own": "weight {pbm} --propensities own.csv --layout session",
     "weighed by ubm": "weight {ubm} --propensities {ubm_of_ubm} --layout pairs",
     "weighed by dbn": "weight {dbn} --propensities {dbn_of_dbn} --layout judgments",
-    **{f"learner {name}": f"{TRAIN} --learner {name} --trees 8" for name in ("pbm", "gbrank", "lambdarank", "ipw-dcg")},
     **{
-        f"learner {name}": f"{TRAIN} --learner {name} --trees 8".replace(" --propensities {run_pbm}", "")
+        f"learner {name}": f"{TRAIN} --learner {name} --learner-options trees=8"
+        for name in ("pbm", "gbrank", "lambdarank", "ipw-dcg")
+    },
+    **{
+        f"learner {name}": f"{TRAIN} --learner {name} --learner-options trees=8".replace(
+            " --propensities {run_pbm}", ""
+        )
         for name in ("naive", "position-feature", "regression-em")
     },
     **{f"learner {name}": f"train {{pbm}} --features numbers.parquet --learner {name}" for name in NETWORKS},

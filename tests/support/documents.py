@@ -31,7 +31,8 @@ from typer.core import TyperGroup, TyperOption
 from typer.testing import CliRunner
 
 from posbias.cli.main import app
-from posbias.cli.options.option import filled
+from posbias.cli.options.option import SETTINGS, filled, settings_table
+from posbias.core.learners.learning import learners_that_take
 
 UBI_SAMPLE = "opensearch_ubi_sample.ndjson.gz"
 """Of the shared data: it may lie beside the repository, and is not a part of it."""
@@ -262,9 +263,13 @@ def option_tables() -> str:
             named = re.sub(r"^(?!default: )(?=.*<=|.*>=)", "-; ", default or "-").removeprefix("default: ")
             row = (name, named, sentence)
             tables.setdefault(section, {}).setdefault(row, []).append(command)
+            for setting, values, about in settings_table(option.name) if option.name in SETTINGS else ():
+                row = (setting, values.removeprefix("default: "), about)
+                tables.setdefault(f"`{option.opts[0]} NAME=VALUE`", {})[row] = learners_that_take(setting)
     lines = list[str]()
     for section, options in tables.items():
-        lines += ["", f"## {section}", "", "| option | default; range | commands | help |", "|---|---|---|---|"]
+        of = "learners" if section.startswith("`") else "commands"
+        lines += ["", f"## {section}", "", f"| option | default; range | {of} | help |", "|---|---|---|---|"]
         for (name, default, sentence), commands in options.items():
             cells = [f"`{name}`", default, ", ".join(commands), sentence]
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")

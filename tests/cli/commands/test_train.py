@@ -17,9 +17,10 @@ from command_results import reseal
 from typer.testing import CliRunner
 from workshop import RunPosbias as Run
 
+import posbias
 from posbias.cli.main import app
 from posbias.core.choices import LEARNERS
-from posbias.core.learners.learners import get_learner
+from posbias.core.learners.learning import get_learner
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 UNUSABLE, DOUBTFUL = 2, 1
@@ -27,7 +28,7 @@ FILES = {
     *("model.txt", "features.json", "load.py", "manifest.json"),
     *("scores.parquet", "learning_curve.parquet", "feature_importance.parquet"),
 }
-FEW = ("--trees", "20")
+FEW = ("--learner-options", "trees=20")
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +172,9 @@ FROM_FEATURES = [name for name in LEARNERS if get_learner(name).needs_features]
 def learn(name: str, *more: str, log: str = "log.parquet", features: str = "numbers.parquet") -> tuple[str, ...]:
     """The command, with propensities where the learner takes some."""
     theta = ("--propensities", "fit") if get_learner(name).uses_propensities else ()
-    limit = ("--never-worse", ".99") if name == "auto" else ()  # features that say nothing lose to any order
+    limit = (
+        ("--learner-options", "never_worse=.99") if name == "auto" else ()
+    )  # features that say nothing lose to any order
     return ("train", log, "--features", features, *theta, "--learner", name, *limit, *more)
 
 
@@ -219,7 +222,9 @@ def test_the_default_says_what_it_took_and_that_its_ranker_should_not_replace_a_
     run_in_process: Run, place: Path, tmp_path: Path
 ) -> None:
     words = ("train", "log.parquet", "--features", "numbers.parquet", "--propensities", "fit", *FEW)
-    done = run_in_process(*words, "--never-worse", "0", "-o", tmp_path / "harm", cwd=place, code=DOUBTFUL)
+    done = run_in_process(
+        *words, "--learner-options", "never_worse=0", "-o", tmp_path / "harm", cwd=place, code=DOUBTFUL
+    )
     said = " ".join(done.stderr.split())
     assert "Do not put this ranker in the place of the log's own order" in said
     assert re.search(r"naive clicks by clicks of \d+ queries held out in turn, .*\(95 % interval ", said)
@@ -245,8 +250,33 @@ def test_the_rankers_own_score_teaches_and_is_no_feature(run_in_process: Run, pl
     assert "--ranker-score named: holds text" in done.stderr
 
 
+def test_options_of_a_learner_mean_the_same_on_the_line_in_a_file_and_in_python(
+    run_in_process: Run, place: Path, tmp_path: Path
+) -> None:
+    words = ("train", "log.parquet", "--features", "numbers.parquet", "--learner", "naive")
+    few = ("--learner-options", "trees=3", "--learner-options", "balance=query")
+    run_in_process(*words, *few, "-o", tmp_path / "line", cwd=place, code=0)
+    (tmp_path / "own.toml").write_text('[train.learner-options]\ntrees = 3\nbalance = "query"\ntau = 2\n')
+    run_in_process(*words, "--config", tmp_path / "own.toml", "-o", tmp_path / "file", cwd=place, code=0)
+    settings = {"trees": 3, "balance": "query"}
+    features, out = place / "numbers.parquet", tmp_path / "python"
+    posbias.train(place / "log.parquet", features=features, learner="naive", learner_options=settings, output=out)
+    line, file, python = (
+        json.loads((tmp_path / of / "manifest.json").read_text()) for of in ("line", "file", "python")
+    )
+    assert line["options"]["learner-options"] == file["options"]["learner-options"]
+    assert line["options"]["learner-options"].items() >= settings.items()
+    assert line["model"] == file["model"] == python["model"]
+    with pytest.raises(posbias.PosbiasError, match=r"unknown name; .* Did you mean trees"):
+        posbias.train(place / "log.parquet", features=features, learner="naive", learner_options={"tree": 3})
+    (tmp_path / "own.toml").write_text("[train.learner-options]\ntrees = 2.5\n")
+    done = run_in_process(*words, "--config", tmp_path / "own.toml", "-o", tmp_path / "no", cwd=place, code=UNUSABLE)
+    assert "--learner-options trees=2.5: must be a whole number" in done.stderr
+
+
 def test_gbrank_on_raw_rates_needs_no_fit(run_in_process: Run, place: Path, tmp_path: Path) -> None:
-    words = ("train", "log.parquet", "--features", "numbers.parquet", "--learner", "gbrank", "--raw-rates")
+    raw = ("--learner", "gbrank", "--learner-options", "corrected_rates=false")
+    words = ("train", "log.parquet", "--features", "numbers.parquet", *raw)
     run_in_process(*words, "-o", tmp_path / "out", cwd=place, code=0)
 
 
@@ -263,7 +293,19 @@ def placed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def factorise(run: Run, placed: Path, name: str, into: Path) -> None:
     theta = () if name in {"mf", "cause"} else ("--propensities", "fit")
     where = ("--randomized-where", "policy=random") if name == "cause" else ()
-    done = run("train", "log.parquet", *theta, *where, "--learner", name, "--steps", "20", "-o", into, cwd=placed)
+    done = run(
+        "train",
+        "log.parquet",
+        *theta,
+        *where,
+        "--learner",
+        name,
+        "--learner-options",
+        "steps=20",
+        "-o",
+        into,
+        cwd=placed,
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -321,7 +363,7 @@ def test_what_was_placed_at_random_decides_what_causal_embeddings_learn(
     run_in_process: Run, placed: Path, tmp_path: Path
 ) -> None:
     for value in ("random", "ranker"):
-        words = ("--learner", "cause", "--steps", "20", "--randomized-where", f"policy={value}")
+        words = ("--learner", "cause", "--learner-options", "steps=20", "--randomized-where", f"policy={value}")
         run_in_process("train", "log.parquet", *words, "-o", tmp_path / value, cwd=placed, code=0)
     one, other = (pl.read_parquet(tmp_path / value / "scores.parquet")["score"] for value in ("random", "ranker"))
     assert not one.equals(other)

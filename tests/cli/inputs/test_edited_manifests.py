@@ -290,9 +290,27 @@ MADE = {
     "each": ("fit", "log.parquet", "--no-compare", "--for-each", "device"),
     "clicks": ("fit", "log.parquet", "--model", "dbn"),
     "weighted": ("weight", "log.parquet", "--propensities", "fit"),
-    "trees": ("train", "log.parquet", "--learner", "naive", "--features", "features.parquet", "--trees", "3"),
-    "network": ("train", "log.parquet", "--learner", "single-tower", "--features", "numbers.parquet", "--epochs", "1"),
-    "factors": ("train", "log.parquet", "--learner", "mf", "--steps", "3"),
+    "trees": (
+        "train",
+        "log.parquet",
+        "--learner",
+        "naive",
+        "--features",
+        "features.parquet",
+        "--learner-options",
+        "trees=3",
+    ),
+    "network": (
+        "train",
+        "log.parquet",
+        "--learner",
+        "single-tower",
+        "--features",
+        "numbers.parquet",
+        "--learner-options",
+        "epochs=1",
+    ),
+    "factors": ("train", "log.parquet", "--learner", "mf", "--learner-options", "steps=3"),
 }
 ROWS_FOR = {"trees": "features.parquet", "network": "numbers.parquet", "factors": "numbers.parquet"}
 

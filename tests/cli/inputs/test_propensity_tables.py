@@ -83,7 +83,10 @@ def test_a_power_and_the_table_that_it_stands_for_mean_the_same_to_every_command
     log.select("query", "doc", score=pl.col("doc").hash(1) % 7).unique().write_parquet(tmp_path / "list.parquet")
     commands = {
         "weight": (("--layout", "session"), "training/rows/*.parquet"),
-        "train": (("--learner", "factors", "--steps", "5", "--regularization", "1"), "scores.parquet"),
+        "train": (
+            ("--learner", "factors", "--learner-options", "steps=5", "--learner-options", "regularization=1"),
+            "scores.parquet",
+        ),
         "evaluate": (("--scores", "list.parquet"), "metrics.parquet"),
     }
     for command, (words, files) in commands.items():

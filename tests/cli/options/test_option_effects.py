@@ -18,7 +18,9 @@ from posbias.cli.main import app
 from posbias.cli.options.config import TYPED_ONLY
 from posbias.cli.options.estimating import CountingOptions, EstimationOptions, FeatureOptions
 from posbias.cli.options.learning import LearningOptions, TrainingOptions
-from posbias.core.choices import METHODS_OF_ROWS
+from posbias.cli.options.option import SETTINGS
+from posbias.core.choices import METHODS_OF_ROWS, settings_of
+from posbias.core.choices import LearningOptions as LearnerOptions
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.core.training.layout import layout_names
 
@@ -265,19 +267,20 @@ def trials_of(command: str) -> dict[str, Trial]:
     return TRIALS.get(command, TRIALS["log"])
 
 
-def options_of(command: str) -> list[TyperOption]:
-    """The options of a command."""
-    return [
-        option
+def options_of(command: str) -> dict[str, TyperOption]:
+    """The options of a command by name; in place of NAME=VALUE, each setting that it takes."""
+    return {
+        name: option
         for option in COMMANDS[command].params
         if isinstance(option, TyperOption) and option.name not in TYPED_ONLY
-    ]
+        for name in (settings_of(SETTINGS[option.name]) if option.name in SETTINGS else [str(option.name)])
+    }
 
 
 def faults(bench: Bench, situation: str, only: Iterable[str] | None = None) -> list[str]:
     """Options of a command that neither change the result nor are refused, or are refused although they change it."""
     command, *rest = situation.split()
-    options = {option.name or "": option for option in options_of(command)}
+    options = options_of(command)
     names = set(options) - set(HOW_NOT_WHAT) if only is None else set(only) & set(options)
     found: list[str] = []
     refused: dict[tuple[str, ...], dict[str, str]] = {}
@@ -286,7 +289,7 @@ def faults(bench: Bench, situation: str, only: Iterable[str] | None = None) -> l
         if name == "group" and "--layout session" in situation:
             trial = OTHER_GROUP
         flag, *value = trial.words.split()
-        if flag in rest:
+        if flag in rest and (options[name].name not in SETTINGS or f" {name}=" in situation):
             continue
         base = [command, *(trial.log if word == "log.parquet" else word for word in rest)]
         before = bench.outcome(base)
@@ -297,7 +300,8 @@ def faults(bench: Bench, situation: str, only: Iterable[str] | None = None) -> l
         if REFUSED in after.said:
             is_switch = not value or value[0].startswith("--")  # then words of another option follow
             setting = value[0] if not is_switch else "false" if flag.startswith("--no-c") else "true"
-            refused.setdefault(tuple(base), {})[str(options[name].envvar)] = setting
+            settings, variable = refused.setdefault(tuple(base), {}), str(options[name].envvar)
+            settings[variable] = f"{settings[variable]} {setting}" if variable in settings else setting
             if flag not in after.said:
                 found.append(f"{' '.join(base)} {trial.words}: refused without its name")
         elif after.is_that_of(before):
@@ -393,11 +397,13 @@ def test_an_option_has_an_effect_or_is_refused_with_every_layout(bench: Bench, l
     assert "\n".join(faults(bench, situation, fields_of(TrainingOptions))) == ""
 
 
-@pytest.mark.parametrize("learner", ["distilled", "gbrank --significance 0.4", "logistic", "pal-sum"])
+@pytest.mark.parametrize("learner", ["distilled", "gbrank --learner-options significance=0.4", "logistic", "pal-sum"])
 @pytest.mark.slow
 def test_an_option_has_an_effect_or_is_refused_with_other_learners(bench: Bench, learner: str) -> None:
     situation = f"train log.parquet --propensities fit --features numbers.parquet --missing nan --learner {learner}"
-    names = fields_of(LearningOptions) - {"seed"}  # all take it, so that one line serves all; few draw anything
+    names = fields_of(LearningOptions, LearnerOptions) - {
+        "seed"
+    }  # all take it, so that one line serves all; few draw anything
     assert "\n".join(faults(bench, situation, names)) == ""
 
 
@@ -420,5 +426,5 @@ def test_an_option_has_an_effect_or_is_refused_in_every_simulation(bench: Bench,
 def test_every_option_is_tried_or_said_to_be_about_how_the_work_is_done() -> None:
     for command in COMMANDS:
         trials = trials_of(command)
-        names = {option.name for option in options_of(command)}
+        names = set(options_of(command))
         assert names - set(trials) == set(HOW_NOT_WHAT) & names

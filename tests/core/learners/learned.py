@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 
 from posbias.core.arrays.count_table import Floats, Integers
-from posbias.core.learners.boosting import TreeOptions
-from posbias.core.learners.learners import get_learner
-from posbias.core.learners.learning import Learned, LearningData, LearningOptions, Pages
+from posbias.core.choices import LearningOptions
+from posbias.core.learners.learning import Learned, LearningData, Pages, get_learner
 from posbias.core.learners.models import RowModel
 
-OPTIONS = LearningOptions(TreeOptions(trees=60))
+OPTIONS = LearningOptions(trees=60, learning_rate=0.1, row_share=1.0)
 
 
 def learn(name: str, data: LearningData, **more: Any) -> Learned:  # noqa: ANN401 - fields of the options

@@ -8,7 +8,7 @@ from learned import learn, scores
 from learning_logs import draw, hidden_relevance
 
 from posbias.core.arrays.count_table import Floats
-from posbias.core.choices import Balance
+from posbias.core.choices import Balance, LearningOptions
 from posbias.core.evaluation.estimates import Value
 from posbias.core.learners.auto import (
     BLEND,
@@ -23,11 +23,10 @@ from posbias.core.learners.auto import (
     harm,
     held_out_scores,
 )
-from posbias.core.learners.boosting import TreeOptions
-from posbias.core.learners.learning import ClickLikelihood, LearningData, LearningOptions, balance_weights, sigmoid
+from posbias.core.learners.learning import ClickLikelihood, LearningData, balance_weights, sigmoid
 
 RANKERS = ("distilled", "lambdarank", "pbm", "naive")
-FEW = LearningOptions(TreeOptions(trees=30, rate=0.1))
+FEW = LearningOptions(trees=30, learning_rate=0.1, row_share=1.0)
 
 
 def standardised(data: LearningData, scores: Floats) -> Floats:
@@ -89,7 +88,7 @@ def test_scores_are_logits_of_what_clicks_say(shown_once: tuple[LearningData, Fl
 
 def test_the_model_is_the_blend_of_the_rankers_that_are_learnt_from_all_queries() -> None:
     data = draw()
-    options = {"trees": TreeOptions(trees=30, rate=0.1)}
+    options = {"trees": 30}
     learned = learn("auto", data, **options)
     chosen = learned.report["chosen"]
     assert data.features is not None

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_by_number
+from posbias.core.choices import LearningOptions
 from posbias.core.errors import IdentifiabilityError
-from posbias.core.learners.learners import get_learner
-from posbias.core.learners.learning import LearningData, LearningOptions, sigmoid
+from posbias.core.learners.learning import LearningData, get_learner, sigmoid
 from posbias.core.learners.models import FactorModel
 
 USERS, ITEMS = 80, 20

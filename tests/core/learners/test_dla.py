@@ -8,7 +8,6 @@ from learned import learn, page_of, slope, with_pages
 from learning_logs import THETA, draw
 
 from posbias.core.arrays.count_table import Floats
-from posbias.core.learners.boosting import TreeOptions
 from posbias.core.learners.learning import LearningData, clicked_lists
 from posbias.core.learners.rank_losses import WeightedSoftmax, examination_gradients
 
@@ -106,7 +105,7 @@ def test_the_curve_is_how_likely_the_clicked_documents_are_among_those_of_their_
 
 
 def test_it_does_not_stop_because_its_weights_grow() -> None:
-    learned = learn("dla", draw(held_out=0.3), trees=TreeOptions(trees=100), early_stopping=5)
+    learned = learn("dla", draw(held_out=0.3), trees=100, early_stopping=5)
     assert learned.report["trees"] > 10
 
 
@@ -114,7 +113,7 @@ def test_the_propensities_are_those_of_the_trees_that_are_kept() -> None:
     data = draw(held_out=0.3)
     stopped = learn("dla", data, early_stopping=3)
     trees = stopped.report["trees"]
-    fewer = learn("dla", data, trees=TreeOptions(trees=trees))
+    fewer = learn("dla", data, trees=trees)
     assert stopped.propensities is not None
     assert fewer.propensities is not None
     np.testing.assert_allclose(stopped.propensities, fewer.propensities, rtol=1e-12)

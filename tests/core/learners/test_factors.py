@@ -7,11 +7,16 @@ import pytest
 from learning_logs import draw
 
 from posbias.core.arrays.count_table import CountTable, Floats
-from posbias.core.choices import TieDistance
+from posbias.core.choices import LearningOptions, TieDistance
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.learners.factors import gradients, impressions_apart, model_of, start
-from posbias.core.learners.learners import get_learner
-from posbias.core.learners.learning import ClickLikelihood, LearningData, LearningOptions, SquaredError, sigmoid
+from posbias.core.learners.learning import (
+    ClickLikelihood,
+    LearningData,
+    SquaredError,
+    get_learner,
+    sigmoid,
+)
 from posbias.core.learners.models import Adam, FactorModel
 
 NAMES = ["factors", "mf", "propensity-mf", "cause"]
@@ -191,7 +196,9 @@ def test_the_penalty_that_impressions_apart_choose_tells_users_apart(name: str) 
 
 def test_factors_that_are_zero_are_an_error_that_names_the_penalty() -> None:
     data = drawn(spread=1.0)[0]
-    with pytest.raises(IdentifiabilityError, match=r"zero with --regularization 10000, .* --regularization 1000,"):
+    with pytest.raises(
+        IdentifiabilityError, match=r"zero with regularization=10000, .* --learner-options regularization=1000,"
+    ):
         learnt("propensity-mf", data, LearningOptions(regularization=10_000.0))
 
 
@@ -200,7 +207,7 @@ def test_without_impressions_to_set_apart_a_penalty_must_be_named() -> None:
     one = np.zeros_like(data.counts.impressions)
     one[0] = 1.0
     few = replace(data, randomized=replace(data.counts, impressions=one, clicks=0 * one))
-    with pytest.raises(IdentifiabilityError, match="Name one: --regularization X"):
+    with pytest.raises(IdentifiabilityError, match="Name one: --learner-options regularization=X"):
         learnt("cause", few, LearningOptions(steps=2))
 
 

@@ -12,7 +12,6 @@ from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.choices import MultipleTests
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.learners import rank_losses
-from posbias.core.learners.boosting import TreeOptions
 from posbias.core.learners.learning import Features, Learned, LearningData
 from posbias.core.learners.rank_losses import (
     RatePairs,
@@ -127,7 +126,7 @@ def learn_from(rows: Floats, pairs: RatePairs, trees: int, monkeypatch: pytest.M
     counts = CountTable.from_dense(np.ones((len(rows), 1)), np.zeros((len(rows), 1)))
     features = Features(rows, ("a", "b"))
     data = LearningData(number, number > 0, counts, np.ones(1), np.ones(1, np.int64), features=features)
-    return learn("gbrank", data, trees=TreeOptions(trees=trees, threads=1))
+    return learn("gbrank", data, trees=trees)
 
 
 def test_fits_are_averaged_as_the_paper_says(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,17 +194,17 @@ def test_with_a_margin_penalty_tau_follows_the_scores_and_documents_are_ranked_a
 @pytest.mark.slow
 def test_it_stops_once_held_out_pairs_fare_no_better_and_keeps_the_best() -> None:
     data = draw(held_out=0.4)
-    learned = learn("gbrank", data, trees=TreeOptions(trees=2_000), early_stopping=1)
+    learned = learn("gbrank", data, trees=2_000, early_stopping=1)
     kept = learned.report["trees"]
     assert kept == learned.curve["round"][int(np.argmax(learned.curve["validation"].to_numpy()))]
-    fewer = learn("gbrank", data, trees=TreeOptions(trees=kept))
+    fewer = learn("gbrank", data, trees=kept)
     rows = np.random.default_rng(9).standard_normal((50, 2))
     np.testing.assert_allclose(scores(learned, rows), scores(fewer, rows), rtol=0, atol=1e-12)
 
 
 def test_corrected_rates_rank_by_attractiveness_and_raw_ones_by_what_the_ranker_likes() -> None:
     data, rows = draw(), np.random.default_rng(9).standard_normal((2_000, 2))
-    corrected, raw = (scores(learn("gbrank", data, corrected=asked), rows) for asked in (True, False))
+    corrected, raw = (scores(learn("gbrank", data, corrected_rates=asked), rows) for asked in (True, False))
     assert rank_correlation(corrected, true_scores(rows)) > 0.8
     assert rank_correlation(raw, rows[:, 1]) > rank_correlation(corrected, rows[:, 1]) + 0.2
 

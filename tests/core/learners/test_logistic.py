@@ -37,7 +37,7 @@ def test_it_is_the_regression_of_scikit_learn_on_one_row_per_document_and_positi
         np.concatenate([counts.clicks, counts.impressions - counts.clicks]),
     )
     wanted = standardised @ own.coef_[0, :2] + own.intercept_[0] + (own.coef_[0, 2] if with_position else 0.0)
-    found = scores(learn("logistic", data, position_as_feature=with_position), rows)
+    found = scores(learn("logistic", data, position_feature=with_position), rows)
     np.testing.assert_allclose(found, wanted, atol=2e-4)
 
 
@@ -64,7 +64,7 @@ def test_learning_ends_where_the_loss_is_flat() -> None:
 def test_position_takes_up_what_naive_takes_for_relevance() -> None:
     data, rows = draw(), np.random.default_rng(9).standard_normal((1_000, 2))
     naive, corrected = (
-        rank_correlation(scores(learn("logistic", data, position_as_feature=asked), rows), rows[:, 1])
+        rank_correlation(scores(learn("logistic", data, position_feature=asked), rows), rows[:, 1])
         for asked in (False, True)
     )
     assert naive > corrected + 0.1

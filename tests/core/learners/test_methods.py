@@ -10,8 +10,7 @@ from learning_logs import THETA, draw, rank_correlation, true_scores
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.choices import LEARNERS
-from posbias.core.learners.learners import get_learner
-from posbias.core.learners.learning import LearningData
+from posbias.core.learners.learning import LearningData, get_learner
 
 FROM_FEATURES = [name for name in LEARNERS if get_learner(name).needs_features]
 HELD_OUT = 0.3

@@ -8,7 +8,6 @@ from learned import learn, scores
 from learning_logs import draw, rank_correlation, true_scores
 
 from posbias.core.arrays.count_table import Floats
-from posbias.core.learners.boosting import TreeOptions
 from posbias.core.learners.learning import ClickLikelihood, Features, LearningData, sigmoid, with_fewer_negatives
 
 
@@ -46,12 +45,12 @@ def test_cells_without_a_theta_teach_nothing(data: LearningData, unseen: Floats)
 
 def test_learning_stops_once_held_out_queries_fare_no_better() -> None:
     data = draw(held_out=0.3)
-    learned = learn("pbm", data, trees=TreeOptions(trees=400), early_stopping=5)
+    learned = learn("pbm", data, trees=400, early_stopping=5)
     best = learned.report["trees"]
     assert best + 5 == learned.curve["round"].max()
     assert learned.curve["validation"].arg_max() == best - 1
     assert data.features is not None
-    fewer = learn("pbm", data, trees=TreeOptions(trees=best))
+    fewer = learn("pbm", data, trees=best)
     rows = np.asarray(data.features.rows)
     np.testing.assert_allclose(scores(learned, rows), scores(fewer, rows), atol=1e-12)
 
@@ -97,10 +96,10 @@ def test_a_quarter_of_the_negatives_teaches_nearly_the_same(name: str, unseen: F
     data = draw(preference=0.0)
     few = np.random.default_rng(2).binomial(data.counts.clicks.astype(np.int64), 0.03).astype(np.float64)
     sparse = replace(data, counts=replace(data.counts, clicks=few))
-    shallow = TreeOptions(trees=30, leaves=4, leaf_rows=40)
+    shallow = {"trees": 30, "leaves": 4, "leaf_documents": 40}
 
     def attractiveness(log: LearningData) -> float:
-        return float(sigmoid(scores(learn(name, log, trees=shallow), unseen)).mean())
+        return float(sigmoid(scores(learn(name, log, **shallow), unseen)).mean())
 
     whole = attractiveness(sparse)
     fewer = [attractiveness(with_fewer_negatives(sparse, 0.25, seed)) for seed in range(4)]

@@ -9,8 +9,9 @@ from learned import learn, scores
 from learning_logs import N_QUERIES, THETA, draw, rank_correlation, true_scores
 
 from posbias.core.arrays.count_table import Floats
+from posbias.core.choices import LearningOptions
 from posbias.core.errors import IdentifiabilityError, SchemaError
-from posbias.core.learners.learning import Learned, LearningData, LearningOptions, sigmoid
+from posbias.core.learners.learning import Learned, LearningData, sigmoid
 from posbias.core.learners.models import layers_of
 from posbias.core.learners.networks import (
     Batch,
