@@ -30,7 +30,7 @@ from posbias.cli.options.common import CommonOptions, write_parameters
 from posbias.cli.options.config import settings_of, source_of
 from posbias.cli.options.log import check_are_there
 from posbias.cli.options.option import SETTINGS, annotated
-from posbias.core.choices import read_settings
+from posbias.core.choices import read_settings, settings_in
 from posbias.core.errors import PosbiasError, RoleError, SchemaError, UsageError
 
 PREFIX = "POSBIAS_"
@@ -193,7 +193,11 @@ def check_effects_of(invocation: typer.Context, values: Mapping[str, Any]) -> No
             given |= {name: f"{flag} {text}" for name, text in zip(values[option.name], texts, strict=True)}
         else:
             given[option.name] = " ".join([flag, *texts])
-    check_effects(given, Situation(invocation.info_name or "", values))
+    situation = dict(values)
+    for name in SETTINGS.keys() & values.keys():
+        situation |= {setting: entry.default for setting, entry in settings_in(SETTINGS[name]).items()}
+        situation |= values[name] or {}
+    check_effects(given, Situation(invocation.info_name or "", situation))
 
 
 def _given(invocation: typer.Context) -> list[tuple[TyperOption, list[object], int]]:
@@ -254,7 +258,7 @@ def command(function: Callable[..., int]) -> PosbiasCommand:
             typer.echo(configuration_text(invocation.info_name or "", settings_of(invocation)), nl=False)
             return 0
         for name in SETTINGS.keys() & values.keys():
-            values[name] = read_settings(f"--{name.replace('_', '-')}", values[name] or (), SETTINGS[name])
+            values[name] = read_settings(f"--{name.replace('_', '-')}", values[name] or (), SETTINGS[name]) or None
         check_effects_of(invocation, values)
         check_are_there(values.get("logs") or values.get("inputs") or ())
         from posbias.io.places.object_stores import copies_below  # noqa: PLC0415 - now a command runs

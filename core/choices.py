@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from importlib import import_module
 from math import inf
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, get_args, get_type_hints
 
 from posbias.core.errors import UsageError
 
@@ -355,36 +355,36 @@ class Room(Generic[P]):
 
 # --- settings NAME=VALUE ----------------------------------------------------------------------------------------
 
-_LIMITS: Mapping[str, Callable[[Any, float], bool]] = {
-    "above": operator.gt,
-    "at least": operator.ge,
-    "below": operator.lt,
-    "at most": operator.le,
-}
-_READERS: Mapping[type, Callable[[str], Any]] = {
-    bool: {"true": True, "false": False}.__getitem__,
-    int: int,
-    float: float,
-}
+_LIMITS = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
+_SWITCH = {"true": True, "false": False}
+_READERS: Mapping[type, Callable[[str], Any]] = {bool: _SWITCH.__getitem__, int: int, float: float, str: str}
 
 
 def setting(help_text: str, default: Any = None, **limits: float) -> Any:  # noqa: ANN401 - the value of a field
-    """Declare a field that an option NAME=VALUE sets, with limits `above`, `at_least`, `below`, `at_most`."""
-    of_words = {name.replace("_", " "): limit for name, limit in limits.items()}
-    return field(default=default, metadata={"help": help_text, "limits": of_words})
+    """Declare a field that an option NAME=VALUE sets, with limits `gt`, `ge`, `lt` and `le`."""
+    return field(default=default, metadata={"help": help_text, "limits": limits})
 
 
-def settings_of(kind: type) -> dict[str, Field[Any]]:
+def settings_in(kind: type) -> dict[str, Field[Any]]:
     """The fields of a dataclass that are settings, by name."""
     return {entry.name: entry for entry in fields(kind) if "help" in entry.metadata}
 
 
 def range_of(entry: Field[Any], hint: Any) -> str:  # noqa: ANN401 - a type
     """The values that a setting takes, in words."""
-    if get_origin(hint) is Literal or hint is bool:
-        return " or ".join(get_args(hint) or ("true", "false"))
-    limits = " and ".join(f"{word} {limit}" for word, limit in entry.metadata["limits"].items())
-    return f"a {'whole ' if int in {hint, *get_args(hint)} else ''}number {limits}".rstrip()
+    kinds = _kinds(hint)
+    if bool in kinds or isinstance(kinds[0], str):
+        return " or ".join(_SWITCH if bool in kinds else kinds)
+    if str in kinds:
+        return "a name"
+    limits = " and ".join(f"{_LIMITS[name]} {limit}" for name, limit in entry.metadata["limits"].items())
+    return f"a {'whole ' if int in kinds else ''}number {limits}".rstrip()
+
+
+def _kinds(hint: Any) -> tuple[Any, ...]:  # noqa: ANN401 - a type
+    """The type of a setting that is not None, or the values of its literal."""
+    hint = next((kind for kind in get_args(hint) if get_args(kind)), hint)
+    return get_args(hint) or (hint,)
 
 
 def read_settings(flag: str, texts: Sequence[str], kind: type) -> dict[str, Any]:
@@ -393,21 +393,21 @@ def read_settings(flag: str, texts: Sequence[str], kind: type) -> dict[str, Any]
     Raises:
         UsageError: a name is unknown or given twice, or a value is of another type, or out of range.
     """
-    known, hints, values = settings_of(kind), get_type_hints(kind), dict[str, Any]()
+    known, hints, values = settings_in(kind), get_type_hints(kind), dict[str, Any]()
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
         name = name.replace("-", "_")
-        if not equals:
+        if not (equals and value):
             raise UsageError(f"{flag} {text}: write NAME=VALUE, such as {next(iter(known))}=VALUE.")
         if name not in known:
             raise unknown_name(flag, name, list(known))
         if name in values:
             raise UsageError(f"{flag} {text}: {name} is set twice. Set it once.")
-        kinds = get_args(hints[name]) or (hints[name],)
+        kinds = _kinds(hints[name])
         with suppress(KeyError, ValueError):
             values[name] = value if value in kinds else _READERS[kinds[0]](value)
         limits = known[name].metadata["limits"].items()
-        if name not in values or not all(_LIMITS[word](values[name], limit) for word, limit in limits):
+        if name not in values or not all(getattr(operator, each)(values[name], limit) for each, limit in limits):
             raise UsageError(f"{flag} {text}: must be {range_of(known[name], hints[name])}.")
     return values
 
@@ -420,61 +420,72 @@ ROW_SHARE = 0.5
 class LearningOptions:
     """Options of learning. Those with a help text belong to the learners that take them; the others are for all."""
 
-    trees: int = setting("Number of trees; of gbrank, in fits of 20.", 200, at_least=1, at_most=100_000)
-    learning_rate: float = setting("Shrinkage of each tree.", 0.05, above=0, at_most=1)
-    leaves: int = setting("Leaves of a tree.", 15, at_least=2, at_most=4096)
+    trees: int = setting("Number of trees; of gbrank, in fits of 20.", 200, ge=1, le=100_000)
+    learning_rate: float = setting("Shrinkage of each tree.", 0.05, gt=0, le=1)
+    leaves: int = setting("Leaves of a tree.", 15, ge=2, le=4096)
     leaf_documents: int | None = setting(
-        "Fewest documents of a leaf; without it a hundredth of them, between 10 and 50.", at_least=1
+        "Fewest documents of a leaf; without it a hundredth of them, between 10 and 50.", ge=1
     )
     negative_share: float = setting(
-        "Share of the documents without a click to learn from; each counts 1 / share times.", 1.0, above=0, at_most=1
+        "Share of the documents without a click to learn from; each counts 1 / share times.", 1.0, gt=0, le=1
     )
     balance: Balance = setting(
         "Who counts: all impressions alike (traffic), all queries alike (query), or between the two (sqrt).", "sqrt"
     )
     never_worse: float = setting(
-        "Exit with 1 where the ranker may lose more than this share of the clicks of the log's own order.",
-        0.05,
-        at_least=0,
-        below=1,
+        "Exit with 1 where the ranker may lose more than this share of the clicks of the log's order.", 0.05, ge=0, lt=1
     )
     position_feature: bool = setting("Whether the position is a feature of the logistic regression.", default=True)
     corrected_rates: bool = setting("Whether click rates are corrected for position.", default=True)
-    significance: float = setting("Level at which click rates of two documents differ.", 0.05, above=0, below=1)
+    significance: float = setting("Level at which click rates of two documents differ.", 0.05, gt=0, lt=1)
     multiple_tests: MultipleTests = setting(
         "What the level is about: each pair, any pair (bonferroni), or the share of false ones (fdr).", "none"
     )
-    tau: float = setting("Target difference between the scores of a pair.", 1.0, above=0, below=inf)
+    tau: float = setting("Target difference between the scores of a pair.", 1.0, gt=0, lt=inf)
     margin_penalty: float = setting(
-        "Weight of -tau^2 in the objective, by which tau is chosen anew after every fit. 0: it stays.",
-        0.0,
-        at_least=0,
-        below=MARGIN_LIMIT,
+        "Weight of -tau^2, by which tau is chosen anew after every fit. 0: it stays.", 0.0, ge=0, lt=MARGIN_LIMIT
     )
-    factors: int = setting("Factors of queries and documents.", 4, at_least=1, at_most=1000)
+    factors: int = setting("Factors of queries and documents.", 4, ge=1, le=1000)
     regularization: float | None = setting(
-        "Penalty on the squares of factors and biases; without it, the best of several on held-out impressions.",
-        at_least=0,
-        below=inf,
+        "Penalty on the squares of factors and biases; without it, the best on held-out impressions.", ge=0, lt=inf
     )
-    steps: int = setting("Most steps of a learner of factors.", 300, at_least=1, at_most=100_000)
+    steps: int = setting("Most steps of a learner of factors.", 300, ge=1, le=100_000)
     tie: float = setting(
-        "Penalty on differences between factors of rows placed at random and those of other rows.",
-        20.0,
-        at_least=0,
-        below=inf,
+        "Penalty on differences between factors of rows placed at random and of other rows.", 20.0, ge=0, lt=inf
     )
     tie_distance: TieDistance = setting(
-        "Penalise half the squares of these differences, or their absolute values (then start with tie=2).", "squared"
+        "Penalise half the squares of these differences, or their absolute values (start with tie=2).", "squared"
     )
     vectors: Vectors = setting(
-        "Rank by the factors of rows placed at random (treatment), or by those of other rows (control).", "treatment"
+        "Rank by the factors of rows placed at random (treatment), or of the others (control).", "treatment"
     )
-    epochs: int = setting("Most passes of a network over the log.", 60, at_least=1, at_most=100_000)
-    observation_dropout: float = setting("Chance with which the position is hidden.", 0.0, at_least=0, below=1)
+    epochs: int = setting(
+        "Most passes of a network; it stops once queries set apart fared no better for 6.", 60, ge=1, le=100_000
+    )
+    observation_dropout: float = setting("Chance with which the position is hidden.", 0.0, ge=0, lt=1)
     gradient_reversal: float = setting(
-        "Strength of the reversed gradient that keeps position from predicting clicks.", 0.0, at_least=0, below=inf
+        "Strength of the reversed gradient that keeps position from predicting clicks.", 0.0, ge=0, lt=inf
     )
     row_share: float = ROW_SHARE  # of the documents, drawn anew for each tree
     early_stopping: int | None = None  # after so many rounds in which held-out queries became no more likely
     seed: int = 0
+
+
+@dataclass(frozen=True)
+class LayoutOptions:
+    """Options of the layout of training files."""
+
+    group: Grouping | None = setting("What is ranked together: all pages of a query, or each page on its own.")
+    validation_by: Grouping = setting("What to hold out: whole queries or sessions.", "query")
+    replicates: int = setting(
+        "Further columns of weights, which vary with the errors of the propensities.", 0, ge=0, le=1000
+    )
+    negatives: Negatives = setting(
+        "Negative weights of pointwise: n - W+, at least 0 (clamp), or expected labels.", "clamp"
+    )
+    rate: Rate = setting(
+        "Label of judgments: posterior attractiveness, clicks over expected clicks (coec), weighted clicks (ips).",
+        "posterior",
+    )
+    grades: int = setting("Number of grades of judgments, from 0.", 5, ge=2, le=31)
+    search_index: str | None = setting("For --format elasticsearch: the index that holds the documents.")

@@ -13,7 +13,7 @@ from posbias.cli.options.estimating import CountingOptions, EstimationOptions, S
 from posbias.cli.options.learning import TrainingOptions
 from posbias.cli.options.log import LogOptions
 from posbias.cli.options.option import METHODS, SETTINGS
-from posbias.core.choices import CLICK_MODELS, FORMATS, LAYOUTS, LEARNERS, METHODS_OF_ROWS, MODELS, settings_of
+from posbias.core.choices import CLICK_MODELS, FORMATS, LAYOUTS, LEARNERS, METHODS_OF_ROWS, MODELS, settings_in
 from posbias.core.errors import UsageError
 from posbias.io.sources import NAMES as SOURCES
 from posbias.io.sources import event_source
@@ -165,7 +165,7 @@ _READING: Rules = (
     ("position_base", f"{_OF_ROWS},ubi,{_OF_QUERIES}: positions are places in the lists of what was shown"),
     ("impression_where click_where", f"{_OF_ROWS}: a source's raw events say what a click is"),
     ("page page_size page_base", f"{_OF_ROWS}: raw files of a source have no column of pages"),
-    ("sql sql_file", f"{_OF_ROWS}: raw files of a source are read as they are"),
+    ("sql", f"{_OF_ROWS}: raw files of a source are read as they are"),
     ("duplicate_docs", f"{_OF_ROWS},{_OF_QUERIES}: in raw files, a page shows a document once"),
     ("null_click click_ranks true false", f"{_OF_ROWS}: an event of raw files is one click, and no column says so"),
     ("page_time click_window", f"impression_where|click_where: it applies only to a table of events ({_OF_EVENTS})"),
@@ -290,9 +290,9 @@ def _no_click_weights(o: Situation, option: str) -> str | bool:
     if layout.weighted is None and option != "min_propensity":
         return f"--layout {layout.name} has rates, not click weights"
     if "negatives" in layout.takes and o.negatives == "posterior":
-        return "--negatives posterior has no click weights"
+        return "--layout-options negatives=posterior has no click weights"
     by_posterior = "rate" in layout.takes and o.rate == "posterior" and option == "min_propensity"
-    return by_posterior and "--rate posterior does not divide by propensities"
+    return by_posterior and "--layout-options rate=posterior does not divide by propensities"
 
 
 def _given_table(o: Situation, _: str) -> str | bool:
@@ -309,7 +309,7 @@ def _learns_without(o: Situation, option: str) -> str | bool:
     if option == "randomized_where":
         able = ", ".join(learners_from_randomized())
         return not learner.needs_randomized and f"it applies only to --learner {able}"
-    if not o.learner_options.get(learner.theta_for, True):
+    if learner.theta_for is not None and not o.values[learner.theta_for]:
         return f"--learner-options {learner.theta_for}=false takes no propensities"
     return not learner.uses_propensities and f"--learner {learner.name} takes no propensities"
 
@@ -320,7 +320,7 @@ def _of_the_fit(o: Situation, _: str) -> str:
 
 
 _CLICK_WEIGHTS = "self_normalize replicates min_propensity"
-_OF_LAYOUTS = _names(TrainingOptions, without=f"{_CLICK_WEIGHTS} missing validation_by")
+_OF_LAYOUTS = f"{_names(TrainingOptions, without=f'{_CLICK_WEIGHTS} missing')} group negatives rate grades search_index"
 _WEIGHTING: Rules = (
     (_OF_LAYOUTS, _not_for("layout")),
     (_OF_LAYOUTS.replace("propensity", ""), _not_for("format")),
@@ -401,7 +401,7 @@ RULES: Mapping[str, Rules] = {
         *_READING,
         *_BAD_ROWS,
         ("randomized_where propensity", _learns_without),
-        (f"ranker_score {' '.join(settings_of(SETTINGS['learner_options']))}", _not_for("learner")),
+        (f"ranker_score {' '.join(settings_in(SETTINGS['learner_options']))}", _not_for("learner")),
         ("propensity", _given_table),
         _WITH_TABLES,
     ),

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from posbias.cli.options.log import LogOptions
 from posbias.cli.options.option import parse_memory, with_words
@@ -130,7 +131,7 @@ def log_request(
 
 def exported(named: Sequence[str], log: LogOptions) -> Export | None:
     """The description of exported counts; None where a log is named, or options say how one is read."""
-    of_logs = (log.sql, log.sql_file, log.impressions, log.clicks, log.impression_where, log.columns)
+    of_logs = (log.sql, log.impressions, log.clicks, log.impression_where, log.columns)
     if any(of_logs) or log.input_format not in {"auto", "flat"} or STANDARD_INPUT in named:
         return None
     return find_export(named)
@@ -143,12 +144,10 @@ def _query(named: Sequence[str], log: LogOptions) -> Query | None:
         UsageError: it is given twice, is empty, cannot be read, or cannot be run with that engine.
     """
     of_source = log.input_format in SOURCES
-    if log.sql is None and log.sql_file is None and not of_source:
+    if log.sql is None and not of_source:
         return None
-    flag = "--sql" if log.sql_file is None else f"--sql-file {log.sql_file}"
-    flag = f"--input-format {log.input_format}" if of_source else flag
-    if log.sql is not None and log.sql_file is not None:
-        raise UsageError(f"--sql and {flag}: both are the query. Leave one of them out.")
+    file = Path(log.sql) if log.sql is not None and log.sql.endswith(".sql") else None
+    flag = f"--input-format {log.input_format}" if of_source else "--sql" if file is None else f"--sql {file}"
     if log.engine != "polars":
         raise UsageError(f"{flag}: the query runs on this machine only. Use --engine polars.")
     remote = next((name for name in named if isinstance(location(name), ObjectUrl)), None)
@@ -158,7 +157,7 @@ def _query(named: Sequence[str], log: LogOptions) -> Query | None:
         base = None if log.position_base is None else _position_base(log)
         return Query(event_source(log.input_format).text, parse_memory(log.memory), flag, base)
     try:
-        text = log.sql if log.sql_file is None else log.sql_file.read_text(encoding="utf-8")
+        text = log.sql if file is None else file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise UsageError(f"{flag}: cannot be read: {error}.") from error
     return Query(text or "", parse_memory(log.memory), flag)

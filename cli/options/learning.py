@@ -23,14 +23,20 @@ from posbias.core.choices import (
     LAYOUTS,
     LEARNERS,
     Candidates,
-    Grouping,
     Missing,
-    Negatives,
     OnBadRows,
-    Rate,
     Source,
-    settings_of,
+    settings_in,
 )
+
+_SETTINGS = {
+    name: option(
+        f"An option of the {name.removesuffix('_options')} itself, e.g. {example}. Repeatable.",
+        "NAME=VALUE",
+        complete=one_of([f"{each}=" for each in settings_in(SETTINGS[name])]),
+    )
+    for name, example in (("layout_options", "replicates=40"), ("learner_options", "trees=100"))
+}
 
 
 @options("Learning")
@@ -54,11 +60,7 @@ class LearningOptions:
         "Stop once held-out queries have fared no better for N rounds, and keep the best.", "N", min=1
     )
     seed: int = option("Random seed.", "N", default=0, min=0)
-    learner_options: dict[str, Any] | None = option(
-        "An option of the learner itself, e.g. trees=100. Repeatable.",
-        "NAME=VALUE",
-        complete=one_of([f"{name}=" for name in settings_of(SETTINGS["learner_options"])]),
-    )
+    learner_options: dict[str, Any] | None = _SETTINGS["learner_options"]
 
 
 @options("Weighting")
@@ -69,30 +71,17 @@ class TrainingOptions:
     format: str = option(
         "Format of the training files: {formats}.", "NAME", default="parquet", complete=one_of(FORMATS)
     )
-    group: Grouping | None = option("What is ranked together: all pages of a query, or each page on its own.")
     features: list[str] | None = FEATURES
     feature: list[str] | None = FEATURE
     missing: Missing = MISSING_FEATURES
     validation: float = VALIDATION
-    validation_by: Grouping = option("What to hold out: whole queries or sessions.", default="query")
     propensity: Source = PROPENSITY
     min_propensity: float = MIN_PROPENSITY
     self_normalize: bool = option("Scale click weights to a mean of 1.")
-    replicates: int = option(
-        "N further columns of weights, which vary with the errors of the propensities.", "N", default=0, min=0, max=1000
-    )
-    negatives: Negatives = option(
-        "Negative weights of pointwise: clamp (n - W+, at least 0) or posterior (expected labels).", default="clamp"
-    )
-    rate: Rate = option(
-        "Label of judgments: posterior attractiveness, clicks over expected clicks (coec), weighted clicks (ips).",
-        default="posterior",
-    )
-    grades: int = option("Number of grades of judgments, from 0.", "N", default=5, min=2, max=31)
-    search_index: str | None = option("For --format elasticsearch: the index that holds the documents.", "NAME")
     unidentified: OnBadRows = option(
         "Clicks in cells without a propensity: drop them with a warning, or stop.", default="drop"
     )
+    layout_options: dict[str, Any] | None = _SETTINGS["layout_options"]
 
 
 _SCORES = option(

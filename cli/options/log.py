@@ -95,9 +95,9 @@ class LogOptions(ColumnOptions):
         default="auto",
         complete=one_of(("auto", "flat", "nested", *FORMS, *SOURCES)),
     )
-    sql: str | None = option("A query over the files, 'SELECT ... FROM log', whose rows are read as the log.", "QUERY")
-    sql_file: Path | None = option(
-        "A file that holds such a query.", "FILE", parser=on_disk("the query is read from a file on disk. Name one.")
+    sql: str | None = option(
+        "A query over the files, 'SELECT ... FROM log', whose rows are read as the log; or a file of it.",
+        "QUERY|FILE.sql",
     )
     list_separator: str | None = option(
         "Separator of lists that are written as text, e.g. ';'; or json, space, tab.", "MARK"

@@ -24,16 +24,17 @@ from posbias.core.choices import (
     METHODS_OF_ROWS,
     MODELS,
     BetaPrior,
+    LayoutOptions,
     LearningOptions,
     range_of,
-    settings_of,
+    settings_in,
 )
 from posbias.core.errors import UsageError
 from posbias.io.places.locations import Location, ObjectUrl, location
 from posbias.io.ranking_names import split_name
 from posbias.io.sources import NAMES as SOURCES
 
-SETTINGS: Mapping[str, type] = {"learner_options": LearningOptions}
+SETTINGS: Mapping[str, type] = {"layout_options": LayoutOptions, "learner_options": LearningOptions}
 """Options NAME=VALUE, by parameter name, and the dataclass whose fields they set."""
 
 _PACKED = (".gz", ".zst", ".bz2")
@@ -155,7 +156,7 @@ def setting_texts(values: Mapping[str, object]) -> list[str]:
 def settings_table(option: str) -> Iterator[tuple[str, str, str]]:
     """Name, default and range, and help of each setting of an option, for help and reference."""
     hints = get_type_hints(SETTINGS[option])
-    for name, entry in settings_of(SETTINGS[option]).items():
+    for name, entry in settings_in(SETTINGS[option]).items():
         default = "" if entry.default is None else f"default: {str(entry.default).removesuffix('.0').lower()}; "
         yield name, f"{default}{range_of(entry, hints[name])}", entry.metadata["help"]
 

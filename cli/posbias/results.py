@@ -193,7 +193,7 @@ class Result:
 
         Args:
             logs: what clicks are counted in; by default what the propensities were estimated from, read as it was then.
-            options: those of `posbias weight`, such as `grades`.
+            options: those of `posbias weight`, such as `layout_options`.
 
         Raises:
             PosbiasError: as the command.

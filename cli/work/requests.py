@@ -19,7 +19,7 @@ from posbias.cli.options.log import ColumnOptions, LogOptions
 from posbias.cli.options.option import parse_bins, parse_memory, parse_prior, parse_reference
 from posbias.cli.options.output import ResultOptions
 from posbias.cli.report.result import carry_out
-from posbias.core.choices import MODELS, BetaPrior, RandomizedRows, Source
+from posbias.core.choices import MODELS, BetaPrior, LayoutOptions, RandomizedRows, Source
 from posbias.core.counts.checks import DEFAULT_MODEL, check_context, check_named_columns, counted_model
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import OutputError, StatisticsError, UsageError
@@ -551,44 +551,45 @@ def requested_files(training: TrainingOptions) -> TrainingRequest:
     Raises:
         UsageError: a value is out of range, or options do not go together.
     """
-    layout = get_layout(training.layout)
+    layout, own = get_layout(training.layout), LayoutOptions(**(training.layout_options or {}))
     features = FeaturesRequest(tuple(training.features or ()), tuple(training.feature or ()), training.missing)
     check_format(training.format, layout, has_features=bool(features.tables or features.columns))
     form = get_format(training.format)
-    if "search_index" in form.takes and not training.search_index:
+    if "search_index" in form.takes and not own.search_index:
         raise UsageError(
-            f"--format {training.format}: a rating names the index that its document is in. Add --search-index NAME."
+            f"--format {training.format}: a rating names the index that its document is in. Add "
+            "--layout-options search_index=NAME."
         )
     check_min_propensity(training.min_propensity)
     if not 0 <= training.validation < 1:
         raise UsageError(f"--validation {training.validation:g}: must be at least 0 and below 1, e.g. 0.1.")
-    if training.validation_by == "session" and not layout.from_pages:
+    if own.validation_by == "session" and not layout.from_pages:
         raise UsageError(
-            f"--validation-by session: --layout {layout.name} adds up all pages of a query. Hold out queries, or "
-            f"choose another layout: {', '.join(layouts_of_pages())}."
+            f"--layout-options validation_by=session: --layout {layout.name} adds up all pages of a query. "
+            f"Hold out queries, or choose another layout: {', '.join(layouts_of_pages())}."
         )
     for name in features.columns:
         if name in RESERVED:
             raise UsageError(f"--feature {name}: this name is reserved. Rename the column to use it as a feature.")
-    expected_labels = "negatives" in layout.takes and training.negatives == "posterior"
+    expected_labels = "negatives" in layout.takes and own.negatives == "posterior"
     options = WeightOptions(
         training.min_propensity,
         training.self_normalize,
-        training.negatives,
-        training.rate,
-        training.grades,
-        0 if layout.weighted is None or expected_labels else training.replicates,
+        own.negatives,
+        own.rate,
+        own.grades,
+        0 if layout.weighted is None or expected_labels else own.replicates,
     )
     in_rows = features.columns if isinstance(layout, LayoutOfPages) and layout.shows_impressions else ()
     return TrainingRequest(
         layout,
-        choose_grouping(layout, training.group),
+        choose_grouping(layout, own.group),
         form,
-        training.search_index,
+        own.search_index,
         WeightRequest(options, training.propensity, training.unidentified == "error", in_rows),
         features,
         training.validation,
-        training.validation_by,
+        own.validation_by,
     )
 
 

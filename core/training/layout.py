@@ -253,7 +253,7 @@ def choose_grouping(layout: Layout, requested: Grouping | None) -> Grouping:
     if requested not in layout.groupings:
         able = [name for name, other in _LAYOUTS.plugins.items() if requested in other.groupings]
         raise UsageError(
-            f"--group {requested}: --layout {layout.name} adds up all pages of a query. Layouts with "
+            f"--layout-options group={requested}: --layout {layout.name} adds up all pages of a query. Layouts with "
             f"groups by {requested}: {', '.join(able)}."
         )
     return requested

@@ -201,8 +201,8 @@ def rate_terms(
     spread = unknown if posterior is None or posterior.std_dev is None else posterior.std_dev
     if options.rate == "posterior" and (len(gamma) != signatures.n_units or not np.isfinite(gamma).all()):
         raise StatisticsError(
-            "--rate posterior: some documents have no attractiveness, and no number stands for that. Estimate again, "
-            "or use --rate coec or ips."
+            "--layout-options rate=posterior: some documents have no attractiveness, and no number stands for that. "
+            "Estimate again, or use rate=coec or ips."
         )
     for units, block in signatures.blocks():
         shown, clicked = (known[block.cell] * counts for counts in (block.impressions, block.clicks))

@@ -98,11 +98,11 @@ class PageFit:
             raise UsageError(f"--layout {layout.name}: is made from counts by cell, and --model {name} has no cells.")
         if options.replicates:
             raise UsageError(
-                f"--replicates {options.replicates}: the errors of the examination of --model {name} are not known row "
-                "by row. Leave it out."
+                f"--layout-options replicates={options.replicates}: the errors of the examination of --model {name} "
+                "are not known row by row. Leave it out."
             )
         if "negatives" in layout.takes and options.negatives == "posterior":
-            raise UsageError(f"--negatives posterior: is not known under --model {name}. Use clamp.")
+            raise UsageError(f"--layout-options negatives=posterior: is not known under --model {name}. Use clamp.")
 
     def fit(self, job: Job, engine: Engine, result: Result) -> tuple[Data, "FittedPages"]:
         """Read, fit, write the tables and say how sure the parameters are."""

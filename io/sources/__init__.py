@@ -3,7 +3,7 @@
 A file begins with comments. Three of them are read: `-- title:`, `-- columns:`, once for each set of columns by which
 the source is recognised, and `-- options:`, those that read the rows of the query. `-- then: FILE` names the rest of
 the query, which reads the rows of the file as `events`. All is plain text: to read a log that differs, copy the query
-to a file of your own, change it, and say `--sql-file` with the options.
+to a file of your own, change it, and say `--sql FILE.sql` with the options.
 
 The rows of every query are `kind` (impression, click, or what else the event is), `page` or `visit`, `query`, `doc`,
 `position` and `timestamp`, so that every event is accounted for as in any other table of events.

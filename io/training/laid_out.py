@@ -313,8 +313,8 @@ def _drawn(
     covariance = covariance_of_theta(cells, propensities, fitted)
     if covariance is None:
         raise StatisticsError(
-            f"--replicates {options.replicates}: the errors of the propensities are not known together: they come with "
-            "no theta_covariance.parquet. Estimate by a method with standard errors."
+            f"--layout-options replicates={options.replicates}: the errors of the propensities are not known together: "
+            "they come with no theta_covariance.parquet. Estimate by a method with standard errors."
         )
     return draw_propensities(theta, covariance, options.replicates)
 

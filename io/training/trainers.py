@@ -78,7 +78,7 @@ def _group_sizes(training_set: TrainingSet, chunk: pl.DataFrame) -> pl.Series:
     query = chunk["query"][int(sizes.head(largest).sum())]
     advice = "Write --layout pointwise, which has no groups, or --format catboost."
     if training_set.layout.shows_impressions:
-        advice = "Rank each page on its own (--group session), or write --format catboost."
+        advice = "Rank each page on its own (--layout-options group=session), or write --format catboost."
     raise SchemaError(
         f"query {query!r} has a group of {sizes[largest]:,} rows, and LightGBM ranks at most {_MOST_ROWS_OF_A_GROUP:,} "
         f"together (--layout {training_set.layout.name}). {advice}"

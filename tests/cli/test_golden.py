@@ -89,11 +89,13 @@ RUNS = {
     },
     "for ranklib": f"{WEIGHT} --layout judgments --format ranklib --features numbers.parquet",
     "with features": f"{WEIGHT} --features features.parquet --format lightgbm --validation .2",
-    "replicates": "weight {pbm} --propensities {run_pbm} --replicates 3",
-    "expected labels": "weight {pbm} --propensities {run_pbm} --negatives posterior",
-    "coec": "weight {pbm} --propensities {run_pbm} --layout judgments --rate coec --grades 3",
-    "ips": "weight {pbm} --propensities {run_pbm} --layout judgments --rate ips --min-propensity .2",
-    "power of one's own": "weight {pbm} --propensities power:1 --group query --layout clicked-group",
+    "replicates": "weight {pbm} --propensities {run_pbm} --layout-options replicates=3",
+    "expected labels": "weight {pbm} --propensities {run_pbm} --layout-options negatives=posterior",
+    "coec": (
+        "weight {pbm} --propensities {run_pbm} --layout judgments --layout-options rate=coec --layout-options grades=3"
+    ),
+    "ips": "weight {pbm} --propensities {run_pbm} --layout judgments --layout-options rate=ips --min-propensity .2",
+    "power of one's own": "weight {pbm} --propensities power:1 --layout-options group=query --layout clicked-group",
     "table of one's own": "weight {pbm} --propensities own.csv --layout session",
     "weighed by ubm": "weight {ubm} --propensities {ubm_of_ubm} --layout pairs",
     "weighed by dbn": "weight {dbn} --propensities {dbn_of_dbn} --layout judgments",

@@ -110,7 +110,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "pages": ("run", "LOG", *OF_FIT, "--layout", "session", "-o", "pages"),
     "shape": ("run", "LOG", *OF_FIT, "--shape", "power", "-o", "none"),
     "chain": ("run", "LOG", "--model", "after-click", "--method", "adjacent-chain", "-o", "none"),
-    "grades": ("run", "LOG", *OF_FILES, "--grades", "3", "-o", "none"),
+    "grades": ("run", "LOG", *OF_FILES, "--layout-options", "grades=3", "-o", "none"),
     "carrying": ("run", "LOG", "--layout", "ratios", "--format", "ranklib", "-o", "none"),
     "layout": ("run", "LOG", "--layout", "ratio", "-o", "none"),
     "column": ("run", "LOG", "--model", "after-click", "--stratify", "after_click", "-o", "none"),

@@ -33,6 +33,7 @@ from typer.testing import CliRunner
 from posbias.cli.main import app
 from posbias.cli.options.option import SETTINGS, filled, settings_table
 from posbias.core.learners.learning import learners_that_take
+from posbias.core.training.layout import layouts_that_take
 
 UBI_SAMPLE = "opensearch_ubi_sample.ndjson.gz"
 """Of the shared data: it may lie beside the repository, and is not a part of it."""
@@ -265,10 +266,11 @@ def option_tables() -> str:
             tables.setdefault(section, {}).setdefault(row, []).append(command)
             for setting, values, about in settings_table(option.name) if option.name in SETTINGS else ():
                 row = (setting, values.removeprefix("default: "), about)
-                tables.setdefault(f"`{option.opts[0]} NAME=VALUE`", {})[row] = learners_that_take(setting)
+                takers = (layouts_that_take if option.name == "layout_options" else learners_that_take)(setting)
+                tables.setdefault(f"`{option.opts[0]} NAME=VALUE`", {})[row] = takers or ["all"]
     lines = list[str]()
     for section, options in tables.items():
-        of = "learners" if section.startswith("`") else "commands"
+        of = "for" if section.startswith("`") else "commands"
         lines += ["", f"## {section}", "", f"| option | default; range | {of} | help |", "|---|---|---|---|"]
         for (name, default, sentence), commands in options.items():
             cells = [f"`{name}`", default, ", ".join(commands), sentence]

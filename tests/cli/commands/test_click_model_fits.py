@@ -75,7 +75,18 @@ def test_weighted_clicks_estimate_attractiveness_without_its_prior(
     done: RunPosbias, tmp_path: Path, model: str
 ) -> None:
     options = simulated(done, tmp_path, model)
-    done("run", "sim/log.parquet", *options, "--layout", "judgments", "--rate", "ips", *UNCLIPPED, "-o", "run")
+    done(
+        "run",
+        "sim/log.parquet",
+        *options,
+        "--layout",
+        "judgments",
+        "--layout-options",
+        "rate=ips",
+        *UNCLIPPED,
+        "-o",
+        "run",
+    )
     truth = pl.read_parquet(tmp_path / "sim/attractiveness_truth.parquet")
     judged = pl.read_parquet(tmp_path / "run/training/rows/part-*.parquet").join(truth, on=["query", "doc"])
     judged = judged.with_columns(click_rate=pl.col("clicks") / pl.col("impressions"))

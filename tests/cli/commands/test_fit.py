@@ -115,7 +115,7 @@ def test_huge_weights_leave_attractiveness_a_number(
         w=pl.when(pl.col("position") == 1).then(1e12).otherwise(1.0),
     )
     clicked.write_parquet(log)
-    done = run_in_process("run", log, "--weight-column", "w", "--negatives", "posterior", "-o", "out")
+    done = run_in_process("run", log, "--weight-column", "w", "--layout-options", "negatives=posterior", "-o", "out")
     gamma = pl.read_parquet(tmp_path / "out" / "attractiveness.parquet")["attractiveness"]
 
     assert done.returncode == 0, done.stderr

@@ -40,7 +40,9 @@ def test_replicates_scatter_around_the_weight_as_the_errors_of_theta_say(
     run_in_process: Run, place: Path, tmp_path: Path, layout: str
 ) -> None:
     out = tmp_path / "out"
-    run_in_process("run", place / "log.parquet", "--layout", layout, "--replicates", "40", "-o", out, code=0)
+    run_in_process(
+        "run", place / "log.parquet", "--layout", layout, "--layout-options", "replicates=40", "-o", out, code=0
+    )
     rows, theta = read(out), pl.read_parquet(out / "propensities.parquet")
     if layout == "session":
         clicked = rows.filter(pl.col("click") == 1, pl.col("position") == 3)
@@ -60,7 +62,7 @@ def test_trainers_files_are_the_same_and_replicates_stand_in_the_rows_beside(
     run_in_process: Run, place: Path, tmp_path: Path, form: str
 ) -> None:
     shared = ("run", place / "log.parquet", "--features", place / "features.parquet", "--format", form)
-    for name, more in (("plain", ()), ("more", ("--replicates", "3"))):
+    for name, more in (("plain", ()), ("more", ("--layout-options", "replicates=3"))):
         run_in_process(*shared, "--layout", "clicked-group", *more, "-o", tmp_path / name, code=0)
     for path in (tmp_path / "plain" / "training").iterdir():
         if path.is_file():
@@ -69,7 +71,7 @@ def test_trainers_files_are_the_same_and_replicates_stand_in_the_rows_beside(
 
 
 def test_a_feature_cannot_be_called_like_a_replicate(run_in_process: Run, place: Path, tmp_path: Path) -> None:
-    options = ("--features", place / "taken.parquet", "--replicates", "3")
+    options = ("--features", place / "taken.parquet", "--layout-options", "replicates=3")
     result = run_in_process("run", place / "log.parquet", *options, "-o", tmp_path / "out", code=UNUSABLE)
     assert "'replicate_weight_3' has a name that is reserved" in result.stderr
 
@@ -110,7 +112,7 @@ def partly() -> pl.DataFrame:
     return pl.concat([partly, moved])
 
 
-@pytest.mark.parametrize("words", ["", "--context device", "--validation 0.3", "--rate coec"])
+@pytest.mark.parametrize("words", ["", "--context device", "--validation 0.3", "--layout-options rate=coec"])
 def test_documents_without_a_judgment_are_counted_and_said(
     run_in_process: Run, tmp_path: Path, partly: pl.DataFrame, words: str
 ) -> None:

@@ -95,9 +95,11 @@ def test_a_fit_to_what_cannot_be_is_refused_or_can_be_read(
         assert done.returncode == UNUSABLE or open_result(tmp_path / f"out{number}").propensities.height
 
 
-@pytest.mark.parametrize("option", ["--min-propensity", "--validation", "--grades"])
+@pytest.mark.parametrize("option", ["--min-propensity", "--validation", "--layout-options"])
 def test_training_files_of_what_cannot_be_are_refused(run_in_process: Run, log: Path, option: str) -> None:
-    among = ("--layout", "judgments") if option == "--grades" else ()
+    among = ("--layout", "judgments") if option == "--layout-options" else ()
     for number, value in enumerate((*NUMBERS, "1e-9", "0.999999999")):
-        done = run_in_process("run", log, "-o", f"out{number}", "--quiet", *among, option, value)
+        done = run_in_process(
+            "run", log, "-o", f"out{number}", "--quiet", *among, option, f"grades={value}" if among else value
+        )
         assert_refused_or_done(done)

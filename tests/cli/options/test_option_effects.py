@@ -19,7 +19,7 @@ from posbias.cli.options.config import TYPED_ONLY
 from posbias.cli.options.estimating import CountingOptions, EstimationOptions, FeatureOptions
 from posbias.cli.options.learning import LearningOptions, TrainingOptions
 from posbias.cli.options.option import SETTINGS
-from posbias.core.choices import METHODS_OF_ROWS, settings_of
+from posbias.core.choices import METHODS_OF_ROWS, settings_in
 from posbias.core.choices import LearningOptions as LearnerOptions
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.core.training.layout import layout_names
@@ -66,7 +66,7 @@ TRIALS: dict[str, dict[str, Trial]] = {
     for command, trials in json.loads(Path(__file__).with_name("trials.json").read_text(encoding="utf-8")).items()
 }
 """A trial of each option, by command; `log` are those of the commands that read logs or results."""
-OTHER_GROUP = Trial("--group query")  # of the layout whose rows are grouped by session
+OTHER_GROUP = Trial("--layout-options group=query")  # of the layout whose rows are grouped by session
 
 
 def write_rankings(folder: Path, pairs: pl.DataFrame) -> None:
@@ -273,7 +273,7 @@ def options_of(command: str) -> dict[str, TyperOption]:
         name: option
         for option in COMMANDS[command].params
         if isinstance(option, TyperOption) and option.name not in TYPED_ONLY
-        for name in (settings_of(SETTINGS[option.name]) if option.name in SETTINGS else [str(option.name)])
+        for name in (settings_in(SETTINGS[option.name]) if option.name in SETTINGS else [str(option.name)])
     }
 
 
@@ -389,7 +389,13 @@ def test_an_option_has_an_effect_or_is_refused_with_every_method_of_rows(bench: 
 
 
 @pytest.mark.parametrize(
-    "layout", [*layout_names(), "pointwise --negatives posterior", "judgments --rate coec", "judgments --rate ips"]
+    "layout",
+    [
+        *layout_names(),
+        "pointwise --layout-options negatives=posterior",
+        "judgments --layout-options rate=coec",
+        "judgments --layout-options rate=ips",
+    ],
 )
 @pytest.mark.slow
 def test_an_option_has_an_effect_or_is_refused_with_every_layout(bench: Bench, layout: str) -> None:

@@ -143,9 +143,11 @@ def test_an_empty_variable_is_not_set_and_a_blank_one_is_an_error(run_in_process
 def test_what_is_set_for_several_commands_is_left_aside_where_it_has_no_effect(
     run_in_process: Run, log: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "posbias.toml").write_text('rate = "ips"\ntolerance = 1e-6\nseed = 3\n', encoding="utf-8")
+    (tmp_path / "posbias.toml").write_text(
+        'tolerance = 1e-6\nseed = 3\n[layout-options]\nrate = "ips"\n', encoding="utf-8"
+    )
 
-    fitted = run_in_process("fit", log, "-o", "fit", "--method", "ctr", POSBIAS_GRADES="3")
+    fitted = run_in_process("fit", log, "-o", "fit", "--method", "ctr", POSBIAS_LAYOUT_OPTIONS="grades=3")
     weighted = run_in_process("weight", log, "--propensities", "fit", "-o", "out", POSBIAS_STRATIFY="nosuch")
 
     assert (fitted.returncode, weighted.returncode) == (0, 0), fitted.stderr + weighted.stderr

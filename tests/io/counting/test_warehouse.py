@@ -358,7 +358,7 @@ def test_weights_by_a_fit_to_numbers_are_those_of_the_log(
 ) -> None:
     query("duckdb", "--ids", "number", of=sparse).write_parquet(tmp_path / "export.parquet")
     fits = [posbias("fit", sparse, *COLUMNS), posbias("fit", tmp_path / "export.parquet")]
-    expected = "pointwise", "--negatives", "posterior"  # which look at the prior of all documents
+    expected = "pointwise", "--layout-options", "negatives=posterior"  # which look at the prior of all documents
     labels = [
         posbias("weight", sparse, *COLUMNS, "--propensities", fit.folder, "--layout", *expected).training["label"]
         for fit in fits

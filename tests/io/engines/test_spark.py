@@ -122,7 +122,7 @@ def assert_same_statistics(spark: Output, polars: Output) -> None:
     [
         ("--layout", "clicked-group", "--format", "lightgbm", "--features", "FEATURES", "--validation", "0.3"),
         ("--model", "ubm", "--cluster", "session", "--layout", "session"),
-        ("--context", "user.device", "--weight-column", "weight", "--negatives", "posterior"),
+        ("--context", "user.device", "--weight-column", "weight", "--layout-options", "negatives=posterior"),
         ("--stratify", "segment", "--timestamp", "day", "--position-bins", "1,2,4", "--layout", "pairs"),
     ],
     ids=["pbm", "ubm", "contexts and weights", "strata and days"],

@@ -215,7 +215,7 @@ def test_results_and_frames_are_options_and_inputs(rows: pl.DataFrame) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         weighted = door.weight(rows, features=features, propensities=fitted)
-        ranker = door.train(rows, learner="factors", propensities=fitted, steps=5)
+        ranker = door.train(rows, learner="factors", propensities=fitted, learner_options={"steps": 5})
         scores = ranker.table("scores").select("query", "doc", "score")
         predicted = door.predict(rows, propensities=fitted, scores=scores)
         evaluated = door.evaluate(rows, propensities=fitted, scores=[scores])

@@ -78,7 +78,7 @@ def test_the_command_line_writes_data_as_data(form: str, run_in_process: Run, tm
     keys.with_columns(*numbers).with_columns(texts).write_parquet(tmp_path / "features.parquet")
     log.write_parquet(tmp_path / "log.parquet")
     layout = () if get_format(form).carries(get_layout("pointwise")) else ("--layout", "judgments")
-    layout += ("--search-index", "--force; touch pwned") if get_format(form).takes else ()
+    layout += ("--layout-options", "search_index=--force; touch pwned") if get_format(form).takes else ()
     done = run_in_process(
         *("run", "log.parquet", "--features", "features.parquet", "--format", form, *layout, "-o", "out")
     )

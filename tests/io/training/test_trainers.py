@@ -138,7 +138,9 @@ def test_positions_lie_there_under_a_name_by_which_lightgbm_does_not_correct_twi
 def test_a_group_that_lightgbm_refuses_is_an_error_that_names_it(tmp_path: Path) -> None:
     rows = make_sample("session")
     large = pl.concat([rows.rows.head(8), *[rows.rows.slice(8, 8)] * 1251, rows.rows.slice(16, 8)])
-    with pytest.raises(SchemaError, match=r"'red\\tshoes #0\\n' has a group of 10,008 rows.*--group session"):
+    with pytest.raises(
+        SchemaError, match=r"'red\\tshoes #0\\n' has a group of 10,008 rows.*--layout-options group=session"
+    ):
         Sample(rows.of, large).write("lightgbm", tmp_path)
 
 

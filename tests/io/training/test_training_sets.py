@@ -101,7 +101,9 @@ def write(folder: Path, pages: list[tuple[int, list[tuple[int, bool]]]], *option
         folder / "pages.parquet"
     )
     words = ["weight", str(folder / "pages.parquet"), "--propensities", str(folder / "fit"), "--force", *options]
-    if "judgments" not in options or "--rate" in options:  # the posterior rate has no weights to clip
+    if "judgments" not in options or any(
+        option.startswith("rate=") for option in options
+    ):  # the posterior rate has no weights to clip
         words += ["--min-propensity", "0.1"]
     run([*words, "-o", str(folder / "one")])
     with patch("posbias.cli.work.requests.parse_memory", return_value=TINY_MEMORY):
@@ -155,7 +157,7 @@ def test_pointwise_has_two_rows_per_document_and_the_weight_of_its_clicks(
 def test_sessions_have_a_row_per_impression_but_for_clicks_without_a_propensity(
     folder: Path, pages: list[tuple[int, list[tuple[int, bool]]]], group: str
 ) -> None:
-    written = write(folder, pages, "--layout", "session", "--group", group)
+    written = write(folder, pages, "--layout", "session", "--layout-options", f"group={group}")
     left_out = sum(row.click and row.position not in WEIGHT for row in written.log)
 
     assert written.rows.height == len(written.log) - left_out
@@ -171,7 +173,7 @@ def test_sessions_have_a_row_per_impression_but_for_clicks_without_a_propensity(
 def test_clicked_groups_hold_every_weighted_click_once(
     folder: Path, pages: list[tuple[int, list[tuple[int, bool]]]], group: str
 ) -> None:
-    written = write(folder, pages, "--layout", "clicked-group", "--group", group)
+    written = write(folder, pages, "--layout", "clicked-group", "--layout-options", f"group={group}")
     clicked = written.rows.filter(label=1)
 
     assert clicked["weight"].sum() == pytest.approx(written.total())
@@ -188,7 +190,7 @@ def test_clicked_groups_hold_every_weighted_click_once(
 def test_preferences_weigh_as_much_as_the_clicks_by_the_other_documents_of_their_pages(
     folder: Path, pages: list[tuple[int, list[tuple[int, bool]]]], group: str
 ) -> None:
-    written = write(folder, pages, "--layout", "pairs", "--group", group)
+    written = write(folder, pages, "--layout", "pairs", "--layout-options", f"group={group}")
 
     expected = sum(row.weight * (len(written.shown_with(row)) - 1) for row in written.log)
     assert written.rows["weight"].sum() == pytest.approx(expected)
@@ -204,7 +206,7 @@ def test_preferences_weigh_as_much_as_the_clicks_by_the_other_documents_of_their
 def test_judgments_hold_the_impressions_and_clicks_that_have_a_propensity(
     folder: Path, pages: list[tuple[int, list[tuple[int, bool]]]], rate: str
 ) -> None:
-    written = write(folder, pages, "--layout", "judgments", "--rate", rate)
+    written = write(folder, pages, "--layout", "judgments", "--layout-options", f"rate={rate}")
 
     assert written.rows["impressions"].sum() == sum(row.position in WEIGHT for row in written.log)
     assert written.rows["clicks"].sum() == sum(row.weight > 0 for row in written.log)
@@ -227,12 +229,14 @@ OF_PAGES = ("session", "clicked-group", "pairs")
 )
 @pytest.mark.slow
 def test_training_and_validation_are_the_whole_without_overlap(folder: Path, layout: str, by: str) -> None:
-    options = ("--layout", layout, "--validation", str(SHARE), "--validation-by", by)
-    written = write(folder, list(split_pages()), *options, "--group", "query" if by == "query" else "session")
+    options = ("--layout", layout, "--validation", str(SHARE), "--layout-options", f"validation_by={by}")
+    written = write(folder, list(split_pages()), *options, "--layout-options", f"group={by}")
     apart = pl.concat(
         pl.read_parquet(part) for part in sorted((folder / "one" / "validation" / "rows").glob("part-*.parquet"))
     )
-    whole = write(folder, list(split_pages()), *options[:2], *(("--group", by) if layout != "session" else ())).rows
+    whole = write(
+        folder, list(split_pages()), *options[:2], *(("--layout-options", f"group={by}") if layout != "session" else ())
+    ).rows
 
     both = written.rows.height + apart.height
     assert 0 < apart.height < both
