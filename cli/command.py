@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
 from functools import partial, wraps
 from itertools import takewhile
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any, cast, get_type_hints
 
 import typer
@@ -28,7 +30,7 @@ from posbias.cli.interrupts import stop
 from posbias.cli.messages import fail, fail_by_a_fault, is_json, speak, tell
 from posbias.cli.options.common import CommonOptions, write_parameters
 from posbias.cli.options.config import settings_of, source_of
-from posbias.cli.options.log import check_are_there
+from posbias.cli.options.log import LogOptions, check_are_there
 from posbias.cli.options.option import SETTINGS, annotated
 from posbias.core.choices import read_settings, settings_in
 from posbias.core.errors import PosbiasError, RoleError, SchemaError, UsageError
@@ -108,6 +110,16 @@ def _reported() -> Generator[None]:
 _GIVEN, _WORDS = "posbias.given", "posbias.words"
 
 
+_FILES = ("logs", "inputs")
+"""Parameters that name files of a log."""
+
+
+def _reads_tables(values: Mapping[str, Any]) -> bool:
+    """Whether a log is in tables of Spark, where no files are named."""
+    of_tables = values.get("table") or values.get("sql")
+    return bool(values.get("print_config") or (values.get("engine") == "spark" and of_tables))
+
+
 class PosbiasCommand(TyperCommand):
     """A command that remembers the options on its command line, and has a short help and a long one."""
 
@@ -136,11 +148,14 @@ class PosbiasCommand(TyperCommand):
             for option, number in times.items()
         ]
         required = [each for each in self.params if each.required]
+        files = next((each for each in required if each.name in _FILES), None)
         if any(option.name == "print_config" for option in times):
             for parameter in required:  # while a command is only looked at, what it would need to run may be missing
                 parameter.required = False
+        elif files is not None and not any(option.is_eager for option in times):  # tables of Spark stand in for them
+            files.required = False
         try:
-            return super().parse_args(ctx, args)
+            rest = super().parse_args(ctx, args)
         except typer.BadParameter as error:
             where = source_of(ctx, error.param)[1] if isinstance(error.param, TyperOption) else ""
             if where:
@@ -149,6 +164,10 @@ class PosbiasCommand(TyperCommand):
         finally:
             for parameter in required:
                 parameter.required = True
+        named = files is None or values.get(files.name) or any(option.name == "table" for option in times)
+        if files is not None and not (named or ctx.resilient_parsing or _reads_tables(ctx.params)):
+            files.process_value(ctx, None)  # which is missing
+        return rest
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - a type of Typer's own
         """Run the command, print its error, and end with its exit code."""
@@ -263,13 +282,33 @@ def command(function: Callable[..., int]) -> PosbiasCommand:
         check_are_there(values.get("logs") or values.get("inputs") or ())
         from posbias.io.places.object_stores import copies_below  # noqa: PLC0415 - now a command runs
 
-        with copies_below(values.get("temp_dir")):
+        with copies_below(values.get("temp_dir")), tables_of(invocation.info_name or "", values):
             return call(invocation, values)
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     alone.command(cls=PosbiasCommand)(run)
     return cast("PosbiasCommand", get_command(alone))
+
+
+@contextmanager
+def tables_of(command: str, values: dict[str, Any]) -> Generator[None]:
+    """Let tables of Spark be read while a command runs that names some; their names take the place of files."""
+    if "engine" not in values or not _reads_tables(values):
+        yield
+        return
+    from posbias.cli.options.inputs import names_of_tables  # noqa: PLC0415 - only for tables
+    from posbias.io.engines.spark_tables import tables_below  # noqa: PLC0415 - only for tables
+    from posbias.io.places.temporary import shared_place  # noqa: PLC0415 - only for tables
+
+    files = next(name for name in _FILES if name in values)
+    log = cast("LogOptions", SimpleNamespace(**values))
+    values[files] = names_of_tables(log, values[files] or []) or values[files]
+    place = shared_place(values["temp_dir"], values.get("into") or values.get("output") or Path.cwd() / command)
+    with tables_below(
+        place, values["master"], every_column=command == "check", every_row=not values.get("dry_run", False)
+    ):
+        yield
 
 
 def _parameters_of(group: Any) -> list[inspect.Parameter]:  # noqa: ANN401 - a class of options

@@ -185,6 +185,7 @@ _READING: Rules = (
     ("columns", "no_header: columns have the names of the header without --no-header"),
     ("timestamp_format", "timestamp: there is no --timestamp COLUMN to read"),
     ("master", "engine=spark: only --engine spark has a master"),
+    ("table", "engine=spark: only --engine spark reads tables"),
 )
 _BAD_ROWS: Rules = (
     ("max_bad_rows", "on_bad_rows=drop: bad rows stop the run, unless --on-bad-rows drop leaves them out"),

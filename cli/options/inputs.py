@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from posbias.cli.options.log import LogOptions
 from posbias.cli.options.option import parse_memory, with_words
@@ -25,6 +26,9 @@ from posbias.io.log.text import STANDARD_INPUT
 from posbias.io.places.locations import ObjectUrl, location
 from posbias.io.sources import NAMES as SOURCES
 from posbias.io.sources import event_source
+
+if TYPE_CHECKING:
+    from posbias.io.engines.spark_tables import Tables
 
 _FARTHEST_BASE = 1_000_000
 _NO_PAGE = "none"
@@ -60,7 +64,8 @@ def log_request(
     if STANDARD_INPUT in (log.clicks or ()):
         also = ", and the log is read from it" if STANDARD_INPUT in named else ""
         raise UsageError(f"--clicks -: standard input can only be the log{also}. Name a file of clicks.")
-    query = _query(named, log)
+    tables = _tables(named, log)
+    query = _query(named, log) if tables is None else None
     if log.input_format in SOURCES:
         log = replace(with_words(log, event_source(log.input_format).options), input_format="flat")
     roles = Roles(
@@ -126,15 +131,50 @@ def log_request(
         duplicate_docs=duplicates,
         lists=ListRules.parse(log.list_separator, log.click_suffix, order_is_position=log.order_is_position),
         query=None if raw else query,
+        tables=tables,
     )
 
 
 def exported(named: Sequence[str], log: LogOptions) -> Export | None:
     """The description of exported counts; None where a log is named, or options say how one is read."""
-    of_logs = (log.sql, log.impressions, log.clicks, log.impression_where, log.columns)
+    of_logs = (log.table, log.sql, log.impressions, log.clicks, log.impression_where, log.columns)
     if any(of_logs) or log.input_format not in {"auto", "flat"} or STANDARD_INPUT in named:
         return None
     return find_export(named)
+
+
+QUERY_OF_SPARK = "the query"
+"""The name of a log that a query makes of tables of Spark, where no files are named."""
+
+
+def names_of_tables(log: LogOptions, files: Sequence[str]) -> list[str]:
+    """The names of tables in messages, in place of files; none where files are read.
+
+    Raises:
+        UsageError: files are named as well.
+    """
+    if not log.table:
+        return [QUERY_OF_SPARK] if log.engine == "spark" and not files and log.sql else []
+    if files:
+        raise UsageError(f"--table {log.table[0]} and {files[0]}: a log is in tables or in files. Leave one out.")
+    if log.sql:
+        raise UsageError(f"--table {log.table[0]}: name the tables in the query. Leave --table out.")
+    return [f"table {name}" for name in log.table]
+
+
+def _tables(named: Sequence[str], log: LogOptions) -> "Tables | None":
+    """The tables that hold the rows of the log; None where files do.
+
+    Raises:
+        UsageError: raw files are read otherwise, or the query cannot be read.
+    """
+    if log.engine != "spark" or not (log.table or [*named] == [QUERY_OF_SPARK]):
+        return None
+    from posbias.io.engines.spark_tables import Tables  # noqa: PLC0415 - only where tables are read
+
+    if log.input_format not in _ROWS:
+        raise UsageError(f"--input-format {log.input_format}: raw files of a source are no table. Leave it out.")
+    return Tables(tuple(log.table)) if log.table else Tables((), *_text_of_query(log.sql or ""))
 
 
 def _query(named: Sequence[str], log: LogOptions) -> Query | None:
@@ -146,21 +186,31 @@ def _query(named: Sequence[str], log: LogOptions) -> Query | None:
     of_source = log.input_format in SOURCES
     if log.sql is None and not of_source:
         return None
-    file = Path(log.sql) if log.sql is not None and log.sql.endswith(".sql") else None
-    flag = f"--input-format {log.input_format}" if of_source else "--sql" if file is None else f"--sql {file}"
+    text, flag = ("", f"--input-format {log.input_format}") if of_source else _text_of_query(log.sql or "")
     if log.engine != "polars":
-        raise UsageError(f"{flag}: the query runs on this machine only. Use --engine polars.")
+        advice = "Use --engine polars" if of_source else "Use --engine polars, or name tables in it and no files"
+        raise UsageError(f"{flag}: the query runs on this machine only. {advice}.")
     remote = next((name for name in named if isinstance(location(name), ObjectUrl)), None)
     if remote is not None:
         raise UsageError(f"{remote}: {flag} reads local files only. Copy it to disk first.")
     if of_source:
         base = None if log.position_base is None else _position_base(log)
         return Query(event_source(log.input_format).text, parse_memory(log.memory), flag, base)
+    return Query(text, parse_memory(log.memory), flag)
+
+
+def _text_of_query(query: str) -> tuple[str, str]:
+    """The query, read from its file where it names one, and the option that gives it.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    if not query.endswith(".sql"):
+        return query, "--sql"
     try:
-        text = log.sql if file is None else file.read_text(encoding="utf-8")
+        return Path(query).read_text(encoding="utf-8"), f"--sql {query}"
     except (OSError, ValueError) as error:
-        raise UsageError(f"{flag}: cannot be read: {error}.") from error
-    return Query(text or "", parse_memory(log.memory), flag)
+        raise UsageError(f"--sql {query}: cannot be read: {error}.") from error
 
 
 def _position_base(log: LogOptions) -> int:

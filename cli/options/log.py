@@ -96,7 +96,8 @@ class LogOptions(ColumnOptions):
         complete=one_of(("auto", "flat", "nested", *FORMS, *SOURCES)),
     )
     sql: str | None = option(
-        "A query over the files, 'SELECT ... FROM log', whose rows are read as the log; or a file of it.",
+        "A query over the files, 'SELECT ... FROM log', whose rows are read as the log, or a file of it; on Spark, over "
+        "its tables.",
         "QUERY|FILE.sql",
     )
     list_separator: str | None = option(
@@ -175,6 +176,11 @@ class LogOptions(ColumnOptions):
         "Directory for temporary files; the system's by default.",
         "DIR",
         parser=on_disk("temporary files need a directory on disk. Name one."),
+    )
+    table: list[str] | None = option(
+        "With --engine spark, a table or view of its catalog in place of files, e.g. main.shop.impressions. "
+        "Repeatable.",
+        "NAME",
     )
     engine: EngineName = option("Engine that reads and counts rows: this machine or Spark.", default="polars")
     master: str | None = option("Spark master, e.g. spark://host:7077; local[*] by default.", "URL")

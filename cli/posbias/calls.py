@@ -23,7 +23,7 @@ from posbias.cli.messages import captured
 from posbias.cli.options.config import checked_values
 from posbias.cli.options.option import filled, is_table
 from posbias.core.errors import RoleError, SchemaError, UsageError
-from posbias.frames import FRAME, FrameFiles, frame_files, is_single
+from posbias.frames import FRAME, FrameFiles, frame_files, is_of_spark, is_single
 from posbias.io.places.locations import Location, location
 from posbias.io.places.ownership import owned_directory, system_temporary
 
@@ -85,7 +85,9 @@ def carried_out(
             target = temporary.enter_context(owned_directory(system_temporary().absolute())) / "result"
             words += ["--output", str(target)]
         words += ["--quiet"] * ("quiet" in by_name) + ["--json"] * (target is None)
-        read = [files.plain(value, FRAME) for value in named]
+        of_spark = [value for value in named if options.get("engine") == "spark" and is_of_spark(value)]
+        words += [f"--table={files.table_of(value)}" for value in of_spark]
+        read = [files.plain(value, FRAME) for value in named if not any(value is one for one in of_spark)]
         for value in read:
             if not isinstance(value, str):
                 raise UsageError(f"posbias.{name}: reads files, frames and results, not {type(value).__name__}.")

@@ -17,6 +17,7 @@ from posbias.core.roles import resolve_roles, says_offset, says_page
 from posbias.core.schema import CLICK, DOC, POSITION, QUERY, SESSION, Roles
 from posbias.io.engines.engine import OnBadRows
 from posbias.io.engines.local import LocalEngine
+from posbias.io.engines.spark_session import session_of, spark_errors
 from posbias.io.log.click_log import LogRequest
 from posbias.io.places.ownership import owned_directory, system_temporary
 
@@ -107,9 +108,14 @@ class Frame:
 def is_frame(value: object) -> bool:
     """Whether a value is a table of rows, and not the name of a file or an option."""
     native = nw.to_native(cast("Any", value), pass_through=True)
-    if isinstance(native, pl.LazyFrame) or hasattr(native, "__arrow_c_stream__"):
+    if isinstance(native, pl.LazyFrame) or hasattr(native, "__arrow_c_stream__") or is_of_spark(native):
         return True
     return isinstance(nw.from_native(native, pass_through=True), nw.DataFrame)
+
+
+def is_of_spark(value: object) -> bool:
+    """Whether a value is a DataFrame of Spark, or of Spark Connect."""
+    return all(hasattr(value, name) for name in ("createOrReplaceTempView", "sparkSession"))
 
 
 def is_single(value: object) -> bool:
@@ -193,6 +199,9 @@ class FrameFiles:
             return cast("object", value.item())
         if not is_frame(value):
             return value
+        if is_of_spark(value):
+            with spark_errors():
+                value = cast("Any", value).toArrow()
         try:
             frame = Frame.of(value)
             rows = frame.select(frame.columns)
@@ -205,6 +214,12 @@ class FrameFiles:
         except _FAULTS as error:
             raise SchemaError(f"{name}: cannot be written as Parquet: {error}") from error
         return str(path)
+
+    def table_of(self, frame: object) -> str:
+        """The name of a view of a DataFrame of Spark, which is there as long as the files are."""
+        view = self._stack.enter_context(session_of(frame))
+        self._names[f"table {view}"] = self._names[view] = FRAME
+        return view
 
     def in_words(self, error: BaseException) -> str:
         """A message that names frames, and not their files."""

@@ -13,6 +13,7 @@ from posbias.cli.console import line
 from posbias.cli.messages import warn
 from posbias.cli.options.effects import Situation, why_without_effect
 from posbias.cli.options.estimating import CountingOptions, EstimationOptions
+from posbias.cli.options.inputs import QUERY_OF_SPARK
 from posbias.cli.options.log import LogOptions
 from posbias.cli.options.option import values_of, with_words, words_of
 from posbias.cli.options.output import OutputOptions
@@ -185,9 +186,10 @@ class LogView:
     @property
     def command(self) -> list[str]:
         """The arguments of `posbias` that run the main job; `-o DIR` is still lacking."""
+        files = () if self.log.engine == "spark" and (self.log.table or self.logs == (QUERY_OF_SPARK,)) else self.logs
         return [
             _RUN,
-            *(f"./{name}" if name.startswith("-") and name != "-" else name for name in self.logs),
+            *(f"./{name}" if name.startswith("-") and name != "-" else name for name in files),
             *words_of(self.options),
         ]
 

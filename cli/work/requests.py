@@ -38,8 +38,9 @@ from posbias.io.jobs.tables import Result
 from posbias.io.jobs.training import TrainingRequest
 from posbias.io.log.click_log import LogRequest
 from posbias.io.log.exports import Export
-from posbias.io.places.locations import Location, ObjectUrl, is_text
+from posbias.io.places.locations import Location, is_text
 from posbias.io.places.ownership import owned_directory, system_temporary
+from posbias.io.places.temporary import shared_place
 from posbias.io.stores.store import Statistics, find_statistics
 from posbias.io.training import check_format, get_format
 from posbias.io.training.feature_parts import FeaturesRequest, RowsRequest
@@ -620,14 +621,14 @@ def carry_out_job(
         return rehearse(command, job, log, output.output, output, also_read)
 
     def in_engine(result: Result) -> None:
-        with open_engine(log, output.output) as engine:
+        with open_engine(log, output.output, result.facts) as engine:
             work(engine, result)
 
     return carry_out(command, job.inputs, output, options, in_engine, also_read)
 
 
 @contextmanager
-def open_engine(log: LogOptions, output: Location) -> Generator[Engine]:
+def open_engine(log: LogOptions, output: Location, facts: list[str] | None = None) -> Generator[Engine]:
     """The engine, with a directory for temporary files for as long as the block runs.
 
     Raises:
@@ -640,23 +641,18 @@ def open_engine(log: LogOptions, output: Location) -> Generator[Engine]:
         with _scratch(log.temp_dir or system_temporary(), hidden=False) as scratch:
             yield LocalEngine(memory, scratch, log.on_bad_rows, log.check_pages)
         return
-    place = log.temp_dir
-    if place is None:  # where all machines of a cluster find the output, they find temporary files too
-        if isinstance(output, ObjectUrl):
-            raise UsageError(
-                f"--output {output}: with --engine spark the result is made on disk before it is uploaded. "
-                "Use --temp-dir to name a directory that all machines of the cluster can see."
-            )
-        place = next(folder for folder in output.absolute().parents if folder.is_dir())
+    place = shared_place(log.temp_dir, output)
     from posbias.io.engines.spark import SparkEngine  # noqa: PLC0415 - only where it is requested
-    from posbias.io.engines.spark_session import DEFAULT_MASTER, open_session  # noqa: PLC0415 - only where it is requested
+    from posbias.io.engines.spark_session import about_session, open_session  # noqa: PLC0415 - only where it is requested
 
     with (
         _scratch(place, hidden=True) as scratch,
-        open_session(log.master or DEFAULT_MASTER, scratch) as session,
+        open_session(log.master, scratch) as session,
         closing(SparkEngine(memory, scratch, log.on_bad_rows, log.check_pages, session=session)) as engine,
     ):
         yield engine
+        if facts is not None:
+            facts.append(about_session(session, log.master))
 
 
 @contextmanager

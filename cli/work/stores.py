@@ -148,7 +148,7 @@ def count_or_merge(
 
     def work(result: Result) -> None:
         job = resolved()  # only now, when no other run writes the target, is it certain what it holds
-        with open_engine(log, target.output) as engine:
+        with open_engine(log, target.output, result.facts) as engine:
             if job.statistics:
                 merged_into = next((one for one in job.statistics if is_same(one.path, target.output)), None)
                 collecting.merge(job.statistics, merged_into, gate, engine, result, job.decay)
@@ -187,7 +187,7 @@ def add_day(
         return rehearse("collect", job, log, place, output.to_change(place), also_read)
 
     def work(known: Statistics | None, result: Result) -> None:
-        with open_engine(log, place) as engine:
+        with open_engine(log, place, result.facts) as engine:
             collecting.add_day(job, day, known, gate, engine, result, replaces=store.replace_day)
 
     options = plain_options(log, counting, gate=gate) | plain_options(store)
@@ -206,7 +206,7 @@ def remove_day(
     def work(known: Statistics | None, result: Result) -> None:
         if known is None:
             raise StatisticsError(f"{place}: there is no store. Name the directory that --into has made.")
-        with open_engine(log, place) as engine:
+        with open_engine(log, place, result.facts) as engine:
             collecting.remove_day(day, known, engine, result)
 
     return _change(place, output, (), plain_options(log, store), work, ())

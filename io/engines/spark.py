@@ -44,18 +44,18 @@ from posbias.io.engines.engine import (
     judge_rows,
     rows_by_reason,
 )
-from posbias.io.engines.spark_session import Session, shuffle_into, spark_errors
+from posbias.io.engines.spark_session import Session, cores_of, shuffle_into, spark_errors
 from posbias.io.engines.spark_worker import (
     RESULT,
     WIRE,
     collect_frames,
     from_batches,
+    on_items,
     on_part,
     on_rows,
     packed,
     spark_name,
     spark_schema,
-    work_on,
 )
 from posbias.io.log.click_log import Log
 from posbias.io.log.clicks import COMPARED, MADE_CLICK
@@ -84,6 +84,14 @@ def _here(frame: SparkFrame, schema: pl.Schema) -> pl.DataFrame:
     return from_batches(frame.toArrow().to_batches(), schema)
 
 
+def _results(frame: SparkFrame) -> Iterator[Any]:
+    """What workers return, in the order of the numbers of parts or items."""
+    with spark_errors():
+        results = frame.collect()
+    for row in sorted(results):
+        yield WIRE.from_bytes(row.result)
+
+
 def _one_in(rows: SparkFrame, column: str, number: int) -> SparkFrame:
     """The rows of one in so many values of a column."""
     functions: Any = import_module("pyspark.sql.functions")
@@ -96,6 +104,16 @@ def _count_faults(faulty: SparkFrame) -> pl.DataFrame:
     counts = [(row[REJECTED], row["count(1)"], row[f"sum({ROWS})"]) for row in by_fault]
     schema = {REJECTED: pl.Int64, PAGES: pl.Int64, ROWS: pl.Int64}
     return pl.DataFrame(counts, schema=schema, orient="row").sort(REJECTED)
+
+
+_PAGE_SUMS = pl.Schema({REJECTED: pl.Int64(), PAGES: pl.Int64(), ROWS: pl.Int64(), **PAGE_ENDS})
+
+
+def _sums_of_pages(judged: pl.LazyFrame) -> pl.LazyFrame:
+    """`_PAGE_SUMS`: number of pages and their rows by `rejected`, and without `rejected` where the others end."""
+    pages = pl.len().cast(pl.Int64).alias(PAGES)
+    by_fault = judged.group_by(pl.col(REJECTED).cast(pl.Int64)).agg(pages, pl.col(ROWS).sum())
+    return pl.concat([by_fault, count_page_ends(judged)], how="diagonal").select(_PAGE_SUMS.names())
 
 
 _FEWEST_PARTS = 2
@@ -118,9 +136,8 @@ class SparkParts:
     def map(self, work: Callable[[int, pl.LazyFrame], Output]) -> Iterator[Output]:
         """Yield the results of a function for each part that holds rows."""
         with spark_errors():
-            results = self.frame.mapInArrow(on_part(work, self.schema, self.order), RESULT).collect()
-        for row in sorted(results):
-            yield WIRE.from_bytes(row.result)
+            results = self.frame.mapInArrow(on_part(work, self.schema, self.order), RESULT)
+        yield from _results(results)
 
 
 @dataclass(frozen=True)
@@ -215,9 +232,10 @@ class SparkEngine(Engine):
 
     def each(self, items: Iterable[Item], work: Callable[[Item], Output]) -> Iterator[Output]:
         """Yield the results of a function for each item, each in a task of its own."""
-        tasks = list(items)
+        listed = list(items)
         with spark_errors():
-            return iter(self._context.parallelize(tasks, len(tasks) or 1).map(work_on(work)).collect())
+            results = self._numbers(len(listed)).mapInArrow(on_items(work, listed), RESULT) if listed else None
+        return iter(()) if results is None else _results(results)
 
     def write_table(self, items: Iterable[Item], rows: Callable[[Item], pl.DataFrame], path: Path) -> Iterator[None]:
         """Write what a function makes of each item as one Parquet file of a directory."""
@@ -225,24 +243,27 @@ class SparkEngine(Engine):
         yield from self.each(list(enumerate(items)), partial(_write_rows, rows=rows, folder=path))
         remove_unfinished(path)
 
-    @property
-    def _context(self) -> Any:  # noqa: ANN401 - pyspark.SparkContext
-        return self.session.sparkContext
+    @cached_property
+    def _cores(self) -> int:
+        return cores_of(self.session)
+
+    def _numbers(self, count: int) -> SparkFrame:
+        """Numbers from 0, one to a partition unless they are many."""
+        return self.session.range(0, count, 1, min(count, _MANY_TASKS))
 
     def _parts_for(self, rows: int, schema: pl.Schema) -> int:
-        return max(_FEWEST_PARTS, self._context.defaultParallelism, fewest_parts(rows, schema, self.memory))
+        return max(_FEWEST_PARTS, self._cores, fewest_parts(rows, schema, self.memory))
 
     def _frame_of(self, frames: Sequence[pl.LazyFrame], schema: pl.Schema) -> SparkFrame:
         """Lazy frames of one schema, collected by the workers into one Spark frame."""
-        tasks = [(WIRE.to_bytes(packed(frame, schema)),) for frame in frames]
-        spread = self._context.parallelize(tasks, min(len(tasks), _MANY_TASKS))
-        return self.session.createDataFrame(spread, "frame binary").mapInArrow(collect_frames(), spark_schema(schema))
+        collected = collect_frames([packed(frame, schema) for frame in frames])
+        return self._numbers(len(frames)).mapInArrow(collected, spark_schema(schema))
 
     def _read(self, log: Log, *, keep_sessions: bool, whole_pages: bool) -> ReadBySpark:
         schema, rows = log.impressions.collect_schema(), log.estimated_rows
         n_parts = self._parts_for(rows, schema)
         shuffle_into(self.session, n_parts)
-        n_rows = rows // (_SLICES_PER_CORE * self._context.defaultParallelism)
+        n_rows = rows // (_SLICES_PER_CORE * self._cores)
         slices = log.from_anywhere.slices(min(max(n_rows, _SHORTEST), _LONGEST))
         shown = self._frame_of(slices, schema)
         clicks = self._clicks(log, schema) if log.click_sources else None
@@ -321,13 +342,14 @@ class SparkEngine(Engine):
         whole = _one_in(good, SESSION, one_in).repartition(n_parts, SESSION)
         judged = self.keep(_mapped(whole, schema, partial(pages, rules=log.page_rules), of_pages))
         faulty = judged.filter(f"{REJECTED} > 0")
-        faults = _count_faults(faulty)
+        sums = _here(_mapped(judged, of_pages, _sums_of_pages, _PAGE_SUMS), _PAGE_SUMS)
+        faults = sums.filter(pl.col(REJECTED) > 0).group_by(REJECTED).agg(pl.col(PAGES, ROWS).sum()).sort(REJECTED)
         if faults.height and one_in > 1 and self.on_bad_rows == "drop":
             self.let_go(judged)
             return self._bad_pages(log, good, schema, n_parts, lost, rows, one_in=1)
         if faults.height:
             judge_pages(log, faults, _here(faulty.dropDuplicates([REJECTED]), of_pages), rows, self.on_bad_rows)
-        ends = sum_page_ends([_here(_mapped(judged, of_pages, count_page_ends, PAGE_ENDS), PAGE_ENDS)])
+        ends = sum_page_ends([sums.filter(pl.col(REJECTED).is_null()).select(PAGE_ENDS.names())])
         if lost is not None:  # the pages that lost a row, other than the faulty ones, with their good rows
             functions: Any = import_module("pyspark.sql.functions")
             lossy = judged.filter(f"{REJECTED} = 0").join(lost.select(SESSION), on=SESSION, how="left_semi")

@@ -3,6 +3,7 @@
 import logging
 import os
 import re
+import secrets
 import shutil
 import socket
 import subprocess
@@ -15,7 +16,7 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from posbias.core.errors import EngineError, UsageError
 from posbias.io.engines.spark_worker import WIRE
@@ -29,6 +30,7 @@ _WORKERS_WITHIN = 120.0  # seconds, of a cluster that is not busy
 _LOCAL = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?")
 _CLUSTER = re.compile(r"(spark|k8s|yarn)(://.+)?")
 _OF_THE_GATEWAY = re.compile(r"\AAn error occurred while calling [^\n]*\n: ")
+_OURS = "spark.posbias.started"
 _SHUFFLE = "spark.sql.shuffle.partitions"
 _ONE_THREAD = ("POLARS_MAX_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")  # Spark runs a worker per core
 _CHATTY = ("DataFrameQueryContextLogger", "SQLQueryContextLogger", "py4j")
@@ -36,13 +38,15 @@ _CHATTY = ("DataFrameQueryContextLogger", "SQLQueryContextLogger", "py4j")
 Session = Any
 """pyspark.sql.SparkSession, which is not there unless the extra is installed."""
 
+_handed_in: list[Session] = []  # sessions of frames that are read
+
 
 @contextmanager
-def open_session(master: str, scratch: Path) -> Generator[Session]:
-    """A Spark session, stopped at the end. One that this process has already is used, and left alone.
+def open_session(master: str | None, scratch: Path) -> Generator[Session]:
+    """A Spark session, stopped at the end. One that this process has already is used, and left as it is.
 
     Args:
-        master: where Spark runs, e.g. `local[*]` or `spark://host:7077`.
+        master: where Spark runs, e.g. `local[*]` or `spark://host:7077`; None for `local[*]`.
         scratch: where Spark's own messages go, and in local mode its temporary files.
 
     Raises:
@@ -52,29 +56,79 @@ def open_session(master: str, scratch: Path) -> Generator[Session]:
     if find_spec("pyspark") is None:
         install = "python3 -m pip install 'pyspark[sql]'"
         raise EngineError(f"--engine spark needs PySpark, which is not installed. Run: {install}")
-    sql: Any = import_module("pyspark.sql")
-    running = sql.SparkSession.getActiveSession()
+    running = running_session()
     if running is not None:
-        before = running.conf.get(_SHUFFLE)
-        try:
-            yield running
-        finally:
-            running.conf.set(_SHUFFLE, before)
+        yield running
         return
     check_java()
-    check_master(master)
-    session = _start(master, scratch)
+    check_master(master or DEFAULT_MASTER)
+    session = _start(master or DEFAULT_MASTER, scratch)
     try:
-        _wait_for_workers(session, master)
+        _wait_for_workers(session, master or DEFAULT_MASTER)
+        session.conf.set(_OURS, "true")
         yield session
     finally:
         with suppress(EngineError), spark_errors():  # a JVM that has died has nothing to stop
             session.stop()
 
 
+def running_session() -> Session | None:
+    """The session of a notebook or a program, of Spark itself or of Spark Connect; None where there is none."""
+    if _handed_in:
+        return _handed_in[-1]
+    if "pyspark.sql" not in sys.modules:
+        return None
+    classic: Any = import_module("pyspark.sql").SparkSession
+    connect: Any = sys.modules.get("pyspark.sql.connect.session")
+    running = classic.getActiveSession() or (connect and connect.SparkSession.getActiveSession())
+    return running or getattr(classic, "_instantiatedSession", None)  # of another thread
+
+
+@contextmanager
+def session_of(frame: Any) -> Generator[str]:  # noqa: ANN401 - pyspark.sql.DataFrame
+    """Use the session of a frame of Spark in this block, in which the frame is a view of the name that is yielded."""
+    view = f"posbias_{secrets.token_hex(8)}"
+    with spark_errors():
+        frame.createOrReplaceTempView(view)
+    _handed_in.append(frame.sparkSession)
+    try:
+        yield view
+    finally:
+        _handed_in.pop()
+        with suppress(EngineError), spark_errors():
+            frame.sparkSession.catalog.dropTempView(view)
+
+
+def is_connect(session: Session) -> bool:
+    """Whether a session talks to Spark Connect, which has no SparkContext."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def is_ours(session: Session) -> bool:
+    """Whether posbias started a session, and may change its settings."""
+    return session.conf.get(_OURS, None) is not None
+
+
+def about_session(session: Session, master: str | None) -> str:
+    """A line about the session that a command used."""
+    place = "Spark Connect" if is_connect(session) else session.sparkContext.master
+    if is_ours(session):
+        return f"spark: a session of its own on {place}, Spark {session.version}"
+    unused = "" if master in {None, place} else f"; --master {master} had no effect"
+    return f"spark: the session that was running ({place}, Spark {session.version}), left as it was{unused}"
+
+
+def cores_of(session: Session) -> int:
+    """Number of tasks that run at once, as Spark tells it."""
+    if not is_connect(session):
+        return session.sparkContext.defaultParallelism
+    functions: Any = import_module("pyspark.sql.functions")
+    return session.range(1 << 16).select(functions.spark_partition_id()).distinct().count()
+
+
 def shuffle_into(session: Session, n_parts: int) -> None:
-    """Let what is grouped or joined from here on lie in so many partitions at least, where Spark chooses."""
-    if n_parts > int(session.conf.get(_SHUFFLE)):
+    """Let what is grouped or joined from here on lie in so many partitions at least, where the session is our own."""
+    if is_ours(session) and n_parts > int(session.conf.get(_SHUFFLE)):
         session.conf.set(_SHUFFLE, str(n_parts))
 
 
@@ -137,9 +191,9 @@ def _start(master: str, scratch: Path) -> Session:
     pyspark: Any = import_module("pyspark")
     sql: Any = import_module("pyspark.sql")
     launch: Any = import_module("pyspark.java_gateway").launch_gateway
-    for name in _CHATTY:
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if _LOCAL.fullmatch(master):  # most of a short run is Java that compiles itself: once is enough
+        os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
     configuration = pyspark.SparkConf().setMaster(master).setAppName("posbias").setAll(_settings(master, scratch))
     messages = scratch / "spark.log"
     try:
@@ -185,7 +239,7 @@ def _wait_for_workers(session: Session, master: str) -> None:
 
 def _settings(master: str, scratch: Path) -> list[tuple[str, str]]:
     settings = {
-        "spark.sql.caseSensitive": "true",  # as in the log
+        _SHUFFLE: "1",  # `shuffle_into` raises it
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(1 << 17),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.driver.maxResultSize": "0",  # signatures of many parts may well be more than the usual 1 GiB
@@ -200,6 +254,20 @@ def _settings(master: str, scratch: Path) -> list[tuple[str, str]]:
 
 
 @contextmanager
+def without_its_messages() -> Generator[None]:
+    """Keep PySpark from logging, with a trace of Java, errors that are raised anyway."""
+    loggers = [logging.getLogger(name) for name in _CHATTY]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+@contextmanager
 def spark_errors() -> Generator[None]:
     """Turn what Spark says when a job fails into the error behind it, or into one line.
 
@@ -207,20 +275,23 @@ def spark_errors() -> Generator[None]:
         EngineError: Spark could not do its part.
     """
     errors: Any = import_module("pyspark.errors")
-    py4j: Any = import_module("py4j.protocol")
+    py4j: Any = import_module("py4j.protocol") if find_spec("py4j") else None  # a client of Spark Connect has none
+    of_java: type[Exception] = py4j.Py4JError if py4j else ConnectionError
+    kinds = cast("tuple[type[Exception], ...]", (errors.PySparkException, of_java, ConnectionError))
+    of_network: type[Exception] = py4j.Py4JNetworkError if py4j else ConnectionError
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), without_its_messages():
             # PySpark wants an old pandas to be there, of which nothing is used here.
             warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
             yield
-    except (errors.PySparkException, py4j.Py4JError, ConnectionError) as error:
+    except kinds as error:
         text = str(error)
         behind = WIRE.error_in(text)
         if isinstance(behind, FileNotFoundError):
             raise EngineError(f"a Spark worker does not find {behind}. {SHARED}") from error
         if behind is not None:
             raise behind from error
-        if isinstance(error, ConnectionError | py4j.Py4JNetworkError):
+        if isinstance(error, (ConnectionError, of_network)):
             raise EngineError(
                 "Spark failed: its Java process has ended; was it killed, or short of memory? Run the command again, "
                 "with less --memory where the machine has none to spare."

@@ -36,7 +36,7 @@ import polars as pl
 
 from posbias.core import errors
 from posbias.core.errors import EngineError, PosbiasError, SchemaError
-from posbias.io.engines.engine import Item, Output
+from posbias.io.engines.engine import Item
 
 _DIGEST, _DIGEST_BYTES = "sha256", 32
 _LONGEST_TEXT = 1 << 16  # of an error, in characters: ids that it quotes may be of any length
@@ -141,7 +141,7 @@ _AS_ANOTHER: dict[type[pl.DataType], pl.DataType] = {
     pl.Enum: pl.String(),
     pl.Null: pl.String(),
 }
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9_]+")
+_PLAIN_NAME = re.compile(r"[a-z0-9_]+")  # Spark may not tell capitals from small letters
 
 
 def spark_name(name: str) -> str:
@@ -218,7 +218,7 @@ def _fields(dtype: pl.Struct) -> ItemsView[str, pl.DataType]:
 
 
 RESULT = "number int, result binary"
-"""Spark's schema of what `on_part` yields."""
+"""Spark's schema of what `on_part` and `on_items` yield."""
 
 _BATCH_ROWS = 1 << 17
 
@@ -226,15 +226,15 @@ Batches = Iterator[Any]
 """pyarrow.RecordBatch, which has no types."""
 
 
-def collect_frames() -> Callable[[Batches], Batches]:
-    """The task that collects lazy frames, which travel in the one column of the batches, of what they hold the rows."""
-    wire = WIRE
+def collect_frames(frames: Sequence[pl.LazyFrame]) -> Callable[[Batches], Batches]:
+    """The task that collects the lazy frames whose numbers stand in the one column of the batches."""
+    wire, packed_frames = WIRE, [WIRE.to_bytes(frame) for frame in frames]
 
     def task(batches: Batches) -> Batches:
         with wire.sending_errors():
             for batch in batches:
-                for received in batch.column(0).to_pylist():
-                    frame: pl.LazyFrame = wire.from_bytes(received)
+                for number in _numbers(batch):
+                    frame: pl.LazyFrame = wire.from_bytes(packed_frames[number])
                     for rows in frame.collect_batches(chunk_size=_BATCH_ROWS, engine="streaming"):
                         yield from _to_batches(rows)
 
@@ -258,8 +258,7 @@ def on_part(
             rows = from_batches(batches, schema)
             rows = rows.sort(order) if order else rows
             if rows.height or number == 0:
-                result = pl.DataFrame({"number": [number], "result": [wire.to_bytes(work(number, rows.lazy()))]})
-                yield from _to_batches(result.cast({"number": pl.Int32}))
+                yield from _to_batches(_result(number, wire.to_bytes(work(number, rows.lazy()))))
 
     return task
 
@@ -275,15 +274,26 @@ def on_rows(work: Callable[[pl.LazyFrame], pl.LazyFrame], schema: pl.Schema) -> 
     return task
 
 
-def work_on(work: Callable[[Item], Output]) -> Callable[[Item], Output]:
-    """The task that calls `work` with one item."""
-    wire = WIRE
+def on_items(work: Callable[[Item], object], items: Sequence[Item]) -> Callable[[Batches], Batches]:
+    """The task that calls `work` with the items whose numbers stand in the one column of the batches."""
+    wire, packed_items = WIRE, [WIRE.to_bytes(item) for item in items]
 
-    def task(item: Item) -> Output:
+    def task(batches: Batches) -> Batches:
         with wire.sending_errors():
-            return work(item)
+            for batch in batches:
+                for number in _numbers(batch):
+                    result = work(wire.from_bytes(packed_items[number]))
+                    yield from _to_batches(_result(number, wire.to_bytes(result)))
 
     return task
+
+
+def _numbers(batch: Any) -> list[int]:  # noqa: ANN401 - pyarrow.RecordBatch
+    return batch.column(0).to_pylist()
+
+
+def _result(number: int, result: bytes) -> pl.DataFrame:
+    return pl.DataFrame({"number": [number], "result": [result]}, {"number": pl.Int32, "result": pl.Binary})
 
 
 def from_batches(batches: Iterable[Any], schema: pl.Schema) -> pl.DataFrame:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib import import_module
 from io import BytesIO
-from typing import Any
+from typing import Any, Protocol
 
 import polars as pl
 
@@ -43,6 +43,14 @@ from posbias.io.log.sql import Query, result_of
 from posbias.io.log.text import check_dialect_matters, find_log_files
 
 
+class Tables(Protocol):
+    """Tables of a catalog in place of files."""
+
+    def sources(self, request: "LogRequest") -> tuple[Source, ...]:
+        """Files that their rows were written to."""
+        ...
+
+
 @dataclass(frozen=True)
 class LogRequest:
     """A log as the command line describes it."""
@@ -61,14 +69,17 @@ class LogRequest:
     duplicate_docs: DuplicateDocs = "error"  # what becomes of a document that stands twice on a page
     lists: ListRules = NO_LIST_RULES  # how lists are read, where a row is a page
     query: Query | None = None  # what makes the rows of the log, where the files hold others
+    tables: Tables | None = None  # where its rows are, if not in files
     export: Export | None = None  # what counts of a warehouse say beside their rows, where the files are such
 
     def sources(self) -> tuple[Source, ...]:
-        """Its files, or the one with the rows of the query.
+        """Its files, or those with the rows of the query or of tables.
 
         Raises:
-            PosbiasError: as `find_log_files` and `result_of`.
+            PosbiasError: as `find_log_files`, `result_of` and `Tables`.
         """
+        if self.tables is not None:
+            return self.tables.sources(self)
         files = find_log_files(self.inputs, self.dialect)
         return files if self.query is None else (result_of(self.query, files),)
 

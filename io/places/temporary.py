@@ -12,7 +12,8 @@ from typing import Any, cast
 
 import polars as pl
 
-from posbias.core.errors import OutputError
+from posbias.core.errors import OutputError, UsageError
+from posbias.io.places.locations import Location, ObjectUrl
 from posbias.io.places.ownership import is_name_of_ours, remove_tree
 
 NO_SPACE = "No space left on device"
@@ -20,6 +21,23 @@ NO_SPACE = "No space left on device"
 
 SHARED = "The logs, the output and --temp-dir must lie where all machines of the cluster find them under one name."
 """Size of a cluster of a disk."""
+
+
+def shared_place(temporary: Path | None, output: Location) -> Path:
+    """Where all machines of a cluster find temporary files: they find the output.
+
+    Raises:
+        UsageError: the output is in an object store.
+    """
+    if temporary is not None:
+        return temporary
+    if isinstance(output, ObjectUrl):
+        raise UsageError(
+            f"--output {output}: with --engine spark the result is made on disk before it is uploaded. "
+            "Use --temp-dir to name a directory that all machines of the cluster can see."
+        )
+    return next(folder for folder in output.absolute().parents if folder.is_dir())
+
 
 _NEXT_TO_NOTHING = 1 << 20  # bytes
 _UNFINISHED = ".posbias-part-"

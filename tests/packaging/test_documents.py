@@ -33,6 +33,7 @@ EXPLORED = ("widths.parquet", "swaps.parquet", "documents.parquet")
 """What `explore` writes."""
 
 NOT_RUN = {
+    "posbias fit --table main.shop.impressions -o fit --engine spark": "needs a table: tests/io/engines/test_spark.py",
     "posbias run logs/*.parquet -o result --engine spark": "starts Spark: tests/io/engines/test_spark.py",
     "posbias run logs/*.parquet -o result --engine spark --master spark://host:7077": (
         "needs a cluster: tests/io/engines/test_spark_cluster.py"

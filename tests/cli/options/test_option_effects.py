@@ -40,6 +40,7 @@ HOW_NOT_WHAT = {
     "temp_dir": "where temporary files lie",
     "engine": "which machine works; the result is the same",
     "master": "which cluster works",
+    "table": "where the rows of a log lie",
     "log_format": "in which form messages are",
     "check_pages": "how many pages of a large log are looked at; only what is wrong there shows",
 }

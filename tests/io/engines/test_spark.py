@@ -1,6 +1,7 @@
 """The Spark engine gives what the Polars engine gives: run for real, in local mode."""
 
 import json
+import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from datetime import timedelta
@@ -14,14 +15,15 @@ import pytest
 from command_results import Output, Posbias
 from polars.testing import assert_frame_equal
 
+import posbias as posbias_in_python
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.errors import EngineError
+from posbias.core.errors import EngineError, PosbiasError
 from posbias.core.log.impressions import ReadingRules
 from posbias.core.models import get_model
 from posbias.core.schema import Roles
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.engines.spark import SparkEngine, SparkParts
-from posbias.io.engines.spark_session import check_java, open_session, shuffle_into
+from posbias.io.engines.spark_session import check_java
 from posbias.io.log.click_log import LogRequest, open_log
 
 pytestmark = pytest.mark.slow
@@ -38,7 +40,7 @@ Both = Callable[..., tuple[Output, Output]]
 
 @pytest.fixture(scope="module", autouse=True)
 def session(tmp_path_factory: pytest.TempPathFactory) -> Generator[Any]:
-    """Hold one Spark session for all tests, or skip them where Spark cannot run."""
+    """Hold one Spark session of somebody else for all tests, or skip them where Spark cannot run."""
     pytest.importorskip("pyspark", reason="PySpark is not installed")
     try:
         check_java()
@@ -46,8 +48,13 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Generator[Any]:
         pytest.skip(str(error))
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("JDK_JAVA_OPTIONS", FAST_START)
-        with open_session(MASTER, tmp_path_factory.mktemp("spark")) as opened:
-            yield opened
+        environment.setenv("PYSPARK_PYTHON", sys.executable)
+        place = str(tmp_path_factory.mktemp("spark"))
+        settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "3", "spark.local.dir": place}
+        builder = import_module("pyspark.sql").SparkSession.builder.master(MASTER).config(map=settings)
+        opened = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
+        yield opened
+        opened.stop()
 
 
 @pytest.fixture
@@ -98,13 +105,16 @@ def assert_same(spark: pl.DataFrame, polars: pl.DataFrame, keys: Sequence[str]) 
     assert_frame_equal(spark.sort(keys), polars.sort(keys), abs_tol=THETA_TOLERANCE, rel_tol=THETA_TOLERANCE)
 
 
-def assert_same_result(spark: Output, polars: Output) -> None:
+SECTIONS = ("counted", "sources", "rows", "totals")
+
+
+def assert_same_result(spark: Output, polars: Output, sections: Sequence[str] = SECTIONS) -> None:
     assert spark.propensities.height
     cells = [name for name in ("user.device", "position", "previous_click") if name in polars.propensities.columns]
     assert_same(spark.propensities, polars.propensities, cells)
     pairs = [name for name in polars.attractiveness.columns if name in ("query", "doc", "user.device")]
     assert_same(spark.attractiveness, polars.attractiveness, pairs)
-    for section in ("counted", "sources", "rows", "totals"):
+    for section in sections:
         assert spark.manifest[section] == polars.manifest[section], section
 
 
@@ -387,15 +397,88 @@ def _rows_by_partition(parts: SparkParts) -> list[int]:
     return [row["count"] for row in parts.frame.groupBy(functions.spark_partition_id()).count().collect()]
 
 
-def test_a_session_of_somebody_else_shuffles_as_before(session: Any, tmp_path: Path) -> None:  # noqa: ANN401
-    name = "spark.sql.shuffle.partitions"
-    before = session.conf.get(name)
-    with open_session(MASTER, tmp_path) as same:
-        shuffle_into(same, int(before) + 7)
-        assert session.conf.get(name) == str(int(before) + 7)
-        shuffle_into(same, 2)
-        assert session.conf.get(name) == str(int(before) + 7)
-    assert session.conf.get(name) == before
+def settings_of(session: Any) -> dict[str, str]:  # noqa: ANN401
+    return dict(session.conf.getAll)
+
+
+@pytest.fixture
+def tables(session: Any, log: pl.DataFrame, tmp_path: Path) -> Path:  # noqa: ANN401
+    """Return a log in a file, whose rows are also in two views of the session; one row in each is faulty."""
+    position = pl.when(pl.col("session").is_in([4, 7]) & (pl.col("position") == 1)).then(0).otherwise("position")
+    shown = log.with_columns(
+        position=position, shown_at=pl.datetime(2026, 1, 5) + pl.duration(hours="session"), unused=pl.lit(1)
+    )
+    shown.write_parquet(tmp_path / "log.parquet")
+    frame = session.read.parquet(str(tmp_path / "log.parquet"))
+    for share in (0, 1):
+        frame.filter(f"session % 2 = {share}").createOrReplaceTempView(f"clicks_{share}")
+    return tmp_path / "log.parquet"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--table", "clicks_0", "--table", "clicks_1"),
+        ("--sql", "SELECT * FROM clicks_0 UNION ALL SELECT * FROM clicks_1 -- both\n;"),
+    ],
+    ids=["tables", "query"],
+)
+def test_tables_of_the_session_give_what_their_rows_in_a_file_give(
+    session: Any,  # noqa: ANN401
+    posbias: Posbias,
+    tables: Path,
+    words: Sequence[str],
+) -> None:
+    before = settings_of(session)
+    options = ("--model", "ubm", "--timestamp", "shown_at", "--on-bad-rows", "drop")
+    polars, spark = posbias("fit", tables, *options), posbias("fit", *words, *options, *SPARK)
+    assert_same_result(spark, polars, ("counted", "rows", "totals"))
+    assert len(polars.manifest["rows"]["rejected"]) == 2
+    assert f"spark: the session that was running ({MASTER}" in " ".join(spark.manifest["facts"])
+    assert settings_of(session) == before
+    assert session.range(3).count() == 3
+
+
+@pytest.mark.filterwarnings("ignore:A few queries dominate")
+def test_a_frame_of_spark_is_a_log_in_python(session: Any, tables: Path) -> None:  # noqa: ANN401
+    views = session.catalog.listTables()
+    frame = session.read.parquet(str(tables)).filter("session % 2 = 0")
+    fit = posbias_in_python.fit(frame, engine="spark", on_bad_rows="drop")
+    here = posbias_in_python.fit(frame.toArrow(), on_bad_rows="drop")
+    assert_same(fit.propensities, here.propensities, ["position"])
+    assert fit.manifest["rows"]["rejected"] == here.manifest["rows"]["rejected"]
+    with pytest.raises(PosbiasError, match="the frame row"):
+        posbias_in_python.fit(frame, engine="spark")
+    assert session.catalog.listTables() == views
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--table nowhere.clicks --engine spark", "--table nowhere.clicks: [TABLE_OR_VIEW_NOT_FOUND]"),
+        ("log.parquet --table clicks_0 --engine spark", "a log is in tables or in files"),
+        ("--table clicks_0 --engine spark --doc sku", "table clicks_0: there is no column 'sku'"),
+        ("--table clicks_0", "only --engine spark reads tables"),
+        ("--sql DROP_TABLE_x --engine spark", "--sql: [TABLE_OR_VIEW_NOT_FOUND]"),
+    ],
+)
+def test_tables_that_cannot_be_read_are_refused(
+    run_in_process: RunPosbias, tables: Path, words: str, says: str
+) -> None:
+    done = run_in_process("fit", *words.split(), "-o", "result")
+    assert done.returncode == 2
+    assert says in " ".join(done.stderr.split())
+    assert [file.name for file in tables.parent.iterdir()] == [tables.name]
+
+
+def test_a_table_is_checked_and_rehearsed_without_a_file(run_in_process: RunPosbias, tables: Path) -> None:
+    words = ("--table", "clicks_0", *SPARK)
+    checked = json.loads(run_in_process("check", *words, "--json").stdout)
+    assert {"--table", "clicks_0"} < {*checked["command"]}
+    assert "table clicks_0" not in checked["command"]
+    rehearsed = run_in_process("fit", *words, "-o", "result", "--dry-run")
+    assert rehearsed.returncode == 0, rehearsed.stderr
+    assert [file.name for file in tables.parent.iterdir()] == [tables.name]
 
 
 CLICKS_ONLY = pl.col("click") == 1

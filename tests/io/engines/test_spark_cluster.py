@@ -3,6 +3,7 @@
 import os
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
@@ -89,3 +90,29 @@ def test_a_cluster_gives_what_one_machine_gives_and_says_nothing_else(
         assert_frame_equal(found, expected, abs_tol=1e-9, rel_tol=1e-9)
     assert len(list((tmp_path / "many" / "training" / "rows").iterdir())) > 1
     assert not list(tmp_path.glob(".posbias-*"))
+
+
+CONNECT = """
+import sys
+import posbias
+from polars.testing import assert_frame_equal
+from pyspark.sql import SparkSession
+session = SparkSession.builder.remote("local[2]").getOrCreate()
+frame = session.read.parquet(sys.argv[1])
+there, here = posbias.fit(frame, engine="spark"), posbias.fit(sys.argv[1])
+assert_frame_equal(there.propensities, here.propensities, abs_tol=1e-9, rel_tol=1e-9)
+assert "the session that was running (Spark Connect" in str(there)
+print(session.range(3).count(), session.catalog.listTables())
+session.stop()
+"""
+
+
+def test_a_frame_of_spark_connect_is_a_log_and_its_session_goes_on(log: pl.DataFrame, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark", reason="PySpark is not installed")
+    pytest.importorskip("grpc", reason="the client of Spark Connect is not installed")
+    log.write_parquet(tmp_path / "log.parquet")
+    command = (sys.executable, "-W", "ignore", "-c", CONNECT, str(tmp_path / "log.parquet"))
+    environment = os.environ | ENVIRONMENT | {"PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "3 []"
