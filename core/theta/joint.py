@@ -151,7 +151,7 @@ class _Problem:
     def step(self, point: _Point) -> _Point:
         """One E-step and M-step."""
         theta, gamma = point
-        np.take(theta, self.table.cell, out=self.complement)
+        np.take(theta, self.table.cell, out=self.complement, mode="clip")  # three times as fast as "raise" with `out`
         self.complement *= np.repeat(gamma, self.lengths)
         np.subtract(1.0, self.complement, out=self.complement)
         np.divide(self.skips, self.complement, out=self.weights.data)

@@ -38,8 +38,7 @@ def test_products_add_up_over_the_rows_in_their_order(share: float) -> None:
 
 def test_what_is_loaded_of_scipy_leaves_all_of_it_to_others() -> None:
     script = (
-        "import sys; import numpy as np; from posbias.core.arrays.linalg import loaded_meanwhile\n"
-        "with loaded_meanwhile(): pass\n"
+        "import sys, numpy as np, posbias.core.arrays.linalg as ours\nwith ours.loaded_meanwhile(): pass\n"
         "assert 'scipy.optimize' not in sys.modules and 'numpy.f2py' not in sys.modules\n"
         "import scipy.optimize; scipy.optimize.linprog([1], bounds=(2, 3)); np.f2py.main; np.testing.assert_equal"
     )
