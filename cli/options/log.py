@@ -96,8 +96,8 @@ class LogOptions(ColumnOptions):
         complete=one_of(("auto", "flat", "nested", *FORMS, *SOURCES)),
     )
     sql: str | None = option(
-        "A query over the files, 'SELECT ... FROM log', whose rows are read as the log, or a file of it; on Spark, over "
-        "its tables.",
+        "A query over the files, 'SELECT ... FROM log', whose rows are read as the log, or a file of it; "
+        "on Spark, over its tables.",
         "QUERY|FILE.sql",
     )
     list_separator: str | None = option(

@@ -24,12 +24,12 @@ AIMS = {
     "words of a private dialect": 0,
 }
 LIMITS = AIMS | {
-    "lines of code": 39_420,
-    "lines": 59_556,
-    "files": 218,
-    "classes": 557,
-    "functions": 3_495,
-    "lines of code of tests": 33_892,
+    "lines of code": 39_921,
+    "lines": 60_312,
+    "files": 220,
+    "classes": 563,
+    "functions": 3_543,
+    "lines of code of tests": 34_200,
     "modules of ours that `run` loads": 135,
     "words of a private dialect": 11,
 }
