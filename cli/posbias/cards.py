@@ -8,7 +8,8 @@ from rich.console import RenderableType
 
 from posbias.cli.console import SafeConsole
 from posbias.core.errors import shown
-from posbias.io.fits.verdicts import label_in_words
+from posbias.core.fit.plot_data import CONTEXT, HIGH, LOW, PROPENSITY, plotted_curves
+from posbias.core.schema import IMPRESSIONS, POSITION
 from posbias.io.jobs.tables import Printed, PrintedTable
 
 _TEXT_WIDTH = 120
@@ -80,22 +81,22 @@ def _table(table: PrintedTable) -> str:
 
 def curve_in_svg(table: pl.DataFrame) -> str:
     """Propensity by position with its interval, a line for each of the first contexts; nothing where none is known."""
-    known = table.filter(pl.col("propensity").is_not_null())
+    apart = [name for name in table.columns[: table.columns.index(IMPRESSIONS)] if name != POSITION]
+    curves = plotted_curves(table, apart, where="propensities")
+    known = curves.cells.filter(pl.col(PROPENSITY).is_not_null())
     if known.is_empty():
         return ""
     last = max(int(known["position"].max()), 2)  # type: ignore[arg-type]
-    top = max(float(known.select(pl.max_horizontal("propensity", "ci_high").max()).item()), 1.0)
+    top = max(float(known.select(pl.max_horizontal(PROPENSITY, HIGH).max()).item()), 1.0)
 
     def at(position: float, value: float) -> str:
         across = _MARGIN + (position - 1) / (last - 1) * (_WIDTH - 2 * _MARGIN)
         return f"{across:.1f},{_HEIGHT - _MARGIN - value / top * (_HEIGHT - 2 * _MARGIN):.1f}"
 
-    apart = table.columns[: table.columns.index("impressions")]
-    apart.remove("position")
-    lines = known.partition_by(apart, maintain_order=True) if apart else [known]
     drawn: list[str] = []
-    for number, (colour, line) in enumerate(zip(_LINES, lines, strict=False)):
-        rows = line.sort("position").select("position", "propensity", "ci_low", "ci_high").rows()
+    for number, (colour, label) in enumerate(zip(_LINES, curves.contexts, strict=False)):
+        line = known.filter(pl.col(CONTEXT) == label).sort(POSITION)
+        rows = line.select(POSITION, PROPENSITY, LOW, HIGH).rows()
         for position, value, low, high in rows:
             if low is not None and high is not None:
                 ends = f"M{at(position, low)}L{at(position, high)}"
@@ -104,12 +105,12 @@ def curve_in_svg(table: pl.DataFrame) -> str:
             drawn.append(f'<circle cx="{x}" cy="{y}" r="2.5" fill="{colour}"/>')
         points = " ".join(at(position, value) for position, value, _, _ in rows)
         drawn.append(f'<polyline points="{points}" fill="none" stroke="{colour}"/>')
-        name = ", ".join(f"{column.replace('_', ' ')} {label_in_words(line[column][0])}" for column in apart)
+        name = f"{', '.join(apart).replace('_', ' ')} {label}".strip()
         drawn.append(
             f'<text x="{_WIDTH}" y="{_MARGIN + 14 * number}" font-size="11" fill="{colour}">{_text(name)}</text>'
         )
-    if len(lines) > len(_LINES):
-        more = f"and {len(lines) - len(_LINES):,} more"
+    if curves.n_contexts > len(curves.contexts):
+        more = f"and {curves.n_contexts - len(curves.contexts):,} more"
         drawn.append(f'<text x="{_WIDTH}" y="{_HEIGHT - 10}" font-size="11" fill="currentColor">{more}</text>')
     axes = f'<path d="M{at(1, top)}L{at(1, 0)}L{at(last, 0)}" fill="none" stroke="currentColor" stroke-opacity=".4"/>'
     words = (

@@ -140,21 +140,21 @@ _FILE = "frame.parquet"
 _MEMORY = 2 << 30  # as the command line has it
 
 
-def names(option: str, given: object) -> tuple[str, ...]:
+def checked_names(option: str, given: object) -> tuple[str, ...]:
     """The columns that play a role.
 
     Raises:
         UsageError: they are not named by text, or by a sequence of texts.
     """
     if given is None or isinstance(given, str):
-        return () if given is None else (name(option, given),)
+        return () if given is None else (checked_name(option, given),)
     try:
-        return tuple(name(option, one) for one in cast("Iterable[object]", given))
+        return tuple(checked_name(option, one) for one in cast("Iterable[object]", given))
     except TypeError:
         raise UsageError(f"--{option} {given!r}: give a name, or a list of names.") from None
 
 
-def name(option: str, given: object) -> str:
+def checked_name(option: str, given: object) -> str:
     """A name: of a column, a model, a method. The command line gets nothing but text.
 
     Raises:
@@ -167,7 +167,7 @@ def name(option: str, given: object) -> str:
 
 def name_or_none(option: str, given: object) -> str | None:
     """The same, of an option that may be left out."""
-    return None if given is None else name(option, given)
+    return None if given is None else checked_name(option, given)
 
 
 def check_choice(option: str, given: object, choices: tuple[object, ...]) -> None:

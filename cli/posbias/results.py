@@ -4,7 +4,6 @@ import weakref
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import cached_property
-from importlib.util import find_spec
 from os import PathLike, fsdecode, fspath, getpid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -18,16 +17,17 @@ from posbias.cli.options.log import LogOptions
 from posbias.cli.report.conclusion import in_order, renderable
 from posbias.cli.work.checking import conclusion_of, items_of_check
 from posbias.core.choices import OnBadRows, Source
-from posbias.core.errors import MissingExtraError, UsageError
+from posbias.core.errors import UsageError
 from posbias.core.schema import Roles
 from posbias.core.training.weights import WeightOptions
 from posbias.frame_weights import weigh
-from posbias.frames import FRAME, FrameT, Names, is_frame, name_or_none, names
+from posbias.frames import FRAME, FrameT, Names, checked_names, is_frame, name_or_none
 from posbias.io.fits.saved_fit import PreviousFit, fit_in
 from posbias.io.jobs.click_model_fits import CLICK_MODEL, ClickModelFit, click_model_in
 from posbias.io.jobs.click_model_fits import FILES as FILES_OF_A_CLICK_MODEL
 from posbias.io.jobs.tables import Printed
 from posbias.io.places.locations import Location, location
+from posbias.io.reports.stamped import check_libraries
 from posbias.io.results.conclusions import Conclusion, Reason, Verdict
 from posbias.io.results.manifest import open_stored
 from posbias.io.results.tables import ATTRACTIVENESS, FILES_OF_A_FIT, PROPENSITIES, read_table
@@ -163,18 +163,15 @@ class Result:
             MissingExtraError: Altair is not installed.
             UsageError: the result has no such chart.
         """
-        if find_spec("altair") is None or find_spec("vl_convert") is None:
-            raise MissingExtraError.of("a chart", "altair", "vl-convert-python")
+        check_libraries("a chart")
         import altair as alt  # noqa: PLC0415 - it may not be installed
 
         from posbias.io.reports.charts import picture_spec  # noqa: PLC0415 - only for charts
-        from posbias.io.reports.contents import page_about  # noqa: PLC0415 - only for charts
-        from posbias.io.reports.page import figure_named  # noqa: PLC0415 - only for charts
+        from posbias.io.reports.contents import figure_named, title_about  # noqa: PLC0415 - only for charts
         from posbias.io.reports.reported import open_reported  # noqa: PLC0415 - only for charts
 
         with open_reported([self.place]) as results:
-            page = page_about(results)
-        return alt.LayerChart.from_dict(picture_spec(figure_named(page, chart), page.title))
+            return alt.LayerChart.from_dict(picture_spec(figure_named(results, chart), title_about(results)))
 
     def report(self, path: str | PathLike[str], **options: object) -> Path:
         """Write a page about the result, for any browser (.html), or a chart (.svg, .png).
@@ -257,9 +254,9 @@ class Result:
             IdentifiabilityError: clicks have no propensity, and `unidentified` is error.
         """
         roles = Roles(
-            names("session", session),
-            names("query", query),
-            names("doc", doc),
+            checked_names("session", session),
+            checked_names("query", query),
+            checked_names("doc", doc),
             name_or_none("position", position),
             name_or_none("click", click),
             name_or_none("weight-column", weight_column),

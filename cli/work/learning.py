@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,7 @@ def _chosen(chosen: Mapping[str, Any]) -> list[Reason]:
     else:
         parts = " and ".join(f"{share:.0%} {name}" for name, share in shares.items())
         ranker = f"a blend, {parts}; no single one is clearly better"
-    reasons = [Reason("ranker-chosen", NOTE, f"The ranker is {ranker}.", {}, chosen["measure"])]
+    reasons = [Reason("ranker-chosen", NOTE, f"The ranker is {ranker}.", shares, chosen["measure"])]
     for name, gain in chosen["against"].items():
         if not gain["of"] > 0:
             continue
@@ -132,6 +133,7 @@ class Request:
     learner: Learner
     options: CoreOptions
     given: LearningOptions
+    propensities: str | None  # where they come from
 
     @property
     def needs_sessions(self) -> str | None:
@@ -185,7 +187,7 @@ def requested(given: LearningOptions, propensities: str | None) -> Request:
         raise UsageError(f"--learner {learner.name}: learns without features. Leave --features and --feature out.")
     if "trees" in learner.takes:
         import_lightgbm()
-    request = Request(learner, options, given)
+    request = Request(learner, options, given, propensities)
     if request.uses_propensities and propensities is None:
         raise UsageError(
             f"--learner {learner.name}: needs propensities. Name a directory of `posbias fit`: --propensities DIR."
@@ -275,8 +277,9 @@ def learn(counted: CountedLog, theta: FittedTheta | None, request: Request, engi
     chosen = _chosen(learned.report["chosen"]) if "chosen" in learned.report else []
     documents_of = f"{data.n_documents:,} documents of {counted_as(sizes['queries'], 'queries')}"
     result.headline = f"a ranker is learnt from {documents_of}" + _gains(chosen)
-    result.reasons += [*chosen, *(Reason(code, STOP, sentence) for code, sentence in learned.warnings.items())]
-    result.next = f"posbias predict LATER_LOGS --propensities FIT --scores {result.target}/scores.parquet -o predicted"
+    result.reasons += [*chosen, *(Reason(code, STOP, *warning) for code, warning in learned.warnings.items())]
+    theta_of = f"--propensities {quote(request.propensities or 'FIT')}"
+    result.next = f"posbias predict LATER_LOGS {theta_of} --scores {result.target}/scores.parquet -o predicted"
     if learned.importance is not None:
         result.printed += _importance(importance_table(learned.importance, documents.features))
     if sampled is not data:

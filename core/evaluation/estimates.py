@@ -59,25 +59,25 @@ class Totals(Added):
     rest: Rest
 
     @classmethod
-    def of(cls, query_sums: QuerySums, lists: pl.DataFrame, options: EvaluationOptions, pages: float) -> "Totals":
+    def of(cls, queries: QuerySums, lists: pl.DataFrame, options: EvaluationOptions, pages: float) -> "Totals":
         """The totals of some whole queries.
 
         Args:
-            query_sums: their sums.
+            queries: their sums.
             lists: of these queries, perhaps of others.
             options: what rankings are judged by.
             pages: of the whole log.
         """
-        others = 1.0 - query_sums.sums[:, N_PAGES] / pages
-        left_out = query_sums.sums / np.where(others > _ALL_BUT, others, np.inf)[:, None]
-        top, never = count_top(query_sums, lists, options)
+        others = 1.0 - queries.sums[:, N_PAGES] / pages
+        left_out = queries.sums / np.where(others > _ALL_BUT, others, np.inf)[:, None]
+        top, never = count_top(queries, lists, options)
         return cls(
-            sums=query_sums.sums.sum(axis=0),
+            sums=queries.sums.sum(axis=0),
             moments=left_out.T @ left_out,
-            pages_squared=float(np.sum(query_sums.sums[:, N_PAGES] ** 2)),
-            weight_squared=float(np.sum(query_sums.sums[:, SUM_WEIGHT] ** 2)),
-            n_queries=len(query_sums.sums),
-            rest=replace(query_sums.rest, top=top, never_shown=never),
+            pages_squared=float(np.sum(queries.sums[:, N_PAGES] ** 2)),
+            weight_squared=float(np.sum(queries.sums[:, SUM_WEIGHT] ** 2)),
+            n_queries=len(queries.sums),
+            rest=replace(queries.rest, top=top, never_shown=never),
         )
 
 

@@ -55,6 +55,7 @@ from posbias.core.learners.learning import (
     LearningData,
     OnRound,
     Rounds,
+    Warnings,
     features_of,
 )
 from posbias.core.learners.models import Forest
@@ -313,12 +314,12 @@ def described(choice: Choice) -> dict[str, object]:
     }
 
 
-def harm(choice: Choice, margin: float) -> dict[str, str]:
+def harm(choice: Choice, margin: float) -> Warnings:
     """Why the ranker should not take the place of the log's own order, if it should not."""
     gain = choice.gains.get(LOGGED)
     if gain is None or not np.isfinite(gain[0].low):
         sentence = "Too few queries compare the ranker with the log's own order: look at it with posbias evaluate."
-        return {"ranker-not-compared": sentence}
+        return {"ranker-not-compared": (sentence, {"queries": choice.queries})}
     value, base = gain
     if not base > 0 or value.low / base >= -margin:
         return {}
@@ -327,4 +328,4 @@ def harm(choice: Choice, margin: float) -> dict[str, str]:
         f"clicks, more than the {margin:.0%} of never_worse. The log's ranking may know what the features lack: "
         "add features, or more days of logs."
     )
-    return {"ranker-may-lose": sentence}
+    return {"ranker-may-lose": (sentence, {"may_lose": float(-value.low / base), "allowed": margin})}

@@ -50,6 +50,7 @@ from posbias.core.learners.learning import (
     OnRound,
     Rounds,
     SquaredError,
+    Warnings,
 )
 from posbias.core.learners.models import Adam, FactorModel
 
@@ -92,7 +93,7 @@ class FactorsLearner(Learner):
         """
         counts, theta = self.examined(data)
         log, penalty = replace(data, counts=counts), options.regularization
-        report, warnings = dict[str, Any](), dict[str, str]()
+        report, warnings = dict[str, Any](), Warnings()
 
         def fit(log: LearningData, penalty: float) -> tuple[FactorModel, Rounds]:
             return self._find(log, theta, penalty, options, on_round)
@@ -136,7 +137,7 @@ class FactorsLearner(Learner):
         theta: Floats,
         seed: int,
         learn: Callable[[LearningData, float], tuple[FactorModel, Rounds]],
-    ) -> tuple[float, dict[str, Any], dict[str, str]]:
+    ) -> tuple[float, dict[str, Any], Warnings]:
         """The penalty that predicts impressions apart best, what it was chosen by, and a warning."""
         apart = impressions_apart(log, self.tables(log)[-1], seed)
         if not apart.impressions.any():
@@ -158,6 +159,7 @@ class FactorsLearner(Learner):
             raise _no_factors(f"at every penalty from {min(tried):g} to {max(tried):g}", min(tried))
         penalty = max(with_factors, key=with_factors.__getitem__)
         chosen, best = with_factors[penalty], max(value for value, _ in tried.values())
+        figures = {"with_factors": chosen, "without_factors": best}
         warning = (
             "Factors did not help on this log: impressions that were set apart are predicted better when every query "
             f"has the same list ({best:.5f} per impression) than by any factors ({chosen:.5f}). More pages per query "
@@ -168,7 +170,7 @@ class FactorsLearner(Learner):
             "fits": len(tried) + 1,
             "tried": [{"regularization": one, "value": value, "factors": has} for one, (value, has) in tried.items()],
         }
-        return penalty, chosen_by, {} if chosen >= best else {"factors-do-not-help": warning}
+        return penalty, chosen_by, {} if chosen >= best else {"factors-do-not-help": (warning, figures)}
 
 
 class MFLearner(FactorsLearner):

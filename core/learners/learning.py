@@ -264,6 +264,10 @@ def tree_options(options: LearningOptions) -> TreeOptions:
     )
 
 
+Warnings = dict[str, tuple[str, dict[str, float]]]
+"""Sentences with their figures, by the code of each."""
+
+
 @dataclass(frozen=True)
 class Learned:
     """The result of a learner."""
@@ -276,7 +280,7 @@ class Learned:
     # theta as the learner itself estimates it, relative to the first cell, shape (K,); None where it is given
     propensities: Floats | None = None
     report: dict[str, Any] = field(default_factory=dict[str, Any])  # what else the manifest says
-    warnings: dict[str, str] = field(default_factory=dict[str, str])  # why not to use it: sentences by their codes
+    warnings: Warnings = field(default_factory=dict[str, tuple[str, dict[str, float]]])  # why not to use it
 
 
 class Loss(Protocol):

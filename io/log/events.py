@@ -331,7 +331,8 @@ EVENTS = "events"
 
 SHOWN_FLAG, CLICKED_FLAG, TIME_FLAG = "--impression-where", "--click-where", "--page-time"
 _MICROSECONDS = 10**6
-_KEY, _WHEN, _PAGE, _SHOWN_ONCE = "posbias_key", "posbias_when", "posbias_page", "posbias_shown_once"
+_KEY, _WHEN, _NUMBER_OF_PAGE = "posbias_key", "posbias_when", "posbias_page"
+_PAGES, _SHOWN_ONCE = "posbias_pages", "posbias_shown_once"
 _FEWEST_SHOWN, _ALONE = 100, 0.9  # so many impressions, and more pages per impression, are pages of one result each
 
 
@@ -458,7 +459,7 @@ class EventReader(RawReader):
             pl.col(ROW).alias(OF_ROW),
         )
         counts = {SHOWN_FLAG: records.filter(pl.col(KIND) == SHOWN).height, _SHOWN_ONCE: shown.height}
-        counts[_PAGE] = shown.select(self.page).n_unique()
+        counts[_PAGES] = shown.select(self.page).n_unique()
         return rows, shown, [of_shown, of_lost, of_clicks], counts
 
     def judge(self, where: str, rows: int, counts: Counter[str], account: RawLines) -> None:
@@ -479,7 +480,7 @@ class EventReader(RawReader):
                     f"{where}: no row has {' or '.join(map(str, declared))} ({flag}). {n_shown:,} rows are "
                     f"impressions and {n_clicked:,} are clicks.{others if held else f' All are {kind}.'}"
                 )
-        pages, shown = counts[_PAGE], counts[_SHOWN_ONCE]
+        pages, shown = counts[_PAGES], counts[_SHOWN_ONCE]
         if self.request.time is not None and shown >= _FEWEST_SHOWN and pages > _ALONE * shown:
             raise SchemaError(
                 f"{where}: the {shown:,} impressions would be {pages:,} pages, nearly all with one result: in column "
@@ -509,9 +510,9 @@ class EventReader(RawReader):
         if self.request.time is not None:
             visit, when = list(dict.fromkeys([*self.event_roles.session, *self.event_roles.query])), pl.col(_WHEN)
             starts = (when.diff() >= _MICROSECONDS).cast(pl.UInt32).cum_sum().over(visit)
-            paged = impressions.sort(_WHEN, RECORD).with_columns(starts.fill_null(0).alias(_PAGE))
-            time = pl.col(self.request.time).first().over(*visit, _PAGE)
-            impressions = paged.with_columns(time).drop(_PAGE).sort(RECORD)
+            paged = impressions.sort(_WHEN, RECORD).with_columns(starts.fill_null(0).alias(_NUMBER_OF_PAGE))
+            time = pl.col(self.request.time).first().over(*visit, _NUMBER_OF_PAGE)
+            impressions = paged.with_columns(time).drop(_NUMBER_OF_PAGE).sort(RECORD)
         position = [] if self.event_roles.position is None else [self.event_roles.position]
         key = list(dict.fromkeys([*self.page, *self.event_roles.query, *self.event_roles.doc, *position]))
         has_key = pl.all_horizontal(pl.col(name).is_not_null() for name in key)

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 from msgspec import UNSET
 
-from posbias.core.errors import LogFormatError, counted, escaped
+from posbias.core.errors import LogFormatError, UsageError, counted, escaped
 from posbias.core.fit.plot_data import (
     COLUMNS,
     CONTEXT,
@@ -60,10 +60,32 @@ _KINDS = {
 
 def page_about(results: Sequence[ReportedResult]) -> Page:
     """The page about one result, or about several side by side."""
+    title = title_about(results)
     if len(results) == 1:
-        return Page(_kind(results[0]), title_of(results[0]), _sections(results[0]))
+        return Page(_kind(results[0]), title, _sections(results[0]))
     parts = tuple((result.name, _sections(result)) for result in results[-MOST_IN_FULL:])
-    return Page("Results side by side", f"{len(results):,} results", tuple(_side_by_side(results)), parts)
+    return Page("Results side by side", title, tuple(_side_by_side(results)), parts)
+
+
+def title_about(results: Sequence[ReportedResult]) -> str:
+    """The title of a page or a chart."""
+    return title_of(results[0]) if len(results) == 1 else f"{len(results):,} results"
+
+
+def figure_named(results: Sequence[ReportedResult], name: str) -> Figure:
+    """The first chart of a kind on the page about results; nothing else of the page is made.
+
+    Raises:
+        UsageError: the page has none.
+    """
+    drawn = _pictures(results) if len(results) > 1 else []
+    drawn += [block for result in results[-MOST_IN_FULL:] for block in _highlights(result)[1]]
+    figures = [block for block in drawn if isinstance(block, Figure)]
+    figure = next((figure for figure in figures if figure.name == name), None)
+    if figure is None:
+        known = ", ".join(dict.fromkeys(figure.name for figure in figures)) or "none"
+        raise UsageError(f"--chart {name}: these results have no such chart. Charts of them: {known}.")
+    return figure
 
 
 def _kind(result: ReportedResult) -> str:
@@ -111,9 +133,13 @@ def _days(result: ReportedResult) -> str:
 _ORDER = (STOP, CAUTION, GOOD, NOTE)
 
 
+def _highlights(result: ReportedResult) -> "_Highlights":
+    return next(filter(None, (of_kind(result) for of_kind in _OF_KINDS)), ((), ()))
+
+
 def _sections(result: ReportedResult) -> tuple[Section, ...]:
     described, fit = result.described, result.fit
-    figures, drawn = next(filter(None, (of_kind(result) for of_kind in _OF_KINDS)), ((), ()))
+    figures, drawn = _highlights(result)
     verdict: list[Block] = []
     if described.verdict is not UNSET:
         verdict.append(Banner(described.verdict, described.conclusion))
@@ -491,14 +517,16 @@ def _side_by_side(results: Sequence[ReportedResult]) -> list[Section]:
     names = list(dict.fromkeys(name for row in rows for name in row))
     table = Table("", tuple(names), tuple(tuple(row.get(name, "-") for name in names) for row in rows))
     about = f"Of {len(results):,} results, the last {MOST_IN_FULL} are shown in full."
-    fits = {result.name: result.fit for result in results if result.fit is not None}
-    drawn: list[Block] = []
-    if len(fits) > 1:
-        drawn.append(_curves(fits))
-    if len(fits) >= _FEWEST_FOR_A_COURSE:
-        drawn += _course(fits)
+    drawn = _pictures(results)
     overview = Section("All results", (*([about] if len(results) > MOST_IN_FULL else []), table))
     return [overview, *([Section("Pictures", tuple(drawn))] if drawn else [])]
+
+
+def _pictures(results: Sequence[ReportedResult]) -> list[Block]:
+    """The charts that several results share."""
+    fits = {result.name: result.fit for result in results if result.fit is not None}
+    curves = [_curves(fits)] if len(fits) > 1 else []
+    return [*curves, *(_course(fits) if len(fits) >= _FEWEST_FOR_A_COURSE else [])]
 
 
 def _row(result: ReportedResult) -> dict[str, str]:

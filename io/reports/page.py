@@ -11,7 +11,7 @@ from importlib.metadata import version
 from importlib.resources import files
 from typing import Literal, TypeAlias
 
-from posbias.core.errors import UsageError, escaped
+from posbias.core.errors import escaped
 from posbias.io.reports.charts import NARROW, WIDE, Figure, inline_svg
 from posbias.io.results.conclusions import Reason, Verdict
 
@@ -124,21 +124,6 @@ def html_of(page: Page) -> str:
 </body>
 </html>
 """
-
-
-def figure_named(page: Page, name: str) -> Figure:
-    """The first chart of a kind.
-
-    Raises:
-        UsageError: the page has none.
-    """
-    sections = [*page.sections, *(section for _, of_part in page.parts for section in of_part)]
-    figures = [block for section in sections for block in section.blocks if isinstance(block, Figure)]
-    figure = next((figure for figure in figures if figure.name == name), None)
-    if figure is None:
-        known = ", ".join(dict.fromkeys(figure.name for figure in figures)) or "none"
-        raise UsageError(f"--chart {name}: these results have no such chart. Charts of them: {known}.")
-    return figure
 
 
 def _section(section: Section, anchor: str, level: int) -> str:

@@ -107,6 +107,16 @@ def write_report(target: Path, content: bytes, *, force: bool) -> None:
 _FORMATS: dict[str, Literal["html", "svg", "png"]] = {".html": "html", ".htm": "html", ".svg": "svg", ".png": "png"}
 
 
+def check_libraries(what: str) -> None:
+    """Check that the libraries that draw are there.
+
+    Raises:
+        MissingExtraError: they are not installed.
+    """
+    if find_spec("altair") is None or find_spec("vl_convert") is None:
+        raise MissingExtraError.of(what, "altair", "vl-convert-python")
+
+
 def make_report(places: Sequence[Location], target: Path, chart: str, progress: Progress, *, force: bool) -> str:
     """Write a page about results, or a chart of them; return what was written, in words.
 
@@ -123,23 +133,21 @@ def make_report(places: Sequence[Location], target: Path, chart: str, progress: 
             f"--output {target}: a report is a page or a picture. Name a file that ends in .html, .svg or .png, e.g. "
             "report.html."
         )
-    if find_spec("altair") is None or find_spec("vl_convert") is None:
-        raise MissingExtraError.of("a report", "altair", "vl-convert-python")
+    check_libraries("a report")
     twice = [place for number, place in enumerate(places) if place in places[:number]]
     if twice:
         raise UsageError(f"{twice[0]}: is named twice. Name each result once.")
     check_target(target, force=force)
     # Only here, once it is known that they are there: other commands do without the libraries that draw.
     from posbias.io.reports.charts import picture  # noqa: PLC0415
-    from posbias.io.reports.contents import page_about  # noqa: PLC0415
-    from posbias.io.reports.page import figure_named, html_of  # noqa: PLC0415
+    from posbias.io.reports.contents import figure_named, page_about, title_about  # noqa: PLC0415
+    from posbias.io.reports.page import html_of  # noqa: PLC0415
 
-    with open_reported(places) as results:
-        with progress.stage("reading results"):
-            page = page_about(results)
-        with progress.stage("drawing"):
-            of_page = form == "html"
-            content = html_of(page).encode() if of_page else picture(figure_named(page, chart), page.title, form)
+    with open_reported(places) as results, progress.stage("drawing"):
+        if form == "html":
+            content = html_of(page_about(results)).encode()
+        else:
+            content = picture(figure_named(results, chart), title_about(results), form)
     write_report(target, content, force=force)
-    about = ": it opens in any browser, offline" if of_page else ""
+    about = ": it opens in any browser, offline" if form == "html" else ""
     return f"{shown(str(target))}, {len(content) / 1e3:,.0f} kB{about}"

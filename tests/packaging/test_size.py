@@ -24,11 +24,11 @@ AIMS = {
     "words of a private dialect": 0,
 }
 LIMITS = AIMS | {
-    "lines of code": 39_921,
-    "lines": 60_312,
+    "lines of code": 39_933,
+    "lines": 60_342,
     "files": 220,
     "classes": 563,
-    "functions": 3_543,
+    "functions": 3_547,
     "lines of code of tests": 34_200,
     "modules of ours that `run` loads": 135,
     "words of a private dialect": 11,
