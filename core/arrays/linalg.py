@@ -1,7 +1,6 @@
 """The SciPy routines that posbias uses, typed, and imported only when one is called.
 
-Importing SciPy takes 0.1 s, which `--help` and most of the commands would pay for nothing. It would be 0.2 s with all
-of `scipy.optimize`, and with those modules of NumPy that SciPy names and does not use.
+Importing SciPy takes 0.2 s, which `--help` and most of the commands would pay for nothing.
 
 Newton's method on concave functions, damped: no step is too long, and none is taken that does not gain.
 
@@ -21,16 +20,13 @@ With many cells, A^-1 is made in the place of B by Cholesky's factors, and A x =
 by conjugate gradients on B (Hestenes & Stiefel 1952; Nocedal & Wright 2006, algorithm 5.3).
 """
 
-import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from importlib import import_module
-from importlib.util import find_spec, module_from_spec
 from threading import Thread
-from types import SimpleNamespace
-from typing import Any, Protocol, Self, cast
+from typing import Protocol, Self, cast
 
 import numpy as np
 
@@ -204,7 +200,7 @@ def nonnegative_least_squares(matrix: Floats, target: Floats) -> Floats:
     """
     if not (np.isfinite(matrix).all() and np.isfinite(target).all()):
         raise np.linalg.LinAlgError("least squares of numbers that are not finite")
-    return cast("Floats", _optimize().nnls(matrix, target)[0])
+    return cast("Floats", import_module("scipy.optimize").nnls(matrix, target)[0])
 
 
 @lru_cache(maxsize=256)
@@ -253,24 +249,10 @@ def minimize_within(loss_and_slope: Callable[[Floats], tuple[float, Floats]], st
     Returns:
         The minimum, shape (P,).
     """
-    minimize = _optimize().fmin_l_bfgs_b
-    return cast("Floats", minimize(loss_and_slope, start, bounds=limits, factr=1e-8 / np.finfo(float).eps)[0])
-
-
-@cache
-def _optimize() -> Any:  # noqa: ANN401 - a part of SciPy, which has no types
-    """`scipy.optimize`, or what is used of it without all the rest."""
-    spec = None if "scipy.optimize" in sys.modules else find_spec("scipy.optimize")
-    if spec is None:
-        return import_module("scipy.optimize")
-    sys.modules["scipy.optimize"] = module_from_spec(spec)  # its __init__ is not run
-    try:
-        parts = import_module("scipy.optimize._nnls").nnls, import_module("scipy.optimize._lbfgsb_py").fmin_l_bfgs_b
-    except (ImportError, AttributeError):  # these names are not SciPy's promise
-        parts = None
-    finally:
-        del sys.modules["scipy.optimize"]
-    return import_module("scipy.optimize") if parts is None else SimpleNamespace(nnls=parts[0], fmin_l_bfgs_b=parts[1])
+    minimize = import_module("scipy.optimize").minimize
+    options = {"ftol": 1e-8, "gtol": 1e-5}
+    optimum = minimize(loss_and_slope, start, method="L-BFGS-B", jac=True, bounds=limits, options=options)
+    return cast("Floats", optimum.x)
 
 
 @contextmanager
@@ -288,14 +270,10 @@ def loaded_meanwhile() -> Generator[None]:
 
 
 def _load() -> None:
-    unused = {"f2py", "testing"} - np.__dict__.keys()
-    np.__dict__.update(dict.fromkeys(unused))
-    import_module("scipy.special")
-    for name in unused:
-        del np.__dict__[name]
     import_module("scipy.sparse.csgraph")
+    import_module("scipy.special")
     import_module("scipy.linalg")
-    _optimize()
+    import_module("scipy.optimize")
 
 
 ENOUGH_ASCENT = 1e-4
