@@ -19,7 +19,7 @@ _TIMES_AS_MANY = 5.0  # impressions of a client that can stand out, against the 
 _TIMES_EXPECTED = 2.0  # its clicks, against those that its positions explain
 _FLAT = 0.5  # between clicks that fall with position as those of others do, 0, and clicks anywhere, 1
 _SPREAD = 0.3  # standard deviation of that between people
-_NEARLY_ALL = 0.9  # share of its impressions that a robot clicks that clicks all
+_NEARLY_ALL = 0.99  # share of its impressions that a robot clicks that clicks all
 _LEVEL = 0.01
 _FALSE = 0.1  # share of people among those that stand out, at most on average
 _SMALLEST = 0.01  # share of the clicks from which they are worth a sentence
@@ -57,7 +57,7 @@ def robots_among(counts: pl.DataFrame) -> Robots | None:
     h_i = sum_k n_ik q_ik p_k / c_i, and over clicks anywhere it is r_i = sum_k n_ik p_k / n_i. So
     f_i = (h_i - mean over its clicks) / (h_i - r_i) is 0 for people and 1 for robots. P_i is the probability that a
     normal number of mean 0 and of the variance of f_i plus 0.3^2, as people differ, is as large; it is 1 where
-    f_i < 1/2, and 0 where nine in ten impressions are clicked. Among the t = 1, 2, 4, ... clients with the most
+    f_i < 1/2, and 0 where 99 % of its impressions are clicked. Among the t = 1, 2, 4, ... clients with the most
     impressions of those with at least 20 clicks and 2 sum_k n_ik p_k, some stand out where the probability that j of t
     people are at or below P_(j) is below 0.01 divided by the number of t, for any j (higher criticism: Donoho and Jin
     2004). These are the j with P_(j) <= 0.1 j / t (Benjamini and Hochberg 1995), for the t with the smallest
@@ -71,34 +71,36 @@ def robots_among(counts: pl.DataFrame) -> Robots | None:
     """
     sums = [pl.col(name).sum().cast(pl.Float64) for name in (IMPRESSIONS, CLICKS)]
     clients = counts.group_by(CLIENT).agg(*sums).sort(IMPRESSIONS, CLIENT, descending=True)
-    heavy = clients.filter(pl.col(IMPRESSIONS) >= _TIMES_AS_MANY * pl.col(IMPRESSIONS).median()).with_row_index(
-        "number"
-    )
+    heavy = clients.filter(pl.col(IMPRESSIONS) >= _TIMES_AS_MANY * pl.col(IMPRESSIONS).median())
     if not heavy.height or clients.height - heavy.height < FEWEST_CLIENTS:
         return None
     others = counts.join(heavy, on=CLIENT, how="anti").group_by(POSITION).agg((sums[1] / sums[0]).alias("rate"))
-    rows = counts.join(heavy.select(CLIENT, "number"), on=CLIENT).join(others, on=POSITION)
-    n, c = (heavy[name].to_numpy() for name in (IMPRESSIONS, CLICKS))
-    tail, expected = _tails(rows, n, c)
-    able = np.flatnonzero((c >= _FEWEST_CLICKS) & (c >= _TIMES_EXPECTED * expected))
-    sizes = np.unique(np.minimum(2 ** np.arange(len(able).bit_length() + 1), len(able)))
-    best, chosen = _LEVEL / len(sizes), able[:0]
-    for size in sizes[sizes > 0]:
-        order = able[np.argsort(tail[able[: int(size)]], kind="stable")]
+    rows = counts.join(heavy.select(CLIENT), on=CLIENT).join(others, on=POSITION)
+    expected = rows.group_by(CLIENT).agg((pl.col(IMPRESSIONS) * pl.col("rate")).sum().alias("expected"))
+    many = pl.col(CLICKS) >= pl.max_horizontal(pl.lit(_FEWEST_CLICKS), _TIMES_EXPECTED * pl.col("expected"))
+    able = heavy.join(expected, on=CLIENT, maintain_order="left").filter(many).with_row_index("number")
+    if not able.height:
+        return None
+    n, c = (able[name].to_numpy() for name in (IMPRESSIONS, CLICKS))
+    tail = _tails(rows.join(able.select(CLIENT, "number"), on=CLIENT), n, c)
+    sizes = np.unique(np.minimum(2 ** np.arange(len(c).bit_length() + 1), len(c)))
+    best, chosen = _LEVEL / len(sizes), np.empty(0, np.int64)
+    for size in sizes:
+        order = np.argsort(tail[: int(size)], kind="stable")
         rank, ordered = np.arange(1.0, len(order) + 1), tail[order]
         chance = np.where(ordered < 1, beta_distribution(rank, len(order) - rank + 1, ordered), 1.0).min()
         if chance <= best:
             best, chosen = chance, order[: np.flatnonzero(ordered <= _FALSE * rank / len(order)).max(initial=-1) + 1]
-    names = heavy[chosen].sort(CLICKS, descending=True)[CLIENT].cast(pl.String)
+    names = able[chosen].sort(CLICKS, descending=True)[CLIENT].cast(pl.String)
     total, clicked = clients.select(IMPRESSIONS, CLICKS).sum().row(0)
     if not len(chosen) or c[chosen].sum() < _SMALLEST * clicked:
         return None
     of_all = float(n[chosen].sum() / total), float(c[chosen].sum() / clicked)
-    return Robots(tuple(names), *of_all, times=float(c[chosen].sum() / expected[chosen].sum()))
+    return Robots(tuple(names), *of_all, times=float(c[chosen].sum() / able[chosen]["expected"].sum()))
 
 
-def _tails(rows: pl.DataFrame, n: Floats, c: Floats) -> tuple[Floats, Floats]:
-    """P of each client, and the clicks that its positions explain."""
+def _tails(rows: pl.DataFrame, n: Floats, c: Floats) -> Floats:
+    """P of each client."""
     of, shown, clicks, p = (rows[name].to_numpy() for name in ("number", IMPRESSIONS, CLICKS, "rate"))
 
     def by_client(values: Floats) -> Floats:
@@ -112,13 +114,12 @@ def _tails(rows: pl.DataFrame, n: Floats, c: Floats) -> tuple[Floats, Floats]:
         q = factor * p / (1 - p + factor * p)
         above = by_client(shown * q) > c
         low, high = np.where(above, low, middle), np.where(above, middle, high)
-    expected = by_client(shown * p)
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = by_client(clicks * p) / c
         people = by_client(shown * q * p) / by_client(shown * q)
-        span = people - expected / n
+        span = people - by_client(shown * p) / n
         error = np.sqrt((by_client(clicks * p * p) / c - mean**2) / c) / span
         flat = (people - mean) / span
         tail = normal_tail(flat / np.sqrt(error**2 + _SPREAD**2))
     tail = np.where((flat >= _FLAT) & (span > 0), tail, 1.0)
-    return np.where(c >= _NEARLY_ALL * n, 0.0, tail), expected
+    return np.where(c >= _NEARLY_ALL * n, 0.0, tail)

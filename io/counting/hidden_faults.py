@@ -14,13 +14,14 @@ from posbias.io.log.scan import reading, schema_of
 from posbias.io.log.sql import sql_where
 from posbias.io.results.conclusions import CAUTION, STOP, Reason
 
-_ROWS, _FEWEST = 1_000_000, 1000
+_ROWS, _ROWS_OF_FIT = 1_000_000, 1 << 17  # the first ones, that are looked at; a fit must not wait
+_FEWEST = 1000
 _NAMED = 3  # clients, in a sentence
 _HARMFUL = 0.05  # share of the clicks of robots from which a log is not to be used
 
 
-def look_at_clients(log: Log) -> Clients | None:
-    """The clients of the first rows; None where no column is called like one.
+def look_at_clients(log: Log, most: int = _ROWS) -> Clients | None:
+    """The clients of the first rows, `most` of them; None where no column is called like one.
 
     Of several columns it is the one with most values; visits serve where no column holds users. The rows are read
     again: an engine keeps no column that it does not need.
@@ -33,8 +34,8 @@ def look_at_clients(log: Log) -> Clients | None:
         return None
     seen = replace(log, roles=replace(log.roles, cluster=tuple(columns), timestamp=None))
     with reading([*log.sources, *log.click_sources]):
-        rows = good_rows(seen.impressions).select(*columns, POSITION, CLICK).head(_ROWS).collect(engine="streaming")
-    column = max(columns, key=lambda name: rows[name].n_unique())
+        rows = good_rows(seen.impressions).select(*columns, POSITION, CLICK).head(most).collect(engine="streaming")
+    column = columns[0] if len(columns) == 1 else max(columns, key=lambda name: rows[name].n_unique())
     shown, clicked = pl.len().cast(pl.Int64).alias(IMPRESSIONS), pl.col(CLICK).cast(pl.Int64).sum().alias(CLICKS)
     counts = rows.drop_nulls(column).group_by(pl.col(column).alias(CLIENT), POSITION).agg(shown, clicked)
     sizes = counts.group_by(CLIENT).agg(pl.col(IMPRESSIONS).sum())[IMPRESSIONS].to_list()
@@ -85,7 +86,7 @@ def reasons_of_sums(read: ReadLog) -> list[Reason]:
 
 def reasons_of_rows(read: ReadLog) -> list[Reason]:
     """What speaks against the rows of a log: robots among clients, and rows without clicks that are missing."""
-    return [*reasons_of_clients(look_at_clients(read.log)), *reasons_of_sums(read)]
+    return [*reasons_of_clients(look_at_clients(read.log, _ROWS_OF_FIT)), *reasons_of_sums(read)]
 
 
 def _rows_by_size(_: int, sums: pl.LazyFrame) -> pl.DataFrame:

@@ -24,8 +24,8 @@ AIMS = {
     "words of a private dialect": 0,
 }
 LIMITS = AIMS | {
-    "lines of code": 39_915,
-    "lines": 60_320,
+    "lines of code": 39_917,
+    "lines": 60_322,
     "files": 220,
     "classes": 563,
     "functions": 3_546,
