@@ -17,7 +17,9 @@ from posbias.io.results.conclusions import CAUTION, STOP, Reason
 _ROWS, _ROWS_OF_FIT = 1_000_000, 1 << 17  # the first ones, that are looked at; a fit must not wait
 _FEWEST = 1000
 _NAMED = 3  # clients, in a sentence
-_HARMFUL = 0.05  # share of the clicks of robots from which a log is not to be used
+# Share of the clicks of robots from which a log is not to be used, and the largest share of the clients that they are
+# then: where very many stand out, these may be people who differ from the others
+_HARMFUL, _FEW = 0.05, 0.005
 
 
 def look_at_clients(log: Log, most: int = _ROWS) -> Clients | None:
@@ -46,7 +48,7 @@ def look_at_clients(log: Log, most: int = _ROWS) -> Clients | None:
 
 
 def reasons_of_clients(clients: Clients | None) -> list[Reason]:
-    """That some clients click like robots; from 5 % of the clicks on a log is not to be used."""
+    """That some clients click like robots; where few have 5 % of the clicks a log is not to be used."""
     robots = None if clients is None else clients.robots
     if clients is None or robots is None:
         return []
@@ -61,7 +63,8 @@ def reasons_of_clients(clients: Clients | None) -> list[Reason]:
         f"{leave} out{f': {how}' if clients.can_query else ' of the files'}."
     )
     figures = {"clients": len(robots.names), "impressions": robots.impressions, "clicks": robots.clicks}
-    severity = STOP if robots.clicks >= _HARMFUL else CAUTION
+    few = len(robots.names) <= max(_FEW * clients.number, 1)
+    severity = STOP if robots.clicks >= _HARMFUL and few else CAUTION
     return [Reason("robot-clients", severity, sentence, figures, f"clients: {', '.join(robots.names)}")]
 
 

@@ -24,8 +24,8 @@ AIMS = {
     "words of a private dialect": 0,
 }
 LIMITS = AIMS | {
-    "lines of code": 39_917,
-    "lines": 60_322,
+    "lines of code": 39_918,
+    "lines": 60_325,
     "files": 220,
     "classes": 563,
     "functions": 3_546,
