@@ -56,7 +56,7 @@ def test_yandex_propensities_errors_and_interval_are_those_of_an_independent_imp
     np.testing.assert_allclose(table["std_error"], YANDEX_ERRORS, atol=0.5e-4)
     assert table.select("ci_low", "ci_high").row(-1) == pytest.approx(YANDEX_LAST_INTERVAL, abs=0.5e-3)
     assert table.select("ci_low", "ci_high").row(0) == (1, 1)
-    assert "this log is worth about 4 queries" in " ".join(run.stderr.split())
+    assert "as wide as with 4 queries of equal size" in " ".join(run.stderr.split())
 
 
 @pytest.mark.slow
