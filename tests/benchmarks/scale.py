@@ -3,8 +3,9 @@
     python tests/benchmarks/scale.py commands|growth|cells|store [--impressions N...] [--runs 3] [--models M...]
                                      [--ids KIND...] [--threads N...] [--fits] [--directory DIR]
 
-commands  collect, fit, weight and run with 1 GiB, next to DuckDB's group-by and Polars' copy of the same file, for each
-          model, kind of ids (integer, text, long) and number of threads; --fits leaves out check and weight
+commands  collect, fit, weight, predict and run with 1 GiB, next to DuckDB's group-by and Polars' copy of the same file,
+          for each model, kind of ids (integer, text, long) and number of threads; --fits leaves out check, weight and
+          predict
 growth    `fit --no-compare` with 2 GiB: cost, and how the numbers of pairs, statistics rows and signatures grow
 cells     `fit` with 100 to 5,000 positions of lists that users scroll through
 store     days that go one by one into a store (--days 30), its fit, and that of the same days collected in one go
@@ -90,6 +91,14 @@ import sys
 log, copy, os.environ["POLARS_MAX_THREADS"] = sys.argv[1:]
 import polars as pl
 pl.scan_parquet(log).sink_parquet(copy)
+"""
+_SCORES = """
+import sys
+log, scores = sys.argv[1:]
+import polars as pl
+pairs = pl.scan_parquet(log).group_by("query", "doc").agg(pl.col("position").mean())
+noise = pl.struct("query", "doc").hash(7) % 1000 / 500
+pairs.select("query", "doc", score=noise - pl.col("position")).sink_parquet(scores)
 """
 
 
@@ -221,11 +230,11 @@ def _stages_of(log: Path, model: str, threads: str, *, fits_only: bool) -> list[
         settings = ("--force", "--memory", "1GiB", "--temp-dir", str(temp), "--threads", threads)
         output = log.with_name(name) / "propensities.parquet" if command in {"fit", "run"} else None
         read = str(log.with_name("statistics") if statistics else log)
-        shown = " ".join([command, "STATISTICS" if statistics else "", *options]).replace(
-            str(log.with_name("fit")), "FIT"
-        )
+        shown = " ".join([command, *(["STATISTICS"] if statistics else []), *options])
+        for name_shown, file in (("FIT", "fit"), ("SCORES", "scores.parquet")):
+            shown = shown.replace(str(log.with_name(file)), name_shown)
         words = (*POSBIAS, command, read, *options, "-o", str(log.with_name(name)), *settings)
-        return Stage(shown.replace("  ", " "), words, output, temp, bare)
+        return Stage(shown, words, output, temp, bare)
 
     def duckdb(name: str, query: str) -> Stage:
         return Stage(name, ("-c", _DUCKDB, str(log), str(temp), threads, query), temp=temp, bare=counted)
@@ -244,11 +253,15 @@ def _stages_of(log: Path, model: str, threads: str, *, fits_only: bool) -> list[
     ]
     if fits_only:
         return fits
+    scores = log.with_name("scores.parquet")
+    predicted = ("--propensities", str(log.with_name("fit")), "--scores", str(scores))
     check = ("check", str(log), "--quiet", "--memory", "1GiB", "--temp-dir", str(temp), "--threads", threads)
     return [
         *fits,
         duckdb("DuckDB: count and write", _WRITE.format(_COUNTS[model], log.with_name("counts.parquet"))),
         Stage("check", (*POSBIAS, *check), temp=temp, bare=counted),
+        Stage("make scores of all pairs", ("-c", _SCORES, str(log), str(scores)), bare=counted),
+        posbias("predict", "predicted", *predicted),
         Stage(copied, ("-c", _COPY, str(log), str(log.with_name("copy.parquet")), threads), bare=copied),
         weigh("pointwise"),
         weigh("pointwise", statistics=True),
