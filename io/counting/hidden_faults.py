@@ -11,7 +11,7 @@ from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, POSITION
 from posbias.io.engines.engine import ReadLog
 from posbias.io.log.click_log import Log, good_rows
 from posbias.io.log.scan import reading, schema_of
-from posbias.io.log.sql import sql_where
+from posbias.io.log.sql import sql_name, sql_where
 from posbias.io.results.conclusions import CAUTION, STOP, Reason
 
 _ROWS, _ROWS_OF_FIT = 1_000_000, 1 << 17  # the first ones, that are looked at; a fit must not wait
@@ -55,7 +55,7 @@ def reasons_of_clients(clients: Clients | None) -> list[Reason]:
     named = [name.replace("'", "''") for name in robots.names[:_NAMED]]
     names = ", ".join(f"'{name}'" for name in named) + (", ..." if len(robots.names) > _NAMED else "")
     have, leave = ("has", "it") if len(robots.names) == 1 else ("have", "them")
-    how = sql_where(f"({clients.column} IN ({names})) IS NOT TRUE")
+    how = sql_where(f"({sql_name(clients.column)} IN ({names})) IS NOT TRUE")
     sentence = (
         f"{len(robots.names):,} of {clients.number:,} clients ({clients.column} {names}) {have} "
         f"{robots.impressions:.1%} of the impressions and {robots.clicks:.0%} of the clicks, {robots.times:.1f} times "
@@ -76,7 +76,7 @@ def reasons_of_sums(read: ReadLog) -> list[Reason]:
     lacking = rows_left_out(rows)
     if lacking is None:
         return []
-    how = sql_where(f"TRY_CAST({read.log.roles.impressions} AS BIGINT) >= {lacking.enough}")
+    how = sql_where(f"TRY_CAST({sql_name(read.log.roles.impressions)} AS BIGINT) >= {lacking.enough}")
     sentence = (
         f"Rows without clicks are missing: {lacking.without_click:,} of {lacking.rows:,} rows have none, where about "
         f"{lacking.expected:,.0f} more should be. What was shown there and not clicked is not counted, most of all at "

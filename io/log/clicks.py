@@ -198,12 +198,12 @@ def lost_clicks(clicks: Clicks | UnsetType, examples: Sequence[Example] = ()) ->
     share = lost / clicks.read
     if share <= SHARE_NAMED:
         return []
-    otherwise = any(one.adds_to_id for one in examples)
-    doubtful = share > SHARE_BORNE or otherwise
+    written_differently = any(one.adds_to_id for one in examples)
+    doubtful = share > SHARE_BORNE or written_differently
     meaning = "Do not rely on this log" if doubtful else "Some clicks are missing"
     sentence = (
         f"{meaning}: {lost:,} of {clicks.read:,} clicks ({share:.1%}) are lost, because no impression fits them: "
-        f"{_reasons(clicks, examples)}{' Such ids lose all of their clicks.' if otherwise else ''}"
+        f"{_reasons(clicks, examples)}{' All clicks of such ids are lost.' if written_differently else ''}"
         f"{_by_position(clicks)} {_advice(clicks)}"
     )
     figures = {"lost": lost, "clicks": clicks.read, "share": share}

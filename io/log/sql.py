@@ -64,6 +64,11 @@ def sql_where(condition: str) -> str:
     return f'--sql "SELECT * FROM {VIEW} WHERE {condition}"'
 
 
+def sql_name(column: str) -> str:
+    """A column in such a condition: in quotes, which a shell keeps, where its name is more than one word."""
+    return column if column.isidentifier() else '\\"' + column.replace('"', '\\"\\"') + '\\"'
+
+
 def result_of(query: Query, sources: Sequence[Source]) -> Source:
     """Run a query over files; its rows as a Parquet file that lives as long as the command.
 

@@ -24,12 +24,12 @@ AIMS = {
     "words of a private dialect": 0,
 }
 LIMITS = AIMS | {
-    "lines of code": 39_918,
-    "lines": 60_325,
+    "lines of code": 39_928,
+    "lines": 60_341,
     "files": 220,
     "classes": 563,
-    "functions": 3_546,
-    "lines of code of tests": 34_191,
+    "functions": 3_548,
+    "lines of code of tests": 34_210,
     "modules of ours that `run` loads": 137,
     "words of a private dialect": 11,
 }

@@ -385,4 +385,4 @@ def test_few_lost_clicks_refuse_a_log_where_their_ids_have_an_addition(name: str
     (reason,) = lost_clicks(counts, [Example(Fate.OTHER_PAGE, name.format("17"), "17")])
 
     assert is_refused([reason]) is refused
-    assert ("Such ids lose all of their clicks" in reason.sentence) is refused
+    assert ("All clicks of such ids are lost" in reason.sentence) is refused

@@ -1,6 +1,7 @@
 """Logs that a query makes of files: the rows of any form, and no query that does anything else than select them."""
 
 import gzip
+import shlex
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import polars as pl
 import pytest
 
 from posbias.core.errors import UsageError
-from posbias.io.log.sql import Query, result_of
+from posbias.io.log.sql import Query, result_of, sql_name, sql_where
 from posbias.io.log.text import find_log_files
 
 ROWS = pl.DataFrame({"session": [1, 1, 2], "doc": ["a", "b", "007"], "position": [1, 2, 1], "click": [0, 1, 0]})
@@ -38,6 +39,15 @@ def test_a_query_sees_the_rows_of_files_of_every_form(tmp_path: Path, name: str)
         file.write_bytes(gzip.compress(text) if name.endswith("gz") else text)
     found = selected("SELECT CAST(position AS INT) AS position, doc FROM log WHERE doc <> 'b' ORDER BY doc", file)
     assert found.rows() == [(1, "007"), (1, "a")]
+
+
+@pytest.mark.parametrize("name", ["user", "user id", 'the "user"'])
+def test_an_advised_query_is_one_that_a_shell_and_duckdb_read(tmp_path: Path, name: str) -> None:
+    ROWS.rename({"doc": name}).write_parquet(tmp_path / "log.parquet")
+    flag, query = shlex.split(sql_where(f"{sql_name(name)} <> 'b'"))
+
+    assert flag == "--sql"
+    assert selected(query, tmp_path / "log.parquet")[name].to_list() == ["a", "007"]
 
 
 def test_fields_that_only_late_lines_have_are_seen(tmp_path: Path) -> None:
