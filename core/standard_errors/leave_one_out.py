@@ -31,6 +31,7 @@ import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_by_number
 from posbias.core.arrays.linalg import (
+    MANY,
     Sparse,
     by_unit_and_cell,
     gram,
@@ -231,15 +232,6 @@ class WholeInformation:
         # Minus an entry of H is what links two cells, and a row's sum what links its cell with the reference.
         self._to_reference = fit.information.sum(axis=1)
 
-    @property
-    def scaled(self) -> Floats:
-        """H scaled to unit diagonal, shape (F, F), in an array of its own."""
-        return unit_diagonal(self.information)[0]
-
-    @cached_property
-    def _links(self) -> Flags:
-        return self.scaled < -_NO_LINK
-
     def without_information(self, own: Floats, cells: Integers, leverage: float) -> "Without":
         """The estimate without the cluster that holds some information.
 
@@ -254,19 +246,17 @@ class WholeInformation:
 
     def linked_without(self, own: Floats, cells: Integers) -> Flags:
         """Free cells that H - H_g still links with their reference; it is singular where some are not."""
-        scale, others = self.scale[cells], np.ones(len(self.scale), np.bool_)
-        others[cells] = False
-        linked = self._to_reference * self.scale**2 > _NO_LINK
-        linked[cells] = (self._to_reference[cells] - own.sum(axis=1)) * scale**2 > _NO_LINK
-        links = self._links[cells]  # those of the cluster's cells, without the cluster
-        to_share, others_link = np.outer(scale, scale), self.information[np.ix_(cells, cells)]
-        others_link *= to_share
-        others_link -= np.multiply(own, to_share, out=to_share)
-        links[:, cells] = others_link < -_NO_LINK
-        new = linked.copy()
-        while new.any():
-            new = (self._links[new & others].any(axis=0) | links[new[cells]].any(axis=0)) & ~linked
-            linked |= new
+        linked, place = self._to_reference * self.scale**2 > _NO_LINK, np.full(len(self.scale), -1)
+        linked[cells] = (self._to_reference[cells] - own.sum(axis=1)) * self.scale[cells] ** 2 > _NO_LINK
+        place[cells] = np.arange(len(cells))
+        new = np.flatnonzero(linked)
+        while len(new) and not linked.all():
+            left = np.flatnonzero(~linked)
+            link = self.information[np.ix_(new, left)]
+            row, column = np.flatnonzero(place[new] >= 0), np.flatnonzero(place[left] >= 0)
+            link[np.ix_(row, column)] -= own[np.ix_(place[new[row]], place[left[column]])]
+            new = left[(link * self.scale[new, np.newaxis] * self.scale[left] < -_NO_LINK).any(axis=0)]
+            linked[new] = True
         return linked
 
     def strongest_links(self) -> tuple[Integers, Floats, Floats]:
@@ -318,6 +308,11 @@ class LeaveOneOut(WholeInformation):
         copies = self.clusters.copies
         scores = self.clusters.scores[self.low]
         scores.data *= np.repeat(np.sqrt(copies[self.low]), np.diff(scores.indptr))
+        if len(self.free) >= max(MANY, self.clusters.n_rows):  # two products of F x F cost more than all d_g
+            adjusted, alone = self.adjusted_scores(self.high)
+            adjusted *= np.sqrt(copies[self.high])[:, np.newaxis]
+            change = np.concatenate([scores.toarray()[:, self.free], adjusted]) @ self.inverse
+            return replace(self._sums, outer=change.T @ change, alone=alone)
         total = gram(scores)[np.ix_(self.free, self.free)]
         alone = np.zeros(len(self.free), np.bool_)
         for rows, cells, of_rows, of_rows_alone in self._left_out(self.high):
@@ -499,7 +494,7 @@ class Without:
     def _change(self, scores: Floats) -> Floats:
         """(H - H_g)^-1 s on the kept cells, solved at unit diagonal; 0 on the others."""
         kept, scale = self.kept, self.all.scale[self.cells]
-        rest = self.all.scaled.copy()
+        rest = unit_diagonal(self.all.information)[0]
         rest[np.ix_(self.cells, self.cells)] -= self.information * np.outer(scale, scale)
         rest = rest if kept.all() else rest[np.ix_(kept, kept)]
         change = np.zeros_like(scores)

@@ -4,8 +4,9 @@ Click rates by day come from the statistics that are there anyway, part by part.
 are nearest to a new one, so that adding a day costs no more as the store grows.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from posbias.core.check import (
     page_facts,
 )
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.counts.odd_days import DAY, DayLook, add_by_day, count_by_day, count_positions, look_at_days, nearest
+from posbias.core.counts.odd_days import DayLook, add_by_day, count_by_day, count_positions, look_at_days, nearest
 from posbias.core.counts.sufficient_statistics import PartStatistics, SufficientStatistics, compress_part, merge_parts
 from posbias.core.log.pages import ShiftedPages, count_spans, shifted_pages
 from posbias.core.models import get_model
@@ -58,7 +59,7 @@ def look_at_days_of_log(segment: Segment, engine: Engine) -> list[DayLook]:
     """Compare each day of a log that was just counted with the others; nothing is read where there is but one."""
     if len(segment.days) < 2:  # noqa: PLR2004 - one alone has nothing to be compared with
         return []
-    return look_at_days(_counts_by_day(_some_parts(segment), None, engine), segment.days, ())
+    return look_at_days(_counts_by_day(_some_parts(segment), segment.days, engine), segment.days, ())
 
 
 def look_at_merged_days(statistics: Sequence[Statistics], store: Statistics | None, engine: Engine) -> list[DayLook]:
@@ -97,9 +98,8 @@ def _counts_of(statistics: Statistics, compared: Iterable[str], engine: Engine, 
     """The counts of those of its names that are compared."""
     own = _names(statistics, by_day=by_day)
     names = set(own) & set(compared)
-    segments = [entry for entry in statistics.segments if not by_day or names.intersection(entry.days)]
-    parts = [part for segment in segments if names for part in _some_parts(segment)]
-    return _counts_by_day(parts, None if by_day else own[0], engine).filter(pl.col(DAY).is_in(list(names)))
+    parts = [part for of in statistics.segments if names & set(of.days if by_day else own) for part in _some_parts(of)]
+    return _counts_by_day(parts, names if by_day else own[0], engine)
 
 
 def look_at_files(log: Log, engine: Engine) -> list[DayLook]:
@@ -136,16 +136,18 @@ def _some_parts(segment: Segment) -> tuple[Part, ...]:
     return segment.parts[: -(-_ENOUGH_ROWS // rows_of_part)]
 
 
-def _counts_by_day(parts: Sequence[Part], name: str | None, engine: Engine) -> pl.DataFrame:
-    """The counts of parts, by their days or under one name."""
+def _counts_by_day(parts: Sequence[Part], name: str | Collection[str], engine: Engine) -> pl.DataFrame:
+    """The counts of parts on some days, by day, or of all their rows under one name."""
     from_anywhere = [part.at(part.path.absolute()) for part in parts]
     return add_by_day(list(engine.each(from_anywhere, partial(count_part, name=name))))
 
 
-def count_part(part: Part, name: str | None) -> pl.DataFrame:
-    """The counts of one part, by its days or under one name."""
-    day = pl.col(PERIOD).cast(pl.Date) if name is None else pl.lit(name)
-    return count_by_day(scan_part(part), day).collect(engine="streaming")
+def count_part(part: Part, name: str | Collection[str]) -> pl.DataFrame:
+    """The counts of one part on some days, by day, or of all its rows under one name."""
+    if isinstance(name, str):
+        return count_by_day(scan_part(part), pl.lit(name)).collect(engine="streaming")
+    on_days = scan_part(part).filter(pl.col(PERIOD).cast(pl.Date).is_in(list(map(date.fromisoformat, name))))
+    return count_by_day(on_days, pl.col(PERIOD).cast(pl.Date)).collect(engine="streaming")
 
 
 def _collected(_: int, counts: pl.LazyFrame) -> pl.DataFrame:

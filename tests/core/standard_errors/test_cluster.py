@@ -36,6 +36,7 @@ def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     """Leave clusters out one by one, as where there are few cells, and together, as where there are many."""
     if request.param == "together":
         monkeypatch.setattr(module, "_MANY_CELLS", 1)
+        monkeypatch.setattr(module, "MANY", 1)
         monkeypatch.setattr(module, "_TOGETHER", 5)
 
 
@@ -340,8 +341,8 @@ def test_conjugate_gradients_give_many_cells_what_dense_matrices_give_them(
     strata = Strata(pairs, Members(np.arange(pairs.n_units), query))
     found: list[tuple[ConditionalFit, ClusterErrors, Floats, float, Floats]] = []
     for many in (10**9, 1):
-        for of, name in ((linalg, "MANY"), (clusters_module, "MANY"), (spread_module, "MANY")):
-            monkeypatch.setattr(of, name, many)
+        for of in (linalg, clusters_module, spread_module, module):
+            monkeypatch.setattr(of, "MANY", many)
         monkeypatch.setattr(module, "_MANY_CELLS", many)
         monkeypatch.setattr(module, "_TOGETHER", together)
         fit = fitted(pairs)

@@ -43,7 +43,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     paths = list[Path]()
     count = reading.count_part
 
-    def recording(part: Part, name: str | None) -> pl.DataFrame:
+    def recording(part: Part, name: str | tuple[str, ...] | set[str]) -> pl.DataFrame:
         paths.append(part.path)
         return count(part, name)
 

@@ -124,9 +124,8 @@ def in_a_process(script: str, text: str, log: Path) -> pl.DataFrame:
     """Return what a script makes of a query, in a process of its own: what it loads changes signals and threads."""
     out = Path(f"{log}.counts.parquet")
     out.unlink(missing_ok=True)
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(log), str(out)], input=text, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-c", script, str(log), str(out)]  # Spark leaves a directory where it runs
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, cwd=log.parent)
     assert done.returncode == 0, done.stderr
     return pl.read_parquet(out)
 

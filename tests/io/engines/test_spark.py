@@ -51,8 +51,8 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Generator[Any]:
         environment.setenv("PYSPARK_PYTHON", sys.executable)
         place = str(tmp_path_factory.mktemp("spark"))
         settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "3", "spark.local.dir": place}
-        builder = import_module("pyspark.sql").SparkSession.builder.master(MASTER).config(map=settings)
-        opened = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
+        settings |= {"spark.ui.showConsoleProgress": "false", "spark.sql.warehouse.dir": f"{place}/warehouse"}
+        opened = import_module("pyspark.sql").SparkSession.builder.master(MASTER).config(map=settings).getOrCreate()
         yield opened
         opened.stop()
 

@@ -112,7 +112,7 @@ def test_a_frame_of_spark_connect_is_a_log_and_its_session_goes_on(log: pl.DataF
     pytest.importorskip("grpc", reason="the client of Spark Connect is not installed")
     log.write_parquet(tmp_path / "log.parquet")
     command = (sys.executable, "-W", "ignore", "-c", CONNECT, str(tmp_path / "log.parquet"))
-    environment = os.environ | ENVIRONMENT | {"PYSPARK_PYTHON": sys.executable}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
+    env = os.environ | ENVIRONMENT | {"PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=env, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "3 []"
