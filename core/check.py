@@ -18,7 +18,7 @@ from posbias.core.arrays.linalg import student_quantile
 from posbias.core.counts.checks import check_no_silent_position
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError, UsageError, counted
-from posbias.core.estimators import EstimationOptions
+from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.estimators.methods import ConditionalEstimator
 from posbias.core.fit.fit import WANTED_CLICK_SHARE, check_cells
 from posbias.core.log.clients import Clients

@@ -312,6 +312,7 @@ class Plugin(ABC):
     """Base of all plug-ins. They have no state: two of one class are equal, wherever they were made."""
 
     name: ClassVar[str]  # on the command line
+    takes: ClassVar[tuple[str, ...]] = ()  # the options that not all plug-ins of its kind know and this one does
 
 
 P = TypeVar("P", bound=Plugin)
@@ -331,7 +332,6 @@ class Room(Generic[P]):
     paths: Mapping[str, str]  # module:class of each, by name
     flag: str  # the option that names one
 
-    @property
     def names(self) -> list[str]:
         """Names of the plug-ins, in the order of help; none is loaded."""
         return list(self.paths)
@@ -341,6 +341,10 @@ class Room(Generic[P]):
         """All plug-ins by name, in the order of help: all their files are loaded."""
         return {name: self.get(name) for name in self.paths}
 
+    def that_take(self, option: str) -> list[str]:
+        """Names of the plug-ins that know an option that is not for all."""
+        return [name for name, plugin in self.plugins.items() if option in plugin.takes]
+
     def get(self, name: str) -> P:
         """The plug-in of that name; no other is loaded.
 
@@ -348,7 +352,7 @@ class Room(Generic[P]):
             UsageError: there is none.
         """
         if name not in self.paths:
-            raise unknown_name(self.flag, name, self.names)
+            raise unknown_name(self.flag, name, self.names())
         module, _, kind = self.paths[name].partition(":")
         return getattr(import_module(module), kind)()
 

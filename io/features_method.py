@@ -14,8 +14,7 @@ from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.choices import Cluster
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import SchemaError
-from posbias.core.estimators import Estimate, EstimationOptions
-from posbias.core.estimators.estimate import linkage_of_clicks
+from posbias.core.estimators.estimate import Estimate, EstimationOptions, linkage_of_clicks
 from posbias.core.estimators.methods import FeaturesMethod, RegressionEMMethod
 from posbias.core.exposure import (
     ITERATIONS,

@@ -13,8 +13,8 @@ import polars as pl
 from posbias.core.arrays.count_table import Floats
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import IdentifiabilityError, SchemaError
-from posbias.core.estimators import EstimationOptions, get_estimator
-from posbias.core.estimators.estimate import linkage_of, relative_to_largest
+from posbias.core.estimators import get_estimator
+from posbias.core.estimators.estimate import EstimationOptions, linkage_of, relative_to_largest
 from posbias.core.evaluation.browsing import browsing_difference
 from posbias.core.evaluation.clicked import RANKING, ranked
 from posbias.core.evaluation.page_slope import UNIT

@@ -26,7 +26,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from posbias.core.simulation.simulate import draw_clicks, graded_attractiveness
+from posbias.core.simulation.worlds import draw_clicks, graded_attractiveness
 
 SEED = 20260105
 FIRST_DAY = date(2026, 1, 5)  # a Monday

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from posbias.cli.main import app
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import compress_part, merge_parts
-from posbias.core.estimators import EstimationOptions
+from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.fit.fit import fit_statistics
 from posbias.core.models import get_model
 from posbias.core.simulation.simulate import SimulationOptions, simulate

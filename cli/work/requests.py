@@ -23,8 +23,8 @@ from posbias.core.choices import MODELS, BetaPrior, LayoutOptions, RandomizedRow
 from posbias.core.counts.checks import DEFAULT_MODEL, check_context, check_named_columns, counted_model
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import OutputError, StatisticsError, UsageError
-from posbias.core.estimators import EstimationOptions as CoreOptions
 from posbias.core.estimators import get_method
+from posbias.core.estimators.estimate import EstimationOptions as CoreOptions
 from posbias.core.estimators.estimate import MethodOfRows
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, PREVIOUS_CLICK, QUERY, RANDOMIZED, RESERVED
 from posbias.core.training.layout import LayoutOfPages, choose_grouping, get_layout, layouts_of_pages

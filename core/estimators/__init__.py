@@ -8,25 +8,9 @@ from dataclasses import fields
 from posbias.core.choices import ESTIMATORS, METHODS_OF_ROWS, Cluster, Room
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import UsageError
-from posbias.core.estimators.estimate import Estimate, EstimationOptions, Estimator, Method, MethodOfRows
-from posbias.core.estimators.methods import ConditionalEstimator, JointEstimator
+from posbias.core.estimators.estimate import EstimationOptions, Estimator, Method
 from posbias.core.shapes import FREE, get_shape
 from posbias.core.standard_errors.cluster import FEWEST_REPLICATES
-
-__all__ = [
-    "ConditionalEstimator",
-    "Estimate",
-    "EstimationOptions",
-    "Estimator",
-    "JointEstimator",
-    "Method",
-    "MethodOfRows",
-    "check_method",
-    "clusters_of",
-    "get_estimator",
-    "get_method",
-    "methods_that_take",
-]
 
 MOST_REPLICATES = 10_000
 """Most replicates of a bootstrap: the ends of an interval are then known to a hundredth of its width."""
@@ -36,14 +20,7 @@ _OTHER_ESTIMATE = ("cluster", "bootstrap", "shape")
 
 _METHODS = Room[Method](ESTIMATORS | METHODS_OF_ROWS, "--method")
 
-
-def get_method(name: str) -> Method:
-    """The method of that name.
-
-    Raises:
-        UsageError: there is none.
-    """
-    return _METHODS.get(name)
+get_method, methods_that_take = _METHODS.get, _METHODS.that_take
 
 
 def get_estimator(name: str) -> Estimator:
@@ -56,11 +33,6 @@ def get_estimator(name: str) -> Estimator:
     if not isinstance(method, Estimator):
         raise UsageError(f"--method {name}: needs the features of every impression, and there are only counts.")
     return method
-
-
-def methods_that_take(option: str) -> list[str]:
-    """The estimators that know an option that is not for all."""
-    return [name for name, method in _METHODS.plugins.items() if option in method.takes]
 
 
 def clusters_of(name: str, plan: StatisticsPlan, options: EstimationOptions) -> Cluster:

@@ -287,8 +287,8 @@ class Loss(Protocol):
     """A loss of the scores of some documents, which falls as the scores get better."""
 
     def start(self) -> float:
-        """The score to start with."""
-        ...
+        """The score to start with: 0 where only differences of scores count."""
+        return 0.0
 
     def gradients(self, scores: Floats) -> tuple[Floats, Floats]:
         """The gradient and the Hessian of the loss by each score, shapes (n,)."""
@@ -353,7 +353,7 @@ class Learner(Plugin):
     is_probability: ClassVar[bool] = False  # 1 / (1 + exp(-score)) is an attractiveness
     measure: ClassVar[str] = "log-likelihood per impression"  # what its learning curve shows, the larger the better
     n_fits: ClassVar[int] = 1  # so many times trees are grown, at most
-    takes: ClassVar[tuple[str, ...]] = OF_TREES  # the options that not all learners know and this one does
+    takes = OF_TREES
 
     @abstractmethod
     def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
@@ -378,24 +378,12 @@ class Learner(Plugin):
 
 _LEARNERS = Room[Learner](LEARNERS, "--learner")
 
-
-def get_learner(name: str) -> Learner:
-    """The learner of that name.
-
-    Raises:
-        UsageError: there is none.
-    """
-    return _LEARNERS.get(name)
+get_learner, learners_that_take = _LEARNERS.get, _LEARNERS.that_take
 
 
 def learners_from_randomized() -> list[str]:
     """The learners that need to know which rows were placed at random."""
     return [name for name, learner in _LEARNERS.plugins.items() if learner.needs_randomized]
-
-
-def learners_that_take(option: str) -> list[str]:
-    """The learners that know an option that is not for all."""
-    return [name for name, learner in _LEARNERS.plugins.items() if option in learner.takes]
 
 
 PROBABILITY = "binary sigmoid:1"

@@ -12,30 +12,5 @@ __all__ = ["ClickModel", "FactorisedModel", "click_model_names", "get_click_mode
 _MODELS = Room[FactorisedModel](MODELS, "--model")
 _CLICK_MODELS = Room[ClickModel](CLICK_MODELS, "--model")
 
-
-def model_names() -> list[str]:
-    """The models that have propensities by cell, in the order in which help shows them."""
-    return _MODELS.names
-
-
-def get_model(name: str) -> FactorisedModel:
-    """The model of that name.
-
-    Raises:
-        UsageError: there is none.
-    """
-    return _MODELS.get(name)
-
-
-def click_model_names() -> list[str]:
-    """All click models, in the order in which help shows them."""
-    return _CLICK_MODELS.names
-
-
-def get_click_model(name: str) -> ClickModel:
-    """The click model of that name.
-
-    Raises:
-        UsageError: there is none.
-    """
-    return _CLICK_MODELS.get(name)
+model_names, get_model = _MODELS.names, _MODELS.get
+click_model_names, get_click_model = _CLICK_MODELS.names, _CLICK_MODELS.get

@@ -14,7 +14,7 @@ _SHAPES = Room[CurveShape](SHAPES, "--shape")
 
 def shape_names() -> list[str]:
     """The names that `--shape` takes, in the order in which help shows them."""
-    return [FREE, *_SHAPES.names]
+    return [FREE, *_SHAPES.names()]
 
 
 def get_shape(name: str) -> CurveShape:

@@ -95,7 +95,6 @@ class Layout(Plugin):
     left_out: ClassVar[tuple[str, ...]] = ()
     # whether a row is one impression, so that a feature of the log stands in it as it was shown
     shows_impressions: ClassVar[bool] = False
-    takes: ClassVar[tuple[str, ...]] = ()  # the options that not all layouts know and this one does
     # whether every document has one row, but for those that are left out for want of a propensity
     one_row_each: ClassVar[bool] = False
     nothing: ClassVar[str] = "no row is left"  # the message where there is nothing to learn from
@@ -202,39 +201,9 @@ def sums_by_document(pairs: pl.DataFrame, by_signature: Floats) -> tuple[pl.Data
     return documents, np.add.reduceat(by_row, first) if len(first) else by_row
 
 
-__all__ = [
-    "GROUP",
-    "LABEL",
-    "Layout",
-    "LayoutOfCounts",
-    "LayoutOfPages",
-    "choose_grouping",
-    "get_layout",
-    "layout_names",
-    "layouts_of_pages",
-    "layouts_that_take",
-]
-
 _LAYOUTS = Room[LayoutOfPages | LayoutOfCounts](LAYOUTS, "--layout")
 
-
-def layout_names() -> list[str]:
-    """The layouts, in the order in which lists show them."""
-    return _LAYOUTS.names
-
-
-def get_layout(name: str) -> LayoutOfPages | LayoutOfCounts:
-    """The layout of that name.
-
-    Raises:
-        UsageError: there is none.
-    """
-    return _LAYOUTS.get(name)
-
-
-def layouts_that_take(option: str) -> list[str]:
-    """The layouts that know an option that is not for all."""
-    return [name for name, layout in _LAYOUTS.plugins.items() if option in layout.takes]
+layout_names, get_layout, layouts_that_take = _LAYOUTS.names, _LAYOUTS.get, _LAYOUTS.that_take
 
 
 def layouts_of_pages() -> list[str]:

@@ -25,8 +25,7 @@ from posbias.core.choices import LARGEST_STRENGTH
 from posbias.core.counts.checks import CountedPages, count_pages
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SIGNATURE, SufficientStatistics
-from posbias.core.estimators import EstimationOptions
-from posbias.core.estimators.estimate import Estimate
+from posbias.core.estimators.estimate import Estimate, EstimationOptions
 from posbias.core.fit.diagnostics import FromRows, JointComparison
 from posbias.core.fit.fit import BesideCounts, Fit, check_cells, fit_statistics
 from posbias.core.fit.model_tests import ModelTests, OtherModels, can_compare, compare_models

@@ -10,21 +10,9 @@ __all__ = ["Form", "form_names", "forms", "get_form"]
 
 _FORMS = Room[Form](FORMS, "--input-format")
 
-
-def form_names() -> list[str]:
-    """The forms, in the order in which help shows them."""
-    return _FORMS.names
+form_names, get_form = _FORMS.names, _FORMS.get
 
 
 def forms() -> list[Form]:
     """The forms, in that order."""
     return list(_FORMS.plugins.values())
-
-
-def get_form(name: str) -> Form:
-    """The form of that name.
-
-    Raises:
-        UsageError: there is none.
-    """
-    return _FORMS.get(name)

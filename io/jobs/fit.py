@@ -14,7 +14,8 @@ from posbias.core.choices import Source
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import RoleError, StatisticsError, UsageError
 from posbias.core.errors import counted as counted_as
-from posbias.core.estimators import EstimationOptions, check_method
+from posbias.core.estimators import check_method
+from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.fit.diagnostics import FromRows
 from posbias.core.fit.fit import LARGEST_COMPARISON, MOST_CELLS_BESIDE, Fit, check_cells
 from posbias.core.fit.propensities import ChosenPropensities, FittedTheta, choose_propensities

@@ -16,24 +16,7 @@ __all__ = [
 
 _FORMATS = Room[TrainingFormat](FORMATS, "--format")
 
-
-def format_names() -> list[str]:
-    """The formats, in the order in which help shows them."""
-    return _FORMATS.names
-
-
-def get_format(name: str) -> TrainingFormat:
-    """The format of that name.
-
-    Raises:
-        UsageError: there is none.
-    """
-    return _FORMATS.get(name)
-
-
-def formats_that_take(option: str) -> list[str]:
-    """The formats that an option is for."""
-    return [name for name, form in _FORMATS.plugins.items() if option in form.takes]
+format_names, get_format, formats_that_take = _FORMATS.names, _FORMATS.get, _FORMATS.that_take
 
 
 def trainers_that_carry(layout: Layout) -> list[str]:

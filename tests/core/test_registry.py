@@ -46,7 +46,7 @@ def test_a_table_names_every_class_of_its_kind_and_no_other(table: str) -> None:
         import_module(f"{package}.{file.name}")
     named = {kind for base in KINDS[table] for kind in below(base) if hasattr(kind, "name") and not isabstract(kind)}
     assert {kind for kind in named if kind.__module__.startswith(package)} == set(map(type, room.plugins.values()))
-    assert [plugin.name for plugin in room.plugins.values()] == room.names
+    assert [plugin.name for plugin in room.plugins.values()] == room.names()
 
 
 def test_a_name_that_is_none_is_an_error_that_lists_them() -> None:

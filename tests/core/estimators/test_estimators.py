@@ -13,7 +13,8 @@ from posbias.core.choices import BetaPrior, RandomizedRows
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError, UsageError
-from posbias.core.estimators import Estimate, EstimationOptions, get_estimator
+from posbias.core.estimators import get_estimator
+from posbias.core.estimators.estimate import Estimate, EstimationOptions
 from posbias.core.fit.fit import fit_statistics
 from posbias.core.simulation.simulate import SimulationOptions
 from posbias.core.theta.conditional import NO_REFERENCE

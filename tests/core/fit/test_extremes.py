@@ -15,7 +15,7 @@ from posbias.core.choices import BetaPrior
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts
 from posbias.core.errors import IdentifiabilityError, UsageError
-from posbias.core.estimators import EstimationOptions
+from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.fit.fit import Fit, fit_statistics
 from posbias.core.models import get_model
 from posbias.io.fits.new_fit import fit_section

@@ -8,7 +8,7 @@ import pytest
 from small_logs import statistics_of
 
 from posbias.core.choices import BetaPrior
-from posbias.core.estimators import EstimationOptions
+from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.fit import diagnostics
 from posbias.core.fit.fit import Fit, fit_statistics
 from posbias.core.simulation.simulate import SimulationOptions, simulate

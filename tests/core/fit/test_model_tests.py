@@ -12,7 +12,7 @@ from posbias.core.arrays.count_table import Floats
 from posbias.core.arrays.linalg import normal_quantile, student_quantile
 from posbias.core.counts.checks import count_pages
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.estimators import EstimationOptions
+from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.fit.fit import BesideCounts, Fit, fit_statistics
 from posbias.core.fit.model_tests import (
     ATTRACTIVENESS,

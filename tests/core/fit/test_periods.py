@@ -7,7 +7,7 @@ import polars as pl
 from small_logs import PBM, simulated, statistics_of
 
 from posbias.core.choices import Period
-from posbias.core.estimators import EstimationOptions
+from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.fit.periods import PeriodChoice, choose_period, why
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 

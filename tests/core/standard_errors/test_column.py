@@ -10,7 +10,7 @@ from small_logs import PBM, simulated, statistics_of
 from posbias.core.arrays.count_table import Floats
 from posbias.core.arrays.linalg import student_quantile
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
-from posbias.core.estimators import EstimationOptions
+from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.estimators.methods import ConditionalEstimator
 from posbias.core.fit.fit import fit_statistics
 from posbias.core.simulation.simulate import SimulationOptions, simulate

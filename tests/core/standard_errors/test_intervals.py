@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from small_logs import PBM, statistics_of
 
-from posbias.core.estimators import EstimationOptions
+from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.fit.fit import Fit, fit_statistics
 from posbias.core.standard_errors.cluster import Intervals
 

@@ -9,7 +9,7 @@ from small_logs import over_frames
 from posbias.core.choices import BetaPrior
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import compress_part, merge_parts
-from posbias.core.estimators import EstimationOptions
+from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.fit.fit import fit_statistics
 from posbias.core.fit.propensities import covariance_of
 from posbias.core.models import get_model
