@@ -31,33 +31,13 @@ import polars as pl
 from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.choices import LearningOptions
 from posbias.core.errors import IdentifiabilityError, SchemaError
-from posbias.core.evaluation.clicked import (
-    CELL,
-    DCG,
-    PAGE,
-    PAGES,
-    RANKING,
-    SCORE,
-    CellWeights,
-    EvaluationOptions,
-    query_sums,
-    ranked,
-    shown_of,
-)
+from posbias.core.evaluation import clicked
+from posbias.core.evaluation.clicked import CellWeights, EvaluationOptions
 from posbias.core.evaluation.estimates import Evaluation, Totals, Value
+from posbias.core.learners import learning
 from posbias.core.learners.boosting import ModelText, scaled_sum
 from posbias.core.learners.distilled import DistilledLearner, taught
-from posbias.core.learners.learning import (
-    PROBABILITY,
-    ClickLikelihood,
-    Learned,
-    Learner,
-    LearningData,
-    OnRound,
-    Rounds,
-    Warnings,
-    features_of,
-)
+from posbias.core.learners.learning import ClickLikelihood, Learned, Learner, LearningData, OnRound, Rounds, Warnings
 from posbias.core.learners.models import Forest
 from posbias.core.learners.trees import LambdaRankLearner, NaiveLearner, PBMLearner
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, POSITION, QUERY
@@ -84,13 +64,9 @@ _TINY = 1e-12
 _MOST_STEPS, _ENOUGH = 100, 1e-6  # of Newton's method, and its last step
 
 
-@dataclass(frozen=True)
-class HeldOut:
-    """Scores of documents by rankers that have learnt from other queries."""
-
-    data: LearningData
-    scores: Mapping[str, Floats]  # by ranker, each with standard deviation 1 within queries, shape (D,)
-    kappa: float  # what the ranker knows beyond the features, >= 0
+HeldOut = tuple[LearningData, Mapping[str, Floats], float]
+"""Documents, their scores by rankers that have learnt from other queries, each with standard deviation 1 within
+queries, shape (D,), and kappa, what the ranker knows beyond the features, >= 0."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +98,7 @@ class AutoLearner(Learner):
         learned = {
             name: _CANDIDATES[name].learn(data, options, on_round) for name, share in choice.shares.items() if share
         }
-        rows, losses = features_of(data).rows, PBMLearner().losses(data)
+        rows, losses = learning.features_of(data).rows, PBMLearner().losses(data)
         models, factors, logits = list[ModelText](), list[float](), np.zeros(data.n_documents)
         for name, of_one in learned.items():
             if not isinstance(of_one.model, Forest):
@@ -135,7 +111,7 @@ class AutoLearner(Learner):
         alike = np.ones((len(data.learnt), 1))
         constant = float(calibration(losses[0], alike, logits[data.learnt])[0])
         summed = scaled_sum(models, factors, constant)
-        text = replace(summed, head=summed.head | {"objective": PROBABILITY}).complete()
+        text = replace(summed, head=summed.head | {"objective": learning.PROBABILITY}).complete()
         rounds = Rounds(None)
         fits = [
             loss.per_impression(constant + logits[some])
@@ -173,7 +149,7 @@ def held_out_scores(data: LearningData, options: LearningOptions, on_round: OnRo
     scores = {name: np.zeros(data.n_documents) for name in _CANDIDATES}
     standardised = {name: np.zeros(data.n_documents) for name in _CANDIDATES}
     with_ranker = np.zeros(data.n_documents)  # logits by features and the ranker
-    features = features_of(data)
+    features = learning.features_of(data)
     try:
         for number in range(FOLDS):
             held_out = fold == number
@@ -193,7 +169,7 @@ def held_out_scores(data: LearningData, options: LearningOptions, on_round: OnRo
     nothing = likelihood.per_impression(np.full(data.n_documents, likelihood.start()))
     alone, more = (likelihood.per_impression(of) for of in (scores[PBMLearner.name], with_ranker))
     kappa = max(more - alone, 0.0) / max(alone - nothing, _TINY)
-    return HeldOut(data, standardised, kappa)
+    return data, standardised, kappa
 
 
 def _some_queries(data: LearningData, seed: int) -> LearningData:
@@ -221,12 +197,13 @@ def choose(held_out: HeldOut | None) -> Choice:
     """The blend, or what is better by more than its error."""
     if held_out is None:
         return Choice({BLEND[0]: 1.0}, 0.0, 0, {}, 1.0)
-    data, share = held_out.data, min(held_out.kappa / (held_out.kappa + HALF), MOST)
+    data, by_ranker, kappa = held_out
+    share = min(kappa / (kappa + HALF), MOST)
     shares = {BLEND[0]: 1 - share, BLEND[1]: share}
-    blend = _standardised(sum((part * held_out.scores[name] for name, part in shares.items()), np.zeros(1)), data.query)
-    names, scores = [*_CANDIDATES], [blend, *held_out.scores.values()]
+    blend = _standardised(sum((part * by_ranker[name] for name, part in shares.items()), np.zeros(1)), data.query)
+    names, scores = [*_CANDIDATES], [blend, *by_ranker.values()]
     evaluation = evaluation_of(data, scores)
-    better = {name: evaluation.difference(number, 1, DCG, "ips") for number, name in enumerate(names, start=2)}
+    better = {name: evaluation.difference(number, 1, clicked.DCG, "ips") for number, name in enumerate(names, start=2)}
     errors = {name: value.value / value.std_error for name, value in better.items() if value.std_error > 0}
     best, ranking = max(errors, key=lambda name: errors[name], default=NAIVE), 1
     is_single = errors.get(best, 0.0) > CLEARLY
@@ -234,12 +211,15 @@ def choose(held_out: HeldOut | None) -> Choice:
         shares, ranking = {best: 1.0}, 2 + names.index(best)
     against = {NAIVE: 2 + names.index(NAIVE), LOGGED: 0}
     gains = {
-        name: (evaluation.difference(ranking, number, DCG, "ips"), evaluation.value(number, DCG, "ips").value)
+        name: (
+            evaluation.difference(ranking, number, clicked.DCG, "ips"),
+            evaluation.value(number, clicked.DCG, "ips").value,
+        )
         for name, number in against.items()
     }
     likelihood = ClickLikelihood(data.weighted.only_cells(data.known), data.theta)
     slope = calibration(likelihood, np.column_stack([np.ones(data.n_documents), scores[ranking - 1]]))[1]
-    return Choice(shares, held_out.kappa, int(data.query[-1]) + 1, gains, max(float(slope), _TINY), is_single)
+    return Choice(shares, kappa, int(data.query[-1]) + 1, gains, max(float(slope), _TINY), is_single)
 
 
 def evaluation_of(data: LearningData, scores: Sequence[Floats]) -> Evaluation:
@@ -251,27 +231,30 @@ def evaluation_of(data: LearningData, scores: Sequence[Floats]) -> Evaluation:
             QUERY: data.query[document],
             DOC: document,
             POSITION: data.position[counts.cell],
-            CELL: counts.cell,
+            clicked.CELL: counts.cell,
             IMPRESSIONS: counts.impressions,
             CLICKS: counts.clicks,
         }
     )
     at_position = rows.group_by(QUERY, POSITION).agg(pl.col(IMPRESSIONS).sum())
-    pages = at_position.group_by(QUERY).agg(pl.col(IMPRESSIONS).max().alias(PAGES)).sort(QUERY)
-    by_query = pages.with_columns(pl.col(PAGES).round().cast(pl.Int64).alias(PAGE))
-    lists = ranked(
+    pages = at_position.group_by(QUERY).agg(pl.col(IMPRESSIONS).max().alias(clicked.PAGES)).sort(QUERY)
+    by_query = pages.with_columns(pl.col(clicked.PAGES).round().cast(pl.Int64).alias(clicked.PAGE))
+    lists = clicked.ranked(
         pl.concat(
-            pl.DataFrame({QUERY: data.query, DOC: np.arange(data.n_documents), SCORE: of}).with_columns(
-                pl.lit(number, pl.Int64).alias(RANKING)
+            pl.DataFrame({QUERY: data.query, DOC: np.arange(data.n_documents), clicked.SCORE: of}).with_columns(
+                pl.lit(number, pl.Int64).alias(clicked.RANKING)
             )
             for number, of in enumerate(scores, start=1)
         )
     )
-    cells = pl.DataFrame({CELL: np.arange(counts.n_cells), POSITION: data.position})
+    cells = pl.DataFrame({clicked.CELL: np.arange(counts.n_cells), POSITION: data.position})
     weights = CellWeights(cells, np.where(data.known, data.theta, np.nan), _LEAST_WEIGHT)
     options = EvaluationOptions(1 + len(scores), DEPTH, "query")
     totals = Totals.of(
-        query_sums(shown_of(rows, by_query), lists, weights, options), lists, options, float(pages[PAGES].sum())
+        clicked.query_sums(clicked.shown_of(rows, by_query), lists, weights, options),
+        lists,
+        options,
+        float(pages[clicked.PAGES].sum()),
     )
     return Evaluation(totals, options, data.covariance)
 

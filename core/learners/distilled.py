@@ -28,22 +28,8 @@ import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.choices import LearningOptions
-from posbias.core.learners.boosting import BinnedRows, bin_rows
-from posbias.core.learners.learning import (
-    RATES,
-    ClickLikelihood,
-    Grown,
-    Learned,
-    LearningData,
-    Loss,
-    OnRound,
-    binned,
-    features_of,
-    grow,
-    sigmoid,
-    split_rows,
-    tree_options,
-)
+from posbias.core.learners import learning
+from posbias.core.learners.learning import ClickLikelihood, Grown, Learned, LearningData, Loss, OnRound
 from posbias.core.learners.trees import DocumentsAtPositions, PBMLearner
 
 _GROUPS = 20
@@ -68,10 +54,12 @@ class DistilledLearner(PBMLearner):
     ) -> Learned:
         """Stage 2, given the trees of stage 1 and the logits of gamma1, shape (D,)."""
         learnt, apart = self.losses(data)
-        own, gamma = data.counts.take(data.learnt).only_cells(data.known), sigmoid(logits)
+        own, gamma = data.counts.take(data.learnt).only_cells(data.known), learning.sigmoid(logits)
         label, spread = soft_labels(own, data.theta, gamma[data.learnt])
         taught_losses = (TaughtLikelihood.of(learnt, label), TaughtLikelihood.of(apart, gamma[data.apart]))
-        learned = grow(binned(data, options), taught_losses, options, on_round).learned(self.objective)
+        learned = learning.grow(learning.binned(data, options), taught_losses, options, on_round).learned(
+            self.objective
+        )
         gain, _ = teacher.trees.gain_and_splits(teacher.best)
         share = float(gain[-1] / (gain.sum() or 1.0))
         return replace(
@@ -108,18 +96,15 @@ def ranker_knowledge(data: LearningData) -> Floats:
 
 def taught(data: LearningData, options: LearningOptions, on_round: OnRound) -> tuple[Grown, Floats]:
     """Stage 1: its trees, and the logit of gamma1 of each document, also of those held out, shape (D,)."""
-    features, z = features_of(data), ranker_knowledge(data)
-    name = "ranker"  # no name of a feature
-    while name in features.names:
-        name += "_"
+    features, z = learning.features_of(data), ranker_knowledge(data)
     rows = DocumentsAtPositions(features, np.arange(data.n_documents), z)
-    whole = bin_rows(rows, [*features.names, name], features.categorical, tree_options(options))
+    whole = rows.binned("ranker", learning.tree_options(options))
     counts = data.weighted.only_cells(data.known)
     start = rate_of_alike(counts, data.theta, z, data.learnt)
     of_all = [ClickLikelihood(counts.take(some), data.theta) for some in (data.learnt, data.apart)]
     losses = [FromOffset(loss, start[some]) for loss, some in zip(of_all, (data.learnt, data.apart), strict=True)]
-    sets: tuple[BinnedRows, list[BinnedRows]] = split_rows(whole, data.held_out)
-    grown = grow(sets, (losses[0], losses[1]), options, on_round)
+    sets = learning.split_rows(whole, data.held_out)
+    grown = learning.grow(sets, (losses[0], losses[1]), options, on_round)
     scores = start.copy()
     scores[data.learnt] += grown.trees.scores()
     if sets[1]:
@@ -135,20 +120,16 @@ def rate_of_alike(counts: CountTable, theta: Floats, z: Floats, learnt: np.ndarr
     clicks, examined = counts.sum_by_unit(counts.clicks), counts.sum_by_unit(counts.impressions * theta[counts.cell])
     mean = clicks[learnt].sum() / max(examined[learnt].sum(), _TINY)
     of_group = [np.bincount(group[learnt], values[learnt], len(edges) + 2) for values in (clicks, examined)]
-    rate = np.clip((of_group[0] + mean) / (of_group[1] + 1.0), *RATES)  # as if one more had been examined
+    rate = np.clip((of_group[0] + mean) / (of_group[1] + 1.0), *learning.RATES)  # as if one more had been examined
     return np.log(rate / (1 - rate))[group]
 
 
-class FromOffset:
+class FromOffset(Loss):
     """A loss of scores that are added to given ones."""
 
     def __init__(self, loss: Loss, offset: Floats) -> None:
         """Take the scores that are there, shape (n,)."""
         self.loss, self.offset = loss, offset
-
-    def start(self) -> float:
-        """0: the offset is a start."""
-        return 0.0
 
     def gradients(self, scores: Floats) -> tuple[Floats, Floats]:
         """The gradients of the loss at the sums."""
@@ -176,4 +157,4 @@ def soft_labels(counts: CountTable, theta: Floats, gamma: Floats) -> tuple[Float
     signal = rho * v * examined**2
     noise = np.maximum(examined * gamma - squares * (gamma**2 + rho * v), _TINY)
     own = np.divide(clicks, examined, out=gamma.copy(), where=examined > 0)
-    return np.clip(gamma + signal / (signal + noise) * (own - gamma), *RATES), rho
+    return np.clip(gamma + signal / (signal + noise) * (own - gamma), *learning.RATES), rho

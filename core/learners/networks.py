@@ -41,18 +41,9 @@ from numpy.typing import NDArray
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_by_number
 from posbias.core.choices import LearningOptions
 from posbias.core.errors import IdentifiabilityError
+from posbias.core.learners import learning
 from posbias.core.learners.boosting import Rows, runs
-from posbias.core.learners.learning import (
-    RATES,
-    Learned,
-    Learner,
-    LearningData,
-    OnRound,
-    Rounds,
-    features_of,
-    logit,
-    sigmoid,
-)
+from posbias.core.learners.learning import Learned, Learner, LearningData, OnRound, Rounds
 from posbias.core.learners.models import Adam, NetworkModel, layers_of, standardized
 
 _RIDGE = 1.0
@@ -113,7 +104,7 @@ class Regression:
         Raises:
             SchemaError: a feature is text.
         """
-        self._rows, self._counts = features_of(data, LogisticLearner.name).rows, data.counts
+        self._rows, self._counts = learning.features_of(data, LogisticLearner.name).rows, data.counts
         self._mean, self._scale = mean_and_scale(self._rows, ~data.held_out)
         self._learnt = (~data.held_out).astype(np.float64)
         positions, place = np.unique(data.position, return_inverse=True)
@@ -126,7 +117,7 @@ class Regression:
         """Weights 0, and the constant that expects as many clicks as there are."""
         weights = np.zeros(len(self._mean) + self._n_places + 1)
         clicks = float(self._counts.sum_by_unit(self._counts.clicks) @ self._learnt)
-        weights[-1] = logit(float(np.clip(clicks / max(self.shown[0], 1.0), *RATES)))
+        weights[-1] = learning.logit(float(np.clip(clicks / max(self.shown[0], 1.0), *learning.RATES)))
         return weights
 
     def model(self, weights: Floats) -> NetworkModel:
@@ -159,7 +150,7 @@ class Regression:
                 scores += weights[n:-1][self._place[counts.cell]]
             terms = counts.clicks * scores - counts.impressions * np.logaddexp(0.0, scores)
             likelihood += learnt @ terms, (1 - learnt) @ terms
-            chance = sigmoid(scores)
+            chance = learning.sigmoid(scores)
             slope = self._by_place(counts, learnt * (counts.impressions * chance - counts.clicks))
             gradient += np.concatenate([rows.T @ slope[:, -1], slope.sum(axis=0)])
             bend = self._by_place(counts, learnt * counts.impressions * chance * (1 - chance))
@@ -231,6 +222,8 @@ class Batch:
     place: Integers  # the position of each row, from 0
     rate: Floats  # clicks over impressions
     weight: Floats  # impressions; of mean 1 / n over a batch that is learnt from
+    seen: Floats | float = 1.0  # 0 where the position is dropped, else 1 / (1 - chance of that)
+    reversal: float = 0.0  # of the gradient that keeps position from taking up relevance
 
     def by_position(self, values: Floats, n_positions: int) -> Floats:
         """Sums of values by position, shape (K,)."""
@@ -250,17 +243,9 @@ class SingleTowerLearner(Learner):
 
     def chance(self, relevance: Floats, position: Floats) -> Floats:  # noqa: ARG002 - wherever the document stands
         """P(click) of rows, from relevance and the number o of the row's position, each of shape (n,)."""
-        return sigmoid(relevance)
+        return learning.sigmoid(relevance)
 
-    def slopes(
-        self,
-        relevance: Floats,
-        positions: Floats,
-        adversary: Floats,
-        batch: Batch,
-        options: LearningOptions,  # noqa: ARG002 - most have none
-        rng: np.random.Generator,  # noqa: ARG002 - nor is anything drawn
-    ) -> Slopes:
+    def slopes(self, relevance: Floats, positions: Floats, adversary: Floats, batch: Batch) -> Slopes:
         """The derivatives of the mean of -log P.
 
         Args:
@@ -268,10 +253,8 @@ class SingleTowerLearner(Learner):
             positions: the number o of each position, shape (K,).
             adversary: slope and constant, shape (2,).
             batch: the rows.
-            options: what keeps position from taking up relevance.
-            rng: draws what is dropped.
         """
-        return batch.weight * (sigmoid(relevance) - batch.rate), 0 * positions, 0 * adversary
+        return batch.weight * (learning.sigmoid(relevance) - batch.rate), 0 * positions, 0 * adversary
 
     def propensities(self, positions: Floats) -> Floats | None:  # noqa: ARG002 - most have none
         """Theta by position relative to the first, where the towers say what it is."""
@@ -288,7 +271,7 @@ class SingleTowerLearner(Learner):
             IdentifiabilityError: there is but one query, so that none can be set apart.
             SchemaError: a feature is text.
         """
-        rows, counts, rng = features_of(data, self.name).rows, data.counts, np.random.default_rng(options.seed)
+        rows, counts, rng = learning.features_of(data, self.name).rows, data.counts, np.random.default_rng(options.seed)
         stop_by, own = _to_stop_by(data, options, rng)
         mean, scale = mean_and_scale(rows, ~(stop_by | data.held_out))
         inputs = np.concatenate(
@@ -300,7 +283,7 @@ class SingleTowerLearner(Learner):
         learnt, apart = (np.flatnonzero(of[document]) for of in (~(stop_by | data.held_out), stop_by))
         weights, biases = first_layers((len(mean), *_HIDDEN, 1), rng)
         start = log.weight[learnt] @ log.rate[learnt] / log.weight[learnt].sum()
-        biases[-1][:] = logit(float(np.clip(start, *RATES))) + self.first_position / 2
+        biases[-1][:] = learning.logit(float(np.clip(start, *learning.RATES))) + self.first_position / 2
         at = {_POSITIONS: np.full(len(positions), self.first_position, np.float32), _ADVERSARY: np.zeros(2, np.float32)}
         parameters = _named(weights, biases) | at
         adam = Adam(parameters, _RATE, dict.fromkeys(at, _POSITION_RATE))
@@ -311,9 +294,10 @@ class SingleTowerLearner(Learner):
             for first in range(0, len(order), size):
                 some = order[first : first + size]
                 layers = layers_of(inputs[document[some]], weights, biases)
-                batch = Batch(log.place[some], log.rate[some], log.weight[some] / mean_weight / len(some))
+                weight, seen = log.weight[some] / mean_weight / len(some), keep(rng, len(some), options)
+                batch = Batch(log.place[some], log.rate[some], weight, seen, options.gradient_reversal)
                 relevance, now, adversary = (a.astype(np.float64) for a in (layers[-1][:, 0], *at.values()))
-                slopes = self.slopes(relevance, now, adversary, batch, options, rng)
+                slopes = self.slopes(relevance, now, adversary, batch)
                 of_relevance, *others = (slope.astype(np.float32) for slope in slopes)
                 adam.step(backward(layers, weights, of_relevance, _DECAY) | dict(zip(at, others, strict=True)))
 
@@ -360,24 +344,16 @@ class PALProductLearner(SingleTowerLearner):
 
     def chance(self, relevance: Floats, position: Floats) -> Floats:
         """P(click) = gamma theta."""
-        return sigmoid(relevance) * sigmoid(position)
+        return learning.sigmoid(relevance) * learning.sigmoid(position)
 
     def propensities(self, positions: Floats) -> Floats:
         """Theta over that of the first position."""
-        theta = sigmoid(positions)
+        theta = learning.sigmoid(positions)
         return theta / theta[0]
 
-    def slopes(
-        self,
-        relevance: Floats,
-        positions: Floats,
-        adversary: Floats,
-        batch: Batch,
-        options: LearningOptions,  # noqa: ARG002 - it has none
-        rng: np.random.Generator,  # noqa: ARG002 - nor is anything drawn
-    ) -> Slopes:
+    def slopes(self, relevance: Floats, positions: Floats, adversary: Floats, batch: Batch) -> Slopes:
         """The derivatives of the mean of -log P, by those of log(gamma theta)."""
-        gamma, theta = sigmoid(relevance), sigmoid(positions)[batch.place]
+        gamma, theta = learning.sigmoid(relevance), learning.sigmoid(positions)[batch.place]
         chance = np.clip(gamma * theta, _SMALLEST, 1 - _SMALLEST)
         slope = batch.weight * (chance - batch.rate) / (1 - chance)
         return slope * (1 - gamma), batch.by_position(slope * (1 - theta), len(positions)), 0 * adversary
@@ -393,31 +369,21 @@ class PALSumLearner(SingleTowerLearner):
 
     def chance(self, relevance: Floats, position: Floats) -> Floats:
         """1 / (1 + exp(-(f + o)))."""
-        return sigmoid(relevance + position)
+        return learning.sigmoid(relevance + position)
 
     def top(self, positions: Floats) -> float:
         """The number o of the first position."""
         return float(positions[0])
 
-    def slopes(
-        self,
-        relevance: Floats,
-        positions: Floats,
-        adversary: Floats,
-        batch: Batch,
-        options: LearningOptions,
-        rng: np.random.Generator,
-    ) -> Slopes:
-        """With what is dropped drawn row by row; o moves against the adversary, a and b lower its error."""
-        at, seen, dropout = positions[batch.place], np.ones(len(batch.place)), options.observation_dropout
-        if dropout:
-            seen = (rng.random(len(seen)) >= dropout) / (1 - dropout)
-        slope = batch.weight * (sigmoid(relevance + at * seen) - batch.rate)
-        of_positions = batch.by_position(slope * seen, len(positions))
-        if not options.gradient_reversal:
+    def slopes(self, relevance: Floats, positions: Floats, adversary: Floats, batch: Batch) -> Slopes:
+        """With what is dropped; o moves against the adversary, a and b lower its error."""
+        at = positions[batch.place]
+        slope = batch.weight * (learning.sigmoid(relevance + at * batch.seen) - batch.rate)
+        of_positions = batch.by_position(slope * batch.seen, len(positions))
+        if not batch.reversal:
             return slope, of_positions, 0 * adversary
         left = 2 * batch.weight * (adversary[0] * at + adversary[1] - batch.rate)
-        reversed_slope = -options.gradient_reversal * left * adversary[0]
+        reversed_slope = -batch.reversal * left * adversary[0]
         of_adversary = np.array([left @ at, left.sum()])
         return slope, of_positions + batch.by_position(reversed_slope, len(positions)), of_adversary
 
@@ -440,6 +406,12 @@ def _to_stop_by(data: LearningData, options: LearningOptions, rng: np.random.Gen
         )
     apart = rng.choice(queries, max(len(queries) // _ONE_QUERY_IN, 1), replace=False)
     return np.isin(data.query, apart), len(apart)
+
+
+def keep(rng: np.random.Generator, n_rows: int, options: LearningOptions) -> Floats:
+    """Which positions are seen: 0 with the chance p that one is dropped, else 1 / (1 - p), shape (n,)."""
+    dropout = options.observation_dropout
+    return (rng.random(n_rows) >= dropout) / (1 - dropout) if dropout else np.ones(n_rows)
 
 
 def first_layers(sizes: Sequence[int], rng: np.random.Generator) -> tuple[list[Reals], list[Reals]]:

@@ -58,37 +58,19 @@ levels hold for a single pair. Over all pairs of a log, "bonferroni" bounds the 
 expected share of false discoveries (Benjamini & Hochberg 1995).
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from importlib import import_module
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from posbias.core.arrays.count_table import Flags, Floats, Integers, starts, sum_by_number
+from posbias.core.arrays.linalg import beta_distribution, normal_tail
 from posbias.core.choices import LearningOptions, MultipleTests
 from posbias.core.errors import IdentifiabilityError
+from posbias.core.learners import learning
 from posbias.core.learners.boosting import BinnedRows, BoostedTrees, ModelText, bin_rows, scaled_sum
-from posbias.core.learners.learning import (
-    OF_TREES,
-    RAW,
-    Learned,
-    Learner,
-    LearningData,
-    Lists,
-    OnRound,
-    Rounds,
-    TreeLearner,
-    binned,
-    clicked_lists,
-    features_of,
-    grow,
-    importance_of,
-    lists_to_learn_from,
-    sigmoid,
-    tree_options,
-)
+from posbias.core.learners.learning import Learned, Learner, LearningData, Lists, Loss, OnRound, Rounds, TreeLearner
 from posbias.core.learners.models import Forest
 
 LEAST_PROPENSITY = 0.01
@@ -102,7 +84,7 @@ _STEP = 0.5  # of a Newton step: theta and the ranker move at once
 
 
 @dataclass(frozen=True)
-class BoundedRanks(ABC):
+class BoundedRanks(Loss):
     """The weighted ranks of the clicked documents of some pages, and what a rank costs: phi."""
 
     lists: list[Lists]
@@ -110,18 +92,14 @@ class BoundedRanks(ABC):
     n_documents: int  # number of scored documents n
 
     @staticmethod
-    @abstractmethod
     def cost(rank: Floats) -> Floats:
-        """The cost phi(r) of a rank."""
+        """The cost phi(r) of a rank: here the rank itself."""
+        return rank
 
     @staticmethod
-    @abstractmethod
     def slope(rank: Floats) -> Floats:
-        """The slope phi'(r) > 0 of the cost."""
-
-    def start(self) -> float:
-        """0: only differences of scores count."""
-        return 0.0
+        """The slope phi'(r) > 0 of the cost: here 1."""
+        return np.ones_like(rank)
 
     def gradients(self, scores: Floats) -> tuple[Floats, Floats]:
         """The gradient and the Hessian of the loss at scores of shape (n,)."""
@@ -150,26 +128,12 @@ class BoundedRanks(ABC):
             clicked, shown = lists.document[page, place], lists.document[page]
             excess = scores[shown] - scores[clicked][:, np.newaxis]
             rank = np.logaddexp(0.0, excess).sum(axis=1) / _LOG_2  # i itself gives the 1, as log2(1 + exp(0))
-            above = sigmoid(excess)
+            above = learning.sigmoid(excess)
             above[np.arange(len(clicked)), place] = 0.0
             yield weights[page, place], rank, above, clicked, shown
 
     def _sum(self, document: Integers, values: Floats) -> Floats:
         return sum_by_number(document.ravel(), values.ravel(), self.n_documents)
-
-
-class AverageRank(BoundedRanks):
-    """The rank as the cost: phi(r) = r."""
-
-    @staticmethod
-    def cost(rank: Floats) -> Floats:
-        """The rank."""
-        return rank
-
-    @staticmethod
-    def slope(rank: Floats) -> Floats:
-        """The slope, 1."""
-        return np.ones_like(rank)
 
 
 class DiscountedGain(BoundedRanks):
@@ -194,13 +158,13 @@ class IPWAverageRankLearner(TreeLearner):
     about = "the propensity-weighted average rank of clicked documents"
     source = "pages"
     measure = "weighted mean of the bounded rank of clicked documents, negative"
-    objective = RAW
-    ranks: ClassVar[type[BoundedRanks]] = AverageRank
+    objective = learning.RAW
+    ranks: ClassVar[type[BoundedRanks]] = BoundedRanks
 
     def losses(self, data: LearningData) -> tuple[BoundedRanks, BoundedRanks]:
         """The ranks of the clicks, weighted by the propensities of their cells."""
         weight = np.where(data.known, 1 / np.maximum(data.theta, LEAST_PROPENSITY), 0.0)
-        learnt, apart = lists_to_learn_from(data, self.name), clicked_lists(data, data.apart)
+        learnt, apart = learning.lists_to_learn_from(data, self.name), learning.clicked_lists(data, data.apart)
         return self.ranks(learnt, weight, len(data.learnt)), self.ranks(apart, weight, len(data.apart))
 
 
@@ -223,13 +187,13 @@ class DualLearner(TreeLearner):
     source = "pages"
     uses_propensities = False
     measure = "log-likelihood of which document of a page is clicked, per click"
-    objective = RAW
+    objective = learning.RAW
 
     def losses(self, data: LearningData) -> tuple["WeightedSoftmax", "WeightedSoftmax"]:
         """The loss of ranking, theta being 1 to begin with."""
         learnt, apart, even = (
-            lists_to_learn_from(data, self.name),
-            clicked_lists(data, data.apart),
+            learning.lists_to_learn_from(data, self.name),
+            learning.clicked_lists(data, data.apart),
             np.zeros_like(data.theta),
         )
         return WeightedSoftmax(learnt, len(data.learnt), even), WeightedSoftmax(apart, len(data.apart), even)
@@ -247,21 +211,17 @@ class DualLearner(TreeLearner):
             after.append(loss.examination)
             scores = trees.scores()
 
-        grown = grow(binned(data, options), (loss, held_out), options, on_round, after_tree=step)
+        grown = learning.grow(learning.binned(data, options), (loss, held_out), options, on_round, after_tree=step)
         return replace(grown.learned(self.objective), propensities=np.exp(after[grown.best - 1]))
 
 
 @dataclass
-class WeightedSoftmax:
+class WeightedSoftmax(Loss):
     """The loss of ranking."""
 
     lists: list[Lists]  # pages with clicks
     n_documents: int  # number of scored documents n
     examination: Floats  # g of each cell, 0 at the first position, as it stands, shape (K,)
-
-    def start(self) -> float:
-        """0: only differences of scores count."""
-        return 0.0
 
     def gradients(self, scores: Floats) -> tuple[Floats, Floats]:
         """The gradient and the Hessian of the loss at scores of shape (n,)."""
@@ -312,7 +272,6 @@ TREES_OF_A_FIT = 20
 """How many trees each g_m has."""
 
 _BLOCK = 1 << 18  # pairs that are tested at a time
-_GBRANK_TINY = 1e-300
 
 
 @dataclass(frozen=True)
@@ -332,7 +291,7 @@ class GBRankLearner(Learner):
     about = "pairs of documents whose click rates differ significantly"
     theta_for = "corrected_rates"
     measure = "squared hinge loss per pair, negative"
-    takes = (*OF_TREES, "corrected_rates", "significance", "multiple_tests", "tau", "margin_penalty")
+    takes = (*learning.OF_TREES, "corrected_rates", "significance", "multiple_tests", "tau", "margin_penalty")
 
     def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
         """Find the pairs, and fit again and again to those in the wrong order."""
@@ -342,8 +301,8 @@ class GBRankLearner(Learner):
                 f"--learner gbrank: of {pairs.n_tested:,} pairs of documents, none has click rates that differ at the "
                 f"level of {options.significance:g}. Add more days of logs, or raise significance."
             )
-        features = features_of(data)
-        rows = bin_rows(features.rows, features.names, features.categorical, tree_options(options))
+        features = learning.features_of(data)
+        rows = bin_rows(features.rows, features.names, features.categorical, learning.tree_options(options))
         h, tau, fits = np.zeros(rows.n_rows), options.tau, list[BoostedTrees]()
         rounds = Rounds(options.early_stopping)
         while rounds.last < options.trees and not rounds.over:
@@ -361,7 +320,7 @@ class GBRankLearner(Learner):
         models = [ModelText.parse(trees.model_text()) for trees in kept]
         average = scaled_sum(models, [ETA / (len(kept) + 1)] * len(models))
         report = {"trees": rounds.best, "tau": tau, "pairs": len(pairs.higher), "pairs_tested": pairs.n_tested}
-        return Learned(Forest(average.complete()), rounds.curve, importance_of(kept), report=report)
+        return Learned(Forest(average.complete()), rounds.curve, learning.importance_of(kept), report=report)
 
 
 def best_margin(apart: Floats, penalty: float) -> float:
@@ -418,33 +377,21 @@ def _pairs_of(data: LearningData, half: Flags, options: LearningOptions) -> Rate
         data.query,
         counts.sum_by_unit(counts.clicks),
         counts.sum_by_unit(seen) * half,
-        corrected=options.corrected_rates,
-        level=options.significance,
-        multiple_tests=options.multiple_tests,
+        options,
     )
 
 
-def significant_pairs(
-    query: Integers,
-    clicks: Floats,
-    exposure: Floats,
-    *,
-    corrected: bool,
-    level: float,
-    multiple_tests: MultipleTests,
-) -> RatePairs:
+def significant_pairs(query: Integers, clicks: Floats, exposure: Floats, options: LearningOptions) -> RatePairs:
     """The pairs of documents of a query whose click rates differ.
 
     Args:
         query: of each document, ascending, shape (D,).
         clicks: c, shape (D,).
         exposure: n, or E where rates are corrected, shape (D,). Documents without any are in no pair.
-        corrected: which test.
-        level: in (0, 1), below which a p-value counts as significant.
-        multiple_tests: what the level is about.
+        options: which test, the level below which a p-value counts as significant, and what that is about.
     """
-    shown = np.flatnonzero(exposure > 0)
-    test = clicks_differ if corrected else rates_differ
+    shown, level = np.flatnonzero(exposure > 0), options.significance
+    test = clicks_differ if options.corrected_rates else rates_differ
     pairs, n_tested = [(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))], 0
     for first, second in _pairs(query[shown]):
         one, other = shown[first], shown[second]
@@ -454,7 +401,7 @@ def significant_pairs(
         higher, lower = np.where(one_is_higher, one, other), np.where(one_is_higher, other, one)
         pairs.append((higher[kept], lower[kept], p_value[kept]))
     higher, lower, p_value = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
-    kept = p_value < _threshold(p_value, n_tested, level, multiple_tests)
+    kept = p_value < _threshold(p_value, n_tested, level, options.multiple_tests)
     return RatePairs(higher[kept], lower[kept], n_tested)
 
 
@@ -479,7 +426,7 @@ def rates_differ(one: Floats, of_one: Floats, other: Floats, of_other: Floats) -
     error = np.sqrt(np.maximum(pooled * (1 - pooled), 0.0) * (1 / of_one + 1 / of_other))
     difference = one / of_one - other / of_other
     z = np.divide(difference, error, out=np.zeros_like(difference), where=error > 0)
-    return 2 * _special().ndtr(-np.abs(z)), difference > 0
+    return 2 * normal_tail(np.abs(z)), difference > 0
 
 
 def clicks_differ(one: Floats, of_one: Floats, other: Floats, of_other: Floats) -> tuple[Floats, Flags]:
@@ -488,9 +435,8 @@ def clicks_differ(one: Floats, of_one: Floats, other: Floats, of_other: Floats) 
     Sums of weights take the place of numbers of clicks as they are: the incomplete beta function goes between them.
     """
     chance = of_one / (of_one + of_other)
-    special = _special()
-    at_most = np.where(other > 0, special.betainc(np.maximum(other, _GBRANK_TINY), one + 1, 1 - chance), 1.0)
-    at_least = np.where(one > 0, special.betainc(np.maximum(one, _GBRANK_TINY), other + 1, chance), 1.0)
+    at_most = np.where(other > 0, beta_distribution(np.maximum(other, _TINY), one + 1, 1 - chance), 1.0)
+    at_least = np.where(one > 0, beta_distribution(np.maximum(one, _TINY), other + 1, chance), 1.0)
     return np.minimum(1.0, 2 * np.minimum(at_most, at_least)), at_least < at_most
 
 
@@ -510,7 +456,3 @@ def _threshold(p_value: Floats, n_tested: int, level: float, multiple_tests: Mul
     ordered = np.sort(p_value)
     below = np.flatnonzero(ordered <= level * np.arange(1, len(ordered) + 1) / n_tested)
     return float(np.nextafter(ordered[below[-1]], np.inf)) if len(below) else 0.0
-
-
-def _special() -> Any:  # noqa: ANN401 - a module, imported late
-    return import_module("scipy.special")

@@ -53,26 +53,9 @@ from posbias.core.arrays.count_table import CountTable, Floats, Integers, sum_by
 from posbias.core.attractiveness import estimate_prior, posterior_by_position
 from posbias.core.choices import LearningOptions
 from posbias.core.errors import SchemaError
-from posbias.core.learners.boosting import BoostedTrees, ModelText, bin_rows
-from posbias.core.learners.learning import (
-    LEAST_EXAMINATION,
-    OF_TREES,
-    ClickLikelihood,
-    Features,
-    Learned,
-    LearningData,
-    Loss,
-    OnRound,
-    TreeLearner,
-    binned,
-    features_of,
-    grow,
-    importance_of,
-    relative,
-    sigmoid,
-    split_rows,
-    tree_options,
-)
+from posbias.core.learners import learning
+from posbias.core.learners.boosting import BinnedRows, BoostedTrees, ModelText, TreeOptions, bin_rows
+from posbias.core.learners.learning import ClickLikelihood, Features, Learned, LearningData, Loss, OnRound, TreeLearner
 from posbias.core.learners.models import Forest
 from posbias.core.training.pair_layouts import grades_of, top_of
 from posbias.core.training.weights import WeightOptions
@@ -94,7 +77,7 @@ class PBMLearner(TreeLearner):
     reference = "Wang et al. 2018"
     about = "the likelihood of the position-based model, theta given"
     is_probability = True
-    takes = (*OF_TREES, "negative_share", "balance")
+    takes = (*learning.OF_TREES, "negative_share", "balance")
 
     def losses(self, data: LearningData) -> tuple[ClickLikelihood, ClickLikelihood]:
         """The likelihood of the clicks of the cells that have a theta."""
@@ -119,7 +102,7 @@ class PositionFeatureLearner(TreeLearner):
     about = "trees that see the position, fixed at 1 when predicting"
     uses_propensities = False
     is_probability = True
-    takes = (*OF_TREES, "negative_share")
+    takes = (*learning.OF_TREES, "negative_share")
 
     def losses(self, data: LearningData) -> tuple[Loss, Loss]:
         """The likelihood of clicks, each entry with a score of its own."""
@@ -128,19 +111,16 @@ class PositionFeatureLearner(TreeLearner):
 
     def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
         """Grow trees on every document at every position, and take the position out of them."""
-        features, counts = features_of(data), data.counts
-        name = "position"  # no name of a feature
-        while name in features.names:
-            name += "_"
+        features, counts = learning.features_of(data), data.counts
         each = counts.n_entries / max(counts.n_units, 1)  # so that a leaf holds as many documents as it should
-        trees = tree_options(options)
+        trees = learning.tree_options(options)
         trees = replace(trees, leaf_rows=max(round(trees.leaf_rows * each), 1))
         rows = DocumentsAtPositions(features, counts.unit_of_entry, data.position[counts.cell])
-        whole = bin_rows(rows, [*features.names, name], features.categorical, trees)
-        sets = split_rows(whole, data.held_out[counts.unit_of_entry])
-        grown = grow(sets, self.losses(data), options, on_round)
+        whole = rows.binned("position", trees)
+        sets = learning.split_rows(whole, data.held_out[counts.unit_of_entry])
+        grown = learning.grow(sets, self.losses(data), options, on_round)
         seeing = ModelText.parse(grown.trees.model_text(grown.best, self.objective))
-        importance = importance_of([grown.trees], grown.best)
+        importance = learning.importance_of([grown.trees], grown.best)
         share = importance["gain"][-1] / (importance["gain"].sum() or 1.0)
         return Learned(
             Forest(seeing.without_last_feature(TOP).complete()),
@@ -171,6 +151,12 @@ class DocumentsAtPositions:
         """Some rows, shape (n, F + 1)."""
         return np.column_stack([self.features.rows[self.document[rows]], self.position[rows].astype(np.float64)])
 
+    def binned(self, name: str, options: TreeOptions) -> BinnedRows:
+        """Bin the rows, the position under a name that no feature has."""
+        while name in self.features.names:
+            name += "_"
+        return bin_rows(self, [*self.features.names, name], self.features.categorical, options)
+
 
 class RegressionEMLearner(TreeLearner):
     """Boosted trees on sampled labels of relevance, and theta from expected examination."""
@@ -193,12 +179,12 @@ class RegressionEMLearner(TreeLearner):
         after: list[Floats] = []
 
         def step(trees: BoostedTrees) -> None:
-            theta = expected_examination(loss.counts, loss.theta, sigmoid(trees.scores()))
+            theta = expected_examination(loss.counts, loss.theta, learning.sigmoid(trees.scores()))
             after.append(theta)
             loss.theta = held_out.theta = np.nan_to_num(theta, nan=1.0)
 
-        grown = grow(binned(data, options), (loss, held_out), options, on_round, after_tree=step)
-        return replace(grown.learned(self.objective), propensities=relative(after[grown.best - 1]))
+        grown = learning.grow(learning.binned(data, options), (loss, held_out), options, on_round, after_tree=step)
+        return replace(grown.learned(self.objective), propensities=learning.relative(after[grown.best - 1]))
 
 
 def first_examination(counts: CountTable) -> Floats:
@@ -206,7 +192,7 @@ def first_examination(counts: CountTable) -> Floats:
     shown = counts.sum_by_cell(counts.impressions)
     rate = np.divide(counts.sum_by_cell(counts.clicks), shown, out=np.full(counts.n_cells, np.nan), where=shown > 0)
     highest = float(np.nanmax(rate)) if np.isfinite(rate).any() else 0.0
-    return np.nan_to_num(np.clip(rate / highest if highest else rate, LEAST_EXAMINATION, 1.0), nan=1.0)
+    return np.nan_to_num(np.clip(rate / highest if highest else rate, learning.LEAST_EXAMINATION, 1.0), nan=1.0)
 
 
 def expected_examination(counts: CountTable, theta: Floats, gamma: Floats) -> Floats:
@@ -275,14 +261,14 @@ class LambdaRankLearner(TreeLearner):
 
     def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
         """Grade the documents, and let LightGBM rank them."""
-        losses, features = self.losses(data), features_of(data)
-        whole = bin_rows(features.rows, features.names, features.categorical, tree_options(options))
+        losses, features = self.losses(data), learning.features_of(data)
+        whole = bin_rows(features.rows, features.names, features.categorical, learning.tree_options(options))
         learnt, *apart = (whole.subset(of.rows).graded(of.grade, of.query) for of in losses if len(of.rows))
-        return grow((learnt, apart), losses, options, on_round, objective=PARAMETERS).learned(OBJECTIVE)
+        return learning.grow((learnt, apart), losses, options, on_round, objective=PARAMETERS).learned(OBJECTIVE)
 
 
 @dataclass(frozen=True)
-class Graded:
+class Graded(Loss):
     """Documents with grades.
 
     Raises:
@@ -301,10 +287,6 @@ class Graded:
                 f"--learner lambdarank: a query has {most:,} documents, and LightGBM ranks at most {_MOST_DOCUMENTS:,} "
                 "of a query. Choose another learner, such as pbm."
             )
-
-    def start(self) -> float:
-        """0: only differences of scores count."""
-        return 0.0
 
     def gradients(self, scores: Floats) -> tuple[Floats, Floats]:
         """Unused: LightGBM computes its own gradients."""

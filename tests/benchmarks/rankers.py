@@ -312,10 +312,11 @@ def judged_choice(seed: int) -> Record | None:
     held_out = held_out_scores(data, LearningOptions(leaf_documents=leaf), lambda: None)
     if held_out is None:
         return None
-    choice, share = choose(held_out), min(held_out.kappa / (held_out.kappa + HALF), MOST)
-    names = ["blend", *held_out.scores]
-    blend = (1 - share) * held_out.scores[BLEND[0]] + share * held_out.scores[BLEND[1]]
-    scores = [blend, *held_out.scores.values()]
+    _, by_ranker, kappa = held_out
+    choice, share = choose(held_out), min(kappa / (kappa + HALF), MOST)
+    names = ["blend", *by_ranker]
+    blend = (1 - share) * by_ranker[BLEND[0]] + share * by_ranker[BLEND[1]]
+    scores = [blend, *by_ranker.values()]
     chosen = names.index(next(iter(choice.shares))) if choice.is_single else 0
     counts, query = data.weighted, data.query
     pages = np.zeros((int(query[-1]) + 1, DEEPEST))

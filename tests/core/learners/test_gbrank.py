@@ -9,7 +9,7 @@ from learned import learn, scores
 from learning_logs import draw, rank_correlation, true_scores
 
 from posbias.core.arrays.count_table import CountTable, Floats
-from posbias.core.choices import MultipleTests
+from posbias.core.choices import LearningOptions, MultipleTests
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.learners import rank_losses
 from posbias.core.learners.learning import Features, Learned, LearningData
@@ -66,7 +66,7 @@ def pairs_of(p_values: list[float], multiple_tests: MultipleTests, monkeypatch: 
     monkeypatch.setattr(rank_losses, "clicks_differ", tested)
     query = np.repeat(np.arange(len(p_values)), 2)  # two documents each: as many pairs as queries
     ones = np.ones(len(query))
-    found = significant_pairs(query, ones, ones, corrected=True, level=0.05, multiple_tests=multiple_tests)
+    found = significant_pairs(query, ones, ones, LearningOptions(multiple_tests=multiple_tests))
     assert found.n_tested == len(p_values)
     return len(found.higher)
 
@@ -86,7 +86,7 @@ def test_all_pairs_of_a_query_are_tested_and_none_across_queries(monkeypatch: py
 
     def found(block: int) -> RatePairs:
         monkeypatch.setattr(rank_losses, "_BLOCK", block)
-        return significant_pairs(query, clicks, shown, corrected=True, level=0.05, multiple_tests="none")
+        return significant_pairs(query, clicks, shown, LearningOptions())
 
     at_once, in_blocks = found(1 << 20), found(50)
     assert at_once.n_tested == sum(size * (size - 1) // 2 for size in np.bincount(query).tolist())
@@ -98,9 +98,8 @@ def test_all_pairs_of_a_query_are_tested_and_none_across_queries(monkeypatch: py
 
 def test_documents_that_were_not_shown_are_in_no_pair() -> None:
     found = significant_pairs(
-        np.zeros(3, np.int64), np.array([50.0, 0, 5]), np.array([100.0, 0, 100]),
-        corrected=True, level=0.05, multiple_tests="none",
-    )  # fmt: skip
+        np.zeros(3, np.int64), np.array([50.0, 0, 5]), np.array([100.0, 0, 100]), LearningOptions()
+    )
     assert (found.higher.tolist(), found.lower.tolist(), found.n_tested) == ([0], [2], 1)
 
 

@@ -21,6 +21,7 @@ from posbias.core.learners.networks import (
     Slopes,
     backward,
     first_layers,
+    keep,
 )
 
 STEP = 1e-6
@@ -74,8 +75,7 @@ def rows() -> Batch:
 
 
 def slopes_of(learner: SingleTowerLearner, rows: Batch, adversary: Floats = NONE, reversal: float = 0.0) -> Slopes:
-    options = LearningOptions(gradient_reversal=reversal)
-    return learner.slopes(RELEVANCE, POSITIONS, adversary, rows, options, np.random.default_rng(0))
+    return learner.slopes(RELEVANCE, POSITIONS, adversary, replace(rows, reversal=reversal))
 
 
 @pytest.mark.parametrize("kind", [PALSumLearner, PALProductLearner, SingleTowerLearner])
@@ -111,9 +111,9 @@ def test_the_adversary_predicts_clicks_from_position_and_position_moves_against_
 
 def test_dropout_hides_positions_with_its_chance_and_leaves_their_mean() -> None:
     n_rows = 20_000
-    rows = Batch(np.zeros(n_rows, np.int64), np.full(n_rows, 0.5), np.full(n_rows, 1 / n_rows))
-    options, rng = LearningOptions(observation_dropout=0.75), np.random.default_rng(0)
-    found, *_ = PALSumLearner().slopes(np.zeros(n_rows), np.array([0.4]), NONE, rows, options, rng)
+    seen = keep(np.random.default_rng(0), n_rows, LearningOptions(observation_dropout=0.75))
+    rows = Batch(np.zeros(n_rows, np.int64), np.full(n_rows, 0.5), np.full(n_rows, 1 / n_rows), seen)
+    found, *_ = PALSumLearner().slopes(np.zeros(n_rows), np.array([0.4]), NONE, rows)
     hidden = found == 0  # 1 / (1 + exp(0)) is the rate
     assert hidden.mean() == pytest.approx(0.75, abs=0.01)
     np.testing.assert_allclose(found[~hidden] * n_rows, sigmoid(np.array([1.6]))[0] - 0.5)
