@@ -58,6 +58,7 @@ import polars as pl
 
 from posbias.core.arrays.count_table import Flags, Floats, Integers
 from posbias.core.arrays.linalg import beta_quantile, connected
+from posbias.core.counts.sufficient_statistics import context_numbers
 from posbias.core.errors import IdentifiabilityError, LogFormatError
 from posbias.core.fit.theta_errors import working_theta
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, QUERY
@@ -269,9 +270,7 @@ class KnownFit:
     @property
     def context_of_cell(self) -> Integers:
         """The number of each cell's context, shape (K,)."""
-        if not self.context:
-            return np.zeros(self.table.height, np.int64)
-        return self.table.select(pl.struct(self.context).rle_id()).to_series().to_numpy().astype(np.int64)
+        return context_numbers(self.table, self.context)
 
     def curves(self) -> list[Curve]:
         """One curve for each context, in the order of the rows."""

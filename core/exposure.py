@@ -65,29 +65,29 @@ import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Hashes, Integers, starts, sum_by_number
-from posbias.core.arrays.linalg import counted, solve, sparse_product
+from posbias.core.arrays.linalg import solve
 from posbias.core.choices import Cluster
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError
-from posbias.core.estimators import Estimate, EstimationOptions
-from posbias.core.estimators.estimate import FittedCurve, cells_like, conditional_estimate
+from posbias.core.estimators.estimate import (
+    Estimate,
+    EstimationOptions,
+    FittedCurve,
+    OnIteration,
+    cells_like,
+    conditional_estimate,
+)
 from posbias.core.estimators.methods import FeaturesMethod
 from posbias.core.fit.diagnostics import HiddenRelevance
 from posbias.core.learners.boosting import BinnedRows, BoostedTrees, TreeOptions
 from posbias.core.learners.learning import logit, sigmoid
 from posbias.core.learners.models import Forest
 from posbias.core.standard_errors.cluster import errors_from_sums
-from posbias.core.standard_errors.column import parts_of_score
+from posbias.core.standard_errors.column import sums_of_impressions
 from posbias.core.standard_errors.contrasts import ratio_of_sums
-from posbias.core.standard_errors.leave_one_out import ClusterScores, ClusterSums, LeaveOneOut
-from posbias.core.theta.conditional import (
-    NOT_LINKED,
-    ConditionalFit,
-    find_linkage,
-    fit_conditional,
-    linked_counts,
-    shares_at,
-)
+from posbias.core.standard_errors.leave_one_out import ClusterSums
+from posbias.core.theta import conditional
+from posbias.core.theta.conditional import ConditionalFit
 from posbias.core.training.weights import hashes
 
 FOLDS = 2
@@ -275,7 +275,9 @@ def _on_strata(rows: LearningRows, scores: Floats, places: Floats) -> tuple[Cond
     stratum = edges.stratum(scores, places, rows.fold)
     scored = ScoredRows(stratum, rows.cell, sigmoid(scores), rows.click, rows.weight)
     table = ExposureCounts.of(scored, edges.n_strata, len(rows.position)).table(rows.context)
-    return fit_conditional(table, find_linkage(table, rows.context)), rows.context[rows.cell] * edges.n_strata + stratum
+    return conditional.fit_conditional(table, conditional.find_linkage(table, rows.context)), rows.context[
+        rows.cell
+    ] * edges.n_strata + stratum
 
 
 def _place(features: BinnedRows, rows: LearningRows) -> CrossFitted:
@@ -323,8 +325,8 @@ def regression_em(
     features: BinnedRows,
     rows: LearningRows,
     seed: int,
-    iterations: int = ITERATIONS,
-    on_iteration: Callable[[str], None] = lambda _: None,
+    iterations: int,
+    on_iteration: OnIteration,
 ) -> Floats:
     """Theta by cell, shape (K,), in [0, 1].
 
@@ -479,37 +481,25 @@ class FittedExposure:
             rows: those of the part.
             cluster: what each row shares its errors with, any whole numbers, shape (n,).
         """
-        linked = linked_counts(self.table, self.fit.linkage)
-        n_units, n_cells = len(linked.units), len(linked.cells)
+        linked = conditional.linked_counts(self.table, self.fit.linkage)
         number = np.full(self.table.n_units, -1)
-        number[linked.units] = np.arange(n_units)
+        number[linked.units] = np.arange(len(linked.units))
         row_unit = number[self.context[rows.cell] * self.n_strata + rows.stratum]
         known = np.flatnonzero((row_unit >= 0) & self.fit.linkage.identified[rows.cell])
         log_theta = self.fit.log_theta[linked.cells]
-        shares, log_total = shares_at(linked.table, log_theta)
+        _, log_total = conditional.shares_at(linked.table, log_theta)
         unit, cell = row_unit[known], np.searchsorted(linked.cells, rows.cell[known])
         expected = rows.exposure[known] * np.exp(np.log(linked.unit_clicks) - log_total)[unit] * np.exp(log_theta[cell])
         residual = rows.weight[known] * (rows.click[known] - expected)
-        clusters, of = np.unique(cluster[known], return_inverse=True)
-        parts = counted(
-            np.tile(of, 2),
-            np.concatenate([unit, n_units + cell]),
-            (len(clusters), n_units + n_cells),
-            np.tile(residual, 2),
-        )
-        clicks = counted(of, unit, (len(clusters), n_units), rows.weight[known] * rows.click[known])
-        scores = sparse_product(parts, parts_of_score(linked, shares))
-        return LeaveOneOut(self.fit, ClusterScores(linked, shares, scores, clicks, np.ones(len(clusters)))).sums()
+        clicks = rows.weight[known] * rows.click[known]
+        return sums_of_impressions(self.fit, linked, cluster[known], unit, cell, residual, clicks)
 
 
 NOT_ALIKE = "no row like its own links it to the reference"
 
 
 def fit_exposure(
-    counts: ExposureCounts,
-    statistics: SufficientStatistics,
-    options: EstimationOptions,
-    on_iteration: Callable[[str], None] = lambda _: None,
+    counts: ExposureCounts, statistics: SufficientStatistics, options: EstimationOptions
 ) -> FittedExposure:
     """Fit theta to exposure and clicks by stratum.
 
@@ -517,7 +507,6 @@ def fit_exposure(
         counts: of the whole log.
         statistics: of the same log; its cells are those of the counts.
         options: of the estimate.
-        on_iteration: called with the progress.
 
     Raises:
         IdentifiabilityError: rows that are alike stand at one position only, or have no click.
@@ -526,19 +515,14 @@ def fit_exposure(
     context = statistics.context_of_cell
     table = counts.table(context)
     try:
-        linkage = find_linkage(table, context, cells_like(statistics, options.reference))
+        linkage = conditional.find_linkage(table, context, cells_like(statistics, options.reference))
     except IdentifiabilityError as error:
         raise IdentifiabilityError(
             f"--method {FeaturesMethod.name}: no two positions can be compared by rows with like features: there are "
             f"{statistics.cell_totals[1].sum():,.0f} clicks in {statistics.n_cells} cells (positions). Add more days."
         ) from error
-    reason = tuple(NOT_ALIKE if why == NOT_LINKED else why for why in linkage.reason)
-    fit = fit_conditional(
-        table,
-        replace(linkage, reason=reason),
-        on_iteration=lambda number, change: on_iteration(f"Newton {number}: {change:.1e}"),
-        **options.limits,
-    )
+    reason = tuple(NOT_ALIKE if why == conditional.NOT_LINKED else why for why in linkage.reason)
+    fit = conditional.fit_conditional(table, replace(linkage, reason=reason), **options.limits)
     return FittedExposure(table, fit, context, len(counts.exposure))
 
 

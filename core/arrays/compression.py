@@ -8,16 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from posbias.core.arrays.count_table import (
-    CountTable,
-    Flags,
-    Hashes,
-    Integers,
-    Numbers,
-    reduce_rows,
-    sum_by_number,
-    sum_rows,
-)
+from posbias.core.arrays import count_table
+from posbias.core.arrays.count_table import CountTable, Hashes, Integers, Numbers
 from posbias.core.arrays.linalg import Sparse, counted
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -60,14 +52,9 @@ def compress_with_keys(table: CountTable, cell_code: Hashes | None = None) -> tu
     rank[chosen] = np.arange(len(chosen))
     signature = rank.take(representative)
     kept = table.take(chosen)
-    multiplicity = sum_by_number(signature, table.multiplicity, len(chosen))
+    multiplicity = count_table.sum_by_number(signature, table.multiplicity, len(chosen))
     signatures = CountTable(kept.n_cells, kept.start, kept.cell, kept.impressions, kept.clicks, multiplicity)
     return signatures, signature, keys[chosen]
-
-
-def links_of_keys(keys: Hashes) -> Flags:
-    """Which signatures link cells, by their keys."""
-    return keys < _TOP_BIT
 
 
 def signature_keys(table: CountTable, cell_code: Hashes | None = None) -> Hashes:
@@ -83,7 +70,7 @@ def _unit_hashes(table: CountTable, cell_code: Hashes | None) -> Hashes:
     _fold(mixed, _MIX_2)
     mixed += table.clicks.view(np.uint64) * GOLDEN
     _fold(mixed, _MIX_1)
-    return sum_rows(mixed, table.start)
+    return count_table.sum_rows(mixed, table.start)
 
 
 def _fold(values: Hashes, multiplier: np.uint64) -> None:
@@ -140,7 +127,7 @@ def _differing(table: CountTable, representative: Integers) -> Integers:
     unequal |= table.impressions != table.impressions.take(theirs)
     unequal |= table.clicks != table.clicks.take(theirs)
     if unequal.any():
-        differs |= reduce_rows(np.logical_or, unequal, table.start, empty=False)
+        differs |= count_table.reduce_rows(np.logical_or, unequal, table.start, empty=False)
     return np.flatnonzero(differs)
 
 

@@ -1,7 +1,7 @@
 """Counts per unit and cell, in compressed sparse rows: what every estimator reads."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self, TypeVar, cast
 
@@ -129,6 +129,13 @@ class CountTable:
             yield slice(first, last), self.read(first, last)
             first = last
 
+    def sum_blocks(self, of_block: Callable[["CountTable"], tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
+        """The sums over the blocks of two values by cell, shape (K,) each, of several blocks at once."""
+        totals = np.zeros((2, self.n_cells))
+        for of_one in at_once(lambda part: of_block(part[1]), self.blocks()):
+            totals += of_one
+        return totals[0], totals[1]
+
     def take(self, units: Integers) -> "CountTable":
         """The given units, in the given order; one that is given twice appears twice. The first ones are not copied."""
         if len(units) and units[-1] == len(units) - 1 and np.array_equal(units, np.arange(len(units))):
@@ -156,18 +163,12 @@ class CountTable:
         Args:
             kept: shape (K,). Cell numbers do not change.
         """
-        if kept.all():
-            return self
-        entry_kept = kept[self.cell]
-        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(entry_kept, dtype=np.int64)])
-        return CountTable(
-            n_cells=self.n_cells,
-            start=before[self.start],
-            cell=self.cell[entry_kept],
-            impressions=self.impressions[entry_kept],
-            clicks=self.clicks[entry_kept],
-            multiplicity=self.multiplicity,
-        )
+        return self if kept.all() else self.only(kept[self.cell])
+
+    def only(self, kept: Flags) -> "CountTable":
+        """The table without the other entries, shape (R,); every unit stays, possibly without entries."""
+        counts = {"impressions": self.impressions[kept], "clicks": self.clicks[kept]}
+        return replace(self, start=starts(kept)[self.start], cell=self.cell[kept], **counts)
 
     def merged(self, number_of_cell: Integers, n_cells: int) -> "CountTable":
         """The table with cells of one number added up; units stay.
@@ -195,16 +196,8 @@ class CountTable:
         impressions, clicks = self.impressions.copy(), self.clicks.copy()
         impressions[at] -= other.impressions
         clicks[at] -= other.clicks
-        kept = impressions > _ROUNDING * self.impressions  # sums of weights are rounded
-        rest = impressions[kept]
-        return CountTable(
-            n_cells=self.n_cells,
-            start=starts(np.bincount(self.unit_of_entry[kept], minlength=self.n_units)),
-            cell=self.cell[kept],
-            impressions=rest,
-            clicks=np.clip(clicks[kept], 0.0, rest),
-            multiplicity=self.multiplicity,
-        )
+        rest = replace(self, impressions=impressions, clicks=np.clip(clicks, 0.0, impressions))
+        return rest.only(impressions > _ROUNDING * self.impressions)  # sums of weights are rounded
 
 
 def concatenate(tables: list[CountTable]) -> CountTable:
@@ -233,7 +226,7 @@ def sum_by_number(number: Integers, values: Floats, length: int) -> Floats:
     return cast("Floats", np.bincount(number, weights=values, minlength=length))  # NumPy's stub says integers
 
 
-def starts(lengths: Integers) -> Integers:
+def starts(lengths: Integers | Flags) -> Integers:
     """Row starts of rows of the given lengths, e.g. [2, 0, 3] -> [0, 2, 2, 5]."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
 

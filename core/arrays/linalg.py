@@ -305,11 +305,12 @@ class Limits:
     max_iterations: int = 100  # steps at most
 
 
+OnStep = Callable[[int, float], None]
+"""Is called after each step with its number and its largest change."""
+
+
 def climb(
-    propose: Callable[[Floats], Proposal],
-    start: Floats,
-    limits: Limits,
-    on_iteration: Callable[[int, float], None] | None = None,
+    propose: Callable[[Floats], Proposal], start: Floats, limits: Limits, on_iteration: OnStep | None = None
 ) -> tuple[Floats, bool, int]:
     """The maximum of a concave function.
 

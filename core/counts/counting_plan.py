@@ -327,24 +327,6 @@ def order_of_strata(rows: pl.DataFrame, unit: Sequence[str]) -> OrderSums:
         nothing = np.zeros(0)
         return OrderSums(nothing, nothing, nothing, nothing, nothing)
     stratum, moment = runs_of(rows, unit), runs_of(rows, [*unit, PERIOD])
-    return _by_query(rows, stratum, moment)
-
-
-def _tells(rows: pl.DataFrame, stratum: Integers) -> Flags:
-    """Whether each row's stratum was clicked, and has more than one row with impressions, shape (R,)."""
-    first = np.flatnonzero(np.diff(stratum, prepend=-1))
-    shown, clicks = rows[IMPRESSIONS].to_numpy(), rows[CLICKS].to_numpy()
-    clicked = np.add.reduceat(clicks, first) > 0
-    again = np.add.reduceat(shown, first) > np.maximum.reduceat(shown, first)
-    return (clicked & again)[stratum]
-
-
-def runs_of(rows: pl.DataFrame, columns: Sequence[str]) -> Integers:
-    """The number of the run of equal values that each row lies in."""
-    return rows.select(pl.struct(columns).rle_id()).to_series().to_numpy().astype(np.int64)
-
-
-def _by_query(rows: pl.DataFrame, stratum: Integers, moment: Integers) -> OrderSums:
     n_strata = int(stratum[-1]) + 1
     shown, clicks = (rows[name].to_numpy().astype(np.float64) for name in (IMPRESSIONS, CLICKS))
     better = -np.log(rows[POSITION].to_numpy().astype(np.float64))
@@ -377,6 +359,20 @@ def _by_query(rows: pl.DataFrame, stratum: Integers, moment: Integers) -> OrderS
     n_queries = int(query[-1]) + 1
     sums = (area, weight, total_clicks * variance, total_clicks, total_clicks * spread)
     return OrderSums(*(sum_by_number(query, values, n_queries) for values in sums))
+
+
+def _tells(rows: pl.DataFrame, stratum: Integers) -> Flags:
+    """Whether each row's stratum was clicked, and has more than one row with impressions, shape (R,)."""
+    first = np.flatnonzero(np.diff(stratum, prepend=-1))
+    shown, clicks = rows[IMPRESSIONS].to_numpy(), rows[CLICKS].to_numpy()
+    clicked = np.add.reduceat(clicks, first) > 0
+    again = np.add.reduceat(shown, first) > np.maximum.reduceat(shown, first)
+    return (clicked & again)[stratum]
+
+
+def runs_of(rows: pl.DataFrame, columns: Sequence[str]) -> Integers:
+    """The number of the run of equal values that each row lies in."""
+    return rows.select(pl.struct(columns).rle_id()).to_series().to_numpy().astype(np.int64)
 
 
 def _mean_area(p: Floats, nu: Floats, of: Integers, over_moments: Callable[[Floats], Floats]) -> Floats:

@@ -20,18 +20,11 @@ from typing import Protocol, TypeVar
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.compression import Members, compress, compress_with_keys, links_of_keys
+from posbias.core.arrays.compression import Members, compress, compress_with_keys
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Hashes, Integers, Numbers, concatenate, sum_rows
 from posbias.core.arrays.threads import at_once, n_threads
-from posbias.core.counts.counting_plan import (
-    OrderSums,
-    Placements,
-    StatisticsPlan,
-    add_orders,
-    order_of_strata,
-    runs_of,
-    sum_placements,
-)
+from posbias.core.counts import counting_plan
+from posbias.core.counts.counting_plan import OrderSums, Placements, StatisticsPlan
 from posbias.core.schema import (
     CLICKS,
     HALF,
@@ -75,6 +68,11 @@ def numbers_in(cells: pl.DataFrame, statistics: pl.DataFrame, plan: StatisticsPl
     numbered = cells.with_row_index(CELL)
     keys = statistics.select(plan.cell_columns)
     return keys.join(numbered, on=plan.cell_columns, how="left", maintain_order="left", nulls_equal=True)[CELL]
+
+
+def context_numbers(cells: pl.DataFrame, context: Sequence[str]) -> Integers:
+    """The number of each cell's context, from 0 in the order of the cells, which are sorted by it, shape (K,)."""
+    return counting_plan.runs_of(cells, context) if context else np.zeros(cells.height, np.int64)
 
 
 def _places(keys: pl.DataFrame) -> tuple[Integers, int] | None:
@@ -266,7 +264,7 @@ class SufficientStatistics:
     def order(self, period: Length) -> OrderSums:
         """Whether, within strata of that period, clicks come before better positions, by query."""
         unit = self.plan.stratum_columns(period)
-        return add_orders(list(self.over_rows(partial(_order_of_unit, plan=self.plan, unit=unit))))
+        return counting_plan.add_orders(list(self.over_rows(partial(_order_of_unit, plan=self.plan, unit=unit))))
 
     def over_rows(self, work: Callable[[pl.DataFrame], _Made]) -> Iterable[_Made]:
         """Yield the results of a function (one that can be pickled) for the statistics of each part, in their order."""
@@ -287,17 +285,12 @@ class SufficientStatistics:
     @property
     def context_of_cell(self) -> Integers:
         """The number of each cell's context, from 0 in the order of the cells, shape (K,); all 0 without contexts."""
-        if not self.plan.context:
-            return np.zeros(self.n_cells, np.int64)
-        return self.cells.select(pl.struct(self.plan.context).rle_id()).to_series().to_numpy().astype(np.int64)
+        return context_numbers(self.cells, self.plan.context)
 
     @cached_property
     def cell_totals(self) -> tuple[Floats, Floats]:
         """Impressions and clicks per cell, each of shape (K,)."""
-        totals = np.zeros((2, self.n_cells))
-        for of_block in at_once(_totals_of_block, self.pair_signatures.blocks()):
-            totals += of_block
-        return totals[0], totals[1]
+        return self.pair_signatures.sum_blocks(_totals_of_block)
 
     def counts_by_cell(self) -> pl.DataFrame:
         """The cell columns, `impressions` and `clicks` (both Float64), sorted as the cells are."""
@@ -328,13 +321,12 @@ def compress_part(statistics: pl.DataFrame, plan: StatisticsPlan) -> PartStatist
         by_unit=by_unit,
         n_queries=int(rows[_QUERY_NUMBER][-1]) + 1,
         n_pairs=pairs.select(pl.struct(*PAIR).rle_id().last()).item() + 1,
-        placements=sum_placements(statistics, plan) if plan.randomized and not plan.weighted else None,
+        placements=counting_plan.sum_placements(statistics, plan) if plan.randomized and not plan.weighted else None,
     )
 
 
-def _totals_of_block(block: tuple[slice, CountTable]) -> tuple[Floats, Floats]:
+def _totals_of_block(table: CountTable) -> tuple[Floats, Floats]:
     """Impressions and clicks per cell of some units, each of shape (K,)."""
-    _, table = block
     copies = table.spread(table.multiplicity)
     return table.sum_by_cell(copies * table.impressions), table.sum_by_cell(copies * table.clicks)
 
@@ -357,7 +349,7 @@ def without_clusters(statistics: pl.DataFrame, plan: StatisticsPlan) -> tuple[pl
 def _compressed(of_unit: pl.DataFrame, table: CountTable, codes: Hashes) -> tuple[CompressedStrata, Integers]:
     """The compressed counts of one kind of unit, and the signature of each unit."""
     signatures, signature, keys = compress_with_keys(table, codes)
-    linking = np.flatnonzero(links_of_keys(keys)[signature])
+    linking = np.flatnonzero(signatures.links[signature])
     query = of_unit[_QUERY_NUMBER].to_numpy()[table.start[:-1][linking]]
     strata = CompressedStrata(
         signatures=signatures,
@@ -387,7 +379,9 @@ def _rows_and_table(
 def _order_of_unit(statistics: pl.DataFrame, plan: StatisticsPlan, unit: tuple[str, ...]) -> OrderSums:
     statistics, plan = without_clusters(statistics, plan)
     rows = with_periods(statistics, unit)
-    return order_of_strata(rows if plan.keeps_order(unit) else rows.sort(*unit, PERIOD, *plan.model.cell_columns), unit)
+    return counting_plan.order_of_strata(
+        rows if plan.keeps_order(unit) else rows.sort(*unit, PERIOD, *plan.model.cell_columns), unit
+    )
 
 
 def count_units(
@@ -428,15 +422,8 @@ def merge_parts(
         on_rows: goes over the statistics of the same parts again, in their order; without it nothing is parted by
             period.
     """
-    columns = parts[0].cells.columns
     cells = pl.concat([part.cells for part in parts]).unique().sort(*plan.cell_order)
-    numbered = cells.with_row_index(CELL)
-    new_cell = [
-        part.cells.join(numbered, on=columns, how="left", maintain_order="left", nulls_equal=True)[CELL]
-        .to_numpy()
-        .astype(np.int64)
-        for part in parts
-    ]
+    new_cell = [numbers_in(cells, part.cells, plan).to_numpy().astype(np.int64) for part in parts]
     by_unit = dict[tuple[str, ...], Strata]()
     signature_of_part = list[Numbers]()
     placements = [part.placements for part in parts if part.placements is not None]
@@ -488,7 +475,7 @@ def _added_up(rows: pl.DataFrame, unit: Sequence[str], plan: StatisticsPlan) -> 
     elif {*unit, *plan.cell_columns} == set(plan.keys):
         return rows
     if plan.keeps_order(unit):
-        return _summed(rows, runs_of(rows, unit))
+        return _summed(rows, counting_plan.runs_of(rows, unit))
     counts = pl.col(IMPRESSIONS, CLICKS).sum()
     return rows.group_by(*unit, CELL).agg(counts, pl.col(_QUERY_NUMBER).first()).sort(*unit, CELL)
 
@@ -500,11 +487,11 @@ def _in_halves(rows: pl.DataFrame, unit: Sequence[str], plan: StatisticsPlan) ->
     """
     if not plan.keeps_order(unit):
         rows = rows.sort(*unit, PERIOD)
-    of_row = runs_of(rows, unit)
+    of_row = counting_plan.runs_of(rows, unit)
     first = np.flatnonzero(np.diff(of_row, prepend=-1))
     rows = rows.filter((np.add.reduceat(rows[CLICKS].to_numpy(), first) > 0)[of_row] if len(first) else of_row > 0)
-    of_row = runs_of(rows, unit)
-    later = _in_later_half(of_row, runs_of(rows, [*unit, PERIOD]), rows[IMPRESSIONS].to_numpy())
+    of_row = counting_plan.runs_of(rows, unit)
+    later = _in_later_half(of_row, counting_plan.runs_of(rows, [*unit, PERIOD]), rows[IMPRESSIONS].to_numpy())
     return _summed(rows.with_columns(pl.Series(HALF, later)), 2 * of_row + later)
 
 

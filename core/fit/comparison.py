@@ -8,6 +8,7 @@ import polars as pl
 
 from posbias.core.arrays.count_table import Flags, Floats, Integers
 from posbias.core.arrays.linalg import student_quantile, student_tail
+from posbias.core.counts.sufficient_statistics import context_numbers
 from posbias.core.fit.fit import Fit
 from posbias.core.fit.propensities import PROPENSITY, STD_ERROR, covariance_of
 from posbias.core.standard_errors.contrasts import ContrastTest, contrast_test, correlation_of
@@ -170,16 +171,9 @@ def curves_of(fit: Fit, cells: pl.DataFrame, names: pl.Series) -> Curves:
         log_theta=np.where(there, fitted.fit.log_theta[index], np.nan).reshape(shape),
         covariance=whole,
         degrees=np.where(there, fitted.errors.degrees[index], np.nan).reshape(shape),
-        group=groups_of(cells, [name for name in fit.statistics.plan.context if name != CURVE]),
+        group=context_numbers(cells, [name for name in fit.statistics.plan.context if name != CURVE]),
         present=there.reshape(shape),
     )
-
-
-def groups_of(cells: pl.DataFrame, context: Sequence[str]) -> Integers:
-    """The number of each cell's context, shape (K,); the cells are sorted by context."""
-    if not context:
-        return np.zeros(cells.height, np.int64)
-    return cells.select(pl.struct(context).rle_id()).to_series().to_numpy().astype(np.int64)
 
 
 _DEGREES, _PRESENT = "posbias_degrees", "posbias_present"
@@ -206,7 +200,7 @@ def curves_of_fits(fits: Sequence[FittedCurve], cells: pl.DataFrame, context: Se
         cells: the cell columns, K rows, sorted by context, each cell once.
         context: those of the columns that are contexts.
     """
-    group = groups_of(cells, context)
+    group = context_numbers(cells, context)
     n_cells = cells.height
     covariance = np.zeros((len(fits) * n_cells, len(fits) * n_cells))
     curves = [_curve(fit, cells, group) for fit in fits]

@@ -74,17 +74,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
+from posbias.core.arrays import count_table
 from posbias.core.arrays.compression import Members
-from posbias.core.arrays.count_table import (
-    CountTable,
-    Floats,
-    Integers,
-    Numbers,
-    concatenate,
-    starts,
-    sum_by_number,
-    sum_rows,
-)
+from posbias.core.arrays.count_table import CountTable, Floats, Integers, Numbers
 from posbias.core.arrays.linalg import student_quantile
 from posbias.core.counts.checks import NUMBER_ABOVE, ClicksAbove, CountedPages
 from posbias.core.counts.counting_plan import StatisticsPlan
@@ -93,15 +85,8 @@ from posbias.core.models import click_model_names, get_click_model
 from posbias.core.models.page_matrices import MOST_RANKS, UNIT, PageBatch, PagesInMemory, log_of_clicks, page_batches
 from posbias.core.models.position_based import ClickRateModel
 from posbias.core.schema import PAIR, POSITION, QUERY, SESSION, Length
-from posbias.core.standard_errors.contrasts import (
-    LEVEL,
-    FittedStrata,
-    ScoreTest,
-    detectable,
-    ratio_of_sums,
-    score_test,
-    units_test,
-)
+from posbias.core.standard_errors import contrasts
+from posbias.core.standard_errors.contrasts import FittedStrata, ScoreTest
 from posbias.core.standard_errors.leave_one_out import t_quantile
 from posbias.core.theta.conditional import UPPER_TAIL
 
@@ -146,7 +131,7 @@ def attractiveness_test(fitted: FittedStrata, group_of_cell: Integers) -> tuple[
     lowest, cell = float(theta.min()), np.repeat(np.arange(len(theta)), N_GROUPS)
     loss = (1 - theta) * (np.log(lowest) / (1 - lowest) if lowest < 1 else -1.0)  # D
     direction = loss[cell] * np.tile(score, len(theta))
-    test = score_test(strata, cell, direction, group_of_cell)
+    test = contrasts.score_test(strata, cell, direction, group_of_cell)
     return None if test is None else (test, _error_of_log_theta(strata.signatures, score, theta))
 
 
@@ -155,7 +140,7 @@ def _error_of_log_theta(table: CountTable, score: Floats, theta: Floats) -> floa
     cell, group = table.cell // N_GROUPS, table.cell % N_GROUPS
     scale = theta / theta.max()
     clicks, expected = (
-        sum_by_number(group, values, N_GROUPS) for values in (table.clicks, table.impressions * scale[cell])
+        count_table.sum_by_number(group, values, N_GROUPS) for values in (table.clicks, table.impressions * scale[cell])
     )
     surplus = max(float(expected.sum() / clicks.sum()) - 1, 0.0)
     moved = abs(float(expected @ score))
@@ -175,16 +160,16 @@ def most_shown(strata: Strata, most: int = MOST_ENTRIES) -> Members:
         return members
     first = np.flatnonzero(np.diff(members.cluster, prepend=members.cluster[0] - 1))
     unit, start = members.unit.astype(np.int64), np.append(first, len(members.unit))
-    entries = sum_rows(table.entries_of_unit.take(unit), start)
+    entries = count_table.sum_rows(table.entries_of_unit.take(unit), start)
     shown = np.add.reduceat(table.sum_by_unit(table.impressions).take(unit), first)
     mixed = (unit.astype(np.uint64) + np.uint64(1)) * _MIX
     mixed ^= mixed >> np.uint64(29)
-    key = sum_rows(mixed * _MIX, start)
+    key = count_table.sum_rows(mixed * _MIX, start)
     queries = np.lexsort((key, -shown))
     before = np.cumsum(entries[queries]) - entries[queries]
     queries = queries[before < most]
     length = np.diff(start)[queries]
-    start = starts(length)
+    start = count_table.starts(length)
     number = np.repeat(np.arange(len(queries)), length)
     chosen = unit[np.arange(start[-1]) + np.repeat(first[queries] - start[:-1], length)]
     order = np.lexsort((chosen, number))
@@ -215,7 +200,7 @@ def _grouped(table: CountTable, query: Numbers, theta: Floats) -> tuple[Strata, 
     if not len(attractive):
         return None
     group = _groups(attractive, clicks)
-    both = concatenate(list(tables))
+    both = count_table.concatenate(list(tables))
     in_groups = N_GROUPS * both.cell + np.repeat(group, both.entries_of_unit)
     strata = Strata(
         replace(both, n_cells=N_GROUPS * both.n_cells, cell=in_groups), Members(np.arange(len(queries)), queries)
@@ -232,11 +217,11 @@ def _fold(
         Their counts, the query of each, how attractive the other half says they are, and their clicks.
     """
     rate = _click_rates(by, query, theta)
-    half = _without_empty(half)
+    half = half.only(half.impressions > 0)
     units = np.flatnonzero(half.links)
     clicks, of_query, n_queries = half.sum_by_unit(half.clicks)[units], query[units], int(query.max()) + 1
-    usual = sum_by_number(of_query, clicks * rate[units], n_queries) / np.maximum(
-        sum_by_number(of_query, clicks, n_queries), 1
+    usual = count_table.sum_by_number(of_query, clicks * rate[units], n_queries) / np.maximum(
+        count_table.sum_by_number(of_query, clicks, n_queries), 1
     )
     attractive = rate[units] - usual[of_query]
     differ = np.bincount(of_query, np.abs(attractive) > _ROUNDING, minlength=n_queries)[of_query] > 0
@@ -247,7 +232,7 @@ def _click_rates(table: CountTable, query: Numbers, theta: Floats) -> Floats:
     """How attractive each unit is, shrunk towards its query, shape (J,)."""
     clicks, expected = table.sum_by_unit(table.clicks), table.sum_by_unit(table.impressions * theta[table.cell])
     n_queries = int(query.max()) + 1
-    clicks_of, expected_of = (sum_by_number(query, values, n_queries) for values in (clicks, expected))
+    clicks_of, expected_of = (count_table.sum_by_number(query, values, n_queries) for values in (clicks, expected))
     usual = (clicks_of / np.maximum(expected_of, np.finfo(np.float64).tiny))[query]
     mean = clicks.sum() / expected.sum()
     beyond_chance = ((clicks - usual * expected) ** 2 - usual * expected).sum() / (expected**2).sum()
@@ -270,15 +255,8 @@ def _scores(group: Integers, attractive: Floats, clicks: Floats) -> Floats:
     apart = np.average(attractive[above], weights=clicks[above]) - np.average(
         attractive[~above], weights=clicks[~above]
     )
-    total = sum_by_number(group, clicks, N_GROUPS)
-    return sum_by_number(group, clicks * attractive, N_GROUPS) / np.maximum(total, 1) / apart
-
-
-def _without_empty(table: CountTable) -> CountTable:
-    shown = table.impressions > 0
-    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(shown, dtype=np.int64)])
-    counts = table.impressions[shown], table.clicks[shown]
-    return CountTable(table.n_cells, before[table.start], table.cell[shown], *counts, table.multiplicity)
+    total = count_table.sum_by_number(group, clicks, N_GROUPS)
+    return count_table.sum_by_number(group, clicks * attractive, N_GROUPS) / np.maximum(total, 1) / apart
 
 
 TESTS = ATTRACTIVENESS, CLICKS_ABOVE, LAST_CLICK = "attractiveness", "clicks_above", "last_click"
@@ -379,7 +357,7 @@ def run_model_tests(
     strata = pages.strata(period)
     one_click = replace(strata, signatures=strata.signatures.only_cells(_ONE))
     number = _NONE_ONE_SEVERAL if averages else _NUMBER
-    above, last = units_test(strata, number), units_test(one_click, _DIRECTLY)
+    above, last = contrasts.units_test(strata, number), contrasts.units_test(one_click, _DIRECTLY)
     by_attractiveness, by_number, by_place = _family(
         attractiveness,
         None if above is None else (above, pages.largest_mean(number)),
@@ -407,11 +385,11 @@ def _family(*made: tuple[ScoreTest, float] | None) -> list[ScoreTest | None]:
 
     def of_family(test: ScoreTest, error: float) -> ScoreTest:
         adjusted = float(of_rank[ascending.index(test.p_value)])
-        missed = detectable(test.std_error, test.degrees, LEVEL / number) * error
+        missed = contrasts.detectable(test.std_error, test.degrees, contrasts.LEVEL / number) * error
         return replace(
             test,
             p_value_adjusted=adjusted,
-            rejected=adjusted < LEVEL,
+            rejected=adjusted < contrasts.LEVEL,
             largest_missed_error=missed if np.isfinite(missed) else None,
         )
 
@@ -446,7 +424,7 @@ def clicks_below(strata: Strata) -> tuple[ClicksBelow, ...]:
 
 def _ratio(above: int, impressions: float, clicks: Floats, expected: Floats) -> ClicksBelow:
     """The ratio of the sums of clicks and expected clicks by query, with the jackknife's interval of its logarithm."""
-    ratio, error, degrees, n_queries = ratio_of_sums(clicks, expected)
+    ratio, error, degrees, n_queries = contrasts.ratio_of_sums(clicks, expected)
     interval = None
     if ratio and n_queries > 1:
         margin = float(np.exp(t_quantile(np.array(degrees)) * error / ratio))
@@ -523,10 +501,14 @@ def compare_models(pages: pl.DataFrame, fitted: str) -> OtherModels | None:
     _, query = np.unique(of_unit[np.concatenate([batch.unit[:, 0] for batch in batches])], return_inverse=True)
     weight = np.concatenate([batch.weight for batch in batches])
     number = int(query.max()) + 1
-    shown = sum_by_number(query, weight * np.concatenate([batch.shown.sum(axis=1) for batch in batches]), number)
-    own, *theirs = (sum_by_number(query, weight * _by_page(name, training, batches), number) for name in names)
+    shown = count_table.sum_by_number(
+        query, weight * np.concatenate([batch.shown.sum(axis=1) for batch in batches]), number
+    )
+    own, *theirs = (
+        count_table.sum_by_number(query, weight * _by_page(name, training, batches), number) for name in names
+    )
     models = [
-        OtherModel(name, *ratio_of_sums(of_other - own, shown)[:2])
+        OtherModel(name, *contrasts.ratio_of_sums(of_other - own, shown)[:2])
         for name, of_other in zip(names[1:], theirs, strict=True)
     ]
     return OtherModels(

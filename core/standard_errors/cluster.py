@@ -44,15 +44,9 @@ from posbias.core.arrays.count_table import CountTable, Floats, Integers, Number
 from posbias.core.arrays.linalg import MANY, Sparse, by_unit_and_cell, counted, gram, sparse_product
 from posbias.core.arrays.threads import at_once
 from posbias.core.counts.sufficient_statistics import Strata
+from posbias.core.standard_errors import leave_one_out
 from posbias.core.standard_errors.column import TwoWaySums
-from posbias.core.standard_errors.leave_one_out import (
-    AGREEMENT,
-    CONFIDENCE,
-    ClusterScores,
-    ClusterSums,
-    LeaveOneOut,
-    t_quantile,
-)
+from posbias.core.standard_errors.leave_one_out import ClusterScores, ClusterSums, LeaveOneOut
 from posbias.core.theta.conditional import ConditionalFit, LinkedCounts, linked_counts
 
 
@@ -213,11 +207,11 @@ def errors_from_sums(
     """
     covariance = sums.covariance
     variance = np.maximum(np.diag(covariance), 0.0)
-    without = sums.alone | (variance <= AGREEMENT**2)
+    without = sums.alone | (variance <= leave_one_out.AGREEMENT**2)
     covariance[without, :] = np.nan
     covariance[:, without] = np.nan
     center = np.where(without, np.nan, log_theta[free_cells])
-    margin = (t_quantile(sums.degrees) if quantile is None else quantile) * np.sqrt(variance)
+    margin = (leave_one_out.t_quantile(sums.degrees) if quantile is None else quantile) * np.sqrt(variance)
     why = np.where(sums.alone, ONE_CLUSTER, AGREEING)
     reason = dict(zip(free_cells[without].tolist(), map(str, why[without]), strict=True))
 
@@ -264,9 +258,9 @@ def bootstrap(fit: ConditionalFit, strata: Strata, replicates: int, seed: int) -
     left_out = LeaveOneOut(fit, cluster_scores(fit, strata))
     sums = left_out.sums()
     statistic = _statistics(left_out, sums, np.random.default_rng(seed), replicates)
-    widest = t_quantile(np.ones(1))
-    quantile = np.quantile(np.minimum(statistic, widest), CONFIDENCE, axis=1, method="weibull")
-    quantile = np.maximum(quantile, t_quantile(sums.degrees))
+    widest = leave_one_out.t_quantile(np.ones(1))
+    quantile = np.quantile(np.minimum(statistic, widest), leave_one_out.CONFIDENCE, axis=1, method="weibull")
+    quantile = np.maximum(quantile, leave_one_out.t_quantile(sums.degrees))
     return errors_from_sums(fit.log_theta, fit.free_cells, sums, quantile)
 
 

@@ -51,13 +51,8 @@ from posbias.core.arrays.linalg import Sparse, by_unit_and_cell, counted, cross,
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics, count_units
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, SESSION, WEIGHT, Length, with_periods
-from posbias.core.standard_errors.leave_one_out import (
-    ClusterScores,
-    ClusterSums,
-    LeaveOneOut,
-    WholeInformation,
-    low_and_high,
-)
+from posbias.core.standard_errors import leave_one_out
+from posbias.core.standard_errors.leave_one_out import ClusterScores, ClusterSums, LeaveOneOut, WholeInformation
 from posbias.core.theta.conditional import ConditionalFit, LinkedCounts, linked_counts
 
 
@@ -277,7 +272,7 @@ def _sums_of_chunk(
     clusters, sums = _added_up(list(statistics.over_rows(partial(log.scores_of, chunk=chunk, chunks=chunks))), log.by)
     scores, influence, by_cell, leverage = np.split(sums, [n_free, 2 * n_free, -1], axis=1)
     leverage = leverage[:, 0]
-    low, high = low_and_high(leverage)
+    low, high = leave_one_out.low_and_high(leverage)
     total = scores[low].T @ scores[low]
     alone = np.zeros(n_free, np.bool_)
     at_once = max(1, _BLOCK // n_free**2)
@@ -355,27 +350,40 @@ def session_sums(
     known = (number[signature[unit]] >= 0) & fit.linkage.identified[cell]
     weight = np.ones(len(unit))[known] if weight is None else weight[known]
     linked_unit, linked_cell = number[signature[unit[known]]], np.searchsorted(linked.cells, cell[known])
-    _, cluster = np.unique(session[known], return_inverse=True)
-    n_sessions = int(cluster.max(initial=-1)) + 1
+    return sums_of_impressions(fit, linked, session[known], linked_unit, linked_cell, weight, weight)
+
+
+def sums_of_impressions(
+    fit: ConditionalFit,
+    linked: LinkedCounts,
+    cluster: Integers,
+    unit: Integers,
+    cell: Integers,
+    residual: Floats,
+    clicks: Floats,
+) -> ClusterSums:
+    """The sums over clusters of impressions, s_g = sum residual (1_e - p_j), with the weight C_gj of each unit.
+
+    Args:
+        fit: the estimate from the whole log.
+        linked: what it was made from.
+        cluster: shape (M,), of each impression, any whole numbers.
+        unit: shape (M,), its unit, one of the S of `linked`.
+        cell: shape (M,), its cell, one of the I of `linked`.
+        residual: shape (M,).
+        clicks: shape (M,), how often it was clicked.
+    """
+    _, number = np.unique(cluster, return_inverse=True)
+    n_clusters, n_units, n_cells = int(number.max(initial=-1)) + 1, len(linked.units), len(linked.cells)
+    table = linked.table
     shares = linked.shares(fit.log_theta[linked.cells])
-    clicks_on_unit = counted(cluster, linked_unit, (n_sessions, len(linked.units)), weight)
-    n_rows = len(linked.units) + len(linked.cells)
-    parts = counted(
-        np.tile(cluster, 2),
-        np.concatenate([linked_unit, len(linked.units) + linked_cell]),
-        (n_sessions, n_rows),
-        np.tile(weight, 2),
-    )
-    scores = sparse_product(parts, parts_of_score(linked, shares))
-    return LeaveOneOut(fit, ClusterScores(linked, shares, scores, clicks_on_unit, np.ones(n_sessions))).sums()
-
-
-def parts_of_score(linked: LinkedCounts, shares: Floats) -> Sparse:
-    """The parts of a score by clicks: -p_j by their unit, S rows, and 1_e by their cell, I rows."""
-    table, n_cells = linked.table, len(linked.cells)
-    return in_rows(
+    places, shape = np.concatenate([unit, n_units + cell]), (n_clusters, n_units + n_cells)
+    parts_of_score = in_rows(  # -p_j by their unit, and 1_e by their cell
         np.concatenate([-shares, np.ones(n_cells)]),
         np.concatenate([table.cell, np.arange(n_cells)]),
         np.concatenate([table.start, table.start[-1] + 1 + np.arange(n_cells)]),
         n_cells,
     )
+    scores = sparse_product(counted(np.tile(number, 2), places, shape, np.tile(residual, 2)), parts_of_score)
+    weight = counted(number, unit, (n_clusters, n_units), clicks)
+    return LeaveOneOut(fit, ClusterScores(linked, shares, scores, weight, np.ones(n_clusters))).sums()

@@ -74,16 +74,6 @@ import numpy as np
 from posbias.core.arrays import linalg
 from posbias.core.arrays.compression import Members
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, sum_by_number
-from posbias.core.arrays.linalg import (
-    Sparse,
-    by_unit_and_cell,
-    cross,
-    gram,
-    normal_quantile,
-    sparse_product,
-    student_quantile,
-    student_tail,
-)
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.standard_errors.cluster import ClusterErrors
@@ -175,8 +165,8 @@ def largest_of(correlation: Floats | None, degrees: Floats, *, two_sided: bool) 
 
     def relative_to_bound(p_value: float) -> float:
         tail = p_value / 2 if two_sided else p_value
-        bound = -normal_quantile(np.array([tail]))[0]
-        shift = -normal_quantile(beyond * tail) - free[draw, given]
+        bound = -linalg.normal_quantile(np.array([tail]))[0]
+        shift = -linalg.normal_quantile(beyond * tail) - free[draw, given]
         drawn = free + shift[:, np.newaxis] * shrunk[given]
         outside = (np.abs(drawn) if two_sided else drawn) >= bound
         outside[draw, given] = True
@@ -187,7 +177,7 @@ def largest_of(correlation: Floats | None, degrees: Floats, *, two_sided: bool) 
 
 def detectable(std_error: float, degrees: float, level: float = LEVEL) -> float:
     """The difference that four of five logs would show, (t_(1 - level / 2) + t_.8) sd, by a two-sided test."""
-    rejecting, powerful = (student_quantile(share, np.array([degrees]))[0] for share in (1 - level / 2, POWER))
+    rejecting, powerful = (linalg.student_quantile(share, np.array([degrees]))[0] for share in (1 - level / 2, POWER))
     return float(rejecting + powerful) * std_error
 
 
@@ -236,7 +226,7 @@ def contrast_test(
     two_sided = alternative == "two-sided"
     statistic = np.abs(ratio) if two_sided else ratio
     known_degrees = np.maximum(np.nan_to_num(degrees[usable], nan=1.0), 1.0)
-    tail = student_tail(statistic, known_degrees)
+    tail = linalg.student_tail(statistic, known_degrees)
     alone = np.minimum((2 if two_sided else 1) * tail, 1.0)
     of_usable = None if correlation is None else correlation[np.ix_(usable, usable)]
     maximum = largest_of(of_usable, known_degrees, two_sided=two_sided)
@@ -319,7 +309,7 @@ class ScoredEstimate:
     std_error: Floats  # shape (K,), with the correction for few clusters; NaN where there is none
     degrees: Floats  # shape (K,), its degrees of freedom; NaN where there is no error
     clusters: Integers  # shape (G,), the clusters' numbers, ascending
-    scores: Sparse  # shape (G, S), the score of each cluster
+    scores: linalg.Sparse  # shape (G, S), the score of each cluster
     response: Floats  # shape (K, S): without cluster g the estimate loses response @ scores[g], to first order
 
     @property
@@ -327,7 +317,7 @@ class ScoredEstimate:
         """CR0, the error without any correction for few clusters, shape (K,)."""
         if len(self.log_theta) > MOST_CONTRASTS:
             return np.sqrt(_products(self, self, *2 * (np.arange(len(self.clusters)),)))
-        variance = np.einsum("ks,ks->k", self.response @ gram(self.scores), self.response)
+        variance = np.einsum("ks,ks->k", self.response @ linalg.gram(self.scores), self.response)
         return np.sqrt(np.maximum(variance, 0.0))
 
 
@@ -358,14 +348,14 @@ def conditional_scores(linked: LinkedCounts, log_theta: Floats) -> Floats:
     return table.clicks - table.spread(linked.unit_clicks) * linked.shares(log_theta[linked.cells])
 
 
-def sum_by_cluster(table: CountTable, entry_scores: Floats, members: Members) -> tuple[Integers, Sparse]:
+def sum_by_cluster(table: CountTable, entry_scores: Floats, members: Members) -> tuple[Integers, linalg.Sparse]:
     """Scores, shape (R,) by entry of one copy of each unit, summed over the members of each cluster.
 
     Returns:
         The clusters' numbers, shape (G,), ascending, and their scores, shape (G, K).
     """
     clusters, counts = members.counted(table.n_units)
-    return clusters, sparse_product(counts, by_unit_and_cell(table, entry_scores))
+    return clusters, linalg.sparse_product(counts, linalg.by_unit_and_cell(table, entry_scores))
 
 
 def difference_errors(first: ScoredEstimate, second: ScoredEstimate) -> tuple[Floats, Floats | None]:
@@ -382,9 +372,9 @@ def difference_errors(first: ScoredEstimate, second: ScoredEstimate) -> tuple[Fl
         correlation = None
         variance = own[0] ** 2 + own[1] ** 2 - 2 * _products(first, second, of_first, of_second)
     else:
-        mixed = cross(first.scores[of_first], second.scores[of_second])
-        covariance = first.response @ gram(first.scores) @ first.response.T
-        covariance += second.response @ gram(second.scores) @ second.response.T
+        mixed = linalg.cross(first.scores[of_first], second.scores[of_second])
+        covariance = first.response @ linalg.gram(first.scores) @ first.response.T
+        covariance += second.response @ linalg.gram(second.scores) @ second.response.T
         between = first.response @ mixed @ second.response.T
         covariance -= between + between.T
         correlation, variance = correlation_of(covariance), np.diag(covariance)
@@ -508,7 +498,7 @@ class _Units:
         delta, std_error, degrees, n_clusters = ratio_of_sums(scores, information)
         if n_clusters <= 1 or std_error <= _AGREEMENT:
             return None
-        p_value = min(2 * float(student_tail(np.array(abs(delta) / std_error), np.array(degrees))), 1.0)
+        p_value = min(2 * float(linalg.student_tail(np.array(abs(delta) / std_error), np.array(degrees))), 1.0)
         upwards = direction[self.table.cell] > 0
         return ScoreTest(
             statistic=abs(delta) / std_error,

@@ -28,7 +28,6 @@ import numpy as np
 
 from posbias.core.arrays import linalg
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, sum_by_number
-from posbias.core.arrays.linalg import ENOUGH_ASCENT, ROUNDING, Limits, Proposal, by_unit_and_cell, climb, cross, gram
 from posbias.core.theta.conditional import Linkage, LinkedCounts, linked_counts
 
 UNCLICKED_SHARE = 1e-3
@@ -131,9 +130,9 @@ def fit_allpairs(
     """
     linked = linked_counts(table, linkage)
     sets = interventional_sets(table, linked)
-    limits = Limits(_LONGEST_STEP, tolerance, stalled=ROUNDING, max_iterations=max_iterations)
+    limits = linalg.Limits(_LONGEST_STEP, tolerance, stalled=linalg.ROUNDING, max_iterations=max_iterations)
     start = np.zeros(len(linked.cells))
-    log_theta, converged, iterations = climb(partial(_propose, sets, linked.free), start, limits, on_iteration)
+    log_theta, converged, iterations = linalg.climb(partial(_propose, sets, linked.free), start, limits, on_iteration)
     profile = sets.profile(log_theta)
     information = sets.laplacian(profile.conductance, len(linked.cells))[np.ix_(linked.free, linked.free)]
     return AllPairsFit(linked, sets, log_theta, profile, information, converged, iterations)
@@ -145,11 +144,13 @@ def interventional_sets(table: CountTable, linked: LinkedCounts) -> Intervention
     kept[linked.cells] = True
     inside = table.only_cells(kept)
     root = inside.spread(np.sqrt(inside.multiplicity))
-    units = gram(by_unit_and_cell(inside, root))[np.ix_(linked.cells, linked.cells)]
+    units = linalg.gram(linalg.by_unit_and_cell(inside, root))[np.ix_(linked.cells, linked.cells)]
     clicked = linked.table
-    rates = by_unit_and_cell(clicked, clicked.spread(clicked.multiplicity) * clicked.clicks / clicked.impressions)
-    shown = by_unit_and_cell(clicked, np.ones(len(clicked.cell)))
-    clicks = cross(rates, shown)
+    rates = linalg.by_unit_and_cell(
+        clicked, clicked.spread(clicked.multiplicity) * clicked.clicks / clicked.impressions
+    )
+    shown = linalg.by_unit_and_cell(clicked, np.ones(len(clicked.cell)))
+    clicks = linalg.cross(rates, shown)
     first, second = np.nonzero(np.triu(clicks + clicks.T, k=1))
     return InterventionalSets(
         first=first.astype(np.int64),
@@ -160,7 +161,7 @@ def interventional_sets(table: CountTable, linked: LinkedCounts) -> Intervention
     )
 
 
-def _propose(sets: InterventionalSets, free: Integers, log_theta: Floats) -> Proposal:
+def _propose(sets: InterventionalSets, free: Integers, log_theta: Floats) -> linalg.Proposal:
     """Newton's step from log_theta; enough is a gain that is as promised but for rounding."""
     profile = sets.profile(log_theta)
     n_cells = len(log_theta)
@@ -171,7 +172,7 @@ def _propose(sets: InterventionalSets, free: Integers, log_theta: Floats) -> Pro
     objective = sets.objective(profile)
 
     def falls_short(step: Floats) -> bool:
-        promised = ENOUGH_ASCENT * float(gradient @ step[free])
+        promised = linalg.ENOUGH_ASCENT * float(gradient @ step[free])
         gain = sets.objective(sets.profile(log_theta + step)) - objective
         return not gain >= promised - _CANCELLED * abs(objective)
 

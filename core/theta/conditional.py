@@ -9,7 +9,7 @@ Directed graph on cells: e' -> e if some unit was shown in both and clicked in e
 estimate exactly if both lie in one strongly connected component (Ford 1957; Hunter 2004).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
@@ -18,21 +18,6 @@ import numpy as np
 
 from posbias.core.arrays import linalg
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_by_number
-from posbias.core.arrays.linalg import (
-    ENOUGH_ASCENT,
-    ROUNDING,
-    Limits,
-    Proposal,
-    Sparse,
-    by_unit_and_cell,
-    climb,
-    connected,
-    counted,
-    gram,
-    nonzero,
-    sparse_product,
-    sparse_sum,
-)
 from posbias.core.arrays.threads import at_once
 from posbias.core.errors import IdentifiabilityError, shown
 
@@ -154,21 +139,21 @@ def _references(group: Integers, candidates: Integers) -> Integers:
 def _edges(links: CountTable) -> tuple[Integers, Integers]:
     """The cells e' and e of each edge e' -> e: some linking unit was shown in both and clicked in e."""
 
-    def of_block(part: tuple[slice, CountTable]) -> Sparse:
+    def of_block(part: tuple[slice, CountTable]) -> linalg.Sparse:
         _, block = part
-        clicked = by_unit_and_cell(block, (block.clicks > 0).astype(np.float64))
-        return sparse_product(by_unit_and_cell(block, np.ones(block.n_entries)).T, clicked)
+        clicked = linalg.by_unit_and_cell(block, (block.clicks > 0).astype(np.float64))
+        return linalg.sparse_product(linalg.by_unit_and_cell(block, np.ones(block.n_entries)).T, clicked)
 
     none = np.empty(0, np.int64)
-    together = counted(none, none, (links.n_cells, links.n_cells))
+    together = linalg.counted(none, none, (links.n_cells, links.n_cells))
     for of_block_edges in at_once(of_block, links.blocks()):
-        together = sparse_sum(together, of_block_edges)
-    return nonzero(together)
+        together = linalg.sparse_sum(together, of_block_edges)
+    return linalg.nonzero(together)
 
 
 def _components(edges: tuple[Integers, Integers], n_cells: int, *, both_ways: bool) -> Integers:
     """The smallest cell of each cell's component, shape (K,)."""
-    labels = connected(*edges, n_cells, both_ways=both_ways)
+    labels = linalg.connected(*edges, n_cells, both_ways=both_ways)
     _, smallest, which = np.unique(labels, return_index=True, return_inverse=True)
     return smallest[which]
 
@@ -176,34 +161,25 @@ def _components(edges: tuple[Integers, Integers], n_cells: int, *, both_ways: bo
 def _linking_counts(links: CountTable, component: Integers) -> tuple[Floats, Floats]:
     """Per cell, the clicked pairs that are shown in it and elsewhere in its component, and their clicks there."""
 
-    def of_block(part: tuple[slice, CountTable]) -> tuple[Floats, Floats]:
-        _, block = part
+    def of_block(block: CountTable) -> tuple[Floats, Floats]:
         _, group = np.unique(block.unit_of_entry * links.n_cells + component[block.cell], return_inverse=True)
         clicks = sum_by_number(group, block.clicks, len(group))[group]
         counts = (np.bincount(group)[group] > 1) & (clicks > 0)
         pairs = block.spread(block.multiplicity) * counts
         return block.sum_by_cell(pairs), block.sum_by_cell(pairs * clicks)
 
-    return _summed(at_once(of_block, links.blocks()), links.n_cells)
+    return links.sum_blocks(of_block)
 
 
 def _linking_counts_of_silent(links: CountTable, identified: Flags) -> tuple[Floats, Floats]:
     """Per cell, the pairs shown in it that were clicked in identified cells, and those clicks."""
 
-    def of_block(part: tuple[slice, CountTable]) -> tuple[Floats, Floats]:
-        _, block = part
+    def of_block(block: CountTable) -> tuple[Floats, Floats]:
         clicks = block.spread(block.sum_by_unit(block.clicks * identified[block.cell]))
         pairs = block.spread(block.multiplicity) * (clicks > 0)
         return block.sum_by_cell(pairs), block.sum_by_cell(pairs * clicks)
 
-    return _summed(at_once(of_block, links.blocks()), links.n_cells)
-
-
-def _summed(blocks: Iterable[tuple[Floats, Floats]], n_cells: int) -> tuple[Floats, Floats]:
-    totals = np.zeros((2, n_cells))
-    for of_block in blocks:
-        totals += of_block
-    return totals[0], totals[1]
+    return links.sum_blocks(of_block)
 
 
 def _reasons(identified: Flags, silent: Flags, linked: Flags, lost: Flags) -> tuple[str | None, ...]:
@@ -351,7 +327,7 @@ def fit_conditional(
     *,
     tolerance: float = 1e-12,
     max_iterations: int = 100,
-    on_iteration: Callable[[int, float], None] | None = None,
+    on_iteration: linalg.OnStep | None = None,
 ) -> ConditionalFit:
     """Maximise l by Newton's method with step halving, on the identified cells.
 
@@ -369,11 +345,11 @@ def fit_conditional(
     """
     linked = linked_counts(table, linkage)
     likelihood = Likelihood(linked)
-    limits = Limits(_LONGEST_STEP, tolerance, stalled=ROUNDING, max_iterations=max_iterations)
+    limits = linalg.Limits(_LONGEST_STEP, tolerance, stalled=linalg.ROUNDING, max_iterations=max_iterations)
     start = np.zeros(linked.table.n_cells)
     for _ in range(_WARM_UP):
         start = start + likelihood.scaling_step(start)
-    beta, converged, iterations = climb(likelihood.propose, start, limits, on_iteration)
+    beta, converged, iterations = linalg.climb(likelihood.propose, start, limits, on_iteration)
     log_theta = np.full(table.n_cells, np.nan)
     log_theta[linked.cells] = beta - beta[linked.reference_of]
     _, information = likelihood.slopes(beta)
@@ -522,7 +498,7 @@ class Likelihood:
         step = np.log(self.cell_clicks / sum(self._over_blocks(beta, _expected), np.zeros_like(beta)))
         return step - step[self.anchor_of]
 
-    def propose(self, beta: Floats) -> Proposal:
+    def propose(self, beta: Floats) -> linalg.Proposal:
         """Newton's step from beta; a scaling step where rounding hides every gain."""
         step = np.zeros_like(beta)
         if len(self.free) >= linalg.MANY:
@@ -532,14 +508,14 @@ class Likelihood:
             step[self.free] = linalg.solve(information[np.ix_(self.free, self.free)], gradient[self.free])
 
         def falls_short(step: Floats) -> bool:
-            return not self.gain(beta, step) >= ENOUGH_ASCENT * float(gradient @ step)
+            return not self.gain(beta, step) >= linalg.ENOUGH_ASCENT * float(gradient @ step)
 
         return step, falls_short, lambda: self.scaling_step(beta)
 
     def _step_by_products(self, beta: Floats) -> tuple[Floats, Floats]:
         """Gradient, shape (I,), and Newton's step, shape (F,), from H v = sum_j w_j (p_j * v - p_j (p_j'v)) alone."""
         shares = shares_at(self.table, beta)[0]
-        by_unit = by_unit_and_cell(self.table, shares)
+        by_unit = linalg.by_unit_and_cell(self.table, shares)
         expected, whole = by_unit.T @ self.weight, np.zeros_like(beta)
         diagonal = self.table.sum_by_cell(self.table.spread(self.weight) * shares * (1 - shares))
 
@@ -567,7 +543,7 @@ def _expected(block: CountTable, weight: Floats, shares: Floats) -> Floats:
 
 
 def _expected_and_coupling(block: CountTable, weight: Floats, shares: Floats) -> tuple[Floats, Floats]:
-    coupling = gram(by_unit_and_cell(block, shares * block.spread(np.sqrt(weight))))
+    coupling = linalg.gram(linalg.by_unit_and_cell(block, shares * block.spread(np.sqrt(weight))))
     return _expected(block, weight, shares), coupling
 
 

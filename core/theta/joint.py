@@ -15,13 +15,12 @@ Dempster, Laird & Rubin 1977; Dupret & Piwowarski 2008; Wang et al. 2018. Accele
 inconsistent (Neyman & Scott 1948): it is a comparison, not the default.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Floats
-from posbias.core.arrays.linalg import by_unit_and_cell, extrapolated
+from posbias.core.arrays.linalg import OnStep, by_unit_and_cell, extrapolated
 from posbias.core.choices import BetaPrior
 
 START = 0.5
@@ -64,7 +63,7 @@ def fit_joint(
     options: EMOptions | None = None,
     *,
     start: Floats | None = None,
-    on_iteration: Callable[[int, float], None] | None = None,
+    on_iteration: OnStep | None = None,
 ) -> JointFit:
     """Maximise the objective by EM, from theta = gamma = 0.5 unless a start is given.
 

@@ -57,7 +57,7 @@ def test_an_iteration_draws_labels_fits_trees_to_them_and_updates_theta(monkeypa
     monkeypatch.setattr(module, "regressed", regress)
     rows = learning_rows([0, 0, 1, 1], [1, 0, 1, 0], [1, 1, 1, 1])
     features = BinnedRows(None, TreeOptions(), 4)  # which `regress` does not look at
-    one, two = (regression_em(features, rows, seed=3, iterations=number) for number in (1, 2))
+    one, two = (regression_em(features, rows, 3, number, lambda _: None) for number in (1, 2))
     # By hand: both positions have the click rate 1/2, so that theta starts at .9 each, and g at 2 * 1/2, at most 1/2.
     unclicked = 0.9 * (1 - 0.5) / (1 - 0.9 * 0.5)
     np.testing.assert_allclose(one, [(1 + unclicked) / 2] * 2, rtol=1e-12)
