@@ -139,19 +139,12 @@ def shown_of(rows: pl.DataFrame, by_query: pl.DataFrame) -> Shown:
     queries = by_query.sort(QUERY)
     documents = rows.select(QUERY, DOC).unique(maintain_order=True)
 
-    def numbers(keys: pl.DataFrame) -> Integers:
-        """The row of the keys that each row has."""
-        known = keys.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(_NUMBER))
-        return rows.join(known, on=keys.columns, how="left", nulls_equal=True, maintain_order="left")[
-            _NUMBER
-        ].to_numpy()
-
     of_pages = PAGE in rows.columns
     return Shown(
         queries=queries.select(QUERY, PAGES),
         documents=documents,
-        query=numbers(queries.select(QUERY)),
-        document=numbers(documents),
+        query=_numbers(rows, queries.select(QUERY)),
+        document=_numbers(rows, documents),
         page=rows[PAGE].to_numpy() if of_pages else np.empty(0, np.int64),
         place=rows[AT if of_pages else POSITION].to_numpy(),
         cell=rows[CELL].to_numpy(),
@@ -159,6 +152,12 @@ def shown_of(rows: pl.DataFrame, by_query: pl.DataFrame) -> Shown:
         clicks=rows[CLICKS].to_numpy(),
         n_pages=int(queries[PAGE].sum()),
     )
+
+
+def _numbers(rows: pl.DataFrame, keys: pl.DataFrame) -> Integers:
+    """The row of the keys that each row has."""
+    known = keys.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(_NUMBER))
+    return rows.join(known, on=keys.columns, how="left", nulls_equal=True, maintain_order="left")[_NUMBER].to_numpy()
 
 
 @dataclass(frozen=True)
@@ -265,7 +264,6 @@ N_PAGES, N_CLICKS, SUM_WEIGHT, FIRST = 0, 1, 2, 3
 """Columns of the sums: pages, clicks, the weight of the clicks; then A and B by ranking and measure."""
 
 _UNRANKED = np.int64(1 << 30)
-_QUERY_SUMS_NUMBER = "posbias_number"
 
 
 @dataclass(frozen=True)
@@ -485,10 +483,7 @@ def merged(parts: Sequence[QuerySums]) -> QuerySums:
         return parts[0]
     queries = pl.concat(part.queries for part in parts)
     once = queries.group_by(QUERY, maintain_order=True).agg(pl.col(PAGES).sum())
-    numbers = once.select(QUERY).with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(_QUERY_SUMS_NUMBER))
-    number = queries.join(numbers, on=QUERY, how="left", nulls_equal=True, maintain_order="left")[
-        _QUERY_SUMS_NUMBER
-    ].to_numpy()
+    number = _numbers(queries, once.select(QUERY))
     sums = np.zeros((once.height, parts[0].sums.shape[1]))
     np.add.at(sums, number, np.concatenate([part.sums for part in parts]))
     documents = pl.concat(part.documents for part in parts).unique(maintain_order=True)

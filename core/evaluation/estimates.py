@@ -29,19 +29,8 @@ import polars as pl
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.arrays.linalg import student_quantile, student_tail
-from posbias.core.evaluation.clicked import (
-    MEASURES,
-    N_PAGES,
-    NDCG,
-    SUM_WEIGHT,
-    Added,
-    CellWeights,
-    EvaluationOptions,
-    Measure,
-    QuerySums,
-    Rest,
-    count_top,
-)
+from posbias.core.evaluation import clicked
+from posbias.core.evaluation.clicked import MEASURES, Added, CellWeights, EvaluationOptions, Measure, QuerySums, Rest
 from posbias.core.schema import POSITION
 
 _ALL_BUT = 1e-9  # of the pages: a query that has more has them all
@@ -68,14 +57,14 @@ class Totals(Added):
             options: what rankings are judged by.
             pages: of the whole log.
         """
-        others = 1.0 - queries.sums[:, N_PAGES] / pages
+        others = 1.0 - queries.sums[:, clicked.N_PAGES] / pages
         left_out = queries.sums / np.where(others > _ALL_BUT, others, np.inf)[:, None]
-        top, never = count_top(queries, lists, options)
+        top, never = clicked.count_top(queries, lists, options)
         return cls(
             sums=queries.sums.sum(axis=0),
             moments=left_out.T @ left_out,
-            pages_squared=float(np.sum(queries.sums[:, N_PAGES] ** 2)),
-            weight_squared=float(np.sum(queries.sums[:, SUM_WEIGHT] ** 2)),
+            pages_squared=float(np.sum(queries.sums[:, clicked.N_PAGES] ** 2)),
+            weight_squared=float(np.sum(queries.sums[:, clicked.SUM_WEIGHT] ** 2)),
             n_queries=len(queries.sums),
             rest=replace(queries.rest, top=top, never_shown=never),
         )
@@ -128,7 +117,7 @@ class Evaluation:
     @property
     def effective_queries(self) -> float:
         """G*, by the pages of queries."""
-        return float(self.totals.sums[N_PAGES]) ** 2 / self.totals.pages_squared
+        return float(self.totals.sums[clicked.N_PAGES]) ** 2 / self.totals.pages_squared
 
     def value(self, ranking: int, measure: Measure, estimator: Estimator) -> Value:
         """The value of a ranking."""
@@ -144,7 +133,7 @@ class Evaluation:
         """A value, NaN where there is none, and its derivatives by the sums, shape (P,), and log theta, shape (K,)."""
         totals, moves, weight_moves = self.totals, self.totals.rest.moves, self.totals.rest.weight_moves
         column = self.options.column(ranking, measure, weighted=estimator != "naive")
-        by = SUM_WEIGHT if estimator == "snips" else N_PAGES
+        by = clicked.SUM_WEIGHT if estimator == "snips" else clicked.N_PAGES
         divisor = float(totals.sums[by])
         influence, slope = np.zeros(len(totals.sums)), np.zeros(len(weight_moves))
         nowhere = ranking == 0 and self.options.candidates == "query" and not measure.gain
@@ -161,7 +150,11 @@ class Evaluation:
 
     def _with_error(self, value: float, influence: Floats, slope: Floats, estimator: Estimator) -> Value:
         totals, n_queries = self.totals, self.totals.n_queries
-        by, squared = (SUM_WEIGHT, totals.weight_squared) if estimator == "snips" else (N_PAGES, totals.pages_squared)
+        by, squared = (
+            (clicked.SUM_WEIGHT, totals.weight_squared)
+            if estimator == "snips"
+            else (clicked.N_PAGES, totals.pages_squared)
+        )
         if n_queries <= 1 or not np.isfinite(value):
             return Value(value)
         spread = float(influence @ totals.moments @ influence)
@@ -212,17 +205,16 @@ def sample_variance(total: float, squares: float, n_pages: int) -> float:
     return max(squares - total**2 / n_pages, 0.0) / (n_pages - 1) if n_pages > 1 else 0.0
 
 
-def largest_gain(weights: CellWeights, depth: int, lowest: int | None = None) -> float:
+def largest_gain(weights: CellWeights, depth: int) -> float:
     """B of DCG: the most that one page can gain, every position with its largest weight and clicked.
 
     Args:
         weights: of the cells.
         depth: K.
-        lowest: the number of documents on the longest page there can be; None: as many as there are positions.
     """
     by_position = weights.cells.select(POSITION, pl.Series("weight", weights.weight)).group_by(POSITION)
     largest = np.sort(by_position.agg(pl.col("weight").max())["weight"].to_numpy())[::-1]
-    n_ranks = min(depth, len(largest) if lowest is None else lowest, len(largest))
+    n_ranks = min(depth, len(largest))
     return float(largest[:n_ranks] @ (1.0 / np.log2(np.arange(2.0, n_ranks + 2.0))))
 
 
@@ -303,13 +295,13 @@ def metric_table(
             for estimator in ESTIMATORS:
                 value = evaluation.value(number, measure, estimator)
                 low = (np.nan, np.nan)
-                if bound is not None and estimator == "ips" and totals.sums[N_PAGES] > 0:
+                if bound is not None and estimator == "ips" and totals.sums[clicked.N_PAGES] > 0:
                     low = bound.of(evaluation, number, measure)
                 key = name, measure.name, depth if measure.gain else None, estimator
                 rows.append((*key, *_numbers(value), value.std_error_of_theta, totals.n_queries, *low))
         if judged is not None and number:
             value = _mean(judged[str(number)].to_numpy())
-            rows.append((name, NDCG, depth, JUDGED, *_numbers(value), np.nan, judged.height, np.nan, np.nan))
+            rows.append((name, clicked.NDCG, depth, JUDGED, *_numbers(value), np.nan, judged.height, np.nan, np.nan))
     return _table(rows, _METRICS)
 
 
@@ -334,7 +326,7 @@ def difference_table(
     if judged is not None and baseline:
         base = judged[str(baseline)]
         values = {number: _mean((judged[str(number)] - base).to_numpy()) for number in others if number}
-        compared.append((NDCG, depth, JUDGED, True, values))
+        compared.append((clicked.NDCG, depth, JUDGED, True, values))
     rows: list[tuple[object, ...]] = []
     for metric, k, estimator, gain, values in compared:
         p_values = np.array([value.p_value for value in values.values()])

@@ -86,8 +86,8 @@ def page_slope(rows: pl.DataFrame, by: CellTheta, covariance: Floats | None) -> 
         others = [sums_by(pair[~test], of[~test], n_pairs) for of in values]
         if not others[0].any() or not test.any():
             return None
-        half = _Half(pair[test], cell[test], unit[test], shown[test], values[0][test], values[2][test])
-        moments = half.moment(part, _attractiveness(part, *others), all_clicks)
+        half = pair[test], cell[test], unit[test], shown[test], values[0][test], values[2][test]
+        moments = _moment(part, half, _attractiveness(part, *others), all_clicks)
         moment, variance, expected = moment + moments[0], variance + moments[1], expected + moments[2]
         gradient += moments[3]
     if covariance is not None:
@@ -106,46 +106,45 @@ def _attractiveness(part: ShownPart, exposure: Floats, squared: Floats, clicks: 
     return Prior.fit(placed).posterior(placed).value
 
 
-@dataclass(frozen=True)
-class _Half:
-    """Rows of half of the units, shape (R,)."""
+def _moment(
+    part: ShownPart, half: tuple[Integers, Integers, Integers, Floats, Floats, Floats], learnt: Floats, expected: Floats
+) -> tuple[float, float, float, Floats]:
+    """M, its variance given theta, the sum of z E R, and G.
 
-    pair: Integers
-    cell: Integers
-    unit: Integers
-    shown: Floats
-    exposure: Floats
-    clicks: Floats
-
-    def moment(self, part: ShownPart, learnt: Floats, expected: Floats) -> tuple[float, float, float, Floats]:
-        """M, its variance given theta, the sum of z E R, and G; attractiveness by the other half, and by all pages."""
-        n_pairs, n_cells = len(part.group), len(part.by.theta)
-        key, at = np.unique(self.unit * n_pairs + self.pair, return_inverse=True)
-        e, c = (sums_by(at, values, len(key)) for values in (self.exposure, self.clicks))  # by page and pair
-        pair, (_, unit) = key % n_pairs, np.unique(key // n_pairs, return_inverse=True)
-        others = sums_by(pair, e, n_pairs)[pair] - e
-        there = others > _ROUNDING * e
-        e, others = np.where(there, e, 0.0), np.where(there, others, 1.0)
-        rate = np.where(there, sums_by(pair, c, n_pairs)[pair] - c, 0.0) / others
-        n_units, group = int(unit[-1]) + 1, np.zeros(int(unit[-1]) + 1, np.int64)
-        group[unit] = part.group[pair]
-        slot, of_slot = np.unique(unit[at] * n_cells + self.cell, return_inverse=True)
-        pages = np.zeros(n_units)
-        np.maximum.at(pages, slot // n_cells, sums_by(of_slot, self.shown, len(slot)) / part.by.width[slot % n_cells])
-        z = sums_by(unit, e * learnt[pair], n_units) / pages
-        n_groups = len(part.pages)
-        mean = sums_by(group, z * pages, n_groups) / np.maximum(sums_by(group, pages, n_groups), _ROUNDING)
-        z = (z - mean[group])[unit]
-        taken = z * e / others
-        weight = np.where(there, z - sums_by(pair, taken, n_pairs)[pair] + taken, 0.0)
-        noise = sums_by(unit, weight * (c - e * expected[pair]), n_units)
-        moved = taken * rate
-        gradient = sums_by(pair, moved, n_pairs)[pair] - moved - np.where(there, z * rate, 0.0)
-        of_cells = sums_by(self.cell, self.exposure * gradient[at], n_cells)
-        predicted = z * e * rate
-        return (
-            float(np.sum(z * np.where(there, c, 0.0) - predicted)),
-            float(noise @ noise),
-            float(predicted.sum()),
-            of_cells,
-        )
+    Args:
+        part: the queries.
+        half: pair, cell, unit, impressions, exposure and clicks of the rows of half of the units, each of shape (R,).
+        learnt: attractiveness by the other half.
+        expected: attractiveness by all pages.
+    """
+    n_pairs, n_cells = len(part.group), len(part.by.theta)
+    of_pair, cell, of_unit, shown, exposure, clicks = half
+    key, at = np.unique(of_unit * n_pairs + of_pair, return_inverse=True)
+    e, c = (sums_by(at, values, len(key)) for values in (exposure, clicks))  # by page and pair
+    pair, (_, unit) = key % n_pairs, np.unique(key // n_pairs, return_inverse=True)
+    others = sums_by(pair, e, n_pairs)[pair] - e
+    there = others > _ROUNDING * e
+    e, others = np.where(there, e, 0.0), np.where(there, others, 1.0)
+    rate = np.where(there, sums_by(pair, c, n_pairs)[pair] - c, 0.0) / others
+    n_units, group = int(unit[-1]) + 1, np.zeros(int(unit[-1]) + 1, np.int64)
+    group[unit] = part.group[pair]
+    slot, of_slot = np.unique(unit[at] * n_cells + cell, return_inverse=True)
+    pages = np.zeros(n_units)
+    np.maximum.at(pages, slot // n_cells, sums_by(of_slot, shown, len(slot)) / part.by.width[slot % n_cells])
+    z = sums_by(unit, e * learnt[pair], n_units) / pages
+    n_groups = len(part.pages)
+    mean = sums_by(group, z * pages, n_groups) / np.maximum(sums_by(group, pages, n_groups), _ROUNDING)
+    z = (z - mean[group])[unit]
+    taken = z * e / others
+    weight = np.where(there, z - sums_by(pair, taken, n_pairs)[pair] + taken, 0.0)
+    noise = sums_by(unit, weight * (c - e * expected[pair]), n_units)
+    moved = taken * rate
+    gradient = sums_by(pair, moved, n_pairs)[pair] - moved - np.where(there, z * rate, 0.0)
+    of_cells = sums_by(cell, exposure * gradient[at], n_cells)
+    predicted = z * e * rate
+    return (
+        float(np.sum(z * np.where(there, c, 0.0) - predicted)),
+        float(noise @ noise),
+        float(predicted.sum()),
+        of_cells,
+    )

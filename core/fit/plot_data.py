@@ -176,19 +176,12 @@ _Z = 1.959963984540054
 _SURE = "sure"
 
 
-@dataclass(frozen=True)
-class DocumentDifferences:
-    """Documents whose click rate differs from their attractiveness."""
-
-    documents: int  # how many there are with enough impressions
-    outside: int  # how many have a click rate outside of the 95 % interval of their attractiveness
-    # the keys, `impressions`, `clicks`, `click_rate`, `attractiveness`, `std_dev` of the documents that are clicked
-    # less often than they attract, those of which it is surest first
-    underrated: pl.DataFrame
-
-
-def document_differences(table: pl.LazyFrame, keys: Sequence[str], most: int) -> DocumentDifferences:
+def document_differences(table: pl.LazyFrame, keys: Sequence[str], most: int) -> tuple[int, int, pl.DataFrame]:
     """Compare attractiveness with click rates, in one pass each over the documents.
+
+    Returns how many have enough impressions, how many of these a click rate outside of the 95 % interval of their
+    attractiveness, and the keys, `impressions`, `clicks`, `click_rate`, `attractiveness`, `std_dev` of those that are
+    clicked less often than they attract, the surest first.
 
     Args:
         table: rows of `attractiveness.parquet`; those with values that cannot be are left out.
@@ -212,4 +205,4 @@ def document_differences(table: pl.LazyFrame, keys: Sequence[str], most: int) ->
         .collect(engine="streaming")
     )
     documents, outside = totals.row(0)
-    return DocumentDifferences(documents, outside, underrated)
+    return documents, outside, underrated

@@ -29,29 +29,12 @@ from typing import Protocol
 import numpy as np
 import polars as pl
 
+from posbias.core.arrays.count_table import Flags, Floats, Integers
 from posbias.core.arrays.linalg import extrapolated
 from posbias.core.choices import BetaPrior
+from posbias.core.models import page_matrices
 from posbias.core.models.click_model import ClickModel
-from posbias.core.models.page_matrices import (
-    MEANS,
-    SMALLEST_PROBABILITY,
-    STRENGTHS,
-    Certain,
-    Flags,
-    Floats,
-    Integers,
-    PageBatch,
-    Parameter,
-    Parameters,
-    Ratio,
-    Signatures,
-    estimate_prior,
-    log_of_clicks,
-    log_of_decisions,
-    of_rows,
-    of_units,
-    within,
-)
+from posbias.core.models.page_matrices import Certain, PageBatch, Parameter, Parameters, Ratio, Signatures
 from posbias.core.schema import POSITION, PREVIOUS_CLICK
 
 _FIRST_PRIOR = BetaPrior(0.5, 2.0)
@@ -164,7 +147,7 @@ def add_up(
         weight = batch.row_weight * model.certain(batch) if only_certain else batch.row_weight
         of_all_units = weight if times is None else weight * times[batch.unit]
         if likelihood:
-            logs = log_of_clicks(model.given_clicks(values, batch), batch)
+            logs = page_matrices.log_of_clicks(model.given_clicks(values, batch), batch)
             sums.log_likelihood += float((of_all_units * logs).sum())
         expected = model.expected(values, batch)
         for p in parameters:
@@ -281,7 +264,9 @@ class _Problem:
         for p in self.free:
             ratio = _with_prior(self.sums.ratios[p.name], self.priors.get(p.name))
             before = np.array(values[p.name])
-            divided[p.name] = within(np.divide(ratio.favourable, ratio.decided, out=before, where=ratio.decided > 0))
+            divided[p.name] = page_matrices.within(
+                np.divide(ratio.favourable, ratio.decided, out=before, where=ratio.decided > 0)
+            )
         return dict(values) | divided
 
     def climb(self, values: dict[str, Floats]) -> tuple[dict[str, Floats], bool]:
@@ -293,7 +278,7 @@ class _Problem:
             second, objective = self._step_and_objective(first)
             squares = [partial(self._squared, p) for p in self.free]
             leapt = extrapolated(self._arrays(values), self._arrays(first), self._arrays(second), squares)
-            far = second | {p.name: within(array) for p, array in zip(self.free, leapt, strict=True)}
+            far = second | {p.name: page_matrices.within(array) for p, array in zip(self.free, leapt, strict=True)}
             values = second
             del first, second  # large: the last step needs their memory
             following, objective_far = self._step_and_objective(far)
@@ -309,7 +294,9 @@ class _Problem:
         self.sum_up(values, likelihood=True)
         total = 0.0
         for p in self.free:
-            logs = log_of_decisions(_with_prior(self._known.ratios[p.name], self.priors.get(p.name)), values[p.name])
+            logs = page_matrices.log_of_decisions(
+                _with_prior(self._known.ratios[p.name], self.priors.get(p.name)), values[p.name]
+            )
             total += float((self._copies_of(p) * logs).sum())
         return self.divided(values), self.sums.log_likelihood + total
 
@@ -328,17 +315,18 @@ class _Problem:
         for batch in self._batches():
             expected = self._model.expected(values, batch)
             for p in estimated:
-                rows = of_rows(expected[p.name], values[p.name][batch.unit])
+                rows = page_matrices.of_rows(expected[p.name], values[p.name][batch.unit])
                 sums.add(p, batch, rows.times(batch.row_weight))
         self.passes += 1
         self._on_pass()
-        return {name: of_units(ratio, values[name]) for name, ratio in sums.ratios.items()}
+        return {name: page_matrices.of_units(ratio, values[name]) for name, ratio in sums.ratios.items()}
 
     def estimate_priors(self, counts: Mapping[str, Ratio]) -> bool:
         """Estimate priors from counts of decisions, and say whether that changed them."""
         before = self.priors
         self.priors = before | {
-            name: estimate_prior(ratio.favourable, ratio.decided, self._times) for name, ratio in counts.items()
+            name: page_matrices.estimate_prior(ratio.favourable, ratio.decided, self._times)
+            for name, ratio in counts.items()
         }
         changes = [
             max(
@@ -365,7 +353,9 @@ class _Problem:
             leap = np.where(shrinks > 0, shrinks / np.maximum(1 - shrinks, 1 / _LONGEST_LEAP), 0.0)
             logit, log_strength = _coordinates(self.priors[name]) + np.minimum(leap, _LONGEST_LEAP) * step
             mean, strength = 1 / (1 + np.exp(-logit)), np.exp(log_strength)
-            self.priors[name] = BetaPrior(float(np.clip(mean, *MEANS)), float(np.clip(strength, *STRENGTHS)))
+            self.priors[name] = BetaPrior(
+                float(np.clip(mean, *page_matrices.MEANS)), float(np.clip(strength, *page_matrices.STRENGTHS))
+            )
 
     def _change_of_strength(self, decided: Floats, before: BetaPrior, after: BetaPrior) -> float:
         """How far another strength moves a usual parameter, relative to its shrinkage s / (s + n).
@@ -441,7 +431,9 @@ def standard_errors(
     for name in shared:
         values, of_groups = fitted.parameters[name], np.stack([one[name] for one in without])
         spread = np.sqrt((n_groups - 1) / n_groups * ((of_groups - of_groups.mean(axis=0)) ** 2).sum(axis=0))
-        inside = (values > 2 * SMALLEST_PROBABILITY) & (values < 1 - 2 * SMALLEST_PROBABILITY)
+        inside = (values > 2 * page_matrices.SMALLEST_PROBABILITY) & (
+            values < 1 - 2 * page_matrices.SMALLEST_PROBABILITY
+        )
         errors[name] = np.where((fitted.decided[name] > 0) & inside, spread, np.nan)
     return errors
 

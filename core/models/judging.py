@@ -13,12 +13,9 @@ AUC: the probability that a relevant document has the larger value, ties countin
 query; relevant is a grade above 0.
 
 *Debiasedness.* Given how relevant documents are, a model's values should not tell where the ranker had put them. The
-dependence is measured by the mutual information of ranks under a normal copula,
-
-    I(value; place | grade) = - 1/2 log(1 - rho^2),
-
-rho the correlation of the normal scores of value and mean shown position within documents of one query and grade, and
-tested by permuting places within them.
+dependence is measured by rho, the correlation of the normal scores of value and mean shown position within documents of
+one query and grade (under a normal copula, their mutual information is - 1/2 log(1 - rho^2)), and tested by permuting
+places within them.
 
 Sources: Deffayet, Hager, Renders & de Rijke 2023 (SIGIR: conditional mutual information with the production ranker,
 there estimated by nearest neighbours); Agarwal et al. 2005 (AUC).
@@ -264,16 +261,6 @@ _LEAST = 2
 _PERMUTATIONS = 999
 
 
-@dataclass(frozen=True)
-class Dependence:
-    """Partial correlation of values with the ranker, given the grade."""
-
-    information: float  # I, >= 0, in nats
-    correlation: float  # rho: below 0 where documents that were shown higher have larger values
-    p_value: float  # of no dependence, by permutation
-    documents: int  # that were compared
-
-
 def auc(judged: pl.DataFrame) -> float:
     """AUC over pairs of documents of a query; NaN where no query has both.
 
@@ -293,8 +280,10 @@ def auc(judged: pl.DataFrame) -> float:
     return float((ranks - n * (n + 1) / 2)[n * others > 0].sum() / pairs) if pairs else float("nan")
 
 
-def dependence_on_ranker(judged: pl.DataFrame, seed: int) -> Dependence | None:
-    """Partial correlation of values with places, given the grade; None where no two documents can be compared.
+def dependence_on_ranker(judged: pl.DataFrame, seed: int) -> tuple[float, float] | None:
+    """Partial correlation rho of values with places, given the grade, and its p-value by permutation.
+
+    It is below 0 where documents that were shown higher have larger values; None where no two can be compared.
 
     Args:
         judged: QUERY, VALUE, GRADE and PLACE.
@@ -315,8 +304,7 @@ def dependence_on_ranker(judged: pl.DataFrame, seed: int) -> Dependence | None:
     for _ in range(_PERMUTATIONS):
         drawn = place[np.lexsort((rng.random(len(place)), group))]
         beyond += abs(_correlation(value, drawn)) >= abs(rho) - 1e-12
-    rho = float(np.clip(rho, -1 + 1e-12, 1 - 1e-12))
-    return Dependence(-0.5 * float(np.log1p(-(rho**2))), rho, beyond / (_PERMUTATIONS + 1), groups.height)
+    return float(np.clip(rho, -1 + 1e-12, 1 - 1e-12)), beyond / (_PERMUTATIONS + 1)
 
 
 def _normal_scores(groups: pl.DataFrame, column: str) -> Floats:
@@ -380,10 +368,11 @@ def model_table(
     return pl.DataFrame(rows, schema_overrides=schema, infer_schema_length=None)
 
 
-def of_relevance(ndcg: float | None, auc: float | None, dependence: Dependence | None) -> dict[str, float | None]:
+def of_relevance(
+    ndcg: float | None, auc: float | None, dependence: tuple[float, float] | None
+) -> dict[str, float | None]:
     """The columns of a model that judgments allow."""
-    correlation = (None, None) if dependence is None else (dependence.correlation, dependence.p_value)
-    values = (ndcg, auc, *correlation)
+    values = (ndcg, auc, *(dependence or (None, None)))
     return {
         name: None if value is None or np.isnan(value) else value for name, value in zip(JUDGED, values, strict=True)
     }

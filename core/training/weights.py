@@ -22,7 +22,7 @@ nothing is clipped; the second may be negative for some of them.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 
@@ -209,21 +209,10 @@ def click_weights(
     unclipped = 1.0 / np.where(known, propensity, np.nan)
     clipped = known & (np.nan_to_num(propensity) < options.min_propensity)
     weight = np.where(clipped, 1.0 / options.min_propensity, unclipped)
-    total = float(np.nansum(counted * weight))
-    factor = float(counted.sum()) / total if options.self_normalize and total > 0 else 1.0
-    before = float(np.nansum(counted * unclipped))
+    totals = [float(np.nansum(counted * of_cell)) for of_cell in (unclipped, weight)]
     squares = [float(np.sum(np.where(squared == 0, 0.0, squared * of_cell**2))) for of_cell in (unclipped, weight)]
-    summary = WeightSummary(
-        clicks_weighted=as_count(counted.sum()),
-        clicks_without_propensity=as_count(clicks[~known].sum()),
-        impressions_without_propensity=as_count(impressions[~known].sum()),
-        clicks_clipped=as_count(clicks[clipped].sum()),
-        weight_before_clipping=before,
-        weight_after_clipping=total,
-        self_normalization_factor=factor,
-        effective_sample_size_before_clipping=_effective(before, squares[0]),
-        effective_sample_size=_effective(total, squares[1]),
-    )
+    counts = [float(some.sum()) for some in (counted, clicks[~known], impressions[~known], clicks[clipped])]
+    summary = _summary(counts, totals, squares, options)
     weighted = pl.Series("weight_share", np.nan_to_num(counted * weight))
     sums = cells.select(POSITION, pl.Series(CLICKS, counted), weighted).group_by(POSITION).sum().sort(POSITION)
     share = pl.col("weight_share") / pl.col("weight_share").sum()
@@ -232,9 +221,32 @@ def click_weights(
     other = np.empty((0, len(propensity))) if replicates is None else replicates
     of_replicates = 1.0 / np.maximum(other, options.min_propensity)
     if options.self_normalize:
-        totals = np.nansum(counted * of_replicates, axis=1, keepdims=True)
-        of_replicates *= np.divide(counted.sum(), totals, out=np.ones_like(totals), where=totals > 0)
-    return ClickWeights(cells, propensity, weight * factor, summary, shares, of_replicates)
+        sums_of = np.nansum(counted * of_replicates, axis=1, keepdims=True)
+        of_replicates *= np.divide(counted.sum(), sums_of, out=np.ones_like(sums_of), where=sums_of > 0)
+    weight = weight * summary.self_normalization_factor
+    return ClickWeights(cells, propensity, weight, summary, shares, of_replicates)
+
+
+def _summary(
+    counts: Sequence[float], totals: Sequence[float], squares: Sequence[float], options: WeightOptions
+) -> WeightSummary:
+    """The summary of a log.
+
+    Args:
+        counts: clicks with and without a propensity, impressions without one, and clicks that are clipped.
+        totals: the sums of the weights of the clicks before and after clipping.
+        squares: those of their squares.
+        options: clipping and normalisation.
+    """
+    before, after = totals
+    return WeightSummary(
+        *map(as_count, counts),
+        weight_before_clipping=before,
+        weight_after_clipping=after,
+        self_normalization_factor=counts[0] / after if options.self_normalize and after > 0 else 1.0,
+        effective_sample_size_before_clipping=_effective(before, squares[0]),
+        effective_sample_size=_effective(after, squares[1]),
+    )
 
 
 def as_count(number: float) -> float | int:
@@ -371,19 +383,9 @@ def row_weights(sums: pl.DataFrame, options: WeightOptions) -> RowWeights:
     """
     by_position = sums.group_by(POSITION, maintain_order=True).sum().sort(POSITION)
     total = {name: float(by_position[name].sum()) for name in by_position.columns if name != POSITION}
-    before, after = total[_BEFORE], total[_AFTER]
-    factor = total[CLICKS] / after if options.self_normalize and after > 0 else 1.0
-    summary = WeightSummary(
-        clicks_weighted=as_count(total[CLICKS]),
-        clicks_without_propensity=as_count(total[_LOST_CLICKS]),
-        impressions_without_propensity=as_count(total[_LOST]),
-        clicks_clipped=as_count(total[_CLIPPED]),
-        weight_before_clipping=before,
-        weight_after_clipping=after,
-        self_normalization_factor=factor,
-        effective_sample_size_before_clipping=_effective(before, total[_SQUARES_BEFORE]),
-        effective_sample_size=_effective(after, total[_SQUARES]),
-    )
+    counts = [total[name] for name in (CLICKS, _LOST_CLICKS, _LOST, _CLIPPED)]
+    after, squares = total[_AFTER], (total[_SQUARES_BEFORE], total[_SQUARES])
+    summary = _summary(counts, (total[_BEFORE], after), squares, options)
     whole = bool((by_position[CLICKS] == by_position[CLICKS].floor()).all())
     share = pl.col(_AFTER) / after if after > 0 else pl.lit(None, pl.Float64)
     clicks = pl.col(CLICKS).cast(pl.Int64 if whole else pl.Float64)

@@ -266,14 +266,13 @@ def _documents(fit: ReportedFit) -> list[Fold]:
         if missing:
             raise LogFormatError(f"{path}: has no column {missing[0]!r}. Run `posbias fit` again.")
         keys = [name for name in names if name not in COLUMNS]
-        documents = document_differences(rows, keys, _NAMED_DOCUMENTS)
-    if not documents.documents:
+        documents, outside, underrated = document_differences(rows, keys, _NAMED_DOCUMENTS)
+    if not documents:
         return []
-    share = documents.outside / documents.documents
     about = (
-        f"Of {documents.documents:,} documents with at least {FEWEST_IMPRESSIONS} impressions, the click rates of "
-        f"{share:.0%} mislead by more than chance. Attractiveness is how often a document is clicked once it is looked "
-        "at."
+        f"Of {documents:,} documents with at least {FEWEST_IMPRESSIONS} impressions, the click rates of "
+        f"{outside / documents:.0%} mislead by more than chance. Attractiveness is how often a document is clicked "
+        "once it is looked at."
     )
     columns = (*keys, "impressions", "clicks", "click rate", "attractiveness")
     table = [
@@ -282,7 +281,7 @@ def _documents(fit: ReportedFit) -> list[Fold]:
             *(f"{row[name]:,.0f}" for name in (IMPRESSIONS, CLICKS)),
             *(f"{row[name]:.0%}" for name in ("click_rate", "attractiveness")),
         )
-        for row in documents.underrated.iter_rows(named=True)
+        for row in underrated.iter_rows(named=True)
     ]
     tables = [Table("Clicked less than they attract: the surest ones", columns, tuple(table))] if table else []
     return [Fold("Documents that click rates sell short", (about, *tables))]

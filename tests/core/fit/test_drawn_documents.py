@@ -11,7 +11,7 @@ def table(rows: list[tuple[str, int, int, float, float]]) -> pl.LazyFrame:
 
 
 def test_the_surest_differences_come_first() -> None:
-    found = document_differences(
+    documents, outside, underrated = document_differences(
         table(
             [
                 ("agrees", 100, 50, 0.52, 0.05),
@@ -25,13 +25,13 @@ def test_the_surest_differences_come_first() -> None:
         10,
     )
 
-    assert found.underrated["doc"].to_list() == ["lower", "low"]
-    assert (found.documents, found.outside) == (5, 3)
+    assert underrated["doc"].to_list() == ["lower", "low"]
+    assert (documents, outside) == (5, 3)
 
 
 def test_documents_that_were_hardly_shown_and_values_that_cannot_be_are_left_out() -> None:
     nan = float("nan")
-    found = document_differences(
+    documents, _, underrated = document_differences(
         table(
             [("new", 9, 9, 0.5, 0.01), ("odd", 10, 20, 0.5, 0.01), ("nan", 50, 1, nan, 0.01), ("bad", 50, 1, 0.5, nan)]
         ),
@@ -39,13 +39,13 @@ def test_documents_that_were_hardly_shown_and_values_that_cannot_be_are_left_out
         10,
     )
 
-    assert found.documents == 0
-    assert found.underrated.height == 0
+    assert documents == 0
+    assert underrated.height == 0
 
 
 def test_only_so_many_are_named() -> None:
     many = [(f"{number:03}", 100, 10, 0.6, 0.01) for number in range(100)]
-    found = document_differences(table(many), ["doc"], 15)
+    _, outside, underrated = document_differences(table(many), ["doc"], 15)
 
-    assert found.underrated.height == 15
-    assert found.outside == 100
+    assert underrated.height == 15
+    assert outside == 100
