@@ -215,11 +215,14 @@ def relative_to_largest(propensity: Floats, linkage: Linkage) -> Floats:
     return propensity / largest[linkage.reference_of]
 
 
+OnIteration = Callable[[str], None]
+"""Is called with the progress, in a few words."""
+
+
 class Method(Plugin):
     """A way to get theta, as `--method` names it."""
 
     reference: ClassVar[str]  # the paper that it is from
-    takes: ClassVar[tuple[str, ...]] = ()  # which of the `EstimationOptions` that are not for all methods it knows
     clusters: ClassVar[tuple[Cluster, ...]] = ("query", "pair")  # where it takes `cluster`, the usual one first
     uses_strata: ClassVar[bool] = True  # whether days and strata, which share one attractiveness, matter
 
@@ -232,11 +235,7 @@ class Estimator(Method):
 
     @abstractmethod
     def estimate(
-        self,
-        statistics: SufficientStatistics,
-        strata: Strata,
-        options: EstimationOptions,
-        on_iteration: Callable[[str], None],
+        self, statistics: SufficientStatistics, strata: Strata, options: EstimationOptions, on_iteration: OnIteration
     ) -> Estimate:
         """Estimate theta per cell.
 

@@ -37,15 +37,14 @@ A cluster with much leverage is left out by one Newton step from the estimate on
 r_ab again: d_g = (H - H_g)^-1 s_g where H - H_g and s_g are those of l without the cluster, exactly.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from posbias.core.arrays import linalg
 from posbias.core.arrays.compression import Members
-from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, Numbers, sum_by_number
-from posbias.core.arrays.linalg import by_unit_and_cell, connected, counted, in_rows, sparse_product
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, Numbers, starts, sum_by_number
 from posbias.core.choices import Cluster
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
@@ -54,6 +53,7 @@ from posbias.core.estimators.estimate import (
     Estimate,
     EstimationOptions,
     Estimator,
+    OnIteration,
     clustered,
     linkage_of,
     relative_to_largest,
@@ -140,15 +140,15 @@ class _Clusters:
     def sums(self, unit: Numbers, cluster: Numbers) -> ClusterSums:
         """The sums over some clusters, numbered from 0; `unit` and `cluster` are their members'."""
         units, local = np.unique(unit, return_inverse=True)
-        members = counted(cluster, local, (int(cluster[-1]) + 1, len(units)))
+        members = linalg.counted(cluster, local, (int(cluster[-1]) + 1, len(units)))
         sets_of = self._sets_of(self.table.take(units))
         used, column = np.unique(sets_of.number, return_inverse=True)
         sets = self.fit.sets
         response = (self.inverse[sets.first[used]] - self.inverse[sets.second[used]])[:, self.free]  # D_ab, one a row
         information = self.per_click[sets_of.number] * (sets_of.first_rate + sets_of.second_rate)
         leverage = members @ sets_of.sum_by_unit(information * self.resistance[sets_of.number])
-        influence = members @ (in_rows(information, column, sets_of.start, len(used)) @ response**2)
-        change = members @ (in_rows(self._scores(sets_of), column, sets_of.start, len(used)) @ response)
+        influence = members @ (linalg.in_rows(information, column, sets_of.start, len(used)) @ response**2)
+        change = members @ (linalg.in_rows(self._scores(sets_of), column, sets_of.start, len(used)) @ response)
         alone = np.zeros(len(self.free), np.bool_)
         ends = np.cumsum(np.bincount(cluster))
         for which in np.flatnonzero(leverage >= _LEVERAGE).tolist():
@@ -168,7 +168,7 @@ class _Clusters:
         second = first + 1 + np.arange(len(first)) - np.repeat(begin, later)
         number = self.set_of[table.cell[first], table.cell[second]]
         kept = number >= 0
-        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept, dtype=np.int64)])
+        before = starts(kept)
         bounds = np.append(begin, len(first))[table.start]
         first, second = first[kept], second[kept]
         rate = table.clicks / table.impressions
@@ -241,7 +241,7 @@ class _Clusters:
             return np.zeros(len(self.free), np.bool_)
         rest = np.ones(len(sets.first), np.bool_)
         rest[emptied] = False
-        component = connected(sets.first[rest], sets.second[rest], self.table.n_cells, both_ways=False)
+        component = linalg.connected(sets.first[rest], sets.second[rest], self.table.n_cells, both_ways=False)
         return component[self.free] != component[self.reference_of[self.free]]
 
 
@@ -250,10 +250,7 @@ BROKEN = "the chain breaks at {here}: pairs shown there and at {there} were not 
 
 
 def harvest_allpairs(
-    strata: Strata,
-    linkage: Linkage,
-    by: Cluster = "query",
-    on_iteration: Callable[[int, float], None] | None = None,
+    strata: Strata, linkage: Linkage, by: Cluster = "query", on_iteration: linalg.OnStep | None = None
 ) -> Estimate:
     """AllPairs on the identified cells: the optimum of l, with its standard errors.
 
@@ -405,14 +402,14 @@ def _sum_jackknife(strata: Strata, links: _Links, free: Integers, route: Floats)
     clicked = np.flatnonzero(table.sum_by_unit(shares[0] + shares[1]) > 0)
     linked = strata.members.among(clicked).by_cluster()
     number, cluster = linked.unit, linked.cluster
-    by_unit = [by_unit_and_cell(table, share) for share in shares]
+    by_unit = [linalg.by_unit_and_cell(table, share) for share in shares]
     copies = table.spread(table.multiplicity)
     total = route @ table.sum_by_cell(copies * shares[2])[free]
     sums = ClusterSums.none(len(free))
     for block in blocks_of_clusters(cluster, np.full(len(cluster), table.n_cells)):
         own = cluster[block] - cluster[block.start]
-        members = counted(own, clicked[number[block]], (int(own[-1]) + 1, table.n_units))
-        head, tail, variance = (sparse_product(members, share).toarray()[:, free] for share in by_unit)
+        members = linalg.counted(own, clicked[number[block]], (int(own[-1]) + 1, table.n_units))
+        head, tail, variance = (linalg.sparse_product(members, share).toarray()[:, free] for share in by_unit)
         alone = route @ (np.maximum(head, tail) >= ALL_CLICKS).any(axis=0) > 0
         head, tail = np.minimum(head, ALL_CLICKS), np.minimum(tail, ALL_CLICKS)
         change = (np.log1p(-head) - np.log1p(-tail)) @ route.T
@@ -447,11 +444,7 @@ class AllPairsEstimator(Estimator):
     takes = ("cluster",)
 
     def estimate(
-        self,
-        statistics: SufficientStatistics,
-        strata: Strata,
-        options: EstimationOptions,
-        on_iteration: Callable[[str], None],
+        self, statistics: SufficientStatistics, strata: Strata, options: EstimationOptions, on_iteration: OnIteration
     ) -> Estimate:
         """Estimate theta on the cells that the log can compare with the reference."""
         return harvest_allpairs(
@@ -482,7 +475,7 @@ class AdjacentChainEstimator(Estimator):
         statistics: SufficientStatistics,
         strata: Strata,
         options: EstimationOptions,
-        on_iteration: Callable[[str], None],  # noqa: ARG002 - every estimator takes the same
+        on_iteration: OnIteration,  # noqa: ARG002 - every estimator takes the same
     ) -> Estimate:
         """Estimate theta as far as the chain reaches."""
         linkage, context = linkage_of(statistics, strata, options), statistics.context_of_cell

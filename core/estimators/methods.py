@@ -11,7 +11,6 @@ Rows are refused at the level .001, and where the correlation of a document's po
 reload a page raise it a little.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,6 +25,7 @@ from posbias.core.estimators.estimate import (
     EstimationOptions,
     Estimator,
     MethodOfRows,
+    OnIteration,
     conditional_estimate,
     linkage_of,
     linkage_of_clicks,
@@ -47,11 +47,7 @@ class ConditionalEstimator(Estimator):
     clusters = ("query", "pair", "session", "column", "two-way")
 
     def estimate(
-        self,
-        statistics: SufficientStatistics,
-        strata: Strata,
-        options: EstimationOptions,
-        on_iteration: Callable[[str], None],
+        self, statistics: SufficientStatistics, strata: Strata, options: EstimationOptions, on_iteration: OnIteration
     ) -> Estimate:
         """Estimate theta on the cells that the log can compare with the reference."""
         fit = fit_conditional(
@@ -88,11 +84,7 @@ class JointEstimator(Estimator):
     takes = ("max_iterations", "tolerance")
 
     def estimate(
-        self,
-        statistics: SufficientStatistics,
-        strata: Strata,
-        options: EstimationOptions,
-        on_iteration: Callable[[str], None],
+        self, statistics: SufficientStatistics, strata: Strata, options: EstimationOptions, on_iteration: OnIteration
     ) -> Estimate:
         """Estimate theta and gamma; cells that the log cannot compare get none."""
         return self.estimate_like(statistics, strata, options, linkage_of(statistics, strata, options), on_iteration)
@@ -103,7 +95,7 @@ class JointEstimator(Estimator):
         strata: Strata,
         options: EstimationOptions,
         linkage: Linkage,
-        on_iteration: Callable[[str], None],
+        on_iteration: OnIteration,
     ) -> Estimate:
         """Estimate relative to references that are already chosen, to stand beside another estimate."""
         given = options.limits
@@ -142,7 +134,7 @@ class ClickRateEstimator(Estimator):
         statistics: SufficientStatistics,
         strata: Strata,  # noqa: ARG002 - every estimator takes the same
         options: EstimationOptions,
-        on_iteration: Callable[[str], None],  # noqa: ARG002
+        on_iteration: OnIteration,  # noqa: ARG002
     ) -> Estimate:
         """Click rates relative to that of the reference, the first cell with a click."""
         impressions, clicks = statistics.cell_totals
@@ -285,7 +277,7 @@ class RandomizedEstimator(Estimator):
         statistics: SufficientStatistics,
         strata: Strata,  # noqa: ARG002 - every estimator takes the same
         options: EstimationOptions,
-        on_iteration: Callable[[str], None],
+        on_iteration: OnIteration,
     ) -> Estimate:
         """Estimate theta from the randomised rows alone.
 

@@ -13,41 +13,14 @@ from posbias.core.attractiveness import AttractivenessPrior, estimate_prior, pos
 from posbias.core.counts.checks import CountedPages, check_no_silent_position
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.errors import IdentifiabilityError, UsageError
-from posbias.core.estimators import Estimate, EstimationOptions, check_method, get_estimator, get_method
-from posbias.core.estimators.estimate import relative_to_largest
-from posbias.core.estimators.methods import (
-    ConditionalEstimator,
-    JointEstimator,
-    PlacementTest,
-    RandomizedEstimator,
-    placement_tests,
-)
-from posbias.core.fit.diagnostics import (
-    BinsTest,
-    FromRows,
-    JointCauses,
-    JointComparison,
-    PairsTest,
-    bins_test,
-    compare_with_joint,
-    compare_with_pairs,
-    expected_clicks,
-    find_causes,
-    position_effect_test,
-    previous_click_test,
-    silence_below_clicks,
-)
+from posbias.core.estimators import check_method, get_estimator, get_method, methods
+from posbias.core.estimators.estimate import Estimate, EstimationOptions, OnIteration, relative_to_largest
+from posbias.core.estimators.methods import ConditionalEstimator, JointEstimator, PlacementTest, RandomizedEstimator
+from posbias.core.fit import diagnostics, propensities
+from posbias.core.fit.diagnostics import BinsTest, FromRows, JointCauses, JointComparison, PairsTest
 from posbias.core.fit.model_tests import ModelTests, run_model_tests
 from posbias.core.fit.periods import PeriodChoice, choose_period
-from posbias.core.fit.propensities import (
-    FittedTheta,
-    covariance_table,
-    is_thin,
-    propensity_table,
-    with_requested_errors,
-    with_shape,
-    with_shrinkage,
-)
+from posbias.core.fit.propensities import FittedTheta
 from posbias.core.fit.theta_errors import errors_of_theta, shared_clicks
 from posbias.core.shapes import FREE, get_shape
 from posbias.core.shapes.contexts import ShrunkContexts, compare_contexts
@@ -117,7 +90,7 @@ class Fit:
     @cached_property
     def propensities(self) -> pl.DataFrame:
         """The propensity table."""
-        return propensity_table(
+        return propensities.propensity_table(
             self.statistics,
             self.estimate,
             joint=None if self.joint is None else self.joint.propensity,
@@ -131,7 +104,7 @@ class Fit:
     def theta(self) -> FittedTheta:
         """The propensities, prior and errors from which training files are made."""
         cells, covariance = self.statistics.cells, self.covariance
-        table = None if covariance is None else covariance_table(cells, covariance, self.shared_clicks)
+        table = None if covariance is None else propensities.covariance_table(cells, covariance, self.shared_clicks)
         return FittedTheta(self.propensities, self.prior, table)
 
     @cached_property
@@ -148,7 +121,9 @@ class Fit:
     @cached_property
     def expected_clicks(self) -> Floats:
         """Clicks that the fit expects in each cell, shape (K,), nan where it is not identified."""
-        return expected_clicks(self.statistics.pair_signatures, self.estimate.examination, self.attractiveness)
+        return diagnostics.expected_clicks(
+            self.statistics.pair_signatures, self.estimate.examination, self.attractiveness
+        )
 
     def attractiveness_of(self, signature: Numbers) -> pl.DataFrame:
         """`attractiveness` and `std_dev` of pair signatures, in their order."""
@@ -215,7 +190,7 @@ def fit_statistics(
     *,
     compare: bool | None = None,
     beside: BesideCounts | None = None,
-    on_iteration: Callable[[str], None] = lambda _: None,
+    on_iteration: OnIteration = lambda _: None,
 ) -> Fit:
     """Estimate theta by the chosen method, run joint EM beside it, then attractiveness given theta.
 
@@ -259,7 +234,7 @@ def _fit(
     statistics: SufficientStatistics,
     method: str,
     options: EstimationOptions,
-    on_iteration: Callable[[str], None],
+    on_iteration: OnIteration,
     *,
     compare: bool | None,
     beside: BesideCounts,
@@ -272,7 +247,7 @@ def _fit(
     strata = statistics.strata(period.used)
     free = period.chosen if is_default else None if from_rows is None else from_rows.estimate
     free = free or get_estimator(method).estimate(statistics, strata, options, on_iteration)
-    judged = with_requested_errors(free, statistics, options, period.used, beside.sum_sessions)
+    judged = propensities.with_requested_errors(free, statistics, options, period.used, beside.sum_sessions)
     estimate, shape, smooth, shrunk, contexts = _refined(judged, statistics, options)
     joint, conditional, comparison = estimate if method == JointEstimator.name else None, None, None
     small = strata.signatures.n_units <= LARGEST_COMPARISON and statistics.n_cells <= MOST_CELLS_BESIDE
@@ -284,7 +259,7 @@ def _fit(
             )
             conditional = _conditional_of(strata, period.chosen or free, statistics, own_rules, on_iteration)
             if conditional is not None and joint.joint is not None:
-                comparison = compare_with_joint(conditional, joint.joint)
+                comparison = diagnostics.compare_with_joint(conditional, joint.joint)
         with meanwhile(
             lambda: None if fitted is None else run_model_tests(statistics, fitted, beside.pages(), period.used)
         ) as model_tests:
@@ -311,14 +286,16 @@ def _fit(
         std_dev=std_dev,
         query_spread=spread,
         covariance=covariance,
-        position_effect=position_effect_test(estimate, options.shape),
-        previous_click=previous_click_test(statistics, estimate),
-        silence=silence_below_clicks(statistics, estimate),
-        placements=placement_tests(statistics) if method == RandomizedEstimator.name else (),
-        bins=None if tested_bins is None else bins_test(tested_bins, statistics.plan, options, period.used),
+        position_effect=diagnostics.position_effect_test(estimate, options.shape),
+        previous_click=diagnostics.previous_click_test(statistics, estimate),
+        silence=diagnostics.silence_below_clicks(statistics, estimate),
+        placements=methods.placement_tests(statistics) if method == RandomizedEstimator.name else (),
+        bins=None if tested_bins is None else diagnostics.bins_test(tested_bins, statistics.plan, options, period.used),
         model_tests=model_tests(),
         from_rows=from_rows,
-        against_pairs=None if from_rows is None else compare_with_pairs(from_rows.estimate, statistics, options),
+        against_pairs=None
+        if from_rows is None
+        else diagnostics.compare_with_pairs(from_rows.estimate, statistics, options),
     )
 
 
@@ -335,7 +312,7 @@ def _refined(
         return free, None, None, None, None
     contexts = compare_contexts(behind.fit, behind.errors, position) if statistics.plan.context else None
     if options.shape != FREE and fitted is not None:
-        estimate, shape = with_shape(free, fitted, options.shape, position)
+        estimate, shape = propensities.with_shape(free, fitted, options.shape, position)
         return estimate, shape, shape if options.shape == SmoothShape.name else None, None, contexts
     if statistics.plan.model.beside_position:
         return free, None, None, None, None
@@ -343,13 +320,16 @@ def _refined(
         return free, None, None if fitted is None else _smooth_if_thin(free, fitted, statistics), None, None
     if options.shrink == "none":
         return free, None, None, None, contexts
-    estimate, shrunk = with_shrinkage(free, behind, position)
+    estimate, shrunk = propensities.with_shrinkage(free, behind, position)
     return estimate, None, None, shrunk, contexts
 
 
 def _smooth_if_thin(free: Estimate, fitted: FittedStrata, statistics: SufficientStatistics) -> ShapedEstimate | None:
     """A smooth curve beside a free estimate too thin for weights; None where it is not, or has too many cells."""
-    if statistics.n_cells > MOST_CELLS_BESIDE or not is_thin(free.propensity, free.intervals.std_error).any():
+    if (
+        statistics.n_cells > MOST_CELLS_BESIDE
+        or not propensities.is_thin(free.propensity, free.intervals.std_error).any()
+    ):
         return None
     try:
         smooth = get_shape(SmoothShape.name).fit(fitted, statistics.position_of_cell)
@@ -363,7 +343,7 @@ def _conditional_of(
     estimate: Estimate,
     statistics: SufficientStatistics,
     options: EstimationOptions,
-    on_iteration: Callable[[str], None],
+    on_iteration: OnIteration,
 ) -> FittedStrata | None:
     """The conditional estimate on these strata, which an estimate may already be; None where nothing links them."""
     if estimate.fitted is not None and estimate.fitted.strata is strata:
@@ -391,7 +371,7 @@ def _causes(
     if prior is None or not prior.positions:
         examination = relative_to_largest(conditional.fit.theta, conditional.fit.linkage)
         prior = estimate_prior(table, examination, position)
-    return find_causes(conditional.fit, table, prior, position)
+    return diagnostics.find_causes(conditional.fit, table, prior, position)
 
 
 def _prior(statistics: SufficientStatistics, estimate: Estimate, options: EstimationOptions) -> AttractivenessPrior:

@@ -38,7 +38,6 @@ must be no larger than what the interval leaves open. The 2 is measured, on the 
 test rests on documents that are shown often, and those that are not, which say as much about eta, are moved further.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -49,7 +48,7 @@ from posbias.core.arrays.linalg import student_quantile, student_tail
 from posbias.core.counts.counting_plan import OrderSums
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError
-from posbias.core.estimators.estimate import Estimate, EstimationOptions
+from posbias.core.estimators.estimate import Estimate, EstimationOptions, OnIteration
 from posbias.core.estimators.methods import ConditionalEstimator
 from posbias.core.schema import Length
 from posbias.core.standard_errors.contrasts import LEVEL, POWER, ContrastTest, detectable, difference_test
@@ -222,7 +221,7 @@ class PeriodChoice:
 
 
 def choose_period(
-    statistics: SufficientStatistics, options: EstimationOptions, on_iteration: Callable[[str], None]
+    statistics: SufficientStatistics, options: EstimationOptions, on_iteration: OnIteration
 ) -> PeriodChoice:
     """Decide by the conditional estimate, whatever method is to follow.
 
@@ -250,7 +249,7 @@ def choose_period(
 
 
 def _look(
-    statistics: SufficientStatistics, length: Length, options: EstimationOptions, on_iteration: Callable[[str], None]
+    statistics: SufficientStatistics, length: Length, options: EstimationOptions, on_iteration: OnIteration
 ) -> PeriodLook:
     estimate = ConditionalEstimator().estimate(statistics, statistics.strata(length), options, on_iteration)
     width = _slope_width(estimate, statistics.position_of_cell)

@@ -21,8 +21,14 @@ from posbias.core.attractiveness import AttractivenessPrior
 from posbias.core.choices import LARGEST_ERROR, Source
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import LogFormatError, UsageError
-from posbias.core.estimators import Estimate, EstimationOptions, clusters_of
-from posbias.core.estimators.estimate import FittedCurve, conditional_estimate, relative_to_largest
+from posbias.core.estimators import clusters_of
+from posbias.core.estimators.estimate import (
+    Estimate,
+    EstimationOptions,
+    FittedCurve,
+    conditional_estimate,
+    relative_to_largest,
+)
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, PREVIOUS_CLICK, QUERY, Length
 from posbias.core.shapes import get_shape
 from posbias.core.shapes.contexts import ShrunkContexts, shrink_contexts

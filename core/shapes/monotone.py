@@ -7,18 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from posbias.core.arrays import linalg
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers
-from posbias.core.arrays.linalg import (
-    ROUNDING,
-    Limits,
-    Proposal,
-    by_unit_and_cell,
-    climb,
-    connected,
-    gram,
-    nonnegative_least_squares,
-    unit_diagonal,
-)
 from posbias.core.shapes.shape import SHAPE_ALONE, CurveShape, ShapedEstimate, gains
 from posbias.core.standard_errors.cluster import Intervals, cluster_errors
 from posbias.core.standard_errors.contrasts import ContrastTest, FittedStrata, linear_contrast_test, pairwise_contrasts
@@ -26,7 +16,7 @@ from posbias.core.theta.conditional import Linkage, LinkedCounts, comparable_in_
 
 HELD = "the shape holds it at the reference's propensity"
 
-_LIMITS = Limits(longest_step=4.0, tolerance=ROUNDING / 10)  # of an increment
+_LIMITS = linalg.Limits(longest_step=4.0, tolerance=linalg.ROUNDING / 10)  # of an increment
 _STAY = 1e-10  # share of an increment's information that holds it where it is: some the log does not speak of
 
 
@@ -96,7 +86,7 @@ def _unique_curve(table: CountTable, linkage: Linkage, position_of_cell: Integer
     cells = comparable_in_order(table, linkage, position_of_cell)
     while True:
         curve = _Monotone(linked_counts(table, replace(linkage, identified=cells)), position_of_cell)
-        increments, converged, _ = climb(curve.propose, np.zeros(len(curve.lower)), _LIMITS)
+        increments, converged, _ = linalg.climb(curve.propose, np.zeros(len(curve.lower)), _LIMITS)
         unique = curve.unique(increments)
         if unique.all():
             return curve, increments, converged
@@ -125,7 +115,7 @@ class _Monotone:
         self.curve_of = -after.astype(np.float64)
         self.weight = linked.table.multiplicity * linked.unit_clicks
 
-    def propose(self, increments: Floats) -> Proposal:
+    def propose(self, increments: Floats) -> linalg.Proposal:
         """The step to the maximum of the quadratic expansion under x >= 0; enough is any gain.
 
         That is a non-negative least squares problem in the Cholesky factor of the information; a part of the way there
@@ -145,7 +135,7 @@ class _Monotone:
         table = self.linked.table
         expected = table.spread(self.weight) * shares
         gradient = table.sum_by_cell(table.spread(table.multiplicity) * table.clicks - expected)
-        information = -gram(by_unit_and_cell(table, shares * table.spread(np.sqrt(self.weight))))
+        information = -linalg.gram(linalg.by_unit_and_cell(table, shares * table.spread(np.sqrt(self.weight))))
         information += np.diag(table.sum_by_cell(expected))
         return self.curve_of.T @ gradient, self.curve_of.T @ information @ self.curve_of
 
@@ -158,7 +148,7 @@ class _Monotone:
         table = self.linked.table
         tied = np.flatnonzero(np.diff(table.unit_of_entry) == 0)
         first, second, stopped = table.cell[tied], table.cell[tied + 1], increments == 0
-        component = connected(
+        component = linalg.connected(
             np.concatenate([first, second, self.lower[stopped]]),
             np.concatenate([second, first, self.upper[stopped]]),
             table.n_cells,
@@ -184,7 +174,7 @@ class _Monotone:
         own = np.diag(information)
         step = np.divide(gradient, own, out=np.zeros_like(gradient), where=own > 0)  # its own Newton step
         increments = beta[self.upper] - beta[self.lower]
-        within = np.abs(np.where(increments > 0, step, np.maximum(step, 0.0))) <= ROUNDING
+        within = np.abs(np.where(increments > 0, step, np.maximum(step, 0.0))) <= linalg.ROUNDING
         return bool(within.all() and (increments >= 0).all())
 
 
@@ -208,7 +198,7 @@ def _rises(free: FittedStrata, position_of_cell: Integers) -> tuple[ContrastTest
 
 def _newton_target(increments: Floats, gradient: Floats, information: Floats) -> Floats:
     """The x >= 0 that maximises gradient'(x - x0) - (x - x0)' information (x - x0) / 2; where nothing speaks, x0."""
-    scaled, scale = unit_diagonal(information + np.diag(np.where(np.diag(information) > 0, 0.0, 1.0)))
+    scaled, scale = linalg.unit_diagonal(information + np.diag(np.where(np.diag(information) > 0, 0.0, 1.0)))
     root = np.linalg.cholesky(scaled + _STAY * np.eye(len(scaled))).T.astype(np.float64)
     target = root @ (increments / scale) + np.linalg.solve(root.T, gradient * scale)
-    return scale * nonnegative_least_squares(root, target)
+    return scale * linalg.nonnegative_least_squares(root, target)

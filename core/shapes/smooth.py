@@ -31,25 +31,11 @@ import numpy as np
 from posbias.core.arrays import linalg
 from posbias.core.arrays.compression import Members
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_by_number
-from posbias.core.arrays.linalg import ENOUGH_ASCENT, ROUNDING, Limits, Proposal, climb
-from posbias.core.shapes.shape import (
-    CurveShape,
-    ShapedEstimate,
-    counts_of_all_cells,
-    gains,
-    reasons_of,
-    units_with_slope,
-    walk_covariance,
-)
+from posbias.core.shapes import shape
+from posbias.core.shapes.shape import CurveShape, ShapedEstimate
+from posbias.core.standard_errors import contrasts
 from posbias.core.standard_errors.cluster import AGREEING, Intervals, scores_of_members, upper_end
-from posbias.core.standard_errors.contrasts import (
-    FittedStrata,
-    ScoredEstimate,
-    conditional_scores,
-    contrast_test,
-    difference_test,
-    sum_by_cluster,
-)
+from posbias.core.standard_errors.contrasts import FittedStrata, ScoredEstimate
 from posbias.core.standard_errors.leave_one_out import AGREEMENT, ClusterSums, LeaveOneOut, t_quantile
 from posbias.core.theta.conditional import Likelihood, Linkage, LinkedCounts
 
@@ -65,7 +51,7 @@ half-Cauchy(1). Chosen on simulated logs, as a compromise between true powers an
 _SLOPE = 0.01  # prior precision of eta: slopes within -20 .. 20 are likely, whichever cluster is left out
 _FIRST_TAU = 1.0  # vague, yet it holds cells without clicks: from where phi is read
 _LEAST_SPREAD = 1e-3  # of phi, where clicks are sums of weights
-_LIMITS = Limits(longest_step=4.0, tolerance=1e-9, stalled=1e-7)  # of a log propensity
+_LIMITS = linalg.Limits(longest_step=4.0, tolerance=1e-9, stalled=1e-7)  # of a log propensity
 
 
 class SmoothShape(CurveShape):
@@ -90,13 +76,13 @@ class SmoothShape(CurveShape):
             numbers[:, curves.free], tau, converged = curves.posterior()
         log_theta, std_error, low, high, effective = numbers
         unlinked = ~linkage.identified & ~curves.at_reference
-        reasons = reasons_of(np.isnan(log_theta), np.isnan(std_error), curves.agreeing, unlinked)
+        reasons = shape.reasons_of(np.isnan(log_theta), np.isnan(std_error), curves.agreeing, unlinked)
         nothing = np.empty(0)
         return ShapedEstimate(
             log_theta=log_theta,
             intervals=Intervals(std_error, low, high, effective, reasons),
             converged=converged,
-            test=contrast_test(nothing, nothing, nothing),  # it follows the log where the log speaks
+            test=contrasts.contrast_test(nothing, nothing, nothing),  # it follows the log where the log speaks
             warning=None,
             eta=np.full(n_cells, np.nan),
             eta_error=np.full(n_cells, np.nan),
@@ -123,7 +109,7 @@ class _Curves:
     def __init__(self, free: FittedStrata, position_of_cell: Integers) -> None:
         self.fitted = free
         reference_of, own = free.fit.linkage.reference_of, np.arange(len(position_of_cell))
-        counts = counts_of_all_cells(free.strata.signatures, free.fit.linkage)
+        counts = shape.counts_of_all_cells(free.strata.signatures, free.fit.linkage)
         log_position = np.log(position_of_cell)
         x = log_position - log_position[reference_of]
         sloped = _sloped(counts, x)
@@ -186,7 +172,7 @@ class _Curves:
         """The best curve given tau and phi, by Newton's method."""
         free, penalty = self.free, self._penalty(tau)
 
-        def propose(beta: Floats) -> Proposal:
+        def propose(beta: Floats) -> linalg.Proposal:
             gradient, precision = self._slopes(beta, spread, penalty)
             step = np.zeros_like(beta)
             step[free] = linalg.solve(precision, gradient)
@@ -194,11 +180,11 @@ class _Curves:
             def falls_short(step: Floats) -> bool:
                 bent = step[free] @ penalty @ (beta[free] + step[free] / 2)
                 gain = self.likelihood.gain(beta, step) / spread - float(bent)
-                return not gain >= ENOUGH_ASCENT * float(gradient @ step[free])
+                return not gain >= linalg.ENOUGH_ASCENT * float(gradient @ step[free])
 
             return step, falls_short, None
 
-        beta, converged, _ = climb(propose, start, _LIMITS)
+        beta, converged, _ = linalg.climb(propose, start, _LIMITS)
         _, precision = self._slopes(beta, spread, penalty)
         inverse = linalg.inverse(precision)
         walk = inverse @ penalty @ inverse
@@ -235,7 +221,7 @@ def _sloped(counts: LinkedCounts, x: Floats) -> Flags:
     """The cells of groups with clicks at more than one end, shape (K,)."""
     table = counts.table
     reference = counts.reference_of[table.cell[table.start[:-1]]]
-    ends = (np.isin(counts.reference_of, reference[inner]) for inner in units_with_slope(counts, x[table.cell]))
+    ends = (np.isin(counts.reference_of, reference[inner]) for inner in shape.units_with_slope(counts, x[table.cell]))
     return np.logical_and(*ends)
 
 
@@ -244,7 +230,7 @@ def _roughness(reference: Integers, x: Floats) -> tuple[Floats, Floats, int]:
 
     The slope of a curve beta is (x'P x)^-1 x'P beta.
     """
-    walk: Floats = (reference[:, np.newaxis] == reference) * walk_covariance(x)
+    walk: Floats = (reference[:, np.newaxis] == reference) * shape.walk_covariance(x)
     precision = linalg.inverse(walk)
     slopes: Floats = (reference[:, np.newaxis] == np.unique(reference)) * x[:, np.newaxis]
     explained = precision @ slopes
@@ -253,7 +239,7 @@ def _roughness(reference: Integers, x: Floats) -> tuple[Floats, Floats, int]:
     return (rough + rough.T) / 2, _SLOPE * slope_of.T @ slope_of, len(x) - slopes.shape[1]
 
 
-_POWER_LIMITS = Limits(longest_step=4.0, tolerance=1e-11)  # of eta
+_POWER_LIMITS = linalg.Limits(longest_step=4.0, tolerance=1e-11)  # of eta
 _WHOLE = 1 - 1e-9  # a cluster with this share of the information is the only one
 
 
@@ -283,9 +269,9 @@ class PowerShape(CurveShape):
         margin = eta_margin[power.group] * np.abs(distance)
         margin[std_error == 0] = 0.0
         effective = np.where(distance == 0, np.nan, eta_effective[power.group])
-        test = difference_test(power.scored(log_theta, std_error, members), free.scored())
+        test = contrasts.difference_test(power.scored(log_theta, std_error, members), free.scored())
         low, high = np.exp(log_theta - margin), upper_end(log_theta + margin)
-        reasons = reasons_of(np.isnan(log_theta), np.isnan(std_error), agreeing[power.group], ~linkage.identified)
+        reasons = shape.reasons_of(np.isnan(log_theta), np.isnan(std_error), agreeing[power.group], ~linkage.identified)
         warning = (
             f"Propensities do not follow a power of the position: at position {position_of_cell[test.largest]} the "
             f"power says {np.exp(test.difference):.2f} times what the log says without a shape "
@@ -310,32 +296,32 @@ class _Power:
         self.distance = log_position - log_position[linkage.reference_of]
         references, self.group = np.unique(linkage.reference_of, return_inverse=True)
         self.n_groups = len(references)
-        self.links = counts_of_all_cells(table, linkage)
+        self.links = shape.counts_of_all_cells(table, linkage)
         part = self.links.table
         self.x = self.distance[part.cell]
         self.group_of_unit = self.group[part.cell[part.start[:-1]]]
 
     def maximum(self) -> tuple[Floats, bool]:
         """The etas, NaN where clicks lie at one end, and whether Newton's method converged."""
-        eta, converged, _ = climb(self._propose, np.zeros(self.n_groups), _POWER_LIMITS)
+        eta, converged, _ = linalg.climb(self._propose, np.zeros(self.n_groups), _POWER_LIMITS)
         return np.where(self.finite, eta, np.nan), converged
 
-    def _propose(self, eta: Floats) -> Proposal:
+    def _propose(self, eta: Floats) -> linalg.Proposal:
         """Newton's step of each group, which has a likelihood of its own."""
         shares = self.links.shares(-eta[self.group] * self.distance)
         score, information = (self._by_group(values) for values in self.slopes(shares))
         step = np.divide(score, information, out=np.zeros_like(eta), where=self.finite & (information > 0))
 
         def falls_short(step: Floats) -> Flags:
-            gain = gains(self.links, shares, -step[self.group[self.links.table.cell]] * self.x)
-            return (self._by_group(gain) < 0) & (np.abs(step) > ROUNDING)
+            gain = shape.gains(self.links, shares, -step[self.group[self.links.table.cell]] * self.x)
+            return (self._by_group(gain) < 0) & (np.abs(step) > linalg.ROUNDING)
 
         return np.clip(step, -_POWER_LIMITS.longest_step, _POWER_LIMITS.longest_step), falls_short, None
 
     @property
     def finite(self) -> Flags:
         """The groups with an optimum: some click lies before the last, and some after the first cell of its unit."""
-        inner = units_with_slope(self.links, self.x)
+        inner = shape.units_with_slope(self.links, self.x)
         return np.logical_and(*(np.bincount(self.group_of_unit[some], minlength=self.n_groups) > 0 for some in inner))
 
     def slopes(self, shares: Floats) -> tuple[Floats, Floats]:
@@ -378,8 +364,8 @@ class _Power:
     def scored(self, log_theta: Floats, std_error: Floats, members: Members) -> ScoredEstimate:
         """The curve with its clusters' scores and the response x x' / h."""
         known = np.nan_to_num(log_theta)
-        clusters, scores = sum_by_cluster(
-            self.links.table, conditional_scores(self.links, known), members.among(self.links.units)
+        clusters, scores = contrasts.sum_by_cluster(
+            self.links.table, contrasts.conditional_scores(self.links, known), members.among(self.links.units)
         )
         information = np.where(self.finite, self._by_group(self.slopes(self.links.shares(known))[1]), np.inf)
         same = self.group[:, np.newaxis] == self.group

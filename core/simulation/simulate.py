@@ -56,6 +56,7 @@ from posbias.core.arrays.count_table import Flags, Floats, Integers
 from posbias.core.errors import UsageError
 from posbias.core.models import get_click_model
 from posbias.core.models.page_matrices import PageBatch
+from posbias.core.simulation import worlds
 from posbias.core.simulation.options import (
     CELL_MODELS,
     MOST_RATES,
@@ -65,23 +66,7 @@ from posbias.core.simulation.options import (
     shared_parameters,
     values_by_position,
 )
-from posbias.core.simulation.worlds import (
-    CONTEXT,
-    DEPTH,
-    EXPERIMENT,
-    RATES,
-    READINESS,
-    SATISFACTION,
-    SEGMENT,
-    SESSION,
-    Clicks,
-    World,
-    draw_clicks,
-    graded_attractiveness,
-    random_stream,
-    random_world,
-    theta_shocks,
-)
+from posbias.core.simulation.worlds import SESSION, Clicks, World
 
 FEEDBACK_PRIOR = 10.0  # impressions at the overall click rate: one lucky click does not decide
 NO_EXPERIMENT, RANDOM, FIRST_SWAP = 0, 1, 2
@@ -114,14 +99,14 @@ def draw_sessions(options: SimulationOptions, number: Integers, query: Integers,
     def choice(stream: int, n_values: int) -> Integers:
         if n_values == 1:
             return np.zeros(size, dtype=np.int64)
-        return random_stream(options, stream, block).integers(n_values, size=size)
+        return worlds.random_stream(options, stream, block).integers(n_values, size=size)
 
     return Sessions(
         number=number,
         query=query,
-        segment=choice(SEGMENT, options.segments),
-        context=choice(CONTEXT, max(len(options.contexts), 1)),
-        readiness=np.array(options.readiness)[choice(READINESS, len(options.readiness))],
+        segment=choice(worlds.SEGMENT, options.segments),
+        context=choice(worlds.CONTEXT, max(len(options.contexts), 1)),
+        readiness=np.array(options.readiness)[choice(worlds.READINESS, len(options.readiness))],
         depth=_draw_depth(options, size, block),
         experiment=_draw_experiment(options, size, block),
     )
@@ -131,7 +116,7 @@ def _draw_depth(options: SimulationOptions, size: int, block: int) -> Integers:
     n_positions, depth = options.n_positions, options.depth
     if depth is None:
         return np.full(size, n_positions)
-    rng = random_stream(options, DEPTH, block)
+    rng = worlds.random_stream(options, worlds.DEPTH, block)
     if isinstance(depth, tuple):
         weights = np.array(depth)
         return rng.choice(np.arange(1, n_positions + 1), size, p=weights / weights.sum())
@@ -142,7 +127,7 @@ def _draw_experiment(options: SimulationOptions, size: int, block: int) -> Integ
     experiment = np.full(size, NO_EXPERIMENT)
     if options.randomized_share + options.swap_share == 0:
         return experiment
-    rng = random_stream(options, EXPERIMENT, block)
+    rng = worlds.random_stream(options, worlds.EXPERIMENT, block)
     lot, pair = rng.random(size), rng.integers(max(len(options.swaps), 1), size=size)
     experiment[lot < options.randomized_share] = RANDOM
     swaps = (lot >= options.randomized_share) & (lot < options.randomized_share + options.swap_share)
@@ -281,7 +266,7 @@ def make_users(options: SimulationOptions, world: World) -> Users:
 
 def _users_by_cell(options: SimulationOptions, world: World) -> Users:
     """Users whose examination depends on a cell, in each context on its own."""
-    shocks = theta_shocks(options, len(world.query_ids))
+    shocks = worlds.theta_shocks(options, len(world.query_ids))
     theta = options.examination
     if options.model == "ubm":
         position, previous = np.array(options.cells).T
@@ -293,7 +278,7 @@ def _users_by_cell(options: SimulationOptions, world: World) -> Users:
         attraction *= sessions.readiness[:, None]
         if shocks is not None:
             attraction *= shocks[sessions.query]
-        return draw_clicks(attraction, theta, rng, sessions.context)
+        return worlds.draw_clicks(attraction, theta, rng, sessions.context)
 
     return click
 
@@ -339,7 +324,7 @@ def values_by_pair(options: SimulationOptions, world: World) -> Mapping[str, Flo
     values = dict.fromkeys(names, world.attractiveness)
     if "satisfaction" in names:  # the same in all segments
         shape = world.attractiveness.shape
-        drawn = random_stream(options, SATISFACTION).beta(*options.satisfaction_shape, size=shape[1:])
+        drawn = worlds.random_stream(options, worlds.SATISFACTION).beta(*options.satisfaction_shape, size=shape[1:])
         values["satisfaction"] = np.broadcast_to(drawn, shape)
     return values
 
@@ -353,7 +338,7 @@ def _rates(options: SimulationOptions, world: World) -> Floats:
             f"of them, and there may be {MOST_RATES:,}. Ask for fewer queries, documents or positions."
         )
     shape = (*world.attractiveness.shape[1:], options.n_positions)
-    own = options.attractiveness_scale * random_stream(options, RATES).random(shape)
+    own = options.attractiveness_scale * worlds.random_stream(options, worlds.RATES).random(shape)
     return options.theta_by_position * (world.attractiveness[..., None] + own) / 2
 
 
@@ -420,7 +405,7 @@ def true_attractiveness(options: SimulationOptions, world: World | None = None) 
     it: satisfaction (DBN, SDBN), relevance (trust bias), click_rate (DCTR; RDCTR also has a column position). An empty
     table without columns where documents do not differ.
     """
-    world = world or random_world(options)
+    world = world or worlds.random_world(options)
     tables = values_by_pair(options, world)
     if not tables:
         return NONE
@@ -445,20 +430,6 @@ def true_attractiveness(options: SimulationOptions, world: World | None = None) 
     return pl.concat(segments, rechunk=True).select(*keys, *tables)
 
 
-__all__ = [
-    "Simulation",
-    "SimulationOptions",
-    "draw_clicks",
-    "graded_attractiveness",
-    "random_world",
-    "simulate",
-    "simulate_blocks",
-    "true_attractiveness",
-    "true_parameters",
-    "true_propensities",
-]
-
-
 SCORES_PER_BLOCK = 2**21  # (session, document) scores that are held at once: 16 MiB an array
 FIRST_SECOND = 1_767_571_200  # 2026-01-05 00:00 UTC, a Monday, in seconds since 1970
 _SECONDS_PER_DAY = 86_400
@@ -476,7 +447,7 @@ class Simulation:
 
 def simulate(options: SimulationOptions, world: World | None = None) -> Simulation:
     """Draw a whole log into memory, with its truth: about 20 bytes per impression."""
-    world = world or random_world(options)
+    world = world or worlds.random_world(options)
     return Simulation(
         log=pl.concat(simulate_blocks(options, world), rechunk=True),
         propensities=true_propensities(options),
@@ -497,19 +468,19 @@ def simulate_blocks(options: SimulationOptions, world: World | None = None) -> I
         options: what to simulate.
         world: the documents and the truth about them; by default one from nothing.
     """
-    world = world or random_world(options)
+    world = world or worlds.random_world(options)
     ranker = make_ranker(options, world)
     users = make_users(options, world)
     popularity = np.arange(1.0, len(world.query_ids) + 1) ** -options.query_exponent
     popularity /= popularity.sum()
     for block, (update, number) in enumerate(_blocks(options, round(popularity @ world.n_docs))):
         ranker.update(update)
-        rng = random_stream(options, SESSION, block)
+        rng = worlds.random_stream(options, SESSION, block)
         query = rng.choice(len(popularity), len(number), p=popularity)
         sessions = draw_sessions(options, number, query, block)
         doc = ranker.rank(sessions, rng)
         if (sessions.experiment != NO_EXPERIMENT).any():
-            rearranging = random_stream(options, EXPERIMENT, block, 1)
+            rearranging = worlds.random_stream(options, worlds.EXPERIMENT, block, 1)
             doc = intervene(doc, sessions.experiment, options.swaps, rearranging)
         click = users(sessions, doc, rng)
         ranker.observe(sessions, doc, click)

@@ -9,10 +9,11 @@ import pytest
 from small_logs import statistics_of
 
 from posbias.core.errors import IdentifiabilityError
-from posbias.core.estimators import EstimationOptions
+from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.exploration import MOST_POSITIONS, Curve, KnownFit, Swap, candidates, make_plan, predict
 from posbias.core.fit.fit import Fit, fit_statistics
-from posbias.core.simulation.simulate import SimulationOptions, random_world, simulate
+from posbias.core.simulation.simulate import SimulationOptions, simulate
+from posbias.core.simulation.worlds import random_world
 
 WORLD = SimulationOptions(n_sessions=8_000, docs_per_query=12, n_positions=6, ranker_strength=5.0, query_exponent=0.5)
 
