@@ -24,11 +24,11 @@ AIMS = {
     "words of a private dialect": 0,
 }
 LIMITS = AIMS | {
-    "lines of code": 39_928,
-    "lines": 60_341,
+    "lines of code": 39_505,
+    "lines": 59_847,
     "files": 220,
-    "classes": 563,
-    "functions": 3_548,
+    "classes": 558,
+    "functions": 3_527,
     "lines of code of tests": 34_210,
     "modules of ours that `run` loads": 137,
     "words of a private dialect": 11,

@@ -97,9 +97,8 @@ def test_all_pairs_of_a_query_are_tested_and_none_across_queries(monkeypatch: py
 
 
 def test_documents_that_were_not_shown_are_in_no_pair() -> None:
-    found = significant_pairs(
-        np.zeros(3, np.int64), np.array([50.0, 0, 5]), np.array([100.0, 0, 100]), LearningOptions()
-    )
+    clicks, shown = np.array([50.0, 0, 5]), np.array([100.0, 0, 100])
+    found = significant_pairs(np.zeros(3, np.int64), clicks, shown, LearningOptions())
     assert (found.higher.tolist(), found.lower.tolist(), found.n_tested) == ([0], [2], 1)
 
 
