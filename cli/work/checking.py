@@ -28,7 +28,7 @@ from posbias.core.log.pages import HARMLESS
 from posbias.core.schema import CLICK, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT
 from posbias.core.training.weights import as_count
 from posbias.io.counting.count import Reading, read_unjudged
-from posbias.io.counting.hidden_faults import look_at_clients, reasons_of_clients, reasons_of_sums
+from posbias.io.counting.hidden_faults import look_at_clients, reasons_of_clients, reasons_of_counts
 from posbias.io.counting.look import PBM, Look, look_at, unused_time
 from posbias.io.forms import get_form
 from posbias.io.forms.page_structure import (
@@ -338,7 +338,7 @@ def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:
             look = look_at(unjudged, plan, engine, progress)
             with progress.stage("looking at clients"):
                 clients = look_at_clients(unjudged.read.log)
-            odd = [*reasons_of_clients(clients), *reasons_of_sums(unjudged.read)]
+            odd = [*reasons_of_clients(clients), *reasons_of_counts(unjudged.read)]
     return view, masked_values(_content(view, log, unjudged, look, clients, odd, stops))
 
 
@@ -385,7 +385,9 @@ def _content(
     reasons += odd
     reasons += _against(log, look, model, refused=is_refused(reasons))
     if look is not None:
-        reasons += _beside(view, log, look, clients, advise=not stops)
+        known = {reason.code for reason in reasons}
+        beside = _beside(view, log, look, clients, advise=not stops)
+        reasons += [reason for reason in beside if reason.code not in known]
     following = None if is_refused(reasons) else _command_line(view.command)
     conclusion = conclude(_headline(look, model), reasons, following)
     of_look = ("totals", "days", "positions", "pages", "queries", "client", "movement", "models")

@@ -6,6 +6,7 @@ only clicked rows        nearly every row is clicked: what was shown and not cli
 down to the last click   nearly every page ends on a click: what was shown below the last click was not logged
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
@@ -300,6 +301,9 @@ FEWEST_ENDED = 30
 MOSTLY_ENDED = 0.95
 """A larger share of such pages that end on a click is no click rate of last rows."""
 
+OFTEN_ENDED = 1.5
+"""Rate of clicks on the last rows of pages, against that of rows above, from which some pages seem to be cut off."""
+
 LONE_CLICKS = 0.01
 """Clicks above the last row, per page with a click, up to which pages rather end at their only click."""
 
@@ -336,6 +340,17 @@ class PageEnds:
         expected = self.pages * (1 - self.clicks_above / self.rows_above)
         return expected >= max(SURELY_EXPECTED, FEWER_THAN_EXPECTED * (self.pages - self.ended))
 
+    @property
+    def partly_cut_off(self) -> bool:
+        """Whether pages end on a click far more often than rows above are clicked, as where some are cut off there.
+
+        Further down, clicks are as a rule rarer than above.
+        """
+        if self.clicks_above <= LONE_CLICKS * self.pages:
+            return False
+        most = OFTEN_ENDED * self.pages * self.clicks_above / self.rows_above
+        return self.ended > max(most + 4 * math.sqrt(most), FEWEST_ENDED)
+
 
 @dataclass(frozen=True)
 class LogTotals:
@@ -345,6 +360,8 @@ class LogTotals:
     clicked: int  # how many of them are clicked
     # where pages end; of a sample where only a sample was looked at, of none where there are no sessions
     page_ends: PageEnds = PageEnds()
+    clicks_read: int = 0  # on all rows
+    clicks_left_out: int = 0  # of these, on rows and pages that are left out, other than copies and rare queries
 
     @property
     def only_clicked(self) -> bool:

@@ -7,12 +7,12 @@ import polars as pl
 from posbias.core.counts.checks import WITHOUT, rows_left_out
 from posbias.core.log.clients import CLIENT, FEWEST_CLIENTS, Clients, robots_among
 from posbias.core.roles import CLIENTS, VISITS, plain
-from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, POSITION
+from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, POSITION, SESSION, WEIGHT
 from posbias.io.engines.engine import ReadLog
 from posbias.io.log.click_log import Log, good_rows
 from posbias.io.log.scan import reading, schema_of
 from posbias.io.log.sql import sql_name, sql_where
-from posbias.io.results.conclusions import CAUTION, STOP, Reason
+from posbias.io.results.conclusions import CAUTION, NOTE, STOP, Reason
 
 _ROWS, _ROWS_OF_FIT = 1_000_000, 1 << 17  # the first ones, that are looked at; a fit must not wait
 _FEWEST = 1000
@@ -20,6 +20,9 @@ _NAMED = 3  # clients, in a sentence
 # Share of the clicks of robots from which a log is not to be used, and the largest share of the clients that they are
 # then: where very many stand out, these may be people who differ from the others
 _HARMFUL, _FEW = 0.05, 0.005
+_FEWEST_LOST = 20  # clicks: fewer may be lost by chance
+_MOST_PAGES, _HIGH_RATE = 0.4, 1 / 3  # of pages, and of rows that are clicked: more is rare in a whole log
+_OTHER_WEIGHT, _SUM = 1.5, "weight_sum"
 
 
 def look_at_clients(log: Log, most: int = _ROWS) -> Clients | None:
@@ -87,9 +90,82 @@ def reasons_of_sums(read: ReadLog) -> list[Reason]:
     return [Reason("rows-without-clicks-missing", STOP, sentence, figures)]
 
 
+def reasons_of_left_out(read: ReadLog) -> list[Reason]:
+    """How many clicks are lost with rows that are left out; with more than --max-bad-rows a log is not to be used."""
+    lost, clicks = read.totals.clicks_left_out, read.totals.clicks_read
+    if not lost:
+        return []
+    sentence, severity = f"{lost:,} of {clicks:,} clicks ({lost / clicks:.1%}) are on rows that are left out.", NOTE
+    if lost > max(read.log.request.max_bad_rows * clicks, _FEWEST_LOST):
+        sentence, severity = f"{sentence[:-1]}: the rest is no fair part of what was clicked. Mend these rows.", STOP
+    return [Reason("clicks-left-out", severity, sentence, {"clicks": lost, "of": clicks})]
+
+
+def reasons_of_pages(read: ReadLog) -> list[Reason]:
+    """That rows without clicks were thinned out, or that some pages were logged only down to their last click."""
+    if read.some_pages is None:
+        return []
+    reasons, rate = list[Reason](), read.totals.clicked / max(read.totals.impressions, 1)
+    if rate > _HIGH_RATE and read.log.roles.weight is None:
+        lacks = pl.col(POSITION).max() > pl.col(POSITION).n_unique()
+        of_pages = read.some_pages.head(_ROWS_OF_FIT).group_by(SESSION).agg(lacks.alias(WITHOUT))
+        lacking = of_pages.select(pl.col(WITHOUT).mean()).collect(engine="streaming").item()
+        sentence = (
+            f"{rate:.0%} of the rows are clicked, and {lacking:.0%} of the pages lack results above others. If rows "
+            "without a click were thinned out, propensities are far too high at low positions. Export all rows, or "
+            "thin out whole pages."
+        )
+        stop = Reason("pages-with-gaps", STOP, sentence, {"clicked": rate, "lacking": lacking})
+        reasons += [stop] if lacking > _MOST_PAGES else []
+    ends = read.totals.page_ends
+    if ends.partly_cut_off:
+        sentence = (
+            f"{ends.ended / ends.pages:.0%} of the pages with a click end on one, where results above are clicked at a "
+            f"rate of {ends.clicks_above / ends.rows_above:.0%}. If some clients log pages only down to the last "
+            "click, propensities are too high at low positions. Leave these clients out."
+        )
+        reasons.append(Reason("pages-end-on-clicks", CAUTION, sentence, {"ended": ends.ended, "pages": ends.pages}))
+    return reasons
+
+
+def reasons_of_weights(read: ReadLog) -> list[Reason]:
+    """That rows with clicks weigh less or more than others."""
+    if read.log.roles.weight is None:
+        return []
+    sums = dict(pl.concat(read.pieces.map(_weight_by_click)).group_by(CLICK).sum().select(CLICK, _MEAN).iter_rows())
+    clicked, others = sums.get(1, 0.0), sums.get(0, 0.0)
+    if not 0 < max(clicked, others) > _OTHER_WEIGHT * min(clicked, others) > 0:
+        return []
+    sentence = (
+        f"Rows with a click weigh {clicked:.3g} on average, the others {others:.3g}: rows seem to be sampled by their "
+        "clicks. Weights make up for that only where each document has many rows; with few, propensities are too low "
+        "at low positions. Export all rows, or sample whole pages."
+    )
+    return [Reason("weights-depend-on-clicks", CAUTION, sentence, {"clicked": clicked, "others": others})]
+
+
 def reasons_of_rows(read: ReadLog) -> list[Reason]:
-    """What speaks against the rows of a log: robots among clients, and rows without clicks that are missing."""
-    return [*reasons_of_clients(look_at_clients(read.log, _ROWS_OF_FIT)), *reasons_of_sums(read)]
+    """What speaks against the rows of a log: robots among clients, and rows and clicks that are missing."""
+    clients = reasons_of_clients(look_at_clients(read.log, _ROWS_OF_FIT))
+    return [*clients, *reasons_of_counts(read)]
+
+
+def reasons_of_counts(read: ReadLog) -> list[Reason]:
+    """The same without clients."""
+    return [
+        *reasons_of_sums(read),
+        *reasons_of_left_out(read),
+        *reasons_of_pages(read),
+        *reasons_of_weights(read),
+    ]
+
+
+_MEAN = pl.col(_SUM) / pl.col("rows")
+
+
+def _weight_by_click(_: int, rows: pl.LazyFrame) -> pl.DataFrame:
+    sums = pl.len().cast(pl.Int64).alias("rows"), pl.col(WEIGHT).cast(pl.Float64).sum().alias(_SUM)
+    return rows.group_by(CLICK).agg(*sums).collect(engine="streaming")
 
 
 def _rows_by_size(_: int, sums: pl.LazyFrame) -> pl.DataFrame:

@@ -6,7 +6,7 @@ function that is sent there, and whose small results come back.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import ClassVar, Protocol, TypeVar
@@ -16,8 +16,8 @@ import polars as pl
 from posbias.core.choices import CheckPages, OnBadRows
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import SchemaError
-from posbias.core.log.impressions import REJECTED
-from posbias.core.log.pages import HARMLESS, LogTotals
+from posbias.core.log.impressions import REJECTED, RowFault
+from posbias.core.log.pages import HARMLESS, LogTotals, PageFault
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, QUERY, SESSION
 from posbias.io.log.click_log import Log
 from posbias.io.log.clicks import JoinedClicks
@@ -191,7 +191,21 @@ def judge_rows(log: Log, counts: pl.DataFrame, on_bad_rows: OnBadRows) -> tuple[
     if faulty and on_bad_rows == "error":
         raise SchemaError(describe_row_faults(log, faulty, int(counts[ROWS].sum())))
     good = counts.filter(pl.col(REJECTED) == 0).select(pl.col(IMPRESSIONS, CLICKS).sum())
-    return {reason(code): rejected[code] for code in sorted(rejected)}, LogTotals(*good.row(0))
+    totals = without_clicks(LogTotals(*good.row(0)), counts)
+    totals = replace(totals, clicks_read=totals.clicked + totals.clicks_left_out)
+    return {reason(code): rejected[code] for code in sorted(rejected)}, totals
+
+
+_NO_CLICKS = (
+    *(RowFault.EMPTY_PAGE, RowFault.NO_IMPRESSIONS, RowFault.RARE_QUERY, RowFault.CLICK_INVALID),
+    *(RowFault.CLICKS_INVALID, PageFault.COPY),
+)
+
+
+def without_clicks(totals: LogTotals, left_out: pl.DataFrame) -> LogTotals:
+    """The totals with the `clicks` of what is left out by `rejected`, other than copies and rare queries."""
+    lost = (pl.col(REJECTED) > 0) & ~pl.col(REJECTED).is_in([int(code) for code in _NO_CLICKS])
+    return replace(totals, clicks_left_out=totals.clicks_left_out + int(left_out.filter(lost)[CLICKS].sum()))
 
 
 def judge_pages(

@@ -22,6 +22,7 @@ from posbias.core.counts.counting_plan import StatisticsPlan, add_up_weights, co
 from posbias.core.counts.packed import count_numbers, count_packed, running_total
 from posbias.core.log.impressions import REJECTED
 from posbias.core.log.pages import (
+    PAGE_CLICKS,
     PageEnds,
     PageFault,
     count_page_ends,
@@ -31,7 +32,7 @@ from posbias.core.log.pages import (
     pages_in_memory,
     sum_page_ends,
 )
-from posbias.core.schema import DOC, IMPRESSIONS, QUERY, SESSION
+from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, QUERY, SESSION
 from posbias.io.engines.buckets import (
     LEAST_BYTES_PER_ROW,
     Buckets,
@@ -55,6 +56,7 @@ from posbias.io.engines.engine import (
     page_faults,
     room_for_parts,
     rows_by_reason,
+    without_clicks,
 )
 from posbias.io.log.click_log import Log, good_rows
 from posbias.io.log.scan import reading
@@ -198,7 +200,7 @@ def _counted_at_once(impressions: pl.LazyFrame, plan: StatisticsPlan) -> pl.Data
 
 
 def judge(shares: Iterable[pl.LazyFrame]) -> tuple[pl.DataFrame, PageEnds]:
-    """The `session`, `rows` and `rejected` of faulty pages, and where the others end.
+    """The `session`, `rows`, `clicks` and `rejected` of faulty pages, and where the others end.
 
     Args:
         shares: the `pages` of a log, which are collected share by share.
@@ -206,7 +208,8 @@ def judge(shares: Iterable[pl.LazyFrame]) -> tuple[pl.DataFrame, PageEnds]:
     faulty, ends = list[pl.DataFrame](), list[pl.DataFrame]()
     for share in shares:
         judged = share.collect(engine="streaming")
-        faulty.append(judged.filter(pl.col(REJECTED) > 0).select(SESSION, ROWS, REJECTED))
+        clicks = pl.col(PAGE_CLICKS).alias(CLICKS)
+        faulty.append(judged.filter(pl.col(REJECTED) > 0).select(SESSION, ROWS, clicks, REJECTED))
         ends.append(count_page_ends(judged.lazy()).collect())
     return pl.concat(faulty), sum_page_ends(ends)
 
@@ -225,10 +228,10 @@ def _is_kept(log: Log, n_buckets: int) -> pl.Expr:
     return pl.col(SESSION).is_not_null() & kept
 
 
-def each_doc_once(impressions: pl.LazyFrame, *, whole_pages: bool) -> tuple[pl.DataFrame, dict[str, int]]:
-    """Impressions with each document once a page, and the rows that are left out, by reason."""
+def each_doc_once(impressions: pl.LazyFrame, *, whole_pages: bool) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Impressions with each document once a page, and the `row_counts` of those that are left out."""
     marked = mark_repeats(impressions, clicks_above_matter=whole_pages).collect()
-    repeats = rows_by_reason(row_counts(marked.lazy()).filter(pl.col(REJECTED) > 0).collect())
+    repeats = row_counts(marked.lazy()).filter(pl.col(REJECTED) > 0).collect()
     return good_rows(marked.lazy()).collect(), repeats
 
 
@@ -313,13 +316,14 @@ class LocalEngine(Engine):
         good = good_rows(rows.lazy()).collect() if rejected else rows.drop(REJECTED)
         repeats = dict[str, int]()
         if log.docs_once:
-            good, repeats = each_doc_once(good.lazy(), whole_pages=whole_pages)
+            good, of_copies = each_doc_once(good.lazy(), whole_pages=whole_pages)
+            repeats, totals = rows_by_reason(of_copies), without_clicks(totals, of_copies)
         if log.has_sessions:
             lost = rows.lazy().filter(pl.col(REJECTED) > 0) if whole_pages and rejected else None
             shown = pages_in_memory(good, log.page_rules).lazy()
             faulty, ends = judge([shown])
-            totals = replace(totals, page_ends=ends)
             faulty = self._left_out(log, shown, faulty, lost, good.height, rejected)
+            totals = without_clicks(replace(totals, page_ends=ends), faulty)
             good = _without_pages(good.lazy(), faulty).collect() if faulty.height else good
         some_pages = good.lazy() if log.has_sessions else None
         became = log, rows.height, rejected | repeats, totals, log.joined_clicks()
@@ -369,15 +373,16 @@ class LocalEngine(Engine):
             for number, bucket in enumerate(frames):
                 once, left_out = each_doc_once(bucket, whole_pages=whole_pages)
                 frames[number] = keep(once, self.scratch, f"once-{number:05d}").scan()
-                repeats.update(left_out)
+                repeats.update(rows_by_reason(left_out))
+                totals = without_clicks(totals, left_out)
         some_pages, intact = None, bool(frames) and not log.docs_once
         if log.has_sessions and frames:
             looked_at = frames if all_pages else [frame.drop(REJECTED, strict=False) for frame in buckets.with_session]
             shown = self._pages(log, looked_at, n_buckets, all_pages=all_pages)
             faulty, ends = self._judged_over(shown) if all_pages else judge([shown])
-            totals = replace(totals, page_ends=ends)
             lost = buckets.faulty if whole_pages and rejected else None
             faulty = self._left_out(log, shown, faulty, lost, read, rejected)
+            totals = without_clicks(replace(totals, page_ends=ends), faulty)
             intact = intact and not faulty.height
             if faulty.height:
                 frames, looked_at = (
@@ -420,7 +425,8 @@ class LocalEngine(Engine):
         lossy = shown.join(lost.select(SESSION).unique(), on=SESSION, how="semi")
         others = _without_pages(lossy, faulty)
         code = pl.lit(int(PageFault.FAULTY_ROW), pl.UInt8).alias(REJECTED)
-        affected = others.group_by(SESSION).agg(pl.col(ROWS).sum()).with_columns(code).collect()
+        sums = pl.col(ROWS).sum(), pl.col(PAGE_CLICKS).sum().alias(CLICKS)
+        affected = others.group_by(SESSION).agg(*sums).with_columns(code).collect()
         rejected |= rows_by_reason(page_faults(affected))
         return pl.concat([faulty, affected])
 

@@ -43,6 +43,7 @@ from posbias.io.engines.engine import (
     judge_pages,
     judge_rows,
     rows_by_reason,
+    without_clicks,
 )
 from posbias.io.engines.spark_session import Session, cores_of, shuffle_into, spark_errors
 from posbias.io.engines.spark_worker import (
@@ -99,20 +100,20 @@ def _one_in(rows: SparkFrame, column: str, number: int) -> SparkFrame:
 
 
 def _count_faults(faulty: SparkFrame) -> pl.DataFrame:
-    """Number of `pages` and their `rows` by `rejected`, of faulty pages."""
-    by_fault = faulty.groupBy(REJECTED).agg({"*": "count", ROWS: "sum"}).collect()
-    counts = [(row[REJECTED], row["count(1)"], row[f"sum({ROWS})"]) for row in by_fault]
-    schema = {REJECTED: pl.Int64, PAGES: pl.Int64, ROWS: pl.Int64}
+    """Number of `pages` and their `rows` and `clicks` by `rejected`, of faulty pages."""
+    by_fault = faulty.groupBy(REJECTED).agg({"*": "count", ROWS: "sum", PAGE_CLICKS: "sum"}).collect()
+    counts = [(row[REJECTED], row["count(1)"], row[f"sum({ROWS})"], row[f"sum({PAGE_CLICKS})"]) for row in by_fault]
+    schema = {REJECTED: pl.Int64, PAGES: pl.Int64, ROWS: pl.Int64, CLICKS: pl.Int64}
     return pl.DataFrame(counts, schema=schema, orient="row").sort(REJECTED)
 
 
-_PAGE_SUMS = pl.Schema({REJECTED: pl.Int64(), PAGES: pl.Int64(), ROWS: pl.Int64(), **PAGE_ENDS})
+_PAGE_SUMS = pl.Schema({**dict.fromkeys((REJECTED, PAGES, ROWS, CLICKS), pl.Int64()), **PAGE_ENDS})
 
 
 def _sums_of_pages(judged: pl.LazyFrame) -> pl.LazyFrame:
-    """`_PAGE_SUMS`: number of pages and their rows by `rejected`, and without `rejected` where the others end."""
-    pages = pl.len().cast(pl.Int64).alias(PAGES)
-    by_fault = judged.group_by(pl.col(REJECTED).cast(pl.Int64)).agg(pages, pl.col(ROWS).sum())
+    """`_PAGE_SUMS`: pages and their rows and clicks by `rejected`, and without `rejected` where the others end."""
+    sums = pl.len().cast(pl.Int64).alias(PAGES), pl.col(ROWS).sum(), pl.col(PAGE_CLICKS).sum().alias(CLICKS)
+    by_fault = judged.group_by(pl.col(REJECTED).cast(pl.Int64)).agg(*sums)
     return pl.concat([by_fault, count_page_ends(judged)], how="diagonal").select(_PAGE_SUMS.names())
 
 
@@ -287,12 +288,13 @@ class SparkEngine(Engine):
         schema = pl.Schema({name: dtype for name, dtype in schema.items() if name != REJECTED})
         repeats = dict[str, int]()
         if log.docs_once:
-            good, repeats = self._each_doc_once(good, schema, whole_pages=whole_pages)
+            good, of_copies = self._each_doc_once(good, schema, whole_pages=whole_pages)
+            repeats, totals = rows_by_reason(of_copies), without_clicks(totals, of_copies)
         if log.has_sessions:
             lost = shown.filter(f"{REJECTED} > 0") if whole_pages and rejected else None
             one_in = 1 if every_page else max(1, read // SAMPLED_ROWS)
             bad, faults, ends = self._bad_pages(log, good, schema, n_parts, lost, read, one_in)
-            totals = replace(totals, page_ends=ends)
+            totals = without_clicks(replace(totals, page_ends=ends), faults)
             rejected |= rows_by_reason(faults)
             good = good.join(bad, on=SESSION, how="left_anti") if faults.height else good
         pieces = SparkParts(good, schema, None)
@@ -300,13 +302,14 @@ class SparkEngine(Engine):
 
     def _each_doc_once(
         self, good: SparkFrame, schema: pl.Schema, *, whole_pages: bool
-    ) -> tuple[SparkFrame, dict[str, int]]:
-        """The rows with each document once a page, and how many are left out, by reason."""
+    ) -> tuple[SparkFrame, pl.DataFrame]:
+        """The rows with each document once a page, and `rejected`, `rows` and `clicks` of those that are left out."""
         once = partial(mark_repeats, clicks_above_matter=whole_pages)
         marked = self.keep(_mapped(good, schema, once, pl.Schema({**schema, REJECTED: pl.UInt8()})))
-        counts = [(row[REJECTED], row["count"]) for row in marked.groupBy(REJECTED).count().collect() if row[REJECTED]]
-        repeats = pl.DataFrame(counts, schema={REJECTED: pl.Int64, ROWS: pl.Int64}, orient="row")
-        return marked.filter(f"{REJECTED} = 0").drop(REJECTED), rows_by_reason(repeats)
+        sums = marked.filter(f"{REJECTED} > 0").groupBy(REJECTED).agg({"*": "count", CLICK: "sum"}).collect()
+        counts = [(row[REJECTED], row["count(1)"], row[f"sum({CLICK})"]) for row in sums]
+        repeats = pl.DataFrame(counts, schema=dict.fromkeys((REJECTED, ROWS, CLICKS), pl.Int64), orient="row")
+        return marked.filter(f"{REJECTED} = 0").drop(REJECTED), repeats
 
     def _among(
         self, shown: SparkFrame, schema: pl.Schema, some: pl.DataFrame | None, columns: Sequence[str]
@@ -343,7 +346,8 @@ class SparkEngine(Engine):
         judged = self.keep(_mapped(whole, schema, partial(pages, rules=log.page_rules), of_pages))
         faulty = judged.filter(f"{REJECTED} > 0")
         sums = _here(_mapped(judged, of_pages, _sums_of_pages, _PAGE_SUMS), _PAGE_SUMS)
-        faults = sums.filter(pl.col(REJECTED) > 0).group_by(REJECTED).agg(pl.col(PAGES, ROWS).sum()).sort(REJECTED)
+        of_faults = sums.filter(pl.col(REJECTED) > 0).group_by(REJECTED)
+        faults = of_faults.agg(pl.col(PAGES, ROWS, CLICKS).sum()).sort(REJECTED)
         if faults.height and one_in > 1 and self.on_bad_rows == "drop":
             self.let_go(judged)
             return self._bad_pages(log, good, schema, n_parts, lost, rows, one_in=1)

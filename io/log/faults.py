@@ -27,6 +27,7 @@ _MOST_PERIODS = 100  # different values of a column that divides sums: weeks, co
 _SHOWN_AGAIN = 0.1  # share of the results of later pages that stand on the first page as well
 _FEWEST_RANKS = 3  # different ones: fewer are as well numbers of clicks
 _NEARLY_ALL = 0.99
+_SEVERAL_CLICKS, _FEWEST_SUMS = 0.1, 20  # of the clicked rows, and how many at least
 
 
 def unused_count(log: Log) -> str | None:
@@ -68,7 +69,8 @@ def check_no_sums(log: Log) -> None:
     """Raise SchemaError if `--click-counts` is given for a table of sums: it makes one click of all clicks on a row.
 
     Raises:
-        SchemaError: a column goes with the clicks as the impressions that were clicked.
+        SchemaError: a column goes with the clicks as the impressions that were clicked, or no document stands at a
+            position of a query twice, and many have several clicks there.
     """
     weight, click = log.roles.weight, log.roles.click
     if not log.request.rules.click_counts or log.nesting is not None or log.click_sources or click is None:
@@ -76,6 +78,7 @@ def check_no_sums(log: Log) -> None:
     may_be = weight is not None and (plain(weight) in NAMES_OF_COUNTS or not log.has_sessions)
     count = weight if weight is not None and may_be and are_sums(log, weight, click) else summed_impressions(log)
     if count is None:
+        _check_rows_repeat(log, click)
         return
     instead = f"instead of --click-counts{' and --weight-column' if count == weight else ''}"
     raise SchemaError(
@@ -83,6 +86,21 @@ def check_no_sums(log: Log) -> None:
         f"--click-counts takes each row for one click at most. Use --impressions {shlex.quote(count)} --click "
         f"{shlex.quote(click)}, {instead}. If they are none, write the clicks as 0 and 1."
     )
+
+
+def _check_rows_repeat(log: Log, click: str) -> None:
+    key = [*dict.fromkeys((*log.roles.query, *log.roles.doc, *([log.roles.position] if log.roles.position else [])))]
+    rows = log.first_rows(_ROWS, (*key, click))
+    clicks = rows[click].cast(pl.Float64, strict=False).fill_null(0)
+    clicked, several = int((clicks > 0).sum()), int((clicks > 1).sum())
+    once = not log.has_sessions and not rows.select(key).is_duplicated().any()
+    if once and several >= max(_SEVERAL_CLICKS * clicked, _FEWEST_SUMS):
+        raise SchemaError(
+            f"{log.sources[0].path}: each document stands once at each position of a query, and {several:,} of "
+            f"{clicked:,} clicked rows have several clicks. These are sums that lack their impressions, and "
+            "--click-counts would take each row for one impression. Add how often each was shown, and name that column "
+            "(--impressions COLUMN)."
+        )
 
 
 def are_sums(log: Log, impressions: str, clicks: str) -> bool:

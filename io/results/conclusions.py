@@ -20,6 +20,7 @@ GOOD, NOTE, CAUTION, STOP = "good", "note", "caution", "stop"
 CODES: dict[str, str] = {
     # logs
     "clicks-lost": "clicks are lost",
+    "clicks-left-out": "clicks are left out",
     "columns-guessed": "columns were guessed from their names",
     "counts-not-used": "a column of counts was not used",
     "odd-dates": "some dates cannot be right",
@@ -33,6 +34,8 @@ CODES: dict[str, str] = {
     "pages-start-late": "pages start below position 1",
     "pages-of-one-row": "pages have one result each",
     "pages-with-gaps": "pages have gaps",
+    "pages-end-on-clicks": "pages often end on a click",
+    "weights-depend-on-clicks": "weights depend on clicks",
     "robots": "robots may have clicked",
     "robot-clients": "some clients click like robots",
     "rows-without-clicks-missing": "rows without clicks are missing",
@@ -136,10 +139,12 @@ CODES: dict[str, str] = {
 STOPS = frozenset(
     {
         "clicks-lost",
+        "clicks-left-out",
         "log-not-valid",
         "no-estimate",
         "robot-clients",
         "rows-without-clicks-missing",
+        "pages-with-gaps",
         "not-converged",
         "not-identified",
         "ranker-learns",

@@ -101,3 +101,15 @@ def test_ends_of_pages_are_those_of_their_last_positions_whatever_the_order_and_
 def test_a_faulty_page_says_nothing_of_where_pages_end() -> None:
     log = pl.DataFrame({"session": [1, 1], "query": [1, 2], "doc": [1, 2], "position": [1, 2], "click": [0, 1]})
     assert ends_of(log) == PageEnds()
+
+
+@pytest.mark.parametrize("options", [{}, {"depth": 0.8}, {"n_positions": 3}, {"attractiveness_shape": (20.0, 1.0)}])
+def test_whole_pages_do_not_often_end_on_a_click(options: dict[str, object]) -> None:
+    assert not ends_of(log_of(**options)).partly_cut_off
+
+
+def test_pages_of_which_half_end_at_their_last_click_often_do() -> None:
+    is_cut = pl.col("session") % 2 == 0
+    ends = ends_of(log_of().filter(~is_cut | (pl.col("position") <= LAST_CLICK)))
+    assert ends.partly_cut_off
+    assert not ends.cut_off

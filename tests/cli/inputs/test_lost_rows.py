@@ -1,0 +1,114 @@
+"""What rows do not show: clicks that go with rows that are left out, and rows that were chosen by their clicks."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from command_results import Run, manifest_of
+
+from posbias.core.simulation.simulate import SimulationOptions, simulate
+
+CLICK = pl.col("click")
+
+
+@pytest.fixture(scope="module")
+def log() -> pl.DataFrame:
+    """Return a log of 2,000 pages of 9 results."""
+    return simulate(SimulationOptions(n_sessions=2000, n_queries=20, n_positions=9, seed=2)).log
+
+
+def reasons_of(output: Path) -> dict[str, dict[str, object]]:
+    """The reasons of a result by their code."""
+    return {reason["code"]: reason for reason in manifest_of(output)["reasons"]}
+
+
+@pytest.mark.parametrize("rows_of_a_bucket", [1 << 20, 1000])
+@pytest.mark.parametrize("fault", ["rows", "pages", "repeats"])
+def test_clicks_on_rows_that_are_left_out_are_counted(
+    run_in_process: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    log: pl.DataFrame,
+    fault: str,
+    rows_of_a_bucket: int,
+) -> None:
+    monkeypatch.setattr("posbias.io.engines.local._ROWS_THAT_STAY_IN_CACHE", rows_of_a_bucket)
+    bad = pl.col("session") % 4 == 0
+    first, top = pl.col("doc").first().over("session"), pl.col("position") == 1
+    odd = {
+        "rows": pl.when(bad & ~top).then(0).otherwise("position").alias("position"),
+        "pages": pl.when(bad & top).then(2).otherwise("position").alias("position"),
+        "repeats": pl.when(bad).then(first).otherwise("doc").alias("doc"),
+    }[fault]
+    lost = log.filter(bad & ((pl.col("position") > 1) | (fault == "pages")))["click"].sum()
+    log.with_columns(odd).write_parquet(tmp_path / "log.parquet")
+    words = ("log.parquet", "--on-bad-rows", "drop", "--duplicate-docs", "first", "--check-pages", "all")
+
+    run_in_process("collect", *words, "--max-bad-rows", 0.5, "-o", "out")
+    few = reasons_of(tmp_path / "out")["clicks-left-out"]
+    assert few["figures"] == {"clicks": lost, "of": log["click"].sum()}
+    assert few["severity"] == "note"
+
+    if fault == "repeats":
+        run_in_process("collect", *words, "--max-bad-rows", 0.01, "-o", "many", code=1)
+        assert reasons_of(tmp_path / "many")["clicks-left-out"]["severity"] == "stop"
+
+
+def test_copies_of_rows_lose_no_click(run_in_process: Run, tmp_path: Path, log: pl.DataFrame) -> None:
+    pl.concat([log, log.head(500)]).write_parquet(tmp_path / "log.parquet")
+
+    run_in_process("collect", "log.parquet", "--duplicate-docs", "first", "-o", "out")
+
+    assert "clicks-left-out" not in reasons_of(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("kept", "weight", "code", "severity"),
+    [
+        ("clicked", None, "pages-with-gaps", "stop"),
+        ("clicked", pl.when(CLICK == 1).then(1.0).otherwise(10.0), "weights-depend-on-clicks", "caution"),
+        ("some", None, None, None),
+        ("some", pl.lit(10.0), None, None),
+    ],
+)
+def test_rows_that_were_sampled_by_their_clicks_are_told(
+    run_in_process: Run,
+    tmp_path: Path,
+    log: pl.DataFrame,
+    kept: str,
+    weight: pl.Expr | None,
+    code: str | None,
+    severity: str | None,
+) -> None:
+    tenth = pl.concat_str("session", "position").hash(seed=3) % 10 == 0
+    rows = log.filter(tenth | (CLICK == 1) if kept == "clicked" else tenth)
+    words = [] if weight is None else ["--weight-column", "weight"]
+    (rows if weight is None else rows.with_columns(weight=weight)).write_parquet(tmp_path / "log.parquet")
+
+    run_in_process("collect", "log.parquet", *words, "-o", "out", code=1 if severity == "stop" else 0)
+
+    found = {code: reason["severity"] for code, reason in reasons_of(tmp_path / "out").items()}
+    codes = {"pages-with-gaps", "weights-depend-on-clicks"} & found.keys()
+    assert {one: found[one] for one in codes} == ({} if code is None else {code: severity})
+
+
+def test_pages_that_end_at_their_last_click_in_part_are_a_caution(
+    run_in_process: Run, tmp_path: Path, log: pl.DataFrame
+) -> None:
+    last = pl.col("position").filter(CLICK == 1).max().over("session")
+    log.filter((pl.col("session") % 2 == 0) | (pl.col("position") <= last)).write_parquet(tmp_path / "log.parquet")
+
+    run_in_process("collect", "log.parquet", "-o", "out")
+
+    assert reasons_of(tmp_path / "out")["pages-end-on-clicks"]["severity"] == "caution"
+
+
+def test_sums_of_clicks_without_impressions_are_no_counts_of_a_row(
+    run_in_process: Run, tmp_path: Path, log: pl.DataFrame
+) -> None:
+    sums = log.group_by("query", "doc", "position").agg(clicks=CLICK.cast(pl.Int64).sum())
+    sums.write_csv(tmp_path / "sums.csv")
+
+    done = run_in_process("fit", "sums.csv", "--click-counts", "-o", "out", code=2)
+
+    assert "These are sums that lack their impressions" in done.stderr
