@@ -173,10 +173,10 @@ def carry_out(
             work(result)
         manifest = write_description(result, command, inputs, options)
         result_stands(result.exit_code)
-    return _report(result, manifest_text(manifest), output, console)
+    return _report(result, manifest, output, console)
 
 
-def _report(result: Result, manifest: str, output: OutputOptions, console: Console) -> int:
+def _report(result: Result, manifest: dict[str, object], output: OutputOptions, console: Console) -> int:
     """Print the conclusion and what it rests on; return the exit code."""
     conclusion, code = result.conclusion, result.exit_code
     items = in_order(conclusion, result.printed, result.facts, details=output.details)
@@ -191,7 +191,7 @@ def _report(result: Result, manifest: str, output: OutputOptions, console: Conso
     if not output.quiet:
         tell(f"written: {_named(output.output)}")
     if output.json:
-        typer.echo(manifest.encode(), nl=False)
+        typer.echo(manifest_text(manifest).encode(), nl=False)
         lost = streams.why_lost(sys.stdout)
         if lost is not None:
             complain(f"{output.output} is written, but its manifest could not be printed to stdout: {lost}.")

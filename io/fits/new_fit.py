@@ -160,7 +160,7 @@ def fit_section(fit: Fit) -> dict[str, Any]:
         "joint_under_other_priors": None,
         "placed_at_random": [{**vars(test), "rows": str(test.rows)} for test in fit.placements],
     }
-    if fit.free.fitted is not None and fit.shared_clicks is not None:
+    if fit.free.fitted is not None and fit.covariance is not None and fit.shared_clicks is not None:
         section["strata"] = float(fit.free.fitted.strata.signatures.multiplicity.sum())
     if fit.contexts is not None:
         section["contexts_found_by_four_of_five"] = np.exp(fit.contexts.detectable)

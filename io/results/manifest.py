@@ -104,7 +104,7 @@ def write_manifest(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
         "digests": {name: digest_of(folder / name) for name in list_files(folder) if READ_AGAIN.fullmatch(name)},
         "versions": versions(),
     }
-    manifest[_CHECKSUM] = checksum_of_content(json.loads(manifest_text(manifest)))
+    manifest[_CHECKSUM] = checksum_of_content(json.loads(json.dumps(manifest)))
     text = manifest_text(manifest).encode()
     if len(text) > LARGEST:
         raise OutputError(
