@@ -7,7 +7,7 @@ import polars as pl
 from posbias.core.counts.checks import WITHOUT, rows_left_out
 from posbias.core.log.clients import CLIENT, FEWEST_CLIENTS, Clients, robots_among
 from posbias.core.roles import CLIENTS, VISITS, plain
-from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, POSITION, SESSION, WEIGHT
+from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT
 from posbias.io.engines.engine import ReadLog
 from posbias.io.log.click_log import Log, good_rows
 from posbias.io.log.scan import reading, schema_of
@@ -20,6 +20,8 @@ _NAMED = 3  # clients, in a sentence
 # Share of the clicks of robots from which a log is not to be used, and the largest share of the clients that they are
 # then: where very many stand out, these may be people who differ from the others
 _HARMFUL, _FEW = 0.05, 0.005
+_NEARLY_ALL, _FEWEST_PLACES, _ROWS_OF_TOTAL = 0.9, 20, 3
+_HALVES, _PLACES = "halves", "places"
 _FEWEST_LOST = 20  # clicks: fewer may be lost by chance
 _MOST_PAGES, _HIGH_RATE = 0.4, 1 / 3  # of pages, and of rows that are clicked: more is rare in a whole log
 _OTHER_WEIGHT, _SUM = 1.5, "weight_sum"
@@ -90,6 +92,34 @@ def reasons_of_sums(read: ReadLog) -> list[Reason]:
     return [Reason("rows-without-clicks-missing", STOP, sentence, figures)]
 
 
+def reasons_of_total_rows(read: ReadLog) -> list[Reason]:
+    """That a document of a table of sums is the total of the others."""
+    if read.log.roles.impressions is None or read.log.request.export is not None:
+        return []
+    counts = pl.concat(read.buckets.map(_half_of_place)).group_by(DOC).sum().sort(_HALVES, descending=True)
+    places, halves = int(counts[_PLACES].sum()), counts.filter(pl.col(DOC).is_not_null()).head(1)
+    if not halves.height or halves[_HALVES].item() < max(_NEARLY_ALL * places, _FEWEST_PLACES):
+        return []
+    name = str(halves[DOC].item())
+    value = name.replace("'", "''")
+    how = sql_where(f"{sql_name(read.log.roles.doc[0])} <> '{value}'")
+    sentence = (
+        f"Document {name!r} has as many impressions as all others together, at {halves[_HALVES].item():,} of "
+        f"{places:,} positions of queries: it is their total, and counts them twice. Leave its rows out: {how}."
+    )
+    return [Reason("total-rows", STOP, sentence, {"places": places, "halves": halves[_HALVES].item()})]
+
+
+def _half_of_place(_: int, sums: pl.LazyFrame) -> pl.DataFrame:
+    """By document, at how many positions of a query it has half of the impressions; without one, how many there are."""
+    place, shown = (QUERY, POSITION), pl.col(IMPRESSIONS)
+    several = sums.group_by(*place, DOC).agg(shown.sum()).filter(pl.len().over(place) >= _ROWS_OF_TOTAL)
+    marked = several.with_columns((2 * shown == shown.sum().over(place)).cast(pl.Int64).alias(_HALVES)).collect()
+    halves = marked.filter(pl.col(_HALVES) > 0).group_by(DOC).agg(pl.sum(_HALVES), pl.lit(0, pl.Int64).alias(_PLACES))
+    places = pl.DataFrame({_HALVES: [0], _PLACES: [marked.select(place).n_unique()]})
+    return pl.concat([halves, places.with_columns(pl.lit(None, marked[DOC].dtype).alias(DOC)).select(halves.columns)])
+
+
 def reasons_of_left_out(read: ReadLog) -> list[Reason]:
     """How many clicks are lost with rows that are left out; with more than --max-bad-rows a log is not to be used."""
     lost, clicks = read.totals.clicks_left_out, read.totals.clicks_read
@@ -154,6 +184,7 @@ def reasons_of_counts(read: ReadLog) -> list[Reason]:
     """The same without clients."""
     return [
         *reasons_of_sums(read),
+        *reasons_of_total_rows(read),
         *reasons_of_left_out(read),
         *reasons_of_pages(read),
         *reasons_of_weights(read),

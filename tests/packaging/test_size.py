@@ -24,12 +24,12 @@ AIMS = {
     "words of a private dialect": 0,
 }
 LIMITS = AIMS | {
-    "lines of code": 39_617,
-    "lines": 59_987,
+    "lines of code": 39_644,
+    "lines": 60_020,
     "files": 220,
     "classes": 558,
-    "functions": 3_533,
-    "lines of code of tests": 34_301,
+    "functions": 3_535,
+    "lines of code of tests": 34_316,
     "modules of ours that `run` loads": 137,
     "words of a private dialect": 11,
 }

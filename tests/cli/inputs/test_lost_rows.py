@@ -1,5 +1,6 @@
 """What rows do not show: clicks that go with rows that are left out, and rows that were chosen by their clicks."""
 
+import re
 from pathlib import Path
 
 import polars as pl
@@ -112,3 +113,21 @@ def test_sums_of_clicks_without_impressions_are_no_counts_of_a_row(
     done = run_in_process("fit", "sums.csv", "--click-counts", "-o", "out", code=2)
 
     assert "These are sums that lack their impressions" in done.stderr
+
+
+def test_totals_among_the_documents_of_sums_are_told_and_the_query_that_is_named_leaves_them_out(
+    run_in_process: Run, tmp_path: Path, log: pl.DataFrame
+) -> None:
+    sums = log.group_by("query", pl.col("doc").cast(pl.String), "position").agg(
+        impressions=pl.len(), clicks=CLICK.cast(pl.Int64).sum()
+    )
+    totals = sums.group_by("query", pl.lit("(all)").alias("doc"), "position").agg(pl.sum("impressions", "clicks"))
+    pl.concat([sums, totals]).write_csv(tmp_path / "sums.csv")
+    words = ("collect", "sums.csv", "--impressions", "impressions", "--click", "clicks")
+
+    run_in_process(*words, "-o", "out", code=1)
+    query = re.search('--sql "(.*)"', str(reasons_of(tmp_path / "out")["total-rows"]["sentence"]))
+    assert query is not None
+    run_in_process(*words, "--sql", query[1], "-o", "without")
+
+    assert "total-rows" not in reasons_of(tmp_path / "without")
