@@ -5,7 +5,7 @@ those of the sample times sqrt(queries in it / queries in all), as errors are cl
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -352,69 +352,65 @@ LONG_PAGE = 1000
 
 def warnings_of(
     facts: LogFacts, pages: PageFacts | None, clients: Clients | None, *, binned: bool = False, paged: bool = False
-) -> list[tuple[str, str]]:
+) -> Iterator[tuple[str, str]]:
     """What is odd about a log: codes and sentences.
 
     Of `binned` positions only the first of each bin is there; where it is `paged`, later pages of a list start late.
     """
-    warnings = _of_positions(facts, binned=binned)
+    yield from _of_positions(facts, binned=binned)
     if facts.effective_queries < FEW_EFFECTIVE_CLUSTERS:
         sentence = (
             f"This log is worth about {counted(facts.effective_queries, 'queries')} of equal size, too few to know how "
             "far errors go. More different queries help; more traffic on the same ones does not."
         )
-        warnings.append(("few-queries", sentence))
+        yield "few-queries", sentence
     if facts.largest_share > LARGE_SHARE and facts.effective_queries < facts.queries / 2:
         sentence = (
             f"One query has {facts.largest_share:.0%} of the impressions ({facts.largest_query!r}): the "
             f"{facts.queries:,} queries are worth {facts.effective_queries:,.0f} of equal size."
         )
-        warnings.append(("one-query-dominates", sentence))
+        yield "one-query-dominates", sentence
     if pages is not None and pages.pages:
-        warnings += _of_pages(pages, facts, paged=paged)
+        yield from _of_pages(pages, facts, paged=paged)
     if clients is not None and clients.robots is None and clients.share > LARGE_CLIENT:
         sentence = (
             f"One value of {clients.column!r} has {clients.share:.0%} of the first {clients.rows:,} rows. If it is a "
             "robot, leave its rows out."
         )
-        warnings.append(("one-client-dominates", sentence))
-    return warnings
+        yield "one-client-dominates", sentence
 
 
-def _of_positions(facts: LogFacts, *, binned: bool) -> list[tuple[str, str]]:
+def _of_positions(facts: LogFacts, *, binned: bool) -> Iterator[tuple[str, str]]:
     positions: list[int] = facts.positions[POSITION].to_list()
-    warnings: list[tuple[str, str]] = []
     if positions[0] > 1:
         sentence = f"No result is shown above position {positions[0]}. Propensities will be relative to that position."
-        warnings.append(("top-missing", sentence))
+        yield "top-missing", sentence
     missing = positions[-1] - positions[0] + 1 - len(positions)
     if missing and not binned:
         sentence = f"{missing:,} positions between {positions[0]} and {positions[-1]} hold no result at all."
-        warnings.append(("positions-missing", sentence))
+        yield "positions-missing", sentence
     silent = facts.positions.filter(pl.col(CLICKS) == 0).height
     if 0 < silent < len(positions):
-        warnings.append(("positions-without-click", f"{silent:,} of {len(positions):,} positions have no click."))
-    return warnings
+        yield "positions-without-click", f"{silent:,} of {len(positions):,} positions have no click."
 
 
-def _of_pages(pages: PageFacts, facts: LogFacts, *, paged: bool) -> list[tuple[str, str]]:
-    warnings: list[tuple[str, str]] = []
+def _of_pages(pages: PageFacts, facts: LogFacts, *, paged: bool) -> Iterator[tuple[str, str]]:
     if pages.rows < ROWS_OF_CUT_PAGES * pages.pages and pages.starting_late > pages.pages / 2:
         sentence = (
             f"The {pages.pages:,} pages have {pages.rows / pages.pages:.1f} results each, most of them below position "
             "1: these are no whole pages. If the session is one row, or a time that differs from row to row, name the "
             "id of a page (--session). --model ubm and training files of pages need whole pages."
         )
-        warnings.append(("pages-of-one-row", sentence))
+        yield "pages-of-one-row", sentence
     elif not paged and pages.starting_late > ODD_PAGES * pages.pages:
         sentence = (
             f"{pages.starting_late / pages.pages:.1%} of the pages start below position 1. Were results above left "
             "out, or are these second pages?"
         )
-        warnings.append(("pages-start-late", sentence))
+        yield "pages-start-late", sentence
     if pages.with_gaps > ODD_PAGES * pages.pages:
         share = f"{pages.with_gaps / pages.pages:.1%}"
-        warnings.append(("pages-with-gaps", f"{share} of the pages lack positions between their first and last."))
+        yield "pages-with-gaps", f"{share} of the pages lack positions between their first and last."
     # If clicks were independent.
     expected = pages.long * math.prod(facts.positions["ctr"].head(FEWEST_ROWS_OF_A_ROBOT).to_list())
     if pages.clicked_in_full > max(ROBOTS_SHARE * pages.long, TIMES_EXPECTED * expected):
@@ -422,14 +418,15 @@ def _of_pages(pages: PageFacts, facts: LogFacts, *, paged: bool) -> list[tuple[s
             f"{pages.clicked_in_full:,} of {pages.long:,} pages of {FEWEST_ROWS_OF_A_ROBOT} results or more are "
             "clicked in full. Robots do that: leave their sessions out."
         )
-        warnings.append(("robots", sentence))
+        yield "robots", sentence
     if pages.longest > LONG_PAGE:
-        sentence = f"The longest page has {pages.longest:,} results. Is it a robot, or a session that is no page?"
-        warnings.append(("long-page", sentence))
-    return warnings
+        yield (
+            "long-page",
+            f"The longest page has {pages.longest:,} results. Is it a robot, or a session that is no page?",
+        )
 
 
-def advice(facts: LogFacts, moved: Movement, outlooks: Sequence[Outlook]) -> list[str]:
+def advice(facts: LogFacts, moved: Movement, outlooks: Sequence[Outlook]) -> Iterator[str]:
     """Sentences on what would help; none where nothing is lacking.
 
     Args:
@@ -437,43 +434,32 @@ def advice(facts: LogFacts, moved: Movement, outlooks: Sequence[Outlook]) -> lis
         moved: how documents move.
         outlooks: what models can say, the position-based one first.
     """
-    advised = _about_linking(outlooks[0], moved)
-    errors = outlooks[0].errors
-    if len(errors) and errors.max() > WIDE_ERROR:
-        advised += _about_width(facts, outlooks[0])
-    return advised
-
-
-def _about_linking(expected: Outlook, moved: Movement) -> list[str]:
-    advised: list[str] = []
+    expected = outlooks[0]
     reasons = set(expected.cells["reason"].drop_nulls().to_list())
     if expected.reason is not None or {NOT_LINKED, ONE_WAY} & reasons:
-        advised.append(
+        yield (
             "Let the same document appear at different positions for the same query now and then, by more days, a "
             "changed ranker or a little randomisation."
         )
     elif moved.share < STAYS:
-        advised.append(
+        yield (
             f"More sessions of the same queries would help: {1 - moved.share:.0%} of the impressions are of documents "
             "that were seen at one position only, and say nothing."
         )
     if NO_CLICKS in reasons:
-        advised.append("More sessions would help: some positions were never clicked.")
-    return advised
-
-
-def _about_width(facts: LogFacts, expected: Outlook) -> list[str]:
-    advised = ["More different queries narrow the intervals; more sessions of the same queries hardly do."]
+        yield "More sessions would help: some positions were never clicked."
+    if not len(expected.errors) or expected.errors.max() <= WIDE_ERROR:
+        return
+    yield "More different queries narrow the intervals; more sessions of the same queries hardly do."
     thin = facts.positions.filter(pl.col(CLICKS) < THIN_CLICKS)[POSITION].to_list()
     enough = [position for position in facts.positions[POSITION].to_list() if position not in thin]
     if thin and enough and min(thin) > max(enough) > 1:
-        advised.append(
+        yield (
             f"Positions from {min(thin)} on have fewer than {THIN_CLICKS} clicks each: use --shape smooth or "
             f"--position-bins, or leave them out (--max-position {max(enough)})."
         )
     elif expected.cells.height > 2:  # noqa: PLR2004 - a curve has three points at least
-        advised.append("With --shape smooth, neighbouring positions lend each other what they know.")
-    return advised
+        yield "With --shape smooth, neighbouring positions lend each other what they know."
 
 
 def reasons_against(outlook: Outlook, facts: LogFacts) -> list[str]:

@@ -64,7 +64,7 @@ def remarks(log: pl.DataFrame) -> tuple[Outlook, list[str]]:
     statistics, facts = statistics_of(log), add_facts([facts_of(counted(log))])
     found = outlook(statistics, MEMORY)
     moved = movement(statistics.pair_signatures)
-    return found, advice(facts, moved, [found])
+    return found, [*advice(facts, moved, [found])]
 
 
 def test_thin_positions_are_advised_to_be_smoothed_or_left_out() -> None:
