@@ -96,13 +96,9 @@ def _blocks(size: Integers, units: Integers) -> Iterator[Integers]:
 def _on_shared_nodes(table: CountTable, theta: Floats, a: float, b: float) -> tuple[Floats, Floats]:
     u, weight = jacobi_rule(SHARED_NODES, 2 * a - 1, b - 1)
     gamma = u**2
-    skips = by_unit_and_cell(table, table.impressions - table.clicks)
-    log_density = skips @ np.log1p(-np.outer(theta, gamma))
-    log_density += np.outer(table.sum_by_unit(table.clicks), np.log(gamma))
-    log_density -= log_density.max(axis=1, keepdims=True)
-    np.exp(log_density, out=log_density)
     weight = weight * (1 + u) ** (b - 1)
-    total, first, second = (log_density @ np.column_stack([weight, weight * gamma, weight * gamma**2])).T
+    moments = np.column_stack([weight, weight * gamma, weight * gamma**2])
+    total, first, second = (_likelihood(table, theta, gamma) @ moments).T
     mean = first / total
     return mean, np.sqrt(np.maximum(second / total - mean**2, 0.0))
 
@@ -413,7 +409,8 @@ class _Objective:
         self.copies = copies
         self.positions, first = np.unique(position, return_index=True)
         self.rows = [slice(*ends) for ends in pairwise([*first.tolist(), len(position)])]
-        self.likelihood = _likelihood(table, theta)
+        middle = np.sin((np.arange(_BINS) + 0.5) * (np.pi / 2 / _BINS)) ** 2
+        self.likelihood = _likelihood(table, theta, middle)
         self.start = self._start(table, theta)
         self.edges = np.sin(np.linspace(0, np.pi / 2, _BINS + 1)) ** 2
 
@@ -477,9 +474,8 @@ class _Objective:
         return np.concatenate([strengths[:1], _logit(np.clip(means, *MEANS)), strengths[1:]])
 
 
-def _likelihood(table: CountTable, theta: Floats) -> Floats:
-    """Likelihood of each unit in the middle of each bin, relative to its largest, shape (U, bins)."""
-    gamma = np.sin((np.arange(_BINS) + 0.5) * (np.pi / 2 / _BINS)) ** 2
+def _likelihood(table: CountTable, theta: Floats, gamma: Floats) -> Floats:
+    """Likelihood of each unit at each gamma, relative to its largest, shape (U, len(gamma))."""
     likelihood = by_unit_and_cell(table, table.impressions - table.clicks) @ np.log1p(-np.outer(theta, gamma))
     likelihood += np.outer(table.sum_by_unit(table.clicks), np.log(gamma))
     likelihood -= likelihood.max(axis=1, keepdims=True)

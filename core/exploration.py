@@ -57,7 +57,7 @@ import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import Flags, Floats, Integers
-from posbias.core.arrays.linalg import beta_quantile, connected
+from posbias.core.arrays.linalg import NORMAL, beta_quantile, connected
 from posbias.core.counts.sufficient_statistics import context_numbers
 from posbias.core.errors import IdentifiabilityError, LogFormatError
 from posbias.core.fit.theta_errors import working_theta
@@ -68,9 +68,6 @@ Strata = Literal["shared", "apart", "randomized"]
 
 Swap = tuple[int, int]
 """Two positions, the smaller one first."""
-
-NORMAL = 1.959963984540054
-"""The 97.5 % quantile of the normal distribution."""
 
 _LARGEST_CONSTANT_PART = 0.9  # of a variance: something is always learnt from more clicks
 _LEAST_LINK = 1e-9  # shared clicks that are rounding
@@ -210,19 +207,15 @@ def variances(information: Floats, reference: int) -> Floats:
     """Variance of each cell's log propensity relative to the reference, shape (K,): 0 there, infinite if not linked."""
     variance = np.full(len(information), np.inf)
     variance[reference] = 0.0
-    others = np.flatnonzero(_linked(information, reference) & (np.arange(len(information)) != reference))
+    tails, heads = np.nonzero(-information > _LEAST_LINK)
+    component = connected(tails.astype(np.int64), heads.astype(np.int64), len(information), both_ways=False)
+    others = np.flatnonzero((component == component[reference]) & (np.arange(len(information)) != reference))
     if len(others):
         part = information[np.ix_(others, others)]
         scale = np.sqrt(np.diag(part))
         inverse = np.linalg.pinv(part / np.outer(scale, scale), hermitian=True)
         variance[others] = np.diag(inverse) / scale**2
     return variance
-
-
-def _linked(information: Floats, reference: int) -> Flags:
-    tails, heads = np.nonzero(-information > _LEAST_LINK)
-    component = connected(tails.astype(np.int64), heads.astype(np.int64), len(information), both_ways=False)
-    return component == component[reference]
 
 
 _FREE, _UNSHRUNK = "", "unshrunk_"

@@ -32,6 +32,7 @@ import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers
 
+NORMAL = 1.959963984540054  # the 97.5 % quantile of the normal distribution
 _ROWS = 256  # of a matrix, that are mirrored at a time
 _LEAST_SHARE_OF_DENSE = 1 / 5  # of values that are not 0, from which on a dense product is faster in not much more room
 

@@ -25,8 +25,7 @@ import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import Floats, Integers
-from posbias.core.arrays.linalg import normal_quantile
-from posbias.core.evaluation.prediction import CELL, PAIR, CellTheta, Placed, Prior, ShownPart, sums_by
+from posbias.core.evaluation.prediction import CELL, PAIR, CellTheta, Placed, Prior, ShownPart, normal, sums_by
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, QUERY
 
 UNIT = "posbias_unit"
@@ -46,17 +45,13 @@ class PageSlope:
     @property
     def interval(self) -> tuple[float, float]:
         """95 %."""
-        half = _normal(1 - _LEVEL / 2) * self.std_error
+        half = normal(1 - _LEVEL / 2) * self.std_error
         return self.slope - half, self.slope + half
 
     @property
     def rejects(self) -> bool:
         """Whether clicks contradict the model: it is not 1 but by chance, nor nearly 1."""
-        return abs(self.slope - 1) > max(_normal(1 - _REJECTED / 2) * self.std_error, _MUCH)
-
-
-def _normal(probability: float) -> float:
-    return float(normal_quantile(np.array(probability)))
+        return abs(self.slope - 1) > max(normal(1 - _REJECTED / 2) * self.std_error, _MUCH)
 
 
 def page_slope(rows: pl.DataFrame, by: CellTheta, covariance: Floats | None) -> PageSlope | None:

@@ -605,7 +605,7 @@ class Prediction:
     def faded(self) -> bool:
         """Whether the earlier half of the pages speaks for the ranking more than by chance, as if it knew them."""
         more, error = self.halves
-        return more > float(_normal(1 - _LEAK_LEVEL)) * error > 0
+        return more > float(normal(1 - _LEAK_LEVEL)) * error > 0
 
     @property
     def relative(self) -> float:
@@ -615,11 +615,11 @@ class Prediction:
     @property
     def smallest(self) -> float:
         """The smallest difference that this log shows in four of five cases."""
-        return float(_normal(1 - _LEVEL / 2) + _normal(_POWER)) * self.std_error
+        return float(normal(1 - _LEVEL / 2) + normal(_POWER)) * self.std_error
 
     def pages_per_arm(self, difference: float) -> float:
         """Pages of each arm of an A/B test of a difference D: (z_.975 + z_.8)^2 (s2_A + s2_B) / D^2."""
-        z = float(_normal(1 - _LEVEL / 2) + _normal(_POWER))
+        z = float(normal(1 - _LEVEL / 2) + normal(_POWER))
         return z**2 * sum(self.variances) / difference**2 if difference else np.inf
 
 
@@ -697,5 +697,6 @@ def _influence(sums: PageSums, prior: Prior, lent: Floats) -> Floats:
     return sums_by(prior.query, moved, 1)
 
 
-def _normal(probability: float) -> float:
+def normal(probability: float) -> float:
+    """The quantile of the standard normal distribution."""
     return float(normal_quantile(np.array(probability)))

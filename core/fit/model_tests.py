@@ -75,7 +75,7 @@ import numpy as np
 import polars as pl
 
 from posbias.core.arrays import count_table
-from posbias.core.arrays.compression import Members
+from posbias.core.arrays.compression import GOLDEN, Members
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, Numbers
 from posbias.core.arrays.linalg import student_quantile
 from posbias.core.counts.checks import NUMBER_ABOVE, ClicksAbove, CountedPages
@@ -103,7 +103,6 @@ _LEAST_VARIANCE = 1e-4  # of attractiveness within queries, over its squared mea
 _ROUNDING = 1e-12
 _BEYOND_FIRST_ORDER = 1.4  # the error of theta under trust bias, to that of the first order
 _SEED = 20260101
-_MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 def attractiveness_test(fitted: FittedStrata, group_of_cell: Integers) -> tuple[ScoreTest, float] | None:
@@ -162,9 +161,9 @@ def most_shown(strata: Strata, most: int = MOST_ENTRIES) -> Members:
     unit, start = members.unit.astype(np.int64), np.append(first, len(members.unit))
     entries = count_table.sum_rows(table.entries_of_unit.take(unit), start)
     shown = np.add.reduceat(table.sum_by_unit(table.impressions).take(unit), first)
-    mixed = (unit.astype(np.uint64) + np.uint64(1)) * _MIX
+    mixed = (unit.astype(np.uint64) + np.uint64(1)) * GOLDEN
     mixed ^= mixed >> np.uint64(29)
-    key = count_table.sum_rows(mixed * _MIX, start)
+    key = count_table.sum_rows(mixed * GOLDEN, start)
     queries = np.lexsort((key, -shown))
     before = np.cumsum(entries[queries]) - entries[queries]
     queries = queries[before < most]

@@ -27,7 +27,7 @@ import numpy as np
 
 from posbias.core.arrays.compression import Members
 from posbias.core.arrays.count_table import Floats, Integers, first_of_runs, sum_by_number
-from posbias.core.arrays.linalg import MANY, Sparse, by_unit_and_cell, gram, in_rows, sparse_product
+from posbias.core.arrays.linalg import MANY, NORMAL, Sparse, by_unit_and_cell, gram, in_rows, sparse_product
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.estimators.estimate import Estimate
 from posbias.core.standard_errors.cluster import cluster_scores
@@ -175,8 +175,6 @@ def _row(matrix: Sparse, row: int) -> tuple[Integers, Floats]:
 MOST_CELLS = 2_000
 """With more cells the covariance is not made (32 MB): attractiveness then has the errors of counts alone."""
 
-_NORMAL_QUANTILE = 1.959963984540054  # 97.5 % quantile
-
 
 def errors_of_theta(estimate: Estimate) -> tuple[float, Floats | None]:
     """How far the theta under which a unit was seen may be from the estimate.
@@ -217,7 +215,7 @@ def _spread_of_cells(estimate: Estimate) -> Floats | None:
         return None
     with np.errstate(divide="ignore"):
         reach = intervals.reach(np.log(estimate.propensity))
-    spread = np.where(np.isfinite(reach), reach / _NORMAL_QUANTILE, intervals.std_error)
+    spread = np.where(np.isfinite(reach), reach / NORMAL, intervals.std_error)
     if estimate.conditional is not None:
         fit = estimate.conditional.fit
         by_counts = np.zeros(len(spread))

@@ -63,7 +63,7 @@ from functools import cached_property
 import numpy as np
 
 from posbias.core.arrays.count_table import Flags, Floats, Integers
-from posbias.core.arrays.linalg import inverse, normal_quantile, normal_tail, owens_t, pseudo_inverse
+from posbias.core.arrays.linalg import NORMAL, inverse, normal_quantile, normal_tail, owens_t, pseudo_inverse
 from posbias.core.shapes.shape import walk_covariance
 from posbias.core.standard_errors.cluster import ClusterErrors, Intervals, upper_end
 from posbias.core.standard_errors.contrasts import ContrastTest, linear_contrast_test
@@ -202,8 +202,6 @@ def _reach(rho: Floats) -> Floats:
     return high
 
 
-_NORMAL = 1.959963984540054  # 97.5 % quantile
-
 _PAIR = 2  # contexts whose two contrasts are one
 _ESTIMABLE = 1e-8  # what may be left of a row of X outside the rows with data, by rounding
 _SAME = 1e-6  # share of the information's variance below which a context has no errors of its own
@@ -249,7 +247,7 @@ def shrink_contexts(fit: ConditionalFit, errors: ClusterErrors, position_of_cell
     return ShrunkContexts(
         log_theta=log_theta,
         intervals=Intervals(
-            std_error=np.maximum(high - log_theta, log_theta - low) / _NORMAL,
+            std_error=np.maximum(high - log_theta, log_theta - low) / NORMAL,
             low=np.exp(low),
             high=upper_end(high),
             effective_clusters=errors.effective_clusters,
@@ -386,7 +384,7 @@ def _noise(fit: ConditionalFit, errors: ClusterErrors) -> Floats:
     free = fit.free_cells
     with np.errstate(divide="ignore"):  # an interval from 0 says nothing
         half_width = (np.log(errors.high[free]) - np.log(errors.low[free])) / 2
-    stretch = half_width / _NORMAL / errors.std_error[free]
+    stretch = half_width / NORMAL / errors.std_error[free]
     seen = np.isfinite(stretch) & (stretch > 0)
     stretch[~seen] = 0.0
     return np.where(np.outer(seen, seen), errors.covariance, 0.0) * np.outer(stretch, stretch)

@@ -9,7 +9,7 @@ not, and is wrong where it does not hold: each fit comes with a test against the
 """
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers
 from posbias.core.choices import Plugin
 from posbias.core.standard_errors.cluster import AGREEING, ONE_CLUSTER, Intervals
 from posbias.core.standard_errors.contrasts import ContrastTest, FittedStrata
-from posbias.core.theta.conditional import Linkage, LinkedCounts
+from posbias.core.theta.conditional import Linkage, LinkedCounts, linked_counts
 
 SHAPE_ALONE = "the log does not link it: its number rests on the shape alone"
 ONE_END = "clicks lie at one end only: no finite slope"
@@ -68,10 +68,7 @@ class CurveShape(Plugin):
 
 def counts_of_all_cells(table: CountTable, linkage: Linkage) -> LinkedCounts:
     """The units with a click and two cells, also those that the log does not link with the reference."""
-    units = np.flatnonzero((table.entries_of_unit > 1) & (table.sum_by_unit(table.clicks) > 0))
-    part = table.take(units)
-    clicks = part.sum_by_unit(part.clicks)
-    return LinkedCounts(part, np.arange(table.n_cells), units, linkage.reference_of, clicks)
+    return linked_counts(table, replace(linkage, identified=np.ones(table.n_cells, np.bool_)))
 
 
 def units_with_slope(counts: LinkedCounts, x: Floats) -> tuple[Flags, Flags]:

@@ -39,8 +39,6 @@ from posbias.core.standard_errors.contrasts import FittedStrata, ScoredEstimate
 from posbias.core.standard_errors.leave_one_out import AGREEMENT, ClusterSums, LeaveOneOut, t_quantile
 from posbias.core.theta.conditional import Likelihood, Linkage, LinkedCounts
 
-_NORMAL = 1.959963984540054  # 97.5 % quantile
-
 _TAU = np.geomspace(0.01, 3.0, 20)
 """Where tau is looked at: from no difference to a power to factors of twenty at e times the reference's position."""
 
@@ -146,7 +144,7 @@ class _Curves:
         sums, ratio = self._left_out(modes[int(np.argmin(np.abs(tau - _TAU)))], spread)
         data = ratio * (weight @ np.array([mode.data for mode in modes]))
         data[self.agreeing[self.free] | (sums.variance <= AGREEMENT**2)] = np.nan
-        margin = np.sqrt(t_quantile(sums.degrees) ** 2 * data + _NORMAL**2 * walk)
+        margin = np.sqrt(t_quantile(sums.degrees) ** 2 * data + linalg.NORMAL**2 * walk)
         effective = np.where(np.isnan(data), np.nan, sums.effective_clusters)
         numbers = [mean, np.sqrt(data + walk), np.exp(mean - margin), upper_end(mean + margin), effective]
         return np.stack(numbers), tau, all(mode.converged for mode in modes)
