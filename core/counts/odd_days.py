@@ -116,10 +116,6 @@ class Change:
         """The change relative to the usual rate."""
         return self.rate / self.usual - 1
 
-    def exceeds(self, limit: float) -> bool:
-        """Whether the relative change is beyond a limit, and not by noise alone."""
-        return abs(self.relative) > limit and abs(self.far_by_noise) > FAR
-
 
 @dataclass(frozen=True)
 class DayLook:
@@ -164,7 +160,7 @@ class DayLook:
 
     def beyond(self, limit: float) -> Change | None:
         """The largest relative change of a click rate, if it is beyond a limit, and not by noise alone."""
-        changes = [change for change in self.changes if change.exceeds(limit)]
+        changes = [one for one in self.changes if abs(one.relative) > limit and abs(one.far_by_noise) > FAR]
         return max(changes, key=lambda change: abs(change.relative), default=None)
 
 

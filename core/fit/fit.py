@@ -1,6 +1,7 @@
 """From sufficient statistics to a fit: theta, textbook EM beside it, attractiveness, and what a reader must know."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -11,7 +12,7 @@ from posbias.core.arrays.count_table import Floats, Numbers
 from posbias.core.arrays.threads import meanwhile
 from posbias.core.attractiveness import AttractivenessPrior, estimate_prior, posterior_by_position, with_errors_of_theta
 from posbias.core.counts.checks import CountedPages, check_no_silent_position
-from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
+from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators import check_method, get_estimator, get_method, methods
 from posbias.core.estimators.estimate import Estimate, EstimationOptions, OnIteration, relative_to_largest
@@ -257,7 +258,11 @@ def _fit(
             joint = joint or JointEstimator().estimate_like(
                 statistics, strata, own_rules, estimate.linkage, on_iteration
             )
-            conditional = _conditional_of(strata, period.chosen or free, statistics, own_rules, on_iteration)
+            conditional = (period.chosen or free).fitted
+            if conditional is None or conditional.strata is not strata:
+                conditional = None
+                with suppress(IdentifiabilityError):  # nothing links these strata
+                    conditional = ConditionalEstimator().estimate(statistics, strata, own_rules, on_iteration).fitted
             if conditional is not None and joint.joint is not None:
                 comparison = diagnostics.compare_with_joint(conditional, joint.joint)
         with meanwhile(
@@ -336,22 +341,6 @@ def _smooth_if_thin(free: Estimate, fitted: FittedStrata, statistics: Sufficient
     except np.linalg.LinAlgError:  # nobody requested it: the free estimate stands without it
         return None
     return smooth if smooth.converged else None
-
-
-def _conditional_of(
-    strata: Strata,
-    estimate: Estimate,
-    statistics: SufficientStatistics,
-    options: EstimationOptions,
-    on_iteration: OnIteration,
-) -> FittedStrata | None:
-    """The conditional estimate on these strata, which an estimate may already be; None where nothing links them."""
-    if estimate.fitted is not None and estimate.fitted.strata is strata:
-        return estimate.fitted
-    try:
-        return ConditionalEstimator().estimate(statistics, strata, options, on_iteration).fitted
-    except IdentifiabilityError:
-        return None
 
 
 def _causes(

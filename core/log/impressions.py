@@ -214,7 +214,8 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
         if name not in kept
     ]
     numbers = {name: pl.col(name).cast(pl.Int64, strict=False) for name in roles.counted}
-    columns += [_as_counted(number, name) for name, number in numbers.items()]
+    kept_as = {name: pl.UInt8 if name == RANDOMIZED else pl.Int32 for name in numbers}  # as posbias counts them
+    columns += [number.cast(kept_as[name], strict=False).alias(name) for name, number in numbers.items()]
     faults += [(~(number >= 0).fill_null(value=False), RowFault.COUNT_INVALID) for number in numbers.values()]
     if roles.randomized:
         _check_keys("--randomized-where", [rows.column for rows in roles.randomized], schema)
@@ -238,11 +239,6 @@ def _check_keys(flag: str, names: Sequence[str], schema: pl.Schema) -> None:
                 f"column {name!r} ({flag}) holds {dtype}, which few tools read. Write it as text or as numbers of 64 "
                 "bits at most."
             )
-
-
-def _as_counted(number: pl.Expr, name: str) -> pl.Expr:
-    """The keys of a table of sums, in the types in which posbias counts them."""
-    return number.cast(pl.UInt8 if name == RANDOMIZED else pl.Int32, strict=False).alias(name)
 
 
 def _randomized(randomized: Sequence[RandomizedRows], position: pl.Expr) -> pl.Expr:

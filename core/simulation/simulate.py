@@ -259,11 +259,6 @@ Users = Callable[[Sessions, Integers, np.random.Generator], Clicks]
 """The clicks on the pages of sessions, shape (S, K), which show these documents; below a session's depth, any value."""
 
 
-def make_users(options: SimulationOptions, world: World) -> Users:
-    """The users that the options ask for."""
-    return _users_by_cell(options, world) if options.model in CELL_MODELS else _users_of_pages(options, world)
-
-
 def _users_by_cell(options: SimulationOptions, world: World) -> Users:
     """Users whose examination depends on a cell, in each context on its own."""
     shocks = worlds.theta_shocks(options, len(world.query_ids))
@@ -470,7 +465,7 @@ def simulate_blocks(options: SimulationOptions, world: World | None = None) -> I
     """
     world = world or worlds.random_world(options)
     ranker = make_ranker(options, world)
-    users = make_users(options, world)
+    users = (_users_by_cell if options.model in CELL_MODELS else _users_of_pages)(options, world)
     popularity = np.arange(1.0, len(world.query_ids) + 1) ** -options.query_exponent
     popularity /= popularity.sum()
     for block, (update, number) in enumerate(_blocks(options, round(popularity @ world.n_docs))):
