@@ -15,14 +15,8 @@ from posbias.core.counts.sufficient_statistics import Strata, SufficientStatisti
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.standard_errors.cluster import ClusterErrors, Intervals
 from posbias.core.standard_errors.contrasts import FittedStrata, correlation_of
-from posbias.core.theta.conditional import (
-    NO_CLICKS,
-    NO_REFERENCE,
-    ConditionalFit,
-    Linkage,
-    find_linkage,
-    upper_limits_without_clicks,
-)
+from posbias.core.theta import conditional
+from posbias.core.theta.conditional import ConditionalFit, Linkage
 from posbias.core.theta.joint import JointFit
 
 
@@ -105,7 +99,7 @@ def conditional_estimate(method: str, behind: FittedStrata | FittedCurve, table:
         by: what the errors are clustered by.
     """
     fit, errors = behind.fit, behind.errors
-    upper = upper_limits_without_clicks(fit, table)
+    upper = conditional.upper_limits_without_clicks(fit, table)
     reasons = zip(fit.linkage.reason, errors.reason, strict=True)
     reason = tuple(unlinked or _in_terms_of(by, alone) for unlinked, alone in reasons)
     return Estimate(
@@ -147,7 +141,9 @@ def linkage_of(statistics: SufficientStatistics, strata: Strata, options: Estima
     """
     periods = [] if options.period in {"auto", "none"} else [options.period]
     preference = cells_like(statistics, options.reference)
-    return find_linkage(strata.signatures, statistics.context_of_cell, preference, [*statistics.plan.strata, *periods])
+    return conditional.find_linkage(
+        strata.signatures, statistics.context_of_cell, preference, [*statistics.plan.strata, *periods]
+    )
 
 
 def cells_like(statistics: SufficientStatistics, reference: tuple[int, ...]) -> Integers | None:
@@ -189,7 +185,7 @@ def linkage_of_clicks(statistics: SufficientStatistics, options: EstimationOptio
         raise IdentifiabilityError(
             "no cell (position) that could be the reference has a click, so there is no click rate to compare with."
         )
-    reasons = np.select([known, clicks == 0], ["", NO_CLICKS], default=NO_REFERENCE)
+    reasons = np.select([known, clicks == 0], ["", conditional.NO_CLICKS], default=conditional.NO_REFERENCE)
     return Linkage(
         reference_of=np.where(reference_of >= 0, reference_of, 0),
         identified=known,

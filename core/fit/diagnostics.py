@@ -40,18 +40,8 @@ from posbias.core.estimators.estimate import Estimate, EstimationOptions, Fitted
 from posbias.core.estimators.methods import ConditionalEstimator
 from posbias.core.schema import NO_PREVIOUS_CLICK, POSITION, PREVIOUS_CLICK, Length
 from posbias.core.shapes import FREE
-from posbias.core.standard_errors.contrasts import (
-    LEVEL,
-    MOST_CONTRASTS,
-    ContrastTest,
-    FittedStrata,
-    ScoredEstimate,
-    contrast_test,
-    difference_errors,
-    linear_contrast_test,
-    pairwise_contrasts,
-    sum_by_cluster,
-)
+from posbias.core.standard_errors import contrasts
+from posbias.core.standard_errors.contrasts import ContrastTest, FittedStrata, ScoredEstimate
 from posbias.core.standard_errors.leave_one_out import t_quantile
 from posbias.core.theta.conditional import (
     ConditionalFit,
@@ -99,11 +89,11 @@ def position_effect_test(estimate: Estimate, shape: str) -> ContrastTest | None:
     if shape == "power":
         _, first = np.unique(np.where(tested, estimate.linkage.reference_of, -1), return_index=True)
         tested &= np.isin(np.arange(len(tested)), first)
-    test = contrast_test(
+    test = contrasts.contrast_test(
         np.where(tested, log_theta, np.nan),
         std_error,
         clusters,
-        correlation=None if shape == "power" or tested.sum() > MOST_CONTRASTS else estimate.correlation,
+        correlation=None if shape == "power" or tested.sum() > contrasts.MOST_CONTRASTS else estimate.correlation,
     )
     return test if silence is None else _with_silence(test, silence.p_value)
 
@@ -144,9 +134,9 @@ def bins_test(
     for one in np.unique(bins).tolist():
         first, *others = np.flatnonzero((bins == one) & free.linkage.identified).tolist() or [-1]
         pairs += [(first, other) for other in others]
-    contrasts = pairwise_contrasts([one for one, _ in pairs], [other for _, other in pairs], unbinned.n_cells)
+    apart = contrasts.pairwise_contrasts([one for one, _ in pairs], [other for _, other in pairs], unbinned.n_cells)
     position = unbinned.position_of_cell.tolist()
-    test = linear_contrast_test(contrasts, free.fitted.fit, free.fitted.errors)
+    test = contrasts.linear_contrast_test(apart, free.fitted.fit, free.fitted.errors)
     return BinsTest(test, tuple((position[first], position[other]) for first, other in pairs))
 
 
@@ -161,8 +151,8 @@ def previous_click_test(statistics: SufficientStatistics, estimate: Estimate) ->
     if PREVIOUS_CLICK not in statistics.cells.columns or estimate.fitted is None:
         return None
     clicked, unclicked = _below_clicks(statistics)
-    contrasts = pairwise_contrasts(unclicked, clicked, statistics.n_cells)
-    test = linear_contrast_test(contrasts, estimate.fitted.fit, estimate.fitted.errors)
+    apart = contrasts.pairwise_contrasts(unclicked, clicked, statistics.n_cells)
+    test = contrasts.linear_contrast_test(apart, estimate.fitted.fit, estimate.fitted.errors)
     silence = silence_below_clicks(statistics, estimate)
     return test if silence is None else _with_silence(test, silence.p_value[clicked])
 
@@ -270,7 +260,7 @@ class PairsTest:
     @property
     def rejected(self) -> bool:
         """Whether the two differ."""
-        return self.p_value < LEVEL
+        return self.p_value < contrasts.LEVEL
 
 
 def compare_with_pairs(
@@ -298,10 +288,10 @@ def _test(
     cells = np.flatnonzero(known & known[reference] & (reference != np.arange(n_cells)))
     if not len(cells):
         return None
-    contrasts = pairwise_contrasts(reference[cells], cells, n_cells)
+    apart = contrasts.pairwise_contrasts(reference[cells], cells, n_cells)
     log_ratio = np.nan_to_num(features.fit.log_theta) - np.nan_to_num(pairs.fit.log_theta)
-    difference = contrasts @ log_ratio
-    covariance = contrasts @ np.where(np.outer(known, known), np.nan_to_num(variance), 0.0) @ contrasts.T
+    difference = apart @ log_ratio
+    covariance = apart @ np.where(np.outer(known, known), np.nan_to_num(variance), 0.0) @ apart.T
     covariance = covariance + np.diag(np.full(len(cells), 1e-12))  # two cells that agree to the last click
     position = np.log(statistics.position_of_cell)
     direction = position[cells] - position[reference[cells]]
@@ -313,8 +303,8 @@ def _test(
     return PairsTest(
         slope=slope,
         slope_error=float(error),
-        of_slope=contrast_test(np.array([slope]), np.array([error]), fewest),
-        of_cells=contrast_test(difference, np.sqrt(np.diag(covariance)), degrees),
+        of_slope=contrasts.contrast_test(np.array([slope]), np.array([error]), fewest),
+        of_cells=contrasts.contrast_test(difference, np.sqrt(np.diag(covariance)), degrees),
         pairs=int(pairs.fit.linkage.linking_pairs[cells].max()),
     )
 
@@ -344,7 +334,7 @@ class JointComparison:
     def biased_cells(self) -> Integers:
         """The cells in which joint EM is off by more than 5 %, beyond chance."""
         notable = np.abs(np.expm1(self.log_ratio)) > NOTABLE
-        return np.flatnonzero(notable & (self.test.p_values < LEVEL) & self.converged)
+        return np.flatnonzero(notable & (self.test.p_values < contrasts.LEVEL) & self.converged)
 
     @property
     def biased(self) -> bool:
@@ -369,8 +359,8 @@ def compare_with_joint(conditional: FittedStrata, joint: JointFit) -> JointCompa
     """
     scored = _scored_joint(joint, conditional.strata, conditional.fit.linkage)
     log_ratio = scored.log_theta - conditional.fit.log_theta
-    std_error, correlation = difference_errors(conditional.scored(), scored)
-    test = contrast_test(log_ratio, std_error, conditional.errors.degrees, correlation=correlation)
+    std_error, correlation = contrasts.difference_errors(conditional.scored(), scored)
+    test = contrasts.contrast_test(log_ratio, std_error, conditional.errors.degrees, correlation=correlation)
     return JointComparison(log_ratio, std_error, test, converged=conditional.fit.converged and joint.converged)
 
 
@@ -384,7 +374,7 @@ def _scored_joint(joint: JointFit, strata: Strata, linkage: Linkage) -> ScoredEs
     each = Members(
         np.concatenate([members.unit, alone]), np.concatenate([members.cluster, first + np.arange(len(alone))])
     )
-    clusters, scores = sum_by_cluster(table, score, each)
+    clusters, scores = contrasts.sum_by_cluster(table, score, each)
     copies = np.concatenate([np.ones(len(clusters) - len(alone)), others[alone]])
     scores.data *= np.repeat(np.sqrt(copies), np.diff(scores.indptr))
     # Without a prior the information says nothing about the common scale of theta, which drops out of every ratio.

@@ -42,16 +42,8 @@ import numpy as np
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, sum_by_number
 from posbias.core.choices import PENALTIES, LearningOptions, TieDistance
 from posbias.core.errors import IdentifiabilityError
-from posbias.core.learners.learning import (
-    ClickLikelihood,
-    Learned,
-    Learner,
-    LearningData,
-    OnRound,
-    Rounds,
-    SquaredError,
-    Warnings,
-)
+from posbias.core.learners import learning
+from posbias.core.learners.learning import ClickLikelihood, Learned, Learner, LearningData, OnRound, Rounds
 from posbias.core.learners.models import Adam, FactorModel
 
 _OPTIONS = ("factors", "regularization", "steps")
@@ -76,7 +68,7 @@ class FactorsLearner(Learner):
     needs_features = False
     takes = _OPTIONS
     is_probability = True
-    loss: ClassVar[type[ClickLikelihood] | type[SquaredError]] = ClickLikelihood
+    loss: ClassVar[type[ClickLikelihood] | type[learning.SquaredError]] = ClickLikelihood
 
     def tables(self, data: LearningData) -> list[CountTable]:
         """The counts of each task; the last one is judged."""
@@ -93,7 +85,7 @@ class FactorsLearner(Learner):
         """
         counts, theta = self.examined(data)
         log, penalty = replace(data, counts=counts), options.regularization
-        report, warnings = dict[str, Any](), Warnings()
+        report, warnings = dict[str, Any](), learning.Warnings()
 
         def fit(log: LearningData, penalty: float) -> tuple[FactorModel, Rounds]:
             return self._find(log, theta, penalty, options, on_round)
@@ -137,7 +129,7 @@ class FactorsLearner(Learner):
         theta: Floats,
         seed: int,
         learn: Callable[[LearningData, float], tuple[FactorModel, Rounds]],
-    ) -> tuple[float, dict[str, Any], Warnings]:
+    ) -> tuple[float, dict[str, Any], learning.Warnings]:
         """The penalty that predicts impressions apart best, what it was chosen by, and a warning."""
         apart = impressions_apart(log, self.tables(log)[-1], seed)
         if not apart.impressions.any():
@@ -149,7 +141,7 @@ class FactorsLearner(Learner):
         if self.needs_randomized and log.randomized is not None:
             rest = replace(rest, randomized=log.randomized.less(apart))
         of_weights, shown = log.counts.impressions / theta[log.counts.cell], log.counts.impressions.sum()
-        scale = float(of_weights.sum() / max(shown, 1.0)) if self.loss is SquaredError else 1.0
+        scale = float(of_weights.sum() / max(shown, 1.0)) if self.loss is learning.SquaredError else 1.0
         loss, tried = self.loss(apart.take(log.learnt), theta), dict[float, tuple[float, bool]]()
         for penalty in (scale * one for one in PENALTIES):
             model, _ = learn(rest, penalty)
@@ -181,7 +173,7 @@ class MFLearner(FactorsLearner):
     is_probability = False
     uses_propensities = False
     measure = "minus the squared error per impression"
-    loss = SquaredError
+    loss = learning.SquaredError
 
 
 class PropensityMFLearner(FactorsLearner):
@@ -192,7 +184,7 @@ class PropensityMFLearner(FactorsLearner):
     about = "factors of queries and documents, on click rates weighted by 1 / theta"
     is_probability = False
     measure = "minus the squared error per impression"
-    loss = SquaredError
+    loss = learning.SquaredError
 
 
 class CausELearner(FactorsLearner):

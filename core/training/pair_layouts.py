@@ -31,18 +31,8 @@ import polars as pl
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
 from posbias.core.errors import StatisticsError
 from posbias.core.schema import CLICKS, IMPRESSIONS, WEIGHT
-from posbias.core.training.layout import (
-    GRADE,
-    GROUP,
-    LABEL,
-    LABEL_STD_DEV,
-    LayoutOfCounts,
-    Posterior,
-    RowsOfPairs,
-    WeighedDocuments,
-    WeightedCounts,
-    sums_by_document,
-)
+from posbias.core.training import layout
+from posbias.core.training.layout import LayoutOfCounts, Posterior, RowsOfPairs, WeighedDocuments, WeightedCounts
 from posbias.core.training.weights import ClickWeights, WeightOptions, replicate_names
 
 _TINY = 1e-300  # theta = gamma = 1 leaves no impression without a click to explain: 0 of them, not 0/0
@@ -53,7 +43,7 @@ class PointwiseLayout(LayoutOfCounts):
 
     name = "pointwise"
     ranked = False
-    left_out = (GROUP,)
+    left_out = (layout.GROUP,)
     takes = ("negatives",)
 
     def by_signature(self, counts: WeightedCounts) -> tuple[Floats, RowsOfPairs]:
@@ -130,13 +120,13 @@ def pointwise_rows(pairs: pl.DataFrame, by_signature: Floats) -> pl.DataFrame:
         `group`, `query`, `doc`, `label` (Int8), `weight` and replicate weights (Float64), in the order of the pairs,
         label 1 first.
     """
-    documents, sums = sums_by_document(pairs, by_signature)
+    documents, sums = layout.sums_by_document(pairs, by_signature)
     shown, positive = sums[:, 1], np.delete(sums, 1, axis=1)
     negative = np.maximum(shown[:, np.newaxis] - positive, 0.0)
     weights = np.stack([positive, negative], axis=1).reshape(2 * documents.height, positive.shape[1])
     names = [WEIGHT, *replicate_names(positive.shape[1] - 1)]
     return documents[np.repeat(np.arange(documents.height), 2)].with_columns(
-        pl.Series(LABEL, np.tile(np.array([1, 0], np.int8), documents.height)),
+        pl.Series(layout.LABEL, np.tile(np.array([1, 0], np.int8), documents.height)),
         *(pl.Series(name, weights[:, column]) for column, name in enumerate(names)),
     )
 
@@ -151,7 +141,7 @@ class JudgmentsLayout(LayoutOfCounts):
     weighted = None
     graded = True
     one_row_each = True
-    left_out = (GROUP, WEIGHT)
+    left_out = (layout.GROUP, WEIGHT)
     takes = ("rate", "grades")
 
     def by_signature(self, counts: WeightedCounts) -> tuple[Floats, RowsOfPairs]:
@@ -255,15 +245,15 @@ def judgment_rows(pairs: pl.DataFrame, terms: Floats, *, top: float, grades: int
         `group`, `query`, `doc`, `label` (Float64 >= 0), `label_std_dev` (null where it is not known), `grade` (Int32,
         0 .. G - 1), `impressions`, `clicks`, `weight` (1: judgments weigh the same).
     """
-    documents, sums = sums_by_document(pairs, terms)
+    documents, sums = layout.sums_by_document(pairs, terms)
     seen = sums[:, 3] > 0
     sums = sums[seen]
     label = sums[:, 2] / sums[:, 3]
     counts = pl.Int64 if whole else pl.Float64
     return documents.filter(pl.Series(seen)).with_columns(
-        pl.Series(LABEL, label),
-        pl.Series(LABEL_STD_DEV, np.sqrt(sums[:, 4]) / sums[:, 3]).fill_nan(None),
-        pl.Series(GRADE, grades_of(label, top, grades).astype(np.int32)),
+        pl.Series(layout.LABEL, label),
+        pl.Series(layout.LABEL_STD_DEV, np.sqrt(sums[:, 4]) / sums[:, 3]).fill_nan(None),
+        pl.Series(layout.GRADE, grades_of(label, top, grades).astype(np.int32)),
         pl.Series(IMPRESSIONS, sums[:, 0]).cast(counts),
         pl.Series(CLICKS, sums[:, 1]).cast(counts),
         pl.lit(1.0).alias(WEIGHT),

@@ -24,11 +24,11 @@ AIMS = {
     "words of a private dialect": 0,
 }
 LIMITS = AIMS | {
-    "lines of code": 39_644,
-    "lines": 60_020,
+    "lines of code": 39_573,
+    "lines": 59_926,
     "files": 220,
     "classes": 558,
-    "functions": 3_535,
+    "functions": 3_527,
     "lines of code of tests": 34_316,
     "modules of ours that `run` loads": 137,
     "words of a private dialect": 11,

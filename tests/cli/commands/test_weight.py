@@ -134,7 +134,7 @@ ONCE = {
     "the plan is made": "posbias.cli.work.requests.statistics_plan",
     "the method is checked": "posbias.io.jobs.fit.check_method",
     "the log is opened": "posbias.io.log.click_log.open_log",
-    "the propensity table is built": "posbias.core.fit.fit.propensity_table",
+    "the propensity table is built": "posbias.core.fit.propensities.propensity_table",
     "the manifest's section is made": "posbias.io.fits.new_fit.fit_section",
     "weights are made": "posbias.io.jobs.fit.weights_for",
 }
