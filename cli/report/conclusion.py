@@ -104,7 +104,7 @@ class _Marked:
         """Draw it within a width."""
         sign, ascii_sign, colour = _MARKS[_mark_of(self.item)]
         mark, in_bold = ascii_sign if options.ascii_only else sign, isinstance(self.item, Conclusion)
-        first, *others = _lines(self.item, self.details)
+        first, *others = [each for text in _lines(self.item, self.details) for each in text.split("\n")]
         yield _beside(mark, first, colour, "bold" if in_bold else "", console)
         for text in others:
             yield line(text, whole=True) if in_bold else _beside(" ", text, "", "dim", console)

@@ -55,7 +55,7 @@ from posbias.io.jobs.tables import DONE, Column, PrintedTable, clicks_in_words, 
 from posbias.io.log.click_log import Log
 from posbias.io.log.clicks import Clicks
 from posbias.io.log.events import EVENTS
-from posbias.io.log.faults import doubts, reason
+from posbias.io.log.faults import cut_off, doubts, reason
 from posbias.io.log.lists import OURS, Finding, find_click_words, find_timestamp_format
 from posbias.io.log.scan import schema_of
 from posbias.io.log.sources import Source, find_sources, named_paths
@@ -128,7 +128,7 @@ def _one(name: str | None) -> tuple[str, ...]:
 
 _RUN = "run"
 _ROWS = ("auto", "flat", "nested")
-_DECLARING_CLICKS = ("click_counts", "click_ranks", "null_click", "clicks", "true", "false")
+_DECLARING_CLICKS = ("click_counts", "click_ranks", "null_click", "clicks")
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,8 @@ Step = Callable[[LogView], list[Finding]]
 
 def _recognition_form(view: LogView) -> list[Finding]:
     """The raw files of a source, or a table of events."""
-    if view.log.input_format != "auto" or view.log.impression_where or view.log.clicks:
+    named = (*(view.log.impression_where, view.log.clicks, view.log.click, view.log.clicked), view.log.click_ranks)
+    if view.log.input_format != "auto" or any(named):
         return []
     try:
         return find_form(view.sources())
@@ -279,8 +280,8 @@ STEPS: tuple[Step, ...] = (
     lambda view: find_session(view.open_log()),
     lambda view: find_paging(view.open_log()),
     lambda view: find_pages(view.open_log()),
-    lambda view: find_duplicates(view.open_log()),
     _times,
+    lambda view: find_duplicates(view.open_log()),
 )
 """Steps of the recognition, in this order. A log of raw files or events has no rows before these are read."""
 
@@ -366,6 +367,7 @@ def _bad_rows(view: LogView, unjudged: Reading) -> list[Finding]:
         return []
     reasons = ", ".join(f"{rows:,} because {why}" for why, rows in bad.items())
     sentence = f"{counted(sum(bad.values()), 'rows')} of {unjudged.rows.read:,} break the rules ({reasons})"
+    sentence += "".join(f". {cut.removesuffix('.')}" for cut in cut_off(unjudged.log))
     return [Finding(sentence, ("--on-bad-rows", "drop"))]
 
 

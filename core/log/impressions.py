@@ -6,7 +6,7 @@ where requested: the number, from 1, of the first description of randomised rows
 Where rows add up impressions, `impressions` (Int64 > 0) is their number, and `click` (Int64) that of clicks on them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -184,7 +184,7 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
     faults = [*null, *position_faults, *click_faults]
     columns += [position.cast(pl.Int32, strict=False).alias(POSITION), click.alias(CLICK)]
     if roles.weight is not None:
-        weight = _number(roles.weight, schema, "--weight-column", rules.values)
+        weight = _number(roles.weight, schema, "--weight-column", rules.values.number)
         columns.append(weight.alias(WEIGHT))
         valid = weight.is_between(SMALLEST_WEIGHT, 1 / SMALLEST_WEIGHT) & weight.is_not_nan()
         faults.append((~valid.fill_null(value=False), RowFault.WEIGHT_INVALID))
@@ -273,12 +273,12 @@ def page_keys(roles: Roles) -> list[pl.Expr]:
     return [_key(roles.session).alias(SESSION), _key(roles.doc).alias(DOC)]
 
 
-def _number(name: str, schema: pl.Schema, role: str, values: TextValues) -> pl.Expr:
-    """A column as Float64; text that is no number becomes null."""
+def _number(name: str, schema: pl.Schema, role: str, read: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
+    """A column as Float64, its text as `TextValues` has it; what is no number becomes null."""
     dtype = schema[name]
     if not (dtype.is_numeric() or isinstance(dtype, pl.String | pl.Boolean)):
         raise SchemaError(f"column {name!r} ({role}) holds {dtype}; it must hold numbers.")
-    return values.number(pl.col(name)) if dtype == pl.String else pl.col(name).cast(pl.Float64, strict=False)
+    return read(pl.col(name)) if dtype == pl.String else pl.col(name).cast(pl.Float64, strict=False)
 
 
 def _position(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Expr, list[tuple[pl.Expr, RowFault]]]:
@@ -292,7 +292,7 @@ def _position(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Exp
         broken = whole.is_null() if isinstance(dtype, _BEYOND_64_BITS) else None  # nothing else can be lost
         too_large = pl.col(name) > largest
     else:
-        number = _number(name, schema, "--position", rules.values)
+        number = _number(name, schema, "--position", rules.values.count)
         whole = number.cast(pl.Int64, strict=False)
         broken = whole.is_null() | (number != number.floor())
         too_large = number.is_finite() & (number > largest)
@@ -349,12 +349,12 @@ def _full_cells(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.E
         return pl.col(name).cast(pl.Int8), [(missing, RowFault.CLICK_MISSING)]
     if dtype == pl.String:
         word = pl.col(name).str.to_lowercase()
-        number = _number(name, schema, "--click", values)
+        number = _number(name, schema, "--click", values.number)
         number = pl.when(word.is_in(_TRUE)).then(1.0).when(word.is_in(_FALSE)).then(0.0).otherwise(number)
     elif dtype.is_integer():
         number = pl.col(name)
     else:
-        number = _number(name, schema, "--click", values)
+        number = _number(name, schema, "--click", values.number)
     if values.true or values.false:
         if dtype.is_integer():
             _check_words(name, dtype, (*values.true, *values.false))
@@ -417,7 +417,7 @@ def _read_sums(
 
 def _count(name: str, schema: pl.Schema, role: str, values: TextValues) -> tuple[pl.Expr, pl.Expr]:
     """A column as Int64, and whether that is what it holds: a whole number from 0."""
-    number = pl.col(name) if schema[name].is_integer() else _number(name, schema, role, values)
+    number = pl.col(name) if schema[name].is_integer() else _number(name, schema, role, values.count)
     whole = pl.lit(value=True) if schema[name].is_integer() else number == number.floor()
     is_count = (number.is_between(0, LARGEST_COUNT) & whole).fill_null(value=False)
     return number.cast(pl.Int64, strict=False), is_count

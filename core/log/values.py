@@ -16,6 +16,11 @@ _WITH_COMMA = r"^(\s*[+-]?[0-9]*),([0-9]+(?:[eE][+-]?[0-9]+)?\s*)$"
 _A_DAY = "2026-01-31"
 
 
+def grouped(marks: str) -> str:
+    """The pattern of a whole number with one of some marks between thousands, e.g. `12,345`."""
+    return rf"^\s*[1-9][0-9]{{0,2}}(?:[{marks}][0-9]{{3}})+\s*$"
+
+
 @dataclass(frozen=True)
 class TextValues:
     """How text is read."""
@@ -36,6 +41,17 @@ class TextValues:
         if not self.decimal_comma:
             return text.cast(pl.Float64, strict=False)
         return pl.when(~text.str.contains(".", literal=True)).then(self.with_point(text)).cast(pl.Float64, strict=False)
+
+    def count(self, text: pl.Expr) -> pl.Expr:
+        """Text of a count as Float64, e.g. 2000 for `2,000`; null where it is no number.
+
+        A comma before three digits is a mark between thousands. Where a comma is to stand before a fraction, a point is
+        such a mark, and a comma before three digits could be either: that is no number.
+        """
+        marks = rf"{'.' if self.decimal_comma else ','}'\u2019\s"
+        without = text.str.replace_all(f"[{marks}]", "").cast(pl.Float64, strict=False)
+        number = pl.when(text.str.contains(grouped(marks))).then(without).otherwise(self.number(text))
+        return pl.when(~text.str.contains(grouped(","))).then(number) if self.decimal_comma else number
 
     def with_point(self, text: pl.Expr) -> pl.Expr:
         """Text whose numbers have a point; other text as it is."""

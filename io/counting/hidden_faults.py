@@ -1,4 +1,4 @@
-"""Faults of a log that no row shows: robots among its clients, and rows without clicks that a table of sums lacks."""
+"""Faults of a log that no row shows: robots, a table of sums without its rows of no click, unknown positions."""
 
 from dataclasses import replace
 
@@ -10,6 +10,7 @@ from posbias.core.roles import CLIENTS, VISITS, plain
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT
 from posbias.io.engines.engine import ReadLog
 from posbias.io.log.click_log import Log, good_rows
+from posbias.io.log.faults import is_top, shown_at
 from posbias.io.log.scan import reading, schema_of
 from posbias.io.log.sql import sql_name, sql_where
 from posbias.io.results.conclusions import CAUTION, NOTE, STOP, Reason
@@ -174,6 +175,23 @@ def reasons_of_weights(read: ReadLog) -> list[Reason]:
     return [Reason("weights-depend-on-clicks", CAUTION, sentence, {"clicked": clicked, "others": others})]
 
 
+def reasons_of_base(log: Log) -> list[Reason]:
+    """That few impressions are at the first position of a log that counts from 0 or below: these may be unknown."""
+    base = log.request.rules.position_base
+    if base > 0 or log.raw is not None:
+        return []
+    with reading([*log.sources, *log.click_sources]):
+        shown = shown_at(good_rows(log.impressions).head(_ROWS_OF_FIT))
+    if is_top(1, shown) or 1 not in shown:
+        return []
+    sentence = (
+        f"Position {base} has {shown[1]:,} impressions, and position {base + 1} {shown.get(2, 0):,}: a list has its "
+        f"first place about as often as its second. If {base} means that a position is unknown, leave these rows out: "
+        f"--on-bad-rows drop, without --position-base {base}."
+    )
+    return [Reason("top-seldom-shown", CAUTION, sentence, {"first": shown[1], "second": shown.get(2, 0)})]
+
+
 def reasons_of_rows(read: ReadLog) -> list[Reason]:
     """What speaks against the rows of a log: robots among clients, and rows and clicks that are missing."""
     clients = reasons_of_clients(look_at_clients(read.log, _ROWS_OF_FIT))
@@ -188,6 +206,7 @@ def reasons_of_counts(read: ReadLog) -> list[Reason]:
         *reasons_of_left_out(read),
         *reasons_of_pages(read),
         *reasons_of_weights(read),
+        *reasons_of_base(read.log),
     ]
 
 

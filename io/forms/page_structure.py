@@ -1,6 +1,7 @@
 """Findings about sessions: whether one is a page or a visit, and whether documents stand twice on pages."""
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -15,7 +16,7 @@ from posbias.core.schema import ALIASES, CLICK, DOC, FLAGS, POSITION, QUERY, SES
 from posbias.io.forms.recognition import AS_CLICKS, NO_QUERY, first_impressions, option
 from posbias.io.log.click_log import Log
 from posbias.io.log.events import EventReader
-from posbias.io.log.faults import undeclared_page
+from posbias.io.log.faults import CLICKED_TWICE, clicks_in_rows, is_top, undeclared_page, without_sessions
 from posbias.io.log.lists import JSON, SPACE, Finding, ListRules, holds_lists
 from posbias.io.log.scan import reading, scan_sources, schema_of
 from posbias.io.log.sources import Source
@@ -71,7 +72,10 @@ def find_pages(log: Log) -> list[Finding]:
     if not log.has_sessions or log.request.roles.session or log.nesting is not None or log.raw is not None:
         return []
     if _shares(log).no_page < _VISITS:
-        return []
+        judged = pages(first_impressions(log).lazy().filter(pl.col(REJECTED) == 0), log.page_rules).collect()
+        faulty, rows = judged.filter(pl.col(REJECTED) > 0), judged[PAGE_ROWS].to_numpy()
+        few = without_sessions(log, faulty) if faulty[PAGE_ROWS].to_numpy().sum() > _GOOD_PAGES * rows.sum() else ""
+        return [Finding(few, certain=False)] if few else []
     visit, keys = f"a session ({', '.join(log.roles.session)}) is a visit", _best_keys(log, _page_keys(log))
     if keys is None:
         return [Finding(f"{visit}, and no columns tell its pages apart", certain=False)]
@@ -94,6 +98,11 @@ def find_duplicates(log: Log) -> list[Finding]:
     if not shares.repeated_doc or shares.no_page >= _VISITS:
         return []
     rows = first_impressions(log).filter(pl.col(REJECTED) == 0)
+    options = clicks_in_rows(log, rows.lazy())
+    if options:  # a click column that was named is for rows that are impressions
+        named = log.request.roles.click is not None
+        text = f"{CLICKED_TWICE}{f': without --click, use {shlex.join(options)}' if named else ''}"
+        return [Finding(text, () if named else options)]
     twice = rows.group_by(SESSION, QUERY, DOC, POSITION).len().filter(pl.col("len") > 1)
     n_twice, n_pages = (some.select(pl.col(SESSION).n_unique()).item() for some in (twice, rows))
     if n_twice > shares.repeated_doc / 2 * n_pages:
@@ -309,7 +318,7 @@ def find_base_of_events(log: Log) -> list[Finding]:
     with reading(log.sources):
         positions = _shown(log, events).select(position).collect(engine="streaming").to_series().drop_nulls()
     base = log.request.rules.position_base - 1
-    if not len(positions) or positions.min() != base:
+    if positions.min() != base or not is_top(base, dict(positions.value_counts().iter_rows())):
         return []
     return [Finding(f"positions count from {base}", option("--position-base", str(base)))]
 

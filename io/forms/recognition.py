@@ -16,13 +16,14 @@ import polars as pl
 
 from posbias.core.errors import RoleError
 from posbias.core.log.impressions import REJECTED, RowFault
+from posbias.core.log.values import grouped
 from posbias.core.roles import CLIENTS, NAMES_IN_EXPORTS, TIMES, plain, words
 from posbias.core.schema import ALIASES, CLICK, DOC, FLAGS, NAMES_OF_COUNTS, POSITION, QUERY, SESSION
 from posbias.io.forms import Form, forms
 from posbias.io.forms.form import Document, document_of, is_action_line
 from posbias.io.log.click_log import Log
 from posbias.io.log.events import CLICKED_FLAG, SHOWN_FLAG
-from posbias.io.log.faults import clicked_rank, summed_impressions
+from posbias.io.log.faults import clicked_rank, is_top, shown_at, summed_impressions
 from posbias.io.log.files import is_packed, unpacked_start
 from posbias.io.log.lists import Finding, find_click_words, holds_times
 from posbias.io.log.scan import LINE, TEXT_SEPARATORS, reading, scan_lines, scan_sources, schema_of
@@ -360,12 +361,10 @@ def first_texts(log: Log, column: str | None) -> list[str]:
     if column is None or schema_of(log.sources[0])[column] != pl.String:
         return []
     with reading(log.sources):
-        rows = scan_sources(log.sources).select(column).head(_ROWS).unique().sort(column).head(_VALUES)
-        return [value for value in rows.collect(engine="streaming")[column].to_list() if value is not None]
+        rows = scan_sources(log.sources).select(column).head(_ROWS).drop_nulls().unique().sort(column)
+        values = rows.collect(engine="streaming")[column]
+    return values.gather_every(-(-len(values) // _VALUES) or 1).to_list()  # the first ones alone may be of some days
 
-
-_AS_MANY = 0.2
-"""Rows at position 0 per row at position 1 from which 0 is the top position, and no mark of a missing one."""
 
 _NEARLY_NONE = 0.01
 """Share of the clicks that could not be read, up to which the rest of them are bad rows."""
@@ -386,11 +385,12 @@ def find_position_base(log: Log) -> list[Finding]:
     """Whether positions count from 0."""
     if log.raw is not None:
         return []
-    counts = dict(first_impressions(log).group_by(POSITION).len().iter_rows())
-    above = {position: rows for position, rows in counts.items() if position is not None and position < 1}
-    if not above or set(above) != {0} or counts[0] < _AS_MANY * counts.get(1, 0):
+    shown, base = shown_at(first_impressions(log).lazy()), log.request.rules.position_base - 1
+    if min(shown, default=1) != 0:
         return []
-    base = log.request.rules.position_base - 1
+    if not is_top(0, shown):
+        text = f"{shown[0]:,} impressions have position {base}, and {shown.get(1, 0):,} have {base + 1}"
+        return [Finding(f"{text}: {base} seems to mean that the position is unknown", certain=False)]
     return [Finding(f"positions count from {base}", option("--position-base", str(base)))]
 
 
@@ -398,20 +398,22 @@ def find_clicks(log: Log) -> list[Finding]:
     """Whether the click column holds counts or ranks, and what its empty cells mean."""
     if log.raw is not None or log.click_sources:
         return []
-    top = clicked_rank(log)
+    values = log.request.rules.values
+    has_words = bool(values.true or values.false)
+    top = None if has_words else clicked_rank(log)
     if top is not None:
         text = f"{log.roles.click!r} holds the rank of the clicked result, from {top}"
         return [Finding(text, ("--click-ranks", str(top)))]
     rows = first_impressions(log)
     faults = _click_faults(rows)
-    if faults[RowFault.CLICK_INVALID] and not log.roles.impressions:
+    if faults[RowFault.CLICK_INVALID] and not log.roles.impressions and not has_words:
         rules = replace(log.request.rules, click_counts=True)
         counted = first_impressions(replace(log, request=replace(log.request, rules=rules)))
         if _click_faults(counted)[RowFault.CLICK_INVALID] <= _NEARLY_NONE * faults[RowFault.CLICK_INVALID]:
             return [Finding(f"{log.roles.click!r} counts clicks", ("--click-counts",))]
     filled = rows.filter(pl.col(REJECTED) == 0)[CLICK]
     if faults[RowFault.CLICK_MISSING] and len(filled) and (filled > 0).all():
-        text = f"{log.roles.click!r} is 1 or empty: an empty cell means no click"
+        text = f"{log.roles.click!r} is a click or empty: an empty cell means no click"
         mostly = faults[RowFault.CLICK_MISSING] > _MOSTLY_EMPTY * rows.height
         return [Finding(text, ("--null-click", "0"), certain=mostly)]
     return []
@@ -482,10 +484,9 @@ def _fields(lines: Sequence[str], usual: str) -> list[Finding]:
         names = ",".join(f"c{number}" for number in range(1, len(rows[0]) + 1))
         text = f"the first line is a row, not a header; its {len(rows[0])} columns are called {names}"
         seen.append(Finding(text, ("--no-header", "--columns", names)))
-        has_commas = _has_commas(rows)
     else:
-        has_commas = _has_commas(rows[1:])
-    return [*seen, Finding("numbers have a comma before their fraction", ("--decimal", ","))] if has_commas else seen
+        rows = rows[1:]
+    return [*seen, *_decimal_marks(rows)]
 
 
 def _separator_of(lines: Sequence[str], usual: str) -> str:
@@ -518,12 +519,22 @@ def _is_data(rows: Sequence[Sequence[str]]) -> bool:
     return bool(in_first) and (not others or elsewhere <= in_first)
 
 
-def _has_commas(rows: Sequence[Sequence[str]]) -> bool:
-    """Whether a column holds numbers with a comma, and no other fractions."""
+def _decimal_marks(rows: Sequence[Sequence[str]]) -> list[Finding]:
+    """The mark before fractions, by columns of numbers with a comma and no other fractions; that between thousands.
+
+    With a mark between thousands, all marks stand before three digits, and other numbers of the column have none.
+    """
     width = min(map(len, rows), default=0)
-    columns = ([row[place] for row in rows if row[place].strip()] for place in range(width))
-    return any(
+    columns = [[row[place] for row in rows if row[place].strip()] for place in range(width)]
+    if any(
         all(_NUMBER.fullmatch(value) and "." not in value for value in column)
-        and any(_WITH_COMMA.fullmatch(value) for value in column)
+        and any(_WITH_COMMA.fullmatch(value) and not re.match(grouped(","), value) for value in column)
         for column in columns
-    )
+    ):
+        return [Finding("numbers have a comma before their fraction", ("--decimal", ","))]
+    for mark, name, options in ((",", "comma", ()), (".", "point", ("--decimal", ","))):
+        for column in columns:
+            others = [value for value in column if not re.match(grouped(mark), value)]
+            if 0 < len(others) < len(column) and all(value.strip().isdecimal() for value in others):
+                return [Finding(f"numbers have a {name} between thousands", options, certain=not options)]
+    return []

@@ -33,6 +33,7 @@ from posbias.io.log.lists import (
     Nesting,
     check_files_agree,
     check_headers,
+    check_renamed,
     find_nesting,
     holds_lists,
 )
@@ -447,7 +448,11 @@ def open_log(request: LogRequest) -> Log:
     requested = replace(request.roles, click=None) if apart else request.roles
     requested = _with_page(request, requested, [*columns])
     nested = _is_nested(replace(request, roles=requested), sources[0], columns)
-    roles = _find_roles(request, requested, columns, nested=nested)
+    try:
+        roles = _find_roles(request, requested, columns, nested=nested)
+    except RoleError as error:
+        check_renamed(sources, error.several)
+        raise
     check_headers(sources, roles.columns())
     check_files_agree(sources, roles)
     base = request.rules.position_base

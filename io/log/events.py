@@ -5,6 +5,7 @@ what was shown in a visit for a query, each result less than a second after the 
 last impression of that document before it. What clients send twice is counted once.
 """
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,8 @@ import polars as pl
 
 from posbias.core.errors import Coded, SchemaError, UsageError
 from posbias.core.log.impressions import ReadingRules, read_click
-from posbias.core.roles import plain, resolve_roles
+from posbias.core.log.values import whole_numbers
+from posbias.core.roles import plain, resolve_roles, words
 from posbias.core.schema import ALIASES, CLICK, DOC, POSITION, QUERY, SESSION, Roles
 from posbias.io.log.clicks import AT, CLICKS, MADE_CLICK, OUTCOME, Fate, RawLines, as_text, whole_position
 from posbias.io.log.lists import check_headers
@@ -47,6 +49,8 @@ FLAGS_OF_CLICKS = {SESSION: "--clicks-session", DOC: "--clicks-doc", CLICK: "--c
 _TEXTS = (pl.String, pl.Categorical, pl.Enum)
 _YES, _NO = ("1", "1.0", "true", "t", "yes", "y"), ("0", "0.0", "false", "f", "no", "n")
 _CLICK_WORDS = ("click", "clicks", "clicked")
+_KIND_OF_EVENT = re.compile("(.* )?(event|action|interaction) ?(type|kind|code|id)?|type|kind")
+_MOST_CODES = 10  # different whole numbers that stand for kinds of events
 _FEWEST_CLICKS = 1e-3  # share of the rows from which a column that says `click` is one of kinds of events, not of text
 _SHOWN = 10
 
@@ -269,16 +273,23 @@ class ClickTable:
         free = {name: dtype for name, dtype in self._schema.items() if name not in known}
         flags = {f"flag {name}": flag for name, dtype in free.items() if (flag := _flag(name, dtype)) is not None}
         kinds = {f"kind {name}": _kind(name) for name, dtype in free.items() if isinstance(dtype, _TEXTS)}
-        if not flags and not kinds:
+        codes = {
+            f"code {name}": _has_codes(name, dtype)
+            for name, dtype in free.items()
+            if _KIND_OF_EVENT.fullmatch(" ".join(words(name))) and (dtype.is_numeric() or dtype == pl.String)
+        }
+        if not flags and not kinds and not codes:
             return
         with reading(self.sources):
-            seen = scan_sources(self.sources).select(**flags, **kinds).collect(engine="streaming").row(0, named=True)
+            rows = scan_sources(self.sources).select(**flags, **kinds, **codes).collect(engine="streaming")
+        seen = rows.row(0, named=True)
         as_numbers = replace(self.rules, click_counts=False, null_click=False)
         for name, dtype in free.items():
-            is_flag = seen.get(f"flag {name}")
-            if not is_flag and not seen.get(f"kind {name}"):
+            is_flag, is_kind, how = seen.get(f"flag {name}"), seen.get(f"kind {name}"), f"--clicks-where {name}=VALUE"
+            if not (is_flag or is_kind or seen.get(f"code {name}")):
                 continue
-            holds, how = "says yes or no" if is_flag else "holds click and other values", f"--clicks-where {name}=VALUE"
+            others = "holds click and other values" if is_kind else "seems to hold codes of events"
+            holds = "says yes or no" if is_flag else others
             if not is_flag:
                 advice = f"Keep the rows that are clicks with {how}."
             elif isinstance(dtype, _TEXTS) and (
@@ -319,6 +330,12 @@ def _kind(name: str) -> pl.Expr:
     """Whether some rows of a text column say click, and others do not."""
     clicks = pl.col(name).cast(pl.String).str.to_lowercase().is_in(_CLICK_WORDS).fill_null(value=False)
     return clicks.any() & ~clicks.all() & (clicks.mean() >= _FEWEST_CLICKS)
+
+
+def _has_codes(name: str, dtype: pl.DataType) -> pl.Expr:
+    """Whether a column holds a few whole numbers and nothing else."""
+    numbers = whole_numbers(name, dtype)
+    return numbers.is_not_null().all() & numbers.n_unique().is_between(2, _MOST_CODES)
 
 
 def _same(names: Sequence[str], schema: pl.Schema) -> tuple[str, ...]:

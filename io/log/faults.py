@@ -1,5 +1,6 @@
 """Rows and columns that break the rules, and where they are."""
 
+import csv
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -11,11 +12,23 @@ import polars as pl
 from posbias.core.errors import SchemaError
 from posbias.core.log.impressions import REJECTED, Fault, RowFault
 from posbias.core.log.pages import HARMLESS, PageFault
+from posbias.core.log.values import grouped
 from posbias.core.roles import plain, says_offset, says_page, says_rank
-from posbias.core.schema import NAMES_OF_COUNTS, SESSION, Roles
+from posbias.core.schema import CLICK, DOC, IMPRESSIONS, NAMES_OF_COUNTS, POSITION, QUERY, SESSION, Roles
 from posbias.io.log.click_log import Log
 from posbias.io.log.lists import OURS, Finding, find_click_words, find_timestamp_format
-from posbias.io.log.scan import FILE, ROW, reading, scan_sources, schema_of
+from posbias.io.log.scan import (
+    FILE,
+    ROW,
+    TEXT_SEPARATORS,
+    header_of,
+    reading,
+    scan_sources,
+    schema_of,
+    separator_of,
+)
+from posbias.io.log.sources import read_end
+from posbias.io.log.sql import sql_without
 from posbias.io.results.conclusions import CAUTION, Reason
 
 _IMPRESSIONS, _CLICKS = pl.col("impressions"), pl.col("clicks")
@@ -28,6 +41,9 @@ _SHOWN_AGAIN = 0.1  # share of the results of later pages that stand on the firs
 _FEWEST_RANKS = 3  # different ones: fewer are as well numbers of clicks
 _NEARLY_ALL = 0.99
 _SEVERAL_CLICKS, _FEWEST_SUMS = 0.1, 20  # of the clicked rows, and how many at least
+_LAST_ROW = 1 << 16  # bytes that hold it
+_NO_CLICK = {"0", "0.0", "false", "f"}
+_OF_SECOND = 0.5  # impressions at the top of lists, per impression one position below
 
 
 def unused_count(log: Log) -> str | None:
@@ -260,6 +276,37 @@ def _same_down_pages(rows: pl.DataFrame, click: str, session: Sequence[str]) -> 
     return clicked.height >= _FEWEST_RANKS and (clicked["posbias_values"] == 1).sum() >= _NEARLY_ALL * clicked.height
 
 
+def clicks_in_rows(log: Log, impressions: pl.LazyFrame) -> tuple[str, ...]:
+    """The options for a log with a row of each impression and another one of its click; none for other logs.
+
+    Args:
+        log: it.
+        impressions: some whole pages, canonical.
+    """
+    click = log.roles.click
+    if log.nesting is not None or log.click_sources or click is None or click.startswith(OURS):
+        return ()
+    rows = impressions.filter(pl.col(REJECTED) == 0).group_by(SESSION, QUERY, DOC, POSITION)
+    twice = rows.agg(pl.len().alias("rows"), pl.col(CLICK).n_unique()).filter(pl.col("rows") > 1)
+    differ = twice.select((pl.col(CLICK) > 1).mean()).collect(engine="streaming").item()
+    no, *yes = log.first_rows(_ROWS, (click,))[click].cast(pl.String).drop_nulls().unique().sort().to_list() or [""]
+    if differ is None or differ < _NEARLY_ALL or len(yes) != 1 or no.lower() not in _NO_CLICK:
+        return ()
+    return "--impression-where", f"{click}={no}", "--click-where", f"{click}={yes[0]}"
+
+
+def shown_at(impressions: pl.LazyFrame) -> dict[int, int]:
+    """Impressions by position, those of faulty rows among them."""
+    number = pl.col(IMPRESSIONS).sum() if IMPRESSIONS in impressions.collect_schema() else pl.len()
+    counts = impressions.drop_nulls(POSITION).group_by(POSITION).agg(number).collect(engine="streaming")
+    return dict(counts.iter_rows())
+
+
+def is_top(position: int, shown: Mapping[int, int]) -> bool:
+    """Whether lists begin with a position: a list has its first place about as often as its second."""
+    return shown.get(position, 0) >= _OF_SECOND * shown.get(position + 1, 0) > 0
+
+
 def check_no_ranks(log: Log) -> None:
     """Raise SchemaError if a click column holds ranks, of which the topmost, 0, would be no click.
 
@@ -296,6 +343,7 @@ def doubts(log: Log) -> list[Reason]:
     return reasons
 
 
+CLICKED_TWICE = "a clicked result is one row as an impression and another one as a click"
 _SHOWN = 3
 _WITH_COMMA = re.compile(r"\s*[+-]?[0-9]*,[0-9]+\s*")
 _SAMPLED = 10_000  # rows of one fault
@@ -322,8 +370,35 @@ def describe_row_faults(log: Log, counts: Mapping[int, int], read: int) -> str:
         advice = _ADVICE[code](log) if code in _ADVICE else _FAULTS[code].advice
         lines += [f"    {advice}"] if advice else []
     lines += [_NULL_CLICKS] if _mostly_null_clicks({reason(code): rows for code, rows in counts.items()}) else []
+    lines += cut_off(log)
     lines.append("Fix the log, or drop these rows with --on-bad-rows drop.")
     return "\n".join(lines)
+
+
+def cut_off(log: Log) -> list[str]:
+    """Sentences on text files whose last row has no line break, and fewer fields than there are columns."""
+    sentences = list[str]()
+    for source in log.sources:
+        is_plain = source.format in TEXT_SEPARATORS and not source.compressed and source.copy is None
+        last = read_end(source, _LAST_ROW).rpartition(b"\n")[2].decode(errors="replace") if is_plain else ""
+        if last and len(next(csv.reader([last], delimiter=separator_of(source)))) < len(header_of(source)):
+            sentences.append(f"{source.path} ends in the middle of a row: it seems to be cut off.")
+    return sentences
+
+
+def without_sessions(log: Log, faulty: pl.DataFrame) -> str:
+    """Advice where only a few sessions are no page: their id may be unknown. Empty for others, or a named column.
+
+    Args:
+        log: where they stand.
+        faulty: `session` of those that are no page.
+    """
+    apart = len(log.roles.session) != 1 or log.request.roles.session or log.click_sources or log.raw_sources
+    if not 0 < faulty.height <= _SHOWN or apart or log.nesting is not None:
+        return ""
+    names = ", ".join(map(repr, faulty[SESSION].sort()))
+    without = sql_without(log.roles.session[0])
+    return f"only {names} cannot be one page: is the id unknown there? --model pbm needs no sessions: {without}"
 
 
 def check_dropped(where: str, dropped: Mapping[str, int], total: int, most: float, what: str = "rows") -> None:
@@ -378,8 +453,14 @@ def describe_page_faults(log: Log, counts: Mapping[int, int], examples: pl.DataF
             f"  {counts[code]:,} x {reason(code)}: {_first_page(log, examples.filter(pl.col(REJECTED) == code))}"
         )
         advice.append(_FAULTS[code].advice)
-    lines += dict.fromkeys(advice)
+    instead = without_sessions(log, examples) if examples.height == sum(counts.values()) else ""
     if PageFault.REPEATED_DOC in counts:
+        repeated = examples.filter(pl.col(REJECTED) == PageFault.REPEATED_DOC).head(_SAMPLED).select(SESSION)
+        with reading([*log.sources, *log.click_sources]):
+            options = clicks_in_rows(log, log.impressions.join(repeated.lazy(), on=SESSION, how="semi"))
+        instead = f"{CLICKED_TWICE}: use {shlex.join(options)}" if options else instead
+    lines += [f"{instead[0].upper()}{instead[1:]}."] if instead else dict.fromkeys(advice)
+    if PageFault.REPEATED_DOC in counts and not instead and log.request.duplicate_docs == "error":
         lines.append(
             "If the log was exported twice, or a page may show a document twice, use --duplicate-docs first (or keep, "
             "with --model pbm)."
@@ -415,14 +496,13 @@ def _places(log: Log, code: int) -> list[str]:
 
 def _base_advice(log: Log) -> str:
     base = log.request.rules.position_base
-    column = log.roles.position
-    below = pl.col(f"raw_{column}").filter(pl.col(REJECTED) == RowFault.POSITION_BELOW_BASE)
-    lowest = [
-        log.impressions_with_place(source).select(below.cast(pl.Float64).min()).collect(engine="streaming").item()
-        for source in log.sources
-    ]
-    smallest = min(position for position in lowest if position is not None)
-    return f"Positions count from {base} here. If this log counts from {smallest:g}, use --position-base {smallest:g}."
+    with reading([*log.sources, *log.click_sources]):
+        shown = shown_at(log.impressions)
+    lowest = min(shown)
+    smallest = lowest + base - 1
+    if is_top(lowest, shown):
+        return f"Positions count from {base} here. If this log counts from {smallest}, use --position-base {smallest}."
+    return f"{smallest} seems to mean that the position is unknown: few rows have it, beside those of {smallest + 1}."
 
 
 def _page_advice(log: Log) -> str:
@@ -474,9 +554,13 @@ def _click_advice(log: Log) -> str:
 
 
 def _comma_advice(code: int, log: Log) -> str:
-    """The option for numbers with a comma, where it is commas that are wrong with them."""
+    """The option for numbers with a comma or a point, where it is these marks that are wrong with them."""
     values = _faulty_values(log, getattr(log.roles, _FAULTS[code].role), code)
-    if values and not log.rules.values.decimal_comma and all(_WITH_COMMA.fullmatch(value) for value in values):
+    has_option = log.rules.values.decimal_comma
+    if values and all(re.match(grouped("," if has_option else "."), value) for value in values):
+        mark, what = ("commas", "leave out") if has_option else ("points", "use")
+        return f"If {mark} stand between thousands here, {what} --decimal ,."
+    if values and not has_option and all(_WITH_COMMA.fullmatch(value) for value in values):
         return "If numbers have a comma before their fraction here, use --decimal ,."
     return _FAULTS[code].advice
 
@@ -487,6 +571,8 @@ _ADVICE: dict[int, Callable[[Log], str]] = {
     RowFault.PAGE_INVALID: _page_advice,
     RowFault.POSITION_NOT_WHOLE: partial(_comma_advice, RowFault.POSITION_NOT_WHOLE),
     RowFault.WEIGHT_INVALID: partial(_comma_advice, RowFault.WEIGHT_INVALID),
+    RowFault.IMPRESSIONS_INVALID: partial(_comma_advice, RowFault.IMPRESSIONS_INVALID),
+    RowFault.CLICKS_INVALID: partial(_comma_advice, RowFault.CLICKS_INVALID),
     RowFault.TIMESTAMP_INVALID: _time_advice,
 }
 

@@ -2,8 +2,9 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Self
 
 import polars as pl
@@ -15,6 +16,7 @@ from posbias.core.schema import CLICK, FLAGS, POSITION, QUERY, SESSION, Roles
 from posbias.io.log.clicks import BESIDE, CLICKED_IDS, ELSEWHERE, LONGEST_PAGE, LOST_ID, NAMED, READ
 from posbias.io.log.scan import ROW, header_of, reading, schema_of
 from posbias.io.log.sources import Source
+from posbias.io.log.sql import sql_as_one
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ _FORMS = tuple(day + clock for day in _DAYS for clock in _CLOCKS) + _ZONED
 
 
 def find_click_words(values: Iterable[str | None]) -> Finding | None:
-    """The two words of a click column that is all yes and no in a common language, beside what is read already."""
+    """The words of a click column that is all yes and no in a common language, beside what is read already."""
     words = {value.strip().lower() for value in values if value is not None and value.strip()} - _READ_ALREADY
     if not words:
         return None
@@ -127,7 +129,9 @@ def find_click_words(values: Iterable[str | None]) -> Finding | None:
         # Some of these words, that mean the same in every other pair.
         as_true, as_false = {yes for yes, _ in _WORDS if yes in words}, {no for _, no in _WORDS if no in words}
         if words <= {true, false} and (words == {true, false} or not as_true & as_false):
-            return Finding(f"clicks are {true!r} and {false!r}", ("--true", true, "--false", false))
+            held = [(flag, word) for flag, word in (("--true", true), ("--false", false)) if word in words]
+            in_words = " and ".join(repr(word) for _, word in held)
+            return Finding(f"clicks are written {in_words}", tuple(chain(*held)))
     return None
 
 
@@ -432,6 +436,27 @@ def _alike(source: Source) -> dict[str, list[str]]:
     return alike
 
 
+def check_renamed(sources: Sequence[Source], several: Mapping[str, Sequence[str]]) -> None:
+    """Check that no column is called otherwise in other files, so that several could play its role.
+
+    Args:
+        sources: the files of the log.
+        several: the columns that could each play a role, by the option that names it.
+
+    Raises:
+        SchemaError: each file has another one of them.
+    """
+    for flag, names in several.items():
+        held = [[name for name in names if name in schema_of(source)] for source in sources]
+        if all(len(of_file) == 1 for of_file in held):
+            first, *others = dict.fromkeys(name for (name,) in held)
+            where = next(source.path for source, (name,) in zip(sources, held, strict=True) if name == others[0])
+            raise SchemaError(
+                f"{where}: has no column {first!r}, which {sources[0].path} has, and {others[0]!r} could be the same "
+                f"({flag}). If so, read them as one: {sql_as_one((first, *others))}."
+            )
+
+
 def check_files_agree(sources: Sequence[Source], roles: Roles) -> None:
     """Every file must have the columns that play a role, and ids of one type.
 
@@ -443,9 +468,11 @@ def check_files_agree(sources: Sequence[Source], roles: Roles) -> None:
         for column in roles.columns():
             if column not in schema_of(source):
                 having = next(other for other in sources if column in schema_of(other))
+                new = [name for name in schema_of(source) if name not in schema_of(having)]
+                same = [f" If {name!r} is the same, read them as one: {sql_as_one((column, name))}." for name in new]
                 raise SchemaError(
                     f"{source.path}: has no column {column!r}, which {having.path} has. "
-                    f"The columns are: {', '.join(schema_of(source).names())}."
+                    f"The columns are: {', '.join(schema_of(source).names())}.{same[0] if len(same) == 1 else ''}"
                 )
         for column in (name for name in schema_of(source) if name.startswith(OURS)):
             raise SchemaError(f"{source.path}: the name of column {column!r} is taken by posbias. Rename it.")

@@ -69,6 +69,17 @@ def sql_name(column: str) -> str:
     return column if column.isidentifier() else '\\"' + column.replace('"', '\\"\\"') + '\\"'
 
 
+def sql_as_one(columns: Sequence[str]) -> str:
+    """The option that reads columns of which each file has another as one, called like the first, for messages."""
+    names = ", ".join(map(sql_name, columns))
+    return f'--sql "SELECT * EXCLUDE ({names}), coalesce({names}) AS {sql_name(columns[0])} FROM {VIEW}"'
+
+
+def sql_without(column: str) -> str:
+    """The option that reads a log without one of its columns, for messages."""
+    return f'--sql "SELECT * EXCLUDE ({sql_name(column)}) FROM {VIEW}"'
+
+
 def result_of(query: Query, sources: Sequence[Source]) -> Source:
     """Run a query over files; its rows as a Parquet file that lives as long as the command.
 

@@ -27,6 +27,7 @@ CODES: dict[str, str] = {
     "log-not-valid": "the log breaks the rules",
     "no-estimate": "the log cannot carry an estimate",
     "top-missing": "no result is at position 1",
+    "top-seldom-shown": "the first position is hardly shown",
     "positions-missing": "positions hold no result",
     "positions-without-click": "positions have no click",
     "one-query-dominates": "one query dominates",

@@ -46,7 +46,8 @@ bags AS (
             '$.products', '$.Products', '$.items', '$.Items', '$.results', '$.Results', '$.hits', '$.documents',
             '$.docs', '$.product_ids', '$.productIds', '$."Product IDs"', '$.item_ids', '$.itemIds', '$.result_ids',
             '$.resultIds', '$."Result IDs"', '$.doc_ids', '$.docIds', '$.object_ids', '$.objectIds', '$.objectIDs',
-            '$.listings', '$.impressions', '$.shown', '$.shown_items', '$.ids'
+            '$.listings', '$.impressions', '$.shown', '$.shown_items', '$.ids', '$.doc', '$.doc_id', '$.document',
+            '$.document_id', '$.item', '$.item_id', '$.product', '$.product_id', '$.result'
         ]), lambda x: CASE
             WHEN json_type(x) = 'VARCHAR' AND trim(x->>'$')[1] = '[' THEN CAST(x->>'$' AS JSON) ELSE x
         END) AS lists,

@@ -24,12 +24,12 @@ AIMS = {
     "words of a private dialect": 0,
 }
 LIMITS = AIMS | {
-    "lines of code": 39_573,
-    "lines": 59_926,
+    "lines of code": 39_719,
+    "lines": 60_130,
     "files": 220,
     "classes": 558,
-    "functions": 3_527,
-    "lines of code of tests": 34_316,
+    "functions": 3_539,
+    "lines of code of tests": 34_449,
     "modules of ours that `run` loads": 137,
     "words of a private dialect": 11,
 }

@@ -18,6 +18,7 @@ from workshop import RunPosbias as Run
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 CLICK = pl.col("click")
+US_TIMES = "%m/%d/%Y %H:%M"
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +78,25 @@ FORMS: dict[str, tuple[Callable[[pl.DataFrame], pl.DataFrame], list[str]]] = {
     "empty where there is no click": (
         lambda log: log.with_columns(pl.when(CLICK == 1).then(CLICK)),
         ["--null-click", "0"],
+    ),
+    "a word where there is a click": (
+        lambda log: log.with_columns(click=pl.when(CLICK == 1).then(pl.lit("clicked"))),
+        ["--true", "clicked", "--null-click", "0"],
+    ),
+    "a second row for each click": (
+        lambda log: pl.concat(
+            [
+                log.with_columns(CLICK * 0),
+                log.filter(CLICK == 1).with_columns(pl.col("timestamp") + pl.duration(seconds=7)),
+            ]
+        ).sort("timestamp"),
+        ["--impression-where", "click=0", "--click-where", "click=1"],
+    ),
+    "times whose month is first": (
+        lambda log: log.with_columns(
+            timestamp=(pl.datetime(2026, 1, 1) + pl.duration(minutes=13 * pl.col("session"))).dt.strftime(US_TIMES)
+        ),
+        ["--timestamp-format", US_TIMES],
     ),
     "sums": (sums, ["--impressions", "views"]),
     "sums by week under a name that says nothing": (
@@ -331,6 +351,83 @@ def test_a_table_of_sums_without_rows_of_no_click_is_not_used(
         read = ("clicked.csv", "--impressions", "impressions", "-o", command)
         run_in_process(command, *read, code=1)
         assert code in {reason["code"] for reason in manifest_of(tmp_path / command)["reasons"]}
+
+
+def test_sums_with_marks_between_thousands_are_whole_numbers(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    table = sums(log).with_columns(pl.col("views", "clicks") * 60)
+    in_words = (pl.col(name).map_elements("{:,}".format, pl.String) for name in ("views", "clicks"))
+    table.with_columns(in_words).write_csv(tmp_path / "log.csv")
+    read = ("log.csv", "--impressions", "views")
+
+    found = checked(run_in_process, *read)
+    refused = run_in_process("collect", *read, "--decimal", ",", "-o", "out")
+
+    assert "--decimal" not in found["command"]
+    assert "--on-bad-rows" not in found["command"]
+    assert (found["totals"]["impressions"], found["totals"]["clicks"]) == table.select("views", "clicks").sum().row(0)
+    assert refused.returncode == 2
+    assert "If commas stand between thousands here, leave out --decimal ,." in refused.stderr
+
+
+@pytest.mark.parametrize("session", [True, False])
+def test_a_few_rows_at_position_0_are_of_unknown_position(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path, *, session: bool
+) -> None:
+    unknown = pl.concat_str("session", "position").hash() % 25 == 0
+    odd = log.with_columns(pl.when(unknown).then(0).otherwise("position").alias("position"))
+    odd = odd.unique(["session", "position"], keep="first", maintain_order=True)
+    (odd if session else odd.drop("session")).write_csv(tmp_path / "log.csv")
+
+    found = checked(run_in_process, "log.csv")
+    refused = run_in_process("fit", "log.csv", "-o", "fit")
+    run_in_process("fit", "log.csv", "--position-base", "0", "-o", "fit")
+
+    assert found["command"] == ["run", "log.csv", "--on-bad-rows", "drop"]
+    assert found["totals"]["impressions"] == odd.filter(pl.col("position") > 0).height
+    assert "0 seems to mean that the position is unknown" in refused.stderr
+    assert "--position-base" not in refused.stderr
+    by_hand = checked(run_in_process, "log.csv", "--position-base", "0")["reasons"]
+    for reasons in (by_hand, manifest_of(tmp_path / "fit")["reasons"]):
+        assert "top-seldom-shown" in {reason["code"] for reason in reasons}
+
+
+def test_one_value_that_stands_for_unknown_sessions_is_named_with_the_query_that_reads_all_rows(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    lost = pl.when(pl.col("session") % 3 > 0).then(pl.format("s{}", "session")).otherwise(pl.lit("undefined"))
+    log.with_columns(lost.alias("session")).write_csv(tmp_path / "log.csv")
+    query = "SELECT * EXCLUDE (session) FROM log"
+
+    found = checked(run_in_process, "log.csv", code=1)["recognised"]["findings"]
+
+    assert any(
+        "only 'undefined' cannot be one page" in finding["said"] and query in finding["said"] for finding in found
+    )
+    assert "Only 'undefined' cannot be one page" in run_in_process("run", "log.csv", "-o", "out", code=2).stderr
+    assert checked(run_in_process, "log.csv", "--sql", query)["totals"]["impressions"] == log.height
+
+
+def test_a_file_that_ends_within_a_row_seems_to_be_cut_off(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    file = tmp_path / "log.csv"
+    log.write_csv(file)
+    file.write_bytes(file.read_bytes()[:-3])
+    cut = "log.csv ends in the middle of a row: it seems to be cut off"
+
+    assert cut in checked(run_in_process, "log.csv")["recognised"]["findings"][0]["said"]
+    assert cut in run_in_process("run", "log.csv", "-o", "out", code=2).stderr
+
+
+def test_a_reason_of_several_lines_is_printed_as_lines(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
+    log.with_columns(pl.col("session") // 3, query=pl.lit("q")).write_csv(tmp_path / "log.csv")
+
+    printed = run_in_process("check", "log.csv").stdout
+
+    assert "\\n" not in printed
+    assert "1,000 sessions cannot be one results page each:\n" in printed
 
 
 def test_sessions_of_one_row_each_are_no_pages(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from subprocess import CompletedProcess
 
 import polars as pl
 import pytest
+from command_results import manifest_of
 from workshop import (
     ROW,
     Make,
@@ -175,6 +176,21 @@ def test_of_two_files_the_one_that_lacks_a_column_is_named_first(workshop: Works
     shorter, whole = workshop.log(f"{lacking}.csv", without("session")), workshop.log(f"{having}.csv")
     done = attempt(workshop, "run", workshop.folder)
     assert_refused(done, workshop, f"{shorter}: has no column 'session', which {whole} has")
+
+
+@pytest.mark.parametrize(("column", "renamed"), [("click", "clicked"), ("doc", "thing id"), ("position", "rank")])
+def test_a_column_that_was_renamed_is_read_by_the_query_that_is_advised(
+    workshop: Workshop, column: str, renamed: str
+) -> None:
+    pl.DataFrame(good_rows()).write_parquet(workshop.folder / "a.parquet")
+    later = pl.DataFrame(good_rows()).with_columns(pl.col("session") + "b").rename({column: renamed})
+    later.write_parquet(workshop.folder / "b.parquet")
+
+    done = attempt(workshop, "collect", workshop.folder)
+    assert_refused(done, workshop, f"b.parquet: has no column {column!r}", "read them as one: --sql")
+    advised = shlex.split(done.stderr[done.stderr.index("--sql") :].strip().removesuffix("."))
+    assert attempt(workshop, "collect", workshop.folder, *advised).returncode == 0
+    assert manifest_of(workshop.output)["statistics"]["impressions"] == 2 * len(good_rows())
 
 
 # --- the output -----------------------------------------------------------------------------------------------

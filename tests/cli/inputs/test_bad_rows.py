@@ -19,7 +19,7 @@ ROW_FAULTS = [
     ("position", None, "the position is missing", ()),
     ("position", "1.5", "the position is not a whole number", ()),
     ("position", "3000000000", "the position is too large", ()),
-    ("position", "0", "the position is below the base", ("--position-base 0",)),
+    ("position", "0", "the position is below the base", ("0 seems to mean that the position is unknown",)),
     ("click", None, "the click is missing", ()),
     ("click", "2", "the click is neither 0 nor 1", ("--click-counts",)),
     ("click", "yes", "the click is neither 0 nor 1", ()),

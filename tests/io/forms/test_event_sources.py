@@ -266,6 +266,20 @@ def searches(pages: list[Page], folder: Path) -> list[Path]:
     return as_lines(found, folder / "searches.jsonl")
 
 
+def searches_with_docs(pages: list[Page], folder: Path) -> list[Path]:
+    """The same under names of roles, from 1."""
+    found: list[Event] = [
+        {
+            "session": f"s{page}",
+            "query": query,
+            "doc": docs,
+            "clicked_positions": [docs.index(doc) + 1 for doc in clicked],
+        }
+        for page, query, docs, clicked in pages
+    ]
+    return as_lines(found, folder / "searches.jsonl")
+
+
 WRITERS: dict[str, tuple[str, Write]] = {
     "algolia": ("algolia", algolia),
     "snowplow": ("snowplow", snowplow),
@@ -279,6 +293,7 @@ WRITERS: dict[str, tuple[str, Write]] = {
     "amplitude": ("amplitude", amplitude),
     "adobe": ("adobe", adobe),
     "searches": ("searches", searches),
+    "searches with docs": ("searches", searches_with_docs),
 }
 
 

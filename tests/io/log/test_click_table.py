@@ -97,6 +97,28 @@ def test_events_of_which_some_are_clicks_stop_until_it_is_said_which_ones(
     )
 
 
+@pytest.mark.parametrize("name", ["event_type", "userAction", "type"])
+def test_codes_of_events_stop_until_it_is_said_which_ones_are_clicks(
+    run_in_process: Run, tmp_path: Path, table: pl.DataFrame, name: str
+) -> None:
+    events = table.select("session", "doc", pl.when("was").then(1).otherwise(2).alias(name))
+    events.write_parquet(tmp_path / "clicks.parquet")
+
+    assert f"column '{name}' seems to hold codes of events (2, 1)" in refusal(run_in_process, tmp_path)
+    assert clicks(run_in_process, tmp_path, "--clicks-where", f"{name}=1") == CLICKS
+
+
+@pytest.mark.parametrize("name", ["device_type", "transaction", "event_count"])
+def test_other_columns_of_few_numbers_do_not_stop(
+    run_in_process: Run, tmp_path: Path, table: pl.DataFrame, name: str
+) -> None:
+    table.filter("was").with_columns(pl.int_range(2, CLICKS + 2).alias(name)).drop("was").write_parquet(
+        tmp_path / "clicks.parquet"
+    )
+
+    assert clicks(run_in_process, tmp_path) == CLICKS
+
+
 def refused_again(run: Run, where: str) -> str:
     """What is said against a condition."""
     done = run(*COLLECT[:-3], "-o", "other", "--clicks-where", where)

@@ -146,6 +146,25 @@ def test_a_point_is_no_fraction_where_a_comma_is_one() -> None:
     ).to_series().to_list() == [*(1.5, None, None, -2.25, 3.0, None)]
 
 
+def test_counts_may_have_marks_between_thousands_and_a_comma_that_could_be_either_is_refused() -> None:
+    texts = pl.DataFrame({"text": ["2,000", "1,234,567", "12'000", "3\u202f000", "1.234", "0,500", "12,34", "7"]})
+    read = [texts.select(TextValues(comma).count(pl.col("text"))).to_series().to_list() for comma in (False, True)]
+
+    assert read[0] == [2000, 1234567, 12000, 3000, 1.234, None, None, 7]
+    assert read[1] == [None, None, 12000, 3000, 1234, 0.5, 12.34, 7]
+
+
+@pytest.mark.parametrize(("mark", "options"), [(",", []), (".", ["--decimal", ","])])
+def test_marks_before_three_digits_beside_numbers_without_are_between_thousands(
+    tmp_path: Path, mark: str, options: list[str]
+) -> None:
+    counts = [f"{n:,}".replace(",", mark) for n in range(700, 1300)]
+    pl.DataFrame({"doc": "d", "impressions": counts}).write_csv(tmp_path / "log.csv")
+
+    (finding,) = find_dialects(find_sources([str(tmp_path / "log.csv")]))
+    assert ("between thousands" in finding.text, list(finding.options)) == (True, options)
+
+
 def test_words_of_a_click_column_go_before_what_numbers_mean(tmp_path: Path) -> None:
     written = LOG.with_columns(click=pl.when(pl.col("click") == "1").then(pl.lit(" Ja")).otherwise(pl.lit("2")))
     written.write_csv(tmp_path / "words.csv")
@@ -282,6 +301,7 @@ def test_a_decimal_comma_is_found_and_a_comma_within_text_is_not(tmp_path: Path)
         (["Ja", "nein"], ("--true", "ja", "--false", "nein")),
         (["oui", "non"], ("--true", "oui", "--false", "non")),
         (["sim", "nao"], ("--true", "sim", "--false", "nao")),
+        (["clicked", None], ("--true", "clicked")),
         (["0", "1", "true"], None),
         (["yes", "maybe"], None),
         (["yes", "nein"], None),
