@@ -84,20 +84,15 @@ class JointEstimator(Estimator):
     takes = ("max_iterations", "tolerance")
 
     def estimate(
-        self, statistics: SufficientStatistics, strata: Strata, options: EstimationOptions, on_iteration: OnIteration
-    ) -> Estimate:
-        """Estimate theta and gamma; cells that the log cannot compare get none."""
-        return self.estimate_like(statistics, strata, options, linkage_of(statistics, strata, options), on_iteration)
-
-    def estimate_like(
         self,
         statistics: SufficientStatistics,
         strata: Strata,
         options: EstimationOptions,
-        linkage: Linkage,
         on_iteration: OnIteration,
+        linkage: Linkage | None = None,
     ) -> Estimate:
-        """Estimate relative to references that are already chosen, to stand beside another estimate."""
+        """Estimate theta and gamma, as beside another estimate with its linkage; incomparable cells get none."""
+        linkage = linkage or linkage_of(statistics, strata, options)
         given = options.limits
         if options.attractiveness_prior is not None:
             given["attractiveness_prior"] = options.attractiveness_prior

@@ -255,9 +255,7 @@ def _fit(
     fitted = free.fitted
     with meanwhile(lambda: _prior(statistics, estimate, options)) as prior_given_theta:
         if small if compare is None else compare:
-            joint = joint or JointEstimator().estimate_like(
-                statistics, strata, own_rules, estimate.linkage, on_iteration
-            )
+            joint = joint or JointEstimator().estimate(statistics, strata, own_rules, on_iteration, estimate.linkage)
             conditional = (period.chosen or free).fitted
             if conditional is None or conditional.strata is not strata:
                 conditional = None

@@ -24,11 +24,11 @@ AIMS = {
     "words of a private dialect": 0,
 }
 LIMITS = AIMS | {
-    "lines of code": 39_719,
-    "lines": 60_130,
+    "lines of code": 39_714,
+    "lines": 60_123,
     "files": 220,
     "classes": 558,
-    "functions": 3_539,
+    "functions": 3_538,
     "lines of code of tests": 34_449,
     "modules of ours that `run` loads": 137,
     "words of a private dialect": 11,
