@@ -28,7 +28,12 @@ from posbias.core.log.pages import HARMLESS
 from posbias.core.schema import CLICK, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT
 from posbias.core.training.weights import as_count
 from posbias.io.counting.count import Reading, read_unjudged
-from posbias.io.counting.hidden_faults import look_at_clients, reasons_of_clients, reasons_of_counts
+from posbias.io.counting.hidden_faults import (
+    look_at_clients,
+    reasons_of_clients,
+    reasons_of_counts,
+    reasons_of_days,
+)
 from posbias.io.counting.look import PBM, Look, look_at, unused_time
 from posbias.io.forms import get_form
 from posbias.io.forms.page_structure import (
@@ -339,7 +344,8 @@ def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:
             look = look_at(unjudged, plan, engine, progress)
             with progress.stage("looking at clients"):
                 clients = look_at_clients(unjudged.read.log)
-            odd = [*reasons_of_clients(clients), *reasons_of_counts(unjudged.read)]
+            by_day = None if look is None else look.by_day
+            odd = [*reasons_of_clients(clients), *reasons_of_counts(unjudged.read), *reasons_of_days(by_day, log)]
     return view, masked_values(_content(view, log, unjudged, look, clients, odd, stops))
 
 

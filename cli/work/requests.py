@@ -486,7 +486,12 @@ def job_of_fit(
     if isinstance(model, CellFit):
         only_fit = files is None
         pages_for = (files and files.sessions_for) or model.sessions_for
-        job = resolve(named, log, counting, sessions_for=pages_for, features=features, decay=decay, only_fit=only_fit)
+        held = find_statistics(named)
+        if not held and log.timestamp is not None and counting.date is None:
+            counting = replace(counting, period="auto")  # times of day are kept, for tests within the periods
+        job = resolve(
+            named, log, counting, held, sessions_for=pages_for, features=features, decay=decay, only_fit=only_fit
+        )
     else:
         log, counting = of_pages(log), CountingOptions(max_position=counting.max_position)
         job = resolve(named, log, counting, sessions_for=model.sessions_for, features=features)

@@ -19,6 +19,13 @@ Click rates by day and position, and how far queries lie apart in them: a small 
     sums over queries q               of n_dkq^2, n_dkq c_dkq and c_dkq^2
 
 The sums say how much of the differences between days is due to the queries that happened to be typed.
+
+Clicks that were lost: at one position of a day, or at all from one on, there are fewer than a tenth of e = n_dk r_k, or
+on the whole day fewer than a quarter. r_k is the click rate of the quarter of the days where it is highest, so that
+many bad days do not hide each other; a redesigned page or a better ranker does not change rates by so much. Chance does
+so less than once in a million: with v = tau_k^2 / Q_dk + .1^2, Chernoff's bound of a negative binomial number is
+
+    P(clicks <= c) <= exp(-c log(c / e) + (c + 1 / v) log((1 + v c) / (1 + v e)))
 """
 
 from collections.abc import Sequence
@@ -183,6 +190,60 @@ def look_at_days(counts: pl.DataFrame, judged: Sequence[str], known: Sequence[st
     limit = sqrt(FAR**2 + 2 * log(max(len(in_order), 1)))
     compared = ((day, nearest(day, [other for other in known or in_order if other != day])) for day in in_order)
     return [_look(days, day, others, limit) for day, others in compared if others]
+
+
+_FEW, _FEW_OF_DAY = 0.1, 0.25  # of the expected clicks of positions, and of a whole day: fewer are lost
+_BETTER_DAYS = 0.75  # the quantile of the days' click rates from which on they are usual
+_SURELY = log(1e6)
+
+
+@dataclass(frozen=True)
+class LostClicks:
+    """Days and positions with hardly any clicks, where other days have many."""
+
+    days: tuple[str, ...]  # in order
+    of_days: int  # how many there are
+    positions: tuple[int, ...]
+    all_positions: tuple[int, ...]
+    clicks: float  # that are missing, by the click rates of the other days
+    share: float  # of the clicks that there should be
+
+
+def lost_clicks(counts: pl.DataFrame) -> LostClicks | None:
+    """Where clicks of days were lost; None where none were. For counts see `add_by_day`."""
+    days = _Days.of(counts)
+    shown, clicks = days.tables[IMPRESSIONS], days.tables[CLICKS]
+    rate = np.where(shown > USED * shown.max(axis=0), clicks / np.maximum(shown, 1), np.nan)
+    better = {name: table * (rate >= np.nanquantile(rate, _BETTER_DAYS, axis=0)) for name, table in days.tables.items()}
+    usual = better[CLICKS].sum(axis=0) / better[IMPRESSIONS].sum(axis=0)
+    expected = shown * usual
+    variance = expected * (_between_queries(better, usual) / _queries(days.tables) + DAY_SPREAD**2)
+    below, e, v = (np.cumsum(table[:, ::-1], axis=1)[:, ::-1] for table in (clicks, expected, variance))
+    share = np.where(np.arange(len(days.positions)) == 0, _FEW_OF_DAY, _FEW)
+    lost = _are_few(clicks, expected, variance, _FEW) | (np.cumsum(_are_few(below, e, v, share), axis=1) > 0)
+    lost &= clicks < _FEW_OF_DAY * expected
+    usual = np.where(lost, 0, clicks).sum(axis=0) / np.maximum(np.where(lost, 0, shown).sum(axis=0), 1)
+    missing = float(np.maximum(shown * usual - clicks, 0)[lost].sum())
+    if not missing:
+        return None
+    at = lost.any(axis=1).tolist()
+    return LostClicks(
+        days=tuple(day for day, is_bad in zip(days.names, at, strict=True) if is_bad),
+        of_days=len(days.names),
+        positions=days.named(lost.any(axis=0)),
+        all_positions=tuple(days.positions),
+        clicks=missing,
+        share=missing / (missing + float(clicks.sum())),
+    )
+
+
+def _are_few(clicks: Floats, expected: Floats, variance: Floats, share: Floats | float) -> Flags:
+    """Whether clicks are surely fewer than a share of the expected ones; `variance` is v e."""
+    e = np.maximum(expected, 1e-300)
+    v = np.maximum(variance / e, DAY_SPREAD**2)
+    by_ratio = clicks * np.log(np.maximum(clicks, 1e-300) / e)
+    surprise = by_ratio - (clicks + 1 / v) * np.log((1 + v * clicks) / (1 + v * e))
+    return (clicks < share * e) & (surprise > _SURELY)
 
 
 def nearest(day: str, others: Sequence[str]) -> list[str]:

@@ -25,6 +25,7 @@ from posbias.core.arrays.count_table import CountTable, Flags, Floats, Hashes, I
 from posbias.core.arrays.threads import at_once, n_threads
 from posbias.core.counts import counting_plan
 from posbias.core.counts.counting_plan import OrderSums, Placements, StatisticsPlan
+from posbias.core.counts.odd_days import add_by_day, count_by_day
 from posbias.core.schema import (
     CLICKS,
     HALF,
@@ -44,6 +45,7 @@ CELL = "posbias_cell"
 _MOST_PLACES = 1 << 20
 _LARGEST = 2**63 - 1
 _PLACE = "posbias_place"
+_AFTER = "posbias_after"
 
 
 def numbered_cells(statistics: pl.DataFrame, plan: StatisticsPlan) -> tuple[pl.DataFrame, pl.Series]:
@@ -205,6 +207,7 @@ class PartStatistics:
     n_pairs: int  # number of (query, doc) pairs
     # Where documents stand among randomised rows, if such rows are known and carry no weights
     placements: Placements | None = None
+    by_day: pl.DataFrame | None = None  # counts by day and position (see `odd_days`), of days without weights
 
     def without_pairs(self) -> "PartStatistics":
         """The part without its pairs, which are the large part of it and need not stay in memory."""
@@ -235,6 +238,7 @@ class SufficientStatistics:
     # Where documents stand among randomised rows, if such rows are known and carry no weights
     placements: Placements | None = None
     queries_of_part: tuple[int, ...] = ()  # number of queries of each part
+    by_day: pl.DataFrame | None = None  # counts by day and position (see `odd_days`), of days without weights
     # Goes over the statistics of the parts again, for periods, clusters and randomised rows, which not every fit needs
     on_rows: OnRows[PartOfStrata] | OnRows[OrderSums] | None = None
     _made: dict[tuple[str, ...], Strata] = field(default_factory=dict[tuple[str, ...], Strata], compare=False)
@@ -260,6 +264,17 @@ class SufficientStatistics:
             same = [np.arange(self.n_cells)] * len(parts)
             self._made[unit] = _merged_unit(parts, same, self.cells, self.queries_of_part)[0]
         return self._made[unit]
+
+    def before_and_after(self, day: str, period: Length = "none") -> tuple[Strata, Strata]:
+        """The counts of the days before a day, and of it and those after it, each as `strata` gives those of all."""
+        cells = self.cells.join(pl.DataFrame({_AFTER: [False, True]}), how="cross")
+        plan = replace(self.plan, context=(*self.plan.context, _AFTER))
+        compressed = partial(_compressed_from, plan=plan, cells=cells, unit=plan.stratum_columns(period), first_day=day)
+        parts, number = list(self.over_rows(compressed)), np.arange(cells.height)
+        both = _merged_unit(parts, [number] * len(parts), cells, self.queries_of_part)[0]
+        tables = (both.signatures.only_cells(number % 2 == after) for after in range(2))
+        before, after = (Strata(table.merged(number // 2, self.n_cells), both.members) for table in tables)
+        return before, after
 
     def order(self, period: Length) -> OrderSums:
         """Whether, within strata of that period, clicks come before better positions, by query."""
@@ -303,6 +318,7 @@ def compress_part(statistics: pl.DataFrame, plan: StatisticsPlan) -> PartStatist
     statistics, plan = without_clusters(statistics, plan)
     cells, number = numbered_cells(statistics, plan)
     rows = _with_numbers(statistics, number)
+    has_days = plan.period and not plan.weighted
     codes = _codes(cells)
     pairs, by_unit = pl.DataFrame(), dict[tuple[str, ...], PartOfStrata]()
     for unit in plan.units:
@@ -322,6 +338,7 @@ def compress_part(statistics: pl.DataFrame, plan: StatisticsPlan) -> PartStatist
         n_queries=int(rows[_QUERY_NUMBER][-1]) + 1,
         n_pairs=pairs.select(pl.struct(*PAIR).rle_id().last()).item() + 1,
         placements=counting_plan.sum_placements(statistics, plan) if plan.randomized and not plan.weighted else None,
+        by_day=count_by_day(statistics.lazy(), pl.col(PERIOD).cast(pl.Date)).collect() if has_days else None,
     )
 
 
@@ -365,6 +382,14 @@ def _compressed_unit(
 ) -> PartOfStrata:
     """The compressed counts of one kind of unit in one part, cells numbered as over all parts."""
     return _compressed(*_rows_and_table(statistics, plan, cells, unit), _codes(cells))[0]
+
+
+def _compressed_from(
+    statistics: pl.DataFrame, plan: StatisticsPlan, cells: pl.DataFrame, unit: tuple[str, ...], first_day: str
+) -> PartOfStrata:
+    """The same with the column that tells whether a day, or a later one, had begun."""
+    after = (pl.col(PERIOD).cast(pl.Date) >= pl.lit(first_day).str.to_date()).alias(_AFTER)
+    return _compressed_unit(statistics.with_columns(after), plan, cells, unit)
 
 
 def _rows_and_table(
@@ -427,6 +452,7 @@ def merge_parts(
     by_unit = dict[tuple[str, ...], Strata]()
     signature_of_part = list[Numbers]()
     placements = [part.placements for part in parts if part.placements is not None]
+    by_day = [part.by_day for part in parts if part.by_day is not None]
     n_queries = tuple(part.n_queries for part in parts)
     for unit in plan.units:
         by_unit[unit], new = _merged_unit([part.by_unit[unit] for part in parts], new_cell, cells, n_queries)
@@ -441,6 +467,7 @@ def merge_parts(
         n_pairs=sum(part.n_pairs for part in parts),
         placements=reduce(add, placements) if placements else None,
         queries_of_part=n_queries,
+        by_day=add_by_day(by_day) if by_day else None,
         on_rows=on_rows,
     )
 

@@ -20,7 +20,7 @@ from posbias.core.estimators.methods import ConditionalEstimator, JointEstimator
 from posbias.core.fit import diagnostics, propensities
 from posbias.core.fit.diagnostics import BinsTest, FromRows, JointCauses, JointComparison, PairsTest
 from posbias.core.fit.model_tests import ModelTests, run_model_tests
-from posbias.core.fit.periods import PeriodChoice, choose_period
+from posbias.core.fit.periods import ChangeOfTheta, PeriodChoice, change_of_theta, choose_period
 from posbias.core.fit.propensities import FittedTheta
 from posbias.core.fit.theta_errors import errors_of_theta, shared_clicks
 from posbias.core.shapes import FREE, get_shape
@@ -65,6 +65,7 @@ class Fit:
     options: EstimationOptions
     free: Estimate  # without a shape, and without contexts that borrow from each other
     period: PeriodChoice  # the length of periods that were kept apart, and why
+    change: ChangeOfTheta | None  # whether theta of earlier days is that of later ones, where days are known
     joint: Estimate | None  # textbook EM, where it ran
     comparison: JointComparison | None  # joint EM against the conditional estimate, where both ran
     clusters_compared: int | None  # on how many clusters (queries) the comparison rests
@@ -242,9 +243,11 @@ def _fit(
 ) -> Fit:
     from_rows, is_default = beside.from_rows, method == ConditionalEstimator.name
     own_rules = replace(options, max_iterations=None, tolerance=None)
-    period = PeriodChoice()
+    period, change = PeriodChoice(), None
     if get_method(method).uses_strata:
-        period = choose_period(statistics, options if is_default else own_rules, on_iteration)
+        rules = options if is_default else own_rules
+        period = choose_period(statistics, rules, on_iteration)
+        change = change_of_theta(statistics, period.used, rules, on_iteration)
     strata = statistics.strata(period.used)
     free = period.chosen if is_default else None if from_rows is None else from_rows.estimate
     free = free or get_estimator(method).estimate(statistics, strata, options, on_iteration)
@@ -280,6 +283,7 @@ def _fit(
         options=options,
         free=judged,
         period=period,
+        change=change,
         joint=joint,
         comparison=comparison,
         clusters_compared=None if comparison is None or conditional is None else conditional.errors.n_clusters,

@@ -36,21 +36,26 @@ Where the ranker is known to learn, as feedback showed in longer periods, "not r
 
 must be no larger than what the interval leaves open. The 2 is measured, on the seeds from 1000 of the benchmark: the
 test rests on documents that are shown often, and those that are not, which say as much about eta, are moved further.
+
+A page that was changed has another theta from then on, which no stratum shows. So theta of the days that hold the first
+half of the impressions is compared with that of the others, each with attractiveness of its own (Hausman 1978).
 """
 
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+import polars as pl
 
-from posbias.core.arrays.count_table import Integers
+from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.arrays.linalg import student_quantile, student_tail
 from posbias.core.counts.counting_plan import OrderSums
+from posbias.core.counts.odd_days import DAY
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.estimators.estimate import Estimate, EstimationOptions, OnIteration
 from posbias.core.estimators.methods import ConditionalEstimator
-from posbias.core.schema import Length
+from posbias.core.schema import IMPRESSIONS, Length
 from posbias.core.standard_errors.contrasts import LEVEL, POWER, ContrastTest, detectable, difference_test
 
 LEVEL_OF_EACH = LEVEL / 2
@@ -176,7 +181,7 @@ class PeriodChoice:
     """Which strata theta is estimated from, and why.
 
     Attributes:
-        looks: the tests of each length that was looked at, from the coarsest on; none where it was given.
+        looks: the tests of each length that was looked at, from the coarsest on; one where it was given.
         error_ratio: the largest ratio of standard errors, of the length used to the coarsest; nan without a choice.
     """
 
@@ -230,10 +235,14 @@ def choose_period(
         UsageError: there is no such reference cell.
     """
     lengths = statistics.plan.lengths
-    if options.period != "auto":
-        return PeriodChoice(options.period if options.period in lengths else "none")
     if len(lengths) == 1:
         return PeriodChoice()
+    if options.period != "auto":
+        given = options.period if options.period in lengths else lengths[-1]
+        try:
+            return PeriodChoice(given, (_look(statistics, given, options, on_iteration),))
+        except IdentifiabilityError:  # as the estimate will say
+            return PeriodChoice(given)
     looks = list[PeriodLook]()
     for length in lengths:
         try:
@@ -309,6 +318,49 @@ def _difference(halves: Estimate, whole: Estimate) -> ContrastTest | None:
     return difference_test(halves.fitted.scored(), whole.fitted.scored())
 
 
+@dataclass(frozen=True)
+class ChangeOfTheta:
+    """Theta of the earlier and of the later days of a log."""
+
+    first_day: str  # of the later days
+    before: Floats  # propensities, shape (K,)
+    after: Floats
+    test: ContrastTest  # of their difference, after - before
+
+    @property
+    def matters(self) -> bool:
+        """Whether some propensity differs surely, and by more than a tenth."""
+        differs = self.test.p_values < LEVEL_OF_CHANGE
+        return bool((differs & (np.abs(np.log(self.after / self.before)) > LEAST_CHANGE)).any())
+
+
+LEVEL_OF_CHANGE, LEAST_CHANGE = 0.01, 0.1
+"""Level of the comparison of earlier and later days, and the least difference of log theta that matters."""
+
+
+def change_of_theta(
+    statistics: SufficientStatistics, used: Length, options: EstimationOptions, on_iteration: OnIteration
+) -> ChangeOfTheta | None:
+    """Compare theta of the days of the first half of the impressions with that of the others, where that can be."""
+    if statistics.by_day is None:
+        return None
+    days = statistics.by_day.group_by(DAY).agg(pl.col(IMPRESSIONS).sum()).sort(DAY)
+    up_to = np.cumsum(days[IMPRESSIONS].to_numpy())
+    first = int(np.abs(2 * up_to[:-1] - up_to[-1]).argmin()) + 1 if len(up_to) > 1 else 0
+    if not first:
+        return None
+    day = str(days[DAY][first])
+    try:
+        before, after = (
+            ConditionalEstimator().estimate(statistics, strata, options, on_iteration)
+            for strata in statistics.before_and_after(day, used)
+        )
+    except (IdentifiabilityError, np.linalg.LinAlgError):
+        return None
+    test = _difference(after, before)
+    return None if test is None else ChangeOfTheta(day, before.propensity, after.propensity, test)
+
+
 _ESTIMATED: dict[Length, str] = {
     "none": "All times were estimated together",
     "week": "Each week was estimated separately",
@@ -333,26 +385,26 @@ def why(choice: PeriodChoice) -> str:
             f"{_ESTIMATED[choice.used]}: within {WITHIN[choice.used]}, clicks do not move documents{moved}. "
             f"{_moved(survivor.feedback)}"
         )
-    reasons = "; ".join(_reason(look) for look in choice.looks)
+    reasons = "; ".join(f"within {WITHIN[look.length]} {why_not(look)}" for look in choice.looks)
     larger = f"with standard errors up to {choice.error_ratio:.2g} times as large"
     precision = "at no loss of precision" if choice.error_ratio < _NO_LOSS else larger
-    cost = f", {precision}" if choice.used != "none" else ""
+    cost = f", {precision}" if choice.used != "none" and len(choice.looks) > 1 else ""
     return f"{_ESTIMATED[choice.used]}{cost}. {reasons[0].upper()}{reasons[1:]}."
 
 
-def _reason(look: PeriodLook) -> str:
+def why_not(look: PeriodLook) -> str:
     """Why a length does not survive."""
-    within, test = WITHIN[look.length], look.feedback
+    test = look.feedback
     if look.outcome == "nothing to compare":
-        return f"within {within} nothing can be compared"
+        return "nothing can be compared"
     if look.outcome == "cannot be looked into":
-        return f"within {within} the log has no finer times, so that it does not show whether clicks move documents"
+        return "the log has no finer times, so that it does not show whether clicks move documents"
     if look.outcome == "says too little":
-        return f"within {within} {_too_little(look)}"
+        return _too_little(look)
     if test is not None and test.rejected:
-        return f"within {within} clicks move documents ({_in_percent(test.move)}, p = {test.p_value:.1g})"
+        return f"clicks move documents ({_in_percent(test.move)}, p = {test.p_value:.1g})"
     p_value = np.nan if look.halves is None else look.halves.p_value
-    return f"within {within} earlier and later halves differ from the whole (p = {p_value:.1g})"
+    return f"earlier and later halves differ from the whole (p = {p_value:.1g})"
 
 
 def _too_little(look: PeriodLook) -> str:

@@ -1,10 +1,13 @@
-"""Faults of a log that no row shows: robots, a table of sums without its rows of no click, unknown positions."""
+"""Faults of a log that no row shows: robots, days that lost clicks, sums without unclicked rows, unknown positions."""
 
 from dataclasses import replace
+from datetime import date
 
 import polars as pl
 
 from posbias.core.counts.checks import WITHOUT, rows_left_out
+from posbias.core.counts.odd_days import lost_clicks
+from posbias.core.errors import counted
 from posbias.core.log.clients import CLIENT, FEWEST_CLIENTS, Clients, robots_among
 from posbias.core.roles import CLIENTS, VISITS, plain
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT
@@ -72,6 +75,42 @@ def reasons_of_clients(clients: Clients | None) -> list[Reason]:
     few = len(robots.names) <= max(_FEW * clients.number, 1)
     severity = STOP if robots.clicks >= _HARMFUL and few else CAUTION
     return [Reason("robot-clients", severity, sentence, figures, f"clients: {', '.join(robots.names)}")]
+
+
+def reasons_of_days(counts: pl.DataFrame | None, log: Log | None) -> list[Reason]:
+    """That clicks of some days were lost; 5 % of all, and the log is not to be used.
+
+    Args:
+        counts: by day and position; None where days are not known.
+        log: that was counted; None of statistics.
+    """
+    lost = None if counts is None or counts.is_empty() else lost_clicks(counts)
+    if lost is None:
+        return []
+    first, start, end = lost.positions[0], lost.days[0], lost.days[-1]
+    time = None if log is None or log.raw_sources else log.roles.timestamp
+    how = "`posbias collect --into STORE --remove-day DAY` takes one out of a store"
+    if time is not None:
+        in_a_row = (date.fromisoformat(end) - date.fromisoformat(start)).days + 1 == len(lost.days) > 1
+        which = f"BETWEEN '{start}' AND '{end}'" if in_a_row else f"IN ({', '.join(map(repr, lost.days))})"
+        how = sql_where(f"CAST({sql_name(time)} AS DATE) NOT {which}")
+    where, down = "at all positions", lost.positions == lost.all_positions[lost.all_positions.index(first) :]
+    if lost.positions != lost.all_positions:
+        last = max(lost.positions)
+        named = (
+            f"{first} to {last}" if len(lost.positions) == last - first + 1 > 1 else ", ".join(map(str, lost.positions))
+        )
+        where = f"at position{'s' * (len(lost.positions) > 1)} {named}"
+    instead = f", or these positions: --max-position {first - 1}" if down and first > lost.all_positions[0] + 1 else ""
+    span = start if len(lost.days) == 1 else f"{start} to {end}"
+    sentence = (
+        f"Clicks are missing on {len(lost.days)} of {counted(lost.of_days, 'days')} ({span}) {where}: about "
+        f"{lost.clicks:,.0f}, {lost.share:.1%} of all, by the other days. If they were not logged or are still to "
+        f"come, leave these days out: {how}{instead}."
+    )
+    figures = {"days": len(lost.days), "clicks": lost.clicks, "share": lost.share}
+    severity = STOP if lost.share >= _HARMFUL else CAUTION
+    return [Reason("clicks-of-days-lost", severity, sentence, figures, f"days: {', '.join(lost.days)}")]
 
 
 def reasons_of_sums(read: ReadLog) -> list[Reason]:

@@ -55,14 +55,19 @@ _WHOLE_FILE = 1 << 62
 _MOST_ROWS_OF_PAGES, _SEED_OF_PAGES = 1 << 18, 2
 
 
-def look_at_days_of_log(segment: Segment, engine: Engine) -> list[DayLook]:
+DaysSeen = tuple[list[DayLook], pl.DataFrame | None]
+"""How days look beside others, and the counts by day and position of all that were looked at, where these are days."""
+
+
+def look_at_days_of_log(segment: Segment, engine: Engine) -> DaysSeen:
     """Compare each day of a log that was just counted with the others; nothing is read where there is but one."""
     if len(segment.days) < 2:  # noqa: PLR2004 - one alone has nothing to be compared with
-        return []
-    return look_at_days(_counts_by_day(_some_parts(segment), segment.days, engine), segment.days, ())
+        return [], None
+    counts = _counts_by_day(_some_parts(segment), segment.days, engine)
+    return look_at_days(counts, segment.days, ()), counts
 
 
-def look_at_merged_days(statistics: Sequence[Statistics], store: Statistics | None, engine: Engine) -> list[DayLook]:
+def look_at_merged_days(statistics: Sequence[Statistics], store: Statistics | None, engine: Engine) -> DaysSeen:
     """Compare the days of statistics that are merged.
 
     Args:
@@ -85,8 +90,9 @@ def look_at_merged_days(statistics: Sequence[Statistics], store: Statistics | No
             compared = {other for day in judged for other in nearest(day, known)}
             counts.append(_counts_of(store, compared, engine, by_day=by_day))
             if not known:
-                return []
-        return look_at_days(add_by_day(counts), judged, known)
+                return [], None
+        together = add_by_day(counts)
+        return look_at_days(together, judged, known), together if by_day else None
 
 
 def _names(statistics: Statistics, *, by_day: bool) -> tuple[str, ...]:
@@ -172,6 +178,7 @@ class Look:
     all_pages: int | None  # how many there are; an estimate where not all were looked at
     outlooks: tuple[Outlook, ...]  # what each model can say, the position-based one first
     why_not: dict[str, str]  # why a model is not among them
+    by_day: pl.DataFrame | None = None  # counts by day and position, of those queries that were looked at
 
 
 def look_at(unjudged: Reading, plan: StatisticsPlan, engine: Engine, progress: Progress) -> Look | None:
@@ -202,6 +209,7 @@ def look_at(unjudged: Reading, plan: StatisticsPlan, engine: Engine, progress: P
         all_pages=None if of_pages is None else round(of_pages.pages * unjudged.rows.used / max(of_pages.rows, 1)),
         outlooks=tuple(outlooks),
         why_not={UBM: why_not} if why_not else {},
+        by_day=statistics.by_day,
     )
 
 

@@ -478,7 +478,8 @@ def fit_counts(
     sections["estimate"] = fit_section(fit)
     if not request.pairs:
         sections["estimate"]["attractiveness_prior"] = None
-    return WrittenFit(fit, fit_headline(fit), tuple(fit_reasons(fit, others)), sections)
+    time = None if counted.read is None or counted.read.log.raw_sources else counted.read.log.roles.timestamp
+    return WrittenFit(fit, fit_headline(fit), tuple(fit_reasons(fit, others, time)), sections)
 
 
 MOST_ROWS = 1 << 17

@@ -21,13 +21,14 @@ from posbias.core.fit.model_tests import (
     ModelTests,
     OtherModels,
 )
-from posbias.core.fit.periods import WITHIN, why
+from posbias.core.fit.periods import WITHIN, why, why_not
 from posbias.core.models import model_names
 from posbias.core.schema import PREVIOUS_CLICK
 from posbias.core.shapes import FREE
 from posbias.core.standard_errors.cluster import FEW_EFFECTIVE_CLUSTERS
 from posbias.core.standard_errors.contrasts import LEVEL, ContrastTest, ScoreTest
 from posbias.core.training.weights import WeightSummary
+from posbias.io.log.sql import sql_name, sql_where
 from posbias.io.results.conclusions import CAUTION, GOOD, NOTE, STOP, Reason
 
 _MOST = 6  # contexts that a sentence names
@@ -104,18 +105,20 @@ def fit_headline(fit: Fit) -> str:
     )
 
 
-def fit_reasons(fit: Fit, others: OtherModels | None = None) -> list[Reason]:
+def fit_reasons(fit: Fit, others: OtherModels | None = None, time: str | None = None) -> list[Reason]:
     """What speaks for and against a fit.
 
     Args:
         fit: it.
         others: the other click models, where they were looked at.
+        time: the column of times of a log that a query can read.
     """
     return [
         *_convergence(fit),
         *_identification(fit),
         *_few_clusters(fit),
         *_feedback(fit),
+        *_change(fit, time),
         *_against_textbook_em(fit),
         *_placements(fit),
         *_model_check(fit),
@@ -403,7 +406,8 @@ def _can_cluster_by_column(fit: Fit) -> bool:
 
 def _feedback(fit: Fit) -> Iterator[Reason]:
     """Whether the ranker learns from the clicks, as far as the order of documents over time shows it."""
-    details, more = f"--period auto: {why(fit.period)}", _MORE_TIME
+    start, more = f"--period {fit.options.period}: ", _MORE_TIME
+    details, given = start + why(fit.period), fit.options.period != "auto"
     if fit.period.looks and fit.period.looks[-1].outcome == "nothing to compare":
         more = (
             f"Finer times do not help, as nothing can be compared within {WITHIN[fit.period.looks[-1].length]}: let "
@@ -412,7 +416,13 @@ def _feedback(fit: Fit) -> Iterator[Reason]:
     if not fit.period.feedback_possible:
         if fit.period.survivor is not None:
             sentence, _, rest = why(fit.period).partition(". ")
-            yield Reason("clicks-do-not-move-documents", GOOD, f"{sentence}.", {}, f"--period auto: {rest}")
+            yield Reason("clicks-do-not-move-documents", GOOD, f"{sentence}.", {}, start + rest)
+    elif fit.period.claims and given:
+        sentence = (
+            f"Whether documents move after clicks within {WITHIN[fit.period.used]} is not tested, as "
+            f"{why_not(fit.period.looks[-1])}. If they do, the propensities are wrong. {more}"
+        )
+        yield Reason("ranker-may-learn", CAUTION, sentence, {}, details)
     elif fit.period.claims:
         sentence = (
             "If the ranker learns from these clicks, the propensities are wrong, and this log cannot rule that out. "
@@ -425,6 +435,23 @@ def _feedback(fit: Fit) -> Iterator[Reason]:
             f"wrong by an unknown amount. {more}"
         )
         yield Reason("ranker-learns", STOP, sentence, {}, details)
+
+
+def _change(fit: Fit, time: str | None) -> Iterator[Reason]:
+    """That positions matter differently on later days."""
+    change = fit.change
+    if change is None or not change.matters:
+        return
+    cell, day = change.test.largest, change.first_day
+    before, after = float(change.before[cell]), float(change.after[cell])
+    alone = "" if time is None else ", e.g. " + sql_where(f"CAST({sql_name(time)} AS DATE) >= '{day}'")
+    sentence = (
+        f"Positions matter differently on later days: {cell_in_words(fit, cell)} gets {before:.2g} before {day} and "
+        f"{after:.2g} from then on, and its propensity lies between. If the page was changed, fit the days after "
+        f"that alone{alone}."
+    )
+    figures = {"day": day, "before": before, "after": after}
+    yield Reason("positions-changed", CAUTION, sentence, figures, _rests_on(change.test, fit))
 
 
 def _against_textbook_em(fit: Fit) -> Iterator[Reason]:

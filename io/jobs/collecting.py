@@ -10,7 +10,7 @@ from posbias.core.counts.odd_days import Change, DayLook
 from posbias.core.errors import StatisticsError, UsageError, counted
 from posbias.io import clock
 from posbias.io.counting.count import Reading, count_pages, days_of_statistics, read_log
-from posbias.io.counting.hidden_faults import reasons_of_rows
+from posbias.io.counting.hidden_faults import reasons_of_days, reasons_of_rows
 from posbias.io.counting.look import (
     look_at_days_of_log,
     look_at_files,
@@ -45,8 +45,14 @@ _MOST_POSITIONS = 5
 _OF_STORE = "the store:"
 
 
-def _odd_days(looks: Sequence[DayLook], others: str) -> list[Reason]:
-    """What each odd day lacks; beyond a few, their names. `others` is what the others are called, in the plural."""
+def _odd_days(looks: Sequence[DayLook], others: str, lost: Sequence[Reason] = ()) -> list[Reason]:
+    """What each odd day lacks; beyond a few, their names; and what was lost on further days.
+
+    Args:
+        looks: the days beside others.
+        others: what these are called, in the plural.
+        lost: what is known of lost clicks, with the days in its details.
+    """
     odd = [look for look in looks if look.is_odd]
     reasons: list[Reason] = []
     for look in odd[:_MOST_DAYS]:
@@ -63,16 +69,19 @@ def _odd_days(looks: Sequence[DayLook], others: str) -> list[Reason]:
         rest = [look.day for look in odd[_MOST_DAYS:]]
         sentence = f"{len(rest)} more do not look like the {others}, {rest[0]} to {rest[-1]}."
         reasons.append(Reason("odd-day", STOP, sentence, {"days": len(rest)}))
-    return reasons
+    names = {look.day for look in odd}
+    return reasons + [one for one in lost if not names.issuperset(one.details.removeprefix("days: ").split(", "))]
 
 
-def _check_gate(looks: Sequence[DayLook], limit: float, others: str) -> None:
+def _check_gate(looks: Sequence[DayLook], limit: float, others: str, lost: Sequence[Reason]) -> None:
     """Raise StatisticsError for days that cannot be compared, or whose click rates have changed too much."""
     reasons: dict[str, str] = {}
     for look in looks:
         change = look.beyond(limit)
         if look.misplaced or look.without_clicks:
             reasons[look.day] = "; ".join(_misfits(look))
+        elif any(look.day in reason.details for reason in lost):
+            reasons[look.day] = "clicks are missing"
         elif change is not None:
             reasons[look.day] = f"{_changed(change)}, more than {100 * limit:g} %"
     if reasons:
@@ -126,7 +135,8 @@ def count_log(job: Job, engine: Engine, result: Result) -> None:
     result.content |= describe_statistics(statistics.metadata, statistics.segments)
     describe_reading(statistics.metadata.rows, read.clicks, read.days, read.notes, result)
     if read.plan.period:
-        odd = _odd_days(look_at_days_of_log(statistics.segments[0], engine), "other days")
+        looks, by_day = look_at_days_of_log(statistics.segments[0], engine)
+        odd = _odd_days(looks, "other days", reasons_of_days(by_day, read.read.log))
     else:
         odd = _odd_days(look_at_files(read.read.log, engine), "other files")
     result.reasons += reasons_of_rows(read.read)
@@ -218,13 +228,14 @@ def _merged(
     """Merge statistics, with the clicks of a log that was counted now; return what is odd about days."""
     days = _write_together(statistics, factor, engine, result, clicks)
     with result.progress.stage("comparing days"):
-        looks = look_at_merged_days(statistics, store, engine)
+        looks, by_day = look_at_merged_days(statistics, store, engine)
+        lost = reasons_of_days(by_day, None)
     others = "other statistics" if days is None else "other days" if store is None else "days of the store"
     if limit is not None:
-        _check_gate(looks, limit, others)
+        _check_gate(looks, limit, others, lost)
     again = "its days are also in the other statistics. If a log was exported again, its clicks count twice."
     twice = [Reason("days-twice", CAUTION, f"{entry.path}: {again}") for entry in known_days(statistics)]
-    odd = _odd_days(looks, others)
+    odd = _odd_days(looks, others, lost)
     result.reasons += [*odd, *twice]
     return odd
 

@@ -23,7 +23,7 @@ from posbias.core.training.layout import LayoutOfCounts, LayoutOfPages, RowsOfPa
 from posbias.core.training.weights import ClickWeights, RowWeights, WeightOptions
 from posbias.io import clock
 from posbias.io.counting.count import CountedLog, count_log, read_log, read_statistics
-from posbias.io.counting.hidden_faults import reasons_of_rows
+from posbias.io.counting.hidden_faults import reasons_of_days, reasons_of_rows
 from posbias.io.counting.warehouse import about_export
 from posbias.io.engines.engine import Engine, Parts, ReadLog
 from posbias.io.fits.new_fit import FitRequest, fit_counts, sections_of_counts, sections_of_reading
@@ -151,6 +151,7 @@ def describe(counted: CountedLog, result: Result) -> None:
     result.content |= sections_of_counts(counted)
     describe_reading(counted.rows, counted.clicks, counted.days, counted.notes, result)
     result.reasons += [] if counted.read is None else reasons_of_rows(counted.read)
+    result.reasons += reasons_of_days(counted.statistics.by_day, None if counted.read is None else counted.read.log)
     result.facts.append(tables.totals_line(result.content["totals"]))
 
 

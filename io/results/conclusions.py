@@ -21,6 +21,7 @@ CODES: dict[str, str] = {
     # logs
     "clicks-lost": "clicks are lost",
     "clicks-left-out": "clicks are left out",
+    "clicks-of-days-lost": "clicks of some days are missing",
     "columns-guessed": "columns were guessed from their names",
     "counts-not-used": "a column of counts was not used",
     "odd-dates": "some dates cannot be right",
@@ -53,6 +54,7 @@ CODES: dict[str, str] = {
     "clicks-do-not-move-documents": "clicks do not move documents",
     "ranker-may-learn": "the ranker may learn from these clicks",
     "ranker-learns": "the ranker learns from these clicks",
+    "positions-changed": "positions matter differently in the later half of the log",
     "textbook-em-off": "textbook EM is off on this log",
     "textbook-em-agrees": "textbook EM agrees",
     "textbook-em-not-converged": "the comparison with textbook EM is not finished",
@@ -144,6 +146,7 @@ STOPS = frozenset(
         "clicks-left-out",
         "log-not-valid",
         "no-estimate",
+        "clicks-of-days-lost",
         "robot-clients",
         "rows-without-clicks-missing",
         "total-rows",

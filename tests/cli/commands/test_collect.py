@@ -1,5 +1,6 @@
 """`posbias collect`: a store that grows, and days that do not look like the others."""
 
+import shlex
 import shutil
 from collections.abc import Callable
 from datetime import date, timedelta
@@ -407,6 +408,38 @@ def test_pages_from_another_base_are_warned_of(
     assert done.returncode == 1, done.stderr
     [warning] = warnings_of(tmp_path / "out")
     assert warning.startswith("1,400 of 7,000 pages that were looked at go from position 2 to 6, and most from 1 to 5")
+
+
+def test_clicks_lost_on_several_days_are_named_everywhere_and_without_these_days_all_is_well(
+    log: pl.DataFrame, run_in_process: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    bad = log.with_columns(click=pl.when((pl.col("date") >= ODD) & (POSITION >= 4)).then(0).otherwise(CLICK))
+    bad.write_parquet("bad.parquet")
+    says = "Clicks are missing on 4 of 7 days (2026-01-08 to 2026-01-11) at positions 4 to 5: about "
+    for command, *to in (["check"], ["fit", "-o", "a"], ["run", "-o", "b"], ["collect", "-o", "counts"]):
+        done = run_in_process(command, "bad.parquet", "--timestamp", "date", *to, code=1)
+        assert says in " ".join((done.stdout + done.stderr).split())
+    run_in_process("fit", "counts", "-o", "c", code=1)
+    [advice, *_] = [one for one in manifest_of(tmp_path / "a")["reasons"] if one["code"] == "clicks-of-days-lost"]
+    option = shlex.split(advice["sentence"].split("leave these days out: ")[1].split(", or ")[0].rstrip("."))
+    for options in (option, ["--max-position", "3"]):
+        run_in_process("fit", "bad.parquet", "--timestamp", "date", *options, "-o", "d", "--force", code=0)
+        assert "clicks-of-days-lost" not in {one["code"] for one in manifest_of(tmp_path / "d")["reasons"]}
+
+
+def test_a_store_does_not_get_used_to_days_with_lost_clicks(
+    log: pl.DataFrame, run_in_process: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    bad = log.with_columns(click=pl.when((pl.col("date") >= ODD) & (POSITION >= 4)).then(0).otherwise(CLICK))
+    for (day,), of_day in bad.sort("date").group_by("date", maintain_order=True):
+        of_day.drop("date").write_parquet(f"{day}.parquet")
+        add = ("collect", f"{day}.parquet", "--date", str(day), "--into", "store")
+        if day == NEW:
+            assert "clicks are missing" in run_in_process(*add, "--gate", "5", code=2).stderr
+        run_in_process(*add, code=int(str(day) >= str(ODD)))
+    assert "Clicks are missing on 4 of 7 days" in warnings_of(tmp_path / "store")[0]
 
 
 # --- beside a store -----------------------------------------------------------------------------------------------

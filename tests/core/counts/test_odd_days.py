@@ -6,7 +6,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.counts.odd_days import FEWEST_CLICKS, DayLook, add_by_day, count_by_day, look_at_days, nearest
+from posbias.core.counts.odd_days import (
+    FEWEST_CLICKS,
+    DayLook,
+    add_by_day,
+    count_by_day,
+    look_at_days,
+    lost_clicks,
+    nearest,
+)
 
 RATES = (0.3, 0.15, 0.1, 0.05)
 N_QUERIES = 200
@@ -183,3 +191,39 @@ def test_the_nearest_days_are_those_before_and_after_whatever_their_number() -> 
     assert nearest("050", days) == [*days[36:50], *days[51:65]]
     assert nearest("001", days) == [days[0], *days[2:29]]
     assert nearest("000", []) == []
+
+
+def counts_of(days: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Their counts by day and position."""
+    return add_by_day([count_by_day(pl.concat(days).lazy(), pl.col("day")).collect()])
+
+
+@pytest.mark.parametrize("bad", [1, 2, 14, 20])
+def test_days_with_lost_clicks_do_not_hide_each_other(bad: int) -> None:
+    rng = np.random.default_rng(bad)
+    days = [
+        day_of(f"d{n:02d}", np.exp(rng.normal(0, 0.1)), rates=(*RATES[:2], 0.001, 0) if n < bad else RATES)
+        for n in range(28)
+    ]
+    lost = lost_clicks(counts_of(days))
+    assert lost is not None
+    assert (lost.days, lost.of_days) == (tuple(f"d{n:02d}" for n in range(bad)), 28)
+    assert lost.positions == (3, 4)
+    assert lost.clicks == pytest.approx(bad * 0.149 * 1000 * N_QUERIES, 0.1)
+
+
+def test_days_without_clicks_at_the_end_are_lost_and_a_hole_in_the_middle_of_a_day_is() -> None:
+    days = [
+        day_of(f"d{n}", rates=(0.0,) * 4 if n > 6 else (0.3, 0.15, 0.0, 0.05) if n == 2 else RATES) for n in range(9)
+    ]
+    lost = lost_clicks(counts_of(days))
+    assert lost is not None
+    assert lost.days == ("d2", "d7", "d8")
+    assert lost_clicks(counts_of(days[3:7])) is None
+
+
+def test_few_clicks_and_a_redesign_are_no_loss() -> None:
+    redesign = [day_of(f"d{n}", rates=(0.3, 0.1, 0.04, 0.01) if n < 7 else (0.3, 0.2, 0.15, 0.08)) for n in range(14)]
+    rare = [day_of(f"d{n}", per_query=10, rates=(0.3, 0.0 if n == 3 else 0.1), queries=10) for n in range(14)]
+    for days in (redesign, rare):
+        assert lost_clicks(counts_of(days)) is None

@@ -8,7 +8,7 @@ from small_logs import PBM, simulated, statistics_of
 
 from posbias.core.choices import Period
 from posbias.core.estimators.estimate import EstimationOptions
-from posbias.core.fit.periods import PeriodChoice, choose_period, why
+from posbias.core.fit.periods import PeriodChoice, change_of_theta, choose_period, why
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 
@@ -143,12 +143,56 @@ def test_dates_alone_make_no_claim_for_days() -> None:
     assert not choice.claims
 
 
-def test_a_length_that_is_asked_for_is_taken() -> None:
-    log = learning_log(0).head(20_000)
+def test_a_length_that_is_given_is_taken_and_tested_within_as_far_as_times_go() -> None:
+    log = learning_log(1)
 
-    assert chosen_for(log, "none") == PeriodChoice("none")
-    assert chosen_for(log, "hour") == PeriodChoice("hour")
-    assert chosen_for(log, "week") == PeriodChoice("week")
+    found = {length: chosen_for(log, length) for length in ("none", "week", "day")}
+    assert {length: choice.used for length, choice in found.items()} == {length: length for length in found}
+    assert [choice.claims for choice in found.values()] == [False, False, True]
+    assert found["day"].survivor is not None
+
+    dates = statistics_of(log.with_columns(pl.col("period").cast(pl.Date)), replace(PBM, period="day"))
+    for length in ("day", "hour"):
+        choice = choose_period(dates, EstimationOptions(period=length), lambda _: None)
+        assert (choice.used, choice.looks[0].outcome) == ("day", "cannot be looked into")
+        assert choice.feedback_possible
+        assert choice.claims
+
+
+def test_attention_that_changed_is_seen_and_a_better_ranker_is_not() -> None:
+    log, uniform = learning_log(0), np.random.default_rng(1).random(20_000 * 5)
+    late, position = pl.col("period") >= pl.datetime(2026, 1, 12), pl.col("position")
+    log = log.with_columns(uniform=pl.Series(uniform[: log.height]))
+    redesigned = log.with_columns(click=pl.when(~late & (pl.col("uniform") > 1 / position)).then(0).otherwise("click"))
+    better = log.filter(~late | (pl.col("doc").hash(1) % 3 > 0) | (position < 3))  # other documents, further up
+    changes = {
+        name: change_of_theta(statistics_of(of, replace(PBM, period="quarter")), used, EstimationOptions(), print)
+        for used in ("none", "day")
+        for name, of in ((f"redesigned {used}", redesigned), (f"as ever {used}", log), (f"better {used}", better))
+    }
+    assert [name for name, change in changes.items() if change and change.matters] == [
+        "redesigned none",
+        "redesigned day",
+    ]
+    change, k = changes["redesigned none"], np.arange(1, 6)
+    assert change is not None
+    assert change.first_day == "2026-01-12"
+    assert np.abs(change.before * k**2 - 1).max() < 0.25
+    assert np.abs(change.after * k - 1).max() < 0.15
+
+
+def test_counts_before_and_after_a_day_are_those_of_two_logs() -> None:
+    log, day = learning_log(0), pl.date(2026, 1, 9)
+    plan = replace(PBM, period="quarter")
+    both = statistics_of(log, plan).before_and_after("2026-01-09")
+    for strata, of in zip(both, (log.filter(pl.col("period") < day), log.filter(pl.col("period") >= day)), strict=True):
+        alone = statistics_of(of, plan).pair_signatures
+        for name in ("impressions", "clicks"):
+            ours, theirs = (
+                table.sum_by_cell(table.spread(table.multiplicity) * getattr(table, name))
+                for table in (strata.signatures, alone)
+            )
+            np.testing.assert_array_equal(ours, theirs)
 
 
 def test_days_are_pooled_where_the_ranker_does_not_move_within_a_day() -> None:
