@@ -22,8 +22,8 @@ The sums say how much of the differences between days is due to the queries that
 
 Clicks that were lost: at one position of a day, or at all from one on, there are fewer than a tenth of e = n_dk r_k, or
 on the whole day fewer than a quarter. r_k is the click rate of the quarter of the days where it is highest, so that
-many bad days do not hide each other; a redesigned page or a better ranker does not change rates by so much. Chance does
-so less than once in a million: with v = tau_k^2 / Q_dk + .1^2, Chernoff's bound of a negative binomial number is
+many bad days do not hide each other. Even if half of e were right, as after a redesign, chance would do so less than
+once in a million: with v = tau_k^2 / Q_dk + .1^2, Chernoff's bound of a negative binomial number of mean e is
 
     P(clicks <= c) <= exp(-c log(c / e) + (c + 1 / v) log((1 + v c) / (1 + v e)))
 """
@@ -241,8 +241,9 @@ def _are_few(clicks: Floats, expected: Floats, variance: Floats, share: Floats |
     """Whether clicks are surely fewer than a share of the expected ones; `variance` is v e."""
     e = np.maximum(expected, 1e-300)
     v = np.maximum(variance / e, DAY_SPREAD**2)
-    by_ratio = clicks * np.log(np.maximum(clicks, 1e-300) / e)
-    surprise = by_ratio - (clicks + 1 / v) * np.log((1 + v * clicks) / (1 + v * e))
+    half = e / 2
+    by_ratio = clicks * np.log(np.maximum(clicks, 1e-300) / half)
+    surprise = by_ratio - (clicks + 1 / v) * np.log((1 + v * clicks) / (1 + v * half))
     return (clicks < share * e) & (surprise > _SURELY)
 
 

@@ -24,12 +24,12 @@ AIMS = {
     "words of a private dialect": 0,
 }
 LIMITS = AIMS | {
-    "lines of code": 39_899,
-    "lines": 60_368,
+    "lines of code": 39_900,
+    "lines": 60_369,
     "files": 220,
     "classes": 560,
     "functions": 3_546,
-    "lines of code of tests": 34_552,
+    "lines of code of tests": 34_558,
     "modules of ours that `run` loads": 138,
     "words of a private dialect": 11,
 }

@@ -227,3 +227,11 @@ def test_few_clicks_and_a_redesign_are_no_loss() -> None:
     rare = [day_of(f"d{n}", per_query=10, rates=(0.3, 0.0 if n == 3 else 0.1), queries=10) for n in range(14)]
     for days in (redesign, rare):
         assert lost_clicks(counts_of(days)) is None
+
+
+def test_few_of_few_clicks_are_chance_after_a_redesign() -> None:
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        rates = [(0.3, *rng.poisson(285 * (0.07, 0.028)[n % 2], 4) / 285) for n in range(28)]
+        days = [day_of(f"d{n:02d}", per_query=285, rates=of_day, queries=1) for n, of_day in enumerate(rates)]
+        assert lost_clicks(counts_of(days)) is None
