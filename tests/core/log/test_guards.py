@@ -105,7 +105,7 @@ def test_a_faulty_page_says_nothing_of_where_pages_end() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"depth": 0.8}, {"n_positions": 3}, {"attractiveness_shape": (20.0, 1.0)}])
 def test_whole_pages_do_not_often_end_on_a_click(options: dict[str, object]) -> None:
-    assert not ends_of(log_of(**options)).partly_cut_off
+    assert not ends_of(log_of(**options)).partly_cut_off  # pyright: ignore[reportArgumentType]
 
 
 def test_pages_of_which_half_end_at_their_last_click_often_do() -> None:
