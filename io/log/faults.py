@@ -105,7 +105,8 @@ def check_no_sums(log: Log) -> None:
 
 
 def _check_rows_repeat(log: Log, click: str) -> None:
-    key = [*dict.fromkeys((*log.roles.query, *log.roles.doc, *([log.roles.position] if log.roles.position else [])))]
+    position = () if log.roles.position is None else (log.roles.position,)
+    key = [*dict.fromkeys((*log.roles.query, *log.roles.doc, *position))]
     rows = log.first_rows(_ROWS, (*key, click))
     clicks = rows[click].cast(pl.Float64, strict=False).fill_null(0)
     clicked, several = int((clicks > 0).sum()), int((clicks > 1).sum())
