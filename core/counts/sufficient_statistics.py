@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
 from hashlib import blake2b
-from math import prod
+from itertools import islice
+from math import ceil, prod
 from operator import add
 from typing import Protocol, TypeVar
 
@@ -44,6 +45,7 @@ CELL = "posbias_cell"
 
 _MOST_PLACES = 1 << 20
 _LARGEST = 2**63 - 1
+_ENOUGH_IMPRESSIONS = 1_000_000  # for a comparison of times
 _PLACE = "posbias_place"
 _AFTER = "posbias_after"
 
@@ -266,12 +268,17 @@ class SufficientStatistics:
         return self._made[unit]
 
     def before_and_after(self, day: str, period: Length = "none") -> tuple[Strata, Strata]:
-        """The counts of the days before a day, and of it and those after it, each as `strata` gives those of all."""
+        """The counts of the days before a day, and of it and those after it, each as `strata` gives those of all.
+
+        Of a large log, they are those of its first parts, which hold some of the queries.
+        """
         cells = self.cells.join(pl.DataFrame({_AFTER: [False, True]}), how="cross")
         plan = replace(self.plan, context=(*self.plan.context, _AFTER))
         compressed = partial(_compressed_from, plan=plan, cells=cells, unit=plan.stratum_columns(period), first_day=day)
-        parts, number = list(self.over_rows(compressed)), np.arange(cells.height)
-        both = _merged_unit(parts, [number] * len(parts), cells, self.queries_of_part)[0]
+        share = min(_ENOUGH_IMPRESSIONS / max(float(self.cell_totals[0].sum()), 1), 1)
+        n_parts, number = ceil(len(self.queries_of_part) * share), np.arange(cells.height)
+        parts = list(islice(self.over_rows(compressed), n_parts))
+        both = _merged_unit(parts, [number] * n_parts, cells, self.queries_of_part[:n_parts])[0]
         tables = (both.signatures.only_cells(number % 2 == after) for after in range(2))
         before, after = (Strata(table.merged(number // 2, self.n_cells), both.members) for table in tables)
         return before, after
