@@ -398,7 +398,7 @@ def why_not(look: PeriodLook) -> str:
     if look.outcome == "nothing to compare":
         return "nothing can be compared"
     if look.outcome == "cannot be looked into":
-        return "the log has no finer times, so that it does not show whether clicks move documents"
+        return "the log has no finer times"
     if look.outcome == "says too little":
         return _too_little(look)
     if test is not None and test.rejected:
