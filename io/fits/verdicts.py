@@ -420,7 +420,8 @@ def _feedback(fit: Fit) -> Iterator[Reason]:
     elif fit.period.claims and given:
         sentence = (
             f"Whether documents move after clicks within {WITHIN[fit.period.used]} is not tested, as "
-            f"{why_not(fit.period.looks[-1])}. If they do, the propensities are wrong. {more}"
+            f"{why_not(fit.period.looks[-1])}. If they do, the propensities are wrong: name times of day "
+            "(--timestamp), or the ranker's version (--period-column)."
         )
         yield Reason("ranker-may-learn", CAUTION, sentence, {}, details)
     elif fit.period.claims:

@@ -24,8 +24,8 @@ AIMS = {
     "words of a private dialect": 0,
 }
 LIMITS = AIMS | {
-    "lines of code": 39_905,
-    "lines": 60_377,
+    "lines of code": 39_906,
+    "lines": 60_378,
     "files": 220,
     "classes": 560,
     "functions": 3_546,
