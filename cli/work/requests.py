@@ -486,8 +486,8 @@ def job_of_fit(
     if isinstance(model, CellFit):
         only_fit = files is None
         pages_for = (files and files.sessions_for) or model.sessions_for
-        held = find_statistics(named)
-        if not held and log.timestamp is not None and counting.date is None:
+        held, by_strata = find_statistics(named), get_method(model.method).uses_strata
+        if by_strata and not held and log.timestamp is not None and counting.date is None:
             counting = replace(counting, period="auto")  # times of day are kept, for tests within the periods
         job = resolve(
             named, log, counting, held, sessions_for=pages_for, features=features, decay=decay, only_fit=only_fit

@@ -525,7 +525,7 @@ def test_a_store_of_quarters_of_an_hour_says_what_the_log_says(
         whole = run_in_process(
             "fit", learning, "--timestamp", "timestamp", "--period", choice, "-o", "whole", "--force"
         )
-        assert kept.returncode == whole.returncode == (1 if choice == "auto" else 0), kept.stderr
+        assert kept.returncode == whole.returncode == (0 if choice == "hour" else 1), kept.stderr
         assert propensities(tmp_path / "kept").equals(propensities(tmp_path / "whole"))
 
 
