@@ -30,8 +30,8 @@ from posbias.core.training.weights import as_count
 from posbias.io.counting.count import Reading, read_unjudged
 from posbias.io.counting.hidden_faults import (
     look_at_clients,
+    reasons_beside_clients,
     reasons_of_clients,
-    reasons_of_counts,
     reasons_of_days,
 )
 from posbias.io.counting.look import PBM, Look, look_at, unused_time
@@ -204,8 +204,8 @@ Step = Callable[[LogView], list[Finding]]
 
 def _recognition_form(view: LogView) -> list[Finding]:
     """The raw files of a source, or a table of events."""
-    named = (*(view.log.impression_where, view.log.clicks, view.log.click, view.log.clicked), view.log.click_ranks)
-    if view.log.input_format != "auto" or any(named):
+    of_rows = ("impression_where", "clicks", "click", "clicked", "click_ranks")
+    if view.log.input_format != "auto" or any(getattr(view.log, name) for name in of_rows):
         return []
     try:
         return find_form(view.sources())
@@ -344,8 +344,8 @@ def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:
             look = look_at(unjudged, plan, engine, progress)
             with progress.stage("looking at clients"):
                 clients = look_at_clients(unjudged.read.log)
-            by_day = None if look is None else look.by_day
-            odd = [*reasons_of_clients(clients), *reasons_of_counts(unjudged.read), *reasons_of_days(by_day, log)]
+            lost = None if look is None else look.lost
+            odd = [*reasons_of_clients(clients), *reasons_beside_clients(unjudged.read), *reasons_of_days(lost, log)]
     return view, masked_values(_content(view, log, unjudged, look, clients, odd, stops))
 
 

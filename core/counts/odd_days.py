@@ -198,7 +198,7 @@ _SURELY = log(1e6)
 
 
 @dataclass(frozen=True)
-class LostClicks:
+class LackingDays:
     """Days and positions with hardly any clicks, where other days have many."""
 
     days: tuple[str, ...]  # in order
@@ -209,8 +209,10 @@ class LostClicks:
     share: float  # of the clicks that there should be
 
 
-def lost_clicks(counts: pl.DataFrame) -> LostClicks | None:
-    """Where clicks of days were lost; None where none were. For counts see `add_by_day`."""
+def days_lacking_clicks(counts: pl.DataFrame | None) -> LackingDays | None:
+    """Where clicks of days were lost; None where none were, or days are not known. For counts see `add_by_day`."""
+    if counts is None or counts.is_empty():
+        return None
     days = _Days.of(counts)
     shown, clicks = days.tables[IMPRESSIONS], days.tables[CLICKS]
     rate = np.where(shown > USED * shown.max(axis=0), clicks / np.maximum(shown, 1), np.nan)
@@ -227,7 +229,7 @@ def lost_clicks(counts: pl.DataFrame) -> LostClicks | None:
     if not missing:
         return None
     at = lost.any(axis=1).tolist()
-    return LostClicks(
+    return LackingDays(
         days=tuple(day for day, is_bad in zip(days.names, at, strict=True) if is_bad),
         of_days=len(days.names),
         positions=days.named(lost.any(axis=0)),
@@ -235,6 +237,20 @@ def lost_clicks(counts: pl.DataFrame) -> LostClicks | None:
         clicks=missing,
         share=missing / (missing + float(clicks.sum())),
     )
+
+
+_MOST_POSITIONS = 5  # that are named one by one
+
+
+def positions_in_words(positions: Sequence[int]) -> str:
+    """Ascending positions, e.g. position 3; positions 4 to 9; positions 1, 2, 5, 7, 8 and 2 more."""
+    first, last = positions[0], positions[-1]
+    if first == last:
+        return f"position {first}"
+    if last - first + 1 == len(positions):
+        return f"positions {first} to {last}"
+    more = f" and {len(positions) - _MOST_POSITIONS} more" if len(positions) > _MOST_POSITIONS else ""
+    return f"positions {', '.join(map(str, positions[:_MOST_POSITIONS]))}{more}"
 
 
 def _are_few(clicks: Floats, expected: Floats, variance: Floats, share: Floats | float) -> Flags:

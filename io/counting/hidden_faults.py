@@ -6,7 +6,7 @@ from datetime import date
 import polars as pl
 
 from posbias.core.counts.checks import WITHOUT, rows_left_out
-from posbias.core.counts.odd_days import lost_clicks
+from posbias.core.counts.odd_days import LackingDays, positions_in_words
 from posbias.core.errors import counted
 from posbias.core.log.clients import CLIENT, FEWEST_CLIENTS, Clients, robots_among
 from posbias.core.roles import CLIENTS, VISITS, plain
@@ -15,7 +15,7 @@ from posbias.io.engines.engine import ReadLog
 from posbias.io.log.click_log import Log, good_rows
 from posbias.io.log.faults import is_top, shown_at
 from posbias.io.log.scan import reading, schema_of
-from posbias.io.log.sql import sql_name, sql_where
+from posbias.io.log.sql import sql_name, sql_text, sql_where
 from posbias.io.results.conclusions import CAUTION, NOTE, STOP, Reason
 
 _ROWS, _ROWS_OF_FIT = 1_000_000, 1 << 17  # the first ones, that are looked at; a fit must not wait
@@ -61,8 +61,7 @@ def reasons_of_clients(clients: Clients | None) -> list[Reason]:
     robots = None if clients is None else clients.robots
     if clients is None or robots is None:
         return []
-    named = [name.replace("'", "''") for name in robots.names[:_NAMED]]
-    names = ", ".join(f"'{name}'" for name in named) + (", ..." if len(robots.names) > _NAMED else "")
+    names = ", ".join(map(sql_text, robots.names[:_NAMED])) + (", ..." if len(robots.names) > _NAMED else "")
     have, leave = ("has", "it") if len(robots.names) == 1 else ("have", "them")
     how = sql_where(f"({sql_name(clients.column)} IN ({names})) IS NOT TRUE")
     sentence = (
@@ -77,14 +76,13 @@ def reasons_of_clients(clients: Clients | None) -> list[Reason]:
     return [Reason("robot-clients", severity, sentence, figures, f"clients: {', '.join(robots.names)}")]
 
 
-def reasons_of_days(counts: pl.DataFrame | None, log: Log | None) -> list[Reason]:
+def reasons_of_days(lost: LackingDays | None, log: Log | None) -> list[Reason]:
     """That clicks of some days were lost; 5 % of all, and the log is not to be used.
 
     Args:
-        counts: by day and position; None where days are not known.
+        lost: where they were.
         log: that was counted; None of statistics.
     """
-    lost = None if counts is None or counts.is_empty() else lost_clicks(counts)
     if lost is None:
         return []
     first, start, end = lost.positions[0], lost.days[0], lost.days[-1]
@@ -94,17 +92,12 @@ def reasons_of_days(counts: pl.DataFrame | None, log: Log | None) -> list[Reason
         in_a_row = (date.fromisoformat(end) - date.fromisoformat(start)).days + 1 == len(lost.days) > 1
         which = f"BETWEEN '{start}' AND '{end}'" if in_a_row else f"IN ({', '.join(map(repr, lost.days))})"
         how = sql_where(f"CAST({sql_name(time)} AS DATE) NOT {which}")
-    where, down = "at all positions", lost.positions == lost.all_positions[lost.all_positions.index(first) :]
-    if lost.positions != lost.all_positions:
-        last = max(lost.positions)
-        named = (
-            f"{first} to {last}" if len(lost.positions) == last - first + 1 > 1 else ", ".join(map(str, lost.positions))
-        )
-        where = f"at position{'s' * (len(lost.positions) > 1)} {named}"
+    where = "all positions" if lost.positions == lost.all_positions else positions_in_words(lost.positions)
+    down = lost.positions == lost.all_positions[lost.all_positions.index(first) :]
     instead = f", or these positions: --max-position {first - 1}" if down and first > lost.all_positions[0] + 1 else ""
     span = start if len(lost.days) == 1 else f"{start} to {end}"
     sentence = (
-        f"Clicks are missing on {len(lost.days)} of {counted(lost.of_days, 'days')} ({span}) {where}: about "
+        f"Clicks are missing on {len(lost.days)} of {counted(lost.of_days, 'days')} ({span}) at {where}: about "
         f"{lost.clicks:,.0f}, {lost.share:.1%} of all, by the other days. If they were not logged or are still to "
         f"come, leave these days out: {how}{instead}."
     )
@@ -141,8 +134,7 @@ def reasons_of_total_rows(read: ReadLog) -> list[Reason]:
     if not halves.height or halves[_HALVES].item() < max(_NEARLY_ALL * places, _FEWEST_PLACES):
         return []
     name = str(halves[DOC].item())
-    value = name.replace("'", "''")
-    how = sql_where(f"{sql_name(read.log.roles.doc[0])} <> '{value}'")
+    how = sql_where(f"{sql_name(read.log.roles.doc[0])} <> {sql_text(name)}")
     sentence = (
         f"Document {name!r} has as many impressions as all others together, at {halves[_HALVES].item():,} of "
         f"{places:,} positions of queries: it is their total, and counts them twice. Leave its rows out: {how}."
@@ -179,7 +171,7 @@ def reasons_of_pages(read: ReadLog) -> list[Reason]:
     if rate > _HIGH_RATE and read.log.roles.weight is None:
         lacks = pl.col(POSITION).max() > pl.col(POSITION).n_unique()
         of_pages = read.some_pages.head(_ROWS_OF_FIT).group_by(SESSION).agg(lacks.alias(WITHOUT))
-        lacking = of_pages.select(pl.col(WITHOUT).mean()).collect(engine="streaming").item()
+        lacking = of_pages.select(pl.col(WITHOUT).mean()).collect(engine="streaming").item() or 0.0
         sentence = (
             f"{rate:.0%} of the rows are clicked, and {lacking:.0%} of the pages lack results above others. If rows "
             "without a click were thinned out, propensities are far too high at low positions. Export all rows, or "
@@ -234,11 +226,11 @@ def reasons_of_base(log: Log) -> list[Reason]:
 def reasons_of_rows(read: ReadLog) -> list[Reason]:
     """What speaks against the rows of a log: robots among clients, and rows and clicks that are missing."""
     clients = reasons_of_clients(look_at_clients(read.log, _ROWS_OF_FIT))
-    return [*clients, *reasons_of_counts(read)]
+    return [*clients, *reasons_beside_clients(read)]
 
 
-def reasons_of_counts(read: ReadLog) -> list[Reason]:
-    """The same without clients."""
+def reasons_beside_clients(read: ReadLog) -> list[Reason]:
+    """What speaks against the rows besides their clients, of which `check` looks at more."""
     return [
         *reasons_of_sums(read),
         *reasons_of_total_rows(read),

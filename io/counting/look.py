@@ -26,7 +26,16 @@ from posbias.core.check import (
     page_facts,
 )
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.counts.odd_days import DayLook, add_by_day, count_by_day, count_positions, look_at_days, nearest
+from posbias.core.counts.odd_days import (
+    DayLook,
+    LackingDays,
+    add_by_day,
+    count_by_day,
+    count_positions,
+    days_lacking_clicks,
+    look_at_days,
+    nearest,
+)
 from posbias.core.counts.sufficient_statistics import PartStatistics, SufficientStatistics, compress_part, merge_parts
 from posbias.core.log.pages import ShiftedPages, count_spans, shifted_pages
 from posbias.core.models import get_model
@@ -55,8 +64,8 @@ _WHOLE_FILE = 1 << 62
 _MOST_ROWS_OF_PAGES, _SEED_OF_PAGES = 1 << 18, 2
 
 
-DaysSeen = tuple[list[DayLook], pl.DataFrame | None]
-"""How days look beside others, and the counts by day and position of all that were looked at, where these are days."""
+DaysSeen = tuple[list[DayLook], LackingDays | None]
+"""How days look beside others, and where clicks of days were lost, among all that were looked at."""
 
 
 def look_at_days_of_log(segment: Segment, engine: Engine) -> DaysSeen:
@@ -64,7 +73,7 @@ def look_at_days_of_log(segment: Segment, engine: Engine) -> DaysSeen:
     if len(segment.days) < 2:  # noqa: PLR2004 - one alone has nothing to be compared with
         return [], None
     counts = _counts_by_day(_some_parts(segment), segment.days, engine)
-    return look_at_days(counts, segment.days, ()), counts
+    return look_at_days(counts, segment.days, ()), days_lacking_clicks(counts)
 
 
 def look_at_merged_days(statistics: Sequence[Statistics], store: Statistics | None, engine: Engine) -> DaysSeen:
@@ -92,7 +101,7 @@ def look_at_merged_days(statistics: Sequence[Statistics], store: Statistics | No
             if not known:
                 return [], None
         together = add_by_day(counts)
-        return look_at_days(together, judged, known), together if by_day else None
+        return look_at_days(together, judged, known), days_lacking_clicks(together if by_day else None)
 
 
 def _names(statistics: Statistics, *, by_day: bool) -> tuple[str, ...]:
@@ -178,7 +187,7 @@ class Look:
     all_pages: int | None  # how many there are; an estimate where not all were looked at
     outlooks: tuple[Outlook, ...]  # what each model can say, the position-based one first
     why_not: dict[str, str]  # why a model is not among them
-    by_day: pl.DataFrame | None = None  # counts by day and position, of those queries that were looked at
+    lost: LackingDays | None = None  # where clicks of days were lost, by those queries that were looked at
 
 
 def look_at(unjudged: Reading, plan: StatisticsPlan, engine: Engine, progress: Progress) -> Look | None:
@@ -209,7 +218,7 @@ def look_at(unjudged: Reading, plan: StatisticsPlan, engine: Engine, progress: P
         all_pages=None if of_pages is None else round(of_pages.pages * unjudged.rows.used / max(of_pages.rows, 1)),
         outlooks=tuple(outlooks),
         why_not={UBM: why_not} if why_not else {},
-        by_day=statistics.by_day,
+        lost=days_lacking_clicks(statistics.by_day),
     )
 
 

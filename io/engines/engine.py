@@ -200,6 +200,7 @@ _NO_CLICKS = (
     *(RowFault.EMPTY_PAGE, RowFault.NO_IMPRESSIONS, RowFault.RARE_QUERY, RowFault.CLICK_INVALID),
     *(RowFault.CLICKS_INVALID, PageFault.COPY),
 )
+"""Faults of rows that lose no click, or whose clicks are no number."""
 
 
 def without_clicks(totals: LogTotals, left_out: pl.DataFrame) -> LogTotals:

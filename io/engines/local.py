@@ -316,8 +316,8 @@ class LocalEngine(Engine):
         good = good_rows(rows.lazy()).collect() if rejected else rows.drop(REJECTED)
         repeats = dict[str, int]()
         if log.docs_once:
-            good, of_copies = each_doc_once(good.lazy(), whole_pages=whole_pages)
-            repeats, totals = rows_by_reason(of_copies), without_clicks(totals, of_copies)
+            good, left_out = each_doc_once(good.lazy(), whole_pages=whole_pages)
+            repeats, totals = rows_by_reason(left_out), without_clicks(totals, left_out)
         if log.has_sessions:
             lost = rows.lazy().filter(pl.col(REJECTED) > 0) if whole_pages and rejected else None
             shown = pages_in_memory(good, log.page_rules).lazy()

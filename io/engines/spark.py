@@ -288,8 +288,8 @@ class SparkEngine(Engine):
         schema = pl.Schema({name: dtype for name, dtype in schema.items() if name != REJECTED})
         repeats = dict[str, int]()
         if log.docs_once:
-            good, of_copies = self._each_doc_once(good, schema, whole_pages=whole_pages)
-            repeats, totals = rows_by_reason(of_copies), without_clicks(totals, of_copies)
+            good, left_out = self._each_doc_once(good, schema, whole_pages=whole_pages)
+            repeats, totals = rows_by_reason(left_out), without_clicks(totals, left_out)
         if log.has_sessions:
             lost = shown.filter(f"{REJECTED} > 0") if whole_pages and rejected else None
             one_in = 1 if every_page else max(1, read // SAMPLED_ROWS)

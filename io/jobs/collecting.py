@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec import UNSET, structs
 
-from posbias.core.counts.odd_days import Change, DayLook
+from posbias.core.counts.odd_days import Change, DayLook, LackingDays, positions_in_words
 from posbias.core.errors import StatisticsError, UsageError, counted
 from posbias.io import clock
 from posbias.io.counting.count import Reading, count_pages, days_of_statistics, read_log
@@ -41,17 +41,19 @@ from posbias.io.stores.store import (
 )
 
 _MOST_DAYS = 5
-_MOST_POSITIONS = 5
 _OF_STORE = "the store:"
 
 
-def _odd_days(looks: Sequence[DayLook], others: str, lost: Sequence[Reason] = ()) -> list[Reason]:
+def _odd_days(
+    looks: Sequence[DayLook], others: str, lost: LackingDays | None = None, log: Log | None = None
+) -> list[Reason]:
     """What each odd day lacks; beyond a few, their names; and what was lost on further days.
 
     Args:
         looks: the days beside others.
         others: what these are called, in the plural.
-        lost: what is known of lost clicks, with the days in its details.
+        lost: where clicks of days were lost.
+        log: that was counted; None of statistics.
     """
     odd = [look for look in looks if look.is_odd]
     reasons: list[Reason] = []
@@ -69,18 +71,19 @@ def _odd_days(looks: Sequence[DayLook], others: str, lost: Sequence[Reason] = ()
         rest = [look.day for look in odd[_MOST_DAYS:]]
         sentence = f"{len(rest)} more do not look like the {others}, {rest[0]} to {rest[-1]}."
         reasons.append(Reason("odd-day", STOP, sentence, {"days": len(rest)}))
-    names = {look.day for look in odd}
-    return reasons + [one for one in lost if not names.issuperset(one.details.removeprefix("days: ").split(", "))]
+    if lost is not None and not {look.day for look in odd}.issuperset(lost.days):
+        reasons += reasons_of_days(lost, log)
+    return reasons
 
 
-def _check_gate(looks: Sequence[DayLook], limit: float, others: str, lost: Sequence[Reason]) -> None:
+def _check_gate(looks: Sequence[DayLook], limit: float, others: str, lost: LackingDays | None) -> None:
     """Raise StatisticsError for days that cannot be compared, or whose click rates have changed too much."""
     reasons: dict[str, str] = {}
     for look in looks:
         change = look.beyond(limit)
         if look.misplaced or look.without_clicks:
             reasons[look.day] = "; ".join(_misfits(look))
-        elif any(look.day in reason.details for reason in lost):
+        elif lost is not None and look.day in lost.days:
             reasons[look.day] = "clicks are missing"
         elif change is not None:
             reasons[look.day] = f"{_changed(change)}, more than {100 * limit:g} %"
@@ -105,8 +108,10 @@ def _misfits(look: DayLook) -> list[str]:
     facts: list[str] = []
     ours, theirs = look.positions, look.usual_positions
     if look.misplaced and (ours is None or theirs is None or ours[0] == theirs[0]):
-        facts += [f"it has hardly anything at {_listed(look.gone)}, where they have"] if look.gone else []
-        facts += [f"it has impressions at {_listed(look.new)}, where they have hardly any"] if look.new else []
+        facts += [f"it has hardly anything at {positions_in_words(look.gone)}, where they have"] if look.gone else []
+        facts += (
+            [f"it has impressions at {positions_in_words(look.new)}, where they have hardly any"] if look.new else []
+        )
     elif look.misplaced and ours is not None and theirs is not None:
         shifted = ours[1] - theirs[1] == ours[0] - theirs[0]
         why = ", as if they were shifted or counted from another base" if shifted else ""
@@ -114,13 +119,6 @@ def _misfits(look: DayLook) -> list[str]:
     if look.without_clicks:
         facts.append(f"it has no clicks, where about {look.expected_clicks:,.0f} are to be expected")
     return facts
-
-
-def _listed(positions: Sequence[int]) -> str:
-    if len(positions) == 1:
-        return f"position {positions[0]}"
-    more = f" and {len(positions) - _MOST_POSITIONS} more" if len(positions) > _MOST_POSITIONS else ""
-    return f"positions {', '.join(map(str, positions[:_MOST_POSITIONS]))}{more}"
 
 
 def check_gate(limit: float | None) -> None:
@@ -135,8 +133,8 @@ def count_log(job: Job, engine: Engine, result: Result) -> None:
     result.content |= describe_statistics(statistics.metadata, statistics.segments)
     describe_reading(statistics.metadata.rows, read.clicks, read.days, read.notes, result)
     if read.plan.period:
-        looks, by_day = look_at_days_of_log(statistics.segments[0], engine)
-        odd = _odd_days(looks, "other days", reasons_of_days(by_day, read.read.log))
+        looks, lost = look_at_days_of_log(statistics.segments[0], engine)
+        odd = _odd_days(looks, "other days", lost, read.read.log)
     else:
         odd = _odd_days(look_at_files(read.read.log, engine), "other files")
     result.reasons += reasons_of_rows(read.read)
@@ -228,8 +226,7 @@ def _merged(
     """Merge statistics, with the clicks of a log that was counted now; return what is odd about days."""
     days = _write_together(statistics, factor, engine, result, clicks)
     with result.progress.stage("comparing days"):
-        looks, by_day = look_at_merged_days(statistics, store, engine)
-        lost = reasons_of_days(by_day, None)
+        looks, lost = look_at_merged_days(statistics, store, engine)
     others = "other statistics" if days is None else "other days" if store is None else "days of the store"
     if limit is not None:
         _check_gate(looks, limit, others, lost)

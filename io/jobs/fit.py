@@ -12,6 +12,7 @@ from posbias.core.arrays.count_table import Floats
 from posbias.core.arrays.linalg import loaded_meanwhile
 from posbias.core.choices import Source
 from posbias.core.counts.counting_plan import StatisticsPlan
+from posbias.core.counts.odd_days import days_lacking_clicks
 from posbias.core.errors import RoleError, StatisticsError, UsageError
 from posbias.core.errors import counted as counted_as
 from posbias.core.estimators import check_method
@@ -151,7 +152,8 @@ def describe(counted: CountedLog, result: Result) -> None:
     result.content |= sections_of_counts(counted)
     describe_reading(counted.rows, counted.clicks, counted.days, counted.notes, result)
     result.reasons += [] if counted.read is None else reasons_of_rows(counted.read)
-    result.reasons += reasons_of_days(counted.statistics.by_day, None if counted.read is None else counted.read.log)
+    log = None if counted.read is None else counted.read.log
+    result.reasons += reasons_of_days(days_lacking_clicks(counted.statistics.by_day), log)
     result.facts.append(tables.totals_line(result.content["totals"]))
 
 

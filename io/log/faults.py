@@ -94,7 +94,8 @@ def check_no_sums(log: Log) -> None:
     may_be = weight is not None and (plain(weight) in NAMES_OF_COUNTS or not log.has_sessions)
     count = weight if weight is not None and may_be and are_sums(log, weight, click) else summed_impressions(log)
     if count is None:
-        _check_rows_repeat(log, click)
+        if not log.has_sessions:
+            _check_rows_repeat(log, click)
         return
     instead = f"instead of --click-counts{' and --weight-column' if count == weight else ''}"
     raise SchemaError(
@@ -105,13 +106,13 @@ def check_no_sums(log: Log) -> None:
 
 
 def _check_rows_repeat(log: Log, click: str) -> None:
+    """Raise SchemaError where no document stands at a position of a query twice, and many have several clicks there."""
     position = () if log.roles.position is None else (log.roles.position,)
     key = [*dict.fromkeys((*log.roles.query, *log.roles.doc, *position))]
     rows = log.first_rows(_ROWS, (*key, click))
     clicks = rows[click].cast(pl.Float64, strict=False).fill_null(0)
     clicked, several = int((clicks > 0).sum()), int((clicks > 1).sum())
-    once = not log.has_sessions and not rows.select(key).is_duplicated().any()
-    if once and several >= max(_SEVERAL_CLICKS * clicked, _FEWEST_SUMS):
+    if several >= max(_SEVERAL_CLICKS * clicked, _FEWEST_SUMS) and not rows.select(key).is_duplicated().any():
         raise SchemaError(
             f"{log.sources[0].path}: each document stands once at each position of a query, and {several:,} of "
             f"{clicked:,} clicked rows have several clicks. These are sums that lack their impressions, and "

@@ -6,6 +6,7 @@ rows go to a Parquet file beside the temporary files, which is read as a log is.
 
 import glob
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -61,23 +62,37 @@ _made: dict[tuple[Query, tuple[Source, ...]], Source] = {}
 
 def sql_where(condition: str) -> str:
     """The option that reads only the rows of a log for which a condition holds, for messages."""
-    return f'--sql "SELECT * FROM {VIEW} WHERE {condition}"'
+    return _option(f"SELECT * FROM {VIEW} WHERE {condition}")
+
+
+def _option(query: str) -> str:
+    """The option of a query as a shell reads it, which runs and replaces nothing of the names of a log."""
+    return f"--sql {shlex.quote(query)}" if _SPECIAL.intersection(query) else f'--sql "{query}"'
+
+
+_SPECIAL = frozenset('"$`\\!')
+"""What has a meaning for a shell between double quotes."""
 
 
 def sql_name(column: str) -> str:
-    """A column in such a condition: in quotes, which a shell keeps, where its name is more than one word."""
-    return column if column.isidentifier() else '\\"' + column.replace('"', '\\"\\"') + '\\"'
+    """A column in a query: in quotes where its name is more than one word."""
+    return column if column.isidentifier() else '"' + column.replace('"', '""') + '"'
+
+
+def sql_text(value: str) -> str:
+    """A text in a query."""
+    return "'" + value.replace("'", "''") + "'"
 
 
 def sql_as_one(columns: Sequence[str]) -> str:
     """The option that reads columns of which each file has another as one, called like the first, for messages."""
     names = ", ".join(map(sql_name, columns))
-    return f'--sql "SELECT * EXCLUDE ({names}), coalesce({names}) AS {sql_name(columns[0])} FROM {VIEW}"'
+    return _option(f"SELECT * EXCLUDE ({names}), coalesce({names}) AS {sql_name(columns[0])} FROM {VIEW}")
 
 
 def sql_without(column: str) -> str:
     """The option that reads a log without one of its columns, for messages."""
-    return f'--sql "SELECT * EXCLUDE ({sql_name(column)}) FROM {VIEW}"'
+    return _option(f"SELECT * EXCLUDE ({sql_name(column)}) FROM {VIEW}")
 
 
 def result_of(query: Query, sources: Sequence[Source]) -> Source:

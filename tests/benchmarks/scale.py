@@ -11,7 +11,7 @@ cells     `fit` with 100 to 5,000 positions of lists that users scroll through
 store     days that go one by one into a store (--days 30), its fit, and that of the same days collected in one go
 
 The logs are simulated, the same ones every time, and deleted at once; --directory says where they and the results go.
-The bare work of counting is DuckDB's (pip install duckdb; 2.0.0 was used; memory limit 2 GB): the group-by to (query,
+The bare work of counting is DuckDB's (pip install duckdb; 2.0.1 was used; memory limit 2 GB): the group-by to (query,
 document, position), for UBM with the last click above from a window over the session. Every stage is a process of its
 own, interpreter start included.
 

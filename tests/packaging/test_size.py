@@ -24,12 +24,12 @@ AIMS = {
     "words of a private dialect": 0,
 }
 LIMITS = AIMS | {
-    "lines of code": 39_906,
-    "lines": 60_378,
+    "lines of code": 39_924,
+    "lines": 60_411,
     "files": 220,
     "classes": 560,
-    "functions": 3_546,
-    "lines of code of tests": 34_558,
+    "functions": 3_548,
+    "lines of code of tests": 34_565,
     "modules of ours that `run` loads": 138,
     "words of a private dialect": 11,
 }

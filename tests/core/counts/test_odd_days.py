@@ -11,8 +11,8 @@ from posbias.core.counts.odd_days import (
     DayLook,
     add_by_day,
     count_by_day,
+    days_lacking_clicks,
     look_at_days,
-    lost_clicks,
     nearest,
 )
 
@@ -205,7 +205,7 @@ def test_days_with_lost_clicks_do_not_hide_each_other(bad: int) -> None:
         day_of(f"d{n:02d}", np.exp(rng.normal(0, 0.1)), rates=(*RATES[:2], 0.001, 0) if n < bad else RATES)
         for n in range(28)
     ]
-    lost = lost_clicks(counts_of(days))
+    lost = days_lacking_clicks(counts_of(days))
     assert lost is not None
     assert (lost.days, lost.of_days) == (tuple(f"d{n:02d}" for n in range(bad)), 28)
     assert lost.positions == (3, 4)
@@ -216,17 +216,17 @@ def test_days_without_clicks_at_the_end_are_lost_and_a_hole_in_the_middle_of_a_d
     days = [
         day_of(f"d{n}", rates=(0.0,) * 4 if n > 6 else (0.3, 0.15, 0.0, 0.05) if n == 2 else RATES) for n in range(9)
     ]
-    lost = lost_clicks(counts_of(days))
+    lost = days_lacking_clicks(counts_of(days))
     assert lost is not None
     assert lost.days == ("d2", "d7", "d8")
-    assert lost_clicks(counts_of(days[3:7])) is None
+    assert days_lacking_clicks(counts_of(days[3:7])) is None
 
 
 def test_few_clicks_and_a_redesign_are_no_loss() -> None:
     redesign = [day_of(f"d{n}", rates=(0.3, 0.1, 0.04, 0.01) if n < 7 else (0.3, 0.2, 0.15, 0.08)) for n in range(14)]
     rare = [day_of(f"d{n}", per_query=10, rates=(0.3, 0.0 if n == 3 else 0.1), queries=10) for n in range(14)]
     for days in (redesign, rare):
-        assert lost_clicks(counts_of(days)) is None
+        assert days_lacking_clicks(counts_of(days)) is None
 
 
 def test_few_of_few_clicks_are_chance_after_a_redesign() -> None:
@@ -234,4 +234,4 @@ def test_few_of_few_clicks_are_chance_after_a_redesign() -> None:
         rng = np.random.default_rng(seed)
         rates = [(0.3, *rng.poisson(285 * (0.07, 0.028)[n % 2], 4) / 285) for n in range(28)]
         days = [day_of(f"d{n:02d}", per_query=285, rates=of_day, queries=1) for n, of_day in enumerate(rates)]
-        assert lost_clicks(counts_of(days)) is None
+        assert days_lacking_clicks(counts_of(days)) is None

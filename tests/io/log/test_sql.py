@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from posbias.core.errors import UsageError
-from posbias.io.log.sql import Query, result_of, sql_name, sql_where
+from posbias.io.log.sql import Query, result_of, sql_name, sql_text, sql_where
 from posbias.io.log.text import find_log_files
 
 ROWS = pl.DataFrame({"session": [1, 1, 2], "doc": ["a", "b", "007"], "position": [1, 2, 1], "click": [0, 1, 0]})
@@ -41,11 +41,18 @@ def test_a_query_sees_the_rows_of_files_of_every_form(tmp_path: Path, name: str)
     assert found.rows() == [(1, "007"), (1, "a")]
 
 
-@pytest.mark.parametrize("name", ["user", "user id", 'the "user"'])
-def test_an_advised_query_is_one_that_a_shell_and_duckdb_read(tmp_path: Path, name: str) -> None:
-    ROWS.rename({"doc": name}).write_parquet(tmp_path / "log.parquet")
-    flag, query = shlex.split(sql_where(f"{sql_name(name)} <> 'b'"))
+@pytest.mark.parametrize(
+    "name", ["user", "user id", 'the "user"', "it's", "$(exit 3)", "`exit 3`", "a\\", "!!", "two\nlines"]
+)
+def test_an_advised_query_is_one_that_a_shell_and_duckdb_read_and_that_runs_nothing(tmp_path: Path, name: str) -> None:
+    rows = ROWS.with_columns(pl.col("doc").replace("b", name)).rename({"doc": name})
+    rows.write_parquet(tmp_path / "log.parquet")
+    option = sql_where(f"{sql_name(name)} <> {sql_text(name)}")
+    command = ["/bin/sh", "-c", f"printf '%s\\0' {option}"]
+    read_by_shell = subprocess.run(command, capture_output=True, text=True, check=True)
+    flag, query, _ = read_by_shell.stdout.split("\0")
 
+    assert [flag, query] == shlex.split(option)
     assert flag == "--sql"
     assert selected(query, tmp_path / "log.parquet")[name].to_list() == ["a", "007"]
 
