@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from posbias.io.engines.spark_tables import Tables
 
 _FARTHEST_BASE = 1_000_000
-_NO_PAGE = "none"
-"""The value of `--page` where no column numbers results pages."""
+_NO_COLUMN = "none"
+"""The value of `--page` and `--timestamp` where no column plays that role, whatever its name."""
 _UBI = "ubi"
 _ROWS = ("auto", "flat", "nested")
 _TIME = re.compile(r"(\d{1,9})([smhd])")
@@ -84,8 +84,8 @@ def log_request(
         randomized=plan.randomized,
         features=features,
         clicked=log.clicked,
-        page=None if log.page == _NO_PAGE else log.page,
-        no_page=log.page == _NO_PAGE,
+        page=None if log.page == _NO_COLUMN else log.page,
+        no_page=log.page == _NO_COLUMN,
         no_query=log.no_query,
     )
     base, raw, paging = _position_base(log), _raw_reader(log), _paging(log)
@@ -133,6 +133,11 @@ def log_request(
         query=None if raw else query,
         tables=tables,
     )
+
+
+def without_none(log: LogOptions) -> LogOptions:
+    """The options with no column in place of `--timestamp none`."""
+    return replace(log, timestamp=None) if log.timestamp == _NO_COLUMN else log
 
 
 def exported(named: Sequence[str], log: LogOptions) -> Export | None:
@@ -234,10 +239,10 @@ def _paging(log: LogOptions) -> Paging | None:
     Raises:
         UsageError: only one half of it is given.
     """
-    if log.page == _NO_PAGE and log.page_size is not None:
+    if log.page == _NO_COLUMN and log.page_size is not None:
         raise UsageError(f"--page-size {log.page_size}: --page none says that there are no pages. Leave one out.")
     if log.page_size is None:
-        if log.page not in {None, _NO_PAGE}:
+        if log.page not in {None, _NO_COLUMN}:
             raise UsageError(
                 f"--page {log.page}: how many results does a page hold? Use --page-size N; 1 if the column is an "
                 "offset, the number of results above the page."

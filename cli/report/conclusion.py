@@ -14,7 +14,7 @@ from posbias.cli.console import line, say
 from posbias.cli.messages import Level, is_plain, tell
 from posbias.cli.report.table import markdown_table, markdown_text, renderable_table
 from posbias.io.jobs.tables import Printed, PrintedTable, without_details
-from posbias.io.results.conclusions import CAUTION, STOP, Conclusion, Reason, Severity, Verdict
+from posbias.io.results.conclusions import CAUTION, CONDITIONS, STOP, Conclusion, Reason, Severity, Verdict
 
 _MARKS: dict[Severity, tuple[str, str, str]] = {
     "stop": ("✘", "x", "red"),
@@ -88,8 +88,9 @@ def _lines(item: str | Conclusion | Reason, details: bool) -> list[str]:  # noqa
     if isinstance(item, str):
         return [item]
     if isinstance(item, Conclusion):
-        label = _VERDICTS[item.verdict][1]
-        return [f"{label}: {item.conclusion}", *([] if item.next is None else [f"next: {item.next}"])]
+        rests_on_more = any(item.conclusion.startswith(condition) for condition in CONDITIONS.values())
+        label = f"{_VERDICTS[item.verdict][1]}{',' if rests_on_more else ':'}"
+        return [f"{label} {item.conclusion}", *([] if item.next is None else [f"next: {item.next}"])]
     return [item.sentence, *([item.details] if details and item.details else [])]
 
 

@@ -23,18 +23,18 @@ from posbias.cli.work.requests import open_engine, resolve
 from posbias.core.check import Outlook, advice, reasons_against, rows_of, warnings_of
 from posbias.core.errors import LogFormatError, PosbiasError, RoleError, SchemaError, UsageError, counted, masked_values
 from posbias.core.log.clients import Clients
-from posbias.core.log.impressions import REJECTED, RowFault
 from posbias.core.log.pages import HARMLESS
 from posbias.core.schema import CLICK, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT
 from posbias.core.training.weights import as_count
-from posbias.io.counting.count import Reading, read_unjudged
+from posbias.io.counting.count import Reading, order_of_log, read_unjudged
 from posbias.io.counting.hidden_faults import (
     look_at_clients,
     reasons_beside_clients,
     reasons_of_clients,
     reasons_of_days,
 )
-from posbias.io.counting.look import PBM, Look, look_at, unused_time
+from posbias.io.counting.look import PBM, Look, look_at
+from posbias.io.fits.verdicts import feedback_by_rows, feedback_over_times
 from posbias.io.forms import get_form
 from posbias.io.forms.page_structure import (
     find_base_of_events,
@@ -65,6 +65,7 @@ from posbias.io.log.lists import OURS, Finding, find_click_words, find_timestamp
 from posbias.io.log.scan import schema_of
 from posbias.io.log.sources import Source, find_sources, named_paths
 from posbias.io.log.text import STANDARD_INPUT
+from posbias.io.log.times import find_times
 from posbias.io.places.locations import Location
 from posbias.io.progress import Progress
 from posbias.io.results.conclusions import (
@@ -250,23 +251,14 @@ def _values(view: LogView) -> list[Finding]:
     return [finding for finding in (clicks, forms) if finding is not None]
 
 
-_FIRST_TIMES = 1_000  # rows
-
-
 def _times(view: LogView) -> list[Finding]:
-    """The column of times, where the first rows can be read by it."""
-    log = view.open_log()
-    if log.raw is not None or (name := unused_time(log)) is None:
+    """The column of times."""
+    times = None if view.log.timestamp is not None else find_times(view.open_log())
+    if times is None:
         return []
-    text = f"{name!r} holds times: with them a run tests whether the ranker learns from clicks"
-    findings = [Finding(text, option("--timestamp", name))]
-    try:
-        findings += _values(view.with_findings(findings))
-        first = view.with_findings(findings).open_log().impressions.head(_FIRST_TIMES)
-        faults = first.select(pl.col(REJECTED).unique()).collect(engine="streaming").to_series()
-    except PosbiasError:
-        return []
-    return [] if RowFault.TIMESTAMP_INVALID in faults else findings
+    text = f"{times.column!r} holds times: with them a run tests whether the ranker learns from clicks"
+    form = () if times.form is None else option("--timestamp-format", times.form)
+    return [Finding(text, (*option("--timestamp", times.column), *form))]
 
 
 STEPS: tuple[Step, ...] = (
@@ -329,7 +321,7 @@ def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:
         view = recognise(view)
     job = replace(view, counting=replace(view.counting, model=PBM)).job()
     log, plan = job.open_log(), job.plan
-    unjudged, look, clients, odd = None, None, None, list[Reason]()
+    unjudged, look, clients, odd, feedback = None, None, None, list[Reason](), list[Reason]()
     # What breaks the rules is counted and left out here: that it would stop a run is then reported with the rest.
     with open_engine(replace(view.log, on_bad_rows="drop"), Path.cwd() / "check") as engine:
         try:
@@ -339,14 +331,13 @@ def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:
         else:
             stops = [*_unconfirmed(view), *_stops(unjudged)]
             view = view if stops else view.with_findings(_bad_rows(view, unjudged))
-            if plan.period == "quarter":  # days only, where timestamps say no time of day
-                plan = replace(plan, period=unjudged.read.log.rules.period)
-            look = look_at(unjudged, plan, engine, progress)
+            look = look_at(unjudged, unjudged.plan, engine, progress)
             with progress.stage("looking at clients"):
                 clients = look_at_clients(unjudged.read.log)
             lost = None if look is None else look.lost
             odd = [*reasons_of_clients(clients), *reasons_beside_clients(unjudged.read), *reasons_of_days(lost, log)]
-    return view, masked_values(_content(view, log, unjudged, look, clients, odd, stops))
+            feedback = [] if look is None or stops else _feedback(unjudged)
+    return view, masked_values(_content(view, log, unjudged, look, clients, odd, feedback, stops))
 
 
 def _unconfirmed(view: LogView) -> list[str]:
@@ -364,6 +355,14 @@ def _stops(unjudged: Reading) -> list[str]:
     except SchemaError as error:
         return [str(error)]
     return []
+
+
+def _feedback(unjudged: Reading) -> list[Reason]:
+    """Whether the ranker learns from the clicks, over the whole log."""
+    plan = unjudged.plan
+    if plan.period is None:
+        return [feedback_by_rows(order_of_log(unjudged.read, plan))]
+    return feedback_over_times(order_of_log(unjudged.read, replace(plan, period="quarter")))
 
 
 def _bad_rows(view: LogView, unjudged: Reading) -> list[Finding]:
@@ -384,6 +383,7 @@ def _content(
     look: Look | None,
     clients: Clients | None,
     odd: Sequence[Reason],
+    feedback: Sequence[Reason],
     stops: Sequence[str],
 ) -> dict[str, Any]:
     """All findings, as one plain object, under names that stay."""
@@ -392,6 +392,7 @@ def _content(
     reasons += [] if stops or unjudged is None else reasons_of_clicks(unjudged.rows, unjudged.clicks)
     reasons += odd
     reasons += _against(log, look, model, refused=is_refused(reasons))
+    reasons += [] if is_refused(reasons) else feedback
     if look is not None:
         known = {reason.code for reason in reasons}
         beside = _beside(view, log, look, clients, advise=not stops)

@@ -13,7 +13,7 @@ from posbias.cli.options.estimating import (
     ModelsOptions,
     WarehouseOptions,
 )
-from posbias.cli.options.inputs import exported, log_request
+from posbias.cli.options.inputs import exported, log_request, without_none
 from posbias.cli.options.learning import TrainingOptions
 from posbias.cli.options.log import ColumnOptions, LogOptions
 from posbias.cli.options.option import parse_bins, parse_memory, parse_prior, parse_reference
@@ -295,7 +295,7 @@ def resolve(
         StatisticsError: an option contradicts the statistics.
         UsageError: an option cannot be read, or does not go with another one.
     """
-    held = find_statistics(named) if statistics is None else statistics
+    log, held = without_none(log), find_statistics(named) if statistics is None else statistics
     export = None if held else exported(named, log)
     if export is not None:
         needed_for = sessions_for or ("--feature" if features and features.columns else None)
@@ -484,7 +484,7 @@ def job_of_fit(
     tables = files.features.tables if files else model.features.tables
     features = FeaturesRequest(tables, tuple(dict.fromkeys(in_log)))
     if isinstance(model, CellFit):
-        only_fit = files is None
+        only_fit, may_find_times, log = files is None, log.timestamp is None, without_none(log)
         pages_for = (files and files.sessions_for) or model.sessions_for
         held, by_strata = find_statistics(named), get_method(model.method).uses_strata
         if by_strata and not held and log.timestamp is not None and counting.date is None:
@@ -492,6 +492,7 @@ def job_of_fit(
         job = resolve(
             named, log, counting, held, sessions_for=pages_for, features=features, decay=decay, only_fit=only_fit
         )
+        job = job.finding_times() if by_strata and may_find_times else job
     else:
         log, counting = of_pages(log), CountingOptions(max_position=counting.max_position)
         job = resolve(named, log, counting, sessions_for=model.sessions_for, features=features)

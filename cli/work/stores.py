@@ -141,7 +141,8 @@ def count_or_merge(
         _check_replaced(statistics, inputs, target, decays=decay is not None)
         if not statistics:
             _check_exact(decay)
-        return resolve(inputs, log, counting, statistics, decay=decay)
+        job = resolve(inputs, log, counting, statistics, decay=decay)
+        return job.finding_times() if log.timestamp is None and counting.period != "none" else job
 
     if output.dry_run:
         return rehearse("collect", resolved(), log, target.output, target, also_read, replaces_input=True)

@@ -9,7 +9,7 @@ Sums of weights that do not depend on the order of rows, so that the same log gi
 Floating-point sums do, and rows come as threads read them: the weights of a key are added from the smallest up.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import narwhals as nw
@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 from narwhals.typing import IntoLazyFrameT
 
-from posbias.core.arrays.count_table import Flags, Floats, Integers, sum_by_number
+from posbias.core.arrays.count_table import Integers
 from posbias.core.choices import RandomizedRows
 from posbias.core.models.click_model import FactorisedModel
 from posbias.core.schema import (
@@ -297,96 +297,6 @@ def _scores(at_position: pl.DataFrame, within: list[str]) -> pl.DataFrame:
     return centered.select(*within, POSITION, "positions", z=away / spread)
 
 
-@dataclass(frozen=True)
-class OrderSums:
-    """Statistics of strata for the test of feedback, summed by query, all of shape (Q,)."""
-
-    area: Floats  # A
-    weight: Floats  # W, the mean of A where each surplus click moves what follows by 1
-    variance: Floats  # of A, if clicks are Poisson
-    clicks: Floats  # C of strata that were shown more than once
-    information: Floats  # sum C Var_p(m), about the slope of theta
-
-
-def add_orders(parts: Sequence[OrderSums]) -> OrderSums:
-    """The queries of all parts."""
-    names = ("area", "weight", "variance", "clicks", "information")
-    return OrderSums(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
-
-
-def order_of_strata(rows: pl.DataFrame, unit: Sequence[str]) -> OrderSums:
-    """Sums of a part.
-
-    Args:
-        rows: statistics, sorted by unit, period and cell.
-        unit: the columns that tell strata apart.
-    """
-    if rows.height:
-        rows = rows.filter(_tells(rows, runs_of(rows, unit)))
-    if not rows.height:
-        nothing = np.zeros(0)
-        return OrderSums(nothing, nothing, nothing, nothing, nothing)
-    stratum, moment = runs_of(rows, unit), runs_of(rows, [*unit, PERIOD])
-    n_strata = int(stratum[-1]) + 1
-    shown, clicks = (rows[name].to_numpy().astype(np.float64) for name in (IMPRESSIONS, CLICKS))
-    better = -np.log(rows[POSITION].to_numpy().astype(np.float64))
-
-    def per_stratum(values: Floats) -> Floats:
-        return sum_by_number(stratum, values, n_strata)
-
-    n, total_clicks = per_stratum(shown), per_stratum(clicks)
-    seen = shown * np.exp(better)
-    share = seen / per_stratum(seen)[stratum]
-    usual = per_stratum(shown * better) / n
-    mean = per_stratum(share * better)
-    spread = per_stratum(share * (better - mean[stratum]) ** 2)
-
-    first = np.flatnonzero(np.diff(moment, prepend=-1))
-    of = stratum[first]  # the stratum of each moment
-    add = np.add.reduceat
-    p, nu = add(share, first), add(shown, first) / n[of]
-    x = add(clicks, first) - total_clicks[of] * p
-    m = add(shown * (better - usual[stratum]), first)
-    m_before = _before(m, of)
-    f = -(2 * m_before + m) / n[of]  # all M of a stratum add up to 0: those after t are minus those up to t
-
-    def over_moments(values: Floats) -> Floats:
-        return sum_by_number(of, values, n_strata)
-
-    area, variance = over_moments(x * f), over_moments(p * f**2) - over_moments(p * f) ** 2
-    weight = total_clicks * _mean_area(p, nu, of, over_moments)
-    query = runs_of(rows, [QUERY])[np.flatnonzero(np.diff(stratum, prepend=-1))]
-    n_queries = int(query[-1]) + 1
-    sums = (area, weight, total_clicks * variance, total_clicks, total_clicks * spread)
-    return OrderSums(*(sum_by_number(query, values, n_queries) for values in sums))
-
-
-def _tells(rows: pl.DataFrame, stratum: Integers) -> Flags:
-    """Whether each row's stratum was clicked, and has more than one row with impressions, shape (R,)."""
-    first = np.flatnonzero(np.diff(stratum, prepend=-1))
-    shown, clicks = rows[IMPRESSIONS].to_numpy(), rows[CLICKS].to_numpy()
-    clicked = np.add.reduceat(clicks, first) > 0
-    again = np.add.reduceat(shown, first) > np.maximum.reduceat(shown, first)
-    return (clicked & again)[stratum]
-
-
 def runs_of(rows: pl.DataFrame, columns: Sequence[str]) -> Integers:
     """The number of the run of equal values that each row lies in."""
     return rows.select(pl.struct(columns).rle_id()).to_series().to_numpy().astype(np.int64)
-
-
-def _mean_area(p: Floats, nu: Floats, of: Integers, over_moments: Callable[[Floats], Floats]) -> Floats:
-    """W / C of each stratum: sum_{s < t} over the covariances of x and of the M that follow from them."""
-    p_before, nu_before = _before(p, of), _before(nu, of)
-    nu_after = 1 - nu_before - nu
-    q = over_moments(nu * p_before)[of]
-    forwards = nu * (p_before * (1 - p_before + q) - _before(p * nu_after, of))
-    backwards = p * (nu_before * (q - nu_after) - _before(nu * p_before, of))
-    return over_moments(forwards - backwards)
-
-
-def _before(values: Floats, of: Integers) -> Floats:
-    """The sum of the earlier values of the same stratum."""
-    running = np.cumsum(values) - values
-    first = np.flatnonzero(np.diff(of, prepend=-1))
-    return running - np.repeat(running[first], np.diff(np.append(first, len(of))))

@@ -119,7 +119,7 @@ def count_packed(in_cells: pl.DataFrame, plan: StatisticsPlan) -> pl.DataFrame |
     for digit in reversed(digits):
         packed += digit.digit() * scale
         scale *= digit.radix
-    counted = _count_equal(pl.Series(packed))
+    counted = count_equal(pl.Series(packed))
     rest, columns = counted[NUMBER].to_numpy() >> 1, list[pl.Series]()
     for digit in reversed(digits):
         rest, of_column = np.divmod(rest, digit.radix)
@@ -135,7 +135,7 @@ def count_numbers(pieces: Iterable[pl.Series], fields: BitFields, plan: Statisti
         fields: what the bits say.
         plan: what is counted: its cells do not depend on other impressions, and it adds up no weights.
     """
-    counted = running_total((_count_equal(numbers) for numbers in pieces), _add_up)
+    counted = running_total((count_equal(numbers) for numbers in pieces), _add_up)
     keys = [field for field in fields.fields if field.name != CLICK]
     rows = counted.select(*(field.value for field in keys), IMPRESSIONS, pl.col(CLICKS).alias(CLICK))
     in_cells = plan.with_cells_in_memory(rows)
@@ -149,7 +149,7 @@ def _add_up(counts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(counts).group_by(NUMBER).sum().sort(NUMBER)
 
 
-def _count_equal(numbers: pl.Series) -> pl.DataFrame:
+def count_equal(numbers: pl.Series) -> pl.DataFrame:
     """Numbers that are equal but for their lowest bit, as one: ascending, with how many they are and how often it is 1.
 
     Returns:

@@ -25,8 +25,9 @@ from posbias.core.arrays.compression import Members, compress, compress_with_key
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Hashes, Integers, Numbers, concatenate, sum_rows
 from posbias.core.arrays.threads import at_once, n_threads
 from posbias.core.counts import counting_plan
-from posbias.core.counts.counting_plan import OrderSums, Placements, StatisticsPlan
+from posbias.core.counts.counting_plan import Placements, StatisticsPlan
 from posbias.core.counts.odd_days import add_by_day, count_by_day
+from posbias.core.counts.order import OrderSums, RowOrder, add_orders, order_of_strata
 from posbias.core.schema import (
     CLICKS,
     HALF,
@@ -241,6 +242,8 @@ class SufficientStatistics:
     placements: Placements | None = None
     queries_of_part: tuple[int, ...] = ()  # number of queries of each part
     by_day: pl.DataFrame | None = None  # counts by day and position (see `odd_days`), of days without weights
+    # Sums rows in their order, where no times of day are kept; see `row_order`
+    on_order: Callable[[], RowOrder | None] = lambda: None
     # Goes over the statistics of the parts again, for periods, clusters and randomised rows, which not every fit needs
     on_rows: OnRows[PartOfStrata] | OnRows[OrderSums] | None = None
     _made: dict[tuple[str, ...], Strata] = field(default_factory=dict[tuple[str, ...], Strata], compare=False)
@@ -286,7 +289,12 @@ class SufficientStatistics:
     def order(self, period: Length) -> OrderSums:
         """Whether, within strata of that period, clicks come before better positions, by query."""
         unit = self.plan.stratum_columns(period)
-        return counting_plan.add_orders(list(self.over_rows(partial(_order_of_unit, plan=self.plan, unit=unit))))
+        return add_orders(list(self.over_rows(partial(_order_of_unit, plan=self.plan, unit=unit))))
+
+    @cached_property
+    def row_order(self) -> RowOrder | None:
+        """What the order of the rows says, within days where these are kept."""
+        return self.on_order()
 
     def over_rows(self, work: Callable[[pl.DataFrame], _Made]) -> Iterable[_Made]:
         """Yield the results of a function (one that can be pickled) for the statistics of each part, in their order."""
@@ -411,9 +419,8 @@ def _rows_and_table(
 def _order_of_unit(statistics: pl.DataFrame, plan: StatisticsPlan, unit: tuple[str, ...]) -> OrderSums:
     statistics, plan = without_clusters(statistics, plan)
     rows = with_periods(statistics, unit)
-    return counting_plan.order_of_strata(
-        rows if plan.keeps_order(unit) else rows.sort(*unit, PERIOD, *plan.model.cell_columns), unit
-    )
+    rows = rows if plan.keeps_order(unit) else rows.sort(*unit, PERIOD, *plan.model.cell_columns)
+    return order_of_strata(rows, unit)
 
 
 def count_units(

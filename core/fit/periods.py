@@ -21,7 +21,7 @@ costs little and may help.
 
 The test of feedback: do documents stand higher after they were clicked, within one stratum?
 
-With the sums A, W of each query (`core/counts/counting_plan.py`),
+With the sums A, W of each query (`core/counts/order.py`),
 
     a = sum A / sum W                                by how much a surplus click moves what follows, in -log(position)
     sd = sqrt((G - 1) / G sum (A_g / (1 - h_g))^2) / sum W,       h_g = the query's share of the variance
@@ -48,9 +48,9 @@ import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import Floats, Integers
-from posbias.core.arrays.linalg import student_quantile, student_tail
-from posbias.core.counts.counting_plan import OrderSums
+from posbias.core.arrays.linalg import student_quantile
 from posbias.core.counts.odd_days import DAY
+from posbias.core.counts.order import OrderSums, judged_by_groups
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.estimators.estimate import Estimate, EstimationOptions, OnIteration
@@ -67,10 +67,14 @@ LARGEST_MISSED_BIAS = 0.25
 LEVEL_AFTER_FEEDBACK = 0.1
 """Level of the comparison with halves where feedback showed in longer periods."""
 
+LEVEL_OF_ROWS = 0.01
+"""Level of the test by the order of rows, which is made of every log, whether or not that order is one of time."""
+
+LEAST_BIAS_BY_ROWS = 0.02
+"""Change of eta implied by movement in the order of rows, from which on the propensities are not to be used."""
+
 _MOVED_FURTHER = 2.0
 """How far documents that are shown little are moved, to those that the test rests on."""
-
-_MOST = 0.9  # of the variance, that one query can have without making the others count for nothing
 
 
 @dataclass(frozen=True)
@@ -81,14 +85,21 @@ class FeedbackTest:
     std_error: float  # its standard error
     degrees: float  # its degrees of freedom
     p_value: float  # of a = 0, two-sided
+    bias: float  # what that movement does to eta, by its size
     detectable_move: float  # a_80, the move that four of five logs like this one would show
     missed_bias: float  # what that does to eta
     largest_bias: float  # what feedback may do to eta: the upper limit
+    by_rows: bool = False  # whether the order of rows is the clock
+
+    @property
+    def moves(self) -> bool:
+        """Whether clicks move documents, by however little."""
+        return self.p_value < (LEVEL_OF_ROWS if self.by_rows else LEVEL_OF_EACH)
 
     @property
     def rejected(self) -> bool:
-        """Whether clicks move documents."""
-        return self.p_value < LEVEL_OF_EACH
+        """Whether clicks move documents by so much that it matters."""
+        return self.moves and (not self.by_rows or self.bias >= LEAST_BIAS_BY_ROWS)
 
     @property
     def enough(self) -> bool:
@@ -96,41 +107,39 @@ class FeedbackTest:
         return self.missed_bias <= LARGEST_MISSED_BIAS
 
 
-def feedback_test(sums: OrderSums) -> FeedbackTest | None:
-    """Test that clicks do not move documents; None where fewer than two queries show several positions in order."""
-    telling = np.flatnonzero(sums.variance > 0)
-    weight = float(sums.weight[telling].sum())
-    if len(telling) < 2 or not weight > 0:  # noqa: PLR2004 - one query has no error
+def feedback_test(sums: OrderSums, *, by_rows: bool = False) -> FeedbackTest | None:
+    """Test that clicks do not move documents; None where fewer than two queries show several positions in order.
+
+    Args:
+        sums: by query, or by group of queries.
+        by_rows: whether the order of rows is the clock.
+    """
+    t, p_value, error, degrees = judged_by_groups(sums.area, sums.variance)
+    if not (np.isfinite(t) and sums.weight > 0):
         return None
-    area, variance = sums.area[telling], sums.variance[telling]
-    share = variance / variance.sum()
-    n_queries = len(telling)
-    left_out = area / (1 - np.minimum(share, _MOST))
-    std_error = float(np.sqrt((n_queries - 1) / n_queries * (left_out**2).sum())) / weight
-    if not std_error > 0:
-        return None
-    degrees = float(max(min(1 / (share**2).sum(), n_queries - 1), 1.0))
-    move = float(area.sum()) / weight
-    t, level = np.array([abs(move) / std_error]), np.array([degrees])
-    detectable_move = detectable(std_error, degrees, LEVEL_OF_EACH)
+    std_error, move = error / sums.weight, float(sums.area.sum()) / sums.weight
+    bias_of_move, level = sums.clicks / 2 / sums.information if sums.information > 0 else np.inf, np.array([degrees])
+    detectable_move = detectable(std_error, degrees, LEVEL_OF_ROWS if by_rows else LEVEL_OF_EACH)
     largest = _MOVED_FURTHER * (max(move, 0.0) + float(student_quantile(POWER, level)[0]) * std_error)
-    information = float(sums.information.sum())
-    bias_of_move = float(sums.clicks.sum()) / 2 / information if information > 0 else np.inf
     return FeedbackTest(
         move=move,
         std_error=std_error,
         degrees=degrees,
-        p_value=min(2 * float(student_tail(t, level)[0]), 1.0),
+        p_value=p_value,
+        bias=abs(move) * bias_of_move,
         detectable_move=detectable_move,
         missed_bias=detectable_move * bias_of_move,
         largest_bias=largest * bias_of_move,
+        by_rows=by_rows,
     )
 
 
 LARGEST_ERROR_RATIO = 1.5
 """Standard errors, relative to those of a coarser length, up to which a finer one is taken to be on the safe side."""
 
-Outcome = Literal["survives", "feedback", "says too little", "cannot be looked into", "nothing to compare"]
+Outcome = Literal[
+    "survives", "feedback", "little feedback", "says too little", "cannot be looked into", "nothing to compare"
+]
 
 
 @dataclass(frozen=True)
@@ -138,7 +147,8 @@ class PeriodLook:
     """The tests of periods of one length.
 
     Attributes:
-        feedback: whether clicks move documents within them, where the statistics keep moments within them.
+        feedback: whether clicks move documents within them, where the order within them is known: by the times that
+            statistics keep, else by that of rows.
         slope_width: half the width of what the intervals leave open of eta, theta = position ** -eta; nan without any.
     """
 
@@ -146,7 +156,8 @@ class PeriodLook:
     estimate: Estimate | None = None  # by them; None where nothing can be compared
     feedback: FeedbackTest | None = None
     halves: ContrastTest | None = None  # whether halving the strata changes the estimate, where both exist
-    ordered: bool = True  # whether the statistics keep times within such periods, without which feedback cannot show
+    # Whether times within such periods are known, or rows surely are in the order of time: else feedback may not show
+    ordered: bool = True
     learns: bool = False  # whether feedback showed at a coarser length
     slope_width: float = np.nan
 
@@ -158,6 +169,8 @@ class PeriodLook:
         differs = self.halves is not None and self.halves.p_value < LEVEL_OF_EACH
         if differs or (self.feedback is not None and self.feedback.rejected):
             return "feedback"
+        if self.feedback is not None and self.feedback.moves:
+            return "little feedback"
         if not self.ordered:
             return "cannot be looked into"
         return "survives" if self.enough and not self.in_doubt else "says too little"
@@ -235,7 +248,7 @@ def choose_period(
         UsageError: there is no such reference cell.
     """
     lengths = statistics.plan.lengths
-    if len(lengths) == 1:
+    if len(lengths) == 1 and statistics.row_order is None:
         return PeriodChoice()
     if options.period != "auto":
         given = options.period if options.period in lengths else lengths[-1]
@@ -262,9 +275,11 @@ def _look(
 ) -> PeriodLook:
     estimate = ConditionalEstimator().estimate(statistics, statistics.strata(length), options, on_iteration)
     width = _slope_width(estimate, statistics.position_of_cell)
-    look = PeriodLook(length, estimate, ordered=length != statistics.plan.period, slope_width=width)
-    if not look.ordered:
-        return look
+    look = PeriodLook(length, estimate, slope_width=width)
+    if length == (statistics.plan.period or "none"):
+        rows = statistics.row_order
+        test = None if rows is None else feedback_test(rows.sums, by_rows=True)
+        return replace(look, feedback=test, ordered=rows is not None and rows.is_clock)
     look = replace(look, feedback=feedback_test(statistics.order(length)))
     if look.outcome == "feedback":
         return look
@@ -383,7 +398,7 @@ def why(choice: PeriodChoice) -> str:
         moved = f" (within {' and '.join(WITHIN[look.length] for look in before)} they do)" if before else ""
         return (
             f"{_ESTIMATED[choice.used]}: within {WITHIN[choice.used]}, clicks do not move documents{moved}. "
-            f"{_moved(survivor.feedback)}"
+            f"{movement_in_words(survivor.feedback)}"
         )
     reasons = "; ".join(f"within {WITHIN[look.length]} {why_not(look)}" for look in choice.looks)
     larger = f"with standard errors up to {choice.error_ratio:.2g} times as large"
@@ -398,10 +413,10 @@ def why_not(look: PeriodLook) -> str:
     if look.outcome == "nothing to compare":
         return "nothing can be compared"
     if look.outcome == "cannot be looked into":
-        return "the log has no finer times"
+        return "the log has no times" if look.length == "none" else "the log has no finer times"
     if look.outcome == "says too little":
         return _too_little(look)
-    if test is not None and test.rejected:
+    if test is not None and test.moves:
         return f"clicks move documents ({_in_percent(test.move)}, p = {test.p_value:.1g})"
     p_value = np.nan if look.halves is None else look.halves.p_value
     return f"earlier and later halves differ from the whole (p = {p_value:.1g})"
@@ -420,7 +435,8 @@ def _too_little(look: PeriodLook) -> str:
     return f"earlier and later halves may differ from the whole (p = {p_value:.2g})"
 
 
-def _moved(test: FeedbackTest) -> str:
+def movement_in_words(test: FeedbackTest) -> str:
+    """By how much documents move after clicks, and what would show, in words."""
     quantile = float(student_quantile(1 - LEVEL / 2, np.array([test.degrees]))[0])
     low, high = (test.move + sign * quantile * test.std_error for sign in (-1, 1))
     moved = f"After a click a document stands {_in_percent(test.move)}"

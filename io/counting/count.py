@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from posbias.core.arrays.count_table import CountTable, Hashes, Numbers
 from posbias.core.counts.counting_plan import StatisticsPlan
+from posbias.core.counts.order import RowOrder, order_of_rows
 from posbias.core.counts.sufficient_statistics import (
     PartOfStrata,
     PartStatistics,
@@ -23,20 +24,21 @@ from posbias.core.counts.sufficient_statistics import (
     compress_part,
     merge_parts,
 )
-from posbias.core.errors import SchemaError
+from posbias.core.errors import SchemaError, shown
 from posbias.core.log.pages import check_totals
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, PERIOD, POSITION, SESSION
 from posbias.io.counting.warehouse import check_export, with_account
-from posbias.io.engines.engine import Engine, Parts, ReadLog
+from posbias.io.engines.engine import ROWS_IN_ORDER, Engine, Parts, ReadLog, some_of
 from posbias.io.forms.form import convert
 from posbias.io.log.click_log import Log
 from posbias.io.log.clicks import JoinedClicks, Rows
 from posbias.io.log.days import Days, look_odd
 from posbias.io.log.faults import check_dropped, check_no_ranks, check_no_sums, check_slots
 from posbias.io.log.scan import TEXT_SEPARATORS, resolve_quotes
+from posbias.io.log.times import with_times
 from posbias.io.places.temporary import KeptFrame, keep, temporary_files, whole_file
 from posbias.io.progress import Progress
-from posbias.io.stores.metadata import Decay, PageTotals, Segment, StatisticsMetadata
+from posbias.io.stores.metadata import Decay, PageTotals, Segment, StatisticsMetadata, total_order
 from posbias.io.stores.segments import check_contents
 from posbias.io.stores.store import Statistics, checked, merge_metadata
 
@@ -193,14 +195,13 @@ def read_log(
     """
     reading = read_unjudged(log, plan, engine, progress, keep_sessions=keep_sessions)
     reading.judge()
-    if not plan.period:
+    if not reading.plan.period:
         return reading
-    rules = reading.read.log.rules
     rows = Counter[date]()
     for of_part in reading.read.pieces.map(_rows_by_day):
         rows.update(of_part)
-    days = Days(rows, today, None if rules.time_unit is None else rules.time_unit.words)
-    return replace(reading, plan=replace(plan, period=rules.period) if plan.period == "quarter" else plan, days=days)
+    unit = reading.read.log.rules.time_unit
+    return replace(reading, days=Days(rows, today, None if unit is None else unit.words))
 
 
 def read_unjudged(
@@ -223,6 +224,7 @@ def read_unjudged(
     if reader is not None:
         with progress.stage(f"reading {reader.title}"):
             log, account, clicks = convert(log, reader, engine)
+    log = with_times(log) if log.request.finds_times else log
     size = sum(source.bytes for source in log.sources)
     rows, estimated = log.estimated_rows, not log.rows_are_known
     with progress.stage("reading", rows, unit="rows", size=size, estimated=estimated) as stage:
@@ -243,7 +245,9 @@ def read_unjudged(
         rows = structs.replace(rows, **of_lines)
     links = dict.fromkeys(one.link for one in (*named.sources, *named.click_sources) if one.link is not None)
     followed = [f"{link}: this link was followed, to {link.resolve()}." for link in links]
-    return Reading(log, read, plan, sources, rows, (*followed, *notes), clicks)
+    if log.request.finds_times and (time := log.roles.timestamp) is not None:
+        notes.append(f"times: read from column {shown(time)!r} (--timestamp none leaves them out)")
+    return Reading(log, read, replace(plan, period=log.rules.period), sources, rows, (*followed, *notes), clicks)
 
 
 def _with_known_quotes(log: Log, engine: Engine, progress: Progress) -> tuple[Log, list[str]]:
@@ -262,6 +266,23 @@ def _rows_by_day(_: int, impressions: pl.LazyFrame) -> dict[date, int]:
         impressions.group_by(pl.col(PERIOD).cast(pl.Date)).agg(pl.len().cast(pl.Int64)).collect(engine="streaming")
     )
     return dict(counted.iter_rows())
+
+
+def order_of_log(read: ReadLog, plan: StatisticsPlan, only: pl.Expr | None = None) -> RowOrder | None:
+    """What the order of the rows says of a ranker that learns; None where they have none, or nothing can be compared.
+
+    Args:
+        read: the log.
+        plan: what is counted of it.
+        only: of its rows.
+    """
+    rows = [frame if only is None else frame.filter(only) for frame in read.in_order]
+    return order_of_rows([frame.lazy() for frame in some_of(rows, ROWS_IN_ORDER)], plan) if rows else None
+
+
+def order_within(reading: Reading, plan: StatisticsPlan, only: pl.Expr | None = None) -> RowOrder | None:
+    """The order of rows where no times of day are kept, which would say more."""
+    return order_of_log(reading.read, plan, only) if plan.period in {None, "day"} else None
 
 
 def count_log(
@@ -283,6 +304,7 @@ def count_log(
     decay = None if factor is None or reading.days is None else Decay(factor, reading.days.newest)
     plan = reading.plan
     statistics, pairs = compress(reading.read.statistics(plan), plan, engine, progress, decay)
+    statistics = replace(statistics, on_order=partial(order_within, reading, plan))
     unbinned = None
     if plan.position_bins:
         by_position, folder = replace(plan, position_bins=()), engine.scratch / "by-position"
@@ -316,6 +338,8 @@ def read_statistics(
         metadata = merge_metadata(statistics, factor, None if days is None else days.newest)
         plan = metadata.plan if metadata.decay is None else replace(metadata.plan, weighted=True)
         compressed, pairs = compress(merged_parts(statistics, metadata, engine), plan, engine, progress)
+        segments = [segment for entry in statistics for segment in entry.segments]
+        compressed = replace(compressed, on_order=partial(total_order, segments))
     return CountedLog(
         metadata.plan, metadata.sources, metadata.rows, compressed, pairs, decay=metadata.decay, days=days
     )
@@ -516,6 +540,7 @@ def count_by_value(
             partial(
                 _count,
                 [rows for rows, _, _ in parts[value]],
+                pl.col(column).eq_missing(pl.lit(value, reading.read.log.schema[column])),
                 reading,
                 plan,
                 engine,
@@ -554,6 +579,7 @@ def _parted(
 
 def _count(
     parts: list[KeptFrame],
+    only: pl.Expr,
     reading: Reading,
     plan: StatisticsPlan,
     engine: Engine,
@@ -566,6 +592,7 @@ def _count(
     decay = None if factor is None or reading.days is None else Decay(factor, reading.days.newest)
     rows = engine.parts_of([rows.scan() for rows in parts])
     statistics, pairs = compress(rows, plan, engine, progress, decay, folder)
+    statistics = replace(statistics, on_order=partial(order_within, reading, plan, only))
     return CountedLog(
         plan, reading.sources, reading.rows, statistics, pairs, decay=decay, days=reading.days, clicks=reading.clicks
     )

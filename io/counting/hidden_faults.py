@@ -14,8 +14,9 @@ from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, POSITION, QUERY
 from posbias.io.engines.engine import ReadLog
 from posbias.io.log.click_log import Log, good_rows
 from posbias.io.log.faults import is_top, shown_at
-from posbias.io.log.scan import reading, schema_of
+from posbias.io.log.scan import reading
 from posbias.io.log.sql import sql_name, sql_text, sql_where
+from posbias.io.log.times import free_columns
 from posbias.io.results.conclusions import CAUTION, NOTE, STOP, Reason
 
 _ROWS, _ROWS_OF_FIT = 1_000_000, 1 << 17  # the first ones, that are looked at; a fit must not wait
@@ -255,9 +256,3 @@ def _rows_by_size(_: int, sums: pl.LazyFrame) -> pl.DataFrame:
     clicks = pl.col(CLICK).cast(pl.Int64).sum().alias(CLICKS)
     by_size = sums.group_by(POSITION, pl.col(IMPRESSIONS).cast(pl.Int64))
     return by_size.agg(rows, clicks, without).collect(engine="streaming")
-
-
-def free_columns(log: Log) -> list[str]:
-    """Columns of plain values that play no role."""
-    schema, played = schema_of(log.sources[0]), {*log.roles.columns()}
-    return [name for name in schema if name not in played and not schema[name].is_nested()]

@@ -39,14 +39,11 @@ from posbias.core.counts.odd_days import (
 from posbias.core.counts.sufficient_statistics import PartStatistics, SufficientStatistics, compress_part, merge_parts
 from posbias.core.log.pages import ShiftedPages, count_spans, shifted_pages
 from posbias.core.models import get_model
-from posbias.core.roles import TIMES, plain
 from posbias.core.schema import PERIOD, QUERY, SESSION
 from posbias.io.counting.count import Reading, store_part
-from posbias.io.counting.hidden_faults import free_columns
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.log.click_log import Log
-from posbias.io.log.lists import holds_times
-from posbias.io.log.scan import reading, scan_sources
+from posbias.io.log.scan import reading
 from posbias.io.progress import Progress
 from posbias.io.stores.metadata import Part, Segment
 from posbias.io.stores.segments import scan_part
@@ -291,21 +288,3 @@ def _of_pages(pages: pl.DataFrame, plan: StatisticsPlan, n_queries: int, memory:
     rows = plan.count_in_cells(nw.from_native(in_cells.lazy())).to_native().sort(plan.keys).collect()
     statistics: SufficientStatistics = merge_parts([compress_part(rows, plan)], plan)
     return outlook(statistics, memory, share=min(1.0, statistics.n_queries / n_queries))
-
-
-_FIRST_TIMES, _OF_PAGES = 10_000, 0.95  # rows that are looked at; share of their pages
-
-
-def unused_time(log: Log) -> str | None:
-    """A column that seems to hold times, and is not used: by its name, else by values that are one on each page."""
-    if log.raw is not None or log.roles.timestamp is not None or log.request.rules.day is not None:
-        return None
-    free = free_columns(log)
-    named = [name for name in free if plain(name) in TIMES]
-    if named or not log.roles.session or log.nesting is not None:
-        return next(iter(named), None)
-    with reading(log.sources):
-        rows = scan_sources(log.sources[:1]).head(_FIRST_TIMES).collect(engine="streaming")
-    times = [name for name in free if holds_times(rows[name])]
-    on_pages = rows.group_by(log.roles.session).agg(pl.col(times).n_unique() == 1).select(pl.col(times).mean())
-    return next((name for name in times if on_pages[name].item() >= _OF_PAGES), None)

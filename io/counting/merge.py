@@ -93,7 +93,8 @@ def _side_by_side(
             parts = engine.add_up(frames, metadata.plan, distinct=group is not small)
             written = write_segment(parts, folder, described, on_part, n_parts)
             _check_totals(written, group, expected)
-            merged.append(structs.replace(written, pages=expected.pages, of=() if group is small else expected.of))
+            of = () if group is small else expected.of
+            merged.append(structs.replace(written, pages=expected.pages, order=expected.order, of=of))
         n_parts += len(merged[-1].parts)
     return merged
 

@@ -74,6 +74,11 @@ class ReadLog(ABC):
     def some_pages(self) -> pl.LazyFrame | None:
         """Whole pages of good rows: all of a small log, else those of some queries; None where it has no sessions."""
 
+    @property
+    @abstractmethod
+    def in_order(self) -> Sequence[pl.LazyFrame]:
+        """Good rows of some queries in the order of the log, each query in one frame; none where that is not known."""
+
     @abstractmethod
     def statistics(self, plan: StatisticsPlan) -> Parts:
         """The statistics of the good rows, those of a part sorted by the plan's keys."""
@@ -172,7 +177,38 @@ _TEXT_BYTES, _NUMBER_BYTES = 40, 8
 PROCESS_BYTES = 300 << 20
 """Memory of the interpreter, its libraries and their thread buffers."""
 
+ROWS_IN_ORDER = 1 << 19
+"""Rows whose order is looked at: enough to see a ranker that learns, and cheap beside counting all."""
+
 _MOSTLY = 0.5
+_SEED_OF_SAMPLE = 1  # not that of the buckets, which hold one in so many queries already
+_FAR_OFF = 4  # times as many or as few rows as wanted
+
+
+def some_of(rows: Sequence[pl.LazyFrame], most: int) -> list[pl.DataFrame]:
+    """About so many rows at most, in their order: of some queries, so that documents are seen as often as among all.
+
+    Where few queries hold most rows they are a sample of pages, or where there are none the first rows.
+
+    Args:
+        rows: frames that hold whole queries.
+        most: of all frames together.
+    """
+    height = sum(frame.select(pl.len()).collect(engine="streaming").item() for frame in rows)
+    one_in = -(-height // most)
+    if one_in <= 1:
+        return [frame.collect(engine="streaming") for frame in rows]
+
+    def sample(column: str) -> list[pl.DataFrame]:
+        chosen = pl.col(column).hash(_SEED_OF_SAMPLE) % one_in == 0
+        return [frame.filter(chosen).collect(engine="streaming") for frame in rows]
+
+    of_queries = sample(QUERY)
+    if most // _FAR_OFF <= sum(frame.height for frame in of_queries) <= _FAR_OFF * most:
+        return of_queries
+    if SESSION in rows[0].collect_schema():
+        return sample(SESSION)
+    return [frame.head(most // len(rows)).collect(engine="streaming") for frame in rows]
 
 
 def judge_rows(log: Log, counts: pl.DataFrame, on_bad_rows: OnBadRows) -> tuple[dict[str, int], LogTotals]:

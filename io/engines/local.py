@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import compress
 from pathlib import Path
 
 import narwhals as nw
@@ -126,6 +127,7 @@ class Bucketed(ReadLog):
     scratch: Path  # a directory for temporary files
     frames: tuple[pl.LazyFrame, ...]  # canonical impressions; a query lies wholly in one bucket
     whole_pages: pl.LazyFrame | None  # see `some_pages`
+    sample: tuple[pl.LazyFrame, ...]  # see `in_order`
     # counts the rows of each bucket by numbers for what they hold, where that can be done
     by_number: tuple[Callable[[StatisticsPlan], pl.DataFrame], ...] | None = None
     at_once: int = 1  # buckets that are worked on
@@ -139,6 +141,11 @@ class Bucketed(ReadLog):
     def some_pages(self) -> pl.LazyFrame | None:
         """Whole pages, as a rule those of one bucket; None where the log has no sessions."""
         return self.whole_pages
+
+    @property
+    def in_order(self) -> Sequence[pl.LazyFrame]:
+        """Rows of the first buckets, in which the order of the log is kept."""
+        return self.sample
 
     def statistics(self, plan: StatisticsPlan) -> LocalParts:
         """The statistics of each bucket, sorted by the plan's keys."""
@@ -221,11 +228,16 @@ def _is_checked(log: Log, n_buckets: int) -> pl.Expr:
 
 
 def _is_kept(log: Log, n_buckets: int) -> pl.Expr:
-    """Whether a row is of the pages that are looked at: of the first bucket, and of a sample of all."""
+    """Whether a row is of the pages that are looked at: of the first buckets, and of a sample of all."""
     kept = pl.col(SESSION).hash() % max(1, log.estimated_rows // SAMPLED_ROWS) == 0
     if not log.page_rules.several_queries:
-        kept |= bucket_of(QUERY, n_buckets) == 0
+        kept |= bucket_of(QUERY, n_buckets) < _first_buckets(log, n_buckets)
     return pl.col(SESSION).is_not_null() & kept
+
+
+def _first_buckets(log: Log, n_buckets: int) -> int:
+    """How many buckets hold a sample of the rows, however small memory makes them."""
+    return -(-n_buckets * SAMPLED_ROWS // max(log.estimated_rows, SAMPLED_ROWS))
 
 
 def each_doc_once(impressions: pl.LazyFrame, *, whole_pages: bool) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -327,7 +339,7 @@ class LocalEngine(Engine):
             good = _without_pages(good.lazy(), faulty).collect() if faulty.height else good
         some_pages = good.lazy() if log.has_sessions else None
         became = log, rows.height, rejected | repeats, totals, log.joined_clicks()
-        return Bucketed(*became, self.scratch, (good.lazy(),), some_pages)
+        return Bucketed(*became, self.scratch, (good.lazy(),), some_pages, (good.lazy(),))
 
     def _split(
         self,
@@ -375,7 +387,9 @@ class LocalEngine(Engine):
                 frames[number] = keep(once, self.scratch, f"once-{number:05d}").scan()
                 repeats.update(rows_by_reason(left_out))
                 totals = without_clicks(totals, left_out)
-        some_pages, intact = None, bool(frames) and not log.docs_once
+        first = [bucket < _first_buckets(log, n_buckets) for bucket in buckets.held]
+        in_order, some_pages = frames, None
+        intact = bool(frames) and not log.docs_once
         if log.has_sessions and frames:
             looked_at = frames if all_pages else [frame.drop(REJECTED, strict=False) for frame in buckets.with_session]
             shown = self._pages(log, looked_at, n_buckets, all_pages=all_pages)
@@ -389,13 +403,16 @@ class LocalEngine(Engine):
                     [_without_pages(frame, faulty) for frame in group] for group in (frames, looked_at)
                 )
             kept = pl.col(SESSION).is_not_null() if all_pages else _is_kept(log, n_buckets)
-            of_buckets = [frame.filter(kept) for frame in looked_at]
-            some_pages = _some_pages(of_buckets, has_first=buckets.holds(0), split=log.page_rules.several_queries)
+            in_order = [frame.filter(kept) for frame in looked_at]
+            in_order = in_order if log.page_rules.several_queries else _of_enough_queries(in_order, first)
+            some_pages = pl.concat(in_order)
+        else:
+            in_order = _of_enough_queries(in_order, first)
         if log.has_sessions and not (keep_sessions or log.docs_once):
             frames = [frame.drop(SESSION) for frame in frames]
         by_number = self._by_number(buckets, frames[0], whole_pages=whole_pages) if intact else None
         became = log, read, rejected | repeats, totals, log.joined_clicks()
-        return Bucketed(*became, self.scratch, tuple(frames), some_pages, by_number, some)
+        return Bucketed(*became, self.scratch, tuple(frames), some_pages, tuple(in_order), by_number, some)
 
     def _by_number(
         self, buckets: Buckets | PackedBuckets, frame: pl.LazyFrame, *, whole_pages: bool
@@ -482,20 +499,11 @@ class LocalEngine(Engine):
         return judge_pages(log, page_faults(faulty), faulty, rows, self.on_bad_rows)
 
 
-def _some_pages(kept: Sequence[pl.LazyFrame], *, has_first: bool, split: bool) -> pl.LazyFrame:
-    """The pages of the first bucket; where that holds few queries, a sample of all pages as well.
-
-    Where pages are split over buckets, the sample alone.
-
-    Args:
-        kept: the rows of each bucket whose pages are looked at.
-        has_first: whether the first of them is the first bucket.
-        split: whether pages are split over buckets.
-    """
-    if split:
-        return pl.concat(kept)
-    few = not has_first or kept[0].select(pl.col(QUERY).n_unique()).collect().item() < _FEW_QUERIES
-    return pl.concat(kept) if few else kept[0]
+def _of_enough_queries(frames: Sequence[pl.LazyFrame], first: Sequence[bool]) -> Sequence[pl.LazyFrame]:
+    """Those of the first buckets; all of them where these hold few queries."""
+    some = [*compress(frames, first)]
+    queries = (frame.select(pl.col(QUERY).n_unique()).collect(engine="streaming").item() for frame in some)
+    return some if sum(queries) >= _FEW_QUERIES else frames
 
 
 def _widths(log: Log) -> tuple[int, int]:

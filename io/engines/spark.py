@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, QUERY, SESSION
 from posbias.io.engines.engine import (
     PAGES,
     ROWS,
+    ROWS_IN_ORDER,
     SAMPLED_ROWS,
     Engine,
     Item,
@@ -43,6 +45,7 @@ from posbias.io.engines.engine import (
     judge_pages,
     judge_rows,
     rows_by_reason,
+    some_of,
     without_clicks,
 )
 from posbias.io.engines.spark_session import Session, cores_of, shuffle_into, spark_errors
@@ -58,7 +61,7 @@ from posbias.io.engines.spark_worker import (
     spark_name,
     spark_schema,
 )
-from posbias.io.log.click_log import Log
+from posbias.io.log.click_log import Log, good_rows
 from posbias.io.log.clicks import COMPARED, MADE_CLICK
 from posbias.io.log.scan import reading
 from posbias.io.places.temporary import remove_unfinished, whole_files
@@ -174,6 +177,15 @@ class ReadBySpark(ReadLog):
                 sampled = _one_in(frame, SESSION, -(-rows // SAMPLED_ROWS))
             return _here(sampled, schema).lazy()
 
+    @cached_property
+    def in_order(self) -> Sequence[pl.LazyFrame]:  # pyright: ignore[reportIncompatibleMethodOverride] - made once
+        """Rows as they stand in the files, read once more; none of clicks apart and of tables, which have no order."""
+        if self.log.click_sources or self.log.request.tables is not None:
+            return ()
+        slices = self.engine.slices_of(self.log)
+        some = partial(some_of, most=-(-ROWS_IN_ORDER // len(slices)))
+        return [pl.concat(chain.from_iterable(self.engine.each([[good_rows(one)] for one in slices], some))).lazy()]
+
     def statistics(self, plan: StatisticsPlan) -> SparkParts:
         """The statistics of the good rows, which Spark counts by the plan of all engines.
 
@@ -260,12 +272,16 @@ class SparkEngine(Engine):
         collected = collect_frames([packed(frame, schema) for frame in frames])
         return self._numbers(len(frames)).mapInArrow(collected, spark_schema(schema))
 
+    def slices_of(self, log: Log) -> list[pl.LazyFrame]:
+        """The rows of a log in their order, for workers in any directory; where clicks are apart, without them."""
+        n_rows = log.estimated_rows // (_SLICES_PER_CORE * self._cores)
+        return log.from_anywhere.slices(min(max(n_rows, _SHORTEST), _LONGEST))
+
     def _read(self, log: Log, *, keep_sessions: bool, whole_pages: bool) -> ReadBySpark:
         schema, rows = log.impressions.collect_schema(), log.estimated_rows
         n_parts = self._parts_for(rows, schema)
         shuffle_into(self.session, n_parts)
-        n_rows = rows // (_SLICES_PER_CORE * self._cores)
-        slices = log.from_anywhere.slices(min(max(n_rows, _SHORTEST), _LONGEST))
+        slices = self.slices_of(log)
         shown = self._frame_of(slices, schema)
         clicks = self._clicks(log, schema) if log.click_sources else None
         shown = shown if clicks is None else _with_clicks(shown, clicks, schema)

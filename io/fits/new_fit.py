@@ -30,13 +30,13 @@ from posbias.core.fit.diagnostics import FromRows, JointComparison
 from posbias.core.fit.fit import BesideCounts, Fit, check_cells, fit_statistics
 from posbias.core.fit.model_tests import ModelTests, OtherModels, can_compare, compare_models
 from posbias.core.fit.periods import PeriodChoice, PeriodLook, why
-from posbias.core.schema import CLICKS, IMPRESSIONS, QUERY, SESSION
+from posbias.core.schema import CLICKS, IMPRESSIONS
 from posbias.core.standard_errors.column import FittedLog
 from posbias.core.standard_errors.contrasts import ContrastTest
 from posbias.core.standard_errors.leave_one_out import ClusterSums
 from posbias.core.training.weights import as_count
 from posbias.io.counting.count import CountedLog, PairsOfPart
-from posbias.io.engines.engine import Engine, ReadLog
+from posbias.io.engines.engine import Engine, ReadLog, some_of
 from posbias.io.fits.verdicts import fit_headline, fit_reasons, hidden_errors
 from posbias.io.log.clicks import Rows
 from posbias.io.progress import Progress
@@ -268,6 +268,8 @@ def _look(look: PeriodLook) -> dict[str, Any]:
             "degrees": look.feedback.degrees,
             "p_value": look.feedback.p_value,
             "rejected": look.feedback.rejected,
+            "by_rows": look.feedback.by_rows,
+            "bias_of_slope": look.feedback.bias,
             "found_by_four_of_five": look.feedback.detectable_move,
             "missed_bias_of_slope": look.feedback.missed_bias,
             "largest_bias_of_slope": look.feedback.largest_bias,
@@ -485,9 +487,6 @@ def fit_counts(
 MOST_ROWS = 1 << 17
 """Impressions that are looked at, about."""
 
-_FAR_OFF = 4  # times as many or as few as wanted
-_SEED_OF_SAMPLE = 1  # not that of the buckets, which hold one in so many queries already
-
 
 def sample_pages(counted: CountedLog) -> CountedPages | None:
     """Whole pages of some queries, by what was clicked above; None where there are none or they are not needed."""
@@ -506,22 +505,7 @@ def other_models(counted: CountedLog, progress: Progress) -> OtherModels | None:
 
 
 def _some_rows(counted: CountedLog, most: int) -> pl.DataFrame | None:
-    """Impressions of whole pages; None where there are none.
-
-    In a larger log than `most` they are those of a sample of queries, so that documents are seen as often as in the
-    whole log; where few queries hold most of it, a sample of pages.
-    """
+    """Impressions of whole pages; None where there are none."""
     pages = None if counted.read is None else counted.read.some_pages
-    if pages is None:
-        return None
-    rows = pages.select(pl.len()).collect(engine="streaming").item()
-    sample = _one_in(pages, QUERY, -(-rows // most))
-    if rows > most and not most // _FAR_OFF <= sample.height <= _FAR_OFF * most:
-        sample = _one_in(pages, SESSION, -(-rows // most))
-    return sample if sample.height else None
-
-
-def _one_in(pages: pl.LazyFrame, column: str, number: int) -> pl.DataFrame:
-    """The rows of one in so many values of a column."""
-    chosen = pages if number == 1 else pages.filter(pl.col(column).hash(_SEED_OF_SAMPLE) % number == 0)
-    return chosen.collect(engine="streaming")
+    sample = None if pages is None else some_of([pages], most)[0]
+    return sample if sample is not None and sample.height else None

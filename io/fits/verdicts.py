@@ -7,8 +7,9 @@ import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import Floats
+from posbias.core.counts.order import RowOrder
 from posbias.core.errors import counted, population, shown
-from posbias.core.estimators import get_estimator
+from posbias.core.estimators import get_estimator, get_method
 from posbias.core.estimators.methods import ConditionalEstimator, JointEstimator, RandomizedEstimator
 from posbias.core.fit.diagnostics import NOTABLE, FromRows, JointComparison
 from posbias.core.fit.fit import WANTED_CLICK_SHARE, Fit
@@ -21,7 +22,7 @@ from posbias.core.fit.model_tests import (
     ModelTests,
     OtherModels,
 )
-from posbias.core.fit.periods import WITHIN, why, why_not
+from posbias.core.fit.periods import WITHIN, FeedbackTest, feedback_test, movement_in_words, why, why_not
 from posbias.core.models import model_names
 from posbias.core.schema import PREVIOUS_CLICK
 from posbias.core.shapes import FREE
@@ -76,6 +77,10 @@ _MORE_QUERIES = " More different queries narrow the intervals; more traffic on t
 _OTHER_CLUSTERS = " If users, markets or days share more than a query does, name their column (--cluster-column)."
 _MORE_TIME = (
     "Name times of day (--timestamp), the ranker's version (--period-column), or how often it learns (--period)."
+)
+_MORE_THAN_ROWS = (
+    "Name the column of times (--timestamp COLUMN), by which periods are looked for within which it does not; without "
+    "times, swap positions at random on a share of the pages (`posbias explore` plans it; --method randomized)."
 )
 NAMED = 5  # or the last before it, whose attention the conclusion names
 
@@ -406,6 +411,10 @@ def _can_cluster_by_column(fit: Fit) -> bool:
 
 def _feedback(fit: Fit) -> Iterator[Reason]:
     """Whether the ranker learns from the clicks, as far as the order of documents over time shows it."""
+    if fit.statistics.plan.period is None:
+        if get_method(fit.estimate.method).uses_strata:
+            yield feedback_by_rows(fit.statistics.row_order)
+        return
     start, more = f"--period {fit.options.period}: ", _MORE_TIME
     details, given = start + why(fit.period), fit.options.period != "auto"
     if fit.period.looks and fit.period.looks[-1].outcome == "nothing to compare":
@@ -417,6 +426,8 @@ def _feedback(fit: Fit) -> Iterator[Reason]:
         if fit.period.survivor is not None:
             sentence, _, rest = why(fit.period).partition(". ")
             yield Reason("clicks-do-not-move-documents", GOOD, f"{sentence}.", {}, start + rest)
+    elif fit.period.looks[-1].outcome == "little feedback" and fit.period.looks[-1].feedback is not None:
+        yield _little_feedback(fit.period.looks[-1].feedback, details)
     elif fit.period.claims and given:
         sentence = (
             f"Whether documents move after clicks within {WITHIN[fit.period.used]} is not tested, as "
@@ -436,6 +447,54 @@ def _feedback(fit: Fit) -> Iterator[Reason]:
             f"wrong by an unknown amount. {more}"
         )
         yield Reason("ranker-learns", STOP, sentence, {}, details)
+
+
+def feedback_by_rows(order: RowOrder | None) -> Reason:
+    """Whether the ranker learns from the clicks, by the order of the rows of a log that says no times.
+
+    Args:
+        order: what it says; None where rows have none, or nothing can be compared.
+    """
+    test = None if order is None else feedback_test(order.sums, by_rows=True)
+    if test is not None and test.rejected:
+        sentence = (
+            "The ranker learns from these clicks: in the order of the rows, documents move after they are clicked, "
+            f"which makes the propensities wrong by an unknown amount. {_MORE_THAN_ROWS}"
+        )
+        return Reason("ranker-learns", STOP, sentence, {"move": test.move}, movement_in_words(test))
+    if test is not None and test.moves:
+        return _little_feedback(test, movement_in_words(test))
+    if test is not None and test.enough and order is not None and order.is_clock:
+        sentence = "The order of the rows shows no feedback: documents do not move after they are clicked."
+        return Reason("clicks-do-not-move-documents", GOOD, sentence, {}, movement_in_words(test))
+    sentence = (
+        "Nothing in this log shows whether the ranker learns from these clicks; if it does, the propensities are "
+        "wrong. Name the column of times (--timestamp COLUMN), or collect the logs with their days (--date)."
+    )
+    details = "" if test is None else f"By the order of the rows: {movement_in_words(test)}"
+    return Reason("ranker-not-tested", NOTE, sentence, {}, details)
+
+
+def feedback_over_times(order: RowOrder | None) -> list[Reason]:
+    """That the ranker seems to learn from the clicks of a log whose times have not been used yet, if it does."""
+    test = None if order is None else feedback_test(order.sums, by_rows=True)
+    if test is None or not test.moves:
+        return []
+    sentence = (
+        "The ranker seems to learn from these clicks: documents move after they are clicked. A run looks for periods "
+        "within which they do not, and says whether there are any."
+    )
+    return [Reason("ranker-may-learn", CAUTION, sentence, {"move": test.move}, movement_in_words(test))]
+
+
+def _little_feedback(test: FeedbackTest, details: str) -> Reason:
+    """Movement after clicks that hardly matters."""
+    error = NAMED**test.bias - 1
+    sentence = (
+        "The ranker learns a little from these clicks: in the order of the rows, documents move after they are "
+        f"clicked, by which the propensity of position {NAMED} may be off by some {error:.1%}."
+    )
+    return Reason("ranker-learns-little", CAUTION, sentence, {"move": test.move, "error": error}, details)
 
 
 def _change(fit: Fit, time: str | None) -> Iterator[Reason]:

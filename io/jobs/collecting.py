@@ -6,10 +6,11 @@ from pathlib import Path
 
 from msgspec import UNSET, structs
 
+from posbias.core.arrays.linalg import loaded_meanwhile
 from posbias.core.counts.odd_days import Change, DayLook, LackingDays, positions_in_words
 from posbias.core.errors import StatisticsError, UsageError, counted
 from posbias.io import clock
-from posbias.io.counting.count import Reading, count_pages, days_of_statistics, read_log
+from posbias.io.counting.count import Reading, count_pages, days_of_statistics, order_within, read_log
 from posbias.io.counting.hidden_faults import reasons_of_days, reasons_of_rows
 from posbias.io.counting.look import (
     look_at_days_of_log,
@@ -28,7 +29,7 @@ from posbias.io.log.days import Days
 from posbias.io.places.locations import location
 from posbias.io.places.ownership import owned_directory
 from posbias.io.results.conclusions import CAUTION, STOP, Reason
-from posbias.io.stores.metadata import StatisticsMetadata
+from posbias.io.stores.metadata import OrderTotals, StatisticsMetadata
 from posbias.io.stores.segments import write_segment
 from posbias.io.stores.store import (
     Statistics,
@@ -252,12 +253,18 @@ def _write_together(
 
 def _counted(job: Job, log: Log, folder: Path, engine: Engine, result: Result) -> tuple[Reading, Statistics]:
     """Count a log into a directory."""
-    read = read_log(log, job.plan, engine, result.progress, clock.today())
-    metadata = StatisticsMetadata(read.plan, read.sources, read.rows)
-    parts = read.read.statistics(read.plan)
-    with result.progress.stage("counting", parts.number) as stage:
-        segment = write_segment(parts, folder, metadata, on_part=stage.advance)
-    segment = structs.replace(segment, pages=count_pages(read.read, read.plan) or UNSET)
+    with loaded_meanwhile():
+        read = read_log(log, job.plan, engine, result.progress, clock.today())
+        metadata = StatisticsMetadata(read.plan, read.sources, read.rows)
+        parts = read.read.statistics(read.plan)
+        with result.progress.stage("counting", parts.number) as stage:
+            segment = write_segment(parts, folder, metadata, on_part=stage.advance)
+    order = order_within(read, read.plan)
+    segment = structs.replace(
+        segment,
+        pages=count_pages(read.read, read.plan) or UNSET,
+        order=UNSET if order is None else OrderTotals.of(order),
+    )
     return read, counted_statistics(location(job.inputs[0]), metadata, segment)
 
 

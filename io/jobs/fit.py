@@ -93,6 +93,12 @@ class Job:
                 del known[where : where + 2]
             raise RoleError(f"{error} {form.text[:1].upper()}{form.text[1:]}.", (*known, *form.options)) from error
 
+    def finding_times(self) -> "Job":
+        """The job whose log is searched for a column of times, unless days are known without one."""
+        log = self.log
+        known = log is None or log.rules.day is not None or log.export is not None
+        return self if known else replace(self, log=replace(log, finds_times=True))
+
     def for_each(self, column: str) -> "Job":
         """The job whose log is fitted to each value of a column by itself."""
         log = self.log and replace(self.log, roles=replace(self.log.roles, each=(column,)))

@@ -20,7 +20,7 @@ from posbias.core.log.impressions import (
 )
 from posbias.core.log.pages import PageRules
 from posbias.core.log.values import TIME_UNITS, TimeUnit, time_unit_of, whole_numbers
-from posbias.core.roles import CLIENTS, plain, resolve_roles, says_offset, says_page
+from posbias.core.roles import CLIENTS, TIMES, plain, resolve_roles, says_offset, says_page
 from posbias.core.schema import CLICK, DOC, FLAGS, KEY_ROLES, PERIOD, POSITION, QUERY, SESSION, Roles
 from posbias.io.log.clicks import AT, CLICKS, COMPARED, MADE_CLICK, OUTCOME, JoinedClicks, Shown, join_lists, join_table
 from posbias.io.log.events import ClicksRequest, ClickTable, EventReader, EventsRequest
@@ -71,6 +71,7 @@ class LogRequest:
     lists: ListRules = NO_LIST_RULES  # how lists are read, where a row is a page
     query: Query | None = None  # what makes the rows of the log, where the files hold others
     tables: Tables | None = None  # where its rows are, if not in files
+    finds_times: bool = False  # whether a column of times is looked for, as none was named
     export: Export | None = None  # what counts of a warehouse say beside their rows, where the files are such
 
     def sources(self) -> tuple[Source, ...]:
@@ -462,7 +463,7 @@ def open_log(request: LogRequest) -> Log:
     if request.events is not None:
         request.events.check(sources)
         as_text = tuple(name for name in (roles.position, roles.page, roles.weight) if name is not None)
-        kept = tuple(name for name in columns if plain(name) in CLIENTS and not columns[name])
+        kept = tuple(name for name in columns if plain(name) in CLIENTS | TIMES and not columns[name])
         reader = EventReader(request.events, roles, tuple(str(source.path) for source in sources), as_text, kept)
         roles = replace(roles, session=reader.page, click=MADE_CLICK)
         log = Log(request, sources, (), roles, raw=reader)

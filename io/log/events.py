@@ -396,7 +396,7 @@ class EventReader(RawReader):
     event_roles: Roles  # the column of each role; the session is the visit, where pages differ by their time
     paths: tuple[str, ...]  # of its files, for the places of faulty rows
     as_text: tuple[str, ...] = ()  # columns of NDJSON that are read as text
-    kept: tuple[str, ...] = ()  # columns that play no role, and are kept: those of clients
+    kept: tuple[str, ...] = ()  # columns that play no role, and are kept: those of clients and of times
     name = EVENTS
     title = "events"
     unit = "rows"

@@ -513,6 +513,13 @@ def _page_advice(log: Log) -> str:
 
 
 def _time_advice(log: Log) -> str:
+    how = _how_times_are_read(log)
+    if log.request.roles.timestamp is not None or log.roles.timestamp is None:
+        return how
+    return f"{how} --timestamp none leaves {log.roles.timestamp!r} out, which no option names.".strip()
+
+
+def _how_times_are_read(log: Log) -> str:
     unit = log.rules.time_unit
     declared = log.rules.values.timestamp_format
     if declared is not None:

@@ -105,7 +105,8 @@ _WORDS = (
     ("clicked", "not clicked"),
 )
 _READ_ALREADY = {"0", "1", "0.0", "1.0", "true", "t", "false", "f"}
-_CLOCKS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S%.f", " %I:%M %p", " %I:%M:%S %p")
+_FRACTION = "%.f"  # of a second, which may be left out
+_CLOCKS = ("", " %H:%M", " %H:%M:%S", f" %H:%M:%S{_FRACTION}", " %I:%M %p", " %I:%M:%S %p")
 _DAYS = (
     "%d.%m.%Y",
     *("%d/%m/%Y", "%m/%d/%Y"),
@@ -142,6 +143,7 @@ def find_timestamp_format(values: Iterable[str | None]) -> Finding | None:
     """
     texts = [value.strip() for value in values if value is not None and value.strip()]
     fitting = [form for form in _FORMS if texts and _fits(form, texts)]
+    fitting = [form for form in fitting if form == (whole := form.removesuffix(_FRACTION)) or whole not in fitting]
     if not fitting:
         return None
     first = fitting[0]

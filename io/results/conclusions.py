@@ -54,6 +54,8 @@ CODES: dict[str, str] = {
     "clicks-do-not-move-documents": "clicks do not move documents",
     "ranker-may-learn": "the ranker may learn from these clicks",
     "ranker-learns": "the ranker learns from these clicks",
+    "ranker-learns-little": "the ranker learns a little from these clicks",
+    "ranker-not-tested": "whether the ranker learns from these clicks is not tested",
     "positions-changed": "positions matter differently in the later half of the log",
     "textbook-em-off": "textbook EM is off on this log",
     "textbook-em-agrees": "textbook EM agrees",
@@ -176,6 +178,9 @@ STOPS = frozenset(
 )
 """The codes that may be reasons not to use a result; what others say makes the verdict "with care" at most."""
 
+CONDITIONS = {"ranker-not-tested": "if the ranker did not learn from these clicks"}
+"""What a result rests on although nothing shows it, by the code of the reason that says so."""
+
 _MOST_NAMED = 2  # reasons that the conclusion names
 
 
@@ -204,7 +209,7 @@ class Conclusion(msgspec.Struct, frozen=True):
     """What a reader must know first: the first sections of a manifest."""
 
     verdict: Verdict
-    conclusion: str  # a sentence
+    conclusion: str  # a sentence, first what it rests on although nothing shows it: "if ..."
     next: str | None  # the command to type next
     reasons: tuple[Reason, ...]
 
@@ -219,7 +224,9 @@ def conclude(headline: str, reasons: Sequence[Reason], following: str | None) ->
     """
     stops, cautions = (_meanings(reasons, severity) for severity in (STOP, CAUTION))
     verdict: Verdict = "do not use" if stops else "with care" if cautions else "good"
-    sentence = stops or (f"{headline}; but {cautions}" if cautions else headline)
+    sentence = f"{headline}; but {cautions}" if cautions else headline
+    rests_on = [CONDITIONS[reason.code] for reason in reasons if reason.code in CONDITIONS]
+    sentence = stops or ": ".join([*dict.fromkeys(rests_on), sentence])
     return Conclusion(verdict, f"{sentence}.", following, tuple(reasons))
 
 

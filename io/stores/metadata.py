@@ -11,9 +11,10 @@ So what a ranker, a page design or the users were like long ago fades out of the
 """
 
 import json
+from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import reduce
 from itertools import pairwise
@@ -23,11 +24,13 @@ from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
+import numpy as np
 import polars as pl
 from msgspec import UNSET, Meta, UnsetType, structs
 
 from posbias.core.choices import RandomizedRows
 from posbias.core.counts.counting_plan import StatisticsPlan
+from posbias.core.counts.order import N_GROUPS, OrderSums, RowOrder
 from posbias.core.errors import UsageError
 from posbias.core.log.impressions import SMALLEST_WEIGHT
 from posbias.core.models import get_model, model_names
@@ -56,9 +59,10 @@ class Decay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 SCHEMA = "posbias.statistics"
-VERSION = 6
+VERSION = 7
 OLDEST = 4
-"""The oldest version that is read: its `period` says only whether there are days. Before 6, no segment has `of`."""
+"""The oldest that is read: its `period` says only whether there are days. Before 6, no segment has `of`, before 7
+`order`."""
 
 
 @dataclass(frozen=True)
@@ -198,6 +202,63 @@ class PageTotals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.squared_clicks / self.pages - (self.clicks / self.pages) ** 2
 
 
+class OrderTotals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Sums over the rows of a log in their order, as `RowOrder` has them; those of groups as float32 in base64."""
+
+    area: str
+    variance: str
+    likeness: str
+    likeness_variance: str
+    weight: float
+    clicks: float
+    information: float
+    pages: Count
+    pieces: Count
+
+    def __post_init__(self) -> None:
+        """Refuse text that is no sums of groups.
+
+        Raises:
+            ValueError: it is not.
+        """
+        for name, text in zip(self.__struct_fields__, structs.astuple(self)[:_OF_GROUPS], strict=False):
+            values = np.frombuffer(b64decode(text, validate=True), _NUMBERS)
+            if len(values) != N_GROUPS or not np.isfinite(values).all():
+                raise ValueError(f"{name} does not hold {N_GROUPS} numbers")
+
+    @classmethod
+    def of(cls, order: RowOrder) -> "OrderTotals":
+        """The sums as they are written."""
+        sums = order.sums
+        of_groups = sums.area, sums.variance, order.likeness, order.likeness_variance
+        texts = (b64encode(values.astype(_NUMBERS).tobytes()).decode() for values in of_groups)
+        return cls(*texts, sums.weight, sums.clicks, sums.information, order.pages, order.pieces)
+
+    def order(self) -> RowOrder:
+        """The sums as they are added up."""
+        area, variance, likeness, likeness_variance = (
+            np.frombuffer(b64decode(text), _NUMBERS).astype(np.float64) for text in structs.astuple(self)[:_OF_GROUPS]
+        )
+        sums = OrderSums(area, variance, self.weight, self.clicks, self.information)
+        return RowOrder(sums, likeness, likeness_variance, self.pages, self.pieces)
+
+
+_OF_GROUPS, _NUMBERS = 4, "<f4"  # the first fields of `OrderTotals`, and the type of their numbers
+
+
+def total_order(segments: "Sequence[Segment]") -> RowOrder | None:
+    """What the order of rows says within each of several segments; None where none knows it.
+
+    Of several logs without days, movement from one to the next is not seen: then no order counts as that of time.
+    """
+    known = [segment.order.order() for segment in segments if segment.order is not UNSET]
+    if not known:
+        return None
+    total = reduce(add, known)
+    in_days = all(segment.days for segment in segments)
+    return total if in_days or len(segments) == 1 else replace(total, pages=0)
+
+
 def total_pages(segments: "Sequence[Segment]") -> PageTotals | None:
     """The clicks by page of several segments; None where one does not know them."""
     known = [segment.pages for segment in segments if segment.pages is not UNSET]
@@ -215,6 +276,7 @@ class Segment(
     totals: dict[str, Amount]  # `rows` of the statistics, and the `impressions` and `clicks` that they add up to
     parts: tuple[Part, ...]  # its files
     pages: PageTotals | UnsetType = UNSET  # unset where the log has no pages, and in statistics of an older posbias
+    order: OrderTotals | UnsetType = UNSET  # unset where rows have no order, and in statistics of an older posbias
     of: "tuple[Segment, ...]" = ()  # the countings of a month, without parts, as they were by themselves
 
     def __post_init__(self) -> None:
@@ -238,6 +300,7 @@ class Segment(
     def of_countings(cls, countings: "Sequence[Segment]", parts: tuple[Part, ...]) -> "Segment":
         """Countings that lie in the same parts, each by itself if they have days; one alone is itself."""
         apart = tuple(structs.replace(counting, parts=()) for counting in countings)
+        order = total_order(apart)
         return cls(
             days=tuple(sorted({day for counting in apart for day in counting.days})),
             sources=join_sources(apart),
@@ -245,6 +308,7 @@ class Segment(
             totals=add_totals([counting.totals for counting in apart]),
             parts=parts,
             pages=total_pages(apart) or UNSET,
+            order=UNSET if order is None else OrderTotals.of(order),
             of=apart if len(apart) > 1 and all(counting.days for counting in apart) else (),
         )
 

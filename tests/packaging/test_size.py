@@ -24,13 +24,14 @@ AIMS = {
     "words of a private dialect": 0,
 }
 LIMITS = AIMS | {
-    "lines of code": 39_924,
-    "lines": 60_411,
-    "files": 220,
-    "classes": 560,
-    "functions": 3_548,
-    "lines of code of tests": 34_565,
-    "modules of ours that `run` loads": 138,
+    "lines of code": 40_288,
+    "lines": 60_972,
+    "files": 222,
+    "classes": 563,
+    "functions": 3_584,
+    "lines of code of tests": 34_813,
+    "lines of Markdown": 3_028,
+    "modules of ours that `run` loads": 140,
     "words of a private dialect": 11,
 }
 """No figure goes above these: an aim, or, where it is not reached, what was; lower one when you come below it."""

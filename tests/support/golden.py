@@ -66,7 +66,7 @@ RUNS = {
     "ubm of ubm": "fit {ubm} --model ubm -o {out}",
     "dbn of dbn": "run {dbn} --model dbn --layout session -o {out}",
     "cascade": "fit {dbn} --model cm -o {out}",
-    "statistics": "collect {pbm} -o {out}",
+    "statistics": "collect {pbm} --timestamp none -o {out}",
     "fit of statistics": "fit {statistics} -o {out}",
     "weights of statistics": "weight {statistics} --propensities {joint} -o {out}",
     "clicked groups": "weight {pbm} --propensities {joint} --layout clicked-group -o {out}",

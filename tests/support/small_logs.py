@@ -35,6 +35,36 @@ def counted(log: pl.DataFrame, plan: StatisticsPlan = PBM) -> pl.DataFrame:
     return plan.count(nw.from_native(log.lazy())).to_native().collect().sort(plan.keys)
 
 
+def log_in_order(
+    seed: int, *, learns: float = 0.0, changes: bool = False, theta: float = 1.0, n_queries: int = 60, n_pages: int = 40
+) -> pl.DataFrame:
+    """Impressions in the order of time: six positions, examined by position ** -theta.
+
+    Args:
+        seed: of what is drawn.
+        learns: how much the ranker's scores follow clicks, at once.
+        changes: whether there is another ranker in the later half.
+        theta: how fast examination falls.
+        n_queries: each has nine documents.
+        n_pages: of each query.
+    """
+    rng = np.random.default_rng(seed)
+    attractive = rng.beta(1.2, 3, (n_queries, 9))
+    liked, shown, clicked = rng.normal(0, 0.4, (2, n_queries, 9)), np.full((n_queries, 9), 5.0), attractive * 1.5
+    queries, pages = np.arange(n_queries)[:, None], list[pl.DataFrame]()
+    examined = np.arange(1.0, 7) ** -theta
+    for number in range(n_pages):
+        scores = attractive + liked[int(changes and 2 * number >= n_pages)] + learns * clicked / shown
+        docs = np.argsort(-scores - 0.2 * rng.normal(size=scores.shape), 1)[:, :6]
+        click = rng.random(docs.shape) < examined * attractive[queries, docs]
+        np.add.at(shown, (queries, docs), 1)
+        np.add.at(clicked, (queries, docs), click)
+        query, position = np.divmod(np.arange(docs.size), 6)
+        columns = {"session": number * n_queries + query, "query": query, "doc": docs.ravel(), "position": position + 1}
+        pages.append(pl.DataFrame({**columns, "click": click.ravel().astype(np.int8)}))
+    return pl.concat(pages).cast({"position": pl.Int32})
+
+
 def over_frames(*frames: pl.DataFrame) -> Callable[[Callable[[pl.DataFrame], Any]], Iterable[Any]]:
     """Goes over statistics in memory."""
     return lambda work: map(work, frames)

@@ -492,7 +492,7 @@ def test_the_table_for_people_fits_the_terminal_and_cuts_no_number(
     done = run_in_process("check", "log.parquet", "--weight-column", "copies", code=0)
 
     conclusion, command, *report = done.stdout.splitlines()
-    assert conclusion.startswith("✔ Good: ")
+    assert conclusion.startswith("✔ Good, if the ranker did not learn from these clicks: ")
     assert command == "next: posbias run log.parquet --weight-column copies -o result"
     assert max(len(line) for line in report if not line.startswith("- ")) <= width
     assert "…" not in done.stdout

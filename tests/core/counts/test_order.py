@@ -1,14 +1,19 @@
 """The order of clicks and positions within strata: the signed area, against its definition."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import combinations
 
 import numpy as np
 import polars as pl
 import pytest
+from small_logs import PBM, log_in_order
 
-from posbias.core.counts.counting_plan import OrderSums, add_orders, order_of_strata
+from posbias.core.arrays.count_table import CountTable
+from posbias.core.counts.counting_plan import StatisticsPlan
+from posbias.core.counts.order import RowOrder, add_orders, order_of_rows, order_of_strata
 from posbias.core.fit.periods import feedback_test
+from posbias.core.theta.conditional import find_linkage, fit_conditional
 
 UNIT = ("query", "doc")
 START = datetime.fromisoformat("2026-01-05")
@@ -80,8 +85,8 @@ def test_parts_add_up_query_by_query() -> None:
     parts = [order_of_strata(rows.filter(query=query), UNIT) for query in range(3)]
     whole, together = order_of_strata(rows, UNIT), add_orders(parts)
 
-    for name in OrderSums.__dataclass_fields__:
-        assert getattr(together, name).tolist() == pytest.approx(getattr(whole, name).tolist())
+    for name, sums in vars(whole).items():
+        assert vars(together)[name] == pytest.approx(sums)
 
 
 def test_the_test_finds_documents_that_move_up_after_clicks_and_leaves_others_alone() -> None:
@@ -90,3 +95,104 @@ def test_the_test_finds_documents_that_move_up_after_clicks_and_leaves_others_al
 
     assert all(test is not None and test.rejected and test.move > 0 for test in found)
     assert sum(test is not None and test.rejected for test in quiet) <= 5
+
+
+def order_of(log: pl.DataFrame, plan: StatisticsPlan = PBM) -> RowOrder:
+    order = order_of_rows([log.lazy()], plan)
+    assert order is not None
+    return order
+
+
+def test_the_area_of_rows_is_that_of_its_definition_with_theta_of_the_fit() -> None:
+    log = log_in_order(0, n_queries=12, n_pages=30)
+    counts = log.group_by("query", "doc", "position").agg(pl.len(), pl.col("click").sum()).sort("query", "doc")
+    shown, clicked = np.zeros((2, 12 * 9, 6))
+    at = (counts["query"] * 9 + counts["doc"]).to_numpy(), counts["position"].to_numpy() - 1
+    shown[at], clicked[at] = counts["len"].to_numpy(), counts["click"].to_numpy()
+    table = CountTable.from_dense(shown, clicked)
+    theta = fit_conditional(table, find_linkage(table)).theta
+    area, likeness = 0.0, 0.0
+    for _, pair in log.group_by("query", "doc"):
+        place, c = pair["position"].to_numpy() - 1, pair["click"].to_numpy().astype(float)
+        if not c.any() or len(set(place.tolist())) == 1:
+            continue
+        m, p = -np.log(place + 1.0), theta[place] / theta[place].sum()
+        x, z = c - c.sum() * p, m - m.mean()
+        area += sum(x[s] * z[t] - x[t] * z[s] for s, t in combinations(range(len(c)), 2)) / len(c)
+        likeness += float(z[:-1] @ z[1:] + (z @ z) / len(c))
+
+    order = order_of(log)
+    assert order.sums.area.sum() == pytest.approx(area)
+    assert order.likeness.sum() == pytest.approx(likeness)
+
+
+def test_rows_backwards_turn_the_sign_and_parts_say_what_the_whole_says() -> None:
+    log = log_in_order(1)
+    forwards, back = order_of(log), order_of(log.reverse())
+    parts = [log.filter(pl.col("query") % 3 == part).lazy() for part in range(3)]
+    together = order_of_rows(parts, PBM)
+
+    assert back.sums.area.tolist() == pytest.approx((-forwards.sums.area).tolist(), abs=1e-9)
+    assert together is not None
+    assert together.sums.area.tolist() == pytest.approx(forwards.sums.area.tolist(), abs=1e-9)
+    assert together.likeness_variance.tolist() == pytest.approx(forwards.likeness_variance.tolist(), abs=1e-9)
+
+
+@pytest.mark.parametrize("order", [["query"], ["query", "doc"], ["click"]])
+def test_documents_that_follow_clicks_show_in_any_order_that_keeps_that_of_each_document(order: list[str]) -> None:
+    log = log_in_order(2, learns=3.0).sort(order, maintain_order=True)
+    test = feedback_test(order_of(log).sums, by_rows=True)
+
+    assert test is not None
+    assert test.rejected == (order != ["click"])  # clicks first, and none of them comes before anything
+
+
+@pytest.mark.parametrize(
+    ("order", "theta"), [([], 1.0), (["position"], 0.2), (["position"], 2.0), (["click"], 1.0), (["query", "doc"], 1.0)]
+)
+def test_no_order_of_a_log_whose_ranker_learns_nothing_looks_as_if_it_did(order: list[str], theta: float) -> None:
+    logs = [log_in_order(seed, theta=theta, changes=seed % 2 == 0) for seed in range(8)]
+    tests = [
+        feedback_test(order_of(log.sort(order, maintain_order=True) if order else log).sums, by_rows=True)
+        for log in logs
+    ]
+
+    assert not any(test is not None and test.rejected for test in tests)
+
+
+def test_the_order_of_rows_is_a_clock_only_where_the_ranker_changed_and_pages_stand_together() -> None:
+    log = log_in_order(3, changes=True)
+    pages = log["session"].unique().shuffle(seed=1)
+    shuffled = pl.DataFrame({"session": pages}).join(log, on="session", maintain_order="left_right")
+
+    assert order_of(log).is_clock
+    assert order_of(log.sort("query", maintain_order=True)).is_clock
+    assert not order_of(shuffled).is_clock
+    assert not order_of(log.sort("position", maintain_order=True)).is_clock
+    assert not order_of(log.drop("session")).is_clock
+    assert not order_of(log_in_order(3)).is_clock
+
+
+def test_logs_whose_rows_say_nothing_have_no_order() -> None:
+    log = log_in_order(4, n_queries=2, n_pages=3)
+
+    assert order_of_rows([], PBM) is None
+    assert order_of_rows([log.with_columns(click=pl.lit(0, pl.Int8)).lazy()], PBM) is None
+    assert order_of_rows([log.head(0).lazy()], PBM) is None
+    assert order_of_rows([log.lazy()], replace(PBM, weighted=True)) is None
+
+
+def test_days_are_kept_apart_and_times_set_the_order() -> None:
+    log, plan = log_in_order(5, learns=3.0), replace(PBM, period="day")
+    moment = pl.lit(START) + pl.duration(minutes=pl.col("session"))
+    days = log.with_columns(period=moment.cast(pl.Date))
+    backwards = days.sort("period", descending=True, maintain_order=True)
+    timed = log.with_columns(period=moment).sample(fraction=1.0, shuffle=True, seed=1)
+
+    assert order_of(backwards, plan).sums.area.tolist() == pytest.approx(
+        order_of(days, plan).sums.area.tolist(), abs=1e-9
+    )
+    assert days["period"].n_unique() == 2
+    by_time = feedback_test(order_of(timed, replace(PBM, period="quarter")).sums, by_rows=True)
+    assert by_time is not None
+    assert by_time.rejected

@@ -343,15 +343,15 @@ def test_a_query_that_is_larger_than_a_bucket_is_worked_on_in_pieces(
 ) -> None:
     if ids == "texts":
         pl.read_parquet(path).with_columns(pl.col("query").cast(pl.String)).write_parquet(path)
-    whole = posbias("collect", path, "--model", model)
+    whole = posbias("collect", path, "--model", model, "--timestamp", "none")
     in_buckets()
     at_once = list[int]()
     monkeypatch.setattr(local_parts, "_MOST_ROWS_AT_ONCE", 30)
     monkeypatch.setattr(local_parts, "_MOST_NUMBERS_AT_ONCE", 30)
-    watched = [(local_parts, "_counted_at_once"), (packed, "_count_equal")]
+    watched = [(local_parts, "_counted_at_once"), (packed, "count_equal")]
     for module, name in [*watched, (local, "pages")] if model == "ubm" else watched:
         monkeypatch.setattr(module, name, noting(getattr(module, name), at_once))
-    in_pieces = posbias("collect", path, "--model", model)
+    in_pieces = posbias("collect", path, "--model", model, "--timestamp", "none")
     keys = ["query", "doc", "position", *(["previous_click"] if model == "ubm" else [])]
     one, many = (pl.read_parquet(output.folder / "part-*.parquet").sort(keys) for output in (whole, in_pieces))
     assert_frame_equal(many, one)

@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 from command_results import Output, Posbias
 from polars.testing import assert_frame_equal
+from small_logs import log_in_order
 
 import posbias as posbias_in_python
 from posbias.core.counts.counting_plan import StatisticsPlan
@@ -172,6 +173,23 @@ def test_fit_of_logs_in_other_formats_with_clicks_apart_and_faulty_rows(
     assert polars.manifest["rows"]["clicks"]["lost"] == {"clicks on a page that was not recorded": 1}
     assert len(polars.manifest["rows"]["rejected"]) == 2
     assert_same_result(spark, polars)
+
+
+def test_the_order_of_rows_is_that_of_the_files(both: Both, tmp_path: Path) -> None:
+    learns = log_in_order(7, learns=3.0)
+    for number in range(2):
+        learns.filter(pl.col("session") // 1200 == number).write_parquet(tmp_path / f"log-{number}.parquet")
+    tests = [
+        one.manifest["estimate"]["period"]["looks"][0]["feedback"] for one in both("fit", tmp_path / "log-*.parquet")
+    ]
+    order_of_polars, order_of_spark = (
+        one.manifest["segments"][0]["order"] for one in both("collect", tmp_path / "log-*.parquet")
+    )
+
+    assert tests[1]["rejected"]
+    assert tests[1] == pytest.approx(tests[0], rel=1e-6)
+    assert order_of_spark["pages"] == order_of_polars["pages"]
+    assert order_of_spark["clicks"] == order_of_polars["clicks"]
 
 
 def test_run_of_a_table_of_sums(both: Both, log: pl.DataFrame, tmp_path: Path) -> None:

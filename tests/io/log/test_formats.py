@@ -188,9 +188,10 @@ def test_a_column_may_stand_in_the_names_of_the_folders(
         folder.mkdir(parents=True)
         WRITERS[ending](rows.drop("query"), folder / f"part{ending}")
 
-    found = posbias("collect", logs)
+    found = posbias("collect", logs, "--timestamp", "none")
     assert_same(found, expected)
     assert found.statistics["query"].dtype == pl.String
+    assert posbias("collect", logs).statistics["period"].cast(pl.String).unique().to_list() == ["2026-01-05"]
 
 
 def test_the_files_columns_win_over_the_folders_names(log: pl.DataFrame, logs: Path, posbias: Posbias) -> None:

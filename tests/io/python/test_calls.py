@@ -104,7 +104,7 @@ def test_what_the_command_warns_of_is_a_warning_of_python(rows: pl.DataFrame) ->
     alone = rows.filter(pl.col("query") == rows["query"][0]).rename({"query": "keyword"})
 
     with pytest.warns(UserWarning, match="Columns were guessed from their names: --query keyword") as caught:
-        result = fit(alone)
+        result = fit(alone, timestamp="none")
 
     assert [str(one.message) for one in caught] == list(result.warnings)
     assert {Path(one.filename) for one in caught} == {Path(__file__)}

@@ -28,10 +28,10 @@ Collect = Callable[..., pl.DataFrame]
 
 DAYS = ("2026-01-05", "2026-01-06", "2026-01-09", "2026-01-10", "2026-01-11")
 PLANS = {
-    "pooled": (),
+    "pooled": ("--timestamp", "none"),
     "by day": ("--timestamp", "day"),
-    "weighted": ("--weight-column", "weight"),
-    "ubm": ("--model", "ubm"),
+    "weighted": ("--weight-column", "weight", "--timestamp", "none"),
+    "ubm": ("--model", "ubm", "--timestamp", "none"),
 }
 ORDERS = {
     "at once": [[("a", "b", "c", "d", "e"), "out"]],
@@ -175,7 +175,7 @@ def test_without_days_segments_are_added_up_at_once_in_small_stores_and_now_and_
 ) -> None:
     monkeypatch.setattr("posbias.io.counting.merge._SMALL", small)
     for name in "abcde":
-        collect(f"{name}.parquet", name)
+        collect(f"{name}.parquet", *PLANS["pooled"], name)
     segments = list[int]()
     collect("a", "store")
     for name in "bcde":

@@ -1,0 +1,327 @@
+"""Whether documents move after they are clicked, by the order in which they were shown.
+
+The impressions of a stratum, which shares one attractiveness, in the order of time: moments t with n_t impressions and
+c_t clicks, n and C in all. With m = -log(position) and theta of the fit,
+
+    p_t = sum over t of theta / sum over all of theta     the share of the C clicks to expect of moment t
+    M_t = sum over t of (m - mean of m)                   how much better than usual the document stood
+    f_t = (sum_{s > t} M_s - sum_{s < t} M_s) / n         how much better it stood afterwards than before
+    A   = sum_t (c_t - C p_t) f_t
+
+A is 0 on average unless positions follow clicks, above 0 where clicked documents stand better afterwards. If clicks are
+Poisson, Var(A) = C (sum_t p_t f_t^2 - (sum_t p_t f_t)^2); W is the mean of A where every surplus click moves all that
+follows by 1. Strata without a click, or with one position, say nothing.
+
+The order of rows serves where no times are known: moments are then single impressions, in the order of the file. It is
+a clock only if the file is in the order of time, at least document by document. That shows where the ranker changes at
+all: neighbouring impressions of a document then stand alike,
+
+    D = sum_i Z_i Z_{i+1} + sum_i Z_i^2 / n,   Z_i = m_i - mean of m,   Var(D) = (sum_i Z_i^2)^2 / n
+
+which is 0 on average in any order that does not depend on positions. Orders by position or by click show it as well,
+but tear pages apart.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import pairwise
+from operator import add
+
+import numpy as np
+import polars as pl
+
+from posbias.core.arrays.compression import compress
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, first_of_runs, starts, sum_by_number
+from posbias.core.arrays.linalg import student_tail
+from posbias.core.arrays.packing import NUMBER
+from posbias.core.counts.counting_plan import StatisticsPlan, runs_of
+from posbias.core.counts.packed import count_equal
+from posbias.core.errors import IdentifiabilityError
+from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, PERIOD, POSITION, QUERY, SESSION
+from posbias.core.theta.conditional import find_linkage, fit_conditional
+
+N_GROUPS = 64
+"""Groups of queries by whose sums the order of rows is judged: few enough to be kept for each day."""
+
+MOST_POSITIONS = 100
+"""Positions that the order of rows is looked at."""
+
+_SEED_OF_GROUPS = 11
+_GROUP = "posbias_group"
+_FIRST_ROWS = 1 << 17  # by which it is judged whether pages stand together
+_TOGETHER = 0.95  # the least share of pages that do, where the order may be that of time
+_LEVEL_OF_CLOCK = 0.01
+_ROWS_AT_ONCE = 1 << 18  # of strata whose sums are made together: their arrays stay in a cache
+_MOST = 0.9  # of the variance, that one group can have without making the others count for nothing
+
+
+@dataclass(frozen=True)
+class OrderSums:
+    """Sums over strata: A and Var(A) of each query, or group of queries, of shape (G,), and totals."""
+
+    area: Floats  # A
+    variance: Floats  # Var(A)
+    weight: float  # W
+    clicks: float  # C
+    information: float  # sum C Var_p(m), about the slope of theta
+
+
+def add_orders(parts: Sequence[OrderSums]) -> OrderSums:
+    """The queries of all parts."""
+    area, variance = (np.concatenate([getattr(part, name) for part in parts]) for name in ("area", "variance"))
+    weight, clicks, information = (
+        float(sum(getattr(part, name) for part in parts)) for name in ("weight", "clicks", "information")
+    )
+    return OrderSums(area, variance, weight, clicks, information)
+
+
+@dataclass(frozen=True)
+class RowOrder:
+    """What the order of rows says, summed by group of queries; the sums of days add up."""
+
+    sums: OrderSums
+    likeness: Floats  # D, shape (G,)
+    likeness_variance: Floats  # Var(D), shape (G,)
+    pages: int = 0  # that were looked at; 0 where that would not show whether the order is that of time
+    pieces: int = 0  # stretches of neighbouring rows of one page that they make: as many where pages stand together
+
+    def __add__(self, other: "RowOrder") -> "RowOrder":
+        one, two = (vars(order.sums).values() for order in (self, other))
+        likeness, variance = self.likeness + other.likeness, self.likeness_variance + other.likeness_variance
+        sums = OrderSums(*(values + others for values, others in zip(one, two, strict=True)))
+        return RowOrder(sums, likeness, variance, self.pages + other.pages, self.pieces + other.pieces)
+
+    @property
+    def is_clock(self) -> bool:
+        """Whether the order of rows is surely that of time."""
+        t, p_value = judged_by_groups(self.likeness, self.likeness_variance)[:2]
+        return self.pages > _TOGETHER * self.pieces and t > 0 and p_value < _LEVEL_OF_CLOCK
+
+
+def judged_by_groups(values: Floats, variance: Floats) -> tuple[float, float, float, float]:
+    """Student's t of a sum over independent groups, its two-sided p-value, its standard error and degrees of freedom.
+
+        sd^2 = (G - 1) / G sum_g (v_g / (1 - h_g))^2,    nu = min(1 / sum h_g^2, G - 1),    h_g = share of the variance
+
+    Args:
+        values: v, shape (G,).
+        variance: of each if only chance is at work, shape (G,); groups without any are left out.
+
+    Returns:
+        Numbers that are NaN where fewer than two groups say something.
+    """
+    telling = np.flatnonzero(variance > 0)
+    if len(telling) < 2:  # noqa: PLR2004 - one group has no error
+        return np.nan, np.nan, np.nan, np.nan
+    values, share = values[telling], variance[telling] / variance[telling].sum()
+    left_out = values / (1 - np.minimum(share, _MOST))
+    std_error = float(np.sqrt((len(telling) - 1) / len(telling) * (left_out**2).sum()))
+    if not std_error > 0:
+        return np.nan, np.nan, np.nan, np.nan
+    degrees = float(max(min(1 / (share**2).sum(), len(telling) - 1), 1.0))
+    t = float(values.sum()) / std_error
+    p_value = min(2 * float(student_tail(np.array([abs(t)]), np.array([degrees]))[0]), 1.0)
+    return t, p_value, std_error, degrees
+
+
+def order_of_strata(rows: pl.DataFrame, unit: Sequence[str]) -> OrderSums:
+    """Sums of a part by query, with theta = 1 / position, whatever its fit: it weighs, and is not tested.
+
+    Args:
+        rows: statistics, sorted by unit and period.
+        unit: the columns that tell strata apart.
+    """
+    if rows.height:
+        stratum = runs_of(rows, unit)
+        first, shown = first_of_runs(stratum), rows[IMPRESSIONS].to_numpy()
+        again = np.add.reduceat(shown, first) > np.maximum.reduceat(shown, first)  # in several rows
+        rows = rows.filter((again & (np.add.reduceat(rows[CLICKS].to_numpy(), first) > 0))[stratum])
+    if not rows.height:
+        return OrderSums(np.zeros(0), np.zeros(0), 0.0, 0.0, 0.0)
+    stratum, position = runs_of(rows, unit), rows[POSITION].to_numpy()
+    shown, clicks = (rows[name].to_numpy().astype(np.float64) for name in (IMPRESSIONS, CLICKS))
+    sums = _sums_of_strata(stratum, runs_of(rows, [*unit, PERIOD]), position, 1 / position, shown, clicks)
+    query = runs_of(rows, [QUERY])[first_of_runs(stratum)]
+    area, variance, weight, of_clicks, information = (
+        sum_by_number(query, values, int(query[-1]) + 1) for values in sums
+    )
+    return OrderSums(
+        area, variance, float(weight[variance > 0].sum()), float(of_clicks.sum()), float(information.sum())
+    )
+
+
+def order_of_rows(parts: Sequence[pl.LazyFrame], plan: StatisticsPlan) -> RowOrder | None:
+    """Sums of impressions in the order of their rows, or of their times where these are known to parts of an hour.
+
+    Theta is estimated from the same impressions, so that whatever positions it gives, its own error does not count for
+    a movement.
+
+    Args:
+        parts: canonical impressions, each query in one part.
+        plan: what strata are made of; days of it are kept apart, as their rows may come in any order.
+
+    Returns:
+        None where no two positions can be compared.
+    """
+    if plan.weighted or plan.summed or not parts:
+        return None
+    strata = pl.concat([_strata_in_order(part, plan) for part in parts])
+    context = strata.select(pl.struct(plan.context).rank("dense")).to_series().to_numpy() if plan.context else 0
+    start = starts(strata[POSITION].list.len().to_numpy())
+    stratum = np.repeat(np.arange(strata.height), np.diff(start))
+    position, clicks = (strata[name].explode(empty_as_null=False).to_numpy() for name in (POSITION, CLICK))
+    theta = _theta_of_rows(stratum, position, clicks, np.broadcast_to(context, strata.height))
+    if theta is None:  # also where there is no stratum
+        return None
+    kept = np.flatnonzero(np.isfinite(theta))
+    stratum, position, clicks, theta = stratum[kept], position[kept], clicks[kept].astype(np.float64), theta[kept]
+    start = np.searchsorted(stratum, np.arange(strata.height + 1))
+    blocks = np.unique([*np.searchsorted(start, np.arange(0, len(stratum), _ROWS_AT_ONCE)), strata.height])
+    group = strata[_GROUP].to_numpy()
+
+    def of_block(first: int, last: int) -> RowOrder:
+        rows = slice(int(start[first]), int(start[last]))
+        return _order_in_groups(stratum[rows], position[rows], theta[rows], clicks[rows], group)
+
+    order = reduce(add, (of_block(*block) for block in pairwise(blocks.tolist())))
+    pages, pieces = _pages_together(parts[0])
+    return replace(order, pages=pages, pieces=pieces)
+
+
+def _strata_in_order(rows: pl.LazyFrame, plan: StatisticsPlan) -> pl.DataFrame:
+    """Strata that were clicked and changed places, with the lists `position` and `click` in the order of time."""
+    unit = plan.stratum_columns("day" if plan.period == "day" else "none")
+    if plan.period not in {None, "day"}:
+        rows = rows.sort(PERIOD, maintain_order=True)
+    position, click = pl.col(POSITION), pl.col(CLICK)
+    lowest = min(plan.max_position or MOST_POSITIONS, MOST_POSITIONS)
+    strata = (
+        rows.filter(position <= lowest)
+        .group_by(*unit, maintain_order=True)  # sums of the same rows are the same to the last bit
+        .agg(position, click, tells=(position.min() < position.max()) & (click.max() > 0))
+        .filter("tells")
+    )
+    group = (pl.col(QUERY).hash(_SEED_OF_GROUPS) % N_GROUPS).cast(pl.Int64, wrap_numerical=True).alias(_GROUP)
+    return strata.select(group, *plan.context, POSITION, CLICK).collect()
+
+
+def _theta_of_rows(stratum: Integers, position: Integers, clicks: Integers, context: Integers) -> Floats | None:
+    """Theta of each row by the conditional estimate, NaN where it cannot be compared; None where none can."""
+    place = context[stratum].astype(np.int64) * (MOST_POSITIONS + 1) + position
+    places = np.flatnonzero(np.bincount(place))
+    cell = np.searchsorted(places, place)
+    counts = count_equal(pl.Series(2 * (stratum * len(places) + cell) + clicks))
+    unit, of_unit = np.divmod(counts[NUMBER].to_numpy() >> 1, len(places))
+    n, c = (counts[name].to_numpy().astype(np.float64) for name in (IMPRESSIONS, CLICKS))
+    n_units = int(stratum.max(initial=-1)) + 1
+    table = CountTable(len(places), starts(np.bincount(unit, minlength=n_units)), of_unit, n, c, np.ones(n_units))
+    signatures, _ = compress(table)
+    try:
+        linkage = find_linkage(signatures, places // (MOST_POSITIONS + 1))
+        return fit_conditional(signatures, linkage).theta[cell]
+    except (IdentifiabilityError, np.linalg.LinAlgError):
+        return None
+
+
+def _order_in_groups(stratum: Integers, position: Integers, theta: Floats, clicks: Floats, group: Integers) -> RowOrder:
+    """The sums of some strata, by the group of each."""
+    first = first_of_runs(stratum)
+    is_telling = np.repeat(_is_telling(first, position, clicks), np.diff(first, append=len(stratum)))
+    stratum, position, theta, clicks = (of[is_telling] for of in (stratum, position, theta, clicks))
+    first = first_of_runs(stratum)
+    length = np.diff(first, append=len(stratum))
+    numbers = np.repeat(np.arange(len(first)), length)
+    area, variance, *totals = _sums_of_strata(numbers, None, position, theta, np.ones(len(stratum)), clicks)
+    m = -np.log(position.astype(np.float64))
+    z = m - np.repeat(np.add.reduceat(m, first) / length, length)
+    following = np.append(z[1:], 0.0)
+    following[first[1:] - 1] = 0.0
+    squares = np.add.reduceat(z**2, first)
+    of = group[stratum[first]]
+
+    def by_group(values: Floats) -> Floats:
+        return sum_by_number(of, values, N_GROUPS)
+
+    likeness = np.add.reduceat(z * following, first) + squares / length
+    sums = OrderSums(by_group(area), by_group(variance), *(float(values.sum()) for values in totals))
+    return RowOrder(sums, by_group(likeness), by_group(squares**2 / length))
+
+
+def _pages_together(rows: pl.LazyFrame) -> tuple[int, int]:
+    """Pages among the first rows, and the stretches of rows of one page that they make; 0 where pages are not known."""
+    if SESSION not in rows.collect_schema():
+        return 0, 0
+    session = rows.select(SESSION).head(_FIRST_ROWS).collect().to_series()
+    return session.n_unique(), session.rle_id().n_unique()
+
+
+def _is_telling(first: Integers, position: Integers, clicks: Floats | Integers) -> Flags:
+    """Whether each stratum was clicked, and shown at different positions, by the first of its rows, shape (J,)."""
+    if not len(first):
+        return np.zeros(0, np.bool_)
+    clicked = np.maximum.reduceat(clicks, first) > 0
+    return clicked & (np.maximum.reduceat(position, first) > np.minimum.reduceat(position, first))
+
+
+def _sums_of_strata(
+    stratum: Integers, moment: Integers | None, position: Integers, theta: Floats, shown: Floats, clicks: Floats
+) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+    """A, Var(A), W, C and C Var_p(m) of each stratum, each of shape (J,).
+
+    Args:
+        stratum: the number of each row's stratum, ascending from 0, shape (R,).
+        moment: that of its moment, ascending; None where each row is one.
+        position: of each row.
+        theta: of each row, up to a factor.
+        shown: impressions of each row.
+        clicks: of each row.
+    """
+    n_strata = int(stratum.max(initial=-1)) + 1
+
+    def per_stratum(values: Floats) -> Floats:
+        return sum_by_number(stratum, values, n_strata)
+
+    better = -np.log(position.astype(np.float64))
+    n, total_clicks = per_stratum(shown), per_stratum(clicks)
+    seen = shown * theta
+    share = seen / per_stratum(seen)[stratum]
+    mean = per_stratum(share * better)
+    spread = per_stratum(share * (better - mean[stratum]) ** 2)
+    moved = shown * (better - (per_stratum(shown * better) / n)[stratum])
+
+    of, p, nu, m, c = stratum, share, shown / n[stratum], moved, clicks
+    if moment is not None:
+        first = first_of_runs(moment)
+        of = stratum[first]
+        p, nu, m, c = (np.add.reduceat(values, first) if len(first) else values for values in (p, nu, m, c))
+    f = -(2 * _before(m, of) + m) / n[of]  # all M of a stratum add up to 0: those after t are minus those up to t
+
+    def over_moments(values: Floats) -> Floats:
+        return sum_by_number(of, values, n_strata)
+
+    variance = over_moments(p * f**2) - over_moments(p * f) ** 2
+    return (
+        over_moments((c - total_clicks[of] * p) * f),
+        total_clicks * np.maximum(variance, 0.0),
+        total_clicks * _mean_area(p, nu, of, n_strata),
+        total_clicks,
+        total_clicks * spread,
+    )
+
+
+def _mean_area(p: Floats, nu: Floats, of: Integers, n_strata: int) -> Floats:
+    """W / C of each stratum: sum_{s < t} over the covariances of x and of the M that follow from them."""
+    p_before, nu_before = _before(p, of), _before(nu, of)
+    nu_after = 1 - nu_before - nu
+    q = sum_by_number(of, nu * p_before, n_strata)[of]
+    forwards = nu * (p_before * (1 - p_before + q) - _before(p * nu_after, of))
+    backwards = p * (nu_before * (q - nu_after) - _before(nu * p_before, of))
+    return sum_by_number(of, forwards - backwards, n_strata)
+
+
+def _before(values: Floats, of: Integers) -> Floats:
+    """The sum of the earlier values of the same stratum."""
+    running = np.cumsum(values) - values
+    first = first_of_runs(of)
+    return running - np.repeat(running[first], np.diff(np.append(first, len(of))))

@@ -1,0 +1,165 @@
+"""A ranker that learns from the clicks shows by the order of the rows, and by times that no option names."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from command_results import Run, manifest_of
+from small_logs import log_in_order
+
+from posbias.io.results.conclusions import CONDITIONS
+
+CONDITION = CONDITIONS["ranker-not-tested"]
+DAYS = ["2026-01-05", "2026-01-06", "2026-01-07"]
+
+
+@pytest.fixture(scope="module")
+def learns() -> pl.DataFrame:
+    """Return a log of a ranker that learns at once, in the order of time."""
+    return log_in_order(7, learns=3.0)
+
+
+@pytest.fixture(scope="module")
+def stays() -> pl.DataFrame:
+    """Return a log of a ranker that stays as it is."""
+    return log_in_order(7)
+
+
+def timed(log: pl.DataFrame) -> pl.DataFrame:
+    """The log with a time for each page, over two days."""
+    moment = pl.datetime(2026, 1, 5) + pl.duration(minutes=pl.col("session"))
+    return log.with_columns(shown_at=moment)
+
+
+def fitted(run: Run, tmp_path: Path, *words: object) -> tuple[int, str, dict[str, str]]:
+    """The exit code of a fit, its conclusion, and the severities of its reasons by their code."""
+    done = run("fit", *words, "--no-compare", "-o", "out", "--force")
+    assert done.returncode in {0, 1}, done.stderr
+    manifest = manifest_of(tmp_path / "out")
+    return done.returncode, manifest["conclusion"], {one["code"]: one["severity"] for one in manifest["reasons"]}
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("rows_of_a_bucket", [1 << 20, 1000])
+def test_a_ranker_that_learns_is_seen_without_times(
+    run_in_process: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    learns: pl.DataFrame,
+    rows_of_a_bucket: int,
+    backwards: bool,  # noqa: FBT001
+) -> None:
+    monkeypatch.setattr("posbias.io.engines.local._ROWS_THAT_STAY_IN_CACHE", rows_of_a_bucket)
+    (learns.reverse() if backwards else learns).write_parquet(tmp_path / "log.parquet")
+
+    for words in (("run",), ("fit", "--model", "ubm", "--no-compare")):
+        done = run_in_process(*words, "log.parquet", "-o", "out", "--force", code=1)
+        assert "Do not use: the ranker learns from these clicks" in done.stderr
+    assert run_in_process("check", "log.parquet").returncode == 1
+    run_in_process("collect", "log.parquet", "-o", "counts", code=0)
+    assert fitted(run_in_process, tmp_path, "counts")[2]["ranker-learns"] == "stop"
+
+
+def test_a_store_whose_days_show_a_ranker_that_learns_within_the_day_says_so(
+    run_in_process: Run, tmp_path: Path, learns: pl.DataFrame, stays: pl.DataFrame
+) -> None:
+    for name, log in (("learns", learns), ("stays", stays)):
+        for number, day in enumerate(DAYS):
+            third = log.filter(pl.col("session") // 800 == number)
+            third.sort("query", maintain_order=True).write_parquet(tmp_path / "day.parquet")
+            run_in_process("collect", "day.parquet", "--date", day, "--into", name)
+
+    assert fitted(run_in_process, tmp_path, "learns")[2]["ranker-learns"] == "stop"
+    period = manifest_of(tmp_path / "out")["estimate"]["period"]["looks"][-1]
+    assert (period["length"], period["feedback"]["by_rows"], period["feedback"]["rejected"]) == ("day", True, True)
+    assert "ranker-learns" not in fitted(run_in_process, tmp_path, "stays")[2]
+
+
+def test_a_ranker_that_changed_and_did_not_learn_is_good_and_one_that_stays_is_good_on_a_condition(
+    run_in_process: Run, tmp_path: Path, stays: pl.DataFrame
+) -> None:
+    log_in_order(7, changes=True).write_parquet(tmp_path / "changes.parquet")
+    stays.write_parquet(tmp_path / "stays.parquet")
+
+    code, conclusion, reasons = fitted(run_in_process, tmp_path, "changes.parquet")
+    assert (code, reasons["clicks-do-not-move-documents"]) == (0, "good")
+    assert CONDITION not in conclusion
+    for command in ("run", "fit", "check"):
+        done = run_in_process(command, "stays.parquet", *(() if command == "check" else ("-o", command)), code=0)
+        assert f", {CONDITION}: " in " ".join((done.stdout + done.stderr).split())
+    run_in_process("collect", "changes.parquet", "-o", "counts", code=0)
+    assert "clicks-do-not-move-documents" in fitted(run_in_process, tmp_path, "counts")[2]
+    run_in_process("collect", "stays.parquet", "-o", "others", code=0)
+    assert (
+        "ranker-not-tested" in fitted(run_in_process, tmp_path, "counts", "others")[2]
+    )  # movement between them is unseen
+
+
+@pytest.mark.parametrize("lost", ["shuffled", "by position", "weighted", "sums"])
+def test_where_no_order_can_tell_the_verdict_says_what_it_rests_on(
+    run_in_process: Run, tmp_path: Path, stays: pl.DataFrame, lost: str
+) -> None:
+    sums = stays.group_by("query", "doc", "position").agg(shown=pl.len(), click=pl.col("click").cast(pl.Int64).sum())
+    log, words = {
+        "shuffled": (stays.sample(fraction=1, shuffle=True, seed=1), ()),
+        "by position": (stays.sort("position", maintain_order=True), ()),
+        "weighted": (stays.with_columns(w=pl.lit(2.0)), ("--weight-column", "w")),
+        "sums": (sums, ("--impressions", "shown")),
+    }[lost]
+    log.write_parquet(tmp_path / "log.parquet")
+
+    code, conclusion, reasons = fitted(run_in_process, tmp_path, "log.parquet", *words)
+    assert (code, reasons["ranker-not-tested"]) == (0, "note")
+    assert conclusion.startswith(CONDITION)
+
+
+def test_times_are_taken_from_a_column_that_no_option_names_and_this_is_printed(
+    run_in_process: Run, tmp_path: Path, learns: pl.DataFrame, stays: pl.DataFrame
+) -> None:
+    times = "times: read from column 'shown_at' (--timestamp none leaves them out)"
+    shuffled = timed(learns).sample(fraction=1, shuffle=True, seed=1)  # so that rows have no order
+    shuffled.write_parquet(tmp_path / "log.parquet")
+    timed(stays).write_csv(tmp_path / "stays.csv")
+
+    done = run_in_process("fit", "log.parquet", "-o", "fit", code=1)
+    assert times in done.stderr
+    assert "The ranker learns from these clicks" in done.stderr
+    named = run_in_process("fit", "log.parquet", "--timestamp", "shown_at", "-o", "named", code=1)
+    for name in ("estimate", "counted"):
+        assert manifest_of(tmp_path / "fit")[name] == manifest_of(tmp_path / "named")[name]
+    assert times not in named.stderr
+    run_in_process("collect", "log.parquet", "-o", "counts", code=0)
+    assert manifest_of(tmp_path / "counts")["counted"]["period"] == "quarter"
+    without = run_in_process("fit", "log.parquet", "--timestamp", "none", "-o", "without", code=0)
+    assert f", {CONDITION}: " in without.stderr
+    assert manifest_of(tmp_path / "without")["counted"]["period"] is None
+    assert times in run_in_process("fit", "stays.csv", "-o", "stays", code=0).stderr
+    checked = run_in_process("check", "log.parquet", code=0)
+    assert "The ranker seems to learn from these clicks" in " ".join(checked.stdout.split())
+
+
+@pytest.mark.parametrize("sessions", [True, False])
+def test_times_of_documents_are_not_taken_for_times_of_pages(
+    run_in_process: Run,
+    tmp_path: Path,
+    stays: pl.DataFrame,
+    sessions: bool,  # noqa: FBT001
+) -> None:
+    made = pl.datetime(2026, 1, 5) + pl.duration(hours=pl.col("doc") * 30 + pl.col("query"))
+    log = stays.with_columns(created_at=made)
+    (log if sessions else log.drop("session")).write_parquet(tmp_path / "log.parquet")
+
+    fitted(run_in_process, tmp_path, "log.parquet")
+    assert manifest_of(tmp_path / "out")["counted"]["period"] is None
+
+
+def test_a_time_that_cannot_be_read_below_the_first_rows_is_refused_with_the_way_out(
+    run_in_process: Run, tmp_path: Path, stays: pl.DataFrame
+) -> None:
+    text = pl.col("shown_at").dt.to_string("%Y-%m-%d %H:%M:%S")
+    log = timed(stays).with_columns(shown_at=pl.when(pl.col("session") < 2_000).then(text).otherwise(pl.lit("noon")))
+    log.write_csv(tmp_path / "log.csv")
+
+    done = run_in_process("fit", "log.csv", "-o", "out", code=2)
+    assert "--timestamp none leaves 'shown_at' out, which no option names" in " ".join(done.stderr.split())
+    run_in_process("fit", "log.csv", "--timestamp", "none", "-o", "out", code=0)
