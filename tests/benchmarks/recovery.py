@@ -10,6 +10,7 @@ contexts        where contexts borrow from each other and the last one differs, 
 clusters        users, markets or days that share a theta: errors by query, by column and two-way
 features        no (query, document) pair repeats: `--method features` beside the conditional estimate
 feedback        rankers that learn from clicks: what `--period auto` claims, its error and coverage
+order           the same without times: what the order of the rows shows, from logs, statistics, stores, little memory
 tests           share of logs in which each test rejects at .05, where its hypothesis holds and where it does not
 changes         the same of `compare`, by fits and by statistics
 evaluation      share of logs whose 95 % interval of DCG@10 holds the truth, and in which equals are told apart
@@ -261,6 +262,100 @@ def ranked_by_grades(
             "score": np.take_along_axis(score, order, axis=1).ravel(),
         }
     )
+
+
+@dataclass(frozen=True)
+class InOrder:
+    """120 pages of eight of twelve documents for each query, in the order of time, with times over seven days.
+
+    Scores are relevance, a liking of the ranker, noise, and `learns` times the click rates of the last update.
+
+    Attributes:
+        learns: how much the ranker follows clicks.
+        updates: how often it takes note of them in all; 0: with each page.
+        changes: whether it has other likings from the middle on.
+        drift: by how much attractiveness wanders from page to page, in log.
+        rate: what all attractiveness is multiplied with.
+        queries: how many there are.
+        by: the columns that rows are sorted by afterwards, or `shuffled`.
+    """
+
+    learns: float = 0.0
+    updates: int = 0
+    changes: bool = False
+    drift: float = 0.0
+    rate: float = 1.0
+    queries: int = 120
+    by: str = ""
+
+    def __call__(self, log: pl.DataFrame, pairs: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
+        """Draw the log; what `simulate` drew does not matter."""
+        del log, pairs
+        queries, documents, positions, rounds = self.queries, 12, 8, 120
+        attractive, own = rng.beta(1.2, 3, (queries, documents)) * self.rate, np.arange(queries)[:, None]
+        likes, walk = rng.normal(0, 0.3, (2, queries, documents)), np.zeros((queries, documents))
+        shown = np.full((queries, documents), 5.0)
+        clicked, pages = shown * attractive.mean() * 0.4, list[pl.DataFrame]()
+        rates = clicked / shown
+        for number in range(rounds):
+            if not self.updates or number % max(rounds // self.updates, 1) == 0:
+                rates = clicked / shown
+            walk = walk + rng.normal(0, self.drift, walk.shape)
+            now = np.clip(attractive * np.exp(walk), 0, 1)
+            score = attractive / self.rate + likes[int(self.changes and 2 * number >= rounds)] + self.learns * rates
+            docs = np.argsort(-score - 0.15 * rng.normal(size=score.shape), axis=1)[:, :positions]
+            click = rng.random(docs.shape) < now[own, docs] / np.arange(1.0, positions + 1) ** ETA
+            np.add.at(shown, (own, docs), 1)
+            np.add.at(clicked, (own, docs), click)
+            page = rng.permutation(queries)
+            place = np.tile(np.arange(1, positions + 1), queries)
+            session = np.repeat(number * queries + np.arange(queries), positions)
+            rows = {"session": session, "query": np.repeat(page, positions), "doc": docs[page].ravel()}
+            pages.append(pl.DataFrame({**rows, "position": place, "click": click[page].ravel().astype(np.int8)}))
+        seconds = pl.col("session").cast(pl.Int64) * (7 * 86_400 // (rounds * queries))
+        whole = pl.concat(pages).with_columns(timestamp=pl.datetime(2026, 1, 5) + pl.duration(seconds=seconds))
+        if self.by == "shuffled":
+            return whole.sample(fraction=1, shuffle=True, seed=int(rng.integers(1 << 31)))
+        return whole.sort(self.by.split(), maintain_order=True) if self.by else whole
+
+
+ETA = 0.8
+"""Of the logs whose rows are in order: theta = position ** -ETA."""
+
+
+def order(design: Design, seed: int, folder: Path) -> Figures:
+    """What fits say of a ranker that learns: from a log, its statistics, a store of its days, and in little memory."""
+    whole = draw(design, seed, folder / "log")
+    frame, found = pl.read_parquet(whole), Figures()
+    frame.drop("timestamp").write_parquet(folder / "rows.parquet")
+    for clock, log in (("rows", folder / "rows.parquet"), ("times", whole)):
+        posbias("fit", log, "--no-compare", "-o", folder / "fit")
+        found |= {f"{clock}: {name}": value for name, value in _of_order(folder / "fit").items()}
+    posbias("collect", folder / "rows.parquet", "-o", folder / "counts")
+    posbias("fit", folder / "counts", "--no-compare", "-o", folder / "of counts")
+    posbias("fit", folder / "rows.parquet", "--no-compare", "--memory", "256MiB", "-o", folder / "in little memory")
+    for (day,), rows in frame.group_by(pl.col("timestamp").dt.date(), maintain_order=True):
+        rows.drop("timestamp").write_parquet(folder / "day.parquet")
+        posbias("collect", folder / "day.parquet", "--date", str(day), "-o", folder / f"day {day}")
+    posbias("fit", *sorted(folder.glob("day 2*")), "--no-compare", "-o", folder / "of days")
+    learns = found["rows: stops"]
+    for name in ("of counts", "in little memory"):
+        found[f"{name}: same"] = float(_of_order(folder / name)["stops"] == learns)
+    return found | {f"days: {name}": value for name, value in _of_order(folder / "of days").items()}
+
+
+def _of_order(folder: Path) -> Figures:
+    """Whether a fit stops as the ranker learns, warns of it, or rests on that it does not; its error, if it may be used."""
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    severity = {reason["code"]: reason["severity"] for reason in manifest["reasons"]}
+    theta = pl.read_parquet(folder / "propensities.parquet").filter(pl.col("position") == 5)["propensity"].item()
+    used = manifest["verdict"] != "do not use"
+    return {
+        "stops": float(severity.get("ranker-learns") == "stop"),
+        "warns": float("ranker-learns-little" in severity or "ranker-may-learn" in severity),
+        "rests": float("ranker-not-tested" in severity),
+        "error": np.nan if theta is None or not used else abs(theta * 5**ETA - 1),
+    }
 
 
 # --- changes, evaluations --------------------------------------------------------------------------------------
@@ -517,6 +612,32 @@ FEEDBACK = tuple(
     )
 )
 
+_SMALL = "--sessions 2 --queries 1"  # what `simulate` draws does not matter
+_STAYS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("stationary", {}),
+    ("new ranker", {"changes": True}),
+    ("drift", {"drift": 0.08}),
+    ("few clicks, new ranker", {"changes": True, "rate": 0.1}),
+    ("12 queries, new ranker", {"changes": True, "queries": 12}),
+    *((f"stationary, by {by}", {"by": by}) for by in ("query", "position", "click", "query doc", "shuffled")),
+    *((f"new ranker, by {by}", {"by": by, "changes": True}) for by in ("query", "position", "click", "shuffled")),
+)
+ORDER = tuple(
+    Design(name, _SMALL, change=InOrder(**world))
+    for name, world in (
+        *_STAYS,
+        *(
+            (f"learns {how}, {strength:g}", {"learns": strength, "updates": updates})
+            for how, updates in (("at once", 0), ("48 times", 48), ("nightly", 7))
+            for strength in (4.0, 1.5, 0.6, 0.2)
+        ),
+        ("learns at once, 1.5, by query", {"learns": 1.5, "by": "query"}),
+        ("learns at once, 1.5, few clicks", {"learns": 1.5, "rate": 0.1}),
+        ("learns at once, 1.5, 15 queries", {"learns": 1.5, "queries": 15}),
+        ("learns at once, 1.5, shuffled", {"learns": 1.5, "by": "shuffled"}),
+    )
+)
+
 _STEPS = "1,.6,.4,.4,.3,.3,.3,.2,.2,.2"
 _TESTED: tuple[tuple[str, str, str, str, str], ...] = (  # test, options where it holds, and where not, of the fit, base
     ("position_effect", "--eta 0", "--eta .1", "", "20 even"),
@@ -581,6 +702,7 @@ STUDIES = {
     "clusters": Study(CLUSTERS, figures=("cover",)),
     "features": Study(FEATURES, figures=("error", "cover", "too low at 10", "by what hides", "seen", "doubt")),
     "feedback": Study(FEEDBACK, figures=("claim", "error", "cover")),
+    "order": Study(ORDER, order),
     "tests": Study(TESTS, tests),
     "changes": Study(CHANGES, changes),
     "evaluation": Study(EVALUATION, evaluation),
