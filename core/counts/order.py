@@ -53,6 +53,7 @@ _FIRST_ROWS = 1 << 17  # by which it is judged whether pages stand together
 _TOGETHER = 0.95  # the least share of pages that do, where the order may be that of time
 _LEVEL_OF_CLOCK = 0.01
 _ROWS_AT_ONCE = 1 << 18  # of strata whose sums are made together: their arrays stay in a cache
+_LEAST_VARIANCE = 1e-24  # of A, per click: where the order is the same at all times, rounding leaves less than 1e-30
 _MOST = 0.9  # of the variance, that one group can have without making the others count for nothing
 
 
@@ -300,10 +301,11 @@ def _sums_of_strata(
     def over_moments(values: Floats) -> Floats:
         return sum_by_number(of, values, n_strata)
 
-    variance = over_moments(p * f**2) - over_moments(p * f) ** 2
+    variance = over_moments(p * (f - over_moments(p * f)[of]) ** 2)
+    variance[variance < _LEAST_VARIANCE] = 0.0
     return (
         over_moments((c - total_clicks[of] * p) * f),
-        total_clicks * np.maximum(variance, 0.0),
+        total_clicks * variance,
         total_clicks * _mean_area(p, nu, of, n_strata),
         total_clicks,
         total_clicks * spread,

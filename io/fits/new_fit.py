@@ -133,6 +133,7 @@ class FitManifest(msgspec.Struct, frozen=True):
     counted: Counted
     estimate: StoredEstimate
     verdict: str = ""  # "" of earlier versions
+    conclusion: str = ""
 
 
 def fit_section(fit: Fit) -> dict[str, Any]:

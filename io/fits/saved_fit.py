@@ -26,6 +26,7 @@ from posbias.io.fits.new_fit import FitManifest, StoredEstimate
 from posbias.io.log.scan import reading, resolve_quotes, scan_sources
 from posbias.io.log.sources import find_sources, format_by_name
 from posbias.io.places.locations import Location, check_inside, location
+from posbias.io.results.conclusions import CONDITIONS, NOT_TESTED
 from posbias.io.results.manifest import StoredResult, open_stored
 from posbias.io.results.tables import (
     ATTRACTIVENESS,
@@ -82,6 +83,7 @@ class StoredFit(PreviousFit):
     estimate: StoredEstimate
     table: pl.DataFrame  # `propensities.parquet` as it is
     refused: bool  # whether its own conclusion is not to use it
+    untested: bool  # whether its own conclusion rests on it that the ranker did not learn
 
     own: ClassVar[bool] = False
 
@@ -233,8 +235,16 @@ def fit_in(stored: StoredResult, where: str) -> StoredFit:
     prior = estimate.attractiveness_prior
     theta = FittedTheta(known, None if prior is None else prior.prior(), covariance)
     table = read_table(folder / f"{PROPENSITIES}.parquet")
-    refused = manifest.verdict == "do not use"
-    return StoredFit(str(folder), plan, theta, folder=folder, estimate=estimate, table=table, refused=refused)
+    return StoredFit(
+        str(folder),
+        plan,
+        theta,
+        folder=folder,
+        estimate=estimate,
+        table=table,
+        refused=manifest.verdict == "do not use",
+        untested=manifest.conclusion.startswith(CONDITIONS[NOT_TESTED]),
+    )
 
 
 def require_propensities(stored: StoredResult, where: str) -> None:

@@ -38,7 +38,7 @@ from posbias.io.log.clicks import JoinedClicks, Rows, lost_clicks
 from posbias.io.log.days import Days
 from posbias.io.log.faults import doubts
 from posbias.io.progress import Progress
-from posbias.io.results.conclusions import CAUTION, NOTE, STOP, Reason
+from posbias.io.results.conclusions import CAUTION, NOT_TESTED, NOTE, STOP, Reason
 from posbias.io.stores.store import Statistics
 from posbias.io.training.feature_parts import FeaturesRequest, RowsRequest
 from posbias.io.training.feature_tables import check_features
@@ -129,6 +129,9 @@ def name_propensities(fitted: PreviousFit, result: Result) -> None:
     elif isinstance(fitted, StoredFit) and fitted.refused:
         sentence = f"By its own conclusion, {fitted.name} is not to be used: `posbias show {fitted.name}` says why."
         result.reasons.append(Reason("fit-not-usable", CAUTION, sentence))
+    elif isinstance(fitted, StoredFit) and fitted.untested:
+        sentence = f"Whether the ranker learns from the clicks of {fitted.name} is not tested: `posbias show` says why."
+        result.reasons.append(Reason(NOT_TESTED, NOTE, sentence))
 
 
 def open_log(job: Job, result: Result) -> Log:

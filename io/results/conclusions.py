@@ -178,7 +178,8 @@ STOPS = frozenset(
 )
 """The codes that may be reasons not to use a result; what others say makes the verdict "with care" at most."""
 
-CONDITIONS = {"ranker-not-tested": "if the ranker did not learn from these clicks"}
+NOT_TESTED = "ranker-not-tested"
+CONDITIONS = {NOT_TESTED: "if the ranker did not learn from these clicks"}
 """What a result rests on although nothing shows it, by the code of the reason that says so."""
 
 _MOST_NAMED = 2  # reasons that the conclusion names

@@ -345,7 +345,7 @@ def order(design: Design, seed: int, folder: Path) -> Figures:
 
 
 def _of_order(folder: Path) -> Figures:
-    """Whether a fit stops as the ranker learns, warns of it, or rests on that it does not; its error, if it may be used."""
+    """Whether a fit stops as the ranker learns, warns of it, or rests on that it does not; its error, if usable."""
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     severity = {reason["code"]: reason["severity"] for reason in manifest["reasons"]}
     theta = pl.read_parquet(folder / "propensities.parquet").filter(pl.col("position") == 5)["propensity"].item()
@@ -436,11 +436,11 @@ def held(logs: Sequence[Figures], truths: Sequence[Figures]) -> list[Figures]:
 # --- designs ---------------------------------------------------------------------------------------------------
 
 METHODS = {
-    "conditional": "",
-    "joint": "--method joint",
-    "allpairs": "--method allpairs",
-    "adjacent-chain": "--method adjacent-chain",
-    "ctr": "--method ctr",
+    "conditional": "--timestamp none",
+    "joint": "--method joint --timestamp none",
+    "allpairs": "--method allpairs --timestamp none",
+    "adjacent-chain": "--method adjacent-chain --timestamp none",
+    "ctr": "--method ctr --timestamp none",
 }
 UBM = {name: f"{options} --model ubm" for name, options in METHODS.items() if name != "adjacent-chain"}
 

@@ -105,7 +105,8 @@ def test_ips_finds_the_better_ranking_where_naive_clicks_prefer_the_logs_own(eva
     assert verdicts == {"good": "better", "bad": "worse"}
     assert differences.filter(estimator="naive")["verdict"].null_count() == 4
     assert manifest["command"] == "evaluate"
-    assert manifest["reasons"][0]["sentence"].startswith("good beats the log's own order: DCG@10 0.")
+    compared = next(one for one in manifest["reasons"] if one["code"] == "ranking-compared")
+    assert compared["sentence"].startswith("good beats the log's own order: DCG@10 0.")
     assert "good beats the log's own order: DCG@10" in " ".join(done.stderr.split())
 
 
