@@ -6,7 +6,6 @@ from pathlib import Path
 
 from msgspec import UNSET, structs
 
-from posbias.core.arrays.linalg import loaded_meanwhile
 from posbias.core.counts.odd_days import Change, DayLook, LackingDays, positions_in_words
 from posbias.core.errors import StatisticsError, UsageError, counted
 from posbias.io import clock
@@ -253,12 +252,11 @@ def _write_together(
 
 def _counted(job: Job, log: Log, folder: Path, engine: Engine, result: Result) -> tuple[Reading, Statistics]:
     """Count a log into a directory."""
-    with loaded_meanwhile():
-        read = read_log(log, job.plan, engine, result.progress, clock.today())
-        metadata = StatisticsMetadata(read.plan, read.sources, read.rows)
-        parts = read.read.statistics(read.plan)
-        with result.progress.stage("counting", parts.number) as stage:
-            segment = write_segment(parts, folder, metadata, on_part=stage.advance)
+    read = read_log(log, job.plan, engine, result.progress, clock.today())
+    metadata = StatisticsMetadata(read.plan, read.sources, read.rows)
+    parts = read.read.statistics(read.plan)
+    with result.progress.stage("counting", parts.number) as stage:
+        segment = write_segment(parts, folder, metadata, on_part=stage.advance)
     order = order_within(read, read.plan)
     segment = structs.replace(
         segment,
