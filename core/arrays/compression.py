@@ -21,6 +21,9 @@ _MIX_2 = np.uint64(0x94D049BB133111EB)
 _HALF = np.uint64(32)
 _LARGEST_OF_32_BITS = 2**32 - 1
 _TOP_BIT = np.uint64(1 << 63)
+_ONE = np.uint64(1)
+_LAST_BITS = np.uint64((1 << 20) - 1)
+"""Of a float of 53 bits; whole numbers below 4 billion have none of them."""
 
 
 def compress(table: CountTable, cell_code: Hashes | None = None) -> tuple[CountTable, Integers]:
@@ -63,12 +66,26 @@ def signature_keys(table: CountTable, cell_code: Hashes | None = None) -> Hashes
 
 
 def _unit_hashes(table: CountTable, cell_code: Hashes | None) -> Hashes:
-    """Hash of each unit's entries: the sum of its mixed (cell, n, c), shape (J,)."""
+    """Hash of each unit's entries, shape (J,).
+
+    Where weighted counts have last bits, which another processor rounds otherwise, these only decide the low bits: the
+    order of the signatures, and so which of them stand for all in a sample, does not depend on them.
+    """
     code = np.arange(table.n_cells, dtype=np.uint64) if cell_code is None else cell_code
+    bits = table.impressions.view(np.uint64), table.clicks.view(np.uint64)
+    hashes = _hash_entries(table, code, *bits)
+    if any((of_counts & _LAST_BITS).any() for of_counts in bits):
+        rounded = ((of_counts + (_LAST_BITS >> _ONE)) & ~_LAST_BITS for of_counts in bits)
+        hashes = (_hash_entries(table, code, *rounded) & ~_LAST_BITS) | (hashes & _LAST_BITS)
+    return hashes
+
+
+def _hash_entries(table: CountTable, code: Hashes, impressions: Hashes, clicks: Hashes) -> Hashes:
+    """The sum of each unit's mixed (cell, n, c), shape (J,)."""
     mixed = (code * GOLDEN).take(table.cell)
-    mixed ^= table.impressions.view(np.uint64) * _MIX_1
+    mixed ^= impressions * _MIX_1
     _fold(mixed, _MIX_2)
-    mixed += table.clicks.view(np.uint64) * GOLDEN
+    mixed += clicks * GOLDEN
     _fold(mixed, _MIX_1)
     return count_table.sum_rows(mixed, table.start)
 

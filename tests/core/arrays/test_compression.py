@@ -44,6 +44,16 @@ def test_compression_keeps_every_count_and_leaves_no_two_signatures_equal(table:
     np.testing.assert_array_equal(compressed.multiplicity, np.bincount(signature, minlength=compressed.n_units))
 
 
+def test_last_bits_of_weighted_counts_do_not_change_the_order_of_signatures() -> None:
+    rng = np.random.default_rng(0)
+    impressions = rng.integers(1, 9, (2000, 3)) * 0.9 ** rng.integers(0, 99, (2000, 3))
+    table = CountTable.from_dense(impressions, impressions / 3)
+    moved = CountTable.from_dense(np.nextafter(impressions, rng.choice([0.0, 1e9], impressions.shape)), impressions / 3)
+    orders = [compress(counts)[1].tolist() for counts in (table, moved)]
+    assert orders[0] == orders[1]
+    assert len(set(orders[0])) == 2000
+
+
 @SETTINGS
 @given(tables(), st.randoms(use_true_random=False))
 @pytest.mark.slow
