@@ -41,7 +41,7 @@ from itertools import pairwise
 import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_rows
-from posbias.core.arrays.linalg import beta_distribution, by_unit_and_cell, jacobi_rule, minimize_within
+from posbias.core.arrays.linalg import Derivatives, beta_distribution, by_unit_and_cell, jacobi_rule, minimize_within
 from posbias.core.arrays.threads import at_once
 from posbias.core.choices import BetaPrior
 
@@ -276,8 +276,10 @@ MEANS = (1e-4, 1 - 1e-4)
 
 _BINS = 256  # of gamma, equally wide in arcsin(sqrt(gamma)), where the spread hardly depends on gamma
 _STEP = 1e-4  # of log s and logit v in central differences, which are then exact to 1e-8
+_MOVES = _STEP * np.array([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1], [1, 1], [-1, -1]])
 _SPREAD_OF_LOG_STRENGTH = 2.0
 _FIRST_GUESS = BetaPrior(0.5, 2.0)
+_ROUNDING_OF_MEAN = 1e-9  # of a position: means of weighted counts that are k + 1/2 come out a little below or above it
 _FLOOR = 1e-12  # of the mass of a bin, far above its rounding: an outlier costs at most a factor of that
 
 
@@ -315,7 +317,7 @@ class AttractivenessPrior:
 
 
 def shown_position(table: CountTable, position_of_cell: Integers) -> Integers:
-    """Rounded mean position where each unit was shown, sum n k / sum n, shape (J,).
+    """Rounded mean position where each unit was shown, sum n k / sum n, shape (J,); half a position is rounded up.
 
     Args:
         table: counts per unit and cell; every cell counts, with a propensity or not.
@@ -324,7 +326,7 @@ def shown_position(table: CountTable, position_of_cell: Integers) -> Integers:
     shown = table.sum_by_unit(table.impressions)
     total = table.sum_by_unit(table.impressions * position_of_cell[table.cell])
     mean = np.divide(total, shown, out=np.ones_like(total), where=shown > 0)
-    return np.floor(mean + 0.5).astype(np.int64)
+    return np.floor(mean + (0.5 + _ROUNDING_OF_MEAN)).astype(np.int64)
 
 
 def posterior_by_position(
@@ -397,7 +399,7 @@ def sample_units(multiplicity: Floats, largest: int) -> tuple[Integers, Floats]:
 
 
 class _Objective:
-    """The objective per unit, and its slope, in x = (log s, logit m, logit v_1 .. logit v_B, log s_1 .. log s_B).
+    """The objective per unit, and its derivatives, in x = (log s, logit m, logit v_1 .. logit v_B, log s_1 .. log s_B).
 
     Gamma is discrete here: p_j = sum_i L_ji P(gamma in bin i), with the likelihood L in the middle of each bin. Bins
     are narrower than any prior in range, and a likelihood that is narrower still says "in this bin", all that the
@@ -419,7 +421,7 @@ class _Objective:
         n_groups = len(self.positions)
         of_strength, of_mean = np.log(STRENGTHS), _logit(np.array(MEANS))
         limits = np.array([of_strength, *[of_mean] * (1 + n_groups), *[of_strength] * n_groups])
-        optimum = minimize_within(self.loss_and_slope, self.start, limits)
+        optimum = minimize_within(self.derivatives, self.start, limits)
         center, *means = (1 / (1 + np.exp(-optimum[1 : 2 + n_groups]))).tolist()
         base, *log_strengths = optimum[[0, *range(2 + n_groups, len(optimum))]].tolist()
         copies = [float(self.copies[rows].sum()) for rows in self.rows]
@@ -431,8 +433,8 @@ class _Objective:
             strengths=tuple(np.exp(log_strengths).tolist()),
         )
 
-    def loss_and_slope(self, x: Floats) -> tuple[float, Floats]:
-        """Minus the objective divided by the number of units, and its slope, shape (2 + 2 B,)."""
+    def derivatives(self, x: Floats) -> Derivatives:
+        """Minus the objective divided by the number of units, its slope, and its second derivatives."""
         base_strength, base, of_group = x[0], x[1], x[2:]
         of_group, strength_of_group = np.split(of_group, 2)
         deviation, strength_deviation = of_group - base, strength_of_group - base_strength
@@ -443,25 +445,38 @@ class _Objective:
         slope_of_base = [-far / _SPREAD_OF_LOG_STRENGTH + strength_deviation.sum(), 1 - 2 * mean + deviation.sum()]
         slope = np.concatenate([slope_of_base, -deviation, -strength_deviation])
         n_groups = len(of_group)
-        priors = self._bin_masses(strength_of_group, of_group)
-        for number, (rows, prior) in enumerate(zip(self.rows, priors, strict=True)):
-            mass, by_strength, by_mean = (self.likelihood[rows] @ prior).T
-            copies = self.copies[rows]
+        bend = -np.eye(len(x))
+        bend[0, 0] = -1 / _SPREAD_OF_LOG_STRENGTH**2 - n_groups
+        bend[1, 1] = -2 * mean * (1 - mean) - n_groups
+        bend[1, 2 : 2 + n_groups] = bend[2 : 2 + n_groups, 1] = 1
+        bend[0, 2 + n_groups :] = bend[2 + n_groups :, 0] = 1
+        for number, (rows, prior) in enumerate(
+            zip(self.rows, self._bin_masses(strength_of_group, of_group), strict=True)
+        ):
+            mass, *slopes, by_strength_twice, by_both, by_mean_twice = (self.likelihood[rows] @ prior).T
+            copies, own = self.copies[rows], [2 + n_groups + number, 2 + number]
             value += copies @ np.log(mass)
-            slope[2 + number] += copies @ (by_mean / mass)
-            slope[2 + n_groups + number] += copies @ (by_strength / mass)
+            scores = np.array(slopes) / mass
+            slope[own] += scores @ copies
+            twice = copies @ (np.array([by_strength_twice, by_both, by_both, by_mean_twice]) / mass).T
+            bend[np.ix_(own, own)] += twice.reshape(2, 2) - (scores * copies) @ scores.T
         total = max(float(self.copies.sum()), 1.0)
-        return -float(value) / total, -slope / total
+        return -float(value) / total, -slope / total, -bend / total
 
     def _bin_masses(self, log_strengths: Floats, logit_means: Floats) -> Floats:
-        """Each group's prior in the bins and its slopes by log s_b and logit v_b, shape (B, bins, 3)."""
-        change = _STEP * np.array([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1]])
-        strength = np.exp(log_strengths[:, np.newaxis] + change[:, 0])
-        mean = 1 / (1 + np.exp(-(logit_means[:, np.newaxis] + change[:, 1])))
+        """Each group's prior in the bins, its slopes by log s_b and logit v_b, and the second derivatives (ss, sv, vv).
+
+        Returns:
+            Shape (B, bins, 6).
+        """
+        strength = np.exp(log_strengths[:, np.newaxis] + _MOVES[:, 0])
+        mean = 1 / (1 + np.exp(-(logit_means[:, np.newaxis] + _MOVES[:, 1])))
         a, b = (strength * mean)[..., np.newaxis], (strength * (1 - mean))[..., np.newaxis]
         mass = np.diff(beta_distribution(a, b, self.edges), axis=-1)
-        by_strength, by_mean = (mass[:, 1::2] - mass[:, 2::2]).swapaxes(0, 1) / (2 * _STEP)
-        return np.stack([mass[:, 0] + _FLOOR, by_strength, by_mean], axis=-1)
+        here, up, down, right, left, both, neither = mass.swapaxes(0, 1)
+        second = [up + down - 2 * here, (both + neither - up - down - right - left) / 2 + here, right + left - 2 * here]
+        slopes = [(up - down) / (2 * _STEP), (right - left) / (2 * _STEP)]
+        return np.stack([here + _FLOOR, *slopes, *(np.array(second) / _STEP**2)], axis=-1)
 
     def _start(self, table: CountTable, theta: Floats) -> Floats:
         """Clicks by expected clicks, overall and by position, the first guess worth two impressions."""

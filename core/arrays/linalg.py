@@ -229,31 +229,15 @@ def log_beta(a: Floats, b: Floats) -> Floats:
     return cast("Floats", import_module("scipy.special").betaln(a, b))
 
 
-def digamma(x: Floats) -> Floats:
-    """The slope of log Gamma at x > 0."""
-    return cast("Floats", import_module("scipy.special").psi(x))
+def polygamma(order: int, x: Floats) -> Floats:
+    """The slope of log Gamma at x > 0 (order 0, digamma), or the slope of that (order 1, trigamma)."""
+    special = import_module("scipy.special")
+    return cast("Floats", special.polygamma(order, x) if order else special.psi(x))
 
 
 def beta_quantile(a: Floats, b: Floats, probability: float) -> Floats:
     """The x with P(X <= x) = probability for each X ~ Beta(a, b), a, b > 0."""
     return cast("Floats", import_module("scipy.special").betaincinv(a, b, probability))
-
-
-def minimize_within(loss_and_slope: Callable[[Floats], tuple[float, Floats]], start: Floats, limits: Floats) -> Floats:
-    """The minimum of a smooth function in a box, by L-BFGS-B (Byrd, Lu, Nocedal & Zhu 1995).
-
-    Args:
-        loss_and_slope: the function's value, of the order of 1, and its slope, shape (P,).
-        start: shape (P,).
-        limits: lowest and highest value of each parameter, shape (P, 2).
-
-    Returns:
-        The minimum, shape (P,).
-    """
-    minimize = import_module("scipy.optimize").minimize
-    options = {"ftol": 1e-8, "gtol": 1e-5}
-    optimum = minimize(loss_and_slope, start, method="L-BFGS-B", jac=True, bounds=limits, options=options)
-    return cast("Floats", optimum.x)
 
 
 @contextmanager
@@ -351,6 +335,45 @@ def _damped(proposal: Proposal, longest: float) -> Floats:
 
 def _largest(step: Floats) -> float:
     return float(np.abs(step).max())
+
+
+Derivatives = tuple[float, Floats, Floats]
+"""Of a function at a point: its value, its slope, shape (P,), and its second derivatives, shape (P, P)."""
+
+_FLATTEST = 1e-10  # curvature of a step, relative to the largest one
+_ROUNDING_OF_VALUE = 1e-12  # of a function of the order of 1: what is gained or lost below it is rounding
+_BOX = Limits(longest_step=2.0, tolerance=1e-9, stalled=ROUNDING)
+
+
+def minimize_within(derivatives: Callable[[Floats], Derivatives], start: Floats, limits: Floats) -> Floats:
+    """A minimum of a smooth function in a box, to the precision of its slope, by Newton's method.
+
+    A step leads to the minimum in the box of the quadratic expansion, of whose eigenvalues the sizes count.
+
+    Args:
+        derivatives: of the function, whose values are of the order of 1.
+        start: shape (P,).
+        limits: lowest and highest value of each parameter, shape (P, 2).
+
+    Returns:
+        The minimum, shape (P,).
+    """
+    least_squares = import_module("scipy.optimize").lsq_linear
+
+    def propose(at: Floats) -> Proposal:
+        value, slope, curvature = derivatives(at)
+        eigenvalues, vectors = np.linalg.eigh(curvature)
+        bent = np.sqrt(np.maximum(np.abs(eigenvalues), _FLATTEST * np.abs(eigenvalues).max()))
+        target, room = -(slope @ vectors) / bent, limits - at[:, np.newaxis]
+        step = cast("Floats", least_squares(bent[:, np.newaxis] * vectors.T, target, room.T, method="bvls").x)
+
+        def falls_short(step: Floats) -> bool:
+            gain = value - derivatives(at + step)[0]
+            return gain < -ENOUGH_ASCENT * float(slope @ step) - _ROUNDING_OF_VALUE * max(1.0, abs(value))
+
+        return step, falls_short, None
+
+    return climb(propose, start, _BOX)[0]
 
 
 def extrapolated(

@@ -8,7 +8,7 @@ for all of them.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal
 
 import numpy as np
@@ -16,7 +16,7 @@ import polars as pl
 
 from posbias.core.arrays.compression import compress
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, concatenate
-from posbias.core.arrays.linalg import digamma, log_beta, minimize_within
+from posbias.core.arrays.linalg import Derivatives, log_beta, minimize_within, polygamma
 from posbias.core.choices import BetaPrior
 from posbias.core.errors import SchemaError
 from posbias.core.log.pages import in_page_order
@@ -276,22 +276,29 @@ def estimate_prior(favourable: Floats, decided: Floats, multiplicity: Floats | N
     times = np.broadcast_to(1.0, decided.shape) if multiplicity is None else multiplicity
     m, f, against = _cells(favourable, np.maximum(decided - favourable, 0.0), times)
 
-    def loss_and_slope(at: Floats) -> tuple[float, Floats]:
+    def derivatives(at: Floats) -> Derivatives:
         v, s = 1 / (1 + np.exp(-at[0])), np.exp(at[1])
         a, b = np.array([s * v]), np.array([s * (1 - v)])
         likelihood = m @ (log_beta(a + f, b + against) - log_beta(a, b))
-        of_all = digamma(a + b + f + against) - digamma(a + b)
-        by_a, by_b = m @ (digamma(a + f) - digamma(a) - of_all), m @ (digamma(b + against) - digamma(b) - of_all)
-        by_logit = s * v * (1 - v) * (by_a - by_b) + 1 - 2 * v
-        by_log_strength = s * v * by_a + s * (1 - v) * by_b - np.log(s / 2) / _SPREAD_OF_LOG_STRENGTH**2
+        slopes, bends = (
+            (m @ (of(a + f) - of(a)), m @ (of(b + against) - of(b)), m @ (of(a + b + f + against) - of(a + b)))
+            for of in (partial(polygamma, 0), partial(polygamma, 1))
+        )
+        by_a, by_b = slopes[0] - slopes[2], slopes[1] - slopes[2]
+        of_a_and_b = np.array([[s * v * (1 - v), -s * v * (1 - v)], [s * v, s * (1 - v)]])  # by logit v and log s
+        slope = of_a_and_b @ [by_a, by_b]
+        bend = of_a_and_b @ (np.diag(bends[:2]) - bends[2]) @ of_a_and_b.T
+        bend += slope[0] * np.array([[1 - 2 * v, 1], [1, 0]])
+        bend += np.diag([-2 * v * (1 - v), slope[1] - 1 / _SPREAD_OF_LOG_STRENGTH**2])
         value = likelihood + np.log(v) + np.log(1 - v) - (np.log(s / 2) / _SPREAD_OF_LOG_STRENGTH) ** 2 / 2
-        return -float(value) / scale, -np.array([by_logit, by_log_strength]) / scale
+        slope += [1 - 2 * v, -np.log(s / 2) / _SPREAD_OF_LOG_STRENGTH**2]
+        return -float(value) / scale, -slope / scale, -bend / scale
 
     scale = max(float(m.sum()), 1.0)
     rate = float(np.clip((m @ f + 0.5) / (m @ (f + against) + 1), *MEANS))
     means = np.array(MEANS)
     limits = np.array([np.log(means / (1 - means)), np.log(STRENGTHS)])
-    optimum = minimize_within(loss_and_slope, np.array([np.log(rate / (1 - rate)), np.log(2.0)]), limits)
+    optimum = minimize_within(derivatives, np.array([np.log(rate / (1 - rate)), np.log(2.0)]), limits)
     return BetaPrior(float(1 / (1 + np.exp(-optimum[0]))), float(np.exp(optimum[1])))
 
 

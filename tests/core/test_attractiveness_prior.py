@@ -51,7 +51,7 @@ def test_the_objective_is_that_of_high_precision_integration(
     objective = objective_of(table, [1])
 
     def found(strength: float, mean: float) -> float:
-        loss, _ = objective.loss_and_slope(np.array([np.log(strength), 0.0, logit(mean), np.log(strength)]))
+        loss, *_ = objective.derivatives(np.array([np.log(strength), 0.0, logit(mean), np.log(strength)]))
         weak = np.log(1 / 4) - (np.log(strength / 2) / 2) ** 2 / 2 - logit(mean) ** 2 / 2
         return -loss - float(weak)
 
@@ -60,7 +60,7 @@ def test_the_objective_is_that_of_high_precision_integration(
     np.testing.assert_allclose(differences, expected, atol=3e-3)
 
 
-def test_the_slope_is_the_derivative_of_the_objective() -> None:
+def test_slope_and_second_derivatives_are_those_of_the_objective() -> None:
     impressions = np.array([unit[0] for unit in UNITS])
     clicks = np.array([unit[1] for unit in UNITS])
     table = CountTable.from_dense(impressions, clicks)
@@ -70,12 +70,11 @@ def test_the_slope_is_the_derivative_of_the_objective() -> None:
         np.array([0.7, 0.0, -1.0, 0.3, -2.0, 0.5, 1.0, 2.0]),
         np.array([3.0, -1.5, -1.0, -2.0, 1.0, 2.0, 4.0, 3.0]),
     ):
-        _, slope = objective.loss_and_slope(x)
-        numeric = [
-            (objective.loss_and_slope(x + move)[0] - objective.loss_and_slope(x - move)[0]) / (2 * step)
-            for move in step * np.eye(len(x))
-        ]
+        _, slope, curvature = objective.derivatives(x)
+        moved = [(objective.derivatives(x + move), objective.derivatives(x - move)) for move in step * np.eye(len(x))]
+        numeric = [(up[0] - down[0]) / (2 * step) for up, down in moved]
         np.testing.assert_allclose(slope, numeric, rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(curvature, [(up[1] - down[1]) / (2 * step) for up, down in moved], atol=1e-5)
 
 
 def drawn(n_units: int, gamma: Floats, shown: tuple[int, int], seed: int = 0) -> CountTable:
@@ -241,6 +240,38 @@ def test_the_shown_position_is_the_rounded_mean_over_impressions_in_every_cell()
     impressions = np.array([[1.0, 0, 0, 1, 0], [0, 0, 3, 1, 0], [0, 1, 1, 0, 0], [0, 0, 0, 1, 0.9]])
     table = CountTable.from_dense(impressions, 0 * impressions)
     assert shown_position(table, position_of_cell).tolist() == [1, 3, 3, 1]
+
+
+def test_a_mean_that_is_half_a_position_is_rounded_up_whatever_the_weights_of_its_impressions() -> None:
+    weights = 0.9 ** np.arange(50)[:, np.newaxis] * np.arange(1, 8)
+    impressions = np.column_stack([weights.ravel(), np.zeros(350), weights.ravel() / 3, weights.ravel() * 2 / 3])
+    table = CountTable.from_dense(impressions, 0 * impressions)
+    assert set(shown_position(table, np.array([1, 2, 3, 3])).tolist()) == {2}
+    assert set(shown_position(table, np.array([1, 2, 2, 2])).tolist()) == {2}
+
+
+def test_the_prior_is_a_maximum_to_nine_digits_wherever_the_climb_starts() -> None:
+    table = drawn(3_000, np.random.default_rng(9).beta(0.6, 1.4, 3_000), (0, 12))
+    objective = objective_of(table, sorted([1, 2, 3] * 1_000))
+    expected = objective.maximize()
+    for start in (np.full(8, 2.0), np.array([-2.0, 1, -1, 1, 2, 5, 6, -1])):
+        objective.start = start
+        prior = objective.maximize()
+        found, values = ((p.strength, p.mean, *p.means, *p.strengths) for p in (prior, expected))
+        assert found == pytest.approx(values, rel=1e-9)
+
+
+def test_last_bits_of_weights_move_no_digit_of_the_prior_also_where_it_is_that_of_a_sample() -> None:
+    rng = np.random.default_rng(0)
+    impressions = rng.integers(0, 6, (20_000, 3)) * 0.9 ** rng.integers(0, 9, (20_000, 3))
+    probability = rng.beta(1, 2, (20_000, 1)) * THETA
+    tables = [
+        CountTable.from_dense(counts, 0.2 * counts * probability)
+        for counts in (impressions, np.nextafter(impressions, impressions * rng.choice([0.5, 1, 2], impressions.shape)))
+    ]
+    before, after = (estimate_prior(compress(table)[0], THETA, POSITION) for table in tables)
+    found, values = ((p.strength, p.mean, *p.means, *p.strengths) for p in (after, before))
+    assert found == pytest.approx(values, rel=1e-9)
 
 
 def test_a_plain_prior_gives_the_plain_posterior() -> None:

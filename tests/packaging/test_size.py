@@ -24,14 +24,13 @@ AIMS = {
     "words of a private dialect": 0,
 }
 LIMITS = AIMS | {
-    "lines of code": 40_288,
-    "lines": 60_972,
-    "files": 222,
-    "classes": 563,
-    "functions": 3_584,
-    "lines of code of tests": 34_813,
-    "lines of Markdown": 3_028,
-    "modules of ours that `run` loads": 140,
+    "lines of code": 39_964,
+    "lines": 60_473,
+    "files": 220,
+    "classes": 560,
+    "functions": 3_551,
+    "lines of code of tests": 34_699,
+    "modules of ours that `run` loads": 138,
     "words of a private dialect": 11,
 }
 """No figure goes above these: an aim, or, where it is not reached, what was; lower one when you come below it."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from posbias.core.arrays.count_table import Flags, Floats
-from posbias.core.arrays.linalg import HALVINGS, Limits, Proposal, climb
+from posbias.core.arrays.linalg import HALVINGS, Derivatives, Limits, Proposal, climb, minimize_within
 
 LIMITS = Limits(longest_step=4.0, tolerance=1e-12)
 
@@ -109,3 +109,28 @@ def test_a_small_step_that_no_longer_shrinks_is_rounding_only_where_that_is_said
     limits = Limits(4.0, 1e-12, stalled)
     found = climb(lambda at: (np.full_like(at, 3e-9), lambda _: False, None), np.zeros(1), limits)
     assert found[1:] == (converged, 2 if converged else 100)
+
+
+def wells(at: Floats) -> Derivatives:
+    """(x^2 - 1)^2 + (y - x)^2: two wells, at (1, 1) and (-1, -1), and a saddle between them."""
+    x, y = at
+    slope = np.array([4 * x * (x**2 - 1) - 2 * (y - x), 2 * (y - x)])
+    return float((x**2 - 1) ** 2 + (y - x) ** 2), slope, np.array([[12 * x**2 - 2, -2], [-2, 2]])
+
+
+@pytest.mark.parametrize(
+    ("start", "limits", "minimum"),
+    [
+        ((3.0, -3.0), ((-9, 9), (-9, 9)), (1, 1)),
+        ((-0.1, 0.2), ((-9, 9), (-9, 9)), (-1, -1)),  # between the wells the quadratic expansion has no minimum
+        ((3.0, 3.0), ((-9, 9), (-9, 0.5)), (0.8846461771193157, 0.5)),  # the real root of 4 x^3 - 2 x - 1
+        ((3.0, 3.0), ((2, 3), (-9, 1)), (2, 1)),
+        ((2.0, 1.0), ((2, 3), (1, 4)), (2, 2)),
+        ((2.0, 1.0), ((2, 3), (-4, 1)), (2, 1)),
+    ],
+)
+def test_a_minimum_in_a_box_is_found_to_nine_digits(
+    start: tuple[float, float], limits: tuple[tuple[float, float], tuple[float, float]], minimum: tuple[float, float]
+) -> None:
+    found = minimize_within(wells, np.array(start), np.array(limits, float))
+    np.testing.assert_allclose(found, minimum, rtol=1e-9)

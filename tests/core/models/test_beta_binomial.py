@@ -36,8 +36,8 @@ def test_the_order_of_units_does_not_change_the_prior() -> None:
     favourable, decided = counted(50_000)
     prior, order = estimate_prior(favourable, decided, None), np.random.default_rng(4).permutation(50_000)
     other = estimate_prior(favourable[order], decided[order], None)
-    assert other.mean == pytest.approx(prior.mean, rel=1e-6)
-    assert other.strength == pytest.approx(prior.strength, rel=1e-6)
+    assert other.mean == pytest.approx(prior.mean, rel=1e-10)
+    assert other.strength == pytest.approx(prior.strength, rel=1e-10)
 
 
 def test_a_unit_that_stands_for_several_counts_as_often() -> None:
@@ -45,8 +45,8 @@ def test_a_unit_that_stands_for_several_counts_as_often() -> None:
     times = np.random.default_rng(5).integers(1, 5, 2000)
     once = estimate_prior(favourable, decided, times.astype(float))
     all_units = estimate_prior(np.repeat(favourable, times), np.repeat(decided, times), None)
-    assert once.mean == pytest.approx(all_units.mean, rel=1e-6)
-    assert once.strength == pytest.approx(all_units.strength, rel=1e-6)
+    assert once.mean == pytest.approx(all_units.mean, rel=1e-10)
+    assert once.strength == pytest.approx(all_units.strength, rel=1e-10)
 
 
 def test_units_of_about_the_same_counts_stand_for_each_other_without_loss(monkeypatch: pytest.MonkeyPatch) -> None:
