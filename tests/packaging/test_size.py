@@ -24,12 +24,12 @@ AIMS = {
     "words of a private dialect": 0,
 }
 LIMITS = AIMS | {
-    "lines of code": 39_964,
-    "lines": 60_473,
+    "lines of code": 39_965,
+    "lines": 60_474,
     "files": 220,
     "classes": 560,
     "functions": 3_551,
-    "lines of code of tests": 34_699,
+    "lines of code of tests": 34_710,
     "modules of ours that `run` loads": 138,
     "words of a private dialect": 11,
 }

@@ -80,6 +80,20 @@ def test_one_moment_says_nothing_of_order() -> None:
     assert feedback_test(sums) is None
 
 
+@pytest.mark.parametrize("days", [2, 3, 7])
+def test_days_that_are_alike_say_nothing_of_order_whatever_their_sums_are_rounded_to(days: int) -> None:
+    day = (
+        rows_of(0, n_queries=40)
+        .group_by(*UNIT, "position", maintain_order=True)
+        .agg(pl.col("impressions", "clicks").sum())
+    )
+    rows = pl.concat([day.with_columns(period=pl.lit(START + timedelta(days=number))) for number in range(days)])
+    sums = order_of_strata(rows.sort(*UNIT, "period", "position"), UNIT)
+
+    assert sums.clicks > 0
+    assert feedback_test(sums) is None
+
+
 def test_parts_add_up_query_by_query() -> None:
     rows = rows_of(1)
     parts = [order_of_strata(rows.filter(query=query), UNIT) for query in range(3)]
