@@ -9,6 +9,11 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does, before it loads numpy: twice as fast
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # likewise, before LightGBM is loaded
 
+import last_bits
+
+if "LAST_BITS" in os.environ:  # as on another processor; before posbias is imported
+    last_bits.install(int(os.environ["LAST_BITS"]))
+
 import signal
 import subprocess
 import sys

@@ -29,7 +29,7 @@ LIMITS = AIMS | {
     "files": 220,
     "classes": 560,
     "functions": 3_551,
-    "lines of code of tests": 34_710,
+    "lines of code of tests": 34_755,
     "modules of ours that `run` loads": 138,
     "words of a private dialect": 11,
 }

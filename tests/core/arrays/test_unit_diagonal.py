@@ -48,4 +48,4 @@ def test_a_pseudo_inverse_leaves_out_the_directions_without_information() -> Non
 
 def test_a_pseudo_inverse_takes_a_diagonal_below_0_for_rounding() -> None:
     found = pseudo_inverse(np.array([[2.0, 0], [0, -1e-18]]))
-    np.testing.assert_array_equal(found, [[0.5, 0], [0, 0]])
+    np.testing.assert_allclose(found, [[0.5, 0], [0, 0]], rtol=1e-14)

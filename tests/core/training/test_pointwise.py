@@ -108,7 +108,7 @@ def test_expected_labels_and_the_rest_add_up_to_the_impressions_in_cells_with_a_
 
     shown = impressions[:, [0, 1, 3]].sum(axis=1)
     weight = rows["weight"].to_numpy().reshape(12, 2)
-    assert weight[:, 0].tolist() == positive.tolist()
+    np.testing.assert_allclose(weight[:, 0], positive, rtol=1e-12)
     np.testing.assert_allclose(weight.sum(axis=1), shown, rtol=1e-12)
     assert np.all(weight >= 0)
     assert np.all(positive >= clicks[:, [0, 1, 3]].sum(axis=1))
