@@ -9,6 +9,7 @@ from subprocess import CompletedProcess
 
 import polars as pl
 import pytest
+from patience import PATIENCE
 
 N_DAYS = 3
 Make = Callable[..., CompletedProcess[str]]
@@ -36,7 +37,7 @@ def make(sample_logs: Path, tmp_path: Path, clean_environment: dict[str, str]) -
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=PATIENCE,
             check=False,
         )
 

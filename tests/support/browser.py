@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
+from patience import PATIENCE
+
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
-_PATIENCE = 60.0  # seconds
 _PORT = re.compile(r"started successfully on port (\d+)")
 
 
@@ -44,7 +45,7 @@ class Browser:
         data = None if content is None else json.dumps(content).encode()
         headers = {"Content-Type": "application/json"}
         request = Request(f"{self._driver}{self._session}{path}", data, headers, method=method)  # noqa: S310 - loopback
-        with urlopen(request, timeout=_PATIENCE) as answer:  # noqa: S310
+        with urlopen(request, timeout=PATIENCE) as answer:  # noqa: S310
             return json.load(answer)["value"]
 
     def close(self) -> None:

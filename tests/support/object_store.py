@@ -11,6 +11,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import IO, Any, cast
 
+from patience import PATIENCE
 from werkzeug.serving import make_server
 
 _DENIED = b"<?xml version='1.0'?><Error><Code>AccessDenied</Code><Message>Denied</Message></Error>"
@@ -65,7 +66,7 @@ class S3Server:
         if self.holds(method, path):
             go_on = self.go_on
             self.held.set()
-            go_on.wait(timeout=60)
+            go_on.wait(timeout=PATIENCE)
         if self.refuses(method, path):
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             start_response(
@@ -114,7 +115,7 @@ class CommandLine:
 
     def end(self) -> None:
         """End it."""
-        self._process.communicate(timeout=60)
+        self._process.communicate(timeout=PATIENCE)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Never, cast
 
 import polars as pl
 import pytest
+from patience import PATIENCE
 from typer.testing import CliRunner
 from workshop import RunPosbias
 
@@ -23,7 +24,6 @@ from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.places import object_stores
 
 NO_TEXT = os.fsdecode(b"\xff")
-WITHIN = 60  # seconds; what blocks would do so for ever
 FIT = ("fit", "log.parquet", "-o", "out")
 
 
@@ -165,7 +165,7 @@ def test_a_fifo_is_not_waited_for(
     (folder / fifo).unlink(missing_ok=True)
     os.mkfifo(folder / fifo)
 
-    faulthandler.dump_traceback_later(WITHIN, exit=True)
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)
     try:
         done = run_in_process(*arguments)
     finally:
@@ -283,7 +283,7 @@ def test_a_panic_of_polars_is_one_error(
 def test_what_fails_while_the_program_loads_exits_with_2(folder: Path) -> None:
     code = "import sys; sys.modules['typer'] = None; from posbias.cli.__main__ import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=WITHIN, check=False
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert done.returncode == 2
     assert "typer" in done.stderr

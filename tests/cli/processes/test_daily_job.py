@@ -12,6 +12,7 @@ from subprocess import CompletedProcess, Popen
 
 import polars as pl
 import pytest
+from patience import PATIENCE
 from workshop import RunPosbias as Run
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
@@ -21,7 +22,6 @@ DAYS = ("2026-01-31", "2026-02-01")
 EARLIER = ("2026-01-29", "2026-01-30")  # with the first day a month that is over when the second comes
 STEPS = ("collect", "fit", "weight")
 CRON = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "SHELL": "/bin/sh", "LANG": "C"}
-SECONDS = 120
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def daily(place: Path, sample_logs: Path) -> Callable[..., CompletedProcess[str]
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=SECONDS,
+            timeout=PATIENCE,
             check=False,
         )
 
@@ -149,7 +149,7 @@ def test_a_day_that_is_killed_at_any_step_is_in_the_store_or_not_and_then_goes_i
         [sys.executable, script, place, "store", how, *line(DAYS[1])],
         capture_output=True,
         text=True,
-        timeout=SECONDS,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -195,7 +195,7 @@ def test_a_second_run_waits_for_the_first_and_says_so(
         assert said.startswith(f"store: waiting for process {os.getpid()} on ")
         assert second.poll() is None
         assert first.path.is_dir()
-    _, said = second.communicate(timeout=SECONDS)
+    _, said = second.communicate(timeout=PATIENCE)
 
     assert second.returncode == 0, said
     assert [path.name for path in sorted((place / "store").glob("*.parquet"))] == [
@@ -211,7 +211,7 @@ def test_days_that_are_added_at_once_are_all_there(clean_environment: dict[str, 
         Popen([sys.executable, "-m", "posbias.cli", *line(day)], cwd=place, env=clean_environment)
         for day in (*DAYS, DAYS[0])
     ]
-    assert [process.wait(SECONDS) for process in started] == [0, 0, 0]
+    assert [process.wait(PATIENCE) for process in started] == [0, 0, 0]
 
     days = [entry["days"] for entry in json.loads((place / "store" / "manifest.json").read_text())["segments"]]
     assert days == [[day] for day in DAYS]

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from patience import PATIENCE
 from typer.testing import CliRunner
 
 from posbias.cli.main import app
@@ -54,7 +55,7 @@ def runs(clean_environment: dict[str, str], tmp_path: Path) -> Runs:
             stdin=subprocess.DEVNULL,
             stdout=given.get("stdout", subprocess.PIPE),
             stderr=given.get("stderr", subprocess.PIPE),
-            timeout=300,
+            timeout=PATIENCE,
             check=False,
         )
         for handle in given.values():

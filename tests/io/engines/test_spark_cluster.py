@@ -13,6 +13,7 @@ from subprocess import CompletedProcess
 
 import polars as pl
 import pytest
+from patience import PATIENCE
 from polars.testing import assert_frame_equal
 
 from posbias.core.errors import EngineError
@@ -21,7 +22,6 @@ from posbias.io.engines.spark_session import check_java
 pytestmark = pytest.mark.slow
 
 RunPosbias = Callable[..., CompletedProcess[str]]
-STARTS_WITHIN = 60.0  # seconds
 ENVIRONMENT = {"SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
@@ -61,7 +61,7 @@ def process(*command: str | Path, log: Path, started: str) -> Generator[None]:
     with log.open("wb") as said:
         running = subprocess.Popen(command, stdout=said, stderr=said, env=os.environ | ENVIRONMENT)
     try:
-        until = time.monotonic() + STARTS_WITHIN
+        until = time.monotonic() + PATIENCE
         while started not in log.read_text(errors="replace"):
             assert running.poll() is None, log.read_text(errors="replace")
             assert time.monotonic() < until, log.read_text(errors="replace")
@@ -69,7 +69,7 @@ def process(*command: str | Path, log: Path, started: str) -> Generator[None]:
         yield
     finally:
         running.kill()  # it has nothing to put in order
-        running.wait(STARTS_WITHIN)
+        running.wait(PATIENCE)
 
 
 def test_a_cluster_gives_what_one_machine_gives_and_says_nothing_else(
@@ -113,6 +113,6 @@ def test_a_frame_of_spark_connect_is_a_log_and_its_session_goes_on(log: pl.DataF
     log.write_parquet(tmp_path / "log.parquet")
     command = (sys.executable, "-W", "ignore", "-c", CONNECT, str(tmp_path / "log.parquet"))
     env = os.environ | ENVIRONMENT | {"PYSPARK_PYTHON": sys.executable}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=env, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE, env=env, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "3 []"

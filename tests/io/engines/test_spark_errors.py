@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE
 
 from posbias.core.errors import EngineError, SchemaError
 from posbias.io.engines.spark import SparkEngine
@@ -126,7 +127,7 @@ except EngineError as error:
 @pytest.mark.slow
 def test_a_java_process_that_dies_is_one_error(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", JVM_DIES, tmp_path], capture_output=True, text=True, check=False, timeout=300
+        [sys.executable, "-c", JVM_DIES, tmp_path], capture_output=True, text=True, check=False, timeout=PATIENCE
     )
 
     assert done.returncode == 0, done.stderr

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from patience import PATIENCE
 
 from posbias.core.errors import UsageError
 from posbias.io.log.sql import Query, result_of, sql_name, sql_text, sql_where
@@ -131,7 +132,7 @@ def test_an_endless_query_is_stopped_by_ctrl_c_and_leaves_nothing(tmp_path: Path
                 assert run.poll() is None
                 time.sleep(0.1)
             run.send_signal(signal.SIGINT)
-            _, said = run.communicate(timeout=60)
+            _, said = run.communicate(timeout=PATIENCE)
         finally:
             run.kill()
     assert run.returncode == 130

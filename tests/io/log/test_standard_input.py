@@ -9,6 +9,7 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE, CompletedProcess, Popen
 
 import pytest
+from patience import PATIENCE
 from typer.testing import CliRunner
 
 from posbias.cli.main import app
@@ -140,7 +141,7 @@ def test_a_pipe_is_read_in_pieces_and_its_copy_is_gone_after_a_signal(
         while not list(tmp_path.glob("posbias-*/work/*/standard-input")):
             assert process.poll() is None
         process.terminate()
-        process.wait(timeout=60)
+        process.wait(timeout=PATIENCE)
 
     assert process.returncode != 0
     assert list(tmp_path.iterdir()) == []

@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 from command_results import Run
 from object_store import Bucket, CommandLine, S3Server
+from patience import PATIENCE
 from typer.testing import CliRunner
 
 from posbias.cli.main import app
@@ -99,7 +100,7 @@ def run_command(
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=PATIENCE,
             check=False,
         )
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from command_results import Run
 from object_store import Bucket, S3Server
+from patience import PATIENCE
 
 from posbias.io.results.manifest import checksum_of_content
 
@@ -190,9 +191,9 @@ def test_a_run_that_is_stopped_while_it_uploads_leaves_no_manifest(
     words = ["run", log_file, "-o", bucket.url("out"), "--temp-dir", temporary]
     command = [sys.executable, "-m", "posbias.cli", *map(str, words)]
     with subprocess.Popen(command, env=clean_environment, stderr=subprocess.PIPE, text=True) as process:
-        assert server.held.wait(timeout=60)
+        assert server.held.wait(timeout=PATIENCE)
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 128 + signal.SIGTERM
     assert f"stopped by SIGTERM; the upload to {bucket.url('out')} is incomplete" in said
     assert "manifest.json" not in bucket.contents("out")
