@@ -18,6 +18,7 @@ import gc
 import signal
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Generator
 from functools import cache
@@ -122,6 +123,16 @@ def disks_do_not_wait() -> Generator[None]:
     """Let this process not wait until a disk has what was written: no test here sees a power cut. Processes do wait."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.fsync", _at_once)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_files_of_others_are_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
+    """Give this process and those it starts a place for temporary files: of those that others leave posbias warns."""
+    place = str(tmp_path_factory.mktemp("temporary"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", place)
+        patch.setattr(tempfile, "tempdir", place)
         yield
 
 

@@ -28,6 +28,7 @@ def test_the_wheel_holds_exactly_the_files_of_the_three_folders(
     assert packed == {name.replace("posbias/cli/posbias/", "posbias/") for name in held}
 
 
+@pytest.mark.slow
 def test_the_wheel_installs_the_command_and_the_licence(wheel: zipfile.ZipFile) -> None:
     metadata = {name.partition(".dist-info/")[2]: name for name in wheel.namelist() if ".dist-info/" in name}
 

@@ -95,7 +95,8 @@ def test_pages_in_parts_and_on_disk_are_those_of_the_whole_log(tmp_path: Path, *
     assert sum(cast("float", row[-1]) for row in found[0]) == rows.height
 
 
-@pytest.mark.parametrize("name", ["pbm", "ubm", "dcm", "dbn"])
+@pytest.mark.parametrize("name", ["ubm", "dbn", "pbm", "dcm"])
+@pytest.mark.slow_after(2)
 def test_models_fitted_to_pages_in_parts_and_on_disk_are_those_of_the_whole_log(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -413,7 +413,7 @@ def test_a_log_of_what_was_clicked_is_refused_in_buckets_with_the_same_words(
 
 
 def test_a_row_may_be_wider_than_memory(tmp_path: Path, posbias: Posbias, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = simulate(SimulationOptions(n_sessions=60, n_queries=5, docs_per_query=4, n_positions=3, seed=1)).log
+    log = simulate(SimulationOptions(n_sessions=20, n_queries=2, docs_per_query=4, n_positions=3, seed=1)).log
     log.with_columns(pl.format("https://example.com/{}", "doc").alias("doc")).write_parquet(tmp_path / "log.parquet")
     expected = posbias("fit", tmp_path / "log.parquet", "--no-compare").propensities
     monkeypatch.setattr("posbias.cli.work.requests.parse_memory", _less_than_a_row)

@@ -54,7 +54,7 @@ def seen_at_the_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("seen_at_the_ends")
 @pytest.mark.parametrize("asked", ASKED)
 @pytest.mark.parametrize("log", LOGS)
-@pytest.mark.slow_after(6)
+@pytest.mark.slow_after(3)
 def test_the_bytes_are_those_of_buckets_of_columns(
     log: str, asked: str, posbias: Posbias, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

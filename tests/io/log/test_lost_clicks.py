@@ -243,7 +243,7 @@ def check_counts(run: Run, folder: Path, writer: Writer, pages: list[Page], clic
 
 
 QUICK = settings(
-    deadline=None, derandomize=True, max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None, derandomize=True, max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
