@@ -243,8 +243,8 @@ def test_the_shown_position_is_the_rounded_mean_over_impressions_in_every_cell()
 
 
 def test_a_mean_that_is_half_a_position_is_rounded_up_whatever_the_weights_of_its_impressions() -> None:
-    weights = 0.9 ** np.arange(50)[:, np.newaxis] * np.arange(1, 8)
-    impressions = np.column_stack([weights.ravel(), np.zeros(350), weights.ravel() / 3, weights.ravel() * 2 / 3])
+    weights = np.outer(0.9 ** np.arange(50), np.arange(1, 8)).ravel().astype(np.float64)
+    impressions = np.outer(weights, [1, 0, 1 / 3, 2 / 3]).astype(np.float64)
     table = CountTable.from_dense(impressions, 0 * impressions)
     assert set(shown_position(table, np.array([1, 2, 3, 3])).tolist()) == {2}
     assert set(shown_position(table, np.array([1, 2, 2, 2])).tolist()) == {2}
@@ -265,10 +265,9 @@ def test_last_bits_of_weights_move_no_digit_of_the_prior_also_where_it_is_that_o
     rng = np.random.default_rng(0)
     impressions = rng.integers(0, 6, (20_000, 3)) * 0.9 ** rng.integers(0, 9, (20_000, 3))
     probability = rng.beta(1, 2, (20_000, 1)) * THETA
-    tables = [
-        CountTable.from_dense(counts, 0.2 * counts * probability)
-        for counts in (impressions, np.nextafter(impressions, impressions * rng.choice([0.5, 1, 2], impressions.shape)))
-    ]
+    towards = impressions * rng.choice([0.5, 1, 2], impressions.shape)
+    moved = np.nextafter(impressions, towards).astype(np.float64)
+    tables = [CountTable.from_dense(counts, 0.2 * counts * probability) for counts in (impressions, moved)]
     before, after = (estimate_prior(compress(table)[0], THETA, POSITION) for table in tables)
     found, values = ((p.strength, p.mean, *p.means, *p.strengths) for p in (after, before))
     assert found == pytest.approx(values, rel=1e-9)

@@ -13,11 +13,11 @@ SEED = np.uint64(7)
 
 def test_what_is_rounded_moves_to_the_next_number_or_not_at_all_and_what_is_exact_stays() -> None:
     rounded, exact = np.log(np.arange(3.0, 1000.0)), np.array([0.0, 1.0, -12.0, 0.75, 1e20, np.inf, -np.inf])
-    steps = (moved(rounded, SEED) - rounded) / np.spacing(rounded)
+    steps = (moved(SEED, rounded) - rounded) / np.spacing(rounded)
 
     assert set(steps.tolist()) == {-1.0, 0.0, 1.0}
-    assert moved(exact, SEED).tolist() == exact.tolist()
-    assert moved(rounded, SEED).tolist() == moved(rounded, SEED).tolist() != moved(rounded, np.uint64(8)).tolist()
+    assert moved(SEED, exact).tolist() == exact.tolist()
+    assert moved(SEED, rounded).tolist() == moved(SEED, rounded).tolist() != moved(np.uint64(8), rounded).tolist()
 
 
 def test_modules_of_posbias_compute_the_same_but_for_last_bits() -> None:

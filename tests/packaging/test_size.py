@@ -27,7 +27,7 @@ LIMITS = AIMS | {
     "files": 220,
     "classes": 560,
     "functions": 3_551,
-    "lines of code of tests": tests,
+    "lines of code of tests": 34_787,
     "modules of ours that `run` loads": 138,
     "words of a private dialect": 11,
 }

@@ -12,12 +12,16 @@ rounding. Not moved are what Polars, LightGBM and the like add up, and what runs
 import ast
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
+
+_Array, _Floats = NDArray[Any], NDArray[np.float64]
 
 ROUNDED = {
     *("exp", "expm1", "log", "log1p", "log2", "log10", "power", "tanh", "sin", "cos", "arcsin", "logaddexp"),
@@ -60,14 +64,13 @@ class _Loader(SourceFileLoader):
         super().__init__(fullname, path)
         self.seed = seed
 
-    def get_code(self, _fullname: str) -> CodeType:
+    def get_code(self, fullname: str) -> CodeType:  # noqa: ARG002 - the loader has one file
         """Compile anew: what is compiled so is not kept beside the source."""
         tree = _Rewriting().visit(ast.parse(self.get_data(self.path), self.path))
         return compile(ast.fix_missing_locations(tree), self.path, "exec", dont_inherit=True)
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__dict__["_in_last_bits"] = lambda value, in_place: moved(value, self.seed, in_place=in_place)
-        module.__dict__["_product"] = lambda left, right: product(left, right, self.seed)
+        module.__dict__.update(_in_last_bits=partial(moved, self.seed), _product=partial(product, self.seed))
         super().exec_module(module)
 
 
@@ -88,30 +91,31 @@ class _Rewriting(ast.NodeTransformer):
 
     @staticmethod
     def _moved(node: ast.expr, *, in_place: bool = False) -> ast.AST:
-        call = ast.Call(ast.Name("_in_last_bits", ast.Load()), [node, ast.Constant(in_place)], [])
-        return ast.copy_location(call, node)
+        how = ast.keyword("in_place", ast.Constant(in_place))
+        return ast.copy_location(ast.Call(ast.Name("_in_last_bits", ast.Load()), [node], [how]), node)
 
 
-def product(left: Any, right: Any, seed: np.uint64) -> Any:  # noqa: ANN401 - arrays, dense or sparse
+def product(seed: np.uint64, left: Any, right: Any) -> Any:  # noqa: ANN401 - arrays, dense or sparse
     """A product, which SciPy adds up in one order on every processor where one of the two is sparse."""
     sparse = hasattr(left, "indptr") or hasattr(right, "indptr")
-    return left @ right if sparse else moved(left @ right, seed)
+    return left @ right if sparse else moved(seed, left @ right)
 
 
-def moved(value: Any, seed: np.uint64, *, in_place: bool = False) -> Any:  # noqa: ANN401 - whatever is computed
+def moved(seed: np.uint64, value: Any, *, in_place: bool = False) -> Any:  # noqa: ANN401 - whatever is computed
     """A result, or each of several, with other last bits; what holds no floats of 64 bits as it is."""
     if isinstance(value, tuple):
-        return tuple(moved(part, seed) for part in value)  # pyright: ignore[reportUnknownVariableType]
+        return tuple(moved(seed, part) for part in cast("tuple[Any, ...]", value))
     if isinstance(value, float):  # of Python or of NumPy
-        return type(value)(moved(np.array([value]), seed)[0])
-    if not isinstance(value, np.ndarray) or value.dtype != np.float64:
-        return value
-    bits = np.ascontiguousarray(value).view(np.uint64).reshape(value.shape)
+        return type(value)(moved(seed, np.array([value]))[0])
+    if not isinstance(value, np.ndarray) or cast("_Array", value).dtype != np.float64:
+        return cast("Any", value)
+    numbers = cast("_Floats", value)
+    bits = np.ascontiguousarray(numbers).view(np.uint64).reshape(numbers.shape)
     hashed = (bits ^ seed) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(40)
     step = (hashed % np.uint64(3)).astype(np.int64) - 1
-    exact = (bits & _EXACT == 0) | (value == np.rint(value)) | ~np.isfinite(value)
+    exact = (bits & _EXACT == 0) | (numbers == np.rint(numbers)) | ~np.isfinite(numbers)
     result = (bits.view(np.int64) + np.where(exact, 0, step)).view(np.float64)
     if in_place:
-        value[...] = result
-        return value
+        numbers[...] = result
+        return numbers
     return result
