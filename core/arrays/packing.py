@@ -187,7 +187,8 @@ def ranks_of(texts: pl.Series) -> tuple[Integers, pl.Series]:
     Args:
         texts: no nulls.
     """
-    first = np.concatenate([np.zeros(min(len(texts), 1), np.uint32), (texts[1:] != texts[:-1]).arg_true() + 1])
+    changes = (texts[1:] != texts[:-1]).arg_true().cast(pl.Int64)  # of 32 bits or 64, as Polars is built
+    first = np.concatenate([np.zeros(min(len(texts), 1), np.int64), changes + 1])
     if len(first) * _LEAST_LENGTH_OF_RUNS > len(texts):
         return _ranks(texts)
     rank, different = _ranks(texts.gather(first))

@@ -22,12 +22,12 @@ AIMS = {
     "words of a private dialect": 0,
 }
 LIMITS = AIMS | {
-    "lines of code": 39_965,
-    "lines": 60_474,
+    "lines of code": 39_966,
+    "lines": 60_475,
     "files": 220,
     "classes": 560,
     "functions": 3_551,
-    "lines of code of tests": 34_787,
+    "lines of code of tests": 34_792,
     "modules of ours that `run` loads": 138,
     "words of a private dialect": 11,
 }

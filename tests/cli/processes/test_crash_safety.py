@@ -186,10 +186,10 @@ def test_a_run_that_is_stopped_ends_at_once_and_leaves_nothing(
             wait_for(scratch, "posbias-*/work/impressions/packed/*.arrow", process)
         else:
             wait_for(results, ".posbias-*/work/propensities.parquet", process)
-        before = worked(process.pid) + sum(os.times()[2:4])
+        used = worked(process.pid) + sum(os.times()[2:4])
         process.send_signal(number)
         out, said = process.communicate(timeout=PATIENCE)
-    took = sum(os.times()[2:4]) - before
+    took = sum(os.times()[2:4]) - used
     assert process.returncode == 128 + number
     assert (out, said.strip()) == ("", f"posbias: stopped by {number.name}; nothing was written.")
     assert took < PROMPT_SECONDS

@@ -35,3 +35,11 @@ def test_texts_that_stand_together_have_the_ranks_of_each(together: int) -> None
     texts = [f"query {number * 7 % 11}" for number in range(40) for _ in range(together)]
     ranks, different = ranks_of(pl.Series("id", texts, pl.String))
     assert [different[rank] for rank in ranks.tolist()] == texts
+
+
+def test_texts_have_their_ranks_where_polars_counts_rows_in_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As its builds for older processors, and for more than 4 billion rows, do."""
+    counted = pl.Series.arg_true
+    monkeypatch.setattr(pl.Series, "arg_true", lambda series: counted(series).cast(pl.UInt64))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType, reportUnknownMemberType]
+    ranks, different = ranks_of(pl.Series("id", ["b"] * 9 + ["a"] * 9))
+    assert (ranks.tolist(), different.to_list()) == ([1] * 9 + [0] * 9, ["a", "b"])

@@ -91,7 +91,7 @@ def test_what_is_asked_once_gives_the_parameters_of_asking_each_time(
 ) -> None:
     model = get_click_model(name)
     pages = PagesInMemory((pages_of(name, np.random.default_rng(3)),), N_UNITS, N_POSITIONS)
-    options = EMOptions(passes=30)
+    options = EMOptions(passes=30, tolerance=-1.0)  # all of them: where EM rests hangs on last bits
     once = fit(model, pages, options, lambda: None)
     monkeypatch.setattr(type(model), "certain", ClickModel.certain)
     each_time = fit(model, pages, options, lambda: None)
