@@ -6,7 +6,8 @@ posbias by one unit in the last place, up or down or not at all, as a hash of th
 every run with that seed. What is exact stays: whole numbers, and others with few digits in binary, such as 0.75.
 
 A test that fails then holds a number more precisely than it is computed, or shows a computation that magnifies
-rounding. Not moved are what Polars, LightGBM and the like add up, and what runs in other processes.
+rounding. Not moved are what Polars, LightGBM and the like add up, and what runs in other processes: three slow tests
+that compare its bytes fail (`test_crash_safety.py`, `test_daily_job.py`, `test_interface.py`).
 """
 
 import ast

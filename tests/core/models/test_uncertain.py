@@ -97,7 +97,7 @@ def test_what_is_asked_once_gives_the_parameters_of_asking_each_time(
     each_time = fit(model, pages, options, lambda: None)
     assert once.passes == each_time.passes
     for parameter, values in each_time.parameters.items():
-        assert once.parameters[parameter] == pytest.approx(values, abs=1e-9)
+        assert once.parameters[parameter] == pytest.approx(values, abs=1e-7)  # extrapolation magnifies rounding
 
 
 @pytest.mark.parametrize("name", CASCADES)
