@@ -276,7 +276,7 @@ def precision(place: str) -> float:
 def held(values: Figures, place: str) -> Figures:
     """The values as they are recorded: of those that hold no digit, that they are there."""
     return {
-        key: held(value, f"{place} {key}")
+        key: held(cast("Figures", value), f"{place} {key}")
         if isinstance(value, dict)
         else value
         if precision(f"{place} {key}") < math.inf
