@@ -200,7 +200,7 @@ def _query(named: Sequence[str], log: LogOptions) -> Query | None:
         raise UsageError(f"{remote}: {flag} reads local files only. Copy it to disk first.")
     if of_source:
         base = None if log.position_base is None else _position_base(log)
-        return Query(event_source(log.input_format).text, parse_memory(log.memory), flag, base)
+        return Query(event_source(log.input_format).text, parse_memory(log.memory), flag, base, selects=False)
     return Query(text, parse_memory(log.memory), flag)
 
 

@@ -115,13 +115,23 @@ class Tables:
                 f"{self._named}: Spark wrote its rows to {target} on another machine. Name a --temp-dir that this "
                 "machine and the cluster see."
             )
+        name = " ".join(self.names) if self.query is None else self.flag
+        with spark_errors():
+            made_of = ((_digest(rows.sparkSession.read.parquet(target.as_uri())), name),)
         sources: list[Source] = []
         for number, file in enumerate(files):
-            status, name = file.stat(), Path(" ".join(self.names) if self.query is None else self.flag)
-            shown = name if len(files) == 1 else name / f"part {number}"
+            status, shown = file.stat(), Path(name) if len(files) == 1 else Path(name) / f"part {number}"
             version = (status.st_size, status.st_mtime_ns, (status.st_dev, status.st_ino))
-            sources.append(Source(shown, "parquet", (), *version, spooled=file))
+            sources.append(Source(shown, "parquet", (), *version, spooled=file, made_of=made_of))
         return tuple(sources)
+
+
+def _digest(rows: Any) -> str:  # noqa: ANN401 - pyspark.sql.DataFrame
+    """The number of rows and the sum of their hashes: the same for the same rows in any order, in any files."""
+    functions: Any = import_module("pyspark.sql.functions")
+    row = functions.xxhash64(functions.to_json(functions.struct("*"), {"timeZone": "UTC"}))
+    number, total = rows.select(functions.count("*"), functions.sum(row.cast("decimal(20,0)"))).first()
+    return f"{number}-{int(total or 0) % (1 << 64):016x}"
 
 
 def _columns(frame: Any, request: LogRequest, *, every: bool) -> list[str]:  # noqa: ANN401 - pyspark.sql.DataFrame

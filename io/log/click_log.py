@@ -38,7 +38,7 @@ from posbias.io.log.lists import (
     holds_lists,
 )
 from posbias.io.log.raw import OF_FILE, OF_ROW, RawReader
-from posbias.io.log.scan import FILE, ROW, are_structs, reading, scan_sources, scan_with_place, schema_of
+from posbias.io.log.scan import FILE, ROW, are_structs, has_rows, reading, scan_sources, scan_with_place, schema_of
 from posbias.io.log.sources import Source, check_unchanged, digests, each_source, read_end
 from posbias.io.log.sql import Query, result_of
 from posbias.io.log.text import check_dialect_matters, find_log_files
@@ -227,7 +227,10 @@ class Log:
     @cached_property
     def digests(self) -> dict[str, str]:
         """Path by digest of each source of impressions. A table of clicks may serve several days."""
-        return digests(self.sources, lambda source: (self.raw is not None and self.raw.of_lines) or _has_rows(source))
+        made_of = dict(one for source in self.sources for one in source.made_of)
+        return made_of or digests(
+            self.sources, lambda source: (self.raw is not None and self.raw.of_lines) or has_rows(source)
+        )
 
     @cached_property
     def longest_row_group(self) -> int:
@@ -397,11 +400,6 @@ class Log:
     def _clicks(self) -> ClickTable:
         request = self.request.clicks or ClicksRequest(())
         return ClickTable(request, self.click_sources, self.roles, self.request.rules, self.request.roles.click)
-
-
-def _has_rows(source: Source) -> bool:
-    with reading([source]):
-        return bool(scan_sources([source]).head(1).select(pl.len()).collect().item())
 
 
 def _rows(source: Source) -> int:

@@ -192,6 +192,16 @@ def untyped_columns(sources: Sequence[Source], columns: Collection[str]) -> set[
     return {name for source in sources for name, _ in source.hive if name in columns}
 
 
+def has_rows(source: Source) -> bool:
+    """Whether a file holds rows."""
+    with reading([source]):
+        if source.format == "ndjson":  # whose rows Polars may not be able to read
+            rows = scan_lines(source, lossy=True).filter(pl.col(LINE).str.strip_chars() != "")
+        else:
+            rows = scan_sources([source])
+        return bool(rows.head(1).select(pl.len()).collect().item())
+
+
 def header_of(source: Source) -> list[str]:
     """The names in the first line of a CSV or TSV file, as they stand there; none in other formats."""
     if source.format not in TEXT_SEPARATORS:

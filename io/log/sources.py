@@ -88,6 +88,8 @@ class Source:
     dialect: Dialect = PLAIN  # how its text is written
     copy: Path | None = None  # what is read in its stead: a copy in UTF-8, or rows of a JSON array line by line
     spooled: Path | None = None  # the file that standard input was written to, which can be read more than once
+    # digest and path of each log file whose rows it holds, where its own bytes may differ from run to run
+    made_of: tuple[tuple[str, str], ...] = ()
 
     @property
     def place(self) -> Location:
@@ -427,6 +429,19 @@ def digests(sources: Sequence[Source], holds_rows: Callable[[Source], bool]) -> 
             )
         path_of[digest] = masked(str(source.path))
     return path_of
+
+
+_OF_QUERY = "-sql-"
+
+
+def of_query(text: str) -> str:
+    """What follows the digest of a file where a query reads it, by the words of the query."""
+    return f"{_OF_QUERY}{checksum([' '.join(text.split()).encode()])}"
+
+
+def of_file(digest: str) -> str:
+    """The digest of the file alone, whatever reads it."""
+    return digest.partition(_OF_QUERY)[0]
 
 
 def check_unchanged(sources: Sequence[Source]) -> None:

@@ -17,8 +17,8 @@ from typing import Any
 import polars as pl
 
 from posbias.core.errors import LogFormatError, MissingExtraError, UsageError
-from posbias.io.log.scan import reading, resolve_quotes, scan_sources
-from posbias.io.log.sources import Source, check_unchanged
+from posbias.io.log.scan import has_rows, reading, resolve_quotes, scan_sources
+from posbias.io.log.sources import Source, check_unchanged, digests, of_query
 from posbias.io.places.object_stores import folder_for_copies
 from posbias.io.places.temporary import is_disk_full, temporary_files
 
@@ -54,6 +54,7 @@ class Query:
     memory: int  # what the whole process may take, in bytes
     flag: str = "--sql"  # the option that gave it, for messages
     position_base: int | None = None  # what it may look up as the variable of that name
+    selects: bool = True  # whether it may leave out rows of a file, so that several days may be in one
 
 
 _made: dict[tuple[Query, tuple[Source, ...]], Source] = {}
@@ -99,7 +100,8 @@ def result_of(query: Query, sources: Sequence[Source]) -> Source:
     """Run a query over files; its rows as a Parquet file that lives as long as the command.
 
     Raises:
-        UsageError: the query is not one SELECT, cannot be run, or reads something else than the files.
+        UsageError: the query is not one SELECT, cannot be run, or reads something else than the files; or two files
+            hold the same rows.
         LogFormatError: a file cannot be read.
         MissingExtraError: DuckDB is not installed.
         OutputError: there is no space for the rows.
@@ -109,6 +111,8 @@ def result_of(query: Query, sources: Sequence[Source]) -> Source:
         return made
     duckdb, folder = _import_duckdb(query.flag), folder_for_copies()
     quoted, _ = resolve_quotes(sources)
+    suffix = of_query(query.text) if query.selects else ""
+    made_of = tuple((f"{digest}{suffix}", path) for digest, path in digests(quoted, has_rows).items())
     result = folder / "result.parquet"
     with temporary_files(folder), duckdb.connect(":memory:", config=_SETTINGS | _limits(query, folder)) as connection:
         try:
@@ -126,7 +130,8 @@ def result_of(query: Query, sources: Sequence[Source]) -> Source:
     check_unchanged(sources)
     status = result.stat()
     file = (status.st_dev, status.st_ino)
-    made = Source(Path(query.flag), "parquet", (), status.st_size, status.st_mtime_ns, file, spooled=result)
+    version = (status.st_size, status.st_mtime_ns, file)
+    made = Source(Path(query.flag), "parquet", (), *version, spooled=result, made_of=made_of)
     _made[query, tuple(sources)] = made
     return made
 

@@ -18,7 +18,7 @@ from msgspec import structs
 from posbias.core.errors import LogFormatError, StatisticsError
 from posbias.core.schema import PERIOD, coarsest
 from posbias.io.log.clicks import Rows
-from posbias.io.log.sources import named_paths
+from posbias.io.log.sources import named_paths, of_file
 from posbias.io.places.locations import Location, ObjectUrl, is_plain, is_text, location
 from posbias.io.places.object_stores import is_current, list_objects, on_disk, read_object, storage_options
 from posbias.io.results.manifest import FILE_NAME, LARGEST, Manifest, open_manifest
@@ -146,16 +146,17 @@ def merge_metadata(
     """
     first = statistics[0]
     sources: dict[str, str] = {}
-    owner: dict[str, Location] = {}
+    owner: dict[str, Location] = {}  # by digest, and by that of the file alone where a query has read it
     for entry in statistics:
         check_same_plan(first, entry)
         for digest, path in entry.metadata.sources.items():
-            if digest in sources:
+            whole = of_file(digest)
+            if digest in owner or whole in sources:
                 raise StatisticsError(
-                    f"{owner[digest]} and {entry.path} both count the log {path}: its clicks would be counted twice. "
-                    "Name one of them."
+                    f"{owner.get(digest, owner[whole])} and {entry.path} both count the log {path}: its clicks would "
+                    "be counted twice. Name one of them."
                 )
-            sources[digest], owner[digest] = path, entry.path
+            sources[digest], owner[digest], owner[whole] = path, entry.path, entry.path
     rows = Rows.total([entry.metadata.rows for entry in statistics])
     plan = replace(first.metadata.plan, period=coarsest([entry.metadata.plan.period for entry in statistics]))
     return StatisticsMetadata(plan, sources, rows, _merged_decay(statistics, factor, newest))
@@ -345,8 +346,9 @@ def check_new_day(store: Statistics, day: str, sources: Mapping[str, str], *, re
         StatisticsError: it is there from other logs, or another day was counted from one of these.
     """
     countings = [counting for segment in store.segments for counting in segment.countings]
-    for counting in countings:
-        twice = next((digest for digest in sources if digest in counting.sources and counting.days != (day,)), None)
+    for counting in (one for one in countings if one.days != (day,)):
+        known = {*counting.sources, *map(of_file, counting.sources)}
+        twice = next((one for one in sources if one in known or of_file(one) in counting.sources), None)
         if twice is not None:
             raise StatisticsError(
                 f"{store.path}: has counted {sources[twice]} as {_span(counting)} already: its clicks would be counted "

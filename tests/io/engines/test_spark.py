@@ -457,6 +457,28 @@ def test_tables_of_the_session_give_what_their_rows_in_a_file_give(
     assert session.range(3).count() == 3
 
 
+@pytest.mark.parametrize("words", [("--table", "shuffled"), ("--sql", "SELECT * FROM shuffled")])
+def test_the_rows_of_a_table_are_counted_as_one_day_alone_in_whatever_order_they_come(
+    session: Any,  # noqa: ANN401
+    run_in_process: RunPosbias,
+    tables: Path,
+    words: Sequence[str],
+) -> None:
+    rows = session.read.parquet(str(tables)).filter("position > 0")
+
+    def add(day: str, order: str, code: int = 0) -> str:
+        rows.repartition(4, order).sort(order).createOrReplaceTempView("shuffled")
+        added = run_in_process("collect", *words, *SPARK, "--date", day, "--into", "store")
+        assert added.returncode == code, added.stderr
+        return added.stderr
+
+    add("2026-01-05", "session")
+    assert "as 2026-01-05 already" in add("2026-01-06", "doc", code=2)
+    assert "counted again, and replaced" in add("2026-01-05", "doc")
+    rows = rows.filter("session > 5")
+    add("2026-01-06", "doc")
+
+
 @pytest.mark.filterwarnings("ignore:A few queries dominate")
 def test_a_frame_of_spark_is_a_log_in_python(session: Any, tables: Path) -> None:  # noqa: ANN401
     views = session.catalog.listTables()

@@ -1,10 +1,16 @@
 """A digest finds the same content under another name, and tells what is not the same apart."""
 
+import gzip
+import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
+import polars as pl
 import pytest
+from command_results import Run
 
+from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.log.sources import find_sources
 
 MEBIBYTE = 1 << 20
@@ -62,3 +68,101 @@ def test_a_digest_of_an_enormous_file_reads_little_of_it(tmp_path: Path) -> None
     whole = digest(write(tmp_path / "log.csv", size))
     assert whole.startswith(f"{size}-")
     assert digest(write(tmp_path / "log.csv", size, size - 1)) != whole
+
+
+# --- rows of a query --------------------------------------------------------------------------------------------
+
+ALL = ("--sql", "SELECT * FROM log")
+SOURCE = ("--input-format", "searches")
+DAYS = ("2026-01-05", "2026-01-06")
+
+
+@pytest.fixture
+def searches(tmp_path: Path) -> list[Path]:
+    """Write two files of searches, in which one page has another query than the other."""
+    paths = [tmp_path / f"{name}.ndjson" for name in "ab"]
+    for number, path in enumerate(paths):
+        rows = [
+            {"search_id": f"{number} {page}", "query": f"q{page % 2}", "results": docs, "clicked": [docs[page % 3]]}
+            for page, docs in enumerate([["x", "y", "z"], ["z", "y", "x"], ["y", "z", "x"]] * 20)
+        ]
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    return paths
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> list[Path]:
+    """Write two logs of a day each."""
+    drawn = simulate(SimulationOptions(n_sessions=300, n_queries=6, docs_per_query=6, n_positions=4, seed=3)).log
+    paths = [tmp_path / f"{name}.parquet" for name in "cd"]
+    for number, path in enumerate(paths):
+        drawn.filter(pl.col("session") % 2 == number).write_parquet(path)
+    return paths
+
+
+@pytest.fixture
+def add(run_in_process: Run) -> Callable[..., str]:
+    """Return a function that counts files as a day into the store, and returns messages; with a code, it must fail."""
+
+    def run(day: str, *words: object, code: int = 0) -> str:
+        return run_in_process("collect", *words, "--date", day, "--into", "store", code=code).stderr
+
+    return run
+
+
+@pytest.mark.parametrize("way", [ALL, SOURCE], ids=["--sql", "a source"])
+def test_the_files_of_a_query_are_counted_as_one_day_alone(
+    add: Callable[..., str], searches: list[Path], logs: list[Path], tmp_path: Path, way: tuple[str, str]
+) -> None:
+    files = searches if way is SOURCE else logs
+    add(DAYS[0], *files, *way)
+
+    assert "counted again, and replaced" in add(DAYS[0], *reversed(files), *way, "--threads", 1)
+    copy = files[1].rename(tmp_path / f"renamed{files[1].suffix}")
+    for again in ([*files[:1], copy], [copy, *files[:1]], [copy]):
+        assert f"has counted {again[0]} as {DAYS[0]} already" in add(DAYS[1], *again, *way, code=2)
+
+
+def test_days_of_one_file_are_counted_by_queries_of_their_own(add: Callable[..., str], logs: list[Path]) -> None:
+    queries = ("SELECT * FROM log WHERE session % 4 = 0", "SELECT * FROM log WHERE session % 4 = 2")
+    for day, query in zip(DAYS, queries, strict=True):
+        add(day, logs[0], "--sql", query)
+    spaced = queries[0].replace(" ", "\n ") + "\n"
+
+    assert "has counted" in add("2026-01-07", logs[0], "--sql", spaced, code=2)
+    assert "counted again, and replaced" in add(DAYS[0], logs[0], "--sql", spaced)
+
+
+@pytest.mark.parametrize("whole_first", [True, False])
+def test_a_file_that_was_counted_as_a_whole_has_no_other_day(
+    add: Callable[..., str], logs: list[Path], *, whole_first: bool
+) -> None:
+    first, second = ((), ALL) if whole_first else (ALL, ())
+    add(DAYS[0], logs[0], *first)
+    assert f"has counted {logs[0]} as {DAYS[0]} already" in add(DAYS[1], logs[0], *second, code=2)
+
+
+@pytest.mark.parametrize(("one", "other"), [(ALL, ALL), (ALL, ()), ((), ALL)])
+def test_statistics_that_count_a_file_twice_do_not_merge(
+    run_in_process: Run, logs: list[Path], one: tuple[str, ...], other: tuple[str, ...]
+) -> None:
+    for name, way in (("one", one), ("other", other)):
+        run_in_process("collect", logs[0], *way, "-o", name, code=0)
+    refused = run_in_process("collect", "one", "other", "-o", "both", code=2).stderr
+    assert f"one and other both count the log {logs[0]}" in refused
+
+
+def test_two_files_that_hold_the_same_rows_are_no_log_of_a_query(
+    run_in_process: Run, logs: list[Path], tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy.parquet"
+    copy.write_bytes(logs[0].read_bytes())
+    refused = run_in_process("collect", logs[0], copy, *ALL, "-o", "out", code=2).stderr
+    assert f"{copy} and {logs[0]} hold the same data" in refused
+
+
+def test_empty_files_of_a_query_may_be_equal(run_in_process: Run, searches: list[Path], tmp_path: Path) -> None:
+    for name in ("1.ndjson.gz", "2.ndjson.gz"):
+        (tmp_path / name).write_bytes(gzip.compress(b""))
+    files = [*searches, *tmp_path.glob("*.gz")]
+    run_in_process("collect", *files, *SOURCE, "-o", "out", code=0)
