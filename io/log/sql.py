@@ -6,24 +6,29 @@ rows go to a Parquet file beside the temporary files, which is read as a log is.
 
 import glob
 import json
+import re
 import shlex
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from string import ascii_lowercase, ascii_uppercase
+from typing import Any, cast
 
 import polars as pl
 
-from posbias.core.errors import LogFormatError, MissingExtraError, UsageError
-from posbias.io.log.scan import has_rows, reading, resolve_quotes, scan_sources
-from posbias.io.log.sources import Source, check_unchanged, digests, of_query
+from posbias.core.errors import LogFormatError, MissingExtraError, SchemaError, UsageError
+from posbias.io.log.scan import has_rows, header_of, reading, resolve_quotes, scan_sources, schema_of
+from posbias.io.log.sources import Source, check_unchanged, digests, of_query, read_start
 from posbias.io.places.object_stores import folder_for_copies
 from posbias.io.places.temporary import is_disk_full, temporary_files
 
 VIEW = "log"
 """Name of the view of the files."""
+
+_LOWER_CASE = str.maketrans(ascii_uppercase, ascii_lowercase)  # other letters are not the same for DuckDB
 
 _SETTINGS = {
     "allow_community_extensions": "false",
@@ -33,14 +38,35 @@ _SETTINGS = {
     "python_enable_replacements": "false",
 }
 _OF_MEMORY = 2  # DuckDB gets that fraction of it: the process and what it reads with Polars take the rest
-_READERS = {
-    "parquet": "read_parquet({files}, union_by_name = true, hive_partitioning = false)",
-    # No field is overlooked: all lines are looked at, and structs stay structs.
-    "ndjson": "read_json({files}, format = 'newline_delimited', union_by_name = true, sample_size = -1, "
-    "map_inference_threshold = -1, field_appearance_threshold = 0, hive_partitioning = false)",
+# No field is overlooked: all lines are looked at, and structs stay structs.
+_GUESS = "union_by_name = true, sample_size = -1, map_inference_threshold = -1, field_appearance_threshold = 0"
+_PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5": "zstd"}
+"""What DuckDB calls the wrapper of a file, by its first bytes."""
+_RENAMED = re.compile(r"(.+)_[0-9]+")
+"""A name that DuckDB may have given to the second of two columns."""
+_KEPT = ("BIGINT", "BOOLEAN", "UBIGINT")
+"""Types of JSON that are taken as DuckDB guesses them; it is text that it takes for dates, times and UUIDs."""
+_DOUBTFUL = {
+    "JSON": {"VARCHAR": "NOT regexp_matches(v, '^[\\[{]')", "JSON": "true"},
+    "DOUBLE": {"DOUBLE": "NOT regexp_full_match(v, '-?[0-9]+') OR abs(TRY_CAST(v AS DOUBLE)) < 9007199254740992"},
+    "HUGEINT": {"BIGINT": "TRY_CAST(v AS BIGINT) IS NOT NULL", "UBIGINT": "TRY_CAST(v AS UBIGINT) IS NOT NULL"},
 }
+"""Guesses that depend on the values `v`, with types that hold all of them, if all of them meet a condition.
+
+The first of these that does is taken, or else text. Text and numbers are text together, but for objects and lists.
+"""
+
 # Types that Parquet has not, or that would not be read as what they stand for.
-_WRITTEN_AS = {"UUID": "VARCHAR", "JSON": "VARCHAR", "HUGEINT": "BIGINT", "UHUGEINT": "BIGINT"}
+_WRITTEN_AS = {
+    "UUID": "CAST({} AS VARCHAR)",
+    "UUID[]": "CAST({} AS VARCHAR[])",
+    "JSON": "({} ->> '$')",
+    "JSON[]": "list_transform({}, lambda posbias_entry: posbias_entry ->> '$')",
+    "HUGEINT": "CAST({} AS BIGINT)",
+    "HUGEINT[]": "CAST({} AS BIGINT[])",
+    "UHUGEINT": "CAST({} AS BIGINT)",
+    "INTERVAL": "CAST({} AS VARCHAR)",
+}
 _ROW_GROUP = 122_880  # rows
 _RESULT = "posbias_result"
 _AHEAD = f"CREATE TEMP VIEW {_RESULT} AS "
@@ -88,6 +114,8 @@ def sql_text(value: str) -> str:
 def sql_as_one(columns: Sequence[str]) -> str:
     """The option that reads columns of which each file has another as one, called like the first, for messages."""
     names = ", ".join(map(sql_name, columns))
+    if len({column.translate(_LOWER_CASE) for column in columns}) == 1:  # one for DuckDB already
+        return _option(f"SELECT * FROM {VIEW}")
     return _option(f"SELECT * EXCLUDE ({names}), coalesce({names}) AS {sql_name(columns[0])} FROM {VIEW}")
 
 
@@ -103,6 +131,7 @@ def result_of(query: Query, sources: Sequence[Source]) -> Source:
         UsageError: the query is not one SELECT, cannot be run, or reads something else than the files; or two files
             hold the same rows.
         LogFormatError: a file cannot be read.
+        SchemaError: there are no rows, or names of columns differ in case alone.
         MissingExtraError: DuckDB is not installed.
         OutputError: there is no space for the rows.
     """
@@ -111,12 +140,15 @@ def result_of(query: Query, sources: Sequence[Source]) -> Source:
         return made
     duckdb, folder = _import_duckdb(query.flag), folder_for_copies()
     quoted, _ = resolve_quotes(sources)
+    quoted = [source for source in quoted if source.format != "ndjson" or has_rows(source)]  # of no lines, of no names
+    if not quoted:
+        raise SchemaError(f"{sources[0].path}: the log holds no rows.")
     suffix = of_query(query.text) if query.selects else ""
     made_of = tuple((f"{digest}{suffix}", path) for digest, path in digests(quoted, has_rows).items())
     result = folder / "result.parquet"
     with temporary_files(folder), duckdb.connect(":memory:", config=_SETTINGS | _limits(query, folder)) as connection:
         try:
-            _register(connection, quoted, result, query.position_base)
+            _register(connection, query, quoted, result)
         except duckdb.Error as error:
             raise LogFormatError(f"{query.flag}: a file cannot be read: {_message(error)[0]}") from error
         try:
@@ -152,19 +184,33 @@ def _limits(query: Query, folder: Path) -> dict[str, str]:
     }
 
 
-def _register(connection: Any, sources: Sequence[Source], result: Path, base: int | None) -> None:  # noqa: ANN401 - as above
-    """Make the view of the files; from then on, nothing else can be read or written, but for the result."""
+def _register(connection: Any, query: Query, sources: Sequence[Source], result: Path) -> None:  # noqa: ANN401 - as above
+    """Make the view of the files; from then on, nothing else can be read or written, but for the result.
+
+    Raises:
+        SchemaError: names of columns differ in case alone.
+        LogFormatError: a file cannot be read.
+    """
+    connection.execute("SET TimeZone = 'UTC'")
     parts, paths = list[str](), [str(result)]
-    for number, ((form, folders), some) in enumerate(groupby(sources, key=lambda source: (source.format, source.hive))):
+    for number, ((form, folders, packed), some) in enumerate(groupby(sources, key=_likeness)):
         group = [*some]
-        files = [str(Path(str(source.place)).absolute()) for source in group]
-        if form not in _READERS or any(map(glob.has_magic, files)):
-            form, files, folders = "parquet", [str(result.parent / f"{number}.parquet")], ()  # noqa: PLW2901 - a copy
+        files = [str(Path(str(source.place)).resolve()) for source in group]
+        for source in group if form != "ndjson" else ():
+            header = [(name,) for name in header_of(source)]
+            _check_names([(source, header or [*_names_below((), dict(schema_of(source)))])], query.flag)
+        if form not in {"parquet", "ndjson"}:
+            files, folders = [str(result.parent / f"{number}.parquet")], ()  # noqa: PLW2901 - a copy
             with reading(group):
                 scan_sources(group).sink_parquet(files[0], compression="lz4")
-        paths += files
-        read = _READERS[form].format(files=f"[{', '.join(map(_text, files))}]")
-        own = {name for name, *_ in connection.execute(f"DESCRIBE FROM {read}").fetchall()} if folders else set[str]()
+        escaped = [glob.escape(file) for file in files]
+        paths += {*files, *escaped}
+        listed = f"[{', '.join(map(_text, escaped))}]"
+        if form == "ndjson":
+            read = _read_ndjson(connection, listed, packed, dict(zip(files, group, strict=True)), query.flag)
+        else:
+            read = f"read_parquet({listed}, union_by_name = true, hive_partitioning = false)"
+        own = {*connection.sql(f"FROM {read}").columns} if folders else set[str]()
         in_names = [
             f", {'NULL' if value is None else _text(value)} AS {_name(key)}" for key, value in folders if key not in own
         ]
@@ -173,8 +219,128 @@ def _register(connection: Any, sources: Sequence[Source], result: Path, base: in
     connection.execute("SET enable_external_access = false")
     connection.execute(f"CREATE VIEW {VIEW} AS {' UNION ALL BY NAME '.join(parts)}")
     connection.execute("SET errors_as_json = true")
-    connection.execute(f"SET VARIABLE position_base = {'NULL' if base is None else base}")
+    base = "NULL" if query.position_base is None else query.position_base
+    connection.execute(f"SET VARIABLE position_base = {base}")
     connection.execute("SET lock_configuration = true")
+
+
+def _likeness(source: Source) -> tuple[str, tuple[tuple[str, str | None], ...], str]:
+    """The properties that files must share for DuckDB to read them at once: format, folders, wrapper of NDJSON."""
+    start = read_start(source, 2) if source.format == "ndjson" and source.copy is None else b""
+    return source.format, source.hive, _PACKED.get(start, "uncompressed")
+
+
+def _names_below(path: tuple[str, ...], structure: Any) -> Iterator[tuple[str, ...]]:  # noqa: ANN401 - of two kinds
+    """The paths of fields in a type of Polars, or in a structure of JSON: a dict of fields, a list of one structure."""
+    while isinstance(structure, list | pl.List | pl.Array):
+        structure = cast("Any", structure[0] if isinstance(structure, list) else structure.inner)
+    structure = structure.to_schema() if isinstance(structure, pl.Struct) else structure
+    for name, inner in cast("dict[str, Any]", structure).items() if isinstance(structure, dict) else ():
+        yield (*path, name)
+        yield from _names_below((*path, name), inner)
+
+
+def _check_names(files: Iterable[tuple[Source, Sequence[tuple[str, ...]]]], flag: str) -> None:
+    """Check that no two columns, or fields of one, are the same for DuckDB, for which case makes no difference.
+
+    Raises:
+        SchemaError: two are, in a file or in two of them, or one and a folder `key=value`.
+    """
+    known: dict[tuple[str, ...], tuple[tuple[str, ...], Source]] = {}
+    for file, names in files:
+        own = set[tuple[str, ...]]()
+        for name in (*names, *((key,) for key, _ in file.hive if (key,) not in names)):
+            key = tuple(part.strip().translate(_LOWER_CASE) for part in name)
+            other, first = known.setdefault(key, (name, file))
+            if any(key) and (name != other or key in own):
+                where = " and ".join(dict.fromkeys((str(first.path), str(file.path))))
+                raise SchemaError(
+                    f"{where}: columns are called alike: {'.'.join(other)!r} and {'.'.join(name)!r}. A query does not "
+                    f"tell them apart. Rename one of them, or read the log without {flag}."
+                )
+            own.add(key)
+
+
+_Place = tuple[str | None, ...]
+"""Where a value of JSON stands: names of fields, None for the entries of a list."""
+
+
+def _read_ndjson(connection: Any, files: str, packed: str, sources: Mapping[str, Source], flag: str) -> str:  # noqa: ANN401 - as above
+    """What reads NDJSON with types under which every value stays what it is.
+
+    Raises:
+        LogFormatError: a line is no JSON object.
+        SchemaError: names of columns differ in case alone.
+    """
+    read = f"{files}, format = 'newline_delimited', records = true, hive_partitioning = false, compression = '{packed}'"
+    lines = f"read_ndjson_objects({files}, filename = true, compression = '{packed}')"
+    try:
+        guessed = connection.sql(f"FROM read_json({read}, {_GUESS})")
+    except import_module("duckdb").Error:
+        _check_lines(connection, lines, sources, flag)
+        raise
+    lower = [name.translate(_LOWER_CASE) for name in guessed.columns]
+    folders = {key.translate(_LOWER_CASE) for source in sources.values() for key, _ in source.hive}
+    if folders & {*lower} or any((match := _RENAMED.fullmatch(name)) and match[1] in lower for name in lower):
+        _check_lines(connection, lines, sources, flag)
+    types = dict[str, Any](zip(guessed.columns, guessed.types, strict=True))
+    leaves = [leaf for name, dtype in types.items() for leaf in _leaves((name,), dtype)]
+    exact = {place: guess if guess in _KEPT else "VARCHAR" for place, guess in leaves}
+    choices = [(place, choice) for place, guess in leaves for choice in _DOUBTFUL.get(guess, {}).items()]
+    if choices:
+        conditions = ", ".join(_all_meet(place, condition) for place, (_, condition) in choices)
+        (met,) = connection.execute(f"SELECT {conditions} FROM {lines}").fetchall()
+        exact |= {place: dtype for (place, (dtype, _)), holds in reversed([*zip(choices, met, strict=True)]) if holds}
+    columns = (f"{_text(name)}: {_text(_type_with((name,), dtype, exact))}" for name, dtype in types.items())
+    return f"read_json({read}, columns = {{{', '.join(columns)}}})"
+
+
+def _leaves(place: _Place, dtype: Any) -> Iterator[tuple[_Place, str]]:  # noqa: ANN401 - a type of DuckDB
+    """The places of a column that hold no fields or lists, with the names of their types."""
+    if dtype.id not in {"struct", "list"}:
+        yield place, str(dtype)
+        return
+    for name, inner in dtype.children:
+        yield from _leaves((*place, name if dtype.id == "struct" else None), inner)
+
+
+def _type_with(place: _Place, dtype: Any, exact: Mapping[_Place, str]) -> str:  # noqa: ANN401 - a type of DuckDB
+    """The type of a column whose places without fields or lists are of certain types."""
+    if dtype.id == "list":
+        return f"{_type_with((*place, None), dtype.children[0][1], exact)}[]"
+    if dtype.id == "struct":
+        fields = [f"{_name(name)} {_type_with((*place, name), inner, exact)}" for name, inner in dtype.children]
+        return f"STRUCT({', '.join(fields)})"
+    return exact[place]
+
+
+def _all_meet(place: _Place, condition: str) -> str:
+    """Whether all values at a place of the lines meet a condition, in SQL."""
+    keys = [None if key is None else key.replace("\\", "\\\\").replace('"', '\\"') for key in place]
+    path = "$" + "".join("[*]" if key is None else f'."{key}"' for key in keys)
+    values = f"json_extract(json, {_text(path)})"
+    listed = values if None in place else f"[{values}]"
+    others = f"list_filter(CAST({listed} AS VARCHAR[]), lambda v: v <> 'null' AND NOT ({condition}))"
+    return f"coalesce(bool_and(len({others}) = 0), true)"
+
+
+def _check_lines(connection: Any, lines: str, sources: Mapping[str, Source], flag: str) -> None:  # noqa: ANN401 - as above
+    """Look at the names in every line of NDJSON.
+
+    Raises:
+        LogFormatError: a line is no JSON object, or has a field without a name.
+        SchemaError: names of columns differ in case alone, among them those of folders.
+    """
+    lines_alike = f"SELECT json_structure(json), min(filename) FROM {lines} GROUP BY ALL ORDER BY ALL"
+    names = list[tuple[Source, list[tuple[str, ...]]]]()
+    for text, file in connection.execute(lines_alike).fetchall():
+        structure = json.loads(text)
+        if not isinstance(structure, dict) or "" in structure:
+            raise LogFormatError(
+                f"{sources[file].path}: a line is no JSON object, or has a field without a name. Mend it."
+            )
+        names.append((sources[file], [*_names_below((), structure)]))
+    _check_names(names, flag)
 
 
 def _write(connection: Any, query: Query, result: Path) -> None:  # noqa: ANN401 - as above
@@ -191,9 +357,16 @@ def _write(connection: Any, query: Query, result: Path) -> None:  # noqa: ANN401
     plan = connection.execute(f"EXPLAIN (FORMAT json) FROM {_RESULT}").fetchall()
     if any('"REC_CTE"' in part for _, part in plan):
         raise UsageError(f"{query.flag}: a recursive query may never end, and is not run. Write it without RECURSIVE.")
+    twice = Counter(name.translate(_LOWER_CASE) for name in connection.sql(query.text).columns).most_common(1)
+    if twice[0][1] > 1:
+        name = sql_name(twice[0][0])
+        raise UsageError(
+            f"{query.flag}: {twice[0][1]} columns of the result are called {name}, and case makes no difference. Give "
+            f"each a name of its own; to replace a column of the log, write SELECT * REPLACE (... AS {name})."
+        )
     columns = connection.execute(f"DESCRIBE {_RESULT}").fetchall()
     written = [
-        f"CAST({_name(name)} AS {_WRITTEN_AS[dtype]}) AS {_name(name)}"
+        f"{_WRITTEN_AS[dtype].format(_name(name))} AS {_name(name)}"
         for name, dtype, *_ in columns
         if dtype in _WRITTEN_AS
     ]
@@ -202,14 +375,18 @@ def _write(connection: Any, query: Query, result: Path) -> None:  # noqa: ANN401
     connection.execute(f"COPY (SELECT *{replaced} FROM {_RESULT}) TO {_text(result)} ({options})")
 
 
+_ADVICE = re.compile(r"\n\s*(?:Try |LINE [0-9]+:|Possible solutions:)")
+"""What follows the message in DuckDB's errors: options of its own, and a part of a query that may not be the user's."""
+
+
 def _message(error: Exception, text: str = "") -> tuple[str, int | None, int | None]:
     """The message of DuckDB as one line, with its line and column in the query, if it has them."""
     text_of_error = str(error)
     try:
         details = json.loads(text_of_error[text_of_error.index("{") :])
     except ValueError:
-        return " ".join(text_of_error.split()), None, None
-    message = " ".join(str(details["exception_message"]).split())
+        details = {"exception_message": text_of_error}
+    message = " ".join(_ADVICE.split(str(details.get("exception_message", text_of_error)))[0].split())
     if "position" not in details:
         return message, None, None
     before = text.encode()[: max(int(details["position"]) - len(_AHEAD), 0)].decode(errors="ignore")

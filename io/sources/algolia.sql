@@ -21,7 +21,7 @@ WITH events AS (
         e->>'eventType' AS type,
         nullif(coalesce(e->>'query', e->>'$.params.query'), '') AS query,
         CASE
-            WHEN clock IS NULL THEN TRY_CAST(e->>'timestamp' AS TIMESTAMP)
+            WHEN clock IS NULL THEN CAST(TRY_CAST(e->>'timestamp' AS TIMESTAMPTZ) AS TIMESTAMP)
             ELSE make_timestamp(CAST(clock * CASE WHEN clock < 1e11 THEN 1e6 WHEN clock < 1e14 THEN 1e3 ELSE 1 END AS BIGINT))
         END AS timestamp,
         json_type(e->'hits') = 'ARRAY' AS is_answer,

@@ -13,6 +13,6 @@
 SELECT
     e->>'event_type' AS name,
     coalesce(e->>'amplitude_id', e->>'device_id', e->>'user_id') || coalesce(' ' || (e->>'session_id'), '') AS visit,
-    TRY_CAST(coalesce(e->>'event_time', e->>'client_event_time') AS TIMESTAMP) AS timestamp,
+    CAST(TRY_CAST(coalesce(e->>'event_time', e->>'client_event_time') AS TIMESTAMPTZ) AS TIMESTAMP) AS timestamp,
     e->'event_properties' AS properties
 FROM (SELECT to_json(log) AS e FROM log)

@@ -12,7 +12,7 @@ SELECT
     e->>'event' AS name,
     coalesce(e->>'$.properties.distinct_id', e->>'distinct_id', e->>'$.properties."$device_id"') AS visit,
     CASE
-        WHEN time IS NULL THEN TRY_CAST(coalesce(e->>'$.properties.time', e->>'time') AS TIMESTAMP)
+        WHEN time IS NULL THEN CAST(TRY_CAST(coalesce(e->>'$.properties.time', e->>'time') AS TIMESTAMPTZ) AS TIMESTAMP)
         ELSE make_timestamp(CAST(time * CASE WHEN time < 1e11 THEN 1e6 WHEN time < 1e14 THEN 1e3 ELSE 1 END AS BIGINT))
     END AS timestamp,
     e->'properties' AS properties

@@ -17,8 +17,8 @@ SELECT
     coalesce(e->>'event_text', e->>'event', e->>'type') AS name,
     coalesce(e->>'anonymousId', e->>'anonymous_id', e->>'userId', e->>'user_id')
         || coalesce(' ' || (e->>'$.context.sessionId'), ' ' || (e->>'context_session_id'), '') AS visit,
-    TRY_CAST(coalesce(
+    CAST(TRY_CAST(coalesce(
         e->>'originalTimestamp', e->>'original_timestamp', e->>'timestamp', e->>'sentAt', e->>'receivedAt'
-    ) AS TIMESTAMP) AS timestamp,
+    ) AS TIMESTAMPTZ) AS TIMESTAMP) AS timestamp,
     CASE WHEN json_type(e->'properties') IN ('OBJECT', 'VARCHAR') THEN e->'properties' ELSE e END AS properties
 FROM (SELECT to_json(log) AS e FROM log)

@@ -15,8 +15,8 @@
 SELECT
     coalesce(e->>'event_text', e->>'event', e->>'type') AS name,
     coalesce(e->>'anonymousId', e->>'anonymous_id', e->>'userId', e->>'user_id') AS visit,
-    TRY_CAST(coalesce(
+    CAST(TRY_CAST(coalesce(
         e->>'timestamp', e->>'originalTimestamp', e->>'original_timestamp', e->>'receivedAt', e->>'received_at'
-    ) AS TIMESTAMP) AS timestamp,
+    ) AS TIMESTAMPTZ) AS TIMESTAMP) AS timestamp,
     CASE WHEN json_type(e->'properties') IN ('OBJECT', 'VARCHAR') THEN e->'properties' ELSE e END AS properties
 FROM (SELECT to_json(log) AS e FROM log)

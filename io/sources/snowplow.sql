@@ -40,7 +40,7 @@ WITH events AS (
     SELECT
         coalesce(nullif(coalesce(n[4]->>'$[0].id', n[4]->>'$.id'), ''), e->>'domain_sessionid', e->>'domain_userid')
             AS visit,
-        TRY_CAST(coalesce(e->>'derived_tstamp', e->>'collector_tstamp') AS TIMESTAMP) AS timestamp,
+        CAST(TRY_CAST(coalesce(e->>'derived_tstamp', e->>'collector_tstamp') AS TIMESTAMPTZ) AS TIMESTAMP) AS timestamp,
         n[1]->>'type' AS type,
         n[1]->>'name' AS list,
         coalesce(

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import NAMESPACE_OID, uuid5
 
 import polars as pl
 import pytest
@@ -15,7 +16,9 @@ from command_results import Posbias, Refused, Run
 from make_logs import FORMS, draw_pages
 from polars.testing import assert_frame_equal
 
-from posbias.io.sources import NAMES
+from posbias.io.log.sql import Query, result_of
+from posbias.io.log.text import find_log_files
+from posbias.io.sources import NAMES, event_source
 
 Event = dict[str, Any]
 Page = tuple[int, str, list[str], list[str]]  # its number, query, what was shown, what was clicked
@@ -360,6 +363,30 @@ def test_places_that_count_from_nowhere_known_are_refused_unless_it_is_said(
     found = posbias("collect", *file, "--input-format", "mixpanel", "--position-base", top)
     by_position = found.statistics.group_by("position").agg(pl.sum("clicks")).sort("position")
     assert by_position["clicks"].to_list() == [0, len(pages), 0, 0]
+
+
+def test_ids_come_out_of_a_source_to_the_letter(posbias: Posbias, pages: list[Page], tmp_path: Path) -> None:
+    ids = {doc: str(uuid5(NAMESPACE_OID, doc)).upper() for _, _, docs, _ in pages for doc in docs}
+    renamed = [
+        (page, query, [ids[doc] for doc in docs], [ids[doc] for doc in clicked]) for page, query, docs, clicked in pages
+    ]
+    found = posbias("collect", *mixpanel_lists(renamed, tmp_path), "--input-format", "mixpanel").statistics
+    assert {*found["doc"]} == {*ids.values()}
+
+
+OF_TIMES = '"(event_time|timestamp|originalTimestamp|time|derived_tstamp|collector_tstamp)": ("[^"]*"|[0-9]+)'
+
+
+@pytest.mark.slow_after(3)
+@pytest.mark.parametrize("written", ["2026-01-06T00:30:00+02:00", "2026-01-05T22:30:00.000Z", "2026-01-05 22:30:00"])
+@pytest.mark.parametrize("write", [segment, algolia, mixpanel, amplitude, rudderstack, snowplow])
+def test_times_of_a_source_are_those_of_utc(pages: list[Page], tmp_path: Path, write: Write, written: str) -> None:
+    (file,) = write(pages[:9], tmp_path)
+    lines = re.sub(OF_TIMES, rf'"\1": "{written}"', file.read_text(encoding="utf-8"))
+    file.write_text(lines, encoding="utf-8")
+    made = result_of(Query(event_source(write.__name__).text, 1 << 30, position_base=1), find_log_files([str(file)]))
+    times = pl.read_parquet(str(made.origin))["timestamp"].drop_nulls()
+    assert {*times} == {datetime(2026, 1, 5, 22, 30)}  # noqa: DTZ001 - of UTC, without a zone
 
 
 def test_a_source_needs_duckdb(
