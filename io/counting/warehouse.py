@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import Any, Literal
 
 import msgspec
+from msgspec import structs
 
 from posbias.core.choices import CheckPages, Ids, OnBadRows, Warehouse
 from posbias.core.counts.counting_plan import StatisticsPlan
@@ -36,6 +37,7 @@ from posbias.core.schema import (
 from posbias.io.engines.engine import ReadLog
 from posbias.io.log.exports import ABOUT, ABOVE_LAST, DESCRIPTION, WITH_CLICK, WITHOUT_CLICK, Export
 from posbias.io.log.faults import reason
+from posbias.io.results.manifest import checksum_of_content
 from posbias.io.stores.metadata import Counted, describe_plan
 
 
@@ -46,7 +48,13 @@ class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     check_pages: CheckPages | None = None  # which pages were checked; None without sessions
     ids: Ids | None = None  # what stands for ids; None for ids as they are
     min_impressions: int = 0  # queries with fewer are left out
-    version: Literal[1] = 1
+    version: Literal[2] = 2
+    checksum: str = ""  # of all else
+
+    @property
+    def own_checksum(self) -> str:
+        """The checksum of what it says."""
+        return checksum_of_content(msgspec.to_builtins(self))
 
 
 # --- results --------------------------------------------------------------------------------------------------
@@ -56,12 +64,14 @@ def about_export(export: Export) -> About:
     """The common description of one or several exported tables.
 
     Raises:
-        SchemaError: that cannot be read.
+        SchemaError: that cannot be read, or rows or columns are not those that it says.
         StatisticsError: they count different things, or several of them have numbers for ids.
     """
     try:
         descriptions = {msgspec.json.decode(text.encode(), type=About) for text in export.about}
-    except msgspec.DecodeError as error:
+        if any(about.checksum != about.own_checksum for about in descriptions):
+            raise msgspec.ValidationError("it was changed")
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise SchemaError(
             f"{export.where}: the column {ABOUT!r} does not describe counts of this version of posbias: {error}. "
             "Run the query of `posbias sql` again."
@@ -69,6 +79,15 @@ def about_export(export: Export) -> About:
     about, *others = descriptions
     if others:
         raise StatisticsError(f"{export.where}: these tables do not count the same. Make them by the same query.")
+    faults = [f"it has no column {name!r}" for name in about.counted.plan().keys if name not in export.columns]
+    if export.has_pages is (about.check_pages is None):
+        faults.append(f"it says {'something' if export.has_pages else 'nothing'} of where pages end")
+    if export.experiments > len(about.counted.randomized):
+        faults.append(f"it has rows of experiment {export.experiments}, of {len(about.counted.randomized)}")
+    if faults:
+        raise SchemaError(
+            f"{export.where}: is no result of the query that it names: {faults[0]}. Export it as a whole."
+        )
     if about.ids == "number" and len(export.about) > 1:
         raise StatisticsError(
             f"{export.where}: are {len(export.about)} results with --ids number, whose numbers stand for other ids in "
@@ -97,11 +116,18 @@ def check_export(export: Export, on_bad_rows: OnBadRows) -> None:
 
 
 def with_account(read: ReadLog, export: Export) -> ReadLog:
-    """The counts of a warehouse as they were read, with its account of rows and pages."""
+    """The counts of a warehouse as they were read, with its account of rows and pages.
+
+    Raises:
+        SchemaError: some counts break the contract, which no query gives.
+    """
+    if read.rejected:
+        faults = ", ".join(f"{rows:,} x {words}" for words, rows in read.rejected.items())
+        raise SchemaError(f"{export.where}: holds counts that no query gives: {faults}. Export its result again.")
     rejected = {reason(code): rows for code, rows in export.rejected.items()}
-    rows = read.totals.impressions + sum(rejected.values()) + sum(read.rejected.values())
+    rows = read.totals.impressions + sum(rejected.values())
     totals = replace(read.totals, page_ends=export.page_ends)
-    return replace(read, rows_read=rows, rejected=rejected | read.rejected, totals=totals)
+    return replace(read, rows_read=rows, rejected=rejected, totals=totals)
 
 
 # --- the query --------------------------------------------------------------------------------------------------
@@ -141,6 +167,7 @@ class WarehouseQuery:
 
 
 _TABLE = "posbias_table"
+_ONE_CLICK = "CASE WHEN r_click = 1 THEN 1 ELSE 0 END"
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PART_OF_NAME = re.compile(r'"([^"]+)"|([^".]+)')
 _NO_NAME = re.compile(r"[\\`\x00-\x1f\x7f-\x9f]")
@@ -246,6 +273,7 @@ class _Template:
         if self._sessions:
             self._judge_pages()
         self._count()
+        self._add_up_all()
         steps = ", ".join(f"{name} AS ({query})" for name, query in self._steps.items())
         self.text = f"WITH {steps} {self._result()}"
 
@@ -390,8 +418,7 @@ class _Template:
         of_rows = {"c_query": "r_query", "c_doc": "r_doc", "c_position": "CAST(r_position AS BIGINT)"}
         of_rows |= {"c_previous": "CAST(r_previous AS BIGINT)"} | {inner: f"r_{inner}" for inner in self._further}
         good = ", ".join(f"CASE WHEN {fault} = 0 THEN {of_rows[key]} END AS {key}" for key in self._keys)
-        click = f"CASE WHEN {fault} = 0 THEN r_click ELSE 0 END"
-        self._steps["keyed"] = f"SELECT {good}, {fault} AS code, {click} AS one_click FROM {source}"
+        self._steps["keyed"] = f"SELECT {good}, {fault} AS code, {_ONE_CLICK} AS one_click FROM {source}"
         keys = ", ".join([*self._keys, "code"])
         counts = "COUNT(*) AS shown, SUM(one_click) AS clicked"
         self._steps["counted"] = f"SELECT {keys}, {counts} FROM keyed GROUP BY {keys}"
@@ -400,6 +427,16 @@ class _Template:
             self._leave_out_rare_queries(self.request.min_impressions)
         if self.request.ids == "number":
             self._number_ids()
+
+    def _add_up_all(self) -> None:
+        """The sums of all rows of the result, made of the table alone, to hold the result against."""
+        self._steps["whole"] = f"SELECT COUNT(*) AS w_rows, SUM({_ONE_CLICK}) AS w_clicks FROM log_rows"
+        sums = {"a_rows": ["w_rows"], "a_clicks": ["w_clicks"]}
+        if self._sessions:
+            sums["a_rows"] += ["e_pages", "e_above", "e_without"]
+            sums["a_clicks"] += ["e_ended", "e_clicks", "e_without"]
+        added = (f"{' + '.join(f'COALESCE({one}, 0)' for one in values)} AS {name}" for name, values in sums.items())
+        self._steps["added_up"] = f"SELECT {', '.join(added)} FROM whole{' CROSS JOIN ends' if self._sessions else ''}"
 
     def _leave_out_rare_queries(self, fewest: int) -> None:
         """Queries with few impressions become rows that are left out. Clicks do not matter to that."""
@@ -480,8 +517,9 @@ class _Template:
             self.request.ids,
             self.request.min_impressions,
         )
-        described = self._text(msgspec.json.encode(about).decode())
-        return " UNION ALL ".join([counts, *ends, f"SELECT {nothing}, {DESCRIPTION}, 0, 0, {described}"])
+        described = self._text(msgspec.json.encode(structs.replace(about, checksum=about.own_checksum)).decode())
+        of_all = f"SELECT {nothing}, {DESCRIPTION}, CAST(a_rows AS BIGINT), CAST(a_clicks AS BIGINT), {described}"
+        return " UNION ALL ".join([counts, *ends, f"{of_all} FROM added_up"])
 
 
 def _first_that_holds(cases: Sequence[tuple[str, int]]) -> str:

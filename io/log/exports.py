@@ -7,18 +7,21 @@ table that was counted.
     1 .. 34   rows that are left out, by `RowFault` or `PageFault`
     -1 .. -3  where pages end (see `PageEnds`)
     -4        the table itself: `about` describes what was counted
+
+The last one holds the sums of all others, so that rows which were lost, doubled or changed after the query are noticed.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import polars as pl
 
 from posbias.core.errors import PosbiasError, SchemaError
-from posbias.core.log.impressions import REJECTED, RowFault
+from posbias.core.log.impressions import LARGEST_COUNT, REJECTED, RowFault
 from posbias.core.log.pages import PageEnds, PageFault
-from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, POSITION, QUERY
-from posbias.io.log.scan import reading, scan_sources, schema_of
+from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, PREVIOUS_CLICK, QUERY, RANDOMIZED
+from posbias.io.log.scan import ROW, reading, scan_sources, scan_with_place, schema_of
 from posbias.io.log.sources import Source, find_sources
 
 ABOUT = "about"
@@ -29,9 +32,29 @@ WITH_CLICK, ABOVE_LAST, WITHOUT_CLICK, DESCRIPTION = -1, -2, -3, -4
 them, pages without a click, and what was counted."""
 
 _OWN = {QUERY, DOC, POSITION, REJECTED, IMPRESSIONS, CLICKS, ABOUT}
-_CODES = {WITH_CLICK, ABOVE_LAST, WITHOUT_CLICK, DESCRIPTION, *RowFault, *PageFault}
+_OF_SOME = frozenset({PREVIOUS_CLICK, PERIOD, RANDOMIZED})
+_ENDS = (WITH_CLICK, ABOVE_LAST, WITHOUT_CLICK)
+_CODES = (*_ENDS, DESCRIPTION, 0, *map(int, (*RowFault, *PageFault)))
 _TYPED = ("parquet", "csv", "tsv", "ndjson", "ipc")
-_CODE, _FIRST_SUM, _SECOND_SUM = (pl.col(name).cast(pl.Int64) for name in (REJECTED, IMPRESSIONS, CLICKS))
+_FAULT, _HASH = "posbias_fault", "posbias_hash"
+_FAULTS = {
+    REJECTED: "has no meaning",
+    IMPRESSIONS: "is no number of rows",
+    CLICKS: "is no number of clicks, or there are more clicks than impressions",
+    PREVIOUS_CLICK: "is no position above",
+    RANDOMIZED: "is no number of an experiment",
+}
+_AS_A_WHOLE = "Export the result of the query as a whole, and name each of its files once."
+
+
+def _whole(name: str) -> pl.Expr:
+    """A column as Int64; null where it holds no whole number."""
+    number = pl.col(name).cast(pl.Float64, strict=False)
+    return pl.when(number == number.floor()).then(number.cast(pl.Int64, strict=False))
+
+
+_CODE, _SHOWN, _CLICKED = map(_whole, (REJECTED, IMPRESSIONS, CLICKS))
+_BESIDE = (pl.col(REJECTED) != DESCRIPTION, pl.col(REJECTED) == DESCRIPTION)
 
 
 @dataclass(frozen=True)
@@ -42,6 +65,9 @@ class Export:
     rejected: Mapping[int, int]  # rows that are left out, by fault
     page_ends: PageEnds
     about: tuple[str, ...]  # what was counted, once for each query that was run
+    columns: frozenset[str]  # those that all files have
+    experiments: int  # the largest number of a description of randomised rows
+    has_pages: bool  # whether it says where pages end
 
 
 def only_counts(rows: pl.LazyFrame) -> pl.LazyFrame:
@@ -53,43 +79,132 @@ def find_export(names: Sequence[str]) -> Export | None:
     """The description of exported counts; None where the files hold something else, or cannot be opened.
 
     Raises:
-        SchemaError: some of them are exported tables, and others are not; or one does not say what it counts.
+        SchemaError: some of them are exported tables, and others are not; or rows or columns are not those of a query.
         LogFormatError: one cannot be read.
     """
     try:
         sources = find_sources(names)
-        is_export = {source: source.format in _TYPED and _OWN.issubset(schema_of(source)) for source in sources[:1]}
-        if not any(is_export.values()):
+        first = {name.lower() for name in schema_of(sources[0])} if sources[0].format in _TYPED else set[str]()
+        if not (first >= {REJECTED, ABOUT} or len(first & _OWN) >= len(_OWN) - 1):
             return None
-        is_export |= {source: _OWN.issubset(schema_of(source)) for source in sources}
+        plain = [[name for name, dtype in schema_of(source).items() if not dtype.is_nested()] for source in sources]
     except (PosbiasError, pl.exceptions.PolarsError, OSError):
         return None  # whoever reads them as a log says why
-    first = sources[0].path
-    other = next((source.path for source, is_one in is_export.items() if not is_one), None)
-    if other is not None:
-        raise SchemaError(f"{first} holds counts of a warehouse, and {other} does not. Give one kind of files.")
-    return _read(names, sources)
+    expected = _OWN | _OF_SOME.intersection(name for own in plain for name in own)
+    for source, own in zip(sources, plain, strict=True):
+        if len(_OWN.intersection(own)) < len(_OWN) - 1 and source is not sources[0]:
+            raise SchemaError(
+                f"{sources[0].path} holds counts of a warehouse, and {source.path} does not. Give one kind of files."
+            )
+        if lacking := expected.difference(own):
+            raise SchemaError(
+                f"{source.path}: holds counts of a warehouse, but no column {min(lacking)!r}. {_AS_A_WHOLE}"
+            )
+    return _read(tuple(names), tuple(sources))
 
 
-def _read(names: Sequence[str], sources: Sequence[Source]) -> Export:
+@cache
+def _read(names: tuple[str, ...], sources: tuple[Source, ...]) -> Export:
+    """The description of exported counts, once all rows are seen to be those that a query gives.
+
+    Raises:
+        SchemaError: they are not.
+        LogFormatError: a file cannot be read.
+    """
+    where = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
     with reading(sources):
-        beside = scan_sources(sources).filter(_CODE != 0)
-        sums = beside.group_by(_CODE).agg(_FIRST_SUM.sum(), _SECOND_SUM.sum()).collect()
-        about = beside.filter(_CODE == DESCRIPTION).select(ABOUT).collect().to_series().to_list()
+        rows = scan_sources(sources)
+        fault = _fault(rows.collect_schema()).is_not_null().any()
+        experiment = _whole(RANDOMIZED) if RANDOMIZED in rows.collect_schema() else pl.lit(0)
+        numbers = (_SHOWN.sum(), _CLICKED.sum(), experiment.max().alias(RANDOMIZED), pl.len().alias(ROW))
+        sums = rows.group_by(_CODE).agg(*numbers, fault.alias(_FAULT)).collect(engine="streaming")
+        if sums[_FAULT].any():
+            faults = filter(None, map(_first_faulty, sources))
+            raise SchemaError(next(faults, f"{where}: holds rows that no query gives. {_AS_A_WHOLE}"))
+        about = rows.filter(_CODE == DESCRIPTION).select(pl.col(ABOUT).cast(pl.String)).collect().to_series().to_list()
+        if len(sources) > 1 or len(about) > 1:
+            _check_copies(sources)
     if not about or None in about:
         raise SchemaError(
-            f"{names[0]}: holds counts of a warehouse, but no row with {REJECTED} = {DESCRIPTION}, which says what was "
-            "counted. Export the result of the query as a whole."
+            f"{where}: holds counts of a warehouse, but no row with {REJECTED} = {DESCRIPTION}, which says what was "
+            f"counted. {_AS_A_WHOLE}"
         )
-    of = {code: (first, second) for code, first, second in sums.iter_rows()}
-    unknown = [code for code in of if code not in _CODES]
-    if unknown:
+    of = {row[REJECTED]: row for row in sums.to_dicts()}
+    held, given = ({name: sums.filter(which)[name].sum() for name in (IMPRESSIONS, CLICKS)} for which in _BESIDE)
+    if held != given:
         raise SchemaError(
-            f"{names[0]}: {REJECTED} = {unknown[0]} has no meaning. Run the query of `posbias sql` again."
+            f"{where}: its rows add up to {held[IMPRESSIONS]:,} impressions and {held[CLICKS]:,} clicks, and those of "
+            f"the query did to {given[IMPRESSIONS]:,} and {given[CLICKS]:,}: some are missing, changed, or there "
+            f"twice. {_AS_A_WHOLE}"
         )
-    (pages, ended), (above, clicked_above) = of.get(WITH_CLICK, (0, 0)), of.get(ABOVE_LAST, (0, 0))
-    ends = PageEnds(of.get(WITHOUT_CLICK, (0, 0))[0], pages, ended, above, clicked_above)
-    rejected = {code: rows for code, (rows, _) in sorted(of.items()) if code > 0}
+    nothing = dict.fromkeys((IMPRESSIONS, CLICKS, RANDOMIZED, ROW), 0)
+    ends, above, without = (of.get(code, nothing) for code in _ENDS)
+    times = {ends[ROW], above[ROW], without[ROW]}
+    if times not in ({0}, {len(about)}) or above[IMPRESSIONS] < ends[IMPRESSIONS]:
+        raise SchemaError(f"{where}: contradicts itself in what it says of where pages end. {_AS_A_WHOLE}")
     return Export(
-        names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more", rejected, ends, tuple(about)
+        where,
+        {code: of[code][IMPRESSIONS] for code in sorted(of) if code > 0},
+        PageEnds(without[IMPRESSIONS], ends[IMPRESSIONS], ends[CLICKS], above[IMPRESSIONS], above[CLICKS]),
+        tuple(about),
+        frozenset(name for name in rows.collect_schema() if all(name in schema_of(one) for one in sources)),
+        of.get(0, nothing)[RANDOMIZED] or 0,
+        has_pages=times != {0},
     )
+
+
+def _fault(schema: pl.Schema) -> pl.Expr:
+    """The column in which a row is none that a query gives; null for a good one."""
+    good = {
+        REJECTED: _CODE.is_in(_CODES),
+        IMPRESSIONS: _SHOWN.is_between(pl.when(_CODE == 0).then(1).otherwise(0), LARGEST_COUNT),
+        CLICKS: _CLICKED.is_between(0, _SHOWN),
+    }
+    if PREVIOUS_CLICK in schema:
+        above = _whole(PREVIOUS_CLICK).is_between(0, _whole(POSITION) - 1)
+        good[PREVIOUS_CLICK] = (_CODE != 0) | _whole(POSITION).is_null() | above
+    if RANDOMIZED in schema:
+        good[RANDOMIZED] = (_CODE != 0) | (_whole(RANDOMIZED) >= 0)
+    return pl.coalesce(pl.when(~is_good.fill_null(value=False)).then(pl.lit(name)) for name, is_good in good.items())
+
+
+def _first_faulty(source: Source) -> str:
+    """What is wrong with the first row of a file that is none that a query gives; nothing where there is none."""
+    rows = scan_with_place(source).with_columns(_fault(schema_of(source)).alias(_FAULT))
+    first = rows.filter(pl.col(_FAULT).is_not_null()).head(1).collect()
+    return "".join(
+        f"{source.path} row {row[ROW]:,}: {row[_FAULT]} = {row[row[_FAULT]]} {_FAULTS[row[_FAULT]]}. {_AS_A_WHOLE}"
+        for row in first.iter_rows(named=True)
+    )
+
+
+def _check_copies(sources: Sequence[Source]) -> None:
+    """Check that no two files hold the same counts, in whatever order and format.
+
+    Raises:
+        SchemaError: two do.
+    """
+    known = dict[object, Source]()
+    for source in sources:
+        schema = {name: of for name, of in schema_of(source).items() if name not in {ABOUT, *dict(source.hive)}}
+        rows = scan_sources([source])
+        counts = only_counts(rows).select(_as_text(*column) for column in sorted(schema.items()))
+        hashed = counts.select(pl.struct(pl.all()).hash().alias(_HASH))
+        if rows.filter(_CODE == DESCRIPTION).select(pl.len()).collect().item() > 1:
+            times = hashed.group_by(_HASH).len().select(pl.col("len").min()).collect(engine="streaming").item()
+            if (times or 0) > 1:
+                raise SchemaError(f"{source.path}: holds all its counts {times} times. {_AS_A_WHOLE}")
+        content, height = hashed.select(pl.col(_HASH).sum(), pl.len()).collect(engine="streaming").row(0)
+        first = known.setdefault(content, source)
+        if first is not source and height:
+            raise SchemaError(
+                f"{source.path} and {first.path} hold the same counts: they would count twice. Name one of them."
+            )
+
+
+def _as_text(name: str, dtype: pl.DataType) -> pl.Expr:
+    """A column as text that is the same whether it was exported as text or as numbers."""
+    text = pl.col(name).cast(pl.String, strict=False)
+    if not (dtype.is_numeric() or dtype == pl.String):
+        return text
+    return pl.coalesce(pl.col(name).cast(pl.Float64, strict=False).cast(pl.String), text, pl.lit("")).alias(name)

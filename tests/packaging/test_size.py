@@ -24,13 +24,13 @@ AIMS = {
     "words of a private dialect": 0,
 }
 LIMITS = AIMS | {
-    "lines of code": 40_068,
-    "lines": 60_628,
+    "lines of code": 40_184,
+    "lines": 60_781,
     "files": 220,
     "classes": 560,
-    "functions": 3_559,
-    "lines of code of tests": 34_818,
-    "lines of Markdown": 3_005,
+    "functions": 3_566,
+    "lines of code of tests": 34_961,
+    "lines of Markdown": 3_006,
     "modules of ours that `run` loads": 138,
     "words of a private dialect": 11,
 }

@@ -1,6 +1,7 @@
 """Counts that a query makes in a warehouse: they equal those of `collect`, and give the same fits."""
 
 import importlib.util
+import json
 import os
 import shutil
 import sqlite3
@@ -9,12 +10,15 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import polars as pl
 import pytest
 from command_results import Output, Posbias, Refused, Run
+from typer.testing import CliRunner
 
+from posbias.cli.main import app
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 COLUMNS = ("--session", "page", "--query", "search term", "--doc", "sku", "--position", "rank", "--click", "clicked")
@@ -366,8 +370,9 @@ def test_weights_by_a_fit_to_numbers_are_those_of_the_log(
 
 
 def test_numbers_for_ids_serve_a_fit_alone(refused: Refused, query: Query, sparse: Path, tmp_path: Path) -> None:
-    for name in ("one", "other"):
-        query("duckdb", "--ids", "number", of=sparse).write_parquet(tmp_path / f"{name}.parquet")
+    pl.read_parquet(sparse).filter(pl.col("page") > 5).write_parquet(tmp_path / "log.parquet")
+    for name, log in (("one", sparse), ("other", tmp_path / "log.parquet")):
+        query("duckdb", "--ids", "number", of=log).write_parquet(tmp_path / f"{name}.parquet")
     one = tmp_path / "one.parquet"
     assert "hold in this result alone" in refused("collect", one)
     assert "hold in this result alone" in refused("run", one)
@@ -418,7 +423,7 @@ def test_options_that_need_what_an_export_holds_are_taken(posbias: Posbias, quer
     [
         (pl.when(pl.col("rejected") != -4).then("about").alias("about"), "which says what was counted"),
         (pl.col("about").str.replace("pbm", "nonsense"), "does not describe counts"),
-        (pl.col("about").str.replace('"version":1', '"version":9', literal=True), "does not describe counts"),
+        (pl.col("about").str.replace('"version":2', '"version":9', literal=True), "does not describe counts"),
         (pl.col("rejected").replace(-1, 99), "has no meaning"),
         (pl.when(pl.col("rejected") == 0).then(None).otherwise("doc").alias("doc"), "the document is missing"),
         (pl.col("clicks") + pl.col("impressions"), "more clicks than impressions"),
@@ -429,6 +434,176 @@ def test_a_damaged_export_is_refused(
 ) -> None:
     query("duckdb", of=sparse).with_columns(change).write_parquet(tmp_path / "export.parquet")
     assert why in refused("fit", tmp_path / "export.parquet")
+
+
+# --- what became of a result on its way ---------------------------------------------------------------------------
+
+FULL = ("--model", "ubm", "--timestamp", "time", "--cluster-column", "user", "--randomized-where", "arm=swap@1,2")
+ANY = ("--on-bad-rows", "drop", "--max-bad-rows", 1)
+NUMBERS = (None, 0.4, -7, 1e13, float("nan"), "text")
+CHANGED: dict[str, Sequence[object]] = {
+    **dict.fromkeys(("rejected", "impressions", "clicks", "position", "previous_click", "randomized"), NUMBERS),
+    **dict.fromkeys(("query", "doc"), (None,)),
+    "period": (None, "text"),
+    "about": (None, "text", "{}"),
+}
+OF_ALL_ROWS = ("rejected", "impressions", "clicks")
+"""Columns that are read in all rows; the others are read in rows of counts, or in that of the description."""
+
+
+@pytest.fixture(scope="module")
+def full(log: pl.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
+    """Return the counts of some pages by everything that they may be counted by."""
+    path = tmp_path_factory.mktemp("full") / "log.parquet"
+    log.filter(pl.col("page").is_in(log["page"].unique(maintain_order=True)[200:260].to_list())).write_parquet(path)
+    printed = CliRunner().invoke(app, ["sql", "shown", "--dialect", "duckdb", "--quiet", *COLUMNS, *FULL])
+    return on_duckdb(printed.stdout, path)
+
+
+def counted(files: Sequence[Path], run_in_process: Run, tmp_path: Path) -> tuple[int, object]:
+    """Collect exports, whatever rows they left out; return the exit code, with the counts or the message."""
+    done = run_in_process("collect", *files, "-o", tmp_path / "counted", "--force", *ANY)
+    if done.returncode == 2:
+        assert done.stderr.startswith("posbias: error: ")
+        assert done.stderr.count("\n") == 1
+        return 2, done.stderr
+    return done.returncode, as_text(Output(tmp_path / "counted").statistics)
+
+
+@pytest.mark.parametrize("column", CHANGED)
+@pytest.mark.slow_after(2)
+def test_a_value_that_no_query_gives_is_refused_where_it_is_read(
+    run_in_process: Run, full: pl.DataFrame, tmp_path: Path, column: str
+) -> None:
+    file = tmp_path / "export.parquet"
+    full.write_parquet(file)
+    unchanged = counted([file], run_in_process, tmp_path)
+    assert unchanged[0] == 0
+    for kind in (0, -1, -3, -4):
+        first = (pl.col("rejected") == kind) & ((pl.col("rejected") == kind).cum_sum() == 1)
+        for value in CHANGED[column]:
+            held = pl.col(column)
+            if isinstance(value, str):
+                held = held.cast(pl.String)
+            elif value is not None:
+                held = held.cast(pl.Float64)
+            full.with_columns(pl.when(first).then(pl.lit(value)).otherwise(held).alias(column)).write_parquet(file)
+            is_read = column in OF_ALL_ROWS or kind == (-4 if column == "about" else 0)
+            result = counted([file], run_in_process, tmp_path)
+            assert result[0] == 2 if is_read else result == unchanged, (kind, value, result)
+
+
+def first_half(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.head(rows.height // 2)
+
+
+def second_half(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.tail(rows.height - rows.height // 2)
+
+
+WHOLE: dict[str, Callable[[pl.DataFrame], Sequence[pl.DataFrame]]] = {
+    "in parts": lambda rows: [first_half(rows), second_half(rows)],
+    "in another order": lambda rows: [rows.reverse()],
+    "with a column beside": lambda rows: [rows.with_columns(day=pl.lit("x"))],
+    "as text": lambda rows: [rows.select(pl.all().cast(pl.String))],
+    "as decimals": lambda rows: [rows.with_columns(pl.col(pl.Int64).cast(pl.Decimal(38, 0)))],
+}
+NOT_WHOLE: dict[str, tuple[Callable[[pl.DataFrame], Sequence[pl.DataFrame]], str]] = {
+    "a part is missing": (lambda rows: [second_half(rows)], "some are missing, changed, or there twice"),
+    "the other part is missing": (lambda rows: [first_half(rows)], "which says what was counted"),
+    "a part twice": (lambda rows: [first_half(rows), first_half(rows), second_half(rows)], "hold the same counts"),
+    "a part twice in another order": (
+        lambda rows: [first_half(rows), first_half(rows).reverse(), second_half(rows)],
+        "hold the same counts",
+    ),
+    "all twice": (lambda rows: [rows, rows.select(pl.all().cast(pl.String))], "hold the same counts"),
+    "all twice in one file": (lambda rows: [pl.concat([rows, rows])], "holds all its counts 2 times"),
+    "all, and a part": (lambda rows: [rows, first_half(rows)], "some are missing, changed, or there twice"),
+    "a row twice": (lambda rows: [pl.concat([rows, rows.head(1)])], "some are missing, changed, or there twice"),
+    "without a row": (lambda rows: [rows.slice(1)], "some are missing, changed, or there twice"),
+    "without ends of pages": (
+        lambda rows: [rows.filter(~pl.col("rejected").is_in([-1, -2, -3]))],
+        "some are missing, changed, or there twice",
+    ),
+    "without a description": (lambda rows: [rows.filter(pl.col("rejected") > -4)], "which says what was counted"),
+    "without rows": (lambda rows: [rows.head(0)], "which says what was counted"),
+    "in capitals": (lambda rows: [rows.rename(str.upper)], "no column 'about'"),
+    "a part without a column": (
+        lambda rows: [first_half(rows), second_half(rows).drop("previous_click")],
+        "no column 'previous_click'",
+    ),
+    "another experiment": (lambda rows: [rows.with_columns(randomized=pl.lit(2))], "rows of experiment 2, of 1"),
+}
+
+
+def written(frames: Sequence[pl.DataFrame], tmp_path: Path) -> list[Path]:
+    """Write parts of an export."""
+    files = [tmp_path / f"part-{number}.parquet" for number in range(len(frames))]
+    for frame, file in zip(frames, files, strict=True):
+        frame.write_parquet(file)
+    return files
+
+
+def test_a_result_is_the_same_however_it_was_exported_as_a_whole(
+    run_in_process: Run, full: pl.DataFrame, tmp_path: Path
+) -> None:
+    unchanged = counted(written([full], tmp_path), run_in_process, tmp_path)
+    assert unchanged[0] == 0
+    for name, arrange in WHOLE.items():
+        assert counted(written(arrange(full), tmp_path), run_in_process, tmp_path) == unchanged, name
+
+
+@pytest.mark.parametrize("case", [*NOT_WHOLE, *(f"without {name}" for name in ("about", "rejected", "previous_click"))])
+def test_a_result_that_is_not_whole_is_refused(
+    run_in_process: Run, full: pl.DataFrame, tmp_path: Path, case: str
+) -> None:
+    column = case.removeprefix("without ")
+    arrange, why = NOT_WHOLE.get(case, (lambda rows: [rows.drop(column)], f"no column {column!r}"))
+    code, said = counted(written(arrange(full), tmp_path), run_in_process, tmp_path)
+    assert code == 2
+    assert why in str(said)
+
+
+def test_parts_of_two_results_are_refused(run_in_process: Run, query: Query, sparse: Path, tmp_path: Path) -> None:
+    pages = pl.read_parquet(sparse)
+    halves = list[list[pl.DataFrame]]()
+    for share in (0, 1):
+        pages.filter(pl.col("page") % 2 == share).write_parquet(tmp_path / "log.parquet")
+        export = query("duckdb", of=tmp_path / "log.parquet")
+        halves.append([first_half(export), second_half(export)])
+    code, said = counted(written([halves[0][0], halves[1][1]], tmp_path), run_in_process, tmp_path)
+    assert (code, "some are missing, changed, or there twice" in str(said)) == (2, True)
+    assert counted(written([*halves[0], *halves[1]], tmp_path), run_in_process, tmp_path)[0] == 0
+
+
+EDITS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "weighted": lambda about: about["counted"].update(weighted=True),
+    "model": lambda about: about["counted"].update(model="pbm"),
+    "period": lambda about: about["counted"].update(period=None),
+    "clusters": lambda about: about["counted"].update(clusters=[]),
+    "randomized": lambda about: about["counted"].update(randomized=[]),
+    "max_position": lambda about: about["counted"].update(max_position=3),
+    "position_bins": lambda about: about["counted"].update(position_bins=[1, 3]),
+    "pages": lambda about: about.update(check_pages=None),
+    "some pages": lambda about: about.update(check_pages="sample"),
+    "ids": lambda about: about.update(ids="number"),
+    "min_impressions": lambda about: about.update(min_impressions=5),
+    "an older version": lambda about: about.update(version=1),
+    "a later version": lambda about: about.update(version=3),
+    "no checksum": lambda about: about.pop("checksum"),
+    "another field": lambda about: about.update(another=1),
+    "nothing": lambda about: about.clear(),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edited_description_is_refused(run_in_process: Run, full: pl.DataFrame, tmp_path: Path, edit: str) -> None:
+    about = json.loads(full.filter(pl.col("rejected") == -4)["about"].item())
+    EDITS[edit](about)
+    changed = pl.when(pl.col("rejected") == -4).then(pl.lit(json.dumps(about))).alias("about")
+    code, said = counted(written([full.with_columns(changed)], tmp_path), run_in_process, tmp_path)
+    assert code == 2
+    assert "does not describe counts of this version of posbias" in str(said)
 
 
 @pytest.mark.parametrize(
