@@ -29,7 +29,7 @@ from typer.main import get_command
 from posbias.cli.interrupts import stop
 from posbias.cli.messages import fail, fail_by_a_fault, is_json, speak, tell
 from posbias.cli.options.common import CommonOptions, write_parameters
-from posbias.cli.options.config import settings_of, source_of
+from posbias.cli.options.config import no_setting, settings_of, source_of
 from posbias.cli.options.log import LogOptions, check_are_there
 from posbias.cli.options.option import SETTINGS, annotated
 from posbias.core.choices import read_settings, settings_in
@@ -54,6 +54,8 @@ def check_environment(environment: Mapping[str, str], known: Collection[str]) ->
         if name in known:
             if not value.strip():
                 raise UsageError(f"{name}: contains only whitespace. Unset it, or give it a value.")
+        elif reason := no_setting(name.upper().removeprefix(PREFIX).lower()):
+            raise UsageError(f"{name}: {reason}. Unset the variable.")
         elif _OF_KUBERNETES.fullmatch(name) is None:
             close = difflib.get_close_matches(name.upper().removeprefix(PREFIX), sorted(by_option), n=1)
             advice = f"Did you mean {by_option[close[0]]}? If not, rename" if close else "Rename"

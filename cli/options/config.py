@@ -29,8 +29,15 @@ DEFAULT_FILE = "posbias.toml"
 OF_ITS_OWN = (("score", "model"), ("show", "format"), ("predict", "by"))
 """Commands and options whose name means something else in other commands: what is set for all is not meant for them."""
 
-TYPED_ONLY = frozenset({"help_all", "print_config", "dry_run", "write_config"})
-"""Options for one look, by parameter name: they stand on the command line, and nowhere else."""
+TYPED_ONLY = frozenset({"force", "help_all", "print_config", "dry_run", "write_config"})
+"""Options for one run, by parameter name: they stand on the command line, and nowhere else."""
+
+
+def no_setting(name: str) -> str | None:
+    """Why an option of `TYPED_ONLY` cannot be set; None for other names."""
+    flag = f"--{name.replace('_', '-')}"
+    return f"{flag} is no setting: it is given on the command line, each time" if name in TYPED_ONLY else None
+
 
 ITSELF = "config"
 _DAY = "date"
@@ -110,6 +117,8 @@ def _check_known(where: str, section: Mapping[str, object], known: Collection[st
         option = key.replace("_", "-")
         if option == ITSELF:
             raise UsageError(f"{where}{key}: a configuration file cannot name another one. Leave it out.")
+        if reason := no_setting(option.replace("-", "_")):
+            raise UsageError(f"{where}{key}: {reason}. Leave it out.")
         if option not in known:
             close = difflib.get_close_matches(option, sorted(known), n=1)
             hint = f" Did you mean {close[0]!r}?" if close else ""

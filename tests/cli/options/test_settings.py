@@ -97,7 +97,7 @@ def test_a_misspelt_variable_is_refused(run_in_process: Run, log: Path, tmp_path
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", ["POSBIAS_REPOSITORY", "POSBIAS_X", "POSBIAS_", "POSBIAS_HELP_ALL", "posbias_image"])
+@pytest.mark.parametrize("name", ["POSBIAS_REPOSITORY", "POSBIAS_X", "POSBIAS_", "posbias_image"])
 def test_a_variable_that_is_no_option_is_refused_without_its_value(
     run_in_process: Run, log: Path, tmp_path: Path, name: str
 ) -> None:
@@ -108,6 +108,23 @@ def test_a_variable_that_is_no_option_is_refused_without_its_value(
     assert "ename or unset the variable." in done.stderr
     assert "a-secret" not in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("option", ["force", "dry-run", "help-all"])
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_what_holds_for_one_run_is_refused_as_a_setting(
+    run_in_process: Run, log: Path, tmp_path: Path, option: str, value: str
+) -> None:
+    variable = f"POSBIAS_{option.replace('-', '_').upper()}"
+    run_in_process("collect", log, "-o", "out", code=0)
+    before = (tmp_path / "out" / "manifest.json").read_bytes()
+    reason = f"--{option} is no setting: it is given on the command line, each time."
+    done = run_in_process("collect", log, "-o", "out", code=2, **{variable: value})
+    assert done.stderr == f"posbias: error: {variable}: {reason} Unset the variable.\n"
+    for section in ("", "[collect]\n", "[report]\n"):
+        (tmp_path / "posbias.toml").write_text(f"{section}{option} = {value}\n", encoding="utf-8")
+        assert f"{option}: {reason} Leave it out." in said(run_in_process("collect", log, "-o", "out", code=2))
+    assert (tmp_path / "out" / "manifest.json").read_bytes() == before
 
 
 @pytest.mark.parametrize("service", ["POSBIAS", "POSBIAS_WEB", "POSBIAS_2"])
