@@ -127,20 +127,21 @@ def sql(
     """
     import typer
 
+    from posbias.cli.options.config import DEFAULT_FILE
     from posbias.cli.report.shown import check_stdout
     from posbias.cli.work.requests import warehouse_query
-    from posbias.io.results.outputs_on_disk import check_settings, write_settings
+    from posbias.io.results.outputs_on_disk import check_file, write_file
 
-    target = warehouse.output
+    target, read = warehouse.output, [warehouse.config or Path(DEFAULT_FILE)]
     if target is not None:
-        check_settings(target, force=warehouse.force)
+        check_file(target, "query", read, force=warehouse.force)
     query = warehouse_query(table, columns, warehouse)
     text = query.text(warehouse.dialect)
     if target is None:
         typer.echo(text, nl=False)
         check_stdout()
     else:
-        write_settings(target, text, force=warehouse.force)
+        write_file(target, text, "query", read, force=warehouse.force)
     if not warehouse.quiet:
         for remark in query.remarks:
             tell(remark)
@@ -558,11 +559,14 @@ def check(
     from posbias.cli.work.checking import LogView, conclusion_of, items_of_check
     from posbias.cli.work.checking import check as look_into
     from posbias.io.jobs.tables import DONE, WITH_DOUBTS
-    from posbias.io.results.outputs_on_disk import check_settings, write_settings
+    from posbias.io.log.sources import named_paths
+    from posbias.io.results.outputs_on_disk import check_file, write_file
 
-    target = output.write_config
-    if target is not None:
-        check_settings(target, force=output.force)
+    target, read = output.write_config, list[Location]()
+    if target is not None:  # in place of --config, too: options that are read there are also written
+        read = [path for name in (*logs, *(log.clicks or ())) for path in named_paths(name)]
+        read += [] if log.sql is None else [Path(log.sql)]
+        check_file(target, "file of options", read, force=output.force)
 
     with show_progress(stderr_console(), quiet=output.quiet) as progress:
         view, content = look_into(LogView(tuple(logs), log, counting), progress)
@@ -573,7 +577,7 @@ def check(
         print_warnings(conclusion_of(content), stderr_console())
     if target is not None:
         text = settings_text(logs, view.options, view.findings, content["advice"])
-        write_settings(target, text, force=output.force)
+        write_file(target, text, "file of options", read, force=output.force)
         if not output.quiet:
             tell(f"written: {target}. Read it, then: posbias run LOGS -o DIR")
     return DONE if content["carries_estimate"] else WITH_DOUBTS
@@ -592,7 +596,7 @@ def report(
     from posbias.cli.report.result import show_progress
     from posbias.io.jobs.tables import DONE
     from posbias.io.places.locations import location
-    from posbias.io.reports.stamped import make_report
+    from posbias.io.reports.report import make_report
 
     places = [location(name) for name in results]
     with show_progress(stderr_console(), quiet=output.quiet) as progress:

@@ -27,7 +27,7 @@ from posbias.io.jobs.click_model_fits import CLICK_MODEL, ClickModelFit, click_m
 from posbias.io.jobs.click_model_fits import FILES as FILES_OF_A_CLICK_MODEL
 from posbias.io.jobs.tables import Printed
 from posbias.io.places.locations import Location, location
-from posbias.io.reports.stamped import check_libraries
+from posbias.io.reports.report import check_libraries
 from posbias.io.results.conclusions import Conclusion, Reason, Verdict
 from posbias.io.results.manifest import open_stored
 from posbias.io.results.tables import ATTRACTIVENESS, FILES_OF_A_FIT, PROPENSITIES, read_table

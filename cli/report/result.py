@@ -21,9 +21,9 @@ from posbias.cli.messages import complain, is_json, tell, warn
 from posbias.cli.options.output import OutputOptions
 from posbias.cli.report.conclusion import in_order, print_items, print_warnings
 from posbias.cli.report.table import Curve
-from posbias.io.jobs.tables import WITH_DOUBTS, Result, is_same, write_description
+from posbias.io.jobs.tables import WITH_DOUBTS, Result, write_description
 from posbias.io.log.sources import named_paths
-from posbias.io.places.locations import Location, ObjectUrl
+from posbias.io.places.locations import Location, ObjectUrl, is_same
 from posbias.io.places.ownership import Owner, take_doubtful
 from posbias.io.progress import Progress, SilentProgress, Stage
 from posbias.io.results.manifest import manifest_text

@@ -56,7 +56,7 @@ from posbias.io.forms.recognition import (
     option,
 )
 from posbias.io.jobs.fit import Job, reasons_of_clicks
-from posbias.io.jobs.tables import DONE, Column, PrintedTable, clicks_in_words, first, is_same, more
+from posbias.io.jobs.tables import DONE, Column, PrintedTable, clicks_in_words, first, more
 from posbias.io.log.click_log import Log
 from posbias.io.log.clicks import Clicks
 from posbias.io.log.events import EVENTS
@@ -66,7 +66,7 @@ from posbias.io.log.scan import schema_of
 from posbias.io.log.sources import Source, find_sources, named_paths
 from posbias.io.log.text import STANDARD_INPUT
 from posbias.io.log.times import find_times
-from posbias.io.places.locations import Location
+from posbias.io.places.locations import Location, is_same
 from posbias.io.progress import Progress
 from posbias.io.results.conclusions import (
     CAUTION,

@@ -21,8 +21,9 @@ from posbias.cli.work.requests import check_day, open_engine, resolve
 from posbias.core.errors import OutputError, StatisticsError, UsageError, counted
 from posbias.io.jobs import collecting, tables
 from posbias.io.jobs.fit import Job
-from posbias.io.jobs.tables import DONE, Result, is_same
+from posbias.io.jobs.tables import DONE, Result
 from posbias.io.log.sources import named_paths
+from posbias.io.places.locations import is_same
 from posbias.io.stores.metadata import describe_decay, describe_plan
 from posbias.io.stores.segments import check_contents, one_by_one
 from posbias.io.stores.store import Statistics, check_new_day, checked, find_statistics, open_store

@@ -41,11 +41,10 @@ from posbias.io.jobs.tables import (
     cell_column,
     first,
     interval_in_words,
-    is_same,
     more,
     number_in_words,
 )
-from posbias.io.places.locations import location
+from posbias.io.places.locations import is_same, location
 from posbias.io.results.conclusions import CAUTION, GOOD, NOTE, STOP, Reason
 from posbias.io.stores.store import Statistics, find_statistics
 

@@ -28,7 +28,7 @@ from posbias.io.fits.verdicts import (
 )
 from posbias.io.log.clicks import Clicks, RawLines, Rows
 from posbias.io.log.events import EVENTS
-from posbias.io.places.locations import Location, ObjectUrl
+from posbias.io.places.locations import Location
 from posbias.io.progress import Progress
 from posbias.io.results.conclusions import NOTE, Conclusion, Reason, conclude, is_refused, sections_of, warnings_in
 from posbias.io.results.manifest import write_manifest
@@ -136,16 +136,6 @@ def write_description(
     content = {"command": command, "inputs": [*map(str, inputs)], "options": dict(options), **result.content}
     printed = {"warnings": result.warnings, PRINTED: result.printed, "facts": result.facts}
     return write_manifest(result.folder, {**sections_of(result.conclusion), **content, **printed})
-
-
-def is_same(path: Location, target: Location) -> bool:
-    """Whether two names stand for one thing that is there."""
-    if isinstance(path, ObjectUrl) or isinstance(target, ObjectUrl):
-        return path == target
-    try:
-        return path.samefile(target)
-    except (OSError, ValueError):  # there is no such target yet, or there cannot be one
-        return False
 
 
 _MOST_REMARKS = 10

@@ -164,6 +164,16 @@ def state_of_open(file: FileIO) -> FileState:
     return _state(os.fstat(file.fileno()))
 
 
+def is_same(path: Location, target: Location) -> bool:
+    """Whether two names stand for one thing that is there."""
+    if isinstance(path, ObjectUrl) or isinstance(target, ObjectUrl):
+        return path == target
+    try:
+        return path.samefile(target)
+    except (OSError, ValueError):  # there is no such target yet, or there cannot be one
+        return False
+
+
 def is_plain(path: Path) -> bool:
     """Whether the name stands for a plain file."""
     try:

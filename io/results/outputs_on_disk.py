@@ -6,22 +6,25 @@ A result is written in a directory beside the target, synced, and moved into pla
 leaves the old result or the new one; what else it leaves, the next run removes.
 """
 
+import hashlib
 import os
 import random
 import secrets
+import struct
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import polars as pl
 
 from posbias.core.arrays.threads import at_once
-from posbias.core.errors import OutputError, OutputExistsError
-from posbias.io.places.locations import state_of
+from posbias.core.errors import OutputError, OutputExistsError, UsageError
+from posbias.io.places.locations import Location, is_same, open_plain, state_of
 from posbias.io.places.ownership import (
     OwnedDirectory,
     Owner,
@@ -304,28 +307,118 @@ def _replace(made: OwnedDirectory, target: Target, before: tuple[int, int]) -> N
     rename_new(made.work, target.path)
 
 
-Check: TypeAlias = Callable[[Path], None]
-"""Raises OutputError for a file that must not be replaced."""
+FileKind: TypeAlias = Literal["report", "file of options", "query"]
+"""What a single file is: it carries a stamp, by which it is known again as written by posbias and not changed since."""
+
+_STAMPS: dict[FileKind, bytes] = {
+    "report": b"<!-- posbias report %s -->\n",
+    "file of options": b"# posbias options %s\n",
+    "query": b"/* posbias query %s */\n",
+}
+"""The last line of a file, with a digest of all before it; the second last chunk of a PNG says the same."""
+_DIGITS = 64
+_PNG, _KEYWORD = b"\x89PNG\r\n\x1a\n", b"posbias\0"
+_CHUNK_LENGTH = 12 + len(_KEYWORD) + _DIGITS
+_END_OF_PNG = 12  # bytes of its last chunk, which is empty
 
 
-def write_file(target: Path, content: bytes, check: Check, *, force: bool) -> None:
-    """Write one file, whole or not at all; what is replaced is looked at once more, and goes back if it must stay.
+def stamped(content: bytes, kind: FileKind) -> bytes:
+    """A file with its stamp."""
+    digest = hashlib.sha256(content).hexdigest().encode()
+    if not content.startswith(_PNG) or len(content) < len(_PNG) + _END_OF_PNG:
+        return content + _STAMPS[kind] % digest
+    body = b"tEXt" + _KEYWORD + digest
+    chunk = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
+    return content[:-_END_OF_PNG] + chunk + content[-_END_OF_PNG:]
+
+
+def is_stamped(content: bytes, kind: FileKind) -> bool:
+    """Whether it is a file of this kind, as it was written."""
+    before_a_comment = content[: -len(_STAMPS[kind] % (b"0" * _DIGITS))]
+    around_a_chunk = content[: -_END_OF_PNG - _CHUNK_LENGTH] + content[-_END_OF_PNG:]
+    return any(stamped(without, kind) == content for without in (before_a_comment, around_a_chunk))
+
+
+LARGEST = 1 << 28
+"""Bytes of the largest single file that can be replaced; a larger one is not looked into."""
+
+
+def check_file(target: Path, kind: FileKind, inputs: Iterable[Location], *, force: bool) -> None:
+    """Check that a single file may be written.
+
+    Args:
+        target: where it will stand.
+        kind: what it is.
+        inputs: what the command reads, which is never replaced.
+        force: whether a file of this kind that posbias wrote is replaced. Nothing else ever is.
+
+    Raises:
+        OutputExistsError: something is there, and `force` is not given.
+        OutputError: what is there is read, was not written by posbias, or was changed since; or there is no folder.
+        UsageError: it would lie in a result, which can then no longer be replaced.
+    """
+    folder = target.absolute().parent
+    try:
+        str(target).encode()
+        is_folder = folder.is_dir()
+    except (UnicodeEncodeError, ValueError, OSError) as error:
+        raise OutputError(f"{str(target)!a}: cannot be the name of a file: {error}.") from error
+    if not is_folder:
+        raise OutputError(f"{target}: cannot be written: there is no directory {folder}. Make it first.")
+    above = (folder.resolve(), *folder.resolve().parents)
+    result = next((each for each in above if listed_in(each) is not None), None)
+    if result is not None:
+        raise UsageError(
+            f"{target}: lies in a result of posbias, which holds nothing but its own files. Name a file elsewhere, "
+            f"such as {result.parent / f'{result.name}{target.suffix}'}."
+        )
+    if not os.path.lexists(target):
+        return
+    if any(is_same(path, target) for path in inputs):
+        raise OutputError(f"{target}: is read by this command, and is never replaced. Choose another name.")
+    if not force:
+        raise OutputExistsError(f"{target}: already exists. Choose another name, or replace it with --force.")
+    _check_ours(kind, target)
+
+
+def _check_ours(kind: FileKind, target: Path) -> None:
+    """Raise OutputError unless posbias wrote a file of this kind there, and nobody has changed it."""
+    try:
+        size = state_of(target).bytes
+        with open_plain(target) as file:
+            ours = size <= LARGEST and is_stamped(file.read(size + 1), kind)
+    except OSError as error:
+        raise OutputError(f"{target}: is not replaced: {error.strerror}.") from error
+    if not ours:
+        raise OutputError(
+            f"{target}: is no {kind} of posbias, or has been changed since. --force replaces only what posbias wrote, "
+            "as it was written. Choose another name, or remove it yourself."
+        )
+
+
+def write_file(target: Path, content: bytes | str, kind: FileKind, inputs: Iterable[Location], *, force: bool) -> None:
+    """Write a single file, whole or not at all; a replaced one is checked once more, and goes back if it must stay.
 
     Raises:
         OutputExistsError: something is there, and is not to be replaced.
         OutputError: it cannot be written, or what is there must not be replaced.
     """
+    check_file(target, kind, inputs, force=force)
+    try:
+        whole = stamped(content.encode() if isinstance(content, str) else content, kind)
+    except UnicodeEncodeError as error:
+        raise OutputError(f"{target}: cannot be written: a name in it is not UTF-8. Rename what it names.") from error
     folder = target.absolute().parent
     with owned_directory(folder, hidden=True) as work:
         made = work / "file"
         try:
             handle = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
             with os.fdopen(handle, "wb") as file:
-                file.write(content)
+                file.write(whole)
                 file.flush()
                 os.fsync(file.fileno())
             with committing():
-                _put(made, target, check if force and os.path.lexists(target) else None)
+                _put(made, target, partial(_check_ours, kind) if force and os.path.lexists(target) else None)
             _sync(folder)
         except FileExistsError as error:
             raise OutputExistsError(f"{target}: already exists: it appeared during this run and was kept.") from error
@@ -333,7 +426,7 @@ def write_file(target: Path, content: bytes, check: Check, *, force: bool) -> No
             raise OutputError(f"{target}: cannot be written: {error.strerror}. Nothing was written.") from error
 
 
-def _put(made: Path, target: Path, check: Check | None) -> None:
+def _put(made: Path, target: Path, check: Callable[[Path], None] | None) -> None:
     if check is None:
         rename_new(made, target)
         return
@@ -346,39 +439,3 @@ def _put(made: Path, target: Path, check: Check | None) -> None:
     except OutputError:
         exchange(made, target)
         raise
-
-
-def check_settings(target: Path, *, force: bool) -> None:
-    """Check that a file of options may be written.
-
-    Raises:
-        OutputExistsError: it is there, and is not to be replaced.
-        OutputError: it is to be replaced, and is no plain file.
-    """
-    if not os.path.lexists(target):
-        return
-    if not force:
-        raise OutputExistsError(f"{target}: already exists. Use --force to replace it.")
-    _check_plain(target)
-
-
-def _check_plain(target: Path) -> None:
-    try:
-        state_of(target)
-    except OSError as error:
-        raise OutputError(f"{target}: is not replaced: {error.strerror}.") from error
-
-
-def write_settings(target: Path, text: str, *, force: bool) -> None:
-    """Write a file of options.
-
-    Raises:
-        OutputExistsError: it is there, and is not to be replaced.
-        OutputError: it cannot be written.
-    """
-    check_settings(target, force=force)
-    try:
-        content = text.encode()
-    except UnicodeEncodeError as error:
-        raise OutputError(f"{target}: cannot be written: a name in it is not UTF-8. Rename what it names.") from error
-    write_file(target, content, _check_plain, force=force)

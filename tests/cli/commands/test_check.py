@@ -584,15 +584,16 @@ def test_an_existing_file_is_replaced_only_if_that_is_asked_for(
 ) -> None:
     renamed.write_csv(tmp_path / "log.csv")
     file = tmp_path / "posbias.toml"
-    file.write_text("max-position = 3\n", encoding="utf-8")
+    run_in_process(*WRITE, "--max-position", "3", code=0)
+    written = file.read_text(encoding="utf-8")
 
     refused = run_in_process(*WRITE)
     kept = file.read_text(encoding="utf-8")
     replaced = run_in_process(*WRITE, "--force")
 
     assert refused.returncode == 2
-    assert "posbias.toml: already exists. Use --force to replace it." in refused.stderr
-    assert kept == "max-position = 3\n"
+    assert "posbias.toml: already exists. Choose another name, or replace it with --force." in refused.stderr
+    assert kept == written
     assert replaced.returncode == 0, replaced.stderr
     content = tomllib.loads(file.read_text(encoding="utf-8"))
     assert (content["max-position"], content["doc"]) == (3, "sku")

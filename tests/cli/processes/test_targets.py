@@ -203,6 +203,65 @@ def test_a_link_as_target_is_said_to_be_one(run_in_process: RunPosbias, log: Pat
     refused(run_in_process("run", log, "-o", results / "other", "--force"), f"(a symbolic link to {results / 'mine'})")
 
 
+QUERY = ("sql", "shown", "--dialect", "duckdb")
+SINGLE_FILES = {"file of options": ("check", "log.parquet", "--write-config"), "query": (*QUERY, "-o")}
+
+
+@pytest.mark.parametrize("kind", SINGLE_FILES)
+def test_force_replaces_no_file_that_posbias_did_not_write_or_that_was_changed(
+    run_in_process: RunPosbias, log: Path, results: Path, kind: str
+) -> None:
+    shutil.copy(log, results / "log.parquet")
+    for name, words in SINGLE_FILES.items():
+        run_in_process(*words, f"a {name}", cwd=results, code=0)
+    genuine = (results / f"a {kind}").read_bytes()
+    for content in (b"", b"mine", genuine + b"# mine\n", genuine[:-1], genuine.replace(b"s", b"z", 1)):
+        (results / "changed").write_bytes(content)
+        done = run_in_process(*SINGLE_FILES[kind], "changed", "--force", cwd=results)
+        refused(done, f"changed: is no {kind} of posbias, or has been changed since")
+        assert (results / "changed").read_bytes() == content
+    (other,) = SINGLE_FILES.keys() - {kind}
+    refused(run_in_process(*SINGLE_FILES[kind], f"a {other}", "--force", cwd=results), f"is no {kind} of posbias")
+    refused(run_in_process(*SINGLE_FILES[kind], f"a {kind}", cwd=results), "already exists", "--force")
+    run_in_process(*SINGLE_FILES[kind], f"a {kind}", "--force", cwd=results, code=0)
+    assert sorted(path.name for path in results.iterdir()) == ["a file of options", "a query", "changed", "log.parquet"]
+
+
+def test_no_command_writes_over_what_it_reads(run_in_process: RunPosbias, log: Path, results: Path) -> None:
+    shutil.copy(log, results / "log.parquet")
+    (results / "link").symlink_to("log.parquet")
+    (results / "hard").hardlink_to(results / "log.parquet")
+    (results / "below").symlink_to(results)
+    run_in_process(*SINGLE_FILES["file of options"], "options.csv", cwd=results, code=0)
+    run_in_process(*QUERY, "-o", "query.sql", cwd=results, code=0)
+    before = everything_in(results)
+    names = ("log.parquet", "./log.parquet", "below/log.parquet", results / "log.parquet", "link", "hard")
+    for words, targets in (
+        (("check", "log.parquet", "--write-config"), names),
+        (("check", "log.*", "--write-config"), names),
+        (("check", "options.csv", "--write-config"), ("options.csv", "below/options.csv")),
+        (("check", "log.parquet", "--clicks", "options.csv", "--write-config"), ("options.csv",)),
+        (("check", "log.parquet", "--sql", "query.sql", "--write-config"), ("query.sql",)),
+        ((*QUERY, "--config", "options.csv", "-o"), ("options.csv",)),
+    ):
+        for target in targets:
+            for force in ((), ("--force",)):
+                done = run_in_process(*words, target, *force, cwd=results)
+                refused(done, f"{Path(target)}: is read by this command, and is never replaced")
+    assert everything_in(results) == before
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "new.sql", "training/load.py", "training/new.sql"])
+def test_a_single_file_does_not_lie_in_a_result_nor_take_the_place_of_one_of_its_files(
+    run_in_process: RunPosbias, results: Path, result: Path, name: str
+) -> None:
+    (results / "link").symlink_to(result)
+    before = everything_in(results)
+    for target in (result / name, results / "link" / name):
+        refused(run_in_process(*QUERY, "-o", target, "--force"), f"{target}: lies in a result of posbias")
+    assert everything_in(results) == before
+
+
 @pytest.mark.parametrize("target", ["/proc/out", "/proc/self/out", "/proc/sys/out", "/sys/out"])
 def test_a_place_in_which_nothing_can_be_made_is_an_error_and_no_hang(
     run_in_process: RunPosbias, log: Path, target: str
