@@ -17,9 +17,10 @@ A log may hold any character, and a terminal acts on some: it moves the cursor, 
 the order of letters around.
 """
 
+import html
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Self, cast
 
@@ -176,12 +177,24 @@ def holds_key(url: str) -> bool:
 
 def masked_values(content: object) -> Any:  # noqa: ANN401 - what was given
     """Plain values (of JSON) with all their texts masked; keys stay."""
+    return _with_texts(content, masked)
+
+
+def values_without_markup(content: object) -> Any:  # noqa: ANN401 - what was given
+    r"""Plain values (of JSON) whose texts begin no tag and no comment (`\x3cb>`), in whatever page they are put."""
+    return _with_texts(content, lambda text: _TAG.sub(lambda match: _as_escape(match[0]), text))
+
+
+_TAG = re.compile("<(?=[a-z/!?])", re.IGNORECASE)
+
+
+def _with_texts(content: object, change: Callable[[str], str]) -> Any:  # noqa: ANN401 - what was given
     if isinstance(content, str):
-        return masked(content)
+        return change(content)
     if isinstance(content, Mapping):
-        return {key: masked_values(value) for key, value in cast("Mapping[Any, object]", content).items()}
+        return {key: _with_texts(value, change) for key, value in cast("Mapping[Any, object]", content).items()}
     if isinstance(content, list | tuple):
-        return [masked_values(value) for value in cast("Sequence[object]", content)]
+        return [_with_texts(value, change) for value in cast("Sequence[object]", content)]
     return content
 
 
@@ -212,6 +225,16 @@ def _of_place(match: re.Match[str]) -> bool:
 def shown(text: str) -> str:
     """A name, a value or a sentence on one line, without secrets and with unseen characters as escapes."""
     return escaped(masked(text))
+
+
+def in_html(text: str, *, keep: str = "") -> str:
+    """A text as HTML that shows it, also between quotes, without secrets and with unseen characters as escapes.
+
+    Args:
+        text: what is shown.
+        keep: unseen characters that stay as they are.
+    """
+    return html.escape(escaped(masked(text), keep=keep))
 
 
 def shown_lines(text: str) -> str:

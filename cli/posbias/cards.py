@@ -1,13 +1,12 @@
 """Results in notebooks: a short card in HTML, and the printed text."""
 
 from collections.abc import Iterable, Sequence
-from html import escape
 
 import polars as pl
 from rich.console import RenderableType
 
 from posbias.cli.console import SafeConsole
-from posbias.core.errors import shown
+from posbias.core.errors import in_html
 from posbias.core.fit.plot_data import CONTEXT, HIGH, LOW, PROPENSITY, plotted_curves
 from posbias.core.schema import IMPRESSIONS, POSITION
 from posbias.io.jobs.tables import Printed, PrintedTable
@@ -50,32 +49,32 @@ def card(
         printed: what the command prints.
     """
     table = next((one for one in printed if isinstance(one, PrintedTable)), None)
-    mark = f'<b style="color:{_COLOURS.get(verdict, "inherit")}">&#9679; {_text(verdict)}</b>'
-    parts = [f'<div style="margin-bottom:4px">{_text(title)} {mark}</div>']
-    parts += [f"<div>{_text(conclusion[:1].upper() + conclusion[1:])}</div>"] if conclusion else []
-    parts += [f'<div style="opacity:.8">&#9888; {_text(each)}</div>' for each in warnings[:_MOST_WARNINGS]]
+    mark = f'<b style="color:{_COLOURS.get(verdict, "inherit")}">&#9679; {in_html(verdict)}</b>'
+    parts = [f'<div style="margin-bottom:4px">{in_html(title)} {mark}</div>']
+    parts += [f"<div>{in_html(conclusion[:1].upper() + conclusion[1:])}</div>"] if conclusion else []
+    parts += [f'<div style="opacity:.8">&#9888; {in_html(each)}</div>' for each in warnings[:_MOST_WARNINGS]]
     more = len(warnings) - _MOST_WARNINGS
     parts += [f'<div style="opacity:.8">... and {more} more in <code>.warnings</code></div>'] if more > 0 else []
     parts += [] if propensities is None else [curve_in_svg(propensities)]
     if table is not None:
         parts.append(_table(table))
     else:
-        parts += [f'<pre style="overflow-x:auto">{_text(one)}</pre>' for one in printed if isinstance(one, str)]
+        parts += [
+            f'<pre style="overflow-x:auto">{in_html(one, keep=chr(10))}</pre>'
+            for one in printed
+            if isinstance(one, str)
+        ]
     return f'<div style="max-width:60em">{"".join(parts)}</div>'
-
-
-def _text(text: str) -> str:
-    return escape("\n".join(map(shown, text.split("\n"))))
 
 
 def _table(table: PrintedTable) -> str:
     """The first rows of a table, without the columns that can be spared."""
     columns = [column for column in table.columns if not column.spare]
     rows = list(zip(*(column.cells for column in columns), strict=True))
-    heads = "".join(f"<th>{_text(column.name)}</th>" for column in columns)
-    body = "".join(f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>" for row in rows[:_MOST_ROWS])
+    heads = "".join(f"<th>{in_html(column.name)}</th>" for column in columns)
+    body = "".join(f"<tr>{''.join(f'<td>{in_html(cell)}</td>' for cell in row)}</tr>" for row in rows[:_MOST_ROWS])
     more = len(rows) - _MOST_ROWS
-    below = f"<div>... and {more:,} more rows</div>" if more > 0 else f"<div>{_text(table.more)}</div>"
+    below = f"<div>... and {more:,} more rows</div>" if more > 0 else f"<div>{in_html(table.more)}</div>"
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{below}"
 
 
@@ -107,7 +106,7 @@ def curve_in_svg(table: pl.DataFrame) -> str:
         drawn.append(f'<polyline points="{points}" fill="none" stroke="{colour}"/>')
         name = f"{', '.join(apart).replace('_', ' ')} {label}".strip()
         drawn.append(
-            f'<text x="{_WIDTH}" y="{_MARGIN + 14 * number}" font-size="11" fill="{colour}">{_text(name)}</text>'
+            f'<text x="{_WIDTH}" y="{_MARGIN + 14 * number}" font-size="11" fill="{colour}">{in_html(name)}</text>'
         )
     if curves.n_contexts > len(curves.contexts):
         more = f"and {curves.n_contexts - len(curves.contexts):,} more"

@@ -17,7 +17,7 @@ from posbias.cli.options.log import LogOptions
 from posbias.cli.report.conclusion import in_order, renderable
 from posbias.cli.work.checking import conclusion_of, items_of_check
 from posbias.core.choices import OnBadRows, Source
-from posbias.core.errors import UsageError
+from posbias.core.errors import UsageError, values_without_markup
 from posbias.core.schema import Roles
 from posbias.core.training.weights import WeightOptions
 from posbias.frame_weights import weigh
@@ -171,7 +171,8 @@ class Result:
         from posbias.io.reports.reported import open_reported  # noqa: PLC0415 - only for charts
 
         with open_reported([self.place]) as results:
-            return alt.LayerChart.from_dict(picture_spec(figure_named(results, chart), title_about(results)))
+            spec = picture_spec(figure_named(results, chart), title_about(results))
+        return alt.LayerChart.from_dict(values_without_markup(spec))  # which Altair puts into a script of a page
 
     def report(self, path: str | PathLike[str], **options: object) -> Path:
         """Write a page about the result, for any browser (.html), or a chart (.svg, .png).

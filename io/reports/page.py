@@ -1,17 +1,16 @@
 """One HTML file that holds all it shows, runs no script and fetches nothing.
 
-Whatever comes from data is escaped here, once. The page's own policy (Content-Security-Policy) forbids all but its
+Whatever comes from data passes `in_html`. The page's own policy (Content-Security-Policy) forbids all but its
 style sheet.
 """
 
 import re
 from dataclasses import dataclass
-from html import escape
 from importlib.metadata import version
 from importlib.resources import files
 from typing import Literal, TypeAlias
 
-from posbias.core.errors import escaped
+from posbias.core.errors import in_html
 from posbias.io.reports.charts import NARROW, WIDE, Figure, inline_svg
 from posbias.io.results.conclusions import Reason, Verdict
 
@@ -96,10 +95,10 @@ class Page:
 def html_of(page: Page) -> str:
     """The page as a file."""
     links = [*(section.title for section in page.sections), *(title for title, _ in page.parts)]
-    entries = "".join(f'<li><a href="#s{number}">{_text(title)}</a></li>' for number, title in enumerate(links))
+    entries = "".join(f'<li><a href="#s{number}">{in_html(title)}</a></li>' for number, title in enumerate(links))
     sections = "".join(_section(section, f"s{number}", 2) for number, section in enumerate(page.sections))
     parts = "".join(
-        f'<article id="s{number}"><h2>{_text(title)}</h2>'
+        f'<article id="s{number}"><h2>{in_html(title)}</h2>'
         f"{''.join(_section(section, f's{number}-{at}', 3) for at, section in enumerate(of_part))}</article>\n"
         for number, (title, of_part) in enumerate(page.parts, start=len(page.sections))
     )
@@ -108,19 +107,19 @@ def html_of(page: Page) -> str:
 <head>
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{_POLICY}">
-<meta name="generator" content="posbias {_text(version("posbias"))}">
+<meta name="generator" content="posbias {in_html(version("posbias"))}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="referrer" content="no-referrer">
-<title>{_text(page.title)}: {_text(page.kind)}</title>
+<title>{in_html(page.title)}: {in_html(page.kind)}</title>
 <style>
 {files("posbias.io.reports").joinpath("page.css").read_text(encoding="utf-8")}</style>
 </head>
 <body>
-<header><p class="kind">{_text(page.kind)}</p><h1>{_text(page.title)}</h1></header>
+<header><p class="kind">{in_html(page.kind)}</p><h1>{in_html(page.title)}</h1></header>
 <nav aria-label="Sections"><ul>{entries}</ul></nav>
 <main>
 {sections}{parts}</main>
-<footer>Made by posbias {_text(version("posbias"))}. This file needs no network, and connects to nothing.</footer>
+<footer>Made by posbias {in_html(version("posbias"))}. This file needs no network, and connects to nothing.</footer>
 </body>
 </html>
 """
@@ -131,28 +130,28 @@ def _section(section: Section, anchor: str, level: int) -> str:
         _figure(block, caption=block.title != section.title) if isinstance(block, Figure) else _block(block)
         for block in section.blocks
     )
-    return f'<section id="{anchor}">\n<h{level}>{_text(section.title)}</h{level}>\n{body}\n</section>\n'
+    return f'<section id="{anchor}">\n<h{level}>{in_html(section.title)}</h{level}>\n{body}\n</section>\n'
 
 
 def _block(block: Block) -> str:
     """A block of any kind in HTML."""
     match block:
         case str():
-            html = f"<p>{_text(block)}</p>"
+            html = f"<p>{in_html(block)}</p>"
         case Banner():
             kind = block.verdict.replace(" ", "-")
-            words = f"<strong>{_text(block.verdict)}</strong><span>{_text(block.conclusion)}</span>"
+            words = f"<strong>{in_html(block.verdict)}</strong><span>{in_html(block.conclusion)}</span>"
             html = f'<p class="banner {kind}">{words}</p>'
         case Table():
             html = _table(block)
         case Figure():
             html = _figure(block)
         case Code():
-            html = f"<pre><code>{_text(block.text, keep=chr(10))}</code></pre>"
+            html = f"<pre><code>{in_html(block.text, keep=chr(10))}</code></pre>"
         case Fold():
             body = "\n".join(map(_block, block.blocks))
             is_open = " open" if block.is_open else ""
-            title = f"<summary>{_text(block.title)}</summary>"
+            title = f"<summary>{in_html(block.title)}</summary>"
             html = f'<details class="paper-{block.paper}"{is_open}>{title}\n{body}</details>'
         case Orders():
             html = _orders(block)
@@ -168,8 +167,8 @@ def _list(block: tuple[KeyFigure, ...] | tuple[Reason, ...]) -> str:
 
 
 def _key_figure(figure: KeyFigure) -> str:
-    note = f"<small>{_text(figure.note)}</small>" if figure.note else ""
-    return f"<li><strong>{_text(figure.value)}</strong><span>{_text(figure.label)}</span>{note}</li>"
+    note = f"<small>{in_html(figure.note)}</small>" if figure.note else ""
+    return f"<li><strong>{in_html(figure.value)}</strong><span>{in_html(figure.label)}</span>{note}</li>"
 
 
 _MARKS = {"good": ("+", "for"), "note": ("i", "note"), "caution": ("!", "with care"), "stop": ("-", "against")}
@@ -177,9 +176,9 @@ _MARKS = {"good": ("+", "for"), "note": ("i", "note"), "caution": ("!", "with ca
 
 def _reason(reason: Reason) -> str:
     mark, meaning = _MARKS[reason.severity]
-    more = f"<details><summary>details</summary>{_text(reason.details)}</details>" if reason.details else ""
+    more = f"<details><summary>details</summary>{in_html(reason.details)}</details>" if reason.details else ""
     return (
-        f'<li class="{reason.severity}"><b title="{meaning}">{mark}</b><div>{_text(reason.sentence)}{more}</div></li>'
+        f'<li class="{reason.severity}"><b title="{meaning}">{mark}</b><div>{in_html(reason.sentence)}{more}</div></li>'
     )
 
 
@@ -187,11 +186,11 @@ def _figure(figure: Figure, *, caption: bool = True) -> str:
     charts = "".join(
         f'<div class="{name}">{inline_svg(figure, width)}</div>' for name, width in (("wide", WIDE), ("narrow", NARROW))
     )
-    note = f"<small>{_text(figure.note)}</small>" if figure.note else ""
-    title = f"<figcaption>{_text(figure.title)}</figcaption>" if caption else ""
+    note = f"<small>{in_html(figure.note)}</small>" if figure.note else ""
+    title = f"<figcaption>{in_html(figure.title)}</figcaption>" if caption else ""
     return (
         f'<figure>{title}<div role="img" '
-        f'aria-label="{_text(figure.description)}" data-chart="{figure.name}">{charts}</div>{note}</figure>'
+        f'aria-label="{in_html(figure.description)}" data-chart="{figure.name}">{charts}</div>{note}</figure>'
     )
 
 
@@ -199,12 +198,12 @@ def _table(table: Table) -> str:
     """A table; columns of numbers stand on the right."""
     numeric = [all(map(_NUMBER.fullmatch, cells)) for cells in zip(*table.rows, strict=True)]
     kinds = [' class="number"' if are_numbers else "" for are_numbers in numeric]
-    heads = "".join(f"<th{kind}>{_text(name)}</th>" for kind, name in zip(kinds, table.columns, strict=False))
+    heads = "".join(f"<th{kind}>{in_html(name)}</th>" for kind, name in zip(kinds, table.columns, strict=False))
     rows = "".join(
-        f"<tr>{''.join(f'<td{kind}>{_text(cell)}</td>' for kind, cell in zip(kinds, row, strict=True))}</tr>"
+        f"<tr>{''.join(f'<td{kind}>{in_html(cell)}</td>' for kind, cell in zip(kinds, row, strict=True))}</tr>"
         for row in table.rows
     )
-    caption = f"<caption>{_text(table.caption)}</caption>" if table.caption else ""
+    caption = f"<caption>{in_html(table.caption)}</caption>" if table.caption else ""
     head = f"<thead><tr>{heads}</tr></thead>" if heads else ""
     return f'<div class="scroll" tabindex="0"><table>{caption}{head}<tbody>{rows}</tbody></table></div>'
 
@@ -212,12 +211,12 @@ def _table(table: Table) -> str:
 def _orders(orders: Orders) -> str:
     """Two lists side by side; in the second one, how far each document moves."""
     was = {name: place for place, name in enumerate(orders.before)}
-    before = "".join(f"<li>{_text(name)}</li>" for name in orders.before)
+    before = "".join(f"<li>{in_html(name)}</li>" for name in orders.before)
     after = "".join(
-        f"<li>{_text(name)} {_moved(was[name] - place if name in was else None)}</li>"
+        f"<li>{in_html(name)} {_moved(was[name] - place if name in was else None)}</li>"
         for place, name in enumerate(orders.after)
     )
-    now, new = map(_text, orders.names)
+    now, new = map(in_html, orders.names)
     return f'<div class="orders"><div>{now}<ol>{before}</ol></div><div>{new}<ol>{after}</ol></div></div>'
 
 
@@ -225,8 +224,3 @@ def _moved(places: int | None) -> str:
     if places is None:
         return "<i>new</i>"
     return f"<i>{'↑' if places > 0 else '↓'}{abs(places)}</i>" if places else ""
-
-
-def _text(text: str, keep: str = "") -> str:
-    """Text within HTML, also between quotes; what cannot be seen is written as an escape."""
-    return escape(escaped(text, keep=keep))

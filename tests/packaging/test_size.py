@@ -24,22 +24,12 @@ AIMS = {
     "words of a private dialect": 0,
 }
 LIMITS = AIMS | {
-<<<<<<< HEAD
-    "lines of code": 40_184,
-    "lines": 60_781,
+    "lines of code": 39_930,
+    "lines": 60_407,
     "files": 220,
     "classes": 560,
-    "functions": 3_566,
-    "lines of code of tests": 34_961,
-    "lines of Markdown": 3_006,
-=======
-    "lines of code": 39_923,
-    "lines": 60_390,
-    "files": 220,
-    "classes": 560,
-    "functions": 3_545,
-    "lines of code of tests": 34_635,
->>>>>>> e294efc3 (A single file takes the place only of one that posbias wrote and nobody changed, and never of what the command reads)
+    "functions": 3_546,
+    "lines of code of tests": 34_667,
     "modules of ours that `run` loads": 138,
     "words of a private dialect": 11,
 }

@@ -49,7 +49,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Made:
     harmful = log.rename({"device": CONTEXT}).with_columns(
         pl.format(HARM + "{}", "query").alias("query"),
         pl.format("&amp;<script>{}" + HARM, "doc").alias("doc"),
-        pl.format("<b>{}\u202e\x1b[31m", CONTEXT).alias(CONTEXT),
+        pl.format("<b>{}\u202e\x1b[31m" + HARM, CONTEXT).alias(CONTEXT),
     )
     harmful.write_parquet(folder / "harmful.parquet")
     documents = harmful.select("query", "doc").unique().sort("query", "doc")

@@ -1,11 +1,14 @@
 """A report in a real browser: it shows everything, asks for nothing, harms nobody, and fits phones and paper."""
 
+import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from browser import Browser
+
+from posbias import open_result
 
 pytestmark = pytest.mark.slow
 
@@ -51,6 +54,23 @@ def test_names_from_a_log_are_text(browser: Browser, report: Made, name: str) ->
     assert ("</script><script>document.title='harmed'" in shown) == (name != "evaluated")
     assert ("a.b['c']<b>" in shown) == (name == "harmful")
     assert "\x1b" not in shown
+
+
+def test_names_from_a_log_are_text_in_a_notebook(browser: Browser, result: Made, tmp_path: Path) -> None:
+    fit = open_result(result("harmful"))
+    page = tmp_path / "notebook.html"
+    for content, drawing in ((fit.plot().to_html(inline=True), "svg.marks"), (fit._repr_html_(), "svg")):
+        page.write_text(f'<meta charset="utf-8">{content}', encoding="utf-8")
+        browser.open(page)
+        for _ in range(200):  # Vega draws after the page is loaded
+            if browser.run(f"return document.querySelectorAll('{drawing}').length"):
+                break
+            time.sleep(0.05)
+
+        assert browser.run(f"return document.querySelectorAll('{drawing}').length") == 1
+        assert browser.run("return document.querySelectorAll('img, iframe, td b').length") == 0
+        assert browser.run("return document.title") == ""
+    assert browser.messages() == []
 
 
 def test_it_is_dark_where_the_user_prefers_that_and_light_on_paper(browser: Browser, report: Made) -> None:

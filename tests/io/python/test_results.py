@@ -1,6 +1,7 @@
 """Results are opened with their tables, charts and weights; temporary ones go with their object; imports are cheap."""
 
 import gc
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -138,6 +139,24 @@ def test_a_card_holds_the_verdict_the_curve_and_the_table_and_no_markup_of_a_log
     assert "<script" not in card
     assert "\x1b" not in card
     assert cast("Any", door.check(impressions))._repr_html_().startswith("<div")
+
+
+def test_no_page_that_holds_a_chart_gets_markup_of_a_log(impressions: pl.DataFrame) -> None:
+    hostile = impressions.with_columns(
+        pl.format("{}</script><!--<b id=x>", "device").alias("<b id=y>"), age=pl.lit("< 18")
+    )
+    chart = cast("Any", door.fit(hostile, context=["<b id=y>", "age"])).plot()
+
+    pages = {
+        "page": chart.to_html(),
+        "notebook": chart._repr_mimebundle_()["text/html"],
+        "changed chart": chart.properties(width=99).to_html(),
+        "JSON": chart.to_json(),
+    }
+    for page in pages.values():
+        assert not re.findall("<b id|</script><|<!--", page)
+        assert r"\\x3c/script>\\x3c!--\\x3cb id=x>" in page
+        assert "< 18" in page
 
 
 def test_a_look_at_a_log_holds_what_the_command_prints_as_json(posbias: Posbias, impressions: pl.DataFrame) -> None:
