@@ -14,6 +14,7 @@ from posbias.core.evaluation.clicked import (
     RANKING,
     RELEVANCE,
     SCORE,
+    SCORE_REST,
     CellWeights,
     EvaluationOptions,
     counted_rows,
@@ -29,14 +30,14 @@ from posbias.core.evaluation.estimates import Evaluation, Totals
 from posbias.core.fit.propensities import PROPENSITY, FittedTheta
 from posbias.core.schema import DOC, QUERY, SESSION, WEIGHT, Roles
 from posbias.io.engines.engine import Engine, ReadLog
-from posbias.io.log.scan import LINE, ROW, reading, resolve_quotes, scan_lines
+from posbias.io.log.scan import LINE, ROW, reading, resolve_quotes, scan_lines, scan_with_place
 from posbias.io.log.sources import Source, find_sources, named_paths
 from posbias.io.places.temporary import KeptFrame, keep
 from posbias.io.progress import Progress
 from posbias.io.ranking_names import LOGGED, name_of, split_name
 from posbias.io.results.manifest import check_file
 from posbias.io.training.feature_parts import route_rows
-from posbias.io.training.feature_tables import as_key, read_keys
+from posbias.io.training.feature_tables import KeyedTable, as_key, read_keys
 from posbias.io.training.laid_out import covariance_of_theta, propensities_of_cells
 
 RUN, QRELS = ("query", "q0", "doc", "rank", "score", "tag"), ("query", "iteration", "doc", "relevance")
@@ -59,7 +60,7 @@ class Rankings:
     names: tuple[str, ...]  # of each, in the order of the command line
     files: tuple[str, ...]  # where each stands
     sources: tuple[Source, ...]  # all files
-    rows: pl.LazyFrame  # `RANKING` (from 1), `query`, `doc`, `SCORE` (null where it is no number)
+    rows: pl.LazyFrame  # `RANKING` (from 1), `query`, `doc`, `SCORE` (null where it is no number), `SCORE_REST`
 
 
 def open_rankings(
@@ -87,9 +88,8 @@ def open_rankings(
             raise UsageError(f"{option}: another ranking is called {name!r}. Say another name: NAME=FILE.")
         names.append(name)
         files.append(file)
-        frames.append(
-            rows.select(pl.lit(len(names), pl.UInt16).alias(RANKING), QUERY, DOC, pl.col(_VALUE).alias(SCORE))
-        )
+        number = pl.lit(len(names), pl.UInt16).alias(RANKING)
+        frames.append(rows.select(number, QUERY, DOC, pl.col(_VALUE).alias(SCORE), SCORE_REST))
 
     for option in scores:
         name, file = split_name(option)
@@ -196,8 +196,30 @@ def _open_table(
     dtype, value = table.schema[matches[0]], pl.col(matches[0])
     if not (dtype.is_numeric() or isinstance(dtype, pl.String)):
         raise SchemaError(f"{table.where}: column {matches[0]!r} holds {dtype}; it must hold numbers.")
-    number = (value.str.strip_chars() if dtype == pl.String else value).cast(pl.Float64, strict=False)
-    return table.sources, table.raw.select(*(key.alias(role) for role, key in table.keys.items()), number.alias(_VALUE))
+    _check_named(table)
+    numbers = _numbers(value.str.strip_chars() if dtype == pl.String else value)
+    return table.sources, table.raw.select(*(key.alias(role) for role, key in table.keys.items()), *numbers)
+
+
+def _check_named(table: KeyedTable) -> None:
+    """Raise SchemaError if a row lacks its query or its document: whatever it says would be left out."""
+    keys = [name for name in table.schema if name not in table.names]
+    for source in table.sources:
+        with reading([source]):
+            nameless = scan_with_place(source).filter(pl.any_horizontal(pl.col(keys).is_null()))
+            number, first = nameless.select(pl.len(), pl.col(ROW).min()).collect(engine="streaming").row(0)
+        if number:
+            raise SchemaError(
+                f"{source.path}: {number:,} rows have no {' or no '.join(keys)}, e.g. row {first}. Mend these rows, or "
+                "leave them out."
+            )
+
+
+def _numbers(value: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
+    """Numbers, or texts of them, as `_VALUE` (null for others) and `SCORE_REST`."""
+    number, whole = value.cast(pl.Float64, strict=False), value.cast(pl.Int128, strict=False)
+    rest = (whole - number.cast(pl.Int128, strict=False)).cast(pl.Float64).fill_null(0.0)
+    return number.alias(_VALUE), rest.alias(SCORE_REST)
 
 
 def _open_trec(name: str, fields: tuple[str, ...], roles: Roles, id_types: Mapping[str, pl.DataType]) -> Opened:
@@ -226,8 +248,7 @@ def _open_trec(name: str, fields: tuple[str, ...], roles: Roles, id_types: Mappi
                 "field for it. Give a table instead."
             )
     keys = [as_key(role, pl.String(), id_types[role], str(place)).alias(role) for role in (QUERY, DOC)]
-    value = pl.col("score" if fields == RUN else RELEVANCE).cast(pl.Float64, strict=False).alias(_VALUE)
-    return (source,), rows.with_columns(*keys, value)
+    return (source,), rows.with_columns(*keys, *_numbers(pl.col("score" if fields == RUN else RELEVANCE)))
 
 
 def _fields_of(source: Source, name: str, fields: tuple[str, ...]) -> pl.LazyFrame:

@@ -193,6 +193,9 @@ MEASURES = DCG, ARP = Measure("dcg", "DCG", gain=True), Measure("arp", "ARP", ga
 RANKING, SCORE, RANK = "posbias_ranking", "posbias_score", "posbias_rank"
 """Columns of lists: the number of the ranking, what it says of a document, and the place of the document, from 1."""
 
+SCORE_REST = "posbias_score_rest"
+"""A column beside `SCORE`: what a whole number is more than that float, which holds 53 bits of it."""
+
 _TEXT = "posbias_text"
 
 
@@ -200,17 +203,18 @@ def ranked(scores: pl.DataFrame) -> pl.DataFrame:
     """The lists of some queries.
 
     Args:
-        scores: `RANKING`, `query`, `doc`, `SCORE`; each document once in a list.
+        scores: `RANKING`, `query`, `doc`, `SCORE` and perhaps `SCORE_REST`; each document once in a list.
 
     Returns:
         Them with `RANK`, list by list.
     """
     lists = [RANKING, QUERY]
+    best = [name for name in (SCORE, SCORE_REST) if name in scores.columns]
     ordered = scores.with_columns(as_text(scores.schema[DOC]).alias(_TEXT)).sort(
-        *lists, SCORE, _TEXT, descending=[False, False, True, True]
+        *lists, *best, _TEXT, descending=[False, False, *(True for _ in best), True]
     )
     row = pl.int_range(pl.len(), dtype=pl.Int64).over(lists) + 1
-    return ordered.drop(_TEXT).with_columns(row.cast(pl.Int32).alias(RANK))
+    return ordered.drop(_TEXT, SCORE_REST, strict=False).with_columns(row.cast(pl.Int32).alias(RANK))
 
 
 def as_text(doc: pl.DataType) -> pl.Expr:

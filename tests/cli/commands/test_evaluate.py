@@ -120,6 +120,29 @@ def test_a_run_says_the_same_as_the_table_with_its_scores(evaluate: Run, tmp_pat
     assert one["verdict"] == "not significant"
 
 
+def test_whole_scores_that_no_float_tells_apart_keep_their_order(evaluate: Run, place: Path, tmp_path: Path) -> None:
+    good = pl.read_parquet(place / "good.parquet")
+    small = good.with_columns(score=pl.col("score").rank("ordinal").over("query").cast(pl.Int64))
+    large = small.with_columns(score=pl.col("score") + 2**60)
+    small.write_parquet(place / "small.parquet")
+    large.write_parquet(place / "signed.parquet")
+    small.with_columns(score=2**64 - 1 - pl.col("score").max() + pl.col("score").cast(pl.UInt64)).write_parquet(
+        place / "unsigned.parquet"
+    )
+    large.write_csv(place / "text.csv")
+    lines = large.select(pl.format("{} Q0 {} 0 {} x", "query", "doc", "score")).to_series()
+    (place / "large.run").write_text("\n".join(lines) + "\n")
+    names = ("small.parquet", "signed.parquet", "unsigned.parquet", "text.csv")
+
+    done = evaluate(*(word for name in names for word in ("--scores", name)), "--rankings", "large.run")
+
+    assert done.returncode == DONE, done.stderr
+    metrics, _, _ = tables(tmp_path)
+    values = {name: value_of(metrics, name, "dcg", "ips") for name in ("small", "signed", "unsigned", "text", "large")}
+    assert len({*values.values()}) == 1, values
+    assert values["small"] > value_of(metrics, "logged", "dcg", "ips")
+
+
 @pytest.mark.parametrize("judgments", ["judged.csv", "judged.qrels"])
 def test_judgments_give_ndcg_and_paired_differences(evaluate: Run, tmp_path: Path, judgments: str) -> None:
     done = evaluate("--scores", "good.parquet", "--scores", "bad.csv", "--judgments", judgments, "-k", "5")
@@ -178,6 +201,8 @@ def test_a_log_in_many_buckets_says_the_same(run_in_process: Run, place: Path, t
         (("--rankings", "blank.run"), "blank.run: holds no line. A line of a TREC run is query q0 doc rank score tag."),
         (("--rankings", "bytes.run"), "bytes.run: cannot be read as text"),
         (("--scores", "twice.parquet"), "documents appear more than once in a query, e.g. query 0, doc 0"),
+        (("--scores", "unnamed.csv"), "unnamed.csv: 2 rows have no query or no doc, e.g. row 3."),
+        (("--scores", "good.parquet", "--judgments", "unnamed.csv"), "unnamed.csv: 2 rows have no query or no doc"),
         (("--scores", "nan.csv"), "1 rows have no score that is a finite number, e.g. that of query 0, doc 1"),
     ],
 )
@@ -189,6 +214,9 @@ def test_what_cannot_be_evaluated_is_one_clear_error(
     good.with_columns(
         score=pl.when((pl.col("query") == 0) & (pl.col("doc") == 1)).then(None).otherwise("score")
     ).write_csv(place / "nan.csv")
+    row = pl.int_range(pl.len())
+    unnamed = {"query": pl.when(row != 5).then("query"), "doc": pl.when(row != 2).then("doc"), "relevance": pl.lit(1)}
+    good.with_columns(**unnamed).write_csv(place / "unnamed.csv")
     (place / "blank.run").write_text("\n \n")
     (place / "bytes.run").write_bytes(b"1 Q0 2 1 0.5 \xff\xfe\n")
     done = evaluate(*words)

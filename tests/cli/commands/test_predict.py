@@ -216,11 +216,14 @@ def test_one_query_is_predicted_without_others_like_it_and_a_log_without_clicks_
             "there are pages of 2 days up to then (2026-01-05 to 2026-01-06)",
         ),
         (("--scores", "logged=good.parquet"), "is the log's own ranking"),
+        (("--scores", "unnamed.parquet"), "unnamed.parquet: 1 rows have no query or no doc, e.g. row 1."),
     ],
 )
 def test_what_cannot_be_predicted_is_refused(
-    predict: Predict, tmp_path: Path, words: tuple[str, ...], says: str
+    predict: Predict, place: Path, tmp_path: Path, words: tuple[str, ...], says: str
 ) -> None:
+    good = pl.read_parquet(place / "good.parquet")
+    good.with_columns(doc=pl.when(pl.int_range(pl.len()) > 0).then("doc")).write_parquet(place / "unnamed.parquet")
     done = predict(*words)
     assert done.returncode == UNUSABLE
     assert says in said(done)
