@@ -14,7 +14,7 @@ import polars as pl
 
 from posbias.core.choices import RandomizedRows
 from posbias.core.errors import Coded, SchemaError
-from posbias.core.log.values import PLAIN_TEXT, TextValues, TimeUnit, whole_numbers
+from posbias.core.log.values import PLAIN_TEXT, TextValues, TimeUnit, is_dated, whole_numbers
 from posbias.core.schema import (
     CLICK,
     DOC,
@@ -217,6 +217,9 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
     kept_as = {name: pl.UInt8 if name == RANDOMIZED else pl.Int32 for name in numbers}  # as posbias counts them
     columns += [number.cast(kept_as[name], strict=False).alias(name) for name, number in numbers.items()]
     faults += [(~(number >= 0).fill_null(value=False), RowFault.COUNT_INVALID) for number in numbers.values()]
+    ids = {name: schema[name] for name in (*roles.session, *roles.ids()) if is_dated(schema[name])}
+    beyond = [pl.col(name).is_not_null() & _day(pl.col(name), dtype).is_null() for name, dtype in ids.items()]
+    faults += [(is_beyond, RowFault.TIMESTAMP_INVALID) for is_beyond in beyond]
     if roles.randomized:
         _check_keys("--randomized-where", [rows.column for rows in roles.randomized], schema)
         columns.append(_randomized(roles.randomized, position).alias(RANDOMIZED))
@@ -430,11 +433,9 @@ def _times(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Expr, 
     if rules.values.timestamp_format is not None:
         time = _written_time(name, schema, rules.values)
         return _of_our_era(time.dt.date()), time
-    if dtype == pl.Date:
-        return _of_our_era(column), unknown
-    if isinstance(dtype, pl.Datetime):
-        utc = column if dtype.time_zone is None else column.dt.convert_time_zone("UTC")
-        return _of_our_era(utc.dt.date()), utc.dt.replace_time_zone(None).cast(pl.Datetime("us"))
+    if is_dated(dtype):
+        time = _in_utc(column, dtype).dt.replace_time_zone(None).cast(pl.Datetime("us"))
+        return _day(column, dtype), unknown if dtype == pl.Date else time
     if not (dtype.is_numeric() or isinstance(dtype, pl.String)):
         raise SchemaError(f"column {name!r} (--timestamp) holds {dtype}; it must hold dates or times.")
     number = whole_numbers(name, dtype)
@@ -460,6 +461,15 @@ def _written_time(name: str, schema: pl.Schema, values: TextValues) -> pl.Expr:
     return values.time(pl.col(name).cast(pl.String))
 
 
+def _day(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    """The day of dates or times as `_times` has it."""
+    return _of_our_era(column if dtype == pl.Date else _in_utc(column, dtype).dt.date())
+
+
+def _in_utc(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    return column.dt.convert_time_zone("UTC") if isinstance(dtype, pl.Datetime) and dtype.time_zone else column
+
+
 def _of_our_era(day: pl.Expr) -> pl.Expr:
-    """Days that calendars know; null beyond the year 9999, where a number was taken for a time of another unit."""
-    return pl.when(day.is_between(pl.date(1, 1, 1), pl.date(9999, 12, 31))).then(day)
+    """Days of a log; null at the ends of the years 1 to 9999, where `bounded` puts what lies beyond."""
+    return pl.when(day.is_between(pl.date(1, 1, 3), pl.date(9999, 12, 29))).then(day)

@@ -89,7 +89,7 @@ _SECONDS_OF_A_DAY = 86_400
 _YEARS = (1980, 2099)
 _YEARS_OF_COUNTED_DAYS = (1990, 2069)  # later ones are days of 2000 and after as spreadsheets count them, from 1900
 _DATE_DIGITS = 8
-_LARGEST_SECOND = 253_402_300_799  # the last of the year 9999
+_FIRST_AND_LAST = (-62_135_596_800, 253_402_300_799)  # seconds since 1970: the years 1 to 9999
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class CountedSince1970:
         if self.per_day == 1:
             return pl.lit(None, pl.Datetime("us"))
         seconds = number // (self.per_day // _SECONDS_OF_A_DAY)
-        within = seconds.is_between(0, _LARGEST_SECOND)
+        within = seconds.is_between(0, _FIRST_AND_LAST[1])
         return (pl.when(within).then(seconds) * 10**6).cast(pl.Datetime("us"))
 
 
@@ -162,7 +162,30 @@ def time_unit_of(numbers: pl.Series) -> TimeUnit | None:
     return best if days[best.words] else None
 
 
+def is_dated(dtype: pl.DataType | None) -> bool:
+    """Whether values are dates, or dates with a time."""
+    return dtype == pl.Date or isinstance(dtype, pl.Datetime)
+
+
+def bounded(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    """Dates or times in the years 1 to 9999; of what lies beyond, e.g. infinity, the nearest one.
+
+    Python holds no others, and Polars does not write all others as text. Nanoseconds end in 2262.
+    """
+    first, last = _FIRST_AND_LAST
+    if not isinstance(dtype, pl.Datetime):
+        return column.to_physical().clip(first // _SECONDS_OF_A_DAY, last // _SECONDS_OF_A_DAY).cast(dtype)
+    if dtype.time_unit == "ns":
+        return column
+    per_second = 10**3 if dtype.time_unit == "ms" else 10**6
+    margin = _SECONDS_OF_A_DAY if dtype.time_zone else 0  # by which zones differ at most
+    return column.to_physical().clip((first + margin) * per_second, (last - margin) * per_second).cast(dtype)
+
+
 def whole_numbers(name: str, dtype: pl.DataType) -> pl.Expr:
     """A column of numbers, or of text that may hold some, as Int64; null where a value is none."""
-    column = pl.col(name).str.strip_chars() if isinstance(dtype, pl.String) else pl.col(name)
-    return column.cast(pl.Int64, strict=False)
+    if not isinstance(dtype, pl.String):
+        return pl.col(name).cast(pl.Int64, strict=False)
+    text = pl.col(name).str.strip_chars()
+    fractions = text.cast(pl.Float64, strict=False).cast(pl.Int64, strict=False)  # seconds as Python writes them
+    return pl.coalesce(text.cast(pl.Int64, strict=False), fractions)

@@ -12,7 +12,7 @@ import polars as pl
 from posbias.core.errors import SchemaError
 from posbias.core.log.impressions import REJECTED, Fault, RowFault
 from posbias.core.log.pages import HARMLESS, PageFault
-from posbias.core.log.values import grouped
+from posbias.core.log.values import grouped, is_dated
 from posbias.core.roles import plain, says_offset, says_page, says_rank
 from posbias.core.schema import CLICK, DOC, IMPRESSIONS, NAMES_OF_COUNTS, POSITION, QUERY, SESSION, Roles
 from posbias.io.log.click_log import Log
@@ -477,14 +477,18 @@ def describe_page_faults(log: Log, counts: Mapping[int, int], examples: pl.DataF
 
 def _places(log: Log, code: int) -> list[str]:
     played = [getattr(log.roles, role) for role in (_FAULTS[code].role, _BESIDE.get(code)) if role is not None]
-    names = [name for names in played for name in ([names] if isinstance(names, str) else names)]
+    names = [name for names in played for name in ([names] if isinstance(names, str) else names or ())]
+    ids = (*log.roles.session, *log.roles.ids()) if code == RowFault.TIMESTAMP_INVALID else ()
     places: list[str] = []
     for source in log.sources:
         with reading([source]):
+            impressions = log.impressions_with_place(source)
+            schema = impressions.collect_schema()
+            names += [name for name in ids if name not in names and is_dated(schema.get(f"raw_{name}"))]
+            raw = [f"raw_{name}" for name in names if not name.startswith("posbias_")]
             rows = (
-                log.impressions_with_place(source)
-                .filter(pl.col(REJECTED) == code)
-                .select(FILE, ROW, *(f"raw_{name}" for name in names if not name.startswith("posbias_")))
+                impressions.filter(pl.col(REJECTED) == code)
+                .select(FILE, ROW, *(pl.col(name).cast(pl.String) if is_dated(schema[name]) else name for name in raw))
                 .head(_SHOWN - len(places))
                 .collect(engine="streaming")
             )
@@ -524,6 +528,10 @@ def _how_times_are_read(log: Log) -> str:
     declared = log.rules.values.timestamp_format
     if declared is not None:
         return f"They are read as {shlex.quote(declared)} here (--timestamp-format)."
+    if is_dated(schema_of(log.sources[0]).get(log.roles.timestamp or "")):
+        return (
+            "Times beyond the years 1 to 9999 are shown as the nearest in them: are they infinite, or in other units?"
+        )
     finding = find_timestamp_format(_faulty_values(log, log.roles.timestamp, RowFault.TIMESTAMP_INVALID))
     if finding is not None:
         return _with_options(finding)

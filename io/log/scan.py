@@ -23,6 +23,7 @@ from pathlib import Path
 import polars as pl
 
 from posbias.core.errors import LogFormatError
+from posbias.core.log.values import bounded, is_dated
 from posbias.io.log.sources import Source
 from posbias.io.places.locations import ObjectUrl
 from posbias.io.places.object_stores import storage_options
@@ -161,10 +162,10 @@ def _scan(sources: Sequence[Source], as_text: Sequence[str]) -> pl.LazyFrame:
             storage_options=options,
         )
     frame, folders = with_paths(frame), dict(sources[0].hive)
-    if not folders:
-        return frame
     own = frame.collect_schema()
-    return frame.with_columns(pl.lit(value, pl.String).alias(key) for key, value in folders.items() if key not in own)
+    columns = [bounded(pl.col(name), dtype).alias(name) for name, dtype in own.items() if is_dated(dtype)]
+    columns += [pl.lit(value, pl.String).alias(key) for key, value in folders.items() if key not in own]
+    return frame.with_columns(columns) if columns else frame
 
 
 def _escaped(source: Source) -> str:

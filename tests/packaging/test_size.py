@@ -24,12 +24,12 @@ AIMS = {
     "words of a private dialect": 0,
 }
 LIMITS = AIMS | {
-    "lines of code": 39_930,
-    "lines": 60_407,
+    "lines of code": 39_975,
+    "lines": 60_474,
     "files": 220,
     "classes": 560,
-    "functions": 3_546,
-    "lines of code of tests": 34_667,
+    "functions": 3_552,
+    "lines of code of tests": 34_743,
     "modules of ours that `run` loads": 138,
     "words of a private dialect": 11,
 }

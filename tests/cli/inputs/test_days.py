@@ -15,6 +15,7 @@ from posbias.io.log.days import Days
 TODAY = date(2026, 1, 10)
 FIRST = date(2026, 1, 5)
 N_DAYS = 5
+Capture = pytest.CaptureFixture[str]
 FACTOR = 0.5
 
 SECONDS = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
@@ -101,6 +102,64 @@ def test_a_file_of_another_unit_is_an_error_that_names_it(
 
     assert f"300 x the timestamp is not a date or time: b.{ending} row 1 (day = " in done.stderr
     assert "Numbers are read as seconds since 1970 here" in done.stderr
+
+
+_ROW, _MOST = 7, 2**63 - 1
+_MOMENT = int(datetime(2026, 1, 5, 13, 30, tzinfo=UTC).timestamp()) * 10**6  # microseconds
+STRAY = {
+    "microseconds among milliseconds": (pl.Int64, 1_000, _MOMENT),
+    "microseconds in a column of milliseconds": (pl.Datetime("ms"), 1_000, _MOMENT),
+    "the year 57983": (pl.Datetime("us"), 1, _MOMENT * 1_000),
+    "infinity": (pl.Datetime("us"), 1, _MOST),
+    "minus infinity in a zone": (pl.Datetime("us", "Europe/Berlin"), 1, -_MOST),
+    "a day of infinity": (pl.Date, 86_400 * 10**6, 2**31 - 1),
+    "an infinite number": (pl.Float64, 10**6, float("inf")),
+    "no number": (pl.Float64, 10**6, float("nan")),
+    "infinity in words": (pl.String, 1_000, "infinity"),
+    "a number of 30 digits": (pl.String, 1_000, "9" * 30),
+    "another year in words": (pl.String, None, "57983-05-01 10:00:00"),
+}
+
+
+@pytest.mark.parametrize(
+    ("case", "ending"), [*((case, "parquet") for case in STRAY), *((case, "csv") for case in [*STRAY][6:])]
+)
+def test_a_time_that_no_calendar_has_is_a_bad_row(
+    run_in_process: RunPosbias, tmp_path: Path, log: pl.DataFrame, case: str, ending: str, capfd: Capture
+) -> None:
+    dtype, per, stray = STRAY[case]
+    days = log["day"].cast(pl.Datetime("us"))
+    usual = days.cast(pl.String) if per is None else (days.cast(pl.Int64) // per).cast(pl.Int64)
+    values = pl.Series(usual.cast(pl.String) if dtype == pl.String else usual).to_list()
+    values[_ROW - 1] = stray
+    carrier = {pl.String: pl.String, pl.Float64: pl.Float64, pl.Date: pl.Int32}.get(dtype, pl.Int64)
+    frame = log.with_columns(pl.Series("day", values, carrier).cast(dtype))
+    path = tmp_path / f"log.{ending}"
+    frame.write_parquet(path) if ending == "parquet" else frame.write_csv(path)
+    words = (path, "--timestamp", "day", "-o")
+
+    stopped = run_in_process("collect", *words, "stopped", code=2)
+    dropped = run_in_process("collect", *words, "dropped", "--on-bad-rows", "drop", code=0)
+    checked = run_in_process("check", path, "--timestamp", "day")
+
+    assert f"1 x the timestamp is not a date or time: {path} row {_ROW} (day = " in stopped.stderr
+    assert "1 left out (1 because the timestamp is not a date or time)" in dropped.stderr
+    assert "days: 2026-01-05 to 2026-01-09, 5 days" in dropped.stderr
+    assert "1 because the timestamp is not a date or time" in checked.stdout
+    assert "panicked" not in capfd.readouterr().err
+
+
+def test_an_id_that_no_calendar_has_is_a_bad_row(
+    run_in_process: RunPosbias, tmp_path: Path, log: pl.DataFrame, capfd: Capture
+) -> None:
+    first = pl.int_range(pl.len()) < 2
+    when = pl.when(first).then(pl.lit(_MOST)).otherwise(_MOMENT).cast(pl.Datetime("us"))
+    log.with_columns(when=when).write_parquet(tmp_path / "log.parquet")
+
+    done = run_in_process("collect", "log.parquet", "--session", "session", "--session", "when", "-o", "out", code=2)
+
+    assert "2 x the timestamp is not a date or time: log.parquet row 1 (when = " in done.stderr
+    assert "panicked" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("value", ["46027", "491000", "123", "7"])
