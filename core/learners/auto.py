@@ -268,7 +268,8 @@ def calibration(likelihood: ClickLikelihood, columns: Floats, offset: Floats | f
     b[0] = likelihood.start() - np.mean(offset)
     for _ in range(_MOST_STEPS):
         gradient, hessian = likelihood.gradients(offset + columns @ b)
-        step = np.linalg.solve(columns.T @ (hessian[:, np.newaxis] * columns), columns.T @ gradient)
+        # of the least length, where scores say the same of all documents and b has no single value
+        step = np.linalg.lstsq(columns.T @ (hessian[:, np.newaxis] * columns), columns.T @ gradient)[0]
         b = b - step
         if np.abs(step).max() < _ENOUGH:
             break

@@ -32,7 +32,7 @@ FEW = LearningOptions(trees=30, learning_rate=0.1, row_share=1.0)
 def standardised(data: LearningData, scores: Floats) -> Floats:
     mean = np.bincount(data.query, scores) / np.bincount(data.query)
     centred = scores - mean[data.query]
-    return centred / centred.std()
+    return centred / (centred.std() or 1.0)
 
 
 def held_out(data: LearningData, by_ranker: dict[str, Floats], kappa: float) -> HeldOut:
@@ -84,6 +84,16 @@ def test_scores_are_logits_of_what_clicks_say(shown_once: tuple[LearningData, Fl
     np.testing.assert_allclose(calibration(likelihood, np.column_stack([ones, score])), (-0.5, 0.8), atol=0.02)
     found = calibration(likelihood, ones[:, np.newaxis], offset=3 + 0.8 * score)
     np.testing.assert_allclose(found, [-3.5], atol=0.02)
+
+
+def test_scores_that_say_the_same_of_all_documents_say_nothing(shown_once: tuple[LearningData, Floats]) -> None:
+    data, _ = shown_once
+    likelihood = ClickLikelihood(data.weighted.only_cells(data.known), data.theta)
+    ones = np.ones(data.n_documents)
+    alone = calibration(likelihood, ones[:, np.newaxis])
+
+    np.testing.assert_allclose(calibration(likelihood, np.column_stack([ones, 0 * ones])), (alone[0], 0.0), atol=1e-9)
+    assert 0 <= choose(held_out(data, dict.fromkeys(RANKERS, ones), 0.1)).slope < 1e-9
 
 
 def test_the_model_is_the_blend_of_the_rankers_that_are_learnt_from_all_queries() -> None:
