@@ -428,7 +428,7 @@ class LearningOptions:
     learning_rate: float = setting("Shrinkage of each tree.", 0.05, gt=0, le=1)
     leaves: int = setting("Leaves of a tree.", 15, ge=2, le=4096)
     leaf_documents: int | None = setting(
-        "Fewest documents of a leaf; without it a hundredth of them, between 10 and 50.", ge=1
+        "Fewest documents of a leaf; without it a hundredth of them, between 10 and 50.", ge=1, le=10**9
     )
     negative_share: float = setting(
         "Share of the documents without a click to learn from; each counts 1 / share times.", 1.0, gt=0, le=1

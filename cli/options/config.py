@@ -23,7 +23,7 @@ from typer.core import TyperGroup, TyperOption
 
 from posbias.cli.options.option import is_table, setting_texts
 from posbias.core.errors import UsageError, masked
-from posbias.io.places.locations import ObjectUrl, read_regular
+from posbias.io.places.locations import ObjectUrl, read_text
 
 DEFAULT_FILE = "posbias.toml"
 OF_ITS_OWN = (("score", "model"), ("show", "format"), ("predict", "by"))
@@ -166,7 +166,7 @@ _KINDS: tuple[tuple[type, str], ...] = (
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(read_regular(file).decode())
+        return tomllib.loads(read_text(file))
     except OSError as error:
         raise UsageError(f"--config {file}: cannot be read: {error.strerror}.") from error
     except ValueError as error:

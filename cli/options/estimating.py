@@ -65,7 +65,7 @@ class WarehouseOptions:
     check_pages: CheckPages = CHECK_PAGES | {"default": "all"}
     ids: Ids | None = option("Keep ids in the warehouse: hash (with --salt), or number, for `posbias fit` alone.")
     salt: str | None = option("With --ids hash: a secret that makes hashes hard to guess.", "TEXT")
-    min_impressions: int = option("Leave out queries with fewer impressions.", "N", default=0, min=0)
+    min_impressions: int = option("Leave out queries with fewer impressions.", "N", default=0, min=0, max=10**12)
     output: Path | None = TARGET | {"parser": on_disk("a query is a file on disk. Write it there.")}
     force: bool = FORCE
     quiet: bool = QUIET

@@ -23,7 +23,7 @@ from posbias.io.log.lists import ListRules
 from posbias.io.log.raw import IMPRESSION, RawReader, RawRules
 from posbias.io.log.sql import Query
 from posbias.io.log.text import STANDARD_INPUT
-from posbias.io.places.locations import ObjectUrl, location
+from posbias.io.places.locations import ObjectUrl, location, read_text
 from posbias.io.sources import NAMES as SOURCES
 from posbias.io.sources import event_source
 
@@ -213,9 +213,10 @@ def _text_of_query(query: str) -> tuple[str, str]:
     if not query.endswith(".sql"):
         return query, "--sql"
     try:
-        return Path(query).read_text(encoding="utf-8"), f"--sql {query}"
+        return read_text(Path(query)), f"--sql {query}"
     except (OSError, ValueError) as error:
-        raise UsageError(f"--sql {query}: cannot be read: {error}.") from error
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"--sql {query}: cannot be read: {why}.") from error
 
 
 def _position_base(log: LogOptions) -> int:

@@ -6,6 +6,7 @@ from posbias.cli.options.option import (
     CSV,
     FEATURE,
     FEATURES,
+    LARGEST_POSITION,
     MIN_PROPENSITY,
     MISSING_FEATURES,
     PROPENSITY,
@@ -115,7 +116,9 @@ class EvaluationOptions:
     judgments: str | None = option(
         "Judgments for NDCG: TREC qrels, or a table of query, doc and relevance.", "FILE", parser=read_name
     )
-    cutoff: int = option("Number of ranks that count in DCG and NDCG.", "K", default=10, short="-k", min=1)
+    cutoff: int = option(
+        "Number of ranks that count in DCG and NDCG.", "K", default=10, short="-k", min=1, max=LARGEST_POSITION
+    )
     candidates: Candidates = option(
         "What a document is ranked among: those on its page, or all of its query.", default="page"
     )

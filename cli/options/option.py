@@ -235,9 +235,10 @@ MODEL_HELP = (
 MODEL = option(MODEL_HELP, "NAME", complete=one_of(CLICK_MODELS))
 QUERY = option("The query. Repeat for several columns.", "COLUMN", section="Columns of the log")
 DOC = option("The document. Repeat for several columns.", "COLUMN", section="Columns of the log")
+_MOST_THREADS = 1024  # to start more takes minutes
 CHECK_PAGES = option("Check a sample of a large log's pages, or all of them.", section="Reading")
 MEMORY = option("Target for peak memory.", "SIZE", default="2GiB", section="Reading")
-THREADS = option("Threads to work with; all cores by default.", "N", min=1, section="Reading")
+THREADS = option("Threads to work with; all cores by default.", "N", min=1, max=_MOST_THREADS, section="Reading")
 FEATURES = option(
     "Table of features by query and document, or by document. Repeatable.", "FILE", parser=read_name, section="Features"
 )
@@ -350,7 +351,7 @@ _UNITS = {
     "ti": 2**40,
 }
 LARGEST_POSITION = 2**31 - 1
-_SMALLEST_MEMORY = 256 << 20
+_MEMORY = 256 << 20, 1 << 50  # bytes, from and to
 _FEWEST_BINS = 2
 
 
@@ -408,6 +409,6 @@ def parse_memory(text: str) -> int:
     if match is None:
         raise UsageError(f"--memory {text}: give a size such as 2GiB or 500MB.")
     size = int(float(match[1]) * _UNITS[match[2] or ""])
-    if size < _SMALLEST_MEMORY:
-        raise UsageError(f"--memory {text}: at least 256MiB is needed.")
+    if not _MEMORY[0] <= size <= _MEMORY[1]:
+        raise UsageError(f"--memory {text}: give at least 256MiB, and at most 1024TiB.")
     return size

@@ -248,10 +248,10 @@ def _expand(name: str | Location, instead: str | None) -> list[Source]:
             raise LogFormatError(f"{name}: no file matches this pattern.")
         linked = [(link_on_the_way(match, pattern), source) for match in matches for source in _expand(match, instead)]
         return [source if link is None else replace(source, link=link) for link, source in linked]
-    if path.is_symlink():
-        raise LogFormatError(f"{name}: this link is broken. Fix it, or remove it.")
     if path.exists():
         raise LogFormatError(f"{name}: is neither a file nor a directory. Name files that can be read more than once.")
+    if path.is_symlink():
+        raise LogFormatError(f"{name}: this link is broken. Fix it, or remove it.")
     raise LogFormatError(f"{name}: no such file or directory.")
 
 

@@ -230,16 +230,23 @@ def checksum(chunks: Iterable[bytes | memoryview]) -> str:
     return digest.hexdigest()
 
 
-def read_regular(path: Path) -> bytes:
-    """The content of a file.
+_MOST_TEXT = 1 << 20  # bytes
+
+
+def read_text(path: Path) -> str:
+    """A text that somebody wrote: a configuration, a query.
 
     Raises:
-        OSError: it is not there, cannot be read, or is no regular file: to open a FIFO would wait for ever.
+        OSError: it is not there, cannot be read, is far too long, or is no regular file: a FIFO would keep us waiting.
+        ValueError: it is not UTF-8.
     """
     with open(path, "rb", opener=_open_at_once) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "Not a regular file", str(path))
-        return file.read()
+        if status.st_size > _MOST_TEXT:
+            raise OSError(errno.EFBIG, f"It has {status.st_size:,} bytes, more than {_MOST_TEXT:,}", str(path))
+        return file.read(_MOST_TEXT).decode()
 
 
 def _open_at_once(path: str, flags: int) -> int:
