@@ -1,11 +1,13 @@
 """A report: a page about results, or a chart of them."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from resource import RLIM_INFINITY, RLIMIT_AS, getpagesize, getrlimit
 from typing import Literal
 
-from posbias.core.errors import MissingExtraError, UsageError, shown
+from posbias.core.errors import EngineError, MissingExtraError, UsageError, shown
 from posbias.io.places.locations import Location
 from posbias.io.progress import Progress
 from posbias.io.reports.reported import open_reported
@@ -24,10 +26,33 @@ def check_libraries(what: str) -> None:
         raise MissingExtraError.of(what, "altair", "vl-convert-python")
 
 
+_ADDRESSES = 65 << 30  # bytes that V8, with which vl-convert draws, reserves, and ends the process if it cannot
+
+
+def check_drawing(what: str) -> None:
+    """Check that the libraries that draw are there, and can start.
+
+    Raises:
+        EngineError: the process may not reserve as many addresses.
+        MissingExtraError: they are not installed.
+    """
+    check_libraries(what)
+    most, used = getrlimit(RLIMIT_AS)[0], 0
+    with suppress(OSError):  # where the system does not say what is in use
+        used = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0]) * getpagesize()
+    if most != RLIM_INFINITY and most - used < _ADDRESSES:
+        raise EngineError(
+            f"charts cannot be drawn: V8, which draws them, reserves {_ADDRESSES >> 30} GiB of addresses (not memory), "
+            f"and this process has {max(most - used, 0) >> 30}. Lift its limit (ulimit -v unlimited); `posbias show` "
+            "prints a result without charts."
+        )
+
+
 def make_report(places: Sequence[Location], target: Path, chart: str, progress: Progress, *, force: bool) -> str:
     """Write a page about results, or a chart of them; return what was written, in words.
 
     Raises:
+        EngineError: the library that draws cannot start.
         LogFormatError: a result is damaged.
         MissingExtraError: the libraries that draw are not installed.
         OutputExistsError: the file is there, and is not to be replaced.
@@ -40,7 +65,7 @@ def make_report(places: Sequence[Location], target: Path, chart: str, progress: 
             f"--output {target}: a report is a page or a picture. Name a file that ends in .html, .svg or .png, e.g. "
             "report.html."
         )
-    check_libraries("a report")
+    check_drawing("a report")
     twice = [place for number, place in enumerate(places) if place in places[:number]]
     if twice:
         raise UsageError(f"{twice[0]}: is named twice. Name each result once.")

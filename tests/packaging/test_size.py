@@ -24,12 +24,12 @@ AIMS = {
     "words of a private dialect": 0,
 }
 LIMITS = AIMS | {
-    "lines of code": 39_984,
-    "lines": 60_487,
+    "lines of code": 40_002,
+    "lines": 60_516,
     "files": 220,
     "classes": 560,
-    "functions": 3_552,
-    "lines of code of tests": 34_791,
+    "functions": 3_553,
+    "lines of code of tests": 34_802,
     "modules of ours that `run` loads": 138,
     "words of a private dialect": 11,
 }

@@ -2,11 +2,13 @@
 
 import re
 from pathlib import Path
+from resource import RLIM_INFINITY
 
 import pytest
 from command_results import Run
 
 from posbias.cli.work import demo
+from posbias.io.reports import report
 
 
 @pytest.mark.slow
@@ -27,11 +29,10 @@ def test_a_directory_of_somebody_else_is_refused(run_posbias: Run, tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
-@pytest.mark.parametrize("has_charts", [True, False])
-def test_nothing_but_posbias_is_needed(monkeypatch: pytest.MonkeyPatch, *, has_charts: bool) -> None:
-    def find(_: str) -> bool | None:
-        return has_charts or None
-
-    monkeypatch.setattr(demo, "find_spec", find)
+@pytest.mark.parametrize(("is_there", "addresses"), [(True, RLIM_INFINITY), (False, RLIM_INFINITY), (True, 8 << 30)])
+def test_nothing_but_posbias_is_needed(monkeypatch: pytest.MonkeyPatch, addresses: int, *, is_there: bool) -> None:
+    monkeypatch.setattr(report, "find_spec", lambda _: is_there or None)
+    monkeypatch.setattr(report, "getrlimit", lambda _: (addresses, RLIM_INFINITY))
     commands = [words.partition(" ")[0] for words, _ in demo.steps()]
+    has_charts = is_there and addresses == RLIM_INFINITY
     assert commands == ["check", "run", "train", "predict", "report" if has_charts else "show"]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from html import escape
 from importlib.resources import files
 from pathlib import Path
+from resource import RLIM_INFINITY
 from typing import Any
 
 import polars as pl
@@ -278,6 +279,16 @@ def test_ten_thousand_positions_are_cut_and_the_page_says_so(run_in_process: Run
     assert done.returncode == 0, done.stderr
     assert "Of 10,000 positions, 100 are drawn: the first 50, then ever fewer, to position 10,000." in page
     assert len(page) < 400_000
+
+
+def test_what_draws_is_not_started_where_it_cannot_reserve_its_addresses(
+    run_in_process: Run, result: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("posbias.io.reports.report.getrlimit", lambda _: (8 << 30, RLIM_INFINITY))
+    monkeypatch.setattr("vl_convert.vegalite_to_svg", lambda _: pytest.fail("V8 would have ended this process"))
+    for name in ("a.html", "a.svg"):
+        refused(run_in_process("report", result("plain"), "-o", name), "reserves 65 GiB of addresses", "ulimit -v")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
