@@ -130,7 +130,7 @@ def name_propensities(fitted: PreviousFit, result: Result) -> None:
         sentence = f"By its own conclusion, {fitted.name} is not to be used: `posbias show {fitted.name}` says why."
         result.reasons.append(Reason("fit-not-usable", CAUTION, sentence))
     elif isinstance(fitted, StoredFit) and fitted.untested:
-        sentence = f"Whether the ranker learns from the clicks of {fitted.name} is not tested: `posbias show` says why."
+        sentence = "Whether the ranker learns from the clicks behind these propensities is not tested: see their fit."
         result.reasons.append(Reason(NOT_TESTED, NOTE, sentence))
 
 

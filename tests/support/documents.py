@@ -236,14 +236,15 @@ def _python_session(lines: Sequence[str]) -> tuple[str, ...]:
     return tuple(shown)
 
 
-def compared(lines: Sequence[str]) -> list[str]:
-    """Lines as they are compared: without empty ones, and but for what depends on the version of a library.
+def compared(lines: Sequence[str], *, of_trees: bool = False) -> list[str]:
+    """Lines as they are compared: without empty ones, and but for what depends on a library or a processor.
 
-    That is the size of a Parquet file, and the loss of a model beyond its first decimal.
+    That is the size of a Parquet file, and all numbers of a model whose trees grow otherwise where sums are rounded
+    otherwise (`of_trees`), with the order of its features.
     """
     kept = [line.rstrip() for line in lines if line.strip()]
     without_sizes = [re.sub(r"[\d.,]+ (B|KiB|MiB)\b", r"N \1", line) for line in kept]
-    return [re.sub(r"((?:logloss|ndcg@10) \d\.\d)\d*", r"\1", line) for line in without_sizes]
+    return sorted(re.sub(r"[-+]?[\d.,]*\d", "N", line) for line in kept) if of_trees else without_sizes
 
 
 def option_tables() -> str:
