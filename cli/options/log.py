@@ -48,10 +48,7 @@ class ColumnOptions:
     doc: list[str] | None = DOC
     position: str | None = option("The position on the page.", "COLUMN")
     click: str | None = option("Whether the document was clicked: 0/1 or true/false.", "COLUMN")
-    timestamp: str | None = option(
-        "When the page was shown: date, time or epoch number. Recognised where it is not named; none: no column.",
-        "COLUMN",
-    )
+    timestamp: str | None = option("When the page was shown (recognised); none: do without.", "COLUMN")
     period_column: str | None = option(
         "The version of the ranker that made the page; attractiveness may vary with it.", "COLUMN"
     )

@@ -9,7 +9,7 @@ from posbias.cli.options.option import CSV, REQUIRED, on_disk, option, options, 
 from posbias.core.errors import UsageError
 from posbias.io.places.locations import Location
 
-FORCE = option("Replace an existing result or file of posbias, in one step.", environment=False)
+FORCE = option("Replace a result or file of posbias, in one step.", environment=False)
 QUIET = option("No progress bars or summary; warnings and errors only.")
 _JSON = option("Print the manifest, or the findings, as JSON.")
 DETAILS = option("Print tests, p-values and names of methods, too.")

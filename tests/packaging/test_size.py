@@ -29,8 +29,8 @@ LIMITS = AIMS | {
     "files": 222,
     "classes": 563,
     "functions": 3_610,
-    "lines of code of tests": 35_766,
-    "modules of ours that `run` loads": 138,
+    "lines of code of tests": 35_772,
+    "modules of ours that `run` loads": 140,
     "words of a private dialect": 11,
     "lines of Markdown": 3_034,
 }
