@@ -13,7 +13,7 @@ import re
 import shlex
 import signal
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
 from functools import partial, wraps
@@ -103,9 +103,9 @@ def _reported() -> Generator[None]:
     except typer.TyperException as error:
         invocation: Any = getattr(error, "ctx", None)
         if invocation is not None and not is_json():
-            tell(f"{invocation.get_usage()}")
+            tell(*invocation.get_usage().splitlines())
             tell(f"Try: {invocation.command_path} --help")
-        fail(error.format_message(), "UsageError", CANNOT_RUN)
+        fail(" ".join(error.format_message().split()), kind="UsageError", exit_code=CANNOT_RUN)
         raise typer.Exit(CANNOT_RUN) from error
 
 
@@ -226,13 +226,6 @@ def _given(invocation: typer.Context) -> list[tuple[TyperOption, list[object], i
     return invocation.meta[_GIVEN]
 
 
-def command_to_try(invocation: typer.Context, options: Sequence[str]) -> str:
-    """The command line with further options, as a line to copy; nothing where there are none."""
-    if not options:
-        return ""
-    return f"\nTry: {shlex.join(['posbias', invocation.info_name or '', *options, *invocation.meta[_WORDS]])}"
-
-
 _SETTINGS = ("POLARS_MAX_THREADS", "OMP_NUM_THREADS")  # the latter is LightGBM's
 
 
@@ -265,7 +258,8 @@ def command(function: Callable[..., int]) -> PosbiasCommand:
         try:
             return function(**values, **grouped)
         except RoleError as error:
-            raise SchemaError(f"{error}{command_to_try(invocation, error.options)}") from error
+            words = ["posbias", invocation.info_name or "", *error.options, *invocation.meta[_WORDS]]
+            raise SchemaError(*error.lines, *([f"Try: {shlex.join(words)}"] if error.options else [])) from error
 
     @wraps(function)
     def run(invocation: typer.Context, **values: Any) -> int:  # noqa: ANN401
@@ -337,13 +331,13 @@ def guarded(work: Callable[[], int]) -> int:
 def _explain(error: BaseException) -> None:
     """Print what went wrong, and end where the user has stopped the process."""
     if isinstance(error, PosbiasError):
-        fail(str(error), type(error).__name__, CANNOT_RUN)
+        fail(*error.lines, kind=type(error).__name__, exit_code=CANNOT_RUN)
     elif isinstance(error, MemoryError):
-        fail("out of memory. Ask for less, or give the process more.", "MemoryError", CANNOT_RUN)
+        fail("out of memory. Ask for less, or give the process more.", kind="MemoryError", exit_code=CANNOT_RUN)
     elif isinstance(error, KeyboardInterrupt):
         stop(signal.SIGINT)
     elif _is_of_polars(error):
-        fail(f"Polars failed: {error}", "PolarsError", CANNOT_RUN)
+        fail(f"Polars failed: {error}", kind="PolarsError", exit_code=CANNOT_RUN)
     else:  # a fault of our own must not pass for a result with doubts (exit code 1)
         fail_by_a_fault(CANNOT_RUN)
 

@@ -289,7 +289,7 @@ def demo(output: DemoOptions) -> int:
 
     quietly = OutputOptions(output.output, force=output.force, quiet=True)  # its commands speak for themselves
     code = carry_out("demo", [], quietly, {}, demonstrate)
-    tell(f"\nwritten: {output.output}")
+    tell(f"written: {output.output}")
     return code
 
 

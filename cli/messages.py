@@ -11,12 +11,12 @@ import sys
 import textwrap
 import traceback
 import warnings
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Literal
 
-from posbias.core.errors import escaped_json, masked, shown_lines
+from posbias.core.errors import escaped_json, masked, shown, shown_lines
 from posbias.io import clock
 
 LogFormat = Literal["text", "json"]
@@ -90,53 +90,59 @@ def capture_content(content: object) -> bool:
     return kept is not None
 
 
-def tell(message: str, level: Level = "info") -> None:
-    """Print a message, unless stderr is full or gone: a result that stands does not depend on it."""
+def tell(*lines: str, level: Level = "info") -> None:
+    """Print a message, unless stderr is full or gone: a result that stands does not depend on it.
+
+    Args:
+        lines: of the message; what else would break a line is printed as an escape.
+        level: how much it matters.
+    """
     kept = _captured.get()
     if kept is not None:
-        kept.warnings += [masked(message)] if level == "warning" else []
+        kept.warnings += [shown_lines(lines)] if level == "warning" else []
         return
-    text = _formatted(message, level, _OPENINGS[level])
+    text = _formatted(lines, level, _OPENINGS[level])
     with contextlib.suppress(OSError):
         sys.stderr.write(f"{text}\n")
 
 
-def warn(message: str) -> None:
+def warn(*lines: str) -> None:
     """Print a warning."""
-    tell(message, "warning")
+    tell(*lines, level="warning")
 
 
-def complain(message: str) -> None:
+def complain(*lines: str) -> None:
     """Print an error."""
-    tell(message, "error")
+    tell(*lines, level="error")
 
 
-def fail(message: str, kind: str, exit_code: int) -> None:
+def fail(*lines: str, kind: str, exit_code: int) -> None:
     """Print why the command ends without a result.
 
     Args:
-        message: what went wrong, where, and what to do.
+        lines: what went wrong, where, and what to do.
         kind: the class of the error.
         exit_code: with which the process ends.
     """
-    complain(message)
+    complain(*lines)
     if _form.errors_on_stdout:
-        error = {"message": masked(message), "kind": kind, "exit_code": exit_code}
+        error = {"message": masked("\n".join(lines)), "kind": kind, "exit_code": exit_code}
         with contextlib.suppress(OSError):
             sys.stdout.write(_json({"error": error}) + "\n")
 
 
 def stopped(message: str) -> str:
     """The message when a signal ends the process, on a line of its own, after what the key left."""
-    return _formatted(message, "error", "") if is_json() else f"\nposbias: {shown_lines(message)}"
+    return _formatted([message], "error", "") if is_json() else f"\nposbias: {shown(message)}"
 
 
 def fail_by_a_fault(exit_code: int) -> None:
     """Print the exception that is being handled: nobody foresaw it."""
-    lines = traceback.format_exc().rstrip()
-    tell(lines, "error" if is_json() else "info")
+    parts = traceback.format_exception(*sys.exc_info())  # frames, which are indented, and what errors say
+    lines = [line for part in parts for line in (part.splitlines() if part.startswith(" ") else [part.strip()])]
+    tell(*lines, level="error" if is_json() else "info")
     about = "this is a bug in posbias, not a problem with your data. Please report it with the lines above."
-    fail(about, "Fault", exit_code)
+    fail(about, kind="Fault", exit_code=exit_code)
 
 
 def escape_warnings() -> None:
@@ -146,16 +152,17 @@ def escape_warnings() -> None:
     def formatted(
         message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
     ) -> str:
-        return _formatted(as_before(message, category, filename, lineno, line).rstrip(), "warning", opening="") + "\n"
+        lines = as_before(message, category, filename, lineno, line).splitlines()
+        return _formatted(lines, "warning", opening="") + "\n"
 
     warnings.formatwarning = formatted
 
 
-def _formatted(message: str, level: Level, opening: str) -> str:
+def _formatted(lines: Sequence[str], level: Level, opening: str) -> str:
     """A message as it is printed."""
     if is_json():
-        return _json({"time": clock.now().isoformat(), "level": level, "message": masked(message)})
-    text = shown_lines(message)
+        return _json({"time": clock.now().isoformat(), "level": level, "message": masked("\n".join(lines))})
+    text = shown_lines(lines)
     return _on_a_terminal(opening + text, level) if sys.stderr.isatty() else opening + text
 
 

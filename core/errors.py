@@ -20,13 +20,31 @@ the order of letters around.
 import html
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from enum import IntEnum
 from typing import Any, Self, cast
 
 
 class PosbiasError(Exception):
-    """The root of the tree: what the command line turns into one message and exit code 2."""
+    """The root of the tree: what the command line turns into one message and exit code 2.
+
+    Attributes:
+        lines: of the message. A line break within one of them is that of a value, and is printed as an escape.
+    """
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
+
+    def __str__(self) -> str:
+        return shown_lines(self.lines)
+
+    def reworded(self, change: Callable[[str], str]) -> Self:
+        """The same error with each line changed."""
+        error = copy(self)
+        error.lines = tuple(map(change, self.lines))
+        return error
 
 
 class UsageError(PosbiasError):
@@ -50,9 +68,9 @@ class RoleError(SchemaError):
     """
 
     def __init__(
-        self, message: str, options: tuple[str, ...] = (), several: dict[str, tuple[str, ...]] | None = None
+        self, *lines: str, options: tuple[str, ...] = (), several: dict[str, tuple[str, ...]] | None = None
     ) -> None:
-        super().__init__(message)
+        super().__init__(*lines)
         self.options = options
         self.several = several or {}
 
@@ -112,14 +130,6 @@ def escaped(text: str, *, keep: str = "") -> str:
         keep: unseen characters that stay as they are.
     """
     return _UNSEEN.sub(lambda match: match[0] if match[0] in keep else _as_escape(match[0]), text)
-
-
-def escaped_lines(text: str) -> str:
-    """A message of several lines, escaped: its line breaks stay.
-
-    Lines after the first are indented, so that a line break in data does not begin what looks like another message.
-    """
-    return re.sub(r"\n(?=[^\s])", "\n  ", escaped(text, keep="\n"))
 
 
 def escaped_json(text: str) -> str:
@@ -237,9 +247,10 @@ def in_html(text: str, *, keep: str = "") -> str:
     return html.escape(escaped(masked(text), keep=keep))
 
 
-def shown_lines(text: str) -> str:
-    """A message whose line breaks are its own, without secrets and with unseen characters as escapes."""
-    return escaped_lines(masked(text))
+def shown_lines(lines: Iterable[str]) -> str:
+    """A message of several lines, each as `shown` has it; those after the first are indented."""
+    first, *others = map(shown, lines)
+    return "\n".join([first, *(line if line.startswith(" ") else f"  {line}" for line in others)])
 
 
 def counted(number: float, plural: str) -> str:

@@ -353,9 +353,9 @@ class _Search:
             problems.append(f"no column looks like the {role} (known names: {_listed(ALIASES[role])}). {advice}")
         options = [_option(self.flags[role], guessed.get(role, "COLUMN")) for role in (*several, *missing)]
         raise RoleError(
-            _message(self.where, [*several, *missing], problems, f"The columns are: {_listed(self.columns)}.{hint}"),
-            options_of_hint if hint else tuple(word for option in options for word in option),
-            {self.flags[role]: tuple(names) for role, names in several.items()},
+            *_lines(self.where, [*several, *missing], problems, f"The columns are: {_listed(self.columns)}.{hint}"),
+            options=options_of_hint if hint else tuple(word for option in options for word in option),
+            several={self.flags[role]: tuple(names) for role, names in several.items()},
         )
 
 
@@ -364,11 +364,11 @@ def _option(flag: str, column: str) -> tuple[str, ...]:
     return (f"{flag}={column}",) if column.startswith("-") else (flag, column)
 
 
-def _message(where: str, roles: Sequence[str], problems: Sequence[str], columns: str) -> str:
+def _lines(where: str, roles: Sequence[str], problems: Sequence[str], columns: str) -> list[str]:
     if len(problems) == 1:
-        return f"{where}: {problems[0]} {columns}"
+        return [f"{where}: {problems[0]} {columns}"]
     unclear = f"{where}: I cannot tell which columns are the {', '.join(roles[:-1])} and the {roles[-1]}:"
-    return "\n".join([unclear, *(f"  {problem}" for problem in problems), columns])
+    return [unclear, *(f"  {problem}" for problem in problems), columns]
 
 
 def _hint(columns: Sequence[str]) -> tuple[str, tuple[str, ...]]:

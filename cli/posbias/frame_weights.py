@@ -12,7 +12,7 @@ import polars as pl
 from posbias.core.choices import OnBadRows, Source
 from posbias.core.counts.checks import DEFAULT_MODEL, counted_model
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.errors import SchemaError
+from posbias.core.errors import SchemaError, shown
 from posbias.core.fit.propensities import PROPENSITY
 from posbias.core.log.impressions import ReadingRules
 from posbias.core.models.click_model import ExaminationModel
@@ -74,7 +74,7 @@ def weigh(
         parts = (weighed.pages or read.buckets).map(partial(_columns_of_part, weigh=weighed.weigh))
         rows = pl.concat(parts)
     for sentence in warnings_in(doubts(log)):
-        warnings.warn(sentence, stacklevel=3)  # where `Result.weights` is called
+        warnings.warn(shown(sentence), stacklevel=3)  # where `Result.weights` is called
     return frame.with_columns([_in_frame(rows, name, read.rows_read) for name in ADDED])
 
 

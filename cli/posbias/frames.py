@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from posbias.core.choices import MOST_BAD_ROWS
-from posbias.core.errors import EngineError, PosbiasError, RoleError, SchemaError, UsageError
+from posbias.core.errors import EngineError, PosbiasError, SchemaError, UsageError
 from posbias.core.log.impressions import ReadingRules
 from posbias.core.roles import resolve_roles, says_offset, says_page
 from posbias.core.schema import CLICK, DOC, POSITION, QUERY, SESSION, Roles
@@ -206,7 +206,7 @@ class FrameFiles:
             frame = Frame.of(value)
             rows = frame.select(frame.columns)
         except SchemaError as error:
-            raise SchemaError(str(error).replace(FRAME, name, 1)) from error
+            raise error.reworded(lambda line: line.replace(FRAME, name, 1)) from error
         path = self._stack.enter_context(owned_directory(system_temporary().absolute())) / _FILE
         self._names[str(path)] = name
         try:
@@ -221,9 +221,8 @@ class FrameFiles:
         self._names[f"table {view}"] = self._names[view] = FRAME
         return view
 
-    def in_words(self, error: BaseException) -> str:
+    def in_words(self, text: str) -> str:
         """A message that names frames, and not their files."""
-        text = str(error)
         for path, name in self._names.items():
             text = text.replace(path, name)
         return text
@@ -240,12 +239,10 @@ def frame_files() -> Generator[FrameFiles]:
         files = FrameFiles(stack)
         try:
             yield files
-        except RoleError as error:
-            raise RoleError(files.in_words(error), error.options, error.several) from None
         except PosbiasError as error:
-            raise type(error)(files.in_words(error)) from None
+            raise error.reworded(files.in_words) from None
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-            raise EngineError(f"Polars failed: {files.in_words(error)}") from error
+            raise EngineError(f"Polars failed: {files.in_words(str(error))}") from error
 
 
 @contextmanager

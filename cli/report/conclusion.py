@@ -14,7 +14,7 @@ from posbias.cli.console import line, say
 from posbias.cli.messages import Level, is_plain, tell
 from posbias.cli.report.table import markdown_table, markdown_text, renderable_table
 from posbias.io.jobs.tables import Printed, PrintedTable, without_details
-from posbias.io.results.conclusions import CAUTION, CONDITIONS, STOP, Conclusion, Reason, Severity, Verdict
+from posbias.io.results.conclusions import CAUTION, CONDITIONS, OF_LINES, STOP, Conclusion, Reason, Severity, Verdict
 
 _MARKS: dict[Severity, tuple[str, str, str]] = {
     "stop": ("✘", "x", "red"),
@@ -69,7 +69,7 @@ def print_items(items: Iterable[Item], console: Console, *, details: bool) -> No
         elif not isinstance(item, PrintedTable):
             level = _LEVELS[item.severity] if isinstance(item, Reason) else "info"
             for text in _lines(item, details):
-                tell(text, level)
+                tell(text, level=level)
 
 
 def print_warnings(conclusion: Conclusion, console: Console) -> None:
@@ -91,7 +91,8 @@ def _lines(item: str | Conclusion | Reason, details: bool) -> list[str]:  # noqa
         rests_on_more = any(item.conclusion.startswith(condition) for condition in CONDITIONS.values())
         label = f"{_VERDICTS[item.verdict][1]}{',' if rests_on_more else ':'}"
         return [f"{label} {item.conclusion}", *([] if item.next is None else [f"next: {item.next}"])]
-    return [item.sentence, *([item.details] if details and item.details else [])]
+    sentences = item.sentence.split("\n") if item.code == OF_LINES else [item.sentence]
+    return [*sentences, *([item.details] if details and item.details else [])]
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class _Marked:
         """Draw it within a width."""
         sign, ascii_sign, colour = _MARKS[_mark_of(self.item)]
         mark, in_bold = ascii_sign if options.ascii_only else sign, isinstance(self.item, Conclusion)
-        first, *others = [each for text in _lines(self.item, self.details) for each in text.split("\n")]
+        first, *others = _lines(self.item, self.details)
         yield _beside(mark, first, colour, "bold" if in_bold else "", console)
         for text in others:
             yield line(text, whole=True) if in_bold else _beside(" ", text, "", "dim", console)

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import polars as pl
+import polars.selectors as cs
 import typer
 from msgspec import UNSET, UnsetType
 from rich.console import RenderableType
@@ -19,7 +20,7 @@ from posbias.cli.options.config import Setting
 from posbias.cli.options.option import several
 from posbias.cli.report.conclusion import Item, in_order, markdown, renderable
 from posbias.cli.report.table import Curve
-from posbias.core.errors import LogFormatError, OutputError, UsageError, masked_values, shown
+from posbias.core.errors import LogFormatError, OutputError, UsageError, escaped, masked_values, shown
 from posbias.io.fits.saved_fit import fits_of_values
 from posbias.io.jobs.tables import Printed
 from posbias.io.log.lists import Finding
@@ -117,6 +118,8 @@ def as_csv(stored: StoredResult) -> None:
         UsageError: it has none.
     """
     table = as_spreadsheet_columns(_table(stored).lazy()).collect()
+    if sys.stdout.isatty():  # which would act on what a file holds as it is
+        table = table.with_columns(cs.string().map_elements(escaped, pl.String))
     typer.echo(table.write_csv().encode(), nl=False)
 
 

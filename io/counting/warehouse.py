@@ -112,7 +112,7 @@ def check_export(export: Export, on_bad_rows: OnBadRows) -> None:
             lines.append("Only a sixteenth of the pages was checked. Count again with --check-pages all.")
         else:
             lines.append("Mend the table in the warehouse, or leave these rows out with --on-bad-rows drop.")
-        raise SchemaError("\n".join(lines))
+        raise SchemaError(*lines)
 
 
 def with_account(read: ReadLog, export: Export) -> ReadLog:

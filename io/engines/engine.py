@@ -225,7 +225,7 @@ def judge_rows(log: Log, counts: pl.DataFrame, on_bad_rows: OnBadRows) -> tuple[
     rejected = {code: rows for code, rows in counts.select(REJECTED, ROWS).iter_rows() if code}
     faulty = {code: rows for code, rows in rejected.items() if code not in HARMLESS}
     if faulty and on_bad_rows == "error":
-        raise SchemaError(describe_row_faults(log, faulty, int(counts[ROWS].sum())))
+        raise SchemaError(*describe_row_faults(log, faulty, int(counts[ROWS].sum())))
     good = counts.filter(pl.col(REJECTED) == 0).select(pl.col(IMPRESSIONS, CLICKS).sum())
     totals = without_clicks(LogTotals(*good.row(0)), counts)
     totals = replace(totals, clicks_read=totals.clicked + totals.clicks_left_out)
@@ -263,7 +263,7 @@ def judge_pages(
     mostly = faults[ROWS].sum() > _MOSTLY * rows
     if faults.height and (on_bad_rows == "error" or mostly):
         counts = dict(faults.select(REJECTED, PAGES).iter_rows())
-        raise SchemaError(describe_page_faults(log, counts, examples, dropped=on_bad_rows == "drop"))
+        raise SchemaError(*describe_page_faults(log, counts, examples, dropped=on_bad_rows == "drop"))
     return rows_by_reason(faults)
 
 

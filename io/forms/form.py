@@ -428,4 +428,4 @@ def _stop_at_fatal_lines(log: Log, reader: RawReader, fatal: pl.DataFrame, accou
         why = reader.reasons[outcome]
         lines.append(f"  {account.not_used[why]:,} x {why}: {places}")
     lines.append(f"Fix the files or the options, or drop these {reader.unit} with --on-bad-rows drop.")
-    raise SchemaError("\n".join(lines))
+    raise SchemaError(*lines)

@@ -91,7 +91,8 @@ class Job:
             if ("--click", "COLUMN") in zip(known[::2], known[1::2], strict=True):  # events have no column of clicks
                 where = known.index("--click")
                 del known[where : where + 2]
-            raise RoleError(f"{error} {form.text[:1].upper()}{form.text[1:]}.", (*known, *form.options)) from error
+            advice, options = f"{form.text[:1].upper()}{form.text[1:]}.", (*known, *form.options)
+            raise RoleError(*error.lines, advice, options=options) from error
 
     def finding_times(self) -> "Job":
         """The job whose log is searched for a column of times, unless days are known without one."""

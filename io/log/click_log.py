@@ -530,7 +530,7 @@ def _find_roles(request: LogRequest, requested: Roles, columns: dict[str, bool],
         roles = _resolve(columns, where)(requested, required=required, looked_for=looked_for)
     except RoleError as error:
         if _ID_OF_UBI in columns and not _ONE_OF_UBI.isdisjoint(columns):
-            raise RoleError(f"{error} If these are OpenSearch UBI documents, use --input-format ubi.") from error
+            raise RoleError(*error.lines, "If these are OpenSearch UBI documents, use --input-format ubi.") from error
         raise
     if summed and roles.impressions in {roles.position, roles.click, *roles.ids()}:
         raise SchemaError(

@@ -363,8 +363,8 @@ def reason(code: int) -> str:
 _HARMLESS_REASONS = frozenset(map(reason, HARMLESS))
 
 
-def describe_row_faults(log: Log, counts: Mapping[int, int], read: int) -> str:
-    """A message about faulty rows: each reason with its first rows, and what to do."""
+def describe_row_faults(log: Log, counts: Mapping[int, int], read: int) -> list[str]:
+    """The lines of a message about faulty rows: each reason with its first rows, and what to do."""
     total = sum(counts.values())
     lines = [f"{total:,} of {read:,} rows are not valid:"]
     for code in sorted(counts):
@@ -373,8 +373,7 @@ def describe_row_faults(log: Log, counts: Mapping[int, int], read: int) -> str:
         lines += [f"    {advice}"] if advice else []
     lines += [_NULL_CLICKS] if _mostly_null_clicks({reason(code): rows for code, rows in counts.items()}) else []
     lines += cut_off(log)
-    lines.append("Fix the log, or drop these rows with --on-bad-rows drop.")
-    return "\n".join(lines)
+    return [*lines, "Fix the log, or drop these rows with --on-bad-rows drop."]
 
 
 def cut_off(log: Log) -> list[str]:
@@ -425,7 +424,7 @@ def check_dropped(where: str, dropped: Mapping[str, int], total: int, most: floa
     lines += [f"  {rows:,} x {why}" for why, rows in bad.items()]
     lines += [_NULL_CLICKS] if _mostly_null_clicks(bad) else []
     lines.append("Fix the log, or raise --max-bad-rows if the rest is still a fair part of what was shown.")
-    raise SchemaError("\n".join(lines))
+    raise SchemaError(*lines)
 
 
 def _percent(share: float) -> str:
@@ -439,8 +438,8 @@ def _mostly_null_clicks(dropped: Mapping[str, int]) -> bool:
 _NULL_CLICKS = "If an empty click cell means no click, use --null-click 0."
 
 
-def describe_page_faults(log: Log, counts: Mapping[int, int], examples: pl.DataFrame, *, dropped: bool) -> str:
-    """A message about faulty sessions: each reason with the first of its examples, and what to do.
+def describe_page_faults(log: Log, counts: Mapping[int, int], examples: pl.DataFrame, *, dropped: bool) -> list[str]:
+    """The lines of a message about faulty sessions: each reason with the first of its examples, and what to do.
 
     Args:
         log: where they stand.
@@ -472,13 +471,13 @@ def describe_page_faults(log: Log, counts: Mapping[int, int], examples: pl.DataF
         if dropped
         else "If only some pages are damaged, drop them with --on-bad-rows drop."
     )
-    return "\n".join(lines)
+    return lines
 
 
 def _places(log: Log, code: int) -> list[str]:
     played = [getattr(log.roles, role) for role in (_FAULTS[code].role, _BESIDE.get(code)) if role is not None]
     names = [name for names in played for name in ([names] if isinstance(names, str) else names or ())]
-    ids = (*log.roles.session, *log.roles.ids()) if code == RowFault.TIMESTAMP_INVALID else ()
+    ids = (*log.roles.session, *log.roles.ids()) if _FAULTS[code] is RowFault.TIMESTAMP_INVALID else ()
     places: list[str] = []
     for source in log.sources:
         with reading([source]):

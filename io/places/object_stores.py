@@ -388,7 +388,7 @@ def on_disk(place: Location, names: Collection[str] | None = None) -> Generator[
     try:
         yield folder
     except PosbiasError as error:
-        raise type(error)(str(error).replace(str(folder), str(place))) from error
+        raise error.reworded(lambda line: line.replace(str(folder), str(place))) from error
 
 
 def is_current(place: Location) -> bool:

@@ -31,8 +31,14 @@ def test_a_directory_of_somebody_else_is_refused(run_posbias: Run, tmp_path: Pat
 
 @pytest.mark.parametrize(("is_there", "addresses"), [(True, RLIM_INFINITY), (False, RLIM_INFINITY), (True, 8 << 30)])
 def test_nothing_but_posbias_is_needed(monkeypatch: pytest.MonkeyPatch, addresses: int, *, is_there: bool) -> None:
-    monkeypatch.setattr(report, "find_spec", lambda _: is_there or None)
-    monkeypatch.setattr(report, "getrlimit", lambda _: (addresses, RLIM_INFINITY))
+    def find(_: str) -> bool | None:
+        return is_there or None
+
+    def limits(_: int) -> tuple[int, int]:
+        return addresses, RLIM_INFINITY
+
+    monkeypatch.setattr(report, "find_spec", find)
+    monkeypatch.setattr(report, "getrlimit", limits)
     commands = [words.partition(" ")[0] for words, _ in demo.steps()]
     has_charts = is_there and addresses == RLIM_INFINITY
     assert commands == ["check", "run", "train", "predict", "report" if has_charts else "show"]

@@ -106,7 +106,8 @@ def test_a_file_of_another_unit_is_an_error_that_names_it(
 
 _ROW, _MOST = 7, 2**63 - 1
 _MOMENT = int(datetime(2026, 1, 5, 13, 30, tzinfo=UTC).timestamp()) * 10**6  # microseconds
-STRAY = {
+PLAIN = (pl.String, pl.Float64)
+STRAY: dict[str, tuple[type[pl.DataType] | pl.DataType, int | None, int | float | str]] = {
     "microseconds among milliseconds": (pl.Int64, 1_000, _MOMENT),
     "microseconds in a column of milliseconds": (pl.Datetime("ms"), 1_000, _MOMENT),
     "the year 57983": (pl.Datetime("us"), 1, _MOMENT * 1_000),
@@ -132,8 +133,8 @@ def test_a_time_that_no_calendar_has_is_a_bad_row(
     usual = days.cast(pl.String) if per is None else (days.cast(pl.Int64) // per).cast(pl.Int64)
     values = pl.Series(usual.cast(pl.String) if dtype == pl.String else usual).to_list()
     values[_ROW - 1] = stray
-    carrier = {pl.String: pl.String, pl.Float64: pl.Float64, pl.Date: pl.Int32}.get(dtype, pl.Int64)
-    frame = log.with_columns(pl.Series("day", values, carrier).cast(dtype))
+    as_number = pl.Int32 if dtype == pl.Date else pl.Int64
+    frame = log.with_columns(pl.Series("day", values, dtype if dtype in PLAIN else as_number).cast(dtype))
     path = tmp_path / f"log.{ending}"
     frame.write_parquet(path) if ending == "parquet" else frame.write_csv(path)
     words = (path, "--timestamp", "day", "-o")

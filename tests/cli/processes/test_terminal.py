@@ -18,15 +18,18 @@ from rich.text import Text
 from workshop import RunPosbias
 
 from posbias.cli import console, interrupts, main, messages
+from posbias.cli.report import shown
 from posbias.cli.report.result import show_progress
-from posbias.core.errors import EngineError, escaped, escaped_json, escaped_lines
+from posbias.core.errors import EngineError, UsageError, escaped, escaped_json, shown_lines
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.jobs import fit
 from posbias.io.results import renames
-from posbias.io.results.manifest import checksum_of_content
+from posbias.io.results.manifest import checksum_of_content, open_stored
 
-NAME = "a\x1b[31mb\x1b]0;t\x07c\x7f\x9b2Jd\u202ee\u2066f\u200bg\u2028h\x08i\x85j\x0ck\rl"
-"""What may be the name of a file: colours, titles, C1, order of letters, invisible characters, backspaces."""
+FORGED = "written: elsewhere"
+"""What a line of a value would say, if it began a line of the output."""
+NAME = f"a\x1b[31mb\x1b]0;t\x07c\x7f\x9b2Jd\u202ee\u2066f\u200bg\u2028h\x08i\x85j\x0ck\rl\n{FORGED}"
+"""What may be the name of a file: colours, titles, C1, order of letters, invisible characters, backspaces, lines."""
 VALUE = f"{NAME}\n\t\x00m"
 """What may stand in a row."""
 ESCAPES = (r"\x1b[31m", r"\u001b[31m")
@@ -95,6 +98,26 @@ class Ways:
         (self.folder / "posbias.toml").write_text(text, encoding="utf-8")
         return self.run("fit", self.log(), "-o", "out")
 
+    def robot_log(self) -> Path:
+        """A log with a client that clicks on all that it is shown."""
+        options = SimulationOptions(n_sessions=1_500, n_queries=20, docs_per_query=8, n_positions=5, seed=3)
+        is_robot = pl.col("session") % 10 == 0
+        client = pl.when(is_robot).then(pl.lit(VALUE)).otherwise(pl.col("session").cast(pl.String))
+        clicks = pl.when(is_robot).then(1).otherwise("click").alias("click")
+        path = self.folder / "robot.parquet"
+        simulate(options).log.with_columns(clicks, user_id=client).write_parquet(path)
+        return path
+
+    def evaluated(self, name: str, score: pl.Expr) -> CompletedProcess[str]:
+        """An evaluation of scores under a name."""
+        doc = (VALUE + pl.col("doc").cast(pl.String)).alias("doc")
+        path = self.folder / "scores.parquet"
+        self.frame().select("query", doc).unique().with_columns(score=score).write_parquet(path)
+        named = f"{name}={path}"
+        return self.run(
+            "evaluate", self.log(doc=doc), "--propensities", "power:1", "--scores", named, "-o", "out", "--details"
+        )
+
     def features(self, **columns: pl.Expr) -> Path:
         """A table of features."""
         path = self.folder / "features.parquet"
@@ -158,6 +181,12 @@ WAYS: dict[str, Way] = {
         "--features",
         to.features(doc=pl.lit("x")),
     ),
+    "a client that clicks like a robot": lambda to: to.run("check", to.robot_log()),
+    "the kinds of events": lambda to: to.run(
+        "fit", to.log(kind=pl.lit(VALUE)), "--impression-where", "kind=no", "--click-where", "kind=not", "-o", "out"
+    ),
+    "the name of a ranking": lambda to: to.evaluated(NAME, pl.lit(1.0)),
+    "an id of a score that is none": lambda to: to.evaluated("scores", pl.lit(None, pl.Float64)),
     # manifests
     "--json": lambda to: to.run("fit", to.device_log(NAME), "--context", NAME, "-o", NAME, "--json", "--quiet"),
     "--info: the table": lambda to: to.run("collect", to.statistics(), "--info"),
@@ -192,6 +221,7 @@ def test_no_way_from_data_to_the_terminal_is_raw(
     done = WAYS[way](Ways(tmp_path, run_in_process, monkeypatch))
 
     assert _acts_on_a_terminal(done.stdout + done.stderr) == []
+    assert not [line for line in (done.stdout + done.stderr).splitlines() if line.strip().startswith(FORGED)]
     without_frames = re.sub(r"[\s│]", "", done.stdout + done.stderr)
     assert any(escape in without_frames for escape in ESCAPES), done.stderr
 
@@ -280,6 +310,27 @@ def test_nothing_in_data_is_markup_emoji_or_a_link(
     assert "\x1b]8" not in "".join(plain)
 
 
+class _Terminal(io.TextIOWrapper):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_table_that_a_terminal_gets_does_not_act_on_it_and_one_that_a_file_gets_is_as_it_is(
+    tmp_path: Path, run_in_process: RunPosbias, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ways = Ways(tmp_path, run_in_process, monkeypatch)
+    run_in_process("fit", ways.device_log("device", VALUE, "web"), "--context", "device", "-o", "out")
+    in_a_file = run_in_process("show", "out", "--format", "csv", code=0)
+    monkeypatch.setattr(sys, "stdout", terminal := _Terminal(buffer := io.BytesIO()))
+    with open_stored(tmp_path / "out", shown.FILES) as stored:
+        shown.as_csv(stored)
+    terminal.flush()
+
+    assert VALUE in in_a_file.stdout
+    assert escaped(VALUE) in buffer.getvalue().decode()
+    assert _acts_on_a_terminal(buffer.getvalue().decode()) == []
+
+
 def test_what_gets_around_is_escaped_by_the_console(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", stream := io.StringIO())
     console.say(console.stderr_console(), Text(VALUE))
@@ -319,7 +370,10 @@ def test_json_with_escapes_says_the_same() -> None:
 
 
 def test_a_line_break_in_data_does_not_begin_a_message() -> None:
-    assert escaped_lines("no such file: a\nwritten: b\n  own line") == "no such file: a\n  written: b\n  own line"
+    lines = ("no such file: a\nwritten: b", "an own line", "  another\none")
+
+    assert shown_lines(lines) == "no such file: a\\nwritten: b\n  an own line\n  another\\none"
+    assert str(UsageError(*lines)) == shown_lines(lines)
 
 
 def test_a_line_break_in_a_value_does_not_break_a_table(

@@ -284,8 +284,14 @@ def test_ten_thousand_positions_are_cut_and_the_page_says_so(run_in_process: Run
 def test_what_draws_is_not_started_where_it_cannot_reserve_its_addresses(
     run_in_process: Run, result: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("posbias.io.reports.report.getrlimit", lambda _: (8 << 30, RLIM_INFINITY))
-    monkeypatch.setattr("vl_convert.vegalite_to_svg", lambda _: pytest.fail("V8 would have ended this process"))
+    def few_addresses(_: int) -> tuple[int, int]:
+        return 8 << 30, RLIM_INFINITY
+
+    def crash(_: str) -> None:
+        pytest.fail("V8 would have ended this process")
+
+    monkeypatch.setattr("posbias.io.reports.report.getrlimit", few_addresses)
+    monkeypatch.setattr("vl_convert.vegalite_to_svg", crash)
     for name in ("a.html", "a.svg"):
         refused(run_in_process("report", result("plain"), "-o", name), "reserves 65 GiB of addresses", "ulimit -v")
     assert list(tmp_path.iterdir()) == []

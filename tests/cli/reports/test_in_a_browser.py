@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from browser import Browser
@@ -57,7 +58,7 @@ def test_names_from_a_log_are_text(browser: Browser, report: Made, name: str) ->
 
 
 def test_names_from_a_log_are_text_in_a_notebook(browser: Browser, result: Made, tmp_path: Path) -> None:
-    fit = open_result(result("harmful"))
+    fit = cast("Any", open_result(result("harmful")))
     page = tmp_path / "notebook.html"
     for content, drawing in ((fit.plot().to_html(inline=True), "svg.marks"), (fit._repr_html_(), "svg")):
         page.write_text(f'<meta charset="utf-8">{content}', encoding="utf-8")
