@@ -300,7 +300,7 @@ def tables_of(command: str, values: dict[str, Any]) -> Generator[None]:
     files = next(name for name in _FILES if name in values)
     log = cast("LogOptions", SimpleNamespace(**values))
     values[files] = names_of_tables(log, values[files] or []) or values[files]
-    place = shared_place(values["temp_dir"], values.get("into") or values.get("output") or Path.cwd() / command)
+    place = shared_place(values["temp_dir"], values.get("into") or values.get("output") or Path(command))
     with tables_below(
         place, values["master"], every_column=command == "check", every_row=not values.get("dry_run", False)
     ):
@@ -338,8 +338,20 @@ def _explain(error: BaseException) -> None:
         stop(signal.SIGINT)
     elif _is_of_polars(error):
         fail(f"Polars failed: {error}", kind="PolarsError", exit_code=CANNOT_RUN)
+    elif isinstance(error, FileNotFoundError) and _is_nowhere():
+        gone = "the current directory is gone. Change to another one, or name files in full."
+        fail(gone, kind="OutputError", exit_code=CANNOT_RUN)
     else:  # a fault of our own must not pass for a result with doubts (exit code 1)
         fail_by_a_fault(CANNOT_RUN)
+
+
+def _is_nowhere() -> bool:
+    """Whether the current directory is gone."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _is_of_polars(error: BaseException) -> bool:

@@ -98,8 +98,14 @@ def option(help_text: str, metavar: str | None = None, **settings: Any) -> Any: 
 
 
 def argument(metavar: str, help_text: str, parser: Callable[[str], Any] | None = None) -> Any:  # noqa: ANN401 - of Typer
-    """Declare what is given without a flag: names of files, unless it is read otherwise."""
-    return typer.Argument(metavar=metavar, help=help_text, parser=parser or read_name)
+    """Declare what is given without a flag: names of files, unless it is read otherwise. It is never empty."""
+
+    def read(text: str) -> Any:  # noqa: ANN401 - whatever the parser makes of it
+        if not text.strip():
+            raise typer.BadParameter("it is empty. Is a shell variable unset?")
+        return (parser or read_name)(text)
+
+    return typer.Argument(metavar=metavar, help=help_text, parser=read)
 
 
 @dataclass_transform(frozen_default=True)

@@ -324,7 +324,7 @@ def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:
     log, plan = job.open_log(), job.plan
     unjudged, look, clients, odd, feedback = None, None, None, list[Reason](), list[Reason]()
     # What breaks the rules is counted and left out here: that it would stop a run is then reported with the rest.
-    with open_engine(replace(view.log, on_bad_rows="drop"), Path.cwd() / "check") as engine:
+    with open_engine(replace(view.log, on_bad_rows="drop"), Path("check")) as engine:
         try:
             unjudged = read_unjudged(log, plan, engine, progress)
         except SchemaError as error:

@@ -125,6 +125,9 @@ def _is_there(target: Target) -> bool:
         raise OutputError(f"cannot write {target}: {error.strerror}.") from error
 
 
+_GONE = "the current directory is gone. Change to another one, or give a full name"
+
+
 def resolved(target: Path) -> Path:
     """The target by its full name. Of a symbolic link, what it points to is replaced, and the link stays."""
     try:
@@ -132,7 +135,8 @@ def resolved(target: Path) -> Path:
         resolved.exists()
         str(resolved).encode()
     except (OSError, RuntimeError, UnicodeEncodeError) as error:
-        raise OutputError(f"{str(target)!a}: cannot be the name of a directory: {error}.") from error
+        why = _GONE if isinstance(error, FileNotFoundError) else error
+        raise OutputError(f"{str(target)!a}: cannot be the name of a directory: {why}.") from error
     return resolved
 
 
@@ -357,12 +361,13 @@ def check_file(target: Path, kind: FileKind, inputs: Iterable[Location], *, forc
         OutputError: what is there is read, was not written by posbias, or was changed since; or there is no folder.
         UsageError: it would lie in a result, which can then no longer be replaced.
     """
-    folder = target.absolute().parent
     try:
+        folder = target.absolute().parent
         str(target).encode()
         is_folder = folder.is_dir()
     except (UnicodeEncodeError, ValueError, OSError) as error:
-        raise OutputError(f"{str(target)!a}: cannot be the name of a file: {error}.") from error
+        why = _GONE if isinstance(error, FileNotFoundError) else error
+        raise OutputError(f"{str(target)!a}: cannot be the name of a file: {why}.") from error
     if not is_folder:
         raise OutputError(f"{target}: cannot be written: there is no directory {folder}. Make it first.")
     above = (folder.resolve(), *folder.resolve().parents)

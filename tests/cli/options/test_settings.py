@@ -110,6 +110,18 @@ def test_a_variable_that_is_no_option_is_refused_without_its_value(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("blank", ["", "  "])
+@pytest.mark.parametrize(
+    "words", ["sql {} --dialect duckdb", "show {}", "check {}", "collect log.parquet {} -o out", "explore {} -o out"]
+)
+def test_an_argument_is_never_empty(run_in_process: Run, log: Path, tmp_path: Path, words: str, blank: str) -> None:
+    done = run_in_process(*(word.replace("{}", blank) for word in words.split()), code=2)
+
+    assert done.stderr.endswith(": it is empty. Is a shell variable unset?\n")
+    assert done.stdout == ""
+    assert [path.name for path in tmp_path.iterdir()] == [log.name]
+
+
 @pytest.mark.parametrize("option", ["force", "dry-run", "help-all"])
 @pytest.mark.parametrize("value", ["true", "false"])
 def test_what_holds_for_one_run_is_refused_as_a_setting(

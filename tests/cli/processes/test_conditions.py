@@ -186,6 +186,17 @@ def test_a_fifo_is_not_waited_for(
         (("weight", "LIVES/log.parquet", "-o", "LIVES/out", "--propensities", "fit"), "fit: is not there"),
         (("fit", "LIVES/log.parquet", "-o", "LIVES/out", "--temp-dir", "."), "No such file or directory"),
         (("fit", "LIVES/log.parquet", "-o", "LIVES/out"), None),
+        (("check", "LIVES/log.parquet"), None),
+        (("check", "LIVES/log.parquet", "--engine", "spark"), "the current directory is gone"),
+        (
+            ("check", "LIVES/log.parquet", "--write-config", "c.toml"),
+            "'c.toml': cannot be the name of a file: the",
+        ),
+        (
+            ("sql", "shown", "--dialect", "duckdb", "-o", "q.sql"),
+            "the current directory is gone. Change to another one",
+        ),
+        (("simulate", "-o", "out"), "'out': cannot be the name of a directory: the current directory is gone."),
     ],
     ids=in_words,
 )
