@@ -56,11 +56,11 @@ def _patient(usual: TextIO | None, number: int) -> TextIO:
 
 
 def why_lost(stream: TextIO) -> str | None:
-    """Why some of what was printed on a stream did not get through; None if all of it did."""
+    """Why some of what was printed on a stream did not get through; None if all did that somebody wanted to read."""
     stream.flush()
     file = getattr(getattr(stream, "buffer", None), "raw", None)
-    if not isinstance(file, _PatientFile) or file.lost is None:
-        return None
+    if not isinstance(file, _PatientFile) or file.lost is None or file.lost.errno == errno.EPIPE:
+        return None  # `| head` closes the pipe once it has enough
     return "it is closed" if file.lost.errno == errno.EBADF else os.strerror(file.lost.errno or errno.EIO)
 
 
