@@ -37,13 +37,11 @@ class PosbiasError(Exception):
         super().__init__("\n".join(lines))
         self.lines = lines
 
-    def __str__(self) -> str:
-        return shown_lines(self.lines)
-
     def reworded(self, change: Callable[[str], str]) -> Self:
         """The same error with each line changed."""
         error = copy(self)
         error.lines = tuple(map(change, self.lines))
+        error.args = ("\n".join(error.lines),)
         return error
 
 

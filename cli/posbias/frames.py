@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from posbias.core.choices import MOST_BAD_ROWS
-from posbias.core.errors import EngineError, PosbiasError, SchemaError, UsageError
+from posbias.core.errors import EngineError, PosbiasError, SchemaError, UsageError, shown
 from posbias.core.log.impressions import ReadingRules
 from posbias.core.roles import resolve_roles, says_offset, says_page
 from posbias.core.schema import CLICK, DOC, POSITION, QUERY, SESSION, Roles
@@ -222,10 +222,10 @@ class FrameFiles:
         return view
 
     def in_words(self, text: str) -> str:
-        """A message that names frames, and not their files."""
+        """A line of a message that names frames, and not their files; Python prints it as it is."""
         for path, name in self._names.items():
             text = text.replace(path, name)
-        return text
+        return shown(text)
 
 
 @contextmanager

@@ -21,7 +21,16 @@ from posbias.cli.report.conclusion import Item, in_order
 from posbias.cli.report.shown import print_on_stdout
 from posbias.cli.work.requests import open_engine, resolve
 from posbias.core.check import Outlook, advice, reasons_against, rows_of, warnings_of
-from posbias.core.errors import LogFormatError, PosbiasError, RoleError, SchemaError, UsageError, counted, masked_values
+from posbias.core.errors import (
+    LogFormatError,
+    PosbiasError,
+    RoleError,
+    SchemaError,
+    UsageError,
+    counted,
+    masked_values,
+    shown_lines,
+)
 from posbias.core.log.clients import Clients
 from posbias.core.log.pages import HARMLESS
 from posbias.core.schema import CLICK, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT
@@ -328,7 +337,7 @@ def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:
         try:
             unjudged = read_unjudged(log, plan, engine, progress)
         except SchemaError as error:
-            stops = [str(error)]
+            stops = [shown_lines(error.lines)]
         else:
             stops = [*_unconfirmed(view), *_stops(unjudged)]
             view = view if stops else view.with_findings(_bad_rows(view, unjudged))
@@ -354,7 +363,7 @@ def _stops(unjudged: Reading) -> list[str]:
     try:
         unjudged.judge()
     except SchemaError as error:
-        return [str(error)]
+        return [shown_lines(error.lines)]
     return []
 
 

@@ -79,7 +79,7 @@ class Wire:
             return None
         sent = json.loads(base64.b64decode(match[1]))
         kind = _KINDS.get(sent["error"])
-        return EngineError(f"a Spark worker broke down: {sent['text']}") if kind is None else kind(sent["text"])
+        return EngineError(f"a Spark worker broke down: {sent['lines'][0]}") if kind is None else kind(*sent["lines"])
 
     def to_bytes(self, value: object) -> bytes:
         """An object as it travels."""
@@ -105,12 +105,12 @@ class Wire:
         return hmac.digest(self.token.encode(), pickled, _DIGEST)
 
 
-def _described(error: BaseException) -> dict[str, str]:
+def _described(error: BaseException) -> dict[str, object]:
     kind = next((known for known in type(error).__mro__ if known in _NAMES), None)
-    text = str(error)[:_LONGEST_TEXT]
+    lines = [line[:_LONGEST_TEXT] for line in (error.lines if isinstance(error, PosbiasError) else [str(error)])]
     if kind is None:
-        return {"error": _OTHER, "text": f"{type(error).__name__}: {text}"}
-    return {"error": _NAMES[kind], "text": text}
+        return {"error": _OTHER, "lines": [f"{type(error).__name__}: {lines[0]}"]}
+    return {"error": _NAMES[kind], "lines": lines}
 
 
 WIRE = Wire(secrets.token_hex(16))

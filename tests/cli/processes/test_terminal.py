@@ -373,7 +373,7 @@ def test_a_line_break_in_data_does_not_begin_a_message() -> None:
     lines = ("no such file: a\nwritten: b", "an own line", "  another\none")
 
     assert shown_lines(lines) == "no such file: a\\nwritten: b\n  an own line\n  another\\none"
-    assert str(UsageError(*lines)) == shown_lines(lines)
+    assert UsageError(*lines).lines == lines
 
 
 def test_a_line_break_in_a_value_does_not_break_a_table(

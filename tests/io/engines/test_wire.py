@@ -52,6 +52,15 @@ def test_an_error_arrives_with_its_class_and_its_text(kind: type[BaseException],
     assert str(found) == text
 
 
+def test_the_lines_of_an_error_arrive_as_its_lines() -> None:
+    lines = ("a line\nof a value", "another one")
+
+    found = WIRE.error_in(failing(SchemaError(*lines)))
+
+    assert isinstance(found, SchemaError)
+    assert found.lines == lines
+
+
 def test_an_error_of_the_system_keeps_its_kind_and_says_where() -> None:
     error = FileNotFoundError(2, "No such file or directory", "logs/day.parquet")
 

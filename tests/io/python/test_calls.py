@@ -183,6 +183,18 @@ def test_inputs_that_are_none_are_errors(rows: pl.DataFrame, tmp_path: Path) -> 
     assert "Try:" not in str(caught.value)
 
 
+def test_what_python_prints_of_an_error_has_no_line_and_no_character_of_data_that_acts(rows: pl.DataFrame) -> None:
+    odd = rows.with_columns(click=pl.lit("yes\x1b[2K\nwritten: elsewhere"))
+
+    with pytest.raises(SchemaError, match=r"the click is neither 0 nor 1") as of_values:
+        door.fit(odd)
+    with pytest.raises(LogFormatError, match=r"no file matches this pattern") as of_names:
+        door.fit("no\nwritten: log.csv\x1b[2K")
+    for error in (of_values, of_names):
+        assert "\x1b" not in str(error.value)
+        assert "\nwritten" not in str(error.value)
+
+
 def test_an_output_is_written_as_the_command_writes_it(posbias: Posbias, path: Path, tmp_path: Path) -> None:
     expected = posbias("fit", path)
 
