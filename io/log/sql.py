@@ -47,14 +47,15 @@ _RENAMED = re.compile(r"(.+)_[0-9]+")
 _KEPT = ("BIGINT", "BOOLEAN", "UBIGINT")
 """Types of JSON that are taken as DuckDB guesses them; it is text that it takes for dates, times and UUIDs."""
 _DOUBTFUL = {
-    "JSON": {"VARCHAR": "NOT regexp_matches(v, '^[\\[{]')", "JSON": "true"},
-    "DOUBLE": {"DOUBLE": "NOT regexp_full_match(v, '-?[0-9]+') OR abs(TRY_CAST(v AS DOUBLE)) < 9007199254740992"},
-    "HUGEINT": {"BIGINT": "TRY_CAST(v AS BIGINT) IS NOT NULL", "UBIGINT": "TRY_CAST(v AS UBIGINT) IS NOT NULL"},
+    "JSON": {"VARCHAR": "NOT regexp_matches($v, '^[\\[{]')", "JSON": "true"},
+    "DOUBLE": {"DOUBLE": "NOT regexp_full_match($v, '-?[0-9]+') OR abs(TRY_CAST($v AS DOUBLE)) < 9007199254740992"},
+    "HUGEINT": {"BIGINT": "TRY_CAST($v AS BIGINT) IS NOT NULL", "UBIGINT": "TRY_CAST($v AS UBIGINT) IS NOT NULL"},
 }
-"""Guesses that depend on the values `v`, with types that hold all of them, if all of them meet a condition.
+"""Guesses that depend on the values `$v`, with types that hold all of them, if all of them meet a condition.
 
 The first of these that does is taken, or else text. Text and numbers are text together, but for objects and lists.
 """
+_MOST_DOUBTS = 100  # an object with more fields has data for names; those of the log itself come first
 
 # Types that Parquet has not, or that would not be read as what they stand for.
 _WRITTEN_AS = {
@@ -261,8 +262,8 @@ def _check_names(files: Iterable[tuple[Source, Sequence[tuple[str, ...]]]], flag
             own.add(key)
 
 
-_Place = tuple[str | None, ...]
-"""Where a value of JSON stands: names of fields, None for the entries of a list."""
+_Place = tuple[str, *tuple[str | None, ...]]
+"""Where a value of JSON stands: its column, then names of fields, None for the entries of a list."""
 
 
 def _read_ndjson(connection: Any, files: str, packed: str, sources: Mapping[str, Source], flag: str) -> str:  # noqa: ANN401 - as above
@@ -286,13 +287,22 @@ def _read_ndjson(connection: Any, files: str, packed: str, sources: Mapping[str,
     types = dict[str, Any](zip(guessed.columns, guessed.types, strict=True))
     leaves = [leaf for name, dtype in types.items() for leaf in _leaves((name,), dtype)]
     exact = {place: guess if guess in _KEPT else "VARCHAR" for place, guess in leaves}
-    choices = [(place, choice) for place, guess in leaves for choice in _DOUBTFUL.get(guess, {}).items()]
+    doubtful = sorted((leaf for leaf in leaves if leaf[1] in _DOUBTFUL), key=lambda leaf: len(leaf[0]))
+    exact |= dict(doubtful[_MOST_DOUBTS:])
+    choices = [(place, choice) for place, guess in doubtful[:_MOST_DOUBTS] for choice in _DOUBTFUL[guess].items()]
     if choices:
-        conditions = ", ".join(_all_meet(place, condition) for place, (_, condition) in choices)
-        (met,) = connection.execute(f"SELECT {conditions} FROM {lines}").fetchall()
-        exact |= {place: dtype for (place, (dtype, _)), holds in reversed([*zip(choices, met, strict=True)]) if holds}
+        as_json = exact | {place: "JSON" for place, _ in choices}
+        columns = _columns({name: types[name] for name in dict.fromkeys(place[0] for place, _ in choices)}, as_json)
+        met = ", ".join(f"bool_and({_meets(_name(name), below, choice[1])})" for (name, *below), choice in choices)
+        (holds,) = connection.execute(f"SELECT {met} FROM read_json({read}, {columns})").fetchall()
+        exact |= {place: choice[0] for (place, choice), is_met in [*zip(choices, holds, strict=True)][::-1] if is_met}
+    return f"read_json({read}, {_columns(types, exact)})"
+
+
+def _columns(types: Mapping[str, Any], exact: Mapping[_Place, str]) -> str:
+    """The argument of `read_json` that gives the types of columns."""
     columns = (f"{_text(name)}: {_text(_type_with((name,), dtype, exact))}" for name, dtype in types.items())
-    return f"read_json({read}, columns = {{{', '.join(columns)}}})"
+    return f"columns = {{{', '.join(columns)}}}"
 
 
 def _leaves(place: _Place, dtype: Any) -> Iterator[tuple[_Place, str]]:  # noqa: ANN401 - a type of DuckDB
@@ -314,14 +324,15 @@ def _type_with(place: _Place, dtype: Any, exact: Mapping[_Place, str]) -> str:  
     return exact[place]
 
 
-def _all_meet(place: _Place, condition: str) -> str:
-    """Whether all values at a place of the lines meet a condition, in SQL."""
-    keys = [None if key is None else key.replace("\\", "\\\\").replace('"', '\\"') for key in place]
-    path = "$" + "".join("[*]" if key is None else f'."{key}"' for key in keys)
-    values = f"json_extract(json, {_text(path)})"
-    listed = values if None in place else f"[{values}]"
-    others = f"list_filter(CAST({listed} AS VARCHAR[]), lambda v: v <> 'null' AND NOT ({condition}))"
-    return f"coalesce(bool_and(len({others}) = 0), true)"
+def _meets(value: str, below: Sequence[str | None], condition: str) -> str:
+    """Whether a value, or all those at a place below it, meet a condition, in SQL; a missing one does."""
+    if not below:
+        text = f"CAST({value} AS VARCHAR)"
+        return f"({text} IS NULL OR {condition.replace('$v', text)})"
+    if below[0] is not None:
+        return _meets(f"struct_extract({value}, {_text(below[0])})", below[1:], condition)
+    entry = f"entry_{len(below)}"
+    return f"coalesce(len(list_filter({value}, lambda {entry}: NOT {_meets(entry, below[1:], condition)})) = 0, true)"
 
 
 def _check_lines(connection: Any, lines: str, sources: Mapping[str, Source], flag: str) -> None:  # noqa: ANN401 - as above

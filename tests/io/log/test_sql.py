@@ -198,6 +198,13 @@ def test_numbers_of_json_stay_numbers_where_one_type_holds_them_all(tmp_path: Pa
     assert (docs[0] if place == "a list" else docs) == values
 
 
+def test_an_object_whose_names_are_data_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "log.ndjson"
+    rows = [{"doc": number or "a", "scores": {f"d{number} {n}": n / 7 for n in range(9)}} for number in range(100)]
+    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    assert selected('SELECT MAX(doc) AS doc, MAX(scores."d7 8") AS score FROM log', file).rows() == [("a", 8 / 7)]
+
+
 @pytest.mark.parametrize("name", ["log[1].ndjson", "log.json", "log[1].ndjson.gz"])
 def test_lines_are_read_whatever_the_name_of_their_file_says(tmp_path: Path, name: str) -> None:
     file, lines = tmp_path / name, '{"doc": "a"}\n' * 1200 + '{"late": "x"}\n'
