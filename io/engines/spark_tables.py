@@ -85,6 +85,12 @@ class Tables:
                 columns = _columns(frame, request, every=reading.every_column)
             except refused as error:
                 raise UsageError(f"{self._named}: {str(error).strip().splitlines()[0].rstrip('.')}.") from error
+        alike = [name for name in columns if sum(name.lower() == other.lower() for other in columns) > 1]
+        if alike and session.conf.get("spark.sql.caseSensitive") != "true":
+            raise UsageError(
+                f"{self._named}: columns are called alike: {' and '.join(map(repr, alike))}. Spark does not tell them "
+                "apart. Rename one of them in a view."
+            )
         key = (self, tuple(columns))
         if key not in _made:
             rows = frame.select(*(f"`{name.replace('`', '``')}`" for name in columns))

@@ -40,6 +40,8 @@ _SETTINGS = {
 _OF_MEMORY = 2  # DuckDB gets that fraction of it: the process and what it reads with Polars take the rest
 # No field is overlooked: all lines are looked at, and structs stay structs.
 _GUESS = "union_by_name = true, sample_size = -1, map_inference_threshold = -1, field_appearance_threshold = 0"
+_EXACT = {pl.Float32: 1 << 24, pl.Float64: 1 << 53}
+"""Whole numbers below which all are exact as fractions. DuckDB takes the narrower type where no file has the other."""
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5": "zstd"}
 """What DuckDB calls the wrapper of a file, by its first bytes."""
 _RENAMED = re.compile(r"(.+)_[0-9]+")
@@ -193,6 +195,7 @@ def _register(connection: Any, query: Query, sources: Sequence[Source], result: 
         LogFormatError: a file cannot be read.
     """
     connection.execute("SET TimeZone = 'UTC'")
+    _check_exact([source for source in sources if source.format != "ndjson"])
     parts, paths = list[str](), [str(result)]
     for number, ((form, folders, packed), some) in enumerate(groupby(sources, key=_likeness)):
         group = [*some]
@@ -260,6 +263,30 @@ def _check_names(files: Iterable[tuple[Source, Sequence[tuple[str, ...]]]], flag
                     f"tell them apart. Rename one of them, or read the log without {flag}."
                 )
             own.add(key)
+
+
+def _check_exact(sources: Sequence[Source]) -> None:
+    """Check that whole numbers stay what they are where other files hold fractions, as which a query then reads both.
+
+    Raises:
+        SchemaError: some are too large for that.
+    """
+    fractions = {
+        name: (source, beyond)
+        for dtype, beyond in _EXACT.items()
+        for source in sources
+        for name, held in schema_of(source).items()
+        if held == dtype
+    }
+    for source in sources if fractions else ():
+        for name in [name for name, dtype in schema_of(source).items() if dtype.is_integer() and name in fractions]:
+            other, beyond = fractions[name]
+            largest = scan_sources([source]).select(pl.col(name).cast(pl.Float64).abs().max()).collect().item()
+            if (largest or 0) >= beyond:
+                raise SchemaError(
+                    f"{source.path}: column {name!r} holds whole numbers that are not exact beside the fractions in "
+                    f"{other.path}. Write the files with the same type."
+                )
 
 
 _Place = tuple[str, *tuple[str | None, ...]]

@@ -430,6 +430,9 @@ def tables(session: Any, log: pl.DataFrame, tmp_path: Path) -> Path:  # noqa: AN
     frame = session.read.parquet(str(tmp_path / "log.parquet"))
     for share in (0, 1):
         frame.filter(f"session % 2 = {share}").createOrReplaceTempView(f"clicks_{share}")
+    session.sql("SELECT '1' AS query, 'd' AS doc, 1 AS position, 0 AS Click, 1 AS click").createOrReplaceTempView(
+        "alike"
+    )
     return tmp_path / "log.parquet"
 
 
@@ -499,6 +502,7 @@ def test_a_frame_of_spark_is_a_log_in_python(session: Any, tables: Path) -> None
         ("log.parquet --table clicks_0 --engine spark", "a log is in tables or in files"),
         ("--table clicks_0 --engine spark --doc sku", "table clicks_0: there is no column 'sku'"),
         ("--table clicks_0", "only --engine spark reads tables"),
+        ("--table alike --engine spark", "--table alike: columns are called alike: 'Click' and 'click'"),
         ("--sql DROP_TABLE_x --engine spark", "--sql: [TABLE_OR_VIEW_NOT_FOUND]"),
     ],
 )

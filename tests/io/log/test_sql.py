@@ -198,6 +198,18 @@ def test_numbers_of_json_stay_numbers_where_one_type_holds_them_all(tmp_path: Pa
     assert (docs[0] if place == "a list" else docs) == values
 
 
+@pytest.mark.parametrize(("largest", "fractions"), [(2**53 - 1, pl.Float64), (2**24 - 1, pl.Float32)])
+def test_whole_numbers_beside_fractions_are_exact_or_refused(
+    tmp_path: Path, largest: int, fractions: type[pl.DataType]
+) -> None:
+    pl.DataFrame({"doc": [1.5, None]}, schema={"doc": fractions}).write_parquet(tmp_path / "1.parquet")
+    pl.DataFrame({"doc": [largest]}).write_parquet(tmp_path / "0.parquet")
+    assert {*selected("SELECT doc FROM log", tmp_path)["doc"]} == {largest, 1.5, None}
+    pl.DataFrame({"doc": [largest + 2]}).write_parquet(tmp_path / "0.parquet")
+    with pytest.raises(SchemaError, match=r"0.parquet: column 'doc' .* beside the fractions in .*1.parquet"):
+        selected("SELECT doc FROM log", tmp_path)
+
+
 def test_an_object_whose_names_are_data_is_read(tmp_path: Path) -> None:
     file = tmp_path / "log.ndjson"
     rows = [{"doc": number or "a", "scores": {f"d{number} {n}": n / 7 for n in range(9)}} for number in range(100)]
