@@ -188,6 +188,7 @@ _FLAGS_OF_OTHERS = {
     "each": "--for-each or --by",
     "version": "--period-column",
     "cluster": "--cluster-column",
+    "arm": "--arm",
     "features": "--feature",
 }
 """The options that name columns which are never recognised by their names."""

@@ -53,6 +53,7 @@ OUTPUT_COLUMNS = frozenset(
         *("smooth_propensity", "smooth_std_error", "smooth_ci_low", "smooth_ci_high"),
         *("unshrunk_propensity", "unshrunk_ci_low", "unshrunk_ci_high"),
         *("covariance", "shared_clicks", "moment_propensity"),
+        *("arms_propensity", "arms_std_error", "arms_ci_low", "arms_ci_high"),
     )
 )
 """Columns beside contexts: those of the tables of a fit, and of what they are made from."""
@@ -60,7 +61,7 @@ OUTPUT_COLUMNS = frozenset(
 NAMES_TAKEN = {
     "--context": RESERVED | OUTPUT_COLUMNS,
     "--for-each": RESERVED | OUTPUT_COLUMNS,
-    **dict.fromkeys(("--stratify", "--period-column", "--cluster-column"), RESERVED),
+    **dict.fromkeys(("--stratify", "--period-column", "--cluster-column", "--arm"), RESERVED),
 }
 """The names that a column cannot have which goes into tables under its own name, by the option that names it."""
 
@@ -108,6 +109,7 @@ class Roles:
     each: tuple[str, ...] = ()  # tells whole fits apart
     version: tuple[str, ...] = ()  # that of the ranker, which tells strata apart
     cluster: tuple[str, ...] = ()  # for standard errors alone
+    arm: tuple[str, ...] = ()  # which arm of an experiment a page was in
     randomized: tuple[RandomizedRows, ...] = ()
     features: tuple[str, ...] = ()
     impressions: str | None = None  # how many a row stands for
@@ -137,7 +139,7 @@ class Roles:
         """Every column that plays a role, each once, in the log's own names."""
         single = (self.position, self.page, self.click, self.clicked, self.weight, self.impressions, self.timestamp)
         names = [*self.session, *self.query, *self.doc, *(c for c in single if c is not None)]
-        further = [*self.context, *self.stratify, *self.each, *self.version, *self.cluster, *self.features]
+        further = [*self.context, *self.stratify, *self.each, *self.version, *self.cluster, *self.arm, *self.features]
         further += self.counted
         return list(dict.fromkeys([*names, *further, *(rows.column for rows in self.randomized)]))
 

@@ -121,7 +121,8 @@ def _names(*groups: type, without: str = "") -> str:
 # --- reading and counting ---------------------------------------------------------------------------------------
 
 _OF_MACHINES = "memory threads engine master temp_dir"  # merging statistics needs them as well
-_GROUPS = "context period_column stratify cluster_column randomized_where"  # may agree with what was collected
+_OF_FITS = "period_column stratify cluster_column arm randomized_where"
+_GROUPS = f"context {_OF_FITS}"  # may agree with what was collected
 _OF_LOGS = f"{_names(LogOptions, without=f'{_OF_MACHINES} {_GROUPS}')} date"
 _OF_TABLES = _names(LogOptions, without=f"{_OF_MACHINES} {_GROUPS} on_bad_rows max_bad_rows")
 _TYPED = (".parquet", ".pq", ".arrow", ".ipc", ".feather")
@@ -273,6 +274,7 @@ _ESTIMATING: Rules = (
     ),
     ("period", _without_days),
     ("cluster_column", _unused_clusters),
+    ("arm", "method=conditional: arms are compared with the estimate from all movement (--method conditional)"),
     ("shrink", _nothing_shrunk),
     ("seed", _nothing_random),
     ("ranker_score sample_pages", _from_counts),
@@ -330,7 +332,7 @@ _WEIGHTING: Rules = (
     _WITH_TABLES,
     ("propensity", _given_table),
 )
-_TIMES_AND_GROUPS = "timestamp period_column stratify cluster_column"
+_TIMES_AND_GROUPS = "timestamp period_column stratify cluster_column arm"
 
 # --- evaluating, collecting, simulating -----------------------------------------------------------------------------
 
@@ -407,13 +409,13 @@ RULES: Mapping[str, Rules] = {
         _WITH_TABLES,
     ),
     "predict": (
-        ("period_column stratify cluster_column randomized_where", _of_the_fit),
+        (_OF_FITS, _of_the_fit),
         *_READING,
         *_BAD_ROWS,
     ),
     "evaluate": (
         ("timestamp", _no_split_by_time),
-        ("period_column stratify cluster_column randomized_where", _of_the_fit),
+        (_OF_FITS, _of_the_fit),
         (
             "propensities scores rankings candidates baseline min_propensity bound propensity context",
             "!models: click models are judged by pages (--models)",

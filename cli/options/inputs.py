@@ -81,6 +81,7 @@ def log_request(
         stratify=tuple(name for name in plan.strata if name != log.period_column),
         version=tuple(name for name in plan.strata if name == log.period_column),
         cluster=plan.clusters,
+        arm=plan.arms,
         randomized=plan.randomized,
         features=features,
         clicked=log.clicked,

@@ -61,6 +61,9 @@ class ColumnOptions:
     cluster_column: str | None = option(
         "Cluster standard errors by this column, e.g. the user, as well as by query.", "COLUMN"
     )
+    arm: str | None = option(
+        "The experiment arm of the page, drawn at random: tests whether the ranker knows the user or learns.", "COLUMN"
+    )
     randomized_where: list[str] | None = option(
         "Rows placed at random: COLUMN=VALUE; add @1,5 if swapped between positions 1 and 5.", "COLUMN=VALUE"
     )

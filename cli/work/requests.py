@@ -26,6 +26,7 @@ from posbias.core.errors import OutputError, StatisticsError, UsageError
 from posbias.core.estimators import get_method
 from posbias.core.estimators.estimate import EstimationOptions as CoreOptions
 from posbias.core.estimators.estimate import MethodOfRows
+from posbias.core.models.click_model import FactorisedModel
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, PREVIOUS_CLICK, QUERY, RANDOMIZED, RESERVED
 from posbias.core.training.layout import LayoutOfPages, choose_grouping, get_layout, layouts_of_pages
 from posbias.core.training.weights import WeightOptions, check_min_propensity
@@ -52,10 +53,12 @@ def statistics_plan(log: LogOptions, counting: CountingOptions) -> StatisticsPla
     model = counted_model(counting.model or DEFAULT_MODEL)
     version = [] if log.period_column is None else [log.period_column]
     clusters = [] if log.cluster_column is None else [log.cluster_column]
+    arms = [] if log.arm is None else [log.arm]
     named = (
         ("--stratify", log.stratify or ()),
         ("--period-column", version),
         ("--cluster-column", clusters),
+        ("--arm", arms),
         ("--context", log.context or ()),
     )
     check_named_columns(model, named)
@@ -69,11 +72,14 @@ def statistics_plan(log: LogOptions, counting: CountingOptions) -> StatisticsPla
             f"--period-column {version[0]}: --context or --stratify already lets attractiveness differ by it. Leave it "
             "out."
         )
-    if not {*clusters}.isdisjoint([*(log.context or ()), *(log.stratify or ()), *version]):
-        raise UsageError(
-            f"--cluster-column {clusters[0]}: attractiveness may already differ by it, so that its values share no "
-            "documents. Name it once."
-        )
+    for flag, names in (("--cluster-column", clusters), ("--arm", arms)):
+        if not {*names}.isdisjoint([*(log.context or ()), *(log.stratify or ()), *version]):
+            raise UsageError(
+                f"{flag} {names[0]}: attractiveness may already differ by it, so that its values share no documents. "
+                "Name it once."
+            )
+    if arms:
+        _check_arm(arms[0], log, model)
     _check_days(log, counting)
     # How finely time is kept: to look into periods, `auto` needs parts of an hour; days are enough for weeks.
     period = "day" if log.timestamp is not None or counting.date is not None else None
@@ -88,10 +94,23 @@ def statistics_plan(log: LogOptions, counting: CountingOptions) -> StatisticsPla
         period=period,
         strata=(*(log.stratify or ()), *version),
         clusters=tuple(clusters),
+        arms=tuple(arms),
         randomized=tuple(RandomizedRows.parse(text) for text in log.randomized_where or ()),
         weighted=log.weight_column is not None,
         summed=log.impressions is not None,
     )
+
+
+def _check_arm(arm: str, log: LogOptions, model: FactorisedModel) -> None:
+    """Raise UsageError for what experiment arms cannot be compared with."""
+    refusals = {
+        f"works only with --model {DEFAULT_MODEL}, not {model.name}": model.beside_position,
+        "--cluster-column already names it. Name the users, markets or days there": arm == log.cluster_column,
+        "arms are compared by impressions that count one each. Leave out --weight-column": log.weight_column,
+    }
+    for reason, holds in refusals.items():
+        if holds:
+            raise UsageError(f"--arm {arm}: {reason}.")
 
 
 def _check_days(log: LogOptions, counting: CountingOptions) -> None:
@@ -158,6 +177,7 @@ def check_counting(plan: StatisticsPlan, counting: CountingOptions, log: LogOpti
         ("--stratify", _words(log.stratify), _words(strata)),
         ("--period-column", version, version if version in plan.strata else None),
         ("--cluster-column", log.cluster_column, _words(plan.clusters)),
+        ("--arm", log.arm, _words(plan.arms)),
         ("--randomized-where", _words(log.randomized_where), _words(map(str, plan.randomized))),
         ("--weight-column", log.weight_column, log.weight_column if plan.weighted else None),
         ("--timestamp", log.timestamp, log.timestamp if plan.period else None),
@@ -190,9 +210,7 @@ def like_the_fit(fitted: PreviousFit, log: LogOptions) -> tuple[LogOptions, Coun
         )
     bins = ",".join(map(str, plan.position_bins)) or None
     counting = CountingOptions(plan.model.name, plan.max_position, bins, "none")
-    of_the_fit = ("timestamp", "period_column", "stratify", "cluster_column", "randomized_where")
-    of_cells = replace(log, context=list(plan.context), **dict.fromkeys(of_the_fit))
-    return of_cells, counting
+    return replace(of_pages(log), context=list(plan.context)), counting
 
 
 def check_same_cells(plan: StatisticsPlan, fitted: PreviousFit) -> None:
@@ -218,7 +236,7 @@ def _cells(plan: StatisticsPlan) -> str:
 
 
 ESTIMATED = "estimate"
-OF_CELLS = ("context", "period_column", "stratify", "cluster_column", "randomized_where", "timestamp")
+OF_CELLS = ("context", "period_column", "stratify", "cluster_column", "arm", "randomized_where", "timestamp")
 """Columns that a fit by cell looks at, and others do not."""
 
 _ROWS = "a row of a table of sums (--impressions) is one query, document and position. Leave it out"

@@ -73,6 +73,7 @@ def _table(entry: Statistics) -> RenderableType:
         "context": ", ".join(plan.context),
         "strata": ", ".join(plan.strata),
         "clusters": ", ".join(plan.clusters),
+        "arms": ", ".join(plan.arms),
         "randomized": ", ".join(map(str, plan.randomized)),
         "counts": "sums of weights" if plan.weighted else "",
         "decay": "" if decay is None else f"{decay.factor:g} per day; {decay.newest} has full weight",

@@ -53,6 +53,7 @@ class StatisticsPlan:
     period: Resolution | None = None
     strata: tuple[str, ...] = ()  # further columns that the statistics keep apart: gamma may differ by them
     clusters: tuple[str, ...] = ()  # columns that the statistics keep apart for standard errors alone
+    arms: tuple[str, ...] = ()  # the column of experiment arms, which they keep apart for the test of arms alone
     # Descriptions of randomised rows, which the statistics keep apart by number
     randomized: tuple[RandomizedRows, ...] = ()
     weighted: bool = False  # whether impressions carry a `weight` (> 0) instead of counting one each
@@ -104,11 +105,16 @@ class StatisticsPlan:
         return tuple(dict.fromkeys(kinds))
 
     @property
+    def beside(self) -> tuple[str, ...]:
+        """The columns that the statistics keep apart, and by which attractiveness does not differ."""
+        return (*self.clusters, *self.arms)
+
+    @property
     def keys(self) -> tuple[str, ...]:
         """The columns that identify one row of the statistics: the pair, its finest stratum, the cell."""
         marked = (RANDOMIZED,) if self.randomized else ()
         period = (PERIOD,) if self.period else ()
-        return (*self.pair_columns, *period, *self.strata, *self.clusters, *marked, *self.model.cell_columns)
+        return (*self.pair_columns, *period, *self.strata, *self.beside, *marked, *self.model.cell_columns)
 
     def keeps_order(self, unit: Sequence[str]) -> bool:
         """Whether statistics that are sorted by the keys are sorted by a kind of unit, too, and within it by time."""

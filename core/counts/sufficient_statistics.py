@@ -211,6 +211,7 @@ class PartStatistics:
     # Where documents stand among randomised rows, if such rows are known and carry no weights
     placements: Placements | None = None
     by_day: pl.DataFrame | None = None  # counts by day and position (see `odd_days`), of days without weights
+    arms: pl.DataFrame | None = None  # the arms, where there are some: their column, `impressions` and `clicks`
 
     def without_pairs(self) -> "PartStatistics":
         """The part without its pairs, which are the large part of it and need not stay in memory."""
@@ -244,7 +245,9 @@ class SufficientStatistics:
     by_day: pl.DataFrame | None = None  # counts by day and position (see `odd_days`), of days without weights
     # Sums rows in their order, where no times of day are kept; see `row_order`
     on_order: Callable[[], RowOrder | None] = lambda: None
-    # Goes over the statistics of the parts again, for periods, clusters and randomised rows, which not every fit needs
+    # The arms in ascending order, where there are some: their column, `impressions` and `clicks`; null for no arm
+    arms: pl.DataFrame | None = None
+    # Goes over the statistics of the parts again, for periods, clusters, arms and randomised rows
     on_rows: OnRows[PartOfStrata] | OnRows[OrderSums] | None = None
     _made: dict[tuple[str, ...], Strata] = field(default_factory=dict[tuple[str, ...], Strata], compare=False)
 
@@ -285,6 +288,20 @@ class SufficientStatistics:
         tables = (both.signatures.only_cells(number % 2 == after) for after in range(2))
         before, after = (Strata(table.merged(number // 2, self.n_cells), both.members) for table in tables)
         return before, after
+
+    def by_arm(self, period: Length = "none") -> Strata:
+        """The counts of `strata` in cells of each arm, one arm after the other; rows without an arm are left out.
+
+        Raises:
+            ValueError: there are no arms.
+        """
+        if self.arms is None:
+            raise ValueError("the statistics keep no arms apart")
+        cells = self.arms.select(self.plan.arms).drop_nulls().join(self.cells, how="cross")
+        unit = self.plan.stratum_columns(period)
+        parts = list(self.over_rows(partial(_compressed_by_arm, plan=self.plan, cells=cells, unit=unit)))
+        same = [np.arange(cells.height)] * len(parts)
+        return _merged_unit(parts, same, cells, self.queries_of_part)[0]
 
     def order(self, period: Length) -> OrderSums:
         """Whether, within strata of that period, clicks come before better positions, by query."""
@@ -330,7 +347,6 @@ class SufficientStatistics:
 
 def compress_part(statistics: pl.DataFrame, plan: StatisticsPlan) -> PartStatistics:
     """Compress the statistics of whole queries: the plan's keys, by which they are sorted, `impressions`, `clicks`."""
-    statistics, plan = without_clusters(statistics, plan)
     cells, number = numbered_cells(statistics, plan)
     rows = _with_numbers(statistics, number)
     has_days = plan.period and not plan.weighted
@@ -354,7 +370,16 @@ def compress_part(statistics: pl.DataFrame, plan: StatisticsPlan) -> PartStatist
         n_pairs=pairs.select(pl.struct(*PAIR).rle_id().last()).item() + 1,
         placements=counting_plan.sum_placements(statistics, plan) if plan.randomized and not plan.weighted else None,
         by_day=count_by_day(statistics.lazy(), pl.col(PERIOD).cast(pl.Date)).collect() if has_days else None,
+        arms=_add_up_arms([statistics], plan),
     )
+
+
+def _add_up_arms(counts: Sequence[pl.DataFrame], plan: StatisticsPlan) -> pl.DataFrame | None:
+    """The arms in ascending order, with their `impressions` and `clicks`; None where a plan has none."""
+    if not plan.arms:
+        return None
+    rows = pl.concat([part.select(*plan.arms, IMPRESSIONS, CLICKS) for part in counts])
+    return rows.group_by(plan.arms).agg(pl.col(IMPRESSIONS, CLICKS).sum()).sort(plan.arms)
 
 
 def _totals_of_block(table: CountTable) -> tuple[Floats, Floats]:
@@ -370,11 +395,11 @@ def _sums(counts: Integers | Floats, start: Integers) -> Integers | Floats:
     return sum_rows(counts.astype(np.int64, copy=False), start)
 
 
-def without_clusters(statistics: pl.DataFrame, plan: StatisticsPlan) -> tuple[pl.DataFrame, StatisticsPlan]:
-    """Statistics that do not keep clusters apart, as all need that does not ask for clusters."""
-    if not plan.clusters:
+def without_beside(statistics: pl.DataFrame, plan: StatisticsPlan) -> tuple[pl.DataFrame, StatisticsPlan]:
+    """Statistics that keep neither clusters nor arms apart, as all need but errors by cluster and the test of arms."""
+    if not plan.beside:
         return statistics, plan
-    plan = replace(plan, clusters=())
+    plan = replace(plan, clusters=(), arms=())
     return statistics.group_by(*plan.keys).agg(pl.col(IMPRESSIONS, CLICKS).sum()).sort(*plan.keys), plan
 
 
@@ -407,17 +432,25 @@ def _compressed_from(
     return _compressed_unit(statistics.with_columns(after), plan, cells, unit)
 
 
+def _compressed_by_arm(
+    statistics: pl.DataFrame, plan: StatisticsPlan, cells: pl.DataFrame, unit: tuple[str, ...]
+) -> PartOfStrata:
+    """The same in cells of each arm; queries are numbered as without arms."""
+    number = numbers_in(cells, statistics, replace(plan, context=(*plan.context, *plan.arms)))
+    rows = _added_up(_with_numbers(statistics, number).drop_nulls(CELL), unit, plan)
+    return _compressed(rows, table_of(rows, unit, cells.height), _codes(cells))[0]
+
+
 def _rows_and_table(
     statistics: pl.DataFrame, plan: StatisticsPlan, cells: pl.DataFrame, unit: Sequence[str]
 ) -> tuple[pl.DataFrame, CountTable]:
     """The rows of one kind of unit, and their counts."""
-    statistics, plan = without_clusters(statistics, plan)
     rows = _added_up(_with_numbers(statistics, numbers_in(cells, statistics, plan)), unit, plan)
     return rows, table_of(rows, unit, cells.height)
 
 
 def _order_of_unit(statistics: pl.DataFrame, plan: StatisticsPlan, unit: tuple[str, ...]) -> OrderSums:
-    statistics, plan = without_clusters(statistics, plan)
+    statistics, plan = without_beside(statistics, plan)
     rows = with_periods(statistics, unit)
     rows = rows if plan.keeps_order(unit) else rows.sort(*unit, PERIOD, *plan.model.cell_columns)
     return order_of_strata(rows, unit)
@@ -482,6 +515,7 @@ def merge_parts(
         placements=reduce(add, placements) if placements else None,
         queries_of_part=n_queries,
         by_day=add_by_day(by_day) if by_day else None,
+        arms=_add_up_arms([part.arms for part in parts if part.arms is not None], plan),
         on_rows=on_rows,
     )
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import polars as pl
@@ -18,11 +18,13 @@ from posbias.core.estimators import check_method, get_estimator, get_method, met
 from posbias.core.estimators.estimate import Estimate, EstimationOptions, OnIteration, relative_to_largest
 from posbias.core.estimators.methods import ConditionalEstimator, JointEstimator, PlacementTest, RandomizedEstimator
 from posbias.core.fit import diagnostics, propensities
+from posbias.core.fit.arms import MOST_ARMS, ArmsTest, arms_test, learn_apart, learning_by_arm
 from posbias.core.fit.diagnostics import BinsTest, FromRows, JointCauses, JointComparison, PairsTest
 from posbias.core.fit.model_tests import ModelTests, run_model_tests
 from posbias.core.fit.periods import ChangeOfTheta, PeriodChoice, change_of_theta, choose_period
 from posbias.core.fit.propensities import FittedTheta
 from posbias.core.fit.theta_errors import errors_of_theta, shared_clicks
+from posbias.core.schema import IMPRESSIONS
 from posbias.core.shapes import FREE, get_shape
 from posbias.core.shapes.contexts import ShrunkContexts, compare_contexts
 from posbias.core.shapes.shape import ShapedEstimate
@@ -66,6 +68,7 @@ class Fit:
     free: Estimate  # without a shape, and without contexts that borrow from each other
     period: PeriodChoice  # the length of periods that were kept apart, and why
     change: ChangeOfTheta | None  # whether theta of earlier days is that of later ones, where days are known
+    arms: ArmsTest | None  # whether experiment arms agree with the estimate, where arms are known and move documents
     joint: Estimate | None  # textbook EM, where it ran
     comparison: JointComparison | None  # joint EM against the conditional estimate, where both ran
     clusters_compared: int | None  # on how many clusters (queries) the comparison rests
@@ -99,6 +102,7 @@ class Fit:
             moment=None if self.from_rows is None else self.from_rows.moment,
             free=self.free if self.statistics.plan.context else None,
             smooth=self.smooth,
+            bent=None if self.arms is None else self.arms.bent,
             weigh_by=self.options.weigh_by,
         )
 
@@ -272,6 +276,7 @@ def _fit(
             spread, covariance = errors_of_theta(estimate)
             prior = prior_given_theta()
             attractiveness, std_dev = _attractiveness(statistics, estimate, covariance, prior)
+    tested_arms = _test_arms(statistics, fitted, period) if is_default and fitted is not None else None
     tested_bins = beside.unbinned if judged.fitted is not None else None
     return Fit(
         estimate=estimate,
@@ -284,6 +289,7 @@ def _fit(
         free=judged,
         period=period,
         change=change,
+        arms=tested_arms,
         joint=joint,
         comparison=comparison,
         clusters_compared=None if comparison is None or conditional is None else conditional.errors.n_clusters,
@@ -304,6 +310,19 @@ def _fit(
         if from_rows is None
         else diagnostics.compare_with_pairs(from_rows.estimate, statistics, options),
     )
+
+
+def _test_arms(statistics: SufficientStatistics, fitted: FittedStrata, period: PeriodChoice) -> ArmsTest | None:
+    """Compare the estimate from all movement with experiment arms, where that can be."""
+    arms, few_cells = statistics.arms, statistics.n_cells <= MOST_CELLS_BESIDE
+    if arms is None or statistics.plan.weighted or not (few_cells and 1 < arms.drop_nulls().height <= MOST_ARMS):
+        return None
+    test = arms_test(fitted, statistics.by_arm(period.used), statistics.position_of_cell)
+    if test is None or not (test.rejected and statistics.plan.period):
+        return test
+    areas = np.concatenate(list(statistics.over_rows(partial(learning_by_arm, plan=statistics.plan))))
+    apart = learn_apart(areas, arms.drop_nulls()[IMPRESSIONS].to_numpy().astype(np.float64))
+    return replace(test, apart=apart, bent=None if apart else test.bent)
 
 
 def _refined(

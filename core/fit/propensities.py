@@ -29,6 +29,7 @@ from posbias.core.estimators.estimate import (
     conditional_estimate,
     relative_to_largest,
 )
+from posbias.core.fit.arms import BentCurve
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, PREVIOUS_CLICK, QUERY, Length
 from posbias.core.shapes import get_shape
 from posbias.core.shapes.contexts import ShrunkContexts, shrink_contexts
@@ -62,6 +63,7 @@ def propensity_table(
     moment: Floats | None = None,
     free: Estimate | None = None,
     smooth: ShapedEstimate | None = None,
+    bent: BentCurve | None = None,
     weigh_by: Source = "smooth",
 ) -> pl.DataFrame:
     """One row per cell, sorted by cell; counts are whole numbers unless they are sums of weights.
@@ -73,6 +75,7 @@ def propensity_table(
         moment: what the moment equation of a method of features says, relative to the same references, shape (K,).
         free: what each of several contexts' own data say, without a shape.
         smooth: a smooth curve beside it.
+        bent: the curve as experiment arms bend it.
         weigh_by: whether weights are made from that curve where the estimate is thin.
 
     Returns:
@@ -81,7 +84,8 @@ def propensity_table(
         propensity), `ci_low`, `ci_high`, `identified`, `reason`, `linking_pairs`, `linking_clicks`,
         `joint_propensity`, `smooth_propensity`, `smooth_std_error`, `smooth_ci_low`, `smooth_ci_high` (the smooth
         curve, where there is one); with `moment`, `moment_propensity`; with `free`, `unshrunk_propensity`,
-        `unshrunk_ci_low` and `unshrunk_ci_high`. What is not known is null.
+        `unshrunk_ci_low` and `unshrunk_ci_high`; of a log with arms, `arms_propensity`, `arms_std_error`,
+        `arms_ci_low` and `arms_ci_high`. What is not known is null.
     """
     impressions, clicks = statistics.cell_totals
     linkage, fitted, intervals = estimate.linkage, estimate.propensity, estimate.intervals
@@ -97,6 +101,15 @@ def propensity_table(
             _known("unshrunk_propensity", free.propensity),
             _known("unshrunk_ci_low", free.intervals.low),
             _known("unshrunk_ci_high", free.intervals.high),
+        ]
+    if statistics.plan.arms:
+        by_arms = unknown if bent is None else bent.propensity
+        of_arms = Intervals.unknown(linkage.reason) if bent is None else bent.intervals
+        further += [
+            _known("arms_propensity", by_arms),
+            _known("arms_std_error", of_arms.std_error),
+            _known("arms_ci_low", of_arms.low),
+            _known("arms_ci_high", of_arms.high),
         ]
     return statistics.cells.with_columns(
         pl.Series(IMPRESSIONS, impressions).cast(dtype),

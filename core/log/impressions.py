@@ -203,6 +203,7 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
         "--for-each or --by": roles.each,
         "--period-column": roles.version,
         "--cluster-column": roles.cluster,
+        "--arm": roles.arm,
     }
     for flag, names in plain.items():
         _check_keys(flag, names, schema)

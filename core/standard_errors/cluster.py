@@ -143,17 +143,31 @@ def sum_clusters(fit: ConditionalFit, strata: Strata) -> ClusterSums:
 
     Args: as for `cluster_errors`.
     """
-    members = strata.members
-    blocks = list(_blocks_of_clusters(members.cluster))
+    blocks = list(_blocks_of_clusters(strata.members.cluster))
     if len(blocks) == 1 or len(fit.free_cells) >= MANY:  # each block has a dense matrix, and three products
         return LeaveOneOut(fit, cluster_scores(fit, strata)).sums()
+    return reduce(add, at_once(lambda block: _left_out(fit, strata, block).sums(), blocks))
 
-    def sums_of(block: slice) -> ClusterSums:
-        units, unit = np.unique(members.unit[block], return_inverse=True)
-        part = Strata(strata.signatures.take(units), Members(unit, members.cluster[block]))
-        return LeaveOneOut(fit, cluster_scores(fit, part), threads=1).sums()
 
-    return reduce(add, at_once(sums_of, blocks))
+def adjusted_scores(fit: ConditionalFit, strata: Strata) -> Iterator[tuple[Integers, Floats]]:
+    """The numbers of some clusters that count, and their x_g = H (H - H_g)^-1 s_g, shape (B, F); all clusters in turn.
+
+    Args: as for `cluster_errors`.
+    """
+    linked = linked_counts(strata.signatures, fit.linkage).units
+    for block in _blocks_of_clusters(strata.members.cluster):
+        clusters = np.unique(Members(strata.members.unit[block], strata.members.cluster[block]).among(linked).cluster)
+        left_out = _left_out(fit, strata, block)
+        adjusted = left_out.clusters.scores.toarray()[:, left_out.free]
+        adjusted[left_out.high], _ = left_out.adjusted_scores(left_out.high)
+        yield clusters.astype(np.int64), adjusted
+
+
+def _left_out(fit: ConditionalFit, strata: Strata, block: slice) -> LeaveOneOut:
+    """Leaving out each of the clusters of some members, which are all of these clusters."""
+    units, unit = np.unique(strata.members.unit[block], return_inverse=True)
+    part = Strata(strata.signatures.take(units), Members(unit, strata.members.cluster[block]))
+    return LeaveOneOut(fit, cluster_scores(fit, part), threads=1)
 
 
 def _blocks_of_clusters(cluster_of_member: Numbers) -> Iterator[slice]:

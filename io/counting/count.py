@@ -25,6 +25,7 @@ from posbias.core.counts.sufficient_statistics import (
     merge_parts,
 )
 from posbias.core.errors import SchemaError, shown
+from posbias.core.fit.arms import MOST_ARMS
 from posbias.core.log.pages import check_totals
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, PERIOD, POSITION, SESSION
 from posbias.io.counting.warehouse import check_export, with_account
@@ -195,6 +196,15 @@ def read_log(
     """
     reading = read_unjudged(log, plan, engine, progress, keep_sessions=keep_sessions)
     reading.judge()
+    if reading.plan.arms:
+        names = partial(_names, column=reading.plan.arms[0])
+        number = len({name for of_piece in reading.read.pieces.map(names) for name in of_piece})
+        if number > MOST_ARMS:
+            raise SchemaError(
+                f"{log.request.inputs[0]}: column {reading.plan.arms[0]!r} (--arm) has {number:,} values, and "
+                f"experiments have {MOST_ARMS} arms at most. If they are users or sessions, name the column of their "
+                "arms."
+            )
     if not reading.plan.period:
         return reading
     rows = Counter[date]()
@@ -266,6 +276,10 @@ def _rows_by_day(_: int, impressions: pl.LazyFrame) -> dict[date, int]:
         impressions.group_by(pl.col(PERIOD).cast(pl.Date)).agg(pl.len().cast(pl.Int64)).collect(engine="streaming")
     )
     return dict(counted.iter_rows())
+
+
+def _names(_: int, impressions: pl.LazyFrame, column: str) -> list[object]:
+    return impressions.select(column).drop_nulls().unique().collect(engine="streaming").to_series().to_list()
 
 
 def order_of_log(read: ReadLog, plan: StatisticsPlan, only: pl.Expr | None = None) -> RowOrder | None:
@@ -457,7 +471,7 @@ def _compressed_part(
         return None
     part = compress_part(frame, plan)
     pairs = keep(part.pairs, kept_in, f"pairs-{number:05d}", quickly=True)
-    again = plan.period or plan.clusters or plan.randomized
+    again = plan.period or plan.beside or plan.randomized
     rows = keep(frame, kept_in, f"rows-{number:05d}") if again else None
     part = part.without_pairs()
     return part if kept_in is None else store_part(part, number, kept_in), pairs, rows

@@ -263,7 +263,7 @@ class _Template:
         self._sampled = request.check_pages == "sample" and bool(self._sessions)
         self.needs_hash = f"--ids {request.ids}" if request.ids == "hash" else "--check-pages sample"
         # Columns that statistics keep apart, by the names that they have inside and in the result.
-        plain = [*self.plan.context, *self.plan.strata, *self.plan.clusters]
+        plain = [*self.plan.context, *self.plan.strata, *self.plan.beside]
         self._further = {f"k_{number}": _unquoted(name) for number, name in enumerate(plain)}
         self._further |= {"k_period": PERIOD} if self.plan.period else {}
         self._further |= {"k_randomized": RANDOMIZED} if self.plan.randomized else {}
@@ -298,10 +298,9 @@ class _Template:
         columns |= {"r_query": query, "r_doc": doc}
         columns["r_position"] = position if base == 1 else f"{position} - {base - 1}"
         columns["r_click"] = self._click(self._column("--click", roles.click or CLICK))
-        flags = ["--context"] * len(self.plan.context) + ["--stratify"] * len(self.plan.strata)
-        named = zip(
-            [*flags, "--cluster-column"], [*self.plan.context, *self.plan.strata, *self.plan.clusters], strict=False
-        )
+        of_plan = (("--context", self.plan.context), ("--stratify", self.plan.strata))
+        of_plan += (("--cluster-column", self.plan.clusters), ("--arm", self.plan.arms))
+        named = [(flag, name) for flag, names in of_plan for name in names]
         columns |= {f"r_k_{number}": self._column(*column) for number, column in enumerate(named)}
         if self.plan.period:
             columns["r_k_period"] = f"CAST({self._column('--timestamp', roles.timestamp or '')} AS DATE)"
@@ -509,8 +508,8 @@ class _Template:
         for total, both in totals.items() if self._sessions else ():
             cast = ", ".join(f"CAST(COALESCE({number}, 0) AS BIGINT)" for number in both.split(", "))
             ends.append(f"SELECT {nothing}, {total}, {cast}, NULL FROM ends")
-        of_plan = {name: tuple(map(_unquoted, getattr(self.plan, name))) for name in ("context", "strata", "clusters")}
-        plan = replace(self.plan, **of_plan)
+        kinds = ("context", "strata", "clusters", "arms")
+        plan = replace(self.plan, **{kind: tuple(map(_unquoted, getattr(self.plan, kind))) for kind in kinds})
         about = About(
             msgspec.convert(describe_plan(plan), Counted),
             self.request.check_pages if self._sessions else None,

@@ -406,6 +406,5 @@ def _by_query(frame: SparkFrame, schema: pl.Schema, n_parts: int, order: tuple[s
 
 def _with_spark_names(plan: StatisticsPlan) -> StatisticsPlan:
     """The plan with columns as they are named in Spark."""
-    names = (plan.context, plan.strata, plan.clusters)
-    context, strata, clusters = (tuple(map(spark_name, of_kind)) for of_kind in names)
-    return replace(plan, context=context, strata=strata, clusters=clusters)
+    kinds = ("context", "strata", "clusters", "arms")
+    return replace(plan, **{kind: tuple(map(spark_name, getattr(plan, kind))) for kind in kinds})

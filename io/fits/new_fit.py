@@ -147,6 +147,7 @@ def fit_section(fit: Fit) -> dict[str, Any]:
         "comparable": [_cells(statistics, cells) for cells in linkage.comparable()],
         "click_share_identified": fit.click_share,
         "period": period_section(fit.period),
+        "arms": _arms(fit),
         "attractiveness_prior": PriorSection.of(fit.prior),
         "query_spread": fit.query_spread,
         "clicks": {"observed": statistics.cell_totals[1], "expected": fit.expected_clicks},
@@ -220,6 +221,18 @@ def _assumed(fit: Fit) -> dict[str, Any]:
             "unshrunk_propensity": fit.free.propensity,
         }
     return section
+
+
+def _arms(fit: Fit) -> dict[str, Any] | None:
+    """What experiment arms say of the estimate; null where there are none, or they move nothing."""
+    test, arms = fit.arms, fit.statistics.arms
+    if test is None or arms is None:
+        return None
+    names = map(str, arms.drop_nulls().to_series())
+    section = {name: value for name, value in vars(test).items() if name != "bent"}
+    section |= {"rejected": test.rejected, "levels": dict(zip(names, test.levels.tolist(), strict=True))}
+    bent = {} if test.bent is None else {"bends": test.bent.bends, "strength_of_bends": test.bent.strength}
+    return section | bent
 
 
 def contrast_section(test: ContrastTest | None, clusters: int | None) -> dict[str, Any] | None:

@@ -11,8 +11,9 @@ from posbias.core.counts.order import RowOrder
 from posbias.core.errors import counted, population, shown
 from posbias.core.estimators import get_estimator, get_method
 from posbias.core.estimators.methods import ConditionalEstimator, JointEstimator, RandomizedEstimator
+from posbias.core.fit.arms import MOST_ARMS, ArmsTest
 from posbias.core.fit.diagnostics import NOTABLE, FromRows, JointComparison
-from posbias.core.fit.fit import WANTED_CLICK_SHARE, Fit
+from posbias.core.fit.fit import MOST_CELLS_BESIDE, WANTED_CLICK_SHARE, Fit
 from posbias.core.fit.model_tests import (
     ATTRACTIVENESS,
     CLICKS_ABOVE,
@@ -125,6 +126,7 @@ def fit_reasons(fit: Fit, others: OtherModels | None = None, time: str | None = 
         *_feedback(fit),
         *_change(fit, time),
         *_against_textbook_em(fit),
+        *_arms(fit),
         *_placements(fit),
         *_model_check(fit),
         *_rows(fit),
@@ -538,6 +540,95 @@ def _against_textbook_em(fit: Fit) -> Iterator[Reason]:
             else f"For comparison only: textbook EM differs by up to {largest}, which may be chance on this log."
         )
         yield Reason("textbook-em-agrees", NOTE, sentence, figures, details)
+
+
+def _arms(fit: Fit) -> Iterator[Reason]:
+    """Whether experiment arms, which are drawn at random, move documents as all movement says."""
+    arms, test, plan = fit.statistics.arms, fit.arms, fit.statistics.plan
+    if arms is None or fit.estimate.method != ConditionalEstimator.name:
+        return
+    names, column = arms.drop_nulls()[plan.arms[0]], shown(plan.arms[0])
+    why = {
+        "that takes counts without weights or --decay": plan.weighted,
+        f"the log has one ({label_in_words(names.first())})": len(names) == 1,
+        "no row has one": not len(names),
+        f"it has {len(names):,}, and {MOST_ARMS} are the most": len(names) > MOST_ARMS,
+        f"there are more than {MOST_CELLS_BESIDE:,} propensities": fit.statistics.n_cells > MOST_CELLS_BESIDE,
+    }
+    for reason in (reason for reason, holds in why.items() if holds):
+        yield Reason("arms-not-tested", NOTE, f"Experiment arms ({column}) are not compared: {reason}.")
+        return
+    position, move = _named_position(fit), ""
+    figures: dict[str, float | str | None] = {"position": position}
+    if test is None or not (test.rejected or test.enough):
+        if test is not None and test.missed_slope * np.log(position) < np.log(_LARGEST_FACTOR):
+            figures |= {"error": _off(test.missed_slope, position), "strength": test.strength}
+            move = f": an error of less than {figures['error']:.0%} at position {position} might not show"
+        sentence = (
+            f"The experiment arms ({column}) move documents too little to show whether the ranker knows the user or "
+            f"learns from these clicks{move}."
+        )
+        yield Reason("arms-say-too-little", NOTE, sentence, figures, _of_arms(test))
+        return
+    if not test.rejected:
+        figures["error"] = error = _off(test.missed_slope, position)
+        sentence = (
+            f"Experiment arms ({column}), which are drawn at random, say the same as all movement: the ranker neither "
+            f"knows the user nor learns from these clicks so much that position {position} is off by {error:.0%}."
+        )
+        yield Reason("arms-agree", GOOD, sentence, figures, _of_arms(test))
+        return
+    yield _contradiction(fit, test, column, position)
+
+
+def _contradiction(fit: Fit, test: ArmsTest, column: str, position: int) -> Reason:
+    """That arms say something else than all movement, and how far they can be followed."""
+    how = "faster" if test.difference > 0 else "more slowly"
+    sentence = (
+        "These propensities are wrong, as the ranker knows the user or learns from these clicks: by what experiment "
+        f"arms ({column}) move at random, attention falls {how} with the position. "
+    )
+    figures: dict[str, float | str | None] = {"position": position, "strength": test.strength}
+    if test.apart:
+        sentence += (
+            "How wrong is not known: each arm learns from its own clicks, and arms must share what they learn from."
+        )
+    elif test.bent is None:
+        sentence += "The arms move documents too little to tell how wrong."
+    else:
+        cell, bent = int(np.flatnonzero(fit.statistics.position_of_cell == position)[0]), test.bent
+        ours, theirs = float(fit.free.propensity[cell]), float(bent.propensity[cell])
+        figures |= {"propensity": ours, "by_arms": theirs, "strength": bent.strength}
+        sentence += (
+            "Nearer, but not right, is the curve bent as the arms say (`arms_propensity`, strength F "
+            f"{bent.strength:,.0f}): {theirs:.2f} at position {position} instead of {ours:.2f}. Do not use it where "
+            "each arm learns from its own clicks; no weights are made from it."
+        )
+    sentence += " Name what the ranker knows (--stratify) or the times (--timestamp)."
+    return Reason("arms-contradict", STOP, sentence, figures, _of_arms(test))
+
+
+def _named_position(fit: Fit) -> int:
+    """Position 5, or the last before it that is known, or the first one that is compared with another."""
+    linkage, position = fit.free.linkage, fit.statistics.position_of_cell
+    compared = position[linkage.identified & (position != position[linkage.reference_of])]
+    return int(compared[compared <= NAMED].max(initial=0) or compared.min(initial=NAMED))
+
+
+def _off(slope: float, position: int) -> float:
+    """The relative error at a position of a curve whose eta is off."""
+    return float(np.expm1(slope * np.log(position)))
+
+
+def _of_arms(test: ArmsTest | None) -> str:
+    if test is None:
+        return ""
+    missed = f", {test.missed_slope:.2g} shows in four of five such logs" if np.isfinite(test.missed_slope) else ""
+    levels = " : ".join(f"{level:.3g}" for level in test.levels)
+    return (
+        f"arms against all movement: p = {test.p_value:.1g}, slope {test.difference:+.2g}{missed}; strength F "
+        f"{test.strength:,.1f}; the same document is clicked {levels} times as often by arm"
+    )
 
 
 def _cause(fit: Fit, comparison: JointComparison) -> str:

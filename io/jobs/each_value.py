@@ -59,7 +59,7 @@ def check_column(job: Job, column: str, request: CellFit) -> None:
             f"--for-each {column}: {job.inputs[0]} holds statistics, in which the values of a column are added up. "
             "Give the logs."
         )
-    if column in (*job.plan.context, *job.plan.strata, *job.plan.clusters):
+    if column in (*job.plan.context, *job.plan.strata, *job.plan.beside):
         raise UsageError(f"--for-each {column}: the column has another role already. Leave one of them out.")
     if column in NAMES_TAKEN["--for-each"] or column in job.plan.cell_columns:
         raise UsageError(f"--for-each {column}: this name means something else in the results. Rename the column.")

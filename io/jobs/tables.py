@@ -300,6 +300,11 @@ def _compared(fit: Fit, rows: _Cells) -> list[Column]:
             _numbers("unshrunk", "unshrunk_propensity", rows, number_in_words, spare=1),
             _intervals("its interval", "unshrunk_ci", rows, spare=1),
         ]
+    if fit.arms is not None and fit.arms.bent is not None:
+        return [
+            _numbers("by arms", "arms_propensity", rows, number_in_words, spare=1),
+            _intervals("its interval", "arms_ci", rows, spare=1),
+        ]
     if fit.from_rows is not None and fit.from_rows.moment is not None:
         return [_numbers("moment", "moment_propensity", rows, number_in_words, spare=2)]
     if fit.joint is not None and fit.joint is not fit.estimate:

@@ -96,6 +96,7 @@ def describe_plan(plan: StatisticsPlan) -> dict[str, Any]:
         "period": plan.period,
         "strata": list(plan.strata),
         **({"clusters": list(plan.clusters)} if plan.clusters else {}),
+        **({"arms": list(plan.arms)} if plan.arms else {}),
         "randomized": [str(rows) for rows in plan.randomized],
         "weighted": plan.weighted,
     }
@@ -123,6 +124,7 @@ class Counted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     randomized: tuple[str, ...]
     weighted: bool
     clusters: tuple[str, ...] = ()
+    arms: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Find what cannot have been counted."""
@@ -130,9 +132,9 @@ class Counted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"there is no model {self.model!r}")
         if self.position_bins and (self.position_bins[0] != 1 or any(b <= a for a, b in pairwise(self.position_bins))):
             raise ValueError("position_bins do not ascend from 1")
-        names = [*self.context, *self.strata, *self.clusters]
+        names = [*self.context, *self.strata, *self.clusters, *self.arms]
         if len(set(names)) < len(names) or not RESERVED.isdisjoint(names):
-            raise ValueError("context, strata and clusters name a column twice, or one with a meaning of its own")
+            raise ValueError("context, strata, clusters and arms name a column twice, or one with a meaning of its own")
         self._randomized()
 
     def plan(self) -> StatisticsPlan:
@@ -145,6 +147,7 @@ class Counted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             period=("day" if self.period else None) if isinstance(self.period, bool) else self.period,
             strata=self.strata,
             clusters=self.clusters,
+            arms=self.arms,
             randomized=self._randomized(),
             weighted=self.weighted,
         )

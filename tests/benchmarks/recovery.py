@@ -9,6 +9,7 @@ thin            few clicks: `--shape smooth` beside the free estimate and a powe
 contexts        where contexts borrow from each other and the last one differs, or none does: all, and the last one
 clusters        users, markets or days that share a theta: errors by query, by column and two-way
 features        no (query, document) pair repeats: `--method features` beside the conditional estimate
+arms            experiment arms (`--arm`): error of all movement and of the bent curve at position 5, F, the test
 feedback        rankers that learn from clicks: what `--period auto` claims, its error and coverage
 order           the same without times: what the order of the rows shows, from logs, statistics, stores, little memory
 tests           share of logs in which each test rejects at .05, where its hypothesis holds and where it does not
@@ -24,6 +25,7 @@ import argparse
 import json
 import os
 import shlex
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -40,6 +42,9 @@ from processes import table_console
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from typer.testing import CliRunner
+
+sys.path.append(str(Path(__file__).parents[1] / "support"))  # what tests share
+from arm_logs import ETA, log_of_arms
 
 Floats = NDArray[np.float64]
 Figures = dict[str, float]
@@ -319,10 +324,6 @@ class InOrder:
         return whole.sort(self.by.split(), maintain_order=True) if self.by else whole
 
 
-ETA = 0.8
-"""Of the logs whose rows are in order: theta = position ** -ETA."""
-
-
 def order(design: Design, seed: int, folder: Path) -> Figures:
     """What fits say of a ranker that learns: from a log, its statistics, a store of its days, and in little memory."""
     whole = draw(design, seed, folder / "log")
@@ -356,6 +357,32 @@ def _of_order(folder: Path) -> Figures:
         "rests": float("ranker-not-tested" in severity),
         "error": np.nan if theta is None or not used else abs(theta * 5**ETA - 1),
     }
+
+
+# --- experiment arms -------------------------------------------------------------------------------------------
+
+
+def arms(design: Design, seed: int, folder: Path) -> Figures:
+    """All movement against experiment arms: errors and coverage, strength, and what the test says."""
+    log, options = draw(design, seed, folder / "log"), shlex.split(design.ways[""])
+    posbias("fit", log, "--arm", "arm", "--no-compare", *options, "-o", folder / "fit")
+    cells = pl.read_parquet(folder / "fit" / "propensities.parquet").filter(pl.col("position") > 1)
+    truth, found = pl.col("position") ** -ETA, Figures()
+    for name, prefix in (("all movement", ""), ("bent", "arms_")):
+        known = cells.drop_nulls(f"{prefix}propensity").with_columns(off=pl.col(f"{prefix}propensity") / truth - 1)
+        if known.height:
+            holds = truth.is_between(f"{prefix}ci_low", f"{prefix}ci_high").mean()
+            found[f"{name}: at 5"] = known.filter(position=5)["off"].item()
+            found[f"{name}: cover"] = known.select(holds).item()
+    test = _estimate(folder)["arms"]
+    found |= {"bent": float("bends" in test), "F": test["strength"] or np.inf, "apart": float(test["apart"])}
+    return found | {"p < .05": float(test["p_value"] < LEVEL), "p < .01": float(test["rejected"])}
+
+
+def by_arm(log: pl.DataFrame, pairs: pl.DataFrame, rng: np.random.Generator, **world: Any) -> pl.DataFrame:  # noqa: ANN401
+    """A log of arms in place of another."""
+    del log, pairs
+    return log_of_arms(seed=int(rng.integers(2**31)), **world)
 
 
 # --- changes, evaluations --------------------------------------------------------------------------------------
@@ -592,6 +619,35 @@ FEATURES = tuple(
     )
 )
 
+_REPLACED = "--sessions 20 --queries 2 --positions 8 --docs-per-query 8"
+_TIMES = "--timestamp timestamp --period none"
+ARMS = tuple(
+    Design(name, _REPLACED, {"": options}, partial(by_arm, ranker=ranker, **world))
+    for name, ranker, world, options in (
+        ("fixed, 2 arms", "fixed", {}, ""),
+        ("fixed, 6 arms", "fixed", {"arms": 6}, ""),
+        ("fixed, weak arms", "fixed", {"spread": 0.1}, ""),
+        ("fixed, arms alike", "fixed", {"spread": 0.0}, ""),
+        ("fixed, 30 queries", "fixed", {"queries": 30}, ""),
+        ("B is clicked 20 % more", "fixed", {"level": 1.2}, ""),
+        ("B +20 % on 30 % of docs", "fixed", {"level": 1.2, "pictured": 0.3}, ""),
+        ("B +20 % on 30 %, which it lifts", "fixed", {"level": 1.2, "pictured": 0.3, "lift": 0.3}, ""),
+        ("knows the user, 2 arms", "knows the user", {}, ""),
+        ("knows the user, 6 arms", "knows the user", {"arms": 6}, ""),
+        ("knows the user, weak arms", "knows the user", {"spread": 0.1}, ""),
+        ("knows the user, arms alike", "knows the user", {"spread": 0.0}, ""),
+        ("knows the user, 30 queries", "knows the user", {"queries": 30}, ""),
+        ("learns at once, 2 arms", "learns", {}, ""),
+        ("learns at once, 6 arms", "learns", {"arms": 6}, ""),
+        ("learns at once, a quarter", "learns", {"strength": 1.0}, ""),
+        ("learns at once, weak arms", "learns", {"spread": 0.1}, ""),
+        ("learns at once, 30 queries", "learns", {"queries": 30}, ""),
+        ("learns at once, times known", "learns", {}, _TIMES),
+        ("each arm learns by itself", "each arm learns", {}, ""),
+        ("each arm learns, times known", "each arm learns", {}, _TIMES),
+    )
+)
+
 AUTO = {"auto": "--timestamp timestamp", "pooled": "--timestamp timestamp --period none"}
 FEEDBACK = tuple(
     Design(
@@ -701,6 +757,7 @@ STUDIES = {
     "contexts": Study(CONTEXTS, figures=("cover", "cover, last", "width, last"), plain=("width, last",)),
     "clusters": Study(CLUSTERS, figures=("cover",)),
     "features": Study(FEATURES, figures=("error", "cover", "too low at 10", "by what hides", "seen", "doubt")),
+    "arms": Study(ARMS, arms, plain=("F",)),
     "feedback": Study(FEEDBACK, figures=("claim", "error", "cover")),
     "order": Study(ORDER, order),
     "tests": Study(TESTS, tests),

@@ -67,6 +67,7 @@ RUNS = {
     "by pair": "fit {pbm} --cluster pair",
     "bootstrapped": "fit {pbm} --bootstrap 20 --seed 3",
     "clustered": "fit {segments} --cluster-column segment",
+    "arms": "fit {segments} --arm segment",
     "chain": "fit {pbm} --method adjacent-chain",
     "reference": "fit {pbm} --reference 3",
     "smooth": "fit {sparse} --shape smooth",

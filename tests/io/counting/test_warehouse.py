@@ -189,6 +189,7 @@ PLANS: dict[str, Sequence[str]] = {
     "contexts": ("--context", "device"),
     "days": ("--timestamp", "time"),
     "strata and clusters": ("--stratify", "device", "--cluster-column", "user"),
+    "arms": ("--arm", "device"),
     "randomised": ("--randomized-where", "arm=swap@1,2", "--randomized-where", "arm=usual"),
     "words": ("--null-click", "0", "--true", "2"),
     "two columns of a page": ("--session", "user", "--click-counts", "--position-base", "0"),

@@ -135,14 +135,19 @@ def assert_same_statistics(spark: Output, polars: Output) -> None:
         ("--model", "ubm", "--cluster", "session", "--layout", "session"),
         ("--context", "user.device", "--weight-column", "weight", "--layout-options", "negatives=posterior"),
         ("--stratify", "segment", "--timestamp", "day", "--position-bins", "1,2,4", "--layout", "pairs"),
+        ("--arm", "user.device", "--timestamp", "day"),
     ],
-    ids=["pbm", "ubm", "contexts and weights", "strata and days"],
+    ids=["pbm", "ubm", "contexts and weights", "strata and days", "arms"],
 )
 def test_run_gives_what_it_gives_on_polars(
     both: Both, days: list[Path], features: Path, options: Sequence[str]
 ) -> None:
     polars, spark = both("run", *days, *(str(features) if word == "FEATURES" else word for word in options))
     assert_same_result(spark, polars)
+    if "--arm" in options:
+        tests: list[dict[str, Any]] = [output.manifest["estimate"]["arms"] for output in (spark, polars)]
+        flat = [{name: value for name, value in test.items() if name != "levels"} | test["levels"] for test in tests]
+        assert flat[0] == pytest.approx(flat[1], rel=1e-6)
     found, expected = (output.training.drop("group", strict=False) for output in (spark, polars))
     assert_same(found, expected, expected.columns)
     if "lightgbm" in options:

@@ -1,0 +1,205 @@
+"""`--arm`: what fits of logs and statistics say of experiment arms, and where arms cannot be compared."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from arm_logs import log_of_arms
+from command_results import Output, Run, manifest_of
+
+import posbias
+
+WORLD = {"queries": 60, "pages": 100}
+ARM = ("--arm", "arm", "--no-compare")
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with logs of rankers: one that knows the user, and fixed ones, whose arms differ or do not."""
+    folder = tmp_path_factory.mktemp("arms")
+    log_of_arms("knows the user", 0, **WORLD).write_parquet(folder / "knows.parquet")
+    log_of_arms("fixed", 0, **WORLD).write_parquet(folder / "fixed.parquet")
+    log_of_arms("fixed", 0, **WORLD, spread=0.0).write_parquet(folder / "alike.parquet")
+    return folder
+
+
+def reasons_in(folder: Path) -> dict[str, Any]:
+    """The reasons of a result that are about arms, by code."""
+    return {reason["code"]: reason for reason in manifest_of(folder)["reasons"] if reason["code"].startswith("arms-")}
+
+
+def arms_in(folder: Path) -> dict[str, float]:
+    """The test of arms in a result, with the level of each arm."""
+    section = manifest_of(folder)["estimate"]["arms"]
+    return {name: value for name, value in section.items() if name != "levels"} | section["levels"]
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_arms_show_what_a_log_without_them_hides(run_in_process: Run, logs: Path, tmp_path: Path) -> None:
+    assert run_in_process("fit", logs / "knows.parquet", "--no-compare", "-o", "plain").returncode == 0
+    done = run_in_process("fit", logs / "knows.parquet", *ARM, "-o", "fit", code=1)
+
+    assert "Do not use: experiment arms contradict the propensities." in words(done.stderr)
+    assert "These propensities are wrong, as the ranker knows the user or learns from these clicks" in words(
+        done.stderr
+    )
+    assert "Nearer, but not right, is the curve bent as the arms say (`arms_propensity`, strength F " in words(
+        done.stderr
+    )
+    reason, test = reasons_in(tmp_path / "fit")["arms-contradict"], manifest_of(tmp_path / "fit")["estimate"]["arms"]
+    assert reason["severity"] == "stop"
+    assert test["rejected"]
+    assert list(test["levels"]) == ["A", "B"]
+    assert reason["figures"]["strength"] == test["strength_of_bends"] > 10
+    table, plain = (pl.read_parquet(tmp_path / name / "propensities.parquet") for name in ("fit", "plain"))
+    assert table["propensity"].equals(plain["propensity"])
+    assert "arms_propensity" not in plain.columns
+    off = [np.abs(table[name] * table["position"] ** 0.8 - 1).mean() for name in ("arms_propensity", "propensity")]
+    assert off[0] < off[1] / 2
+    assert (table["arms_ci_low"] <= table["arms_propensity"]).all()
+    shown = run_in_process("show", "fit", code=0)
+    assert "by arms" in shown.stdout
+    assert "arms_propensity" in words(shown.stdout)
+
+
+def test_training_files_are_not_made_from_the_bent_curve(run_in_process: Run, logs: Path, tmp_path: Path) -> None:
+    run_in_process("run", logs / "knows.parquet", *ARM, "-o", "run", code=1)
+    run_in_process("run", logs / "knows.parquet", "--no-compare", "-o", "plain", code=0)
+
+    assert Output(tmp_path / "run").training.equals(Output(tmp_path / "plain").training)
+
+
+def test_arms_that_agree_are_a_reason_for_a_fit(run_in_process: Run, logs: Path, tmp_path: Path) -> None:
+    done = run_in_process("fit", logs / "fixed.parquet", *ARM, "-o", "fit", code=0)
+
+    reason = reasons_in(tmp_path / "fit")["arms-agree"]
+    assert reason["severity"] == "good"
+    assert 0.02 < reason["figures"]["error"] < 0.4
+    assert "Experiment arms (arm), which are drawn at random, say the same as all movement" in words(done.stderr)
+    assert pl.read_parquet(tmp_path / "fit" / "propensities.parquet")["arms_propensity"].null_count() == 8
+
+
+def test_arms_that_move_nothing_say_so(run_in_process: Run, logs: Path, tmp_path: Path) -> None:
+    run_in_process("fit", logs / "alike.parquet", *ARM, "-o", "fit", code=0)
+
+    assert reasons_in(tmp_path / "fit")["arms-say-too-little"]["sentence"] == (
+        "The experiment arms (arm) move documents too little to show whether the ranker knows the user or learns from "
+        "these clicks."
+    )
+
+
+def test_days_that_are_collected_with_arms_say_what_the_log_says(
+    run_in_process: Run, logs: Path, tmp_path: Path
+) -> None:
+    log = pl.read_parquet(logs / "knows.parquet").with_columns(day=pl.col("timestamp").dt.date())
+    days = [str(day) for day in log["day"].unique().sort()]
+    for day in days:
+        log.filter(pl.col("day").cast(pl.String) == day).write_parquet(tmp_path / f"{day}.parquet")
+        run_in_process("collect", f"{day}.parquet", "--arm", "arm", "--date", day, "--into", "store", code=0)
+    run_in_process("fit", logs / "knows.parquet", *ARM, "-o", "whole", code=1)
+    for inputs in (["store"], ["store", "--arm", "arm"]):
+        run_in_process("fit", *inputs, "--period", "none", "--no-compare", "-o", "fit", "--force", code=1)
+        assert arms_in(tmp_path / "fit") == pytest.approx(arms_in(tmp_path / "whole"), rel=1e-9)
+        tables = [pl.read_parquet(tmp_path / name / "propensities.parquet") for name in ("fit", "whole")]
+        for column in ("propensity", "arms_propensity", "arms_std_error", "arms_ci_low"):
+            np.testing.assert_allclose(tables[0][column], tables[1][column], rtol=1e-9)
+
+    assert " arms arm " in words(run_in_process("collect", "--info", "store", code=0).stdout)
+    other = run_in_process("fit", "store", "--arm", "segment", "-o", "out", code=2)
+    assert "--arm segment: the statistics were collected with --arm arm." in words(other.stderr)
+    run_in_process("collect", logs / "fixed.parquet", "-o", "without", code=0)
+    without = run_in_process("fit", "without", "--arm", "arm", "-o", "out", code=2)
+    assert "--arm arm: the statistics were collected without --arm." in words(without.stderr)
+    mixed = run_in_process("collect", "without", "store", "-o", "out", code=2)
+    assert "arms None and ['arm']. Collect them with the same options." in words(mixed.stderr)
+
+
+def test_a_table_of_sums_may_have_arms(run_in_process: Run, logs: Path, tmp_path: Path) -> None:
+    counts = {"impressions": pl.len(), "clicks": pl.col("click").cast(pl.Int64).sum()}
+    log = pl.read_parquet(logs / "knows.parquet")
+    log.group_by("query", "doc", "position", "arm").agg(**counts).write_csv(tmp_path / "sums.csv")
+    run_in_process("fit", "sums.csv", "--impressions", "impressions", "--click", "clicks", *ARM, "-o", "sums", code=1)
+    run_in_process("fit", logs / "knows.parquet", *ARM, "-o", "log", code=1)
+
+    assert arms_in(tmp_path / "sums") == pytest.approx(arms_in(tmp_path / "log"), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "why"),
+    [
+        (pl.lit("A"), (), "the log has one (A)"),
+        (pl.lit(None, pl.String), (), "no row has one"),
+        (pl.col("arm"), ("--timestamp", "timestamp", "--decay", "0.9"), "that takes counts without weights or --decay"),
+    ],
+)
+def test_arms_that_cannot_be_compared_are_named(
+    change: pl.Expr, options: tuple[str, ...], why: str, run_in_process: Run, logs: Path, tmp_path: Path
+) -> None:
+    pl.read_parquet(logs / "knows.parquet").with_columns(arm=change).write_parquet(tmp_path / "log.parquet")
+    run_in_process("fit", "log.parquet", *ARM, *options, "-o", "fit")
+
+    assert reasons_in(tmp_path / "fit") == {
+        "arms-not-tested": {
+            "code": "arms-not-tested",
+            "severity": "note",
+            "sentence": f"Experiment arms (arm) are not compared: {why}.",
+            "figures": {},
+            "details": "",
+        }
+    }
+
+
+@pytest.mark.parametrize("command", ["fit", "collect"])
+def test_users_that_are_given_as_arms_are_refused(
+    command: str, run_in_process: Run, logs: Path, tmp_path: Path
+) -> None:
+    pl.read_parquet(logs / "fixed.parquet").with_columns(user=pl.col("session") % 400).write_parquet(
+        tmp_path / "log.parquet"
+    )
+    done = run_in_process(command, "log.parquet", "--arm", "user", "-o", "out", code=2)
+
+    said = (
+        "log.parquet: column 'user' (--arm) has 400 values, and experiments have 50 arms at most. If they are users or"
+    )
+    assert said in words(done.stderr)
+    assert not (tmp_path / "out").exists()
+
+
+def test_each_market_has_a_test_of_its_own(run_in_process: Run, logs: Path, tmp_path: Path) -> None:
+    both = pl.concat(
+        [pl.read_parquet(logs / f"{name}.parquet").with_columns(market=pl.lit(name)) for name in ("knows", "fixed")]
+    ).with_columns(pl.col("session").cast(pl.String) + pl.col("market"))
+    both.write_parquet(tmp_path / "log.parquet")
+    run_in_process("fit", "log.parquet", *ARM, "--for-each", "market", "-o", "fits", code=1)
+
+    assert list(reasons_in(tmp_path / "fits" / "market=knows")) == ["arms-contradict"]
+    assert list(reasons_in(tmp_path / "fits" / "market=fixed")) == ["arms-agree"]
+
+
+def test_arms_are_named_from_python_and_in_a_file_of_settings(run_in_process: Run, logs: Path, tmp_path: Path) -> None:
+    frame = pl.read_parquet(logs / "knows.parquet")
+    with pytest.warns(UserWarning, match="These propensities are wrong"):
+        fit = posbias.fit(frame, arm="arm", compare=False)
+    assert fit.verdict == "do not use"
+    assert fit.propensities["arms_propensity"].null_count() == 0
+
+    (tmp_path / "posbias.toml").write_text('arm = "arm"\n', encoding="utf-8")
+    run_in_process("fit", logs / "fixed.parquet", "-o", "fit", code=0)
+    assert list(reasons_in(tmp_path / "fit")) == ["arms-agree"]
+    run_in_process("weight", logs / "fixed.parquet", "--propensities", "fit", "-o", "weighted", code=0)
+
+
+def test_contexts_share_one_bend(run_in_process: Run, logs: Path, tmp_path: Path) -> None:
+    log = pl.read_parquet(logs / "knows.parquet").with_columns(device=pl.col("session") // 7 % 2)
+    log.write_parquet(tmp_path / "log.parquet")
+    run_in_process("fit", "log.parquet", *ARM, "--context", "device", "-o", "fit", code=1)
+
+    assert "arms-contradict" in reasons_in(tmp_path / "fit")
+    table = pl.read_parquet(tmp_path / "fit" / "propensities.parquet")
+    moved = (table["arms_propensity"] / table["unshrunk_propensity"]).log()
+    np.testing.assert_allclose(moved[:8], moved[8:], atol=1e-9)
