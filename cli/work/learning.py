@@ -34,7 +34,7 @@ from posbias.core.schema import RESERVED
 from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import Engine
 from posbias.io.fits.verdicts import unweighted_clicks
-from posbias.io.jobs.fit import weights_from
+from posbias.io.jobs.fit import reasons_of_contexts, weights_from
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result
 from posbias.io.results.conclusions import GOOD, NOTE, STOP, Reason
 from posbias.io.training.documents import Documents, prepare, with_scores, write_scores
@@ -244,6 +244,8 @@ def learn(counted: CountedLog, theta: FittedTheta | None, request: Request, engi
         result.content["learnt_with"] = weights_from(given.propensity, chosen)
         examination = examination_of(cells, chosen.table)
         covariance = covariance_of_theta(cells, chosen.table, theta)
+        by_cell, across = counted.statistics.counts_by_cell(), learner.source == "counts"
+        result.reasons += reasons_of_contexts(counted, counted.plan, by_cell, examination, engine, across=across)
     features, score, held_out = request.features, request.score, given.validation
     documents = prepare(counted, examination, learner, features, score, held_out, engine, result.progress)
     leaf = options.leaf_documents or min(max(documents.data.n_documents // _LEAVES_OF, _LEAF[0]), _LEAF[1])

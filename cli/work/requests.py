@@ -606,12 +606,14 @@ def requested_files(training: TrainingOptions) -> TrainingRequest:
         0 if layout.weighted is None or expected_labels else own.replicates,
     )
     in_rows = features.columns if isinstance(layout, LayoutOfPages) and layout.shows_impressions else ()
+    grouping = choose_grouping(layout, own.group)
+    across = not layout.from_pages or (layout.weighted == "row" and grouping == "query")
     return TrainingRequest(
         layout,
-        choose_grouping(layout, own.group),
+        grouping,
         form,
         own.search_index,
-        WeightRequest(options, training.propensity, training.unidentified == "error", in_rows),
+        WeightRequest(options, training.propensity, training.unidentified == "error", in_rows, across),
         features,
         training.validation,
         own.validation_by,

@@ -29,6 +29,7 @@ from posbias.core.schema import PREVIOUS_CLICK
 from posbias.core.shapes import FREE
 from posbias.core.standard_errors.cluster import FEW_EFFECTIVE_CLUSTERS
 from posbias.core.standard_errors.contrasts import LEVEL, ContrastTest, ScoreTest
+from posbias.core.training.scales import LEVEL_OF_SCALES, ScalesOfContexts
 from posbias.core.training.weights import WeightSummary
 from posbias.io.log.sql import sql_name, sql_where
 from posbias.io.results.conclusions import CAUTION, GOOD, NOTE, STOP, Reason
@@ -64,6 +65,7 @@ OTHER_MODEL = "other-model-better"  # the code of the reason
 _BY_LIKELIHOOD = {JOINT, ConditionalEstimator.name}
 _NEARLY_ALL = 0.9995
 _TWO_DECIMALS = 0.1
+_ONE_PERCENT = 0.01
 NAMED_POSITION = 10  # or the last before it, whose error by hidden relevance is named
 LARGEST_HIDDEN_ERROR = 0.25  # that is no doubt: see tests/benchmarks/README.md
 _LARGEST_FACTOR = 10.0  # an error beyond it is as good as any
@@ -124,9 +126,9 @@ def fit_reasons(fit: Fit, others: OtherModels | None = None, time: str | None = 
         *_identification(fit),
         *_few_clusters(fit),
         *_feedback(fit),
+        *_arms(fit),
         *_change(fit, time),
         *_against_textbook_em(fit),
-        *_arms(fit),
         *_placements(fit),
         *_model_check(fit),
         *_rows(fit),
@@ -158,6 +160,47 @@ def weight_reasons(summary: WeightSummary) -> list[Reason]:
             sentence += f" All {lost:,.0f} are at positions without a propensity."
         return [Reason("nothing-to-learn", STOP, sentence, {"clicks": lost})]
     return [] if not lost else [unweighted_clicks(lost, weighted + lost, "they are left out of the training files")]
+
+
+def context_reasons(contexts: pl.DataFrame, scales: ScalesOfContexts | None, *, across: bool) -> list[Reason]:
+    """What it does to weights and labels that each context has a first position of its own.
+
+    Args:
+        contexts: their columns, a row each.
+        scales: how far they are apart; None where that was not looked at, as rows carry weights.
+        across: whether documents of several pages are compared.
+    """
+    by = ", ".join(map(shown, contexts.columns))
+    sentence = f"Weights of each {by} are relative to its own first position, and not on one scale. "
+    if not across:
+        sentence += "Within a page they are: learn from groups of pages, as a ranking loss does, not row by row."
+        return [Reason("contexts-on-own-scales", NOTE, sentence)]
+    if scales is None:
+        sentence += f"Whether that matters is not tested with weights or --decay: fit and train each {by} by itself."
+        return [Reason("contexts-on-own-scales", CAUTION, sentence)]
+    figures: dict[str, float | str | None] = {"error": scales.error}
+    details = f"documents of a query are shown alike in all of them: p = {scales.p_value:.1g}"
+    apart = f"puts labels of documents of one query off against each other by {scales.error:.0%}"
+    if not scales.matter:
+        sentence += (
+            f"That {apart}."
+            if scales.p_value < LEVEL_OF_SCALES and scales.error >= _ONE_PERCENT
+            else "That hardly matters within a query: as far as this log shows, its documents are shown alike in all, "
+            "or clicked alike."
+        )
+        return [Reason("contexts-on-own-scales", NOTE, sentence, figures, details)]
+    ratio = "how often is not known, as no document is clicked in two of them"
+    others = np.flatnonzero(np.isfinite(scales.scale) & (scales.scale != 1))
+    if len(others):
+        farthest = int(others[np.abs(np.log(scales.scale[others])).argmax()])
+        figures["ratio"] = float(scales.scale[farthest])
+        name = " / ".join(map(label_in_words, contexts.row(farthest)))
+        ratio = f"for {name} {figures['ratio']:.2g} times as often as these weights let expect"
+    sentence += (
+        f"Documents of one query are shown unevenly in them, and clicked more or less readily ({ratio}); that {apart}. "
+        f"Fit and train each {by} by itself: posbias fit LOGS --for-each {contexts.columns[0]} -o fits."
+    )
+    return [Reason("contexts-on-own-scales", STOP, sentence, figures, details)]
 
 
 def unweighted_clicks(lost: float, clicks: float, consequence: str) -> Reason:
@@ -499,49 +542,6 @@ def _little_feedback(test: FeedbackTest, details: str) -> Reason:
     return Reason("ranker-learns-little", CAUTION, sentence, {"move": test.move, "error": error}, details)
 
 
-def _change(fit: Fit, time: str | None) -> Iterator[Reason]:
-    """That positions matter differently on later days."""
-    change = fit.change
-    if change is None or not change.matters:
-        return
-    cell, day = change.test.largest, change.first_day
-    before, after = float(change.before[cell]), float(change.after[cell])
-    alone = "" if time is None else ", e.g. " + sql_where(f"CAST({sql_name(time)} AS DATE) >= '{day}'")
-    sentence = (
-        f"Positions matter differently on later days: {cell_in_words(fit, cell)} gets {before:.2g} before {day} and "
-        f"{after:.2g} from then on, and its propensity lies between. If the page was changed, fit the days after "
-        f"that alone{alone}."
-    )
-    figures = {"day": day, "before": before, "after": after}
-    yield Reason("positions-changed", CAUTION, sentence, figures, _rests_on(change.test, fit))
-
-
-def _against_textbook_em(fit: Fit) -> Iterator[Reason]:
-    """How far joint EM is off, which is beside the point unless it is the estimate."""
-    comparison = fit.comparison
-    if comparison is None or not (comparison.biased or fit.estimate.method in _BY_LIKELIHOOD):
-        return
-    largest, figures = f"{comparison.largest_difference:.0%}", {"largest_difference": comparison.largest_difference}
-    details = f"joint EM against the conditional estimate, {_cause(fit, comparison)}: p = {comparison.test.p_value:.1g}"
-    if comparison.biased and fit.estimate.method == JOINT:
-        sentence = f"Textbook EM is off by up to {largest} on this log. Use --method conditional."
-        yield Reason("textbook-em-off", STOP, sentence, figures, details)
-    elif comparison.biased:
-        sentence = (
-            f"For comparison only: textbook EM would be off by up to {largest} on this log. Your propensities do not "
-            "use it."
-        )
-        yield Reason("textbook-em-off", NOTE, sentence, figures, details)
-    elif comparison.test.n_contrasts:
-        agrees = comparison.largest_difference <= NOTABLE
-        sentence = (
-            f"For comparison only: textbook EM agrees to within {comparison.largest_difference:.1%}."
-            if agrees
-            else f"For comparison only: textbook EM differs by up to {largest}, which may be chance on this log."
-        )
-        yield Reason("textbook-em-agrees", NOTE, sentence, figures, details)
-
-
 def _arms(fit: Fit) -> Iterator[Reason]:
     """Whether experiment arms, which are drawn at random, move documents as all movement says."""
     arms, test, plan = fit.statistics.arms, fit.arms, fit.statistics.plan
@@ -629,6 +629,49 @@ def _of_arms(test: ArmsTest | None) -> str:
         f"arms against all movement: p = {test.p_value:.1g}, slope {test.difference:+.2g}{missed}; strength F "
         f"{test.strength:,.1f}; the same document is clicked {levels} times as often by arm"
     )
+
+
+def _change(fit: Fit, time: str | None) -> Iterator[Reason]:
+    """That positions matter differently on later days."""
+    change = fit.change
+    if change is None or not change.matters:
+        return
+    cell, day = change.test.largest, change.first_day
+    before, after = float(change.before[cell]), float(change.after[cell])
+    alone = "" if time is None else ", e.g. " + sql_where(f"CAST({sql_name(time)} AS DATE) >= '{day}'")
+    sentence = (
+        f"Positions matter differently on later days: {cell_in_words(fit, cell)} gets {before:.2g} before {day} and "
+        f"{after:.2g} from then on, and its propensity lies between. If the page was changed, fit the days after "
+        f"that alone{alone}."
+    )
+    figures = {"day": day, "before": before, "after": after}
+    yield Reason("positions-changed", CAUTION, sentence, figures, _rests_on(change.test, fit))
+
+
+def _against_textbook_em(fit: Fit) -> Iterator[Reason]:
+    """How far joint EM is off, which is beside the point unless it is the estimate."""
+    comparison = fit.comparison
+    if comparison is None or not (comparison.biased or fit.estimate.method in _BY_LIKELIHOOD):
+        return
+    largest, figures = f"{comparison.largest_difference:.0%}", {"largest_difference": comparison.largest_difference}
+    details = f"joint EM against the conditional estimate, {_cause(fit, comparison)}: p = {comparison.test.p_value:.1g}"
+    if comparison.biased and fit.estimate.method == JOINT:
+        sentence = f"Textbook EM is off by up to {largest} on this log. Use --method conditional."
+        yield Reason("textbook-em-off", STOP, sentence, figures, details)
+    elif comparison.biased:
+        sentence = (
+            f"For comparison only: textbook EM would be off by up to {largest} on this log. Your propensities do not "
+            "use it."
+        )
+        yield Reason("textbook-em-off", NOTE, sentence, figures, details)
+    elif comparison.test.n_contrasts:
+        agrees = comparison.largest_difference <= NOTABLE
+        sentence = (
+            f"For comparison only: textbook EM agrees to within {comparison.largest_difference:.1%}."
+            if agrees
+            else f"For comparison only: textbook EM differs by up to {largest}, which may be chance on this log."
+        )
+        yield Reason("textbook-em-agrees", NOTE, sentence, figures, details)
 
 
 def _cause(fit: Fit, comparison: JointComparison) -> str:

@@ -29,7 +29,7 @@ from posbias.io.counting.warehouse import about_export
 from posbias.io.engines.engine import Engine, Parts, ReadLog
 from posbias.io.fits.new_fit import FitRequest, fit_counts, sections_of_counts, sections_of_reading
 from posbias.io.fits.saved_fit import PreviousFit, StoredFit
-from posbias.io.fits.verdicts import OTHER_MODEL
+from posbias.io.fits.verdicts import OTHER_MODEL, context_reasons
 from posbias.io.jobs import tables
 from posbias.io.jobs.tables import Result
 from posbias.io.log import click_log
@@ -48,6 +48,7 @@ from posbias.io.training.laid_out import (
     check_unidentified,
     count_documents,
     counts_by_cell,
+    scales_of_contexts,
     weights_for,
     with_squared_clicks,
 )
@@ -207,6 +208,7 @@ class WeightRequest:
     source: Source = "smooth"  # which propensities weights are made from
     stop: bool = False  # whether clicks without a propensity are an error
     features: tuple[str, ...] = ()  # columns of the log that weighed pages keep
+    across_pages: bool = False  # whether documents of several pages are compared, by labels or in one ranked group
 
 
 @dataclass(frozen=True)
@@ -394,7 +396,30 @@ class FittedCells:
 
         weigh = partial(weighted_pages, plan=plan, weights=weights, features=request.features)
         pages, section = None if read is None else read.buckets, weights_from(request.source, chosen)
-        return Weighed(weights, pages, weigh, documents, section, tables.smooth_weights(chosen))
+        reasons = tables.smooth_weights(chosen)
+        reasons += reasons_of_contexts(data, plan, counts, weights.propensity, engine, across=request.across_pages)
+        return Weighed(weights, pages, weigh, documents, section, reasons)
+
+
+def reasons_of_contexts(
+    data: Data, plan: StatisticsPlan, counts: pl.DataFrame, theta: Floats, engine: Engine, *, across: bool
+) -> list[Reason]:
+    """What it does that each of several contexts has a first position of its own; see `scales_of_contexts`.
+
+    Args:
+        data: the log, or its counts.
+        plan: of its cells.
+        counts: the cell columns, sorted, and the `impressions` of each cell.
+        theta: by which clicks are weighed, by cell.
+        engine: where the parts are.
+        across: whether documents of several pages are compared.
+    """
+    contexts = counts.select(plan.context).unique(maintain_order=True) if plan.context else pl.DataFrame()
+    if contexts.height <= 1:
+        return []
+    weighted = plan.weighted or (isinstance(data, CountedLog) and data.decay is not None)
+    scales = scales_of_contexts(data, plan, counts, theta, engine) if across and not weighted else None
+    return context_reasons(contexts, scales, across=across)
 
 
 def weights_from(source: Source, chosen: ChosenPropensities) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 import polars as pl
@@ -19,7 +19,7 @@ from posbias.core.arrays.count_table import Floats
 from posbias.core.attractiveness import estimate_prior, posterior_by_position, with_errors_of_theta
 from posbias.core.choices import Grouping
 from posbias.core.counts.counting_plan import StatisticsPlan, add_up_weights, count_cells
-from posbias.core.counts.sufficient_statistics import SufficientStatistics
+from posbias.core.counts.sufficient_statistics import SIGNATURE, SufficientStatistics, context_numbers
 from posbias.core.errors import IdentifiabilityError, SchemaError, StatisticsError
 from posbias.core.fit.propensities import (
     EXAMINATION,
@@ -38,6 +38,18 @@ from posbias.core.training.layout import (
     Posterior,
     RowsOfPairs,
     WeightedCounts,
+)
+from posbias.core.training.scales import (
+    AT_TOP,
+    CONTEXT,
+    EXPOSURE,
+    ScalesOfContexts,
+    counts_of_signatures,
+    match_contexts,
+    most_shown,
+    scale_of,
+    scales_from,
+    unevenness,
 )
 from posbias.core.training.weights import (
     ClickWeights,
@@ -409,6 +421,72 @@ def counts_by_cell(read: ReadLog, plan: StatisticsPlan) -> pl.DataFrame:
 
 def _count(_: int, impressions: pl.LazyFrame, plan: StatisticsPlan, *, squared: bool) -> pl.DataFrame:
     return count_cells(impressions.with_columns(pl.col(WEIGHT) ** 2) if squared else impressions, plan)
+
+
+def scales_of_contexts(
+    data: CountedLog | ReadLog, plan: StatisticsPlan, counts: pl.DataFrame, theta: Floats, engine: Engine
+) -> ScalesOfContexts | None:
+    """How far the contexts of a log are apart, and what that does to labels; None where it has one context.
+
+    Args:
+        data: the log, or its counts; rows carry no weights.
+        plan: of its cells.
+        counts: the cell columns, sorted, and the `impressions` of each cell, K rows.
+        theta: by which clicks are weighed, shape (K,), NaN where a cell has none.
+        engine: where the parts are.
+    """
+    context = context_numbers(counts, plan.context)
+    impressions, number = counts[IMPRESSIONS].cast(pl.Float64).to_numpy(), int(context[-1]) + 1
+    if number == 1:
+        return None
+    at_top, largest = most_shown(impressions, context), int(np.bincount(context, impressions).argmax())
+    if isinstance(data, CountedLog):
+        sums = counts_of_signatures(data.statistics.pair_signatures, theta, at_top)
+        numbers = counts.with_columns(pl.Series(CONTEXT, context)).select(*plan.context, CONTEXT).unique(CONTEXT)
+        items = [(part, sums.take(part.signature, axis=0)) for part in data.parts]
+        work = partial(_pairs_in_contexts, numbers=numbers)
+    else:
+        top = np.isin(np.arange(len(theta)), at_top)
+        columns = pl.Series(CONTEXT, context), pl.Series(EXPOSURE, theta), pl.Series(AT_TOP, top)
+        cells = counts.select(plan.cell_columns).with_columns(*columns)
+        folder = None if data.buckets.in_memory else engine.scratch
+        items = list(data.statistics(plan).map(partial(_rows_in_contexts, cells=cells, folder=folder)))
+        work = KeptFrame.load
+    matched = engine.each(items, partial(_matched, work=work, largest=largest, number=number))
+    scale = scale_of(np.sum(list(matched), axis=0), largest)
+    return scales_from(scale, list(engine.each(items, partial(_uneven, work=work, scale=scale))))
+
+
+def _pairs_in_contexts(item: tuple[PairsOfPart, Floats], numbers: pl.DataFrame) -> pl.DataFrame:
+    """The counts of the documents of a part, by context."""
+    part, sums = item
+    pairs = part.kept.load()
+    of_pairs = pl.DataFrame(sums[pairs[SIGNATURE].to_numpy()], [CLICKS, EXPOSURE, AT_TOP])
+    context = [name for name in numbers.columns if name != CONTEXT]
+    shown = pairs.select(QUERY, DOC, *context, IMPRESSIONS)
+    return shown.hstack(of_pairs).join(numbers, on=context, nulls_equal=True, maintain_order="left")
+
+
+def _rows_in_contexts(number: int, statistics: pl.LazyFrame, cells: pl.DataFrame, folder: Path | None) -> KeptFrame:
+    """The same of statistics by cell, kept."""
+    keys = [name for name in cells.columns if name not in (CONTEXT, EXPOSURE, AT_TOP)]
+    rows = statistics.join(cells.lazy(), on=keys, nulls_equal=True)
+    known, n = pl.col(EXPOSURE).is_not_nan(), pl.col(IMPRESSIONS)
+    counts = rows.group_by(QUERY, DOC, CONTEXT).agg(
+        n.sum(),
+        pl.col(CLICKS).filter(known).sum(),
+        (pl.col(EXPOSURE) * n).filter(known).sum(),
+        (pl.col(AT_TOP) * n).sum(),
+    )
+    return keep(counts.sort(QUERY, DOC, CONTEXT).collect(), folder, f"contexts-{number:05d}")
+
+
+def _matched(item: Any, work: Callable[[Any], pl.DataFrame], largest: int, number: int) -> Floats:  # noqa: ANN401
+    return match_contexts(work(item), largest, number)
+
+
+def _uneven(item: Any, work: Callable[[Any], pl.DataFrame], scale: Floats) -> Floats:  # noqa: ANN401
+    return unevenness(work(item), scale)
 
 
 def check_unidentified(summary: WeightSummary, *, stop: bool) -> None:

@@ -10,6 +10,7 @@ contexts        where contexts borrow from each other and the last one differs, 
 clusters        users, markets or days that share a theta: errors by query, by column and two-way
 features        no (query, document) pair repeats: `--method features` beside the conditional estimate
 arms            experiment arms (`--arm`): error of all movement and of the bent curve at position 5, F, the test
+scales          training files of several contexts: how far labels of a query are off by them, and what is refused
 feedback        rankers that learn from clicks: what `--period auto` claims, its error and coverage
 order           the same without times: what the order of the rows shows, from logs, statistics, stores, little memory
 tests           share of logs in which each test rejects at .05, where its hypothesis holds and where it does not
@@ -379,6 +380,15 @@ def arms(design: Design, seed: int, folder: Path) -> Figures:
     return found | {"p < .05": float(test["p_value"] < LEVEL), "p < .01": float(test["rejected"])}
 
 
+def scales(design: Design, seed: int, folder: Path) -> Figures:
+    """The error of labels by contexts, as the command says, and how often it refuses the files."""
+    log = draw(design, seed, folder / "log")
+    posbias("run", log, "--context", "arm", "--no-compare", "-o", folder / "run")
+    reasons = json.loads((folder / "run" / "manifest.json").read_text(encoding="utf-8"))["reasons"]
+    (found,) = (reason for reason in reasons if reason["code"] == "contexts-on-own-scales")
+    return {"error": found["figures"]["error"], "refused": float(found["severity"] == "stop")}
+
+
 def by_arm(log: pl.DataFrame, pairs: pl.DataFrame, rng: np.random.Generator, **world: Any) -> pl.DataFrame:  # noqa: ANN401
     """A log of arms in place of another."""
     del log, pairs
@@ -648,6 +658,25 @@ ARMS = tuple(
     )
 )
 
+SCALES = tuple(
+    Design(name, _REPLACED, {}, partial(by_arm, ranker="fixed", **world))
+    for name, world in (
+        ("even, one scale", {"spread": 0.0}),
+        ("even, B .45", {"spread": 0.0, "level": 0.45}),
+        ("even, B .45, 30 queries", {"spread": 0.0, "level": 0.45, "queries": 30}),
+        ("even, B .45, 10 pages each", {"spread": 0.0, "level": 0.45, "pages": 10}),
+        ("even, B to F .45", {"spread": 0.0, "level": 0.45, "arms": 6}),
+        ("uneven, one scale", {}),
+        ("hardly uneven, B .45", {"level": 0.45, "spread": 0.1}),
+        ("uneven, B .8", {"level": 0.8}),
+        ("uneven, B .45", {"level": 0.45}),
+        ("uneven, B .45, 30 queries", {"level": 0.45, "queries": 30}),
+        ("uneven, B .45, 10 pages each", {"level": 0.45, "pages": 10}),
+        ("uneven, B to F .45", {"level": 0.45, "arms": 6}),
+        ("very uneven, B .8", {"level": 0.8, "spread": 1.5}),
+    )
+)
+
 AUTO = {"auto": "--timestamp timestamp", "pooled": "--timestamp timestamp --period none"}
 FEEDBACK = tuple(
     Design(
@@ -758,6 +787,7 @@ STUDIES = {
     "clusters": Study(CLUSTERS, figures=("cover",)),
     "features": Study(FEATURES, figures=("error", "cover", "too low at 10", "by what hides", "seen", "doubt")),
     "arms": Study(ARMS, arms, plain=("F",)),
+    "scales": Study(SCALES, scales),
     "feedback": Study(FEEDBACK, figures=("claim", "error", "cover")),
     "order": Study(ORDER, order),
     "tests": Study(TESTS, tests),
