@@ -32,7 +32,7 @@ from posbias.core.standard_errors.contrasts import LEVEL, ContrastTest, ScoreTes
 from posbias.core.training.scales import LEVEL_OF_SCALES, ScalesOfContexts
 from posbias.core.training.weights import WeightSummary
 from posbias.io.log.sql import sql_name, sql_where
-from posbias.io.results.conclusions import CAUTION, GOOD, NOTE, STOP, Reason
+from posbias.io.results.conclusions import CAUTION, GOOD, NOT_TESTED, NOTE, STOP, Reason
 
 _MOST = 6  # contexts that a sentence names
 
@@ -458,7 +458,9 @@ def _feedback(fit: Fit) -> Iterator[Reason]:
     """Whether the ranker learns from the clicks, as far as the order of documents over time shows it."""
     if fit.statistics.plan.period is None:
         if get_method(fit.estimate.method).uses_strata:
-            yield feedback_by_rows(fit.statistics.row_order)
+            reason, arms = feedback_by_rows(fit.statistics.row_order), fit.arms
+            if reason.code != NOT_TESTED or arms is None or not (arms.rejected or arms.enough):
+                yield reason
         return
     start, more = f"--period {fit.options.period}: ", _MORE_TIME
     details, given = start + why(fit.period), fit.options.period != "auto"

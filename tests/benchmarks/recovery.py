@@ -383,7 +383,7 @@ def arms(design: Design, seed: int, folder: Path) -> Figures:
 def scales(design: Design, seed: int, folder: Path) -> Figures:
     """The error of labels by contexts, as the command says, and how often it refuses the files."""
     log = draw(design, seed, folder / "log")
-    posbias("run", log, "--context", "arm", "--no-compare", "-o", folder / "run")
+    posbias("run", log, "--context", "arm", *_UNTIMED.split(), "--no-compare", "-o", folder / "run")
     reasons = json.loads((folder / "run" / "manifest.json").read_text(encoding="utf-8"))["reasons"]
     (found,) = (reason for reason in reasons if reason["code"] == "contexts-on-own-scales")
     return {"error": found["figures"]["error"], "refused": float(found["severity"] == "stop")}
@@ -630,9 +630,9 @@ FEATURES = tuple(
 )
 
 _REPLACED = "--sessions 20 --queries 2 --positions 8 --docs-per-query 8"
-_TIMES = "--timestamp timestamp --period none"
+_UNTIMED, _TIMES = "--timestamp none", "--timestamp timestamp --period none"
 ARMS = tuple(
-    Design(name, _REPLACED, {"": options}, partial(by_arm, ranker=ranker, **world))
+    Design(name, _REPLACED, {"": options or _UNTIMED}, partial(by_arm, ranker=ranker, **world))
     for name, ranker, world, options in (
         ("fixed, 2 arms", "fixed", {}, ""),
         ("fixed, 6 arms", "fixed", {"arms": 6}, ""),
