@@ -14,7 +14,7 @@ from posbias.cli.console import line, say
 from posbias.cli.messages import Level, is_plain, tell
 from posbias.cli.report.table import markdown_table, markdown_text, renderable_table
 from posbias.io.jobs.tables import Printed, PrintedTable, without_details
-from posbias.io.results.conclusions import CAUTION, CONDITIONS, OF_LINES, STOP, Conclusion, Reason, Severity, Verdict
+from posbias.io.results.conclusions import CAUTION, CONDITIONS, STOP, Conclusion, Reason, Severity, Verdict
 
 _MARKS: dict[Severity, tuple[str, str, str]] = {
     "stop": ("✘", "x", "red"),
@@ -91,7 +91,7 @@ def _lines(item: str | Conclusion | Reason, details: bool) -> list[str]:  # noqa
         rests_on_more = any(item.conclusion.startswith(condition) for condition in CONDITIONS.values())
         label = f"{_VERDICTS[item.verdict][1]}{',' if rests_on_more else ':'}"
         return [f"{label} {item.conclusion}", *([] if item.next is None else [f"next: {item.next}"])]
-    sentences = item.sentence.split("\n") if item.code == OF_LINES else [item.sentence]
+    sentences = item.sentence.split("\n") if item.code == "log-not-valid" else [item.sentence]
     return [*sentences, *([item.details] if details and item.details else [])]
 
 

@@ -80,7 +80,6 @@ from posbias.io.progress import Progress
 from posbias.io.results.conclusions import (
     CAUTION,
     NOTE,
-    OF_LINES,
     STOP,
     Conclusion,
     Reason,
@@ -398,7 +397,7 @@ def _content(
 ) -> dict[str, Any]:
     """All findings, as one plain object, under names that stay."""
     model = view.counting.model or PBM
-    reasons = [Reason(OF_LINES, STOP, sentence) for sentence in stops]
+    reasons = [Reason("log-not-valid", STOP, sentence) for sentence in stops]
     reasons += [] if stops or unjudged is None else reasons_of_clicks(unjudged.rows, unjudged.clicks)
     reasons += odd
     reasons += _against(log, look, model, refused=is_refused(reasons))

@@ -17,9 +17,6 @@ Verdict = Literal["good", "with care", "do not use"]
 
 GOOD, NOTE, CAUTION, STOP = "good", "note", "caution", "stop"
 
-OF_LINES = "log-not-valid"
-"""The code of the one reason whose sentence is that of an error, and may have several lines."""
-
 CODES: dict[str, str] = {
     # logs
     "clicks-lost": "clicks are lost",
