@@ -23,7 +23,7 @@ from posbias.core.fit.model_tests import (
     ModelTests,
     OtherModels,
 )
-from posbias.core.fit.periods import WITHIN, FeedbackTest, feedback_test, movement_in_words, why, why_not
+from posbias.core.fit.periods import WITHIN, FeedbackTest, PeriodChoice, feedback_test, movement_in_words, why, why_not
 from posbias.core.models import model_names
 from posbias.core.schema import PREVIOUS_CLICK
 from posbias.core.shapes import FREE
@@ -80,6 +80,10 @@ _MORE_QUERIES = " More different queries narrow the intervals; more traffic on t
 _OTHER_CLUSTERS = " If users, markets or days share more than a query does, name their column (--cluster-column)."
 _MORE_TIME = (
     "Name times of day (--timestamp), the ranker's version (--period-column), or how often it learns (--period)."
+)
+_MORE_THAN_TIMES = (
+    "Name the ranker's version (--period-column), or how often it learns (--period); else swap positions at random on "
+    "a share of the pages (`posbias explore` plans it; --method randomized)."
 )
 _MORE_THAN_ROWS = (
     "Name the column of times (--timestamp COLUMN), by which periods are looked for within which it does not; without "
@@ -462,13 +466,8 @@ def _feedback(fit: Fit) -> Iterator[Reason]:
             if reason.code != NOT_TESTED or arms is None or not (arms.rejected or arms.enough):
                 yield reason
         return
-    start, more = f"--period {fit.options.period}: ", _MORE_TIME
+    start, more = f"--period {fit.options.period}: ", _what_helps(fit.period)
     details, given = start + why(fit.period), fit.options.period != "auto"
-    if fit.period.looks and fit.period.looks[-1].outcome == "nothing to compare":
-        more = (
-            f"Finer times do not help, as nothing can be compared within {WITHIN[fit.period.looks[-1].length]}: let "
-            "some documents change places at random."
-        )
     if not fit.period.feedback_possible:
         if fit.period.survivor is not None:
             sentence, _, rest = why(fit.period).partition(". ")
@@ -494,6 +493,16 @@ def _feedback(fit: Fit) -> Iterator[Reason]:
             f"wrong by an unknown amount. {more}"
         )
         yield Reason("ranker-learns", STOP, sentence, {}, details)
+
+
+def _what_helps(period: PeriodChoice) -> str:
+    """What shows, or rules out, that the ranker learns within the shortest periods that were tried."""
+    if period.looks and period.looks[-1].outcome == "nothing to compare":
+        return (
+            f"Finer times do not help, as nothing can be compared within {WITHIN[period.looks[-1].length]}: let some "
+            "documents change places at random."
+        )
+    return _MORE_THAN_TIMES if period.looks and period.looks[-1].length == "hour" else _MORE_TIME
 
 
 def feedback_by_rows(order: RowOrder | None) -> Reason:

@@ -138,6 +138,17 @@ def test_times_are_taken_from_a_column_that_no_option_names_and_this_is_printed(
     assert "The ranker seems to learn from these clicks" in " ".join(checked.stdout.split())
 
 
+def test_what_helps_where_hours_have_been_tried_is_not_more_time(
+    run_in_process: Run, tmp_path: Path, learns: pl.DataFrame
+) -> None:
+    hours = pl.datetime(2026, 1, 5) + pl.duration(seconds=10 * pl.col("session"))
+    learns.with_columns(shown_at=hours).write_parquet(tmp_path / "log.parquet")
+
+    done = run_in_process("fit", "log.parquet", "-o", "fit", code=1)
+
+    assert "which makes the propensities wrong by an unknown amount. Name the ranker's version" in done.stderr
+
+
 @pytest.mark.parametrize("sessions", [True, False])
 def test_times_of_documents_are_not_taken_for_times_of_pages(
     run_in_process: Run,
