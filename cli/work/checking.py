@@ -43,7 +43,7 @@ from posbias.io.counting.hidden_faults import (
     reasons_of_days,
 )
 from posbias.io.counting.look import PBM, Look, look_at
-from posbias.io.fits.verdicts import feedback_by_rows, feedback_over_times
+from posbias.io.fits.verdicts import feedback_over_times, reason_of_rows
 from posbias.io.forms import get_form
 from posbias.io.forms.page_structure import (
     find_base_of_events,
@@ -370,7 +370,7 @@ def _feedback(unjudged: Reading) -> list[Reason]:
     """Whether the ranker learns from the clicks, over the whole log."""
     plan = unjudged.plan
     if plan.period is None:
-        return [feedback_by_rows(order_of_log(unjudged.read, plan))]
+        return [reason_of_rows(order_of_log(unjudged.read, plan))]
     return feedback_over_times(order_of_log(unjudged.read, replace(plan, period="quarter")))
 
 

@@ -13,13 +13,15 @@ Poisson, Var(A) = C (sum_t p_t f_t^2 - (sum_t p_t f_t)^2); W is the mean of A wh
 follows by 1. Strata without a click, or with one position, say nothing.
 
 The order of rows serves where no times are known: moments are then single impressions, in the order of the file. It is
-a clock only if the file is in the order of time, at least document by document. That shows where the ranker changes at
-all: neighbouring impressions of a document then stand alike,
+a clock only if the file is in the order of time, at least document by document, which no file shows; that it is not
+shows where pages are torn apart, or where all documents fall, or all rise. Documents may be clicked more or less
+readily as time goes by, all of them, at the top or below: weekends, a share of robots, another page. So p_t is made of
 
-    D = sum_i Z_i Z_{i+1} + sum_i Z_i^2 / n,   Z_i = m_i - mean of m,   Var(D) = (sum_i Z_i^2)^2 / n
+    theta_k exp(rho_b + sigma_b m),      b = the sixteenth of the stratum's impressions that t is in
 
-which is 0 on average in any order that does not depend on positions. Orders by position or by click show it as well,
-but tear pages apart.
+by the maximum of the likelihood of where the C clicks of each stratum are, given C, in all parameters together:
+
+    score = sum (c - C p) x,     information = sum C (sum p x x' - (sum p x) (sum p x)')
 """
 
 from collections.abc import Sequence
@@ -31,6 +33,7 @@ from operator import add
 import numpy as np
 import polars as pl
 
+from posbias.core.arrays import linalg
 from posbias.core.arrays.compression import compress
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, first_of_runs, starts, sum_by_number
 from posbias.core.arrays.linalg import student_tail
@@ -51,7 +54,10 @@ _SEED_OF_GROUPS = 11
 _GROUP = "posbias_group"
 _FIRST_ROWS = 1 << 17  # by which it is judged whether pages stand together
 _TOGETHER = 0.95  # the least share of pages that do, where the order may be that of time
-_LEVEL_OF_CLOCK = 0.01
+_LEAST_TURNS = 0.01  # of the moves of documents, those up and those down, where rows are not sorted by position, or so
+_MOST_TIMES, _STRATA_OF_A_TIME = 16, 25  # parts of a stratum's time, and strata that it takes to tell two of them apart
+_MOST_CELLS = 200  # whose theta is told from what changes with time
+_STEPS, _PRECISION, _LONGEST, _RIDGE = 50, 1e-6, 0.5, 1e-9  # of the steps to the rates by time
 _ROWS_AT_ONCE = 1 << 18  # of strata whose sums are made together: their arrays stay in a cache
 _LEAST_VARIANCE = 1e-24  # of A, per click: where the order is the same at all times, rounding leaves less than 1e-30
 _MOST = 0.9  # of the variance, that one group can have without making the others count for nothing
@@ -82,22 +88,29 @@ class RowOrder:
     """What the order of rows says, summed by group of queries; the sums of days add up."""
 
     sums: OrderSums
-    likeness: Floats  # D, shape (G,)
-    likeness_variance: Floats  # Var(D), shape (G,)
-    pages: int = 0  # that were looked at; 0 where that would not show whether the order is that of time
+    rises: int  # from one impression of a document to the next
+    falls: int
+    clicked: int  # impressions with a click after one without, of a document
+    unclicked: int  # those without after one with a click
+    pages: int = 0  # that were looked at; 0 where that would not show whether the order may be that of time
     pieces: int = 0  # stretches of neighbouring rows of one page that they make: as many where pages stand together
 
     def __add__(self, other: "RowOrder") -> "RowOrder":
         one, two = (vars(order.sums).values() for order in (self, other))
-        likeness, variance = self.likeness + other.likeness, self.likeness_variance + other.likeness_variance
         sums = OrderSums(*(values + others for values, others in zip(one, two, strict=True)))
-        return RowOrder(sums, likeness, variance, self.pages + other.pages, self.pieces + other.pieces)
+        numbers = zip(*(tuple(vars(order).values())[1:] for order in (self, other)), strict=True)
+        return RowOrder(sums, *map(sum, numbers))
 
     @property
-    def is_clock(self) -> bool:
-        """Whether the order of rows is surely that of time."""
-        t, p_value = judged_by_groups(self.likeness, self.likeness_variance)[:2]
-        return self.pages > _TOGETHER * self.pieces and t > 0 and p_value < _LEVEL_OF_CLOCK
+    def is_sorted(self) -> bool:
+        """Whether rows are sorted by position or by click, document by document, so that they say nothing of time."""
+        turns = (self.rises, self.falls), (self.clicked, self.unclicked)
+        return any(min(turn) < _LEAST_TURNS * sum(turn) for turn in turns)
+
+    @property
+    def may_be_time(self) -> bool:
+        """Whether rows may be in the order of time, as far as pages show."""
+        return self.pages > _TOGETHER * self.pieces
 
 
 def judged_by_groups(values: Floats, variance: Floats) -> tuple[float, float, float, float]:
@@ -172,12 +185,14 @@ def order_of_rows(parts: Sequence[pl.LazyFrame], plan: StatisticsPlan) -> RowOrd
     start = starts(strata[POSITION].list.len().to_numpy())
     stratum = np.repeat(np.arange(strata.height), np.diff(start))
     position, clicks = (strata[name].explode(empty_as_null=False).to_numpy() for name in (POSITION, CLICK))
-    theta = _theta_of_rows(stratum, position, clicks, np.broadcast_to(context, strata.height))
+    place = np.broadcast_to(context, strata.height)[stratum].astype(np.int64) * (MOST_POSITIONS + 1) + position
+    theta = _theta_of_rows(stratum, place, clicks)
     if theta is None:  # also where there is no stratum
         return None
     kept = np.flatnonzero(np.isfinite(theta))
     stratum, position, clicks, theta = stratum[kept], position[kept], clicks[kept].astype(np.float64), theta[kept]
     start = np.searchsorted(stratum, np.arange(strata.height + 1))
+    theta *= _rates_of_rows(stratum, start, _numbers(place[kept]), position, theta, clicks)
     blocks = np.unique([*np.searchsorted(start, np.arange(0, len(stratum), _ROWS_AT_ONCE)), strata.height])
     group = strata[_GROUP].to_numpy()
 
@@ -207,9 +222,13 @@ def _strata_in_order(rows: pl.LazyFrame, plan: StatisticsPlan) -> pl.DataFrame:
     return strata.select(group, *plan.context, POSITION, CLICK).collect()
 
 
-def _theta_of_rows(stratum: Integers, position: Integers, clicks: Integers, context: Integers) -> Floats | None:
+def _numbers(values: Integers) -> Integers:
+    """Each value's number among those that there are, ascending."""
+    return np.searchsorted(np.flatnonzero(np.bincount(values)), values)
+
+
+def _theta_of_rows(stratum: Integers, place: Integers, clicks: Integers) -> Floats | None:
     """Theta of each row by the conditional estimate, NaN where it cannot be compared; None where none can."""
-    place = context[stratum].astype(np.int64) * (MOST_POSITIONS + 1) + position
     places = np.flatnonzero(np.bincount(place))
     cell = np.searchsorted(places, place)
     counts = count_equal(pl.Series(2 * (stratum * len(places) + cell) + clicks))
@@ -225,6 +244,60 @@ def _theta_of_rows(stratum: Integers, position: Integers, clicks: Integers, cont
         return None
 
 
+def _rates_of_rows(
+    stratum: Integers, start: Integers, cell: Integers, position: Integers, theta: Floats, clicks: Floats
+) -> Floats:
+    """exp(rho + sigma m) of each row, and what that changes of theta, where there are strata enough to tell.
+
+    Args:
+        stratum: of each row, ascending, shape (R,).
+        start: its first row, and R, shape (J + 1,).
+        cell: of each row.
+        position: of each row.
+        theta: of each row, without regard to time.
+        clicks: of each row.
+    """
+    length, n_cells = np.diff(start), int(cell.max(initial=-1)) + 1
+    n_times = min(_MOST_TIMES, int((length > 0).sum()) // _STRATA_OF_A_TIME)
+    if n_times < 2 or n_cells > _MOST_CELLS:  # noqa: PLR2004 - nothing to tell apart
+        return np.ones(len(stratum))
+    time = (np.arange(len(stratum)) - start[stratum]) * n_times // length[stratum]
+    both, shape = cell * n_times + time, (n_cells, n_times)
+    total = sum_by_number(stratum, clicks, len(length))
+    m = np.zeros(n_cells)
+    m[cell] = -np.log(position)
+    log_rate = np.zeros(shape)
+
+    def expected() -> Floats:
+        seen = theta * np.exp(log_rate).ravel()[both]
+        return seen * (total / np.maximum(sum_by_number(stratum, seen, len(length)), _LEAST_VARIANCE))[stratum]
+
+    def over_parameters(of_both: Floats) -> Floats:
+        return np.concatenate([of_both.sum(axis=1), of_both.sum(axis=0), m @ of_both])
+
+    clicks_expected = expected()
+    mean = clicks_expected / np.sqrt(np.maximum(total, 1.0))[stratum]
+    columns = np.concatenate([cell, n_cells + time, n_cells + n_times + time])
+    values = np.concatenate([mean, mean, mean * m[cell]])
+    means = linalg.counted(np.tile(stratum, 3), columns, (len(length), n_cells + 2 * n_times), values)
+    of_both = sum_by_number(both, clicks_expected, n_cells * n_times).reshape(shape)
+    rate, slope = np.arange(n_times) + n_cells, np.arange(n_times) + n_cells + n_times
+    squares = np.diag(np.concatenate([of_both.sum(axis=1), of_both.sum(axis=0), m**2 @ of_both]))
+    squares[:n_cells, rate], squares[:n_cells, slope] = of_both, m[:, np.newaxis] * of_both
+    squares[rate, slope] = m @ of_both
+    information = np.triu(squares) + np.triu(squares, 1).T - linalg.gram(means)
+    inverse = linalg.pseudo_inverse(information + _RIDGE * np.diag(np.diag(information)))  # what is moved by nothing
+    for _ in range(_STEPS):  # the information changes little
+        surplus = sum_by_number(both, clicks - clicks_expected, n_cells * n_times).reshape(shape)
+        step = np.clip(inverse @ over_parameters(surplus), -_LONGEST, _LONGEST)
+        of_cells, of_rate, of_slope = np.split(step, [n_cells, n_cells + n_times])
+        log_rate += of_cells[:, np.newaxis] + of_rate + m[:, np.newaxis] * of_slope
+        if np.abs(step).max() < _PRECISION:
+            break
+        clicks_expected = expected()
+    return np.exp(log_rate).ravel()[both]
+
+
 def _order_in_groups(stratum: Integers, position: Integers, theta: Floats, clicks: Floats, group: Integers) -> RowOrder:
     """The sums of some strata, by the group of each."""
     first = first_of_runs(stratum)
@@ -234,19 +307,13 @@ def _order_in_groups(stratum: Integers, position: Integers, theta: Floats, click
     length = np.diff(first, append=len(stratum))
     numbers = np.repeat(np.arange(len(first)), length)
     area, variance, *totals = _sums_of_strata(numbers, None, position, theta, np.ones(len(stratum)), clicks)
-    m = -np.log(position.astype(np.float64))
-    z = m - np.repeat(np.add.reduceat(m, first) / length, length)
-    following = np.append(z[1:], 0.0)
-    following[first[1:] - 1] = 0.0
-    squares = np.add.reduceat(z**2, first)
-    of = group[stratum[first]]
-
-    def by_group(values: Floats) -> Floats:
-        return sum_by_number(of, values, N_GROUPS)
-
-    likeness = np.add.reduceat(z * following, first) + squares / length
-    sums = OrderSums(by_group(area), by_group(variance), *(float(values.sum()) for values in totals))
-    return RowOrder(sums, by_group(likeness), by_group(squares**2 / length))
+    of, within = group[stratum[first]], np.diff(numbers) == 0
+    move, click = (np.diff(values)[within] for values in (position, clicks))
+    sums = OrderSums(
+        *(sum_by_number(of, values, N_GROUPS) for values in (area, variance)),
+        *(float(values.sum()) for values in totals),
+    )
+    return RowOrder(sums, *(int(turns.sum()) for turns in (move < 0, move > 0, click > 0, click < 0)))
 
 
 def _pages_together(rows: pl.LazyFrame) -> tuple[int, int]:

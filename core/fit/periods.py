@@ -50,7 +50,7 @@ import polars as pl
 from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.arrays.linalg import student_quantile
 from posbias.core.counts.odd_days import DAY
-from posbias.core.counts.order import OrderSums, judged_by_groups
+from posbias.core.counts.order import OrderSums, RowOrder, judged_by_groups
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.estimators.estimate import Estimate, EstimationOptions, OnIteration
@@ -134,6 +134,11 @@ def feedback_test(sums: OrderSums, *, by_rows: bool = False) -> FeedbackTest | N
     )
 
 
+def feedback_by_rows(order: RowOrder | None) -> FeedbackTest | None:
+    """The same test by the order of rows; None also where rows are sorted by position or click."""
+    return None if order is None or order.is_sorted else feedback_test(order.sums, by_rows=True)
+
+
 LARGEST_ERROR_RATIO = 1.5
 """Standard errors, relative to those of a coarser length, up to which a finer one is taken to be on the safe side."""
 
@@ -156,8 +161,7 @@ class PeriodLook:
     estimate: Estimate | None = None  # by them; None where nothing can be compared
     feedback: FeedbackTest | None = None
     halves: ContrastTest | None = None  # whether halving the strata changes the estimate, where both exist
-    # Whether times within such periods are known, or rows surely are in the order of time: else feedback may not show
-    ordered: bool = True
+    ordered: bool = True  # whether times within such periods are known: else feedback may not show
     learns: bool = False  # whether feedback showed at a coarser length
     slope_width: float = np.nan
 
@@ -277,9 +281,7 @@ def _look(
     width = _slope_width(estimate, statistics.position_of_cell)
     look = PeriodLook(length, estimate, slope_width=width)
     if length == (statistics.plan.period or "none"):
-        rows = statistics.row_order
-        test = None if rows is None else feedback_test(rows.sums, by_rows=True)
-        return replace(look, feedback=test, ordered=rows is not None and rows.is_clock)
+        return replace(look, feedback=feedback_by_rows(statistics.row_order), ordered=False)
     look = replace(look, feedback=feedback_test(statistics.order(length)))
     if look.outcome == "feedback":
         return look

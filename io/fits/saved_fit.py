@@ -26,7 +26,7 @@ from posbias.io.fits.new_fit import FitManifest, StoredEstimate
 from posbias.io.log.scan import reading, resolve_quotes, scan_sources
 from posbias.io.log.sources import find_sources, format_by_name
 from posbias.io.places.locations import Location, check_inside, location
-from posbias.io.results.conclusions import CONDITIONS, NOT_TESTED
+from posbias.io.results.conclusions import CONDITIONS
 from posbias.io.results.manifest import StoredResult, open_stored
 from posbias.io.results.tables import (
     ATTRACTIVENESS,
@@ -83,7 +83,7 @@ class StoredFit(PreviousFit):
     estimate: StoredEstimate
     table: pl.DataFrame  # `propensities.parquet` as it is
     refused: bool  # whether its own conclusion is not to use it
-    untested: bool  # whether its own conclusion rests on it that the ranker did not learn
+    condition: str | None  # on which its own conclusion rests, by its code
 
     own: ClassVar[bool] = False
 
@@ -243,7 +243,7 @@ def fit_in(stored: StoredResult, where: str) -> StoredFit:
         estimate=estimate,
         table=table,
         refused=manifest.verdict == "do not use",
-        untested=manifest.conclusion.startswith(CONDITIONS[NOT_TESTED]),
+        condition=next((code for code, text in CONDITIONS.items() if manifest.conclusion.startswith(text)), None),
     )
 
 

@@ -23,7 +23,15 @@ from posbias.core.fit.model_tests import (
     ModelTests,
     OtherModels,
 )
-from posbias.core.fit.periods import WITHIN, FeedbackTest, PeriodChoice, feedback_test, movement_in_words, why, why_not
+from posbias.core.fit.periods import (
+    WITHIN,
+    FeedbackTest,
+    PeriodChoice,
+    feedback_by_rows,
+    movement_in_words,
+    why,
+    why_not,
+)
 from posbias.core.models import model_names
 from posbias.core.schema import PREVIOUS_CLICK
 from posbias.core.shapes import FREE
@@ -32,7 +40,7 @@ from posbias.core.standard_errors.contrasts import LEVEL, ContrastTest, ScoreTes
 from posbias.core.training.scales import LEVEL_OF_SCALES, ScalesOfContexts
 from posbias.core.training.weights import WeightSummary
 from posbias.io.log.sql import sql_name, sql_where
-from posbias.io.results.conclusions import CAUTION, GOOD, NOT_TESTED, NOTE, STOP, Reason
+from posbias.io.results.conclusions import CAUTION, GOOD, IN_ORDER, NOT_TESTED, NOTE, STOP, Reason
 
 _MOST = 6  # contexts that a sentence names
 
@@ -462,9 +470,7 @@ def _feedback(fit: Fit) -> Iterator[Reason]:
     """Whether the ranker learns from the clicks, as far as the order of documents over time shows it."""
     if fit.statistics.plan.period is None:
         if get_method(fit.estimate.method).uses_strata:
-            reason, arms = feedback_by_rows(fit.statistics.row_order), fit.arms
-            if reason.code != NOT_TESTED or arms is None or not (arms.rejected or arms.enough):
-                yield reason
+            yield reason_of_rows(fit.statistics.row_order)
         return
     start, more = f"--period {fit.options.period}: ", _what_helps(fit.period)
     details, given = start + why(fit.period), fit.options.period != "auto"
@@ -505,13 +511,13 @@ def _what_helps(period: PeriodChoice) -> str:
     return _MORE_THAN_TIMES if period.looks and period.looks[-1].length == "hour" else _MORE_TIME
 
 
-def feedback_by_rows(order: RowOrder | None) -> Reason:
+def reason_of_rows(order: RowOrder | None) -> Reason:
     """Whether the ranker learns from the clicks, by the order of the rows of a log that says no times.
 
     Args:
         order: what it says; None where rows have none, or nothing can be compared.
     """
-    test = None if order is None else feedback_test(order.sums, by_rows=True)
+    test = feedback_by_rows(order)
     if test is not None and test.rejected:
         sentence = (
             "The ranker learns from these clicks: in the order of the rows, documents move after they are clicked, "
@@ -520,20 +526,23 @@ def feedback_by_rows(order: RowOrder | None) -> Reason:
         return Reason("ranker-learns", STOP, sentence, {"move": test.move}, movement_in_words(test))
     if test is not None and test.moves:
         return _little_feedback(test, movement_in_words(test))
-    if test is not None and test.enough and order is not None and order.is_clock:
-        sentence = "The order of the rows shows no feedback: documents do not move after they are clicked."
-        return Reason("clicks-do-not-move-documents", GOOD, sentence, {}, movement_in_words(test))
+    details = "" if test is None else f"By the order of the rows: {movement_in_words(test)}"
+    if test is not None and test.enough and order is not None and order.may_be_time:
+        sentence = (
+            "If the rows are in the order of time, documents do not move after they are clicked, and the ranker does "
+            "not learn from these clicks. Else name the column of times (--timestamp COLUMN)."
+        )
+        return Reason(IN_ORDER, NOTE, sentence, {}, details)
     sentence = (
         "Nothing in this log shows whether the ranker learns from these clicks; if it does, the propensities are "
         "wrong. Name the column of times (--timestamp COLUMN), or collect the logs with their days (--date)."
     )
-    details = "" if test is None else f"By the order of the rows: {movement_in_words(test)}"
-    return Reason("ranker-not-tested", NOTE, sentence, {}, details)
+    return Reason(NOT_TESTED, NOTE, sentence, {}, details)
 
 
 def feedback_over_times(order: RowOrder | None) -> list[Reason]:
     """That the ranker seems to learn from the clicks of a log whose times have not been used yet, if it does."""
-    test = None if order is None else feedback_test(order.sums, by_rows=True)
+    test = feedback_by_rows(order)
     if test is None or not test.moves:
         return []
     sentence = (

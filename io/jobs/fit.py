@@ -38,7 +38,7 @@ from posbias.io.log.clicks import JoinedClicks, Rows, lost_clicks
 from posbias.io.log.days import Days
 from posbias.io.log.faults import doubts
 from posbias.io.progress import Progress
-from posbias.io.results.conclusions import CAUTION, NOT_TESTED, NOTE, STOP, Reason
+from posbias.io.results.conclusions import CAUTION, CONDITIONS, NOTE, STOP, Reason
 from posbias.io.stores.store import Statistics
 from posbias.io.training.feature_parts import FeaturesRequest, RowsRequest
 from posbias.io.training.feature_tables import check_features
@@ -131,9 +131,9 @@ def name_propensities(fitted: PreviousFit, result: Result) -> None:
     elif isinstance(fitted, StoredFit) and fitted.refused:
         sentence = f"By its own conclusion, {fitted.name} is not to be used: `posbias show {fitted.name}` says why."
         result.reasons.append(Reason("fit-not-usable", CAUTION, sentence))
-    elif isinstance(fitted, StoredFit) and fitted.untested:
-        sentence = "Whether the ranker learns from the clicks behind these propensities is not tested: see their fit."
-        result.reasons.append(Reason(NOT_TESTED, NOTE, sentence))
+    elif isinstance(fitted, StoredFit) and fitted.condition is not None:
+        sentence = f"These propensities are good {CONDITIONS[fitted.condition]}: see their fit."
+        result.reasons.append(Reason(fitted.condition, NOTE, sentence))
 
 
 def open_log(job: Job, result: Result) -> Log:

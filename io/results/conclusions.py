@@ -56,6 +56,7 @@ CODES: dict[str, str] = {
     "ranker-learns": "the ranker learns from these clicks",
     "ranker-learns-little": "the ranker learns a little from these clicks",
     "ranker-not-tested": "whether the ranker learns from these clicks is not tested",
+    "rows-in-order": "the ranker does not learn from these clicks, if the rows are in the order of time",
     "arms-agree": "experiment arms agree",
     "arms-contradict": "experiment arms contradict the propensities",
     "arms-say-too-little": "experiment arms say too little",
@@ -185,8 +186,11 @@ STOPS = frozenset(
 )
 """The codes that may be reasons not to use a result; what others say makes the verdict "with care" at most."""
 
-NOT_TESTED = "ranker-not-tested"
-CONDITIONS = {NOT_TESTED: "if the ranker did not learn from these clicks"}
+NOT_TESTED, IN_ORDER = "ranker-not-tested", "rows-in-order"
+CONDITIONS = {
+    NOT_TESTED: "if the ranker did not learn from these clicks",
+    IN_ORDER: "if the rows are in the order of time",
+}
 """What a result rests on although nothing shows it, by the code of the reason that says so."""
 
 _MOST_NAMED = 2  # reasons that the conclusion names

@@ -210,11 +210,13 @@ class OrderTotals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     area: str
     variance: str
-    likeness: str
-    likeness_variance: str
     weight: float
     clicks: float
     information: float
+    rises: Count
+    falls: Count
+    clicked: Count
+    unclicked: Count
     pages: Count
     pieces: Count
 
@@ -224,7 +226,7 @@ class OrderTotals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Raises:
             ValueError: it is not.
         """
-        for name, text in zip(self.__struct_fields__, structs.astuple(self)[:_OF_GROUPS], strict=False):
+        for name, text in (("area", self.area), ("variance", self.variance)):
             values = np.frombuffer(b64decode(text, validate=True), _NUMBERS)
             if len(values) != N_GROUPS or not np.isfinite(values).all():
                 raise ValueError(f"{name} does not hold {N_GROUPS} numbers")
@@ -232,21 +234,18 @@ class OrderTotals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @classmethod
     def of(cls, order: RowOrder) -> "OrderTotals":
         """The sums as they are written."""
-        sums = order.sums
-        of_groups = sums.area, sums.variance, order.likeness, order.likeness_variance
-        texts = (b64encode(values.astype(_NUMBERS).tobytes()).decode() for values in of_groups)
-        return cls(*texts, sums.weight, sums.clicks, sums.information, order.pages, order.pieces)
+        area, variance, *totals = vars(order.sums).values()
+        texts = (b64encode(values.astype(_NUMBERS).tobytes()).decode() for values in (area, variance))
+        return cls(*texts, *totals, *tuple(vars(order).values())[1:])
 
     def order(self) -> RowOrder:
         """The sums as they are added up."""
-        area, variance, likeness, likeness_variance = (
-            np.frombuffer(b64decode(text), _NUMBERS).astype(np.float64) for text in structs.astuple(self)[:_OF_GROUPS]
-        )
-        sums = OrderSums(area, variance, self.weight, self.clicks, self.information)
-        return RowOrder(sums, likeness, likeness_variance, self.pages, self.pieces)
+        of_groups = (np.frombuffer(b64decode(text), _NUMBERS).astype(np.float64) for text in (self.area, self.variance))
+        sums = OrderSums(*of_groups, self.weight, self.clicks, self.information)
+        return RowOrder(sums, self.rises, self.falls, self.clicked, self.unclicked, self.pages, self.pieces)
 
 
-_OF_GROUPS, _NUMBERS = 4, "<f4"  # the first fields of `OrderTotals`, and the type of their numbers
+_NUMBERS = "<f4"  # the type of the numbers of groups
 
 
 def total_order(segments: "Sequence[Segment]") -> RowOrder | None:

@@ -52,6 +52,9 @@ Figures = dict[str, float]
 
 LEVEL, NORMAL, DEPTH, MOST_COLUMNS = 0.05, 1.96, 10, 9
 SEEN = -np.log10(0.75)  # slope of an error of 25 % at position 10
+OTHER_WAYS = 3
+"""Every so many logs in order are also read by their times, day by day, from statistics and in little memory."""
+
 DOUBTS, WRONG = 1, 2
 """Exit codes: a result that is to be taken with care, and input that cannot be worked with."""
 
@@ -282,6 +285,7 @@ class InOrder:
         changes: whether it has other likings from the middle on.
         drift: by how much attractiveness wanders from page to page, in log.
         rate: what all attractiveness is multiplied with.
+        later: what clicks are multiplied with in the last third, and eta there.
         queries: how many there are.
         by: the columns that rows are sorted by afterwards, or `shuffled`.
     """
@@ -291,6 +295,7 @@ class InOrder:
     changes: bool = False
     drift: float = 0.0
     rate: float = 1.0
+    later: tuple[float, float] = (1.0, 0.8)
     queries: int = 120
     by: str = ""
 
@@ -310,7 +315,8 @@ class InOrder:
             now = np.clip(attractive * np.exp(walk), 0, 1)
             score = attractive / self.rate + likes[int(self.changes and 2 * number >= rounds)] + self.learns * rates
             docs = np.argsort(-score - 0.15 * rng.normal(size=score.shape), axis=1)[:, :positions]
-            click = rng.random(docs.shape) < now[own, docs] / np.arange(1.0, positions + 1) ** ETA
+            factor, eta = self.later if 3 * number >= 2 * rounds else (1.0, ETA)
+            click = rng.random(docs.shape) < factor * now[own, docs] / np.arange(1.0, positions + 1) ** eta
             np.add.at(shown, (own, docs), 1)
             np.add.at(clicked, (own, docs), click)
             page = rng.permutation(queries)
@@ -328,26 +334,38 @@ class InOrder:
 def order(design: Design, seed: int, folder: Path) -> Figures:
     """What fits say of a ranker that learns: from a log, its statistics, a store of its days, and in little memory."""
     whole = draw(design, seed, folder / "log")
-    frame, found = pl.read_parquet(whole), Figures()
+    frame = pl.read_parquet(whole)
     frame.drop("timestamp").write_parquet(folder / "rows.parquet")
-    for clock, log in (("rows", folder / "rows.parquet"), ("times", whole)):
-        posbias("fit", log, "--no-compare", "-o", folder / "fit")
-        found |= {f"{clock}: {name}": value for name, value in _of_order(folder / "fit").items()}
+    posbias("fit", folder / "rows.parquet", "--no-compare", "-o", folder / "by rows")
+    by_rows = _of_order(folder / "by rows")
+    found = {f"rows: {name}": value for name, value in by_rows.items()}
+    if seed % OTHER_WAYS:
+        return found
     posbias("collect", folder / "rows.parquet", "-o", folder / "counts")
-    posbias("fit", folder / "counts", "--no-compare", "-o", folder / "of counts")
-    posbias("fit", folder / "rows.parquet", "--no-compare", "--memory", "256MiB", "-o", folder / "in little memory")
     for (day,), rows in frame.group_by(pl.col("timestamp").dt.date(), maintain_order=True):
         rows.drop("timestamp").write_parquet(folder / "day.parquet")
         posbias("collect", folder / "day.parquet", "--date", str(day), "-o", folder / f"day {day}")
-    posbias("fit", *sorted(folder.glob("day 2*")), "--no-compare", "-o", folder / "of days")
-    learns = found["rows: stops"]
-    for name in ("of counts", "in little memory"):
-        found[f"{name}: same"] = float(_of_order(folder / name)["stops"] == learns)
-    return found | {f"days: {name}": value for name, value in _of_order(folder / "of days").items()}
+    ways: dict[str, list[str | Path]] = {
+        "times": [whole],
+        "days": sorted(folder.glob("day 2*")),
+        "counts": [folder / "counts"],
+        "little memory": [folder / "rows.parquet", "--memory", "256MiB"],
+    }
+    for way, words in ways.items():
+        posbias("fit", *words, "--no-compare", "-o", folder / f"by {way}")
+    by = {way: _of_order(folder / f"by {way}") for way in ways}
+    return found | {
+        "same from statistics, in 256MiB": float(
+            all(by[way]["stops"] == by_rows["stops"] for way in ("counts", "little memory"))
+        ),
+        "days: stops": by["days"]["stops"],
+        "times: stops": by["times"]["stops"],
+        "times: error": by["times"]["error"],
+    }
 
 
 def _of_order(folder: Path) -> Figures:
-    """Whether a fit stops as the ranker learns, warns of it, or rests on that it does not; its error, if usable."""
+    """Whether a fit stops as the ranker learns, warns of it, or cannot tell at all; its error, if usable."""
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     severity = {reason["code"]: reason["severity"] for reason in manifest["reasons"]}
     theta = pl.read_parquet(folder / "propensities.parquet").filter(pl.col("position") == 5)["propensity"].item()
@@ -355,7 +373,7 @@ def _of_order(folder: Path) -> Figures:
     return {
         "stops": float(severity.get("ranker-learns") == "stop"),
         "warns": float("ranker-learns-little" in severity or "ranker-may-learn" in severity),
-        "rests": float("ranker-not-tested" in severity),
+        "not tested": float("ranker-not-tested" in severity),
         "error": np.nan if theta is None or not used else abs(theta * 5**ETA - 1),
     }
 
@@ -704,8 +722,14 @@ _STAYS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("drift", {"drift": 0.08}),
     ("few clicks, new ranker", {"changes": True, "rate": 0.1}),
     ("12 queries, new ranker", {"changes": True, "queries": 12}),
+    ("clicks halved later, new ranker", {"changes": True, "queries": 300, "later": (0.5, ETA)}),
+    ("clicks +50 % later, new ranker, by query", {"changes": True, "queries": 300, "later": (1.5, ETA), "by": "query"}),
+    ("flatter page later, new ranker", {"changes": True, "queries": 300, "later": (1.0, 0.4)}),
     *((f"stationary, by {by}", {"by": by}) for by in ("query", "position", "click", "query doc", "shuffled")),
-    *((f"new ranker, by {by}", {"by": by, "changes": True}) for by in ("query", "position", "click", "shuffled")),
+    *(
+        (f"new ranker, by {by}", {"by": by, "changes": True})
+        for by in ("query", "position", "click", "query doc position click", "shuffled")
+    ),
 )
 ORDER = tuple(
     Design(name, _SMALL, change=InOrder(**world))

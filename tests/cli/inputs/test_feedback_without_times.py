@@ -2,14 +2,16 @@
 
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
+from arm_logs import log_of_arms
 from command_results import Run, manifest_of
 from small_logs import log_in_order
 
 from posbias.io.results.conclusions import CONDITIONS
 
-CONDITION = CONDITIONS["ranker-not-tested"]
+CONDITION, IN_ORDER = CONDITIONS["ranker-not-tested"], CONDITIONS["rows-in-order"]
 DAYS = ["2026-01-05", "2026-01-06", "2026-01-07"]
 
 
@@ -75,24 +77,60 @@ def test_a_store_whose_days_show_a_ranker_that_learns_within_the_day_says_so(
     assert "ranker-learns" not in fitted(run_in_process, tmp_path, "stays")[2]
 
 
-def test_a_ranker_that_changed_and_did_not_learn_is_good_and_one_that_stays_is_good_on_a_condition(
-    run_in_process: Run, tmp_path: Path, stays: pl.DataFrame
+@pytest.mark.parametrize("changes", [False, True])
+def test_where_rows_show_no_feedback_the_verdict_rests_on_their_order(
+    run_in_process: Run,
+    tmp_path: Path,
+    changes: bool,  # noqa: FBT001
 ) -> None:
-    log_in_order(7, changes=True).write_parquet(tmp_path / "changes.parquet")
-    stays.write_parquet(tmp_path / "stays.parquet")
+    log_in_order(7, changes=changes).write_parquet(tmp_path / "log.parquet")
 
-    code, conclusion, reasons = fitted(run_in_process, tmp_path, "changes.parquet")
-    assert (code, reasons["clicks-do-not-move-documents"]) == (0, "good")
-    assert CONDITION not in conclusion
     for command in ("run", "fit", "check"):
-        done = run_in_process(command, "stays.parquet", *(() if command == "check" else ("-o", command)), code=0)
-        assert f", {CONDITION}: " in " ".join((done.stdout + done.stderr).split())
-    run_in_process("collect", "changes.parquet", "-o", "counts", code=0)
-    assert "clicks-do-not-move-documents" in fitted(run_in_process, tmp_path, "counts")[2]
-    run_in_process("collect", "stays.parquet", "-o", "others", code=0)
+        done = run_in_process(command, "log.parquet", *(() if command == "check" else ("-o", command)), code=0)
+        assert f", {IN_ORDER}: " in " ".join((done.stdout + done.stderr).split())
+    done = run_in_process("weight", "log.parquet", "--propensities", "fit", "-o", "weighted", code=0)
+    assert f", {IN_ORDER}: " in done.stderr
+    run_in_process("collect", "log.parquet", "-o", "counts", code=0)
+    assert "rows-in-order" in fitted(run_in_process, tmp_path, "counts")[2]
+    log_in_order(8).write_parquet(tmp_path / "other.parquet")
+    run_in_process("collect", "other.parquet", "-o", "others", code=0)
     assert (
         "ranker-not-tested" in fitted(run_in_process, tmp_path, "counts", "others")[2]
     )  # movement between them is unseen
+
+
+def test_pages_of_one_arm_after_those_of_the_other_are_no_order_of_time(run_in_process: Run, tmp_path: Path) -> None:
+    log = log_of_arms("learns", 0, queries=40, pages=120).drop("timestamp", "segment")
+    drawn = pl.Series("drawn", np.random.default_rng(0).random(log["session"].max() + 1))
+    log = log.with_columns(drawn=drawn.gather(log["session"])).sort("arm", "drawn", maintain_order=True)
+    log.drop("arm", "drawn").write_parquet(tmp_path / "log.parquet")
+
+    conclusion, reasons = fitted(run_in_process, tmp_path, "log.parquet")[1:]
+
+    assert "rows-in-order" in reasons
+    assert conclusion.startswith(IN_ORDER)
+
+
+@pytest.mark.parametrize("column", ["signup_date", "birthday", "check_in", "created_at", "loaded_at"])
+@pytest.mark.parametrize("text", [False, True])
+def test_dates_of_something_else_are_no_times_of_pages(
+    run_in_process: Run,
+    tmp_path: Path,
+    learns: pl.DataFrame,
+    column: str,
+    text: bool,  # noqa: FBT001
+) -> None:
+    days = np.random.default_rng(0).integers(0, 1 if column == "loaded_at" else 2000, learns["session"].max() + 1)
+    dates = pl.date(2019, 1, 1) + pl.duration(days=pl.Series(days).gather(learns["session"]))
+    log = learns.with_columns(dates.cast(pl.String if text else pl.Date).alias(column))
+    log.write_parquet(tmp_path / "log.parquet")
+    seconds = pl.datetime(2026, 3, 1) + pl.duration(minutes=3 * pl.col("session"))
+    log.with_columns(request_ts=seconds).write_parquet(tmp_path / "both.parquet")
+
+    done = run_in_process("fit", "log.parquet", "-o", "fit", code=1)
+    assert "times:" not in done.stderr
+    assert "The ranker learns from these clicks: in the order of the rows" in done.stderr
+    assert "times: read from column 'request_ts'" in run_in_process("fit", "both.parquet", "-o", "both", code=1).stderr
 
 
 @pytest.mark.parametrize("lost", ["shuffled", "by position", "weighted", "sums"])

@@ -12,7 +12,7 @@ from small_logs import PBM, log_in_order
 from posbias.core.arrays.count_table import CountTable
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.order import RowOrder, add_orders, order_of_rows, order_of_strata
-from posbias.core.fit.periods import feedback_test
+from posbias.core.fit.periods import feedback_by_rows, feedback_test
 from posbias.core.theta.conditional import find_linkage, fit_conditional
 
 UNIT = ("query", "doc")
@@ -118,14 +118,14 @@ def order_of(log: pl.DataFrame, plan: StatisticsPlan = PBM) -> RowOrder:
 
 
 def test_the_area_of_rows_is_that_of_its_definition_with_theta_of_the_fit() -> None:
-    log = log_in_order(0, n_queries=12, n_pages=30)
+    log = log_in_order(0, n_queries=5, n_pages=30)  # too few documents to tell what changes with time
     counts = log.group_by("query", "doc", "position").agg(pl.len(), pl.col("click").sum()).sort("query", "doc")
-    shown, clicked = np.zeros((2, 12 * 9, 6))
+    shown, clicked = np.zeros((2, 5 * 9, 6))
     at = (counts["query"] * 9 + counts["doc"]).to_numpy(), counts["position"].to_numpy() - 1
     shown[at], clicked[at] = counts["len"].to_numpy(), counts["click"].to_numpy()
     table = CountTable.from_dense(shown, clicked)
     theta = fit_conditional(table, find_linkage(table)).theta
-    area, likeness = 0.0, 0.0
+    area = 0.0
     for _, pair in log.group_by("query", "doc"):
         place, c = pair["position"].to_numpy() - 1, pair["click"].to_numpy().astype(float)
         if not c.any() or len(set(place.tolist())) == 1:
@@ -133,15 +133,13 @@ def test_the_area_of_rows_is_that_of_its_definition_with_theta_of_the_fit() -> N
         m, p = -np.log(place + 1.0), theta[place] / theta[place].sum()
         x, z = c - c.sum() * p, m - m.mean()
         area += sum(x[s] * z[t] - x[t] * z[s] for s, t in combinations(range(len(c)), 2)) / len(c)
-        likeness += float(z[:-1] @ z[1:] + (z @ z) / len(c))
 
     order = order_of(log)
     assert order.sums.area.sum() == pytest.approx(area)
-    assert order.likeness.sum() == pytest.approx(likeness)
 
 
 def test_rows_backwards_turn_the_sign_and_parts_say_what_the_whole_says() -> None:
-    log = log_in_order(1)
+    log = log_in_order(1, n_queries=5)
     forwards, back = order_of(log), order_of(log.reverse())
     parts = [log.filter(pl.col("query") % 3 == part).lazy() for part in range(3)]
     together = order_of_rows(parts, PBM)
@@ -149,16 +147,16 @@ def test_rows_backwards_turn_the_sign_and_parts_say_what_the_whole_says() -> Non
     assert back.sums.area.tolist() == pytest.approx((-forwards.sums.area).tolist(), abs=1e-9)
     assert together is not None
     assert together.sums.area.tolist() == pytest.approx(forwards.sums.area.tolist(), abs=1e-9)
-    assert together.likeness_variance.tolist() == pytest.approx(forwards.likeness_variance.tolist(), abs=1e-9)
+    assert (together.rises, together.falls) == (forwards.rises, forwards.falls) == (back.falls, back.rises)
 
 
-@pytest.mark.parametrize("order", [["query"], ["query", "doc"], ["click"]])
+@pytest.mark.parametrize("order", [["query"], ["query", "doc"]])
 def test_documents_that_follow_clicks_show_in_any_order_that_keeps_that_of_each_document(order: list[str]) -> None:
     log = log_in_order(2, learns=3.0).sort(order, maintain_order=True)
-    test = feedback_test(order_of(log).sums, by_rows=True)
+    test = feedback_by_rows(order_of(log))
 
     assert test is not None
-    assert test.rejected == (order != ["click"])  # clicks first, and none of them comes before anything
+    assert test.rejected
 
 
 @pytest.mark.parametrize(
@@ -166,25 +164,53 @@ def test_documents_that_follow_clicks_show_in_any_order_that_keeps_that_of_each_
 )
 def test_no_order_of_a_log_whose_ranker_learns_nothing_looks_as_if_it_did(order: list[str], theta: float) -> None:
     logs = [log_in_order(seed, theta=theta, changes=seed % 2 == 0) for seed in range(8)]
-    tests = [
-        feedback_test(order_of(log.sort(order, maintain_order=True) if order else log).sums, by_rows=True)
-        for log in logs
-    ]
+    tests = [feedback_by_rows(order_of(log.sort(order, maintain_order=True) if order else log)) for log in logs]
 
     assert not any(test is not None and test.rejected for test in tests)
 
 
-def test_the_order_of_rows_is_a_clock_only_where_the_ranker_changed_and_pages_stand_together() -> None:
-    log = log_in_order(3, changes=True)
-    pages = log["session"].unique().shuffle(seed=1)
-    shuffled = pl.DataFrame({"session": pages}).join(log, on="session", maintain_order="left_right")
+@pytest.mark.parametrize(
+    "rate",
+    [
+        pytest.param(0.6 + 0.4 * pl.col("t"), id="more and more clicks"),
+        pytest.param(pl.when(pl.col("t") > 0.75).then(0.5).otherwise(1), id="half of the clicks in the last quarter"),
+        pytest.param(pl.when((6 * pl.col("t")).floor() == 4).then(1).otherwise(0.7), id="a weekend"),
+        pytest.param(
+            pl.when(pl.col("t") > 0.66).then(pl.col("position") ** -0.6).otherwise(0.6), id="another page from then on"
+        ),
+    ],
+)
+@pytest.mark.parametrize("order", [[], ["query"]])
+def test_clicks_that_all_documents_gain_or_lose_with_time_are_no_feedback(rate: pl.Expr, order: list[str]) -> None:
+    log = log_in_order(7, changes=True, n_queries=300, n_pages=100)
+    drawn = pl.Series("drawn", np.random.default_rng(0).random(log.height))
+    kept = log.with_columns(drawn, t=pl.col("session") / pl.col("session").max()).with_columns(
+        click=pl.when(pl.col("drawn") < rate).then("click").otherwise(0).cast(pl.Int8)
+    )
+    test = feedback_by_rows(order_of(kept.sort(order, maintain_order=True) if order else kept))
 
-    assert order_of(log).is_clock
-    assert order_of(log.sort("query", maintain_order=True)).is_clock
-    assert not order_of(shuffled).is_clock
-    assert not order_of(log.sort("position", maintain_order=True)).is_clock
-    assert not order_of(log.drop("session")).is_clock
-    assert not order_of(log_in_order(3)).is_clock
+    assert test is not None
+    assert not test.moves
+
+
+@pytest.mark.parametrize("column", ["position", "click"])
+@pytest.mark.parametrize("learns", [0.0, 3.0])
+def test_rows_that_are_sorted_by_position_or_click_say_nothing_of_time(column: str, learns: float) -> None:
+    log = log_in_order(7, n_pages=80, learns=learns)
+    order = ["query", "doc", column, *{"position", "click"}.difference({column})]
+
+    assert not order_of(log).is_sorted
+    assert feedback_by_rows(order_of(log.drop("session").sort(order))) is None
+    assert feedback_by_rows(order_of(log.sort(order).reverse())) is None
+
+
+def test_rows_may_be_in_the_order_of_time_where_pages_stand_together() -> None:
+    log = log_in_order(3, changes=True)
+
+    assert order_of(log).may_be_time
+    assert order_of(log.sort("query", maintain_order=True)).may_be_time
+    assert not order_of(log.sort("position", maintain_order=True)).may_be_time
+    assert not order_of(log.drop("session")).may_be_time
 
 
 def test_logs_whose_rows_say_nothing_have_no_order() -> None:
