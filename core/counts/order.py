@@ -56,7 +56,7 @@ _FIRST_ROWS = 1 << 17  # by which it is judged whether pages stand together
 _TOGETHER = 0.95  # the least share of pages that do, where the order may be that of time
 _LEAST_TURNS = 0.01  # of the moves of documents, those up and those down, where rows are not sorted by position, or so
 _MOST_TIMES, _STRATA_OF_A_TIME = 16, 25  # parts of a stratum's time, and strata that it takes to tell two of them apart
-_MOST_CELLS = 200  # whose theta is told from what changes with time
+_MOST_CELLS = 200  # whose theta is estimated with what changes over time
 _STEPS, _PRECISION, _LONGEST, _RIDGE = 50, 1e-6, 0.5, 1e-9  # of the steps to the rates by time
 _ROWS_AT_ONCE = 1 << 18  # of strata whose sums are made together: their arrays stay in a cache
 _LEAST_VARIANCE = 1e-24  # of A, per click: where the order is the same at all times, rounding leaves less than 1e-30
@@ -286,7 +286,7 @@ def _rates_of_rows(
     squares[:n_cells, rate], squares[:n_cells, slope] = of_both, m[:, np.newaxis] * of_both
     squares[rate, slope] = m @ of_both
     information = np.triu(squares) + np.triu(squares, 1).T - linalg.gram(means)
-    inverse = linalg.pseudo_inverse(information + _RIDGE * np.diag(np.diag(information)))  # what is moved by nothing
+    inverse = linalg.pseudo_inverse(information + _RIDGE * np.diag(np.diag(information)))  # also where nothing moves
     for _ in range(_STEPS):  # the information changes little
         surplus = sum_by_number(both, clicks - clicks_expected, n_cells * n_times).reshape(shape)
         step = np.clip(inverse @ over_parameters(surplus), -_LONGEST, _LONGEST)

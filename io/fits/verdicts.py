@@ -40,7 +40,7 @@ from posbias.core.standard_errors.contrasts import LEVEL, ContrastTest, ScoreTes
 from posbias.core.training.scales import LEVEL_OF_SCALES, ScalesOfContexts
 from posbias.core.training.weights import WeightSummary
 from posbias.io.log.sql import sql_name, sql_where
-from posbias.io.results.conclusions import CAUTION, GOOD, IN_ORDER, NOT_TESTED, NOTE, STOP, Reason
+from posbias.io.results.conclusions import CAUTION, GOOD, NOTE, STOP, Reason
 
 _MOST = 6  # contexts that a sentence names
 
@@ -532,12 +532,12 @@ def reason_of_rows(order: RowOrder | None) -> Reason:
             "If the rows are in the order of time, documents do not move after they are clicked, and the ranker does "
             "not learn from these clicks. Else name the column of times (--timestamp COLUMN)."
         )
-        return Reason(IN_ORDER, NOTE, sentence, {}, details)
+        return Reason("rows-in-order", NOTE, sentence, {}, details)
     sentence = (
         "Nothing in this log shows whether the ranker learns from these clicks; if it does, the propensities are "
         "wrong. Name the column of times (--timestamp COLUMN), or collect the logs with their days (--date)."
     )
-    return Reason(NOT_TESTED, NOTE, sentence, {}, details)
+    return Reason("ranker-not-tested", NOTE, sentence, {}, details)
 
 
 def feedback_over_times(order: RowOrder | None) -> list[Reason]:

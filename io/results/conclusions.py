@@ -186,10 +186,9 @@ STOPS = frozenset(
 )
 """The codes that may be reasons not to use a result; what others say makes the verdict "with care" at most."""
 
-NOT_TESTED, IN_ORDER = "ranker-not-tested", "rows-in-order"
 CONDITIONS = {
-    NOT_TESTED: "if the ranker did not learn from these clicks",
-    IN_ORDER: "if the rows are in the order of time",
+    "ranker-not-tested": "if the ranker did not learn from these clicks",
+    "rows-in-order": "if the rows are in the order of time",
 }
 """What a result rests on although nothing shows it, by the code of the reason that says so."""
 
