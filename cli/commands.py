@@ -559,12 +559,12 @@ def check(
     from posbias.cli.work.checking import LogView, conclusion_of, items_of_check
     from posbias.cli.work.checking import check as look_into
     from posbias.io.jobs.tables import DONE, WITH_DOUBTS
-    from posbias.io.log.sources import named_paths
+    from posbias.io.log.sources import read_paths
     from posbias.io.results.outputs_on_disk import check_file, write_file
 
     target, read = output.write_config, list[Location]()
     if target is not None:  # in place of --config, too: options that are read there are also written
-        read = [path for name in (*logs, *(log.clicks or ())) for path in named_paths(name)]
+        read = read_paths((*logs, *(log.clicks or ())))
         read += [] if log.sql is None else [Path(log.sql)]
         check_file(target, "file of options", read, force=output.force)
 

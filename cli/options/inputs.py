@@ -21,8 +21,8 @@ from posbias.io.log.exports import Export, find_export
 from posbias.io.log.files import Dialect, read_columns, read_encoding, read_separator
 from posbias.io.log.lists import ListRules
 from posbias.io.log.raw import IMPRESSION, RawReader, RawRules
+from posbias.io.log.sources import STANDARD_INPUT
 from posbias.io.log.sql import Query
-from posbias.io.log.text import STANDARD_INPUT
 from posbias.io.places.locations import ObjectUrl, location, read_text
 from posbias.io.sources import NAMES as SOURCES
 from posbias.io.sources import event_source

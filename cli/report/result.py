@@ -22,7 +22,7 @@ from posbias.cli.options.output import OutputOptions
 from posbias.cli.report.conclusion import in_order, print_items, print_warnings
 from posbias.cli.report.table import Curve
 from posbias.io.jobs.tables import WITH_DOUBTS, Result, write_description
-from posbias.io.log.sources import named_paths
+from posbias.io.log.sources import read_paths
 from posbias.io.places.locations import Location, ObjectUrl, is_same
 from posbias.io.places.ownership import Owner, take_doubtful
 from posbias.io.progress import Progress, SilentProgress, Stage
@@ -155,7 +155,7 @@ def carry_out(
     """
     console, target = stderr_console(), output.output
     temporary = Path(str(options["temp-dir"])) if "temp-dir" in options else None
-    protected = [path for name in (*inputs, *also_read) for path in named_paths(name)]
+    protected = read_paths((*inputs, *also_read))
     if replaces_input:
         protected = [path for path in protected if not is_same(path, target)]
     protected += [path for path in (output.config, temporary) if path is not None]

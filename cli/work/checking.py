@@ -72,8 +72,7 @@ from posbias.io.log.events import EVENTS
 from posbias.io.log.faults import cut_off, doubts, reason
 from posbias.io.log.lists import OURS, Finding, find_click_words, find_timestamp_format
 from posbias.io.log.scan import schema_of
-from posbias.io.log.sources import Source, find_sources, named_paths
-from posbias.io.log.text import STANDARD_INPUT
+from posbias.io.log.sources import STANDARD_INPUT, Source, find_sources, read_paths
 from posbias.io.log.times import find_times
 from posbias.io.places.locations import Location, is_same
 from posbias.io.progress import Progress
@@ -690,7 +689,7 @@ def rehearse(
         reads["log"] = describe_log(opened)
         reads["files"] = [str(source.path) for source in opened.sources]
         warnings = [reason.sentence for reason in doubts(opened)]
-    paths = [path for name in (*job.inputs, *also_read) for path in named_paths(name)]
+    paths = read_paths((*job.inputs, *also_read))
     paths += [path for path in (output.config, log.temp_dir) if path is not None]
     protected = [path for path in paths if not (replaces_input and is_same(path, target))]
     is_there = check_output(target, force=output.force, protected=protected)

@@ -3,8 +3,9 @@
 import errno
 import glob
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import TypeVar
@@ -57,6 +58,9 @@ _MEBIBYTE = 1 << 20
 _DIGESTED_WHOLE = 64 << 20  # bytes
 _REQUESTS_AT_ONCE = 16
 _RANGES_AT_ONCE = 8  # of one object: 8 MiB in memory for each of the requests at once
+
+STANDARD_INPUT, _OPEN_INPUT = "-", Path("/dev/stdin")
+"""Standard input as it is named, and what leads to its file, if it is one."""
 
 _INPUTS_SHOWN = 3
 
@@ -185,6 +189,20 @@ def named_paths(name: str | Location) -> list[Location]:
     if where.exists():
         return [where]
     return [*_matches(str(name))]
+
+
+def read_paths(names: Iterable[str | Location]) -> list[Location]:
+    """The files and directories that a command reads, and the logs to which links in these directories lead.
+
+    Raises:
+        LogFormatError: a name cannot be a file's.
+        ObjectStoreError: a name is a URL, and the store cannot be reached.
+    """
+    paths = [path for name in names for path in ([_OPEN_INPUT] if name == STANDARD_INPUT else named_paths(name))]
+    for folder in [path for path in paths if isinstance(path, Path)]:
+        with suppress(LogFormatError, OSError):  # it is a file, or reading it says why it cannot be read
+            paths += [file for file, link in files_below(folder, _is_log) if link or file.is_symlink()]
+    return paths
 
 
 def _matches(pattern: str) -> list[Path]:

@@ -16,13 +16,10 @@ from typing import BinaryIO, cast
 from posbias.core.errors import LogFormatError, SchemaError, UsageError
 from posbias.io.log.files import DAMAGED, PLAIN, Dialect, format_of_content, is_packed, unpacked, wide_encoding
 from posbias.io.log.scan import TEXT_SEPARATORS, first_fields, reading
-from posbias.io.log.sources import Source, check_whole, find_sources, read_end, read_start
+from posbias.io.log.sources import STANDARD_INPUT, Source, check_whole, find_sources, read_end, read_start
 from posbias.io.places.locations import Location, ObjectUrl
 from posbias.io.places.object_stores import download, folder_for_copies
 from posbias.io.places.temporary import temporary_files
-
-STANDARD_INPUT = "-"
-"""The name of standard input."""
 
 _PIECE = 1 << 20  # bytes
 _LARGEST_ROW = 64 << 20  # characters of one row of a JSON array

@@ -190,6 +190,34 @@ def test_inputs_the_configuration_and_temporary_files_inside_the_target_are_refu
     assert everything_in(result) == before
 
 
+def test_an_input_that_a_directory_or_standard_input_leads_to_is_refused(
+    run_in_process: RunPosbias, clean_environment: dict[str, str], log: Path, results: Path, result: Path
+) -> None:
+    shutil.copy(log, result / "log.parquet")
+    write_manifest(result, {"command": "run"})
+    link = results / "days" / "below" / "linked.parquet"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(result / "log.parquet")
+    (results / "folders").mkdir()
+    (results / "folders" / "training").symlink_to(result / "training")
+    shutil.copy(log, result / "training" / "more.parquet")
+    write_manifest(result, {"command": "run"})
+    before = everything_in(results)
+    for words, named in (
+        ((results / "days",), "linked.parquet"),
+        ((results / "*s",), "linked.parquet"),
+        ((results / "folders",), "more.parquet"),
+        ((log, "--features", results / "days"), "linked.parquet"),
+    ):
+        for command in ("run", "collect")[: 3 - len(words)]:
+            refused(run_in_process(command, *words, "-o", result, "--force"), f"holds {results}", named, "would delete")
+    with (result / "log.parquet").open("rb") as opened:
+        piped = [sys.executable, "-m", "posbias.cli", "collect", "-", "-o", str(result), "--force"]
+        done = subprocess.run(piped, env=clean_environment, stdin=opened, capture_output=True, text=True, check=False)
+    refused(done, "/dev/stdin", "would delete")
+    assert everything_in(results) == before
+
+
 def test_a_link_as_target_is_said_to_be_one(run_in_process: RunPosbias, log: Path, results: Path, result: Path) -> None:
     (results / "link").symlink_to(result)
     refused(run_in_process("run", log, "-o", results / "link"), f"(a symbolic link to {result})", "already exists")
