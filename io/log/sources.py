@@ -201,7 +201,8 @@ def read_paths(names: Iterable[str | Location]) -> list[Location]:
     paths = [path for name in names for path in ([_OPEN_INPUT] if name == STANDARD_INPUT else named_paths(name))]
     for folder in [path for path in paths if isinstance(path, Path)]:
         with suppress(LogFormatError, OSError):  # it is a file, or reading it says why it cannot be read
-            paths += [file for file, link in files_below(folder, _is_log) if link or file.is_symlink()]
+            linked = [file for file, link in files_below(folder, _is_log) if link or file.is_symlink()]
+            paths += [file for file in linked if not file.resolve().is_relative_to(folder.resolve())]
     return paths
 
 

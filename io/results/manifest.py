@@ -36,8 +36,8 @@ from posbias.io.places.locations import (
 from posbias.io.places.object_stores import is_current, on_disk
 
 FILE_NAME = "manifest.json"
-READ_AGAIN = re.compile(r"(?!part-[0-9]+\.)[^/]+\.(parquet(/.*)?|npz|txt)")
-"""Files of a result that commands read again; parts of statistics have their digests beside their names."""
+_DIGESTED = re.compile(r"(.*/)?(?!part-[0-9]+\.)[^/]+\.(parquet|npz|py|md|json)|[^/]+\.(txt|parquet/.*)")
+"""Tables, models and programs; not the rows of training files, nor parts of statistics, which say their own."""
 
 LARGEST = 64 << 20
 """Bytes of the largest manifest, that of about half a million log files; a larger file is none."""
@@ -55,7 +55,7 @@ class Described(msgspec.Struct, frozen=True):
     command: str  # what made it
     versions: dict[str, str]  # of posbias and of libraries
     files: dict[str, int]  # their sizes by name
-    digests: dict[str, str] = {}  # XXH3-128 of those that are read again, by name; none in results of earlier versions
+    digests: dict[str, str] = {}  # XXH3-128 of some, by name; of fewer in results of earlier versions
 
     def __post_init__(self) -> None:
         """Find names that lead out of the result."""
@@ -101,7 +101,7 @@ def write_manifest(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
     manifest = {
         **{name: value if name in _READ_BACK else masked_values(value) for name, value in plain.items()},
         "files": list_files(folder),
-        "digests": {name: digest_of(folder / name) for name in list_files(folder) if READ_AGAIN.fullmatch(name)},
+        "digests": {name: digest_of(folder / name) for name in list_files(folder) if _DIGESTED.fullmatch(name)},
         "versions": versions(),
     }
     manifest[_CHECKSUM] = checksum_of_content(json.loads(json.dumps(manifest)))
@@ -191,8 +191,8 @@ def checksum_of_content(content: dict[str, Any]) -> str:
     return checksum([json.dumps(rest, sort_keys=True).encode()])
 
 
-def listed_in(folder: Path) -> dict[str, int] | None:
-    """The files that the manifest of a directory lists; None if it holds no manifest of posbias."""
+def listed_in(folder: Path) -> Described | None:
+    """What the manifest of a directory says of its files; None if it holds no manifest of posbias."""
     try:
         manifest = open_manifest(folder)
     except LogFormatError:
@@ -200,25 +200,25 @@ def listed_in(folder: Path) -> dict[str, int] | None:
     return None if manifest is None else _listed(manifest.content)
 
 
-def listed_by(manifest: bytes) -> dict[str, int] | None:
-    """The files that a manifest lists; None if it is none of posbias."""
+def listed_by(manifest: bytes) -> Described | None:
+    """What a manifest says of the files of its result; None if it is none of posbias."""
     try:
         return _listed(msgspec.json.decode(manifest))
     except (ValueError, RecursionError):
         return None
 
 
-def _listed(content: object) -> dict[str, int] | None:
+def _listed(content: object) -> Described | None:
     try:
         described = msgspec.convert(content, Described)
     except (msgspec.ValidationError, RecursionError):
         return None
-    return described.files if "posbias" in described.versions and is_unchanged(content) else None
+    return described if "posbias" in described.versions and is_unchanged(content) else None
 
 
-def foreign_in(folder: Path, listed: dict[str, int]) -> list[Path]:
+def foreign_in(folder: Path, described: Described) -> list[Path]:
     """Files in a directory that are not part of the result there, or have changed since; links are not followed."""
-    folders = {parent for name in listed for parent in PurePosixPath(name).parents}
+    folders = {parent for name in described.files for parent in PurePosixPath(name).parents}
     foreign: list[Path] = []
     for at, below, names in os.walk(folder):
         inside = PurePosixPath(Path(at).relative_to(folder).as_posix())
@@ -229,17 +229,19 @@ def foreign_in(folder: Path, listed: dict[str, int]) -> list[Path]:
         foreign += [
             Path(at) / name
             for name in sorted(names)
-            if str(inside / name) != FILE_NAME and _plain_size(Path(at) / name) != listed.get(str(inside / name))
+            if str(inside / name) != FILE_NAME and not _is_as_written(folder, str(inside / name), described)
         ]
     return foreign
 
 
-def _plain_size(path: Path) -> int:
-    """The size of a file; -1 for anything else."""
+def _is_as_written(folder: Path, name: str, described: Described) -> bool:
+    """Whether it is a file of a result, of its size and with its digest, if the manifest has one."""
     try:
-        return state_of(path).bytes
+        return state_of(folder / name).bytes == described.files.get(name) and (
+            name not in described.digests or digest_of(folder / name) == described.digests[name]
+        )
     except OSError:
-        return -1
+        return False
 
 
 _REMEDY = "Make the result again, or copy it again."

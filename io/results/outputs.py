@@ -107,8 +107,8 @@ def _of_posbias(target: ObjectUrl, there: set[ObjectUrl]) -> set[ObjectUrl]:
     """The objects that a manifest or a marker of posbias below the prefix lists, and these themselves."""
     listed: set[ObjectUrl] = set()
     manifest, marker = target / FILE_NAME, target / _MARKER
-    if manifest in there and (files := listed_by(read_object(manifest))) is not None:
-        listed |= {manifest, *_below(target, files)}
+    if manifest in there and (described := listed_by(read_object(manifest))) is not None:
+        listed |= {manifest, *_below(target, described.files)}
     if marker in there and (of_upload := _read_marker(marker)) is not None:
         listed |= {marker, *_below(target, of_upload.files)}
     return listed
