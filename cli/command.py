@@ -31,7 +31,7 @@ from posbias.cli.messages import fail, fail_by_a_fault, is_json, speak, tell
 from posbias.cli.options.common import CommonOptions, write_parameters
 from posbias.cli.options.config import no_setting, settings_of, source_of
 from posbias.cli.options.log import LogOptions, check_are_there
-from posbias.cli.options.option import SETTINGS, annotated
+from posbias.cli.options.option import MOST_THREADS, SETTINGS, annotated
 from posbias.core.choices import read_settings, settings_in
 from posbias.core.errors import PosbiasError, RoleError, SchemaError, UsageError
 
@@ -233,9 +233,15 @@ def use_threads(number: int | None) -> None:
     """Let what is loaded from now on work with so many threads; None: with all, or as the environment says.
 
     Polars reads its setting once, when it is loaded.
+
+    Raises:
+        UsageError: the environment says what `--threads` would not take.
     """
     if number is not None:
         os.environ.update(dict.fromkeys(_SETTINGS, str(number)))
+    text = os.environ.get(_SETTINGS[0]) or "1"
+    if not (re.fullmatch("[0-9]{1,9}", text) and 1 <= int(text) <= MOST_THREADS):
+        raise UsageError(f"{_SETTINGS[0]}={text}: is no number from 1 to {MOST_THREADS}. Set another, or none.")
 
 
 def command(function: Callable[..., int]) -> PosbiasCommand:

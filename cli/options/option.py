@@ -241,10 +241,10 @@ MODEL_HELP = (
 MODEL = option(MODEL_HELP, "NAME", complete=one_of(CLICK_MODELS))
 QUERY = option("The query. Repeat for several columns.", "COLUMN", section="Columns of the log")
 DOC = option("The document. Repeat for several columns.", "COLUMN", section="Columns of the log")
-_MOST_THREADS = 1024  # to start more takes minutes
+MOST_THREADS = 1024  # to start more takes minutes
 CHECK_PAGES = option("Check a sample of a large log's pages, or all of them.", section="Reading")
 MEMORY = option("Target for peak memory.", "SIZE", default="2GiB", section="Reading")
-THREADS = option("Threads to work with; all cores by default.", "N", min=1, max=_MOST_THREADS, section="Reading")
+THREADS = option("Threads to work with; all cores by default.", "N", min=1, max=MOST_THREADS, section="Reading")
 FEATURES = option(
     "Table of features by query and document, or by document. Repeatable.", "FILE", parser=read_name, section="Features"
 )

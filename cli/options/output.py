@@ -17,7 +17,7 @@ CONFIG = option(
     "TOML file of options; ./posbias.toml by default.",
     "FILE",
     callback=load_defaults,
-    parser=on_disk("a file of options is read from disk. Copy it there."),
+    parser=lambda text: on_disk("a file of options is read from disk. Copy it there.")(text) if text else None,
     is_eager=True,
 )
 _DRY_RUN = option("Say what would be read and written, and write nothing.", environment=False)

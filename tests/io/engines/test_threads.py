@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from command_results import Posbias
+from workshop import RunPosbias
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
@@ -70,6 +71,14 @@ print(polars.thread_pool_size())
     words = (sys.executable, "-c", script, "check", str(path), "--threads", "3", "--quiet")
     done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=path.parent)
     assert done.stdout.splitlines()[-1] == "3", done.stderr
+
+
+@pytest.mark.parametrize("threads", ["0", "1025", "1000000", "9" * 5000, "many"])
+def test_a_variable_says_no_number_of_threads_that_the_option_does_not_take(
+    run_in_process: RunPosbias, path: Path, threads: str
+) -> None:
+    done = run_in_process("fit", path, "-o", "out", POLARS_MAX_THREADS=threads, code=2)
+    assert done.stderr.startswith(f"posbias: error: POLARS_MAX_THREADS={threads}: is no number from 1 to 1024. ")
 
 
 def test_no_thread_is_too_few(path: Path, posbias: Posbias) -> None:
