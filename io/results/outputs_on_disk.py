@@ -72,9 +72,13 @@ class Target:
         Raises:
             OutputExistsError: it is there, and `force` is not given.
             OutputError: it must not be replaced.
+            UsageError: it would lie in a result, which can then no longer be replaced.
         """
-        if not _is_there(self):
-            return
+        if _is_there(self):
+            self._check_replaceable()
+        _check_outside_results(self, self.path)
+
+    def _check_replaceable(self) -> None:
         if not self.path.is_dir():
             raise OutputExistsError(f"{self}: is a file; the output is a directory. Choose another name.")
         if not self.force:
@@ -94,7 +98,8 @@ class Target:
                 yield what, find().resolve()
         for path in self.protected:
             with suppress(OSError, RuntimeError):  # a loop of links holds nothing
-                yield str(path), path.resolve()
+                place = path.resolve()
+                yield "a directory that this command uses" if place == self.path else str(path), place
 
     def _check_is_result(self) -> None:
         try:
@@ -116,6 +121,17 @@ class Target:
                 f"{self}: {foreign[0].relative_to(self.path)}{more} is not part of the result there, or has been "
                 "changed since, and --force would delete it. Move it away, or choose another directory."
             )
+
+
+def _check_outside_results(target: Path | Target, path: Path) -> None:
+    """Raise UsageError if a place, by its full name, lies in a result, which could then no longer be replaced."""
+    result = next((folder for folder in path.parents if listed_in(folder) is not None), None)
+    if result is not None:
+        elsewhere = result.with_name(f"{result.name}{path.suffix or f'-{path.name}'}")
+        raise UsageError(
+            f"{target}: lies in a result of posbias, which holds nothing but its own files. Name a place elsewhere, "
+            f"such as {elsewhere}."
+        )
 
 
 def _is_there(target: Target) -> bool:
@@ -370,13 +386,7 @@ def check_file(target: Path, kind: FileKind, inputs: Iterable[Location], *, forc
         raise OutputError(f"{str(target)!a}: cannot be the name of a file: {why}.") from error
     if not is_folder:
         raise OutputError(f"{target}: cannot be written: there is no directory {folder}. Make it first.")
-    above = (folder.resolve(), *folder.resolve().parents)
-    result = next((each for each in above if listed_in(each) is not None), None)
-    if result is not None:
-        raise UsageError(
-            f"{target}: lies in a result of posbias, which holds nothing but its own files. Name a file elsewhere, "
-            f"such as {result.parent / f'{result.name}{target.suffix}'}."
-        )
+    _check_outside_results(target, folder.resolve() / target.name)
     if not os.path.lexists(target):
         return
     if any(is_same(path, target) for path in inputs):

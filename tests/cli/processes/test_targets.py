@@ -190,6 +190,8 @@ def test_inputs_the_configuration_and_temporary_files_inside_the_target_are_refu
         ((linked,), "linked.parquet"),
     ):
         refused(run_in_process("run", *words, "-o", result, "--force"), str(result), named, "would delete")
+    done = run_in_process("explore", result, "-o", result, "--force")
+    refused(done, f"{result}: is a directory that this command uses, which --force would delete. ")
     assert everything_in(result) == before
 
 
@@ -290,6 +292,20 @@ def test_a_single_file_does_not_lie_in_a_result_nor_take_the_place_of_one_of_its
     before = everything_in(results)
     for target in (result / name, results / "link" / name):
         refused(run_in_process(*QUERY, "-o", target, "--force"), f"{target}: lies in a result of posbias")
+    assert everything_in(results) == before
+
+
+def test_a_result_does_not_lie_in_another_one(
+    run_in_process: RunPosbias, log: Path, results: Path, result: Path
+) -> None:
+    (results / "link").symlink_to(result)
+    (result / "empty").mkdir()
+    before = everything_in(results)
+    for name in ("below", "training/below", "new/below", "empty"):
+        for target in (result / name, results / "link" / name):
+            for command in (("collect", log), ("collect", log, "--dry-run"), ("simulate",)):
+                done = run_in_process(*command, "-o", target, "--force")
+                refused(done, ": lies in a result of posbias", str(results / f"out-{Path(name).name}"))
     assert everything_in(results) == before
 
 
