@@ -13,11 +13,18 @@ FORCE = option("Replace a result or file of posbias, in one step.", environment=
 QUIET = option("No progress bars or summary; warnings and errors only.")
 _JSON = option("Print the manifest, or the findings, as JSON.")
 DETAILS = option("Print tests, p-values and names of methods, too.")
+
+
+def _read_config(text: str) -> Location | None:
+    """A file on disk; none where the name is empty, which is refused with the empty values of other options."""
+    return on_disk("a file of options is read from disk. Copy it there.")(text) if text else None
+
+
 CONFIG = option(
     "TOML file of options; ./posbias.toml by default.",
     "FILE",
     callback=load_defaults,
-    parser=lambda text: on_disk("a file of options is read from disk. Copy it there.")(text) if text else None,
+    parser=_read_config,
     is_eager=True,
 )
 _DRY_RUN = option("Say what would be read and written, and write nothing.", environment=False)
