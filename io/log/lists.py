@@ -16,7 +16,7 @@ from posbias.core.schema import CLICK, FLAGS, POSITION, QUERY, SESSION, Roles
 from posbias.io.log.clicks import BESIDE, CLICKED_IDS, ELSEWHERE, LONGEST_PAGE, LOST_ID, NAMED, READ
 from posbias.io.log.scan import ROW, header_of, reading, schema_of
 from posbias.io.log.sources import Source
-from posbias.io.log.sql import sql_as_one
+from posbias.io.log.sql import as_one
 
 
 @dataclass(frozen=True)
@@ -455,7 +455,7 @@ def check_renamed(sources: Sequence[Source], several: Mapping[str, Sequence[str]
             where = next(source.path for source, (name,) in zip(sources, held, strict=True) if name == others[0])
             raise SchemaError(
                 f"{where}: has no column {first!r}, which {sources[0].path} has, and {others[0]!r} could be the same "
-                f"({flag}). If so, read them as one: {sql_as_one((first, *others))}."
+                f"({flag}). If so, {as_one((first, *others), sources)}."
             )
 
 
@@ -471,7 +471,7 @@ def check_files_agree(sources: Sequence[Source], roles: Roles) -> None:
             if column not in schema_of(source):
                 having = next(other for other in sources if column in schema_of(other))
                 new = [name for name in schema_of(source) if name not in schema_of(having)]
-                same = [f" If {name!r} is the same, read them as one: {sql_as_one((column, name))}." for name in new]
+                same = [f" If {name!r} is the same, {as_one((column, name), sources)}." for name in new]
                 raise SchemaError(
                     f"{source.path}: has no column {column!r}, which {having.path} has. "
                     f"The columns are: {', '.join(schema_of(source).names())}.{same[0] if len(same) == 1 else ''}"

@@ -8,11 +8,12 @@ import glob
 import json
 import re
 import shlex
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any, cast
@@ -40,8 +41,9 @@ _SETTINGS = {
 _OF_MEMORY = 2  # DuckDB gets that fraction of it: the process and what it reads with Polars take the rest
 # No field is overlooked: all lines are looked at, and structs stay structs.
 _GUESS = "union_by_name = true, sample_size = -1, map_inference_threshold = -1, field_appearance_threshold = 0"
-_EXACT = {pl.Float32: 1 << 24, pl.Float64: 1 << 53}
+_EXACT = {"FLOAT": 1 << 24, "DOUBLE": 1 << 53}
 """Whole numbers below which all are exact as fractions. DuckDB takes the narrower type where no file has the other."""
+_WHOLE = ("INT", "INTEGER")  # how the types of whole numbers end
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5": "zstd"}
 """What DuckDB calls the wrapper of a file, by its first bytes."""
 _RENAMED = re.compile(r"(.+)_[0-9]+")
@@ -114,12 +116,14 @@ def sql_text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def sql_as_one(columns: Sequence[str]) -> str:
-    """The option that reads columns of which each file has another as one, called like the first, for messages."""
-    names = ", ".join(map(sql_name, columns))
-    if len({column.translate(_LOWER_CASE) for column in columns}) == 1:  # one for DuckDB already
-        return _option(f"SELECT * FROM {VIEW}")
-    return _option(f"SELECT * EXCLUDE ({names}), coalesce({names}) AS {sql_name(columns[0])} FROM {VIEW}")
+def as_one(columns: Sequence[str], sources: Iterable[Source]) -> str:
+    """How to read columns of which each file has another as one, called like the first, for messages."""
+    names, query = ", ".join(map(sql_name, columns)), f"SELECT * FROM {VIEW}"
+    if len({column.translate(_LOWER_CASE) for column in columns}) > 1:  # or else they are one for DuckDB already
+        query = f"SELECT * EXCLUDE ({names}), coalesce({names}) AS {sql_name(columns[0])} FROM {VIEW}"
+    elif any(source.format == "ndjson" for source in sources):  # whose names DuckDB takes to the letter
+        return "rename one of them"
+    return f"read them as one: {_option(query)}"
 
 
 def sql_without(column: str) -> str:
@@ -195,9 +199,8 @@ def _register(connection: Any, query: Query, sources: Sequence[Source], result: 
         LogFormatError: a file cannot be read.
     """
     connection.execute("SET TimeZone = 'UTC'")
-    _check_exact([source for source in sources if source.format != "ndjson"])
-    parts, paths = list[str](), [str(result)]
-    for number, ((form, folders, packed), some) in enumerate(groupby(sources, key=_likeness)):
+    parts, paths, reads = list[str](), [str(result)], list[tuple[Source, Any]]()
+    for number, ((form, folders, packed, _), some) in enumerate(groupby(sources, key=_likeness)):
         group = [*some]
         files = [str(Path(str(source.place)).resolve()) for source in group]
         for source in group if form != "ndjson" else ():
@@ -214,11 +217,13 @@ def _register(connection: Any, query: Query, sources: Sequence[Source], result: 
             read = _read_ndjson(connection, listed, packed, dict(zip(files, group, strict=True)), query.flag)
         else:
             read = f"read_parquet({listed}, union_by_name = true, hive_partitioning = false)"
-        own = {*connection.sql(f"FROM {read}").columns} if folders else set[str]()
+        reads.append((group[0], connection.sql(f"FROM {read}")))
+        own = {*reads[-1][1].columns}
         in_names = [
             f", {'NULL' if value is None else _text(value)} AS {_name(key)}" for key, value in folders if key not in own
         ]
         parts.append(f"SELECT *{''.join(in_names)} FROM {read}")
+    _check_exact(reads)
     connection.execute(f"SET allowed_paths = [{', '.join(map(_text, paths))}]")
     connection.execute("SET enable_external_access = false")
     connection.execute(f"CREATE VIEW {VIEW} AS {' UNION ALL BY NAME '.join(parts)}")
@@ -228,10 +233,12 @@ def _register(connection: Any, query: Query, sources: Sequence[Source], result: 
     connection.execute("SET lock_configuration = true")
 
 
-def _likeness(source: Source) -> tuple[str, tuple[tuple[str, str | None], ...], str]:
-    """The properties that files must share for DuckDB to read them at once: format, folders, wrapper of NDJSON."""
-    start = read_start(source, 2) if source.format == "ndjson" and source.copy is None else b""
-    return source.format, source.hive, _PACKED.get(start, "uncompressed")
+def _likeness(source: Source) -> tuple[str, tuple[tuple[str, str | None], ...], str, pl.Schema | None]:
+    """The properties that files must share to be read at once: format, folders, wrapper of NDJSON, or else columns."""
+    if source.format != "ndjson":
+        return source.format, source.hive, "", schema_of(source)
+    start = read_start(source, 2) if source.copy is None else b""
+    return source.format, source.hive, _PACKED.get(start, "uncompressed"), None
 
 
 def _names_below(path: tuple[str, ...], structure: Any) -> Iterator[tuple[str, ...]]:  # noqa: ANN401 - of two kinds
@@ -258,34 +265,40 @@ def _check_names(files: Iterable[tuple[Source, Sequence[tuple[str, ...]]]], flag
             other, first = known.setdefault(key, (name, file))
             if any(key) and (name != other or key in own):
                 where = " and ".join(dict.fromkeys((str(first.path), str(file.path))))
+                without = f", or read the log without {flag}" if first is file else ""
                 raise SchemaError(
                     f"{where}: columns are called alike: {'.'.join(other)!r} and {'.'.join(name)!r}. A query does not "
-                    f"tell them apart. Rename one of them, or read the log without {flag}."
+                    f"tell them apart. Rename one of them{without}."
                 )
             own.add(key)
 
 
-def _check_exact(sources: Sequence[Source]) -> None:
+def _check_exact(reads: Iterable[tuple[Source, Any]]) -> None:
     """Check that whole numbers stay what they are where other files hold fractions, as which a query then reads both.
+
+    Args:
+        reads: rows of files that are read at once, as DuckDB sees them, each with the first of the files.
 
     Raises:
         SchemaError: some are too large for that.
     """
-    fractions = {
-        name: (source, beyond)
-        for dtype, beyond in _EXACT.items()
-        for source in sources
-        for name, held in schema_of(source).items()
-        if held == dtype
-    }
-    for source in sources if fractions else ():
-        for name in [name for name, dtype in schema_of(source).items() if dtype.is_integer() and name in fractions]:
-            other, beyond = fractions[name]
-            largest = scan_sources([source]).select(pl.col(name).cast(pl.Float64).abs().max()).collect().item()
-            if (largest or 0) >= beyond:
+    of = defaultdict[_Place, list[tuple[_Place, str, Source, Any]]](list)
+    for source, rows in reads:
+        for name, dtype in zip(rows.columns, rows.types, strict=True):
+            for place, kind in _leaves((name,), dtype):
+                folded = cast("_Place", tuple(part and part.translate(_LOWER_CASE) for part in place))
+                of[folded].append((place, kind, source, rows))
+    for held in of.values():
+        beyond, other = max(
+            ((_EXACT[kind], file) for _, kind, file, _ in held if kind in _EXACT), key=itemgetter(0), default=(0, None)
+        )
+        for (name, *below), kind, source, rows in held if other else ():
+            exact = _meets(_name(name), below, f"abs(CAST($v AS DOUBLE)) < {beyond}")
+            if kind.endswith(_WHOLE) and rows.filter(f"NOT {exact}").limit(1).fetchall():
                 raise SchemaError(
-                    f"{source.path}: column {name!r} holds whole numbers that are not exact beside the fractions in "
-                    f"{other.path}. Write the files with the same type."
+                    f"{source.path}: column {'.'.join(filter(None, (name, *below)))!r} holds whole numbers, here or in "
+                    f"files with the same columns, that are not exact beside the fractions in {other.path}. Write the "
+                    "files with the same type."
                 )
 
 

@@ -18,7 +18,7 @@ import pytest
 from patience import PATIENCE
 
 from posbias.core.errors import LogFormatError, SchemaError, UsageError
-from posbias.io.log.sql import Query, result_of, sql_as_one, sql_name, sql_text, sql_where
+from posbias.io.log.sql import Query, as_one, result_of, sql_name, sql_text, sql_where
 from posbias.io.log.text import find_log_files
 
 ROWS = pl.DataFrame({"session": [1, 1, 2], "doc": ["a", "b", "007"], "position": [1, 2, 1], "click": [0, 1, 0]})
@@ -114,7 +114,8 @@ def test_columns_that_differ_in_case_alone_are_no_log_of_a_query(
     with pytest.raises(SchemaError) as refused:
         selected("SELECT COUNT(*) AS n FROM log", *map(Path, files))
     assert says in str(refused.value)
-    assert "Rename one of them, or read the log without --sql." in str(refused.value)
+    instead = "" if " and 1." in says else ", or read the log without --sql"
+    assert f"Rename one of them{instead}." in str(refused.value)
 
 
 def test_columns_that_are_not_alike_for_duckdb_are_read(tmp_path: Path) -> None:
@@ -123,13 +124,36 @@ def test_columns_that_are_not_alike_for_duckdb_are_read(tmp_path: Path) -> None:
 
 
 def test_files_that_write_a_column_otherwise_have_it_in_common(tmp_path: Path) -> None:
-    pl.DataFrame({"Click": [0]}).write_parquet(tmp_path / "0.parquet")
-    pl.DataFrame({"click": [1]}).write_parquet(tmp_path / "1.parquet")
-    (tmp_path / "2.csv").write_text("CLICK\n2\n", encoding="utf-8")
-    (tmp_path / "3.ndjson").write_text('{"cLick": 3}\n', encoding="utf-8")
-    _, advised = shlex.split(sql_as_one(("Click", "click")))
+    for number, name in enumerate(("Click", "click", "CLICK")):
+        of_file = pl.DataFrame({name: [str(number)], "page": [[{name: number}]]})
+        of_file.write_parquet(tmp_path / f"{number}.parquet")
+        of_file.write_ipc(tmp_path / f"{number}.arrow")
+        of_file.select(name).write_csv(tmp_path / f"{number}.csv")
+        of_file.select(name, form=None).write_csv(tmp_path / f"{number}.tsv", separator="\t")
+    (tmp_path / "3.ndjson").write_text('{"cLick": "3"}\n', encoding="utf-8")
+    sources = find_log_files([str(tmp_path / "*.[cpt]*")])
+    *_, advised = shlex.split(as_one(("Click", "click"), sources))
     rows = selected(advised, tmp_path)
-    assert [*rows.columns, *map(str, sorted(rows["Click"]))] == ["Click", "0", "1", "2", "3"]
+    assert sorted(rows["Click"]) == [*"0000", *"1111", *"2222", "3"]
+    nested = selected("SELECT unnest(page).click AS click FROM log", tmp_path)["click"]
+    assert sorted(nested) == [0, 0, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("form", ["csv", "ndjson"])
+def test_the_advice_for_files_that_write_a_column_otherwise_works(
+    run_in_process: RunPosbias, tmp_path: Path, form: str
+) -> None:
+    for number, name in enumerate(("click", "Click")):
+        rows = ROWS.with_columns(query=pl.lit("q"), session=ROWS["session"] + 10 * number).rename({"click": name})
+        (rows.write_csv if form == "csv" else rows.write_ndjson)(tmp_path / f"{number}.{form}")
+    command = ["collect", f"0.{form}", f"1.{form}", "-o", "out"]
+    refused = run_in_process(*command, code=2).stderr
+    if form == "csv":
+        *_, query = shlex.split(refused.strip().removesuffix("."))
+        assert "and 2 clicks are counted" in run_in_process(*command, "--sql", query, code=0).stderr
+    else:
+        assert refused.endswith("If so, rename one of them.\n")
+        assert run_in_process(*command, "--sql", "FROM log", code=2).stderr.endswith("Rename one of them.\n")
 
 
 @pytest.mark.parametrize("query", ["SELECT *, 5 AS click FROM log", "SELECT doc AS Doc, position AS doc FROM log"])
@@ -199,15 +223,25 @@ def test_numbers_of_json_stay_numbers_where_one_type_holds_them_all(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("largest", "fractions"), [(2**53 - 1, pl.Float64), (2**24 - 1, pl.Float32)])
+@pytest.mark.parametrize("form", ["0.parquet", "day=1/0.ndjson"])
+@pytest.mark.parametrize("nested", [False, True])
 def test_whole_numbers_beside_fractions_are_exact_or_refused(
-    tmp_path: Path, largest: int, fractions: type[pl.DataType]
+    tmp_path: Path, largest: int, fractions: type[pl.DataType], form: str, *, nested: bool
 ) -> None:
-    pl.DataFrame({"doc": [1.5, None]}, schema={"doc": fractions}).write_parquet(tmp_path / "1.parquet")
-    pl.DataFrame({"doc": [largest]}).write_parquet(tmp_path / "0.parquet")
-    assert {*selected("SELECT doc FROM log", tmp_path)["doc"]} == {largest, 1.5, None}
-    pl.DataFrame({"doc": [largest + 2]}).write_parquet(tmp_path / "0.parquet")
-    with pytest.raises(SchemaError, match=r"0.parquet: column 'doc' .* beside the fractions in .*1.parquet"):
-        selected("SELECT doc FROM log", tmp_path)
+    def write(name: str, docs: pl.Series) -> Path:
+        file, rows = tmp_path / name, pl.DataFrame({"doc": docs})
+        file.parent.mkdir(exist_ok=True)
+        rows = rows.select(page=pl.struct(results=pl.struct("doc").implode())) if nested else rows
+        (rows.write_ndjson if name.endswith("ndjson") else rows.write_parquet)(file)
+        return file
+
+    query = "SELECT unnest(page.results).doc AS doc FROM log" if nested else "SELECT doc FROM log"
+    files = write(form, pl.Series([largest])), write("1.parquet", pl.Series([1.5, None], dtype=fractions))
+    assert {*selected(query, *files)["doc"]} == {largest, 1.5, None}
+    write(form, pl.Series([largest + 2, 1]))
+    column = "page.results.doc" if nested else "doc"
+    with pytest.raises(SchemaError, match=rf"{form}: column '{column}' .* beside the fractions in .*1.parquet"):
+        selected(query, *files)
 
 
 def test_an_object_whose_names_are_data_is_read(tmp_path: Path) -> None:
