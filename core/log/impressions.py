@@ -47,6 +47,10 @@ LARGEST_POSITION = 2**31 - 1
 """Positions are stored as whole numbers of 32 bits; no page is that long."""
 
 _BEYOND_64_BITS = (pl.UInt64, pl.Int128, pl.UInt128)
+_NO_TIME = (
+    r"^.{10}[T ](?:2[5-9]|24:(?:0[1-9]|[1-5])|[3-9]\d|\d\d:[6-9]|\d\d:\d\d:(?:6[1-9]|[7-9])|.*[+-](?:1[5-9]|[2-9]\d))"
+)
+"""Text with a day and, behind it, an hour, a minute, a second or an offset that no clock or zone has."""
 _TRUE, _FALSE = ("true", "t"), ("false", "f")
 
 
@@ -443,7 +447,8 @@ def _times(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Expr, 
     day, time = (pl.lit(None, pl.Date), unknown) if unit is None else (unit.day(number), unit.moment(number))
     if dtype != pl.String:
         return day, time
-    written = column.str.slice(0, 10).str.to_date("%Y-%m-%d", strict=False)
+    day_of_text = column.str.slice(0, 10).str.to_date("%Y-%m-%d", strict=False)
+    written = pl.when(~column.str.contains(_NO_TIME)).then(day_of_text)
     clock = column.str.slice(11, 5).str.to_time("%H:%M", strict=False)
     return pl.coalesce(_of_our_era(written), day), pl.coalesce(written.dt.combine(clock), time)
 

@@ -222,6 +222,15 @@ def test_a_date_beyond_all_calendars_is_refused() -> None:
     assert faults(read("time", far, DAILY, timestamp="time")) == [RowFault.TIMESTAMP_INVALID]
 
 
+def test_text_is_a_time_only_where_a_clock_and_a_zone_can_show_it() -> None:
+    good = ["", "T00:00", " 1:05", "T23:59:60.5Z", "T24:00:00", " 10:00:00.123-0830", "T10:00+14:00[Pacific/Apia]"]
+    bad = ["T25:00:00Z", "T99:00", "T24:30", " 10:61", "T10:00:75Z", "T10:00:00+99:99", " 10:00 -2000"]
+    values = pl.Series([f"2026-01-05{clock}" for clock in (*good, *bad)])
+
+    expected = [GOOD] * len(good) + [RowFault.TIMESTAMP_INVALID] * len(bad)
+    assert faults(read("time", values, DAILY, timestamp="time")) == expected
+
+
 @pytest.mark.parametrize("dtype", [pl.Int128, pl.UInt128, pl.List(pl.Int64), pl.Struct({"a": pl.Int64})])
 @pytest.mark.parametrize("role", ["context", "stratify"])
 def test_rows_are_told_apart_by_plain_values_only(role: str, dtype: pl.DataType) -> None:
