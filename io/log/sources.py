@@ -453,9 +453,17 @@ def digests(sources: Sequence[Source], holds_rows: Callable[[Source], bool]) -> 
 _OF_QUERY = "-sql-"
 
 
+_WORDS = re.compile(
+    r"""--[^\n]*|/\*.*?\*/|([eE]'(?:\\.|''|[^'\\])*'|'(?:''|[^'])*'|"(?:""|[^"])*"|\$(\w*)\$.*?\$\2\$)|(\w+|\S)""",
+    re.DOTALL,
+)
+"""The comments, quoted texts and names, and other words and signs of a query."""
+
+
 def of_query(text: str) -> str:
-    """What follows the digest of a file where a query reads it, by the words of the query."""
-    return f"{_OF_QUERY}{checksum([' '.join(text.split()).encode()])}"
+    """What follows the digest of a file where a query reads it, by its words in lower case but for those in quotes."""
+    words = [quoted or word.lower() for quoted, _, word in _WORDS.findall(text)]
+    return f"{_OF_QUERY}{checksum([' '.join(filter(None, words)).strip('; ').encode()])}"
 
 
 def of_file(digest: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 from command_results import Run
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.io.log.sources import find_sources
+from posbias.io.log.sources import find_sources, of_query
 
 MEBIBYTE = 1 << 20
 
@@ -127,10 +127,18 @@ def test_days_of_one_file_are_counted_by_queries_of_their_own(add: Callable[...,
     queries = ("SELECT * FROM log WHERE session % 4 = 0", "SELECT * FROM log WHERE session % 4 = 2")
     for day, query in zip(DAYS, queries, strict=True):
         add(day, logs[0], "--sql", query)
-    spaced = queries[0].replace(" ", "\n ") + "\n"
+    spaced = queries[0].replace(" ", "\n ").lower() + " -- of a day\n;"
 
     assert "has counted" in add("2026-01-07", logs[0], "--sql", spaced, code=2)
     assert "counted again, and replaced" in add(DAYS[0], logs[0], "--sql", spaced)
+
+
+def test_a_query_is_known_by_its_words_and_by_the_letters_of_those_in_quotes() -> None:
+    query = """SELECT s,"a  b" FROM log WHERE q='It''s' AND e <> E'\\'X' AND t >= $$A$$;"""
+    alike = """select  s , "a  b" -- 'of'\nfrom log /* "all" */ where q = 'It''s' and e<>E'\\'X' AND t>=$$A$$ ; """
+    assert of_query(alike) == of_query(query)
+    for one, other in (("It", "it"), ("a  b", "a b"), ("'X", "'x"), ("$A", "$a"), ("s,", "s2,"), (">=", ">")):
+        assert of_query(query.replace(one, other)) != of_query(query)
 
 
 @pytest.mark.parametrize("whole_first", [True, False])
