@@ -14,7 +14,7 @@ from posbias.core.log.impressions import EARLIER_FAULT, RowFault
 from posbias.core.log.values import TextValues
 from posbias.core.schema import CLICK, FLAGS, POSITION, QUERY, SESSION, Roles
 from posbias.io.log.clicks import BESIDE, CLICKED_IDS, ELSEWHERE, LONGEST_PAGE, LOST_ID, NAMED, READ
-from posbias.io.log.scan import ROW, header_of, reading, schema_of
+from posbias.io.log.scan import ROW, header_of, reading, scan_sources, schema_of
 from posbias.io.log.sources import Source
 from posbias.io.log.sql import as_one
 
@@ -404,6 +404,7 @@ def _inner(dtype: pl.DataType) -> pl.DataType:
     return pl.Series(dtype=dtype).explode().dtype
 
 
+_INEXACT = 2**53  # from there on, several whole numbers are one as a fraction
 OURS = "posbias_"
 """How the names of columns begin that no log has."""
 
@@ -459,6 +460,25 @@ def check_renamed(sources: Sequence[Source], several: Mapping[str, Sequence[str]
             )
 
 
+def _check_exact_ids(source: Source, roles: Roles) -> None:
+    """Check that the ids of NDJSON, whose numbers are fractions where some are, stay what they are.
+
+    Raises:
+        SchemaError: some are too large for that.
+    """
+    for column in (*roles.session, *roles.ids()) if source.format == "ndjson" else ():
+        dtype = schema_of(source)[column]
+        if innermost(dtype).is_float():
+            values = pl.col(column).explode() if holds_lists(dtype) else pl.col(column)
+            with reading([source]):
+                largest = scan_sources([source]).select(values.abs().max()).collect(engine="streaming").item()
+            if (largest or 0) >= _INEXACT:
+                raise SchemaError(
+                    f"{source.path}: column {column!r} holds fractions, beside which whole numbers from 2**53 on are "
+                    "not exact: several ids would become one. Write its values as text, in quotes."
+                )
+
+
 def check_files_agree(sources: Sequence[Source], roles: Roles) -> None:
     """Every file must have the columns that play a role, and ids of one type.
 
@@ -494,3 +514,4 @@ def check_files_agree(sources: Sequence[Source], roles: Roles) -> None:
                     f"column {column!r} holds {theirs} in {first.path} and {ours} in {source.path}: the same id would "
                     "count as two. Write the files with the same type."
                 )
+        _check_exact_ids(source, roles)

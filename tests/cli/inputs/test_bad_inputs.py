@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 from collections.abc import Callable
@@ -342,6 +343,26 @@ def test_files_whose_ids_only_128_bits_hold_are_refused(
     said = " ".join(done.stderr.split())
     assert "'doc' holds Int64" in said
     assert "Write the files with the same type" in said
+
+
+@pytest.mark.parametrize("form", ["flat", "lists", "structs"])
+def test_ids_of_ndjson_that_are_not_exact_beside_fractions_are_refused(
+    run_in_process: RunPosbias, tmp_path: Path, form: str
+) -> None:
+    options = {"flat": (), "lists": (), "structs": ("--doc", "shown.doc", "--click", "shown.click")}[form]
+    for largest, code in ((2**53 - 1, 0), (2**53 + 1, 2)):
+        page = pl.DataFrame({"doc": [json.dumps(id_) for id_ in (1.5, largest - 2, largest)], "click": [1, 0, 0]})
+        rows = page.with_columns(session=1, query=pl.lit("q"), position=pl.int_range(1, 4))
+        if form != "flat":
+            rows = rows.drop("position").group_by("session", "query").agg("doc", "click")
+        if form == "structs":
+            rows = page.select(session=1, query=pl.lit("q"), shown=pl.struct("doc", "click").implode()).head(1)
+        lines = re.sub(r'"([0-9.]+)"', r"\1", rows.write_ndjson())
+        (tmp_path / "log.ndjson").write_text(lines, encoding="utf-8")
+        done = run_in_process("collect", "log.ndjson", *options, "-o", f"out{code}")
+        assert done.returncode == code, done.stderr
+    column = "shown.doc" if form == "structs" else "doc"
+    assert f"log.ndjson: column '{column}' holds fractions" in done.stderr
 
 
 def test_a_result_among_the_logs_is_not_read_as_a_log(run_in_process: RunPosbias, log: Path, tmp_path: Path) -> None:
