@@ -32,7 +32,12 @@ WITH_CLICK, ABOVE_LAST, WITHOUT_CLICK, DESCRIPTION = -1, -2, -3, -4
 them, pages without a click, and what was counted."""
 
 _OWN = {QUERY, DOC, POSITION, REJECTED, IMPRESSIONS, CLICKS, ABOUT}
-_OF_SOME = frozenset({PREVIOUS_CLICK, PERIOD, RANDOMIZED})
+_OF_SOME = {
+    PREVIOUS_CLICK: "click models (--model)",
+    PERIOD: "periods (--timestamp)",
+    RANDOMIZED: "experiments (--randomized-where)",
+}
+"""Columns of some queries, with the options that they differ by."""
 _ENDS = (WITH_CLICK, ABOVE_LAST, WITHOUT_CLICK)
 _CODES = (*_ENDS, DESCRIPTION, 0, *map(int, (*RowFault, *PageFault)))
 _TYPED = ("parquet", "csv", "tsv", "ndjson", "ipc")
@@ -90,13 +95,19 @@ def find_export(names: Sequence[str]) -> Export | None:
         plain = [[name for name, dtype in schema_of(source).items() if not dtype.is_nested()] for source in sources]
     except (PosbiasError, pl.exceptions.PolarsError, OSError):
         return None  # whoever reads them as a log says why
-    expected = _OWN | _OF_SOME.intersection(name for own in plain for name in own)
+    having = {name: source for source, own in zip(sources, plain, strict=True) for name in own if name in _OF_SOME}
     for source, own in zip(sources, plain, strict=True):
         if len(_OWN.intersection(own)) < len(_OWN) - 1 and source is not sources[0]:
             raise SchemaError(
                 f"{sources[0].path} holds counts of a warehouse, and {source.path} does not. Give one kind of files."
             )
-        if lacking := expected.difference(own):
+        if differing := sorted(having.keys() - own):
+            name = differing[0]
+            raise SchemaError(
+                f"{source.path} has no column {name!r}, which {having[name].path} has: they are results of different "
+                f"queries, whose {_OF_SOME[name]} differ. Make them by the same query."
+            )
+        if lacking := _OWN.difference(own):
             raise SchemaError(
                 f"{source.path}: holds counts of a warehouse, but no column {min(lacking)!r}. {_AS_A_WHOLE}"
             )

@@ -577,6 +577,17 @@ def test_parts_of_two_results_are_refused(run_in_process: Run, query: Query, spa
     assert counted(written([*halves[0], *halves[1]], tmp_path), run_in_process, tmp_path)[0] == 0
 
 
+@pytest.mark.parametrize(
+    ("options", "what"), [(("--model", "ubm"), "click models"), (("--timestamp", "time"), "periods")]
+)
+def test_results_of_different_queries_are_refused_by_what_differs(
+    refused: Refused, query: Query, tmp_path: Path, options: tuple[str, ...], what: str
+) -> None:
+    files = written([query("duckdb"), query("duckdb", *options)], tmp_path)
+    for some in (files, files[::-1]):
+        assert f"results of different queries, whose {what} ({options[0]}) differ" in refused("fit", *some)
+
+
 EDITS: dict[str, Callable[[dict[str, Any]], object]] = {
     "weighted": lambda about: about["counted"].update(weighted=True),
     "model": lambda about: about["counted"].update(model="pbm"),
