@@ -24,7 +24,7 @@ from posbias.core.roles import CLIENTS, TIMES, plain, resolve_roles, says_offset
 from posbias.core.schema import CLICK, DOC, FLAGS, KEY_ROLES, PERIOD, POSITION, QUERY, SESSION, Roles
 from posbias.io.log.clicks import AT, CLICKS, COMPARED, MADE_CLICK, OUTCOME, JoinedClicks, Shown, join_lists, join_table
 from posbias.io.log.events import ClicksRequest, ClickTable, EventReader, EventsRequest
-from posbias.io.log.exports import Export, only_counts
+from posbias.io.log.exports import Export, digest_of_counts, only_counts
 from posbias.io.log.files import PLAIN, Dialect
 from posbias.io.log.lists import (
     NO_LIST_RULES,
@@ -229,7 +229,9 @@ class Log:
         """Path by digest of each source of impressions. A table of clicks may serve several days."""
         made_of = dict(one for source in self.sources for one in source.made_of)
         return made_of or digests(
-            self.sources, lambda source: (self.raw is not None and self.raw.of_lines) or has_rows(source)
+            self.sources,
+            lambda source: (self.raw is not None and self.raw.of_lines) or has_rows(source),
+            Source.digest if self.request.export is None else digest_of_counts,
         )
 
     @cached_property

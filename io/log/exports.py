@@ -21,6 +21,7 @@ from posbias.core.errors import PosbiasError, SchemaError
 from posbias.core.log.impressions import LARGEST_COUNT, REJECTED, RowFault
 from posbias.core.log.pages import PageEnds, PageFault
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, PREVIOUS_CLICK, QUERY, RANDOMIZED
+from posbias.core.training.weights import hashes
 from posbias.io.log.scan import ROW, reading, scan_sources, scan_with_place, schema_of
 from posbias.io.log.sources import Source, find_sources
 
@@ -195,22 +196,34 @@ def _check_copies(sources: Sequence[Source]) -> None:
     Raises:
         SchemaError: two do.
     """
-    known = dict[object, Source]()
+    known = dict[str, Source]()
     for source in sources:
-        schema = {name: of for name, of in schema_of(source).items() if name not in {ABOUT, *dict(source.hive)}}
-        rows = scan_sources([source])
-        counts = only_counts(rows).select(_as_text(*column) for column in sorted(schema.items()))
-        hashed = counts.select(pl.struct(pl.all()).hash().alias(_HASH))
-        if rows.filter(_CODE == DESCRIPTION).select(pl.len()).collect().item() > 1:
+        if scan_sources([source]).filter(_CODE == DESCRIPTION).select(pl.len()).collect().item() > 1:
+            hashed = _as_texts(source).select(pl.struct(pl.all()).hash().alias(_HASH))
             times = hashed.group_by(_HASH).len().select(pl.col("len").min()).collect(engine="streaming").item()
             if (times or 0) > 1:
                 raise SchemaError(f"{source.path}: holds all its counts {times} times. {_AS_A_WHOLE}")
-        content, height = hashed.select(pl.col(_HASH).sum(), pl.len()).collect(engine="streaming").row(0)
-        first = known.setdefault(content, source)
-        if first is not source and height:
+        first = known.setdefault(digest_of_counts(source), source)
+        if first is not source:
             raise SchemaError(
                 f"{source.path} and {first.path} hold the same counts: they would count twice. Name one of them."
             )
+
+
+@cache
+def digest_of_counts(source: Source) -> str:
+    """The digest of a file by its counts, whatever their order and format; by its bytes where it has none."""
+    rows = total = 0
+    texts = _as_texts(source).select(pl.concat_str(pl.all().fill_null(""), separator="\0"))
+    for batch in texts.collect_batches(maintain_order=False, engine="streaming"):
+        rows, total = rows + batch.height, total + sum(hashes(batch.to_series()))
+    return f"{rows}-counts-{total % 2**64:016x}" if rows else source.digest()
+
+
+def _as_texts(source: Source) -> pl.LazyFrame:
+    """The counts of a file as text, with columns in the order of their names."""
+    schema = {name: of for name, of in schema_of(source).items() if name not in {ABOUT, *dict(source.hive)}}
+    return only_counts(scan_sources([source])).select(_as_text(*column) for column in sorted(schema.items()))
 
 
 def _as_text(name: str, dtype: pl.DataType) -> pl.Expr:

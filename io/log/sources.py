@@ -423,19 +423,24 @@ def check_whole(source: Source) -> None:
 _MAY_BE_EMPTY = 1 << 16  # bytes of headers and footers alone
 
 
-def digests(sources: Sequence[Source], holds_rows: Callable[[Source], bool]) -> dict[str, str]:
+def digests(
+    sources: Sequence[Source],
+    holds_rows: Callable[[Source], bool],
+    digest_of: Callable[[Source], str] = Source.digest,
+) -> dict[str, str]:
     """Path by digest, of the files that hold rows.
 
     Args:
         sources: the files.
         holds_rows: tells files with rows from those without, which may well be equal.
+        digest_of: makes the digest of a file.
 
     Raises:
         UsageError: two files hold the same rows.
     """
 
     def fingerprint(source: Source) -> str | None:
-        return None if source.bytes < _MAY_BE_EMPTY and not holds_rows(source) else source.digest()
+        return None if source.bytes < _MAY_BE_EMPTY and not holds_rows(source) else digest_of(source)
 
     path_of: dict[str, str] = {}
     for source, digest in zip(sources, each_source(fingerprint, sources), strict=True):

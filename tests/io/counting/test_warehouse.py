@@ -268,6 +268,22 @@ def test_an_export_goes_into_a_store_as_a_day(query: Query, run_in_process: Run,
     assert set(Output(tmp_path / "store").statistics["period"].cast(pl.String)) == {"2026-01-05"}
 
 
+def test_a_store_knows_an_export_by_its_counts_whatever_their_order_and_format(
+    query: Query, run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    def add(day: str, rows: pl.DataFrame, form: str, code: int) -> str:
+        (rows.write_csv if form == "csv" else rows.write_parquet)(tmp_path / f"export.{form}")
+        return run_in_process("collect", f"export.{form}", "--date", day, "--into", "store", *DROP, code=code).stderr
+
+    rows = query("duckdb")
+    add("2026-01-05", rows, "parquet", 0)
+    for form in ("parquet", "csv"):
+        assert "counted again, and replaced" in add("2026-01-05", rows.reverse(), form, 0)
+        assert f"has counted export.{form} as 2026-01-05 already" in add("2026-01-06", rows.reverse(), form, 2)
+    log.filter(pl.col("page") != "p7").write_parquet(tmp_path / "other.parquet")
+    add("2026-01-06", query("duckdb", of=tmp_path / "other.parquet"), "parquet", 0)
+
+
 def test_rows_that_were_left_out_stop_a_run(refused: Refused, query: Query, tmp_path: Path) -> None:
     query("duckdb").write_parquet(tmp_path / "export.parquet")
     said = refused("fit", tmp_path / "export.parquet")
