@@ -21,7 +21,7 @@ from typing import Any, cast
 import polars as pl
 
 from posbias.core.errors import LogFormatError, MissingExtraError, SchemaError, UsageError
-from posbias.io.log.scan import has_rows, header_of, reading, resolve_quotes, scan_sources, schema_of
+from posbias.io.log.scan import ROW, has_rows, header_of, reading, resolve_quotes, scan_sources, schema_of
 from posbias.io.log.sources import Source, check_unchanged, digests, of_query, read_start
 from posbias.io.places.object_stores import folder_for_copies
 from posbias.io.places.temporary import is_disk_full, temporary_files
@@ -43,6 +43,7 @@ _OF_MEMORY = 2  # DuckDB gets that fraction of it: the process and what it reads
 _GUESS = "union_by_name = true, sample_size = -1, map_inference_threshold = -1, field_appearance_threshold = 0"
 _EXACT = {"FLOAT": 1 << 24, "DOUBLE": 1 << 53}
 """Whole numbers below which all are exact as fractions. DuckDB takes the narrower type where no file has the other."""
+_MOST_MS = (2**63 - 1) // 1000  # milliseconds that are microseconds in 64 bits
 _WHOLE = ("INT", "INTEGER")  # how the types of whole numbers end
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5": "zstd"}
 """What DuckDB calls the wrapper of a file, by its first bytes."""
@@ -164,6 +165,8 @@ def result_of(query: Query, sources: Sequence[Source]) -> Source:
             if is_disk_full(folder, error):
                 raise OSError(str(error)) from error
             message, line, column = _message(error, query.text)
+            if "Timestamp(MS)" in message:
+                _check_times(quoted, query.flag)
             place = "" if line is None else f", line {line}, column {column}"
             raise UsageError(f"{query.flag}{place}: {message}") from error
     check_unchanged(sources)
@@ -300,6 +303,25 @@ def _check_exact(reads: Iterable[tuple[Source, Any]]) -> None:
                     f"files with the same columns, that are not exact beside the fractions in {other.path}. Write the "
                     "files with the same type."
                 )
+
+
+def _check_times(sources: Sequence[Source], flag: str) -> None:
+    """Check that the milliseconds of Parquet files have a number as microseconds, in which DuckDB reads them.
+
+    Raises:
+        SchemaError: some have none.
+    """
+    for source in (one for one in sources if one.format == "parquet"):
+        file = pl.scan_parquet(str(source.place), glob=False)
+        for name, dtype in file.collect_schema().items():
+            if isinstance(dtype, pl.Datetime) and dtype.time_unit == "ms":
+                times = file.select(pl.col(name).to_physical()).with_row_index(ROW, 1)
+                beyond = times.filter(~pl.col(name).is_between(-_MOST_MS, _MOST_MS)).head(1).collect().rows()
+                for row, value in beyond:
+                    raise SchemaError(
+                        f"{source.path} row {row:,}: column {name!r} holds {value:,} milliseconds since 1970, a time "
+                        f"that a query cannot hold. Mend it, or read the log without {flag}."
+                    )
 
 
 _Place = tuple[str, *tuple[str | None, ...]]

@@ -280,6 +280,14 @@ def test_days_are_those_of_utc_wherever_the_machine_stands(run_posbias: RunPosbi
     assert "days: 2026-01-06" in done.stderr
 
 
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_a_time_that_a_query_cannot_hold_is_named_by_its_file_and_row(tmp_path: Path, zone: str | None) -> None:
+    file, milliseconds = tmp_path / "log.parquet", [0, -(2**63), 0]
+    ROWS.with_columns(time=pl.Series(milliseconds).cast(pl.Datetime("ms", zone))).write_parquet(file)
+    with pytest.raises(SchemaError, match=r"log.parquet row 2: column 'time' holds -9,.* read the log without --sql"):
+        selected("SELECT doc, time FROM log", file)
+
+
 def test_values_of_folders_are_columns_and_files_of_several_forms_are_one_view(tmp_path: Path) -> None:
     for day, form in (("1", "parquet"), ("2", "ndjson")):
         file = tmp_path / f"day={day}" / f"log.{form}"
