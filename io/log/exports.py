@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from functools import cache
 
 import polars as pl
+import xxhash
 
 from posbias.core.errors import PosbiasError, SchemaError
 from posbias.core.log.impressions import LARGEST_COUNT, REJECTED, RowFault
 from posbias.core.log.pages import PageEnds, PageFault
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, PREVIOUS_CLICK, QUERY, RANDOMIZED
-from posbias.core.training.weights import hashes
 from posbias.io.log.scan import ROW, reading, scan_sources, scan_with_place, schema_of
 from posbias.io.log.sources import Source, find_sources
 
@@ -214,9 +214,9 @@ def _check_copies(sources: Sequence[Source]) -> None:
 def digest_of_counts(source: Source) -> str:
     """The digest of a file by its counts, whatever their order and format; by its bytes where it has none."""
     rows = total = 0
-    texts = _as_texts(source).select(pl.concat_str(pl.all().fill_null(""), separator="\0"))
+    texts = _as_texts(source).select(pl.concat_str(pl.all().fill_null(""), separator="\0").cast(pl.Binary))
     for batch in texts.collect_batches(maintain_order=False, engine="streaming"):
-        rows, total = rows + batch.height, total + sum(hashes(batch.to_series()))
+        rows, total = rows + batch.height, total + sum(map(xxhash.xxh3_64_intdigest, batch.to_series().to_list()))
     return f"{rows}-counts-{total % 2**64:016x}" if rows else source.digest()
 
 

@@ -292,10 +292,9 @@ def _check_exact(reads: Iterable[tuple[Source, Any]]) -> None:
                 folded = cast("_Place", tuple(part and part.translate(_LOWER_CASE) for part in place))
                 of[folded].append((place, kind, source, rows))
     for held in of.values():
-        beyond, other = max(
-            ((_EXACT[kind], file) for _, kind, file, _ in held if kind in _EXACT), key=itemgetter(0), default=(0, None)
-        )
-        for (name, *below), kind, source, rows in held if other else ():
+        fractions = [(_EXACT[kind], source) for _, kind, source, _ in held if kind in _EXACT]
+        for (name, *below), kind, source, rows in held if fractions else ():
+            beyond, other = max(fractions, key=itemgetter(0))
             exact = _meets(_name(name), below, f"abs(CAST($v AS DOUBLE)) < {beyond}")
             if kind.endswith(_WHOLE) and rows.filter(f"NOT {exact}").limit(1).fetchall():
                 raise SchemaError(
