@@ -347,6 +347,7 @@ def weight(
             log, counting = like_the_fit(cells, log)
         pages_for = files.sessions_for
         job = resolve(inputs, log, counting, statistics, sessions_for=pages_for, features=files.features)
+        job = job.like_the_fit(cells)
 
     def work(engine: Engine, result: Result) -> None:
         result.content["propensities"] = propensities
@@ -394,6 +395,7 @@ def train(
     log = replace(log, randomized_where=placed)
     pages_for, features = request.needs_sessions, request.features
     job = resolve(inputs, log, counting, statistics, sessions_for=pages_for, features=features)
+    job = job.like_the_fit(fitted)
     learning.check_randomized(request, job.plan)
 
     def work(engine: Engine, result: Result) -> None:
@@ -464,7 +466,7 @@ def predict(
     job = resolve(inputs, log, counting, statistics)
     if statistics:
         check_same_cells(job.plan if fitted.plan.model.needs_session else by_position(job.plan), fitted)
-    job = request.checked(job)
+    job = request.checked(job.like_the_fit(fitted))
 
     def work(engine: Engine, result: Result) -> None:
         predicting.predict(job, fitted, request, engine, result)
@@ -528,7 +530,7 @@ def evaluate(
         )
     fitted = read_theta(propensities)
     log, counting = like_the_fit(fitted, log)
-    job = resolve(inputs, log, counting, (), sessions_for="posbias evaluate")
+    job = resolve(inputs, log, counting, (), sessions_for="posbias evaluate").like_the_fit(fitted)
 
     def work(engine: Engine, result: Result) -> None:
         evaluate_rankings(job, fitted, request, engine, result)

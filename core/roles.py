@@ -242,8 +242,9 @@ def resolve_roles(
                 f"--randomized-where {rows}: {rows.column!r} holds the clicks. Name the column that says how the page "
                 "was made."
             )
+    only = {name for column, _ in requested.only for name in named(column, "--for-each of the fit")}
     taken = {name for names in (*keys.values(), *others.values()) for name in names}
-    taken |= {rows.column for rows in requested.randomized}
+    taken |= only | {rows.column for rows in requested.randomized}
     candidates = [name for name in columns if name not in only_named]
     search = _Search(candidates, where, frozenset(required), flags, taken)
     columns_of = keys | search.resolve([role for role in looked_for if not keys[role]])

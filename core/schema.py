@@ -107,6 +107,7 @@ class Roles:
     context: tuple[str, ...] = ()
     stratify: tuple[str, ...] = ()  # tells strata apart
     each: tuple[str, ...] = ()  # tells whole fits apart
+    only: tuple[tuple[str, object], ...] = ()  # columns, and the values of the rows that are read; others are left out
     version: tuple[str, ...] = ()  # that of the ranker, which tells strata apart
     cluster: tuple[str, ...] = ()  # for standard errors alone
     arm: tuple[str, ...] = ()  # which arm of an experiment a page was in
@@ -140,7 +141,7 @@ class Roles:
         single = (self.position, self.page, self.click, self.clicked, self.weight, self.impressions, self.timestamp)
         names = [*self.session, *self.query, *self.doc, *(c for c in single if c is not None)]
         further = [*self.context, *self.stratify, *self.each, *self.version, *self.cluster, *self.arm, *self.features]
-        further += self.counted
+        further += [*self.counted, *(name for name, _ in self.only)]
         return list(dict.fromkeys([*names, *further, *(rows.column for rows in self.randomized)]))
 
 

@@ -6,7 +6,7 @@ where requested: the number, from 1, of the first description of randomised rows
 Where rows add up impressions, `impressions` (Int64 > 0) is their number, and `click` (Int64) that of clicks on them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -119,6 +119,7 @@ class RowFault(Fault):
     )
     RARE_QUERY = (33, "the query has fewer impressions than --min-impressions", QUERY)
     COUNT_INVALID = (34, "the last click above, or the number of the experiment, is no number", "counted")
+    OTHER_VALUE = (35, "the row is of another value than the fit is of (--for-each)", QUERY)
     RANK_INVALID = (32, "the rank of the clicked result is no whole number from --click-ranks on", CLICK)
 
 
@@ -185,7 +186,7 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
     else:
         shown, click, click_faults = _read_sums(roles.impressions, _required(roles.click), schema, rules)
         columns.append(shown.alias(IMPRESSIONS))
-    faults = [*null, *position_faults, *click_faults]
+    faults = [*_of_other_values(roles.only, schema), *null, *position_faults, *click_faults]
     columns += [position.cast(pl.Int32, strict=False).alias(POSITION), click.alias(CLICK)]
     if roles.weight is not None:
         weight = _number(roles.weight, schema, "--weight-column", rules.values.number)
@@ -232,6 +233,14 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
     if EARLIER_FAULT in schema:
         rejected = pl.when(pl.col(EARLIER_FAULT) > 0).then(pl.col(EARLIER_FAULT)).otherwise(rejected)
     return raw.select(*columns, rejected.alias(REJECTED))
+
+
+def _of_other_values(only: Sequence[tuple[str, object]], schema: pl.Schema) -> Iterator[tuple[pl.Expr, RowFault]]:
+    """Where a column does not hold the one value of the rows that are read."""
+    for name, value in only:
+        literal = pl.lit(value).str.to_datetime(strict=False) if is_dated(schema[name]) else pl.lit(value)
+        own = pl.col(name).is_null() if value is None else pl.col(name) == literal.cast(schema[name], strict=False)
+        yield ~own.fill_null(value=False), RowFault.OTHER_VALUE
 
 
 def _check_keys(flag: str, names: Sequence[str], schema: pl.Schema) -> None:

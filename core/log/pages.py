@@ -157,7 +157,7 @@ USUAL_PAGES = PageRules()
 
 HARMLESS = frozenset(
     (
-        *(RowFault.EMPTY_PAGE, RowFault.NO_IMPRESSIONS, RowFault.RARE_QUERY),
+        *(RowFault.EMPTY_PAGE, RowFault.NO_IMPRESSIONS, RowFault.RARE_QUERY, RowFault.OTHER_VALUE),
         *(PageFault.SHOWN_ABOVE, PageFault.BELOW_SHOWN_ABOVE, PageFault.COPY),
     )
 )

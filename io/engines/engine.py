@@ -234,13 +234,13 @@ def judge_rows(log: Log, counts: pl.DataFrame, on_bad_rows: OnBadRows) -> tuple[
 
 _NO_CLICKS = (
     *(RowFault.EMPTY_PAGE, RowFault.NO_IMPRESSIONS, RowFault.RARE_QUERY, RowFault.CLICK_INVALID),
-    *(RowFault.CLICKS_INVALID, PageFault.COPY),
+    *(RowFault.CLICKS_INVALID, RowFault.OTHER_VALUE, PageFault.COPY),
 )
 """Faults of rows that lose no click, or whose clicks are no number."""
 
 
 def without_clicks(totals: LogTotals, left_out: pl.DataFrame) -> LogTotals:
-    """The totals with the `clicks` of what is left out by `rejected`, other than copies and rare queries."""
+    """The totals with the `clicks` of what is left out by `rejected`, except copies and what options leave out."""
     lost = (pl.col(REJECTED) > 0) & ~pl.col(REJECTED).is_in([int(code) for code in _NO_CLICKS])
     return replace(totals, clicks_left_out=totals.clicks_left_out + int(left_out.filter(lost)[CLICKS].sum()))
 

@@ -48,7 +48,9 @@ class _Value(msgspec.Struct, frozen=True):
 
 
 class _ForEach(msgspec.Struct, frozen=True):
+    column: str | None = None
     values: tuple[_Value, ...] = ()
+    value: str | float | bool | None = None
 
 
 class _OfValues(msgspec.Struct, frozen=True):
@@ -83,6 +85,7 @@ class StoredFit(PreviousFit):
     estimate: StoredEstimate
     table: pl.DataFrame  # `propensities.parquet` as it is
     refused: bool  # whether its own conclusion is not to use it
+    of_value: tuple[tuple[str, object], ...]  # the column and the value whose rows it is of, if it is of some alone
     condition: str | None  # on which its own conclusion rests, by its code
 
     own: ClassVar[bool] = False
@@ -232,7 +235,7 @@ def fit_in(stored: StoredResult, where: str) -> StoredFit:
         raise LogFormatError(
             f"{folder}: {others[0]} and propensities.parquet have other cells. Run `posbias fit` again."
         )
-    prior = estimate.attractiveness_prior
+    prior, of = estimate.attractiveness_prior, stored.typed(_OfValues).for_each
     theta = FittedTheta(known, None if prior is None else prior.prior(), covariance)
     table = read_table(folder / f"{PROPENSITIES}.parquet")
     return StoredFit(
@@ -242,6 +245,7 @@ def fit_in(stored: StoredResult, where: str) -> StoredFit:
         folder=folder,
         estimate=estimate,
         table=table,
+        of_value=() if of.column is None else ((of.column, of.value),),
         refused=manifest.verdict == "do not use",
         condition=next((code for code, text in CONDITIONS.items() if manifest.conclusion.startswith(text)), None),
     )

@@ -13,7 +13,7 @@ from posbias.core.arrays.linalg import loaded_meanwhile
 from posbias.core.choices import Source
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.odd_days import days_lacking_clicks
-from posbias.core.errors import RoleError, StatisticsError, UsageError
+from posbias.core.errors import RoleError, StatisticsError, UsageError, shown
 from posbias.core.errors import counted as counted_as
 from posbias.core.estimators import check_method
 from posbias.core.estimators.estimate import EstimationOptions
@@ -29,7 +29,7 @@ from posbias.io.counting.warehouse import about_export
 from posbias.io.engines.engine import Engine, Parts, ReadLog
 from posbias.io.fits.new_fit import FitRequest, fit_counts, sections_of_counts, sections_of_reading
 from posbias.io.fits.saved_fit import PreviousFit, StoredFit
-from posbias.io.fits.verdicts import OTHER_MODEL, context_reasons
+from posbias.io.fits.verdicts import OTHER_MODEL, context_reasons, label_in_words
 from posbias.io.jobs import tables
 from posbias.io.jobs.tables import Result
 from posbias.io.log import click_log
@@ -106,6 +106,20 @@ class Job:
         log = self.log and replace(self.log, roles=replace(self.log.roles, each=(column,)))
         return replace(self, log=log)
 
+    def like_the_fit(self, fitted: PreviousFit | None) -> "Job":
+        """The job that reads the rows that a fit is of: those of one value of a column, or all.
+
+        Raises:
+            StatisticsError: values are added up in what is read.
+        """
+        only = fitted.of_value if isinstance(fitted, StoredFit) else ()
+        if only and (self.log is None or self.log.export is not None):
+            raise StatisticsError(
+                f"{self.inputs[0]} holds counts, in which the values of {shown(only[0][0])} are added up, and the fit "
+                "is of one of them (--for-each). Give the logs."
+            )
+        return replace(self, log=self.log and replace(self.log, roles=replace(self.log.roles, only=only)))
+
     @property
     def only_links(self) -> bool:
         """Whether ids are numbers, and pairs that compare no cells are added up (`posbias sql --ids number`)."""
@@ -128,7 +142,11 @@ def name_propensities(fitted: PreviousFit, result: Result) -> None:
         says = "given, not estimated: neither their errors nor whether they belong to this log are known"
         result.content["own_propensities"] = {"files": fitted.digests, "says": says}
         result.reasons.append(Reason("own-propensities", NOTE, f"The propensities of {fitted.name} are {says}."))
-    elif isinstance(fitted, StoredFit) and fitted.refused:
+    if isinstance(fitted, StoredFit) and fitted.of_value:
+        (name, value), *_ = fitted.of_value
+        sentence = f"Only rows with {shown(name)} = {label_in_words(value)} are read: {fitted.name} is of these alone."
+        result.reasons.append(Reason("rows-of-one-value", NOTE, sentence))
+    if isinstance(fitted, StoredFit) and fitted.refused:
         sentence = f"By its own conclusion, {fitted.name} is not to be used: `posbias show {fitted.name}` says why."
         result.reasons.append(Reason("fit-not-usable", CAUTION, sentence))
     elif isinstance(fitted, StoredFit) and fitted.condition is not None:

@@ -101,6 +101,7 @@ CODES: dict[str, str] = {
     "pages-shifted": "pages count from another base",
     # weights and rankers
     "own-propensities": "propensities are given, not estimated",
+    "rows-of-one-value": "rows of one value alone are read",
     "weights-from-a-curve": "some weights come from a smooth curve",
     "clicks-without-propensity": "clicks are at positions without a propensity",
     "nothing-to-learn": "there is nothing to learn",

@@ -113,6 +113,53 @@ def test_a_log_of_which_no_value_can_be_fitted_leaves_nothing(run_in_process: Ru
     assert not (tmp_path / "each").exists()
 
 
+@pytest.mark.parametrize("layout", ["pointwise", "session"])
+def test_a_fit_of_a_value_weighs_the_rows_of_that_value_alone(
+    layout: str, run_in_process: Run, log: Path, tmp_path: Path
+) -> None:
+    run_in_process("fit", log, "--for-each", "market", "-o", "each", code=DONE)
+    pl.read_parquet(log).filter(market="de").write_parquet(tmp_path / "de.parquet")
+    for name, rows in (("whole", log), ("alone", "de.parquet")):
+        run_in_process("weight", rows, "--propensities", "each/market=de", "--layout", layout, "-o", name, code=DONE)
+
+    whole, alone = (Output(tmp_path / name) for name in ("whole", "alone"))
+    order = whole.training.columns[:4]
+    assert_frame_equal(whole.training.sort(order), alone.training.sort(order), check_exact=True)
+    assert whole.manifest["rows"]["used"] == whole.manifest["rows"]["read"] * 3 // 5 == alone.manifest["rows"]["used"]
+    assert {reason["code"] for reason in whole.manifest["reasons"]} >= {"rows-of-one-value"}
+
+
+def test_all_that_reads_a_log_by_a_fit_of_a_value_reads_its_rows_alone(
+    run_in_process: Run, log: Path, tmp_path: Path
+) -> None:
+    rows = pl.read_parquet(log).with_columns(day=pl.col("timestamp").dt.date())
+    rows.write_parquet(tmp_path / "log.parquet")
+    documents = rows.select("query", "doc", score=pl.col("doc").cast(pl.Float64)).unique()
+    documents.write_parquet(tmp_path / "scores.parquet")
+    run_in_process("fit", "log.parquet", "--for-each", "day", "-o", "each")
+    with_fit = ("log.parquet", "--propensities", "each/day=2026-01-06")
+    for words in (("predict", "--scores"), ("evaluate", "--scores"), ("train", "--features")):
+        run_in_process(words[0], *with_fit, words[1], "scores.parquet", "-o", words[0])
+        assert Output(tmp_path / words[0]).manifest["rows"]["used"] == rows.filter(pl.col("session") % 3 == 1).height
+
+
+def test_what_does_not_tell_the_rows_of_a_value_is_not_weighed_by_its_fit(
+    run_in_process: Run, log: Path, tmp_path: Path
+) -> None:
+    run_in_process("fit", log, "--for-each", "market", "-o", "each", code=DONE)
+    run_in_process("collect", log, "-o", "counts", code=DONE)
+    pl.read_parquet(log).filter(market="fr").write_parquet(tmp_path / "fr.parquet")
+    pl.read_parquet(log).drop("market").write_parquet(tmp_path / "without.parquet")
+    for rows, says in (
+        ("counts", "counts holds counts, in which the values of market are added up, and the fit is of one of them"),
+        ("fr.parquet", "every row was rejected (10,000 x the row is of another value than the fit"),
+        ("without.parquet", "there is no column 'market' (--for-each of the fit)"),
+    ):
+        done = run_in_process("weight", rows, "--propensities", "each/market=de", "-o", "rows", code=UNUSABLE)
+        assert says in " ".join(done.stderr.split())
+        assert not (tmp_path / "rows").exists()
+
+
 def test_what_builds_on_a_fit_takes_that_of_a_value_and_is_told_so(run_in_process: Run, log: Path) -> None:
     assert run_in_process("fit", log, "--for-each", "market", "-o", "each").returncode == DONE
 
