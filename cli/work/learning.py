@@ -245,7 +245,7 @@ def learn(counted: CountedLog, theta: FittedTheta | None, request: Request, engi
         examination = examination_of(cells, chosen.table)
         covariance = covariance_of_theta(cells, chosen.table, theta)
         by_cell, across = counted.statistics.counts_by_cell(), learner.source == "counts"
-        result.reasons += reasons_of_contexts(counted, counted.plan, by_cell, examination, engine, across=across)
+        result.reasons += reasons_of_contexts(counted, counted.plan, by_cell, chosen.table, engine, across=across)
     features, score, held_out = request.features, request.score, given.validation
     documents = prepare(counted, examination, learner, features, score, held_out, engine, result.progress)
     leaf = options.leaf_documents or min(max(documents.data.n_documents // _LEAVES_OF, _LEAF[0]), _LEAF[1])

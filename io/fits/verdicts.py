@@ -1,6 +1,7 @@
 """What speaks for and against a fit and its weights, in plain words."""
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -39,7 +40,7 @@ from posbias.core.standard_errors.cluster import FEW_EFFECTIVE_CLUSTERS
 from posbias.core.standard_errors.contrasts import LEVEL, ContrastTest, ScoreTest
 from posbias.core.training.scales import LEVEL_OF_SCALES, ScalesOfContexts
 from posbias.core.training.weights import WeightSummary
-from posbias.io.log.sql import sql_name, sql_where
+from posbias.io.log.sql import sql_joined, sql_name, sql_where
 from posbias.io.results.conclusions import CAUTION, GOOD, NOTE, STOP, Reason
 
 _MOST = 6  # contexts that a sentence names
@@ -190,8 +191,8 @@ def context_reasons(contexts: pl.DataFrame, scales: ScalesOfContexts | None, *, 
     if scales is None:
         sentence += f"Whether that matters is not tested with weights or --decay: fit and train each {by} by itself."
         return [Reason("contexts-on-own-scales", CAUTION, sentence)]
-    figures: dict[str, float | str | None] = {"error": scales.error}
-    details = f"documents of a query are shown alike in all of them: p = {scales.p_value:.1g}"
+    details = f"documents of a query are shown or clicked alike in all of them: p = {scales.p_value:.1g}"
+    figures: dict[str, float | str | None] = {"error": scales.error} if np.isfinite(scales.error) else {}
     apart = f"puts labels of documents of one query off against each other by {scales.error:.0%}"
     if not scales.matter:
         sentence += (
@@ -201,16 +202,22 @@ def context_reasons(contexts: pl.DataFrame, scales: ScalesOfContexts | None, *, 
             "or clicked alike."
         )
         return [Reason("contexts-on-own-scales", NOTE, sentence, figures, details)]
-    ratio = "how often is not known, as no document is clicked in two of them"
-    others = np.flatnonzero(np.isfinite(scales.scale) & (scales.scale != 1))
-    if len(others):
-        farthest = int(others[np.abs(np.log(scales.scale[others])).argmax()])
+    sentence += "Documents of one query are shown unevenly in them, and "
+    if figures:
+        farthest = int(np.nanargmax(np.abs(np.log(scales.scale))))
         figures["ratio"] = float(scales.scale[farthest])
         name = " / ".join(map(label_in_words, contexts.row(farthest)))
-        ratio = f"for {name} {figures['ratio']:.2g} times as often as these weights let expect"
+        sentence += (
+            f"clicked more or less readily (for {name} {figures['ratio']:.2g} times as often as these weights let "
+            f"expect); that {apart}."
+        )
+    else:
+        sentence += "how far apart their weights are cannot be known, as no document is clicked in two of them."
+    each, several = "_".join(contexts.columns), contexts.width > 1
+    joined, again = (f" {sql_joined(contexts.columns, each)}", " with the same --sql") if several else ("", "")
     sentence += (
-        f"Documents of one query are shown unevenly in them, and clicked more or less readily ({ratio}); that {apart}. "
-        f"Fit and train each {by} by itself: posbias fit LOGS --for-each {contexts.columns[0]} -o fits."
+        f" Fit each {by} by itself (posbias fit LOGS{joined} --for-each {shlex.quote(each)} -o fits), then weigh or "
+        f"train by each of these fits{again}, which leaves the rows of the others out."
     )
     return [Reason("contexts-on-own-scales", STOP, sentence, figures, details)]
 

@@ -415,12 +415,12 @@ class FittedCells:
         weigh = partial(weighted_pages, plan=plan, weights=weights, features=request.features)
         pages, section = None if read is None else read.buckets, weights_from(request.source, chosen)
         reasons = tables.smooth_weights(chosen)
-        reasons += reasons_of_contexts(data, plan, counts, weights.propensity, engine, across=request.across_pages)
+        reasons += reasons_of_contexts(data, plan, counts, chosen.table, engine, across=request.across_pages)
         return Weighed(weights, pages, weigh, documents, section, reasons)
 
 
 def reasons_of_contexts(
-    data: Data, plan: StatisticsPlan, counts: pl.DataFrame, theta: Floats, engine: Engine, *, across: bool
+    data: Data, plan: StatisticsPlan, counts: pl.DataFrame, table: pl.DataFrame, engine: Engine, *, across: bool
 ) -> list[Reason]:
     """What it does that each of several contexts has a first position of its own; see `scales_of_contexts`.
 
@@ -428,7 +428,7 @@ def reasons_of_contexts(
         data: the log, or its counts.
         plan: of its cells.
         counts: the cell columns, sorted, and the `impressions` of each cell.
-        theta: by which clicks are weighed, by cell.
+        table: the propensities by which clicks are weighed.
         engine: where the parts are.
         across: whether documents of several pages are compared.
     """
@@ -436,7 +436,7 @@ def reasons_of_contexts(
     if contexts.height <= 1:
         return []
     weighted = plan.weighted or (isinstance(data, CountedLog) and data.decay is not None)
-    scales = scales_of_contexts(data, plan, counts, theta, engine) if across and not weighted else None
+    scales = scales_of_contexts(data, plan, counts, table, engine) if across and not weighted else None
     return context_reasons(contexts, scales, across=across)
 
 

@@ -98,6 +98,12 @@ def sql_where(condition: str) -> str:
     return _option(f"SELECT * FROM {VIEW} WHERE {condition}")
 
 
+def sql_joined(columns: Sequence[str], name: str) -> str:
+    """The option that joins the texts of several columns as one more, for messages."""
+    texts = ", '-', ".join(map(sql_name, columns))
+    return _option(f"SELECT *, concat({texts}) AS {sql_name(name)} FROM {VIEW}")
+
+
 def _option(query: str) -> str:
     """The option of a query as a shell reads it, which runs and replaces nothing of the names of a log."""
     return f"--sql {shlex.quote(query)}" if _SPECIAL.intersection(query) else f'--sql "{query}"'

@@ -40,13 +40,13 @@ from posbias.core.training.layout import (
     WeightedCounts,
 )
 from posbias.core.training.scales import (
-    AT_TOP,
     CONTEXT,
     EXPOSURE,
+    ON_PAGE,
     ScalesOfContexts,
     counts_of_signatures,
     match_contexts,
-    most_shown,
+    pairs_on_page,
     scale_of,
     scales_from,
     unevenness,
@@ -424,7 +424,7 @@ def _count(_: int, impressions: pl.LazyFrame, plan: StatisticsPlan, *, squared: 
 
 
 def scales_of_contexts(
-    data: CountedLog | ReadLog, plan: StatisticsPlan, counts: pl.DataFrame, theta: Floats, engine: Engine
+    data: CountedLog | ReadLog, plan: StatisticsPlan, counts: pl.DataFrame, table: pl.DataFrame, engine: Engine
 ) -> ScalesOfContexts | None:
     """How far the contexts of a log are apart, and what that does to labels; None where it has one context.
 
@@ -432,36 +432,46 @@ def scales_of_contexts(
         data: the log, or its counts; rows carry no weights.
         plan: of its cells.
         counts: the cell columns, sorted, and the `impressions` of each cell, K rows.
-        theta: by which clicks are weighed, shape (K,), NaN where a cell has none.
+        table: the propensities by which clicks are weighed.
         engine: where the parts are.
     """
+    cells = counts.select(plan.cell_columns)
+    theta, error = (
+        propensities_of_cells(cells, table, column).fill_null(value).to_numpy()
+        for column, value in ((PROPENSITY, np.nan), (STD_ERROR, 0.0))
+    )
     context = context_numbers(counts, plan.context)
     impressions, number = counts[IMPRESSIONS].cast(pl.Float64).to_numpy(), int(context[-1]) + 1
     if number == 1:
         return None
-    at_top, largest = most_shown(impressions, context), int(np.bincount(context, impressions).argmax())
+    on_page, largest = pairs_on_page(impressions, context), int(np.bincount(context, impressions).argmax())
     if isinstance(data, CountedLog):
-        sums = counts_of_signatures(data.statistics.pair_signatures, theta, at_top)
+        sums = counts_of_signatures(data.statistics.pair_signatures, theta, on_page)
         numbers = counts.with_columns(pl.Series(CONTEXT, context)).select(*plan.context, CONTEXT).unique(CONTEXT)
         items = [(part, sums.take(part.signature, axis=0)) for part in data.parts]
         work = partial(_pairs_in_contexts, numbers=numbers)
     else:
-        top = np.isin(np.arange(len(theta)), at_top)
-        columns = pl.Series(CONTEXT, context), pl.Series(EXPOSURE, theta), pl.Series(AT_TOP, top)
-        cells = counts.select(plan.cell_columns).with_columns(*columns)
+        columns = pl.Series(CONTEXT, context), pl.Series(EXPOSURE, theta), pl.Series(ON_PAGE, on_page)
+        cells = cells.with_columns(*columns)
         folder = None if data.buckets.in_memory else engine.scratch
         items = list(data.statistics(plan).map(partial(_rows_in_contexts, cells=cells, folder=folder)))
         work = KeptFrame.load
-    matched = engine.each(items, partial(_matched, work=work, largest=largest, number=number))
-    scale = scale_of(np.sum(list(matched), axis=0), largest)
-    return scales_from(scale, list(engine.each(items, partial(_uneven, work=work, scale=scale))))
+    matched = np.sum(list(engine.each(items, partial(_matched, work=work, largest=largest, number=number))), axis=0)
+    scale = scale_of(matched, largest)
+    unknown, seen = np.isnan(scale), impressions * np.nan_to_num(theta)
+    of_theta = np.sqrt(np.bincount(context, (seen * error) ** 2)) / np.maximum(np.bincount(context, seen), 1e-9)
+    known, apart = (
+        list(engine.each(items, partial(_uneven, work=work, scale=factors))) if (factors != 1).any() else []
+        for factors in (np.where(unknown, 1.0, scale), np.where(unknown, 0.5, 1.0))
+    )
+    return scales_from(scale, matched, np.hypot(of_theta, of_theta[largest]), known, apart)
 
 
 def _pairs_in_contexts(item: tuple[PairsOfPart, Floats], numbers: pl.DataFrame) -> pl.DataFrame:
     """The counts of the documents of a part, by context."""
     part, sums = item
     pairs = part.kept.load()
-    of_pairs = pl.DataFrame(sums[pairs[SIGNATURE].to_numpy()], [CLICKS, EXPOSURE, AT_TOP])
+    of_pairs = pl.DataFrame(sums[pairs[SIGNATURE].to_numpy()], [CLICKS, EXPOSURE, ON_PAGE])
     context = [name for name in numbers.columns if name != CONTEXT]
     shown = pairs.select(QUERY, DOC, *context, IMPRESSIONS)
     return shown.hstack(of_pairs).join(numbers, on=context, nulls_equal=True, maintain_order="left")
@@ -469,14 +479,14 @@ def _pairs_in_contexts(item: tuple[PairsOfPart, Floats], numbers: pl.DataFrame) 
 
 def _rows_in_contexts(number: int, statistics: pl.LazyFrame, cells: pl.DataFrame, folder: Path | None) -> KeptFrame:
     """The same of statistics by cell, kept."""
-    keys = [name for name in cells.columns if name not in (CONTEXT, EXPOSURE, AT_TOP)]
+    keys = [name for name in cells.columns if name not in (CONTEXT, EXPOSURE, ON_PAGE)]
     rows = statistics.join(cells.lazy(), on=keys, nulls_equal=True)
     known, n = pl.col(EXPOSURE).is_not_nan(), pl.col(IMPRESSIONS)
     counts = rows.group_by(QUERY, DOC, CONTEXT).agg(
         n.sum(),
         pl.col(CLICKS).filter(known).sum(),
         (pl.col(EXPOSURE) * n).filter(known).sum(),
-        (pl.col(AT_TOP) * n).sum(),
+        (pl.col(ON_PAGE) * n).sum(),
     )
     return keep(counts.sort(QUERY, DOC, CONTEXT).collect(), folder, f"contexts-{number:05d}")
 

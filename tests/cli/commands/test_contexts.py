@@ -1,5 +1,6 @@
 """Weights of several contexts, each relative to its own first position: what is said, and what is refused."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,51 @@ def test_labels_of_documents_that_are_shown_unevenly_are_refused(
         assert "posbias fit LOGS --for-each device -o fits" in " ".join(done.stderr.split())
     else:
         assert "Within a page they are" in reason["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("spread", "level", "device", "error"),
+    [(0.0, 1.0, "B", None), (0.45, 1.0, "A", None), (0.0, 0.45, "B", 0.09), (0.45, 0.45, "A", 0.2)],
+)
+def test_pages_of_different_length_put_labels_off_only_as_far_as_documents_are_shown_unevenly(
+    spread: float, level: float, device: str, error: float | None, run_in_process: Run, tmp_path: Path
+) -> None:
+    log = log_of_arms("fixed", 1, queries=80, pages=60, spread=spread, level=level).rename({"arm": "device"})
+    log.filter((pl.col("device") != device) | (pl.col("position") <= 4)).write_parquet(tmp_path / "log.parquet")
+    run_in_process("run", "log.parquet", *CONTEXT, "--timestamp", "none", "-o", "run", code=int(error is not None))
+
+    found = reason_in(tmp_path / "run")["figures"]["error"]
+    assert found == pytest.approx(error, rel=0.1) if error else found < 0.03
+
+
+def test_no_error_is_invented_where_no_document_is_clicked_in_two_contexts(
+    run_in_process: Run, logs: Path, tmp_path: Path
+) -> None:
+    apart = pl.col("doc") + 100 * (pl.col("device") == "B")
+    for name, doc, code in (("apart", apart, 1), ("shared", "doc", 0)):
+        silent = (pl.col("device") == "B") & (name == "shared")
+        log = pl.read_parquet(logs / "even.parquet").with_columns(doc, pl.when(~silent).then("click").otherwise(0))
+        log.write_parquet(tmp_path / "log.parquet")
+        run_in_process("run", "log.parquet", *CONTEXT, "-o", name)
+        reason = reason_in(tmp_path / name)
+        assert reason["severity"] == ("stop" if code else "note")
+        assert not {"error", "ratio"} & reason["figures"].keys()
+        assert "%" not in reason["sentence"]
+        assert ("cannot be known, as no document is clicked in two of them" in reason["sentence"]) is bool(code)
+
+
+def test_the_fit_of_each_context_that_is_advised_works(run_in_process: Run, logs: Path, tmp_path: Path) -> None:
+    both = ("--context", "device", "--context", "segment", "--no-compare")
+    run_in_process("run", logs / "uneven.parquet", *both, "-o", "run", code=1)
+    advised = shlex.split(reason_in(tmp_path / "run")["sentence"].partition("(posbias ")[2].partition("), then")[0])
+    sql = advised[2:4]
+
+    assert sql[0] == "--sql"
+    run_in_process("fit", logs / "uneven.parquet", *advised[2:])
+    one = "fits/device_segment=A-1"
+    run_in_process("weight", logs / "uneven.parquet", *sql, "--propensities", one, "-o", "weighed", code=0)
+    rows = pl.read_parquet(logs / "uneven.parquet").filter(device="A", segment=1).height
+    assert manifest_of(tmp_path / "weighed")["rows"]["used"] == rows
 
 
 def test_statistics_and_logs_say_the_same(run_in_process: Run, logs: Path, tmp_path: Path) -> None:
