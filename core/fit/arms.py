@@ -93,7 +93,7 @@ class ArmsTest:
 
     p_value: float  # that they do
     degrees: float  # of freedom of the errors
-    levels: Floats  # shape (A,), how often a document is clicked in each arm, relative to the first
+    levels: Floats  # shape (A,), how often a document is clicked in each arm, relative to the first; NaN: never
     strength: float  # F of the bend along log position
     difference: float  # of eta by arms less that by all movement, in one step from it
     missed_slope: float  # the difference that four of five such logs would show; infinite where arms move nothing
@@ -134,11 +134,11 @@ def arms_test(fitted: FittedStrata, by_arm: Strata, position: Integers) -> ArmsT
     if not error > 0:  # one query, or queries that agree to the last click
         return None
     t, nu = np.array([abs(float(at_rest.score[0])) / error]), np.array([degrees])
-    bread = float(at_rest.bread[0, 0])
+    bread, clicked = float(at_rest.bread[0, 0]), sum_by_number(arms.arm, arms.clicks, arms.n_arms) > 0
     test = ArmsTest(
         p_value=min(2 * float(linalg.student_tail(t, nu)[0]), 1.0),
         degrees=degrees,
-        levels=np.exp(at_rest.levels),
+        levels=np.where(clicked, np.exp(at_rest.levels - at_rest.levels[clicked][0]), np.nan),
         strength=at_rest.strength_of_slope,
         difference=float(at_rest.score[0]) / bread if bread > 0 else np.nan,
         missed_slope=detectable(error / bread, degrees, LEVEL_OF_ARMS) if at_rest.strength_of_slope > _SOME else np.inf,

@@ -651,7 +651,7 @@ def _of_arms(test: ArmsTest | None) -> str:
     if test is None:
         return ""
     missed = f", {test.missed_slope:.2g} shows in four of five such logs" if np.isfinite(test.missed_slope) else ""
-    levels = " : ".join(f"{level:.3g}" for level in test.levels)
+    levels = " : ".join(f"{level:.3g}" if np.isfinite(level) else "?" for level in test.levels)
     return (
         f"arms against all movement: p = {test.p_value:.1g}, slope {test.difference:+.2g}{missed}; strength F "
         f"{test.strength:,.1f}; the same document is clicked {levels} times as often by arm"
