@@ -600,8 +600,9 @@ def _arms(fit: Fit) -> Iterator[Reason]:
     if not test.rejected:
         figures["error"] = error = _off(test.missed_slope, position)
         sentence = (
-            f"Experiment arms ({column}), which are drawn at random, say the same as all movement: the ranker neither "
-            f"knows the user nor learns from these clicks so much that position {position} is off by {error:.0%}."
+            f"Experiment arms ({column}), which are drawn at random, say the same as all movement: if what arms "
+            "change is the same for all users, and they share what they learn from, the ranker neither knows the user "
+            f"nor learns from these clicks so much that position {position} is off by {error:.0%}."
         )
         yield Reason("arms-agree", GOOD, sentence, figures, _of_arms(test))
         return
@@ -610,10 +611,9 @@ def _arms(fit: Fit) -> Iterator[Reason]:
 
 def _contradiction(fit: Fit, test: ArmsTest, column: str, position: int) -> Reason:
     """That arms say something else than all movement, and how far they can be followed."""
-    how = "faster" if test.difference > 0 else "more slowly"
     sentence = (
-        "These propensities are wrong, as the ranker knows the user or learns from these clicks: by what experiment "
-        f"arms ({column}) move at random, attention falls {how} with the position. "
+        "These propensities are wrong, as the ranker knows the user or learns from these clicks: what experiment arms "
+        f"({column}) move at random contradicts them. "
     )
     figures: dict[str, float | str | None] = {"position": position, "strength": test.strength}
     if test.apart:
@@ -628,8 +628,9 @@ def _contradiction(fit: Fit, test: ArmsTest, column: str, position: int) -> Reas
         figures |= {"propensity": ours, "by_arms": theirs, "strength": bent.strength}
         sentence += (
             "Nearer, but not right, is the curve bent as the arms say (`arms_propensity`, strength F "
-            f"{bent.strength:,.0f}): {theirs:.2f} at position {position} instead of {ours:.2f}. Do not use it where "
-            "each arm learns from its own clicks; no weights are made from it."
+            f"{bent.strength:,.0f}), which falls {'faster' if theirs < ours else 'more slowly'}: {theirs:.2f} at "
+            f"position {position} instead of {ours:.2f}. Do not use it where arms change more for some users, or learn "
+            "from their own clicks; no weights are made from it."
         )
     sentence += " Name what the ranker knows (--stratify) or the times (--timestamp)."
     return Reason("arms-contradict", STOP, sentence, figures, _of_arms(test))

@@ -84,6 +84,35 @@ def test_arms_that_agree_are_a_reason_for_a_fit(run_in_process: Run, logs: Path,
     assert pl.read_parquet(tmp_path / "fit" / "propensities.parquet")["arms_propensity"].null_count() == 8
 
 
+def test_what_arms_say_names_what_it_rests_on(run_in_process: Run, logs: Path, tmp_path: Path) -> None:
+    run_in_process("fit", logs / "fixed.parquet", *ARM, "-o", "agree", code=0)
+    weak = log_of_arms("learns", 0, queries=60, pages=100, spread=0.1)
+    weak.write_parquet(tmp_path / "weak.parquet")
+    run_in_process("fit", "weak.parquet", *ARM, "--timestamp", "none", "-o", "weak", code=1)
+    run_in_process("fit", logs / "knows.parquet", *ARM, "-o", "bent", code=1)
+
+    agree = reasons_in(tmp_path / "agree")["arms-agree"]["sentence"]
+    assert "if what arms change is the same for all users, and they share what they learn from" in agree
+    not_bent, bent = (reasons_in(tmp_path / name)["arms-contradict"] for name in ("weak", "bent"))
+    assert "propensity" not in not_bent["figures"]
+    assert not any(word in not_bent["sentence"] for word in ("faster", "slowly"))
+    falls = "faster" if bent["figures"]["by_arms"] < bent["figures"]["propensity"] else "more slowly"
+    assert f"which falls {falls}: " in bent["sentence"]
+
+
+@pytest.mark.parametrize("silent", ["A", "C"])
+def test_an_arm_without_clicks_has_no_level(silent: str, run_in_process: Run, logs: Path, tmp_path: Path) -> None:
+    arm = pl.when(pl.col("session") % 5 == 0).then(pl.lit(silent)).otherwise(pl.col("arm").replace("A", "B2"))
+    click = pl.when(pl.col("session") % 5 == 0).then(0).otherwise("click").cast(pl.Int8)
+    log = pl.read_parquet(logs / "fixed.parquet").with_columns(arm=arm, click=click)
+    log.write_parquet(tmp_path / "log.parquet")
+    run_in_process("fit", "log.parquet", *ARM, "--timestamp", "none", "-o", "fit")
+
+    levels = manifest_of(tmp_path / "fit")["estimate"]["arms"]["levels"]
+    assert levels == {silent: None, "B": 1.0, "B2": pytest.approx(1.0, abs=0.1)}
+    assert reasons_in(tmp_path / "fit")["arms-agree"]["details"].count("?") == 1
+
+
 def test_arms_that_move_nothing_say_so(run_in_process: Run, logs: Path, tmp_path: Path) -> None:
     run_in_process("fit", logs / "alike.parquet", *ARM, "-o", "fit", code=0)
 
