@@ -153,9 +153,9 @@ def scales_from(
     squares = squares + ((a + b) / 2 * error[others]) ** 2
     of_scale = 2 * others.sum() * _tail(np.abs(a - b), squares, *weights)
     p_value = float(max(*_tail(*apart), of_scale.min(initial=1.0)))
-    found = ScalesOfContexts(scale, float(np.sqrt(max(total[0], 0.0) / max(apart[2][0], 1.0))), p_value)
-    if found.matter or not unknown:
-        return found
+    judged = ScalesOfContexts(scale, float(np.sqrt(max(total[0], 0.0) / max(apart[2][0], 1.0))), p_value)
+    if judged.matter or not unknown:
+        return judged
     return ScalesOfContexts(scale, np.nan, float(_tail(*np.sum(unknown, axis=0)[1:])[0]))
 
 
