@@ -407,10 +407,17 @@ def scales(design: Design, seed: int, folder: Path) -> Figures:
     return {"error": found["figures"]["error"], "refused": float(found["severity"] == "stop")}
 
 
-def by_arm(log: pl.DataFrame, pairs: pl.DataFrame, rng: np.random.Generator, **world: Any) -> pl.DataFrame:  # noqa: ANN401
-    """A log of arms in place of another."""
+def by_arm(
+    log: pl.DataFrame,
+    pairs: pl.DataFrame,
+    rng: np.random.Generator,
+    short: str = "",
+    **world: Any,  # noqa: ANN401
+) -> pl.DataFrame:
+    """A log of arms in place of another, of which one may show four results."""
     del log, pairs
-    return log_of_arms(seed=int(rng.integers(2**31)), **world)
+    made = log_of_arms(seed=int(rng.integers(2**31)), **world)
+    return made.filter((pl.col("arm") != short) | (pl.col("position") <= 4))
 
 
 # --- changes, evaluations --------------------------------------------------------------------------------------
@@ -665,6 +672,8 @@ ARMS = tuple(
         ("knows the user, weak arms", "knows the user", {"spread": 0.1}, ""),
         ("knows the user, arms alike", "knows the user", {"spread": 0.0}, ""),
         ("knows the user, 30 queries", "knows the user", {"queries": 30}, ""),
+        ("B alone knows the user", "others know the user", {}, ""),
+        ("B alone knows the user, arms else alike", "others know the user", {"spread": 0.0}, ""),
         ("learns at once, 2 arms", "learns", {}, ""),
         ("learns at once, 6 arms", "learns", {"arms": 6}, ""),
         ("learns at once, a quarter", "learns", {"strength": 1.0}, ""),
@@ -692,6 +701,12 @@ SCALES = tuple(
         ("uneven, B .45, 10 pages each", {"level": 0.45, "pages": 10}),
         ("uneven, B to F .45", {"level": 0.45, "arms": 6}),
         ("very uneven, B .8", {"level": 0.8, "spread": 1.5}),
+        ("even, one scale, B shows 4", {"spread": 0.0, "short": "B"}),
+        ("uneven, one scale, A shows 4", {"short": "A"}),
+        ("even, B .45, B shows 4", {"spread": 0.0, "level": 0.45, "short": "B"}),
+        ("even, B .45, A shows 4", {"spread": 0.0, "level": 0.45, "short": "A"}),
+        ("uneven, B .45, B shows 4", {"level": 0.45, "short": "B"}),
+        ("uneven, B .45, A shows 4", {"level": 0.45, "short": "A"}),
     )
 )
 

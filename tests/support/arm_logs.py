@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-Ranker = Literal["fixed", "knows the user", "learns", "each arm learns"]
+Ranker = Literal["fixed", "knows the user", "others know the user", "learns", "each arm learns"]
 
 ETA = 0.8
 """Propensities are position ** -ETA."""
@@ -27,8 +27,8 @@ def log_of_arms(  # noqa: PLR0913 - a world has many sides
     """Pages of 8 of 12 documents for each query, one page an hour, each in an arm drawn at random.
 
     Args:
-        ranker: by what it ranks, beside the arm: a fixed score, the taste of two segments, the click rates so far, or
-            those of the page's own arm.
+        ranker: by what it ranks, beside the arm: a fixed score, the taste of two segments (in all arms, or in all but
+            the first), the click rates so far, or those of the page's own arm.
         seed: of the draws.
         arms: how many there are.
         queries: how many there are.
@@ -61,6 +61,10 @@ def log_of_arms(  # noqa: PLR0913 - a world has many sides
         elif ranker == "knows the user":
             wanted = taste[segment, query]
             score = 1.2 * wanted + rng.normal(0, 0.1, size)
+        elif ranker == "others know the user":
+            wanted = taste[segment, query]
+            known = np.where(arm[:, np.newaxis] > 0, wanted, taste.mean(axis=0)[query])
+            score = 1.2 * known + of_all + rng.normal(0, 0.1, size)
         else:
             wanted, rate = attractive, (clicks / impressions)[group, query]
             score = strength * rate + rng.normal(0, 0.02, size)
