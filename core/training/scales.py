@@ -57,7 +57,7 @@ def pairs_on_page(impressions: Floats, context: Integers) -> Floats:
     """What an impression of each cell adds to W of its context, shape (K,)."""
     order = np.lexsort((-impressions, context))
     rank = np.arange(len(order)) - np.searchsorted(context[order], context[order])
-    return 2.0 * rank[np.argsort(order)] + 1
+    return (2 * rank[np.argsort(order)] + 1).astype(np.float64)
 
 
 def counts_of_signatures(table: CountTable, theta: Floats, on_page: Floats) -> Floats:

@@ -118,7 +118,9 @@ class Job:
                 f"{self.inputs[0]} holds counts, in which the values of {shown(only[0][0])} are added up, and the fit "
                 "is of one of them (--for-each). Give the logs."
             )
-        return replace(self, log=self.log and replace(self.log, roles=replace(self.log.roles, only=only)))
+        if not only or self.log is None:
+            return self
+        return replace(self, log=replace(self.log, roles=replace(self.log.roles, only=only)))
 
     @property
     def only_links(self) -> bool:
