@@ -302,17 +302,17 @@ def _order_in_groups(stratum: Integers, position: Integers, theta: Floats, click
     """The sums of some strata, by the group of each."""
     first = first_of_runs(stratum)
     is_telling = np.repeat(_is_telling(first, position, clicks), np.diff(first, append=len(stratum)))
-    stratum, position, theta, clicks = (of[is_telling] for of in (stratum, position, theta, clicks))
+    stratum, position = stratum[is_telling], position[is_telling]
+    theta, clicks = theta[is_telling], clicks[is_telling]
     first = first_of_runs(stratum)
     length = np.diff(first, append=len(stratum))
     numbers = np.repeat(np.arange(len(first)), length)
     area, variance, *totals = _sums_of_strata(numbers, None, position, theta, np.ones(len(stratum)), clicks)
     of, within = group[stratum[first]], np.diff(numbers) == 0
-    move, click = (np.diff(values)[within] for values in (position, clicks))
-    sums = OrderSums(
-        *(sum_by_number(of, values, N_GROUPS) for values in (area, variance)),
-        *(float(values.sum()) for values in totals),
-    )
+    move, click = np.diff(position)[within], np.diff(clicks)[within]
+    weight, total_clicks, information = (float(values.sum()) for values in totals)
+    in_groups, spread = (sum_by_number(of, values, N_GROUPS) for values in (area, variance))
+    sums = OrderSums(in_groups, spread, weight, total_clicks, information)
     return RowOrder(sums, *(int(turns.sum()) for turns in (move < 0, move > 0, click > 0, click < 0)))
 
 

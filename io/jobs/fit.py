@@ -98,8 +98,9 @@ class Job:
     def finding_times(self) -> "Job":
         """The job whose log is searched for a column of times, unless days are known without one."""
         log = self.log
-        known = log is None or log.rules.day is not None or log.export is not None
-        return self if known else replace(self, log=replace(log, finds_times=True))
+        if log is None or log.rules.day is not None or log.export is not None:
+            return self
+        return replace(self, log=replace(log, finds_times=True))
 
     def for_each(self, column: str) -> "Job":
         """The job whose log is fitted to each value of a column by itself."""

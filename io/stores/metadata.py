@@ -234,14 +234,16 @@ class OrderTotals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @classmethod
     def of(cls, order: RowOrder) -> "OrderTotals":
         """The sums as they are written."""
-        area, variance, *totals = vars(order.sums).values()
-        texts = (b64encode(values.astype(_NUMBERS).tobytes()).decode() for values in (area, variance))
-        return cls(*texts, *totals, *tuple(vars(order).values())[1:])
+        sums = order.sums
+        area, variance = (b64encode(of.astype(_NUMBERS).tobytes()).decode() for of in (sums.area, sums.variance))
+        turns = order.rises, order.falls, order.clicked, order.unclicked
+        return cls(area, variance, sums.weight, sums.clicks, sums.information, *turns, order.pages, order.pieces)
 
     def order(self) -> RowOrder:
         """The sums as they are added up."""
-        of_groups = (np.frombuffer(b64decode(text), _NUMBERS).astype(np.float64) for text in (self.area, self.variance))
-        sums = OrderSums(*of_groups, self.weight, self.clicks, self.information)
+        area, variance = (np.frombuffer(b64decode(text), _NUMBERS) for text in (self.area, self.variance))
+        totals = self.weight, self.clicks, self.information
+        sums = OrderSums(area.astype(np.float64), variance.astype(np.float64), *totals)
         return RowOrder(sums, self.rises, self.falls, self.clicked, self.unclicked, self.pages, self.pieces)
 
 

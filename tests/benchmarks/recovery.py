@@ -313,7 +313,9 @@ class InOrder:
                 rates = clicked / shown
             walk = walk + rng.normal(0, self.drift, walk.shape)
             now = np.clip(attractive * np.exp(walk), 0, 1)
-            score = attractive / self.rate + likes[int(self.changes and 2 * number >= rounds)] + self.learns * rates
+            score: Floats = (
+                attractive / self.rate + likes[int(self.changes and 2 * number >= rounds)] + self.learns * rates
+            )
             docs = np.argsort(-score - 0.15 * rng.normal(size=score.shape), axis=1)[:, :positions]
             factor, eta = self.later if 3 * number >= 2 * rounds else (1.0, ETA)
             click = rng.random(docs.shape) < factor * now[own, docs] / np.arange(1.0, positions + 1) ** eta
@@ -746,21 +748,18 @@ _STAYS: tuple[tuple[str, dict[str, Any]], ...] = (
         for by in ("query", "position", "click", "query doc position click", "shuffled")
     ),
 )
-ORDER = tuple(
-    Design(name, _SMALL, change=InOrder(**world))
-    for name, world in (
-        *_STAYS,
-        *(
-            (f"learns {how}, {strength:g}", {"learns": strength, "updates": updates})
-            for how, updates in (("at once", 0), ("48 times", 48), ("nightly", 7))
-            for strength in (4.0, 1.5, 0.6, 0.2)
-        ),
-        ("learns at once, 1.5, by query", {"learns": 1.5, "by": "query"}),
-        ("learns at once, 1.5, few clicks", {"learns": 1.5, "rate": 0.1}),
-        ("learns at once, 1.5, 15 queries", {"learns": 1.5, "queries": 15}),
-        ("learns at once, 1.5, shuffled", {"learns": 1.5, "by": "shuffled"}),
-    )
+_LEARNS: tuple[tuple[str, dict[str, Any]], ...] = (
+    *(
+        (f"learns {how}, {strength:g}", {"learns": strength, "updates": updates})
+        for how, updates in (("at once", 0), ("48 times", 48), ("nightly", 7))
+        for strength in (4.0, 1.5, 0.6, 0.2)
+    ),
+    ("learns at once, 1.5, by query", {"learns": 1.5, "by": "query"}),
+    ("learns at once, 1.5, few clicks", {"learns": 1.5, "rate": 0.1}),
+    ("learns at once, 1.5, 15 queries", {"learns": 1.5, "queries": 15}),
+    ("learns at once, 1.5, shuffled", {"learns": 1.5, "by": "shuffled"}),
 )
+ORDER = tuple(Design(name, _SMALL, change=InOrder(**world)) for name, world in (*_STAYS, *_LEARNS))
 
 _STEPS = "1,.6,.4,.4,.3,.3,.3,.2,.2,.2"
 _TESTED: tuple[tuple[str, str, str, str, str], ...] = (  # test, options where it holds, and where not, of the fit, base

@@ -54,7 +54,7 @@ def log_in_order(
     queries, pages = np.arange(n_queries)[:, None], list[pl.DataFrame]()
     examined = np.arange(1.0, 7) ** -theta
     for number in range(n_pages):
-        scores = attractive + liked[int(changes and 2 * number >= n_pages)] + learns * clicked / shown
+        scores: Floats = attractive + liked[int(changes and 2 * number >= n_pages)] + learns * clicked / shown
         docs = np.argsort(-scores - 0.2 * rng.normal(size=scores.shape), 1)[:, :6]
         click = rng.random(docs.shape) < examined * attractive[queries, docs]
         np.add.at(shown, (queries, docs), 1)

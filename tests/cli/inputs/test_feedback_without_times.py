@@ -101,8 +101,8 @@ def test_where_rows_show_no_feedback_the_verdict_rests_on_their_order(
 
 def test_pages_of_one_arm_after_those_of_the_other_are_no_order_of_time(run_in_process: Run, tmp_path: Path) -> None:
     log = log_of_arms("learns", 0, queries=40, pages=120).drop("timestamp", "segment")
-    drawn = pl.Series("drawn", np.random.default_rng(0).random(log["session"].max() + 1))
-    log = log.with_columns(drawn=drawn.gather(log["session"])).sort("arm", "drawn", maintain_order=True)
+    drawn = np.random.default_rng(0).random(log["session"].n_unique())[log["session"].to_numpy()]
+    log = log.with_columns(drawn=drawn).sort("arm", "drawn", maintain_order=True)
     log.drop("arm", "drawn").write_parquet(tmp_path / "log.parquet")
 
     conclusion, reasons = fitted(run_in_process, tmp_path, "log.parquet")[1:]
@@ -120,9 +120,10 @@ def test_dates_of_something_else_are_no_times_of_pages(
     column: str,
     text: bool,  # noqa: FBT001
 ) -> None:
-    days = np.random.default_rng(0).integers(0, 1 if column == "loaded_at" else 2000, learns["session"].max() + 1)
-    dates = pl.date(2019, 1, 1) + pl.duration(days=pl.Series(days).gather(learns["session"]))
-    log = learns.with_columns(dates.cast(pl.String if text else pl.Date).alias(column))
+    sessions, later = learns["session"].to_numpy(), 1 if column == "loaded_at" else 2000
+    days = pl.Series("days", np.random.default_rng(0).integers(0, later, learns["session"].n_unique())[sessions])
+    dates = pl.date(2019, 1, 1) + pl.duration(days="days")
+    log = learns.with_columns(days).with_columns(dates.cast(pl.String if text else pl.Date).alias(column)).drop("days")
     log.write_parquet(tmp_path / "log.parquet")
     seconds = pl.datetime(2026, 3, 1) + pl.duration(minutes=3 * pl.col("session"))
     log.with_columns(request_ts=seconds).write_parquet(tmp_path / "both.parquet")
