@@ -67,8 +67,8 @@ LARGEST_MISSED_BIAS = 0.25
 LEVEL_AFTER_FEEDBACK = 0.1
 """Level of the comparison with halves where feedback showed in longer periods."""
 
-LEVEL_OF_ROWS = 0.01
-"""Level of the test by the order of rows, which is made of every log, whether or not that order is one of time."""
+LEVEL_OF_STOPS = 0.01
+"""Level at which a fit is not to be used; also that of the test by the order of rows, which is made of every log."""
 
 LEAST_BIAS_BY_ROWS = 0.02
 """Change of eta implied by movement in the order of rows, from which on the propensities are not to be used."""
@@ -94,7 +94,7 @@ class FeedbackTest:
     @property
     def moves(self) -> bool:
         """Whether clicks move documents, by however little."""
-        return self.p_value < (LEVEL_OF_ROWS if self.by_rows else LEVEL_OF_EACH)
+        return self.p_value < (LEVEL_OF_STOPS if self.by_rows else LEVEL_OF_EACH)
 
     @property
     def rejected(self) -> bool:
@@ -119,7 +119,7 @@ def feedback_test(sums: OrderSums, *, by_rows: bool = False) -> FeedbackTest | N
         return None
     std_error, move = error / sums.weight, float(sums.area.sum()) / sums.weight
     bias_of_move, level = sums.clicks / 2 / sums.information if sums.information > 0 else np.inf, np.array([degrees])
-    detectable_move = detectable(std_error, degrees, LEVEL_OF_ROWS if by_rows else LEVEL_OF_EACH)
+    detectable_move = detectable(std_error, degrees, LEVEL_OF_STOPS if by_rows else LEVEL_OF_EACH)
     largest = _MOVED_FURTHER * (max(move, 0.0) + float(student_quantile(POWER, level)[0]) * std_error)
     return FeedbackTest(
         move=move,
@@ -230,6 +230,12 @@ class PeriodChoice:
     def feedback_seen(self) -> bool:
         """Whether clicks were seen to move documents, at some length."""
         return any(look.outcome == "feedback" for look in self.looks)
+
+    @property
+    def feedback_is_sure(self) -> bool:
+        """Whether it was seen at the level at which a fit is not to be used."""
+        tests = (test for look in self.looks for test in (look.feedback, look.halves) if look.outcome == "feedback")
+        return any(test.p_value < LEVEL_OF_STOPS for test in tests if test is not None)
 
     @property
     def claims(self) -> bool:

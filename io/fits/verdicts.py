@@ -494,7 +494,7 @@ def _feedback(fit: Fit) -> Iterator[Reason]:
             "(--timestamp), or the ranker's version (--period-column)."
         )
         yield Reason("ranker-may-learn", CAUTION, sentence, {}, details)
-    elif fit.period.claims:
+    elif fit.period.claims or not fit.period.feedback_is_sure:
         sentence = (
             "If the ranker learns from these clicks, the propensities are wrong, and this log cannot rule that out. "
             f"{more}"

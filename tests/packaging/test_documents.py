@@ -15,6 +15,7 @@ import notebook
 import polars as pl
 import pytest
 import typer.main
+from arm_logs import log_of_arms
 from documents import OPTIONS, blocks, code, compared, prose, rows, section, steps
 from typer.core import TyperGroup, TyperOption
 from typer.testing import CliRunner
@@ -198,7 +199,11 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         do("compare", "counts-of-days", "--by", "day", "-o", "days-compared")
         do("fit", "pbm/log.parquet", "--method", "features", "--feature", "segment", "-o", "by-features")
         by = ("--context", "device", "--stratify", "segment", "--timestamp", "timestamp")
-        do("collect", "pbm/log.parquet", *by, "--randomized-where", "policy=random", "-o", "counts")
+        pl.read_parquet("pbm/log.parquet").with_columns(user="segment", exp="device").write_parquet("columns.parquet")
+        by += ("--cluster-column", "user", "--arm", "exp")
+        do("collect", "columns.parquet", *by, "--randomized-where", "policy=random", "-o", "counts")
+        log_of_arms("learns", 0, queries=60, pages=60).write_parquet("arms.parquet")
+        do("fit", "arms.parquet", "--arm", "arm", "--timestamp", "none", "-o", "arms")
         do("collect", "ubm/log.parquet", "--model", "ubm", "-o", "ubm-counts")
         scores = pl.read_parquet("pbm/attractiveness_truth.parquet").select("query", "doc", score="attractiveness")
         scores.unique(["query", "doc"], maintain_order=True).write_parquet("scores.parquet")

@@ -24,12 +24,12 @@ AIMS = {
     "words of a private dialect": 0,
 }
 LIMITS = AIMS | {
-    "lines of code": 41_665,
-    "lines": 62_964,
+    "lines of code": 41_669,
+    "lines": 62_970,
     "files": 224,
     "classes": 569,
-    "functions": 3_688,
-    "lines of code of tests": 37_044,
+    "functions": 3_689,
+    "lines of code of tests": 37_066,
     "modules of ours that `run` loads": 142,
     "words of a private dialect": 11,
     "lines of Markdown": 3_236,

@@ -135,7 +135,7 @@ FORMS: dict[str, tuple[Callable[[pl.DataFrame], pl.DataFrame], list[str]]] = {
         lambda log: log.select(
             impressionTime="timestamp", slot="position", itemId=pl.format("i{}-{}", "query", "doc"), isClick="click"
         ),
-        ["--no-query", "--position", "slot"],
+        ["--no-query", "--position", "slot", "--timestamp", "impressionTime"],
     ),
 }
 

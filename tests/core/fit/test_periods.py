@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import polars as pl
+import pytest
 from small_logs import PBM, simulated, statistics_of
 
 from posbias.core.choices import Period
@@ -141,6 +142,21 @@ def test_dates_alone_make_no_claim_for_days() -> None:
     assert choice.looks[-1].outcome == "cannot be looked into"
     assert choice.used == "day"
     assert not choice.claims
+
+
+@pytest.mark.parametrize(("p_value", "sure"), [(0.02, False), (0.005, True)])
+def test_what_shows_at_one_in_forty_is_a_doubt_and_at_one_in_a_hundred_feedback(p_value: float, *, sure: bool) -> None:
+    choice = chosen_for(learning_log(1).with_columns(pl.col("timestamp").dt.date()))
+    whole, *others = choice.looks
+    assert choice.feedback_is_sure
+    assert whole.feedback is not None
+
+    seen = replace(whole, feedback=replace(whole.feedback, p_value=p_value), halves=None)
+    looks = (seen, *(replace(look, feedback=None, halves=None) for look in others))
+    choice = replace(choice, looks=looks)
+
+    assert not choice.claims
+    assert choice.feedback_is_sure is sure
 
 
 def test_a_length_that_is_given_is_taken_and_tested_within_as_far_as_times_go() -> None:
