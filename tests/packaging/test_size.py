@@ -32,7 +32,7 @@ LIMITS = AIMS | {
     "lines of code of tests": 37_066,
     "modules of ours that `run` loads": 142,
     "words of a private dialect": 11,
-    "lines of Markdown": 3_236,
+    "lines of Markdown": 3_235,
 }
 """No figure goes above these: an aim, or, where it is not reached, what was; lower one when you come below it."""
 
