@@ -56,7 +56,7 @@ def _patient(usual: TextIO | None, number: int) -> TextIO:
 
 
 def why_lost(stream: TextIO) -> str | None:
-    """Why some of what was printed on a stream did not get through; None if all did that somebody wanted to read."""
+    """Why some of what was printed on a stream did not get through; None if all did, or the reader had enough."""
     stream.flush()
     file = getattr(getattr(stream, "buffer", None), "raw", None)
     if not isinstance(file, _PatientFile) or file.lost is None or file.lost.errno == errno.EPIPE:

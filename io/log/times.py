@@ -104,8 +104,8 @@ def _has_time_of_day(values: pl.Series) -> bool:
     """Whether times are more than days."""
     if values.dtype == pl.String:
         return bool(values.str.contains(":", literal=True).any())
-    seconds = values.cast(pl.Datetime("ms")).dt.epoch("s") if values.dtype.is_temporal() else values
-    return bool((seconds % 86_400 != 0).any())
+    seconds = values.dt.epoch("s") if isinstance(values.dtype, pl.Datetime) else values
+    return seconds.dtype.is_numeric() and bool((seconds % 86_400 != 0).any())
 
 
 def _fit(log: Log) -> bool:

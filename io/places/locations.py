@@ -234,7 +234,7 @@ _MOST_TEXT = 1 << 20  # bytes
 
 
 def read_text(path: Path) -> str:
-    """A text that somebody wrote: a configuration, a query.
+    """A text that a person wrote: a configuration, a query.
 
     Raises:
         OSError: it is not there, cannot be read, is far too long, or is no regular file: a FIFO would keep us waiting.

@@ -29,7 +29,7 @@ LIMITS = AIMS | {
     "files": 224,
     "classes": 569,
     "functions": 3_689,
-    "lines of code of tests": 37_066,
+    "lines of code of tests": 37_084,
     "modules of ours that `run` loads": 142,
     "words of a private dialect": 11,
     "lines of Markdown": 3_235,

@@ -177,6 +177,27 @@ def test_times_are_taken_from_a_column_that_no_option_names_and_this_is_printed(
     assert "The ranker seems to learn from these clicks" in " ".join(checked.stdout.split())
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param(value, id=str(value.dtype))
+        for value in (
+            pl.Series([True]),
+            pl.Series([9], dtype=pl.Time),
+            pl.Series([9], dtype=pl.Duration),
+            pl.Series(["noon"], dtype=pl.Categorical),
+            pl.Series([1_767_607_200]),
+        )
+    ],
+)
+def test_a_column_with_a_name_of_times_and_one_value_is_none(
+    run_in_process: Run, tmp_path: Path, stays: pl.DataFrame, value: pl.Series
+) -> None:
+    stays.with_columns(timestamp=pl.lit(value).first()).write_parquet(tmp_path / "log.parquet")
+
+    assert "times:" not in run_in_process("fit", "log.parquet", "--no-compare", "-o", "out", code=0).stderr
+
+
 def test_what_helps_where_hours_have_been_tried_is_not_more_time(
     run_in_process: Run, tmp_path: Path, learns: pl.DataFrame
 ) -> None:
