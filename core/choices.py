@@ -132,7 +132,6 @@ ESTIMATORS = {
     "conditional": "posbias.core.estimators.methods:ConditionalEstimator",
     "joint": "posbias.core.estimators.methods:JointEstimator",
     "allpairs": "posbias.core.estimators.harvesting:AllPairsEstimator",
-    "adjacent-chain": "posbias.core.estimators.harvesting:AdjacentChainEstimator",
     "randomized": "posbias.core.estimators.methods:RandomizedEstimator",
     "ctr": "posbias.core.estimators.methods:ClickRateEstimator",
 }

@@ -1,20 +1,4 @@
-"""Intervention harvesting: two estimates of theta from the click rates of documents shown in several cells.
-
-The interventional set S_ab holds the units that were shown in both cells a and b; its clicks are A_ab, the sum of the
-units' click rates in a, and A_ba, with E[A_ab] / E[A_ba] = theta_a / theta_b (`allpairs`).
-
-AllPairs fits all sets together. AdjacentChain takes the sets of neighbours only and multiplies their ratios,
-
-    log theta_e - log theta_p = log A_ep - log A_pe,    p the neighbour of e on the side of the reference,
-
-so that errors add up along the chain, and a set without clicks in one of its cells breaks it. Its standard errors are
-the jackknife's over clusters (queries), V = (G - 1)/G sum_g d_g d_g' with d_g the exact change when g is left out:
-
-    d_g,e = d_g,p + log(1 - A_g,ep / A_ep) - log(1 - A_g,pe / A_pe)
-
-G* from a_gk, cluster g's share in the variance of log theta_k if rates varied like Poisson counts, and intervals by the
-rule of `cluster_errors`. A cluster that holds all clicks of a link in one of its
-cells identifies what lies beyond alone.
+"""Intervention harvesting: theta from the click rates of documents shown in several cells, with its errors.
 
 Source: Agarwal, Zaitsev, Wang, Li, Najork & Joachims 2019, "Estimating Position Bias without Intrusive Interventions".
 
@@ -37,7 +21,6 @@ A cluster with much leverage is left out by one Newton step from the estimate on
 r_ab again: d_g = (H - H_g)^-1 s_g where H - H_g and s_g are those of l without the cluster, exactly.
 """
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -46,9 +29,7 @@ from posbias.core.arrays import linalg
 from posbias.core.arrays.compression import Members
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, Numbers, starts, sum_by_number
 from posbias.core.choices import Cluster
-from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
-from posbias.core.errors import UsageError
 from posbias.core.estimators.estimate import (
     Estimate,
     EstimationOptions,
@@ -86,22 +67,15 @@ def sum_clusters(fit: AllPairsFit, members: Members) -> ClusterSums:
     linked = members.among(fit.linked.units).by_cluster()
     unit, cluster = linked.unit, linked.cluster
     clusters, n_free = _Clusters(fit), len(fit.linked.free)
-    sums = ClusterSums.none(n_free)
     entries = fit.linked.table.entries_of_unit[unit]
-    for block in blocks_of_clusters(cluster, entries * (entries - 1) // 2 * n_free):
-        sums = sums + clusters.sums(unit[block], cluster[block] - cluster[block.start])
-    return sums
-
-
-def blocks_of_clusters(cluster: Numbers, cost: Integers) -> Iterator[slice]:
-    """Cut members that are sorted by cluster into runs of whole clusters, of about BLOCK numbers each."""
     ends = np.flatnonzero(np.diff(cluster, append=-1)) + 1
-    block = np.cumsum(cost)[ends - 1] // BLOCK
-    last = ends[np.flatnonzero(np.diff(block, append=-1))]
-    first = 0
-    for end in last.tolist():
-        yield slice(first, end)
+    block = np.cumsum(entries * (entries - 1) // 2 * n_free)[ends - 1] // BLOCK
+    nothing = np.zeros((0, n_free))
+    sums, first = ClusterSums.of(nothing, nothing, np.zeros(n_free, np.bool_)), 0
+    for end in ends[np.flatnonzero(np.diff(block, append=-1))].tolist():
+        sums = sums + clusters.sums(unit[first:end], cluster[first:end] - cluster[first])
         first = end
+    return sums
 
 
 @dataclass(frozen=True)
@@ -245,10 +219,6 @@ class _Clusters:
         return component[self.free] != component[self.reference_of[self.free]]
 
 
-NOT_ON_A_CHAIN = "it lies on no chain of neighbours from the reference"
-BROKEN = "the chain breaks at {here}: pairs shown there and at {there} were not clicked in both"
-
-
 def harvest_allpairs(
     strata: Strata, linkage: Linkage, by: Cluster = "query", on_iteration: linalg.OnStep | None = None
 ) -> Estimate:
@@ -263,177 +233,20 @@ def harvest_allpairs(
     fit = fit_allpairs(strata.signatures, linkage, on_iteration=on_iteration)
     log_theta = np.full(strata.signatures.n_cells, np.nan)
     log_theta[fit.linked.cells] = fit.log_theta
-    free, sums = fit.linked.cells[fit.linked.free], sum_clusters(fit, strata.members)
-    estimate = _estimate(AllPairsEstimator.name, log_theta, free, sums, linkage.reason, linkage, by)
-    return replace(estimate, converged=fit.converged, iterations=fit.iterations)
-
-
-def harvest_adjacent_chain(
-    strata: Strata, linkage: Linkage, chains: Sequence[Integers], names: Sequence[str], by: Cluster = "query"
-) -> Estimate:
-    """AdjacentChain: the product of the ratios between neighbours, from the reference on, with the jackknife's errors.
-
-    Args:
-        strata: the counts.
-        linkage: the reference of each cell.
-        chains: one array of cells per chain (a context), neighbours in order: each with its reference, no cell twice.
-            A cell on no such chain has no number.
-        names: K names of the cells, for the reasons; e.g. `position 4`.
-        by: what the clusters of the strata are.
-    """
-    paths = [path for chain in chains for path in _outward(chain, linkage)]
-    links = _find_links(strata.signatures, paths)
-    reason = _missing(paths, links, linkage, names)
-    free = np.setdiff1d(np.flatnonzero([why is None for why in reason]), linkage.references)
-    route = _routes(paths, free)
-    log_theta = np.full(strata.signatures.n_cells, np.nan)
-    log_theta[linkage.references] = 0.0
-    log_theta[free] = route @ np.log(links.head_clicks[free] / links.tail_clicks[free])
-    sums = _sum_jackknife(strata, links, free, route)
-    return _estimate(AdjacentChainEstimator.name, log_theta, free, sums, reason, linkage, by)
-
-
-def _estimate(
-    method: str,
-    log_theta: Floats,
-    free_cells: Integers,
-    sums: ClusterSums,
-    missing: Sequence[str | None],
-    linkage: Linkage,
-    by: Cluster,
-) -> Estimate:
-    """The estimate with the intervals that the sums give; cells without a number are not identified by it."""
-    errors = errors_from_sums(log_theta, free_cells, sums)
-    linkage, theta = replace(linkage, identified=np.isfinite(log_theta)), np.exp(log_theta)
-    reason = tuple(none or no_error for none, no_error in zip(missing, errors.reason, strict=True))
+    errors = errors_from_sums(log_theta, fit.linked.cells[fit.linked.free], sum_clusters(fit, strata.members))
+    theta = np.exp(log_theta)
+    reason = tuple(unlinked or no_error for unlinked, no_error in zip(linkage.reason, errors.reason, strict=True))
     return Estimate(
-        method=method,
+        method=AllPairsEstimator.name,
         linkage=linkage,
         propensity=theta,
         examination=relative_to_largest(theta, linkage),
         intervals=replace(errors, reason=reason),
-        converged=True,
-        iterations=0,
+        converged=fit.converged,
+        iterations=fit.iterations,
         errors_by=by,
         n_clusters=errors.n_clusters,
     )
-
-
-def _missing(
-    paths: Sequence[Integers], links: "_Links", linkage: Linkage, names: Sequence[str]
-) -> tuple[str | None, ...]:
-    """Why a cell has no number, else None: K reasons."""
-    reason: list[str | None] = [unlinked or NOT_ON_A_CHAIN for unlinked in linkage.reason]
-    for reference in linkage.references.tolist():
-        reason[reference] = None
-    for path in paths:
-        n_reached = 1 + int(links.intact[path[1:]].cumprod().sum())
-        for cell in path[:n_reached].tolist():
-            reason[cell] = None
-        for cell in path[n_reached:].tolist():
-            here, there = names[int(path[n_reached])], names[int(path[n_reached - 1])]
-            reason[cell] = linkage.reason[cell] or BROKEN.format(here=here, there=there)
-    return tuple(reason)
-
-
-def _outward(chain: Integers, linkage: Linkage) -> list[Integers]:
-    """The two paths that lead from a chain's reference to its ends, each with the reference; none without it.
-
-    e.g. [2, 5, 7, 8] with the reference 5 -> [5, 7, 8] and [5, 2]
-    """
-    at = np.flatnonzero(np.isin(chain, linkage.references) & (linkage.reference_of[chain] == chain))
-    return [chain[at[0] :], chain[: at[0] + 1][::-1]] if len(at) else []
-
-
-@dataclass(frozen=True)
-class _Links:
-    """The links of chains: each cell but the reference with its neighbour on the side of the reference, its tail."""
-
-    head_clicks: Floats  # shape (K,), A_ep of the link whose head is cell e; 0 for a cell that is none
-    tail_clicks: Floats  # shape (K,), A_pe
-    heads: Integers  # shape (L,), entries of the table in a head whose unit was also shown in its tail
-    tails: Integers  # shape (L,), those units' entries in the tail
-    rate: Floats  # shape (R,), click rate of each entry
-
-    @property
-    def intact(self) -> Flags:
-        """Whether both cells of the link have clicks, shape (K,)."""
-        return (self.head_clicks > 0) & (self.tail_clicks > 0)
-
-
-def _find_links(table: CountTable, paths: Sequence[Integers]) -> _Links:
-    tail_of = np.full(table.n_cells, -1)
-    for path in paths:
-        tail_of[path[1:]] = path[:-1]
-    heads = np.flatnonzero(tail_of[table.cell] >= 0)
-    unit = table.unit_of_entry
-    key = table.entry_keys
-    link = unit[heads] * table.n_cells + tail_of[table.cell[heads]]
-    tails = np.minimum(np.searchsorted(key, link), len(key) - 1)
-    shown = key[tails] == link
-    heads, tails = heads[shown], tails[shown]
-    rate = table.clicks / table.impressions
-    weighted = rate * table.spread(table.multiplicity)
-    return _Links(
-        head_clicks=sum_by_number(table.cell[heads], weighted[heads], table.n_cells),
-        tail_clicks=sum_by_number(table.cell[heads], weighted[tails], table.n_cells),
-        heads=heads,
-        tails=tails,
-        rate=rate,
-    )
-
-
-def _routes(paths: Sequence[Integers], free: Integers) -> Floats:
-    """1 where a link (column, by its head) lies on the way from the reference to a cell (row), else 0; shape (F, F)."""
-    route = np.zeros((len(free), len(free)))
-    for path in paths:
-        way = path[np.isin(path, free)]
-        number = np.searchsorted(free, way)
-        route[np.ix_(number, number)] = np.tri(len(number))
-    return route
-
-
-def _sum_jackknife(strata: Strata, links: _Links, free: Integers, route: Floats) -> ClusterSums:
-    """The exact change by leaving out each cluster, and its share in the variance, in blocks of clusters."""
-    table = strata.signatures
-    kept = np.isin(table.cell[links.heads], free)
-    links = replace(links, heads=links.heads[kept], tails=links.tails[kept])
-    shares = _shares_and_variance(table, links)
-    clicked = np.flatnonzero(table.sum_by_unit(shares[0] + shares[1]) > 0)
-    linked = strata.members.among(clicked).by_cluster()
-    number, cluster = linked.unit, linked.cluster
-    by_unit = [linalg.by_unit_and_cell(table, share) for share in shares]
-    copies = table.spread(table.multiplicity)
-    total = route @ table.sum_by_cell(copies * shares[2])[free]
-    sums = ClusterSums.none(len(free))
-    for block in blocks_of_clusters(cluster, np.full(len(cluster), table.n_cells)):
-        own = cluster[block] - cluster[block.start]
-        members = linalg.counted(own, clicked[number[block]], (int(own[-1]) + 1, table.n_units))
-        head, tail, variance = (linalg.sparse_product(members, share).toarray()[:, free] for share in by_unit)
-        alone = route @ (np.maximum(head, tail) >= ALL_CLICKS).any(axis=0) > 0
-        head, tail = np.minimum(head, ALL_CLICKS), np.minimum(tail, ALL_CLICKS)
-        change = (np.log1p(-head) - np.log1p(-tail)) @ route.T
-        influence = variance @ route.T
-        influence[influence <= NOTHING * total] = 0.0
-        sums = sums + ClusterSums.of(change, influence, alone)
-    return sums
-
-
-def _shares_and_variance(table: CountTable, links: _Links) -> tuple[Floats, Floats, Floats]:
-    """At each entry in a head, shape (R,): its unit's share of the link's clicks there, of those in the tail, and v.
-
-    v is what each link adds to the variance of log theta. A rate r_p on the way enters log theta by 1 / A_p,pp of the
-    link before and by -1 / A_pe of the link behind; the reference's has no link before. What it adds is the square of
-    their sum times r_p, the variance of a Poisson rate but for a factor.
-    """
-    heads, head = links.heads, table.cell[links.heads]
-    head_share, tail_share, per_head_click, variance = np.zeros((4, len(table.cell)))
-    head_share[heads] = links.rate[heads] / links.head_clicks[head]
-    tail_share[heads] = links.rate[links.tails] / links.tail_clicks[head]
-    per_head_click[heads], per_tail_click = 1 / links.head_clicks[head], 1 / links.tail_clicks[head]
-    of_tail = per_tail_click * (per_tail_click - 2 * per_head_click[links.tails])
-    variance[heads] = links.rate[heads] * per_head_click[heads] ** 2 + links.rate[links.tails] * of_tail
-    return head_share, tail_share, variance
 
 
 class AllPairsEstimator(Estimator):
@@ -453,32 +266,3 @@ class AllPairsEstimator(Estimator):
             options.cluster or "query",
             on_iteration=lambda number, change: on_iteration(f"AllPairs {number}: {change:.1e}"),
         )
-
-
-class AdjacentChainEstimator(Estimator):
-    """Product of the click-rate ratios of neighbours, with the jackknife's errors over queries."""
-
-    name = "adjacent-chain"
-    reference = "Agarwal, Zaitsev, Wang, Li, Najork & Joachims 2019 (WSDM)"
-    takes = ("cluster",)
-
-    def check(self, plan: StatisticsPlan) -> None:
-        """Raise a UsageError where a cell is more than a position: it needs cells in a row."""
-        if plan.model.beside_position:
-            raise UsageError(
-                f"--method adjacent-chain: it goes from position to position, and cells that differ by "
-                f"{plan.model.beside_position} do not lie in a row. Use --method allpairs, or --model pbm."
-            )
-
-    def estimate(
-        self,
-        statistics: SufficientStatistics,
-        strata: Strata,
-        options: EstimationOptions,
-        on_iteration: OnIteration,  # noqa: ARG002 - every estimator takes the same
-    ) -> Estimate:
-        """Estimate theta as far as the chain reaches."""
-        linkage, context = linkage_of(statistics, strata, options), statistics.context_of_cell
-        chains = [np.flatnonzero(context == number) for number in np.unique(context)]
-        names = [f"position {position}" for position in statistics.position_of_cell]
-        return harvest_adjacent_chain(clustered(strata, options), linkage, chains, names, options.cluster or "query")

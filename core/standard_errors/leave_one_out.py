@@ -146,12 +146,6 @@ class ClusterSums:
             alone=alone,
         )
 
-    @classmethod
-    def none(cls, n_free: int) -> "ClusterSums":
-        """The sums of no cluster."""
-        nothing = np.zeros((0, n_free))
-        return cls.of(nothing, nothing, np.zeros(n_free, np.bool_))
-
     @property
     def effective_clusters(self) -> Floats:
         """Effective number of clusters G*_k, shape (F,)."""

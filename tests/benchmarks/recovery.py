@@ -503,10 +503,9 @@ METHODS = {
     "conditional": "--timestamp none",
     "joint": "--method joint --timestamp none",
     "allpairs": "--method allpairs --timestamp none",
-    "adjacent-chain": "--method adjacent-chain --timestamp none",
     "ctr": "--method ctr --timestamp none",
 }
-UBM = {name: f"{options} --model ubm" for name, options in METHODS.items() if name != "adjacent-chain"}
+UBM = {name: f"{options} --model ubm" for name, options in METHODS.items()}
 
 
 def _also(options: str) -> dict[str, str]:

@@ -68,7 +68,7 @@ RUNS = {
     "bootstrapped": "fit {pbm} --bootstrap 20 --seed 3",
     "clustered": "fit {segments} --cluster-column segment",
     "arms": "fit {segments} --arm segment",
-    "chain": "fit {pbm} --method adjacent-chain",
+    "all pairs": "fit {pbm} --method allpairs",
     "reference": "fit {pbm} --reference 3",
     "smooth": "fit {sparse} --shape smooth",
     "cut": "fit {pbm} --max-position 4",

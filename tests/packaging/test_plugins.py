@@ -109,7 +109,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "weight": ("weight", "store", "--propensities", "fit", "--layout", "ratios", "-o", "weighted"),
     "pages": ("run", "LOG", *OF_FIT, "--layout", "session", "-o", "pages"),
     "shape": ("run", "LOG", *OF_FIT, "--shape", "power", "-o", "none"),
-    "chain": ("run", "LOG", "--model", "after-click", "--method", "adjacent-chain", "-o", "none"),
     "grades": ("run", "LOG", *OF_FILES, "--layout-options", "grades=3", "-o", "none"),
     "carrying": ("run", "LOG", "--layout", "ratios", "--format", "ranklib", "-o", "none"),
     "layout": ("run", "LOG", "--layout", "ratio", "-o", "none"),
@@ -175,7 +174,7 @@ def test_help_shows_what_was_added_behind_what_was_there(done: Done) -> None:
 
     said = " ".join(said.split())
     assert "With a propensity by cell: pbm, ubm, after-click. " in said
-    assert "adjacent-chain, randomized, ctr, squared-ctr, features, regression-em." in said
+    assert "allpairs, randomized, ctr, squared-ctr, features, regression-em." in said
     assert "catboost, ranklib, qrels, opensearch, elasticsearch, quepid, jsonl." in said
 
 
@@ -214,7 +213,6 @@ def test_formats_that_were_there_carry_a_layout_that_was_added(done: Done) -> No
     ("command", "error"),
     [
         ("shape", "--method squared-ctr does not support it. Methods that do: conditional, randomized."),
-        ("chain", "cells that differ by after_click (--model after-click) do not lie in a row"),
         ("grades", "it applies only to --layout judgments"),
         ("carrying", "in the format of another trainer: lightgbm, xgboost, catboost."),
         ("layout", "choose from pointwise, clicked-group, session, pairs, judgments, ratios."),

@@ -1,9 +1,8 @@
-"""Intervention harvesting: its optimum by brute force, its errors by the jackknife, its invariances, broken chains."""
+"""Intervention harvesting: its optimum by brute force, its errors by the jackknife, its invariances."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
-from typing import Protocol
 
 import numpy as np
 import polars as pl
@@ -17,24 +16,11 @@ from posbias.core.arrays.count_table import CountTable, Floats, Integers
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.estimators import harvesting as errors_module
 from posbias.core.estimators.estimate import Estimate
-from posbias.core.estimators.harvesting import (
-    NOT_ON_A_CHAIN,
-    harvest_adjacent_chain,
-    harvest_allpairs,
-    sum_clusters,
-)
+from posbias.core.estimators.harvesting import harvest_allpairs, sum_clusters
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.core.standard_errors.cluster import ONE_CLUSTER
 from posbias.core.theta.allpairs import UNCLICKED_SHARE, AllPairsFit, fit_allpairs, interventional_sets
-from posbias.core.theta.conditional import NO_CLICKS, Linkage, find_linkage, linked_counts
-
-
-class Harvest(Protocol):
-    """A method, applied to pairs and the query of each, or to signatures with the one of each pair."""
-
-    def __call__(  # noqa: D102 - the class says it
-        self, table: CountTable, query: Integers, unit_of_member: Integers | None = None, /
-    ) -> Estimate: ...
+from posbias.core.theta.conditional import find_linkage, linked_counts
 
 
 def random_log(seed: int, n_units: int = 60, n_cells: int = 4) -> tuple[CountTable, Integers]:
@@ -48,26 +34,6 @@ def allpairs(table: CountTable, query: Integers, unit_of_member: Integers | None
     """AllPairs of pairs, or of signatures with the one of each pair."""
     members = np.arange(table.n_units) if unit_of_member is None else unit_of_member
     return harvest_allpairs(Strata(table, Members(members, query)), find_linkage(table))
-
-
-def adjacent_chain(table: CountTable, query: Integers, unit_of_member: Integers | None = None) -> Estimate:
-    """AdjacentChain along all cells."""
-    members = np.arange(table.n_units) if unit_of_member is None else unit_of_member
-    return chained(table, query, [np.arange(table.n_cells)], members)
-
-
-def chained(
-    table: CountTable,
-    query: Integers,
-    chains: list[Integers],
-    members: Integers,
-    linkage: Linkage | None = None,
-) -> Estimate:
-    names = [f"position {cell + 1}" for cell in range(table.n_cells)]
-    return harvest_adjacent_chain(Strata(table, Members(members, query)), linkage or find_linkage(table), chains, names)
-
-
-both_methods = pytest.mark.parametrize("harvest", [allpairs, adjacent_chain])
 
 
 def simulated_log(options: SimulationOptions) -> tuple[CountTable, Integers]:
@@ -90,21 +56,19 @@ def simulated_log(options: SimulationOptions) -> tuple[CountTable, Integers]:
 # The estimates.
 
 
-@both_methods
-def test_noise_free_clicks_give_the_truth_exactly(harvest: Harvest) -> None:
+def test_noise_free_clicks_give_the_truth_exactly() -> None:
     rng = np.random.default_rng(0)
     truth = np.array([1, 1.6, 0.7, 0.3, 1e-3])
     impressions = rng.integers(1, 30, (40, 5)) * (rng.random((40, 5)) < 0.6)
     clicks = impressions * truth * rng.uniform(0.05, 0.6, (40, 1))
-    found = harvest(CountTable.from_dense(impressions.astype(float), clicks), np.arange(40))
+    found = allpairs(CountTable.from_dense(impressions.astype(float), clicks), np.arange(40))
     assert found.converged
     np.testing.assert_allclose(found.propensity, truth, rtol=1e-9)
 
 
-@both_methods
-def test_it_recovers_the_truth_of_a_dense_log(harvest: Harvest) -> None:
+def test_it_recovers_the_truth_of_a_dense_log() -> None:
     options = SimulationOptions(n_sessions=40_000, n_queries=20, n_positions=5, docs_per_query=8, seed=3)
-    found = harvest(*simulated_log(options))
+    found = allpairs(*simulated_log(options))
     np.testing.assert_allclose(found.propensity, 1 / np.arange(1, 6), rtol=0.06)
 
 
@@ -204,10 +168,9 @@ def test_running_out_of_iterations_is_reported() -> None:
     assert (told, found.iterations) == ([1], 1)
 
 
-def test_neighbours_with_two_cells_have_the_ratio_of_their_click_rates() -> None:
+def test_two_cells_have_the_ratio_of_their_click_rates() -> None:
     table = CountTable.from_dense(np.array([[4.0, 50], [2, 5]]), np.array([[3.0, 10], [1, 1]]))
     expected = (10 / 50 + 1 / 5) / (3 / 4 + 1 / 2)
-    assert adjacent_chain(table, np.arange(2)).propensity[1] == pytest.approx(expected, rel=1e-12)
     assert allpairs(table, np.arange(2)).propensity[1] == pytest.approx(expected, rel=1e-9)
 
 
@@ -223,39 +186,35 @@ def assert_same(found: Estimate, expected: Estimate) -> None:
     assert (found.n_clusters, found.intervals.reason) == (expected.n_clusters, expected.intervals.reason)
 
 
-@both_methods
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10_000))
-def test_order_names_of_queries_and_compression_change_nothing(harvest: Harvest, seed: int) -> None:
+def test_order_names_of_queries_and_compression_change_nothing(seed: int) -> None:
     pairs, query = random_log(seed, n_units=120)
-    expected = harvest(pairs, query)
+    expected = allpairs(pairs, query)
     order = np.random.default_rng(seed).permutation(pairs.n_units)
-    assert_same(harvest(pairs.take(order), 1000 - 7 * query[order]), expected)
+    assert_same(allpairs(pairs.take(order), 1000 - 7 * query[order]), expected)
     table, signature = compress(pairs.take(order))
-    assert_same(harvest(table, query[order], signature), expected)
+    assert_same(allpairs(table, query[order], signature), expected)
 
 
-@both_methods
-def test_blocks_of_clusters_change_nothing(harvest: Harvest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_clusters_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs, query = random_log(7)
-    expected = harvest(pairs, query)
+    expected = allpairs(pairs, query)
     monkeypatch.setattr(errors_module, "BLOCK", 1)
-    assert_same(harvest(pairs, query), expected)
+    assert_same(allpairs(pairs, query), expected)
 
 
-def test_pairs_without_a_click_leave_the_chain_as_it_is_and_allpairs_nearly() -> None:
+def test_pairs_without_a_click_change_next_to_nothing() -> None:
     pairs, query = random_log(8)
     dense = np.zeros((2, pairs.n_units + 30, 4))
     dense[:, pairs.unit_of_entry, pairs.cell] = pairs.impressions, pairs.clicks
     dense[0, pairs.n_units :] = 6
     more = CountTable.from_dense(dense[0], dense[1])
     members = np.arange(pairs.n_units)
-    assert_same(adjacent_chain(more, query, members), adjacent_chain(pairs, query))
     np.testing.assert_allclose(allpairs(more, query, members).propensity, allpairs(pairs, query).propensity, rtol=0.02)
 
 
-@both_methods
-def test_two_contexts_have_the_estimates_of_each_alone(harvest: Harvest) -> None:
+def test_two_contexts_have_the_estimates_of_each_alone() -> None:
     alone = [random_log(seed, n_units=40) for seed in (9, 10)]
     size = alone[0][0].n_units
     dense = np.zeros((2, size + alone[1][0].n_units, 8))
@@ -264,12 +223,9 @@ def test_two_contexts_have_the_estimates_of_each_alone(harvest: Harvest) -> None
     table, query = CountTable.from_dense(dense[0], dense[1]), np.concatenate([alone[0][1], alone[1][1] + 100])
     linkage = find_linkage(table, np.repeat([0, 1], 4))
     members = np.arange(table.n_units)
-    if harvest is allpairs:
-        together = harvest_allpairs(Strata(table, Members(members, query)), linkage)
-    else:
-        together = chained(table, query, [np.arange(4), np.arange(4, 8)], members, linkage)
+    together = harvest_allpairs(Strata(table, Members(members, query)), linkage)
     for number, (pairs, own_query) in enumerate(alone):
-        expected, cells = harvest(pairs, own_query), slice(4 * number, 4 * number + 4)
+        expected, cells = allpairs(pairs, own_query), slice(4 * number, 4 * number + 4)
         np.testing.assert_allclose(
             np.log(together.propensity[cells]), np.log(expected.propensity), rtol=1e-7, atol=1e-9
         )
@@ -285,20 +241,6 @@ def jackknife(pairs: CountTable, query: Integers, log_theta: Callable[[CountTabl
     """What leaving out each query in turn changes, shape (G, K)."""
     whole = log_theta(pairs)
     return np.array([log_theta(pairs.take(np.flatnonzero(query != g))) - whole for g in np.unique(query)])
-
-
-def variance(changes: Floats) -> Floats:
-    """(G_k - 1)/G_k sum_g d_gk^2, shape (K - 1,), over the queries that change cell k at all."""
-    size = (np.abs(changes[:, 1:]) > 1e-12).sum(axis=0)
-    return (size - 1) / size * (changes[:, 1:] ** 2).sum(axis=0)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_errors_of_the_chain_are_the_jackknife(seed: int) -> None:
-    pairs, query = random_log(seed)
-    changes = jackknife(pairs, query, lambda table: np.log(adjacent_chain(table, np.arange(table.n_units)).propensity))
-    found = adjacent_chain(pairs, query)
-    np.testing.assert_allclose(found.intervals.std_error[1:] ** 2, variance(changes), rtol=1e-8)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -360,20 +302,18 @@ def test_effective_clusters_are_the_dense_formula() -> None:
     np.testing.assert_allclose(allpairs(pairs, query).intervals.effective_clusters[1:], expected, rtol=1e-9)
 
 
-@both_methods
-def test_a_cell_that_one_query_alone_identifies_gets_no_interval_and_the_others_do(harvest: Harvest) -> None:
+def test_a_cell_that_one_query_alone_identifies_gets_no_interval_and_the_others_do() -> None:
     pairs, query = random_log(13)
     dense = np.zeros((2, pairs.n_units + 1, 5))
     dense[:, pairs.unit_of_entry, pairs.cell] = pairs.impressions, pairs.clicks
     dense[:, -1] = [[0, 0, 0, 6, 9], [0, 0, 0, 1, 2]]
-    found = harvest(CountTable.from_dense(dense[0], dense[1]), np.append(query, 999))
+    found = allpairs(CountTable.from_dense(dense[0], dense[1]), np.append(query, 999))
     assert found.intervals.reason == (None, None, None, None, ONE_CLUSTER)
     assert np.isnan([found.intervals.std_error[4], found.intervals.low[4], found.intervals.high[4]]).all()
     assert np.isfinite(found.intervals.std_error[:4]).all()
-    np.testing.assert_allclose(found.intervals.std_error[1:4], harvest(pairs, query).intervals.std_error[1:], rtol=0.1)
+    np.testing.assert_allclose(found.intervals.std_error[1:4], allpairs(pairs, query).intervals.std_error[1:], rtol=0.1)
 
 
-@both_methods
 @pytest.mark.parametrize(
     "options",
     [
@@ -383,55 +323,8 @@ def test_a_cell_that_one_query_alone_identifies_gets_no_interval_and_the_others_
     ids=["few queries", "sparse queries"],
 )
 @pytest.mark.slow_after(1)
-def test_intervals_cover_the_truth(harvest: Harvest, options: SimulationOptions) -> None:
+def test_intervals_cover_the_truth(options: SimulationOptions) -> None:
     truth = 1 / np.arange(2, 5)
-    found = [harvest(*simulated_log(replace(options, seed=seed))) for seed in range(40)]
+    found = [allpairs(*simulated_log(replace(options, seed=seed))) for seed in range(40)]
     covered = np.array([(each.intervals.low[1:] <= truth) & (truth <= each.intervals.high[1:]) for each in found])
     assert 0.88 <= covered.mean() <= 0.995
-
-
-# Chains.
-
-
-def test_a_broken_chain_leaves_what_lies_beyond_without_a_number() -> None:
-    impressions = np.array([[5.0, 5, 0, 0], [4, 4, 0, 0], [6, 0, 6, 6], [6, 0, 6, 6], [0, 3, 3, 0]])
-    clicks = np.array([[3.0, 1, 0, 0], [2, 2, 0, 0], [4, 0, 2, 1], [1, 0, 3, 1], [0, 1, 0, 0]])
-    table = CountTable.from_dense(impressions, clicks)
-    query = np.arange(5)
-    found = adjacent_chain(table, query)
-    broken = "the chain breaks at position 3: pairs shown there and at position 2 were not clicked in both"
-    assert found.intervals.reason == (None, None, broken, broken)
-    np.testing.assert_array_equal(np.isnan(np.log(found.propensity)), [False, False, True, True])
-    assert (
-        np.log(found.propensity[0]),
-        found.intervals.std_error[0],
-        found.intervals.low[0],
-        found.intervals.high[0],
-    ) == (0, 0, 1, 1)
-    assert np.isfinite(found.intervals.std_error[1])
-    assert allpairs(table, query).intervals.reason == (None, None, None, None)
-
-
-def test_a_chain_may_leave_out_cells_and_begin_on_either_side_of_the_reference() -> None:
-    pairs, query = random_log(14, n_cells=5)
-    members = np.arange(pairs.n_units)
-    linkage = find_linkage(pairs, preference=np.array([2]))
-    found = chained(pairs, query, [np.array([0, 2, 3])], members, linkage)
-    assert found.intervals.reason == (None, NOT_ON_A_CHAIN, None, None, NOT_ON_A_CHAIN)
-    dense = np.zeros((2, pairs.n_units, 5))
-    dense[:, pairs.unit_of_entry, pairs.cell] = pairs.impressions, pairs.clicks
-    for cell in (0, 3):
-        part = CountTable.from_dense(dense[0][:, [2, cell]], dense[1][:, [2, cell]])
-        expected = adjacent_chain(part, query)
-        assert np.log(found.propensity[cell]) == pytest.approx(np.log(expected.propensity[1]), rel=1e-9)
-        assert found.intervals.std_error[cell] == pytest.approx(expected.intervals.std_error[1], rel=1e-9)
-
-
-def test_where_every_link_breaks_only_the_reference_has_a_number() -> None:
-    impressions = np.array([[5.0, 0, 5], [5, 0, 5], [0, 5, 5]])
-    clicks = np.array([[3.0, 0, 1], [2, 0, 2], [0, 0, 1]])
-    found = adjacent_chain(CountTable.from_dense(impressions, clicks), np.arange(3))
-    assert found.intervals.reason[:2] == (None, NO_CLICKS)
-    assert "breaks at position 2" in str(found.intervals.reason[2])
-    np.testing.assert_array_equal(np.isnan(np.log(found.propensity)), [False, True, True])
-    assert found.n_clusters == 0

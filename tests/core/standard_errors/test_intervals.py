@@ -81,7 +81,7 @@ def test_a_context_of_one_query_has_the_number_of_the_others_without_an_interval
 @pytest.mark.parametrize(
     ("method", "options"),
     [
-        *((name, {}) for name in ("conditional", "allpairs", "adjacent-chain")),
+        *((name, {}) for name in ("conditional", "allpairs")),
         *(("conditional", options) for options in ({"cluster": "pair"}, {"bootstrap": 99})),
         *(("conditional", {"shape": shape}) for shape in ("monotone", "power")),
     ],
