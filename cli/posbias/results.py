@@ -4,6 +4,7 @@ import weakref
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import cached_property
+from importlib.util import find_spec
 from os import PathLike, fsdecode, fspath, getpid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -17,7 +18,7 @@ from posbias.cli.options.log import LogOptions
 from posbias.cli.report.conclusion import in_order, renderable
 from posbias.cli.work.checking import conclusion_of, items_of_check
 from posbias.core.choices import OnBadRows, Source
-from posbias.core.errors import UsageError, values_without_markup
+from posbias.core.errors import MissingExtraError, UsageError, values_without_markup
 from posbias.core.schema import Roles
 from posbias.core.training.weights import WeightOptions
 from posbias.frame_weights import weigh
@@ -27,7 +28,6 @@ from posbias.io.jobs.click_model_fits import CLICK_MODEL, ClickModelFit, click_m
 from posbias.io.jobs.click_model_fits import FILES as FILES_OF_A_CLICK_MODEL
 from posbias.io.jobs.tables import Printed
 from posbias.io.places.locations import Location, location
-from posbias.io.reports.report import check_libraries
 from posbias.io.results.conclusions import Conclusion, Reason, Verdict
 from posbias.io.results.manifest import open_stored
 from posbias.io.results.tables import ATTRACTIVENESS, FILES_OF_A_FIT, PROPENSITIES, read_table
@@ -160,10 +160,11 @@ class Result:
             chart: one of those that `posbias report --chart` draws.
 
         Raises:
-            MissingExtraError: Altair is not installed.
+            MissingExtraError: Altair or vl-convert is not installed.
             UsageError: the result has no such chart.
         """
-        check_libraries("a chart")
+        if find_spec("altair") is None or find_spec("vl_convert") is None:
+            raise MissingExtraError.of("a chart", "altair", "vl-convert-python")
         import altair as alt  # noqa: PLC0415 - it may not be installed
 
         from posbias.io.reports.charts import picture_spec  # noqa: PLC0415 - only for charts

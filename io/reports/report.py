@@ -16,27 +16,18 @@ from posbias.io.results.outputs_on_disk import check_file, write_file
 _FORMATS: dict[str, Literal["html", "svg", "png"]] = {".html": "html", ".htm": "html", ".svg": "svg", ".png": "png"}
 
 
-def check_libraries(what: str) -> None:
-    """Check that the libraries that draw are there.
-
-    Raises:
-        MissingExtraError: they are not installed.
-    """
-    if find_spec("altair") is None or find_spec("vl_convert") is None:
-        raise MissingExtraError.of(what, "altair", "vl-convert-python")
-
-
 _ADDRESSES = 65 << 30  # bytes that V8, with which vl-convert draws, reserves, and ends the process if it cannot
 
 
 def check_drawing(what: str) -> None:
-    """Check that the libraries that draw are there, and can start.
+    """Check that vl-convert, which draws, is there and can start.
 
     Raises:
         EngineError: the process may not reserve as many addresses.
-        MissingExtraError: they are not installed.
+        MissingExtraError: it is not installed.
     """
-    check_libraries(what)
+    if find_spec("vl_convert") is None:
+        raise MissingExtraError.of(what, "vl-convert-python")
     most, used = getrlimit(RLIMIT_AS)[0], 0
     with suppress(OSError):  # where the system does not say what is in use
         used = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0]) * getpagesize()
@@ -54,7 +45,7 @@ def make_report(places: Sequence[Location], target: Path, chart: str, progress: 
     Raises:
         EngineError: the library that draws cannot start.
         LogFormatError: a result is damaged.
-        MissingExtraError: the libraries that draw are not installed.
+        MissingExtraError: the library that draws is not installed.
         OutputExistsError: the file is there, and is not to be replaced.
         OutputError: the file cannot be written, or is none of posbias.
         UsageError: the file's name has no ending of a report, a result is named twice, or there is no such chart.
@@ -70,7 +61,7 @@ def make_report(places: Sequence[Location], target: Path, chart: str, progress: 
     if twice:
         raise UsageError(f"{twice[0]}: is named twice. Name each result once.")
     check_file(target, "report", places, force=force)
-    # Only here, once it is known that they are there: other commands do without the libraries that draw.
+    # Only here, once it is known to be there: other commands do without the library that draws.
     from posbias.io.reports.charts import picture  # noqa: PLC0415
     from posbias.io.reports.contents import figure_named, page_about, title_about  # noqa: PLC0415
     from posbias.io.reports.page import html_of  # noqa: PLC0415

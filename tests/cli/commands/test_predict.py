@@ -142,7 +142,7 @@ def test_contexts_have_predictions_of_their_own_and_a_report_shows_what_changes(
     ]
     assert len(changed) == 20
     assert {len(query["after"]) for query in changed} == {6}
-    pytest.importorskip("altair")
+    pytest.importorskip("vl_convert")
     run_in_process("report", "out", "-o", "report.html", cwd=tmp_path, code=DONE)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "Queries that good changes most" in page
