@@ -65,7 +65,8 @@ def run(
     Example: posbias run logs/*.parquet -o result
     """
     from posbias.cli.report.result import plain_options
-    from posbias.cli.work.requests import carry_out_job, job_of_fit, requested_files, requested_fit
+    from posbias.cli.work.execution import carry_out_job
+    from posbias.cli.work.requests import job_of_fit, requested_files, requested_fit
     from posbias.io.engines.engine import Engine
     from posbias.io.jobs.fit import CellFit
     from posbias.io.jobs.tables import Result
@@ -166,7 +167,8 @@ def fit(
     Example: posbias fit statistics/2026-01-* -o fit
     """
     from posbias.cli.report.result import plain_options
-    from posbias.cli.work.requests import carry_out_job, job_of_fit, requested_fit
+    from posbias.cli.work.execution import carry_out_job
+    from posbias.cli.work.requests import job_of_fit, requested_fit
     from posbias.io.engines.engine import Engine
     from posbias.io.jobs.each_value import check_column, fit_each
     from posbias.io.jobs.fit import CellFit
@@ -225,7 +227,7 @@ def compare(
     from posbias.cli.report.conclusion import in_order, print_warnings, renderable
     from posbias.cli.report.result import carry_out, plain_options, show_progress
     from posbias.cli.report.shown import print_on_stdout
-    from posbias.cli.work.requests import open_engine
+    from posbias.cli.work.execution import open_engine
     from posbias.io.jobs import comparing
     from posbias.io.jobs.tables import Result
     from posbias.io.results.conclusions import CAUTION, STOP, Reason, sections_of
@@ -307,8 +309,8 @@ def weight(
     Example: posbias weight logs/*.parquet --propensities fit -o weighted
     """
     from posbias.cli.report.result import plain_options
+    from posbias.cli.work.execution import carry_out_job
     from posbias.cli.work.requests import (
-        carry_out_job,
         check_same_cells,
         like_the_fit,
         of_pages,
@@ -379,7 +381,8 @@ def train(
     """
     from posbias.cli.report.result import plain_options
     from posbias.cli.work import learning
-    from posbias.cli.work.requests import carry_out_job, check_same_cells, like_the_fit, resolve
+    from posbias.cli.work.execution import carry_out_job
+    from posbias.cli.work.requests import check_same_cells, like_the_fit, resolve
     from posbias.io.engines.engine import Engine
     from posbias.io.fits.saved_fit import read_theta
     from posbias.io.jobs.fit import count, name_propensities
@@ -446,7 +449,8 @@ def predict(
     Example: posbias predict heldout.parquet --propensities fit --scores new.csv -o predicted
     """
     from posbias.cli.report.result import plain_options
-    from posbias.cli.work.requests import carry_out_job, check_day, check_same_cells, like_the_fit, resolve
+    from posbias.cli.work.execution import carry_out_job
+    from posbias.cli.work.requests import check_day, check_same_cells, like_the_fit, resolve
     from posbias.io.engines.engine import Engine
     from posbias.io.fits.saved_fit import read_theta
     from posbias.io.jobs import predicting
@@ -490,7 +494,8 @@ def evaluate(
     Example: posbias evaluate logs/*.parquet --models pbm,ubm,dbn -o judged
     """
     from posbias.cli.report.result import plain_options
-    from posbias.cli.work.requests import carry_out_job, jobs_of_models, like_the_fit, resolve
+    from posbias.cli.work.execution import carry_out_job
+    from posbias.cli.work.requests import jobs_of_models, like_the_fit, resolve
     from posbias.core.errors import StatisticsError, UsageError
     from posbias.io.engines.engine import Engine
     from posbias.io.jobs.tables import Result

@@ -37,6 +37,8 @@ from posbias.cli.main import app
 
 settings.load_profile("ci")  # the same examples in every run, and nothing stored
 
+collect_ignore = ["links"]  # the package, for editors and type checkers
+
 COMMAND = (sys.executable, "-m", "posbias.cli")
 
 for setting in [name for name in os.environ if name.upper().startswith("POSBIAS_")]:

@@ -1,4 +1,4 @@
-"""`check`: a log as it was recognised, its counts, and what to expect of a fit; and the dry run of a command."""
+"""`check`: a log as it was recognised, its counts, and what to expect of a fit."""
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,17 +9,14 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from posbias.cli.console import line
-from posbias.cli.messages import warn
 from posbias.cli.options.effects import Situation, why_without_effect
 from posbias.cli.options.estimating import CountingOptions, EstimationOptions
 from posbias.cli.options.inputs import QUERY_OF_SPARK
 from posbias.cli.options.log import LogOptions
 from posbias.cli.options.option import values_of, with_words, words_of
-from posbias.cli.options.output import OutputOptions
 from posbias.cli.report.conclusion import Item, in_order
-from posbias.cli.report.shown import print_on_stdout
-from posbias.cli.work.requests import open_engine, resolve
+from posbias.cli.work.execution import describe_log, open_engine, recognised_lines
+from posbias.cli.work.requests import resolve
 from posbias.core.check import Outlook, advice, reasons_against, rows_of, warnings_of
 from posbias.core.errors import (
     LogFormatError,
@@ -33,7 +30,6 @@ from posbias.core.errors import (
 )
 from posbias.core.log.clients import Clients
 from posbias.core.log.pages import HARMLESS
-from posbias.core.schema import CLICK, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT
 from posbias.core.training.weights import as_count
 from posbias.io.counting.count import Reading, order_of_log, read_unjudged
 from posbias.io.counting.hidden_faults import (
@@ -44,7 +40,6 @@ from posbias.io.counting.hidden_faults import (
 )
 from posbias.io.counting.look import PBM, Look, look_at
 from posbias.io.fits.verdicts import feedback_over_times, reason_of_rows
-from posbias.io.forms import get_form
 from posbias.io.forms.page_structure import (
     find_base_of_events,
     find_duplicates,
@@ -65,16 +60,13 @@ from posbias.io.forms.recognition import (
     option,
 )
 from posbias.io.jobs.fit import Job, reasons_of_clicks
-from posbias.io.jobs.tables import DONE, Column, PrintedTable, clicks_in_words, first, more
+from posbias.io.jobs.tables import Column, PrintedTable, clicks_in_words, first, more
 from posbias.io.log.click_log import Log
 from posbias.io.log.clicks import Clicks
-from posbias.io.log.events import EVENTS
 from posbias.io.log.faults import cut_off, doubts, reason
-from posbias.io.log.lists import OURS, Finding, find_click_words, find_timestamp_format
-from posbias.io.log.scan import schema_of
-from posbias.io.log.sources import STANDARD_INPUT, Source, find_sources, read_paths
+from posbias.io.log.lists import Finding, find_click_words, find_timestamp_format
+from posbias.io.log.sources import STANDARD_INPUT, Source, find_sources
 from posbias.io.log.times import find_times
-from posbias.io.places.locations import Location, is_same
 from posbias.io.progress import Progress
 from posbias.io.results.conclusions import (
     CAUTION,
@@ -87,58 +79,7 @@ from posbias.io.results.conclusions import (
     sections_of,
     warnings_in,
 )
-from posbias.io.results.outputs import check_output
 from posbias.io.stores.store import find_statistics
-from posbias.io.training.feature_tables import check_features
-
-
-def describe_log(log: Log, findings: Sequence[Finding] = ()) -> dict[str, Any]:
-    """The form, files and columns of a log, and findings about it."""
-    return {
-        "form": _form(log),
-        "files": len(log.sources),
-        "formats": sorted({source.format for source in log.sources}),
-        "columns": _columns(log),
-        "position_base": log.request.rules.position_base,
-        "findings": [
-            {"said": finding.text, "options": list(finding.options), "certain": finding.certain} for finding in findings
-        ],
-    }
-
-
-def _form(log: Log) -> str:
-    if log.raw is not None:
-        return log.raw.name
-    if log.roles.impressions is not None:
-        return "sums"
-    return "flat" if log.nesting is None else "nested"
-
-
-def _columns(log: Log) -> dict[str, Any]:
-    """The columns of each role with their types, as the files have them."""
-    roles = log.roles
-    played = {
-        SESSION: roles.session,
-        QUERY: roles.query,
-        DOC: roles.doc,
-        POSITION: _one(roles.position),
-        "page": _one(roles.page),
-        CLICK: _one(None if log.click_sources else roles.click),
-        IMPRESSIONS: _one(roles.impressions),
-        WEIGHT: _one(roles.weight),
-        "timestamp": _one(roles.timestamp),
-    }
-    schema = {} if log.raw is not None and log.raw.of_lines else dict(schema_of(log.sources[0]))
-    return {
-        role: [{"column": name, "type": str(schema[name]) if name in schema else None} for name in names]
-        for role, names in played.items()
-        if names and not any(name.startswith(OURS) for name in names)
-    }
-
-
-def _one(name: str | None) -> tuple[str, ...]:
-    return () if name is None else (name,)
-
 
 _RUN = "run"
 _ROWS = ("auto", "flat", "nested")
@@ -511,30 +452,7 @@ def _model(outlook: Outlook) -> dict[str, Any]:
     }
 
 
-_FORMS = {
-    "flat": "one row per impression",
-    "nested": "one row per page",
-    "sums": "one row per sum of impressions",
-    EVENTS: "one row per impression or click",
-}
 _PBM = "pbm"
-
-
-def recognised_lines(log: Mapping[str, Any]) -> list[str]:
-    """The files, the column of each role, and what was recognised beside them."""
-    form = _FORMS[log["form"]] if log["form"] in _FORMS else get_form(log["form"]).title
-    roles = (f"{role} {' and '.join(map(_column, held))}" for role, held in log["columns"].items())
-    lines = [f"log: {counted(log['files'], 'files')} of {', '.join(log['formats'])}, {form}"]
-    lines.append(f"columns: {'; '.join(roles)}")
-    for finding in log["findings"]:
-        doubt = "" if finding["certain"] else " (a guess)"
-        option = f": {shlex.join(finding['options'])}" if finding["options"] else ""
-        lines.append(f"found: {finding['said']}{doubt}{option}")
-    return lines
-
-
-def _column(held: Mapping[str, Any]) -> str:
-    return held["column"] if held["type"] is None else f"{held['column']} ({held['type']})"
 
 
 def items_of_check(content: Mapping[str, Any], *, details: bool) -> list[Item]:
@@ -638,82 +556,3 @@ def _models(content: Mapping[str, Any]) -> Iterator[str]:
             f"{name}: {model['cells_identified']:,} of {counted(len(model['cells']), 'cells')} can be compared, with "
             f"{model['click_share_identified']:.1%} of the clicks; {errors}{sample}"
         )
-
-
-SCHEMA_OF_REHEARSALS = "posbias.rehearsal"
-WRITTEN = {
-    "run": "propensities, attractiveness, training files, manifest",
-    "fit": "propensities, attractiveness, manifest",
-    "collect": "statistics, manifest",
-    "weight": "training files, manifest",
-    "train": "a model, scores, manifest",
-    "evaluate": "a table of values, manifest",
-}
-"""The output of each command, in words."""
-
-
-def rehearse(
-    command: str,
-    job: Job,
-    log: LogOptions,
-    target: Location,
-    output: OutputOptions,
-    also_read: Sequence[str | Location] = (),
-    *,
-    replaces_input: bool = False,
-) -> int:
-    """Say what a command would do, once its options are known to go together; return the exit code.
-
-    Args:
-        command: its name.
-        job: what it reads.
-        log: how.
-        target: where it writes.
-        output: whether an old result may go, and how much is printed.
-        also_read: what else is read, and must not be replaced either.
-        replaces_input: whether the result may replace an input, as it holds all of that.
-
-    Raises:
-        PosbiasError: the command would fail with it before it reads a row.
-    """
-    job.require_logs()
-    reads: dict[str, Any] = {"inputs": list(job.inputs), "also": [*map(str, also_read)]}
-    warnings: list[str] = []
-    if job.statistics:
-        reads["statistics"] = {
-            str(entry.path): {"days": entry.days, "parts": len(entry.parts)} for entry in job.statistics
-        }
-    else:
-        opened = job.open_log()
-        check_features(opened, job.tables, job.features)
-        reads["log"] = describe_log(opened)
-        reads["files"] = [str(source.path) for source in opened.sources]
-        warnings = [reason.sentence for reason in doubts(opened)]
-    paths = read_paths((*job.inputs, *also_read))
-    paths += [path for path in (output.config, log.temp_dir) if path is not None]
-    protected = [path for path in paths if not (replaces_input and is_same(path, target))]
-    is_there = check_output(target, force=output.force, protected=protected)
-    writes = {"target": str(target), "what": WRITTEN[command], "replaces": is_there}
-    content = {
-        "schema": SCHEMA_OF_REHEARSALS,
-        "command": command,
-        "reads": reads,
-        "writes": writes,
-        "warnings": warnings,
-    }
-    content = masked_values(content)
-    print_on_stdout([] if output.quiet else map(line, _lines(content)), content if output.json else None)
-    for warning in content["warnings"]:
-        warn(warning)
-    return DONE
-
-
-def _lines(content: dict[str, Any]) -> list[str]:
-    reads, writes = content["reads"], content["writes"]
-    lines = recognised_lines(reads["log"]) if "log" in reads else []
-    for name, held in reads.get("statistics", {}).items():
-        days = "" if not held["days"] else f", {counted(len(held['days']), 'days')}"
-        lines.append(f"statistics: {name}, {counted(held['parts'], 'parts')}{days}")
-    lines += [f"also read: {name}" for name in reads["also"]]
-    verb = "would replace" if writes["replaces"] else "would write"
-    return [*lines, f"{verb}: {writes['target']}, with {writes['what']}", "nothing was written (--dry-run)"]

@@ -1,10 +1,8 @@
-"""Requests of jobs, made of options, and the one way from a job to its exit code, or to what `--dry-run` prints."""
+"""Requests of jobs, made of options."""
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from datetime import date, timedelta
-from pathlib import Path
 
 from posbias.cli.options.estimating import (
     CountingOptions,
@@ -16,13 +14,11 @@ from posbias.cli.options.estimating import (
 from posbias.cli.options.inputs import exported, log_request, without_none
 from posbias.cli.options.learning import TrainingOptions
 from posbias.cli.options.log import ColumnOptions, LogOptions
-from posbias.cli.options.option import parse_bins, parse_memory, parse_prior, parse_reference
-from posbias.cli.options.output import ResultOptions
-from posbias.cli.report.result import carry_out
+from posbias.cli.options.option import parse_bins, parse_prior, parse_reference
 from posbias.core.choices import MODELS, BetaPrior, LayoutOptions, RandomizedRows, Source
 from posbias.core.counts.checks import DEFAULT_MODEL, check_context, check_named_columns, counted_model
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.errors import OutputError, StatisticsError, UsageError
+from posbias.core.errors import StatisticsError, UsageError
 from posbias.core.estimators import get_method
 from posbias.core.estimators.estimate import EstimationOptions as CoreOptions
 from posbias.core.estimators.estimate import MethodOfRows
@@ -31,17 +27,11 @@ from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, PREV
 from posbias.core.training.layout import LayoutOfPages, choose_grouping, get_layout, layouts_of_pages
 from posbias.core.training.weights import WeightOptions, check_min_propensity
 from posbias.io.counting.warehouse import WarehouseQuery, about_export
-from posbias.io.engines.engine import Engine
-from posbias.io.engines.local import LocalEngine
 from posbias.io.fits.saved_fit import PreviousFit
 from posbias.io.jobs.fit import CellFit, Job, Model, WeightRequest
-from posbias.io.jobs.tables import Result
 from posbias.io.jobs.training import TrainingRequest
 from posbias.io.log.click_log import LogRequest
 from posbias.io.log.exports import Export
-from posbias.io.places.locations import Location, is_text
-from posbias.io.places.ownership import owned_directory, system_temporary
-from posbias.io.places.temporary import shared_place
 from posbias.io.stores.store import Statistics, find_statistics
 from posbias.io.training import check_format, get_format
 from posbias.io.training.feature_parts import FeaturesRequest, RowsRequest
@@ -618,74 +608,3 @@ def requested_files(training: TrainingOptions) -> TrainingRequest:
         training.validation,
         own.validation_by,
     )
-
-
-def carry_out_job(
-    command: str,
-    job: Job,
-    log: LogOptions,
-    output: ResultOptions,
-    options: Mapping[str, object],
-    also_read: Sequence[str],
-    work: Callable[[Engine, Result], object],
-) -> int:
-    """Do the work of a command, once its options are known to go together; return the exit code.
-
-    Args:
-        command: its name.
-        job: what it reads.
-        log: how, and with which engine.
-        output: where to, and how much to say.
-        options: those that shaped the result.
-        also_read: what is read beside the job, and must not be replaced either.
-        work: makes the result.
-    """
-    also_read = [*also_read, *(log.clicks or ())]
-    if output.dry_run:
-        from posbias.cli.work.checking import rehearse  # noqa: PLC0415 - it loads what recognises logs
-
-        return rehearse(command, job, log, output.output, output, also_read)
-
-    def in_engine(result: Result) -> None:
-        with open_engine(log, output.output, result.facts) as engine:
-            work(engine, result)
-
-    return carry_out(command, job.inputs, output, options, in_engine, also_read)
-
-
-@contextmanager
-def open_engine(log: LogOptions, output: Location, facts: list[str] | None = None) -> Generator[Engine]:
-    """The engine, with a directory for temporary files for as long as the block runs.
-
-    Raises:
-        UsageError: an option does not go with the engine.
-        OutputError: there is no place for temporary files.
-        EngineError: the engine cannot start.
-    """
-    memory = parse_memory(log.memory)
-    if log.engine == "polars":
-        with _scratch(log.temp_dir or system_temporary(), hidden=False) as scratch:
-            yield LocalEngine(memory, scratch, log.on_bad_rows, log.check_pages)
-        return
-    place = shared_place(log.temp_dir, output)
-    from posbias.io.engines.spark import SparkEngine  # noqa: PLC0415 - only where it is requested
-    from posbias.io.engines.spark_session import about_session, open_session  # noqa: PLC0415 - only where it is requested
-
-    with (
-        _scratch(place, hidden=True) as scratch,
-        open_session(log.master, scratch) as session,
-        closing(SparkEngine(memory, scratch, log.on_bad_rows, log.check_pages, session=session)) as engine,
-    ):
-        yield engine
-        if facts is not None:
-            facts.append(about_session(session, log.master))
-
-
-@contextmanager
-def _scratch(parent: Path, *, hidden: bool) -> Generator[Path]:
-    if not parent.is_dir():
-        raise OutputError(f"--temp-dir {parent}: there is no such directory.")
-    if not is_text(parent.absolute()):
-        raise OutputError(f"--temp-dir {str(parent)!a}: the name is not UTF-8. Choose another directory.")
-    with owned_directory(parent.absolute(), hidden=hidden) as scratch:
-        yield scratch

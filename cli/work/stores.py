@@ -16,8 +16,8 @@ from posbias.cli.options.log import LogOptions
 from posbias.cli.options.output import OutputOptions, OutputOrInfoOptions
 from posbias.cli.report.result import carry_out, plain_options
 from posbias.cli.report.shown import print_on_stdout
-from posbias.cli.work.checking import rehearse
-from posbias.cli.work.requests import check_day, open_engine, resolve
+from posbias.cli.work.execution import open_engine, rehearse
+from posbias.cli.work.requests import check_day, resolve
 from posbias.core.errors import OutputError, StatisticsError, UsageError, counted
 from posbias.io.jobs import collecting, tables
 from posbias.io.jobs.fit import Job

@@ -27,7 +27,6 @@ REPOSITORY = Path(os.environ.get("REPOSITORY_OF_POSBIAS", Path(__file__).parents
 DOCUMENTS = documents.documents(REPOSITORY)  # of the tests alone, if there is no repository: then `repository` skips
 RESULTS = "io/results/README.md"
 COMPLETING = ("--install-completion", "--show-completion")
-LONGEST_FIRST_PAGE, LONGEST = 150, 350  # lines
 MEASURED = "tests/benchmarks/README.md"
 
 EXPLORED = ("widths.parquet", "swaps.parquet", "documents.parquet")
@@ -366,13 +365,6 @@ def test_every_path_of_the_repository_that_is_named_is_there(repository: Path, n
     named = re.findall(r"(?<![\w./-])(?:core|io|cli|tests|sample_logs|\.ci)/[\w./-]*\w", read(repository, name))
 
     assert [path for path in named if not (repository / path).exists()] == []
-
-
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_a_document_is_short_enough_to_be_read(repository: Path, name: str) -> None:
-    longest = {"README.md": LONGEST_FIRST_PAGE, MEASURED: 450}
-
-    assert len(read(repository, name).splitlines()) <= longest.get(name, LONGEST)
 
 
 # --- examples --------------------------------------------------------------------------------------------------

@@ -34,3 +34,11 @@ def test_the_wheel_installs_the_command_and_the_licence(wheel: zipfile.ZipFile) 
 
     assert "posbias = posbias.cli.__main__:main" in wheel.read(metadata["entry_points.txt"]).decode()
     assert "licenses/LICENSE" in metadata
+
+
+def test_editors_find_every_part_of_the_package_by_links(repository: Path) -> None:
+    links = repository / "tests" / "links" / "posbias"
+    parts = [*(repository / name for name in FOLDERS), *(repository / "cli" / "posbias").glob("[!_]*")]
+
+    assert {path.name: path.resolve() for path in links.glob("[!_]*")} == {path.name: path for path in parts}
+    assert (links / "__init__.py").samefile(repository / "cli" / "posbias" / "__init__.py")

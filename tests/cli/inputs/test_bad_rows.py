@@ -251,7 +251,7 @@ def reduce_to(memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
         return 600_000
 
     if memory == "buckets":
-        monkeypatch.setattr("posbias.cli.work.requests.parse_memory", tiny)
+        monkeypatch.setattr("posbias.cli.work.execution.parse_memory", tiny)
 
 
 def counts_of(workshop: Workshop) -> list[tuple[int, int]]:

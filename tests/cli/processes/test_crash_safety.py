@@ -90,7 +90,7 @@ def in_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     def tiny(_: str) -> int:
         return TINY_MEMORY
 
-    monkeypatch.setattr("posbias.cli.work.requests.parse_memory", tiny)
+    monkeypatch.setattr("posbias.cli.work.execution.parse_memory", tiny)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 from workshop import RunPosbias
 
 from posbias.cli.options.log import LogOptions
-from posbias.cli.work.requests import open_engine
+from posbias.cli.work.execution import open_engine
 from posbias.core.errors import UsageError
 from posbias.io.places.locations import location
 

@@ -35,7 +35,7 @@ def in_buckets(monkeypatch: pytest.MonkeyPatch) -> InBuckets:
         return TINY_MEMORY
 
     def shrink() -> None:
-        monkeypatch.setattr("posbias.cli.work.requests.parse_memory", tiny)
+        monkeypatch.setattr("posbias.cli.work.execution.parse_memory", tiny)
 
     return shrink
 
@@ -416,7 +416,7 @@ def test_a_row_may_be_wider_than_memory(tmp_path: Path, posbias: Posbias, monkey
     log = simulate(SimulationOptions(n_sessions=20, n_queries=2, docs_per_query=4, n_positions=3, seed=1)).log
     log.with_columns(pl.format("https://example.com/{}", "doc").alias("doc")).write_parquet(tmp_path / "log.parquet")
     expected = posbias("fit", tmp_path / "log.parquet", "--no-compare").propensities
-    monkeypatch.setattr("posbias.cli.work.requests.parse_memory", _less_than_a_row)
+    monkeypatch.setattr("posbias.cli.work.execution.parse_memory", _less_than_a_row)
 
     assert_frame_equal(posbias("fit", tmp_path / "log.parquet", "--no-compare").propensities, expected)
 

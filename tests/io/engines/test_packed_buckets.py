@@ -46,7 +46,7 @@ ASKED = {
 
 @pytest.fixture
 def seen_at_the_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("posbias.cli.work.requests.parse_memory", lambda _: TINY_MEMORY)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    monkeypatch.setattr("posbias.cli.work.execution.parse_memory", lambda _: TINY_MEMORY)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     monkeypatch.setattr(buckets, "_SEEN_ROWS", 50)
     monkeypatch.setattr(local, "SAMPLED_ROWS", 500)  # so that most sessions are not kept
 

@@ -33,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 def test_the_same_bytes_with_any_number_of_threads(
     path: Path, posbias: Posbias, monkeypatch: pytest.MonkeyPatch, asked: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr("posbias.cli.work.requests.parse_memory", lambda _: TINY_MEMORY)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    monkeypatch.setattr("posbias.cli.work.execution.parse_memory", lambda _: TINY_MEMORY)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     written = list[dict[Path, bytes]]()
     for threads in (1, 2, 5):
         for module in ("core.arrays.threads", "io.engines.local"):

@@ -81,7 +81,7 @@ def test_events_that_are_read_in_slices_keep_their_clicks(
     log.write_parquet(tmp_path / "flat.parquet")
     as_events(log).write_parquet(tmp_path / "events.parquet")
     flat = posbias("collect", tmp_path / "flat.parquet").statistics
-    monkeypatch.setattr("posbias.cli.work.requests.parse_memory", lambda _: 100_000)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    monkeypatch.setattr("posbias.cli.work.execution.parse_memory", lambda _: 100_000)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     found = posbias("collect", tmp_path / "events.parquet", *EVENTS).statistics
     assert_frame_equal(found, flat, check_row_order=False)
 

@@ -106,7 +106,7 @@ def write(folder: Path, pages: list[tuple[int, list[tuple[int, bool]]]], *option
     ):  # the posterior rate has no weights to clip
         words += ["--min-propensity", "0.1"]
     run([*words, "-o", str(folder / "one")])
-    with patch("posbias.cli.work.requests.parse_memory", return_value=TINY_MEMORY):
+    with patch("posbias.cli.work.execution.parse_memory", return_value=TINY_MEMORY):
         run([*words, "-o", str(folder / "several")])
     one, several = (rows_of(folder / name) for name in ("one", "several"))
     assert one.sort(pl.all()).equals(several.sort(pl.all()))
@@ -279,7 +279,7 @@ def test_pairs_point_at_their_rows_over_buckets_when_rows_without_features_are_d
     }
     words = ["weight", str(folder / "pages.parquet"), "--propensities", str(folder / "fit"), "--min-propensity", "0.1"]
     words += [*options, "--format", "catboost", "--features", str(folder / "features.parquet"), "--missing", "drop"]
-    with patch("posbias.cli.work.requests.parse_memory", return_value=TINY_MEMORY):
+    with patch("posbias.cli.work.execution.parse_memory", return_value=TINY_MEMORY):
         run([*words, "-o", str(folder / "pairs")])
     for split, pairs in expected.items():
         assert preferences_by_row_number(folder / "pairs", split) == pairs
@@ -298,7 +298,7 @@ def test_rows_lie_on_disk_only_until_their_features_are_known(
     pl.DataFrame({"doc": range(4), "price": range(4)}).write_csv(folder / "features.csv")
     monkeypatch.chdir(folder)
     words = ["many.parquet", "--propensities", "fit", "--layout", layout, *features, "--force", "-o", "rows"]
-    several = patch("posbias.cli.work.requests.parse_memory", return_value=TINY_MEMORY)
+    several = patch("posbias.cli.work.execution.parse_memory", return_value=TINY_MEMORY)
     with several, patch.object(laid_out, "keep", wraps=laid_out.keep) as keep:
         run(["weight", *words])
 

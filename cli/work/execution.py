@@ -1,0 +1,254 @@
+"""The one way from a job to its exit code, or to what `--dry-run` prints."""
+
+import shlex
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from posbias.cli.console import line
+from posbias.cli.messages import warn
+from posbias.cli.options.log import LogOptions
+from posbias.cli.options.option import parse_memory
+from posbias.cli.options.output import OutputOptions, ResultOptions
+from posbias.cli.report.result import carry_out
+from posbias.cli.report.shown import print_on_stdout
+from posbias.core.errors import OutputError, counted, masked_values
+from posbias.core.schema import CLICK, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT
+from posbias.io.engines.engine import Engine
+from posbias.io.engines.local import LocalEngine
+from posbias.io.forms import get_form
+from posbias.io.jobs.fit import Job
+from posbias.io.jobs.tables import DONE, Result
+from posbias.io.log.click_log import Log
+from posbias.io.log.events import EVENTS
+from posbias.io.log.faults import doubts
+from posbias.io.log.lists import OURS, Finding
+from posbias.io.log.scan import schema_of
+from posbias.io.log.sources import read_paths
+from posbias.io.places.locations import Location, is_same, is_text
+from posbias.io.places.ownership import owned_directory, system_temporary
+from posbias.io.places.temporary import shared_place
+from posbias.io.results.outputs import check_output
+from posbias.io.training.feature_tables import check_features
+
+
+def carry_out_job(
+    command: str,
+    job: Job,
+    log: LogOptions,
+    output: ResultOptions,
+    options: Mapping[str, object],
+    also_read: Sequence[str],
+    work: Callable[[Engine, Result], object],
+) -> int:
+    """Do the work of a command, once its options are known to go together; return the exit code.
+
+    Args:
+        command: its name.
+        job: what it reads.
+        log: how, and with which engine.
+        output: where to, and how much to say.
+        options: those that shaped the result.
+        also_read: what is read beside the job, and must not be replaced either.
+        work: makes the result.
+    """
+    also_read = [*also_read, *(log.clicks or ())]
+    if output.dry_run:
+        return rehearse(command, job, log, output.output, output, also_read)
+
+    def in_engine(result: Result) -> None:
+        with open_engine(log, output.output, result.facts) as engine:
+            work(engine, result)
+
+    return carry_out(command, job.inputs, output, options, in_engine, also_read)
+
+
+@contextmanager
+def open_engine(log: LogOptions, output: Location, facts: list[str] | None = None) -> Generator[Engine]:
+    """The engine, with a directory for temporary files for as long as the block runs.
+
+    Raises:
+        UsageError: an option does not go with the engine.
+        OutputError: there is no place for temporary files.
+        EngineError: the engine cannot start.
+    """
+    memory = parse_memory(log.memory)
+    if log.engine == "polars":
+        with _scratch(log.temp_dir or system_temporary(), hidden=False) as scratch:
+            yield LocalEngine(memory, scratch, log.on_bad_rows, log.check_pages)
+        return
+    place = shared_place(log.temp_dir, output)
+    from posbias.io.engines.spark import SparkEngine  # noqa: PLC0415 - only where it is requested
+    from posbias.io.engines.spark_session import about_session, open_session  # noqa: PLC0415 - only where it is requested
+
+    with (
+        _scratch(place, hidden=True) as scratch,
+        open_session(log.master, scratch) as session,
+        closing(SparkEngine(memory, scratch, log.on_bad_rows, log.check_pages, session=session)) as engine,
+    ):
+        yield engine
+        if facts is not None:
+            facts.append(about_session(session, log.master))
+
+
+@contextmanager
+def _scratch(parent: Path, *, hidden: bool) -> Generator[Path]:
+    if not parent.is_dir():
+        raise OutputError(f"--temp-dir {parent}: there is no such directory.")
+    if not is_text(parent.absolute()):
+        raise OutputError(f"--temp-dir {str(parent)!a}: the name is not UTF-8. Choose another directory.")
+    with owned_directory(parent.absolute(), hidden=hidden) as scratch:
+        yield scratch
+
+
+SCHEMA_OF_REHEARSALS = "posbias.rehearsal"
+WRITTEN = {
+    "run": "propensities, attractiveness, training files, manifest",
+    "fit": "propensities, attractiveness, manifest",
+    "collect": "statistics, manifest",
+    "weight": "training files, manifest",
+    "train": "a model, scores, manifest",
+    "evaluate": "a table of values, manifest",
+}
+"""The output of each command, in words."""
+
+
+def rehearse(
+    command: str,
+    job: Job,
+    log: LogOptions,
+    target: Location,
+    output: OutputOptions,
+    also_read: Sequence[str | Location] = (),
+    *,
+    replaces_input: bool = False,
+) -> int:
+    """Say what a command would do, once its options are known to go together; return the exit code.
+
+    Args:
+        command: its name.
+        job: what it reads.
+        log: how.
+        target: where it writes.
+        output: whether an old result may go, and how much is printed.
+        also_read: what else is read, and must not be replaced either.
+        replaces_input: whether the result may replace an input, as it holds all of that.
+
+    Raises:
+        PosbiasError: the command would fail with it before it reads a row.
+    """
+    job.require_logs()
+    reads: dict[str, Any] = {"inputs": list(job.inputs), "also": [*map(str, also_read)]}
+    warnings: list[str] = []
+    if job.statistics:
+        reads["statistics"] = {
+            str(entry.path): {"days": entry.days, "parts": len(entry.parts)} for entry in job.statistics
+        }
+    else:
+        opened = job.open_log()
+        check_features(opened, job.tables, job.features)
+        reads["log"] = describe_log(opened)
+        reads["files"] = [str(source.path) for source in opened.sources]
+        warnings = [reason.sentence for reason in doubts(opened)]
+    paths = read_paths((*job.inputs, *also_read))
+    paths += [path for path in (output.config, log.temp_dir) if path is not None]
+    protected = [path for path in paths if not (replaces_input and is_same(path, target))]
+    is_there = check_output(target, force=output.force, protected=protected)
+    writes = {"target": str(target), "what": WRITTEN[command], "replaces": is_there}
+    content = {
+        "schema": SCHEMA_OF_REHEARSALS,
+        "command": command,
+        "reads": reads,
+        "writes": writes,
+        "warnings": warnings,
+    }
+    content = masked_values(content)
+    print_on_stdout([] if output.quiet else map(line, _lines(content)), content if output.json else None)
+    for warning in content["warnings"]:
+        warn(warning)
+    return DONE
+
+
+def _lines(content: dict[str, Any]) -> list[str]:
+    reads, writes = content["reads"], content["writes"]
+    lines = recognised_lines(reads["log"]) if "log" in reads else []
+    for name, held in reads.get("statistics", {}).items():
+        days = "" if not held["days"] else f", {counted(len(held['days']), 'days')}"
+        lines.append(f"statistics: {name}, {counted(held['parts'], 'parts')}{days}")
+    lines += [f"also read: {name}" for name in reads["also"]]
+    verb = "would replace" if writes["replaces"] else "would write"
+    return [*lines, f"{verb}: {writes['target']}, with {writes['what']}", "nothing was written (--dry-run)"]
+
+
+def describe_log(log: Log, findings: Sequence[Finding] = ()) -> dict[str, Any]:
+    """The form, files and columns of a log, and findings about it."""
+    return {
+        "form": _form(log),
+        "files": len(log.sources),
+        "formats": sorted({source.format for source in log.sources}),
+        "columns": _columns(log),
+        "position_base": log.request.rules.position_base,
+        "findings": [
+            {"said": finding.text, "options": list(finding.options), "certain": finding.certain} for finding in findings
+        ],
+    }
+
+
+def _form(log: Log) -> str:
+    if log.raw is not None:
+        return log.raw.name
+    if log.roles.impressions is not None:
+        return "sums"
+    return "flat" if log.nesting is None else "nested"
+
+
+def _columns(log: Log) -> dict[str, Any]:
+    """The columns of each role with their types, as the files have them."""
+    roles = log.roles
+    played = {
+        SESSION: roles.session,
+        QUERY: roles.query,
+        DOC: roles.doc,
+        POSITION: _one(roles.position),
+        "page": _one(roles.page),
+        CLICK: _one(None if log.click_sources else roles.click),
+        IMPRESSIONS: _one(roles.impressions),
+        WEIGHT: _one(roles.weight),
+        "timestamp": _one(roles.timestamp),
+    }
+    schema = {} if log.raw is not None and log.raw.of_lines else dict(schema_of(log.sources[0]))
+    return {
+        role: [{"column": name, "type": str(schema[name]) if name in schema else None} for name in names]
+        for role, names in played.items()
+        if names and not any(name.startswith(OURS) for name in names)
+    }
+
+
+def _one(name: str | None) -> tuple[str, ...]:
+    return () if name is None else (name,)
+
+
+_FORMS = {
+    "flat": "one row per impression",
+    "nested": "one row per page",
+    "sums": "one row per sum of impressions",
+    EVENTS: "one row per impression or click",
+}
+
+
+def recognised_lines(log: Mapping[str, Any]) -> list[str]:
+    """The files, the column of each role, and what was recognised beside them."""
+    form = _FORMS[log["form"]] if log["form"] in _FORMS else get_form(log["form"]).title
+    roles = (f"{role} {' and '.join(map(_column, held))}" for role, held in log["columns"].items())
+    lines = [f"log: {counted(log['files'], 'files')} of {', '.join(log['formats'])}, {form}"]
+    lines.append(f"columns: {'; '.join(roles)}")
+    for finding in log["findings"]:
+        doubt = "" if finding["certain"] else " (a guess)"
+        option = f": {shlex.join(finding['options'])}" if finding["options"] else ""
+        lines.append(f"found: {finding['said']}{doubt}{option}")
+    return lines
+
+
+def _column(held: Mapping[str, Any]) -> str:
+    return held["column"] if held["type"] is None else f"{held['column']} ({held['type']})"

@@ -1,0 +1,1 @@
+../../../cli/posbias/__init__.py

@@ -1,0 +1,1 @@
+../../../cli/posbias/cards.py

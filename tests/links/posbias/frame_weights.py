@@ -1,0 +1,1 @@
+../../../cli/posbias/frame_weights.py

@@ -1,0 +1,1 @@
+../../../cli/posbias/frames.py
