@@ -30,7 +30,7 @@ def sizes(repository: Path) -> dict[str, float]:
     """Return the figures of a checkout, by name."""
     lines = imports = bodies = functions = classes = 0
     files = [path for folder in FOLDERS for path in sorted((repository / folder).rglob("*.py"))]
-    by_folder = dict.fromkeys(FOLDERS, 0)
+    by_folder: dict[str, int] = dict.fromkeys(FOLDERS, 0)
     for path in files:
         text = path.read_text(encoding="utf-8")
         of_code, nodes = lines_of_code(text), [*ast.walk(ast.parse(text))]
