@@ -7,7 +7,7 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/venv"
-"$folder/venv/bin/pip" install --quiet --disable-pip-version-check treelite==4.8.1 lightgbm==4.7.0 numpy scipy
+"$folder/venv/bin/pip" install --quiet --disable-pip-version-check treelite==4.8.1 lightgbm==4.7.0 numpy==2.4.6 scipy==1.17.1
 cd "$folder"
 cat > try.py <<'PYTHON'
 import lightgbm as lgb
