@@ -37,10 +37,9 @@ from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, QUERY, SESSION
 from posbias.io.engines.buckets import (
     LEAST_BYTES_PER_ROW,
     Buckets,
-    PackedBuckets,
     bucket_of,
+    fields_of,
     only_sessions,
-    packed_buckets,
     row_counts,
 )
 from posbias.io.engines.engine import (
@@ -85,7 +84,7 @@ def pieces_of(rows: pl.LazyFrame, column: str, scratch: Path) -> Generator[list[
     pieces = Buckets(scratch / f"pieces-{secrets.token_hex(16)}", number)
     try:
         with temporary_files(scratch):
-            pieces.write([rows], judged=False, key=column)
+            pieces.write([rows], column)
         yield pieces.frames
     finally:
         remove_tree(pieces.folder)
@@ -128,8 +127,7 @@ class Bucketed(ReadLog):
     frames: tuple[pl.LazyFrame, ...]  # canonical impressions; a query lies wholly in one bucket
     whole_pages: pl.LazyFrame | None  # see `some_pages`
     sample: tuple[pl.LazyFrame, ...]  # see `in_order`
-    # counts the rows of each bucket by numbers for what they hold, where that can be done
-    by_number: tuple[Callable[[StatisticsPlan], pl.DataFrame], ...] | None = None
+    untouched: Buckets | None = None  # the buckets on disk, where the frames hold all their rows
     at_once: int = 1  # buckets that are worked on
 
     @property
@@ -149,9 +147,11 @@ class Bucketed(ReadLog):
 
     def statistics(self, plan: StatisticsPlan) -> LocalParts:
         """The statistics of each bucket, sorted by the plan's keys."""
-        if self.by_number is None:
+        if self.untouched is None or (self.untouched.fields is not None and plan.needs_pages):
             return self._parts([partial(count_part, frame, plan, self.scratch) for frame in self.frames])
-        return self._parts([partial(count, plan) for count in self.by_number])
+        columns = self.frames[0].collect_schema().names()
+        count = partial(count_bucket, self.untouched, plan=plan, columns=columns, scratch=self.scratch)
+        return self._parts([partial(count, number) for number in self.untouched.held])
 
     def _parts(self, frames: Sequence[MakeFrame]) -> LocalParts:
         return LocalParts(lambda: frames, len(frames), self.at_once)
@@ -172,13 +172,12 @@ def count_part(impressions: pl.LazyFrame, plan: StatisticsPlan, scratch: Path) -
         return running_total(counted, lambda counts: add_up_part(pl.concat(counts).lazy(), plan))
 
 
-def _count_numbers(buckets: PackedBuckets, number: int, plan: StatisticsPlan) -> pl.DataFrame:
-    return count_numbers(buckets.numbers(number, _MOST_NUMBERS_AT_ONCE), buckets.fields, plan)
-
-
-def _count_in_ranks(
-    buckets: Buckets, columns: Sequence[str], scratch: Path, number: int, plan: StatisticsPlan
+def count_bucket(
+    buckets: Buckets, number: int, plan: StatisticsPlan, columns: Sequence[str], scratch: Path
 ) -> pl.DataFrame:
+    """The statistics of a bucket by numbers for what its rows hold: for whole rows, or for their texts."""
+    if buckets.fields is not None:
+        return count_numbers(buckets.numbers(number, _MOST_NUMBERS_AT_ONCE), buckets.fields, plan)
     rows, texts = buckets.in_ranks(number, columns)
     counted = count_part(rows.lazy(), plan, scratch)
     return counted.with_columns(texts[name].gather(counted[name]) for name in plan.keys if name in texts)
@@ -290,7 +289,7 @@ class LocalEngine(Engine):
             if n_buckets > 1:
                 buckets = Buckets(self.scratch / f"statistics-{secrets.token_hex(16)}", n_buckets)
                 with temporary_files(self.scratch):
-                    buckets.write([together], judged=False)
+                    buckets.write([together])
                 frames = buckets.frames
             yield from (partial(make, frame, plan) for frame in frames)
 
@@ -369,18 +368,18 @@ class LocalEngine(Engine):
         looked_at = None
         if log.has_sessions and not all_pages:
             looked_at = _is_kept(log, n_buckets) | _is_checked(log, n_buckets)
-        place, some = self.scratch / "impressions", self._at_once_of(log.estimated_rows // n_buckets * row[1])
-        buckets = packed_buckets(log, place, n_buckets, some) or Buckets(place, n_buckets)
+        buckets = Buckets(self.scratch / "impressions", n_buckets, fields_of(log))
         check_room(self.scratch, log.estimated_rows * LEAST_BYTES_PER_ROW)
         with temporary_files(self.scratch):
-            if isinstance(buckets, Buckets):
-                buckets.write(only_sessions(rows(on_rows), looked_at))
-            else:
-                buckets.write(rows(on_rows), rows(None), looked_at)
+            buckets.write(only_sessions(rows(on_rows), looked_at))
+            if not buckets.all_fit:
+                remove_tree(buckets.folder)
+                buckets = replace(buckets, fields=None)
+                buckets.write(only_sessions(rows(None), looked_at))
         counts = buckets.count_rows()
         read = int(counts[ROWS].sum())
         rejected, totals = judge_rows(log, counts, self.on_bad_rows)
-        frames = [frame.drop(REJECTED, strict=False) for frame in buckets.frames]
+        frames = buckets.frames
         if log.docs_once:
             for number, bucket in enumerate(frames):
                 once, left_out = each_doc_once(bucket, whole_pages=whole_pages)
@@ -391,7 +390,7 @@ class LocalEngine(Engine):
         in_order, some_pages = frames, None
         intact = bool(frames) and not log.docs_once
         if log.has_sessions and frames:
-            looked_at = frames if all_pages else [frame.drop(REJECTED, strict=False) for frame in buckets.with_session]
+            looked_at = frames if all_pages else [frame.filter(pl.col(SESSION).is_not_null()) for frame in frames]
             shown = self._pages(log, looked_at, n_buckets, all_pages=all_pages)
             faulty, ends = self._judged_over(shown) if all_pages else judge([shown])
             lost = buckets.faulty if whole_pages and rejected else None
@@ -410,21 +409,10 @@ class LocalEngine(Engine):
             in_order = _of_enough_queries(in_order, first)
         if log.has_sessions and not (keep_sessions or log.docs_once):
             frames = [frame.drop(SESSION) for frame in frames]
-        by_number = self._by_number(buckets, frames[0], whole_pages=whole_pages) if intact else None
+        some = self._at_once_of(log.estimated_rows // n_buckets * row[1])
         became = log, read, rejected | repeats, totals, log.joined_clicks()
-        return Bucketed(*became, self.scratch, tuple(frames), some_pages, tuple(in_order), by_number, some)
-
-    def _by_number(
-        self, buckets: Buckets | PackedBuckets, frame: pl.LazyFrame, *, whole_pages: bool
-    ) -> tuple[Callable[[StatisticsPlan], pl.DataFrame], ...] | None:
-        """What counts the rows of each bucket by numbers; a frame of one tells which columns are counted."""
-        if isinstance(buckets, Buckets):
-            count = partial(_count_in_ranks, buckets, frame.collect_schema().names(), self.scratch)
-        elif buckets.all_packed and not whole_pages:
-            count = partial(_count_numbers, buckets)
-        else:
-            return None
-        return tuple(partial(count, number) for number in buckets.held)
+        untouched = buckets if intact else None
+        return Bucketed(*became, self.scratch, tuple(frames), some_pages, tuple(in_order), untouched, some)
 
     def _left_out(
         self,

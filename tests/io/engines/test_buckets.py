@@ -329,7 +329,7 @@ def test_ranks_of_the_texts_of_a_bucket_spell_its_rows(tmp_path: Path) -> None:
         position=number % 10,
     )
     buckets = Buckets(tmp_path, 1)
-    buckets.write([log.head(3_000).lazy(), log.slice(3_000).lazy()], judged=False)
+    buckets.write([log.head(3_000).lazy(), log.slice(3_000).lazy()])
     rows, texts = buckets.in_ranks(0, log.columns)
     assert list(texts) == ["query", "doc"]
     assert texts["doc"].equals(log["doc"].unique().sort())

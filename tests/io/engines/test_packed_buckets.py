@@ -8,6 +8,7 @@ from command_results import Posbias
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.engines import buckets, local
+from posbias.io.log.click_log import Log
 
 TINY_MEMORY = 600_000  # bytes: some ten buckets for the logs below
 LARGE = 2**62
@@ -60,17 +61,17 @@ def test_the_bytes_are_those_of_buckets_of_columns(
 ) -> None:
     path = tmp_path / "log.parquet"
     LOGS[log].write_parquet(path)
-    made, packed = list[object](), buckets.packed_buckets
+    made, fields_of = list[object](), buckets.fields_of
 
-    def noted(*given: object) -> object:
-        made.append(packed(*given))  # pyright: ignore[reportArgumentType]
+    def noted(of: Log) -> object:
+        made.append(fields_of(of))
         return made[-1]
 
-    monkeypatch.setattr(local, "packed_buckets", noted)
+    monkeypatch.setattr(local, "fields_of", noted)
     as_numbers = written(posbias, path, asked)
     assert len(made) == 1
-    assert isinstance(made[0], buckets.PackedBuckets)
-    monkeypatch.setattr(local, "packed_buckets", lambda *_: None)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    assert made[0] is not None
+    monkeypatch.setattr(local, "fields_of", lambda _: None)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     assert as_numbers == written(posbias, path, asked)
 
 
