@@ -105,18 +105,6 @@ class BinsTest:
     contrasts: ContrastTest  # log theta of a cell minus that of the first one in its bin
     positions: tuple[tuple[int, int], ...]  # of each contrast: that of the first one and that of the cell
 
-    @property
-    def warning(self) -> str | None:
-        """The warning where they differ by more than chance; None else."""
-        if not self.contrasts.rejected:
-            return None
-        first, other = self.positions[self.contrasts.largest]
-        return (
-            f"Propensities differ within a bin: at position {other} they are {np.exp(self.contrasts.difference):.2f} "
-            f"times those at position {first} (p = {self.contrasts.p_value:.2g}), and --position-bins gives both one "
-            "number."
-        )
-
 
 def bins_test(
     unbinned: SufficientStatistics, plan: StatisticsPlan, options: EstimationOptions, period: Length

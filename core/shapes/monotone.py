@@ -59,7 +59,7 @@ class MonotoneShape(CurveShape):
         numbers[:, at_reference] = np.array([[0.0], [0.0], [1.0], [1.0], [np.nan]])
         numbers[0, held] = 0.0
         log_theta, std_error, low, high, effective = numbers
-        test, warning = _rises(free, position_of_cell)
+        test, misfit = _rises(free, position_of_cell)
         unlinked = [
             SHAPE_ALONE if here and why else why for here, why in zip(linkage.identified, by_log.reason, strict=True)
         ]
@@ -69,7 +69,7 @@ class MonotoneShape(CurveShape):
             intervals=Intervals(std_error, low, high, effective, reason),
             converged=resolved and curve.is_optimal(log_theta[cells]),
             test=test,
-            warning=warning,
+            misfit=misfit,
             eta=np.full(table.n_cells, np.nan),
             eta_error=np.full(table.n_cells, np.nan),
             block=block,
@@ -178,8 +178,8 @@ class _Monotone:
         return bool(within.all() and (increments >= 0).all())
 
 
-def _rises(free: FittedStrata, position_of_cell: Integers) -> tuple[ContrastTest, str | None]:
-    """Test whether the free estimate rises from any position to the next one that it has; what to say if it does."""
+def _rises(free: FittedStrata, position_of_cell: Integers) -> tuple[ContrastTest, tuple[int, ...]]:
+    """Test whether the free estimate rises from any position to the next one that it has, and where it rises most."""
     reference_of = free.fit.linkage.reference_of
     order = np.lexsort((position_of_cell, reference_of))
     order = order[free.fit.linkage.identified[order]]
@@ -188,12 +188,8 @@ def _rises(free: FittedStrata, position_of_cell: Integers) -> tuple[ContrastTest
     contrasts = pairwise_contrasts(upper, lower, len(reference_of))
     test = linear_contrast_test(contrasts, free.fit, free.errors, alternative="greater")
     if not test.rejected:
-        return test, None
-    first, second = position_of_cell[upper[test.largest]], position_of_cell[lower[test.largest]]
-    return test, (
-        f"Propensities do not fall throughout: from position {first} to position {second} they rise by a factor of "
-        f"{np.exp(test.difference):.2f} in the log (p = {test.p_value:.2g}), which --shape monotone levels."
-    )
+        return test, ()
+    return test, tuple(int(position_of_cell[cells[test.largest]]) for cells in (upper, lower))
 
 
 def _newton_target(increments: Floats, gradient: Floats, information: Floats) -> Floats:

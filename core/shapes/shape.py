@@ -41,7 +41,7 @@ class ShapedEstimate:
     intervals: Intervals  # how sure it is; monotone: given the blocks
     converged: bool  # whether the optimum was reached
     test: ContrastTest  # against the free estimate; power: shape - free, by cell; monotone: how far that one rises
-    warning: str | None  # a sentence where the shape is rejected
+    misfit: tuple[int, ...]  # the positions that say most against the shape where it is rejected; else none
     eta: Floats  # shape (K,), power: the severity of the cell's group, NaN where there is none; other shapes: NaN
     eta_error: Floats  # shape (K,), its standard error
     tau: float = np.nan  # smooth: how far the curve leaves a power of the position

@@ -81,7 +81,7 @@ class SmoothShape(CurveShape):
             intervals=Intervals(std_error, low, high, effective, reasons),
             converged=converged,
             test=contrasts.contrast_test(nothing, nothing, nothing),  # it follows the log where the log speaks
-            warning=None,
+            misfit=(),
             eta=np.full(n_cells, np.nan),
             eta_error=np.full(n_cells, np.nan),
             tau=tau,
@@ -270,17 +270,12 @@ class PowerShape(CurveShape):
         test = contrasts.difference_test(power.scored(log_theta, std_error, members), free.scored())
         low, high = np.exp(log_theta - margin), upper_end(log_theta + margin)
         reasons = shape.reasons_of(np.isnan(log_theta), np.isnan(std_error), agreeing[power.group], ~linkage.identified)
-        warning = (
-            f"Propensities do not follow a power of the position: at position {position_of_cell[test.largest]} the "
-            f"power says {np.exp(test.difference):.2f} times what the log says without a shape "
-            f"(p = {test.p_value:.2g})."
-        )
         return ShapedEstimate(
             log_theta=log_theta,
             intervals=Intervals(std_error, low, high, effective, reasons),
             converged=converged,
             test=test,
-            warning=warning if test.rejected else None,
+            misfit=(int(position_of_cell[test.largest]),) if test.rejected else (),
             eta=eta[power.group],
             eta_error=eta_error[power.group],
         )
