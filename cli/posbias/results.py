@@ -9,7 +9,6 @@ from os import PathLike, fsdecode, fspath, getpid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import msgspec
 import polars as pl
 
 from posbias.calls import Outcome, carried_out, function_of
@@ -26,10 +25,10 @@ from posbias.frames import FRAME, FrameT, Names, checked_names, is_frame, name_o
 from posbias.io.fits.saved_fit import PreviousFit, fit_in
 from posbias.io.jobs.click_model_fits import CLICK_MODEL, ClickModelFit, click_model_in
 from posbias.io.jobs.click_model_fits import FILES as FILES_OF_A_CLICK_MODEL
-from posbias.io.jobs.tables import Printed
 from posbias.io.places.locations import Location, location
-from posbias.io.results.conclusions import Conclusion, Reason, Verdict
+from posbias.io.results.conclusions import Conclusion, Reason
 from posbias.io.results.manifest import open_stored
+from posbias.io.results.result import ResultManifest
 from posbias.io.results.tables import ATTRACTIVENESS, FILES_OF_A_FIT, PROPENSITIES, read_table
 
 if TYPE_CHECKING:
@@ -38,21 +37,6 @@ if TYPE_CHECKING:
 _ROWS = "training/rows/"
 _CHART_WIDTH = 560  # pixels
 _MOST_NAMED = 2  # inputs
-
-
-class _Described(msgspec.Struct, frozen=True, kw_only=True):
-    """The sections of a manifest that a result shows."""
-
-    command: str
-    inputs: tuple[str, ...] = ()
-    options: dict[str, Any] = {}
-    verdict: Verdict
-    conclusion: str
-    next: str | None
-    reasons: tuple[Reason, ...]
-    warnings: tuple[str, ...] = ()
-    printed: tuple[Printed, ...] = ()
-    facts: tuple[str, ...] = ()
 
 
 class Result:
@@ -79,7 +63,7 @@ class Result:
         self.place = place.absolute() if isinstance(place, Path) else place
         with open_stored(self.place) as stored:
             self.manifest, self.files = stored.content, tuple(stored.files)
-            self._described = stored.typed(_Described)
+            self._described = stored.typed(ResultManifest)
         self._inputs = tuple(inputs) or self._described.inputs
         self._is_temporary = temporary is not None
         if temporary is not None:

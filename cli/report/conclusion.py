@@ -13,8 +13,8 @@ from rich.table import Table
 from posbias.cli.console import line, say
 from posbias.cli.messages import Level, is_plain, tell
 from posbias.cli.report.table import markdown_table, markdown_text, renderable_table
-from posbias.io.jobs.tables import Printed, PrintedTable, without_details
-from posbias.io.results.conclusions import CAUTION, CONDITIONS, STOP, Conclusion, Reason, Severity, Verdict
+from posbias.io.results.conclusions import CAUTION, STOP, Conclusion, Reason, Severity, condition_of
+from posbias.io.results.result import Printed, PrintedTable, without_details
 
 _MARKS: dict[Severity, tuple[str, str, str]] = {
     "stop": ("✘", "x", "red"),
@@ -24,7 +24,7 @@ _MARKS: dict[Severity, tuple[str, str, str]] = {
 }
 """The mark of a severity, the same in ASCII, and its colour; in the order in which reasons are printed."""
 
-_VERDICTS: dict[Verdict, tuple[Severity, str]] = {
+_VERDICTS: dict[str, tuple[Severity, str]] = {
     "good": ("good", "Good"),
     "with care": ("caution", "With care"),
     "do not use": ("stop", "Do not use"),
@@ -88,8 +88,7 @@ def _lines(item: str | Conclusion | Reason, details: bool) -> list[str]:  # noqa
     if isinstance(item, str):
         return [item]
     if isinstance(item, Conclusion):
-        rests_on_more = any(item.conclusion.startswith(condition) for condition in CONDITIONS.values())
-        label = f"{_VERDICTS[item.verdict][1]}{',' if rests_on_more else ':'}"
+        label = f"{_VERDICTS[item.verdict][1]}{':' if condition_of(item.conclusion) is None else ','}"
         return [f"{label} {item.conclusion}", *([] if item.next is None else [f"next: {item.next}"])]
     sentences = item.sentence.split("\n") if item.code == "log-not-valid" else [item.sentence]
     return [*sentences, *([item.details] if details and item.details else [])]

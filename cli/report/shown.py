@@ -4,13 +4,10 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
-import msgspec
 import polars as pl
 import polars.selectors as cs
 import typer
-from msgspec import UNSET, UnsetType
 from rich.console import RenderableType
 
 from posbias.cli import streams
@@ -21,13 +18,12 @@ from posbias.cli.options.option import several
 from posbias.cli.report.conclusion import Item, in_order, markdown, renderable
 from posbias.cli.report.table import Curve
 from posbias.core.errors import LogFormatError, OutputError, UsageError, escaped, masked_values, shown
+from posbias.io.fits.new_fit import FitManifest
 from posbias.io.fits.saved_fit import fits_of_values
-from posbias.io.jobs.tables import Printed
 from posbias.io.log.lists import Finding
-from posbias.io.results.conclusions import Conclusion
 from posbias.io.results.manifest import StoredResult, json_text, manifest_text
+from posbias.io.results.result import ResultManifest
 from posbias.io.results.tables import PROPENSITIES, as_spreadsheet_columns, read_table
-from posbias.io.stores.metadata import Counted
 
 _TABLES = (
     PROPENSITIES,
@@ -49,25 +45,6 @@ FILES = tuple(f"{name}.parquet" for name in _TABLES)
 """Files to read beside the manifest."""
 
 _WIDTH_IN_A_FILE = 120
-
-
-class _Printed(msgspec.Struct, frozen=True):
-    """The printed sentences and tables in a manifest."""
-
-    printed: tuple[Printed, ...] | UnsetType = UNSET
-    facts: tuple[str, ...] = ()
-
-
-class _Cells(msgspec.Struct, frozen=True):
-    """The cells in a manifest."""
-
-    counted: Counted
-
-
-class _Weights(msgspec.Struct, frozen=True):
-    """Weights by position in a manifest of training files."""
-
-    weights_by_position: list[dict[str, Any]]
 
 
 def print_on_stdout(
@@ -129,13 +106,13 @@ def as_json(stored: StoredResult) -> None:
 
 
 def _items(stored: StoredResult, *, details: bool) -> list[Item]:
-    kept = stored.typed(_Printed)
-    if kept.printed is UNSET or "verdict" not in stored.content:
+    result = stored.typed(ResultManifest)
+    if "printed" not in stored.content or not result.verdict:
         raise UsageError(
             f"{stored.folder}: was made before results kept what they print. Make it again, or look at it with "
             "--format json or csv."
         )
-    return in_order(stored.typed(Conclusion), kept.printed, kept.facts, details=details)
+    return in_order(result, result.printed, result.facts, details=details)
 
 
 def _table(stored: StoredResult) -> pl.DataFrame:
@@ -143,7 +120,7 @@ def _table(stored: StoredResult) -> pl.DataFrame:
     if table_name is not None:
         return read_table(stored.folder / table_name)
     if "weights_by_position" in stored.content:
-        return pl.DataFrame(stored.typed(_Weights).weights_by_position)
+        return pl.DataFrame(stored.typed(ResultManifest).weights_by_position)
     raise UsageError(f"--format csv: what `posbias {stored.command}` writes has no such table. Use --format json.")
 
 
@@ -158,7 +135,7 @@ def _curve(stored: StoredResult) -> Curve:
         raise UsageError(
             f"--plot: {stored.folder} holds several fits (--for-each). Name one of them, such as {each[0]}."
         )
-    cells = stored.typed(_Cells).counted.plan().cell_columns
+    cells = stored.typed(FitManifest).counted.plan().cell_columns
     table = read_table(stored.folder / name)
     missing = [column for column in (*cells, "propensity", "ci_low", "ci_high") if column not in table.columns]
     if missing:

@@ -26,7 +26,7 @@ from posbias.io.fits.new_fit import FitManifest, StoredEstimate
 from posbias.io.log.scan import reading, resolve_quotes, scan_sources
 from posbias.io.log.sources import find_sources, format_by_name
 from posbias.io.places.locations import Location, check_inside, location
-from posbias.io.results.conclusions import CONDITIONS
+from posbias.io.results.conclusions import condition_of
 from posbias.io.results.manifest import StoredResult, open_stored
 from posbias.io.results.tables import (
     ATTRACTIVENESS,
@@ -247,7 +247,7 @@ def fit_in(stored: StoredResult, where: str) -> StoredFit:
         table=table,
         of_value=() if of.column is None else ((of.column, of.value),),
         refused=manifest.verdict == "do not use",
-        condition=next((code for code, text in CONDITIONS.items() if manifest.conclusion.startswith(text)), None),
+        condition=condition_of(manifest.conclusion),
     )
 
 

@@ -6,10 +6,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import polars as pl
-from msgspec import UNSET, structs
+from msgspec import UNSET
 
 from posbias.core.errors import counted, shown
 from posbias.core.estimators.methods import ConditionalEstimator
@@ -32,6 +31,7 @@ from posbias.io.places.locations import Location
 from posbias.io.progress import Progress
 from posbias.io.results.conclusions import NOTE, Conclusion, Reason, conclude, is_refused, sections_of, warnings_in
 from posbias.io.results.manifest import write_manifest
+from posbias.io.results.result import Column, Printed, PrintedTable
 from posbias.io.training.laid_out import Split
 
 DONE, WITH_DOUBTS, CHANGED = 0, 1, 3
@@ -40,47 +40,6 @@ PRINTED = "printed"
 
 MOST_ROWS = 30
 """Rows of a table that are printed."""
-
-
-class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A column of a table that is printed."""
-
-    heading: str
-    cells: tuple[str, ...]
-    folded: str = ""  # the heading where there is little room; the same if empty
-    spare: int = 0  # 0 if it is always shown; else, columns with larger numbers are left out first
-    label: bool = False  # whether it says what a row is about: it begins each of several tables
-    text: bool = False  # whether it holds words, on the left and perhaps folded, and not numbers
-    beside: bool = False  # whether it is always beside the column before it
-    detail: bool = False  # whether it is shown under --details alone
-
-    @property
-    def name(self) -> str:
-        """The heading on one line."""
-        return " ".join((self.folded or self.heading).replace("-\n", "").split())
-
-
-class PrintedTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A table that is printed."""
-
-    columns: tuple[Column, ...]
-    more: str = ""  # what stands below it, where it is not all that there is
-
-    def __post_init__(self) -> None:
-        """Find columns of different lengths."""
-        if len({len(column.cells) for column in self.columns}) != 1:
-            raise ValueError("the columns of a table differ in length")
-
-
-Printed = str | PrintedTable
-"""A printed sentence, or table."""
-
-
-def without_details(printed: Printed) -> Printed:
-    """A table without the columns that only --details shows."""
-    if isinstance(printed, str):
-        return printed
-    return structs.replace(printed, columns=tuple(column for column in printed.columns if not column.detail))
 
 
 def more(number: int, where: str) -> str:

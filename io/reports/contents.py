@@ -23,7 +23,6 @@ from posbias.core.fit.plot_data import (
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION
 from posbias.core.standard_errors.contrasts import LEVEL
 from posbias.io.fits.verdicts import NAMED
-from posbias.io.jobs.tables import PrintedTable
 from posbias.io.reports import charts
 from posbias.io.reports.charts import Figure
 from posbias.io.reports.page import Banner, Block, Code, Fold, KeyFigure, Orders, Page, Section, Table
@@ -36,6 +35,7 @@ from posbias.io.reports.reported import (
     ReportedResult,
 )
 from posbias.io.results.conclusions import CAUTION, GOOD, NOTE, STOP
+from posbias.io.results.result import Printed
 from posbias.io.results.tables import reading_parquet
 
 MOST_IN_FULL = 6
@@ -141,7 +141,7 @@ def _sections(result: ReportedResult) -> tuple[Section, ...]:
     described, fit = result.described, result.fit
     figures, drawn = _highlights(result)
     verdict: list[Block] = []
-    if described.verdict is not UNSET:
+    if described.verdict:
         verdict.append(Banner(described.verdict, described.conclusion))
     if figures:
         verdict.append(figures)
@@ -163,7 +163,7 @@ def _sections(result: ReportedResult) -> tuple[Section, ...]:
     return tuple(section for section in sections if section.blocks)
 
 
-def _printed(entry: str | PrintedTable) -> list[Block]:
+def _printed(entry: Printed) -> list[Block]:
     if isinstance(entry, str):
         return [entry]
     rows = tuple(zip(*(column.cells for column in entry.columns), strict=True))
@@ -461,10 +461,10 @@ def _of_counts(result: ReportedResult) -> _Highlights | None:
         return None
     figures = [KeyFigure(f"{counts[name]:,.0f}", name, "") for name in (IMPRESSIONS, CLICKS) if name in counts]
     rows = [
-        (of.days[0], float(of.statistics.impressions), float(of.statistics.clicks))
+        (of.days[0], float(of.totals[IMPRESSIONS]), float(of.totals[CLICKS]))
         for segment in described.segments
-        for of in segment.of or (segment,)
-        if len(of.days) == 1 and of.statistics.impressions > 0
+        for of in segment.countings
+        if len(of.days) == 1 and of.totals[IMPRESSIONS] > 0
     ]
     days = pl.DataFrame(rows, {"day": pl.String, IMPRESSIONS: pl.Float64, CLICKS: pl.Float64}, orient="row")
     days = days.group_by("day").agg(pl.all().sum()).sort("day")
@@ -532,7 +532,7 @@ def _row(result: ReportedResult) -> dict[str, str]:
     """A result in the table of all."""
     described = result.described
     row = {"result": result.name}
-    if described.verdict is not UNSET:
+    if described.verdict:
         row["verdict"] = described.verdict
     cell = None if result.fit is None else named_cell(result.fit)
     if cell is not None:

@@ -14,12 +14,11 @@ from posbias.core.errors import LogFormatError, escaped, masked
 from posbias.core.fit.plot_data import PlottedCurves, plotted_curves
 from posbias.io.fits.new_fit import Number, StoredEstimate
 from posbias.io.fits.saved_fit import StoredFit, fit_in, fits_of_values
-from posbias.io.jobs.tables import Printed
 from posbias.io.places.locations import Location
-from posbias.io.results.conclusions import Reason, Verdict
 from posbias.io.results.manifest import StoredResult, manifest_text, open_stored
+from posbias.io.results.result import ResultManifest
 from posbias.io.results.tables import ATTRACTIVENESS, FILES_OF_A_FIT, PROPENSITIES, read_table
-from posbias.io.stores.metadata import Amount, Counted, Position
+from posbias.io.stores.metadata import Amount, Counted, Position, Segment
 
 _METRICS = "metrics.parquet"
 _FILES = (*FILES_OF_A_FIT, f"{ATTRACTIVENESS}.parquet", _METRICS)
@@ -47,21 +46,6 @@ class WeightsSection(msgspec.Struct, frozen=True):
     clicks_weighted: Amount
     clicks_clipped: Amount
     effective_sample_size: Number
-
-
-class SegmentCounts(msgspec.Struct, frozen=True):
-    """How much a segment of statistics counts."""
-
-    impressions: Amount
-    clicks: Amount
-
-
-class Segment(msgspec.Struct, frozen=True):
-    """A segment of statistics."""
-
-    days: tuple[str, ...]
-    statistics: SegmentCounts
-    of: "tuple[Segment, ...]" = ()  # the countings of a month
 
 
 class ChangedQuery(msgspec.Struct, frozen=True):
@@ -152,17 +136,9 @@ class ComparisonSection(msgspec.Struct, frozen=True):
     differences: tuple[DifferenceOfCells, ...]
 
 
-class Described(msgspec.Struct, frozen=True):
+class Described(ResultManifest, msgspec.Struct, frozen=True, kw_only=True):
     """As much of a manifest as a report looks at."""
 
-    command: str
-    inputs: tuple[str, ...] = ()
-    verdict: Verdict | UnsetType = UNSET
-    conclusion: str = ""
-    next: str | None = None
-    reasons: tuple[Reason, ...] = ()
-    printed: tuple[Printed, ...] = ()
-    facts: tuple[str, ...] = ()
     counted: Counted | UnsetType = UNSET
     estimate: StoredEstimate | UnsetType = UNSET
     days: DaysSection | UnsetType = UNSET

@@ -104,10 +104,10 @@ def reason(
 class Conclusion(msgspec.Struct, frozen=True):
     """What a reader must know first: the first sections of a manifest."""
 
-    verdict: Verdict
-    conclusion: str  # a sentence, first what it rests on although nothing shows it: "if ..."
-    next: str | None  # the command to type next
-    reasons: tuple[Reason, ...]
+    verdict: Verdict | Literal[""] = ""  # "" of earlier versions
+    conclusion: str = ""  # a sentence, first what it rests on although nothing shows it: "if ..."
+    next: str | None = None  # the command to type next
+    reasons: tuple[Reason, ...] = ()
 
 
 def conclude(headline: str, reasons: Sequence[Reason], following: str | None) -> Conclusion:
@@ -131,6 +131,11 @@ def _meanings(reasons: Sequence[Reason], severity: Severity) -> str:
     codes = list(dict.fromkeys(reason.code for reason in reasons if reason.severity == severity))
     named = [CODES[code] for code in codes[:_MOST_NAMED]]
     return ", and ".join(named) + (f" ({len(codes) - _MOST_NAMED} more below)" if len(codes) > _MOST_NAMED else "")
+
+
+def condition_of(conclusion: str) -> str | None:
+    """What a conclusion rests on although nothing shows it, by its code."""
+    return next((code for code, condition in CONDITIONS.items() if conclusion.startswith(condition)), None)
 
 
 def is_refused(reasons: Iterable[Reason]) -> bool:

@@ -204,7 +204,7 @@ def test_a_page_says_what_the_result_says(report: Made, result: Made) -> None:
 )
 def test_the_title_names_the_log_and_its_days(inputs: list[str], days: tuple[str, str], title: str) -> None:
     section = DaysSection(days[0], days[1])
-    described = Described("fit", inputs=tuple(inputs), days=section)
+    described = Described(command="fit", inputs=tuple(inputs), days=section)
 
     assert title_of(ReportedResult("name", described, "", None, ())) == title
 

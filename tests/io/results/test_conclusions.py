@@ -3,6 +3,7 @@
 import tomllib
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,11 +52,13 @@ def test_every_code_that_stops_is_a_code_and_what_is_no_number_is_null() -> None
     assert Reason("few-queries", CAUTION, "", {"worth": float("nan"), "of": 3.0}).figures == {"worth": None, "of": 3.0}
 
 
-def test_every_entry_and_case_has_a_severity_where_it_has_a_sentence_and_nothing_else_than_texts() -> None:
-    entries = tomllib.loads(files("posbias.io.results").joinpath("reasons.toml").read_text(encoding="utf-8"))
+def test_every_entry_and_case_has_a_severity_where_it_has_a_sentence() -> None:
+    entries: dict[str, dict[str, Any]] = tomllib.loads(
+        files("posbias.io.results").joinpath("reasons.toml").read_text(encoding="utf-8")
+    )
     known = {"meaning", "condition", "severity", "sentence", "more", "advice"}
     for code, entry in entries.items():
-        cases = [case for case in entry.values() if isinstance(case, dict)]
+        cases: list[dict[str, str]] = [case for case in entry.values() if isinstance(case, dict)]
         assert {name for name, value in entry.items() if isinstance(value, str)} <= known, code
         assert all(case.keys() <= known - {"meaning", "condition"} for case in cases), code
         assert "severity" in entry or "meaning" not in entry or not ("sentence" in entry or cases), code
