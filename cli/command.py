@@ -19,8 +19,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import partial, wraps
 from itertools import takewhile
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Annotated, Any, cast, get_type_hints
+from typing import Any, TypeVar, cast, get_type_hints
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
@@ -28,10 +27,10 @@ from typer.main import get_command
 
 from posbias.cli.interrupts import stop
 from posbias.cli.messages import fail, fail_by_a_fault, is_json, speak, tell
-from posbias.cli.options.common import CommonOptions, write_parameters
 from posbias.cli.options.config import no_setting, settings_of, source_of
-from posbias.cli.options.log import LogOptions, check_are_there
-from posbias.cli.options.option import MOST_THREADS, SETTINGS, annotated
+from posbias.cli.options.groups import CommonOptions, LogOptions
+from posbias.cli.options.option import OPTIONS, SETTINGS
+from posbias.cli.options.parameters import check_are_there, parameter_of, write_parameters
 from posbias.core.choices import read_settings, settings_in
 from posbias.core.errors import PosbiasError, RoleError, SchemaError, UsageError
 
@@ -205,7 +204,7 @@ def check_effects_of(invocation: typer.Context, values: Mapping[str, Any]) -> No
     Raises:
         UsageError: there is one.
     """
-    from posbias.cli.options.effects import Situation, check_effects  # noqa: PLC0415 - for a command that runs
+    from posbias.cli.options.rules import Situation, check_effects  # noqa: PLC0415 - for a command that runs
 
     given: dict[str, str] = {}
     for option, typed, _ in _given(invocation):
@@ -240,8 +239,17 @@ def use_threads(number: int | None) -> None:
     if number is not None:
         os.environ.update(dict.fromkeys(_SETTINGS, str(number)))
     text = os.environ.get(_SETTINGS[0]) or "1"
-    if not (re.fullmatch("[0-9]{1,9}", text) and 1 <= int(text) <= MOST_THREADS):
-        raise UsageError(f"{_SETTINGS[0]}={text}: is no number from 1 to {MOST_THREADS}. Set another, or none.")
+    most = OPTIONS["threads"]["max"]  # to start more takes minutes
+    if not (re.fullmatch("[0-9]{1,9}", text) and 1 <= int(text) <= most):
+        raise UsageError(f"{_SETTINGS[0]}={text}: is no number from 1 to {most}. Set another, or none.")
+
+
+_Group = TypeVar("_Group")
+
+
+def _group(kind: type[_Group], values: Mapping[str, Any]) -> _Group:
+    """A group of options with their values."""
+    return kind(**{entry.name: values[entry.name] for entry in fields(cast("Any", kind))})
 
 
 def command(function: Callable[..., int]) -> PosbiasCommand:
@@ -249,27 +257,38 @@ def command(function: Callable[..., int]) -> PosbiasCommand:
 
     Each parameter that is a dataclass stands for its fields, one option each.
     """
-    hints = get_type_hints(function, include_extras=True)
+    hints = get_type_hints(function)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
     parameters = [inspect.Parameter("invocation", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
-    for name, given in inspect.signature(function).parameters.items():
-        parameters += _parameters_of(groups[name]) if name in groups else [_parameter(name, hints[name], given.default)]
-    parameters += _parameters_of(CommonOptions)
+
+    def add(name: str, kind: Any, default: Any) -> None:  # noqa: ANN401 - of Typer
+        kind = parameter_of(function.__name__, name, kind)
+        default = inspect.Parameter.empty if default is MISSING else default
+        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind))
+
+    for name, given in {**inspect.signature(function).parameters, "common": None}.items():
+        if given is not None and name not in groups:
+            add(name, hints[name], given.default)
+            continue
+        for entry in fields(CommonOptions if given is None else groups[name]):
+            add(entry.name, entry.type, entry.default)
 
     def call(invocation: typer.Context, values: dict[str, Any]) -> int:
-        grouped = {
-            name: group(**{entry.name: values.pop(entry.name) for entry in fields(group)})
-            for name, group in groups.items()
-        }
         try:
-            return function(**values, **grouped)
+            return function(
+                **{
+                    name: _group(groups[name], values) if name in groups else values[name]
+                    for name in hints
+                    if name != "return"
+                }
+            )
         except RoleError as error:
             words = ["posbias", invocation.info_name or "", *error.options, *invocation.meta[_WORDS]]
             raise SchemaError(*error.lines, *([f"Try: {shlex.join(words)}"] if error.options else [])) from error
 
     @wraps(function)
     def run(invocation: typer.Context, **values: Any) -> int:  # noqa: ANN401
-        common = CommonOptions(**{entry.name: values.pop(entry.name) for entry in fields(CommonOptions)})
+        common = _group(CommonOptions, {"help_all": False, **values})
         speak(common.log_format, errors_on_stdout=bool(values.get("json")))
         use_threads(values.get("threads"))
         check_given(invocation)
@@ -304,23 +323,12 @@ def tables_of(command: str, values: dict[str, Any]) -> Generator[None]:
     from posbias.io.places.temporary import shared_place  # noqa: PLC0415 - only for tables
 
     files = next(name for name in _FILES if name in values)
-    log = cast("LogOptions", SimpleNamespace(**values))
-    values[files] = names_of_tables(log, values[files] or []) or values[files]
+    values[files] = names_of_tables(_group(LogOptions, values), values[files] or []) or values[files]
     place = shared_place(values["temp_dir"], values.get("into") or values.get("output") or Path(command))
     with tables_below(
         place, values["master"], every_column=command == "check", every_row=not values.get("dry_run", False)
     ):
         yield
-
-
-def _parameters_of(group: Any) -> list[inspect.Parameter]:  # noqa: ANN401 - a class of options
-    return [_parameter(entry.name, Annotated[entry.type, entry.metadata], entry.default) for entry in fields(group)]
-
-
-def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:  # noqa: ANN401 - for Typer
-    annotation = annotated(name, annotation.__origin__, annotation.__metadata__[0])
-    default = inspect.Parameter.empty if default is MISSING else default
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def guarded(work: Callable[[], int]) -> int:

@@ -2,63 +2,39 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from posbias.cli.messages import tell
-from posbias.cli.options.estimating import (
-    BY_DAY,
-    DECAY,
-    FAIL_IF,
-    FOR_EACH,
-    FURTHER_PAGES,
-    GATE,
-    MAX_CHANGE,
-    TOP,
-    UCB,
+from posbias.cli.options.groups import (
+    ColumnOptions,
     CountingOptions,
     EstimationOptions,
+    EvaluationOptions,
     FeatureOptions,
+    Form,
+    LearningOptions,
+    LogOptions,
     ModelsOptions,
+    PredictionOptions,
+    PrintOptions,
+    ResultOptions,
     StoreOptions,
+    TrainingOptions,
     WarehouseOptions,
     WorldOptions,
 )
-from posbias.cli.options.learning import EvaluationOptions, LearningOptions, PredictionOptions, TrainingOptions
-from posbias.cli.options.log import ColumnOptions, LogOptions
-from posbias.cli.options.option import (
-    DOC,
-    MEMORY,
-    PROPENSITIES,
-    QUERY,
-    THREADS,
-    argument,
-    option,
-    parse_memory,
-    read_place,
-)
-from posbias.cli.options.output import (
-    DETAILS,
-    FORM,
-    PLOT,
-    CheckOptions,
-    DemoOptions,
-    Form,
-    OutputOptions,
-    OutputOrInfoOptions,
-    OutputOrPrintOptions,
-    ReportOptions,
-    ResultOptions,
-)
+from posbias.cli.options.option import parse_memory
 from posbias.io.places.locations import Location
 
 
 def run(
-    logs: Annotated[list[str], argument("LOGS...", "Log files, globs or directories.")],
+    logs: list[str],
     log: LogOptions,
     counting: CountingOptions,
     estimation: EstimationOptions,
     training: TrainingOptions,
-    output: ResultOptions,
+    output: Location,
+    printing: ResultOptions,
 ) -> int:
     """Run the whole job: from click logs to propensities, attractiveness and training files.
 
@@ -84,20 +60,20 @@ def run(
             result.next = f"posbias train LOGS --features TABLE --propensities {result.target} -o ranker"
 
     options = plain_options(log, counting, estimation, training)
-    return carry_out_job("run", job, log, output, options, [*files.features.tables, *model.also_read], work)
+    return carry_out_job("run", job, log, output, printing, options, [*files.features.tables, *model.also_read], work)
 
 
 def collect(
     log: LogOptions,
     counting: CountingOptions,
     *,
-    decay: Annotated[float | None, DECAY] = None,
-    gate: Annotated[float | None, GATE] = None,
+    decay: float | None = None,
+    gate: float | None = None,
     store: StoreOptions,
-    output: OutputOrInfoOptions,
-    inputs: Annotated[
-        list[str] | None, argument("LOGS|STATISTICS...", "Logs to count, or statistics to merge.")
-    ] = None,
+    output: Location | None = None,
+    info: bool = False,
+    printing: ResultOptions,
+    inputs: list[str] | None = None,
 ) -> int:
     """Count a log once and for all, into compact statistics that can be merged across days.
 
@@ -107,20 +83,25 @@ def collect(
     from posbias.core.errors import UsageError
 
     if store.remove_day is not None:
-        return stores.remove_day(inputs or [], store.remove_day, store, log, output)
+        return stores.remove_day(inputs or [], store.remove_day, store, log, printing)
     if not inputs:
         raise UsageError("LOGS|STATISTICS... is missing: name the logs to count, or the statistics to merge.")
-    if output.info:
-        return stores.show_info(inputs, as_json=output.json)
+    if info:
+        return stores.show_info(inputs, as_json=printing.json)
     if store.into is not None:
-        return stores.add_day(inputs, log, counting, decay, gate, store, output)
-    return stores.count_or_merge(inputs, log, counting, decay, gate, output)
+        return stores.add_day(inputs, log, counting, decay, gate, store, printing)
+    return stores.count_or_merge(inputs, log, counting, decay, gate, output, printing)
 
 
 def sql(
-    table: Annotated[str, argument("TABLE", "Table or view with a row per impression.", str)],
+    table: str,
     columns: ColumnOptions,
     warehouse: WarehouseOptions,
+    *,
+    output: Path | None = None,
+    force: bool = False,
+    quiet: bool = False,
+    config: Path | None = None,
 ) -> int:
     """Print a query that counts a log in its warehouse: its result, exported, is read like statistics.
 
@@ -133,34 +114,35 @@ def sql(
     from posbias.cli.work.requests import warehouse_query
     from posbias.io.results.outputs_on_disk import check_file, write_file
 
-    target, read = warehouse.output, [warehouse.config or Path(DEFAULT_FILE)]
-    if target is not None:
-        check_file(target, "query", read, force=warehouse.force)
+    read = [config or Path(DEFAULT_FILE)]
+    if output is not None:
+        check_file(output, "query", read, force=force)
     query = warehouse_query(table, columns, warehouse)
     text = query.text(warehouse.dialect)
-    if target is None:
+    if output is None:
         typer.echo(text, nl=False)
         check_stdout()
     else:
-        write_file(target, text, "query", read, force=warehouse.force)
-    if not warehouse.quiet:
+        write_file(output, text, "query", read, force=force)
+    if not quiet:
         for remark in query.remarks:
             tell(remark)
-        written = "" if target is None else f"written: {target}. "
+        written = "" if output is None else f"written: {output}. "
         tell(f"{written}Run it, export its result as Parquet or CSV, then: posbias fit EXPORT -o DIR")
     return 0
 
 
 def fit(
-    inputs: Annotated[list[str], argument("LOGS|STATISTICS...", "Logs, or statistics written by `collect`.")],
+    inputs: list[str],
     log: LogOptions,
     counting: CountingOptions,
     *,
-    decay: Annotated[float | None, DECAY] = None,
+    decay: float | None = None,
     estimation: EstimationOptions,
     features: FeatureOptions,
-    for_each: Annotated[str | None, FOR_EACH] = None,
-    output: ResultOptions,
+    for_each: str | None = None,
+    output: Location,
+    printing: ResultOptions,
 ) -> int:
     """Estimate propensities and attractiveness from logs or statistics.
 
@@ -186,16 +168,17 @@ def fit(
         else:
             model.fit(job, engine, result)
 
-    return carry_out_job("fit", job, log, output, options, model.also_read, work)
+    return carry_out_job("fit", job, log, output, printing, options, model.also_read, work)
 
 
 def explore(
-    fit: Annotated[Location, argument("FIT", "Directory written by `posbias fit` or `run`.", read_place)],
+    fit: Location,
     *,
-    pages: Annotated[int, FURTHER_PAGES] = 10_000,
-    top: Annotated[int, TOP] = 10,
-    ucb: Annotated[float | None, UCB] = None,
-    output: OutputOptions,
+    pages: int = 10_000,
+    top: int = 10,
+    ucb: float | None = None,
+    output: Location,
+    printing: PrintOptions,
 ) -> int:
     """Say which positions to swap, and which documents to show, to learn most.
 
@@ -208,16 +191,18 @@ def explore(
     def work(result: Result) -> None:
         exploring.explore(fit, result, pages=pages, top=top, ucb=ucb)
 
-    return carry_out("explore", [fit], output, plain_options(pages=pages, top=top, ucb=ucb), work)
+    return carry_out("explore", [fit], output, printing, plain_options(pages=pages, top=top, ucb=ucb), work)
 
 
 def compare(
-    inputs: Annotated[list[str], argument("A B", "Two fits, or two statistics; with --by day, one store.")],
+    inputs: list[str],
     *,
-    by: Annotated[Literal["day"] | None, BY_DAY] = None,
-    max_change: Annotated[float | None, MAX_CHANGE] = None,
-    fail_if: Annotated[list[str] | None, FAIL_IF] = None,
-    output: OutputOrPrintOptions,
+    by: Literal["day"] | None = None,
+    max_change: float | None = None,
+    fail_if: list[str] | None = None,
+    output: Location | None = None,
+    csv: bool = False,
+    printing: PrintOptions,
 ) -> int:
     """Compare the propensities of two results, or of the days of a store.
 
@@ -234,31 +219,32 @@ def compare(
     from posbias.io.results.tables import write_small_table
 
     comparing.check_conditions(max_change, fail_if or ())
-    target = output.to_write()
 
     def work(result: Result) -> None:
-        with open_engine(LogOptions(), Path() if output.output is None else output.output) as engine:
+        with open_engine(LogOptions(), Path() if output is None else output) as engine:
             table = comparing.compare(
                 inputs, engine, result, by_day=by == "day", max_change=max_change, fail_if=fail_if or ()
             )
-        if target is not None:
-            write_small_table(table, result.folder, comparing.COMPARISON, csv=output.csv)
+        if output is not None:
+            write_small_table(table, result.folder, comparing.COMPARISON, csv=csv)
 
-    if target is not None:
+    if output is not None:
         options = plain_options(by=by, max_change=max_change, fail_if=fail_if)
-        return carry_out("compare", inputs, target, options, work)
-    with show_progress(stderr_console(), quiet=output.quiet) as progress:
+        return carry_out("compare", inputs, output, printing, options, work)
+    with show_progress(stderr_console(), quiet=printing.quiet) as progress:
         work(result := Result(Path(), progress))
     conclusion = result.conclusion
-    as_json = sections_of(conclusion) | result.content | {"warnings": result.warnings} if output.json else None
-    items = in_order(conclusion, result.printed, result.facts, details=output.details)
+    as_json = sections_of(conclusion) | result.content | {"warnings": result.warnings} if printing.json else None
+    items = in_order(conclusion, result.printed, result.facts, details=printing.details)
     on_stdout = [item for item in items if not (isinstance(item, Reason) and item.severity in {CAUTION, STOP})]
-    print_on_stdout([] if output.quiet else [renderable(item, details=output.details) for item in on_stdout], as_json)
+    print_on_stdout(
+        [] if printing.quiet else [renderable(item, details=printing.details) for item in on_stdout], as_json
+    )
     print_warnings(conclusion, stderr_console())
     return result.exit_code
 
 
-def simulate(world: WorldOptions, output: OutputOptions) -> int:
+def simulate(world: WorldOptions, output: Location, printing: PrintOptions) -> int:
     """Simulate a click log of which the truth is known, from scratch or from graded labels.
 
     Example: posbias simulate -o simulated
@@ -276,12 +262,13 @@ def simulate(world: WorldOptions, output: OutputOptions) -> int:
         "simulate",
         inputs,
         output,
+        printing,
         plain_options(world),
-        lambda result: simulating.simulate(simulation, labels, judgements, result, output.output),
+        lambda result: simulating.simulate(simulation, labels, judgements, result, output),
     )
 
 
-def demo(output: DemoOptions) -> int:
+def demo(*, output: Location = Path("posbias-demo"), force: bool = False) -> int:
     """Write a small log, run the main commands on it, and say in a sentence what each prints. Takes some ten seconds.
 
     Example: posbias demo -o posbias-demo
@@ -289,20 +276,19 @@ def demo(output: DemoOptions) -> int:
     from posbias.cli.report.result import carry_out
     from posbias.cli.work.demo import demonstrate
 
-    quietly = OutputOptions(output.output, force=output.force, quiet=True)  # its commands speak for themselves
-    code = carry_out("demo", [], quietly, {}, demonstrate)
-    tell(f"written: {output.output}")
+    quietly = PrintOptions(force=force, quiet=True)  # its commands speak for themselves
+    code = carry_out("demo", [], output, quietly, {}, demonstrate)
+    tell(f"written: {output}")
     return code
 
 
 def weight(
-    inputs: Annotated[
-        list[str], argument("LOGS|STATISTICS...", "Logs; for pointwise and judgments, statistics will do.")
-    ],
-    propensities: Annotated[str, PROPENSITIES],
+    inputs: list[str],
+    propensities: str,
     log: LogOptions,
     training: TrainingOptions,
-    output: ResultOptions,
+    output: Location,
+    printing: ResultOptions,
 ) -> int:
     """Write training files whose weights correct for position bias.
 
@@ -365,15 +351,16 @@ def weight(
         write_training_files(data, plan, fitted, files, engine, result)
 
     also_read = [*also_read, *files.features.tables]
-    return carry_out_job("weight", job, log, output, plain_options(log, training), also_read, work)
+    return carry_out_job("weight", job, log, output, printing, plain_options(log, training), also_read, work)
 
 
 def train(
-    inputs: Annotated[list[str], argument("LOGS|STATISTICS...", "Logs; for most learners, statistics will do.")],
+    inputs: list[str],
     log: LogOptions,
     learned: LearningOptions,
-    output: ResultOptions,
-    propensities: Annotated[str | None, PROPENSITIES] = None,
+    output: Location,
+    printing: ResultOptions,
+    propensities: str | None = None,
 ) -> int:
     """Train a ranker on clicks, corrected for position bias.
 
@@ -410,19 +397,18 @@ def train(
 
     also_read = [*(fitted.files if fitted else ()), *features.tables]
     options = plain_options(log, replace(learned, learner_options=request.settings))
-    return carry_out_job("train", job, log, output, options, also_read, work)
+    return carry_out_job("train", job, log, output, printing, options, also_read, work)
 
 
 def score(
-    inputs: Annotated[list[str], argument("FILE...", "Documents to score: their ids, and the model's features.")],
-    model: Annotated[
-        Location, option("Directory written by `posbias train`.", "DIR", parser=read_place, environment=False)
-    ],
-    output: OutputOptions,
-    query: Annotated[list[str] | None, QUERY] = None,
-    doc: Annotated[list[str] | None, DOC] = None,
-    memory: Annotated[str, MEMORY] = "2GiB",
-    threads: Annotated[int | None, THREADS] = None,  # noqa: ARG001 - set before anything is loaded
+    inputs: list[str],
+    model: Location,
+    output: Location,
+    printing: PrintOptions,
+    query: list[str] | None = None,
+    doc: list[str] | None = None,
+    memory: str = "2GiB",
+    threads: int | None = None,  # noqa: ARG001 - set before anything is loaded
 ) -> int:
     """Score documents with a model that `posbias train` wrote.
 
@@ -432,17 +418,16 @@ def score(
     from posbias.io.jobs.scoring import open_scoring
 
     score_all = open_scoring(inputs, model, tuple(query or ()), tuple(doc or ()), parse_memory(memory))
-    return carry_out("score", inputs, output, {}, score_all, [model])
+    return carry_out("score", inputs, output, printing, {}, score_all, [model])
 
 
 def predict(
-    inputs: Annotated[
-        list[str], argument("LOGS|STATISTICS...", "Logs that the rankings did not learn from, or statistics.")
-    ],
-    propensities: Annotated[str, PROPENSITIES],
+    inputs: list[str],
+    propensities: str,
     log: LogOptions,
     rankings: PredictionOptions,
-    output: ResultOptions,
+    output: Location,
+    printing: ResultOptions,
 ) -> int:
     """Predict how many more clicks rankings would get than the log's own: the A/B test before it is run.
 
@@ -476,16 +461,17 @@ def predict(
         predicting.predict(job, fitted, request, engine, result)
 
     options, also_read = plain_options(log, rankings), [*fitted.files, *request.files]
-    return carry_out_job("predict", job, log, output, options, also_read, work)
+    return carry_out_job("predict", job, log, output, printing, options, also_read, work)
 
 
 def evaluate(
-    inputs: Annotated[list[str], argument("LOGS...", "Logs that the rankings did not learn from.")],
+    inputs: list[str],
     log: LogOptions,
     rankings: EvaluationOptions,
     models: ModelsOptions,
-    output: ResultOptions,
-    propensities: Annotated[str | None, PROPENSITIES] = None,
+    output: Location,
+    printing: ResultOptions,
+    propensities: str | None = None,
 ) -> int:
     """Evaluate rankings by clicks corrected for position bias, or click models by clicks they were not fitted to.
 
@@ -520,7 +506,7 @@ def evaluate(
             judge_models(job, test, judging, engine, result)
 
         also_read = [*(models.test or ()), *([] if rankings.judgments is None else [rankings.judgments])]
-        return carry_out_job("evaluate", job, log, output, plain_options(log, models), also_read, judge)
+        return carry_out_job("evaluate", job, log, output, printing, plain_options(log, models), also_read, judge)
 
     from posbias.io.fits.saved_fit import read_theta
     from posbias.io.jobs.evaluating import RankingsRequest
@@ -541,17 +527,19 @@ def evaluate(
         evaluate_rankings(job, fitted, request, engine, result)
 
     options, also_read = plain_options(log, rankings), [*fitted.files, *request.files]
-    return carry_out_job("evaluate", job, log, output, options, also_read, work)
+    return carry_out_job("evaluate", job, log, output, printing, options, also_read, work)
 
 
 _WIDTH = 80  # of what `check` prints into a file
 
 
 def check(
-    logs: Annotated[list[str], argument("LOGS...", "Log files, globs or directories.")],
+    logs: list[str],
     log: LogOptions,
     counting: CountingOptions,
-    output: CheckOptions,
+    *,
+    write_config: Path | None = None,
+    printing: PrintOptions,
 ) -> int:
     """Look at a log before a fit: what is recognised, what is wrong, what can be estimated.
 
@@ -569,30 +557,35 @@ def check(
     from posbias.io.log.sources import read_paths
     from posbias.io.results.outputs_on_disk import check_file, write_file
 
-    target, read = output.write_config, list[Location]()
-    if target is not None:  # in place of --config, too: options that are read there are also written
+    read = list[Location]()
+    if write_config is not None:  # in place of --config, too: options that are read there are also written
         read = read_paths((*logs, *(log.clicks or ())))
         read += [] if log.sql is None else [Path(log.sql)]
-        check_file(target, "file of options", read, force=output.force)
+        check_file(write_config, "file of options", read, force=printing.force)
 
-    with show_progress(stderr_console(), quiet=output.quiet) as progress:
+    with show_progress(stderr_console(), quiet=printing.quiet) as progress:
         view, content = look_into(LogView(tuple(logs), log, counting), progress)
-    items = [] if output.quiet else items_of_check(content, details=output.details)
-    as_json = content if output.json else None
-    print_on_stdout([renderable(item, details=output.details) for item in items], as_json, width_in_a_file=_WIDTH)
-    if output.quiet:
+    items = [] if printing.quiet else items_of_check(content, details=printing.details)
+    as_json = content if printing.json else None
+    print_on_stdout([renderable(item, details=printing.details) for item in items], as_json, width_in_a_file=_WIDTH)
+    if printing.quiet:
         print_warnings(conclusion_of(content), stderr_console())
-    if target is not None:
+    if write_config is not None:
         text = settings_text(logs, view.options, view.findings, content["advice"])
-        write_file(target, text, "file of options", read, force=output.force)
-        if not output.quiet:
-            tell(f"written: {target}. Read it, then: posbias run LOGS -o DIR")
+        write_file(write_config, text, "file of options", read, force=printing.force)
+        if not printing.quiet:
+            tell(f"written: {write_config}. Read it, then: posbias run LOGS -o DIR")
     return DONE if content["carries_estimate"] else WITH_DOUBTS
 
 
 def report(
-    results: Annotated[list[str], argument("RESULT...", "Directories that commands wrote with -o.")],
-    output: ReportOptions,
+    results: list[str],
+    *,
+    output: Path,
+    chart: str = "curve",
+    force: bool = False,
+    quiet: bool = False,
+    config: Path | None = None,  # noqa: ARG001 - read before the command runs
 ) -> int:
     """Make a page about results for people who decide (.html), or one chart as a picture (.svg, .png).
 
@@ -606,20 +599,20 @@ def report(
     from posbias.io.reports.report import make_report
 
     places = [location(name) for name in results]
-    with show_progress(stderr_console(), quiet=output.quiet) as progress:
-        written = make_report(places, output.output, output.chart, progress, force=output.force)
+    with show_progress(stderr_console(), quiet=quiet) as progress:
+        written = make_report(places, output, chart, progress, force=force)
     result_stands(DONE)
-    if not output.quiet:
+    if not quiet:
         tell(f"written: {written}")
     return DONE
 
 
 def show(
-    result: Annotated[Location, argument("RESULT", "Directory that a command wrote with -o.", read_place)],
+    result: Location,
     *,
-    format: Annotated[Form, FORM] = "table",  # noqa: A002 - as the option is called
-    plot: Annotated[bool, PLOT] = False,
-    details: Annotated[bool, DETAILS] = False,
+    format: Form = "table",  # noqa: A002 - as the option is called
+    plot: bool = False,
+    details: bool = False,
 ) -> int:
     """Show a result as it was printed when it was made.
 

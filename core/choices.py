@@ -40,9 +40,6 @@ OnBadRows = Literal["error", "drop"]
 MOST_BAD_ROWS = 0.05
 """The share of the rows that may be left out because they break the contract, unless another share is given."""
 
-MOST_RESULTS_OF_A_PAGE = 10_000
-"""The most results that one of several pages of results holds."""
-
 CheckPages = Literal["sample", "all"]
 """Which pages of a large log are looked at."""
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from posbias.cli.options.log import LogOptions
-from posbias.cli.options.option import parse_memory, with_words
+from posbias.cli.options.groups import LogOptions
+from posbias.cli.options.option import ROWS, parse_memory, with_words
 from posbias.core.choices import DuplicateDocs, unknown_name
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import UsageError
@@ -34,7 +34,6 @@ _FARTHEST_BASE = 1_000_000
 _NO_COLUMN = "none"
 """The value of `--page` and `--timestamp` where no column plays that role, whatever its name."""
 _UBI = "ubi"
-_ROWS = ("auto", "flat", "nested")
 _TIME = re.compile(r"(\d{1,9})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
@@ -178,7 +177,7 @@ def _tables(named: Sequence[str], log: LogOptions) -> "Tables | None":
         return None
     from posbias.io.engines.spark_tables import Tables  # noqa: PLC0415 - only where tables are read
 
-    if log.input_format not in _ROWS:
+    if log.input_format not in ROWS:
         raise UsageError(f"--input-format {log.input_format}: raw files of a source are no table. Leave it out.")
     return Tables(tuple(log.table)) if log.table else Tables((), *_text_of_query(log.sql or ""))
 
@@ -294,7 +293,7 @@ def _text_values(log: LogOptions) -> TextValues:
     if both:
         raise UsageError(f"--false {log.false}: {both[0]} is also in --true {log.true}. Leave it out of one.")
     values = TextValues(log.decimal is not None, true, false, log.timestamp_format)
-    return values if log.input_format in _ROWS else values.without_words
+    return values if log.input_format in ROWS else values.without_words
 
 
 def _words(flag: str, text: str | None) -> tuple[str, ...]:
@@ -368,10 +367,10 @@ def _raw_reader(log: LogOptions) -> RawReader | None:
     Raises:
         UsageError: there is no such source, an option cannot be read, or is not for it.
     """
-    if log.input_format in _ROWS:
+    if log.input_format in ROWS:
         return None
     if log.input_format not in form_names():
-        raise unknown_name("--input-format", log.input_format, [*_ROWS, *form_names(), *SOURCES])
+        raise unknown_name("--input-format", log.input_format, [*ROWS, *form_names(), *SOURCES])
     form = get_form(log.input_format)
     if log.clicks:
         raise UsageError(f"--clicks: in {form.title}, clicks are among the events. Give all files as inputs.")

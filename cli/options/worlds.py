@@ -4,7 +4,7 @@ import re
 from dataclasses import fields
 from typing import Any
 
-from posbias.cli.options.estimating import WorldOptions
+from posbias.cli.options.groups import WorldOptions
 from posbias.core.errors import UsageError
 from posbias.core.models import get_click_model
 from posbias.core.simulation.options import SimulationOptions, shared_parameters

@@ -21,22 +21,11 @@ from posbias.cli.command import PosbiasCommand
 from posbias.cli.main import app
 from posbias.cli.messages import captured
 from posbias.cli.options.config import checked_values
-from posbias.cli.options.option import filled, is_table
+from posbias.cli.options.option import OPTIONS, filled, is_table
 from posbias.core.errors import RoleError, SchemaError, UsageError
 from posbias.frames import FRAME, FrameFiles, frame_files, is_of_spark, is_single
 from posbias.io.places.locations import Location, location
 from posbias.io.places.ownership import owned_directory, system_temporary
-
-_NOT_IN_PYTHON = {
-    "json": "a result has `.manifest`",
-    "quiet": "nothing is printed",
-    "log_format": "nothing is printed",
-    "print_config": "`help` lists the options",
-    "dry_run": "`posbias.check` looks at a log",
-    "info": "a result has `.manifest`",
-    "threads": "Polars reads it once, when it is loaded. Set POLARS_MAX_THREADS before Python starts",
-}
-"""Options of commands that no function has, each with the reason."""
 
 _R_co = TypeVar("_R_co", covariant=True)
 
@@ -128,8 +117,8 @@ def _check_names(name: str, options: Mapping[str, object], known: Mapping[str, T
             close = difflib.get_close_matches(option, sorted(known), n=1)
             hint = f"Did you mean {close[0]}?" if close else f"help(posbias.{name}) lists them."
             raise UsageError(f"posbias.{name}({option}=...): no such option. {hint}")
-        if option in _NOT_IN_PYTHON:
-            raise UsageError(f"posbias.{name}({option}=...): is for the command line: {_NOT_IN_PYTHON[option]}.")
+        if reason := OPTIONS[option].get("python"):
+            raise UsageError(f"posbias.{name}({option}=...): is for the command line: {reason}.")
 
 
 def _words(option: TyperOption, value: object, files: FrameFiles) -> list[str]:
@@ -171,7 +160,7 @@ def function_of(name: str, result_of: Callable[[Outcome], _R_co]) -> Call[_R_co]
         return result
 
     command = command_named(name)
-    options = {key: option for key, option in _options(command).items() if key not in _NOT_IN_PYTHON}
+    options = {key: option for key, option in _options(command).items() if "python" not in OPTIONS[key]}
     parameters = [inspect.Parameter("inputs", inspect.Parameter.POSITIONAL_ONLY, default=())]
     listed: list[str] = []
     for key, option in options.items():

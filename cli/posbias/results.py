@@ -13,7 +13,7 @@ import polars as pl
 
 from posbias.calls import Outcome, carried_out, function_of
 from posbias.cards import card, rendered
-from posbias.cli.options.log import LogOptions
+from posbias.cli.options.groups import LogOptions
 from posbias.cli.report.conclusion import in_order, renderable
 from posbias.cli.work.checking import conclusion_of, items_of_check
 from posbias.core.choices import OnBadRows, Source

@@ -18,7 +18,7 @@ from posbias.cli import streams
 from posbias.cli.console import line, say, stderr_console
 from posbias.cli.interrupts import drawn_until_a_signal, result_stands
 from posbias.cli.messages import complain, is_json, tell, warn
-from posbias.cli.options.output import OutputOptions
+from posbias.cli.options.groups import PrintOptions
 from posbias.cli.report.conclusion import in_order, print_items, print_warnings
 from posbias.cli.report.table import Curve
 from posbias.io.jobs.tables import WITH_DOUBTS, Result, write_description
@@ -133,7 +133,8 @@ def show_progress(console: Console, *, quiet: bool) -> Generator[Progress]:
 def carry_out(
     command: str,
     inputs: Sequence[str | Location],
-    output: OutputOptions,
+    target: Location,
+    output: PrintOptions,
     options: Mapping[str, object],
     work: Callable[[Result], object],
     also_read: Sequence[str | Location] = (),
@@ -146,14 +147,15 @@ def carry_out(
     Args:
         command: the command that runs.
         inputs: the logs or statistics that are read.
-        output: where to, and how much to say.
+        target: where the result goes.
+        output: whether an old result may go, and how much is printed.
         options: those that shaped the result, as the manifest lists them.
         work: makes the result.
         also_read: what else is read, and must not be replaced either.
         replaces_input: whether the result may replace an input; the caller sees to it that it holds all of that.
         waits: whether to wait until another run that writes the target has ended; else that is an error.
     """
-    console, target = stderr_console(), output.output
+    console = stderr_console()
     temporary = Path(str(options["temp-dir"])) if "temp-dir" in options else None
     protected = read_paths((*inputs, *also_read))
     if replaces_input:
@@ -173,10 +175,12 @@ def carry_out(
             work(result)
         manifest = write_description(result, command, inputs, options)
         result_stands(result.exit_code)
-    return _report(result, manifest, output, console)
+    return _report(result, manifest, target, output, console)
 
 
-def _report(result: Result, manifest: dict[str, object], output: OutputOptions, console: Console) -> int:
+def _report(
+    result: Result, manifest: dict[str, object], target: Location, output: PrintOptions, console: Console
+) -> int:
     """Print the conclusion and what it rests on; return the exit code."""
     conclusion, code = result.conclusion, result.exit_code
     items = in_order(conclusion, result.printed, result.facts, details=output.details)
@@ -189,12 +193,12 @@ def _report(result: Result, manifest: dict[str, object], output: OutputOptions, 
     for path, why in take_doubtful().items():
         warn(f"{path} is left in place: {why}. Delete it if it is no longer needed.")
     if not output.quiet:
-        tell(f"written: {_named(output.output)}")
+        tell(f"written: {_named(target)}")
     if output.json:
         typer.echo(manifest_text(manifest).encode(), nl=False)
         lost = streams.why_lost(sys.stdout)
         if lost is not None:
-            complain(f"{output.output} is written, but its manifest could not be printed to stdout: {lost}.")
+            complain(f"{target} is written, but its manifest could not be printed to stdout: {lost}.")
             return WITH_DOUBTS
     return code
 

@@ -9,11 +9,10 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from posbias.cli.options.effects import Situation, why_without_effect
-from posbias.cli.options.estimating import CountingOptions, EstimationOptions
+from posbias.cli.options.groups import CountingOptions, EstimationOptions, LogOptions
 from posbias.cli.options.inputs import QUERY_OF_SPARK
-from posbias.cli.options.log import LogOptions
 from posbias.cli.options.option import values_of, with_words, words_of
+from posbias.cli.options.rules import Situation, why_without_effect
 from posbias.cli.report.conclusion import Item, in_order
 from posbias.cli.work.execution import describe_log, open_engine, recognised_lines
 from posbias.cli.work.requests import resolve

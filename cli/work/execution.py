@@ -8,9 +8,8 @@ from typing import Any
 
 from posbias.cli.console import line
 from posbias.cli.messages import warn
-from posbias.cli.options.log import LogOptions
+from posbias.cli.options.groups import LogOptions, PrintOptions, ResultOptions
 from posbias.cli.options.option import parse_memory
-from posbias.cli.options.output import OutputOptions, ResultOptions
 from posbias.cli.report.result import carry_out
 from posbias.cli.report.shown import print_on_stdout
 from posbias.core.errors import OutputError, counted, masked_values
@@ -37,6 +36,7 @@ def carry_out_job(
     command: str,
     job: Job,
     log: LogOptions,
+    target: Location,
     output: ResultOptions,
     options: Mapping[str, object],
     also_read: Sequence[str],
@@ -48,20 +48,21 @@ def carry_out_job(
         command: its name.
         job: what it reads.
         log: how, and with which engine.
-        output: where to, and how much to say.
+        target: where the result goes.
+        output: whether an old result may go, and how much is printed.
         options: those that shaped the result.
         also_read: what is read beside the job, and must not be replaced either.
         work: makes the result.
     """
     also_read = [*also_read, *(log.clicks or ())]
     if output.dry_run:
-        return rehearse(command, job, log, output.output, output, also_read)
+        return rehearse(command, job, log, target, output, also_read)
 
     def in_engine(result: Result) -> None:
-        with open_engine(log, output.output, result.facts) as engine:
+        with open_engine(log, target, result.facts) as engine:
             work(engine, result)
 
-    return carry_out(command, job.inputs, output, options, in_engine, also_read)
+    return carry_out(command, job.inputs, target, output, options, in_engine, also_read)
 
 
 @contextmanager
@@ -119,7 +120,7 @@ def rehearse(
     job: Job,
     log: LogOptions,
     target: Location,
-    output: OutputOptions,
+    output: PrintOptions,
     also_read: Sequence[str | Location] = (),
     *,
     replaces_input: bool = False,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from posbias.cli.options.learning import LearningOptions
+from posbias.cli.options.groups import LearningOptions
 from posbias.core.arrays.count_table import Floats
 from posbias.core.choices import PENALTIES, Balance
 from posbias.core.choices import LearningOptions as CoreOptions

@@ -4,16 +4,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from datetime import date, timedelta
 
-from posbias.cli.options.estimating import (
+from posbias.cli.options.groups import (
+    ColumnOptions,
     CountingOptions,
     EstimationOptions,
     FeatureOptions,
+    LogOptions,
     ModelsOptions,
+    TrainingOptions,
     WarehouseOptions,
 )
 from posbias.cli.options.inputs import exported, log_request, without_none
-from posbias.cli.options.learning import TrainingOptions
-from posbias.cli.options.log import ColumnOptions, LogOptions
 from posbias.cli.options.option import parse_bins, parse_prior, parse_reference
 from posbias.core.choices import MODELS, BetaPrior, LayoutOptions, RandomizedRows, Source
 from posbias.core.counts.checks import DEFAULT_MODEL, check_context, check_named_columns, counted_model

@@ -1,6 +1,7 @@
 """`collect`: statistics written, merged into a store, and described."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -11,9 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from posbias.cli.console import line
-from posbias.cli.options.estimating import CountingOptions, StoreOptions
-from posbias.cli.options.log import LogOptions
-from posbias.cli.options.output import OutputOptions, OutputOrInfoOptions
+from posbias.cli.options.groups import CountingOptions, LogOptions, ResultOptions, StoreOptions
 from posbias.cli.report.result import carry_out, plain_options
 from posbias.cli.report.shown import print_on_stdout
 from posbias.cli.work.execution import open_engine, rehearse
@@ -23,7 +22,7 @@ from posbias.io.jobs import collecting, tables
 from posbias.io.jobs.fit import Job
 from posbias.io.jobs.tables import DONE, Result
 from posbias.io.log.sources import named_paths
-from posbias.io.places.locations import is_same
+from posbias.io.places.locations import Location, is_same
 from posbias.io.stores.metadata import describe_decay, describe_plan
 from posbias.io.stores.segments import check_contents, one_by_one
 from posbias.io.stores.store import Statistics, check_new_day, checked, find_statistics, open_store
@@ -131,11 +130,21 @@ def count_or_merge(
     counting: CountingOptions,
     decay: float | None,
     gate: float | None,
-    output: OutputOrInfoOptions,
+    target: Location | None,
+    output: ResultOptions,
 ) -> int:
-    """Count a log, or merge statistics; return the exit code."""
+    """Count a log, or merge statistics; return the exit code.
+
+    Raises:
+        UsageError: no place to write to is named.
+    """
     collecting.check_gate(gate)
-    target, also_read = output.to_write(), log.clicks or ()
+    if target is None:
+        raise UsageError(
+            "-o DIR is missing: say where to write the statistics, or --into STORE for a day of a store. (To "
+            "describe existing ones, use --info.)"
+        )
+    also_read = log.clicks or ()
 
     def resolved() -> Job:
         """The job, once it is known that the result may be written there."""
@@ -147,19 +156,19 @@ def count_or_merge(
         return job.finding_times() if log.timestamp is None and counting.period != "none" else job
 
     if output.dry_run:
-        return rehearse("collect", resolved(), log, target.output, target, also_read, replaces_input=True)
+        return rehearse("collect", resolved(), log, target, output, also_read, replaces_input=True)
 
     def work(result: Result) -> None:
         job = resolved()  # only now, when no other run writes the target, is it certain what it holds
-        with open_engine(log, target.output, result.facts) as engine:
+        with open_engine(log, target, result.facts) as engine:
             if job.statistics:
-                merged_into = next((one for one in job.statistics if is_same(one.path, target.output)), None)
+                merged_into = next((one for one in job.statistics if is_same(one.path, target)), None)
                 collecting.merge(job.statistics, merged_into, gate, engine, result, job.decay)
             else:
                 collecting.count_log(job, engine, result)
 
     options = plain_options(log, counting, decay=decay, gate=gate)
-    return carry_out("collect", inputs, target, options, work, also_read, replaces_input=True)
+    return carry_out("collect", inputs, target, output, options, work, also_read, replaces_input=True)
 
 
 def add_day(
@@ -169,7 +178,7 @@ def add_day(
     decay: float | None,
     gate: float | None,
     store: StoreOptions,
-    output: OutputOrInfoOptions,
+    output: ResultOptions,
 ) -> int:
     """Count the logs of a day into a store, and make one that is not there; return the exit code."""
     collecting.check_gate(gate)
@@ -187,7 +196,7 @@ def add_day(
         known = open_store(place)
         if known is not None:
             check_new_day(known, day, job.open_log().digests, replaces=store.replace_day)
-        return rehearse("collect", job, log, place, output.to_change(place), also_read)
+        return rehearse("collect", job, log, place, replace(output, force=True), also_read)
 
     def work(known: Statistics | None, result: Result) -> None:
         with open_engine(log, place, result.facts) as engine:
@@ -197,9 +206,7 @@ def add_day(
     return _change(place, output, inputs, options, work, also_read)
 
 
-def remove_day(
-    inputs: Sequence[str], day: str, store: StoreOptions, log: LogOptions, output: OutputOrInfoOptions
-) -> int:
+def remove_day(inputs: Sequence[str], day: str, store: StoreOptions, log: LogOptions, output: ResultOptions) -> int:
     """Take a day out of a store; return the exit code."""
     place = _place_of(store)
     check_day("--remove-day", day)
@@ -217,18 +224,19 @@ def remove_day(
 
 def _change(
     place: Path,
-    output: OutputOrInfoOptions,
+    output: ResultOptions,
     inputs: Sequence[str],
     options: Mapping[str, object],
     work: Callable[[Statistics | None, Result], None],
     also_read: Sequence[str],
 ) -> int:
     """A result that takes the place of a store; `work` is given what that holds once no other run changes it."""
-    target = output.to_change(place)
+
+    def change(result: Result) -> None:
+        work(open_store(place), result)
+
     try:
-        return carry_out(
-            "collect", inputs, target, options, lambda result: work(open_store(place), result), also_read, waits=True
-        )
+        return carry_out("collect", inputs, place, replace(output, force=True), options, change, also_read, waits=True)
     except OutputError:  # what is wrong with the store says more than that it cannot be replaced
         open_store(place)
         raise
@@ -245,15 +253,12 @@ def _check_exact(decay: float | None) -> None:
         raise UsageError(f"--decay {decay:g}: logs are counted without decay. Use it to fit, or to merge statistics.")
 
 
-def _check_replaced(
-    statistics: Sequence[Statistics], inputs: Sequence[str], output: OutputOptions, *, decays: bool
-) -> None:
+def _check_replaced(statistics: Sequence[Statistics], inputs: Sequence[str], target: Location, *, decays: bool) -> None:
     """The result may replace statistics that it holds all of: not logs, and not counts that decay in it.
 
     Raises:
         OutputError: it would replace another input.
     """
-    target = output.output
     kept = [entry.path for entry in statistics if not decays or entry.metadata.decay is not None]
     replaced = any(is_same(path, target) for name in inputs for path in named_paths(name))
     if replaced and not any(is_same(path, target) for path in kept):

@@ -48,6 +48,7 @@ _SECTIONS = {
     **dict.fromkeys(("Exploring", "Comparing"), "Exploring and comparing"),
     **dict.fromkeys(("Learning from features (--method features or regression-em)", "Features"), "Features"),
     "Showing": "Output",
+    "Options": "Weighting",
 }
 """Sections of the help that share a table."""
 

@@ -18,7 +18,6 @@ from typer.main import get_command
 from workshop import RunPosbias
 
 from posbias.cli.main import app
-from posbias.cli.options.common import SHOWN_FIRST
 from posbias.cli.options.config import OF_ITS_OWN, TYPED_ONLY
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
@@ -90,11 +89,6 @@ def test_help_shows_first_what_a_first_user_needs_on_one_screen(run_in_process: 
     options = [option for option in GROUP.commands[command].params if isinstance(option, TyperOption)]
     shown = {option.opts[0] for option in options if re.search(rf"^ .*{option.opts[0]}\b", first.stdout, re.MULTILINE)}
     assert shown >= {option.opts[0] for option in options if option.required} | {"--help-all"}
-
-
-def test_what_help_shows_first_is_an_option_of_some_command() -> None:
-    flags = {flag for command in GROUP.commands.values() for option in command.params for flag in option.opts}
-    assert SHOWN_FIRST - flags == {"--help"}
 
 
 def test_one_name_means_one_thing_in_every_command() -> None:

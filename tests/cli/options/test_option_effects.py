@@ -16,8 +16,13 @@ from workshop import RunPosbias as Run
 
 from posbias.cli.main import app
 from posbias.cli.options.config import TYPED_ONLY
-from posbias.cli.options.estimating import CountingOptions, EstimationOptions, FeatureOptions
-from posbias.cli.options.learning import LearningOptions, TrainingOptions
+from posbias.cli.options.groups import (
+    CountingOptions,
+    EstimationOptions,
+    FeatureOptions,
+    LearningOptions,
+    TrainingOptions,
+)
 from posbias.cli.options.option import SETTINGS
 from posbias.core.choices import METHODS_OF_ROWS, settings_in
 from posbias.core.choices import LearningOptions as LearnerOptions
@@ -305,6 +310,8 @@ def faults(bench: Bench, situation: str, only: Iterable[str] | None = None) -> l
             settings[variable] = f"{settings[variable]} {setting}" if variable in settings else setting
             if flag not in after.said:
                 found.append(f"{' '.join(base)} {trial.words}: refused without its name")
+        elif "bug in posbias" in after.said:
+            found.append(f"{' '.join(base)} {trial.words}: {after.said}")
         elif after.is_that_of(before):
             found.append(f"{' '.join(base)} {trial.words}: no effect, and not refused: {after.said}")
     for base, settings in refused.items():

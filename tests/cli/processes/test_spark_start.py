@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from workshop import RunPosbias
 
-from posbias.cli.options.log import LogOptions
+from posbias.cli.options.groups import LogOptions
 from posbias.cli.work.execution import open_engine
 from posbias.core.errors import UsageError
 from posbias.io.places.locations import location
