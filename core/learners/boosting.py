@@ -92,7 +92,7 @@ def import_lightgbm() -> Any:  # noqa: ANN401 - a module, imported late
     try:
         import lightgbm  # noqa: PLC0415 - only learners need it
     except ImportError as error:
-        raise MissingExtraError.of("training a ranker with trees", "lightgbm") from error
+        raise MissingExtraError.of("a ranker of trees", "lightgbm") from error
     lightgbm.register_logger(_Unheard())
     return lightgbm
 
@@ -274,10 +274,41 @@ class ModelText:
 
     @classmethod
     def parse(cls, text: str) -> "ModelText":
-        """The model of a file."""
-        head, *sections = text.split(_END, 1)[0].split(f"\n{_TREE}")
+        """The model of a file.
+
+        Raises:
+            ValueError: it is not whole.
+        """
+        body, end, _ = text.partition(f"\n{_END}\n")
+        if not end:
+            raise ValueError("it ends before its trees do")
+        head, *sections = body.split(f"\n{_TREE}")
         trees = (_fields(section.partition("\n")[2]) for section in sections)
         return cls({name: value for name, value in _fields(head).items() if name != "tree_sizes"}, tuple(trees))
+
+    def check(self) -> None:
+        """Raise ValueError where a row could not go from a root to a leaf.
+
+        LightGBM would read what is not there, or go round for ever.
+        """
+        names = ("split_feature", "left_child", "right_child", "leaf_value", "cat_boundaries", "cat_threshold")
+        for number, tree in enumerate(self.trees):
+            feature, left, right, values, ends, words = (tree.get(name, "").split() for name in names)
+            n_leaves, n_sets = (int(tree.get(name, "-1")) for name in ("num_leaves", "num_cat"))
+            nodes, children = np.arange(len(left)), np.array([left, right], np.int64)
+            others = np.setdiff1d(np.arange(-len(left) - 1, len(left)), [0 if left else -1])  # all but the root
+            decisions = zip(tree.get("decision_type", "").split(), tree.get("threshold", "").split(), strict=True)
+            if (
+                not np.array_equal(np.sort(children, axis=None), others)
+                or ((children >= 0) & (children <= nodes)).any()  # LightGBM numbers a child after its parent
+                or not n_leaves == len(values) == len(left) + 1
+                or not {int(word) for word in feature} <= set(range(self.n_features))
+                or any(int(kind) & 1 and not 0 <= float(which) < n_sets for kind, which in decisions)
+                or len(ends) != n_sets + bool(n_sets)
+                or [0, *sorted(map(int, ends))] != [0, *map(int, ends)]
+                or (ends and int(ends[-1]) != len(words))
+            ):
+                raise ValueError(f"tree {number}: its nodes form no tree")
 
     def without_last_feature(self, value: float) -> "ModelText":
         """The model of the features before the last, one of numbers, for rows in which that one has a value."""
@@ -286,6 +317,11 @@ class ModelText:
         for name in ("feature_names", "feature_infos"):
             head[name] = _joined(head[name].split(" ")[:-1])
         return ModelText(head, tuple(_without(tree, last, value) for tree in self.trees))
+
+    @property
+    def n_features(self) -> int:
+        """Number of features F that rows have."""
+        return int(self.head.get("max_feature_idx", "-1")) + 1
 
     def complete(self) -> str:
         """The file as LightGBM itself would write it: with the sizes of trees, by which other programs may read it."""

@@ -15,7 +15,6 @@ from posbias.core.counts.sufficient_statistics import SIGNATURE, SufficientStati
 from posbias.core.errors import LogFormatError, SchemaError
 from posbias.core.learners.boosting import Rows, runs
 from posbias.core.learners.learning import Features, Learner, LearningData, Pages, SomeRows, sigmoid
-from posbias.core.learners.models import FactorModel
 from posbias.core.log.pages import in_page_order
 from posbias.core.schema import ALIASES, CLICK, DOC, PAIR, QUERY, SESSION, WEIGHT
 from posbias.core.training.layout import GROUP, get_layout
@@ -471,18 +470,15 @@ def score_rows(documents: NewDocuments, stored: StoredModel, memory: int) -> Ite
     Raises:
         LogFormatError: the numbers of the model are so large that a score is not finite.
     """
-    for rows, features in documents.chunks(memory):
-        if not rows.height:
-            continue
-        model = stored.model
-        with np.errstate(over="ignore", invalid="ignore"):
-            if isinstance(model, FactorModel):
-                scores = model.scores(*stored.ids.numbers(rows)) if stored.ids is not None else np.zeros(rows.height)
-            else:
-                scores = model.scores(features)
-        if not np.isfinite(scores).all():
-            raise LogFormatError("--model: its numbers are so large that a score is not finite. Train again.")
-        yield with_scores(rows, scores, is_probability=stored.section.is_probability)
+    with stored.scoring() as scored:
+        for rows, features in documents.chunks(memory):
+            if not rows.height:
+                continue
+            with np.errstate(over="ignore", invalid="ignore"):
+                scores = scored(rows, features)
+            if not np.isfinite(scores).all():
+                raise LogFormatError("--model: its numbers are so large that a score is not finite. Train again.")
+            yield with_scores(rows, scores, is_probability=stored.section.is_probability)
 
 
 def write_scores(parts: Iterable[pl.DataFrame], folder: Path, stage: Stage) -> int:

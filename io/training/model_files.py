@@ -1,14 +1,15 @@
 """A model on disk: the file that holds it, its features, and a script that scores new rows without posbias.
 
 `model.txt` is LightGBM's own file, `model.npz` holds arrays. Both are data from outside when they are read again, and
-their digests are no secret: every number is checked to be in range, and no native code and no pickle reads them. The
-ids of queries and documents that have factors are in files beside these.
+their digests are no secret: LightGBM reads its file in a process of its own, and no pickle is read. The ids of queries
+and documents that have factors are in files beside these.
 """
 
 import json
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from math import prod
@@ -22,15 +23,18 @@ import polars as pl
 from polars.exceptions import PolarsError
 
 from posbias.core.arrays.count_table import Floats, Integers
+from posbias.core.arrays.threads import n_threads
 from posbias.core.errors import LogFormatError, SchemaError, UsageError, escaped_json
 from posbias.core.fit.propensities import PROPENSITY
+from posbias.core.learners.boosting import ModelText
 from posbias.core.learners.learning import Learned
-from posbias.core.learners.models import FactorModel, Forest, NetworkModel, RowModel
+from posbias.core.learners.models import FactorModel, Forest, NetworkModel
 from posbias.core.schema import DOC, QUERY
 from posbias.io.places.locations import Location, open_plain, state_of_open
 from posbias.io.results.manifest import open_stored
 from posbias.io.results.tables import read_table
 from posbias.io.training.laid_out import Feature
+from posbias.io.training.separate_forest import require_lightgbm, separate_forest
 
 Kind = Literal["trees", "network", "factors"]
 
@@ -114,9 +118,26 @@ class _Trained(msgspec.Struct, frozen=True):
 class StoredModel:
     """A model that was read."""
 
-    model: RowModel | FactorModel
+    model: ModelText | NetworkModel | FactorModel  # LightGBM reads the first in a process of its own
     section: ModelSection
+    path: Path
     ids: Ids | None = None  # what has factors, where the model is of factors
+
+    @contextmanager
+    def scoring(self) -> Generator[Callable[[pl.DataFrame, Floats], Floats]]:
+        """Yield the function from rows, `query` and `doc`, and their features to scores.
+
+        Raises:
+            LogFormatError: LightGBM cannot score with the model.
+        """
+        model, ids = self.model, self.ids
+        if isinstance(model, ModelText):
+            with separate_forest(model.text(), self.path, n_threads()) as scores:
+                yield lambda _, features: scores(features)
+        elif isinstance(model, FactorModel) and ids is not None:
+            yield lambda rows, _: model.scores(*ids.numbers(rows))
+        elif isinstance(model, NetworkModel):
+            yield lambda _, features: model.scores(features)
 
 
 def write_model(
@@ -158,6 +179,7 @@ def read_model(place: Location) -> StoredModel:
 
     Raises:
         LogFormatError: it is damaged.
+        MissingExtraError: it is trees, and LightGBM is not installed.
         UsageError: what the directory holds is no model.
     """
     with open_stored(place, (*_FILES.values(), QUERIES, DOCUMENTS)) as stored:
@@ -169,14 +191,14 @@ def read_model(place: Location) -> StoredModel:
         if section.kind == "factors":
             ids = Ids(_ids_in(folder / QUERIES, QUERY), _ids_in(folder / DOCUMENTS, DOC))
         try:
-            return StoredModel(_model(section, path, ids), section, ids)
+            return StoredModel(_model(section, path, ids), section, path, ids)
         except OSError as error:
             raise LogFormatError(f"{path}: cannot be read: {error.strerror}. Train again.") from error
         except (ValueError, BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:  # four of them zipfile's
             raise LogFormatError(f"{path}: is no model that can be read: {error}. Train again.") from error
 
 
-def _model(section: ModelSection, path: Path, ids: Ids | None) -> RowModel | FactorModel:
+def _model(section: ModelSection, path: Path, ids: Ids | None) -> ModelText | NetworkModel | FactorModel:
     """The model of a file, of the sizes that stand beside it."""
     with open_plain(path) as file:
         size = state_of_open(file).bytes
@@ -184,7 +206,9 @@ def _model(section: ModelSection, path: Path, ids: Ids | None) -> RowModel | Fac
             raise ValueError(f"it has {size:,} bytes, and a model has {_LARGEST:,} at most")
         content = file.readall()
     if section.kind == "trees":
-        model = Forest(content.decode())
+        require_lightgbm()
+        model = ModelText.parse(content.decode())
+        model.check()
         if not model.trees:
             raise ValueError("it has no tree")
     else:

@@ -113,11 +113,15 @@ def test_statistics_give_the_same_bytes_as_the_log_and_a_log_that_does_not_fit_i
         assert (tmp_path / "again" / file).read_bytes() == (ranker / file).read_bytes()
 
 
-def test_scoring_needs_no_lightgbm(
-    run_in_process: Run, ranker: Path, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_scoring_by_trees_needs_lightgbm_and_says_how_to_install_it(
+    run_in_process: Run, place: Path, ranker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "lightgbm", None)
-    run_in_process("score", "features.parquet", "--model", ranker, "-o", tmp_path / "scored", cwd=place, code=0)
+    done = run_in_process(
+        "score", "features.parquet", "--model", ranker, "-o", tmp_path / "out", cwd=place, code=UNUSABLE
+    )
+    assert "a ranker of trees needs lightgbm, which is not installed" in done.stderr
+    assert "pip install lightgbm" in done.stderr
 
 
 def test_documents_that_the_log_has_never_shown_are_scored_by_their_features(

@@ -435,6 +435,11 @@ def with_array(name: str, change: Callable[[Any], Any]) -> Callable[[Path], None
     return edit
 
 
+def with_text(change: Callable[[str], str]) -> Callable[[Path], object]:
+    """An edit of `model.txt`."""
+    return lambda folder: (folder / "model.txt").write_text(change((folder / "model.txt").read_text()))
+
+
 def compressed(folder: Path) -> None:
     with np.load(folder / "model.npz") as arrays:
         held = dict(arrays)
@@ -477,6 +482,18 @@ MODEL_EDITS: dict[str, tuple[str, Callable[[Path], object], str]] = {
         "queries.parquet: does not hold one column 'query' of ids, each once",
     ),
     "no trees": ("trees", lambda at: (at / "model.txt").write_text("tree\n"), "is no model that can be read"),
+    "trees cut off": ("trees", with_text(lambda it: it[: it.index("end of trees")]), "is no model that can be read"),
+    "leaves too few": (
+        "trees",
+        with_text(lambda it: re.sub("num_leaves=[0-9]+", "num_leaves=99", it, count=1)),
+        "tree 0: its nodes form no tree",
+    ),
+    "a foreign model": ("trees", with_text(lambda _: "[foreign]\nTree=0\nend of trees\n"), "is no model that can be"),
+    "two scores a row": (
+        "trees",
+        with_text(lambda it: re.sub("(num_class|num_tree_per_iteration)=1", r"\1=2", it)),
+        "LightGBM cannot score with it: ",
+    ),
     "no text": ("trees", lambda at: (at / "model.txt").write_bytes(b"\xff"), "is no model that can be read"),
 }
 
