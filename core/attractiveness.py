@@ -36,12 +36,15 @@ without a click the mean would otherwise run to 0, and with equal units the stre
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
+import scipy
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_rows
-from posbias.core.arrays.linalg import Derivatives, beta_distribution, by_unit_and_cell, jacobi_rule, minimize_within
+from posbias.core.arrays.linalg import by_unit_and_cell
+from posbias.core.arrays.optimize import Derivatives, minimize_within
 from posbias.core.arrays.threads import at_once
 from posbias.core.choices import BetaPrior
 
@@ -93,8 +96,23 @@ def _blocks(size: Integers, units: Integers) -> Iterator[Integers]:
     yield from np.split(units, np.flatnonzero(np.diff(run)) + 1) if len(units) else ()
 
 
+@lru_cache(maxsize=256)
+def _jacobi_rule(n_nodes: int, at_zero: float, at_one: float) -> tuple[Floats, Floats]:
+    """Gauss-Jacobi rule on [0, 1] for the weight t^at_zero (1 - t)^at_one, both exponents above -1.
+
+    Returns:
+        Nodes and weights, each of shape (n_nodes,), which cannot be written to. Exponents 0 and 0 give the
+        Gauss-Legendre rule.
+    """
+    nodes, weights = scipy.special.roots_jacobi(n_nodes, at_one, at_zero)
+    rule = (nodes + 1) / 2, weights / 2 ** (at_zero + at_one + 1)
+    for values in rule:
+        values.setflags(write=False)
+    return rule
+
+
 def _on_shared_nodes(table: CountTable, theta: Floats, a: float, b: float) -> tuple[Floats, Floats]:
-    u, weight = jacobi_rule(SHARED_NODES, 2 * a - 1, b - 1)
+    u, weight = _jacobi_rule(SHARED_NODES, 2 * a - 1, b - 1)
     gamma = u**2
     weight = weight * (1 + u) ** (b - 1)
     moments = np.column_stack([weight, weight * gamma, weight * gamma**2])
@@ -185,7 +203,7 @@ class _Concentrated:
     ) -> tuple[Floats, Floats]:
         """Mean and standard deviation over [low, high], which starts at u = 0 if left and ends at u = 1 if right."""
         a_weight, b_weight = (2 * self.a - 1) * left, (self.b - 1) * right
-        node, weight = jacobi_rule(OWN_NODES, a_weight, b_weight)
+        node, weight = _jacobi_rule(OWN_NODES, a_weight, b_weight)
         mode, u_mode = self.mode[units, np.newaxis], self.u_mode[units, np.newaxis]
         distance = low[:, np.newaxis] + np.outer(high - low, node)
         shift = distance * (2 * u_mode + distance)
@@ -472,7 +490,7 @@ class _Objective:
         strength = np.exp(log_strengths[:, np.newaxis] + _MOVES[:, 0])
         mean = 1 / (1 + np.exp(-(logit_means[:, np.newaxis] + _MOVES[:, 1])))
         a, b = (strength * mean)[..., np.newaxis], (strength * (1 - mean))[..., np.newaxis]
-        mass = np.diff(beta_distribution(a, b, self.edges), axis=-1)
+        mass = np.diff(scipy.special.betainc(a, b, self.edges), axis=-1)
         here, up, down, right, left, both, neither = mass.swapaxes(0, 1)
         second = [up + down - 2 * here, (both + neither - up - down - right - left) / 2 + here, right + left - 2 * here]
         slopes = [(up - down) / (2 * _STEP), (right - left) / (2 * _STEP)]

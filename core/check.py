@@ -11,10 +11,10 @@ from typing import Self
 
 import numpy as np
 import polars as pl
+import scipy
 from numpy.typing import NDArray
 
 from posbias.core.arrays.count_table import CountTable, Floats
-from posbias.core.arrays.linalg import student_quantile
 from posbias.core.counts.checks import check_no_silent_position
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError, UsageError, counted
@@ -180,7 +180,7 @@ def _rates(sums: pl.DataFrame) -> pl.DataFrame:
     rate = c / n
     with np.errstate(divide="ignore", invalid="ignore"):
         spread = np.maximum(cc - 2 * rate * nc + rate**2 * nn, 0.0) * queries / (queries - 1)
-        half = student_quantile(_CONFIDENCE, np.maximum(queries - 1, 1)) * np.sqrt(spread) / n
+        half = scipy.special.stdtrit(np.maximum(queries - 1, 1), _CONFIDENCE) * np.sqrt(spread) / n
     half = np.where(queries > 1, half, np.nan)
     low, high = np.clip(rate - half, 0, 1), np.clip(rate + half, 0, 1)
     intervals = [pl.Series(name, values, nan_to_null=True) for name, values in (("ctr_low", low), ("ctr_high", high))]

@@ -55,9 +55,10 @@ from typing import Literal
 
 import numpy as np
 import polars as pl
+import scipy
 
 from posbias.core.arrays.count_table import Flags, Floats, Integers
-from posbias.core.arrays.linalg import NORMAL, beta_quantile, connected
+from posbias.core.arrays.linalg import NORMAL, connected
 from posbias.core.counts.sufficient_statistics import context_numbers
 from posbias.core.errors import IdentifiabilityError, LogFormatError
 from posbias.core.fit.theta_errors import working_theta
@@ -423,7 +424,7 @@ def upper_bounds(mean: Floats, std_dev: Floats) -> Floats:
     within = np.clip(mean, _LEAST_MEAN, 1 - _LEAST_MEAN)
     strength = within * (1 - within) / np.maximum(std_dev, _LEAST_DEVIATION) ** 2 - 1
     strength = np.maximum(strength, _LEAST_MEAN)
-    bound = np.clip(beta_quantile(within * strength, (1 - within) * strength, LEVEL), mean, 1.0)
+    bound = np.clip(scipy.special.betaincinv(within * strength, (1 - within) * strength, LEVEL), mean, 1.0)
     return np.where(std_dev > _LEAST_DEVIATION, bound, mean)
 
 

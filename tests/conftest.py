@@ -30,8 +30,8 @@ from hypothesis import settings
 from patience import PATIENCE
 from typer.main import get_command
 from typer.testing import CliRunner
-from xdist.remote import Producer  # pyright: ignore[reportMissingTypeStubs]
-from xdist.scheduler import LoadScopeScheduling  # pyright: ignore[reportMissingTypeStubs]
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from posbias.cli.main import app
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from posbias.core.arrays import count_table
 from posbias.core.arrays.count_table import CountTable, Hashes, Integers, Numbers
-from posbias.core.arrays.linalg import Sparse, counted
+from posbias.core.arrays.linalg import Sparse, occurrences
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 """An odd multiplier that mixes bits: 2^64 over the golden ratio."""
@@ -168,8 +168,8 @@ class Members:
         order = np.argsort(cluster, kind="stable")
         return Members(self.unit[order], cluster[order])
 
-    def counted(self, n_units: int) -> tuple[Integers, Sparse]:
+    def occurrences(self, n_units: int) -> tuple[Integers, Sparse]:
         """The clusters, ascending, shape (G,), and how many members of each unit each of them holds, shape (G, J)."""
         clusters, row = np.unique(self.cluster, return_inverse=True)
         unit = self.unit.astype(np.int64, copy=False)
-        return clusters.astype(np.int64, copy=False), counted(row, unit, (len(clusters), n_units))
+        return clusters.astype(np.int64, copy=False), occurrences(row, unit, (len(clusters), n_units))

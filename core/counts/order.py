@@ -32,11 +32,11 @@ from operator import add
 
 import numpy as np
 import polars as pl
+import scipy
 
 from posbias.core.arrays import linalg
 from posbias.core.arrays.compression import compress
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, first_of_runs, starts, sum_by_number
-from posbias.core.arrays.linalg import student_tail
 from posbias.core.arrays.packing import NUMBER
 from posbias.core.counts.counting_plan import StatisticsPlan, runs_of
 from posbias.core.counts.packed import count_equal
@@ -135,7 +135,7 @@ def judged_by_groups(values: Floats, variance: Floats) -> tuple[float, float, fl
         return np.nan, np.nan, np.nan, np.nan
     degrees = float(max(min(1 / (share**2).sum(), len(telling) - 1), 1.0))
     t = float(values.sum()) / std_error
-    p_value = min(2 * float(student_tail(np.array([abs(t)]), np.array([degrees]))[0]), 1.0)
+    p_value = min(2 * float(scipy.special.stdtr(degrees, -abs(t))), 1.0)
     return t, p_value, std_error, degrees
 
 
@@ -279,7 +279,7 @@ def _rates_of_rows(
     mean = clicks_expected / np.sqrt(np.maximum(total, 1.0))[stratum]
     columns = np.concatenate([cell, n_cells + time, n_cells + n_times + time])
     values = np.concatenate([mean, mean, mean * m[cell]])
-    means = linalg.counted(np.tile(stratum, 3), columns, (len(length), n_cells + 2 * n_times), values)
+    means = linalg.occurrences(np.tile(stratum, 3), columns, (len(length), n_cells + 2 * n_times), values)
     of_both = sum_by_number(both, clicks_expected, n_cells * n_times).reshape(shape)
     rate, slope = np.arange(n_times) + n_cells, np.arange(n_times) + n_cells + n_times
     squares = np.diag(np.concatenate([of_both.sum(axis=1), of_both.sum(axis=0), m**2 @ of_both]))

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from posbias.core.arrays import linalg
+from posbias.core.arrays import linalg, optimize
 from posbias.core.arrays.compression import Members
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, Numbers, starts, sum_by_number
 from posbias.core.choices import Cluster
@@ -114,7 +114,7 @@ class _Clusters:
     def sums(self, unit: Numbers, cluster: Numbers) -> ClusterSums:
         """The sums over some clusters, numbered from 0; `unit` and `cluster` are their members'."""
         units, local = np.unique(unit, return_inverse=True)
-        members = linalg.counted(cluster, local, (int(cluster[-1]) + 1, len(units)))
+        members = linalg.occurrences(cluster, local, (int(cluster[-1]) + 1, len(units)))
         sets_of = self._sets_of(self.table.take(units))
         used, column = np.unique(sets_of.number, return_inverse=True)
         sets = self.fit.sets
@@ -220,7 +220,7 @@ class _Clusters:
 
 
 def harvest_allpairs(
-    strata: Strata, linkage: Linkage, by: Cluster = "query", on_iteration: linalg.OnStep | None = None
+    strata: Strata, linkage: Linkage, by: Cluster = "query", on_iteration: optimize.OnStep | None = None
 ) -> Estimate:
     """AllPairs on the identified cells: the optimum of l, with its standard errors.
 

@@ -14,8 +14,8 @@ reload a page raise it a little.
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy
 
-from posbias.core.arrays.linalg import chi_square_tail
 from posbias.core.choices import RandomizedRows
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
@@ -191,7 +191,7 @@ def _test(rows: RandomizedRows, sums: dict[str, float] | None) -> PlacementTest:
     degrees = variance / (2 * scale**2)
     return PlacementTest(
         rows,
-        p_value=chi_square_tail(sums["excess"] / scale + degrees, degrees),
+        p_value=float(scipy.special.gammaincc(degrees / 2, max(sums["excess"] / scale + degrees, 0.0) / 2)),
         correlation=sums["together"] / sums["pairs"],
         documents=int(sums["documents"]),
         queries=int(sums["queries"]),

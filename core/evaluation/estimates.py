@@ -26,9 +26,9 @@ from typing import Any, Literal
 
 import numpy as np
 import polars as pl
+import scipy
 
 from posbias.core.arrays.count_table import Floats
-from posbias.core.arrays.linalg import student_quantile, student_tail
 from posbias.core.evaluation import clicked
 from posbias.core.evaluation.clicked import MEASURES, Added, CellWeights, EvaluationOptions, Measure, QuerySums, Rest
 from posbias.core.schema import POSITION
@@ -103,7 +103,7 @@ class Value:
         """Two-sided p-value of the value being 0; NaN without an error."""
         if not self.std_error > 0:
             return np.nan
-        return 2.0 * float(student_tail(np.array(abs(self.value) / self.std_error), np.array(min(self.degrees, _MANY))))
+        return 2.0 * float(scipy.special.stdtr(min(self.degrees, _MANY), -abs(self.value) / self.std_error))
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class Evaluation:
 
 def t_quantile(degrees: float) -> float:
     """Half the width of the 95 % interval of a t distribution, infinitely many degrees being a normal one."""
-    return float(student_quantile((1 + CONFIDENCE) / 2, np.array(min(degrees, _MANY))))
+    return float(scipy.special.stdtrit(min(degrees, _MANY), (1 + CONFIDENCE) / 2))
 
 
 def holm(p_values: Floats) -> Floats:

@@ -39,9 +39,9 @@ from functools import cached_property
 
 import numpy as np
 import polars as pl
+import scipy
 
 from posbias.core.arrays.count_table import Flags, Floats, Integers
-from posbias.core.arrays.linalg import normal_quantile, student_quantile
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import numbers_in
 from posbias.core.evaluation.clicked import RANK, Added, as_text
@@ -678,7 +678,7 @@ def _end(sums: PageSums, prior: Prior, covariance: Floats | None, end: int) -> t
     degrees_new = max(effective - 1.0, 1.0) * min(new / max(spread, _TINY), _MANY) ** 2
 
     def around(variance: float, degrees: float) -> Ends:
-        half = float(student_quantile(1 - _LEVEL / 2, np.array(min(degrees, _MANY)))) * float(np.sqrt(variance))
+        half = float(scipy.special.stdtrit(min(degrees, _MANY), 1 - _LEVEL / 2)) * float(np.sqrt(variance))
         return value - half, value + half
 
     same = of_clicks + of_means + of_theta
@@ -699,4 +699,4 @@ def _influence(sums: PageSums, prior: Prior, lent: Floats) -> Floats:
 
 def normal(probability: float) -> float:
     """The quantile of the standard normal distribution."""
-    return float(normal_quantile(np.array(probability)))
+    return float(scipy.special.ndtri(probability))

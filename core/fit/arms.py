@@ -43,6 +43,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
+import scipy
 
 from posbias.core.arrays import linalg
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, first_of_runs, sum_by_number
@@ -133,10 +134,9 @@ def arms_test(fitted: FittedStrata, by_arm: Strata, position: Integers) -> ArmsT
     error = float(np.sqrt(_few(scores) * (left_out**2).sum()))
     if not error > 0:  # one query, or queries that agree to the last click
         return None
-    t, nu = np.array([abs(float(at_rest.score[0])) / error]), np.array([degrees])
     bread, clicked = float(at_rest.bread[0, 0]), sum_by_number(arms.arm, arms.clicks, arms.n_arms) > 0
     test = ArmsTest(
-        p_value=min(2 * float(linalg.student_tail(t, nu)[0]), 1.0),
+        p_value=min(2 * float(scipy.special.stdtr(degrees, -abs(float(at_rest.score[0])) / error)), 1.0),
         degrees=degrees,
         levels=np.where(clicked, np.exp(at_rest.levels - at_rest.levels[clicked][0]), np.nan),
         strength=at_rest.strength_of_slope,

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
+import scipy
 
 from posbias.core.arrays.count_table import Flags, Floats, Integers
-from posbias.core.arrays.linalg import student_quantile, student_tail
 from posbias.core.counts.sufficient_statistics import context_numbers
 from posbias.core.fit.fit import Fit
 from posbias.core.fit.propensities import PROPENSITY, STD_ERROR, covariance_of
@@ -133,9 +133,9 @@ def _differences(contrasts: Floats, curves: Curves) -> Differences:
     std_error = np.where(sure, std_error, np.nan)
     correlation = correlation_of(covariance) if curves.correlated else None
     test = contrast_test(difference, std_error, degrees, correlation=correlation)
-    margin = student_quantile((1 + CONFIDENCE) / 2, degrees) * std_error
+    margin = scipy.special.stdtrit(degrees, (1 + CONFIDENCE) / 2) * std_error
     with np.errstate(divide="ignore", invalid="ignore"):
-        alone = np.minimum(2 * student_tail(np.abs(difference) / std_error, degrees), 1.0)
+        alone = np.minimum(2 * scipy.special.stdtr(degrees, -(np.abs(difference) / std_error)), 1.0)
     return Differences(difference, std_error, margin, np.where(std_error > 0, alone, np.nan), test)
 
 

@@ -26,10 +26,11 @@ from functools import partial
 
 import numpy as np
 import polars as pl
+import scipy
 
 from posbias.core.arrays.compression import Members
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers
-from posbias.core.arrays.linalg import by_unit_and_cell, gram, pseudo_inverse, solve_positive
+from posbias.core.arrays.linalg import by_unit_and_cell, gram, pseudo_inverse
 from posbias.core.arrays.threads import at_once
 from posbias.core.attractiveness import AttractivenessPrior, sample_units, shown_position
 from posbias.core.choices import BetaPrior
@@ -283,7 +284,7 @@ def _test(
     covariance = covariance + np.diag(np.full(len(cells), 1e-12))  # two cells that agree to the last click
     position = np.log(statistics.position_of_cell)
     direction = position[cells] - position[reference[cells]]
-    weighed = solve_positive(covariance, direction)
+    weighed = scipy.linalg.cho_solve(scipy.linalg.cho_factor(covariance, lower=True, overwrite_a=True), direction)
     information = float(direction @ weighed)
     slope, error = float(difference @ weighed) / max(information, 1e-300), 1 / np.sqrt(max(information, 1e-300))
     degrees = np.minimum(features.errors.degrees, pairs.errors.degrees)[cells]

@@ -73,11 +73,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
+import scipy
 
 from posbias.core.arrays import count_table
 from posbias.core.arrays.compression import GOLDEN, Members
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, Numbers
-from posbias.core.arrays.linalg import student_quantile
 from posbias.core.counts.checks import NUMBER_ABOVE, ClicksAbove, CountedPages
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
@@ -463,7 +463,7 @@ class OtherModels:
         if not self.others:
             return None
         best = self.others[0]
-        limit = student_quantile(1 - _LEVEL / len(self.others), np.array([self.queries - 1.0]))[0]
+        limit = scipy.special.stdtrit(self.queries - 1.0, 1 - _LEVEL / len(self.others))
         return best if best.gain > limit * best.std_error else None
 
 

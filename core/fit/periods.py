@@ -46,9 +46,9 @@ from typing import Literal
 
 import numpy as np
 import polars as pl
+import scipy
 
 from posbias.core.arrays.count_table import Floats, Integers
-from posbias.core.arrays.linalg import student_quantile
 from posbias.core.counts.odd_days import DAY
 from posbias.core.counts.order import OrderSums, RowOrder, judged_by_groups
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
@@ -118,9 +118,9 @@ def feedback_test(sums: OrderSums, *, by_rows: bool = False) -> FeedbackTest | N
     if not (np.isfinite(t) and sums.weight > 0):
         return None
     std_error, move = error / sums.weight, float(sums.area.sum()) / sums.weight
-    bias_of_move, level = sums.clicks / 2 / sums.information if sums.information > 0 else np.inf, np.array([degrees])
+    bias_of_move = sums.clicks / 2 / sums.information if sums.information > 0 else np.inf
     detectable_move = detectable(std_error, degrees, LEVEL_OF_STOPS if by_rows else LEVEL_OF_EACH)
-    largest = _MOVED_FURTHER * (max(move, 0.0) + float(student_quantile(POWER, level)[0]) * std_error)
+    largest = _MOVED_FURTHER * (max(move, 0.0) + float(scipy.special.stdtrit(degrees, POWER)) * std_error)
     return FeedbackTest(
         move=move,
         std_error=std_error,
@@ -445,7 +445,7 @@ def _too_little(look: PeriodLook) -> str:
 
 def movement_in_words(test: FeedbackTest) -> str:
     """By how much documents move after clicks, and what would show, in words."""
-    quantile = float(student_quantile(1 - LEVEL / 2, np.array([test.degrees]))[0])
+    quantile = float(scipy.special.stdtrit(test.degrees, 1 - LEVEL / 2))
     low, high = (test.move + sign * quantile * test.std_error for sign in (-1, 1))
     moved = f"After a click a document stands {_in_percent(test.move)}"
     interval = f"(95 % interval {_percent(low)} to {_percent(high)})"

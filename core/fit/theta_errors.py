@@ -27,7 +27,7 @@ import numpy as np
 
 from posbias.core.arrays.compression import Members
 from posbias.core.arrays.count_table import Floats, Integers, first_of_runs, sum_by_number
-from posbias.core.arrays.linalg import MANY, NORMAL, Sparse, by_unit_and_cell, gram, in_rows, sparse_product
+from posbias.core.arrays.linalg import MANY, NORMAL, Sparse, by_unit_and_cell, gram, in_rows
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.estimators.estimate import Estimate
 from posbias.core.standard_errors.cluster import cluster_scores
@@ -158,7 +158,7 @@ def _sparse_moments(
 ) -> tuple[Floats, Floats]:
     """a_k and b_k of one cluster in all cells, from what its units couple: most of H_g is 0."""
     rows = in_rows(share * np.sqrt(weight), cell, start, n_cells)
-    coupling = sparse_product(rows.T, rows)
+    coupling = rows.T @ rows
     row = np.repeat(np.arange(n_cells), np.diff(coupling.indptr))
     own = sum_by_number(cell, weight * share**2, n_cells)
     others = sum_by_number(row, np.where(row == coupling.indices, 0.0, coupling.data**2), n_cells)

@@ -63,9 +63,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
+import scipy
 
 from posbias.core.arrays.count_table import Flags, Floats, Integers, starts, sum_by_number
-from posbias.core.arrays.linalg import beta_distribution, normal_tail
 from posbias.core.choices import LearningOptions, MultipleTests
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.learners import learning
@@ -426,7 +426,7 @@ def rates_differ(one: Floats, of_one: Floats, other: Floats, of_other: Floats) -
     error = np.sqrt(np.maximum(pooled * (1 - pooled), 0.0) * (1 / of_one + 1 / of_other))
     difference = one / of_one - other / of_other
     z = np.divide(difference, error, out=np.zeros_like(difference), where=error > 0)
-    return 2 * normal_tail(np.abs(z)), difference > 0
+    return 2 * scipy.special.ndtr(-np.abs(z)), difference > 0
 
 
 def clicks_differ(one: Floats, of_one: Floats, other: Floats, of_other: Floats) -> tuple[Floats, Flags]:
@@ -435,8 +435,8 @@ def clicks_differ(one: Floats, of_one: Floats, other: Floats, of_other: Floats) 
     Sums of weights take the place of numbers of clicks as they are: the incomplete beta function goes between them.
     """
     chance = of_one / (of_one + of_other)
-    at_most = np.where(other > 0, beta_distribution(np.maximum(other, _TINY), one + 1, 1 - chance), 1.0)
-    at_least = np.where(one > 0, beta_distribution(np.maximum(one, _TINY), other + 1, chance), 1.0)
+    at_most = np.where(other > 0, scipy.special.betainc(np.maximum(other, _TINY), one + 1, 1 - chance), 1.0)
+    at_least = np.where(one > 0, scipy.special.betainc(np.maximum(one, _TINY), other + 1, chance), 1.0)
     return np.minimum(1.0, 2 * np.minimum(at_most, at_least)), at_least < at_most
 
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+import scipy
 
 from posbias.core.arrays.count_table import Floats
-from posbias.core.arrays.linalg import beta_distribution, normal_tail
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION
 
 CLIENT = "posbias_client"
@@ -88,7 +88,7 @@ def robots_among(counts: pl.DataFrame) -> Robots | None:
     for size in sizes:
         order = np.argsort(tail[: int(size)], kind="stable")
         rank, ordered = np.arange(1.0, len(order) + 1), tail[order]
-        chance = np.where(ordered < 1, beta_distribution(rank, len(order) - rank + 1, ordered), 1.0).min()
+        chance = np.where(ordered < 1, scipy.special.betainc(rank, len(order) - rank + 1, ordered), 1.0).min()
         if chance <= best:
             best, chosen = chance, order[: np.flatnonzero(ordered <= _FALSE * rank / len(order)).max(initial=-1) + 1]
     names = able[chosen].sort(CLICKS, descending=True)[CLIENT].cast(pl.String)
@@ -120,6 +120,6 @@ def _tails(rows: pl.DataFrame, n: Floats, c: Floats) -> Floats:
         span = people - by_client(shown * p) / n
         error = np.sqrt((by_client(clicks * p * p) / c - mean**2) / c) / span
         flat = (people - mean) / span
-        tail = normal_tail(flat / np.sqrt(error**2 + _SPREAD**2))
+        tail = scipy.special.ndtr(-(flat / np.sqrt(error**2 + _SPREAD**2)))
     tail = np.where((flat >= _FLAT) & (span > 0), tail, 1.0)
     return np.where(c >= _NEARLY_ALL * n, 0.0, tail)

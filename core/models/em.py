@@ -23,14 +23,13 @@ Source: Shao & Tu 1995, The Jackknife and Bootstrap, section 2.3 (delete-d, in g
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Protocol
 
 import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import Flags, Floats, Integers
-from posbias.core.arrays.linalg import extrapolated
+from posbias.core.arrays.optimize import squarem_cycle
 from posbias.core.choices import BetaPrior
 from posbias.core.models import page_matrices
 from posbias.core.models.click_model import ClickModel
@@ -183,7 +182,7 @@ def fit(model: ClickModel, pages: TrainingPages, options: EMOptions, on_pass: Ca
         problem.add_certain(values)
         converged = False
         for _ in range(_MOST_PRIORS):
-            values, rested = problem.climb(values)
+            rested = problem.climb(values)
             converged = rested and not problem.estimate_priors(problem.effective_counts(values))
             if converged or not rested:
                 break
@@ -269,25 +268,20 @@ class _Problem:
             )
         return dict(values) | divided
 
-    def climb(self, values: dict[str, Floats]) -> tuple[dict[str, Floats], bool]:
-        """Cycles of SQUAREM until the objective hardly rises, and whether it came to that."""
-        before = -np.inf
+    def climb(self, values: dict[str, Floats]) -> bool:
+        """Change the values by cycles of SQUAREM until the objective hardly rises, and say whether it came to that."""
+        copies, before = {p.name: self._copies_of(p) for p in self.free}, -np.inf
         while self.passes < self._options.passes:
-            self.sum_up(values)
-            first = self.divided(values)
-            second, objective = self._step_and_objective(first)
-            squares = [partial(self._squared, p) for p in self.free]
-            leapt = extrapolated(self._arrays(values), self._arrays(first), self._arrays(second), squares)
-            far = second | {p.name: page_matrices.within(array) for p, array in zip(self.free, leapt, strict=True)}
-            values = second
-            del first, second  # large: the last step needs their memory
-            following, objective_far = self._step_and_objective(far)
-            if objective_far >= objective:
-                values = following
+            objective = squarem_cycle(values, self._step, self._step_and_objective, copies, page_matrices.BOUNDS)
             if objective - before <= self._options.tolerance * max(self.sums.impressions, 1.0):
-                return values, True
+                return True
             before = objective
-        return values, False
+        return False
+
+    def _step(self, values: Parameters) -> dict[str, Floats]:
+        """One E-step and M-step."""
+        self.sum_up(values)
+        return self.divided(values)
 
     def _step_and_objective(self, values: Parameters) -> tuple[dict[str, Floats], float]:
         """One E-step and M-step, and the objective at the values before: clicks, priors and what is certain."""
@@ -366,12 +360,6 @@ class _Problem:
         usual = self._over_units(decided**2) / max(self._over_units(decided), _TINY)
         return abs(np.log(after.strength / before.strength)) * usual / (min(before.strength, after.strength) + usual)
 
-    def _squared(self, parameter: Parameter, change: Floats) -> float:
-        return float((self._copies_of(parameter) * change**2).sum())
-
-    def _arrays(self, values: Parameters) -> list[Floats]:
-        return [values[p.name] for p in self.free]
-
     def _copies_of(self, parameter: Parameter) -> Floats | float:
         """How many parameters each value stands for."""
         return self._times if parameter.shape == "unit" and self._times is not None else 1.0
@@ -431,9 +419,7 @@ def standard_errors(
     for name in shared:
         values, of_groups = fitted.parameters[name], np.stack([one[name] for one in without])
         spread = np.sqrt((n_groups - 1) / n_groups * ((of_groups - of_groups.mean(axis=0)) ** 2).sum(axis=0))
-        inside = (values > 2 * page_matrices.SMALLEST_PROBABILITY) & (
-            values < 1 - 2 * page_matrices.SMALLEST_PROBABILITY
-        )
+        inside = np.minimum(values, 1 - values) > 2 * page_matrices.SMALLEST_PROBABILITY
         errors[name] = np.where((fitted.decided[name] > 0) & inside, spread, np.nan)
     return errors
 

@@ -26,8 +26,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+import scipy
 
-from posbias.core.arrays.linalg import normal_quantile
 from posbias.core.models.click_model import ClickModel, ExaminationModel, FactorisedModel
 from posbias.core.models.em import FittedModel, parameter_table
 from posbias.core.models.page_matrices import SMALLEST_PROBABILITY, Floats, PageBatch, Parameters, log_of_clicks
@@ -239,7 +239,7 @@ def differences(measures: Sequence[ModelMeasures]) -> list[tuple[float, float, b
     table shows is no difference, however small its error.
     """
     best = measures[by_log_likelihood(measures)[0]].log_likelihoods
-    limit = -float(normal_quantile(np.array(LEVEL / 2 / max(len(measures) - 1, 1))))
+    limit = -float(scipy.special.ndtri(LEVEL / 2 / max(len(measures) - 1, 1)))
     compared: list[tuple[float, float, bool]] = []
     for one in measures:
         paired = _measured(one.log_likelihoods - best)
@@ -311,7 +311,7 @@ def _normal_scores(groups: pl.DataFrame, column: str) -> Floats:
     """Ranks within query and grade as quantiles of the normal distribution, of mean 0 there."""
     rank = pl.col(column).rank("average").over(QUERY, GRADE)
     share = groups.select(((rank - 0.5) / pl.col("size")).alias("share")).to_series().to_numpy()
-    scores = pl.DataFrame({QUERY: groups[QUERY], GRADE: groups[GRADE], "score": normal_quantile(share)})
+    scores = pl.DataFrame({QUERY: groups[QUERY], GRADE: groups[GRADE], "score": scipy.special.ndtri(share)})
     return scores.select(pl.col("score") - pl.col("score").mean().over(QUERY, GRADE)).to_series().to_numpy()
 
 

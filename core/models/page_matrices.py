@@ -13,10 +13,11 @@ from typing import Literal
 
 import numpy as np
 import polars as pl
+import scipy
 
 from posbias.core.arrays.compression import compress
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, concatenate
-from posbias.core.arrays.linalg import Derivatives, log_beta, minimize_within, polygamma
+from posbias.core.arrays.optimize import Derivatives, minimize_within
 from posbias.core.choices import BetaPrior
 from posbias.core.errors import SchemaError
 from posbias.core.log.pages import in_page_order
@@ -279,10 +280,10 @@ def estimate_prior(favourable: Floats, decided: Floats, multiplicity: Floats | N
     def derivatives(at: Floats) -> Derivatives:
         v, s = 1 / (1 + np.exp(-at[0])), np.exp(at[1])
         a, b = np.array([s * v]), np.array([s * (1 - v)])
-        likelihood = m @ (log_beta(a + f, b + against) - log_beta(a, b))
+        likelihood = m @ (scipy.special.betaln(a + f, b + against) - scipy.special.betaln(a, b))
         slopes, bends = (
             (m @ (of(a + f) - of(a)), m @ (of(b + against) - of(b)), m @ (of(a + b + f + against) - of(a + b)))
-            for of in (partial(polygamma, 0), partial(polygamma, 1))
+            for of in (scipy.special.psi, partial(scipy.special.polygamma, 1))
         )
         by_a, by_b = slopes[0] - slopes[2], slopes[1] - slopes[2]
         of_a_and_b = np.array([[s * v * (1 - v), -s * v * (1 - v)], [s * v, s * (1 - v)]])  # by logit v and log s
@@ -397,10 +398,12 @@ def of_units(sums: Ratio, x: Floats) -> Ratio:
 SMALLEST_PROBABILITY = 1e-6
 """Parameters keep this far from 0 and 1: at the ends, EM divides by zero, and a single click would be impossible."""
 
+BOUNDS = SMALLEST_PROBABILITY, 1 - SMALLEST_PROBABILITY
+
 
 def within(probability: Floats) -> Floats:
     """Probabilities, kept from 0 and 1."""
-    return np.array(np.clip(probability, SMALLEST_PROBABILITY, 1 - SMALLEST_PROBABILITY))
+    return np.array(np.clip(probability, *BOUNDS))
 
 
 def log_of_clicks(given_clicks: Floats, pages: PageBatch) -> Floats:

@@ -61,9 +61,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import scipy
 
 from posbias.core.arrays.count_table import Flags, Floats, Integers
-from posbias.core.arrays.linalg import NORMAL, inverse, normal_quantile, normal_tail, owens_t, pseudo_inverse
+from posbias.core.arrays.linalg import NORMAL, inverse, pseudo_inverse
 from posbias.core.shapes.shape import walk_covariance
 from posbias.core.standard_errors.cluster import ClusterErrors, Intervals, upper_end
 from posbias.core.standard_errors.contrasts import ContrastTest, linear_contrast_test
@@ -144,7 +145,7 @@ class Difference:
         sd = np.sqrt(self.own.variance)
         of_both = sd * np.sqrt(self.others.variance)
         rho = np.divide(self.shared, of_both, out=np.ones_like(sd), where=self.others.known & (of_both > 0))
-        least, most = _reach(rho) * sd, -normal_quantile(np.array(_MISSED_BEYOND_OTHERS)) * sd
+        least, most = _reach(rho) * sd, -scipy.special.ndtri(_MISSED_BEYOND_OTHERS) * sd
         low = np.minimum(own - least, np.maximum(others, own - most))
         high = np.maximum(own + least, np.minimum(others, own + most))
         return np.minimum(low, mean), np.maximum(high, mean)
@@ -191,13 +192,13 @@ def _reach(rho: Floats) -> Floats:
     """p, of the shape of rho: how far the interval reaches from y at least, in standard deviations."""
     rho = np.clip(rho, 0.0, 1.0 - np.finfo(np.float64).eps)
     slope = rho / np.sqrt(1 - rho**2)
-    most = -normal_quantile(np.array(_MISSED_BEYOND_OTHERS))
-    beyond = _MISSED_BEYOND_OTHERS - 2 * owens_t(most, slope)
-    low = np.broadcast_to(-normal_quantile(np.array(_MISSED - _MISSED_BEYOND_OTHERS)), rho.shape)
-    high = np.broadcast_to(-normal_quantile(np.array(_MISSED / 2)), rho.shape)
+    most = -scipy.special.ndtri(_MISSED_BEYOND_OTHERS)
+    beyond = _MISSED_BEYOND_OTHERS - 2 * scipy.special.owens_t(most, slope)
+    low = np.broadcast_to(-scipy.special.ndtri(_MISSED - _MISSED_BEYOND_OTHERS), rho.shape)
+    high = np.broadcast_to(-scipy.special.ndtri(_MISSED / 2), rho.shape)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        missed = normal_tail(middle) + 2 * owens_t(middle, slope) + beyond
+        missed = scipy.special.ndtr(-middle) + 2 * scipy.special.owens_t(middle, slope) + beyond
         low, high = np.where(missed > _MISSED, middle, low), np.where(missed > _MISSED, high, middle)
     return high
 

@@ -6,8 +6,9 @@ beta_1 >= beta_2 >= ... in the order of positions: beta = -(sum of increments be
 from dataclasses import replace
 
 import numpy as np
+import scipy
 
-from posbias.core.arrays import linalg
+from posbias.core.arrays import linalg, optimize
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers
 from posbias.core.shapes.shape import SHAPE_ALONE, CurveShape, ShapedEstimate, gains
 from posbias.core.standard_errors.cluster import Intervals, cluster_errors
@@ -16,7 +17,7 @@ from posbias.core.theta.conditional import Linkage, LinkedCounts, comparable_in_
 
 HELD = "the shape holds it at the reference's propensity"
 
-_LIMITS = linalg.Limits(longest_step=4.0, tolerance=linalg.ROUNDING / 10)  # of an increment
+_LIMITS = optimize.Limits(longest_step=4.0, tolerance=optimize.ROUNDING / 10)  # of an increment
 _STAY = 1e-10  # share of an increment's information that holds it where it is: some the log does not speak of
 
 
@@ -86,7 +87,7 @@ def _unique_curve(table: CountTable, linkage: Linkage, position_of_cell: Integer
     cells = comparable_in_order(table, linkage, position_of_cell)
     while True:
         curve = _Monotone(linked_counts(table, replace(linkage, identified=cells)), position_of_cell)
-        increments, converged, _ = linalg.climb(curve.propose, np.zeros(len(curve.lower)), _LIMITS)
+        increments, converged, _ = optimize.climb(curve.propose, np.zeros(len(curve.lower)), _LIMITS)
         unique = curve.unique(increments)
         if unique.all():
             return curve, increments, converged
@@ -115,7 +116,7 @@ class _Monotone:
         self.curve_of = -after.astype(np.float64)
         self.weight = linked.table.multiplicity * linked.unit_clicks
 
-    def propose(self, increments: Floats) -> linalg.Proposal:
+    def propose(self, increments: Floats) -> optimize.Proposal:
         """The step to the maximum of the quadratic expansion under x >= 0; enough is any gain.
 
         That is a non-negative least squares problem in the Cholesky factor of the information; a part of the way there
@@ -174,7 +175,7 @@ class _Monotone:
         own = np.diag(information)
         step = np.divide(gradient, own, out=np.zeros_like(gradient), where=own > 0)  # its own Newton step
         increments = beta[self.upper] - beta[self.lower]
-        within = np.abs(np.where(increments > 0, step, np.maximum(step, 0.0))) <= linalg.ROUNDING
+        within = np.abs(np.where(increments > 0, step, np.maximum(step, 0.0))) <= optimize.ROUNDING
         return bool(within.all() and (increments >= 0).all())
 
 
@@ -193,8 +194,13 @@ def _rises(free: FittedStrata, position_of_cell: Integers) -> tuple[ContrastTest
 
 
 def _newton_target(increments: Floats, gradient: Floats, information: Floats) -> Floats:
-    """The x >= 0 that maximises gradient'(x - x0) - (x - x0)' information (x - x0) / 2; where nothing speaks, x0."""
+    """The x >= 0 that maximises gradient'(x - x0) - (x - x0)' information (x - x0) / 2; where nothing speaks, x0.
+
+    By least squares without negative numbers (Lawson & Hanson 1974).
+    """
     scaled, scale = linalg.unit_diagonal(information + np.diag(np.where(np.diag(information) > 0, 0.0, 1.0)))
     root = np.linalg.cholesky(scaled + _STAY * np.eye(len(scaled))).T.astype(np.float64)
     target = root @ (increments / scale) + np.linalg.solve(root.T, gradient * scale)
-    return scale * linalg.nonnegative_least_squares(root, target)
+    if not (np.isfinite(root).all() and np.isfinite(target).all()):
+        raise np.linalg.LinAlgError("least squares of numbers that are not finite")
+    return scale * scipy.optimize.nnls(root, target)[0]

@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from posbias.core.arrays import linalg
+from posbias.core.arrays import linalg, optimize
 from posbias.core.arrays.compression import Members
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_by_number
 from posbias.core.shapes import shape
@@ -49,7 +49,7 @@ half-Cauchy(1). Chosen on simulated logs, as a compromise between true powers an
 _SLOPE = 0.01  # prior precision of eta: slopes within -20 .. 20 are likely, whichever cluster is left out
 _FIRST_TAU = 1.0  # vague, yet it holds cells without clicks: from where phi is read
 _LEAST_SPREAD = 1e-3  # of phi, where clicks are sums of weights
-_LIMITS = linalg.Limits(longest_step=4.0, tolerance=1e-9, stalled=1e-7)  # of a log propensity
+_LIMITS = optimize.Limits(longest_step=4.0, tolerance=1e-9, stalled=1e-7)  # of a log propensity
 
 
 class SmoothShape(CurveShape):
@@ -170,7 +170,7 @@ class _Curves:
         """The best curve given tau and phi, by Newton's method."""
         free, penalty = self.free, self._penalty(tau)
 
-        def propose(beta: Floats) -> linalg.Proposal:
+        def propose(beta: Floats) -> optimize.Proposal:
             gradient, precision = self._slopes(beta, spread, penalty)
             step = np.zeros_like(beta)
             step[free] = linalg.solve(precision, gradient)
@@ -178,11 +178,11 @@ class _Curves:
             def falls_short(step: Floats) -> bool:
                 bent = step[free] @ penalty @ (beta[free] + step[free] / 2)
                 gain = self.likelihood.gain(beta, step) / spread - float(bent)
-                return not gain >= linalg.ENOUGH_ASCENT * float(gradient @ step[free])
+                return not gain >= optimize.ENOUGH_ASCENT * float(gradient @ step[free])
 
             return step, falls_short, None
 
-        beta, converged, _ = linalg.climb(propose, start, _LIMITS)
+        beta, converged, _ = optimize.climb(propose, start, _LIMITS)
         _, precision = self._slopes(beta, spread, penalty)
         inverse = linalg.inverse(precision)
         walk = inverse @ penalty @ inverse
@@ -199,7 +199,7 @@ class _Curves:
 
     def _left_out(self, mode: _Mode, spread: float) -> tuple[ClusterSums, Floats]:
         """The sums of leaving out one cluster at a time, and the ratio of its variances to `data`, shape (F,)."""
-        clusters, members = self.fitted.strata.members.among(self.counts.units).counted(len(self.counts.units))
+        clusters, members = self.fitted.strata.members.among(self.counts.units).occurrences(len(self.counts.units))
         fit = replace(self.fitted.fit, log_theta=mode.beta, information=mode.precision * spread)
         scores = scores_of_members(fit, self.counts, members, np.ones(len(clusters)))
         sums = _HeldTogether(fit, scores).sums()
@@ -237,7 +237,7 @@ def _roughness(reference: Integers, x: Floats) -> tuple[Floats, Floats, int]:
     return (rough + rough.T) / 2, _SLOPE * slope_of.T @ slope_of, len(x) - slopes.shape[1]
 
 
-_POWER_LIMITS = linalg.Limits(longest_step=4.0, tolerance=1e-11)  # of eta
+_POWER_LIMITS = optimize.Limits(longest_step=4.0, tolerance=1e-11)  # of eta
 _WHOLE = 1 - 1e-9  # a cluster with this share of the information is the only one
 
 
@@ -296,10 +296,10 @@ class _Power:
 
     def maximum(self) -> tuple[Floats, bool]:
         """The etas, NaN where clicks lie at one end, and whether Newton's method converged."""
-        eta, converged, _ = linalg.climb(self._propose, np.zeros(self.n_groups), _POWER_LIMITS)
+        eta, converged, _ = optimize.climb(self._propose, np.zeros(self.n_groups), _POWER_LIMITS)
         return np.where(self.finite, eta, np.nan), converged
 
-    def _propose(self, eta: Floats) -> linalg.Proposal:
+    def _propose(self, eta: Floats) -> optimize.Proposal:
         """Newton's step of each group, which has a likelihood of its own."""
         shares = self.links.shares(-eta[self.group] * self.distance)
         score, information = (self._by_group(values) for values in self.slopes(shares))
@@ -307,7 +307,7 @@ class _Power:
 
         def falls_short(step: Floats) -> Flags:
             gain = shape.gains(self.links, shares, -step[self.group[self.links.table.cell]] * self.x)
-            return (self._by_group(gain) < 0) & (np.abs(step) > linalg.ROUNDING)
+            return (self._by_group(gain) < 0) & (np.abs(step) > optimize.ROUNDING)
 
         return np.clip(step, -_POWER_LIMITS.longest_step, _POWER_LIMITS.longest_step), falls_short, None
 

@@ -41,7 +41,7 @@ import numpy as np
 
 from posbias.core.arrays.compression import Members
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, Numbers
-from posbias.core.arrays.linalg import MANY, Sparse, by_unit_and_cell, counted, gram, sparse_product
+from posbias.core.arrays.linalg import MANY, Sparse, by_unit_and_cell, gram, occurrences
 from posbias.core.arrays.threads import at_once
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors import leave_one_out
@@ -133,7 +133,7 @@ def pair_errors(fit: ConditionalFit, table: CountTable) -> ClusterErrors:
     """
     linked = linked_counts(table, fit.linkage)
     each = np.arange(len(linked.units))
-    members = counted(each, each, (len(each), len(each)))
+    members = occurrences(each, each, (len(each), len(each)))
     scores = scores_of_members(fit, linked, members, linked.table.multiplicity)
     return errors_from_sums(fit.log_theta, fit.free_cells, LeaveOneOut(fit, scores).sums())
 
@@ -190,7 +190,7 @@ def cluster_scores(fit: ConditionalFit, strata: Strata) -> ClusterScores:
     Args: as for `cluster_errors`.
     """
     linked = linked_counts(strata.signatures, fit.linkage)
-    clusters, members = strata.members.among(linked.units).counted(len(linked.units))
+    clusters, members = strata.members.among(linked.units).occurrences(len(linked.units))
     return scores_of_members(fit, linked, members, np.ones(len(clusters)))
 
 
@@ -199,7 +199,7 @@ def scores_of_members(fit: ConditionalFit, linked: LinkedCounts, members: Sparse
     table = linked.table
     shares = linked.shares(fit.log_theta[linked.cells])
     unit_scores = by_unit_and_cell(table, table.clicks - table.spread(linked.unit_clicks) * shares)
-    scores = sparse_product(members, unit_scores)
+    scores = members @ unit_scores
     members.data *= linked.unit_clicks[members.indices]
     return ClusterScores(linked, shares, scores, members, copies)
 

@@ -47,7 +47,7 @@ import polars as pl
 
 from posbias.core.arrays.compression import compress
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_by_number
-from posbias.core.arrays.linalg import Sparse, by_unit_and_cell, counted, cross, gram, in_rows, sparse_product
+from posbias.core.arrays.linalg import Sparse, by_unit_and_cell, gram, in_rows, occurrences
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics, count_units
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, SESSION, WEIGHT, Length, with_periods
@@ -128,7 +128,9 @@ class FittedLog:
         n_free = len(inverse)
         influence = part.spread(directions)
         leverage = influence[:, n_free:].sum(axis=1, keepdims=True)
-        sums = np.concatenate([part.scores(), influence[:, :n_free], part.expected_by_cell(), leverage], axis=1)
+        shape = part.clusters.height, len(part.linked.cells)
+        by_cell = occurrences(part.cluster, part.cell, shape, part.expected).toarray()
+        sums = np.concatenate([part.scores(), influence[:, :n_free], by_cell, leverage], axis=1)
         of_clusters = part.clusters.with_columns(pl.Series(_SUMS, sums, pl.Array(pl.Float64, sums.shape[1])))
         return of_clusters.filter(pl.struct(self.by).hash() % chunks == chunk) if chunks > 1 else of_clusters
 
@@ -210,13 +212,9 @@ class _Part:
     def scores(self) -> Floats:
         """s_g on the free cells, shape (G, F)."""
         n_clusters, n_cells = self.clusters.height, len(self.linked.cells)
-        by_cell = counted(self.cluster, self.cell, (n_clusters, n_cells), self.residual)
-        by_unit = counted(self.cluster, self.unit, (n_clusters, len(self.linked.units)), self.residual)
-        return (by_cell.toarray() - sparse_product(by_unit, self.shares).toarray())[:, self.linked.free]
-
-    def expected_by_cell(self) -> Floats:
-        """sum_j mu_gje, shape (G, I)."""
-        return counted(self.cluster, self.cell, (self.clusters.height, len(self.linked.cells)), self.expected).toarray()
+        by_cell = occurrences(self.cluster, self.cell, (n_clusters, n_cells), self.residual)
+        by_unit = occurrences(self.cluster, self.unit, (n_clusters, len(self.linked.units)), self.residual)
+        return (by_cell - by_unit @ self.shares).toarray()[:, self.linked.free]
 
     def spread(self, directions: Floats) -> Floats:
         """sum_j sum_e mu_gje (q_e - sum_e' p_je' q_e')^2 for each column q of shape (F,): shape (G, columns)."""
@@ -235,8 +233,8 @@ class _Part:
         expected = self.expected[first:last]
         n_cells = len(self.linked.cells)
         shares = self.shares[units]
-        by_unit = counted(unit, self.cell[first:last], (len(units), n_cells), expected)
-        mixed = cross(by_unit, shares)
+        by_unit = occurrences(unit, self.cell[first:last], (len(units), n_cells), expected)
+        mixed = gram(by_unit, shares)
         of_units = np.bincount(unit, expected, len(units))
         shares.data *= np.repeat(np.sqrt(of_units), np.diff(shares.indptr))
         squares = gram(shares)
@@ -384,6 +382,6 @@ def sums_of_impressions(
         np.concatenate([table.start, table.start[-1] + 1 + np.arange(n_cells)]),
         n_cells,
     )
-    scores = sparse_product(counted(np.tile(number, 2), places, shape, np.tile(residual, 2)), parts_of_score)
-    weight = counted(number, unit, (n_clusters, n_units), clicks)
+    scores = occurrences(np.tile(number, 2), places, shape, np.tile(residual, 2)) @ parts_of_score
+    weight = occurrences(number, unit, (n_clusters, n_units), clicks)
     return LeaveOneOut(fit, ClusterScores(linked, shares, scores, weight, np.ones(n_clusters))).sums()

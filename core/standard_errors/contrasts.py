@@ -70,6 +70,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+import scipy
 
 from posbias.core.arrays import linalg
 from posbias.core.arrays.compression import Members
@@ -165,8 +166,8 @@ def largest_of(correlation: Floats | None, degrees: Floats, *, two_sided: bool) 
 
     def relative_to_bound(p_value: float) -> float:
         tail = p_value / 2 if two_sided else p_value
-        bound = -linalg.normal_quantile(np.array([tail]))[0]
-        shift = -linalg.normal_quantile(beyond * tail) - free[draw, given]
+        bound = -scipy.special.ndtri(tail)
+        shift = -scipy.special.ndtri(beyond * tail) - free[draw, given]
         drawn = free + shift[:, np.newaxis] * shrunk[given]
         outside = (np.abs(drawn) if two_sided else drawn) >= bound
         outside[draw, given] = True
@@ -177,8 +178,7 @@ def largest_of(correlation: Floats | None, degrees: Floats, *, two_sided: bool) 
 
 def detectable(std_error: float, degrees: float, level: float = LEVEL) -> float:
     """The difference that four of five logs would show, (t_(1 - level / 2) + t_.8) sd, by a two-sided test."""
-    rejecting, powerful = (linalg.student_quantile(share, np.array([degrees]))[0] for share in (1 - level / 2, POWER))
-    return float(rejecting + powerful) * std_error
+    return float(scipy.special.stdtrit(degrees, [1 - level / 2, POWER]).sum()) * std_error
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ def contrast_test(
     two_sided = alternative == "two-sided"
     statistic = np.abs(ratio) if two_sided else ratio
     known_degrees = np.maximum(np.nan_to_num(degrees[usable], nan=1.0), 1.0)
-    tail = linalg.student_tail(statistic, known_degrees)
+    tail = scipy.special.stdtr(known_degrees, -statistic)
     alone = np.minimum((2 if two_sided else 1) * tail, 1.0)
     of_usable = None if correlation is None else correlation[np.ix_(usable, usable)]
     maximum = largest_of(of_usable, known_degrees, two_sided=two_sided)
@@ -354,8 +354,8 @@ def sum_by_cluster(table: CountTable, entry_scores: Floats, members: Members) ->
     Returns:
         The clusters' numbers, shape (G,), ascending, and their scores, shape (G, K).
     """
-    clusters, counts = members.counted(table.n_units)
-    return clusters, linalg.sparse_product(counts, linalg.by_unit_and_cell(table, entry_scores))
+    clusters, counts = members.occurrences(table.n_units)
+    return clusters, counts @ linalg.by_unit_and_cell(table, entry_scores)
 
 
 def difference_errors(first: ScoredEstimate, second: ScoredEstimate) -> tuple[Floats, Floats | None]:
@@ -372,7 +372,7 @@ def difference_errors(first: ScoredEstimate, second: ScoredEstimate) -> tuple[Fl
         correlation = None
         variance = own[0] ** 2 + own[1] ** 2 - 2 * _products(first, second, of_first, of_second)
     else:
-        mixed = linalg.cross(first.scores[of_first], second.scores[of_second])
+        mixed = linalg.gram(first.scores[of_first], second.scores[of_second])
         covariance = first.response @ linalg.gram(first.scores) @ first.response.T
         covariance += second.response @ linalg.gram(second.scores) @ second.response.T
         between = first.response @ mixed @ second.response.T
@@ -498,7 +498,7 @@ class _Units:
         delta, std_error, degrees, n_clusters = ratio_of_sums(scores, information)
         if n_clusters <= 1 or std_error <= _AGREEMENT:
             return None
-        p_value = min(2 * float(linalg.student_tail(np.array(abs(delta) / std_error), np.array(degrees))), 1.0)
+        p_value = min(2 * float(scipy.special.stdtr(degrees, -abs(delta) / std_error)), 1.0)
         upwards = direction[self.table.cell] > 0
         return ScoreTest(
             statistic=abs(delta) / std_error,

@@ -28,19 +28,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+import scipy
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_by_number
-from posbias.core.arrays.linalg import (
-    MANY,
-    Sparse,
-    by_unit_and_cell,
-    gram,
-    in_rows,
-    solve_positive,
-    sparse_product,
-    student_quantile,
-    unit_diagonal,
-)
+from posbias.core.arrays.linalg import MANY, Sparse, by_unit_and_cell, gram, in_rows, unit_diagonal
 from posbias.core.arrays.threads import at_once
 from posbias.core.theta.conditional import ConditionalFit, LinkedCounts, laplacian
 
@@ -186,7 +177,7 @@ class ClusterSums:
 
 def t_quantile(degrees: Floats) -> Floats:
     """t_{.975, nu}: how many standard errors a 95 % interval reaches."""
-    return student_quantile((1 + CONFIDENCE) / 2, degrees)
+    return scipy.special.stdtrit(degrees, (1 + CONFIDENCE) / 2)
 
 
 def low_and_high(leverage: Floats) -> tuple[Integers, Integers]:
@@ -400,7 +391,7 @@ class LeaveOneOut(WholeInformation):
         link = key - table.cell + hangs_from[table.cell]
         at = np.minimum(np.searchsorted(key, link), len(key) - 1)
         own_link = np.where((key[at] == link) & (self._free_cell[table.cell] >= 0), shares * shares[at], 0.0)
-        own = sparse_product(self.clusters.weight, by_unit_and_cell(table, own_link))
+        own = self.clusters.weight @ by_unit_and_cell(table, own_link)
         cell = self._free_cell[own.indices]
         gone = (own.data > 0) & (strength[cell] - own.data * scale[cell] <= _NO_LINK)
         loses = np.zeros(self.clusters.n_rows, np.bool_)
@@ -493,7 +484,8 @@ class Without:
         rest = rest if kept.all() else rest[np.ix_(kept, kept)]
         change = np.zeros_like(scores)
         own_scale = self.all.scale[kept]
-        change[kept] = (own_scale * solve_positive(rest, (own_scale * scores[kept].T).T).T).T
+        factor = scipy.linalg.cho_factor(rest, lower=True, overwrite_a=True)
+        change[kept] = (own_scale * scipy.linalg.cho_solve(factor, (own_scale * scores[kept].T).T).T).T
         return change
 
 

@@ -26,7 +26,7 @@ from functools import partial
 
 import numpy as np
 
-from posbias.core.arrays import linalg
+from posbias.core.arrays import linalg, optimize
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, sum_by_number
 from posbias.core.theta.conditional import Linkage, LinkedCounts, linked_counts
 
@@ -130,9 +130,9 @@ def fit_allpairs(
     """
     linked = linked_counts(table, linkage)
     sets = interventional_sets(table, linked)
-    limits = linalg.Limits(_LONGEST_STEP, tolerance, stalled=linalg.ROUNDING, max_iterations=max_iterations)
+    limits = optimize.Limits(_LONGEST_STEP, tolerance, stalled=optimize.ROUNDING, max_iterations=max_iterations)
     start = np.zeros(len(linked.cells))
-    log_theta, converged, iterations = linalg.climb(partial(_propose, sets, linked.free), start, limits, on_iteration)
+    log_theta, converged, iterations = optimize.climb(partial(_propose, sets, linked.free), start, limits, on_iteration)
     profile = sets.profile(log_theta)
     information = sets.laplacian(profile.conductance, len(linked.cells))[np.ix_(linked.free, linked.free)]
     return AllPairsFit(linked, sets, log_theta, profile, information, converged, iterations)
@@ -150,7 +150,7 @@ def interventional_sets(table: CountTable, linked: LinkedCounts) -> Intervention
         clicked, clicked.spread(clicked.multiplicity) * clicked.clicks / clicked.impressions
     )
     shown = linalg.by_unit_and_cell(clicked, np.ones(len(clicked.cell)))
-    clicks = linalg.cross(rates, shown)
+    clicks = linalg.gram(rates, shown)
     first, second = np.nonzero(np.triu(clicks + clicks.T, k=1))
     return InterventionalSets(
         first=first.astype(np.int64),
@@ -161,7 +161,7 @@ def interventional_sets(table: CountTable, linked: LinkedCounts) -> Intervention
     )
 
 
-def _propose(sets: InterventionalSets, free: Integers, log_theta: Floats) -> linalg.Proposal:
+def _propose(sets: InterventionalSets, free: Integers, log_theta: Floats) -> optimize.Proposal:
     """Newton's step from log_theta; enough is a gain that is as promised but for rounding."""
     profile = sets.profile(log_theta)
     n_cells = len(log_theta)
@@ -172,7 +172,7 @@ def _propose(sets: InterventionalSets, free: Integers, log_theta: Floats) -> lin
     objective = sets.objective(profile)
 
     def falls_short(step: Floats) -> bool:
-        promised = linalg.ENOUGH_ASCENT * float(gradient @ step[free])
+        promised = optimize.ENOUGH_ASCENT * float(gradient @ step[free])
         gain = sets.objective(sets.profile(log_theta + step)) - objective
         return not gain >= promised - _CANCELLED * abs(objective)
 

@@ -11,12 +11,14 @@ estimate exactly if both lie in one strongly connected component (Ford 1957; Hun
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import add
 from typing import TypeVar
 
 import numpy as np
+import scipy
 
-from posbias.core.arrays import linalg
+from posbias.core.arrays import linalg, optimize
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_by_number
 from posbias.core.arrays.threads import at_once
 from posbias.core.errors import IdentifiabilityError, shown
@@ -142,13 +144,12 @@ def _edges(links: CountTable) -> tuple[Integers, Integers]:
     def of_block(part: tuple[slice, CountTable]) -> linalg.Sparse:
         _, block = part
         clicked = linalg.by_unit_and_cell(block, (block.clicks > 0).astype(np.float64))
-        return linalg.sparse_product(linalg.by_unit_and_cell(block, np.ones(block.n_entries)).T, clicked)
+        return linalg.by_unit_and_cell(block, np.ones(block.n_entries)).T @ clicked
 
-    none = np.empty(0, np.int64)
-    together = linalg.counted(none, none, (links.n_cells, links.n_cells))
-    for of_block_edges in at_once(of_block, links.blocks()):
-        together = linalg.sparse_sum(together, of_block_edges)
-    return linalg.nonzero(together)
+    none = scipy.sparse.csr_array((links.n_cells, links.n_cells))
+    together = reduce(add, at_once(of_block, links.blocks()), none)
+    heads, tails = together.nonzero()
+    return heads.astype(np.int64), tails.astype(np.int64)
 
 
 def _components(edges: tuple[Integers, Integers], n_cells: int, *, both_ways: bool) -> Integers:
@@ -327,7 +328,7 @@ def fit_conditional(
     *,
     tolerance: float = 1e-12,
     max_iterations: int = 100,
-    on_iteration: linalg.OnStep | None = None,
+    on_iteration: optimize.OnStep | None = None,
 ) -> ConditionalFit:
     """Maximise l by Newton's method with step halving, on the identified cells.
 
@@ -345,11 +346,11 @@ def fit_conditional(
     """
     linked = linked_counts(table, linkage)
     likelihood = Likelihood(linked)
-    limits = linalg.Limits(_LONGEST_STEP, tolerance, stalled=linalg.ROUNDING, max_iterations=max_iterations)
+    limits = optimize.Limits(_LONGEST_STEP, tolerance, stalled=optimize.ROUNDING, max_iterations=max_iterations)
     start = np.zeros(linked.table.n_cells)
     for _ in range(_WARM_UP):
         start = start + likelihood.scaling_step(start)
-    beta, converged, iterations = linalg.climb(likelihood.propose, start, limits, on_iteration)
+    beta, converged, iterations = optimize.climb(likelihood.propose, start, limits, on_iteration)
     log_theta = np.full(table.n_cells, np.nan)
     log_theta[linked.cells] = beta - beta[linked.reference_of]
     _, information = likelihood.slopes(beta)
@@ -498,7 +499,7 @@ class Likelihood:
         step = np.log(self.cell_clicks / sum(self._over_blocks(beta, _expected), np.zeros_like(beta)))
         return step - step[self.anchor_of]
 
-    def propose(self, beta: Floats) -> linalg.Proposal:
+    def propose(self, beta: Floats) -> optimize.Proposal:
         """Newton's step from beta; a scaling step where rounding hides every gain."""
         step = np.zeros_like(beta)
         if len(self.free) >= linalg.MANY:
@@ -508,7 +509,7 @@ class Likelihood:
             step[self.free] = linalg.solve(information[np.ix_(self.free, self.free)], gradient[self.free])
 
         def falls_short(step: Floats) -> bool:
-            return not self.gain(beta, step) >= linalg.ENOUGH_ASCENT * float(gradient @ step)
+            return not self.gain(beta, step) >= optimize.ENOUGH_ASCENT * float(gradient @ step)
 
         return step, falls_short, lambda: self.scaling_step(beta)
 

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Floats
-from posbias.core.arrays.linalg import OnStep, by_unit_and_cell, extrapolated
+from posbias.core.arrays.linalg import by_unit_and_cell
+from posbias.core.arrays.optimize import OnStep, squarem_cycle
 from posbias.core.choices import BetaPrior
 
 START = 0.5
@@ -28,6 +29,7 @@ LARGEST = 1 - 1e-6
 """Upper bound of theta and gamma: theta gamma = 1 would divide by zero."""
 
 _TINY = 1e-300  # an extrapolation stays above 0, from where EM could not return
+_THETA, _GAMMA = "theta", "gamma"
 _CYCLE = 3  # steps in one cycle of SQUAREM
 
 
@@ -82,35 +84,27 @@ def fit_joint(
     accelerated = options.accelerate and options.max_iterations >= _CYCLE
     steps = _CYCLE if accelerated else 1
     point, objective, converged, cycles = problem.start(), -np.inf, False, 0
+    copies = {_THETA: 1.0, _GAMMA: table.multiplicity}
     while not converged and steps * (cycles + 1) <= options.max_iterations:
-        following, before = problem.step(point), objective
-        if accelerated:  # SQUAREM: from two steps, extrapolate along their change, unless that would descend
-            first, second = following, problem.step(following)
-            objective = problem.objective_at_last_step(first)
-            squares = _square, problem.square_of_gamma
-            theta, gamma = (np.clip(x, _TINY, LARGEST) for x in extrapolated(point, first, second, squares))
-            far = theta, gamma
-            following = problem.step(far)
-            if not problem.objective_at_last_step(far) >= objective:
-                following = second
+        theta, before = point[_THETA], objective
+        if accelerated:
+            objective = squarem_cycle(point, problem.step, problem.step_and_objective, copies, (_TINY, LARGEST))
         elif options.tolerance > 0:
-            objective = problem.objective_at_last_step(point)
-        change = _change(point[0], following[0])
+            point, objective = problem.step_and_objective(point)
+        else:
+            point = problem.step(point)
+        change = _change(theta, point[_THETA])
         gain = abs(objective - before) / max(abs(objective), _TINY) if np.isfinite(objective) else np.inf
         converged = options.tolerance > 0 and max(change, gain) <= options.tolerance
-        point, cycles = following, cycles + 1
+        cycles += 1
         if on_iteration is not None:
             on_iteration(steps * cycles, change)
-    problem.step(point)
-    return JointFit(*point, converged, cycles, steps * cycles, options, problem.objective_at_last_step(point))
+    _, objective = problem.step_and_objective(point)
+    return JointFit(point[_THETA], point[_GAMMA], converged, cycles, steps * cycles, options, objective)
 
 
-_Point = tuple[Floats, Floats]
+_Point = dict[str, Floats]
 """Theta, shape (K,), and gamma, shape (J,)."""
-
-
-def _square(change: Floats) -> float:
-    return float(change @ change)
 
 
 def _change(before: Floats, after: Floats) -> float:
@@ -144,12 +138,12 @@ class _Problem:
             examined = self.table.sum_by_unit(self.table.impressions * self.theta[self.table.cell])
             clicks, total = prior.pseudo_clicks + self.unit_clicks, prior.strength + examined
             gamma = np.divide(clicks, total, out=np.full_like(total, START), where=total > 0)
-            return self.theta, np.clip(gamma, 0.0, LARGEST)
-        return np.full(self.table.n_cells, START), np.full(self.table.n_units, START)
+            return {_THETA: self.theta, _GAMMA: np.clip(gamma, 0.0, LARGEST)}
+        return {_THETA: np.full(self.table.n_cells, START), _GAMMA: np.full(self.table.n_units, START)}
 
     def step(self, point: _Point) -> _Point:
         """One E-step and M-step."""
-        theta, gamma = point
+        theta, gamma = point[_THETA], point[_GAMMA]
         np.take(theta, self.table.cell, out=self.complement, mode="clip")  # three times as fast as "raise" with `out`
         self.complement *= np.repeat(gamma, self.lengths)
         np.subtract(1.0, self.complement, out=self.complement)
@@ -157,28 +151,26 @@ class _Problem:
         by_cell = self.weights.T @ self.multiplicity
         by_unit = self.weights @ np.ones(self.table.n_cells)
         examination, attractiveness = self.priors
-        return (
-            _average(examination, theta, by_cell, self.cell_clicks, self.cell_impressions),
-            _average(attractiveness, gamma, by_unit, self.unit_clicks, self.unit_impressions),
-        )
+        return {
+            _THETA: _average(examination, theta, by_cell, self.cell_clicks, self.cell_impressions),
+            _GAMMA: _average(attractiveness, gamma, by_unit, self.unit_clicks, self.unit_impressions),
+        }
 
-    def square_of_gamma(self, change: Floats) -> float:
-        """The squared length of a change of gamma: each counts as often as its unit."""
-        return float(self.multiplicity @ change**2)
-
-    def objective_at_last_step(self, point: _Point) -> float:
-        """The objective at the point that the last step started from."""
-        (theta, gamma), (examination, attractiveness) = point, self.priors
+    def step_and_objective(self, point: _Point) -> tuple[_Point, float]:
+        """One step, and the objective at the point before it."""
+        following = self.step(point)
+        theta, gamma, (examination, attractiveness) = point[_THETA], point[_GAMMA], self.priors
         np.log(self.complement, out=self.complement)
         self.complement *= self.skips
         without_click = float(self.multiplicity @ self.table.sum_by_unit(self.complement))
-        return (
+        objective = (
             without_click
             + float(_log_kernel(self.cell_clicks, theta).sum())
             + float(self.multiplicity @ _log_kernel(self.unit_clicks, gamma))
             + float(_log_prior(examination, theta).sum())
             + float(self.multiplicity @ _log_prior(attractiveness, gamma))
         )
+        return following, objective
 
 
 def _average(prior: BetaPrior, old: Floats, weight: Floats, clicks: Floats, impressions: Floats) -> Floats:

@@ -26,9 +26,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+import scipy
 
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, sum_by_number
-from posbias.core.arrays.linalg import student_tail
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, QUERY
 
 CONTEXT, EXPOSURE, ON_PAGE = "posbias_context", "posbias_exposure", "posbias_on_page"
@@ -164,4 +164,4 @@ def _tail(total: Floats, squares: Floats, weight: Floats, squared: Floats) -> Fl
     some = squares > 0
     t = np.divide(total, np.sqrt(squares), out=np.zeros_like(total), where=some)
     degrees = np.divide(weight**2, squared, out=np.ones_like(total), where=squared > 0) - 1
-    return np.where(some, student_tail(t, np.maximum(degrees, 1.0)), 1.0)
+    return np.where(some, scipy.special.stdtr(np.maximum(degrees, 1.0), -t), 1.0)

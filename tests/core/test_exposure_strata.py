@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from posbias.core.arrays.count_table import Floats, Integers
-from posbias.core.arrays.linalg import solve_positive
+from posbias.core.arrays.linalg import solve
 from posbias.core.exposure import QUANTILES, ExposureCounts, FittedExposure, ScoredRows, StratumEdges
 from posbias.core.standard_errors.cluster import errors_from_sums
 from posbias.core.theta.conditional import find_linkage, fit_conditional
@@ -47,7 +47,7 @@ def poisson_regression(rows: ScoredRows) -> tuple[Floats, Floats]:
         linear = np.log(mean) - np.log(rows.exposure)
         weight = rows.weight * mean
         working = linear + (rows.click - mean) / mean
-        coefficients = solve_positive((design.T * weight) @ design, (design.T * weight) @ working)
+        coefficients = solve((design.T * weight) @ design, (design.T * weight) @ working)
         mean = rows.exposure * np.exp(design @ coefficients)
     return coefficients, mean
 

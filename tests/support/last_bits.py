@@ -111,11 +111,12 @@ def moved(seed: np.uint64, value: Any, *, in_place: bool = False) -> Any:  # noq
     if not isinstance(value, np.ndarray) or cast("_Array", value).dtype != np.float64:
         return cast("Any", value)
     numbers = cast("_Floats", value)
-    bits = np.ascontiguousarray(numbers).view(np.uint64).reshape(numbers.shape)
+    bits = np.ascontiguousarray(numbers).view(np.uint64).ravel()  # of 0-d arrays, too, whose scalars warn of overflow
     hashed = (bits ^ seed) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(40)
     step = (hashed % np.uint64(3)).astype(np.int64) - 1
-    exact = (bits & _EXACT == 0) | (numbers == np.rint(numbers)) | ~np.isfinite(numbers)
-    result = (bits.view(np.int64) + np.where(exact, 0, step)).view(np.float64)
+    whole = (numbers == np.rint(numbers)) | ~np.isfinite(numbers)
+    exact = (bits & _EXACT == 0) | np.ravel(whole)
+    result = (bits.view(np.int64) + np.where(exact, 0, step)).view(np.float64).reshape(numbers.shape)
     if in_place:
         numbers[...] = result
         return numbers

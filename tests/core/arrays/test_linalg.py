@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from posbias.core.arrays.count_table import Floats
-from posbias.core.arrays.linalg import cross, gram, in_rows
+from posbias.core.arrays.linalg import gram, in_rows
 
 
 def random_matrix(n_columns: int, share: float, seed: int) -> Floats:
@@ -29,5 +29,5 @@ def test_products_add_up_over_the_rows_in_their_order(share: float) -> None:
         for rows in (left, right)
     )
 
-    np.testing.assert_array_equal(cross(sparse_left, sparse_right), added_up_by_row(left, right))
+    np.testing.assert_array_equal(gram(sparse_left, sparse_right), added_up_by_row(left, right))
     np.testing.assert_array_equal(gram(sparse_right), added_up_by_row(right, right))

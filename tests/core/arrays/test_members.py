@@ -24,6 +24,6 @@ def test_by_cluster_the_members_of_each_keep_their_order() -> None:
 
 
 def test_every_cluster_counts_its_members_of_each_unit() -> None:
-    clusters, counts = Members(np.array([2, 0, 2, 2]), np.array([7, 3, 7, 3])).counted(4)
+    clusters, counts = Members(np.array([2, 0, 2, 2]), np.array([7, 3, 7, 3])).occurrences(4)
     np.testing.assert_array_equal(clusters, [3, 7])
     np.testing.assert_array_equal(counts.toarray(), [[1, 0, 1, 0], [0, 0, 2, 0]])

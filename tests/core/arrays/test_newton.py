@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from posbias.core.arrays.count_table import Flags, Floats
-from posbias.core.arrays.linalg import HALVINGS, Derivatives, Limits, Proposal, climb, minimize_within
+from posbias.core.arrays.optimize import HALVINGS, Derivatives, Limits, Proposal, climb, minimize_within
 
 LIMITS = Limits(longest_step=4.0, tolerance=1e-12)
 

@@ -6,10 +6,10 @@ from functools import cache
 import numpy as np
 import polars as pl
 import pytest
+import scipy
 from small_logs import PBM, UBM, simulated, statistics_of
 
 from posbias.core.arrays.count_table import Floats
-from posbias.core.arrays.linalg import normal_quantile, student_quantile
 from posbias.core.counts.checks import count_pages
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.estimators.estimate import EstimationOptions
@@ -175,7 +175,7 @@ def test_clicks_are_held_against_those_of_the_documents_other_impressions_query_
     np.testing.assert_allclose([row.expected_clicks for row in found], expected.sum(axis=0))
     for row, sd, shares in zip(found[:2], error, (expected / expected.sum(axis=0)).T, strict=False):
         assert row.interval is not None
-        t = student_quantile(0.975, np.array([min(1 / (shares**2).sum(), len(told) - 1)]))[0]
+        t = scipy.special.stdtrit(min(1 / (shares**2).sum(), len(told) - 1), 0.975)
         assert np.log(row.interval[1] / row.interval[0]) / 2 == pytest.approx(t * sd, rel=0.05)
 
 
@@ -222,7 +222,7 @@ def test_users_who_differ_in_readiness_are_a_doubt_where_cells_hold_the_click_ab
 
 
 def norm_scores(number: int) -> Floats:
-    return np.array(normal_quantile((np.arange(number) + 0.5) / number))
+    return np.array(scipy.special.ndtri((np.arange(number) + 0.5) / number))
 
 
 def test_pages_that_are_repeated_say_no_more_of_other_models_than_once_as_their_queries_are_the_same() -> None:

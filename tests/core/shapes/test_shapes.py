@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats  # pyright: ignore[reportMissingTypeStubs]
+from scipy import stats
 from small_logs import fitted_pairs, side_by_side
 
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
-from posbias.core.arrays.linalg import Limits
+from posbias.core.arrays.optimize import Limits
 from posbias.core.shapes.monotone import HELD, MonotoneShape
 from posbias.core.shapes.shape import ONE_END, SHAPE_ALONE, ShapedEstimate
 from posbias.core.shapes.smooth import PowerShape

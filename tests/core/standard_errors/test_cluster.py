@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats  # pyright: ignore[reportMissingTypeStubs]
+from scipy import stats
 from small_logs import random_pairs, side_by_side, strata_of
 
 from posbias.core.arrays import linalg

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+import scipy
 from small_logs import PBM, simulated, statistics_of
 
 from posbias.core.arrays.count_table import Floats
-from posbias.core.arrays.linalg import student_quantile
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.estimators.methods import ConditionalEstimator
@@ -207,7 +207,7 @@ def test_what_markets_share_is_in_the_interval() -> None:
         distance = np.abs(fit.log_theta - np.log(truth))[1:]
         both = two_way(statistics, fit)
         for way, sums in enumerate((both.query, both)):
-            within[way] += distance <= student_quantile(0.975, sums.degrees) * np.sqrt(np.diag(sums.covariance))
+            within[way] += distance <= scipy.special.stdtrit(sums.degrees, 0.975) * np.sqrt(np.diag(sums.covariance))
     coverage = within.mean(axis=1) / 40
 
     assert coverage[0] < 0.8

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats  # pyright: ignore[reportMissingTypeStubs]
+from scipy import stats
 from small_logs import fitted_pairs
 
 from posbias.core.arrays.count_table import CountTable, Floats, Integers

@@ -169,7 +169,7 @@ def test_the_start_does_not_matter(steep: float, monkeypatch: pytest.MonkeyPatch
 def test_where_no_newton_step_gains_a_scaling_step_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     table = random_table(5)
     expected = fit(table).theta
-    monkeypatch.setattr("posbias.core.arrays.linalg.HALVINGS", 0)
+    monkeypatch.setattr("posbias.core.arrays.optimize.HALVINGS", 0)
     np.testing.assert_allclose(fit(table).theta, expected, rtol=1e-8)
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from posbias.core.arrays.compression import compress
 from posbias.core.arrays.count_table import CountTable, Floats
+from posbias.core.arrays.optimize import squarem_cycle
 from posbias.core.choices import BetaPrior
 from posbias.core.errors import UsageError
 from posbias.core.theta.joint import LARGEST, EMOptions, JointFit, fit_joint
@@ -152,17 +153,16 @@ def test_too_few_steps_are_reported() -> None:
     assert told == [3, 6]
 
 
-def test_an_extrapolation_that_would_descend_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = random_table(3)
-    far_off = np.full(4, 1e-300), np.full(table.n_units, 1e-300)
+@pytest.mark.parametrize(("objective", "end"), [(2.0, 0.95), (3.0, 0.95), (1.9, 0.75), (-np.inf, 0.75), (np.nan, 0.75)])
+def test_an_extrapolation_that_would_descend_is_not_taken(objective: float, end: float) -> None:
+    def step(point: dict[str, Floats]) -> dict[str, Floats]:  # half the way to 1
+        return {"x": (1 + point["x"]) / 2}
 
-    def extrapolated(*_: object) -> object:
-        return far_off
-
-    monkeypatch.setattr("posbias.core.theta.joint.extrapolated", extrapolated)
-    fit = fit_joint(table, EMOptions(max_iterations=9, tolerance=0))
-    plain = fit_joint(table, EMOptions(max_iterations=6, tolerance=0, accelerate=False))
-    np.testing.assert_array_equal(fit.examination, plain.examination)
+    point = {"x": np.zeros(1), "fixed": np.ones(1)}
+    objectives = iter([2.0, objective])
+    before = squarem_cycle(point, step, lambda at: (step(at), next(objectives)), {"x": 1.0}, (0.0, 0.9))
+    assert before == 2.0
+    assert point == {"x": pytest.approx(end, rel=1e-12), "fixed": 1}
 
 
 @pytest.mark.parametrize(
