@@ -18,7 +18,7 @@ from types import FrameType
 from typing import NoReturn
 
 from posbias.cli.messages import stopped
-from posbias.io.places.ownership import MARKER, owned_by_this_process
+from posbias.io.places.ownership import LOCK, owned_by_this_process
 from posbias.io.results.renames import commit_lock, is_committed, unfinished_upload
 
 _EXIT_BASE = 128
@@ -30,15 +30,15 @@ code=$1 message=$2
 shift 2
 for directory do
   for entry in "$directory"/* "$directory"/.[!.]* "$directory"/..?*; do
-    case $entry in "$directory/{marker}") ;; *) rm -rf -- "$entry" ;; esac
+    case $entry in "$directory/{lock}") ;; *) rm -rf -- "$entry" ;; esac
   done
-  rm -f -- "$directory/{marker}"
+  rm -f -- "$directory/{lock}"
   rmdir -- "$directory" 2>/dev/null
 done
 [ -z "$message" ] || printf '%s\\n' "$message" >&0
 exit "$code"
-""".replace("{marker}", MARKER)
-"""The script that replaces the process, given an exit code, a message, and directories of ours; markers go last."""
+""".replace("{lock}", LOCK)
+"""The script that replaces the process, given an exit code, a message, and directories of ours; locks go last."""
 
 _code_of_result: list[int] = []
 _silenced_first: list[Callable[[], None]] = []

@@ -17,14 +17,13 @@ from rich.text import Text
 from posbias.cli import streams
 from posbias.cli.console import line, say, stderr_console
 from posbias.cli.interrupts import drawn_until_a_signal, result_stands
-from posbias.cli.messages import complain, is_json, tell, warn
+from posbias.cli.messages import complain, is_json, tell
 from posbias.cli.options.groups import PrintOptions
 from posbias.cli.report.conclusion import in_order, print_items, print_warnings
 from posbias.cli.report.table import Curve
 from posbias.io.jobs.tables import WITH_DOUBTS, Result, write_description
 from posbias.io.log.sources import read_paths
 from posbias.io.places.locations import Location, ObjectUrl, is_same
-from posbias.io.places.ownership import Owner, take_doubtful
 from posbias.io.progress import Progress, SilentProgress, Stage
 from posbias.io.results.manifest import manifest_text
 from posbias.io.results.outputs import output_directory
@@ -162,9 +161,9 @@ def carry_out(
         protected = [path for path in protected if not is_same(path, target)]
     protected += [path for path in (output.config, temporary) if path is not None]
 
-    def on_wait(owner: Owner) -> None:
+    def on_wait(owner: str) -> None:
         if not output.quiet:
-            tell(f"{target}: waiting for process {owner.process} on {owner.host}, which is writing it.")
+            tell(f"{target}: waiting for {owner}, which is writing it.")
 
     place = output_directory(
         target, force=output.force, protected=protected, temporary=temporary, on_wait=on_wait if waits else None
@@ -190,8 +189,6 @@ def _report(
         print_items(items, console, details=output.details)
         if result.curve is not None and not is_json() and console.is_terminal and sys.stdout.isatty():
             say(console, Curve.of(*result.curve))
-    for path, why in take_doubtful().items():
-        warn(f"{path} is left in place: {why}. Delete it if it is no longer needed.")
     if not output.quiet:
         tell(f"written: {_named(target)}")
     if output.json:

@@ -1,21 +1,14 @@
-"""Temporary directories of a running process, the proof of it, and the removal of those whose owner died.
+"""Directories of a running process, each with a locked file, and the removal of those whose process has ended.
 
-The proof that a directory is ours: a marker in it says which process made it, and that process holds its lock.
-
-A name proves nothing. What a later run may remove bears a marker of this format, in a directory whose name holds the
-marker's own token, of the same user, on the same machine, whose lock nobody holds and whose process no longer lives.
-Whatever lacks any of this stays.
-
-Temporary directories that belong to a running process, and the removal of those whose owner has died.
-
-    posbias-3f0c.../     for its owner alone (0700), of a name that nobody can guess
-        owner.json       whose it is; its lock is held until the directory is gone
+    posbias-3f0c.../     for its user alone (0700), of a name that nobody can guess
+        owner.lock       names the process, which has it locked (flock) until the directory is gone
         work/            what is written
 
-A later run removes it once its owner is proven dead (see `owner`), a signal handler knows what to remove, and nothing
-else is ever removed, whatever it is called.
+The lock ends with its process. A later run on the same machine then removes the directory, and nothing else, whatever
+it is called. On a file system without locks nobody's directory is removed but by its own process.
 """
 
+import errno
 import fcntl
 import os
 import re
@@ -25,168 +18,179 @@ import socket
 import stat
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Literal, NamedTuple
-
-import msgspec
 
 from posbias.core.errors import OutputError
 
-MARKER = "owner.json"
-"""The name of the marker in a directory of ours."""
+LOCK, WORK = "owner.lock", "work"
 
-FORMAT = "posbias.owner/1"
+TRIES = 20
+"""How often it is tried to remove what another thread may still write into."""
 
-_NAME = re.compile(r"\.?posbias-([0-9a-f]{32})")
-_UNFINISHED = f"{MARKER}.new"
-_LONGEST_MARKER = 1 << 16  # bytes: a target's path may be long
-_PROCESS_STARTED = 19  # of the fields of /proc/PID/stat behind the command: field 22 of all
-_DEAD = ("Z", "X")  # the state of a process that has ended and that its parent has not waited for yet
+_NAME = re.compile(r"\.?posbias-[0-9a-f]{32}")
+_NAME_OF_RESULT = re.compile(r"\.posbias-out-[0-9a-f]{32}")
+_OWNER = re.compile(r"process [0-9]+ on (.+)")
+_LONGEST_OWNER = 1 << 10  # bytes
+_CLAIMS, _BETWEEN_CLAIMS = 5, 0.2  # tries, and seconds: whoever has a lock may just be removing its directory
 
-State = Literal["in use", "abandoned", "doubtful", "foreign"]
-"""State of a directory: a live process has it, a dead one of ours had it, it is unclear, or it is not ours."""
-
-
-class Owner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of a marker: which process of which user on which machine made the directory, and what for."""
-
-    format: str  # of the marker
-    token: str  # random, and part of the directory's name
-    user: int  # numeric id
-    host: str  # its name
-    machine: str  # what tells machines of one name apart; empty where the system does not say
-    boot: str  # since when the machine runs, as the kernel names it; empty where it does not
-    process: int  # number of the process
-    started: int  # when it started, in the kernel's ticks; -1 where it is not known
-    target: str = ""  # full name of the result that is made here; empty where none is
-
-    @property
-    def is_of_this_machine(self) -> bool:
-        """Whether its process can be looked for here."""
-        if self.host != socket.gethostname() or self.machine != _machine():
-            return False
-        return bool(self.machine) or self.boot == _boot()
-
-    @property
-    def lives(self) -> bool:
-        """Whether its process, of this machine, is still there; a later one of the same number is another."""
-        if self.boot != _boot():
-            return False
-        if self.started >= 0:
-            return started(self.process) == self.started
-        try:
-            os.kill(self.process, 0)
-        except ProcessLookupError:
-            return False
-        except OSError:  # it is there, and somebody else's
-            return True
-        return True
-
-
-class OwnershipState(NamedTuple):
-    """The owner and state of a directory."""
-
-    state: State  # whose it is
-    owner: Owner | None = None  # what its marker says, where it has one of ours
-    # of an abandoned one the handle that now holds its lock, to be closed when the directory is gone
-    lock: int | None = None
+_alive: dict[Path, int | None] = {}  # directories of this process and their locks, None until one is taken
 
 
 def is_name_of_ours(name: str) -> bool:
-    """Whether a name has the form of ours, which proves nothing."""
+    """Whether a directory of temporary files may have this name, which proves nothing."""
     return _NAME.fullmatch(name) is not None
 
 
-def mark(directory: Path, target: str) -> int:
-    """Write the marker of this process into a new directory; return the handle that holds its lock.
-
-    It gets its name when it is whole and locked, so that nobody ever finds it otherwise.
+@contextmanager
+def owned_directory(parent: Path, *, hidden: bool = False) -> Generator[Path]:
+    """Make a directory for temporary files below `parent`, and remove it at the end with all that is in it.
 
     Raises:
-        OSError: it cannot be written.
+        OutputError: the directory cannot be made.
     """
-    owner = Owner(
-        format=FORMAT,
-        token=directory.name.rpartition("-")[2],
-        user=os.geteuid(),
-        host=socket.gethostname(),
-        machine=_machine(),
-        boot=_boot(),
-        process=os.getpid(),
-        started=started(os.getpid()),
-        target=target,
-    )
-    unfinished = directory / _UNFINISHED
-    lock = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    try:
-        with suppress(OSError):  # a file system without locks: the directory stays if the process is killed
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.write(lock, msgspec.json.encode(owner))
-        unfinished.rename(directory / MARKER)
-    except OSError:
-        os.close(lock)
-        raise
-    return lock
+    for path in abandoned_in(parent):
+        remove_owned(path)
+    with _new_directory(parent / f"{'.' if hidden else ''}posbias-{secrets.token_hex(16)}") as work:
+        yield work
 
 
-def look_at(directory: Path) -> OwnershipState:
-    """Look up the owner and state of a directory, and lock an abandoned one. Symbolic links are not followed."""
-    name = _NAME.fullmatch(directory.name)
-    if name is None:
-        return OwnershipState("foreign")
+@contextmanager
+def directory_of_result(parent: Path) -> Generator[Path]:
+    """Make a directory for a result: as `owned_directory`, but what a killed process has left stays for the caller."""
+    with _new_directory(parent / f".posbias-out-{secrets.token_hex(16)}") as work:
+        yield work
+
+
+@contextmanager
+def _new_directory(path: Path) -> Generator[Path]:
+    _alive[path] = None  # before it is there, so that a signal handler never misses it
     try:
-        folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:
-        return OwnershipState("doubtful" if _is_own(directory) else "foreign")
-    try:
-        if os.fstat(folder).st_uid != os.geteuid():
-            return OwnershipState("foreign")
-        return _look_into(folder, name[1])
+        try:
+            _alive[path] = _lock(path)
+            (path / WORK).mkdir()
+        except OSError as error:
+            raise OutputError(f"cannot write in {path.parent}: {error.strerror}.") from error
+        yield path / WORK
     finally:
-        os.close(folder)
+        _release(path)
 
 
-def _look_into(folder: int, token: str) -> OwnershipState:
+@contextmanager
+def claimed(parent: Path, digest: str, on_wait: Callable[[str], None] | None) -> Generator[None]:
+    """Hold the lock of a result in the block: one process at a time writes it.
+
+    Args:
+        parent: the directory in which the result is made.
+        digest: 32 hexadecimal digits that stand for the result.
+        on_wait: called with the process that holds the lock, before its end is waited for; None raises an error then.
+
+    Raises:
+        BlockingIOError: another process holds the lock; the error names it.
+        OSError: nothing can be written in the directory.
+    """
+    path = parent / f".posbias-out-{digest}"
+    lock = _lock_in_time(path, on_wait)
+    _alive[path] = lock
     try:
-        # O_NONBLOCK: a named pipe of that name does not hold us up.
-        lock = os.open(MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+        yield
+    finally:
+        _release(path)
+
+
+def _lock_in_time(path: Path, on_wait: Callable[[str], None] | None) -> int:
+    for _ in range(_CLAIMS):
+        with suppress(BlockingIOError):
+            return _lock(path)
+        time.sleep(_BETWEEN_CLAIMS)
+    owner = ""
+    with suppress(OSError):
+        owner = (path / LOCK).read_text(encoding="utf-8", errors="replace")[:_LONGEST_OWNER]
+    if on_wait is None:
+        raise BlockingIOError(owner or "another process")
+    on_wait(owner or "another process")
+    return _lock(path, fcntl.LOCK_EX)
+
+
+def _lock(path: Path, how: int = fcntl.LOCK_EX | fcntl.LOCK_NB) -> int:
+    """Make a directory of ours where there is none, and return the handle that holds its lock.
+
+    Raises:
+        BlockingIOError: another process has it.
+        OSError: it cannot be made, or is not ours.
+    """
+    while True:
+        with suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+        if os.path.lexists(path) and not _is_own(path):
+            raise PermissionError(errno.EPERM, f"{path.name} is not a directory of this user")
+        try:
+            lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        except FileNotFoundError:  # its last owner has just removed it
+            continue
+        try:
+            fcntl.flock(lock, how)
+        except BlockingIOError:
+            os.close(lock)
+            raise
+        except OSError:  # a file system without locks: if this process is killed, the directory stays
+            pass
+        if _is_at(path / LOCK, lock):
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+            return lock
+        os.close(lock)  # removed between its opening and its locking
+
+
+def abandoned_in(parent: Path, *, results: bool = False) -> Generator[Path]:
+    """The directories in `parent` whose process has ended on this machine, each locked while the caller has it.
+
+    Args:
+        parent: where to look. Symbolic links are not followed.
+        results: whether to look for directories of results, and not for those of temporary files.
+    """
+    form = _NAME_OF_RESULT if results else _NAME
+    try:
+        names = sorted(name for name in os.listdir(parent) if form.fullmatch(name))  # noqa: PTH208 - names
+    except OSError:  # whoever wants to write there will say so
+        return
+    for path in [parent / name for name in names]:
+        if path in _alive or not _is_own(path):
+            continue
+        try:
+            # O_NONBLOCK: a named pipe of that name does not hold us up.
+            lock = os.open(path / LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            with suppress(OSError):
+                path.rmdir()  # where it is empty: its process was killed before it made the lock
+            continue
+        try:
+            if _is_abandoned(lock) and _is_at(path / LOCK, lock):
+                yield path
+        finally:
+            os.close(lock)
+
+
+def _is_abandoned(lock: int) -> bool:
+    """Lock a file if it is a lock of this user that a process of this machine no longer holds."""
+    status = os.fstat(lock)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or status.st_uid != os.geteuid():
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # it is held, or the file system has no locks
+        return False
+    owner = _OWNER.fullmatch(os.pread(lock, _LONGEST_OWNER, 0).decode(errors="replace"))
+    return owner is not None and owner[1] == socket.gethostname()  # not all locks are seen by other machines
+
+
+def _is_at(path: Path, handle: int) -> bool:
+    """Whether an open file still has its name."""
+    try:
+        return os.path.samestat(path.lstat(), os.fstat(handle))
     except OSError:
-        return OwnershipState("doubtful")
-    owner = _read(lock)
-    state = "doubtful" if owner is None or owner.token != token else _state(owner, lock)
-    if state == "abandoned":
-        return OwnershipState(state, owner, lock)
-    os.close(lock)
-    return OwnershipState(state, owner)
-
-
-def _read(marker: int) -> Owner | None:
-    """The marker, if it is one of ours."""
-    status = os.fstat(marker)
-    plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_size <= _LONGEST_MARKER
-    if not plain or status.st_uid != os.geteuid():
-        return None
-    try:
-        owner = msgspec.json.decode(os.read(marker, _LONGEST_MARKER), type=Owner)
-    except (msgspec.MsgspecError, OSError, UnicodeDecodeError):
-        return None
-    return owner if owner.format == FORMAT and owner.user == os.geteuid() else None
-
-
-def _state(owner: Owner, marker: int) -> State:
-    try:
-        fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return "in use"
-    except OSError:  # a file system without locks
-        return "doubtful"
-    if not owner.is_of_this_machine:
-        return "doubtful"
-    return "in use" if owner.lives else "abandoned"
+        return False
 
 
 def _is_own(path: Path) -> bool:
@@ -198,103 +202,6 @@ def _is_own(path: Path) -> bool:
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
 
 
-def started(process: int) -> int:
-    """When a process of this machine started, in ticks since it booted; -1 where there is none, or nobody says."""
-    try:
-        fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        return -1 if fields[0] in _DEAD else int(fields[_PROCESS_STARTED])
-    except (OSError, ValueError, IndexError):
-        return -1
-
-
-@cache
-def _machine() -> str:
-    return _first_line("/etc/machine-id")
-
-
-@cache
-def _boot() -> str:
-    return _first_line("/proc/sys/kernel/random/boot_id")
-
-
-def _first_line(file: str) -> str:
-    try:
-        return Path(file).read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
-
-
-WORK, SET_ASIDE = "work", "replaced"
-"""In a directory of ours: what is written; and a result that was moved aside to make room for it."""
-
-TRIES = 20
-"""How often it is tried to remove what another thread may still write into."""
-
-_A_MOMENT = 0.05  # seconds in which another process gets from a directory to its marker, or back
-
-_alive: dict[Path, int | None] = {}  # the lock of each, None until it is taken
-_doubtful: dict[Path, str] = {}
-
-
-@dataclass(frozen=True)
-class OwnedDirectory:
-    """A directory of this process."""
-
-    path: Path  # its name
-
-    @property
-    def work(self) -> Path:
-        """The directory that is written to."""
-        return self.path / WORK
-
-    @property
-    def set_aside(self) -> Path:
-        """The place of a result that is being replaced, on systems that cannot exchange two directories in one step."""
-        return self.path / SET_ASIDE
-
-
-@contextmanager
-def owned_directory(parent: Path, *, hidden: bool = False) -> Generator[Path]:
-    """A new directory for temporary files below `parent`, removed at the end with all that is in it.
-
-    Raises:
-        OutputError: the directory cannot be made.
-    """
-    remove_abandoned(parent)
-    with made_directory(parent, hidden=hidden) as made:
-        yield made.work
-
-
-@contextmanager
-def made_directory(parent: Path, *, hidden: bool, target: str = "") -> Generator[OwnedDirectory]:
-    """A new directory of ours, removed at the end; nothing else is.
-
-    Args:
-        parent: in which it is made.
-        hidden: whether its name begins with a dot.
-        target: the result that is made in it.
-
-    Raises:
-        OutputError: the directory cannot be made.
-    """
-    path = parent / f"{'.' if hidden else ''}posbias-{secrets.token_hex(16)}"  # nobody can guess it
-    _alive[path] = None  # before it is there, so that a signal handler never misses it
-    try:
-        _make(path, target)
-        yield OwnedDirectory(path)
-    finally:
-        _release(path)
-
-
-def _make(path: Path, target: str) -> None:
-    try:
-        path.mkdir(mode=0o700)
-        _alive[path] = mark(path, target)
-        (path / WORK).mkdir()
-    except OSError as error:
-        raise OutputError(f"cannot write in {path.parent}: {error.strerror}.") from error
-
-
 def _release(path: Path) -> None:
     remove_owned(path)
     lock = _alive.pop(path, None)
@@ -302,99 +209,20 @@ def _release(path: Path) -> None:
         os.close(lock)
 
 
-def owners_in(parent: Path) -> Generator[tuple[Path, Owner]]:
-    """The directories in `parent` that other live processes own."""
-    for path in _candidates(parent):
-        ownership = look_at(path)
-        if ownership.lock is not None:
-            os.close(ownership.lock)
-        elif ownership.state == "in use" and ownership.owner is not None:
-            yield path, ownership.owner
-
-
-def abandoned_in(parent: Path) -> Generator[tuple[OwnedDirectory, Owner]]:
-    """The directories in `parent` whose owner is proven dead, each locked while the caller has it."""
-    unclear = list[Path]()
-    for path in _candidates(parent):
-        ownership = look_at(path)
-        if ownership.state == "doubtful":
-            unclear.append(path)
-        elif ownership.lock is not None and ownership.owner is not None:
-            try:
-                yield OwnedDirectory(path), ownership.owner
-            finally:
-                os.close(ownership.lock)
-    if unclear:
-        time.sleep(_A_MOMENT)  # an owner may have been about to write its marker, or to remove the directory
-        _doubtful.update({path: why for path in unclear if (why := _why_doubtful(path))})
-
-
-def remove_abandoned(parent: Path) -> None:
-    """Remove the directories in `parent` whose owner is proven dead, but for those that hold part of a result."""
-    for abandoned, owner in abandoned_in(parent):
-        if not owner.target:
-            remove_owned(abandoned.path)
-
-
-def _candidates(parent: Path) -> list[Path]:
-    try:
-        with os.scandir(parent) as entries:
-            names = [entry.name for entry in entries if is_name_of_ours(entry.name)]
-    except OSError:  # whoever wants to write there will say so
-        return []
-    return [path for path in (parent / name for name in sorted(names)) if path not in _alive]
-
-
-def _why_doubtful(path: Path) -> str | None:
-    state, owner, lock = look_at(path)
-    if lock is not None:
-        os.close(lock)
-    if state != "doubtful":
-        return None
-    if owner is None:
-        return f"it has the name of a temporary directory of posbias, but no {MARKER} that proves it"
-    return f"process {owner.process} on {owner.host} made it, and whether that still runs cannot be seen from here"
-
-
-def keep(path: Path, why: str) -> None:
-    """Note that a directory stays because it cannot be proven that nobody needs it."""
-    _doubtful[path] = why
-
-
-def take_doubtful() -> dict[Path, str]:
-    """The directories that have been left alone since the last call, and why."""
-    taken = dict(_doubtful)
-    _doubtful.clear()
-    return taken
-
-
 def remove_owned(path: Path) -> None:
-    """Remove a directory of ours with all that is in it, its marker last; the caller holds its lock."""
+    """Remove a directory of ours with all that is in it, its lock last; the caller holds that."""
     for _ in range(TRIES):  # another thread may still write into it
-        for entry in [name for name in _names_in(path) if name != MARKER]:
-            _remove(path / entry)
-        if _names_in(path) == [MARKER]:
-            with suppress(OSError):
-                (path / MARKER).unlink()
         with suppress(OSError):
+            for entry in [entry for entry in path.iterdir() if entry.name != LOCK]:
+                if entry.is_dir() and not entry.is_symlink():
+                    remove_tree(entry)
+                else:
+                    entry.unlink()
+            if [entry.name for entry in path.iterdir()] == [LOCK]:
+                (path / LOCK).unlink()
             path.rmdir()
         if not path.is_dir():
             return
-
-
-def _names_in(path: Path) -> list[str]:
-    try:
-        return os.listdir(path)  # noqa: PTH208 - names
-    except OSError:
-        return []
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        remove_tree(path)
-    else:
-        with suppress(OSError):
-            path.unlink()
 
 
 def remove_tree(path: Path) -> None:

@@ -1,22 +1,17 @@
 """Outputs appear whole or not at all: where a result may stand, and how it gets there in one step.
 
-Outputs appear whole or not at all.
-
 A result is written in a directory beside the target, synced, and moved into place in one step. A kill at any moment
 leaves the old result or the new one; what else it leaves, the next run removes.
 """
 
 import hashlib
 import os
-import random
-import secrets
 import struct
-import time
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -24,15 +19,13 @@ import polars as pl
 
 from posbias.core.arrays.threads import at_once
 from posbias.core.errors import OutputError, OutputExistsError, UsageError
-from posbias.io.places.locations import Location, is_same, open_plain, state_of
+from posbias.io.places.locations import Location, checksum, is_same, open_plain, state_of
 from posbias.io.places.ownership import (
-    OwnedDirectory,
-    Owner,
+    WORK,
     abandoned_in,
-    keep,
-    made_directory,
+    claimed,
+    directory_of_result,
     owned_directory,
-    owners_in,
     remove_owned,
 )
 from posbias.io.places.temporary import NO_SPACE, is_disk_full
@@ -89,7 +82,9 @@ class Target:
                 raise OutputError(f"{self}: {verb} {what}, which --force would delete. Choose another directory.")
         if not os.access(self.path, os.W_OK | os.X_OK):
             raise OutputError(f"{self}: is read-only, so --force does not replace it.")
-        self._check_is_result()
+        why_not = self.why_no_result(self.path)
+        if why_not is not None:
+            raise OutputError(why_not)
 
     def _untouchable(self) -> Iterator[tuple[str, Path]]:
         """Directories that must not be replaced, in words, and their places."""
@@ -101,26 +96,28 @@ class Target:
                 place = path.resolve()
                 yield "a directory that this command uses" if place == self.path else str(path), place
 
-    def _check_is_result(self) -> None:
+    def why_no_result(self, path: Path) -> str | None:
+        """Why a directory, the target or what was there, holds more than a whole result; None if it does not."""
         try:
-            holds_nothing = not any(self.path.iterdir())
+            holds_nothing = not any(path.iterdir())
         except OSError as error:
-            raise OutputError(f"{self}: cannot be listed: {error.strerror}. --force does not replace it.") from error
+            return f"{self}: cannot be listed: {error.strerror}. --force does not replace it."
         if holds_nothing:
-            return
-        listed = listed_in(self.path)
+            return None
+        listed = listed_in(path)
         if listed is None:
-            raise OutputError(
+            return (
                 f"{self}: is not empty, and no manifest.json of posbias says what is in it. --force replaces only "
                 "results of posbias. Choose another directory, or remove this one yourself."
             )
-        foreign = foreign_in(self.path, listed)
-        if foreign:
-            more = f" and {len(foreign) - 1:,} more" if len(foreign) > 1 else ""
-            raise OutputError(
-                f"{self}: {foreign[0].relative_to(self.path)}{more} is not part of the result there, or has been "
-                "changed since, and --force would delete it. Move it away, or choose another directory."
-            )
+        foreign = foreign_in(path, listed)
+        if not foreign:
+            return None
+        more = f" and {len(foreign) - 1:,} more" if len(foreign) > 1 else ""
+        return (
+            f"{self}: {foreign[0].relative_to(path)}{more} is not part of the result there, or has been "
+            "changed since, and --force would delete it. Move it away, or choose another directory."
+        )
 
 
 def _check_outside_results(target: Path | Target, path: Path) -> None:
@@ -156,10 +153,11 @@ def resolved(target: Path) -> Path:
     return resolved
 
 
-_CLAIMS, _BACK_OFF = 5, (0.1, 0.4)  # tries, and seconds between them
 _REPLACED = "{target}: another run has replaced it during this one. Its result was kept; run this command again."
+_ASIDE = "replaced"
+"""In a directory of ours, where two directories cannot be exchanged: the one that holds the old result, by its name."""
 
-OnWait: TypeAlias = Callable[[Owner], None]
+OnWait: TypeAlias = Callable[[str], None]
 """Called once with the process that a run waits for."""
 
 
@@ -182,98 +180,51 @@ def atomic_directory(
         OutputError: the target cannot be written, must not be replaced, or another process writes it.
     """
     place = Target(target, resolved(target), force, tuple(protected))
-    tidy_results(place.beside)
+    _tidy(place.beside)
     place.check()
-    with _claimed(place, on_wait) as made:
-        tidy_results(place.beside)  # who had the target until now may have been killed
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(claimed(place.beside, checksum([os.fsencode(place.path)]), on_wait))
+        except BlockingIOError as error:
+            raise OutputError(
+                f"{place}: another run of posbias is writing it ({error}). Wait until that has ended, or choose "
+                "another directory."
+            ) from error
+        except OSError as error:
+            raise OutputError(f"cannot write in {place.beside}: {error.strerror}.") from error
+        _tidy(place.beside)  # who had the target until now may have been killed
+        work = stack.enter_context(directory_of_result(place.beside))
         before = identity(place.path)
         try:
-            yield made.work
-            _sync_tree(made.work)
+            yield work
+            _sync_tree(work)
         except OSError as error:
-            why = NO_SPACE if is_disk_full(made.work, error) else error.strerror or error
+            why = NO_SPACE if is_disk_full(work, error) else error.strerror or error
             raise OutputError(f"cannot write {place}: {why}. Nothing was written.") from error
         except pl.exceptions.PolarsError as error:
-            if is_disk_full(made.work, error):
+            if is_disk_full(work, error):
                 raise OutputError(f"cannot write {place}: {NO_SPACE}. Nothing was written.") from error
             raise
         with committing():
             place.check()
-            _move_into_place(made, place, before)
-        if before is not None:
-            _keep_foreign(made, place.path)
+            _move_into_place(work, place, before)
 
 
-def tidy_results(parent: Path) -> None:
+def _tidy(parent: Path) -> None:
     """Remove what killed runs have left beside their results; bring back a result that one had moved aside."""
-    for abandoned, owner in abandoned_in(parent):
-        old, target = abandoned.set_aside, Path(owner.target)
-        if owner.target and old.is_dir() and not target.exists() and target.parent.is_dir():
-            with suppress(OSError):
-                rename_new(old, target)
-        if any(map(_holds_foreign, (abandoned.work, old))):
-            keep(abandoned.path, "it holds a result with files in it that posbias did not write")
-        else:
-            remove_owned(abandoned.path)
+    for abandoned in abandoned_in(parent, results=True):
+        for old in (abandoned / _ASIDE).glob("*"):
+            if not (parent / old.name).exists():
+                with suppress(OSError):
+                    rename_new(old, parent / old.name)
+    for abandoned in abandoned_in(parent, results=True):
+        # A result that was replaced stays if somebody has put a file into it in the moment of the kill.
+        listed = {old: listed_in(old) for old in (abandoned / WORK, *(abandoned / _ASIDE).glob("*"))}
+        if not any(foreign_in(old, of_old) for old, of_old in listed.items() if of_old is not None):
+            remove_owned(abandoned)
 
 
-def _holds_foreign(result: Path) -> bool:
-    """Whether a directory holds a whole result, and more than that. What has no manifest is unfinished, and ours."""
-    listed = listed_in(result)
-    return listed is not None and bool(foreign_in(result, listed))
-
-
-def _keep_foreign(made: OwnedDirectory, target: Path) -> None:
-    """Files that somebody put into the old result in the very moment in which it was replaced are not lost."""
-    for old in (made.work, made.set_aside):
-        if _holds_foreign(old):
-            kept = target.with_name(f"{target.name}.kept-{secrets.token_hex(4)}")
-            old.rename(kept)
-            keep(kept, f"it is the old {target.name}, with files that appeared in it while it was replaced")
-
-
-@contextmanager
-def _claimed(target: Target, on_wait: OnWait | None) -> Generator[OwnedDirectory]:
-    """A directory for the result, once no other live process has one for the same target.
-
-    Each makes its own first and looks for others then, so that of two at least one sees the other. If both do, both
-    step back, and try again after a different while. Who waits looks without making one until the other has gone.
-
-    Raises:
-        OutputError: another process writes the target.
-    """
-    with ExitStack() as stack:
-        made, tries = _claim(stack, target), 1
-        while isinstance(made, Owner):
-            if tries == _CLAIMS and on_wait is None:
-                raise OutputError(
-                    f"{target}: another run of posbias is writing it (process {made.process} on {made.host}). Wait "
-                    "until that has ended, or choose another directory."
-                )
-            if tries == _CLAIMS and on_wait is not None:
-                on_wait(made)
-            time.sleep(random.uniform(*_BACK_OFF))  # noqa: S311 - no secret
-            made = (_writer_of(target) if tries >= _CLAIMS else None) or _claim(stack, target)
-            tries += 1
-        yield made
-
-
-def _claim(stack: ExitStack, target: Target) -> OwnedDirectory | Owner:
-    """A directory for the result; or, where another process has one, that process, and none is made."""
-    made = stack.enter_context(made_directory(target.beside, hidden=True, target=str(target.path)))
-    other = _writer_of(target)
-    if other is None:
-        return made
-    stack.close()
-    return other
-
-
-def _writer_of(target: Target) -> Owner | None:
-    """The other live process that has a directory for the target, if there is one."""
-    return next((owner for _, owner in owners_in(target.beside) if owner.target == str(target.path)), None)
-
-
-def _move_into_place(made: OwnedDirectory, target: Target, before: tuple[int, int] | None) -> None:
+def _move_into_place(work: Path, target: Target, before: tuple[int, int] | None) -> None:
     """Put the new result in place of what stood there before, and of nothing else.
 
     Raises:
@@ -283,14 +234,34 @@ def _move_into_place(made: OwnedDirectory, target: Target, before: tuple[int, in
     try:
         target.path.parent.mkdir(parents=True, exist_ok=True)
         if before is None or not target.path.exists():
-            rename_new(made.work, target.path)
+            rename_new(work, target.path)
         else:
-            _replace(made, target, before)
+            _replace(work, target, before)
     except FileExistsError as error:
         raise OutputExistsError(f"{target}: already exists: it appeared during this run and was kept.") from error
     except OSError as error:
         raise OutputError(f"cannot write {target}: {error.strerror}. The new result was not put in place.") from error
     _sync(target.path.parent)
+
+
+def _replace(work: Path, target: Target, before: tuple[int, int]) -> None:
+    """Exchange the old result for the new one, and back if it is not the old one as it was checked."""
+    old, exchanged = work, exchange(work, target.path)
+    if not exchanged:
+        old = work.with_name(_ASIDE) / target.path.name
+        old.parent.mkdir()
+        target.path.rename(old)
+    why_not: str | None = _REPLACED.format(target=target)
+    try:
+        if identity(old) == before:
+            why_not = target.why_no_result(old)
+    finally:
+        if not exchanged:
+            rename_new(work if why_not is None else old, target.path)
+        elif why_not is not None:
+            exchange(work, target.path)
+    if why_not is not None:
+        raise OutputError(why_not)
 
 
 _SYNCED_AT_ONCE = 16  # a disk writes several as fast as one
@@ -311,20 +282,6 @@ def _sync(place: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _replace(made: OwnedDirectory, target: Target, before: tuple[int, int]) -> None:
-    """Exchange the old result for the new one, and back if it is not the old one that was seen before."""
-    if exchange(made.work, target.path):
-        if identity(made.work) != before:
-            exchange(made.work, target.path)
-            raise OutputError(_REPLACED.format(target=target))
-        return
-    target.path.rename(made.set_aside)
-    if identity(made.set_aside) != before:
-        rename_new(made.set_aside, target.path)
-        raise OutputError(_REPLACED.format(target=target))
-    rename_new(made.work, target.path)
 
 
 FileKind: TypeAlias = Literal["report", "file of options", "query"]
@@ -433,24 +390,13 @@ def write_file(target: Path, content: bytes | str, kind: FileKind, inputs: Itera
                 file.flush()
                 os.fsync(file.fileno())
             with committing():
-                _put(made, target, partial(_check_ours, kind) if force and os.path.lexists(target) else None)
+                if force and os.path.lexists(target):
+                    _check_ours(kind, target)
+                    made.replace(target)
+                else:
+                    rename_new(made, target)
             _sync(folder)
         except FileExistsError as error:
             raise OutputExistsError(f"{target}: already exists: it appeared during this run and was kept.") from error
         except OSError as error:
             raise OutputError(f"{target}: cannot be written: {error.strerror}. Nothing was written.") from error
-
-
-def _put(made: Path, target: Path, check: Callable[[Path], None] | None) -> None:
-    if check is None:
-        rename_new(made, target)
-        return
-    check(target)
-    if not exchange(made, target):
-        made.replace(target)
-        return
-    try:
-        check(made)
-    except OutputError:
-        exchange(made, target)
-        raise

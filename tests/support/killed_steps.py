@@ -3,7 +3,7 @@
     python tests/support/killed_steps.py FOLDER LOOK exchange|renames WORDS...
 
 In FOLDER, `posbias WORDS...` is started again and again. Each start kills itself (SIGKILL) before a call that makes,
-renames, links or removes something below FOLDER, or opens a file there to write: the first of a kind that no start
+renames, links or removes something below FOLDER, or makes or empties a file there: the first of a kind that no start
 before it was killed at. Of one kind are the same calls on the same names (but for digits), while LOOK holds the same
 tables. After each kill, LOOK says what to look at: a directory, of which this prints the names and checksums of the
 files, as one line of JSON. The last line is printed after the run that was not killed; its exit code is that of this
@@ -25,14 +25,14 @@ from posbias.cli.main import main
 from posbias.io.results import renames
 
 _CHANGES = {"os.mkdir", "os.rename", "os.link", "os.remove", "os.rmdir", "posbias.exchange", "posbias.exchanged"}
-_TO_WRITE = os.O_WRONLY | os.O_RDWR
+_TO_CHANGE = os.O_CREAT | os.O_TRUNC
 
 
 def kill_before(known: set[str], folder: Path, look: Path, tell: int) -> None:
     """Have this process kill itself before a change of a kind that is not known, and tell the kind through a pipe."""
 
     def on_event(event: str, arguments: tuple[object, ...]) -> None:
-        if not (event in _CHANGES or (event == "open" and _writes(arguments))):
+        if not (event in _CHANGES or (event == "open" and _changes(arguments))):
             return
         place = str(arguments[0])
         if event != "open" and not place.startswith("/"):
@@ -47,9 +47,9 @@ def kill_before(known: set[str], folder: Path, look: Path, tell: int) -> None:
     sys.addaudithook(on_event)
 
 
-def _writes(arguments: tuple[object, ...]) -> bool:
+def _changes(arguments: tuple[object, ...]) -> bool:
     flags = arguments[2]
-    return isinstance(flags, int) and bool(flags & _TO_WRITE)
+    return isinstance(flags, int) and bool(flags & _TO_CHANGE)
 
 
 def tell_exchanges(*, offered: bool) -> None:

@@ -33,6 +33,7 @@ FOREIGN_NAMES = (
     "posbias-0123456789ab",
     "posbias-" + "0" * 32,
     ".posbias-" + "0" * 32,
+    ".posbias-out-" + "0" * 32,
     ".posbias-mine",
     ".posbias-part-0123456789ab",
     "posbias-output-0123456789ab",
@@ -54,16 +55,9 @@ def test_foreign_directories_of_every_such_name_are_there_unchanged_after_runs(
             (place / name / "below" / "thesis.txt").write_text(name, encoding="utf-8")
     monkeypatch.setattr("tempfile.tempdir", str(system))
     before = {place: everything_in(place) for place in (system, scratch, results)}
-    for number in range(3):  # a first result, one that replaces it, and one that replaces that
+    for _ in range(3):  # a first result, one that replaces it, and one that replaces that
         for options in ((), ("--temp-dir", scratch)):
-            done = run_in_process("run", log, "-o", results / "out", "--force", "--memory", "256MiB", *options, code=0)
-            warned = [
-                line
-                for line in done.stderr.splitlines()
-                if line.startswith("warning: ") and " is left in place: " in line
-            ]
-            in_doubt = {"posbias-" + "0" * 32, ".posbias-" + "0" * 32}
-            assert {Path(line.split()[1]).name for line in warned} == in_doubt, number
+            run_in_process("run", log, "-o", results / "out", "--force", "--memory", "256MiB", *options, code=0)
     shutil.rmtree(results / "out")
     assert {place: everything_in(place) for place in (system, scratch, results)} == before
 
@@ -418,29 +412,30 @@ def test_a_result_that_another_run_has_replaced_meanwhile_stays(result: Path, ho
 LATE = """
 import os, signal, sys
 from pathlib import Path
-from posbias.io.results import outputs_on_disk
+from posbias.io.results import outputs_on_disk, renames
 from posbias.io.results.manifest import write_manifest
-target, move = Path(sys.argv[1]), outputs_on_disk._move_into_place
-def late(made, place, before):
+target, moment = Path(sys.argv[1]), sys.argv[2]
+def late(made, place):
     (target / "thesis.txt").write_text("mine")  # after all checks
-    move(made, place, before)
-    if sys.argv[2] == "killed":
+    exchanged = moment != "renamed" and renames.exchange(made, place)
+    if moment == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
-outputs_on_disk._move_into_place = late
+    return exchanged
+outputs_on_disk.exchange = late
 with outputs_on_disk.atomic_directory(target, force=True) as work:
     (work / "which").write_text("new")
     write_manifest(work, {"command": "run"})
 """
 
 
-@pytest.mark.parametrize("how", ["not", "killed"])
-def test_a_file_that_appears_in_the_old_result_in_the_last_moment_is_kept_beside(
+@pytest.mark.parametrize("how", ["exchanged", "renamed", "killed"])
+def test_a_file_that_appears_in_the_old_result_in_the_last_moment_is_not_lost(
     run_in_process: RunPosbias, log: Path, results: Path, result: Path, how: str
 ) -> None:
-    subprocess.run([sys.executable, "-c", LATE, result, how], check=False)
-    assert (result / "which").read_text(encoding="utf-8") == "new"
-    done = run_in_process("run", log, "-o", results / "another", "--force", code=0)
+    done = subprocess.run([sys.executable, "-c", LATE, result, how], capture_output=True, text=True, check=False)
+    assert (result / "which").exists() is (how == "killed")
+    assert how == "killed" or "thesis.txt is not part of the result there" in done.stderr
+    run_in_process("run", log, "-o", results / "another", "--force", code=0)
     (found,) = results.rglob("thesis.txt")
     assert found.read_text(encoding="utf-8") == "mine"
-    if how == "killed":
-        assert f"warning: {found.parent.parent} is left in place: " in done.stderr
+    assert (found == result / "thesis.txt") is (how != "killed")
