@@ -208,7 +208,7 @@ def _feedback(fit: Fit) -> Iterator[Reason]:
     if last is None or not period.feedback_possible:
         if period.survivor is not None:
             first, _, rest = why(period).partition(". ")
-            yield reason("clicks-do-not-move-documents", details=start + rest, why=first)
+            yield reason("clicks-do-not-move-documents", {}, start + rest, why=first)
         return
     helps = {"nothing to compare": "what-helps.beyond-comparison"}.get(
         last.outcome, "what-helps.beyond-times" if last.length == "hour" else "what-helps"

@@ -40,7 +40,7 @@ from posbias.io.jobs.page_batches import (
 from posbias.io.jobs.tables import MOST_ROWS, Column, Printed, PrintedTable, Result
 from posbias.io.jobs.weighing import check_can_weigh, no_weight_of_rows, weigh_documents, weigh_rows
 from posbias.io.progress import Progress
-from posbias.io.results.conclusions import NOTE, STOP, Reason
+from posbias.io.results.conclusions import Reason, reason
 from posbias.io.training.feature_parts import FeaturesRequest
 from posbias.io.training.laid_out import PairsOfParts, check_unidentified
 
@@ -189,20 +189,11 @@ def _reasons(fit: FittedToLog) -> list[Reason]:
     """Whether the fit is finished, and what it can be used for."""
     reasons, passes = list[Reason](), fit.fitted.passes
     if not fit.fitted.converged:
-        sentence = f"The fit is not finished: it had not converged after {passes:,} passes. Raise --max-iterations."
-        reasons.append(Reason("not-converged", STOP, sentence, {"passes": passes}))
+        reasons.append(reason("not-converged.of-pages", {"passes": passes}))
     priors = "; ".join(
         f"prior of {name}: mean {prior.mean:.3f}, worth {prior.strength:.3g} impressions"
         for name, prior in fit.fitted.priors.items()
     )
-    name = fit.model.name
-    if isinstance(fit.model, ExaminationModel):
-        sentence = (
-            f"{name} has no propensity by position: `posbias weight` computes how likely each impression was examined, "
-            "given the clicks above it."
-        )
-    elif name == "tpbm":
-        sentence = "Relevance is on the scale of the given trust bias; `posbias weight` corrects for it."
-    else:
-        sentence = f"{name} says nothing of attention: it is a click rate to compare others with."
-    return [*reasons, Reason("no-propensity-by-position", NOTE, sentence, {}, priors)]
+    case = ".trust" if fit.model.name == "tpbm" else ".click-rate"
+    case = "" if isinstance(fit.model, ExaminationModel) else case
+    return [*reasons, reason(f"no-propensity-by-position{case}", {}, priors, model=fit.model.name)]

@@ -27,7 +27,7 @@ from posbias.io.log.clicks import JoinedClicks
 from posbias.io.log.days import Days
 from posbias.io.places.locations import location
 from posbias.io.places.ownership import owned_directory
-from posbias.io.results.conclusions import CAUTION, STOP, Reason
+from posbias.io.results.conclusions import Reason, reason
 from posbias.io.stores.metadata import OrderTotals, StatisticsMetadata
 from posbias.io.stores.segments import write_segment
 from posbias.io.stores.store import (
@@ -64,13 +64,11 @@ def _odd_days(
             verb = "is" if further == 1 else "are"
             also = f", and {counted(further, 'further positions')} {verb} far off as well" if further else ""
             facts.append(f"{_changed(look.far[0])}{also}")
-        sentence = f"{look.day} does not look like the {others}: {'; '.join(facts)}. Look at its rows."
         figures = {"day": str(look.day)} | ({"change": look.far[0].relative} if look.far else {})
-        reasons.append(Reason("odd-day", STOP, sentence, figures))
+        reasons.append(reason("odd-day", figures, others=others, facts="; ".join(facts)))
     if len(odd) > _MOST_DAYS:
         rest = [look.day for look in odd[_MOST_DAYS:]]
-        sentence = f"{len(rest)} more do not look like the {others}, {rest[0]} to {rest[-1]}."
-        reasons.append(Reason("odd-day", STOP, sentence, {"days": len(rest)}))
+        reasons.append(reason("odd-day.others", {"days": len(rest)}, others=others, first=rest[0], last=rest[-1]))
     if lost is not None and not {look.day for look in odd}.issuperset(lost.days):
         reasons += reasons_of_days(lost, log)
     return reasons
@@ -207,8 +205,7 @@ def remove_day(day: str, store: Statistics, engine: Engine, result: Result) -> N
     if day in store.days:
         result.facts.append(f"{day}: removed")
     else:
-        sentence = f"{store.path} holds no {day}, and stays as it is."
-        result.reasons.append(Reason("day-not-there", CAUTION, sentence, {"day": day}))
+        result.reasons.append(reason("day-not-there", {"day": day}, store=store.path))
     result.facts.append(_OF_STORE)
     _write_together([rest], None, engine, result, None)
     _end(result)
@@ -230,8 +227,7 @@ def _merged(
     others = "other statistics" if days is None else "other days" if store is None else "days of the store"
     if limit is not None:
         _check_gate(looks, limit, others, lost)
-    again = "its days are also in the other statistics. If a log was exported again, its clicks count twice."
-    twice = [Reason("days-twice", CAUTION, f"{entry.path}: {again}") for entry in known_days(statistics)]
+    twice = [reason("days-twice", statistics=entry.path) for entry in known_days(statistics)]
     odd = _odd_days(looks, others, lost)
     result.reasons += [*odd, *twice]
     return odd
@@ -271,13 +267,8 @@ def _shifted_pages(read: Reading) -> list[Reason]:
     shifted = look_at_pages(read.read)
     if shifted is None:
         return []
-    (top, last), usual = shifted.span, shifted.usual
-    sentence = (
-        f"{shifted.pages:,} of {counted(shifted.of, 'pages')} that were looked at go from position {top} to {last}, "
-        f"and most from {usual[0]} to {usual[1]}, as if a part of the log counted from another base. Look where these "
-        "pages come from."
-    )
-    return [Reason("pages-shifted", STOP, sentence, {"pages": shifted.pages, "of": shifted.of})]
+    figures = {"pages": shifted.pages, "of": shifted.of}
+    return [reason("pages-shifted", figures, span=shifted.span, usual=shifted.usual)]
 
 
 def _end(result: Result) -> None:

@@ -45,7 +45,7 @@ from posbias.io.jobs.tables import (
     number_in_words,
 )
 from posbias.io.places.locations import is_same, location
-from posbias.io.results.conclusions import CAUTION, GOOD, NOTE, STOP, Reason
+from posbias.io.results.conclusions import Reason, reason
 from posbias.io.stores.store import Statistics, find_statistics
 
 COMPARISON = "comparison"
@@ -53,12 +53,6 @@ COMPARISON = "comparison"
 _A_AND_B = ("a", "b")
 _MOST_DAYS = 10
 _MOST_REASONS = 5
-_DAYS_TOGETHER = "Queries that days share are allowed for: all days are fitted together."
-_SIDES_TOGETHER = "Queries and clicks that both share are allowed for: the two are fitted together."
-_INDEPENDENT = (
-    "A change may be missed: queries and clicks that both share are not allowed for. Compare statistics of `posbias "
-    "collect` instead, and they are."
-)
 
 
 CONDITIONS = ("change", "rejected", "not-converged", "unidentified")
@@ -171,7 +165,7 @@ def _days(inputs: Sequence[str], engine: Engine, result: Result) -> tuple[pl.Ser
     if len(days) < len(_A_AND_B):
         raise StatisticsError(f"--by day: {statistics[0].path} holds one day, and there is no other to compare with.")
     cells, fit = _fitted(counted_days, len(days))
-    return days, cells, curves_of(fit, cells, days), _doubts(fit), [Reason("compared-together", NOTE, _DAYS_TOGETHER)]
+    return days, cells, curves_of(fit, cells, days), _doubts(fit), [reason("compared-together.days")]
 
 
 def _two(inputs: Sequence[str], engine: Engine, result: Result) -> tuple[str, *_Compared]:
@@ -198,7 +192,7 @@ def _two_statistics(statistics: Sequence[Sequence[Statistics]], engine: Engine, 
         cells,
         curves_of(fit, cells, pl.Series(_A_AND_B)),
         _doubts(fit),
-        [Reason("compared-together", NOTE, _SIDES_TOGETHER)],
+        [reason("compared-together.sides")],
     )
 
 
@@ -222,12 +216,11 @@ def _two_fits(inputs: Sequence[str], fits: Sequence[StoredFit]) -> _Compared:
     _check_number(cells, len(fits))
     curves, notes = (
         curves_of_fits([_curve_of(fit) for fit in fits], cells, plan.context),
-        [Reason("compared-apart", NOTE, _INDEPENDENT)],
+        [reason("compared-apart")],
     )
     made_by = [_made_by(fit) for fit in fits]
     if made_by[0] != made_by[1]:
-        sentence = f"a is by {made_by[0]}, b by {made_by[1]}: they may differ by that alone."
-        notes.append(Reason("other-methods", NOTE, sentence))
+        notes.append(reason("other-methods", a=made_by[0], b=made_by[1]))
     own = [_references_of(fit, cells) for fit in fits]
     chosen, with_errors = set(curves.references().tolist()), bool(np.isfinite(curves.std_error).any(axis=1).all())
     if with_errors and not curves.correlated and any(not chosen <= mine for mine in own):
@@ -236,8 +229,7 @@ def _two_fits(inputs: Sequence[str], fits: Sequence[StoredFit]) -> _Compared:
             "they are relative to the same. Fit both with the same --reference."
         )
     if own[0] != own[1]:
-        sentence = "a and b are relative to different cells; both are shown relative to the same."
-        notes.append(Reason("other-references", NOTE, sentence))
+        notes.append(reason("other-references"))
     estimates = [fit.estimate for fit in fits]
     rejected = any(estimate.model_tests is not None and estimate.model_tests.rejected for estimate in estimates)
     return cells, curves, (all(estimate.converged for estimate in estimates), rejected), notes
@@ -326,20 +318,15 @@ def _conditions(
     if far.height:
         row = far.sort((far["ratio"].log()).abs(), descending=True).row(0, named=True)
         conditions.append("max-change")
-        sentence = (
-            f"{far.height} of {differences.difference.size} propensities changed by more than --max-change "
-            f"{max_change:g}, most at {_in_words(row, labels)}, by a factor of {row['ratio']:.3g}."
-        )
         figures = {"changed": far.height, "of": differences.difference.size, "largest_ratio": row["ratio"]}
-        result.reasons.append(Reason("max-change-exceeded", CAUTION, sentence, figures))
+        cell = _in_words(row, labels)
+        result.reasons.append(reason("max-change-exceeded", figures, allowed=max_change, cell=cell))
     for condition in dict.fromkeys(fail_if):
         if condition in met:
             conditions.append(condition)
-            sentence = f"A condition of --fail-if is met ({condition}): {met[condition]}."
-            result.reasons.append(Reason("condition-met", CAUTION, sentence, {"condition": condition}))
+            result.reasons.append(reason("condition-met", {"condition": condition}, why=met[condition]))
     if "not-converged" in met:
-        sentence = f"Do not rely on what is compared: {met['not-converged']}."
-        result.reasons.append(Reason("not-converged", STOP, sentence))
+        result.reasons.append(reason("not-converged.compared", why=met["not-converged"]))
     return conditions
 
 
@@ -381,13 +368,9 @@ def _tested(differences: Differences, details: str) -> Reason:
     """Whether anything has changed, as a reason."""
     test = differences.test
     if not test.n_contrasts:
-        return Reason("change-not-tested", NOTE, "No difference has a standard error, so a change cannot be tested.")
-    figures = {"compared": test.n_contrasts}
-    if test.rejected:
-        sentence = f"Together, the {test.n_contrasts:,} propensities that are compared changed by more than chance."
-        return Reason("propensities-changed", NOTE, sentence, figures, details)
-    sentence = f"None of {test.n_contrasts:,} propensities changed by more than chance."
-    return Reason("propensities-unchanged", GOOD, sentence, figures, details)
+        return reason("change-not-tested")
+    code = "propensities-changed" if test.rejected else "propensities-unchanged"
+    return reason(code, {"compared": test.n_contrasts}, details)
 
 
 def _headline(table: pl.DataFrame, labels: Sequence[str], differences: Differences, *, by_day: bool) -> tuple[str, str]:

@@ -38,7 +38,7 @@ from posbias.io.jobs.tables import (
     write_description,
 )
 from posbias.io.places.ownership import remove_tree
-from posbias.io.results.conclusions import STOP, Reason
+from posbias.io.results.conclusions import reason
 from posbias.io.results.tables import write_propensities
 
 _LONGEST_NAME = 200  # bytes; file systems take 255
@@ -107,12 +107,8 @@ def fit_each(
     result.headline = f"the propensities of {counted(len(entries), 'values')} of {shown(column)} are estimated"
     result.next = result.next_if_refused = f"posbias report {result.target} -o report.html"
     if unreliable:
-        sentence = (
-            f"{unreliable:,} of {counted(len(entries), 'values')} of {shown(column)} have no reliable propensities: "
-            "the table says why. Use the others."
-        )
         figures = {"unreliable": unreliable, "values": len(entries)}
-        result.reasons.append(Reason("values-not-reliable", STOP, sentence, figures))
+        result.reasons.append(reason("values-not-reliable", figures, column=shown(column)))
 
 
 def _fit_one(

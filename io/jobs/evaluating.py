@@ -22,7 +22,7 @@ from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first,
 from posbias.io.log.click_log import Log
 from posbias.io.ranking_names import LOGGED, split_name
 from posbias.io.rankings import Rankings, Theta, evaluate_rankings, judged_lists, open_rankings, read_judgments
-from posbias.io.results.conclusions import CAUTION, NOTE, STOP, Reason
+from posbias.io.results.conclusions import NOTE, Reason, reason
 from posbias.io.results.tables import write_small_table
 
 _MOST_SHOWN = 12
@@ -172,30 +172,20 @@ def _against(evaluation: Evaluation, names: Sequence[str]) -> list[Reason]:
     totals, reasons = evaluation.totals, list[Reason]()
     clicks = float(totals.sums[N_CLICKS])
     if clicks <= totals.rest.unweighted:
-        sentence = "This log says nothing of rankings: no click is at a position with a propensity."
-        reasons.append(Reason("clicks-without-propensity", STOP, sentence, {"clicks": clicks}))
+        reasons.append(reason("clicks-without-propensity.all", {"clicks": clicks}))
     elif totals.rest.unweighted:
         reasons.append(unweighted_clicks(float(totals.rest.unweighted), clicks, "only the naive values count them"))
     if evaluation.covariance is None:
         reasons.append(ERRORS_UNKNOWN)
     if totals.n_queries == 1:
-        sentence = "All pages have one query, so nothing says how far values may be off."
-        reasons.append(Reason("one-query", CAUTION, sentence))
+        reasons.append(reason("one-query"))
     for name, entry in list(zip(names, _share_lines(evaluation), strict=True))[1:]:
         if (entry["clicks_without_score"] or 0.0) > _MUCH_WITHOUT_SCORE:
-            sentence = (
-                f"{name} has no score for the documents of {entry['clicks_without_score']:.1%} of the clicks: they "
-                "gain nothing in DCG, and count as the last rank."
-            )
             figures = {"ranking": name, "share": entry["clicks_without_score"]}
-            reasons.append(Reason("scores-missing", CAUTION, sentence, figures))
+            reasons.append(reason("scores-missing.of-clicks", figures))
         if (entry["top_never_shown"] or 0.0) > _MUCH_NEVER_SHOWN:
-            sentence = (
-                f"{entry['top_never_shown']:.1%} of the documents that {name} puts into the first "
-                f"{evaluation.options.depth} were never shown for their query: no click can speak for them."
-            )
             figures = {"ranking": name, "share": entry["top_never_shown"]}
-            reasons.append(Reason("never-shown", CAUTION, sentence, figures))
+            reasons.append(reason("never-shown.at-the-top", figures, depth=evaluation.options.depth))
     return reasons
 
 

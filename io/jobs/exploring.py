@@ -25,7 +25,7 @@ from posbias.io.fits.saved_fit import StoredFit
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first, more
 from posbias.io.places.locations import Location
 from posbias.io.progress import Stage
-from posbias.io.results.conclusions import CAUTION, STOP, Reason
+from posbias.io.results.conclusions import reason
 from posbias.io.results.tables import write_in_one_file
 
 MARK = "experiment"
@@ -160,15 +160,10 @@ def _plan_swaps(explored: StoredFit, known: KnownFit, pages: int, result: Result
     result.facts += [_widest(plan), mark]
     missing = plan.planned.badness[0]
     if missing:
-        sentence = (
-            f"{missing} of {len(plan.planned.width)} propensities will still have no interval: one swap of the plan "
-            "does not reach them. Plan more pages (--pages)."
-        )
         figures = {"without_interval": missing, "of": len(plan.planned.width)}
-        result.reasons.append(Reason("no-interval-after", CAUTION, sentence, figures))
+        result.reasons.append(reason("no-interval-after", figures))
     if not explored.estimate.converged:
-        sentence = "The fit is not finished, so what it says of further pages may be off. Fit again."
-        result.reasons.append(Reason("not-converged", STOP, sentence))
+        result.reasons.append(reason("not-converged.explored"))
 
 
 def _chosen(

@@ -14,7 +14,6 @@ from posbias.core.choices import Source
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.odd_days import days_lacking_clicks
 from posbias.core.errors import RoleError, StatisticsError, UsageError, shown
-from posbias.core.errors import counted as counted_as
 from posbias.core.estimators import check_method
 from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.fit.diagnostics import FromRows
@@ -38,7 +37,7 @@ from posbias.io.log.clicks import JoinedClicks, Rows, lost_clicks
 from posbias.io.log.days import Days
 from posbias.io.log.faults import doubts
 from posbias.io.progress import Progress
-from posbias.io.results.conclusions import CAUTION, CONDITIONS, NOTE, STOP, Reason
+from posbias.io.results.conclusions import CONDITIONS, Reason, reason
 from posbias.io.stores.store import Statistics
 from posbias.io.training.feature_parts import FeaturesRequest, RowsRequest
 from posbias.io.training.feature_tables import check_features
@@ -144,17 +143,16 @@ def name_propensities(fitted: PreviousFit, result: Result) -> None:
     if fitted.own:
         says = "given, not estimated: neither their errors nor whether they belong to this log are known"
         result.content["own_propensities"] = {"files": fitted.digests, "says": says}
-        result.reasons.append(Reason("own-propensities", NOTE, f"The propensities of {fitted.name} are {says}."))
+        result.reasons.append(reason("own-propensities", name=fitted.name, what=says))
     if isinstance(fitted, StoredFit) and fitted.of_value:
         (name, value), *_ = fitted.of_value
-        sentence = f"Only rows with {shown(name)} = {label_in_words(value)} are read: {fitted.name} is of these alone."
-        result.reasons.append(Reason("rows-of-one-value", NOTE, sentence))
+        column, text = shown(name), label_in_words(value)
+        result.reasons.append(reason("rows-of-one-value", name=fitted.name, column=column, value=text))
     if isinstance(fitted, StoredFit) and fitted.refused:
-        sentence = f"By its own conclusion, {fitted.name} is not to be used: `posbias show {fitted.name}` says why."
-        result.reasons.append(Reason("fit-not-usable", CAUTION, sentence))
+        result.reasons.append(reason("fit-not-usable", name=fitted.name))
     elif isinstance(fitted, StoredFit) and fitted.condition is not None:
-        sentence = f"These propensities are good {CONDITIONS[fitted.condition]}: see their fit."
-        result.reasons.append(Reason(fitted.condition, NOTE, sentence))
+        condition = CONDITIONS[fitted.condition]
+        result.reasons.append(reason(f"{fitted.condition}.of-the-fit", condition=condition))
 
 
 def open_log(job: Job, result: Result) -> Log:
@@ -341,8 +339,7 @@ class CellFit:
         if not job.only_links:
             return counted, FittedCells(self.fit_counts(counted, engine, result).theta)
         fitted = replace(self, compare=False, pairs=False).fit_counts(counted, engine, result)
-        sentence = "Attractiveness is not written: only documents that compare positions are known (--ids number)."
-        result.reasons.append(Reason("attractiveness-not-written", NOTE, sentence))
+        result.reasons.append(reason("attractiveness-not-written"))
         return counted, FittedCells(fitted.theta)
 
     def fit_counts(self, counted: CountedLog, engine: Engine, result: Result) -> Fit:
@@ -357,15 +354,12 @@ class CellFit:
         result.curve = fit.propensities, counted.plan.cell_columns
         result.reasons += written.reasons
         if self.of_joint_em and fit.joint is None and self.compare is None:
-            sentence = (
-                f"{self.of_joint_em} had no effect: textbook EM is not run for comparison on a log of more than "
-                f"{LARGEST_COMPARISON:,} signatures or {MOST_CELLS_BESIDE:,} cells. Use --compare to run it."
-            )
-            result.reasons.append(Reason("option-without-effect", CAUTION, sentence))
+            signatures, option = LARGEST_COMPARISON, self.of_joint_em
+            why = reason("option-without-effect", option=option, signatures=signatures, cells=MOST_CELLS_BESIDE)
+            result.reasons.append(why)
         unknown = int((~fit.estimate.linkage.identified).sum())
         if self.strict and unknown:
-            sentence = f"{counted_as(unknown, 'propensities')} are not identified, and --strict forbids that."
-            result.reasons.append(Reason("not-identified", STOP, sentence, {"unknown": unknown}))
+            result.reasons.append(reason("not-identified.strict", {"unknown": unknown}))
         result.next = f"posbias weight LOGS --propensities {result.target} -o weighted"
         better = next((reason.figures["model"] for reason in result.reasons if reason.code == OTHER_MODEL), None)
         judge = f"posbias evaluate LOGS --models {counted.plan.model.name},{better} -o judged"

@@ -36,7 +36,7 @@ from posbias.io.predictions import (
 )
 from posbias.io.ranking_names import split_name
 from posbias.io.rankings import Rankings, open_rankings
-from posbias.io.results.conclusions import CAUTION, GOOD, NOTE, STOP, Reason
+from posbias.io.results.conclusions import CAUTION, NOTE, Reason, reason
 from posbias.io.results.tables import write_small_table
 from posbias.io.stores.metadata import PageTotals, total_pages
 from posbias.io.stores.segments import check_contents, scan_part
@@ -126,8 +126,7 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
     table = chosen.table
     if fitted.plan.model.needs_session:
         by, covariance = theta_by_position(counts, engine, result.progress)
-        sentence = f"Propensities of positions are fitted to these pages: {fitted.name} has them by last click, too."
-        result.reasons.append(Reason("propensities-fitted-here", NOTE, sentence))
+        result.reasons.append(reason("propensities-fitted-here", name=fitted.name))
     else:
         (by, covariance), table = theta_of(counts, table, fitted.theta), None
     with result.progress.stage("comparing click models"):
@@ -181,90 +180,43 @@ def _learned(predicted: Sequence[PredictedRanking], cut: date | None, request: P
     """Which rankings may have learned from these pages."""
     for one in (ranking for ranking in predicted if ranking.whole.faded):
         higher = one.whole.halves[0] / one.whole.observed
-        sentence = (
-            f"{one.name} has probably learned from these clicks: pages before {cut} put it {higher:+.1%} higher than "
-            "those since, more than by chance. Predict it from later pages."
-        )
-        yield Reason("learned-from-these-clicks", STOP, sentence, {"ranking": one.name, "higher": higher})
+        yield reason("learned-from-these-clicks", {"ranking": one.name, "higher": higher}, cut=cut)
     if request.trained_until is None:
-        sentence = (
-            "A ranking that has learned from the clicks of these pages is predicted far too well, and nothing repairs "
-            "that. Give pages from after its training, and name its last day: --trained-until DATE."
-        )
-        yield Reason("training-dates-unknown", CAUTION, sentence)
-
-
-_DEPENDENT = "Clicks on a page depend on each other, and a prediction assumes that they do not: "
-_CASCADE = "where users stop after a click, better results on top take clicks from those below"
-_BREEDING = "where a click makes further clicks likelier, better results bring clicks to those below them"
+        yield reason("training-dates-unknown")
 
 
 def _of_pages(slope: PageSlope | None) -> Reason:
     """What pages with better documents say of the prediction."""
     if slope is None:
-        sentence = (
-            "Whether pages with better results get as many more clicks as predicted is not checked. That takes pages "
-            "that differ (a log with sessions, or statistics by day)."
-        )
-        return Reason("pages-not-checked", NOTE, sentence)
+        return reason("pages-not-checked")
     low, high = slope.interval
     figures = {"ratio": slope.slope, "ci_low": low, "ci_high": high}
-    ratio = f"{slope.slope:.2f} times as many (95 % interval {low:z.2f} to {high:z.2f})"
     if slope.rejects:
-        why = _CASCADE if slope.slope < 1 else _BREEDING
-        sentence = (
-            f"{_DEPENDENT}{why}. Pages with better results do not get as many more clicks as predicted, but {ratio}."
-        )
-        return Reason("clicks-depend-on-clicks", STOP, sentence, figures)
-    if high - low > _WIDE:
-        sentence = (
-            "Whether pages with better results get as many more clicks as predicted is not checked. There are too few "
-            f"pages to tell: {ratio}."
-        )
-        return Reason("pages-not-checked", NOTE, sentence, figures)
-    sentence = f"Pages with better results get as many more clicks as predicted: {ratio}."
-    return Reason("pages-as-predicted", GOOD, sentence, figures)
+        return reason("clicks-depend-on-clicks.of-better-pages", figures, cascade=slope.slope < 1)
+    return reason("pages-not-checked.too-few" if high - low > _WIDE else "pages-as-predicted", figures)
 
 
 def _of_click_models(predicted: Sequence[PredictedRanking], browsing: CellTheta | str) -> Iterator[Reason]:
     """What the user browsing model predicts, where it predicts something else."""
     if isinstance(browsing, str):
-        sentence = f"The prediction is not compared with the user browsing model: {browsing}."
-        yield Reason("click-models-not-compared", NOTE, sentence)
+        yield reason("click-models-not-compared", why=browsing)
     for ranking in predicted:
         one, name = ranking.whole, ranking.name
         if ranking.by_browsing is None or not (ranking.models_disagree or ranking.is_dampened):
             continue
-        both = f"{_percent(ranking.by_browsing, one.observed)} instead of {_percent(one.difference, one.observed)}"
+        ours, theirs = (_percent(clicks, one.observed) for clicks in (one.difference, ranking.by_browsing))
         figures = {
             "ranking": name,
             "by_position": one.difference / one.observed,
             "by_last_click": ranking.by_browsing / one.observed,
         }
         if ranking.is_dampened:
-            sentence = (
-                f"Clicks on a page depend on each other: for {name}, a click model that allows for that (--model ubm) "
-                f"predicts {both}."
-            )
-            yield Reason("clicks-depend-on-clicks", STOP, sentence, figures)
+            code = "clicks-depend-on-clicks.by-click-models"
+        elif abs(ranking.by_browsing) < abs(one.difference):
+            code = "click-models-disagree.less"
         else:
-            yield Reason("click-models-disagree", CAUTION, _disagreement(ranking), figures)
-
-
-def _disagreement(ranking: PredictedRanking) -> str:
-    """The caution where click models disagree, but do not show a cascade."""
-    one, browsing = ranking.whole, ranking.by_browsing or 0.0
-    ours, theirs = (_percent(difference, one.observed) for difference in (one.difference, browsing))
-    text = (
-        f"Click models disagree on {ranking.name} by more than the interval (position-based {ours}, user browsing "
-        f"{theirs}): on these pages, a click makes further clicks "
-    )
-    if abs(browsing) < abs(one.difference):
-        return f"{text}less likely. The truth is probably nearer to {theirs}."
-    return (
-        f"{text}likelier. If that is because some users click more readily than others, {ours} is right; if a click "
-        f"makes users look further down, {theirs} is."
-    )
+            code = "click-models-disagree"
+        yield reason(code, figures, ours=ours, theirs=theirs)
 
 
 @dataclass(frozen=True)
@@ -503,23 +455,11 @@ def _lacks(predicted: Sequence[PredictedRanking], lost: float, clicks: float, *,
     for ranking in predicted:
         one, name = ranking.whole, ranking.name
         if one.unsupported > _MUCH_UNSUPPORTED:
-            sentence = (
-                f"{one.unsupported:.1%} of what {name} shows was never shown for its query: no click can speak for it, "
-                "and the interval rests on what other documents are worth."
-            )
-            yield Reason("never-shown", CAUTION, sentence, {"ranking": name, "share": one.unsupported})
+            yield reason("never-shown", {"ranking": name, "share": one.unsupported})
         if one.pages < ranking.pages_of_log - 0.5:
             of_all = one.difference * one.pages / (clicks - lost)
-            sentence = (
-                f"{name} has scores for the queries of {counted(one.pages, 'pages')} of {ranking.pages_of_log:,.0f}: "
-                f"its prediction is of these only. Over all pages, with the others as they are, it is {of_all:+.1%}."
-            )
             figures = {"ranking": name, "pages": one.pages, "of": ranking.pages_of_log, "of_all": of_all}
             much = one.pages < (1 - _MUCH_UNRANKED) * ranking.pages_of_log
-            yield Reason("scores-missing", CAUTION if much else NOTE, sentence, figures)
+            yield reason("scores-missing", figures, severity=CAUTION if much else NOTE)
         if one.filled < 1 - _MUCH_EMPTY:
-            sentence = (
-                f"{name} has too few documents to fill the pages of the log: {1 - one.filled:.1%} of the attention "
-                "meets an empty place."
-            )
-            yield Reason("pages-not-filled", CAUTION, sentence, {"ranking": name, "share": 1 - one.filled})
+            yield reason("pages-not-filled", {"ranking": name, "share": 1 - one.filled})

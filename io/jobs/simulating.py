@@ -15,7 +15,7 @@ from posbias.io.log.days import TRUTH, read_labels, write_log, write_truth
 from posbias.io.log.sources import LOG_OF_SIMULATION
 from posbias.io.places.locations import Location
 from posbias.io.progress import Stage
-from posbias.io.results.conclusions import CAUTION, Reason
+from posbias.io.results.conclusions import reason
 
 
 def simulate(
@@ -56,11 +56,8 @@ def _world_from(labels: str, options: SimulationOptions, how: JudgementOptions, 
     left_out, kept = judgements.queries_left_out, len(judgements.n_docs)
     result.content["labels"] = {"queries": kept, "queries_left_out": left_out, "docs": len(judgements.doc_ids)}
     if left_out:
-        sentence = (
-            f"{left_out:,} of {counted(left_out + kept, 'queries')} are left out: they have fewer than "
-            f"{options.n_positions} labelled documents, one for each position."
-        )
-        result.reasons.append(Reason("queries-left-out", CAUTION, sentence, {"left_out": left_out}))
+        of, positions = left_out + kept, options.n_positions
+        result.reasons.append(reason("queries-left-out", {"left_out": left_out}, queries=of, positions=positions))
     return judged_world(judgements, options, how)
 
 

@@ -29,7 +29,7 @@ from posbias.io.log.clicks import Clicks, RawLines, Rows
 from posbias.io.log.events import EVENTS
 from posbias.io.places.locations import Location
 from posbias.io.progress import Progress
-from posbias.io.results.conclusions import NOTE, Conclusion, Reason, conclude, is_refused, sections_of, warnings_in
+from posbias.io.results.conclusions import Conclusion, Reason, conclude, is_refused, reason, sections_of, warnings_in
 from posbias.io.results.manifest import write_manifest
 from posbias.io.results.result import Column, Printed, PrintedTable
 from posbias.io.training.laid_out import Split
@@ -275,13 +275,8 @@ def smooth_weights(chosen: ChosenPropensities) -> list[Reason]:
     """Where weights are not made from the fitted propensities, and why; nothing where all are."""
     if not chosen.smooth:
         return []
-    sentence = (
-        f"Few clicks are at {len(chosen.smooth)} of {counted(chosen.known, 'positions')}, where standard errors exceed "
-        f"{chosen.largest_error:.0%}: weights there come from a smooth curve through the others. (With --propensity "
-        "fitted, they do not.)"
-    )
     figures = {"smooth": len(chosen.smooth), "positions": chosen.known, "largest_std_error": chosen.largest_error}
-    return [Reason("weights-from-a-curve", NOTE, sentence, figures)]
+    return [reason("weights-from-a-curve", figures)]
 
 
 def weights_line(summary: WeightSummary) -> str:

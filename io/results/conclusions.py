@@ -78,14 +78,20 @@ def _entry(name: str) -> dict[str, Any]:
     return _ENTRIES[code] | (_ENTRIES[code][case] if case else {})
 
 
-def sentence(name: str, **values: object) -> str:
+def sentence(name: str, /, **values: object) -> str:
     """The sentence, more, and the advice of an entry of `reasons.toml`, with values."""
     texts = [_entry(name).get(part, "") for part in ("sentence", "more", "advice")]
     return " ".join(filter(None, [_Words().vformat(text, (), values) for text in texts]))
 
 
 def reason(
-    name: str, figures: Figures | None = None, details: str = "", *, severity: Severity | None = None, **values: object
+    name: str,
+    figures: Figures | None = None,
+    details: str = "",
+    /,
+    *,
+    severity: Severity | None = None,
+    **values: object,
 ) -> Reason:
     """A reason in the words of `reasons.toml`.
 
