@@ -1,60 +1,44 @@
-"""Forms of raw files: lines as records, and pages and clicks, all those of a page or visit together, as a log.
+"""Raw files of known sources, and records of any kind as a log of one row per impression, with an account of them.
 
-A line is a page with the documents that it showed, a click, or something else. It is read by itself, so that one odd
-line is that line's own fault.
-
-Raw files as a log of one row per impression, in temporary files, with an account of every line.
-
-All records of a page, or of a visit, come together by its id, in parts on disk, so that memory is bounded.
+The records of all files are written as Parquet, a script of `io/sources` reads them and joins clicks to what was shown,
+and its rows are one Parquet file. DuckDB runs it, within a fraction of the memory.
 """
 
-import shutil
-from abc import abstractmethod
-from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self, cast
+from pathlib import Path
+from typing import Any, ClassVar, Self, cast
 
 import msgspec
 import polars as pl
 
 from posbias.core.choices import Plugin
-from posbias.core.errors import Coded, LogFormatError, SchemaError
+from posbias.core.errors import LogFormatError, SchemaError
 from posbias.core.schema import Roles
 from posbias.io.engines.engine import Engine
 from posbias.io.log.click_log import Log
-from posbias.io.log.clicks import CLICKS, OUTCOME, UNDECIDED, Fate, JoinedClicks, RawLines
-from posbias.io.log.faults import check_dropped
-from posbias.io.log.raw import (
-    ACTION,
-    CLICKED,
-    KIND,
-    NO_RULES,
-    OTHER,
-    RECORD,
-    SHOWN,
-    Joined,
-    RawReader,
-    RawRules,
-    Resolved,
-    clicks_in_visits,
-    clicks_on_pages,
-    mark_clicked,
-    text_moment,
-    with_outcome,
+from posbias.io.log.clicks import (
+    AT,
+    CLICKS,
+    COMPARED,
+    OUTCOME,
+    REASONS,
+    UNDECIDED,
+    WITH_EXAMPLES,
+    Example,
+    Fate,
+    JoinedClicks,
+    RawLines,
+    likeness,
 )
-from posbias.io.log.scan import FILE, LINE, ROW, reading, scan_lines
+from posbias.io.log.faults import check_dropped
+from posbias.io.log.raw import NO_RULES, RawReader, RawRules
+from posbias.io.log.scan import LINE, ROW, reading, scan_lines
 from posbias.io.log.sources import Source, find_sources
+from posbias.io.log.sql import connected, parquet_rows, shut_off, sql_text, write_parquet
 from posbias.io.places.temporary import temporary_files
-
-KEY, PAGE, VISIT, QUERY, DOCS, FIRST = "key", "page", "visit", "query", "docs", "first"
-DOC, TIMESTAMP, USER, MOMENT, POSITION, CLICK = "doc", "timestamp", "user", "moment", "position", "click"
-
-_COLUMNS = (PAGE, QUERY, DOC, POSITION, CLICK, TIMESTAMP, USER, VISIT)
-_SAME = "same"
-_ON_PAGE = [PAGE, DOC]
-_LINES_AT_ONCE = 2048  # as objects, which take ten times what they take in columns
+from posbias.io.sources import script
 
 
 @dataclass(frozen=True)
@@ -69,6 +53,17 @@ class Form(Plugin, RawReader):
     def reader(self, rules: RawRules) -> Self:
         """The reader that makes a log of such files."""
         return replace(self, rules=rules)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What the scripts look up, in SQL."""
+        bases = ", ".join(f"{sql_text(action)}: {base}" for action, base in self.rules.bases.items())
+        return {
+            "actions": f"[{', '.join(map(sql_text, self.rules.click_actions))}]",
+            "bases": f"CAST(MAP {{{bases}}} AS MAP(VARCHAR, BIGINT))",
+            "by_events": str(self.rules.impressions == "events"),
+            "no_query": str(self.rules.no_query),
+        }
 
     def knows_document(self, document: dict[str, Any]) -> bool:
         """Whether a JSON object is one of its lines."""
@@ -86,171 +81,28 @@ class Form(Plugin, RawReader):
         return False
 
 
-class Outcome(Coded):
-    """The outcome of a line."""
-
-    SHOWN = 1, "pages"
-
-    BLANK = 10, "blank lines"
-    ACTION_LINE = 11, "action lines of the bulk format"
-    NOT_READ = 12, "lines that are not in this format"
-    UNKNOWN = 13, "lines of an unknown kind"
-    NO_TIME = 14, "lines without a time that can be read"
-    OTHER_ACTION = 15, "events of other kinds"
-
-    NO_ID = 20, "pages without an id"
-    NO_QUERY = 21, "pages without a query"
-    NO_DOCS = 22, "pages that showed nothing"
-    BAD_DOCS = 23, "pages whose list does not hold different ids"
-    REPEATED_PAGE = 24, "pages that were seen before"
-    PAGES_DISAGREE = 25, "pages whose id has another query or list as well"
-
-
-class Line(NamedTuple):
-    """A line as it was read."""
-
-    outcome: int = UNDECIDED  # as far as the line alone decides it
-    kind: int = OTHER
-    action: str | None = None  # what its writer calls it, where that is of interest
-    key: str | None = None  # what it has in common with all lines that belong together: the id of the page, or visit
-    page: str | None = None  # null for a click that is joined by visit
-    visit: str | None = None
-    query: str | None = None
-    docs: list[str] | None = None  # what a page showed, from the top
-    first: int = 1  # the position of the first of them
-    doc: str | None = None  # what was clicked
-    timestamp: str | None = None
-    user: str | None = None
-
-
-_RECORD_TYPES: dict[str, pl.DataType] = {
-    OUTCOME: pl.UInt8(),
-    KIND: pl.UInt8(),
-    ACTION: pl.String(),
-    KEY: pl.String(),
-    PAGE: pl.String(),
-    VISIT: pl.String(),
-    QUERY: pl.String(),
-    DOCS: pl.List(pl.String()),
-    FIRST: pl.Int64(),
-    DOC: pl.String(),
-    TIMESTAMP: pl.String(),
-    USER: pl.String(),
-}
-"""The columns of records: the fields of a line."""
-
-
-@dataclass(frozen=True)
 class PageForm(Form):
     """A source each of whose lines is a page with what it showed, a click, or something else."""
 
-    clicked_by: ClassVar[tuple[str, ...]] = (VISIT,)  # what a click that names no page has in common with its page
     click_actions: ClassVar[tuple[str, ...]] = ()  # the actions that are clicks, where they cannot be chosen
-    columns = _COLUMNS
-    kinds = Outcome
-    fatal = (Outcome.NOT_READ, Outcome.UNKNOWN, Outcome.NO_TIME)
-    other_action = Outcome.OTHER_ACTION
-    key = KEY
-    order = (MOMENT, FILE, ROW)
-
-    @abstractmethod
-    def read(self, text: str) -> Line:
-        """A line as it was read."""
+    columns = ("page", "query", "doc", "position", "click", "timestamp", "user", "visit")
+    other_action = "events of other kinds"
 
     def roles(self, requested: Roles) -> Roles:
         """The columns that were named, and those that are made for the others."""
-        return requested.or_else(session=PAGE, query=QUERY, doc=DOC, position=POSITION, click=CLICK)
+        return requested.or_else(session="page", query="query", doc="doc", position="position", click="click")
 
-    def ids(self) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
-        """The page or visit, the page, and the document."""
-        return pl.col(KEY), pl.col(PAGE), pl.col(DOC)
-
-    def records(self, source: Source, number: int) -> pl.LazyFrame:
-        """One record per line."""
-
-        def of_lines(lines: pl.Series) -> pl.Series:
-            starts = range(0, max(len(lines), 1), _LINES_AT_ONCE)
-            return pl.concat(of_some(lines.slice(at, _LINES_AT_ONCE)) for at in starts).to_struct("record")
-
-        def of_some(lines: pl.Series) -> pl.DataFrame:
-            read = [self.read(line) if line and not line.isspace() else Line(Outcome.BLANK) for line in lines]
-            columns = {name: [line[place] for line in read] for place, name in enumerate(_RECORD_TYPES)}
-            return pl.DataFrame(columns, schema=_RECORD_TYPES)
-
-        record = pl.col(LINE).map_batches(of_lines, return_dtype=pl.Struct(_RECORD_TYPES), is_elementwise=True)
-        records = scan_lines(source).select(pl.lit(number, pl.UInt32).alias(FILE), ROW, record.alias("record"))
-        timeless = (pl.col(OUTCOME) == UNDECIDED) & pl.col(MOMENT).is_null()
-        outcome = pl.when(timeless).then(int(Outcome.NO_TIME)).otherwise(pl.col(OUTCOME))
-        timed = records.unnest("record").with_columns(text_moment(pl.col(TIMESTAMP)).alias(MOMENT))
-        return timed.with_columns(outcome.cast(pl.UInt8).alias(OUTCOME))
-
-    def join(self, records: pl.DataFrame, undecided: pl.DataFrame) -> Joined:
-        """Impressions of pages, and their clicks."""
-        pages, of_pages = _pages(undecided.filter(pl.col(KIND) == SHOWN))
-        places = pl.int_ranges(pl.col(FIRST), pl.col(FIRST) + pl.col(DOCS).list.len().cast(pl.Int64)).alias(POSITION)
-        listed = pages.select(RECORD, KEY, PAGE, *self.clicked_by, DOCS, places)
-        shown = listed.explode(DOCS, POSITION).rename({DOCS: DOC})
-        clicks = undecided.filter(pl.col(KIND) == CLICKED)
-        known = records.filter(pl.col(KIND) == SHOWN).select(PAGE).drop_nulls().unique()
-        on_page, of_those = clicks_on_pages(clicks.filter(pl.col(PAGE).is_not_null()), shown, known, [PAGE], _ON_PAGE)
-        by_visit, by = clicks.filter(pl.col(PAGE).is_null()), [*self.clicked_by, DOC]
-        in_visit, of_these = clicks_in_visits(by_visit, shown, by, RECORD, [PAGE])
-        clicked = pl.concat(some.select(RECORD, *_ON_PAGE) for some in (on_page, in_visit))
-        marked = shown.select(RECORD, *_ON_PAGE, POSITION)
-        rows, of_clicked = mark_clicked(marked, clicked.sort(RECORD), _ON_PAGE, CLICK)
-        of_page = pages.select(RECORD, QUERY, TIMESTAMP, USER, VISIT)
-        rows = rows.join(of_page, on=RECORD, how="left", maintain_order="left")
-        return rows.select(_COLUMNS), shown, [of_pages, of_those, of_these, of_clicked], {}
-
-    def judge(self, where: str, rows: int, counts: Counter[str], account: RawLines) -> None:
+    def judge(self, where: str, counts: Mapping[str, int], account: RawLines) -> None:
         """Check that pages were shown, and that clicks are not called otherwise.
 
         Raises:
             SchemaError: nothing was shown, or only other actions occur.
         """
-        super().judge(where, rows, counts, account)
-        if not counts[CLICKS] and account.other_actions:
+        super().judge(where, counts, account)
+        if not counts["clicks"] and account.other_actions:
             flag = "--click-actions" if self.has_actions else None
             raise self.no_clicks(where, self.click_actions or self.rules.click_actions, account, flag)
 
-
-def _pages(pages: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The pages, each once, and what became of every line of one."""
-    same = pl.concat_str(QUERY, FIRST, pl.col(DOCS).list.join("\0"), separator="\0")
-    judged = pages.with_columns(same.alias(_SAME)).with_columns(
-        (pl.col(_SAME).n_unique().over(PAGE) > 1).alias("disagrees"),
-        (pl.col(RECORD) == pl.col(RECORD).min().over(PAGE)).alias("is_first"),
-    )
-    agreed = judged.filter(~pl.col("disagrees"))
-    kept = agreed.filter("is_first")
-    outcomes = [
-        with_outcome(kept, Outcome.SHOWN),
-        with_outcome(agreed.filter(~pl.col("is_first")), Outcome.REPEATED_PAGE),
-        with_outcome(judged.filter("disagrees"), Outcome.PAGES_DISAGREE),
-    ]
-    return kept.drop(_SAME, "disagrees", "is_first", DOC), pl.concat(outcomes)
-
-
-def page_line(line: Line) -> Line:
-    """A page, and what the line alone says against it."""
-    cases = (
-        (line.page is None, Outcome.NO_ID),
-        (line.query is None, Outcome.NO_QUERY),
-        (line.docs == [], Outcome.NO_DOCS),
-        (line.docs is None or len({*line.docs}) < len(line.docs), Outcome.BAD_DOCS),
-    )
-    outcome = next((case for holds, case in cases if holds), UNDECIDED)
-    return line._replace(kind=SHOWN, outcome=outcome)
-
-
-def click_line(line: Line) -> Line:
-    """A click, and what the line alone says against it."""
-    if line.key is None:
-        return line._replace(kind=CLICKED, outcome=Fate.NO_PAGE)
-    return line._replace(kind=CLICKED, outcome=UNDECIDED if line.doc is not None else Fate.NO_DOC)
-
-
-# --- JSON -------------------------------------------------------------------------------------------------------
 
 Document = dict[str, Any]
 _DECODER = msgspec.json.Decoder()
@@ -286,87 +138,79 @@ def field(document: Document, path: str) -> Any:  # noqa: ANN401 - of whatever t
     return field(cast("Document", inner), rest) if rest and isinstance(inner, dict) else None
 
 
-def text_of(value: object) -> str | None:
-    """An id or a text; None where a value is none."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return None
-    text = str(value)
-    return text if text.strip() else None
-
-
-def ids_in(items: object, path: str) -> list[str] | None:
-    """The ids of a list of objects; None where it is no list, or one has no id."""
-    if not isinstance(items, list):
-        return None
-    ids: list[str] = []
-    for item in cast("Sequence[object]", items):
-        known = text_of(field(cast("Document", item), path)) if isinstance(item, dict) else None
-        if known is None:
-            return None
-        ids.append(known)
-    return ids
-
-
-_PART, _LINES = "posbias_part", "lines"
-_BYTES_PER_PART = 128 << 20  # of text; as rows with their ids it takes several times that
-_OF_MEMORY = 32  # a part takes that fraction of the memory at most
-_COMPRESSION_RATIO = 10  # raw files repeat themselves
-_SHOWN = 3
+_OF_MEMORY = 4  # DuckDB gets that fraction of it
+_EXAMPLES = 2  # ids of lost clicks, by reason
+_FIRST_FATAL = (
+    "SELECT outcome, file, line FROM outcomes WHERE list_contains(?, outcome) "
+    "QUALIFY row_number() OVER (PARTITION BY outcome ORDER BY file, line) <= 3 ORDER BY file, line"
+)
+"""The places of the first records that stop the run, by reason."""
+_FATES = {fate.words: fate for fate in Fate}
 
 
 def convert(log: Log, reader: RawReader, engine: Engine) -> tuple[Log, RawLines, JoinedClicks]:
-    """Make a log of raw files.
+    """Make a log of records.
 
     Returns:
-        The log, in the engine's directory for temporary files, and the account of all lines for the manifest: `lines`,
-        those `used` by what they are, those `not_used` by reason, which add up to them; the `other_actions` by name,
-        and where the `positions` of the rows come from, if there are several ways. And what became of its clicks.
+        The log, in the engine's directory for temporary files, and the account of all records for the manifest:
+        `lines`, those `used` by what they are, those `not_used` by reason, which add up to them; the `other_actions` by
+        name, and where the `positions` of the rows come from, if there are several ways. And what became of its clicks.
 
     Raises:
-        SchemaError: lines are fatal, and bad rows stop the run; or there is no log in the files, or nothing at all,
+        SchemaError: records are fatal, and bad rows stop the run; or there is no log in the files, or nothing at all,
             whether or not bad rows stop the run.
         LogFormatError: a file cannot be read.
     """
-    raw, made = engine.scratch / "raw-records", engine.scratch / "raw"
-    made.mkdir()
-    n_parts = _parts_for(log, engine)
-    records = pl.concat(
-        [reader.records(source, number) for number, source in enumerate(log.sources)], how="vertical_relaxed"
-    )
-    key = pl.col(reader.key)
-    part = pl.when(key.is_null()).then(pl.col(ROW).cast(pl.UInt64)).otherwise(key.hash()) % n_parts
+    folder, where = engine.scratch / "raw", log.request.inputs[0]
+    folder.mkdir()
+    read, made = folder / "records.parquet", folder / "rows.parquet"
+    records = pl.concat([reader.records(source, n) for n, source in enumerate(log.sources)], how="diagonal_relaxed")
+    text, outcomes = script(reader.script)
     with _reading(log.sources, reader), temporary_files(engine.scratch):
-        records.with_columns(part.cast(pl.Int64).alias(_PART)).sink_parquet(
-            pl.PartitionBy(raw, key=_PART, include_key=False), compression="lz4", mkdir=True
-        )
-    if not raw.exists():
-        raise SchemaError(f"{log.request.inputs[0]}: the log holds no {reader.unit}.")
-    parts, lines, fatal = list[Resolved](), list[pl.DataFrame](), list[pl.DataFrame]()
-    is_fatal = pl.col(OUTCOME).is_in([*map(int, reader.fatal)])
-    for folder in sorted(raw.iterdir()):
-        written = pl.scan_parquet(sorted(folder.glob("*.parquet")), hive_partitioning=False, glob=False)
-        part = reader.resolve(written.collect())
+        records.sink_parquet(read, compression="lz4", statistics=False)
+        types = records.collect_schema()
+    with temporary_files(engine.scratch), connected(folder, engine.memory // _OF_MEMORY, where) as connection:
+        for name, value in reader.variables.items():
+            connection.execute(f"SET VARIABLE {name} = {value}")
+        shut_off(connection, [read, made])
+        connection.execute(f"CREATE VIEW records AS FROM {parquet_rows([read])}")
+        connection.execute(f"{reader.view};{text}")
+        tally = connection.execute("SELECT outcome, action, count(*) FROM outcomes GROUP BY ALL").fetchall()
+        fatal = [why for why, role in outcomes.items() if role == "fatal"]
+        places: list[tuple[str, int, int]] = connection.execute(_FIRST_FATAL, [fatal]).fetchall()
+        (numbers,) = connection.execute("FROM counts").fetchall()
+        counts = dict(zip((name for name, *_ in connection.description), numbers, strict=True))
+        clicks = JoinedClicks.of(_fates(connection), _examples(connection))
+        write_parquet(connection, reader.made, made)
+    read.unlink()
+    if (schema := reader.schema(types)) is not None:
         with temporary_files(engine.scratch):
-            part.rows.write_parquet(made / f"{folder.name}.parquet", compression="lz4")
-        lines.append(part.outcomes.group_by(OUTCOME, ACTION).agg(pl.len().cast(pl.Int64).alias(_LINES)))
-        damaged = part.outcomes.filter(is_fatal).sort(FILE, ROW)
-        fatal.append(damaged.group_by(OUTCOME, maintain_order=True).head(_SHOWN))
-        parts.append(replace(part, rows=part.rows.select(pl.len()), outcomes=damaged.clear()))
-    shutil.rmtree(raw)
-    rows, counts = (
-        sum(part.rows.item() for part in parts),
-        sum((Counter(part.counts) for part in parts), Counter[str]()),
+            made = _with_types(made, schema)
+    number = dict.fromkeys((*outcomes, *_FATES), 0)
+    for why, _, lines in tally:
+        number[why] += lines
+    others = [(lines, action) for why, action, lines in tally if why == reader.other_action and action is not None]
+    used = [why for why, role in outcomes.items() if role == "used"] + [Fate.JOINED.words]
+    unused = [why for why, role in outcomes.items() if role != "used"] + [*REASONS.values()]
+    account = RawLines(
+        positions=reader.positions(counts),
+        lines=sum(number.values()),
+        used={why: number[why] for why in used},
+        not_used={why: number[why] for why in unused if number[why]},
+        other_actions={action: lines for lines, action in sorted(others, reverse=True)},
     )
-    account = _account(pl.concat(lines), rows, counts, reader)
-    where, reasons = log.request.inputs[0], reader.reasons
-    if engine.on_bad_rows == "error":
-        _stop_at_fatal_lines(log, reader, pl.concat(fatal), account)
-    fatal_reasons = {reasons[outcome] for outcome in reader.fatal}
-    dropped = {why: number for why, number in account.not_used.items() if why in fatal_reasons}
+    if not account.lines:
+        raise SchemaError(f"{where}: the log holds no {reader.unit}.")
+    dropped = {why: number[why] for why in fatal if number[why]}
+    if dropped and engine.on_bad_rows == "error":
+        shown = list[str]()
+        for why, lines in dropped.items():
+            first = [f"{log.sources[file].path} {reader.unit[:-1]} {line}" for of, file, line in places if of == why]
+            shown.append(f"  {lines:,} x {why}: {'; '.join(first)}")
+        advice = f"Fix the files or the options, or drop these {reader.unit} with --on-bad-rows drop."
+        raise SchemaError(f"Some {reader.unit} cannot be read as {reader.title}:", *shown, advice)
     check_dropped(where, dropped, account.lines, log.request.max_bad_rows, reader.unit)
-    reader.judge(where, rows, counts, account)
-    examples = [example for part in parts for example in part.examples]
-    clicks = JoinedClicks.of(pl.concat(part.clicks for part in parts), examples)
+    reader.judge(where, counts, account)
     clicks.check(where)
     return log.made_of_raw(find_sources([str(made)])), account, clicks
 
@@ -393,39 +237,51 @@ def _not_utf8(source: Source) -> str | None:
     return None
 
 
-def _parts_for(log: Log, engine: Engine) -> int:
-    """How many parts the records are split into."""
-    packed = ("parquet", "ipc")
-    size = sum(
-        source.bytes * (_COMPRESSION_RATIO if source.compressed or source.format in packed else 1)
-        for source in log.sources
-    )
-    return 1 + size // min(_BYTES_PER_PART, max(engine.memory // _OF_MEMORY, 1))
+def _with_types(file: Path, schema: pl.Schema) -> Path:
+    """The file, or one with the same rows under the names and types of a schema, where DuckDB wrote others."""
+    rows = pl.scan_parquet(file, hive_partitioning=False, glob=False)
+    written = rows.collect_schema()
+    if written == schema and [*written] == [*schema]:
+        return file
+    typed = file.with_name("typed.parquet")
+    rows.rename(dict(zip(written, schema, strict=True))).select(
+        pl.col(name).cast(of) for name, of in schema.items()
+    ).sink_parquet(typed, compression="lz4")
+    file.unlink()
+    return typed
 
 
-def _account(lines: pl.DataFrame, rows: int, counts: Counter[str], reader: RawReader) -> RawLines:
-    """The account of all lines."""
-    numbers = dict(lines.group_by(OUTCOME).agg(pl.col(_LINES).sum()).iter_rows())
-    others = lines.filter(pl.col(OUTCOME) == reader.other_action).drop_nulls(ACTION)
-    others = others.group_by(ACTION).agg(pl.col(_LINES).sum()).sort(_LINES, ACTION, descending=[True, False])
-    return RawLines(
-        lines=sum(numbers.values()),
-        used={name: numbers.get(outcome, 0) for outcome, name in reader.used.items()},
-        not_used={reason: numbers[outcome] for outcome, reason in reader.reasons.items() if outcome in numbers},
-        other_actions=dict(others.iter_rows()),
-        positions=reader.positions(rows, counts),
-    )
+def _fates(connection: Any) -> pl.DataFrame:  # noqa: ANN401 - the types of DuckDB are not complete
+    """Clicks by what became of them and the position that they name."""
+    rows = connection.execute("SELECT outcome, place, count(*) FROM fates GROUP BY ALL").fetchall()
+    coded = [(int(_FATES.get(why, UNDECIDED)), place, clicks) for why, place, clicks in rows]
+    return pl.DataFrame(coded, schema={OUTCOME: pl.Int64, AT: pl.Int64, CLICKS: pl.Int64}, orient="row")
 
 
-def _stop_at_fatal_lines(log: Log, reader: RawReader, fatal: pl.DataFrame, account: RawLines) -> None:
-    fatal = fatal.sort(OUTCOME, FILE, ROW)
-    if not fatal.height:
-        return
-    lines = [f"Some {reader.unit} cannot be read as {reader.title}:"]
-    for outcome in fatal[OUTCOME].unique(maintain_order=True):
-        first: list[tuple[int, int]] = fatal.filter(pl.col(OUTCOME) == outcome).head(_SHOWN).select(FILE, ROW).rows()
-        places = "; ".join(f"{log.sources[file].path} {reader.unit[:-1]} {row}" for file, row in first)
-        why = reader.reasons[outcome]
-        lines.append(f"  {account.not_used[why]:,} x {why}: {places}")
-    lines.append(f"Fix the files or the options, or drop these {reader.unit} with --on-bad-rows drop.")
-    raise SchemaError(*lines)
+def _examples(connection: Any) -> list[Example]:  # noqa: ANN401 - as above
+    """Ids of lost clicks, each with the one of those shown that is most like it."""
+    examples = list[Example]()
+    for fate, column in WITH_EXAMPLES.items():
+        name = column.removeprefix("posbias_")
+        lost = connection.execute(
+            f"SELECT {name}, arg_min(key, n) FROM fates WHERE outcome = ? AND {name} IS NOT NULL GROUP BY {name} "
+            f"ORDER BY min(n) LIMIT {_EXAMPLES}",
+            [fate.words],
+        ).fetchall()
+        for named, key in lost:
+            beside = "" if name == "page" else "WHERE key = ?"
+            others = connection.execute(
+                f"SELECT {name} FROM shown {beside} GROUP BY {name} HAVING {name} IS NOT NULL ORDER BY min(instant) "
+                f"LIMIT {COMPARED}",
+                [key] if beside else [],
+            ).fetchall()
+            texts = [_as_text(other) for (other,) in others]
+            if texts:
+                closest = max(texts, key=lambda other: likeness(_as_text(named), other))
+                examples.append(Example(int(fate), _as_text(named), closest))
+    return examples
+
+
+def _as_text(value: object) -> str:
+    """An id, of one column or several, as text."""
+    return " ".join(map(_as_text, cast("dict[str, object]", value).values())) if isinstance(value, dict) else str(value)

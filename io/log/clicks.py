@@ -260,11 +260,12 @@ def find_examples(clicks: pl.DataFrame, shown: pl.DataFrame) -> list[Example]:
             beside = shown if column == PAGE else shown.filter(pl.col(KEY) == key)
             others = beside[column].drop_nulls().unique(maintain_order=True).head(COMPARED).to_list()
             if others:
-                examples.append(Example(int(fate), named, max(others, key=lambda other: _likeness(named, other))))
+                examples.append(Example(int(fate), named, max(others, key=lambda other: likeness(named, other))))
     return examples
 
 
-def _likeness(named: str, other: str) -> float:
+def likeness(named: str, other: str) -> float:
+    """How alike two ids are, from 0 to 1."""
     return SequenceMatcher(None, named, other, autojunk=False).ratio()
 
 

@@ -6,7 +6,6 @@ last impression of that document before it. What clients send twice is counted o
 """
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,34 +13,17 @@ from typing import Self
 
 import polars as pl
 
-from posbias.core.errors import Coded, SchemaError, UsageError
+from posbias.core.errors import SchemaError, UsageError
 from posbias.core.log.impressions import ReadingRules, read_click
 from posbias.core.log.values import whole_numbers
 from posbias.core.roles import plain, resolve_roles, words
 from posbias.core.schema import ALIASES, CLICK, DOC, POSITION, QUERY, SESSION, Roles
-from posbias.io.log.clicks import AT, CLICKS, MADE_CLICK, OUTCOME, Fate, RawLines, as_text, whole_position
+from posbias.io.log.clicks import AT, MADE_CLICK, OUTCOME, UNDECIDED, Fate, RawLines, whole_position
 from posbias.io.log.lists import check_headers
-from posbias.io.log.raw import (
-    ACTION,
-    CLICKED,
-    KIND,
-    OF_FILE,
-    OF_ROW,
-    OTHER,
-    RECORD,
-    SHOWN,
-    Joined,
-    RawReader,
-    actions_in_words,
-    clicks_in_visits,
-    clicks_on_pages,
-    first_that_holds,
-    mark_clicked,
-    moment,
-    with_outcome,
-)
-from posbias.io.log.scan import FILE, ROW, reading, scan_sources, schema_of
+from posbias.io.log.raw import OF_FILE, OF_ROW, RawReader, actions_in_words, moment, order_of_records
+from posbias.io.log.scan import reading, scan_sources, schema_of
 from posbias.io.log.sources import Source
+from posbias.io.log.sql import quoted_name, sql_text
 
 FLAGS_OF_CLICKS = {SESSION: "--clicks-session", DOC: "--clicks-doc", CLICK: "--clicks-click"}
 """The options that name the columns of the clicks' table."""
@@ -140,12 +122,15 @@ class ClickTable:
                     "Write both with the same type."
                 )
         named = ((self._roles.session, Fate.NO_PAGE), (self._roles.doc, Fate.NO_DOC))
-        decided = [(pl.any_horizontal(pl.col(name).is_null() for name in names), fate) for names, fate in named]
+        outcome = pl.lit(UNDECIDED)
+        for names, fate in reversed(named):
+            lacks_one = pl.any_horizontal(pl.col(name).is_null() for name in names)
+            outcome = pl.when(lacks_one).then(int(fate)).otherwise(outcome)
         # An id that the type of the impressions' column cannot hold becomes null, and has no impression.
         keys = (pl.col(their).cast(types[our], strict=False).alias(our) for our, their in pairs)
         position = pl.lit(None, pl.Int64).alias(AT) if self._position is None else whole_position(self._position)
         clicks = scan_sources(self.sources).filter(self._was_clicked)
-        return clicks.select(*keys, first_that_holds(decided).alias(OUTCOME), position)
+        return clicks.select(*keys, outcome.cast(pl.UInt8).alias(OUTCOME), position)
 
     @cached_property
     def _position(self) -> str | None:
@@ -348,20 +333,7 @@ EVENTS = "events"
 
 SHOWN_FLAG, CLICKED_FLAG, TIME_FLAG = "--impression-where", "--click-where", "--page-time"
 _MICROSECONDS = 10**6
-_KEY, _WHEN, _NUMBER_OF_PAGE = "posbias_key", "posbias_when", "posbias_page"
-_PAGES, _SHOWN_ONCE = "posbias_pages", "posbias_shown_once"
 _FEWEST_SHOWN, _ALONE = 100, 0.9  # so many impressions, and more pages per impression, are pages of one result each
-
-
-class _Outcome(Coded):
-    """The outcome of a row."""
-
-    IMPRESSION = 1, "impressions"
-
-    OTHER_EVENT = 10, "rows of other events"
-    BOTH = 11, f"rows that are impressions ({SHOWN_FLAG}) and clicks ({CLICKED_FLAG}) at once"
-    NO_TIME = 12, f"rows without a time that can be read ({TIME_FLAG})"
-    REPEATED_IMPRESSION = 13, "impressions that were seen before"
 
 
 @dataclass(frozen=True)
@@ -401,10 +373,7 @@ class EventReader(RawReader):
     title = "events"
     unit = "rows"
     of_lines = False
-    kinds = _Outcome
-    fatal = (_Outcome.BOTH, _Outcome.NO_TIME)
-    other_action = _Outcome.OTHER_EVENT
-    key = _KEY
+    other_action = "rows of other events"
 
     @property
     def page(self) -> tuple[str, ...]:
@@ -413,80 +382,92 @@ class EventReader(RawReader):
             return self.event_roles.session
         return tuple(dict.fromkeys([*self.event_roles.session, *self.event_roles.query, self.request.time]))
 
+    @property
+    def script(self) -> str:
+        """The script that joins its rows."""
+        return "_events_by_page" if self.request.time is None else "_events_by_time"
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Variables of the script, in SQL."""
+        return {
+            "files": f"[{', '.join(map(sql_text, self.paths))}]",
+            "longest": str(self.request.window * _MICROSECONDS),
+        }
+
+    @property
+    def _columns(self) -> dict[str, str]:
+        """The columns of the log, each with its name in the script, where case makes no difference."""
+        times = [self.request.time] if self.request.time else []
+        names = dict.fromkeys([*self.event_roles.columns(), *times, *self.kept])
+        return {name: f"column_{number}" for number, name in enumerate(names)}
+
     def records(self, source: Source, number: int) -> pl.LazyFrame:
-        """One record per row, with the columns of roles as they are."""
-        schema, time = schema_of(source), self.request.time
-        rows = scan_sources([source], self.as_text)
+        """One record per row: what it is, and the columns of the log as they are."""
+        rows, time, position = scan_sources([source], self.as_text), self.request.time, self.event_roles.position
         schema = rows.collect_schema()
-        shown, clicked = self.is_shown(schema), self._fits(self.request.clicked, schema)
-        session, doc = list(self.event_roles.session), list(self.event_roles.doc)
-        at = pl.lit(None, pl.Int64) if time is None else moment(time, schema[time])
-        kind = pl.when(shown).then(SHOWN).when(clicked).then(CLICKED).otherwise(OTHER)
-        wheres = list(dict.fromkeys(rows.column for rows in (*self.request.shown, *self.request.clicked)))
-        read = rows.with_row_index(ROW, offset=1).select(
-            *(name for name in self._columns if name in schema),
-            pl.lit(number, pl.UInt32).alias(FILE),
-            ROW,
-            kind.cast(pl.UInt8).alias(KIND),
-            (shown & clicked).alias("posbias_both"),
-            pl.coalesce(pl.col(name).cast(pl.String) for name in wheres).alias(ACTION),
-            at.alias(_WHEN),
-            (pl.col(session[0]) if len(session) == 1 else pl.struct(session)).alias(_KEY),
+        shown, clicked = self.is_shown(schema), _fits(self.request.clicked, schema)
+        session, doc = self.event_roles.session, self.event_roles.doc
+        moment_of = pl.lit(None, pl.Int64) if time is None else moment(time, schema[time])
+        wheres = dict.fromkeys(rows.column for rows in (*self.request.shown, *self.request.clicked))
+        outcome = (
+            pl.when(shown & clicked)
+            .then(pl.lit(f"rows that are impressions ({SHOWN_FLAG}) and clicks ({CLICKED_FLAG}) at once"))
+            .when(~shown & ~clicked)
+            .then(pl.lit(self.other_action))
+            .when(moment_of.is_null() & (time is not None))
+            .then(pl.lit(f"rows without a time that can be read ({TIME_FLAG})"))
+            .when(clicked & pl.any_horizontal(pl.col(name).is_null() for name in session))
+            .then(pl.lit(Fate.NO_PAGE.words))
+            .when(clicked & pl.any_horizontal(pl.col(name).is_null() for name in doc))
+            .then(pl.lit(Fate.NO_DOC.words))
         )
-        is_click = pl.col(KIND) == CLICKED
-        outcome = first_that_holds(
-            [
-                (pl.col("posbias_both"), _Outcome.BOTH),
-                (pl.col(KIND) == OTHER, _Outcome.OTHER_EVENT),
-                (pl.col(_WHEN).is_null() & (time is not None), _Outcome.NO_TIME),
-                (is_click & pl.any_horizontal(pl.col(name).is_null() for name in session), Fate.NO_PAGE),
-                (is_click & pl.any_horizontal(pl.col(name).is_null() for name in doc), Fate.NO_DOC),
-            ]
+        return rows.with_row_index("line", offset=1).select(
+            *(pl.col(name).alias(column) for name, column in self._columns.items() if name in schema),
+            order_of_records(number, "line"),
+            pl.lit(number, pl.Int64).alias("file"),
+            "line",
+            pl.when(shown).then(pl.lit("impression")).when(clicked).then(pl.lit("click")).alias("kind"),
+            outcome.alias("outcome"),
+            pl.coalesce(pl.col(name).cast(pl.String) for name in wheres).alias("action"),
+            moment_of.alias("moment"),
+            pl.lit(None, pl.Int64).alias("place") if position is None else whole_position(position).alias("place"),
         )
-        return read.with_columns(outcome.alias(OUTCOME)).drop("posbias_both")
 
-    def ids(self) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
-        """The session, and the document."""
-        page = as_text(self.event_roles.session)
-        return page, page, as_text(self.event_roles.doc)
+    @property
+    def view(self) -> str:
+        """The view of events that the script reads."""
+        roles, time, position = self.event_roles, self.request.time, self.event_roles.position
+        ids = {"visit": roles.session, "query": roles.query, "doc": roles.doc}
+        columns = {role: _id([self._columns[name] for name in names]) for role, names in ids.items()}
+        columns["position"] = "0" if position is None else self._columns[position]
+        columns["time"] = "NULL" if time is None else self._columns[time]
+        named = ", ".join(f"{column} AS {role}" for role, column in columns.items())
+        return f"CREATE VIEW events AS SELECT *, {named} FROM records"
 
-    def named_position(self) -> pl.Expr:
-        """The values of the column of positions."""
-        position = self.event_roles.position
-        return super().named_position() if position is None else whole_position(position)
-
-    def join(self, records: pl.DataFrame, undecided: pl.DataFrame) -> Joined:
-        """The impressions of some pages, and which of them were clicked."""
-        shown, of_shown = self._shown(undecided.filter(pl.col(KIND) == SHOWN))
-        clicks = undecided.filter(pl.col(KIND) == CLICKED)
-        on_page = list(dict.fromkeys([*self.page, *self.event_roles.doc]))
-        if self.request.time is None:
-            known = shown.select(self.page).unique()
-            clicked, of_lost = clicks_on_pages(clicks, shown, known, list(self.page), on_page)
-        else:
-            by = list(dict.fromkeys([*self.event_roles.session, *self.event_roles.doc]))
-            of_page = [name for name in self.page if name not in by]
-            window = self.request.window * _MICROSECONDS
-            clicked, of_lost = clicks_in_visits(clicks, shown.drop_nulls(on_page), by, _WHEN, of_page, window)
-        rows, of_clicks = mark_clicked(shown, clicked, on_page, MADE_CLICK)
-        rows = rows.select(
-            *self._columns,
-            MADE_CLICK,
-            pl.Series(self.paths, dtype=pl.String).gather(rows[FILE]).alias(OF_FILE),
-            pl.col(ROW).alias(OF_ROW),
+    @property
+    def made(self) -> str:
+        """The query for the rows of the log: impressions, and whether they were clicked."""
+        columns = {name: "time" if name == self.request.time else column for name, column in self._columns.items()}
+        named = ", ".join(f"{column} AS {quoted_name(name)}" for name, column in columns.items())
+        return (
+            f"SELECT {named}, CAST(c.n IS NOT NULL AS TINYINT) AS {MADE_CLICK}, "
+            f"getvariable('files')[file + 1] AS {OF_FILE}, line AS {OF_ROW} FROM impressions AS i "
+            "LEFT JOIN first_clicks AS c USING (page, doc) WHERE result = 'impressions' ORDER BY i.n"
         )
-        counts = {SHOWN_FLAG: records.filter(pl.col(KIND) == SHOWN).height, _SHOWN_ONCE: shown.height}
-        counts[_PAGES] = shown.select(self.page).n_unique()
-        return rows, shown, [of_shown, of_lost, of_clicks], counts
 
-    def judge(self, where: str, rows: int, counts: Counter[str], account: RawLines) -> None:
+    def schema(self, records: pl.Schema) -> pl.Schema:
+        """The columns of the log, with the types that they have in the files."""
+        own = {name: records[column] for name, column in self._columns.items()}
+        return pl.Schema(own | {MADE_CLICK: pl.Int8(), OF_FILE: pl.String(), OF_ROW: pl.UInt32()})
+
+    def judge(self, where: str, counts: Mapping[str, int], account: RawLines) -> None:
         """Check that there are impressions and clicks, and that times make pages.
 
         Raises:
             SchemaError: there are none of one kind, or nearly every page has one row.
         """
-        del rows
-        n_shown, n_clicked = counts[SHOWN_FLAG], counts[CLICKS]
+        n_shown, n_clicked, shown, pages = (counts[name] for name in ("declared", "clicks", "shown", "pages"))
         of_kinds = ((SHOWN_FLAG, self.request.shown, n_shown), (CLICKED_FLAG, self.request.clicked, n_clicked))
         for flag, declared, number in of_kinds:
             if account.lines and not number:
@@ -497,7 +478,6 @@ class EventReader(RawReader):
                     f"{where}: no row has {' or '.join(map(str, declared))} ({flag}). {n_shown:,} rows are "
                     f"impressions and {n_clicked:,} are clicks.{others if held else f' All are {kind}.'}"
                 )
-        pages, shown = counts[_PAGES], counts[_SHOWN_ONCE]
         if self.request.time is not None and shown >= _FEWEST_SHOWN and pages > _ALONE * shown:
             raise SchemaError(
                 f"{where}: the {shown:,} impressions would be {pages:,} pages, nearly all with one result: in column "
@@ -506,38 +486,18 @@ class EventReader(RawReader):
                 "search before it."
             )
 
-    @property
-    def _columns(self) -> list[str]:
-        times = [self.request.time] if self.request.time else []
-        return list(dict.fromkeys([*self.event_roles.columns(), *times, *self.kept]))
-
     def is_shown(self, schema: Mapping[str, pl.DataType]) -> pl.Expr:
         """Which rows are impressions."""
-        return self._fits(self.request.shown, schema)
+        return _fits(self.request.shown, schema)
 
-    def _fits(self, declared: Sequence[ClickRows], schema: Mapping[str, pl.DataType]) -> pl.Expr:
-        return pl.any_horizontal(rows.holds(schema[rows.column]) for rows in declared)
 
-    def _shown(self, impressions: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Impressions without exact repeats, and what became of each. Rows without a key are for the log to judge.
+def _fits(declared: Sequence[ClickRows], schema: Mapping[str, pl.DataType]) -> pl.Expr:
+    return pl.any_horizontal(rows.holds(schema[rows.column]) for rows in declared)
 
-        Those of one page have the time of its first one: with a time, a page ends where the visit shows nothing more
-        for the query within a second.
-        """
-        if self.request.time is not None:
-            visit, when = list(dict.fromkeys([*self.event_roles.session, *self.event_roles.query])), pl.col(_WHEN)
-            starts = (when.diff() >= _MICROSECONDS).cast(pl.UInt32).cum_sum().over(visit)
-            paged = impressions.sort(_WHEN, RECORD).with_columns(starts.fill_null(0).alias(_NUMBER_OF_PAGE))
-            time = pl.col(self.request.time).first().over(*visit, _NUMBER_OF_PAGE)
-            impressions = paged.with_columns(time).drop(_NUMBER_OF_PAGE).sort(RECORD)
-        position = [] if self.event_roles.position is None else [self.event_roles.position]
-        key = list(dict.fromkeys([*self.page, *self.event_roles.query, *self.event_roles.doc, *position]))
-        has_key = pl.all_horizontal(pl.col(name).is_not_null() for name in key)
-        first = impressions.filter(has_key).unique(key, keep="first", maintain_order=True)
-        shown = pl.concat([first, impressions.filter(~has_key)]).sort(RECORD)
-        repeated = impressions.join(shown, on=RECORD, how="anti")
-        outcomes = [
-            with_outcome(shown, _Outcome.IMPRESSION),
-            with_outcome(repeated, _Outcome.REPEATED_IMPRESSION),
-        ]
-        return shown, pl.concat(outcomes)
+
+def _id(columns: Sequence[str]) -> str:
+    """An id in SQL, of several columns as a struct; null where one of them is, and alike where there is none."""
+    if len(columns) <= 1:
+        return "".join(columns) or "0"
+    fields = ", ".join(f"{column} := {column}" for column in columns)
+    return f"CASE WHEN {' AND '.join(f'{column} IS NOT NULL' for column in columns)} THEN struct_pack({fields}) END"

@@ -9,7 +9,8 @@ import json
 import re
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import groupby
@@ -20,7 +21,7 @@ from typing import Any, cast
 
 import polars as pl
 
-from posbias.core.errors import LogFormatError, MissingExtraError, SchemaError, UsageError
+from posbias.core.errors import LogFormatError, SchemaError, UsageError
 from posbias.io.log.scan import ROW, has_rows, header_of, reading, resolve_quotes, scan_sources, schema_of
 from posbias.io.log.sources import Source, check_unchanged, digests, of_query, read_start
 from posbias.io.places.object_stores import folder_for_copies
@@ -38,7 +39,10 @@ _SETTINGS = {
     "autoload_known_extensions": "false",
     "python_enable_replacements": "false",
 }
-_OF_MEMORY = 2  # DuckDB gets that fraction of it: the process and what it reads with Polars take the rest
+_OF_MEMORY, _LEAST = (
+    4,
+    64 << 20,
+)  # DuckDB gets that fraction of it: the process and what it reads with Polars take the rest
 # No field is overlooked: all lines are looked at, and structs stay structs.
 _GUESS = "union_by_name = true, sample_size = -1, map_inference_threshold = -1, field_appearance_threshold = 0"
 _EXACT = {"FLOAT": 1 << 24, "DOUBLE": 1 << 53}
@@ -115,12 +119,12 @@ _SPECIAL = frozenset('"$`\\!')
 
 def sql_name(column: str) -> str:
     """A column in a query: in quotes where its name is more than one word."""
-    return column if column.isidentifier() else '"' + column.replace('"', '""') + '"'
+    return column if column.isidentifier() else quoted_name(column)
 
 
-def sql_text(value: str) -> str:
+def sql_text(value: object) -> str:
     """A text in a query."""
-    return "'" + value.replace("'", "''") + "'"
+    return "'" + str(value).replace("'", "''") + "'"
 
 
 def as_one(columns: Sequence[str], sources: Iterable[Source]) -> str:
@@ -146,13 +150,12 @@ def result_of(query: Query, sources: Sequence[Source]) -> Source:
             hold the same rows.
         LogFormatError: a file cannot be read.
         SchemaError: there are no rows, or names of columns differ in case alone.
-        MissingExtraError: DuckDB is not installed.
         OutputError: there is no space for the rows.
     """
     made = _made.get((query, tuple(sources)))
     if made is not None and isinstance(made.origin, Path) and made.origin.exists():
         return made
-    duckdb, folder = _import_duckdb(query.flag), folder_for_copies()
+    duckdb, folder = import_module("duckdb"), folder_for_copies()
     quoted, _ = resolve_quotes(sources)
     quoted = [source for source in quoted if source.format != "ndjson" or has_rows(source)]  # of no lines, of no names
     if not quoted:
@@ -160,7 +163,7 @@ def result_of(query: Query, sources: Sequence[Source]) -> Source:
     suffix = of_query(query.text) if query.selects else ""
     made_of = tuple((f"{digest}{suffix}", path) for digest, path in digests(quoted, has_rows).items())
     result = folder / "result.parquet"
-    with temporary_files(folder), duckdb.connect(":memory:", config=_SETTINGS | _limits(query, folder)) as connection:
+    with temporary_files(folder), connected(folder, query.memory // _OF_MEMORY, query.flag) as connection:
         try:
             _register(connection, query, quoted, result)
         except duckdb.Error as error:
@@ -184,20 +187,48 @@ def result_of(query: Query, sources: Sequence[Source]) -> Source:
     return made
 
 
-def _import_duckdb(flag: str) -> Any:  # noqa: ANN401 - its types are not complete
-    try:
-        return import_module("duckdb")
-    except ImportError as error:
-        raise MissingExtraError.of(flag, "duckdb") from error
+@contextmanager
+def connected(folder: Path, memory: int, where: str) -> Generator[Any]:
+    """A connection to DuckDB that keeps to so much memory, and spills into a folder.
 
-
-def _limits(query: Query, folder: Path) -> dict[str, str]:
-    """Memory, threads and scratch space of DuckDB."""
-    return {
-        "memory_limit": f"{query.memory // _OF_MEMORY}B",
+    Raises:
+        UsageError: the memory is not enough.
+        SchemaError: it cannot do what it is to do.
+    """
+    duckdb, limit = import_module("duckdb"), max(memory, _LEAST)
+    limits = {
+        "memory_limit": f"{limit}B",
         "temp_directory": str(folder / "spilled"),
         "threads": str(pl.thread_pool_size()),
     }
+    try:
+        with duckdb.connect(":memory:", config=_SETTINGS | limits) as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            yield connection
+    except duckdb.Error as error:
+        if is_disk_full(folder, error):
+            raise OSError(str(error)) from error
+        if isinstance(error, duckdb.OutOfMemoryException):
+            raise UsageError(f"{where}: {limit:,} bytes are not enough to join it. Use a larger --memory.") from error
+        raise SchemaError(f"{where}: {_message(error)[0]}") from error
+
+
+def shut_off(connection: Any, paths: Iterable[object]) -> None:  # noqa: ANN401 - the types of DuckDB are not complete
+    """Let DuckDB read and write these files, and nothing else; no setting can be changed any more."""
+    connection.execute(f"SET allowed_paths = [{', '.join(map(sql_text, paths))}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+
+
+def parquet_rows(files: Iterable[Path | str]) -> str:
+    """What reads Parquet files, in SQL."""
+    escaped = (sql_text(glob.escape(str(file))) for file in files)
+    return f"read_parquet([{', '.join(escaped)}], union_by_name = true, hive_partitioning = false)"
+
+
+def write_parquet(connection: Any, query: str, file: Path) -> None:  # noqa: ANN401 - as above
+    """Write the rows of a query."""
+    connection.execute(f"COPY ({query}) TO {sql_text(file)} (FORMAT parquet, ROW_GROUP_SIZE {_ROW_GROUP})")
 
 
 def _register(connection: Any, query: Query, sources: Sequence[Source], result: Path) -> None:  # noqa: ANN401 - as above
@@ -207,7 +238,6 @@ def _register(connection: Any, query: Query, sources: Sequence[Source], result: 
         SchemaError: names of columns differ in case alone.
         LogFormatError: a file cannot be read.
     """
-    connection.execute("SET TimeZone = 'UTC'")
     parts, paths, reads = list[str](), [str(result)], list[tuple[Source, Any]]()
     for number, ((form, folders, packed, _), some) in enumerate(groupby(sources, key=_likeness)):
         group = [*some]
@@ -221,25 +251,25 @@ def _register(connection: Any, query: Query, sources: Sequence[Source], result: 
                 scan_sources(group).sink_parquet(files[0], compression="lz4")
         escaped = [glob.escape(file) for file in files]
         paths += {*files, *escaped}
-        listed = f"[{', '.join(map(_text, escaped))}]"
         if form == "ndjson":
+            listed = f"[{', '.join(map(sql_text, escaped))}]"
             read = _read_ndjson(connection, listed, packed, dict(zip(files, group, strict=True)), query.flag)
         else:
-            read = f"read_parquet({listed}, union_by_name = true, hive_partitioning = false)"
+            read = parquet_rows(files)
         reads.append((group[0], connection.sql(f"FROM {read}")))
         own = {*reads[-1][1].columns}
         in_names = [
-            f", {'NULL' if value is None else _text(value)} AS {_name(key)}" for key, value in folders if key not in own
+            f", {'NULL' if value is None else sql_text(value)} AS {quoted_name(key)}"
+            for key, value in folders
+            if key not in own
         ]
         parts.append(f"SELECT *{''.join(in_names)} FROM {read}")
     _check_exact(reads)
-    connection.execute(f"SET allowed_paths = [{', '.join(map(_text, paths))}]")
-    connection.execute("SET enable_external_access = false")
-    connection.execute(f"CREATE VIEW {VIEW} AS {' UNION ALL BY NAME '.join(parts)}")
-    connection.execute("SET errors_as_json = true")
     base = "NULL" if query.position_base is None else query.position_base
     connection.execute(f"SET VARIABLE position_base = {base}")
-    connection.execute("SET lock_configuration = true")
+    connection.execute("SET errors_as_json = true")
+    shut_off(connection, paths)
+    connection.execute(f"CREATE VIEW {VIEW} AS {' UNION ALL BY NAME '.join(parts)}")
 
 
 def _likeness(source: Source) -> tuple[str, tuple[tuple[str, str | None], ...], str, pl.Schema | None]:
@@ -301,7 +331,7 @@ def _check_exact(reads: Iterable[tuple[Source, Any]]) -> None:
         fractions = [(_EXACT[kind], source) for _, kind, source, _ in held if kind in _EXACT]
         for (name, *below), kind, source, rows in held if fractions else ():
             beyond, other = max(fractions, key=itemgetter(0))
-            exact = _meets(_name(name), below, f"abs(CAST($v AS DOUBLE)) < {beyond}")
+            exact = _meets(quoted_name(name), below, f"abs(CAST($v AS DOUBLE)) < {beyond}")
             if kind.endswith(_WHOLE) and rows.filter(f"NOT {exact}").limit(1).fetchall():
                 raise SchemaError(
                     f"{source.path}: column {'.'.join(filter(None, (name, *below)))!r} holds whole numbers, here or in "
@@ -360,7 +390,9 @@ def _read_ndjson(connection: Any, files: str, packed: str, sources: Mapping[str,
     if choices:
         as_json = exact | {place: "JSON" for place, _ in choices}
         columns = _columns({name: types[name] for name in dict.fromkeys(place[0] for place, _ in choices)}, as_json)
-        met = ", ".join(f"bool_and({_meets(_name(name), below, choice[1])})" for (name, *below), choice in choices)
+        met = ", ".join(
+            f"bool_and({_meets(quoted_name(name), below, choice[1])})" for (name, *below), choice in choices
+        )
         (holds,) = connection.execute(f"SELECT {met} FROM read_json({read}, {columns})").fetchall()
         exact |= {place: choice[0] for (place, choice), is_met in [*zip(choices, holds, strict=True)][::-1] if is_met}
     return f"read_json({read}, {_columns(types, exact)})"
@@ -368,7 +400,7 @@ def _read_ndjson(connection: Any, files: str, packed: str, sources: Mapping[str,
 
 def _columns(types: Mapping[str, Any], exact: Mapping[_Place, str]) -> str:
     """The argument of `read_json` that gives the types of columns."""
-    columns = (f"{_text(name)}: {_text(_type_with((name,), dtype, exact))}" for name, dtype in types.items())
+    columns = (f"{sql_text(name)}: {sql_text(_type_with((name,), dtype, exact))}" for name, dtype in types.items())
     return f"columns = {{{', '.join(columns)}}}"
 
 
@@ -386,7 +418,7 @@ def _type_with(place: _Place, dtype: Any, exact: Mapping[_Place, str]) -> str:  
     if dtype.id == "list":
         return f"{_type_with((*place, None), dtype.children[0][1], exact)}[]"
     if dtype.id == "struct":
-        fields = [f"{_name(name)} {_type_with((*place, name), inner, exact)}" for name, inner in dtype.children]
+        fields = [f"{quoted_name(name)} {_type_with((*place, name), inner, exact)}" for name, inner in dtype.children]
         return f"STRUCT({', '.join(fields)})"
     return exact[place]
 
@@ -397,7 +429,7 @@ def _meets(value: str, below: Sequence[str | None], condition: str) -> str:
         text = f"CAST({value} AS VARCHAR)"
         return f"({text} IS NULL OR {condition.replace('$v', text)})"
     if below[0] is not None:
-        return _meets(f"struct_extract({value}, {_text(below[0])})", below[1:], condition)
+        return _meets(f"struct_extract({value}, {sql_text(below[0])})", below[1:], condition)
     entry = f"entry_{len(below)}"
     return f"coalesce(len(list_filter({value}, lambda {entry}: NOT {_meets(entry, below[1:], condition)})) = 0, true)"
 
@@ -444,13 +476,12 @@ def _write(connection: Any, query: Query, result: Path) -> None:  # noqa: ANN401
         )
     columns = connection.execute(f"DESCRIBE {_RESULT}").fetchall()
     written = [
-        f"{_WRITTEN_AS[dtype].format(_name(name))} AS {_name(name)}"
+        f"{_WRITTEN_AS[dtype].format(quoted_name(name))} AS {quoted_name(name)}"
         for name, dtype, *_ in columns
         if dtype in _WRITTEN_AS
     ]
     replaced = f" REPLACE ({', '.join(written)})" if written else ""
-    options = f"FORMAT parquet, ROW_GROUP_SIZE {_ROW_GROUP}"
-    connection.execute(f"COPY (SELECT *{replaced} FROM {_RESULT}) TO {_text(result)} ({options})")
+    write_parquet(connection, f"SELECT *{replaced} FROM {_RESULT}", result)
 
 
 _ADVICE = re.compile(r"\n\s*(?:Try |LINE [0-9]+:|Possible solutions:)")
@@ -471,9 +502,6 @@ def _message(error: Exception, text: str = "") -> tuple[str, int | None, int | N
     return message, before.count("\n") + 1, len(before) - before.rfind("\n")
 
 
-def _text(value: object) -> str:
-    return "'" + str(value).replace("'", "''") + "'"
-
-
-def _name(column: str) -> str:
+def quoted_name(column: str) -> str:
+    """A column in a query, in quotes."""
     return '"' + column.replace('"', '""') + '"'

@@ -1,12 +1,16 @@
-"""Sources whose events one query makes a table of: a file `NAME.sql` here each, for `--input-format NAME`.
+"""SQL of sources: a file `NAME.sql` for each, run by DuckDB over the files of a log.
 
-A file begins with comments. Three of them are read: `-- title:`, `-- columns:`, once for each set of columns by which
-the source is recognised, and `-- options:`, those that read the rows of the query. `-- then: FILE` names the rest of
-the query, which reads the rows of the file as `events`. All is plain text: to read a log that differs, copy the query
-to a file of your own, change it, and say `--sql FILE.sql` with the options.
+A file begins with comments, of which some are read. Sources whose events one query makes a table of, for
+`--input-format NAME`, have `-- title:`, `-- columns:`, once for each set of columns by which the source is recognised,
+and `-- options:`, those that read the rows of the query. `-- then: FILE` names the rest of the query, which reads the
+rows of the file as `events`. All is plain text: to read a log that differs, copy the query to a file of your own,
+change it, and say `--sql FILE.sql` with the options.
 
-The rows of every query are `kind` (impression, click, or what else the event is), `page` or `visit`, `query`, `doc`,
-`position` and `timestamp`, so that every event is accounted for as in any other table of events.
+The rows of every such query are `kind` (impression, click, or what else the event is), `page` or `visit`, `query`,
+`doc`, `position` and `timestamp`, so that every event is accounted for as in any other table of events.
+
+The others, `_NAME.sql`, are scripts that make a log of records; `-- include: FILE` stands for another one. They say
+what becomes of a record with `-- used:`, `-- outcome:`, and `-- fatal:`, which stops the run.
 """
 
 import shlex
@@ -36,16 +40,33 @@ class EventSource:
         return max((len(known) for known in self.columns if known <= columns), default=0)
 
 
+def _read(file: str) -> tuple[str, list[tuple[str, str]]]:
+    """The text of a file, and the settings in its comments."""
+    text = (_FOLDER / file).read_text(encoding="utf-8")
+    head = [line.removeprefix(_MARK).partition(": ") for line in text.splitlines() if line.startswith(_MARK)]
+    return text, [(key, value) for key, _, value in head if value]
+
+
 @cache
 def event_source(name: str) -> EventSource:
     """The source of that name, one of `NAMES`."""
-    text = (_FOLDER / f"{name}.sql").read_text(encoding="utf-8")
-    head = [line.removeprefix(_MARK).partition(": ") for line in text.splitlines() if line.startswith(_MARK)]
-    settings = {key: [value for other, _, value in head if other == key] for key, _, _ in head}
+    text, head = _read(f"{name}.sql")
+    settings = {key: [value for other, value in head if other == key] for key, _ in head}
     for rest in settings.get("then", []):
-        text = f"WITH events AS (\n{text}\n), {(_FOLDER / rest).read_text(encoding='utf-8')}"
+        text = f"WITH events AS (\n{text}\n), {_read(rest)[0]}"
     columns = tuple(frozenset(known.split()) for known in settings["columns"])
     return EventSource(name, settings["title"][0], columns, tuple(shlex.split(settings["options"][0])), text)
+
+
+@cache
+def script(name: str) -> tuple[str, dict[str, str]]:
+    """The statements of a script, and the outcomes of records: each `used`, `fatal` or another `outcome`."""
+    text, head = _read(f"{name}.sql")
+    outcomes = {value: key for key, value in head if key in {"used", "outcome", "fatal"}}
+    for file in (value for key, value in head if key == "include"):
+        included, further = script(file.removesuffix(".sql"))
+        text, outcomes = text.replace(f"{_MARK}include: {file}\n", included), outcomes | further
+    return text, outcomes
 
 
 def recognise(columns: frozenset[str]) -> EventSource | None:

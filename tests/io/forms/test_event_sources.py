@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -387,15 +386,6 @@ def test_times_of_a_source_are_those_of_utc(pages: list[Page], tmp_path: Path, w
     made = result_of(Query(event_source(write.__name__).text, 1 << 30, position_base=1), find_log_files([str(file)]))
     times = pl.read_parquet(str(made.origin))["timestamp"].drop_nulls()
     assert {*times} == {datetime(2026, 1, 5, 22, 30)}  # noqa: DTZ001 - of UTC, without a zone
-
-
-def test_a_source_needs_duckdb(
-    refused: Refused, pages: list[Page], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "duckdb", None)
-    said = refused("collect", *algolia(pages, tmp_path), "--input-format", "algolia")
-    assert "--input-format algolia needs duckdb, which is not installed" in said
-    assert "python3 -m pip install duckdb" in said
 
 
 def test_every_source_is_tested() -> None:

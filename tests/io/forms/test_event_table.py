@@ -9,8 +9,6 @@ import pytest
 from command_results import Output, Posbias, Refused
 from polars.testing import assert_frame_equal
 
-from posbias.io.forms import form
-
 EVENTS = ("--impression-where", "event_type=impression", "--click-where", "event_type=click")
 IN_A_VISIT = (*EVENTS, "--session", "visit", "--page-time", "time")
 HEADER = "event_type,session,query,doc,position"
@@ -63,15 +61,15 @@ def test_a_table_of_events_is_the_same_log(
     }
 
 
-@pytest.mark.slow
-def test_impressions_and_clicks_may_lie_in_files_of_their_own_and_in_several_parts(
-    posbias: Posbias, log: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_impressions_and_clicks_may_lie_in_files_of_their_own_below_any_folder(
+    posbias: Posbias, log: pl.DataFrame, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(form, "_BYTES_PER_PART", 2_000)
     log.write_parquet(tmp_path / "flat.parquet")
     for kind, events in as_events(log).partition_by("event_type", as_dict=True).items():
         events.write_parquet(tmp_path / f"{kind[0]}.parquet")
-    found = posbias("collect", tmp_path / "impression.parquet", tmp_path / "click.parquet", *EVENTS)
+    (temporary := tmp_path / "doc=zz").mkdir()  # which is no column of what is written below it
+    words = (tmp_path / "impression.parquet", tmp_path / "click.parquet", *EVENTS, "--temp-dir", temporary)
+    found = posbias("collect", *words)
     assert_frame_equal(found.statistics, posbias("collect", tmp_path / "flat.parquet").statistics)
 
 
@@ -253,3 +251,47 @@ def test_times_that_make_a_page_of_every_row_are_refused(refused: Refused, tmp_p
     message = refused("collect", tmp_path / "events.parquet", *IN_A_VISIT)
     assert "the 150 impressions would be 150 pages, nearly all with one result" in message
     assert "Name the id of a page with --session instead" in message
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pl.col("position").cast(pl.Duration("ms")),
+        pl.time(1, 2, "position"),
+        pl.lit(START).dt.replace_time_zone("Europe/Berlin"),
+        pl.lit(START).cast(pl.Datetime("ns")),
+        pl.lit(START.date()),
+        pl.format("{}", "position").cast(pl.Categorical),
+        pl.col("position").cast(pl.Decimal(20, 3)),
+        pl.lit(2**64 - 1, pl.UInt64),
+        pl.lit(float("nan")),
+        pl.lit(None),
+    ],
+    ids=str,
+)
+def test_columns_of_any_type_and_case_are_those_of_the_flat_log(
+    posbias: Posbias, log: pl.DataFrame, tmp_path: Path, column: pl.Expr
+) -> None:
+    log = log.head(400).with_columns(column.alias("Extra"), pl.col("position").alias("extra"), DOC=pl.lit("x"))
+    log.write_parquet(tmp_path / "flat.parquet")
+    as_events(log).write_parquet(tmp_path / "events.parquet")
+    words = ("--context", "Extra", "--context", "extra", "--doc", "doc")
+    flat = posbias("collect", tmp_path / "flat.parquet", *words).statistics
+    assert_frame_equal(posbias("collect", tmp_path / "events.parquet", *EVENTS, *words).statistics, flat)
+
+
+@pytest.mark.parametrize("time", [pl.time(10, 0, 0), pl.duration(seconds=5), pl.lit(value=True)], ids=str)
+def test_a_column_of_another_type_is_no_time(refused: Refused, tmp_path: Path, time: pl.Expr) -> None:
+    in_visits(*PAGES, *CLICKS).with_columns(time=time).write_parquet(tmp_path / "events.parquet")
+    assert "12 x rows without a time that can be read (--page-time)" in refused(
+        "collect", tmp_path / "events.parquet", *IN_A_VISIT
+    )
+
+
+def test_ids_of_several_columns_do_not_collide(posbias: Posbias, tmp_path: Path) -> None:
+    rows = [f"impression,{page},q,{doc},{place}" for page in ("a ,b", "a, b") for place, doc in enumerate("xy", 1)]
+    rows += ["click,a , b,q,x,", "click,a ,b,q,y,"]
+    path = write(tmp_path / "events.csv", rows, "event_type,one,two,query,doc,position")
+    found = posbias("collect", path, *EVENTS, "--session", "one", "--session", "two")
+    assert account(found)["not_used"] == {"clicks on a page that was not recorded": 1}
+    assert clicked_cells(found) == {("x", 1): 0, ("y", 2): 1}

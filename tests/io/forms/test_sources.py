@@ -14,7 +14,6 @@ from polars.testing import assert_frame_equal
 from typer.testing import CliRunner
 
 from posbias.cli.main import app
-from posbias.io.forms import form as conversion
 
 Document = dict[str, Any]
 Pages = list[tuple[int, str, list[str], list[str]]]
@@ -124,13 +123,10 @@ def test_the_files_of_a_source_are_the_same_log(
 
 @pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.slow
-def test_files_that_take_several_parts_are_the_same_log(
-    posbias: Posbias, log: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writer: str
-) -> None:
+def test_several_files_are_the_same_log(posbias: Posbias, log: pl.DataFrame, tmp_path: Path, writer: str) -> None:
     lines_of, form, suffix = WRITERS[writer]
     lines = lines_of(pages_of(log))
     whole = posbias("collect", write(tmp_path / f"raw.{suffix}", lines), "--input-format", form)
-    monkeypatch.setattr(conversion, "_BYTES_PER_PART", 4_000)
     first, second = lines[: len(lines) // 2], lines[len(lines) // 2 :]
     paths = [write(tmp_path / f"first.{suffix}", first), write(tmp_path / f"second.{suffix}.gz", second)]
     parts = posbias("collect", *paths, "--input-format", form)

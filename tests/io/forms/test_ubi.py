@@ -11,8 +11,6 @@ import polars as pl
 import pytest
 from command_results import Output, Posbias, Refused, Run
 
-from posbias.io.forms import form
-
 Document = dict[str, object]
 
 UBI = ("--input-format", "ubi")
@@ -111,18 +109,6 @@ def test_a_log_as_ubi_is_the_same_log(posbias: Posbias, log: pl.DataFrame, tmp_p
     assert from_events.statistics.equals(expected)
     assert account_of(from_hits)["not_used"] == {"action lines of the bulk format": len(hits)}
     assert account_of(from_events)["not_used"] == {}
-
-
-@pytest.mark.slow
-def test_a_log_that_takes_several_parts_is_the_same_log(
-    posbias: Posbias, log: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = write(tmp_path / "ubi.ndjson", [*as_ubi(log, hits=True), event("p1", "scroll"), event(None, "scroll")])
-    whole = posbias("collect", path, *UBI)
-    monkeypatch.setattr(form, "_BYTES_PER_PART", path.stat().st_size // 7)
-    in_parts = posbias("collect", path, *UBI)
-    assert in_parts.statistics.equals(whole.statistics)
-    assert account_of(in_parts) == account_of(whole)
 
 
 def test_statistics_of_two_days_of_ubi_add_up_with_their_accounts(posbias: Posbias, tmp_path: Path) -> None:
