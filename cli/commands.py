@@ -296,13 +296,7 @@ def weight(
     """
     from posbias.cli.report.result import plain_options
     from posbias.cli.work.execution import carry_out_job
-    from posbias.cli.work.requests import (
-        check_same_cells,
-        like_the_fit,
-        of_pages,
-        requested_files,
-        resolve,
-    )
+    from posbias.cli.work.requests import job_like_the_fit, of_pages, requested_files, resolve
     from posbias.core.errors import StatisticsError
     from posbias.core.models.em import EMOptions
     from posbias.io.engines.engine import Engine
@@ -313,7 +307,6 @@ def weight(
     from posbias.io.jobs.tables import Result
     from posbias.io.jobs.training import write_training_files
     from posbias.io.places.locations import location
-    from posbias.io.stores.store import find_statistics
 
     files = requested_files(training)
     if not is_own(propensities) and has_click_model(location(propensities)):
@@ -329,13 +322,9 @@ def weight(
             )
         cells, fitted, also_read = None, FittedPages(pages), [str(location(propensities))]
     else:
-        cells, counting, statistics = read_theta(propensities), CountingOptions(), find_statistics(inputs)
+        cells = read_theta(propensities)
         fitted, also_read = FittedCells(cells.theta), cells.files
-        if not statistics:
-            log, counting = like_the_fit(cells, log)
-        pages_for = files.sessions_for
-        job = resolve(inputs, log, counting, statistics, sessions_for=pages_for, features=files.features)
-        job = job.like_the_fit(cells)
+        job, log = job_like_the_fit(inputs, log, cells, sessions_for=files.sessions_for, features=files.features)
 
     def work(engine: Engine, result: Result) -> None:
         result.content["propensities"] = propensities
@@ -346,8 +335,6 @@ def weight(
         else:
             data = count(job, engine, result)
             plan = data.plan
-        if cells is not None and job.sessions_for is None:
-            check_same_cells(plan, cells)
         write_training_files(data, plan, fitted, files, engine, result)
 
     also_read = [*also_read, *files.features.tables]
@@ -369,30 +356,25 @@ def train(
     from posbias.cli.report.result import plain_options
     from posbias.cli.work import learning
     from posbias.cli.work.execution import carry_out_job
-    from posbias.cli.work.requests import check_same_cells, like_the_fit, resolve
+    from posbias.cli.work.requests import job_like_the_fit
     from posbias.io.engines.engine import Engine
     from posbias.io.fits.saved_fit import read_theta
     from posbias.io.jobs.fit import count, name_propensities
     from posbias.io.jobs.tables import Result
-    from posbias.io.stores.store import find_statistics
 
     request = learning.requested(learned, propensities)
     fitted = None if propensities is None else read_theta(propensities)
     placed = log.randomized_where if request.learner.needs_randomized else None
-    counting, statistics = CountingOptions(period="none"), find_statistics(inputs)
-    if fitted is not None and not statistics:
-        log, counting = like_the_fit(fitted, log)
-    log = replace(log, randomized_where=placed)
-    pages_for, features = request.needs_sessions, request.features
-    job = resolve(inputs, log, counting, statistics, sessions_for=pages_for, features=features)
-    job = job.like_the_fit(fitted)
+    log, features = replace(log, randomized_where=placed), request.features
+    job, log = job_like_the_fit(
+        inputs, log, fitted, beside=["randomized_where"], sessions_for=request.needs_sessions, features=features
+    )
     learning.check_randomized(request, job.plan)
 
     def work(engine: Engine, result: Result) -> None:
         counted = count(job, engine, result)
         if fitted is not None:
             name_propensities(fitted, result)
-            check_same_cells(counted.plan, fitted)
         learning.learn(counted, None if fitted is None else fitted.theta, request, engine, result)
 
     also_read = [*(fitted.files if fitted else ()), *features.tables]
@@ -435,27 +417,20 @@ def predict(
     """
     from posbias.cli.report.result import plain_options
     from posbias.cli.work.execution import carry_out_job
-    from posbias.cli.work.requests import check_day, check_same_cells, like_the_fit, resolve
+    from posbias.cli.work.requests import check_day, job_like_the_fit
     from posbias.io.engines.engine import Engine
     from posbias.io.fits.saved_fit import read_theta
     from posbias.io.jobs import predicting
     from posbias.io.jobs.tables import Result
     from posbias.io.predictions import by_position
-    from posbias.io.stores.store import find_statistics
 
     until = None if rankings.trained_until is None else check_day("--trained-until", rankings.trained_until)
     named = tuple(rankings.scores or ()), tuple(rankings.rankings or ())
     request = predicting.PredictionRequest(*named, until, rankings.by, csv=rankings.csv)
-    fitted, statistics = read_theta(propensities), find_statistics(inputs)
-    counting = CountingOptions(period="none")
-    if not statistics:
-        timestamp = log.timestamp
-        log, counting = like_the_fit(fitted, log)
-        log, counting = replace(log, timestamp=timestamp), replace(counting, period="day" if timestamp else "none")
-    job = resolve(inputs, log, counting, statistics)
-    if statistics:
-        check_same_cells(job.plan if fitted.plan.model.needs_session else by_position(job.plan), fitted)
-    job = request.checked(job.like_the_fit(fitted))
+    fitted = read_theta(propensities)
+    as_counted = None if fitted.plan.model.needs_session else by_position
+    job, log = job_like_the_fit(inputs, log, fitted, beside=["timestamp"], as_counted=as_counted)
+    job = request.checked(job)
 
     def work(engine: Engine, result: Result) -> None:
         predicting.predict(job, fitted, request, engine, result)
@@ -481,7 +456,7 @@ def evaluate(
     """
     from posbias.cli.report.result import plain_options
     from posbias.cli.work.execution import carry_out_job
-    from posbias.cli.work.requests import jobs_of_models, like_the_fit, resolve
+    from posbias.cli.work.requests import job_like_the_fit, jobs_of_models
     from posbias.core.errors import StatisticsError, UsageError
     from posbias.io.engines.engine import Engine
     from posbias.io.jobs.tables import Result
@@ -520,8 +495,7 @@ def evaluate(
             "rankings are evaluated with propensities: --propensities DIR, written by `posbias fit`, or a table."
         )
     fitted = read_theta(propensities)
-    log, counting = like_the_fit(fitted, log)
-    job = resolve(inputs, log, counting, (), sessions_for="posbias evaluate").like_the_fit(fitted)
+    job, log = job_like_the_fit(inputs, log, fitted, sessions_for="posbias evaluate")
 
     def work(engine: Engine, result: Result) -> None:
         evaluate_rankings(job, fitted, request, engine, result)

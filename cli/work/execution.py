@@ -29,7 +29,6 @@ from posbias.io.places.locations import Location, is_same, is_text
 from posbias.io.places.ownership import owned_directory, system_temporary
 from posbias.io.places.temporary import shared_place
 from posbias.io.results.outputs import check_output
-from posbias.io.training.feature_tables import check_features
 
 
 def carry_out_job(
@@ -148,7 +147,6 @@ def rehearse(
         }
     else:
         opened = job.open_log()
-        check_features(opened, job.tables, job.features)
         reads["log"] = describe_log(opened)
         reads["files"] = [str(source.path) for source in opened.sources]
         warnings = [reason.sentence for reason in doubts(opened)]

@@ -1,6 +1,6 @@
 """Requests of jobs, made of options."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
 from datetime import date, timedelta
 
@@ -187,37 +187,6 @@ def _words(names: Iterable[str] | None) -> str | None:
     return " ".join(names or ()) or None
 
 
-def like_the_fit(fitted: PreviousFit, log: LogOptions) -> tuple[LogOptions, CountingOptions]:
-    """The options that count the cells of propensities; what only their estimate depended on is left aside.
-
-    Raises:
-        UsageError: other contexts are requested than the propensities have.
-    """
-    plan = fitted.plan
-    if log.context and tuple(log.context) != plan.context:
-        raise UsageError(
-            f"--context {' '.join(log.context)}: the propensities in {fitted.name} "
-            + (f"differ by {' '.join(plan.context)}." if plan.context else "have no context.")
-        )
-    bins = ",".join(map(str, plan.position_bins)) or None
-    counting = CountingOptions(plan.model.name, plan.max_position, bins, "none")
-    return replace(of_pages(log), context=list(plan.context)), counting
-
-
-def check_same_cells(plan: StatisticsPlan, fitted: PreviousFit) -> None:
-    """Statistics come with cells of their own, which must be those of the propensities.
-
-    Raises:
-        StatisticsError: they differ.
-    """
-    wanted = replace(fitted.plan, max_position=plan.max_position) if fitted.own else fitted.plan
-    if _cells(plan) != _cells(wanted):
-        raise StatisticsError(
-            f"the statistics were collected with {_cells(plan)}; the propensities in {fitted.name} are for "
-            f"{_cells(wanted)}. Collect with the same options as the fit."
-        )
-
-
 def _cells(plan: StatisticsPlan) -> str:
     bins, context = ",".join(map(str, plan.position_bins)), ",".join(plan.context)
     return (
@@ -323,6 +292,54 @@ def resolve(
         of_rows = features.columns
         request = log_request(named, log, plan, day=counting.date, sessions_for=sessions_for, features=of_rows)
     return Job(tuple(named), plan, request, tuple(held), sessions_for, features.columns, features.tables, decay)
+
+
+def job_like_the_fit(
+    named: Sequence[str],
+    log: LogOptions,
+    fitted: PreviousFit | None,
+    *,
+    beside: Sequence[str] = (),
+    sessions_for: str | None = None,
+    features: FeaturesRequest | None = None,
+    as_counted: Callable[[StatisticsPlan], StatisticsPlan] | None = None,
+) -> tuple[Job, LogOptions]:
+    """The job that counts the cells of propensities, and the log without columns that only their estimate looked at.
+
+    Args:
+        named: logs or statistics, as named by the user.
+        log: how logs are read.
+        fitted: the propensities, if there are any.
+        beside: columns beside those of the cells that are read.
+        sessions_for: the option that needs the pages of the log, if there is one.
+        features: columns of the log, and tables, to learn from.
+        as_counted: cells of statistics as they are used; by default as they were collected.
+
+    Raises:
+        StatisticsError: statistics have other cells.
+        UsageError: other contexts are requested than the propensities have, or options do not go together.
+    """
+    statistics, counting = find_statistics(named), CountingOptions(period="none")
+    if fitted is not None and not statistics:
+        plan = fitted.plan
+        if log.context and tuple(log.context) != plan.context:
+            raise UsageError(
+                f"--context {' '.join(log.context)}: the propensities in {fitted.name} "
+                + (f"differ by {' '.join(plan.context)}." if plan.context else "have no context.")
+            )
+        bins, of_days = ",".join(map(str, plan.position_bins)) or None, "timestamp" in beside and log.timestamp
+        counting = CountingOptions(plan.model.name, plan.max_position, bins, "day" if of_days else "none")
+        log = replace(of_pages(log), context=list(plan.context), **{name: getattr(log, name) for name in beside})
+    job = resolve(named, log, counting, statistics, sessions_for=sessions_for, features=features)
+    if fitted is not None and job.sessions_for is None and (job.log is None or job.log.export is not None):
+        counted = job.plan if as_counted is None else as_counted(job.plan)
+        known = replace(fitted.plan, max_position=counted.max_position) if fitted.own else fitted.plan
+        if _cells(counted) != _cells(known):
+            raise StatisticsError(
+                f"the statistics were collected with {_cells(counted)}; the propensities in {fitted.name} are for "
+                f"{_cells(known)}. Collect with the same options as the fit."
+            )
+    return job.like_the_fit(fitted), log
 
 
 def _request_of_export(

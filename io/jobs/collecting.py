@@ -20,7 +20,7 @@ from posbias.io.counting.look import (
 from posbias.io.counting.merge import known_days, merge_statistics
 from posbias.io.engines.engine import Engine
 from posbias.io.jobs import tables
-from posbias.io.jobs.fit import Job, describe_reading, open_log, reasons_of_clicks
+from posbias.io.jobs.fit import Job, describe_reading, reasons_of_clicks
 from posbias.io.jobs.tables import Result
 from posbias.io.log.click_log import Log
 from posbias.io.log.clicks import JoinedClicks
@@ -127,7 +127,7 @@ def check_gate(limit: float | None) -> None:
 
 def count_log(job: Job, engine: Engine, result: Result) -> None:
     """Count a log; the statistics are the result."""
-    read, statistics = _counted(job, open_log(job, result), result.folder, engine, result)
+    read, statistics = _counted(job, job.open_log(result), result.folder, engine, result)
     result.content |= describe_statistics(statistics.metadata, statistics.segments)
     describe_reading(statistics.metadata.rows, read.clicks, read.days, read.notes, result)
     if read.plan.period:
@@ -174,7 +174,7 @@ def add_day(
         StatisticsError: the day is there from other logs, and `replaces` is not given; or it cannot be replaced, does
             not go with the store, or is kept out.
     """
-    log = open_log(job, result)
+    log = job.open_log(result)
     rest = None if store is None else without_day(store, day)
     if store is not None:
         check_new_day(store, day, log.digests, replaces=replaces)

@@ -24,7 +24,7 @@ from posbias.io import clock
 from posbias.io.counting.count import ValueOfColumn, count_by_value
 from posbias.io.counting.hidden_faults import reasons_of_rows
 from posbias.io.engines.engine import Engine
-from posbias.io.jobs.fit import CellFit, Job, describe, describe_reading, open_log
+from posbias.io.jobs.fit import CellFit, Job, describe, describe_reading
 from posbias.io.jobs.tables import (
     DONE,
     Column,
@@ -78,7 +78,7 @@ def fit_each(
     Raises:
         PosbiasError: the log cannot be read, or nothing can be estimated for any value.
     """
-    log = open_log(job.for_each(column), result)
+    log = job.for_each(column).open_log(result)
     read, values = count_by_value(log, job.plan, column, engine, result.progress, clock.today(), job.decay)
     result.content |= {"sources": read.sources, "rows": read.rows}
     describe_reading(read.rows, read.clicks, read.days, read.notes, result)

@@ -66,8 +66,11 @@ class Job:
     tables: tuple[str, ...] = ()  # of features, beside the log
     decay: float | None = None  # by what older days weigh less, if they do
 
-    def open_log(self) -> Log:
+    def open_log(self, result: Result | None = None) -> Log:
         """Open the log; where columns are missing because it holds events, the error says so.
+
+        Args:
+            result: what guessed columns are a reason to doubt.
 
         Raises:
             LogFormatError: a file is not there, or cannot be read.
@@ -77,7 +80,7 @@ class Job:
         if request is None:
             raise TypeError("statistics are no log")
         try:
-            return click_log.open_log(request)
+            log = click_log.open_log(request)
         except RoleError as error:
             if request.raw is not None or request.events is not None or request.clicks is not None:
                 raise
@@ -93,6 +96,10 @@ class Job:
                 del known[where : where + 2]
             advice, options = f"{form.text[:1].upper()}{form.text[1:]}.", (*known, *form.options)
             raise RoleError(*error.lines, advice, options=options) from error
+        check_features(log, self.tables, self.features)
+        if result is not None:
+            result.reasons += doubts(log)
+        return log
 
     def finding_times(self) -> "Job":
         """The job whose log is searched for a column of times, unless days are known without one."""
@@ -155,14 +162,6 @@ def name_propensities(fitted: PreviousFit, result: Result) -> None:
         result.reasons.append(reason(f"{fitted.condition}.of-the-fit", condition=condition))
 
 
-def open_log(job: Job, result: Result) -> Log:
-    """Open the log of a job; what was guessed of its columns is a warning."""
-    log = job.open_log()
-    check_features(log, job.tables, job.features)
-    result.reasons += doubts(log)
-    return log
-
-
 def count(job: Job, engine: Engine, result: Result) -> CountedLog:
     """Count logs or merge statistics, and describe them in the manifest; with a decay, older days weigh less."""
     job.require_logs()
@@ -171,7 +170,7 @@ def count(job: Job, engine: Engine, result: Result) -> CountedLog:
         check_features(None, job.tables, ())
         counted = read_statistics(job.statistics, engine, result.progress, today, job.decay)
     else:
-        log, keep = open_log(job, result), job.sessions_for is not None
+        log, keep = job.open_log(result), job.sessions_for is not None
         counted = count_log(log, job.plan, engine, result.progress, today, keep_sessions=keep, factor=job.decay)
     describe(counted, result)
     return counted
@@ -190,7 +189,7 @@ def describe(counted: CountedLog, result: Result) -> None:
 def read_pages(job: Job, engine: Engine, result: Result) -> ReadLog:
     """Read a log with its pages, and describe it in the manifest."""
     job.require_logs()
-    reading = read_log(open_log(job, result), job.plan, engine, result.progress, clock.today(), keep_sessions=True)
+    reading = read_log(job.open_log(result), job.plan, engine, result.progress, clock.today(), keep_sessions=True)
     result.content |= sections_of_reading(job.plan, reading.sources, reading.rows)
     describe_reading(reading.rows, reading.clicks, reading.days, reading.notes, result)
     result.reasons += reasons_of_rows(reading.read)

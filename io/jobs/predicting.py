@@ -22,7 +22,7 @@ from posbias.io.fits.new_fit import sections_of_reading
 from posbias.io.fits.saved_fit import PreviousFit
 from posbias.io.fits.verdicts import ERRORS_UNKNOWN, unweighted_clicks
 from posbias.io.jobs import tables as summary
-from posbias.io.jobs.fit import Job, describe_reading, name_propensities, open_log, weights_from
+from posbias.io.jobs.fit import Job, describe_reading, name_propensities, weights_from
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first, more
 from posbias.io.predictions import (
     MOST_PARTS,
@@ -253,7 +253,7 @@ def _opened(job: Job, request: PredictionRequest, engine: Engine, result: Result
             pages = total_pages([segment for entry in job.statistics for segment in entry.segments])
             yield _Opened(metadata.plan, merged_parts(job.statistics, metadata, engine), rankings, days, pages)
         return
-    log = open_log(job, result)
+    log = job.open_log(result)
     if not (log.raw is not None and log.raw.of_lines):  # its columns are known: wrong files are refused at once
         open_rankings(request.scores, request.rankings, log.roles, log.schema)
     reading = read_log(log, job.plan, engine, result.progress, clock.today())
