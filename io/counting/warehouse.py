@@ -12,7 +12,9 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import import_module
+from importlib.resources import files
 from typing import Any, Literal
 
 import msgspec
@@ -167,7 +169,6 @@ class WarehouseQuery:
 
 
 _TABLE = "posbias_table"
-_ONE_CLICK = "CASE WHEN r_click = 1 THEN 1 ELSE 0 END"
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PART_OF_NAME = re.compile(r'"([^"]+)"|([^".]+)')
 _NO_NAME = re.compile(r"[\\`\x00-\x1f\x7f-\x9f]")
@@ -251,6 +252,14 @@ def _transpiled(template: "_Template", dialect: str) -> str:
     return tree.transform(in_dialect).sql(dialect, pretty=True, unsupported_level=sqlglot.ErrorLevel.RAISE) + "\n"
 
 
+@cache
+def _texts() -> dict[str, str]:
+    """The steps of the query by name."""
+    text = files("posbias.io.counting").joinpath("warehouse.sql").read_text(encoding="utf-8")
+    named = re.split(r"^-- (\w+)(?:: .*)?$", text, flags=re.MULTILINE)
+    return dict(zip(named[1::2], named[2::2], strict=True))
+
+
 class _Template:
     """The text of the query, with `:names` for what the user named."""
 
@@ -259,6 +268,8 @@ class _Template:
         self.columns: dict[str, tuple[str, str]] = {}  # the option that names a column, and its name, by placeholder
         self.texts: dict[str, str] = {}  # by placeholder
         self._steps: dict[str, str] = {}  # the named queries, in their order
+        # The step with the counts so far, and the columns there that are no keys
+        self._counted: dict[str, object] = {"source": "counted", "code": "code", "shown": "shown", "clicked": "clicked"}
         self._sessions = [f"s_{number}" for number in range(len(self.roles.session))]
         self._sampled = request.check_pages == "sample" and bool(self._sessions)
         self.needs_hash = f"--ids {request.ids}" if request.ids == "hash" else "--check-pages sample"
@@ -273,9 +284,13 @@ class _Template:
         if self._sessions:
             self._judge_pages()
         self._count()
-        self._add_up_all()
+        self._step("whole")
+        self._step("added_up_with_pages" if self._sessions else "added_up", "added_up")
         steps = ", ".join(f"{name} AS ({query})" for name, query in self._steps.items())
         self.text = f"WITH {steps} {self._result()}"
+
+    def _step(self, step: str, name: str = "", **values: object) -> None:
+        self._steps[name or step] = _texts()[step].format(**self._counted | values)
 
     def _column(self, flag: str, name: str) -> str:
         placeholder = f"x{len(self.columns)}"
@@ -307,9 +322,8 @@ class _Template:
         for number, rows in enumerate(self.plan.randomized):
             columns[f"r_random_{number}"] = f"CAST({self._column('--randomized-where', rows.column)} AS TEXT)"
         selected = ", ".join(f"{value} AS {name}" for name, value in columns.items())
-        self._steps["log_rows"] = f"SELECT {selected} FROM {_TABLE}"
-        marks = f"{self._row_fault()} AS row_fault{self._number_of_random()}"
-        self._steps["marked"] = f"SELECT log_rows.*, {marks} FROM log_rows"
+        self._step("log_rows", columns=selected)
+        self._step("marked", marks=f"{self._row_fault()} AS row_fault{self._number_of_random()}")
 
     def _click(self, click: str) -> str:
         """0 or 1; -1 where it is missing, -2 where it is neither. Compared as text, it may be of any type."""
@@ -363,87 +377,35 @@ class _Template:
         if self._sampled:
             parts = ", '|', ".join(f"CAST({session} AS TEXT)" for session in self._sessions)
             known += f" AND {_HASHED}(CONCAT({parts}, ''), 1) = '0'"
-        values = {
-            "page_rows": "COUNT({1})",
-            "page_clicks": "SUM({r_click})",
-            "last_row": "MAX({2 * CAST(r_position AS BIGINT) + r_click})",
-            "least_query": "MIN({r_query})",
-            "largest_query": "MAX({r_query})",
-            "docs": "COUNT(DISTINCT {r_doc})",
-            "positions": "COUNT(DISTINCT {r_position})",
-        }
-        good = {
-            name: value.replace("{", "CASE WHEN row_fault = 0 THEN ").replace("}", " END")
-            for name, value in values.items()
-        }
-        selected = ", ".join(f"{value} AS {name}" for name, value in good.items())
-        ids = ", ".join(f"{session} AS p_{session}" for session in self._sessions)
-        self._steps["pages"] = (
-            f"SELECT {ids}, MAX(row_fault) AS worst, {selected} FROM marked WHERE {known} GROUP BY {sessions}"
-        )
         faults = [] if self.roles.no_query else [("least_query <> largest_query", PageFault.SEVERAL_QUERIES)]
         faults += [("docs < page_rows", PageFault.REPEATED_DOC), ("positions < page_rows", PageFault.REPEATED_POSITION)]
         faults += [("worst > 0", PageFault.FAULTY_ROW)] if self.plan.needs_pages else []
         of_page = ", ".join(f"p_{session}" for session in self._sessions)
-        self._steps["page_marked"] = (
-            f"SELECT {of_page}, page_rows, page_clicks, last_row - 2 * FLOOR(last_row / 2.0) AS last_clicked, "
-            f"{_first_that_holds(faults)} AS page_fault FROM pages"
-        )
-        self._steps["faulty"] = f"SELECT {of_page}, page_fault FROM page_marked WHERE page_fault > 0"
-        same = " AND ".join(f"{session} = p_{session}" for session in self._sessions)
-        self._steps["judged"] = (
-            "SELECT marked.*, CASE WHEN row_fault > 0 THEN row_fault ELSE COALESCE(page_fault, 0) END AS fault "
-            f"FROM marked LEFT JOIN faulty ON {same}"
-        )
-        self._steps["ends"] = (
-            "SELECT SUM(CASE WHEN page_clicks > 0 THEN 1 ELSE 0 END) AS e_pages, "
-            "SUM(CASE WHEN page_clicks = 0 THEN 1 ELSE 0 END) AS e_without, SUM(last_clicked) AS e_ended, "
-            "SUM(CASE WHEN page_clicks > 0 THEN page_rows - 1 ELSE 0 END) AS e_above, "
-            "SUM(page_clicks - last_clicked) AS e_clicks "
-            f"FROM page_marked WHERE page_fault IN (0, {int(PageFault.FAULTY_ROW)}) AND page_rows > 1"
-        )
+        ids = ", ".join(f"{session} AS p_{session}" for session in self._sessions)
+        self._step("pages", ids_of_page=ids, is_known=known, sessions=sessions)
+        self._step("page_marked", of_page=of_page, page_fault=_first_that_holds(faults))
+        self._step("faulty", of_page=of_page)
+        self._step("judged", same_page=" AND ".join(f"{session} = p_{session}" for session in self._sessions))
+        self._step("ends", faulty_row=int(PageFault.FAULTY_ROW))
 
     def _count(self) -> None:
         """Impressions and clicks by the keys of statistics; rows that are left out by their fault."""
         source, fault = ("judged", "fault") if self._sessions else ("marked", "row_fault")
         if self.plan.needs_pages:
-            within = ", ".join([*self._sessions, fault])
-            self._steps["browsed"] = (
-                f"SELECT {source}.*, COALESCE(MAX(CASE WHEN r_click = 1 THEN r_position ELSE 0 END) OVER (PARTITION BY "
-                f"{within} ORDER BY r_position ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS r_previous "
-                f"FROM {source}"
-            )
+            self._step("browsed", source=source, within_page=", ".join([*self._sessions, fault]))
             source = "browsed"
         of_rows = {"c_query": "r_query", "c_doc": "r_doc", "c_position": "CAST(r_position AS BIGINT)"}
         of_rows |= {"c_previous": "CAST(r_previous AS BIGINT)"} | {inner: f"r_{inner}" for inner in self._further}
         good = ", ".join(f"CASE WHEN {fault} = 0 THEN {of_rows[key]} END AS {key}" for key in self._keys)
-        self._steps["keyed"] = f"SELECT {good}, {fault} AS code, {_ONE_CLICK} AS one_click FROM {source}"
-        keys = ", ".join([*self._keys, "code"])
-        counts = "COUNT(*) AS shown, SUM(one_click) AS clicked"
-        self._steps["counted"] = f"SELECT {keys}, {counts} FROM keyed GROUP BY {keys}"
-        self._source, self._code, self._shown, self._clicked = "counted", "code", "shown", "clicked"
+        self._step("keyed", keys_of_rows=good, fault=fault, source=source)
+        self._step("counted", keys=", ".join(self._keys))
         if self.request.min_impressions:
-            self._leave_out_rare_queries(self.request.min_impressions)
+            self._step("weighed")
+            rare = f"code = 0 AND of_query < {self.request.min_impressions}"
+            keys = [f"CASE WHEN {rare} THEN NULL ELSE {key} END" for key in self._keys]
+            self._add_up("weighed", "f", keys, f"CASE WHEN {rare} THEN {int(RowFault.RARE_QUERY)} ELSE code END")
         if self.request.ids == "number":
             self._number_ids()
-
-    def _add_up_all(self) -> None:
-        """The sums of all rows of the result, made of the table alone, to hold the result against."""
-        self._steps["whole"] = f"SELECT COUNT(*) AS w_rows, SUM({_ONE_CLICK}) AS w_clicks FROM log_rows"
-        sums = {"a_rows": ["w_rows"], "a_clicks": ["w_clicks"]}
-        if self._sessions:
-            sums["a_rows"] += ["e_pages", "e_above", "e_without"]
-            sums["a_clicks"] += ["e_ended", "e_clicks", "e_without"]
-        added = (f"{' + '.join(f'COALESCE({one}, 0)' for one in values)} AS {name}" for name, values in sums.items())
-        self._steps["added_up"] = f"SELECT {', '.join(added)} FROM whole{' CROSS JOIN ends' if self._sessions else ''}"
-
-    def _leave_out_rare_queries(self, fewest: int) -> None:
-        """Queries with few impressions become rows that are left out. Clicks do not matter to that."""
-        together = f"SUM({self._shown}) OVER (PARTITION BY {self._keys[0]}, {self._code})"
-        self._steps["weighed"] = f"SELECT {self._source}.*, {together} AS of_query FROM {self._source}"
-        rare = f"{self._code} = 0 AND of_query < {fewest}"
-        keys = [f"CASE WHEN {rare} THEN NULL ELSE {key} END" for key in self._keys]
-        self._add_up("weighed", "f", keys, f"CASE WHEN {rare} THEN {int(RowFault.RARE_QUERY)} ELSE {self._code} END")
 
     def _number_ids(self) -> None:
         """Numbers for the ids of pairs that compare cells; of the others, only what they add up to in each cell.
@@ -451,37 +413,32 @@ class _Template:
         A pair compares cells if it was shown in two of them and clicked. The others are documents -1, -2, ... of query
         0, one for each cell, which compare nothing.
         """
-        query, doc, *_ = self._keys
+        (query, doc, *_), code = self._keys, str(self._counted["code"])
         cell = self._keys[2 : 2 + len(self._cell)]
-        pair = f"OVER (PARTITION BY {query}, {doc}, {self._code})"
+        pair = f"OVER (PARTITION BY {query}, {doc}, {code})"
         ends = [f"MIN({key}) {pair} AS least_{at}, MAX({key}) {pair} AS most_{at}" for at, key in enumerate(cell)]
-        clicks = f"SUM({self._clicked}) {pair} AS of_pair"
-        self._steps["linked"] = f"SELECT {self._source}.*, {clicks}, {', '.join(ends)} FROM {self._source}"
-        moves = " OR ".join(f"least_{at} < most_{at}" for at in range(len(cell)))
-        links = f"CASE WHEN {self._code} = 0 AND of_pair > 0 AND ({moves}) THEN 1 ELSE 0 END"
-        self._steps["parted"] = f"SELECT linked.*, {links} AS links FROM linked"
+        self._step("linked", of_pair=pair, ends=", ".join(ends))
+        self._step("parted", moves=" OR ".join(f"least_{at} < most_{at}" for at in range(len(cell))))
         orders = {"query": query, "doc": f"{query}, {doc}", "cell": ", ".join(cell)}
         ranks = [
-            f"CAST(DENSE_RANK() OVER (PARTITION BY links, {self._code} ORDER BY {order}) AS BIGINT) AS no_{name}"
+            f"CAST(DENSE_RANK() OVER (PARTITION BY links, {code} ORDER BY {order}) AS BIGINT) AS no_{name}"
             for name, order in orders.items()
         ]
-        self._steps["numbered"] = f"SELECT parted.*, {', '.join(ranks)} FROM parted"
-        number = f"CASE WHEN {self._code} <> 0 THEN NULL WHEN links = 1 THEN {{}} ELSE {{}} END"
+        self._step("numbered", ranks=", ".join(ranks))
+        number = f"CASE WHEN {code} <> 0 THEN NULL WHEN links = 1 THEN {{}} ELSE {{}} END"
         ids = [number.format("no_query", "CAST(0 AS BIGINT)"), number.format("no_doc", "-no_cell")]
-        self._add_up("numbered", "n", [*ids, *self._keys[2:]], self._code)
+        self._add_up("numbered", "n", [*ids, *self._keys[2:]], code)
 
     def _add_up(self, source: str, prefix: str, keys: Sequence[str], code: str) -> None:
         """Add up counts by other keys, which get names of their own, as they may be made of those before."""
-        renamed = [f"{prefix}_{number}" for number in range(len(keys))]
-        values = [*keys, code, self._shown, self._clicked]
-        names = [*renamed, *(f"{prefix}_{name}" for name in ("code", "each", "each_clicked", "shown", "clicked"))]
-        selected = ", ".join(f"{value} AS {name}" for value, name in zip(values, names, strict=False))
-        self._steps[f"{prefix}_rows"] = f"SELECT {selected} FROM {source}"
-        *by, each, each_clicked, shown, clicked = names
-        sums = f"SUM({each}) AS {shown}, SUM({each_clicked}) AS {clicked}"
-        self._source = f"{prefix}_counted"
-        self._steps[self._source] = f"SELECT {', '.join(by)}, {sums} FROM {prefix}_rows GROUP BY {', '.join(by)}"
-        self._keys, self._code, self._shown, self._clicked = renamed, by[-1], shown, clicked
+        names = [f"{prefix}_{number}" for number in range(len(keys))]
+        renamed = ", ".join(f"{key} AS {name}" for key, name in zip(keys, names, strict=True))
+        self._step("rows_again", f"{prefix}_rows", source=source, new_keys=renamed, new_code=code, prefix=prefix)
+        self._step("counted_again", f"{prefix}_counted", prefix=prefix, keys=", ".join(names))
+        self._keys = names
+        self._counted = {"source": f"{prefix}_counted"} | {
+            name: f"{prefix}_{name}" for name in ("code", "shown", "clicked")
+        }
 
     def _result(self) -> str:
         """The rows of the result, under its names."""
@@ -489,25 +446,14 @@ class _Template:
         twice = [name for name, number in Counter([*names, REJECTED, IMPRESSIONS, CLICKS, ABOUT]).items() if number > 1]
         if twice:
             raise UsageError(f"{twice[0]}: the result has a column of this name. Rename it in a view.")
-        values = list(self._keys)
+        columns = list(self._keys)
         if self.request.ids == "hash":
             salt = self._text(self.request.salt or "")
             hashed = f"{_HASHED}(CONCAT({salt}, CAST({{}} AS TEXT)), {_DIGITS_OF_ID})"
-            values[:2] = [f"CASE WHEN {self._code} = 0 THEN {hashed.format(key)} END" for key in values[:2]]
-        shown = ", ".join(f'{value} AS "{name}"' for value, name in zip(values, names, strict=True))
-        sums = f'CAST({self._shown} AS BIGINT) AS "{IMPRESSIONS}", CAST({self._clicked} AS BIGINT) AS "{CLICKS}"'
-        code, empty = f'{self._code} AS "{REJECTED}"', f'CAST(NULL AS TEXT) AS "{ABOUT}"'
-        counts = f"SELECT {shown}, {code}, {sums}, {empty} FROM {self._source}"
-        nothing = ", ".join(["NULL"] * len(names))
-        totals = {
-            WITH_CLICK: "e_pages, e_ended",
-            ABOVE_LAST: "e_above, e_clicks",
-            WITHOUT_CLICK: "e_without, e_without",
-        }
-        ends = list[str]()
-        for total, both in totals.items() if self._sessions else ():
-            cast = ", ".join(f"CAST(COALESCE({number}, 0) AS BIGINT)" for number in both.split(", "))
-            ends.append(f"SELECT {nothing}, {total}, {cast}, NULL FROM ends")
+            columns[:2] = [
+                f"CASE WHEN {self._counted['code']} = 0 THEN {hashed.format(key)} END" for key in columns[:2]
+            ]
+        shown = ", ".join(f'{value} AS "{name}"' for value, name in zip(columns, names, strict=True))
         kinds = ("context", "strata", "clusters", "arms")
         plan = replace(self.plan, **{kind: tuple(map(_unquoted, getattr(self.plan, kind))) for kind in kinds})
         about = About(
@@ -517,8 +463,11 @@ class _Template:
             self.request.min_impressions,
         )
         described = self._text(msgspec.json.encode(structs.replace(about, checksum=about.own_checksum)).decode())
-        of_all = f"SELECT {nothing}, {DESCRIPTION}, CAST(a_rows AS BIGINT), CAST(a_clicks AS BIGINT), {described}"
-        return " UNION ALL ".join([counts, *ends, f"{of_all} FROM added_up"])
+        codes = {"with_click": WITH_CLICK, "above_last": ABOVE_LAST, "without_click": WITHOUT_CLICK}
+        further = {"named": shown, "nothing": ", ".join(["NULL"] * len(names)), "description": DESCRIPTION}
+        parts = ["result", *(["result_of_pages"] if self._sessions else []), "result_of_all"]
+        values = self._counted | codes | further | {"about": described}
+        return " UNION ALL ".join(_texts()[part].format(**values) for part in parts)
 
 
 def _first_that_holds(cases: Sequence[tuple[str, int]]) -> str:

@@ -27,7 +27,10 @@ _CLICKS = 1 << 8  # the number of a faulty row is its fault, this many times, an
 
 @dataclass(frozen=True)
 class Buckets:
-    """Rows in Parquet files by bucket, in a directory of ours: in columns, or as a number each beside their session."""
+    """Rows in Parquet files by bucket, in a directory of ours: in columns, or as a number each beside their session.
+
+    Those of a bucket whose session is known lie apart from the others.
+    """
 
     folder: Path
     number: int  # of buckets that hold whole queries; faulty rows are in another one, the last
@@ -50,7 +53,8 @@ class Buckets:
                 fault = pl.col(REJECTED).cast(pl.UInt64) * _CLICKS + pl.col(CLICK).cast(pl.UInt8, wrap_numerical=True)
                 packed = pl.when(good).then(self.fields.number).otherwise(fault).fill_null(0)
                 columns = [packed.alias(NUMBER), *(pl.col(name) for name in schema if name == SESSION)]
-            frame.select(*columns, bucket.alias(_BUCKET)).sink_parquet(
+            known = pl.col(SESSION).is_not_null().cast(pl.Int64) if SESSION in schema else 0
+            frame.select(*columns, (2 * bucket + known).alias(_BUCKET)).sink_parquet(
                 pl.PartitionBy(self.folder / f"{number:05d}", key=_BUCKET, include_key=False),
                 compression="lz4" if self.fields is None else "uncompressed",
                 statistics=False,
@@ -70,22 +74,26 @@ class Buckets:
     @property
     def frames(self) -> list[pl.LazyFrame]:
         """The buckets that hold rows, in the order of their number."""
-        frames = (self._scan(number) for number in self.held)
-        if self.fields is None:
-            return [frame.drop(REJECTED, strict=False) for frame in frames]
-        return [frame.with_columns(self.fields.values).drop(NUMBER) for frame in frames]
+        return [self._good(self._files(number)) for number in self.held]
+
+    @property
+    def with_session(self) -> list[pl.LazyFrame]:
+        """Of these, the rows whose session is known."""
+        known = pl.col(SESSION).is_not_null()
+        return [self._good(self._files(number, only=(1,)) or self._files(number)).filter(known) for number in self.held]
 
     @property
     def faulty(self) -> pl.LazyFrame:
         """The rows that break the contract, with their session, their fault and their click; there are some."""
+        rows = _scan(self._files(self.number))
         if self.fields is None:
-            return self._scan(self.number)
+            return rows
         fault, click = pl.col(NUMBER) // _CLICKS, (pl.col(NUMBER) % _CLICKS).cast(pl.Int8, wrap_numerical=True)
-        return self._scan(self.number).with_columns(fault.cast(pl.UInt8).alias(REJECTED), click.alias(CLICK))
+        return rows.with_columns(fault.cast(pl.UInt8).alias(REJECTED), click.alias(CLICK))
 
     def numbers(self, number: int, most: int) -> Iterator[pl.Series]:
         """The numbers of a bucket, so many at once at most."""
-        batches = self._scan(number).select(NUMBER).collect_batches(chunk_size=most, engine="streaming")
+        batches = _scan(self._files(number)).select(NUMBER).collect_batches(chunk_size=most, engine="streaming")
         return (batch.to_series() for batch in batches)
 
     def in_ranks(self, number: int, columns: Sequence[str]) -> tuple[pl.DataFrame, dict[str, pl.Series]]:
@@ -94,7 +102,7 @@ class Buckets:
         The files hold dictionaries of texts, so that only these are sorted, not the texts of all rows.
         """
         parquet: Any = import_module("pyarrow.parquet")  # only here: importing it takes time
-        rows, different = self._scan(number).select(columns), dict[str, pl.Series]()
+        rows, different = _scan(self._files(number)).select(columns), dict[str, pl.Series]()
         texts = [name for name, dtype in rows.collect_schema().items() if isinstance(dtype, pl.String)]
         with ExitStack() as open_files:
             files = [
@@ -126,11 +134,22 @@ class Buckets:
             counts = pl.concat([counts, row_counts(self.faulty).collect(engine="streaming")])
         return counts
 
-    def _scan(self, number: int) -> pl.LazyFrame:
-        return pl.scan_parquet(self._files(number), hive_partitioning=False, glob=False)
+    def _good(self, files: list[Path]) -> pl.LazyFrame:
+        rows = _scan(files)
+        return (
+            rows.drop(REJECTED, strict=False)
+            if self.fields is None
+            else rows.select(pl.exclude(NUMBER), *self.fields.values)
+        )
 
-    def _files(self, number: int) -> list[Path]:
-        return sorted(self.folder.glob(f"*/{_BUCKET}={number}/*.parquet"))
+    def _files(self, number: int, only: Sequence[int] = (0, 1)) -> list[Path]:
+        """The files of a bucket, of rows without a session (0) and with one (1)."""
+        groups = (self.folder.glob(f"*/{_BUCKET}={2 * number + known}/*.parquet") for known in only)
+        return [file for group in groups for file in sorted(group)]
+
+
+def _scan(files: list[Path]) -> pl.LazyFrame:
+    return pl.scan_parquet(files, hive_partitioning=False, glob=False)
 
 
 def only_sessions(frames: Iterable[pl.LazyFrame], looked_at: pl.Expr | None) -> Iterator[pl.LazyFrame]:

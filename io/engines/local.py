@@ -390,7 +390,7 @@ class LocalEngine(Engine):
         in_order, some_pages = frames, None
         intact = bool(frames) and not log.docs_once
         if log.has_sessions and frames:
-            looked_at = frames if all_pages else [frame.filter(pl.col(SESSION).is_not_null()) for frame in frames]
+            looked_at = frames if all_pages else buckets.with_session
             shown = self._pages(log, looked_at, n_buckets, all_pages=all_pages)
             faulty, ends = self._judged_over(shown) if all_pages else judge([shown])
             lost = buckets.faulty if whole_pages and rejected else None
