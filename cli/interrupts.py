@@ -70,6 +70,12 @@ def install() -> None:
     threading.Thread(target=_wait, args=(wake, waker), daemon=True, name="interrupts").start()
 
 
+def install_over_polars() -> None:
+    """Take SIGINT over again, once Polars is loaded: its threads would report on stderr that they were stopped."""
+    if signal.getsignal(signal.SIGINT) is _leave_to_the_thread:
+        signal.signal(signal.SIGINT, _leave_to_the_thread)
+
+
 def ignore() -> None:
     """Let signals change nothing any more: the process is about to end by itself, with a code that says how."""
     for number in (signal.SIGINT, signal.SIGTERM):

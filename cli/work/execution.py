@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from posbias.cli.console import line
+from posbias.cli.interrupts import install_over_polars
 from posbias.cli.messages import warn
 from posbias.cli.options.groups import LogOptions, PrintOptions, ResultOptions
 from posbias.cli.options.option import parse_memory
@@ -73,6 +74,7 @@ def open_engine(log: LogOptions, output: Location, facts: list[str] | None = Non
         OutputError: there is no place for temporary files.
         EngineError: the engine cannot start.
     """
+    install_over_polars()
     memory = parse_memory(log.memory)
     if log.engine == "polars":
         with _scratch(log.temp_dir or system_temporary(), hidden=False) as scratch:
