@@ -29,7 +29,7 @@ from posbias.core.estimators.estimate import Estimate, EstimationOptions
 from posbias.core.fit.diagnostics import FromRows, JointComparison
 from posbias.core.fit.fit import BesideCounts, Fit, check_cells, fit_statistics
 from posbias.core.fit.model_tests import ModelTests, OtherModels, can_compare, compare_models
-from posbias.core.fit.periods import PeriodChoice, PeriodLook, why
+from posbias.core.fit.periods import PeriodChoice, PeriodLook
 from posbias.core.schema import CLICKS, IMPRESSIONS
 from posbias.core.standard_errors.column import FittedLog
 from posbias.core.standard_errors.contrasts import ContrastTest
@@ -37,7 +37,7 @@ from posbias.core.standard_errors.leave_one_out import ClusterSums
 from posbias.core.training.weights import as_count
 from posbias.io.counting.count import CountedLog, PairsOfPart
 from posbias.io.engines.engine import Engine, ReadLog, some_of
-from posbias.io.fits.verdicts import fit_headline, fit_reasons, hidden_errors
+from posbias.io.fits.verdicts import fit_headline, fit_reasons, hidden_errors, why
 from posbias.io.log.clicks import Rows
 from posbias.io.progress import Progress
 from posbias.io.results.conclusions import Reason
@@ -82,19 +82,8 @@ class PriorSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return AttractivenessPrior(self.strength, self.mean, self.positions, self.means, self.strengths)
 
 
-class _Look(msgspec.Struct, frozen=True):
-    length: str
-    propensity: list[Number] | None
-
-
 class _Period(msgspec.Struct, frozen=True):
     used: str
-    looks: tuple[_Look, ...] = ()
-
-
-class _Tested(msgspec.Struct, frozen=True):
-    p_value: float
-    rejected: bool
 
 
 class _Clicks(msgspec.Struct, frozen=True):
@@ -110,17 +99,13 @@ class StoredEstimate(msgspec.Struct, frozen=True):
     cells: int
     cells_identified: int
     click_share_identified: float
-    references: list[Cell]
-    comparable: list[list[Cell]]
     period: _Period
     attractiveness_prior: PriorSection | None  # None where not all pairs were known
     query_spread: float
     clicks: _Clicks
-    contexts_differ: _Tested | None
     model_tests: ModelTests | None
     shape: str | UnsetType = UNSET
     contexts_tau: float | UnsetType = UNSET
-    contexts_found_by_four_of_five: list[Number] = []
     strata: float | UnsetType = UNSET
     errors_by: str | UnsetType = UNSET
     clusters: int = 0
@@ -237,19 +222,11 @@ def _arms(fit: Fit) -> dict[str, Any] | None:
 
 def contrast_section(test: ContrastTest | None, clusters: int | None) -> dict[str, Any] | None:
     """A test of contrasts on so many clusters; null where there is no contrast."""
-    return None if test is None else plain(_contrasts(test) | {"clusters": clusters})
-
-
-def _contrasts(test: ContrastTest) -> dict[str, Any]:
-    return {
-        "contrasts": test.n_contrasts,
-        "statistic": test.statistic,
-        "degrees": test.degrees,
-        "difference_of_logs": test.difference,
-        "std_error": test.std_error,
-        "p_value": test.p_value,
-        "rejected": test.rejected,
-    }
+    if test is None:
+        return None
+    names = {"n_contrasts": "contrasts", "difference": "difference_of_logs"}
+    fields = ("n_contrasts", "statistic", "degrees", "difference", "std_error", "p_value", "rejected")
+    return plain({names.get(field, field): getattr(test, field) for field in fields} | {"clusters": clusters})
 
 
 def period_section(period: PeriodChoice) -> dict[str, Any]:
@@ -274,20 +251,11 @@ def period_section(period: PeriodChoice) -> dict[str, Any]:
 
 def _look(look: PeriodLook) -> dict[str, Any]:
     """Results for periods of one length."""
-    feedback = None
+    feedback, names = None, {"detectable_move": "found_by_four_of_five"}
+    names |= {name: f"{name}_of_slope" for name in ("bias", "missed_bias", "largest_bias")}
     if look.feedback is not None:
-        feedback = {
-            "move": look.feedback.move,
-            "std_error": look.feedback.std_error,
-            "degrees": look.feedback.degrees,
-            "p_value": look.feedback.p_value,
-            "rejected": look.feedback.rejected,
-            "by_rows": look.feedback.by_rows,
-            "bias_of_slope": look.feedback.bias,
-            "found_by_four_of_five": look.feedback.detectable_move,
-            "missed_bias_of_slope": look.feedback.missed_bias,
-            "largest_bias_of_slope": look.feedback.largest_bias,
-        }
+        feedback = {names.get(name, name): value for name, value in vars(look.feedback).items()}
+        feedback["rejected"] = look.feedback.rejected
     return {
         "length": look.length,
         "outcome": look.outcome,

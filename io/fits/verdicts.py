@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import scipy
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.counts.order import RowOrder
@@ -24,9 +25,9 @@ from posbias.core.fit.model_tests import (
     ModelTests,
     OtherModels,
 )
-from posbias.core.fit.periods import WITHIN, FeedbackTest, feedback_by_rows, movement_in_words, why, why_not
+from posbias.core.fit.periods import FeedbackTest, PeriodChoice, PeriodLook, feedback_by_rows
 from posbias.core.models import model_names
-from posbias.core.schema import PREVIOUS_CLICK
+from posbias.core.schema import PREVIOUS_CLICK, Length
 from posbias.core.shapes import FREE
 from posbias.core.standard_errors.cluster import FEW_EFFECTIVE_CLUSTERS
 from posbias.core.standard_errors.contrasts import LEVEL, ContrastTest, ScoreTest
@@ -196,6 +197,61 @@ def _few_clusters(fit: Fit) -> Iterator[Reason]:
 
 # --- whether the ranker learns from the clicks ---
 
+_WITHIN: dict[Length, str] = {"none": "the whole log", "week": "a week", "day": "a day", "hour": "an hour"}
+_NO_LOSS = 1.005  # the largest ratio of standard errors that rounds to 1.00
+
+
+def why(choice: PeriodChoice) -> str:
+    """Why the periods were chosen, in sentences; empty where there was nothing to choose."""
+    if not choice.looks:
+        return ""
+    case, survivor = "" if choice.used == "none" else ".apart", choice.survivor
+    estimated = sentence(f"estimated{case}", length=choice.used)
+    if survivor is not None and survivor.feedback is not None:
+        moved = " and ".join(_WITHIN[look.length] for look in choice.looks if look.outcome == "feedback")
+        moved = moved and f" (within {moved} they do)"
+        values = {"within": _WITHIN[choice.used], "moved": moved, "movement": _movement(survivor.feedback)}
+        return sentence("why-these-periods", estimated=estimated, **values)
+    reasons = "; ".join(f"within {_WITHIN[look.length]} {_why_not(look)}" for look in choice.looks)
+    cost = sentence("cost-of-periods", lossless=choice.error_ratio < _NO_LOSS, ratio=choice.error_ratio)
+    cost = f", {cost}" if choice.used != "none" and len(choice.looks) > 1 else ""
+    return f"{estimated}{cost}. {reasons[0].upper()}{reasons[1:]}."
+
+
+def _why_not(look: PeriodLook) -> str:
+    """Why a length does not survive."""
+    test, case = look.feedback, look.outcome.replace(" ", "-")
+    if look.outcome == "says too little":
+        if test is None or not np.isfinite(test.missed_bias):
+            case = "no-movement"
+        elif not test.enough:
+            case = "too-small"
+        else:
+            case = "in-doubt" if test.largest_bias > look.slope_width else "halves-may-differ"
+    elif look.outcome not in {"nothing to compare", "cannot be looked into"}:
+        case = "clicks-move" if test is not None and test.moves else "halves-differ"
+    return sentence(
+        f"why-not-these-periods.{case}",
+        log=look.length == "none",
+        move="" if test is None else _move(test.move),
+        p_value=np.nan if test is None else test.p_value,
+        missed=np.nan if test is None else test.missed_bias,
+        largest=np.nan if test is None else test.largest_bias,
+        width=look.slope_width,
+        p_of_halves=np.nan if look.halves is None else look.halves.p_value,
+    )
+
+
+def _movement(test: FeedbackTest) -> str:
+    """By how much documents move after clicks, and what would show, in words."""
+    reach = float(scipy.special.stdtrit(test.degrees, 1 - LEVEL / 2)) * test.std_error
+    low, high = 100 * (test.move - reach), 100 * (test.move + reach)
+    return sentence("movement", move=_move(test.move), low=low, high=high, missed=test.missed_bias)
+
+
+def _move(move: float) -> str:
+    return f"{100 * abs(move):.2g} % {'higher' if move >= 0 else 'lower'}"
+
 
 def _feedback(fit: Fit) -> Iterator[Reason]:
     """Whether the ranker learns from the clicks, as far as the order of documents over time shows it."""
@@ -213,11 +269,11 @@ def _feedback(fit: Fit) -> Iterator[Reason]:
     helps = {"nothing to compare": "what-helps.beyond-comparison"}.get(
         last.outcome, "what-helps.beyond-times" if last.length == "hour" else "what-helps"
     )
-    what_helps = sentence(helps, within=WITHIN[last.length])
+    what_helps = sentence(helps, within=_WITHIN[last.length])
     if last.outcome == "little feedback" and last.feedback is not None:
         yield _little_feedback(last.feedback, details)
     elif period.claims and fit.options.period != "auto":
-        yield reason("ranker-may-learn.within", {}, details, within=WITHIN[period.used], why=why_not(last))
+        yield reason("ranker-may-learn.within", {}, details, within=_WITHIN[period.used], why=_why_not(last))
     elif period.claims or not period.feedback_is_sure:
         yield reason("ranker-may-learn", {}, details, what_helps=what_helps)
     else:
@@ -232,10 +288,10 @@ def reason_of_rows(order: RowOrder | None) -> Reason:
     """
     test = feedback_by_rows(order)
     if test is not None and test.rejected:
-        return reason("ranker-learns.by-rows", {"move": test.move}, movement_in_words(test))
+        return reason("ranker-learns.by-rows", {"move": test.move}, _movement(test))
     if test is not None and test.moves:
-        return _little_feedback(test, movement_in_words(test))
-    details = "" if test is None else f"By the order of the rows: {movement_in_words(test)}"
+        return _little_feedback(test, _movement(test))
+    details = "" if test is None else f"By the order of the rows: {_movement(test)}"
     in_order = test is not None and test.enough and order is not None and order.may_be_time
     return reason("rows-in-order" if in_order else "ranker-not-tested", {}, details)
 
@@ -245,7 +301,7 @@ def feedback_over_times(order: RowOrder | None) -> list[Reason]:
     test = feedback_by_rows(order)
     if test is None or not test.moves:
         return []
-    return [reason("ranker-may-learn.before-a-run", {"move": test.move}, movement_in_words(test))]
+    return [reason("ranker-may-learn.before-a-run", {"move": test.move}, _movement(test))]
 
 
 def _little_feedback(test: FeedbackTest, details: str) -> Reason:

@@ -9,8 +9,9 @@ from small_logs import PBM, simulated, statistics_of
 
 from posbias.core.choices import Period
 from posbias.core.estimators.estimate import EstimationOptions
-from posbias.core.fit.periods import PeriodChoice, change_of_theta, choose_period, why
+from posbias.core.fit.periods import PeriodChoice, change_of_theta, choose_period
 from posbias.core.simulation.simulate import SimulationOptions, simulate
+from posbias.io.fits.verdicts import why
 
 
 def learning_log(updates_per_day: int, seed: int = 0, strength: float = 3.0) -> pl.DataFrame:
