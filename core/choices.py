@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from importlib import import_module
 from math import inf
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, get_args, get_type_hints
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast, get_args, get_type_hints
 
 from posbias.core.errors import UsageError
 
@@ -157,25 +157,25 @@ LAYOUTS = {
 """Rows of training files."""
 
 LEARNERS = {
-    "auto": "posbias.core.learners.auto:AutoLearner",
-    "distilled": "posbias.core.learners.distilled:DistilledLearner",
-    "pbm": "posbias.core.learners.trees:PBMLearner",
-    "naive": "posbias.core.learners.trees:NaiveLearner",
-    "position-feature": "posbias.core.learners.trees:PositionFeatureLearner",
-    "logistic": "posbias.core.learners.networks:LogisticLearner",
-    "lambdarank": "posbias.core.learners.trees:LambdaRankLearner",
-    "ipw-arp": "posbias.core.learners.rank_losses:IPWAverageRankLearner",
-    "ipw-dcg": "posbias.core.learners.rank_losses:IPWDiscountedGainLearner",
-    "dla": "posbias.core.learners.rank_losses:DualLearner",
-    "single-tower": "posbias.core.learners.networks:SingleTowerLearner",
-    "pal-product": "posbias.core.learners.networks:PALProductLearner",
-    "pal-sum": "posbias.core.learners.networks:PALSumLearner",
-    "factors": "posbias.core.learners.factors:FactorsLearner",
-    "gbrank": "posbias.core.learners.rank_losses:GBRankLearner",
-    "mf": "posbias.core.learners.factors:MFLearner",
-    "propensity-mf": "posbias.core.learners.factors:PropensityMFLearner",
-    "cause": "posbias.core.learners.factors:CausELearner",
-    "regression-em": "posbias.core.learners.trees:RegressionEMLearner",
+    "auto": "posbias.core.learners.auto:AUTO",
+    "distilled": "posbias.core.learners.distilled:DISTILLED",
+    "pbm": "posbias.core.learners.trees:PBM",
+    "naive": "posbias.core.learners.trees:NAIVE",
+    "position-feature": "posbias.core.learners.trees:POSITION_FEATURE",
+    "logistic": "posbias.core.learners.networks:LOGISTIC",
+    "lambdarank": "posbias.core.learners.trees:LAMBDARANK",
+    "ipw-arp": "posbias.core.learners.rank_losses:IPW_ARP",
+    "ipw-dcg": "posbias.core.learners.rank_losses:IPW_DCG",
+    "dla": "posbias.core.learners.rank_losses:DLA",
+    "single-tower": "posbias.core.learners.networks:SINGLE_TOWER",
+    "pal-product": "posbias.core.learners.networks:PAL_PRODUCT",
+    "pal-sum": "posbias.core.learners.networks:PAL_SUM",
+    "factors": "posbias.core.learners.factors:FACTORS",
+    "gbrank": "posbias.core.learners.rank_losses:GBRANK",
+    "mf": "posbias.core.learners.factors:MF",
+    "propensity-mf": "posbias.core.learners.factors:PROPENSITY_MF",
+    "cause": "posbias.core.learners.factors:CAUSE",
+    "regression-em": "posbias.core.learners.trees:REGRESSION_EM",
 }
 """Ways to learn a ranker."""
 
@@ -311,7 +311,7 @@ class Plugin(ABC):
     takes: ClassVar[tuple[str, ...]] = ()  # the options that not all plug-ins of its kind know and this one does
 
 
-P = TypeVar("P", bound=Plugin)
+P = TypeVar("P")  # a class below `Plugin`, or a value with its attributes
 
 
 def unknown_name(flag: str, name: str, known: Sequence[str]) -> UsageError:
@@ -325,7 +325,7 @@ def unknown_name(flag: str, name: str, known: Sequence[str]) -> UsageError:
 class Room(Generic[P]):
     """The plug-ins of a kind."""
 
-    paths: Mapping[str, str]  # module:class of each, by name
+    paths: Mapping[str, str]  # module:class of each, or module:VALUE, by name
     flag: str  # the option that names one
 
     def names(self) -> list[str]:
@@ -339,7 +339,7 @@ class Room(Generic[P]):
 
     def that_take(self, option: str) -> list[str]:
         """Names of the plug-ins that know an option that is not for all."""
-        return [name for name, plugin in self.plugins.items() if option in plugin.takes]
+        return [name for name, plugin in cast("dict[str, Any]", self.plugins).items() if option in plugin.takes]
 
     def get(self, name: str) -> P:
         """The plug-in of that name; no other is loaded.
@@ -350,7 +350,8 @@ class Room(Generic[P]):
         if name not in self.paths:
             raise unknown_name(self.flag, name, self.names())
         module, _, kind = self.paths[name].partition(":")
-        return getattr(import_module(module), kind)()
+        choice = getattr(import_module(module), kind)
+        return choice() if isinstance(choice, type) else choice
 
 
 # --- settings NAME=VALUE ----------------------------------------------------------------------------------------

@@ -34,12 +34,11 @@ from posbias.core.errors import IdentifiabilityError, SchemaError
 from posbias.core.evaluation import clicked
 from posbias.core.evaluation.clicked import CellWeights, EvaluationOptions
 from posbias.core.evaluation.estimates import Evaluation, Totals, Value
-from posbias.core.learners import learning
+from posbias.core.learners import learning, trees
 from posbias.core.learners.boosting import ModelText, scaled_sum
-from posbias.core.learners.distilled import DistilledLearner, taught
+from posbias.core.learners.distilled import DISTILLED, distil, taught
 from posbias.core.learners.learning import ClickLikelihood, Learned, Learner, LearningData, OnRound, Rounds, Warnings
 from posbias.core.learners.models import Forest
-from posbias.core.learners.trees import LambdaRankLearner, NaiveLearner, PBMLearner
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, POSITION, QUERY
 
 BLEND = ("distilled", "lambdarank")
@@ -54,9 +53,8 @@ MOST = 0.9
 CLEARLY = 2.5
 """Standard errors by which a single ranker must be better than the blend: 5 % for the best of four (Bonferroni)."""
 
-_DISTILLED = DistilledLearner()
-_OTHERS = {learner.name: learner for learner in (LambdaRankLearner(), PBMLearner(), NaiveLearner())}
-_CANDIDATES: dict[str, Learner] = {_DISTILLED.name: _DISTILLED, **_OTHERS}
+_OTHERS = {learner.name: learner for learner in (trees.LAMBDARANK, trees.PBM, trees.NAIVE)}
+_CANDIDATES = {DISTILLED.name: DISTILLED, **_OTHERS}
 _FEWEST_QUERIES = 20
 _MOST_DOCUMENTS = 300_000  # that rankers are compared on: of more, some queries are drawn
 _LEAST_WEIGHT = 0.01  # theta below this is taken for this where a ranking is judged
@@ -81,52 +79,39 @@ class Choice:
     is_single: bool = False  # whether one ranker is clearly better than the blend, and taken in its place
 
 
-class AutoLearner(Learner):
-    """A blend of rankers, or the one that is clearly better."""
-
-    name = "auto"
-    reference = "van der Laan et al. 2007"
-    about = "a blend of distilled and lambdarank, or a single ranker that is clearly better by held-out clicks"
-    measure = "log-likelihood per impression"
-    is_probability = True
-    n_fits = FOLDS * sum(learner.n_fits for learner in _CANDIDATES.values()) + DistilledLearner.n_fits + 1
-    takes = (*DistilledLearner.takes, "never_worse")
-
-    def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
-        """Compare the rankers on held-out queries, and learn what is chosen from all of them."""
-        choice = choose(held_out_scores(data, options, on_round))
-        learned = {
-            name: _CANDIDATES[name].learn(data, options, on_round) for name, share in choice.shares.items() if share
-        }
-        rows, losses = learning.features_of(data).rows, PBMLearner().losses(data)
-        models, factors, logits = list[ModelText](), list[float](), np.zeros(data.n_documents)
-        for name, of_one in learned.items():
-            if not isinstance(of_one.model, Forest):
-                raise TypeError(f"{name} has no trees")
-            scores = of_one.model.scores(rows)
-            deviation = float(_centred(scores, data.query).std())
-            models.append(ModelText.parse(of_one.model.text))
-            factors.append(choice.slope * choice.shares[name] / deviation if deviation > _TINY else 0.0)
-            logits += factors[-1] * scores
-        alike = np.ones((len(data.learnt), 1))
-        constant = float(calibration(losses[0], alike, logits[data.learnt])[0])
-        summed = scaled_sum(models, factors, constant)
-        text = replace(summed, head=summed.head | {"objective": learning.PROBABILITY}).complete()
-        rounds = Rounds(None)
-        fits = [
-            loss.per_impression(constant + logits[some])
-            for loss, some in zip(losses, (data.learnt, data.apart), strict=True)
-            if len(some)
-        ]
-        rounds.add(len(summed.trees), fits[0], fits[1] if len(fits) > 1 else None)
-        importance = [(choice.shares[name], of_one.importance) for name, of_one in learned.items()]
-        return Learned(
-            Forest(text),
-            rounds.curve,
-            _importance(importance),
-            report={"trees": len(summed.trees), "chosen": described(choice)},
-            warnings=harm(choice, options.never_worse),
-        )
+def learn_blend(_: Learner, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
+    """Compare the rankers on held-out queries, and learn what is chosen from all of them."""
+    choice = choose(held_out_scores(data, options, on_round))
+    learned = {name: _CANDIDATES[name].learn(data, options, on_round) for name, share in choice.shares.items() if share}
+    rows, losses = learning.features_of(data).rows, learning.likelihoods(data, *trees.PBM.examined(data))
+    models, factors, logits = list[ModelText](), list[float](), np.zeros(data.n_documents)
+    for name, of_one in learned.items():
+        if not isinstance(of_one.model, Forest):
+            raise TypeError(f"{name} has no trees")
+        scores = of_one.model.scores(rows)
+        deviation = float(_centred(scores, data.query).std())
+        models.append(ModelText.parse(of_one.model.text))
+        factors.append(choice.slope * choice.shares[name] / deviation if deviation > _TINY else 0.0)
+        logits += factors[-1] * scores
+    alike = np.ones((len(data.learnt), 1))
+    constant = float(calibration(losses[0], alike, logits[data.learnt])[0])
+    summed = scaled_sum(models, factors, constant)
+    text = replace(summed, head=summed.head | {"objective": learning.PROBABILITY}).complete()
+    rounds = Rounds(None)
+    fits = [
+        loss.per_impression(constant + logits[some])
+        for loss, some in zip(losses, (data.learnt, data.apart), strict=True)
+        if len(some)
+    ]
+    rounds.add(len(summed.trees), fits[0], fits[1] if len(fits) > 1 else None)
+    importance = [(choice.shares[name], of_one.importance) for name, of_one in learned.items()]
+    return Learned(
+        Forest(text),
+        rounds.curve,
+        _importance(importance),
+        report={"trees": len(summed.trees), "chosen": described(choice)},
+        warnings=harm(choice, options.never_worse),
+    )
 
 
 def _importance(models: Sequence[tuple[float, pl.DataFrame | None]]) -> pl.DataFrame:
@@ -158,7 +143,7 @@ def held_out_scores(data: LearningData, options: LearningOptions, on_round: OnRo
             with_ranker[held_out] = logits[held_out]
             part, rows = data.take(learnt), features.rows[np.flatnonzero(held_out)]
             models = {name: learner.learn(part, options, on_round).model for name, learner in _OTHERS.items()}
-            models[_DISTILLED.name] = _DISTILLED.distil(part, options, on_round, teacher, logits[learnt]).model
+            models[DISTILLED.name] = distil(DISTILLED, part, options, on_round, (teacher, logits[learnt])).model
             for name, model in models.items():
                 if isinstance(model, Forest):
                     scores[name][held_out] = model.scores(rows)
@@ -167,7 +152,7 @@ def held_out_scores(data: LearningData, options: LearningOptions, on_round: OnRo
         return None
     likelihood = ClickLikelihood(data.weighted.only_cells(data.known), data.theta)
     nothing = likelihood.per_impression(np.full(data.n_documents, likelihood.start()))
-    alone, more = (likelihood.per_impression(of) for of in (scores[PBMLearner.name], with_ranker))
+    alone, more = (likelihood.per_impression(of) for of in (scores[trees.PBM.name], with_ranker))
     kappa = max(more - alone, 0.0) / max(alone - nothing, _TINY)
     return data, standardised, kappa
 
@@ -313,3 +298,13 @@ def harm(choice: Choice, margin: float) -> Warnings:
         "add features, or more days of logs."
     )
     return {"ranker-may-lose": (sentence, {"may_lose": float(-value.low / base), "allowed": margin})}
+
+
+AUTO = Learner(
+    "auto",
+    "van der Laan et al. 2007",
+    learn_blend,
+    is_probability=True,
+    n_fits=FOLDS * sum(learner.n_fits for learner in _CANDIDATES.values()) + DISTILLED.n_fits + 1,
+    takes=(*DISTILLED.takes, "never_worse"),
+)

@@ -29,42 +29,35 @@ import numpy as np
 from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.choices import LearningOptions
 from posbias.core.learners import learning
-from posbias.core.learners.learning import ClickLikelihood, Grown, Learned, LearningData, Loss, OnRound
-from posbias.core.learners.trees import DocumentsAtPositions, PBMLearner
+from posbias.core.learners.learning import ClickLikelihood, Grown, Learned, Learner, LearningData, Loss, OnRound
+from posbias.core.learners.trees import PBM, DocumentsAtPositions
 
 _GROUPS = 20
 _TINY = 1e-12
 
 
-class DistilledLearner(PBMLearner):
-    """Boosted trees on what trees that also see the ranker's order make of the clicks."""
+def learn_distilled(learner: Learner, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
+    """Learn from features and the ranker, then its labels from features alone."""
+    return distil(learner, data, options, on_round, taught(data, options, on_round))
 
-    name = "distilled"
-    reference = "Lopez-Paz et al. 2016"
-    about = "as pbm, and keeps what the ranker's own order says of documents"
-    n_fits = 2
-    takes = (*PBMLearner.takes, "ranker_score")
 
-    def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
-        """Learn from features and the ranker, then its labels from features alone."""
-        return self.distil(data, options, on_round, *taught(data, options, on_round))
-
-    def distil(
-        self, data: LearningData, options: LearningOptions, on_round: OnRound, teacher: Grown, logits: Floats
-    ) -> Learned:
-        """Stage 2, given the trees of stage 1 and the logits of gamma1, shape (D,)."""
-        learnt, apart = self.losses(data)
-        own, gamma = data.counts.take(data.learnt).only_cells(data.known), learning.sigmoid(logits)
-        label, spread = soft_labels(own, data.theta, gamma[data.learnt])
-        taught_losses = (TaughtLikelihood.of(learnt, label), TaughtLikelihood.of(apart, gamma[data.apart]))
-        learned = learning.grow(learning.binned(data, options), taught_losses, options, on_round).learned(
-            self.objective
-        )
-        gain, _ = teacher.trees.gain_and_splits(teacher.best)
-        share = float(gain[-1] / (gain.sum() or 1.0))
-        return replace(
-            learned, report=learned.report | {"share_of_gain_of_ranker": share, "spread_within_alike": spread}
-        )
+def distil(
+    learner: Learner,
+    data: LearningData,
+    options: LearningOptions,
+    on_round: OnRound,
+    teacher: tuple[Grown, Floats],
+) -> Learned:
+    """Stage 2, given the trees of stage 1 and the logits of gamma1, shape (D,)."""
+    grown, logits = teacher
+    learnt, apart = learning.likelihoods(data, *learner.examined(data))
+    own, gamma = data.counts.take(data.learnt).only_cells(data.known), learning.sigmoid(logits)
+    label, spread = soft_labels(own, data.theta, gamma[data.learnt])
+    losses = (TaughtLikelihood.of(learnt, label), TaughtLikelihood.of(apart, gamma[data.apart]))
+    learned = learning.grow(learning.binned(data, options), losses, options, on_round).learned(learner.objective)
+    gain, _ = grown.trees.gain_and_splits(grown.best)
+    share = float(gain[-1] / (gain.sum() or 1.0))
+    return replace(learned, report=learned.report | {"share_of_gain_of_ranker": share, "spread_within_alike": spread})
 
 
 class TaughtLikelihood(ClickLikelihood):
@@ -101,10 +94,10 @@ def taught(data: LearningData, options: LearningOptions, on_round: OnRound) -> t
     whole = rows.binned("ranker", learning.tree_options(options))
     counts = data.weighted.only_cells(data.known)
     start = rate_of_alike(counts, data.theta, z, data.learnt)
-    of_all = [ClickLikelihood(counts.take(some), data.theta) for some in (data.learnt, data.apart)]
-    losses = [FromOffset(loss, start[some]) for loss, some in zip(of_all, (data.learnt, data.apart), strict=True)]
+    learnt, apart = learning.likelihoods(data, counts, data.theta)
+    losses = FromOffset(learnt, start[data.learnt]), FromOffset(apart, start[data.apart])
     sets = learning.split_rows(whole, data.held_out)
-    grown = learning.grow(sets, (losses[0], losses[1]), options, on_round)
+    grown = learning.grow(sets, losses, options, on_round)
     scores = start.copy()
     scores[data.learnt] += grown.trees.scores()
     if sets[1]:
@@ -158,3 +151,13 @@ def soft_labels(counts: CountTable, theta: Floats, gamma: Floats) -> tuple[Float
     noise = np.maximum(examined * gamma - squares * (gamma**2 + rho * v), _TINY)
     own = np.divide(clicks, examined, out=gamma.copy(), where=examined > 0)
     return np.clip(gamma + signal / (signal + noise) * (own - gamma), *learning.RATES), rho
+
+
+DISTILLED = replace(
+    PBM,
+    name="distilled",
+    reference="Lopez-Paz et al. 2016",
+    family=learn_distilled,
+    n_fits=2,
+    takes=(*PBM.takes, "ranker_score"),
+)

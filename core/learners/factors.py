@@ -35,7 +35,7 @@ Sources: Koren, Bell & Volinsky 2009 (the factors); Srebro, Rennie & Jaakkola 20
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -59,155 +59,26 @@ TIES: Mapping[TieDistance, Callable[[Floats], Floats]] = {"squared": lambda apar
 """The derivative of half the squared distance, and of the absolute one, by a difference."""
 
 
-class FactorsLearner(Learner):
-    """Matrix factorisation of attractiveness."""
-
-    name = "factors"
-    reference = "Koren et al. 2009"
-    about = "factors of queries and documents, on the likelihood of clicks"
-    needs_features = False
-    takes = _OPTIONS
-    is_probability = True
-    loss: ClassVar[type[ClickLikelihood] | type[learning.SquaredError]] = ClickLikelihood
-
-    def tables(self, data: LearningData) -> list[CountTable]:
-        """The counts of each task; the last one is judged."""
+def tables(learner: Learner, data: LearningData) -> list[CountTable]:
+    """The counts of each task, the last one judged: of two, rows of the logging ranker, and those placed at random."""
+    if not learner.needs_randomized:
         return [data.counts]
-
-    def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
-        """Find factors with the penalty that is named, or with the one that predicts impressions apart best.
-
-        Returns:
-            In the report, `regularization` and what it was chosen by. A warning where no factors predict better.
-
-        Raises:
-            IdentifiabilityError: the factors are zero, or no impression could be set apart.
-        """
-        counts, theta = self.examined(data)
-        log, penalty = replace(data, counts=counts), options.regularization
-        report, warnings = dict[str, Any](), learning.Warnings()
-
-        def fit(log: LearningData, penalty: float) -> tuple[FactorModel, Rounds]:
-            return self._find(log, theta, penalty, options, on_round)
-
-        if penalty is None:
-            penalty, chosen_by, warnings = self._choose(log, theta, options.seed, fit)
-            report["regularization_chosen_by"] = chosen_by
-        model, rounds = fit(log, penalty)
-        if not _has_factors(model, log):
-            raise _no_factors(f"with regularization={penalty:g}", penalty)
-        report = {"steps": rounds.best, "factors": options.factors, "regularization": penalty} | report
-        return Learned(model, rounds.curve, report=report, warnings=warnings)
-
-    def _find(
-        self, log: LearningData, theta: Floats, penalty: float, options: LearningOptions, on_round: OnRound
-    ) -> tuple[FactorModel, Rounds]:
-        """Take steps of Adam, and keep the best."""
-        tables, query, item = self.tables(log), log.query[log.learnt], _items(log)[log.learnt]
-        losses = [self.loss(table.take(log.learnt), theta) for table in tables]
-        held_out = self.loss(tables[-1].take(log.apart), theta)
-        parameters = start(log, [loss.start() for loss in losses], options)
-        ranks_by = 0 if options.vectors == "control" else -1
-        adam, rounds, kept = Adam(parameters, _RATE), Rounds(options.early_stopping), model_of(parameters, ranks_by)
-        for number in range(1, options.steps + 1):
-            by_score = [
-                loss.gradients(model_of(parameters, task).scores(query, item))[0] for task, loss in enumerate(losses)
-            ]
-            adam.step(gradients(parameters, query, item, by_score, penalty, options))
-            model = replace(model_of(parameters, ranks_by), mean=float(parameters["mean"][-1]))  # of what is judged
-            value = held_out.per_impression(_scores(model, log, log.apart)) if held_out.impressions.any() else None
-            rounds.add(number, losses[-1].per_impression(model.scores(query, item)), value)
-            kept = model if rounds.best == number else kept
-            on_round()
-            if rounds.over:
-                break
-        return kept, rounds
-
-    def _choose(
-        self,
-        log: LearningData,
-        theta: Floats,
-        seed: int,
-        learn: Callable[[LearningData, float], tuple[FactorModel, Rounds]],
-    ) -> tuple[float, dict[str, Any], learning.Warnings]:
-        """The penalty that predicts impressions apart best, what it was chosen by, and a warning."""
-        apart = impressions_apart(log, self.tables(log)[-1], seed)
-        if not apart.impressions.any():
-            raise IdentifiabilityError(
-                "there are too few impressions to set some apart and choose the penalty by them. Name one: "
-                "--learner-options regularization=X."
-            )
-        rest = replace(log, counts=log.counts.less(apart))
-        if self.needs_randomized and log.randomized is not None:
-            rest = replace(rest, randomized=log.randomized.less(apart))
-        of_weights, shown = log.counts.impressions / theta[log.counts.cell], log.counts.impressions.sum()
-        scale = float(of_weights.sum() / max(shown, 1.0)) if self.loss is learning.SquaredError else 1.0
-        loss, tried = self.loss(apart.take(log.learnt), theta), dict[float, tuple[float, bool]]()
-        for penalty in (scale * one for one in PENALTIES):
-            model, _ = learn(rest, penalty)
-            tried[penalty] = loss.per_impression(_scores(model, log, log.learnt)), _has_factors(model, log)
-        with_factors = {penalty: value for penalty, (value, has) in tried.items() if has}
-        if not with_factors:
-            raise _no_factors(f"at every penalty from {min(tried):g} to {max(tried):g}", min(tried))
-        penalty = max(with_factors, key=with_factors.__getitem__)
-        chosen, best = with_factors[penalty], max(value for value, _ in tried.values())
-        figures = {"with_factors": chosen, "without_factors": best}
-        warning = (
-            "Factors did not help on this log: impressions that were set apart are predicted better when every query "
-            f"has the same list ({best:.5f} per impression) than by any factors ({chosen:.5f}). More pages per query "
-            "would help; --learner-options regularization=X names a penalty of your own."
-        )
-        chosen_by: dict[str, Any] = {
-            "impressions_apart": float(loss.impressions.sum()),
-            "fits": len(tried) + 1,
-            "tried": [{"regularization": one, "value": value, "factors": has} for one, (value, has) in tried.items()],
-        }
-        return penalty, chosen_by, {} if chosen >= best else {"factors-do-not-help": (warning, figures)}
+    if data.randomized is None:
+        raise TypeError("this learner needs to know which rows were randomised")
+    return [data.counts.less(data.randomized), data.randomized]
 
 
-class MFLearner(FactorsLearner):
-    """Matrix factorisation of clicks as they are."""
+def learn_factors(learner: Learner, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
+    """Find factors with the penalty that is named, or with the one that predicts impressions apart best.
 
-    name = "mf"
-    about = "factors of queries and documents, on click rates"
-    is_probability = False
-    uses_propensities = False
-    measure = "minus the squared error per impression"
-    loss = learning.SquaredError
+    Returns:
+        In the report, `regularization` and what it was chosen by. A warning where no factors predict better.
 
-
-class PropensityMFLearner(FactorsLearner):
-    """Matrix factorisation of clicks over theta."""
-
-    name = "propensity-mf"
-    reference = "Schnabel et al. 2016"
-    about = "factors of queries and documents, on click rates weighted by 1 / theta"
-    is_probability = False
-    measure = "minus the squared error per impression"
-    loss = learning.SquaredError
-
-
-class CausELearner(FactorsLearner):
-    """Causal embeddings: a task of control, and one of treatment."""
-
-    name = "cause"
-    reference = "Bonner & Vasile 2018"
-    about = "factors of queries and documents, on clicks of the logging ranker and of rows placed at random"
-    needs_randomized = True
-    takes = (*_OPTIONS, "tie", "tie_distance", "vectors")
-    is_probability = False
-    uses_propensities = False
-    measure = "log-likelihood per impression placed at random"
-
-    def tables(self, data: LearningData) -> list[CountTable]:
-        """The rows of the logging ranker, and those that were placed at random."""
-        if data.randomized is None:
-            raise TypeError("this learner needs to know which rows were randomised")
-        return [data.counts.less(data.randomized), data.randomized]
-
-    def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
-        """Find the factors of both tasks, and keep the vectors that are named."""
-        placed = self.tables(data)[1]
+    Raises:
+        IdentifiabilityError: the factors are zero, or no impression could be set apart.
+    """
+    if learner.needs_randomized:
+        placed = tables(learner, data)[1]
         if not placed.take(data.learnt).impressions.any():
             raise IdentifiabilityError("no row that is learnt from was placed at random (--randomized-where).")
         if options.early_stopping is not None and not placed.take(data.apart).impressions.any():
@@ -215,7 +86,88 @@ class CausELearner(FactorsLearner):
                 "--early-stopping: no row of a held-out query was placed at random (--randomized-where). Hold more out "
                 "with --validation, or leave it out."
             )
-        return super().learn(data, options, on_round)
+    counts, theta = learner.examined(data)
+    log, penalty = replace(data, counts=counts), options.regularization
+    report, warnings = dict[str, Any](), learning.Warnings()
+
+    def fit(log: LearningData, penalty: float) -> tuple[FactorModel, Rounds]:
+        return _find(learner, log, theta, penalty, options, on_round)
+
+    if penalty is None:
+        penalty, chosen_by, warnings = _choose(learner, log, theta, options.seed, fit)
+        report["regularization_chosen_by"] = chosen_by
+    model, rounds = fit(log, penalty)
+    if not _has_factors(model, log):
+        raise _no_factors(f"with regularization={penalty:g}", penalty)
+    report = {"steps": rounds.best, "factors": options.factors, "regularization": penalty} | report
+    return Learned(model, rounds.curve, report=report, warnings=warnings)
+
+
+def _find(
+    learner: Learner, log: LearningData, theta: Floats, penalty: float, options: LearningOptions, on_round: OnRound
+) -> tuple[FactorModel, Rounds]:
+    """Take steps of Adam, and keep the best."""
+    by_task, query, item = tables(learner, log), log.query[log.learnt], _items(log)[log.learnt]
+    losses = [learner.fits(table.take(log.learnt), theta) for table in by_task]
+    held_out = learner.fits(by_task[-1].take(log.apart), theta)
+    parameters = start(log, [loss.start() for loss in losses], options)
+    ranks_by = 0 if options.vectors == "control" else -1
+    adam, rounds, kept = Adam(parameters, _RATE), Rounds(options.early_stopping), model_of(parameters, ranks_by)
+    for number in range(1, options.steps + 1):
+        by_score = [
+            loss.gradients(model_of(parameters, task).scores(query, item))[0] for task, loss in enumerate(losses)
+        ]
+        adam.step(gradients(parameters, query, item, by_score, penalty, options))
+        model = replace(model_of(parameters, ranks_by), mean=float(parameters["mean"][-1]))  # of what is judged
+        value = held_out.per_impression(_scores(model, log, log.apart)) if held_out.impressions.any() else None
+        rounds.add(number, losses[-1].per_impression(model.scores(query, item)), value)
+        kept = model if rounds.best == number else kept
+        on_round()
+        if rounds.over:
+            break
+    return kept, rounds
+
+
+def _choose(
+    learner: Learner,
+    log: LearningData,
+    theta: Floats,
+    seed: int,
+    learn: Callable[[LearningData, float], tuple[FactorModel, Rounds]],
+) -> tuple[float, dict[str, Any], learning.Warnings]:
+    """The penalty that predicts impressions apart best, what it was chosen by, and a warning."""
+    apart = impressions_apart(log, tables(learner, log)[-1], seed)
+    if not apart.impressions.any():
+        raise IdentifiabilityError(
+            "there are too few impressions to set some apart and choose the penalty by them. Name one: "
+            "--learner-options regularization=X."
+        )
+    rest = replace(log, counts=log.counts.less(apart))
+    if learner.needs_randomized and log.randomized is not None:
+        rest = replace(rest, randomized=log.randomized.less(apart))
+    of_weights, shown = log.counts.impressions / theta[log.counts.cell], log.counts.impressions.sum()
+    scale = float(of_weights.sum() / max(shown, 1.0)) if learner.fits is learning.SquaredError else 1.0
+    loss, tried = learner.fits(apart.take(log.learnt), theta), dict[float, tuple[float, bool]]()
+    for penalty in (scale * one for one in PENALTIES):
+        model, _ = learn(rest, penalty)
+        tried[penalty] = loss.per_impression(_scores(model, log, log.learnt)), _has_factors(model, log)
+    with_factors = {penalty: value for penalty, (value, has) in tried.items() if has}
+    if not with_factors:
+        raise _no_factors(f"at every penalty from {min(tried):g} to {max(tried):g}", min(tried))
+    penalty = max(with_factors, key=with_factors.__getitem__)
+    chosen, best = with_factors[penalty], max(value for value, _ in tried.values())
+    figures = {"with_factors": chosen, "without_factors": best}
+    warning = (
+        "Factors did not help on this log: impressions that were set apart are predicted better when every query "
+        f"has the same list ({best:.5f} per impression) than by any factors ({chosen:.5f}). More pages per query "
+        "would help; --learner-options regularization=X names a penalty of your own."
+    )
+    chosen_by: dict[str, Any] = {
+        "impressions_apart": float(loss.impressions.sum()),
+        "fits": len(tried) + 1,
+        "tried": [{"regularization": one, "value": value, "factors": has} for one, (value, has) in tried.items()],
+    }
+    return penalty, chosen_by, {} if chosen >= best else {"factors-do-not-help": (warning, figures)}
 
 
 def _items(data: LearningData) -> Integers:
@@ -318,3 +270,33 @@ def gradients(
             pull = options.tie * TIES[options.tie_distance](parameters[name][1] - parameters[name][0])
             slopes[name] += np.stack([-pull, pull])
     return slopes
+
+
+FACTORS = Learner(
+    "factors",
+    "Koren et al. 2009",
+    learn_factors,
+    ClickLikelihood,
+    needs_features=False,
+    is_probability=True,
+    takes=_OPTIONS,
+)
+PROPENSITY_MF = replace(
+    FACTORS,
+    name="propensity-mf",
+    reference="Schnabel et al. 2016",
+    fits=learning.SquaredError,
+    is_probability=False,
+    measure="minus the squared error per impression",
+)
+MF = replace(PROPENSITY_MF, name="mf", reference=FACTORS.reference, uses_propensities=False)
+CAUSE = replace(
+    FACTORS,
+    name="cause",
+    reference="Bonner & Vasile 2018",
+    needs_randomized=True,
+    uses_propensities=False,
+    is_probability=False,
+    measure="log-likelihood per impression placed at random",
+    takes=(*_OPTIONS, "tie", "tie_distance", "vectors"),
+)

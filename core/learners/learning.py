@@ -18,18 +18,17 @@ Sources: Wang, Golbandi, Bendersky, Metzler & Najork 2018; Schnabel et al. 2016;
 not say that a document was examined in vain).
 """
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
-from typing import Any, ClassVar, Literal, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, reduce_rows
-from posbias.core.choices import BALANCES, LEARNERS, Balance, LearningOptions, Plugin, Room
+from posbias.core.choices import BALANCES, LEARNERS, Balance, LearningOptions, Room
 from posbias.core.errors import IdentifiabilityError, SchemaError
 from posbias.core.learners.boosting import BinnedRows, BoostedTrees, Rows, TreeOptions, bin_rows
 from posbias.core.learners.models import FactorModel, Forest, RowModel
@@ -340,34 +339,39 @@ class Rounds:
         return pl.DataFrame(self._rounds, schema=schema, orient="row")
 
 
-class Learner(Plugin):
-    """A way to learn a ranker from clicks."""
+PROBABILITY = "binary sigmoid:1"
+"""LightGBM's name of a model whose scores are logits."""
 
-    reference: ClassVar[str]  # the paper that describes it
-    about: ClassVar[str]  # what it does, in the help of --learner
-    source: ClassVar[Source] = "counts"  # by query and document, for which statistics will do, or pages
-    needs_features: ClassVar[bool] = True  # else it learns from who saw what
-    needs_randomized: ClassVar[bool] = False  # to know which rows were placed at random
-    uses_propensities: ClassVar[bool] = True  # else it needs none, or estimates its own
-    theta_for: ClassVar[str | None] = None  # the switch without which it takes no theta all the same
-    is_probability: ClassVar[bool] = False  # 1 / (1 + exp(-score)) is an attractiveness
-    measure: ClassVar[str] = "log-likelihood per impression"  # what its learning curve shows, the larger the better
-    n_fits: ClassVar[int] = 1  # so many times trees are grown, at most
-    takes = OF_TREES
+RAW = "regression"
+"""LightGBM's name of a model whose scores are the values themselves."""
 
-    @abstractmethod
+
+@dataclass(frozen=True)
+class Learner:
+    """A way to learn a ranker from clicks.
+
+    Its family is called with it, the log (only what this learner needs is there), the options, and what to call after
+    every tree or pass. It raises IdentifiabilityError if the log has nothing to learn from.
+    """
+
+    name: str  # on the command line
+    reference: str  # the paper that describes it
+    family: Callable[["Learner", LearningData, LearningOptions, OnRound], Learned]
+    fits: Any = None  # what its family fits: a loss, or how towers are joined
+    source: Source = "counts"  # by query and document, for which statistics will do, or pages
+    needs_features: bool = True  # else it learns from who saw what
+    needs_randomized: bool = False  # to know which rows were placed at random
+    uses_propensities: bool = True  # else it needs none, or estimates its own
+    theta_for: str | None = None  # the switch without which it takes no theta all the same
+    objective: str = PROBABILITY  # of a model of trees
+    is_probability: bool = False  # 1 / (1 + exp(-score)) is an attractiveness
+    measure: str = "log-likelihood per impression"  # what its learning curve shows, the larger the better
+    n_fits: int = 1  # so many times trees are grown, at most
+    takes: tuple[str, ...] = OF_TREES
+
     def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
-        """Learn.
-
-        Args:
-            data: the log. Only what this learner needs is there.
-            options: how to.
-            on_round: is called after every tree or pass.
-
-        Raises:
-            IdentifiabilityError: the log has nothing to learn from.
-            MissingExtraError: LightGBM is not installed.
-        """
+        """Learn, as the family does."""
+        return self.family(self, data, options, on_round)
 
     def examined(self, data: LearningData) -> tuple[CountTable, Floats]:
         """The counts to learn from, and theta, shape (K,): of cells that have one, or of all and 1 if it takes none."""
@@ -386,28 +390,8 @@ def learners_from_randomized() -> list[str]:
     return [name for name, learner in _LEARNERS.plugins.items() if learner.needs_randomized]
 
 
-PROBABILITY = "binary sigmoid:1"
-"""LightGBM's name of a model whose scores are logits."""
-
-RAW = "regression"
-"""LightGBM's name of a model whose scores are the values themselves."""
-
 SetsOfRows = tuple[BinnedRows, list[BinnedRows]]
 """Rows to learn from, and those that are set apart, if there are any."""
-
-
-class TreeLearner(Learner):
-    """A learner that grows boosted trees on a loss of its own."""
-
-    objective: ClassVar[str] = PROBABILITY
-
-    @abstractmethod
-    def losses(self, data: LearningData) -> tuple[Loss, Loss]:
-        """The loss of the documents to learn from, and of those held out."""
-
-    def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
-        """Grow trees on the loss."""
-        return grow(binned(data, options), self.losses(data), options, on_round).learned(self.objective)
 
 
 @dataclass(frozen=True)
@@ -555,6 +539,11 @@ class ClickLikelihood(LossOfCounts):
             of_skips = (block.impressions - block.clicks) * np.log1p(-np.minimum(chance, 1 - 1e-16))
             total += float((of_clicks + of_skips).sum())
         return total / max(float(self.counts.impressions.sum()), _TINY)
+
+
+def likelihoods(data: LearningData, counts: CountTable, theta: Floats) -> tuple[ClickLikelihood, ClickLikelihood]:
+    """The likelihood of the clicks of the documents to learn from, and of those set apart."""
+    return ClickLikelihood(counts.take(data.learnt), theta), ClickLikelihood(counts.take(data.apart), theta)
 
 
 class SquaredError(LossOfCounts):

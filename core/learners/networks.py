@@ -31,9 +31,9 @@ network); He et al. 2015 (its first weights).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, ClassVar, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,34 +54,24 @@ _RUN = 1 << 13  # documents that are read at once
 _CONSTANT = 1e-12  # relative to the mean: what rounding leaves of a feature without any spread
 
 
-class LogisticLearner(Learner):
-    """A linear model of clicks."""
-
-    name = "logistic"
-    reference = "Guo et al. 2019"
-    about = "logistic regression, position one of its features"
-    uses_propensities = False
-    is_probability = True
-    takes = ("position_feature",)
-
-    def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
-        """Take Newton's steps until they gain nothing."""
-        regression = Regression(data, options.position_feature)
-        learnt, held_out = regression.shown
-        rounds, at = Rounds(options.early_stopping), regression.at(regression.start())
-        kept = at.weights
-        while rounds.last < _MOST_ROUNDS and not rounds.over:
-            step = regression.better(at)
-            if step is None:
-                break
-            value = step.likelihood[1] / held_out if held_out else None
-            rounds.add(rounds.last + 1, step.likelihood[0] / max(learnt, 1.0), value)
-            kept = step.weights if rounds.best == rounds.last else kept
-            on_round()
-            gained, at = at.loss - step.loss, step
-            if gained < _CLOSE * learnt:
-                break
-        return Learned(regression.model(kept), rounds.curve, report={"rounds": rounds.best})
+def learn_linear(_: Learner, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
+    """Take Newton's steps until they gain nothing."""
+    regression = Regression(data, options.position_feature)
+    learnt, held_out = regression.shown
+    rounds, at = Rounds(options.early_stopping), regression.at(regression.start())
+    kept = at.weights
+    while rounds.last < _MOST_ROUNDS and not rounds.over:
+        step = regression.better(at)
+        if step is None:
+            break
+        value = step.likelihood[1] / held_out if held_out else None
+        rounds.add(rounds.last + 1, step.likelihood[0] / max(learnt, 1.0), value)
+        kept = step.weights if rounds.best == rounds.last else kept
+        on_round()
+        gained, at = at.loss - step.loss, step
+        if gained < _CLOSE * learnt:
+            break
+    return Learned(regression.model(kept), rounds.curve, report={"rounds": rounds.best})
 
 
 @dataclass(frozen=True)
@@ -104,7 +94,7 @@ class Regression:
         Raises:
             SchemaError: a feature is text.
         """
-        self._rows, self._counts = learning.features_of(data, LogisticLearner.name).rows, data.counts
+        self._rows, self._counts = learning.features_of(data, "logistic").rows, data.counts
         self._mean, self._scale = mean_and_scale(self._rows, ~data.held_out)
         self._learnt = (~data.held_out).astype(np.float64)
         positions, place = np.unique(data.position, return_inverse=True)
@@ -230,162 +220,111 @@ class Batch:
         return sum_by_number(self.place, values, n_positions)
 
 
-class SingleTowerLearner(Learner):
-    """A network of click rates as they stand."""
-
-    name = "single-tower"
-    reference = "Zhang et al. 2023"
-    about = "a network of click rates as they stand"
-    uses_propensities = False
-    is_probability = True
-    takes = ("epochs",)
-    first_position: ClassVar[float] = 0.0  # o_k at the start
-
-    def chance(self, relevance: Floats, position: Floats) -> Floats:  # noqa: ARG002 - wherever the document stands
-        """P(click) of rows, from relevance and the number o of the row's position, each of shape (n,)."""
-        return learning.sigmoid(relevance)
-
-    def slopes(self, relevance: Floats, positions: Floats, adversary: Floats, batch: Batch) -> Slopes:
-        """The derivatives of the mean of -log P.
-
-        Args:
-            relevance: what the network says, shape (n,).
-            positions: the number o of each position, shape (K,).
-            adversary: slope and constant, shape (2,).
-            batch: the rows.
-        """
-        return batch.weight * (learning.sigmoid(relevance) - batch.rate), 0 * positions, 0 * adversary
-
-    def propensities(self, positions: Floats) -> Floats | None:  # noqa: ARG002 - most have none
-        """Theta by position relative to the first, where the towers say what it is."""
-        return None
-
-    def top(self, positions: Floats) -> float:  # noqa: ARG002 - most have none
-        """The gain of a score at the first position."""
-        return 0.0
-
-    def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
-        """Pass over the log until queries that are set apart fare no better.
-
-        Raises:
-            IdentifiabilityError: there is but one query, so that none can be set apart.
-            SchemaError: a feature is text.
-        """
-        rows, counts, rng = learning.features_of(data, self.name).rows, data.counts, np.random.default_rng(options.seed)
-        stop_by, own = _to_stop_by(data, options, rng)
-        mean, scale = mean_and_scale(rows, ~(stop_by | data.held_out))
-        inputs = np.concatenate(
-            [standardized(rows[chunk], mean, scale).astype(np.float32) for chunk in runs(len(rows))]
-        )
-        positions, place = np.unique(data.position, return_inverse=True)
-        log = Batch(place[counts.cell], counts.clicks / counts.impressions, counts.impressions)
-        document = counts.unit_of_entry
-        learnt, apart = (np.flatnonzero(of[document]) for of in (~(stop_by | data.held_out), stop_by))
-        weights, biases = first_layers((len(mean), *_HIDDEN, 1), rng)
-        start = log.weight[learnt] @ log.rate[learnt] / log.weight[learnt].sum()
-        biases[-1][:] = learning.logit(float(np.clip(start, *learning.RATES))) + self.first_position / 2
-        at = {_POSITIONS: np.full(len(positions), self.first_position, np.float32), _ADVERSARY: np.zeros(2, np.float32)}
-        parameters = _named(weights, biases) | at
-        adam = Adam(parameters, _RATE, dict.fromkeys(at, _POSITION_RATE))
-
-        def epoch() -> None:
-            order, mean_weight = rng.permutation(learnt), log.weight[learnt].mean()
-            size = int(np.clip(len(order) // _FEWEST_STEPS, _SMALLEST_BATCH, _BATCH))
-            for first in range(0, len(order), size):
-                some = order[first : first + size]
-                layers = layers_of(inputs[document[some]], weights, biases)
-                weight, seen = log.weight[some] / mean_weight / len(some), keep(rng, len(some), options)
-                batch = Batch(log.place[some], log.rate[some], weight, seen, options.gradient_reversal)
-                relevance, now, adversary = (a.astype(np.float64) for a in (layers[-1][:, 0], *at.values()))
-                slopes = self.slopes(relevance, now, adversary, batch)
-                of_relevance, *others = (slope.astype(np.float32) for slope in slopes)
-                adam.step(backward(layers, weights, of_relevance, _DECAY) | dict(zip(at, others, strict=True)))
-
-        def likelihoods() -> list[float]:
-            """The log-likelihood per impression of the rows to learn from, and of those to stop by."""
-            relevance = np.concatenate(
-                [layers_of(inputs[chunk], weights, biases)[-1][:, 0] for chunk in runs(len(inputs))]
-            ).astype(np.float64)
-            chance = self.chance(relevance[document], at[_POSITIONS].astype(np.float64)[log.place])
-            chance = np.clip(chance, _SMALLEST, 1 - _SMALLEST)
-            likelihood = log.weight * (log.rate * np.log(chance) + (1 - log.rate) * np.log1p(-chance))
-            return [float(likelihood[some].sum() / log.weight[some].sum()) for some in (learnt, apart)]
-
-        rounds, kept = Rounds(options.early_stopping or _PATIENCE), [each.copy() for each in parameters.values()]
-        while rounds.last < options.epochs and not rounds.over:
-            epoch()
-            rounds.add(rounds.last + 1, *likelihoods())
-            if rounds.best == rounds.last:
-                kept = [each.copy() for each in parameters.values()]
-            on_round()
-        best = dict(zip(parameters, (values.astype(np.float64) for values in kept), strict=True))
-        by_position, n_layers = self.propensities(best[_POSITIONS]), len(weights)
-        *others, last = (best[f"bias_{layer}"] for layer in range(n_layers))
-        return Learned(
-            NetworkModel(
-                mean,
-                scale,
-                tuple(best[f"weight_{layer}"] for layer in range(n_layers)),
-                (*others, last + self.top(best[_POSITIONS])),
-            ),
-            rounds.curve,
-            propensities=None if by_position is None else by_position[place],
-            report={"rounds": rounds.best, **({"queries_set_apart_to_stop": own} if own else {})},
-        )
+Towers = Literal["alone", "product", "sum"]
+"""How the towers of relevance and position are joined; `alone`: position is not looked at."""
 
 
-class PALProductLearner(SingleTowerLearner):
-    """Two towers whose probabilities are multiplied."""
-
-    name = "pal-product"
-    reference = "Guo et al. 2019"
-    about = "two networks, of relevance and position, whose probabilities are multiplied"
-    first_position = 2.0
-
-    def chance(self, relevance: Floats, position: Floats) -> Floats:
-        """P(click) = gamma theta."""
+def chance(towers: Towers, relevance: Floats, position: Floats) -> Floats:
+    """P(click) of rows, from relevance and the number o of the row's position, each of shape (n,)."""
+    if towers == "product":
         return learning.sigmoid(relevance) * learning.sigmoid(position)
+    return learning.sigmoid(relevance + position if towers == "sum" else relevance)
 
-    def propensities(self, positions: Floats) -> Floats:
-        """Theta over that of the first position."""
-        theta = learning.sigmoid(positions)
-        return theta / theta[0]
 
-    def slopes(self, relevance: Floats, positions: Floats, adversary: Floats, batch: Batch) -> Slopes:
-        """The derivatives of the mean of -log P, by those of log(gamma theta)."""
-        gamma, theta = learning.sigmoid(relevance), learning.sigmoid(positions)[batch.place]
-        chance = np.clip(gamma * theta, _SMALLEST, 1 - _SMALLEST)
-        slope = batch.weight * (chance - batch.rate) / (1 - chance)
+def slopes(towers: Towers, relevance: Floats, positions: Floats, adversary: Floats, batch: Batch) -> Slopes:
+    """The derivatives of the mean of -log P; of a sum, o moves against the adversary, and a and b lower its error.
+
+    Args:
+        towers: how they are joined.
+        relevance: what the network says, shape (n,).
+        positions: the number o of each position, shape (K,).
+        adversary: slope and constant, shape (2,).
+        batch: the rows.
+    """
+    at = positions[batch.place]
+    if towers == "product":  # by the derivatives of log(gamma theta)
+        gamma, theta = learning.sigmoid(relevance), learning.sigmoid(at)
+        clicked = np.clip(gamma * theta, _SMALLEST, 1 - _SMALLEST)
+        slope = batch.weight * (clicked - batch.rate) / (1 - clicked)
         return slope * (1 - gamma), batch.by_position(slope * (1 - theta), len(positions)), 0 * adversary
+    seen = batch.seen if towers == "sum" else 0.0
+    slope = batch.weight * (learning.sigmoid(relevance + at * seen) - batch.rate)
+    of_positions = batch.by_position(slope * seen, len(positions))
+    if not batch.reversal:
+        return slope, of_positions, 0 * adversary
+    left = 2 * batch.weight * (adversary[0] * at + adversary[1] - batch.rate)
+    of_positions += batch.by_position(-batch.reversal * left * adversary[0], len(positions))
+    return slope, of_positions, np.array([left @ at, left.sum()])
 
 
-class PALSumLearner(SingleTowerLearner):
-    """Two towers whose logits are added up."""
+def learn_towers(learner: Learner, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
+    """Pass over the log until queries that are set apart fare no better.
 
-    name = "pal-sum"
-    reference = "Zhang et al. 2023"
-    about = "two networks, of relevance and position, whose logits are added up"
-    takes = ("epochs", "observation_dropout", "gradient_reversal")
+    Raises:
+        IdentifiabilityError: there is but one query, so that none can be set apart.
+        SchemaError: a feature is text.
+    """
+    rows, counts, rng = learning.features_of(data, learner.name).rows, data.counts, np.random.default_rng(options.seed)
+    towers: Towers = learner.fits
+    first_position = 2.0 if towers == "product" else 0.0  # o_k at the start
+    stop_by, own = _to_stop_by(data, options, rng)
+    mean, scale = mean_and_scale(rows, ~(stop_by | data.held_out))
+    inputs = np.concatenate([standardized(rows[chunk], mean, scale).astype(np.float32) for chunk in runs(len(rows))])
+    positions, place = np.unique(data.position, return_inverse=True)
+    log = Batch(place[counts.cell], counts.clicks / counts.impressions, counts.impressions)
+    document = counts.unit_of_entry
+    learnt, apart = (np.flatnonzero(of[document]) for of in (~(stop_by | data.held_out), stop_by))
+    weights, biases = first_layers((len(mean), *_HIDDEN, 1), rng)
+    start = log.weight[learnt] @ log.rate[learnt] / log.weight[learnt].sum()
+    biases[-1][:] = learning.logit(float(np.clip(start, *learning.RATES))) + first_position / 2
+    at = {_POSITIONS: np.full(len(positions), first_position, np.float32), _ADVERSARY: np.zeros(2, np.float32)}
+    parameters = _named(weights, biases) | at
+    adam = Adam(parameters, _RATE, dict.fromkeys(at, _POSITION_RATE))
 
-    def chance(self, relevance: Floats, position: Floats) -> Floats:
-        """1 / (1 + exp(-(f + o)))."""
-        return learning.sigmoid(relevance + position)
+    def epoch() -> None:
+        order, mean_weight = rng.permutation(learnt), log.weight[learnt].mean()
+        size = int(np.clip(len(order) // _FEWEST_STEPS, _SMALLEST_BATCH, _BATCH))
+        for first in range(0, len(order), size):
+            some = order[first : first + size]
+            layers = layers_of(inputs[document[some]], weights, biases)
+            weight, seen = log.weight[some] / mean_weight / len(some), keep(rng, len(some), options)
+            batch = Batch(log.place[some], log.rate[some], weight, seen, options.gradient_reversal)
+            relevance, now, adversary = (a.astype(np.float64) for a in (layers[-1][:, 0], *at.values()))
+            of_parts = slopes(towers, relevance, now, adversary, batch)
+            of_relevance, *others = (slope.astype(np.float32) for slope in of_parts)
+            adam.step(backward(layers, weights, of_relevance, _DECAY) | dict(zip(at, others, strict=True)))
 
-    def top(self, positions: Floats) -> float:
-        """The number o of the first position."""
-        return float(positions[0])
+    def likelihoods() -> list[float]:
+        """The log-likelihood per impression of the rows to learn from, and of those to stop by."""
+        relevance = np.concatenate(
+            [layers_of(inputs[chunk], weights, biases)[-1][:, 0] for chunk in runs(len(inputs))]
+        ).astype(np.float64)
+        clicked = chance(towers, relevance[document], at[_POSITIONS].astype(np.float64)[log.place])
+        clicked = np.clip(clicked, _SMALLEST, 1 - _SMALLEST)
+        likelihood = log.weight * (log.rate * np.log(clicked) + (1 - log.rate) * np.log1p(-clicked))
+        return [float(likelihood[some].sum() / log.weight[some].sum()) for some in (learnt, apart)]
 
-    def slopes(self, relevance: Floats, positions: Floats, adversary: Floats, batch: Batch) -> Slopes:
-        """With what is dropped; o moves against the adversary, a and b lower its error."""
-        at = positions[batch.place]
-        slope = batch.weight * (learning.sigmoid(relevance + at * batch.seen) - batch.rate)
-        of_positions = batch.by_position(slope * batch.seen, len(positions))
-        if not batch.reversal:
-            return slope, of_positions, 0 * adversary
-        left = 2 * batch.weight * (adversary[0] * at + adversary[1] - batch.rate)
-        reversed_slope = -batch.reversal * left * adversary[0]
-        of_adversary = np.array([left @ at, left.sum()])
-        return slope, of_positions + batch.by_position(reversed_slope, len(positions)), of_adversary
+    rounds, kept = Rounds(options.early_stopping or _PATIENCE), [each.copy() for each in parameters.values()]
+    while rounds.last < options.epochs and not rounds.over:
+        epoch()
+        rounds.add(rounds.last + 1, *likelihoods())
+        if rounds.best == rounds.last:
+            kept = [each.copy() for each in parameters.values()]
+        on_round()
+    best = dict(zip(parameters, (values.astype(np.float64) for values in kept), strict=True))
+    n_layers, theta = len(weights), learning.sigmoid(best[_POSITIONS])
+    *others, last = (best[f"bias_{layer}"] for layer in range(n_layers))
+    return Learned(
+        NetworkModel(
+            mean,
+            scale,
+            tuple(best[f"weight_{layer}"] for layer in range(n_layers)),
+            (*others, last + (best[_POSITIONS][0] if towers == "sum" else 0.0)),
+        ),
+        rounds.curve,
+        propensities=(theta / theta[0])[place] if towers == "product" else None,
+        report={"rounds": rounds.best, **({"queries_set_apart_to_stop": own} if own else {})},
+    )
 
 
 def _to_stop_by(data: LearningData, options: LearningOptions, rng: np.random.Generator) -> tuple[Flags, int]:
@@ -448,3 +387,26 @@ def backward(
 def _named(weights: Sequence[_AnyReals], biases: Sequence[_AnyReals]) -> dict[str, _AnyReals]:
     of_weights = {f"weight_{layer}": weight for layer, weight in enumerate(weights)}
     return of_weights | {f"bias_{layer}": bias for layer, bias in enumerate(biases)}
+
+
+LOGISTIC = Learner(
+    "logistic",
+    "Guo et al. 2019",
+    learn_linear,
+    uses_propensities=False,
+    is_probability=True,
+    takes=("position_feature",),
+)
+SINGLE_TOWER = Learner(
+    "single-tower",
+    "Zhang et al. 2023",
+    learn_towers,
+    "alone",
+    uses_propensities=False,
+    is_probability=True,
+    takes=("epochs",),
+)
+PAL_PRODUCT = replace(SINGLE_TOWER, name="pal-product", reference="Guo et al. 2019", fits="product")
+PAL_SUM = replace(
+    SINGLE_TOWER, name="pal-sum", fits="sum", takes=("epochs", "observation_dropout", "gradient_reversal")
+)

@@ -58,9 +58,8 @@ levels hold for a single pair. Over all pairs of a log, "bonferroni" bounds the 
 expected share of false discoveries (Benjamini & Hochberg 1995).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 import scipy
@@ -70,7 +69,7 @@ from posbias.core.choices import LearningOptions, MultipleTests
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.learners import learning
 from posbias.core.learners.boosting import BinnedRows, BoostedTrees, ModelText, bin_rows, scaled_sum
-from posbias.core.learners.learning import Learned, Learner, LearningData, Lists, Loss, OnRound, Rounds, TreeLearner
+from posbias.core.learners.learning import Learned, Learner, LearningData, Lists, Loss, OnRound, Rounds
 from posbias.core.learners.models import Forest
 
 LEAST_PROPENSITY = 0.01
@@ -83,6 +82,16 @@ _TINY = 1e-300
 _STEP = 0.5  # of a Newton step: theta and the ranker move at once
 
 
+Cost = tuple[Callable[[Floats], Floats], Callable[[Floats], Floats]]
+"""The cost phi(r) of a rank, and its slope phi'(r) > 0."""
+
+AVERAGE_RANK: Cost = (lambda rank: rank, np.ones_like)
+DISCOUNTED_GAIN: Cost = (
+    lambda rank: -1 / np.log2(1 + rank),
+    lambda rank: 1 / ((1 + rank) * np.log(2) * np.log2(1 + rank) ** 2),
+)
+
+
 @dataclass(frozen=True)
 class BoundedRanks(Loss):
     """The weighted ranks of the clicked documents of some pages, and what a rank costs: phi."""
@@ -90,22 +99,13 @@ class BoundedRanks(Loss):
     lists: list[Lists]
     weight: Floats  # of a click in each cell, shape (K,)
     n_documents: int  # number of scored documents n
-
-    @staticmethod
-    def cost(rank: Floats) -> Floats:
-        """The cost phi(r) of a rank: here the rank itself."""
-        return rank
-
-    @staticmethod
-    def slope(rank: Floats) -> Floats:
-        """The slope phi'(r) > 0 of the cost: here 1."""
-        return np.ones_like(rank)
+    cost: Cost
 
     def gradients(self, scores: Floats) -> tuple[Floats, Floats]:
         """The gradient and the Hessian of the loss at scores of shape (n,)."""
         gradient, hessian = np.zeros(self.n_documents), np.zeros(self.n_documents)
         for weight, rank, above, clicked, shown in self._clicks(scores):
-            pull = (weight * self.slope(rank) / _LOG_2)[:, np.newaxis] * above
+            pull = (weight * self.cost[1](rank) / _LOG_2)[:, np.newaxis] * above
             bend = pull * (1 - above)
             gradient += self._sum(shown, pull) - self._sum(clicked, pull.sum(axis=1))
             hessian += self._sum(shown, bend) + self._sum(clicked, bend.sum(axis=1))
@@ -113,7 +113,7 @@ class BoundedRanks(Loss):
 
     def per_impression(self, scores: Floats) -> float:
         """-phi of the bounded rank, the weighted mean over the clicks."""
-        sums = [(float(weight @ self.cost(rank)), float(weight.sum())) for weight, rank, *_ in self._clicks(scores)]
+        sums = [(float(weight @ self.cost[0](rank)), float(weight.sum())) for weight, rank, *_ in self._clicks(scores)]
         total, weight = sum(cost for cost, _ in sums), sum(weight for _, weight in sums)
         return -total / weight if weight else 0.0
 
@@ -136,83 +136,39 @@ class BoundedRanks(Loss):
         return sum_by_number(document.ravel(), values.ravel(), self.n_documents)
 
 
-class DiscountedGain(BoundedRanks):
-    """phi(r) = -1 / log2(1 + r)."""
-
-    @staticmethod
-    def cost(rank: Floats) -> Floats:
-        """The gain, negative."""
-        return -1 / np.log2(1 + rank)
-
-    @staticmethod
-    def slope(rank: Floats) -> Floats:
-        """1 / ((1 + r) log(2) log2(1 + r)^2)."""
-        return 1 / ((1 + rank) * np.log(2) * np.log2(1 + rank) ** 2)
+def ranks_of_clicks(learner: Learner, data: LearningData) -> tuple[BoundedRanks, BoundedRanks]:
+    """The ranks of the clicks, weighted by the propensities of their cells."""
+    weight = np.where(data.known, 1 / np.maximum(data.theta, LEAST_PROPENSITY), 0.0)
+    learnt, apart = learning.lists_to_learn_from(data, learner.name), learning.clicked_lists(data, data.apart)
+    return (
+        BoundedRanks(learnt, weight, len(data.learnt), learner.fits),
+        BoundedRanks(apart, weight, len(data.apart), learner.fits),
+    )
 
 
-class IPWAverageRankLearner(TreeLearner):
-    """Boosted trees on the propensity-weighted average rank of clicked documents."""
-
-    name = "ipw-arp"
-    reference = "Joachims et al. 2017; Agarwal et al. 2019"
-    about = "the propensity-weighted average rank of clicked documents"
-    source = "pages"
-    measure = "weighted mean of the bounded rank of clicked documents, negative"
-    objective = learning.RAW
-    ranks: ClassVar[type[BoundedRanks]] = BoundedRanks
-
-    def losses(self, data: LearningData) -> tuple[BoundedRanks, BoundedRanks]:
-        """The ranks of the clicks, weighted by the propensities of their cells."""
-        weight = np.where(data.known, 1 / np.maximum(data.theta, LEAST_PROPENSITY), 0.0)
-        learnt, apart = learning.lists_to_learn_from(data, self.name), learning.clicked_lists(data, data.apart)
-        return self.ranks(learnt, weight, len(data.learnt)), self.ranks(apart, weight, len(data.apart))
+def learn_from_ranks(learner: Learner, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
+    """Grow trees on the ranks of clicked documents."""
+    losses = ranks_of_clicks(learner, data)
+    return learning.grow(learning.binned(data, options), losses, options, on_round).learned(learner.objective)
 
 
-class IPWDiscountedGainLearner(IPWAverageRankLearner):
-    """Boosted trees on the propensity-weighted discounted gain of clicked documents."""
+def learn_dual(learner: Learner, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
+    """Grow a tree on weighted clicks and take a step of theta, at once: both sides move from one place."""
+    even = np.zeros_like(data.theta)  # theta is 1 to begin with
+    loss = WeightedSoftmax(learning.lists_to_learn_from(data, learner.name), len(data.learnt), even)
+    held_out = WeightedSoftmax(learning.clicked_lists(data, data.apart), len(data.apart), even)
+    after, scores = list[Floats](), np.zeros(len(data.learnt))
 
-    name = "ipw-dcg"
-    reference = "Agarwal et al. 2019"
-    about = "the propensity-weighted DCG of clicked documents"
-    measure = "weighted mean of the bounded discounted gain of clicked documents"
-    ranks = DiscountedGain
+    def step(trees: BoostedTrees) -> None:
+        nonlocal scores
+        gradient, hessian = examination_gradients(loss.lists, loss.examination, scores)
+        moved = loss.examination - _STEP * gradient / np.maximum(hessian, _FLATTEST)
+        loss.examination = held_out.examination = moved - moved[np.argmin(data.position)]
+        after.append(loss.examination)
+        scores = trees.scores()
 
-
-class DualLearner(TreeLearner):
-    """Boosted trees and theta that weigh each other's clicks."""
-
-    name = "dla"
-    reference = "Ai et al. 2018"
-    about = "dual learning of ranker and propensities"
-    source = "pages"
-    uses_propensities = False
-    measure = "log-likelihood of which document of a page is clicked, per click"
-    objective = learning.RAW
-
-    def losses(self, data: LearningData) -> tuple["WeightedSoftmax", "WeightedSoftmax"]:
-        """The loss of ranking, theta being 1 to begin with."""
-        learnt, apart, even = (
-            learning.lists_to_learn_from(data, self.name),
-            learning.clicked_lists(data, data.apart),
-            np.zeros_like(data.theta),
-        )
-        return WeightedSoftmax(learnt, len(data.learnt), even), WeightedSoftmax(apart, len(data.apart), even)
-
-    def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
-        """Grow a tree on weighted clicks and take a step of theta, at once: both sides move from one place."""
-        loss, held_out = self.losses(data)
-        after, scores = list[Floats](), np.zeros(len(data.learnt))
-
-        def step(trees: BoostedTrees) -> None:
-            nonlocal scores
-            gradient, hessian = examination_gradients(loss.lists, loss.examination, scores)
-            moved = loss.examination - _STEP * gradient / np.maximum(hessian, _FLATTEST)
-            loss.examination = held_out.examination = moved - moved[np.argmin(data.position)]
-            after.append(loss.examination)
-            scores = trees.scores()
-
-        grown = learning.grow(learning.binned(data, options), (loss, held_out), options, on_round, after_tree=step)
-        return replace(grown.learned(self.objective), propensities=np.exp(after[grown.best - 1]))
+    grown = learning.grow(learning.binned(data, options), (loss, held_out), options, on_round, after_tree=step)
+    return replace(grown.learned(learner.objective), propensities=np.exp(after[grown.best - 1]))
 
 
 @dataclass
@@ -283,44 +239,34 @@ class RatePairs:
     n_tested: int  # how many pairs there were
 
 
-class GBRankLearner(Learner):
-    """Averaged fits to pairs of documents whose click rates differ."""
-
-    name = "gbrank"
-    reference = "Zheng et al. 2007"
-    about = "pairs of documents whose click rates differ significantly"
-    theta_for = "corrected_rates"
-    measure = "squared hinge loss per pair, negative"
-    takes = (*learning.OF_TREES, "corrected_rates", "significance", "multiple_tests", "tau", "margin_penalty")
-
-    def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
-        """Find the pairs, and fit again and again to those in the wrong order."""
-        pairs, apart = (_pairs_of(data, half, options) for half in (~data.held_out, data.held_out))
-        if not len(pairs.higher):
-            raise IdentifiabilityError(
-                f"--learner gbrank: of {pairs.n_tested:,} pairs of documents, none has click rates that differ at the "
-                f"level of {options.significance:g}. Add more days of logs, or raise significance."
-            )
-        features = learning.features_of(data)
-        rows = bin_rows(features.rows, features.names, features.categorical, learning.tree_options(options))
-        h, tau, fits = np.zeros(rows.n_rows), options.tau, list[BoostedTrees]()
-        rounds = Rounds(options.early_stopping)
-        while rounds.last < options.trees and not rounds.over:
-            wrong = h[pairs.higher] < h[pairs.lower] + tau
-            if not wrong.any():
-                break
-            n_trees = min(TREES_OF_A_FIT, options.trees - rounds.last)
-            fits.append(fit(rows, targets(pairs.higher[wrong], pairs.lower[wrong], h, tau), n_trees, on_round))
-            h = (len(fits) * h + ETA * fits[-1].scores_apart()[0]) / (len(fits) + 1)
-            if options.margin_penalty:
-                tau = best_margin(h[pairs.higher] - h[pairs.lower], options.margin_penalty)
-            value = -hinge_loss(apart, h, tau) if len(apart.higher) else None
-            rounds.add(rounds.last + n_trees, -hinge_loss(pairs, h, tau), value)
-        kept = fits[: -(-rounds.best // TREES_OF_A_FIT)]
-        models = [ModelText.parse(trees.model_text()) for trees in kept]
-        average = scaled_sum(models, [ETA / (len(kept) + 1)] * len(models))
-        report = {"trees": rounds.best, "tau": tau, "pairs": len(pairs.higher), "pairs_tested": pairs.n_tested}
-        return Learned(Forest(average.complete()), rounds.curve, learning.importance_of(kept), report=report)
+def learn_from_pairs(_: Learner, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
+    """Find the pairs, and fit again and again to those in the wrong order."""
+    pairs, apart = (_pairs_of(data, half, options) for half in (~data.held_out, data.held_out))
+    if not len(pairs.higher):
+        raise IdentifiabilityError(
+            f"--learner gbrank: of {pairs.n_tested:,} pairs of documents, none has click rates that differ at the "
+            f"level of {options.significance:g}. Add more days of logs, or raise significance."
+        )
+    features = learning.features_of(data)
+    rows = bin_rows(features.rows, features.names, features.categorical, learning.tree_options(options))
+    h, tau, fits = np.zeros(rows.n_rows), options.tau, list[BoostedTrees]()
+    rounds = Rounds(options.early_stopping)
+    while rounds.last < options.trees and not rounds.over:
+        wrong = h[pairs.higher] < h[pairs.lower] + tau
+        if not wrong.any():
+            break
+        n_trees = min(TREES_OF_A_FIT, options.trees - rounds.last)
+        fits.append(fit(rows, targets(pairs.higher[wrong], pairs.lower[wrong], h, tau), n_trees, on_round))
+        h = (len(fits) * h + ETA * fits[-1].scores_apart()[0]) / (len(fits) + 1)
+        if options.margin_penalty:
+            tau = best_margin(h[pairs.higher] - h[pairs.lower], options.margin_penalty)
+        value = -hinge_loss(apart, h, tau) if len(apart.higher) else None
+        rounds.add(rounds.last + n_trees, -hinge_loss(pairs, h, tau), value)
+    kept = fits[: -(-rounds.best // TREES_OF_A_FIT)]
+    models = [ModelText.parse(trees.model_text()) for trees in kept]
+    average = scaled_sum(models, [ETA / (len(kept) + 1)] * len(models))
+    report = {"trees": rounds.best, "tau": tau, "pairs": len(pairs.higher), "pairs_tested": pairs.n_tested}
+    return Learned(Forest(average.complete()), rounds.curve, learning.importance_of(kept), report=report)
 
 
 def best_margin(apart: Floats, penalty: float) -> float:
@@ -456,3 +402,38 @@ def _threshold(p_value: Floats, n_tested: int, level: float, multiple_tests: Mul
     ordered = np.sort(p_value)
     below = np.flatnonzero(ordered <= level * np.arange(1, len(ordered) + 1) / n_tested)
     return float(np.nextafter(ordered[below[-1]], np.inf)) if len(below) else 0.0
+
+
+IPW_ARP = Learner(
+    "ipw-arp",
+    "Joachims et al. 2017; Agarwal et al. 2019",
+    learn_from_ranks,
+    AVERAGE_RANK,
+    source="pages",
+    measure="weighted mean of the bounded rank of clicked documents, negative",
+    objective=learning.RAW,
+)
+IPW_DCG = replace(
+    IPW_ARP,
+    name="ipw-dcg",
+    reference="Agarwal et al. 2019",
+    fits=DISCOUNTED_GAIN,
+    measure="weighted mean of the bounded discounted gain of clicked documents",
+)
+DLA = Learner(
+    "dla",
+    "Ai et al. 2018",
+    learn_dual,
+    source="pages",
+    uses_propensities=False,
+    measure="log-likelihood of which document of a page is clicked, per click",
+    objective=learning.RAW,
+)
+GBRANK = Learner(
+    "gbrank",
+    "Zheng et al. 2007",
+    learn_from_pairs,
+    theta_for="corrected_rates",
+    measure="squared hinge loss per pair, negative",
+    takes=(*learning.OF_TREES, "corrected_rates", "significance", "multiple_tests", "tau", "margin_penalty"),
+)

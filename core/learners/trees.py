@@ -55,7 +55,7 @@ from posbias.core.choices import LearningOptions
 from posbias.core.errors import SchemaError
 from posbias.core.learners import learning
 from posbias.core.learners.boosting import BinnedRows, BoostedTrees, ModelText, TreeOptions, bin_rows
-from posbias.core.learners.learning import ClickLikelihood, Features, Learned, LearningData, Loss, OnRound, TreeLearner
+from posbias.core.learners.learning import ClickLikelihood, Features, Learned, Learner, LearningData, Loss, OnRound
 from posbias.core.learners.models import Forest
 from posbias.core.training.pair_layouts import grades_of, top_of
 from posbias.core.training.weights import WeightOptions
@@ -70,64 +70,36 @@ _TINY = 1e-12
 _MOST_DOCUMENTS = 10_000  # of a query, which LightGBM ranks
 
 
-class PBMLearner(TreeLearner):
-    """Boosted trees on the likelihood of clicks, theta given."""
-
-    name = "pbm"
-    reference = "Wang et al. 2018"
-    about = "the likelihood of the position-based model, theta given"
-    is_probability = True
-    takes = (*learning.OF_TREES, "negative_share", "balance")
-
-    def losses(self, data: LearningData) -> tuple[ClickLikelihood, ClickLikelihood]:
-        """The likelihood of the clicks of the cells that have a theta."""
-        counts, theta = self.examined(data)
-        return ClickLikelihood(counts.take(data.learnt), theta), ClickLikelihood(counts.take(data.apart), theta)
+def learn_from_clicks(learner: Learner, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
+    """Grow trees on the likelihood of clicks."""
+    losses = learning.likelihoods(data, *learner.examined(data))
+    return learning.grow(learning.binned(data, options), losses, options, on_round).learned(learner.objective)
 
 
-class NaiveLearner(PBMLearner):
-    """Boosted trees on click rates, whatever the position."""
+def learn_with_position(learner: Learner, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
+    """Grow trees on every document at every position, and take the position out of them."""
+    features, counts = learning.features_of(data), data.counts
+    each = counts.n_entries / max(counts.n_units, 1)  # so that a leaf holds as many documents as it should
+    trees = learning.tree_options(options)
+    trees = replace(trees, leaf_rows=max(round(trees.leaf_rows * each), 1))
+    rows = DocumentsAtPositions(features, counts.unit_of_entry, data.position[counts.cell])
+    sets = learning.split_rows(rows.binned("position", trees), data.held_out[counts.unit_of_entry])
+    grown = learning.grow(sets, losses_by_entry(data), options, on_round)
+    seeing = ModelText.parse(grown.trees.model_text(grown.best, learner.objective))
+    importance = learning.importance_of([grown.trees], grown.best)
+    share = importance["gain"][-1] / (importance["gain"].sum() or 1.0)
+    return Learned(
+        Forest(seeing.without_last_feature(TOP).complete()),
+        grown.curve,
+        importance.head(-1),  # the position is no feature that a reader asks about
+        report={"trees": grown.best, "share_of_gain_of_position": float(share)},
+    )
 
-    name = "naive"
-    reference = "Friedman 2001"
-    about = "click rates as they stand"
-    uses_propensities = False
 
-
-class PositionFeatureLearner(TreeLearner):
-    """Boosted trees on clicks, given the features and the position."""
-
-    name = "position-feature"
-    reference = "Guo et al. 2019"
-    about = "trees that see the position, fixed at 1 when predicting"
-    uses_propensities = False
-    is_probability = True
-    takes = (*learning.OF_TREES, "negative_share")
-
-    def losses(self, data: LearningData) -> tuple[Loss, Loss]:
-        """The likelihood of clicks, each entry with a score of its own."""
-        learnt, apart = (_by_entry(data.counts.take(documents)) for documents in (data.learnt, data.apart))
-        return ClickLikelihood(learnt, np.ones(learnt.n_cells)), ClickLikelihood(apart, np.ones(apart.n_cells))
-
-    def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
-        """Grow trees on every document at every position, and take the position out of them."""
-        features, counts = learning.features_of(data), data.counts
-        each = counts.n_entries / max(counts.n_units, 1)  # so that a leaf holds as many documents as it should
-        trees = learning.tree_options(options)
-        trees = replace(trees, leaf_rows=max(round(trees.leaf_rows * each), 1))
-        rows = DocumentsAtPositions(features, counts.unit_of_entry, data.position[counts.cell])
-        whole = rows.binned("position", trees)
-        sets = learning.split_rows(whole, data.held_out[counts.unit_of_entry])
-        grown = learning.grow(sets, self.losses(data), options, on_round)
-        seeing = ModelText.parse(grown.trees.model_text(grown.best, self.objective))
-        importance = learning.importance_of([grown.trees], grown.best)
-        share = importance["gain"][-1] / (importance["gain"].sum() or 1.0)
-        return Learned(
-            Forest(seeing.without_last_feature(TOP).complete()),
-            grown.curve,
-            importance.head(-1),  # the position is no feature that a reader asks about
-            report={"trees": grown.best, "share_of_gain_of_position": float(share)},
-        )
+def losses_by_entry(data: LearningData) -> tuple[ClickLikelihood, ClickLikelihood]:
+    """The likelihood of clicks, each entry with a score of its own."""
+    learnt, apart = (_by_entry(data.counts.take(documents)) for documents in (data.learnt, data.apart))
+    return ClickLikelihood(learnt, np.ones(learnt.n_cells)), ClickLikelihood(apart, np.ones(apart.n_cells))
 
 
 def _by_entry(counts: CountTable) -> CountTable:
@@ -158,33 +130,20 @@ class DocumentsAtPositions:
         return bin_rows(self, [*self.features.names, name], self.features.categorical, options)
 
 
-class RegressionEMLearner(TreeLearner):
-    """Boosted trees on sampled labels of relevance, and theta from expected examination."""
+def learn_with_theta(learner: Learner, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
+    """Grow a tree on labels that are drawn anew for every tree, and take a step of theta, in turn."""
+    learnt = data.counts.take(data.learnt)
+    theta = first_examination(learnt)
+    loss, held_out = (SampledLabels(of, theta, options.seed) for of in (learnt, data.counts.take(data.apart)))
+    after: list[Floats] = []
 
-    name = "regression-em"
-    reference = "Wang et al. 2018"
-    about = "regression EM, which learns propensities and relevance together"
-    uses_propensities = False
-    is_probability = True
+    def step(trees: BoostedTrees) -> None:
+        theta = expected_examination(loss.counts, loss.theta, learning.sigmoid(trees.scores()))
+        after.append(theta)
+        loss.theta = held_out.theta = np.nan_to_num(theta, nan=1.0)
 
-    def losses(self, data: LearningData, seed: int = 0) -> tuple["SampledLabels", "SampledLabels"]:
-        """Logistic regression on labels that are drawn anew for every tree."""
-        learnt = data.counts.take(data.learnt)
-        theta = first_examination(learnt)
-        return SampledLabels(learnt, theta, seed), SampledLabels(data.counts.take(data.apart), theta, seed)
-
-    def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
-        """Grow a tree on sampled labels and take a step of theta, in turn."""
-        loss, held_out = self.losses(data, options.seed)
-        after: list[Floats] = []
-
-        def step(trees: BoostedTrees) -> None:
-            theta = expected_examination(loss.counts, loss.theta, learning.sigmoid(trees.scores()))
-            after.append(theta)
-            loss.theta = held_out.theta = np.nan_to_num(theta, nan=1.0)
-
-        grown = learning.grow(learning.binned(data, options), (loss, held_out), options, on_round, after_tree=step)
-        return replace(grown.learned(self.objective), propensities=learning.relative(after[grown.best - 1]))
+    grown = learning.grow(learning.binned(data, options), (loss, held_out), options, on_round, after_tree=step)
+    return replace(grown.learned(learner.objective), propensities=learning.relative(after[grown.best - 1]))
 
 
 def first_examination(counts: CountTable) -> Floats:
@@ -233,38 +192,31 @@ class SampledLabels(ClickLikelihood):
         return drawn
 
 
-class LambdaRankLearner(TreeLearner):
-    """LightGBM's lambdarank on grades of attractiveness."""
+def learn_from_grades(learner: Learner, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
+    """Grade the documents, and let LightGBM rank them."""
+    losses, features = graded(data), learning.features_of(data)
+    whole = bin_rows(features.rows, features.names, features.categorical, learning.tree_options(options))
+    learnt, *apart = (whole.subset(of.rows).graded(of.grade, of.query) for of in losses if len(of.rows))
+    grown = learning.grow((learnt, apart), losses, options, on_round, objective=PARAMETERS)
+    return grown.learned(learner.objective)
 
-    name = "lambdarank"
-    reference = "Burges 2010"
-    about = "lambdarank on the grades of the layout of judgments"
-    measure = "NDCG on grades"
-    objective = OBJECTIVE
 
-    def losses(self, data: LearningData) -> tuple["Graded", "Graded"]:
-        """NDCG of the documents that a cell with a theta has shown, graded by those to learn from."""
-        theta = np.where(data.known, data.theta, np.nan)
-        seen = data.counts.only_cells(data.known).entries_of_unit > 0
-        learnt, apart = (np.flatnonzero(seen & half) for half in (~data.held_out, data.held_out))
-        prior = estimate_prior(compress(data.counts.take(learnt))[0], theta, data.position)
+def graded(data: LearningData) -> tuple["Graded", "Graded"]:
+    """NDCG of the documents that a cell with a theta has shown, graded by those to learn from."""
+    theta = np.where(data.known, data.theta, np.nan)
+    seen = data.counts.only_cells(data.known).entries_of_unit > 0
+    learnt, apart = (np.flatnonzero(seen & half) for half in (~data.held_out, data.held_out))
+    prior = estimate_prior(compress(data.counts.take(learnt))[0], theta, data.position)
 
-        def attractiveness(documents: Integers) -> Floats:
-            signatures, number = compress(data.counts.take(documents))
-            return posterior_by_position(signatures, theta, prior, data.position)[0][number]
+    def attractiveness(documents: Integers) -> Floats:
+        signatures, number = compress(data.counts.take(documents))
+        return posterior_by_position(signatures, theta, prior, data.position)[0][number]
 
-        gamma = attractiveness(learnt)
-        top, grades = top_of(gamma, np.ones(len(gamma))), WeightOptions.grades
-        parts = ((learnt, gamma), (apart, attractiveness(apart)))
-        one, other = (Graded(rows, data.query[rows], grades_of(of_rows, top, grades)) for rows, of_rows in parts)
-        return one, other
-
-    def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
-        """Grade the documents, and let LightGBM rank them."""
-        losses, features = self.losses(data), learning.features_of(data)
-        whole = bin_rows(features.rows, features.names, features.categorical, learning.tree_options(options))
-        learnt, *apart = (whole.subset(of.rows).graded(of.grade, of.query) for of in losses if len(of.rows))
-        return learning.grow((learnt, apart), losses, options, on_round, objective=PARAMETERS).learned(OBJECTIVE)
+    gamma = attractiveness(learnt)
+    top, grades = top_of(gamma, np.ones(len(gamma))), WeightOptions.grades
+    parts = ((learnt, gamma), (apart, attractiveness(apart)))
+    one, other = (Graded(rows, data.query[rows], grades_of(of_rows, top, grades)) for rows, of_rows in parts)
+    return one, other
 
 
 @dataclass(frozen=True)
@@ -302,3 +254,20 @@ class Graded(Loss):
         order = np.lexsort((-by, self.query))
         rank = np.arange(len(by)) - np.searchsorted(self.query, self.query) + 1  # queries stand as before
         return sum_by_number(self.query, (np.exp2(self.grade[order]) - 1) / np.log2(1 + rank), 0)
+
+
+_OF_COUNTS = (*learning.OF_TREES, "negative_share")
+PBM = Learner("pbm", "Wang et al. 2018", learn_from_clicks, is_probability=True, takes=(*_OF_COUNTS, "balance"))
+NAIVE = replace(PBM, name="naive", reference="Friedman 2001", uses_propensities=False)
+POSITION_FEATURE = Learner(
+    "position-feature",
+    "Guo et al. 2019",
+    learn_with_position,
+    uses_propensities=False,
+    is_probability=True,
+    takes=_OF_COUNTS,
+)
+REGRESSION_EM = Learner(
+    "regression-em", "Wang et al. 2018", learn_with_theta, uses_propensities=False, is_probability=True
+)
+LAMBDARANK = Learner("lambdarank", "Burges 2010", learn_from_grades, measure="NDCG on grades", objective=OBJECTIVE)

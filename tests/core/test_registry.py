@@ -8,7 +8,7 @@ import pytest
 
 from posbias.cli.options.option import IN_WORDS
 from posbias.core import choices
-from posbias.core.choices import LAYOUTS, SHAPES, Plugin, Room
+from posbias.core.choices import LAYOUTS, LEARNERS, SHAPES, Plugin, Room
 from posbias.core.errors import UsageError
 from posbias.core.estimators.estimate import Estimator, MethodOfRows
 from posbias.core.learners.learning import Learner
@@ -27,7 +27,6 @@ KINDS: dict[str, tuple[type[Plugin], ...]] = {
     "METHODS_OF_ROWS": (MethodOfRows,),
     "SHAPES": (CurveShape,),
     "LAYOUTS": (LayoutOfPages, LayoutOfCounts),
-    "LEARNERS": (Learner,),
     "FORMATS": (TrainingFormat,),
     "FORMS": (Form,),
 }
@@ -47,6 +46,13 @@ def test_a_table_names_every_class_of_its_kind_and_no_other(table: str) -> None:
     named = {kind for base in KINDS[table] for kind in below(base) if hasattr(kind, "name") and not isabstract(kind)}
     assert {kind for kind in named if kind.__module__.startswith(package)} == set(map(type, room.plugins.values()))
     assert [plugin.name for plugin in room.plugins.values()] == room.names()
+
+
+def test_the_table_of_learners_names_every_learner_and_no_other() -> None:
+    files = {import_module(path.partition(":")[0]) for path in LEARNERS.values()}
+    values = [value for file in files for value in vars(file).values() if isinstance(value, Learner)]
+    assert {learner.name for learner in values} == set(LEARNERS)
+    assert [learner.name for learner in Room[Learner](LEARNERS, "--learner").plugins.values()] == [*LEARNERS]
 
 
 def test_a_name_that_is_none_is_an_error_that_lists_them() -> None:

@@ -14,7 +14,7 @@ from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.attractiveness import estimate_prior, posterior_by_position
 from posbias.core.errors import SchemaError
 from posbias.core.learners.learning import LearningData
-from posbias.core.learners.trees import Graded, LambdaRankLearner
+from posbias.core.learners.trees import Graded, graded
 from posbias.core.training.layout import Posterior
 from posbias.core.training.pair_layouts import judgment_rows, rate_terms, top_rate
 from posbias.core.training.weights import WeightOptions, click_weights
@@ -38,7 +38,7 @@ def layout_grades(data: LearningData) -> list[int]:
 
 def test_documents_have_the_grades_of_the_layout_of_judgments() -> None:
     data = draw()
-    found = LambdaRankLearner().losses(data)[0].grade
+    found = graded(data)[0].grade
     wanted = layout_grades(data)
     assert (found == np.array(wanted)).mean() > 0.99  # sums in another order may round across a border
     assert len(set(wanted)) == 5
@@ -48,7 +48,7 @@ def test_it_is_lightgbm_on_these_grades() -> None:
     data = draw()
     assert data.features is not None
     shown = np.flatnonzero(data.counts.entries_of_unit > 0)
-    grades = LambdaRankLearner().losses(data)[0].grade
+    grades = graded(data)[0].grade
     features = np.asarray(data.features.rows)
     parameters = {
         "objective": "lambdarank", "learning_rate": 0.1, "num_leaves": 15, "min_data_in_leaf": 10, "seed": 0,

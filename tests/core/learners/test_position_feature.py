@@ -11,7 +11,7 @@ from learned import learn, scores, slope
 from learning_logs import draw, rank_correlation, true_scores
 
 from posbias.core.learners.models import Forest
-from posbias.core.learners.trees import PositionFeatureLearner
+from posbias.core.learners.trees import losses_by_entry
 
 TREES, LEAF = 60, 10
 
@@ -70,7 +70,7 @@ def test_the_report_says_how_much_the_position_explained() -> None:
 
 def test_the_gradient_is_the_derivative_of_the_log_likelihood() -> None:
     data = draw()
-    loss, shown = PositionFeatureLearner().losses(data)[0], data.counts.impressions.sum()
+    loss, shown = losses_by_entry(data)[0], data.counts.impressions.sum()
     at = np.random.default_rng(0).standard_normal(data.counts.n_entries)
     for number in range(3):
         wanted = -slope(loss.per_impression, at, number) * shown

@@ -11,15 +11,15 @@ from learning_logs import N_QUERIES, THETA, draw, rank_correlation, true_scores
 from posbias.core.arrays.count_table import Floats
 from posbias.core.choices import LearningOptions
 from posbias.core.errors import IdentifiabilityError, SchemaError
+from posbias.core.learners import networks
 from posbias.core.learners.learning import Learned, LearningData, sigmoid
 from posbias.core.learners.models import layers_of
 from posbias.core.learners.networks import (
     Batch,
-    PALProductLearner,
-    PALSumLearner,
-    SingleTowerLearner,
     Slopes,
+    Towers,
     backward,
+    chance,
     first_layers,
     keep,
 )
@@ -74,17 +74,17 @@ def rows() -> Batch:
     return Batch(np.array([0, 1, 2, 0, 1, 2]), rng.random(6), rng.random(6))
 
 
-def slopes_of(learner: SingleTowerLearner, rows: Batch, adversary: Floats = NONE, reversal: float = 0.0) -> Slopes:
-    return learner.slopes(RELEVANCE, POSITIONS, adversary, replace(rows, reversal=reversal))
+def slopes_of(towers: Towers, rows: Batch, adversary: Floats = NONE, reversal: float = 0.0) -> Slopes:
+    return networks.slopes(towers, RELEVANCE, POSITIONS, adversary, replace(rows, reversal=reversal))
 
 
-@pytest.mark.parametrize("kind", [PALSumLearner, PALProductLearner, SingleTowerLearner])
-def test_a_step_is_the_derivative_of_the_likelihood_of_clicks(rows: Batch, kind: type[SingleTowerLearner]) -> None:
+@pytest.mark.parametrize("towers", ["sum", "product", "alone"])
+def test_a_step_is_the_derivative_of_the_likelihood_of_clicks(rows: Batch, towers: Towers) -> None:
     def loss(relevance: Floats, of_positions: Floats) -> float:
-        chance = kind().chance(relevance, of_positions[rows.place])
-        return -float(rows.weight @ (rows.rate * np.log(chance) + (1 - rows.rate) * np.log1p(-chance)))
+        clicked = chance(towers, relevance, of_positions[rows.place])
+        return -float(rows.weight @ (rows.rate * np.log(clicked) + (1 - rows.rate) * np.log1p(-clicked)))
 
-    of_relevance, of_positions, _ = slopes_of(kind(), rows)
+    of_relevance, of_positions, _ = slopes_of(towers, rows)
     np.testing.assert_allclose(of_relevance, slopes(lambda x: loss(x, POSITIONS), RELEVANCE), atol=1e-6)
     np.testing.assert_allclose(of_positions, slopes(lambda x: loss(RELEVANCE, x), POSITIONS), atol=1e-6)
 
@@ -102,8 +102,8 @@ def test_the_adversary_predicts_clicks_from_position_and_position_moves_against_
         left = of_adversary[0] * of_positions[rows.place] + of_adversary[1] - rows.rate
         return float(rows.weight @ left**2)
 
-    _, plain, _ = slopes_of(PALSumLearner(), rows, adversary)
-    _, of_positions, of_adversary = slopes_of(PALSumLearner(), rows, adversary, 0.25)
+    _, plain, _ = slopes_of("sum", rows, adversary)
+    _, of_positions, of_adversary = slopes_of("sum", rows, adversary, 0.25)
     moved = -0.25 * slopes(lambda x: error(x, adversary), POSITIONS)
     np.testing.assert_allclose(of_positions - plain, moved, atol=1e-6)
     np.testing.assert_allclose(of_adversary, slopes(lambda x: error(POSITIONS, x), adversary), atol=1e-6)
@@ -113,7 +113,7 @@ def test_dropout_hides_positions_with_its_chance_and_leaves_their_mean() -> None
     n_rows = 20_000
     seen = keep(np.random.default_rng(0), n_rows, LearningOptions(observation_dropout=0.75))
     rows = Batch(np.zeros(n_rows, np.int64), np.full(n_rows, 0.5), np.full(n_rows, 1 / n_rows), seen)
-    found, *_ = PALSumLearner().slopes(np.zeros(n_rows), np.array([0.4]), NONE, rows)
+    found, *_ = networks.slopes("sum", np.zeros(n_rows), np.array([0.4]), NONE, rows)
     hidden = found == 0  # 1 / (1 + exp(0)) is the rate
     assert hidden.mean() == pytest.approx(0.75, abs=0.01)
     np.testing.assert_allclose(found[~hidden] * n_rows, sigmoid(np.array([1.6]))[0] - 0.5)

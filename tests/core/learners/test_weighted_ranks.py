@@ -9,20 +9,21 @@ from learning_logs import THETA, draw
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.errors import IdentifiabilityError
-from posbias.core.learners.learning import LearningData
+from posbias.core.learners.learning import Learner, LearningData
 from posbias.core.learners.rank_losses import (
+    IPW_ARP,
+    IPW_DCG,
     LEAST_PROPENSITY,
     BoundedRanks,
-    IPWAverageRankLearner,
-    IPWDiscountedGainLearner,
+    ranks_of_clicks,
 )
 
-LEARNERS = [IPWAverageRankLearner(), IPWDiscountedGainLearner()]
+LEARNERS = [IPW_ARP, IPW_DCG]
 
 
-def ranks_of(data: LearningData, learner: IPWAverageRankLearner = LEARNERS[0]) -> BoundedRanks:
+def ranks_of(data: LearningData, learner: Learner = LEARNERS[0]) -> BoundedRanks:
     """The loss of the documents to learn from."""
-    return learner.losses(data)[0]
+    return ranks_of_clicks(learner, data)[0]
 
 
 @pytest.fixture(scope="module")
@@ -33,21 +34,19 @@ def small() -> LearningData:
     return with_pages(draw(), pages, [[0, 1, 2], [0, 1, 2, 3, 4], [0, 1], [0, 1, 2], [0, 2, 4]], clicks)
 
 
-def loss_by_hand(data: LearningData, at: Floats, learner: IPWAverageRankLearner) -> float:
+def loss_by_hand(data: LearningData, at: Floats, learner: Learner) -> float:
     """The sum over the clicks, one after the other, as the papers write it."""
     total = 0.0
     for document, cell, click in page_of(data):
         for place in np.flatnonzero(click):
             others = np.delete(document, place)
             rank = 1 + np.log2(1 + np.exp(at[others] - at[document[place]])).sum()
-            total += float(learner.ranks.cost(np.array([rank]))[0] / THETA[cell[place]])
+            total += float(learner.fits[0](np.array([rank]))[0] / THETA[cell[place]])
     return total
 
 
 @pytest.mark.parametrize("learner", LEARNERS, ids=lambda learner: learner.name)
-def test_the_gradient_is_the_derivative_of_the_weighted_measure(
-    small: LearningData, learner: IPWAverageRankLearner
-) -> None:
+def test_the_gradient_is_the_derivative_of_the_weighted_measure(small: LearningData, learner: Learner) -> None:
     at = np.random.default_rng(0).standard_normal(small.n_documents)
     gradient, hessian = ranks_of(small, learner).gradients(at)
     slopes = [slope(lambda found: loss_by_hand(small, found, learner), at, number) for number in range(9)]
@@ -65,7 +64,7 @@ def test_the_hessian_of_the_average_rank_is_its_second_derivative(small: Learnin
 
 
 @pytest.mark.parametrize("learner", LEARNERS, ids=lambda learner: learner.name)
-def test_the_learning_curve_is_the_weighted_mean(small: LearningData, learner: IPWAverageRankLearner) -> None:
+def test_the_learning_curve_is_the_weighted_mean(small: LearningData, learner: Learner) -> None:
     at = np.random.default_rng(1).standard_normal(small.n_documents)
     weights = sum(float((click / THETA[cell]).sum()) for _, cell, click in page_of(small))
     found = ranks_of(small, learner).per_impression(at)
@@ -84,7 +83,7 @@ def test_the_bound_is_at_least_the_rank_and_is_the_rank_at_the_top(small: Learni
 
 
 @pytest.mark.parametrize("learner", LEARNERS, ids=lambda learner: learner.name)
-def test_a_step_of_trees_lowers_the_loss(learner: IPWAverageRankLearner) -> None:
+def test_a_step_of_trees_lowers_the_loss(learner: Learner) -> None:
     curve = learn(learner.name, draw()).curve["training"]
     assert curve.diff().drop_nulls().min() > 0  # type: ignore[operator]
 
