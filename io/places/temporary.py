@@ -74,7 +74,9 @@ def whole_files(folder: Path) -> Generator[Path]:
     So a file is there whole or not at all, and work that is done twice, by a cluster that gave up on one of its
     machines, does no harm. The folder lies in a directory of ours.
     """
-    unfinished = _unfinished(folder)
+    if not folder.is_dir():
+        raise OutputError(f"{folder}: {socket.gethostname()} sees no such directory. {SHARED}")
+    unfinished = folder / f"{_UNFINISHED}{secrets.token_hex(16)}"
     unfinished.mkdir()
     try:
         yield unfinished
@@ -89,28 +91,14 @@ def whole_files(folder: Path) -> Generator[Path]:
 @contextmanager
 def whole_file(place: Path) -> Generator[Path]:
     """Where to write one file, which moves to its place when the block ends without an error: as `whole_files`."""
-    unfinished = _unfinished(place.parent)
-    try:
-        yield unfinished
-        unfinished.replace(place)
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
-def _unfinished(folder: Path) -> Path:
-    """A name in a directory of ours that nothing has."""
-    if not folder.is_dir():
-        raise OutputError(f"{folder}: {socket.gethostname()} sees no such directory. {SHARED}")
-    return folder / f"{_UNFINISHED}{secrets.token_hex(16)}"
+    with whole_files(place.parent) as unfinished:
+        yield unfinished / place.name
 
 
 def remove_unfinished(folder: Path) -> None:
     """Remove what work that was given up has left of its files, in a directory of ours."""
     for path in folder.glob(f"{_UNFINISHED}*"):
-        if path.is_dir():
-            remove_tree(path)
-        else:
-            path.unlink(missing_ok=True)
+        remove_tree(path)
 
 
 @contextmanager

@@ -384,11 +384,8 @@ def write_file(target: Path, content: bytes | str, kind: FileKind, inputs: Itera
     with owned_directory(folder, hidden=True) as work:
         made = work / "file"
         try:
-            handle = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-            with os.fdopen(handle, "wb") as file:
-                file.write(whole)
-                file.flush()
-                os.fsync(file.fileno())
+            made.write_bytes(whole)
+            _sync(made)
             with committing():
                 if force and os.path.lexists(target):
                     _check_ours(kind, target)
