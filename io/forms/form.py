@@ -189,7 +189,7 @@ def convert(log: Log, reader: RawReader, engine: Engine) -> tuple[Log, RawLines,
     number = dict.fromkeys((*outcomes, *_FATES), 0)
     for why, _, lines in tally:
         number[why] += lines
-    others = [(lines, action) for why, action, lines in tally if why == reader.other_action and action is not None]
+    others = [(-lines, action) for why, action, lines in tally if why == reader.other_action and action is not None]
     used = [why for why, role in outcomes.items() if role == "used"] + [Fate.JOINED.words]
     unused = [why for why, role in outcomes.items() if role != "used"] + [*REASONS.values()]
     account = RawLines(
@@ -197,7 +197,7 @@ def convert(log: Log, reader: RawReader, engine: Engine) -> tuple[Log, RawLines,
         lines=sum(number.values()),
         used={why: number[why] for why in used},
         not_used={why: number[why] for why in unused if number[why]},
-        other_actions={action: lines for lines, action in sorted(others, reverse=True)},
+        other_actions={action: -lines for lines, action in sorted(others)},
     )
     if not account.lines:
         raise SchemaError(f"{where}: the log holds no {reader.unit}.")

@@ -39,10 +39,8 @@ _SETTINGS = {
     "autoload_known_extensions": "false",
     "python_enable_replacements": "false",
 }
-_OF_MEMORY, _LEAST = (
-    4,
-    64 << 20,
-)  # DuckDB gets that fraction of it: the process and what it reads with Polars take the rest
+_OF_MEMORY = 2  # DuckDB gets that fraction of it: the process and what it reads with Polars take the rest
+_LEAST = 256 << 20  # bytes that it gets in any case
 # No field is overlooked: all lines are looked at, and structs stay structs.
 _GUESS = "union_by_name = true, sample_size = -1, map_inference_threshold = -1, field_appearance_threshold = 0"
 _EXACT = {"FLOAT": 1 << 24, "DOUBLE": 1 << 53}
