@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.counts.checks import check_no_silent_position
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
-from posbias.core.errors import IdentifiabilityError, UsageError, counted
+from posbias.core.errors import IdentifiabilityError, UsageError, plural
 from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.estimators.methods import ConditionalEstimator
 from posbias.core.fit.fit import WANTED_CLICK_SHARE, check_cells
@@ -360,7 +360,7 @@ def warnings_of(
     yield from _of_positions(facts, binned=binned)
     if facts.effective_queries < FEW_EFFECTIVE_CLUSTERS:
         sentence = (
-            f"This log is worth about {counted(facts.effective_queries, 'queries')} of equal size, too few to know how "
+            f"This log is worth about {plural(facts.effective_queries, 'queries')} of equal size, too few to know how "
             "far errors go. More different queries help; more traffic on the same ones does not."
         )
         yield "few-queries", sentence

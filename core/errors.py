@@ -251,12 +251,12 @@ def shown_lines(lines: Iterable[str]) -> str:
     return "\n".join([first, *(line if line.startswith(" ") else f"  {line}" for line in others)])
 
 
-def counted(number: float, plural: str) -> str:
+def plural(number: float, noun: str) -> str:
     """A count with its noun, e.g. `1,204 clicks`, `1 query`."""
     count = f"{number:,.0f}"
     if count != "1":
-        return f"{count} {plural}"
-    return f"1 {plural.removesuffix('ies')}y" if plural.endswith("ies") else f"1 {plural.removesuffix('s')}"
+        return f"{count} {noun}"
+    return f"1 {noun.removesuffix('ies')}y" if noun.endswith("ies") else f"1 {noun.removesuffix('s')}"
 
 
 def population(whom: str = "queries like these") -> str:

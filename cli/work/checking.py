@@ -23,8 +23,8 @@ from posbias.core.errors import (
     RoleError,
     SchemaError,
     UsageError,
-    counted,
     masked_values,
+    plural,
     shown_lines,
 )
 from posbias.core.log.clients import Clients
@@ -319,7 +319,7 @@ def _bad_rows(view: LogView, unjudged: Reading) -> list[Finding]:
     if not bad or view.log.on_bad_rows == "drop":
         return []
     reasons = ", ".join(f"{rows:,} because {why}" for why, rows in bad.items())
-    sentence = f"{counted(sum(bad.values()), 'rows')} of {unjudged.rows.read:,} break the rules ({reasons})"
+    sentence = f"{plural(sum(bad.values()), 'rows')} of {unjudged.rows.read:,} break the rules ({reasons})"
     sentence += "".join(f". {cut.removesuffix('.')}" for cut in cut_off(unjudged.log))
     return [Finding(sentence, ("--on-bad-rows", "drop"))]
 
@@ -394,7 +394,7 @@ def _headline(look: Look | None, model: str) -> str:
     identified, number = int(outlook.cells["identified"].sum()), outlook.cells.height
     cells = "positions" if number == look.facts.positions.height else "cells"
     return (
-        f"{counted(look.facts.clicks, 'clicks')} compare {identified} of {counted(number, cells)}, "
+        f"{plural(look.facts.clicks, 'clicks')} compare {identified} of {plural(number, cells)}, "
         f"with errors of up to {outlook.errors.max():.0%}"
     )
 
@@ -482,11 +482,11 @@ def _totals(content: Mapping[str, Any]) -> Iterator[str]:
     if totals is not None:
         names = {"impressions": "", "clicks": "", "pages": "pages_exact", "queries": "", "documents": "documents_exact"}
         counts = [
-            ("" if not exact or totals[exact] else "about ") + counted(totals[name], name)
+            ("" if not exact or totals[exact] else "about ") + plural(totals[name], name)
             for name, exact in names.items()
             if totals[name] is not None
         ]
-        pairs = f"{'' if totals['pairs_exact'] else 'about '}{counted(totals['pairs'], '(query, doc) pairs')}"
+        pairs = f"{'' if totals['pairs_exact'] else 'about '}{plural(totals['pairs'], '(query, doc) pairs')}"
         yield f"counted: {', '.join([*counts, pairs])}"
     if days is not None:
         span = days["first"] if days["number"] == 1 else f"{days['first']} to {days['last']}, {days['number']:,} days"
@@ -552,6 +552,6 @@ def _models(content: Mapping[str, Any]) -> Iterator[str]:
         sample = "" if share == 1 else f", judged by {share:.1%} of the queries"
         errors = "no standard errors" if largest is None else f"standard errors of log propensity up to {largest:.3f}"
         yield (
-            f"{name}: {model['cells_identified']:,} of {counted(len(model['cells']), 'cells')} can be compared, with "
+            f"{name}: {model['cells_identified']:,} of {plural(len(model['cells']), 'cells')} can be compared, with "
             f"{model['click_share_identified']:.1%} of the clicks; {errors}{sample}"
         )

@@ -13,7 +13,7 @@ from posbias.cli.options.groups import LogOptions, PrintOptions, ResultOptions
 from posbias.cli.options.option import parse_memory
 from posbias.cli.report.result import carry_out
 from posbias.cli.report.shown import print_on_stdout
-from posbias.core.errors import OutputError, counted, masked_values
+from posbias.core.errors import OutputError, masked_values, plural
 from posbias.core.schema import CLICK, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT
 from posbias.io.engines.engine import Engine
 from posbias.io.engines.local import LocalEngine
@@ -175,8 +175,8 @@ def _lines(content: dict[str, Any]) -> list[str]:
     reads, writes = content["reads"], content["writes"]
     lines = recognised_lines(reads["log"]) if "log" in reads else []
     for name, held in reads.get("statistics", {}).items():
-        days = "" if not held["days"] else f", {counted(len(held['days']), 'days')}"
-        lines.append(f"statistics: {name}, {counted(held['parts'], 'parts')}{days}")
+        days = "" if not held["days"] else f", {plural(len(held['days']), 'days')}"
+        lines.append(f"statistics: {name}, {plural(held['parts'], 'parts')}{days}")
     lines += [f"also read: {name}" for name in reads["also"]]
     verb = "would replace" if writes["replaces"] else "would write"
     return [*lines, f"{verb}: {writes['target']}, with {writes['what']}", "nothing was written (--dry-run)"]
@@ -242,7 +242,7 @@ def recognised_lines(log: Mapping[str, Any]) -> list[str]:
     """The files, the column of each role, and what was recognised beside them."""
     form = _FORMS[log["form"]] if log["form"] in _FORMS else get_form(log["form"]).title
     roles = (f"{role} {' and '.join(map(_column, held))}" for role, held in log["columns"].items())
-    lines = [f"log: {counted(log['files'], 'files')} of {', '.join(log['formats'])}, {form}"]
+    lines = [f"log: {plural(log['files'], 'files')} of {', '.join(log['formats'])}, {form}"]
     lines.append(f"columns: {'; '.join(roles)}")
     for finding in log["findings"]:
         doubt = "" if finding["certain"] else " (a guess)"

@@ -14,7 +14,7 @@ from posbias.core.choices import PENALTIES, Balance
 from posbias.core.choices import LearningOptions as CoreOptions
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import IdentifiabilityError, UsageError
-from posbias.core.errors import counted as counted_as
+from posbias.core.errors import plural as counted_as
 from posbias.core.fit.propensities import FittedTheta, choose_propensities
 from posbias.core.learners.auto import LOGGED, NAIVE
 from posbias.core.learners.boosting import import_lightgbm

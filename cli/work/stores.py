@@ -17,7 +17,7 @@ from posbias.cli.report.result import carry_out, plain_options
 from posbias.cli.report.shown import print_on_stdout
 from posbias.cli.work.execution import open_engine, rehearse
 from posbias.cli.work.requests import check_day, resolve
-from posbias.core.errors import OutputError, StatisticsError, UsageError, counted
+from posbias.core.errors import OutputError, StatisticsError, UsageError, plural
 from posbias.io.jobs import collecting, tables
 from posbias.io.jobs.fit import Job
 from posbias.io.jobs.tables import DONE, Result
@@ -85,10 +85,10 @@ def _table(entry: Statistics) -> RenderableType:
         "sources": f"{len(entry.metadata.sources):,}",
         "rows": tables.rows_in_words(rows),
         **({} if rows.clicks is UNSET else {"clicks joined": tables.clicks_in_words(rows.clicks)}),
-        "counted": f"{counted(totals['impressions'], 'impressions')}, {counted(totals['clicks'], 'clicks')}",
+        "counted": f"{plural(totals['impressions'], 'impressions')}, {plural(totals['clicks'], 'clicks')}",
         "statistics": (
-            f"{counted(totals['rows'], 'rows')}, {_size(_bytes(entry))} in {counted(len(entry.parts), 'parts')} of "
-            f"{counted(len(entry.segments), 'segments')}"
+            f"{plural(totals['rows'], 'rows')}, {_size(_bytes(entry))} in {plural(len(entry.parts), 'parts')} of "
+            f"{plural(len(entry.segments), 'segments')}"
         ),
     }
     table = Table.grid(padding=(0, 2, 0, 0))

@@ -7,7 +7,7 @@ import polars as pl
 
 from posbias.core.counts.checks import WITHOUT, rows_left_out
 from posbias.core.counts.odd_days import LackingDays, positions_in_words
-from posbias.core.errors import counted
+from posbias.core.errors import plural
 from posbias.core.log.clients import CLIENT, FEWEST_CLIENTS, Clients, robots_among
 from posbias.core.roles import CLIENTS, VISITS, plain
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT
@@ -98,7 +98,7 @@ def reasons_of_days(lost: LackingDays | None, log: Log | None) -> list[Reason]:
     instead = f", or these positions: --max-position {first - 1}" if down and first > lost.all_positions[0] + 1 else ""
     span = start if len(lost.days) == 1 else f"{start} to {end}"
     sentence = (
-        f"Clicks are missing on {len(lost.days)} of {counted(lost.of_days, 'days')} ({span}) at {where}: about "
+        f"Clicks are missing on {len(lost.days)} of {plural(lost.of_days, 'days')} ({span}) at {where}: about "
         f"{lost.clicks:,.0f}, {lost.share:.1%} of all, by the other days. If they were not logged or are still to "
         f"come, leave these days out: {how}{instead}."
     )

@@ -10,7 +10,7 @@ import scipy
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.counts.order import RowOrder
-from posbias.core.errors import counted, population, shown
+from posbias.core.errors import plural, population, shown
 from posbias.core.estimators import get_estimator, get_method
 from posbias.core.estimators.methods import ConditionalEstimator, JointEstimator, RandomizedEstimator
 from posbias.core.fit.arms import MOST_ARMS, ArmsTest
@@ -85,7 +85,7 @@ def fit_headline(fit: Fit) -> str:
     statistics, references = fit.statistics, fit.estimate.linkage.reference_of
     position, known = statistics.position_of_cell, np.isfinite(fit.estimate.propensity)
     compared = known & (position != position[references])
-    clicks = counted(float(statistics.cell_totals[1].sum()), "clicks")
+    clicks = plural(float(statistics.cell_totals[1].sum()), "clicks")
     if not compared.any():
         return f"{clicks} say nothing of how much attention positions get"
     named = position[compared]
@@ -100,7 +100,7 @@ def fit_headline(fit: Fit) -> str:
     by = f", by {', '.join(statistics.plan.context)}" if low != high else ""
     against = " or ".join(sorted({str(position[reference]) for reference in references[cells]}))
     return (
-        f"{clicks} on {counted(len(np.unique(position[known])), 'positions')}: position {at}{below} gets {share} of "
+        f"{clicks} on {plural(len(np.unique(position[known])), 'positions')}: position {at}{below} gets {share} of "
         f"the attention of position {against}{by}"
     )
 
@@ -163,7 +163,7 @@ def _clusters(fit: Fit) -> str:
 
 def _rests_on(test: ContrastTest | None, fit: Fit) -> str:
     """A test's p-value, and on how many clusters it rests."""
-    units = counted(fit.estimate.n_clusters, _clusters(fit))
+    units = plural(fit.estimate.n_clusters, _clusters(fit))
     return units if test is None else f"p = {test.p_value:.1g}, {units}"
 
 

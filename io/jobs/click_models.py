@@ -9,7 +9,7 @@ import polars as pl
 from posbias.core.arrays.count_table import Floats
 from posbias.core.counts.checks import check_no_silent_position
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.errors import StatisticsError, UsageError, counted, population
+from posbias.core.errors import StatisticsError, UsageError, plural, population
 from posbias.core.models import ClickModel
 from posbias.core.models.click_model import ExaminationModel
 from posbias.core.models.em import STD_ERROR, VALUE, EMOptions
@@ -133,7 +133,7 @@ class PageFit:
         write_click_model(fit, engine, result.folder, progress, csv=self.csv)
         groups, fitted = fit.n_groups if fit.std_errors else None, fit.fitted
         result.content[CLICK_MODEL] = ClickModelSection(model.name, fitted.passes, fitted.converged, groups, self.trust)
-        result.headline = f"{model.name} is fitted to {counted(fit.units.number, 'documents')}"
+        result.headline = f"{model.name} is fitted to {plural(fit.units.number, 'documents')}"
         judge = f"posbias evaluate LOGS --models {','.join(dict.fromkeys((model.name, 'pbm', 'ubm')))} -o judged"
         result.next = result.next_if_refused = judge
         result.printed += _tables(fit)
@@ -180,7 +180,7 @@ def _tables(fit: FittedToLog) -> list[Printed]:
     errors = ("-" if row[STD_ERROR] is None else f"{row[STD_ERROR]:.4f}" for row in rows)
     columns.append(Column("std. error", tuple(errors), folded="std.\nerror"))
     left = shared.height - MOST_ROWS
-    more = f"and {counted(left, 'more')} in parameters.parquet" if left > 0 else ""
+    more = f"and {plural(left, 'more')} in parameters.parquet" if left > 0 else ""
     whom = [population()] if shared[STD_ERROR].is_not_null().any() else []
     return [*about, PrintedTable(tuple(columns), more), *whom]
 

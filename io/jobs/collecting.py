@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec import UNSET, structs
 
 from posbias.core.counts.odd_days import Change, DayLook, LackingDays, positions_in_words
-from posbias.core.errors import StatisticsError, UsageError, counted
+from posbias.core.errors import StatisticsError, UsageError, plural
 from posbias.io import clock
 from posbias.io.counting.count import Reading, count_pages, days_of_statistics, order_within, read_log
 from posbias.io.counting.hidden_faults import reasons_of_days, reasons_of_rows
@@ -62,7 +62,7 @@ def _odd_days(
         if look.far and not look.without_clicks:
             further = len(look.far) - 1
             verb = "is" if further == 1 else "are"
-            also = f", and {counted(further, 'further positions')} {verb} far off as well" if further else ""
+            also = f", and {plural(further, 'further positions')} {verb} far off as well" if further else ""
             facts.append(f"{_changed(look.far[0])}{also}")
         figures = {"day": str(look.day)} | ({"change": look.far[0].relative} if look.far else {})
         reasons.append(reason("odd-day", figures, others=others, facts="; ".join(facts)))
@@ -274,7 +274,7 @@ def _shifted_pages(read: Reading) -> list[Reason]:
 def _end(result: Result) -> None:
     """Say what the statistics hold."""
     totals = result.content["statistics"]
-    impressions, clicks = (counted(totals[name], name) for name in ("impressions", "clicks"))
+    impressions, clicks = (plural(totals[name], name) for name in ("impressions", "clicks"))
     result.headline = f"{impressions} and {clicks} are counted"
     result.next = f"posbias fit {result.target} -o fit"
-    result.facts.append(f"statistics: {counted(totals['rows'], 'rows')}")
+    result.facts.append(f"statistics: {plural(totals['rows'], 'rows')}")

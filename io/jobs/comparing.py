@@ -9,7 +9,7 @@ import polars as pl
 from msgspec import UNSET
 
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
-from posbias.core.errors import StatisticsError, UsageError, counted, shown
+from posbias.core.errors import StatisticsError, UsageError, plural, shown
 from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.estimators.methods import ConditionalEstimator
 from posbias.core.fit.comparison import (
@@ -113,7 +113,7 @@ def compare(
     of_references = cells[np.unique(references)]
     title = f"propensities relative to {_in_words(of_references.row(0, named=True), cells.columns)}"
     if of_references.height > 1:
-        title += f", and the same in {counted(of_references.height - 1, 'other contexts')}"
+        title += f", and the same in {plural(of_references.height - 1, 'other contexts')}"
     if days is not None:
         report = _days_report(table, labels, f"{len(names)} days, {title}")
     else:

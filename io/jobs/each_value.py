@@ -14,7 +14,7 @@ from posbias.core.errors import (
     SchemaError,
     StatisticsError,
     UsageError,
-    counted,
+    plural,
     shown,
 )
 from posbias.core.fit.propensities import is_thin
@@ -104,7 +104,7 @@ def fit_each(
     middle = positions[len(positions) // 2]
     result.printed += _table(column, entries, middle, [_at(table, middle) for table in tables])
     unreliable = sum(not entry["reliable"] for entry in entries)
-    result.headline = f"the propensities of {counted(len(entries), 'values')} of {shown(column)} are estimated"
+    result.headline = f"the propensities of {plural(len(entries), 'values')} of {shown(column)} are estimated"
     result.next = result.next_if_refused = f"posbias report {result.target} -o report.html"
     if unreliable:
         figures = {"unreliable": unreliable, "values": len(entries)}

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from posbias.core.choices import Candidates, Source
-from posbias.core.errors import UsageError, counted, population
+from posbias.core.errors import UsageError, plural, population
 from posbias.core.evaluation.clicked import MEASURES, N_CLICKS, N_PAGES, NDCG, EvaluationOptions, Measure
 from posbias.core.evaluation.estimates import JUDGED, Bound, Evaluation, difference_table, metric_table
 from posbias.core.fit.propensities import choose_propensities
@@ -107,7 +107,7 @@ def _remarks(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
     clicks = float(totals.sums[N_CLICKS])
     clipped = _share(totals.rest.clipped, clicks - totals.rest.unweighted) or 0.0
     basis = (
-        f"{counted(totals.rest.n_pages, 'pages')}, {counted(clicks, 'clicks')}, {counted(totals.n_queries, 'queries')} "
+        f"{plural(totals.rest.n_pages, 'pages')}, {plural(clicks, 'clicks')}, {plural(totals.n_queries, 'queries')} "
         f"(worth {evaluation.effective_queries:,.0f} equal ones); {clipped:.1%} of the weighted clicks clipped"
     )
     return [basis, *_lacks(evaluation, names)]

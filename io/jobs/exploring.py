@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from posbias.core.choices import RandomizedRows
-from posbias.core.errors import UsageError, counted
+from posbias.core.errors import UsageError, plural
 from posbias.core.exploration import MEAN_RANK, KnownFit, Plan, documents_to_show, make_plan
 from posbias.core.schema import QUERY
 from posbias.io.fits.explored import (
@@ -46,13 +46,13 @@ def _widths_report(cells: pl.DataFrame, plan: Plan) -> list[Printed]:
         *(Column(name, first(str(row[name]) for row in rows), label=True) for name in cells.columns),
         *(Column(heading, first(_width(row[name]) for row in rows)) for name, heading in _HEADINGS.items()),
     )
-    title = f"width of 95 % intervals of log propensity, now and after {counted(plan.pages, 'further pages')}"
+    title = f"width of 95 % intervals of log propensity, now and after {plural(plan.pages, 'further pages')}"
     return [title, PrintedTable(columns, more(len(rows), "cells in widths.parquet"))]
 
 
 def _headline(plan: Plan) -> str:
     """The swaps of the plan, and what they are worth."""
-    swaps = [f"{one} and {other} on {counted(pages, 'pages')}" for (one, other), pages in pages_of(plan).items()]
+    swaps = [f"{one} and {other} on {plural(pages, 'pages')}" for (one, other), pages in pages_of(plan).items()]
     now, planned, unswapped = (_width(one.largest) for one in (plan.now, plan.planned, plan.unswapped))
     return (
         f"swap positions {', '.join(swaps)}, each half of the time: the widest interval goes from {now} to {planned}, "
@@ -140,7 +140,7 @@ def explore(fit: Location, result: Result, *, pages: int, top: int, ucb: float |
                 pass
     result.content["documents"] = {"top": top, "ucb": ucb, **totals}
     result.facts.append(
-        f"documents: of {counted(totals['documents'], 'documents')} of {counted(totals['queries'], 'queries')}, "
+        f"documents: of {plural(totals['documents'], 'documents')} of {plural(totals['queries'], 'queries')}, "
         f"{totals['shown']:,} may be among the {top:,} best of their query; {totals['challengers']:,} of them are "
         "not by what is known so far"
     )

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from posbias.core.choices import unknown_name
-from posbias.core.errors import SchemaError, UsageError, counted, population
+from posbias.core.errors import SchemaError, UsageError, plural, population
 from posbias.core.evaluation.clicked import RANKING, SCORE, ndcg_by_query, ranked
 from posbias.core.models import ClickModel, click_model_names, get_click_model, model_names
 from posbias.core.models import judging as tables
@@ -359,7 +359,7 @@ def _model_tables(models: pl.DataFrame, sessions: int) -> list[Printed]:
     ]
     if set(JUDGED) <= set(models.columns):
         columns += [column(heading, name) for heading, name in zip(("NDCG", "AUC"), JUDGED[:2], strict=True)]
-    title = f"click models by {counted(sessions, 'held-out sessions')}; log-likelihood per position: more is better"
+    title = f"click models by {plural(sessions, 'held-out sessions')}; log-likelihood per position: more is better"
     return [title, PrintedTable(tuple(columns)), population("more sessions of these queries")]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.errors import StatisticsError, UsageError, counted
+from posbias.core.errors import StatisticsError, UsageError, plural
 from posbias.core.evaluation.page_slope import PageSlope, page_slope
 from posbias.core.evaluation.prediction import CLASS, CellTheta, Prediction, Scope
 from posbias.core.fit.propensities import choose_propensities
@@ -272,7 +272,7 @@ def _check_days(days: Sequence[date], request: PredictionRequest) -> None:
     known = [] if request.trained_until is None else [day for day in days if day <= request.trained_until]
     if known:
         raise UsageError(
-            f"--trained-until {request.trained_until}: there are pages of {counted(len(known), 'days')} up to then "
+            f"--trained-until {request.trained_until}: there are pages of {plural(len(known), 'days')} up to then "
             f"({known[0]} to {known[-1]}), whose clicks the rankings know. Give later pages only."
         )
 
@@ -408,7 +408,7 @@ def _classes_table(
 def _headline(predicted: Sequence[PredictedRanking]) -> str:
     """How many more clicks the best ranking gets."""
     best = max(predicted, key=lambda ranking: ranking.whole.difference / ranking.whole.observed)
-    one, of = best.whole, f"of {counted(len(predicted), 'rankings')}, " if len(predicted) > 1 else ""
+    one, of = best.whole, f"of {plural(len(predicted), 'rankings')}, " if len(predicted) > 1 else ""
     more = f"{_percent(one.difference, one.observed)} clicks ({_interval(one.interval, one.observed)})"
     unsure = ", so it may be no better" if one.interval[0] <= 0 <= one.interval[1] else ""
     return f"{of}{best.name} would get {'most: ' if of else ''}{more} against the log's own order{unsure}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from posbias.core.errors import counted
+from posbias.core.errors import plural
 from posbias.io.jobs.tables import Result
 from posbias.io.places.locations import Location
 from posbias.io.training.documents import open_new_documents, score_rows, write_scores
@@ -32,6 +32,6 @@ def open_scoring(
             n_rows = write_scores(score_rows(documents, stored, memory), result.folder, stage)
         sources = {str(source.path): source.digest() for source in documents.sources}
         result.content |= {"model": str(model), "sources": sources, "documents": n_rows}
-        result.headline = f"{counted(n_rows, 'documents')} are scored"
+        result.headline = f"{plural(n_rows, 'documents')} are scored"
 
     return score

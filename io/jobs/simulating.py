@@ -6,7 +6,7 @@ from shlex import quote
 
 import polars as pl
 
-from posbias.core.errors import counted
+from posbias.core.errors import plural
 from posbias.core.simulation.options import CELL_MODELS, SimulationOptions
 from posbias.core.simulation.simulate import simulate_blocks, true_attractiveness, true_parameters, true_propensities
 from posbias.core.simulation.worlds import JudgementOptions, World, judged_world, random_world, usable_judgements
@@ -42,7 +42,7 @@ def simulate(
     write_truth(propensities, true_parameters(options), true_attractiveness(options, world), result.folder)
     totals = {"sessions": sessions.total(), "impressions": impressions.total(), "clicks": clicks.total()}
     result.content["simulated"] = totals
-    result.headline = ", ".join(counted(number, name) for name, number in totals.items()) + " are simulated"
+    result.headline = ", ".join(plural(number, name) for name, number in totals.items()) + " are simulated"
     result.printed += _rates_table(impressions, clicks, propensities)
     result.next = _next_step(options, target)
     if options.model in CELL_MODELS:

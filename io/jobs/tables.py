@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from msgspec import UNSET
 
-from posbias.core.errors import counted, shown
+from posbias.core.errors import plural, shown
 from posbias.core.estimators.methods import ConditionalEstimator
 from posbias.core.fit.fit import Fit
 from posbias.core.fit.propensities import PROPENSITY, WEIGHT_PROPENSITY, ChosenPropensities
@@ -121,13 +121,13 @@ def rows_lines(rows: Rows) -> list[str]:
 
 def _raw_lines(name: str, *, account: RawLines, unit: str = "lines") -> list[str]:
     """The fates of all lines of raw files, or rows of a table of events."""
-    used = ", ".join(counted(count, what) for what, count in account.used.items() if count)
+    used = ", ".join(plural(count, what) for what, count in account.used.items() if count)
     positions = {} if account.positions is UNSET else account.positions
     where = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in positions.items() if count)
     others = sorted(account.not_used.items(), key=lambda entry: -entry[1])
     end = f" {unit.capitalize()} not used:" if others else ""
     source = f" (positions: {where})" if where else ""
-    summary = [f"{name}: {counted(account.lines, unit)}; the log is built from {used}{source}.{end}"]
+    summary = [f"{name}: {plural(account.lines, unit)}; the log is built from {used}{source}.{end}"]
     return summary + [f"{lines:>11,}  {reason}" for reason, lines in others]
 
 
@@ -138,7 +138,7 @@ def rows_in_words(rows: Rows) -> str:
         reasons = ", ".join(f"{count:,} because {reason}" for reason, count in rows.rejected.items())
         line += f", {sum(rows.rejected.values()):,} left out ({reasons})"
     orphans = 0 if rows.clicks_without_impression is UNSET else rows.clicks_without_impression
-    return line + (f"; {counted(orphans, 'clicks')} without an impression" if orphans else "")
+    return line + (f"; {plural(orphans, 'clicks')} without an impression" if orphans else "")
 
 
 def clicks_in_words(clicks: Clicks) -> str:
@@ -158,8 +158,8 @@ def days_line(days: dict[str, Any]) -> str:
 def totals_line(totals: dict[str, Any]) -> str:
     """Totals of the counts, in words."""
     return (
-        f"log: {counted(totals['impressions'], 'impressions')}, {counted(totals['clicks'], 'clicks')}, "
-        f"{counted(totals['queries'], 'queries')}, {counted(totals['pairs'], '(query, doc) pairs')}"
+        f"log: {plural(totals['impressions'], 'impressions')}, {plural(totals['clicks'], 'clicks')}, "
+        f"{plural(totals['queries'], 'queries')}, {plural(totals['pairs'], '(query, doc) pairs')}"
     )
 
 
@@ -284,12 +284,12 @@ def weights_line(summary: WeightSummary) -> str:
     size, clicks, clipped = summary.effective_sample_size, summary.clicks_weighted, summary.clicks_clipped
     worth = f", effective sample size {size:,.0f}" if size is not None else ""
     also = f"; {clipped:,.0f} clipped" if clipped else ""
-    return f"weights: {counted(clicks, 'clicks')} weighted{worth}{also}"
+    return f"weights: {plural(clicks, 'clicks')} weighted{worth}{also}"
 
 
 def training_sets_line(sizes: Mapping[Split, dict[str, int]]) -> str:
     """How much there is to learn from."""
-    words = [f"{split}: {', '.join(counted(n, what) for what, n in size.items())}" for split, size in sizes.items()]
+    words = [f"{split}: {', '.join(plural(n, what) for what, n in size.items())}" for split, size in sizes.items()]
     return "; ".join(words)
 
 
@@ -300,7 +300,7 @@ def features_line(report: dict[str, Any]) -> str:
     return (
         f"features: {len(report['names']):,}"
         + (f", {categorical:,} of them categorical" if categorical else "")
-        + (f"; missing in {counted(missing, 'rows')}" if missing else "")
+        + (f"; missing in {plural(missing, 'rows')}" if missing else "")
     )
 
 

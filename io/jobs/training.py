@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from posbias.core.choices import Grouping
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.errors import StatisticsError, counted
+from posbias.core.errors import StatisticsError, plural
 from posbias.core.training.layout import LayoutOfCounts, LayoutOfPages
 from posbias.core.training.weights import ClickWeights, RowWeights
 from posbias.io.counting.count import CountedLog
@@ -99,4 +99,4 @@ def _report(weights: ClickWeights | RowWeights, result: Result) -> None:
     result.facts.append(tables.weights_line(summary))
     result.reasons += verdicts.weight_reasons(summary)
     if not result.headline:  # of a weighing alone: a fit has its own
-        result.headline = f"{counted(summary.clicks_weighted, 'clicks')} are weighted for position"
+        result.headline = f"{plural(summary.clicks_weighted, 'clicks')} are weighted for position"

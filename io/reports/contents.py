@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 from msgspec import UNSET
 
-from posbias.core.errors import LogFormatError, UsageError, counted, escaped
+from posbias.core.errors import LogFormatError, UsageError, escaped, plural
 from posbias.core.fit.plot_data import (
     COLUMNS,
     CONTEXT,
@@ -491,7 +491,7 @@ def _changed_queries(result: ReportedResult) -> list[Section]:
             f"Queries that {row.ranking} changes most",
             tuple(
                 Fold(
-                    f"{query.query}: {query.difference:+.2f} clicks per page, {counted(query.pages, 'pages')}",
+                    f"{query.query}: {query.difference:+.2f} clicks per page, {plural(query.pages, 'pages')}",
                     (Orders(("shown most now", f"by {row.ranking}"), query.before, query.after),),
                     is_open=not number,
                     paper="line" if number else "open",

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from posbias.core.errors import counted
+from posbias.core.errors import plural
 
 Severity = Literal["good", "note", "caution", "stop"]
 """How much a reason weighs: it speaks for the result, is worth a line, calls for care, or forbids to use the result."""
@@ -69,7 +69,7 @@ class _Words(Formatter):
         if "|" in format_spec:
             return format_spec.split("|")[0 if value == 1 else 1]
         is_noun = format_spec.isalpha() and len(format_spec) > len("d")
-        return counted(value, format_spec) if is_noun else super().format_field(value, format_spec)
+        return plural(value, format_spec) if is_noun else super().format_field(value, format_spec)
 
 
 def _entry(name: str) -> dict[str, Any]:

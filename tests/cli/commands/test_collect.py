@@ -13,7 +13,7 @@ import pytest
 from command_results import contents, manifest_of
 from workshop import RunPosbias as Run
 
-from posbias.core.errors import counted
+from posbias.core.errors import plural
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 DAYS = ("2026-01-30", "2026-01-31", "2026-02-01", "2026-02-02")  # of a month that is over, and of one that is not
@@ -513,7 +513,7 @@ def test_real_logs_give_no_warning_of_their_days(
 
 
 @pytest.mark.parametrize(
-    ("number", "plural", "said"),
+    ("number", "noun", "said"),
     [
         (1, "clicks", "1 click"),
         (0, "clicks", "0 clicks"),
@@ -522,8 +522,8 @@ def test_real_logs_give_no_warning_of_their_days(
         (1204, "(query, doc) pairs", "1,204 (query, doc) pairs"),
     ],
 )
-def test_one_thing_is_counted_in_the_singular(number: float, plural: str, said: str) -> None:
-    assert counted(number, plural) == said
+def test_one_thing_is_counted_in_the_singular(number: float, noun: str, said: str) -> None:
+    assert plural(number, noun) == said
 
 
 def test_a_log_of_one_click_has_1_click(run_in_process: Run, tmp_path: Path) -> None:
