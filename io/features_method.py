@@ -45,7 +45,7 @@ from posbias.io.engines.engine import Engine
 from posbias.io.places.temporary import KeptFrame, keep
 from posbias.io.progress import Progress
 from posbias.io.results.conclusions import Reason
-from posbias.io.training.feature_parts import FeaturesOfPart, RowsRequest, bring_features, chunks, held, rows_per_chunk
+from posbias.io.training.feature_parts import FeaturesOfPart, RowsRequest, bring_features, chunks, rows_per_chunk
 from posbias.io.training.laid_out import Feature, LaidOut, keep_rows
 
 DRAW, CELL, CLUSTER, OWN_WEIGHT = "posbias_draw", "posbias_cell", "posbias_cluster", "posbias_weight"
@@ -53,7 +53,6 @@ _STRATUM, _EXPOSURE = "posbias_stratum", "posbias_exposure"
 
 _MOST_ROWS_AT_ONCE = 1 << 21
 _OTHER_SEED = 2  # so that pieces of a bucket are no buckets
-_SHARE_OF_FEATURES = 4  # of the memory: those of a part, if they fit, are held as long as it is read
 _BYTES_PER_VALUE = 8  # of the sample: as read, and binned, once for each fold to learn and once to follow
 _SHARE = 3  # of the memory, for the sample
 
@@ -178,8 +177,7 @@ class Impressions:
         own = {name.meta.output_name() for name in features.own}
         rows = laid_out.rows
         others = [name for name in rows.scan().collect_schema().names() if name not in own]
-        tables = tuple(held(table, self.memory // _SHARE_OF_FEATURES) for table in features.tables)
-        in_reach = FeaturesOfPart(features.own, tables)
+        in_reach = features.held(self.memory)
         for chunk in chunks(rows, rows_per_chunk(len(self.features), self.memory)):
             some = choose(chunk)
             if some.height:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, concatenate, starts
+from posbias.core.arrays.count_table import CountTable, Floats, Integers, concatenate, starts
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SIGNATURE, SufficientStatistics, count_randomized
 from posbias.core.errors import LogFormatError, SchemaError
@@ -33,7 +33,6 @@ from posbias.io.training.feature_parts import (
     FeaturesRequest,
     bring_features,
     chunks,
-    held,
     rows_per_chunk,
 )
 from posbias.io.training.feature_tables import as_number
@@ -125,7 +124,6 @@ def check_numbers(rows: pl.DataFrame, numbers: pl.DataFrame, features: Sequence[
 
 _DOCUMENT = "posbias_document"
 _CELL = "posbias_cell"
-_SHARE_OF_FEATURES = 4  # of the memory: those of a part, if they fit, are held as long as they are read
 
 
 @dataclass(frozen=True)
@@ -209,7 +207,10 @@ def prepare(
         knowledge = np.concatenate([rows[some][:, place] for some in runs(len(rows))])
         rows, columns = WithoutColumn(rows, place), (*columns[:place], *columns[place + 1 :])
     pairs = [part.rows.scan().select(GROUP, *PAIR) for part, _ in parts]
-    held_out = _held_out(pairs, validation)
+    queries = [part.select(QUERY).collect().to_series() for part in pairs]
+    apart = [in_validation(query, validation).to_numpy() for query in queries] if validation else []
+    # by a hash of the query, as in training files
+    held_out = np.concatenate([np.zeros(0, np.bool_), *apart]) if apart else np.zeros(sum(map(len, queries)), np.bool_)
     if held_out.all():
         raise SchemaError(
             "no query is left to learn from. Set less apart with --validation."
@@ -262,8 +263,7 @@ def _matrix(
             if not columns:
                 numbers.append(rows.select(_DOCUMENT).collect().to_series().to_numpy())
                 continue
-            tables = tuple(held(table, engine.memory // _SHARE_OF_FEATURES) for table in features.tables)
-            of_part = FeaturesOfPart(features.own, tables)
+            of_part = features.held(engine.memory)
             for chunk in chunks(part.rows, rows_per_chunk(len(columns), engine.memory)):
                 with_features = of_part.bring(chunk, rows.collect_schema().names())
                 numbers.append(with_features[_DOCUMENT].to_numpy())
@@ -293,13 +293,6 @@ def _queries(parts: Sequence[pl.LazyFrame]) -> tuple[Integers, Integers]:
     order = np.argsort(np.concatenate(of_query), kind="stable")
     number = np.concatenate(numbers)[order]
     return np.cumsum(np.diff(number, prepend=number[:1]) != 0), order
-
-
-def _held_out(parts: Sequence[pl.LazyFrame], share: float) -> Flags:
-    """Whether the query of each document is set apart, by a hash of it, as in training files."""
-    queries = [part.select(QUERY).collect().to_series() for part in parts]
-    apart = [in_validation(query, share).to_numpy() if share else np.zeros(len(query), np.bool_) for query in queries]
-    return np.concatenate([np.zeros(0, np.bool_), *apart])
 
 
 def _items(parts: Sequence[pl.LazyFrame]) -> Integers:

@@ -263,13 +263,9 @@ class MissingFeatures:
         return MissingFeatures(self.keys + other.keys, self.rows + other.rows, examples)
 
 
-def missing_features(rows: pl.LazyFrame, features: pl.LazyFrame) -> MissingFeatures:
-    """The keys of rows of a part that have no features.
-
-    Args:
-        rows: `query` and `doc` of each row.
-        features: the features of that part.
-    """
+def missing_features(of_part: tuple[pl.LazyFrame, pl.LazyFrame]) -> MissingFeatures:
+    """The keys of rows of a part, `query` and `doc` of each row, that have no features, given the part's."""
+    rows, features = of_part
     keys = keys_of(features)
     without = rows.select(keys).join(features.select(keys), on=keys, how="anti")
     missing = without.group_by(keys).agg(pl.len().cast(pl.Int64).alias(_ROWS)).collect(engine="streaming")
@@ -487,7 +483,7 @@ def _of_pairs(
 ) -> tuple[FeatureTable, tuple[Reason, ...]]:
     """Features that stand in the log, as a table by query and document."""
     where = str(read.log.sources[0].path)
-    distinct = [kept.scan() for kept in read.buckets.map(_Distinct(tuple(names), scratch))]
+    distinct = [kept.scan() for kept in read.buckets.map(partial(_distinct, names=tuple(names), folder=scratch))]
     columns = feature_columns(distinct, names, untyped, where)
     frames: list[pl.LazyFrame] = []
     varying = Counter[str]()
@@ -509,23 +505,16 @@ def _of_pairs(
     return FeatureTable(read.log.sources, PAIR, columns.features, pl.concat(frames)), reasons
 
 
-@dataclass(frozen=True)
-class _Distinct:
-    """Keeps the different values of features by query and document of a bucket on disk."""
-
-    names: tuple[str, ...]
-    folder: Path
-
-    def __call__(self, number: int, impressions: pl.LazyFrame) -> KeptFrame:
-        distinct = impressions.select(*PAIR, *self.names).unique().collect(engine="streaming")
-        return keep(distinct, self.folder, f"in-log-{number:05d}")
+def _distinct(number: int, impressions: pl.LazyFrame, names: Sequence[str], folder: Path) -> KeptFrame:
+    """The different values of features by query and document of a bucket, on disk."""
+    return keep(impressions.select(*PAIR, *names).unique().collect(engine="streaming"), folder, f"in-log-{number:05d}")
 
 
 def _missing(
     table: FeatureTable, parts: Sequence[LaidOut], frames: Sequence[pl.LazyFrame], engine: Engine
 ) -> MissingFeatures:
     keys = [part.rows.scan().select(PAIR) for part in parts]
-    missing = sum(engine.each(list(zip(keys, frames, strict=True)), _missing_in), MissingFeatures())
+    missing = sum(engine.each(list(zip(keys, frames, strict=True)), missing_features), MissingFeatures())
     if table.keys == PAIR or not missing.keys:
         return missing
     without = [  # a document may be shown for queries of several parts
@@ -533,10 +522,6 @@ def _missing(
         for part, frame in zip(parts, frames, strict=True)
     ]
     return replace(missing, keys=pl.concat(without).n_unique())
-
-
-def _missing_in(keys_and_features: tuple[pl.LazyFrame, pl.LazyFrame]) -> MissingFeatures:
-    return missing_features(*keys_and_features)
 
 
 def _with_features_only(

@@ -456,12 +456,21 @@ def scales_of_contexts(
         folder = None if data.buckets.in_memory else engine.scratch
         items = list(data.statistics(plan).map(partial(_rows_in_contexts, cells=cells, folder=folder)))
         work = KeptFrame.load
-    matched = np.sum(list(engine.each(items, partial(_matched, work=work, largest=largest, number=number))), axis=0)
+    matched = np.sum(
+        list(
+            engine.each(
+                items, partial(_judged, work=work, judge=partial(match_contexts, largest=largest, n_contexts=number))
+            )
+        ),
+        axis=0,
+    )
     scale = scale_of(matched, largest)
     unknown, seen = np.isnan(scale), impressions * np.nan_to_num(theta)
     of_theta = np.sqrt(np.bincount(context, (seen * error) ** 2)) / np.maximum(np.bincount(context, seen), 1e-9)
     known, apart = (
-        list(engine.each(items, partial(_uneven, work=work, scale=factors))) if (factors != 1).any() else []
+        list(engine.each(items, partial(_judged, work=work, judge=partial(unevenness, scale=factors))))
+        if (factors != 1).any()
+        else []
         for factors in (np.where(unknown, 1.0, scale), np.where(unknown, 0.5, 1.0))
     )
     return scales_from(scale, matched, np.hypot(of_theta, of_theta[largest]), known, apart)
@@ -491,12 +500,8 @@ def _rows_in_contexts(number: int, statistics: pl.LazyFrame, cells: pl.DataFrame
     return keep(counts.sort(QUERY, DOC, CONTEXT).collect(), folder, f"contexts-{number:05d}")
 
 
-def _matched(item: Any, work: Callable[[Any], pl.DataFrame], largest: int, number: int) -> Floats:  # noqa: ANN401
-    return match_contexts(work(item), largest, number)
-
-
-def _uneven(item: Any, work: Callable[[Any], pl.DataFrame], scale: Floats) -> Floats:  # noqa: ANN401
-    return unevenness(work(item), scale)
+def _judged(item: Any, work: Callable[[Any], pl.DataFrame], judge: Callable[[pl.DataFrame], Floats]) -> Floats:  # noqa: ANN401
+    return judge(work(item))
 
 
 def check_unidentified(summary: WeightSummary, *, stop: bool) -> None:

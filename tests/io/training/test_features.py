@@ -111,7 +111,7 @@ def test_features_arrive_as_a_left_join_brings_them_for_any_parts_and_chunks(
     assert_frame_equal(pl.concat(found), expected)
     kept = [rows_with_features(part.lazy(), of_part) for part, of_part in zip(parts, routed, strict=True)]
     assert_frame_equal(pl.concat(kept).collect(), expected.drop_nulls().select(rows.columns))
-    missing = sum(map(missing_features, (part.lazy() for part in parts), routed), MissingFeatures())
+    missing = sum(map(missing_features, zip((part.lazy() for part in parts), routed, strict=True)), MissingFeatures())
     assert missing.rows == expected["price"].null_count()
 
 
@@ -225,7 +225,7 @@ def test_keys_of_several_columns_match_those_of_the_log(opened: Open, tmp_path: 
     assert of_pairs.keys == ("query", "doc")
     routed = route(of_pairs, [rows[:1].lazy(), rows[1:].lazy()], tmp_path / "pairs", MEMORY)
     assert with_features(rows, routed[1])["x"].to_list() == [None, 7.0]
-    assert missing_features(rows.lazy(), routed[1]).keys == 1
+    assert missing_features((rows.lazy(), routed[1])).keys == 1
     with pytest.raises(SchemaError, match="has no column 'item': in the log, market, item name the doc together"):
         opened("market,x\nde,5\n", log, types)
 
@@ -373,7 +373,7 @@ def test_what_is_missing_is_counted_and_shown(opened: Open, tmp_path: Path) -> N
     table = opened(pl.DataFrame({"query": ["a"], "doc": [1], "x": [1]}))
     rows = pl.LazyFrame({"query": ["a", "b", "b", "b"], "doc": [1, 1, 1, 2]})
     features = route(table, [rows], tmp_path / "routed", MEMORY)[0]
-    missing = missing_features(rows, features)
+    missing = missing_features((rows, features))
     assert missing == MissingFeatures(2, 3, ("query 'b', doc 1", "query 'b', doc 2"))
     check_none_missing(MissingFeatures(), "f")
     with pytest.raises(SchemaError, match=r"no features for 2 keys .*3 training rows.*query 'b', doc 1; .*drop"):
