@@ -25,7 +25,7 @@ from posbias.io.jobs.tables import WITH_DOUBTS, Result, write_description
 from posbias.io.log.sources import read_paths
 from posbias.io.places.locations import Location, ObjectUrl, is_same
 from posbias.io.progress import Progress, SilentProgress, Stage
-from posbias.io.results.manifest import manifest_text
+from posbias.io.results.manifest import json_text
 from posbias.io.results.outputs import output_directory
 
 _COUNTS_IN_FULL = 10_000
@@ -192,7 +192,7 @@ def _report(
     if not output.quiet:
         tell(f"written: {_named(target)}")
     if output.json:
-        typer.echo(manifest_text(manifest).encode(), nl=False)
+        typer.echo(json_text(manifest).encode(), nl=False)
         lost = streams.why_lost(sys.stdout)
         if lost is not None:
             complain(f"{target} is written, but its manifest could not be printed to stdout: {lost}.")

@@ -21,7 +21,7 @@ from posbias.core.errors import LogFormatError, OutputError, UsageError, escaped
 from posbias.io.fits.new_fit import FitManifest
 from posbias.io.fits.saved_fit import fits_of_values
 from posbias.io.log.lists import Finding
-from posbias.io.results.manifest import StoredResult, json_text, manifest_text
+from posbias.io.results.manifest import StoredResult, json_text
 from posbias.io.results.result import ResultManifest
 from posbias.io.results.tables import PROPENSITIES, as_spreadsheet_columns, read_table
 
@@ -102,7 +102,7 @@ def as_csv(stored: StoredResult) -> None:
 
 def as_json(stored: StoredResult) -> None:
     """Print the manifest as `--json` does."""
-    typer.echo(manifest_text(stored.content).encode(), nl=False)
+    typer.echo(json_text(stored.content).encode(), nl=False)
 
 
 def _items(stored: StoredResult, *, details: bool) -> list[Item]:

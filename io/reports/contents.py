@@ -35,7 +35,6 @@ from posbias.io.reports.reported import (
     ReportedResult,
 )
 from posbias.io.results.conclusions import CAUTION, GOOD, NOTE, STOP
-from posbias.io.results.result import Printed
 from posbias.io.results.tables import reading_parquet
 
 MOST_IN_FULL = 6
@@ -62,7 +61,9 @@ def page_about(results: Sequence[ReportedResult]) -> Page:
     """The page about one result, or about several side by side."""
     title = title_about(results)
     if len(results) == 1:
-        return Page(_kind(results[0]), title, _sections(results[0]))
+        described = results[0].described
+        kind = _KINDS.get(described.command, f"posbias {described.command}")
+        return Page("Click models judged by clicks" if described.models else kind, title, _sections(results[0]))
     parts = tuple((result.name, _sections(result)) for result in results[-MOST_IN_FULL:])
     return Page("Results side by side", title, tuple(_side_by_side(results)), parts)
 
@@ -86,13 +87,6 @@ def figure_named(results: Sequence[ReportedResult], name: str) -> Figure:
         known = ", ".join(dict.fromkeys(figure.name for figure in figures)) or "none"
         raise UsageError(f"--chart {name}: these results have no such chart. Charts of them: {known}.")
     return figure
-
-
-def _kind(result: ReportedResult) -> str:
-    described = result.described
-    if described.models:
-        return "Click models judged by clicks"
-    return _KINDS.get(described.command, f"posbias {described.command}")
 
 
 def title_of(result: ReportedResult) -> str:
@@ -148,10 +142,20 @@ def _sections(result: ReportedResult) -> tuple[Section, ...]:
     following: list[Block] = [] if described.next is None else [Code(described.next)]
     weighed = tuple(sorted(described.reasons, key=lambda reason: _ORDER.index(reason.severity)))
     reasons: list[Block] = [weighed] if weighed else []
-    numbers = [block for entry in described.printed for block in _printed(entry)]
+    numbers: list[Block] = []
+    for entry in described.printed:
+        if isinstance(entry, str):
+            numbers.append(entry)
+        else:
+            rows = tuple(zip(*(column.cells for column in entry.columns), strict=True))
+            numbers.append(Table("", tuple(column.name for column in entry.columns), rows))
+            numbers += [entry.more] if entry.more else []
     folds = [Fold("The numbers", tuple(numbers), is_open=not drawn, paper="open")] if numbers else []
     folds += [] if fit is None else _documents(fit)
-    folds += [Fold("How it was made", (_facts(result), *described.facts)), _manifest(result.manifest)]
+    text = result.manifest
+    cut = [f"The first {_LONGEST_MANIFEST:,} of {len(text):,} characters."] if len(text) > _LONGEST_MANIFEST else []
+    folds.append(Fold("How it was made", (_facts(result), *described.facts)))
+    folds.append(Fold("Everything, as in manifest.json", (*cut, Code(text[:_LONGEST_MANIFEST]))))
     sections = (
         Section("In short", tuple(verdict)),
         Section(drawn[0].title if drawn else "", drawn),
@@ -161,14 +165,6 @@ def _sections(result: ReportedResult) -> tuple[Section, ...]:
         Section("Details", tuple(folds)),
     )
     return tuple(section for section in sections if section.blocks)
-
-
-def _printed(entry: Printed) -> list[Block]:
-    if isinstance(entry, str):
-        return [entry]
-    rows = tuple(zip(*(column.cells for column in entry.columns), strict=True))
-    table = Table("", tuple(column.name for column in entry.columns), rows)
-    return [table, *([entry.more] if entry.more else [])]
 
 
 def _facts(result: ReportedResult) -> Table:
@@ -186,11 +182,6 @@ def _facts(result: ReportedResult) -> Table:
     counts = described.totals or described.statistics
     facts |= {name: f"{counts[name]:,.0f}" for name in ("impressions", "clicks", "queries", "pairs") if name in counts}
     return Table("", (), tuple((name, escaped(str(fact))) for name, fact in facts.items()))
-
-
-def _manifest(text: str) -> Fold:
-    cut = [f"The first {_LONGEST_MANIFEST:,} of {len(text):,} characters."] if len(text) > _LONGEST_MANIFEST else []
-    return Fold("Everything, as in manifest.json", (*cut, Code(text[:_LONGEST_MANIFEST])))
 
 
 # --- propensities ---
@@ -418,7 +409,8 @@ def _of_comparison(result: ReportedResult) -> _Highlights | None:
     for cell in comparison.differences:
         ratio, low, high = cell.ratio, cell.ratio_ci_low, cell.ratio_ci_high
         if ratio is not None and low is not None and high is not None and low < high:
-            label = _cell_in_words(cell.day, cell.position, cell.previous_click)
+            click = f", last click {cell.previous_click}" if cell.previous_click else ""
+            label = f"{'' if cell.day is None else f'{cell.day}, '}position {cell.position}{click}"
             changes.append(Interval(label, ratio - 1, low - 1, high - 1))
             real += cell.p_value_joint is not None and cell.p_value_joint < LEVEL
     if not changes:
@@ -434,11 +426,6 @@ def _of_comparison(result: ReportedResult) -> _Highlights | None:
     )
     about = "Relative change of the propensity."
     return figures, (charts.differences(changes[:_MOST_CELLS], "Change of attention", about),)
-
-
-def _cell_in_words(day: str | None, position: int, previous_click: int | None) -> str:
-    click = f", last click {previous_click}" if previous_click else ""
-    return f"{'' if day is None else f'{day}, '}position {position}{click}"
 
 
 _MOST_DAYS = 400
@@ -461,10 +448,10 @@ def _of_counts(result: ReportedResult) -> _Highlights | None:
         return None
     figures = [KeyFigure(f"{counts[name]:,.0f}", name, "") for name in (IMPRESSIONS, CLICKS) if name in counts]
     rows = [
-        (of.days[0], float(of.totals[IMPRESSIONS]), float(of.totals[CLICKS]))
+        (of.days[0], float(of.totals[IMPRESSIONS]), float(of.totals.get(CLICKS, 0)))
         for segment in described.segments
         for of in segment.countings
-        if len(of.days) == 1 and of.totals[IMPRESSIONS] > 0
+        if len(of.days) == 1 and of.totals.get(IMPRESSIONS, 0) > 0
     ]
     days = pl.DataFrame(rows, {"day": pl.String, IMPRESSIONS: pl.Float64, CLICKS: pl.Float64}, orient="row")
     days = days.group_by("day").agg(pl.all().sum()).sort("day")

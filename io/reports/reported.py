@@ -15,7 +15,7 @@ from posbias.core.fit.plot_data import PlottedCurves, plotted_curves
 from posbias.io.fits.new_fit import Number, StoredEstimate
 from posbias.io.fits.saved_fit import StoredFit, fit_in, fits_of_values
 from posbias.io.places.locations import Location
-from posbias.io.results.manifest import StoredResult, manifest_text, open_stored
+from posbias.io.results.manifest import StoredResult, json_text, open_stored
 from posbias.io.results.result import ResultManifest
 from posbias.io.results.tables import ATTRACTIVENESS, FILES_OF_A_FIT, PROPENSITIES, read_table
 from posbias.io.stores.metadata import Amount, Counted, Position, Segment
@@ -136,7 +136,7 @@ class ComparisonSection(msgspec.Struct, frozen=True):
     differences: tuple[DifferenceOfCells, ...]
 
 
-class Described(ResultManifest, msgspec.Struct, frozen=True, kw_only=True):
+class ReportManifest(ResultManifest, msgspec.Struct, frozen=True, kw_only=True):
     """As much of a manifest as a report looks at."""
 
     counted: Counted | UnsetType = UNSET
@@ -167,7 +167,7 @@ class ReportedResult:
     """A result that is reported on."""
 
     name: str  # what it is called on the page
-    described: Described
+    described: ReportManifest
     manifest: str
     fit: ReportedFit | None  # None of a result without propensities
     values: tuple[Interval, ...]  # what rankings are worth, of an evaluation
@@ -205,12 +205,12 @@ def short_names(names: Sequence[str]) -> list[str]:
 @contextmanager
 def _opened(place: Location, name: str) -> Generator[ReportedResult]:
     with open_stored(place, _FILES) as stored:
-        folder, described, fit = stored.folder, stored.typed(Described), None
+        folder, described, fit = stored.folder, stored.typed(ReportManifest), None
         if described.estimate is not UNSET:
             read = fit_in(stored, str(folder))
             where = str(folder / f"{PROPENSITIES}.parquet")
             fit = ReportedFit(read, plotted_curves(read.table, read.plan.context, where=where))
-        yield ReportedResult(name, described, manifest_text(stored.content), fit, _values(stored))
+        yield ReportedResult(name, described, json_text(stored.content), fit, _values(stored))
 
 
 _METRIC, _ESTIMATOR = "dcg", "snips"

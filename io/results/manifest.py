@@ -105,7 +105,7 @@ def write_manifest(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
         "versions": versions(),
     }
     manifest[_CHECKSUM] = checksum_of_content(json.loads(json.dumps(manifest)))
-    text = manifest_text(manifest).encode()
+    text = json_text(manifest).encode()
     if len(text) > LARGEST:
         raise OutputError(
             f"{FILE_NAME}: would have {len(text):,} bytes, and one above {LARGEST:,} is not read. Are there so many "
@@ -137,13 +137,8 @@ def digest_of(path: Path) -> str:
         return checksum(chunks_of(file))
 
 
-def manifest_text(manifest: dict[str, Any]) -> str:
-    """A manifest as it stands in its file."""
-    return json_text(manifest)
-
-
 def json_text(content: object) -> str:
-    """JSON to read: letters as they are, and unseen characters as escapes."""
+    """JSON to read, as in the file of a manifest: letters as they are, and unseen characters as escapes."""
     return escaped_json(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
 
 

@@ -19,7 +19,7 @@ from workshop import refused
 
 from posbias.io.reports.charts import SERIES
 from posbias.io.reports.contents import title_of
-from posbias.io.reports.reported import DaysSection, Described, ReportedResult
+from posbias.io.reports.reported import DaysSection, ReportedResult, ReportManifest
 from posbias.io.results.manifest import checksum_of_content
 
 Made = Callable[..., Path]
@@ -204,7 +204,7 @@ def test_a_page_says_what_the_result_says(report: Made, result: Made) -> None:
 )
 def test_the_title_names_the_log_and_its_days(inputs: list[str], days: tuple[str, str], title: str) -> None:
     section = DaysSection(days[0], days[1])
-    described = Described(command="fit", inputs=tuple(inputs), days=section)
+    described = ReportManifest(command="fit", inputs=tuple(inputs), days=section)
 
     assert title_of(ReportedResult("name", described, "", None, ())) == title
 
