@@ -11,12 +11,12 @@ from itertools import pairwise
 from math import isfinite
 from operator import add
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Any, cast
 
 import msgspec
 import numpy as np
 import polars as pl
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, UnsetType
 
 from posbias.core.arrays.count_table import Integers
 from posbias.core.arrays.threads import meanwhile
@@ -42,7 +42,7 @@ from posbias.io.log.clicks import Rows
 from posbias.io.progress import Progress
 from posbias.io.results.conclusions import Reason
 from posbias.io.results.tables import ATTRACTIVENESS, write_attractiveness_csv, write_covariance, write_propensities
-from posbias.io.stores.metadata import Counted, Position, Probability, describe_decay, describe_plan
+from posbias.io.stores.metadata import Counted, describe_decay, describe_plan
 
 MOST_CELLS = 10_000
 """Of more cells, only the table of propensities says what is known, and not the manifest."""
@@ -52,34 +52,6 @@ Number = float | None
 
 Cell = dict[str, Any]
 """A cell by the values of its columns."""
-
-Strength = Annotated[float, Meta(ge=0, le=LARGEST_STRENGTH)]
-
-
-class PriorSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A prior of attractiveness."""
-
-    mean: Probability
-    strength: Strength
-    positions: tuple[Position, ...]
-    means: tuple[Probability, ...]
-    strengths: tuple[Strength, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Find what is no mean, or no strength, by position."""
-        if len(self.positions) != len(self.means) or any(b <= a for a, b in pairwise(self.positions)):
-            raise ValueError("positions do not ascend, or are not as many as means")
-        if self.strengths and len(self.strengths) != len(self.positions):
-            raise ValueError("strengths are not as many as positions")
-
-    @classmethod
-    def of(cls, prior: AttractivenessPrior) -> "PriorSection":
-        """A prior."""
-        return cls(prior.mean, prior.strength, prior.positions, prior.means, prior.strengths)
-
-    def prior(self) -> AttractivenessPrior:
-        """As a prior."""
-        return AttractivenessPrior(self.strength, self.mean, self.positions, self.means, self.strengths)
 
 
 class _Period(msgspec.Struct, frozen=True):
@@ -100,7 +72,7 @@ class StoredEstimate(msgspec.Struct, frozen=True):
     cells_identified: int
     click_share_identified: float
     period: _Period
-    attractiveness_prior: PriorSection | None  # None where not all pairs were known
+    attractiveness_prior: AttractivenessPrior | None  # None where not all pairs were known
     query_spread: float
     clicks: _Clicks
     model_tests: ModelTests | None
@@ -110,6 +82,19 @@ class StoredEstimate(msgspec.Struct, frozen=True):
     errors_by: str | UnsetType = UNSET
     clusters: int = 0
     effective_clusters: list[Number] | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        """Find a prior that is none."""
+        prior = self.attractiveness_prior or AttractivenessPrior(0.0, 0.5)
+        positions, number = [0, *prior.positions], len(prior.positions)
+        if (
+            not all(0 < mean < 1 for mean in (prior.mean, *prior.means))
+            or not all(0 <= strength <= LARGEST_STRENGTH for strength in (prior.strength, *prior.strengths))
+            or any(after <= before for before, after in pairwise(positions))
+            or len(prior.means) != number
+            or len(prior.strengths) not in {0, number}
+        ):
+            raise ValueError("the prior of attractiveness has means, strengths or positions that it cannot have")
 
 
 class FitManifest(msgspec.Struct, frozen=True):
@@ -133,7 +118,7 @@ def fit_section(fit: Fit) -> dict[str, Any]:
         "click_share_identified": fit.click_share,
         "period": period_section(fit.period),
         "arms": _arms(fit),
-        "attractiveness_prior": PriorSection.of(fit.prior),
+        "attractiveness_prior": fit.prior,
         "query_spread": fit.query_spread,
         "clicks": {"observed": statistics.cell_totals[1], "expected": fit.expected_clicks},
         "shape_against_free": contrast_section(None if fit.shape is None else fit.shape.test, clusters),

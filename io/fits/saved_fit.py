@@ -235,8 +235,7 @@ def fit_in(stored: StoredResult, where: str) -> StoredFit:
         raise LogFormatError(
             f"{folder}: {others[0]} and propensities.parquet have other cells. Run `posbias fit` again."
         )
-    prior, of = estimate.attractiveness_prior, stored.typed(_OfValues).for_each
-    theta = FittedTheta(known, None if prior is None else prior.prior(), covariance)
+    of, theta = stored.typed(_OfValues).for_each, FittedTheta(known, estimate.attractiveness_prior, covariance)
     table = read_table(folder / f"{PROPENSITIES}.parquet")
     return StoredFit(
         str(folder),
