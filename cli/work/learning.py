@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from posbias.cli.options.groups import LearningOptions
+from posbias.cli.work.requests import requested_features
 from posbias.core.arrays.count_table import Floats
 from posbias.core.choices import PENALTIES, Balance
 from posbias.core.choices import LearningOptions as CoreOptions
@@ -30,7 +31,6 @@ from posbias.core.learners.learning import (
     with_fewer_negatives,
 )
 from posbias.core.learners.models import FactorModel, RowModel
-from posbias.core.schema import RESERVED
 from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import Engine
 from posbias.io.fits.verdicts import unweighted_clicks
@@ -39,7 +39,6 @@ from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result
 from posbias.io.results.conclusions import GOOD, NOTE, STOP, Reason
 from posbias.io.training.documents import Documents, prepare, with_scores, write_scores
 from posbias.io.training.feature_parts import FeaturesRequest
-from posbias.io.training.feature_tables import is_in_a_table
 from posbias.io.training.laid_out import covariance_of_theta, examination_of
 from posbias.io.training.model_files import importance_table, write_learned_propensities, write_model
 
@@ -134,6 +133,8 @@ class Request:
     options: CoreOptions
     given: LearningOptions
     propensities: str | None  # where they come from
+    score: str | None  # of the ranker, if the learner looks at one
+    features: FeaturesRequest
 
     @property
     def needs_sessions(self) -> str | None:
@@ -155,19 +156,6 @@ class Request:
             if name in self.learner.takes and value is not None
         }
 
-    @property
-    def score(self) -> str | None:
-        """The ranker's score, if the learner looks at one."""
-        return self.given.ranker_score if "ranker_score" in self.learner.takes else None
-
-    @property
-    def features(self) -> FeaturesRequest:
-        """Which features, and what becomes of documents without."""
-        tables, columns = tuple(self.given.features or ()), tuple(self.given.feature or ())
-        if self.score is not None and self.score not in columns and not is_in_a_table(self.score, tables):
-            columns = (*columns, self.score)
-        return FeaturesRequest(tables, columns, self.given.missing)
-
 
 def requested(given: LearningOptions, propensities: str | None) -> Request:
     """Read the options, and find wrong ones before anything is read.
@@ -187,14 +175,12 @@ def requested(given: LearningOptions, propensities: str | None) -> Request:
         raise UsageError(f"--learner {learner.name}: learns without features. Leave --features and --feature out.")
     if "trees" in learner.takes:
         import_lightgbm()
-    request = Request(learner, options, given, propensities)
+    score = given.ranker_score if "ranker_score" in learner.takes else None
+    request = Request(learner, options, given, propensities, score, requested_features(given, score))
     if request.uses_propensities and propensities is None:
         raise UsageError(
             f"--learner {learner.name}: needs propensities. Name a directory of `posbias fit`: --propensities DIR."
         )
-    for flag, name in (*(("--feature", name) for name in given.feature or ()), ("--ranker-score", given.ranker_score)):
-        if name in RESERVED:
-            raise UsageError(f"{flag} {name}: this name is reserved. Rename the column to use it as a feature.")
     return request
 
 

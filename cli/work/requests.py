@@ -9,6 +9,7 @@ from posbias.cli.options.groups import (
     CountingOptions,
     EstimationOptions,
     FeatureOptions,
+    LearningOptions,
     LogOptions,
     ModelsOptions,
     TrainingOptions,
@@ -559,11 +560,7 @@ def _requested_rows(
     method, score = estimation.method, estimation.ranker_score
     if not isinstance(get_method(method), MethodOfRows):
         return None
-    tables, columns = tuple(features.features or ()), tuple(features.feature or ())
-    for flag, name in [*(("--feature", name) for name in columns), ("--ranker-score", score)]:
-        if name in RESERVED:
-            raise UsageError(f"{flag} {name}: this name is reserved. Rename the column to use it as a feature.")
-    if not tables and not columns:
+    if not features.features and not features.feature:
         raise UsageError(
             f"--method {method}: says nothing without features. Name a table of them (--features FILE) or columns of "
             "the log (--feature COLUMN)."
@@ -573,9 +570,24 @@ def _requested_rows(
     from posbias.core.learners.boosting import import_lightgbm  # noqa: PLC0415 - no other method grows trees
 
     import_lightgbm()
+    return RowsRequest(method, requested_features(features, score), score, estimation.sample_pages)
+
+
+def requested_features(
+    given: FeatureOptions | TrainingOptions | LearningOptions, score: str | None = None
+) -> FeaturesRequest:
+    """The features to learn from, and the ranker's score among them.
+
+    Raises:
+        UsageError: a column has a name of ours.
+    """
+    tables, columns = tuple(given.features or ()), tuple(given.feature or ())
+    for flag, name in [*(("--feature", name) for name in columns), ("--ranker-score", score)]:
+        if name in RESERVED:
+            raise UsageError(f"{flag} {name}: this name is reserved. Rename the column to use it as a feature.")
     if score is not None and score not in columns and not is_in_a_table(score, tables):
         columns = (*columns, score)
-    return RowsRequest(method, FeaturesRequest(tables, columns, features.missing), score, estimation.sample_pages)
+    return FeaturesRequest(tables, columns, given.missing)
 
 
 def requested_files(training: TrainingOptions) -> TrainingRequest:
@@ -585,7 +597,7 @@ def requested_files(training: TrainingOptions) -> TrainingRequest:
         UsageError: a value is out of range, or options do not go together.
     """
     layout, own = get_layout(training.layout), LayoutOptions(**(training.layout_options or {}))
-    features = FeaturesRequest(tuple(training.features or ()), tuple(training.feature or ()), training.missing)
+    features = requested_features(training)
     check_format(training.format, layout, has_features=bool(features.tables or features.columns))
     form = get_format(training.format)
     if "search_index" in form.takes and not own.search_index:
@@ -601,9 +613,6 @@ def requested_files(training: TrainingOptions) -> TrainingRequest:
             f"--layout-options validation_by=session: --layout {layout.name} adds up all pages of a query. "
             f"Hold out queries, or choose another layout: {', '.join(layouts_of_pages())}."
         )
-    for name in features.columns:
-        if name in RESERVED:
-            raise UsageError(f"--feature {name}: this name is reserved. Rename the column to use it as a feature.")
     expected_labels = "negatives" in layout.takes and own.negatives == "posterior"
     options = WeightOptions(
         training.min_propensity,
