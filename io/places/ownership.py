@@ -50,8 +50,8 @@ def owned_directory(parent: Path, *, hidden: bool = False) -> Generator[Path]:
     Raises:
         OutputError: the directory cannot be made.
     """
-    for path in abandoned_in(parent):
-        remove_owned(path)
+    for path, lock in abandoned_in(parent):
+        remove_owned(path, lock)
     with _new_directory(parent / f"{'.' if hidden else ''}posbias-{secrets.token_hex(16)}") as work:
         yield work
 
@@ -143,8 +143,8 @@ def _lock(path: Path, how: int = fcntl.LOCK_EX | fcntl.LOCK_NB) -> int:
         os.close(lock)  # removed between its opening and its locking
 
 
-def abandoned_in(parent: Path, *, results: bool = False) -> Generator[Path]:
-    """The directories in `parent` whose process has ended on this machine, each locked while the caller has it.
+def abandoned_in(parent: Path, *, results: bool = False) -> Generator[tuple[Path, int]]:
+    """The directories in `parent` whose process has ended on this machine, each with its lock, held for the caller.
 
     Args:
         parent: where to look. Symbolic links are not followed.
@@ -167,7 +167,7 @@ def abandoned_in(parent: Path, *, results: bool = False) -> Generator[Path]:
             continue
         try:
             if _is_abandoned(lock) and _is_at(path / LOCK, lock):
-                yield path
+                yield path, lock
         finally:
             os.close(lock)
 
@@ -203,14 +203,14 @@ def _is_own(path: Path) -> bool:
 
 
 def _release(path: Path) -> None:
-    remove_owned(path)
-    lock = _alive.pop(path, None)
+    remove_owned(path, _alive[path])
+    lock = _alive.pop(path)
     if lock is not None:
         os.close(lock)
 
 
-def remove_owned(path: Path) -> None:
-    """Remove a directory of ours with all that is in it, its lock last; the caller holds that."""
+def remove_owned(path: Path, lock: int | None) -> None:
+    """Remove a directory of ours with all that is in it, last its lock, which the caller holds, and no other."""
     for _ in range(TRIES):  # another thread may still write into it
         with suppress(OSError):
             for entry in [entry for entry in path.iterdir() if entry.name != LOCK]:
@@ -218,7 +218,7 @@ def remove_owned(path: Path) -> None:
                     remove_tree(entry)
                 else:
                     entry.unlink()
-            if [entry.name for entry in path.iterdir()] == [LOCK]:
+            if [entry.name for entry in path.iterdir()] == [LOCK] and lock is not None and _is_at(path / LOCK, lock):
                 (path / LOCK).unlink()
             path.rmdir()
         if not path.is_dir():

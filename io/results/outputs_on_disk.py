@@ -212,16 +212,16 @@ def atomic_directory(
 
 def _tidy(parent: Path) -> None:
     """Remove what killed runs have left beside their results; bring back a result that one had moved aside."""
-    for abandoned in abandoned_in(parent, results=True):
+    for abandoned, _ in abandoned_in(parent, results=True):
         for old in (abandoned / _ASIDE).glob("*"):
             if not (parent / old.name).exists():
                 with suppress(OSError):
                     rename_new(old, parent / old.name)
-    for abandoned in abandoned_in(parent, results=True):
+    for abandoned, lock in abandoned_in(parent, results=True):
         # A result that was replaced stays if somebody has put a file into it in the moment of the kill.
         listed = {old: listed_in(old) for old in (abandoned / WORK, *(abandoned / _ASIDE).glob("*"))}
         if not any(foreign_in(old, of_old) for old, of_old in listed.items() if of_old is not None):
-            remove_owned(abandoned)
+            remove_owned(abandoned, lock)
 
 
 def _move_into_place(work: Path, target: Target, before: tuple[int, int] | None) -> None:

@@ -85,7 +85,7 @@ def test_a_directory_is_for_its_owner_alone_and_goes_at_the_end(tmp_path: Path) 
 
 def test_what_the_dead_have_left_is_removed(tmp_path: Path) -> None:
     path = left_by_the_killed(tmp_path)
-    assert list(abandoned_in(tmp_path)) == [path]
+    assert [found for found, _ in abandoned_in(tmp_path)] == [path]
     tidy(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -225,10 +225,18 @@ def test_the_lock_is_held_until_the_directory_is_gone(tmp_path: Path, monkeypatc
     with owned_directory(tmp_path) as work:
         (work / "file").touch()
     path = left_by_the_dead(tmp_path)
-    for abandoned in abandoned_in(tmp_path):
-        remove_owned(abandoned)
+    for abandoned, lock in abandoned_in(tmp_path):
+        remove_owned(abandoned, lock)
     assert removed == [work.parent, path]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_lock_of_another_process_in_the_same_directory_stays(tmp_path: Path) -> None:
+    path = tmp_path / f".posbias-out-{'0' * 32}"
+    with claimed(tmp_path, "0" * 32, None):
+        (path / LOCK).rename(tmp_path / "old")  # as if it had been removed, and another process had come
+        (path / LOCK).write_text("process 1 on elsewhere")
+    assert (path / LOCK).read_text() == "process 1 on elsewhere"
 
 
 @pytest.mark.slow
