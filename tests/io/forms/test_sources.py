@@ -260,6 +260,34 @@ def test_a_click_belongs_to_the_last_page_of_the_visit_that_showed_its_document(
     assert account(found, "yandex")["not_used"] == {"clicks that were seen before": 1}
 
 
+def test_a_page_is_its_documents_whatever_their_domains(posbias: Posbias, tmp_path: Path) -> None:
+    lines = ["1\t0\tQ\t0\tq\t1,2\ta,b\tb,b\tc,a", "1\t5\tC\t0\tb", "1\t9\tQ\t1\tq\t1,2\tb,a\ta,c\tc,c", "1\t9\tC\t1\tc"]
+    found = posbias("collect", write(tmp_path / "log.tsv", lines), "--input-format", "yandex")
+    assert account(found, "yandex")["used"] == {"pages": 2, "clicks": 2}
+    clicked = found.statistics.filter(pl.col("clicks") > 0)
+    assert clicked.select("doc", "position").rows() == [("b", 2), ("c", 3)]
+
+
+def test_ids_are_text_to_the_letter(posbias: Posbias, tmp_path: Path) -> None:
+    ids = [
+        2**53 + 1,
+        2**64 - 1,
+        -(2**63),
+        2**70,
+        "007",
+        "1e5",
+        "2026-01-05",
+        "NaN",
+        "A\u0000b",
+        "0A1B2C3D-0000-0000-0000-000000000000",
+    ]
+    lines = [ranking(id=page, items=[{"id": doc} for doc in docs]) for page, docs in enumerate((ids, ids[::-1]))]
+    lines += [interaction(ranking=0, item=doc) for doc in ids]
+    found = posbias("collect", write(tmp_path / "m.jsonl", lines), "--input-format", "metarank")
+    assert account(found, "metarank")["used"] == {"pages": 2, "clicks": len(ids)}
+    assert {*found.statistics["doc"]} == {*map(str, ids)}
+
+
 def test_the_second_page_of_a_search_begins_below_the_first(posbias: Posbias, tmp_path: Path) -> None:
     lines = as_elasticsearch(SMALL)
     second = results("d", "e") | {"page": {"current": 2, "size": 3}}
