@@ -271,7 +271,7 @@ def _examples(connection: Any) -> list[Example]:  # noqa: ANN401 - as above
         for named, key in lost:
             beside = "" if name == "page" else "WHERE key = ?"
             others = connection.execute(
-                f"SELECT {name} FROM shown {beside} GROUP BY {name} HAVING {name} IS NOT NULL ORDER BY min(instant) "
+                f"SELECT {name} FROM shown {beside} GROUP BY {name} HAVING {name} IS NOT NULL ORDER BY min(turn) "
                 f"LIMIT {COMPARED}",
                 [key] if beside else [],
             ).fetchall()

@@ -87,6 +87,7 @@ OUTCOME, AT, KEY, PAGE, DOC, CLICKS = (f"posbias_{name}" for name in ("outcome",
 """Columns of clicks: what becomes of them (`Fate`), the position that they name, what they are joined by (a page or a
 visit), their page and document as text, and how many they are."""
 
+_IS_SHOWN, _HAS_PAGE = "posbias_is_shown", "posbias_has_page"
 _LARGEST_POSITION = 50  # of those that are counted by themselves
 _POSITIONS = 5  # of them in a message
 _EXAMPLES, _LONGEST = 2, 60
@@ -269,34 +270,6 @@ def likeness(named: str, other: str) -> float:
     return SequenceMatcher(None, named, other, autojunk=False).ratio()
 
 
-def fates_on_pages(
-    clicks: pl.DataFrame,
-    shown: pl.DataFrame,
-    used: pl.DataFrame,
-    recorded: pl.DataFrame,
-    page: Sequence[str],
-    on_page: Sequence[str],
-) -> pl.DataFrame:
-    """Clicks with their fate by page and document in `OUTCOME`: `UNDECIDED` of those on what their page showed.
-
-    Args:
-        clicks: with the columns `page` and `on_page`; null is equal to nothing.
-        shown: the documents on pages that are used, or at least those that are clicked.
-        used: the pages that are used.
-        recorded: the pages that are known, whether or not they are used.
-        page: the columns of the page.
-        on_page: those of the page and the document.
-    """
-    columns, fate = clicks.columns, pl.lit(int(Fate.OTHER_PAGE))
-    known = ((recorded, page, Fate.PAGE_NOT_USED), (used, page, Fate.NOT_SHOWN), (shown, on_page, UNDECIDED))
-    for rows, names, of_these in known:
-        mark = f"posbias_fate_{of_these:d}"
-        marked = rows.select(names).unique().with_columns(pl.lit(value=True).alias(mark))
-        clicks = clicks.join(marked, on=names, how="left", maintain_order="left")
-        fate = pl.when(mark).then(int(of_these)).otherwise(fate)
-    return clicks.with_columns(fate.cast(pl.UInt8).alias(OUTCOME)).select(columns)
-
-
 Shown = Callable[[pl.DataFrame | None, Sequence[str]], pl.DataFrame]
 """Columns of impressions: each row once of those whose keys are among some (no nulls), or of the first ones."""
 
@@ -315,7 +288,12 @@ def join_table(clicks: pl.DataFrame, session: Sequence[str], doc: Sequence[str],
     clicked = shown(open_ones.select(keys).unique(), keys)
     lost = open_ones.join(clicked, on=keys, how="anti")
     pages = shown(lost.select(page).unique(), page) if lost.height else lost.select(page)
-    judged = fates_on_pages(open_ones, clicked, pages, pages, page, keys)
+    judged = open_ones.drop(OUTCOME)
+    for rows, names, mark in ((clicked, keys, _IS_SHOWN), (pages, page, _HAS_PAGE)):
+        marked = rows.select(names).unique().with_columns(pl.lit(value=True).alias(mark))
+        judged = judged.join(marked, on=names, how="left", maintain_order="left")
+    fate = pl.when(_IS_SHOWN).then(UNDECIDED).when(_HAS_PAGE).then(int(Fate.NOT_SHOWN)).otherwise(int(Fate.OTHER_PAGE))
+    judged = judged.select(fate.cast(pl.UInt8).alias(OUTCOME), pl.exclude(_IS_SHOWN, _HAS_PAGE)).select(clicks.columns)
     named = judged.filter(pl.col(OUTCOME) > 0).group_by(OUTCOME, maintain_order=True).head(_EXAMPLES)
     of_pages = named.filter(pl.col(OUTCOME) == Fate.NOT_SHOWN)
     beside = shown(of_pages.select(page).unique(), keys) if of_pages.height else clicked.clear()

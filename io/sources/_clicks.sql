@@ -1,9 +1,10 @@
 -- The last step of every source whose clicks stand apart from impressions: what becomes of each click.
 --
---   shown   impressions of pages that are used: page, doc, visit (what a click that names no page is joined by), instant (their
---           order in time, each another), moment, key, and place, the position where clicks may contradict it
---   clicks  n (their order in the files), outcome (null where impressions decide it), page, visit, doc, key, instant, moment,
---           place (the position that they name) and said (the place that they must have, null where any will do)
+--   shown   impressions of pages that are used: page, doc, visit (what a click that names no page is joined by), instant
+--           (their order in time, each another), moment, key, turn (their order in the log), and place, the position
+--           that clicks may contradict
+--   clicks  n (their order in the log), outcome (null where impressions decide it), page, visit, doc, key, instant,
+--           moment, place (the position that they name) and said (the place that they must have, null where any will do)
 --   used    pages that are used
 --   known   pages that are recorded, whether or not they are used
 --   decided outcome, action, file and line of the records that are no clicks, and of those whose outcome is no click's
@@ -33,7 +34,8 @@ CREATE TABLE judged AS
         END AS outcome
     FROM (FROM open_clicks WHERE page IS NULL) AS c
     ASOF LEFT JOIN (
-        SELECT page, visit, doc, instant, moment FROM shown SEMI JOIN (FROM open_clicks WHERE page IS NULL) USING (visit, doc)
+        SELECT page, visit, doc, instant, moment
+        FROM shown SEMI JOIN (FROM open_clicks WHERE page IS NULL) USING (visit, doc) WHERE page IS NOT NULL
     ) AS s ON c.visit = s.visit AND c.doc = s.doc AND c.instant >= s.instant;
 CREATE TABLE first_clicks AS SELECT page, doc, min(n) AS n FROM judged WHERE outcome IS NULL GROUP BY page, doc;
 CREATE TABLE resolved AS

@@ -9,8 +9,8 @@
 CREATE VIEW lines AS
     WITH fields AS (
         SELECT * EXCLUDE (text, document), json_extract(document, [
-            '$.event.action', '$."event.action"', '$.session.id', '$."session.id"', '$.user.id', '$."user.id"',
-            '$.search.query', '$."search.query"', '$.document.id', '$."document.id"', '$."@timestamp"'
+            '$."event.action"', '$.event.action', '$."session.id"', '$.session.id', '$."user.id"', '$.user.id',
+            '$."search.query"', '$.search.query', '$."document.id"', '$.document.id', '$."@timestamp"'
         ]) AS f, document
         FROM documents
     ), texts AS (
@@ -21,9 +21,9 @@ CREATE VIEW lines AS
         FROM fields
     ), searches AS (
         SELECT * EXCLUDE (document, f), CASE WHEN action_name = 'search' THEN json_extract(document, [
-            '$.search.results.items', '$.search."results.items"', '$."search.results.items"',
-            '$.search.page.current', '$.search."page.current"', '$."search.page.current"',
-            '$.search.page.size', '$.search."page.size"', '$."search.page.size"'
+            '$."search.results.items"', '$.search."results.items"', '$.search.results.items',
+            '$."search.page.current"', '$.search."page.current"', '$.search.page.current',
+            '$."search.page.size"', '$.search."page.size"', '$.search.page.size'
         ]) END AS s, document IS NULL AS is_broken
         FROM texts
     ), lists AS (
@@ -41,7 +41,7 @@ CREATE VIEW lines AS
     )
     SELECT
         n, file, line, session AS key, session, query, user, timestamp, doc, before + 1 AS first,
-        CASE WHEN query IS NOT NULL AND session IS NOT NULL THEN struct_pack(session, query) END AS visit,
+        CASE WHEN query IS NOT NULL AND session IS NOT NULL THEN struct_pack(session := session, query := query) END AS visit,
         CASE
             WHEN action_name = 'search' AND session IS NOT NULL
                 THEN session || ' ' || coalesce(timestamp, '') || ' ' || coalesce(query, '') || ' ' || before

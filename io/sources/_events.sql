@@ -16,7 +16,7 @@ CREATE TABLE impressions AS
     END AS result
     FROM paged AS p LEFT JOIN (SELECT min(n) AS n FROM paged GROUP BY page, query, doc, position) AS f USING (n);
 CREATE VIEW shown AS
-    SELECT page, doc, visit, visit AS key, moment, NULL AS place,
+    SELECT page, doc, visit, visit AS key, n AS turn, moment, NULL AS place,
         coalesce(moment, 0) * 9223372036854775808::HUGEINT + n AS instant
     FROM impressions WHERE result = 'impressions';
 CREATE VIEW used AS SELECT page FROM shown;

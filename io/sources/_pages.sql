@@ -45,16 +45,19 @@ CREATE TABLE pages AS
     END AS result
     FROM parsed AS p JOIN (
         SELECT page, min(instant) AS earliest, min(content) < max(content) AS differ
-        FROM (SELECT *, hash(struct_pack(query, first, docs)) AS content FROM parsed)
+        FROM (SELECT *, hash(struct_pack(query := query, first := first, docs := docs)) AS content FROM parsed)
         WHERE kind = 'page' AND outcome IS NULL GROUP BY page
     ) USING (page)
     WHERE kind = 'page' AND outcome IS NULL;
 CREATE VIEW shown AS
-    SELECT page, key, visit, instant, moment, NULL AS place, unnest(docs) AS doc FROM pages WHERE result = 'pages';
+    SELECT
+        page, key, visit, instant, moment, NULL AS place, unnest(docs) AS doc,
+        struct_pack(instant := instant, slot := generate_subscripts(docs, 1)) AS turn
+    FROM pages WHERE result = 'pages';
 CREATE VIEW used AS SELECT page FROM pages WHERE result = 'pages';
 CREATE VIEW known AS SELECT page FROM parsed WHERE kind = 'page';
 CREATE VIEW clicks AS
-    SELECT n, outcome, page, visit, doc, key, instant, moment, NULL::BIGINT AS place, NULL AS said
+    SELECT instant AS n, outcome, page, visit, doc, key, instant, moment, NULL::BIGINT AS place, NULL AS said
     FROM parsed WHERE kind = 'click';
 CREATE VIEW decided AS
     SELECT outcome, action, file, line FROM parsed WHERE outcome IS NOT NULL

@@ -76,7 +76,7 @@ CREATE TABLE parsed AS
 CREATE VIEW known AS SELECT query_id AS page FROM parsed WHERE kind = 'query';
 CREATE TABLE queries AS
     WITH good AS (
-        SELECT *, len(ids) > 0 AS listed, hash(struct_pack(user_query, ids)) AS content
+        SELECT *, len(ids) > 0 AS listed, hash(struct_pack(user_query := user_query, ids := ids)) AS content
         FROM parsed WHERE kind = 'query' AND outcome IS NULL
     ), marked AS (  -- the documents of each query_id that count
         FROM good JOIN (SELECT query_id, bool_or(listed) AS any_listed FROM good GROUP BY query_id) USING (query_id)
@@ -129,6 +129,7 @@ CREATE TABLE pages AS
 CREATE VIEW shown AS
     SELECT
         query_id AS page, query_id AS visit, query_id AS key, unnest(docs) AS doc, n AS instant, NULL::BIGINT AS moment,
+        struct_pack(page := n, place := unnest(places)) AS turn,
         CASE WHEN NOT listed THEN unnest(places) END AS place
     FROM pages;
 CREATE VIEW clicks AS
