@@ -4,8 +4,7 @@ It is the conditional fit itself, without what a fit compares it with. From a sa
 those of the sample times sqrt(queries in it / queries in all), as errors are clustered by query.
 """
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -17,13 +16,12 @@ from numpy.typing import NDArray
 from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.counts.checks import check_no_silent_position
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
-from posbias.core.errors import IdentifiabilityError, UsageError, plural
+from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.estimators.methods import ConditionalEstimator
 from posbias.core.fit.fit import WANTED_CLICK_SHARE, check_cells
-from posbias.core.log.clients import Clients
+from posbias.core.log.pages import ShiftedPages, count_spans, shifted_pages
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, QUERY, SESSION
-from posbias.core.standard_errors.cluster import FEW_EFFECTIVE_CLUSTERS
 from posbias.core.theta.conditional import NO_CLICKS, NOT_LINKED, ONE_WAY
 
 _KEPT = 1 << 14
@@ -78,31 +76,23 @@ _N, _C = pl.col(IMPRESSIONS).cast(pl.Float64), pl.col(CLICKS).cast(pl.Float64)
 
 @dataclass(frozen=True)
 class PartFacts:
-    """Counts of one part; `add_facts` adds them up to those of the log."""
+    """Counts of one part that every command takes; `add_facts` adds them up to those of the log."""
 
-    # per position `impressions`, `clicks`, `queries`, and the sums over queries of their squares and products
-    positions: pl.DataFrame
+    positions: pl.DataFrame  # `position`, `impressions`, `clicks`
     queries: int  # number of queries
     squares: float  # sum over queries of their squared impressions
     largest: tuple[str, float]  # the query with the most impressions, and how many
-    docs: Sketch  # the documents, counted
-    days: pl.DataFrame  # `day` and `impressions`, where the statistics keep days; else empty
 
 
 @dataclass(frozen=True)
 class LogFacts:
     """Counts of the whole log."""
 
-    # `position`, `impressions`, `clicks`, `ctr`, `ctr_low`, `ctr_high`, sorted; the 95 % interval is clustered by
-    # query, null where one query alone holds the position
-    positions: pl.DataFrame
+    positions: pl.DataFrame  # `position`, `impressions`, `clicks`, `ctr`, sorted
     queries: int  # number of queries
     effective_queries: float  # so many queries of one size are as concentrated: (sum n_q)^2 / sum n_q^2
     largest_query: str  # the query with the most impressions
     largest_share: float  # its share of the impressions
-    docs: int  # number of documents
-    docs_exact: bool  # whether that is exact, not an estimate within some percent
-    days: dict[str, float]  # impressions by day, as 2026-01-31; empty where none are known
 
     @property
     def impressions(self) -> float:
@@ -119,29 +109,70 @@ def facts_of(statistics: pl.DataFrame) -> PartFacts:
     """Facts of the statistics of whole queries.
 
     Args:
-        statistics: `query`, `doc`, `position`, further keys, `impressions`, `clicks`; the rows of a query together.
+        statistics: `query`, `position`, `impressions`, `clicks`; the rows of a query together.
     """
-    query = pl.col(QUERY).rle_id().alias(_QUERIES)
-    rows = statistics.select(query, POSITION, _N, _C)
-    by_query = rows.group_by(_QUERIES, POSITION).agg(pl.col(IMPRESSIONS, CLICKS).sum()).sort(_QUERIES, POSITION)
-    sizes = by_query.group_by(_QUERIES, maintain_order=True).agg(pl.col(IMPRESSIONS).sum())[IMPRESSIONS]
-    largest = sizes.arg_max() or 0
-    n, c = pl.col(IMPRESSIONS), pl.col(CLICKS)
-    sums = (n.sum(), c.sum(), (n > 0).sum().cast(pl.Float64).alias(_QUERIES))
-    products = ((n * n).sum().alias("nn"), (n * c).sum().alias("nc"), (c * c).sum().alias("cc"))
-    return PartFacts(
-        positions=by_query.group_by(POSITION).agg(*sums, *products).filter(pl.col(_QUERIES) > 0).sort(POSITION),
-        queries=len(sizes),
-        squares=float((sizes * sizes).sum()),
-        largest=(_in_words(statistics[QUERY][rows[_QUERIES].search_sorted(largest)]), sizes[largest]),
-        docs=Sketch.of(statistics[DOC]),
-        days=_days(statistics),
-    )
+    query = statistics.select(pl.col(QUERY).rle_id()).to_series().to_numpy()
+    sizes = np.bincount(query, statistics[IMPRESSIONS].to_numpy())
+    largest = int(sizes.argmax())
+    sums = pl.col(IMPRESSIONS, CLICKS).sum().cast(pl.Float64)
+    positions = statistics.group_by(POSITION).agg(sums).filter(pl.col(IMPRESSIONS) > 0)
+    name = _in_words(statistics[QUERY][int(query.searchsorted(largest))])
+    return PartFacts(positions, len(sizes), float(sizes @ sizes), (name, float(sizes[largest])))
 
 
 def _in_words(key: object) -> str:
     """A key as text: that of several columns by its values."""
     return ", ".join(map(str, key.values())) if isinstance(key, dict) else str(key)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
+def add_facts(parts: Sequence[PartFacts]) -> LogFacts:
+    """The facts of a log from those of all its parts."""
+    sums = pl.concat([part.positions for part in parts]).group_by(POSITION).sum().sort(POSITION)
+    total = float(sums[IMPRESSIONS].sum())
+    name, size = max((part.largest for part in parts), key=lambda entry: entry[1])
+    return LogFacts(
+        positions=sums.with_columns((pl.col(CLICKS) / pl.col(IMPRESSIONS)).alias("ctr")),
+        queries=sum(part.queries for part in parts),
+        effective_queries=total**2 / sum(part.squares for part in parts),
+        largest_query=name,
+        largest_share=size / total,
+    )
+
+
+@dataclass(frozen=True)
+class PartDetails:
+    """What `check` takes besides, of one part."""
+
+    # per position `impressions`, `clicks`, `queries`, and the sums over queries of their squares and products
+    positions: pl.DataFrame
+    docs: Sketch  # the documents, counted
+    days: pl.DataFrame  # `day` and `impressions`, where the statistics keep days; else empty
+
+
+@dataclass(frozen=True)
+class LogDetails:
+    """The same of the whole log."""
+
+    # `position`, `impressions`, `clicks`, `ctr`, `ctr_low`, `ctr_high`, sorted; the 95 % interval is clustered by
+    # query, null where one query alone holds the position
+    positions: pl.DataFrame
+    docs: int  # number of documents
+    docs_exact: bool  # whether that is exact, not an estimate within some percent
+    days: dict[str, float]  # impressions by day, as 2026-01-31; empty where none are known
+
+
+def details_of(statistics: pl.DataFrame) -> PartDetails:
+    """Details of the statistics of whole queries, which have documents, too, and days where these are known."""
+    rows = statistics.select(pl.col(QUERY).rle_id().alias(_QUERIES), POSITION, _N, _C)
+    by_query = rows.group_by(_QUERIES, POSITION).agg(pl.col(IMPRESSIONS, CLICKS).sum()).sort(_QUERIES, POSITION)
+    n, c = pl.col(IMPRESSIONS), pl.col(CLICKS)
+    sums = (n.sum(), c.sum(), (n > 0).sum().cast(pl.Float64).alias(_QUERIES))
+    products = ((n * n).sum().alias("nn"), (n * c).sum().alias("nc"), (c * c).sum().alias("cc"))
+    return PartDetails(
+        positions=by_query.group_by(POSITION).agg(*sums, *products).filter(pl.col(_QUERIES) > 0).sort(POSITION),
+        docs=Sketch.of(statistics[DOC]),
+        days=_days(statistics),
+    )
 
 
 def _days(statistics: pl.DataFrame) -> pl.DataFrame:
@@ -150,19 +181,13 @@ def _days(statistics: pl.DataFrame) -> pl.DataFrame:
     return statistics.group_by(pl.col(PERIOD).cast(pl.Date).alias("day")).agg(_N.sum())
 
 
-def add_facts(parts: Sequence[PartFacts]) -> LogFacts:
-    """The facts of a log from those of all its parts."""
+def add_details(parts: Sequence[PartDetails]) -> LogDetails:
+    """The details of a log from those of all its parts."""
     sums = pl.concat([part.positions for part in parts]).group_by(POSITION).sum().sort(POSITION)
-    total = float(sums[IMPRESSIONS].sum())
-    name, size = max((part.largest for part in parts), key=lambda entry: entry[1])
     docs = Sketch.union([part.docs for part in parts])
     days = pl.concat([part.days for part in parts]).group_by("day").sum().sort("day")
-    return LogFacts(
+    return LogDetails(
         positions=_rates(sums),
-        queries=sum(part.queries for part in parts),
-        effective_queries=total**2 / sum(part.squares for part in parts),
-        largest_query=name,
-        largest_share=size / total,
         docs=docs.number,
         docs_exact=docs.exact,
         days=dict(days.select(pl.col("day").cast(pl.String), IMPRESSIONS).iter_rows()),
@@ -187,7 +212,7 @@ def _rates(sums: pl.DataFrame) -> pl.DataFrame:
     return sums.select(POSITION, IMPRESSIONS, CLICKS, pl.Series("ctr", rate), *intervals)
 
 
-FEWEST_ROWS_OF_A_ROBOT = 4
+ROWS_OF_LONG_PAGES = 4
 """Shorter pages may be clicked in full by a person."""
 
 
@@ -199,13 +224,15 @@ class PageFacts:
     rows: int  # impressions on them
     starting_late: int  # pages whose first position is not 1
     with_gaps: int  # pages that lack a position between their first and their last one
-    long: int  # pages of at least `FEWEST_ROWS_OF_A_ROBOT` rows
+    lacking: int  # pages that lack a position above their last one
+    long: int  # pages of at least `ROWS_OF_LONG_PAGES` rows
     clicked_in_full: int  # those of them on which every row is clicked
     without_click: int  # pages without a click
     longest: int  # rows of the longest page
+    shifted: ShiftedPages | None  # pages that count from another base than most
 
 
-def page_facts(impressions: pl.LazyFrame) -> PageFacts:
+def page_facts(impressions: pl.DataFrame) -> PageFacts:
     """Facts of the pages of canonical impressions with their sessions."""
     per_page = impressions.group_by(SESSION).agg(
         pl.len().cast(pl.Int64).alias("rows"),
@@ -214,19 +241,20 @@ def page_facts(impressions: pl.LazyFrame) -> PageFacts:
         pl.col(POSITION).max().alias("last"),
         pl.col(POSITION).n_unique().alias("places"),
     )
-    long = pl.col("rows") >= FEWEST_ROWS_OF_A_ROBOT
+    long = pl.col("rows") >= ROWS_OF_LONG_PAGES
     counts = {
         "pages": pl.len(),
         "rows": pl.col("rows").sum(),
         "starting_late": (pl.col("first") > 1).sum(),
         "with_gaps": (pl.col("last") - pl.col("first") + 1 > pl.col("places")).sum(),
+        "lacking": (pl.col("last") > pl.col("places")).sum(),
         "long": long.sum(),
         "clicked_in_full": (long & (pl.col("clicks") == pl.col("rows"))).sum(),
         "without_click": (pl.col("clicks") == 0).sum(),
         "longest": pl.col("rows").max().fill_null(0),
     }
     totals = per_page.select(count.cast(pl.Int64).alias(name) for name, count in counts.items())
-    return PageFacts(**totals.collect(engine="streaming").row(0, named=True))
+    return PageFacts(**totals.row(0, named=True), shifted=shifted_pages(count_spans(per_page)))
 
 
 @dataclass(frozen=True)
@@ -321,24 +349,6 @@ def movement(table: CountTable) -> Movement:
     return Movement(pairs, moved, linking, shown_of_moved / shown)
 
 
-LARGE_SHARE = 0.2
-"""Share of the rows of one query, above which errors clustered by query rest on little else."""
-
-ROBOTS_SHARE = 0.01
-"""Share of the longer pages that are clicked in full, from which it is worth a sentence."""
-
-TIMES_EXPECTED = 10
-"""So many times what chance makes of the click rates of positions, that is."""
-
-LARGE_CLIENT = 0.05
-"""Share of the rows for one client."""
-
-ODD_PAGES = 0.01
-"""Share of pages with gaps, or that start late, from which they are worth a sentence."""
-
-ROWS_OF_CUT_PAGES = 1.1
-"""Fewer rows per page on average, at different positions, are no whole pages."""
-
 WIDE_ERROR = 0.1
 """A standard error of log propensity: the interval is then about 20 % to either side."""
 
@@ -347,119 +357,45 @@ HOPELESS_ERROR = 1.0
 
 THIN_CLICKS = 100
 STAYS = 0.5
-LONG_PAGE = 1000
 
 
-def warnings_of(
-    facts: LogFacts, pages: PageFacts | None, clients: Clients | None, *, binned: bool = False, paged: bool = False
-) -> Iterator[tuple[str, str]]:
-    """What is odd about a log: codes and sentences.
-
-    Of `binned` positions only the first of each bin is there; where it is `paged`, later pages of a list start late.
-    """
-    yield from _of_positions(facts, binned=binned)
-    if facts.effective_queries < FEW_EFFECTIVE_CLUSTERS:
-        sentence = (
-            f"This log is worth about {plural(facts.effective_queries, 'queries')} of equal size, too few to know how "
-            "far errors go. More different queries help; more traffic on the same ones does not."
-        )
-        yield "few-queries", sentence
-    if facts.largest_share > LARGE_SHARE and facts.effective_queries < facts.queries / 2:
-        sentence = (
-            f"One query has {facts.largest_share:.0%} of the impressions ({facts.largest_query!r}): the "
-            f"{facts.queries:,} queries are worth {facts.effective_queries:,.0f} of equal size."
-        )
-        yield "one-query-dominates", sentence
-    if pages is not None and pages.pages:
-        yield from _of_pages(pages, facts, paged=paged)
-    if clients is not None and clients.robots is None and clients.share > LARGE_CLIENT:
-        sentence = (
-            f"One value of {clients.column!r} has {clients.share:.0%} of the first {clients.rows:,} rows. If it is a "
-            "robot, leave its rows out."
-        )
-        yield "one-client-dominates", sentence
-
-
-def _of_positions(facts: LogFacts, *, binned: bool) -> Iterator[tuple[str, str]]:
-    positions: list[int] = facts.positions[POSITION].to_list()
-    if positions[0] > 1:
-        sentence = f"No result is shown above position {positions[0]}. Propensities will be relative to that position."
-        yield "top-missing", sentence
-    missing = positions[-1] - positions[0] + 1 - len(positions)
-    if missing and not binned:
-        sentence = f"{missing:,} positions between {positions[0]} and {positions[-1]} hold no result at all."
-        yield "positions-missing", sentence
-    silent = facts.positions.filter(pl.col(CLICKS) == 0).height
-    if 0 < silent < len(positions):
-        yield "positions-without-click", f"{silent:,} of {len(positions):,} positions have no click."
-
-
-def _of_pages(pages: PageFacts, facts: LogFacts, *, paged: bool) -> Iterator[tuple[str, str]]:
-    if pages.rows < ROWS_OF_CUT_PAGES * pages.pages and pages.starting_late > pages.pages / 2:
-        sentence = (
-            f"The {pages.pages:,} pages have {pages.rows / pages.pages:.1f} results each, most of them below position "
-            "1: these are no whole pages. If the session is one row, or a time that differs from row to row, name the "
-            "id of a page (--session). --model ubm and training files of pages need whole pages."
-        )
-        yield "pages-of-one-row", sentence
-    elif not paged and pages.starting_late > ODD_PAGES * pages.pages:
-        sentence = (
-            f"{pages.starting_late / pages.pages:.1%} of the pages start below position 1. Were results above left "
-            "out, or are these second pages?"
-        )
-        yield "pages-start-late", sentence
-    if pages.with_gaps > ODD_PAGES * pages.pages:
-        share = f"{pages.with_gaps / pages.pages:.1%}"
-        yield "pages-with-gaps", f"{share} of the pages lack positions between their first and last."
-    # If clicks were independent.
-    expected = pages.long * math.prod(facts.positions["ctr"].head(FEWEST_ROWS_OF_A_ROBOT).to_list())
-    if pages.clicked_in_full > max(ROBOTS_SHARE * pages.long, TIMES_EXPECTED * expected):
-        sentence = (
-            f"{pages.clicked_in_full:,} of {pages.long:,} pages of {FEWEST_ROWS_OF_A_ROBOT} results or more are "
-            "clicked in full. Robots do that: leave their sessions out."
-        )
-        yield "robots", sentence
-    if pages.longest > LONG_PAGE:
-        yield (
-            "long-page",
-            f"The longest page has {pages.longest:,} results. Is it a robot, or a session that is no page?",
-        )
-
-
-def advice(facts: LogFacts, moved: Movement, outlooks: Sequence[Outlook]) -> Iterator[str]:
-    """Sentences on what would help; none where nothing is lacking.
+def advice(facts: LogFacts, moved: Movement, outlooks: Sequence[Outlook]) -> dict[str, str]:
+    """Sentences on what would help, by the code of the fault that gives the same advice, or by what helps.
 
     Args:
         facts: what the counts say.
         moved: how documents move.
         outlooks: what models can say, the position-based one first.
     """
-    expected = outlooks[0]
+    expected, sentences = outlooks[0], dict[str, str]()
     reasons = set(expected.cells["reason"].drop_nulls().to_list())
     if expected.reason is not None or {NOT_LINKED, ONE_WAY} & reasons:
-        yield (
+        sentences["other positions"] = (
             "Let the same document appear at different positions for the same query now and then, by more days, a "
             "changed ranker or a little randomisation."
         )
     elif moved.share < STAYS:
-        yield (
+        sentences["more sessions"] = (
             f"More sessions of the same queries would help: {1 - moved.share:.0%} of the impressions are of documents "
             "that were seen at one position only, and say nothing."
         )
     if NO_CLICKS in reasons:
-        yield "More sessions would help: some positions were never clicked."
+        sentences["more clicks"] = "More sessions would help: some positions were never clicked."
     if not len(expected.errors) or expected.errors.max() <= WIDE_ERROR:
-        return
-    yield "More different queries narrow the intervals; more sessions of the same queries hardly do."
+        return sentences
+    sentences["few-queries"] = (
+        "More different queries narrow the intervals; more sessions of the same queries hardly do."
+    )
     thin = facts.positions.filter(pl.col(CLICKS) < THIN_CLICKS)[POSITION].to_list()
     enough = [position for position in facts.positions[POSITION].to_list() if position not in thin]
     if thin and enough and min(thin) > max(enough) > 1:
-        yield (
+        sentences["fewer positions"] = (
             f"Positions from {min(thin)} on have fewer than {THIN_CLICKS} clicks each: use --shape smooth or "
             f"--position-bins, or leave them out (--max-position {max(enough)})."
         )
     elif expected.cells.height > 2:  # noqa: PLR2004 - a curve has three points at least
-        yield "With --shape smooth, neighbouring positions lend each other what they know."
+        sentences["smooth"] = "With --shape smooth, neighbouring positions lend each other what they know."
+    return sentences
 
 
 def reasons_against(outlook: Outlook, facts: LogFacts) -> list[str]:
@@ -481,9 +417,9 @@ def reasons_against(outlook: Outlook, facts: LogFacts) -> list[str]:
     return reasons
 
 
-def rows_of(facts: LogFacts) -> list[dict[str, object]]:
+def rows_of(positions: pl.DataFrame) -> list[dict[str, object]]:
     """Positions as plain values: counts that are whole as whole numbers."""
-    rows = facts.positions.to_dicts()
+    rows = positions.to_dicts()
     return [{**row, **{name: _whole(row[name]) for name in (IMPRESSIONS, CLICKS)}} for row in rows]
 
 

@@ -16,7 +16,7 @@ from posbias.cli.options.rules import Situation, why_without_effect
 from posbias.cli.report.conclusion import Item, in_order
 from posbias.cli.work.execution import describe_log, open_engine, recognised_lines
 from posbias.cli.work.requests import resolve
-from posbias.core.check import Outlook, advice, reasons_against, rows_of, warnings_of
+from posbias.core.check import Outlook, advice, reasons_against, rows_of
 from posbias.core.errors import (
     LogFormatError,
     PosbiasError,
@@ -31,13 +31,8 @@ from posbias.core.log.clients import Clients
 from posbias.core.log.pages import HARMLESS
 from posbias.core.training.weights import as_count
 from posbias.io.counting.count import Reading, order_of_log, read_unjudged
-from posbias.io.counting.hidden_faults import (
-    look_at_clients,
-    reasons_beside_clients,
-    reasons_of_clients,
-    reasons_of_days,
-)
 from posbias.io.counting.look import PBM, Look, look_at
+from posbias.io.counting.profile import ROWS_OF_CHECK, look_at_clients, profile, profile_of_days
 from posbias.io.fits.verdicts import feedback_over_times, reason_of_rows
 from posbias.io.forms.page_structure import (
     find_base_of_events,
@@ -62,13 +57,13 @@ from posbias.io.jobs.fit import Job, reasons_of_clicks
 from posbias.io.jobs.tables import Column, PrintedTable, clicks_in_words, first, more
 from posbias.io.log.click_log import Log
 from posbias.io.log.clicks import Clicks
+from posbias.io.log.fault_table import faults_in
 from posbias.io.log.faults import cut_off, doubts, reason
 from posbias.io.log.lists import Finding, find_click_words, find_timestamp_format
 from posbias.io.log.sources import STANDARD_INPUT, Source, find_sources
 from posbias.io.log.times import find_times
 from posbias.io.progress import Progress
 from posbias.io.results.conclusions import (
-    CAUTION,
     NOTE,
     STOP,
     Conclusion,
@@ -269,7 +264,7 @@ def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:
         view = recognise(view)
     job = replace(view, counting=replace(view.counting, model=PBM)).job()
     log, plan = job.open_log(), job.plan
-    unjudged, look, clients, odd, feedback = None, None, None, list[Reason](), list[Reason]()
+    unjudged, look, clients, faults, feedback = None, None, None, list[Reason](), list[Reason]()
     # What breaks the rules is counted and left out here: that it would stop a run is then reported with the rest.
     with open_engine(replace(view.log, on_bad_rows="drop"), Path("check")) as engine:
         try:
@@ -281,11 +276,11 @@ def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:
             view = view if stops else view.with_findings(_bad_rows(view, unjudged))
             look = look_at(unjudged, unjudged.plan, engine, progress)
             with progress.stage("looking at clients"):
-                clients = look_at_clients(unjudged.read.log)
-            lost = None if look is None else look.lost
-            odd = [*reasons_of_clients(clients), *reasons_beside_clients(unjudged.read), *reasons_of_days(lost, log)]
+                clients = look_at_clients(unjudged.read.log, ROWS_OF_CHECK)
+            facts, pages, lost = (None, None, None) if look is None else (look.facts, look.pages, look.lost)
+            faults = faults_in(profile(unjudged.read, facts, plan, pages, clients) | profile_of_days(lost, log))
             feedback = [] if look is None or stops else _feedback(unjudged)
-    return view, masked_values(_content(view, log, unjudged, look, clients, odd, feedback, stops))
+    return view, masked_values(_content(view, log, unjudged, look, clients, faults, feedback, stops))
 
 
 def _unconfirmed(view: LogView) -> list[str]:
@@ -330,7 +325,7 @@ def _content(
     unjudged: Reading | None,
     look: Look | None,
     clients: Clients | None,
-    odd: Sequence[Reason],
+    faults: Sequence[Reason],
     feedback: Sequence[Reason],
     stops: Sequence[str],
 ) -> dict[str, Any]:
@@ -338,13 +333,13 @@ def _content(
     model = view.counting.model or PBM
     reasons = [Reason("log-not-valid", STOP, sentence) for sentence in stops]
     reasons += [] if stops or unjudged is None else reasons_of_clicks(unjudged.rows, unjudged.clicks)
-    reasons += odd
+    reasons += faults
     reasons += _against(log, look, model, refused=is_refused(reasons))
     reasons += [] if is_refused(reasons) else feedback
-    if look is not None:
+    if look is not None and not stops:
         known = {reason.code for reason in reasons}
-        beside = _beside(view, log, look, clients, advise=not stops)
-        reasons += [reason for reason in beside if reason.code not in known]
+        would_help = advice(look.facts, look.moved, look.outlooks)
+        reasons += [Reason("advice", NOTE, sentence) for code, sentence in would_help.items() if code not in known]
     following = None if is_refused(reasons) else _command_line(view.command)
     conclusion = conclude(_headline(look, model), reasons, following)
     of_look = ("totals", "days", "positions", "pages", "queries", "client", "movement", "models")
@@ -377,15 +372,6 @@ def _against(log: Log, look: Look | None, model: str, *, refused: bool) -> Itera
     yield from (reason for reason in doubts(log) if reason.code == "counts-not-used")
 
 
-def _beside(view: LogView, log: Log, look: Look, clients: Clients | None, *, advise: bool) -> Iterator[Reason]:
-    """What is odd about the log, and what would help."""
-    binned, paged = view.counting.position_bins is not None, log.roles.page is not None
-    for code, sentence in warnings_of(look.facts, look.pages, clients, binned=binned, paged=paged):
-        yield Reason(code, CAUTION, sentence)
-    if advise:
-        yield from (Reason("advice", NOTE, sentence) for sentence in advice(look.facts, look.moved, look.outlooks))
-
-
 def _headline(look: Look | None, model: str) -> str:
     """How much of the log can be estimated, and how well."""
     outlook = None if look is None else next((one for one in look.outlooks if one.model == model), None)
@@ -400,7 +386,7 @@ def _headline(look: Look | None, model: str) -> str:
 
 
 def _of_look(look: Look, wanted: str) -> dict[str, Any]:
-    facts, moved, pages, days = look.facts, look.moved, look.pages, sorted(look.facts.days)
+    facts, details, moved, pages, days = look.facts, look.details, look.moved, look.pages, sorted(look.details.days)
     models = {outlook.model: _model(outlook) for outlook in look.outlooks}
     for model, why in look.why_not.items():
         models[model] = {"can_be_estimated": False, "reason": why, "cells": []}
@@ -411,17 +397,17 @@ def _of_look(look: Look, wanted: str) -> dict[str, Any]:
             "pages": look.all_pages,
             "pages_exact": pages is None or pages.pages == look.all_pages,
             "queries": facts.queries,
-            "documents": facts.docs,
-            "documents_exact": facts.docs_exact,
+            "documents": details.docs,
+            "documents_exact": details.docs_exact,
             "pairs": round(moved.pairs),
             "pairs_exact": look.outlooks[0].share == 1,
         },
         "days": {"number": len(days), "first": days[0], "last": days[-1]} if days else None,
-        "positions": rows_of(facts),
+        "positions": rows_of(details.positions),
         "pages": None
         if pages is None
         else {"number": look.all_pages or 0, "looked_at": pages.pages}
-        | {name: value for name, value in msgspec.to_builtins(pages).items() if name != "pages"},
+        | {name: value for name, value in msgspec.to_builtins(pages).items() if name not in {"pages", "shifted"}},
         "queries": {
             "number": facts.queries,
             "effective": facts.effective_queries,

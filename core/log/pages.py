@@ -48,11 +48,9 @@ class ShiftedPages:
     usual: tuple[int, int]  # that of most pages
 
 
-def count_spans(impressions: pl.LazyFrame) -> pl.LazyFrame:
-    """How many pages go from which position to which: `first`, `last`, `pages`."""
-    position = pl.col(POSITION)
-    spans = impressions.group_by(SESSION).agg(position.min().alias(FIRST), position.max().alias(LAST))
-    return spans.filter(pl.col(LAST) > pl.col(FIRST)).group_by(FIRST, LAST).agg(pl.len().alias(PAGES))
+def count_spans(pages: pl.DataFrame) -> pl.DataFrame:
+    """How many pages of several positions go from which to which: `first`, `last`, `pages`, from `first` and `last`."""
+    return pages.filter(pl.col(LAST) > pl.col(FIRST)).group_by(FIRST, LAST).agg(pl.len().alias(PAGES))
 
 
 def shifted_pages(spans: pl.DataFrame) -> ShiftedPages | None:

@@ -15,6 +15,7 @@ from msgspec import UNSET, structs
 from numpy.typing import NDArray
 
 from posbias.core.arrays.count_table import CountTable, Hashes, Numbers
+from posbias.core.check import LogFacts
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.order import RowOrder, order_of_rows
 from posbias.core.counts.sufficient_statistics import (
@@ -28,6 +29,7 @@ from posbias.core.errors import SchemaError, shown
 from posbias.core.fit.arms import MOST_ARMS
 from posbias.core.log.pages import check_totals
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, PERIOD, POSITION, SESSION
+from posbias.io.counting.profile import WithFacts
 from posbias.io.counting.warehouse import check_export, with_account
 from posbias.io.engines.engine import ROWS_IN_ORDER, Engine, Parts, ReadLog, some_of
 from posbias.io.forms.form import convert
@@ -134,6 +136,7 @@ class CountedLog:
     # The log by position, where it was counted by bins of them, so that these can be tested
     unbinned: SufficientStatistics | None = None
     clicks: JoinedClicks | None = None  # what became of them, where they were apart in a log
+    facts: LogFacts | None = None  # of the counts by position, if it was a log
 
     @property
     def in_memory(self) -> bool:
@@ -317,13 +320,15 @@ def count_log(
     reading = read_log(log, plan, engine, progress, today, keep_sessions=keep_sessions)
     decay = None if factor is None or reading.days is None else Decay(factor, reading.days.newest)
     plan = reading.plan
-    statistics, pairs = compress(reading.read.statistics(plan), plan, engine, progress, decay)
+    parts = WithFacts(reading.read.statistics(plan))
+    statistics, pairs = compress(parts, plan, engine, progress, decay)
     statistics = replace(statistics, on_order=partial(order_within, reading, plan))
     unbinned = None
     if plan.position_bins:
         by_position, folder = replace(plan, position_bins=()), engine.scratch / "by-position"
         folder.mkdir(mode=0o700)
-        unbinned, _ = compress(reading.read.statistics(by_position), by_position, engine, progress, decay, folder)
+        parts = WithFacts(reading.read.statistics(by_position))
+        unbinned, _ = compress(parts, by_position, engine, progress, decay, folder)
     return CountedLog(
         plan,
         reading.sources,
@@ -336,6 +341,7 @@ def count_log(
         reading.notes,
         unbinned,
         reading.clicks,
+        parts.facts,
     )
 
 
@@ -504,7 +510,7 @@ def count_by_value(
     progress: Progress,
     today: date,
     factor: float | None = None,
-) -> tuple[Reading, list[ValueOfColumn]]:
+) -> tuple[Reading, LogFacts | None, list[ValueOfColumn]]:
     """Read and count a log once, for each value of a column.
 
     Args:
@@ -517,13 +523,13 @@ def count_by_value(
         factor: what a day is worth of the next one, if older days weigh less.
 
     Returns:
-        How the log was read, and its values, the empty one last.
+        How the log was read, the facts of its counts, and its values, the empty one last.
 
     Raises:
         SchemaError: the log breaks the contract, or has too many values, or one that is NaN or infinite.
     """
     reading = read_log(log, replace(plan, strata=(column, *plan.strata)), engine, progress, today)
-    statistics = reading.read.statistics(reading.plan)
+    statistics = WithFacts(reading.read.statistics(reading.plan))
     folder = engine.scratch / "by-value"
     folder.mkdir(mode=0o700)
     plan = replace(reading.plan, strata=tuple(name for name in reading.plan.strata if name != column))
@@ -565,7 +571,7 @@ def count_by_value(
         )
         for number, value in enumerate(sorted(parts, key=_order))
     ]
-    return reading, values
+    return reading, statistics.facts, values
 
 
 _OfPart = tuple[KeptFrame, float, float]

@@ -14,13 +14,14 @@ import narwhals as nw
 import polars as pl
 
 from posbias.core.check import (
+    LogDetails,
     LogFacts,
     Movement,
     Outlook,
     PageFacts,
-    PartFacts,
-    add_facts,
-    facts_of,
+    PartDetails,
+    add_details,
+    details_of,
     movement,
     outlook,
     page_facts,
@@ -37,11 +38,11 @@ from posbias.core.counts.odd_days import (
     nearest,
 )
 from posbias.core.counts.sufficient_statistics import PartStatistics, SufficientStatistics, compress_part, merge_parts
-from posbias.core.log.pages import ShiftedPages, count_spans, shifted_pages
 from posbias.core.models import get_model
-from posbias.core.schema import PERIOD, QUERY, SESSION
+from posbias.core.schema import PERIOD
 from posbias.io.counting.count import Reading, store_part
-from posbias.io.engines.engine import Engine, ReadLog
+from posbias.io.counting.profile import PAGES_OF_CHECK, WithFacts, sample_of_pages
+from posbias.io.engines.engine import Engine
 from posbias.io.log.click_log import Log
 from posbias.io.log.scan import reading
 from posbias.io.progress import Progress
@@ -57,9 +58,6 @@ _FIRST_ROWS = 100_000
 
 _WHOLE_FILE = 1 << 62
 """Rows of a slice of a file."""
-
-_MOST_ROWS_OF_PAGES, _SEED_OF_PAGES = 1 << 18, 2
-
 
 DaysSeen = tuple[list[DayLook], LackingDays | None]
 """How days look beside others, and where clicks of days were lost, among all that were looked at."""
@@ -131,17 +129,6 @@ def look_at_files(log: Log, engine: Engine) -> list[DayLook]:
     return [look for look in look_at_days(counts, names, ()) if look.starts_elsewhere]
 
 
-def look_at_pages(read: ReadLog) -> ShiftedPages | None:
-    """Pages of a log that count their positions from another base than most; None where there are none, or no pages."""
-    pages = read.some_pages
-    if pages is None:
-        return None
-    rows = pages.select(pl.len()).collect(engine="streaming").item()
-    one_in = max(1, rows // _MOST_ROWS_OF_PAGES)
-    some = pages if one_in == 1 else pages.filter(pl.col(SESSION).hash(_SEED_OF_PAGES) % one_in == 0)
-    return shifted_pages(count_spans(some).collect(engine="streaming"))
-
-
 def _some_parts(segment: Segment) -> tuple[Part, ...]:
     """The parts of a segment; of large countings as many as say enough: each holds all there is of some queries."""
     rows_of_part = max(int(segment.totals["rows"]) // (max(len(segment.parts), 1) * len(segment.countings)), 1)
@@ -171,14 +158,13 @@ PBM, UBM = "pbm", "ubm"
 MOST_PARTS = 16
 """Parts whose pairs are looked at: those of a larger log are a sample, as parts hold queries by their hash."""
 
-_MOST_ROWS = 2_000_000  # of pages that are looked at
-
 
 @dataclass(frozen=True)
 class Look:
     """Facts of a log, and the estimates to expect."""
 
     facts: LogFacts  # of its counts
+    details: LogDetails  # of them
     moved: Movement  # how documents move between positions; an estimate where not all queries were looked at
     pages: PageFacts | None  # facts of its pages; None where it has no sessions
     all_pages: int | None  # how many there are; an estimate where not all were looked at
@@ -201,15 +187,16 @@ def look_at(unjudged: Reading, plan: StatisticsPlan, engine: Engine, progress: P
     counted = _counted(unjudged, plan, engine, progress)
     if counted is None:
         return None
-    facts, statistics, expected = counted
+    facts, details, statistics, expected = counted
     outlooks, why_not = [expected], _why_no_ubm(plan, unjudged.log)
     with progress.stage("looking at pages"):
-        pages = _some_pages(unjudged)
+        pages = sample_of_pages(unjudged.read, PAGES_OF_CHECK, of_queries=True)
         if pages is not None and not why_not:
             outlooks.append(_of_pages(pages, replace(plan, model=get_model(UBM)), facts.queries, engine.memory))
-        of_pages = None if pages is None else page_facts(pages.lazy())
+        of_pages = None if pages is None else page_facts(pages)
     return Look(
         facts=facts,
+        details=details,
         moved=movement(statistics.pair_signatures).in_all(expected.share),
         pages=of_pages,
         all_pages=None if of_pages is None else round(of_pages.pages * unjudged.rows.used / max(of_pages.rows, 1)),
@@ -221,53 +208,42 @@ def look_at(unjudged: Reading, plan: StatisticsPlan, engine: Engine, progress: P
 
 def _of_part(
     number: int, statistics: pl.LazyFrame, plan: StatisticsPlan, kept_in: Path | None, most: int | None
-) -> tuple[PartFacts, PartStatistics | None] | None:
-    """Facts of a part, and its counts, where it is one of the first `most`; None where it is empty."""
+) -> tuple[PartDetails, PartStatistics | None] | None:
+    """The details of a part, and its counts, where it is one of the first `most`; None where it is empty."""
     frame = statistics.collect()
     if not frame.height:
         return None
     if most is not None and number >= most:
-        return facts_of(frame), None
+        return details_of(frame), None
     part = compress_part(frame, plan).without_pairs()
-    return facts_of(frame), part if kept_in is None else store_part(part, number, kept_in)
+    return details_of(frame), part if kept_in is None else store_part(part, number, kept_in)
 
 
 def _counted(
     unjudged: Reading, plan: StatisticsPlan, engine: Engine, progress: Progress
-) -> tuple[LogFacts, SufficientStatistics, Outlook] | None:
-    """Facts of the counts, and the estimate to expect; None where nothing is left to count.
+) -> tuple[LogFacts, LogDetails, SufficientStatistics, Outlook] | None:
+    """Facts and details of the counts, and the estimate to expect; None where nothing is left to count.
 
     A sample that cannot be compared says nothing of the whole: then all of it is looked at.
     """
     for most in (MOST_PARTS, None):
-        read = unjudged.read.statistics(plan)
+        read = WithFacts(unjudged.read.statistics(plan))
         work = partial(_of_part, plan=plan, kept_in=None if read.in_memory else engine.scratch, most=most)
-        parts = list[tuple[PartFacts, PartStatistics | None]]()
+        parts = list[tuple[PartDetails, PartStatistics | None]]()
         with progress.stage("counting", read.number) as stage:
             for of_part in read.map(work):
                 stage.advance()
                 parts += [] if of_part is None else [of_part]
-        if not parts:
+        facts = read.facts
+        if facts is None:
             return None
-        facts = add_facts([of_part for of_part, _ in parts])
         sample = [counts for _, counts in parts if counts is not None]
         if sample:
             statistics = merge_parts(sample, plan)
             expected = outlook(statistics, engine.memory, statistics.n_queries / facts.queries)
             if expected.carries or len(sample) == len(parts):
-                return facts, statistics, expected
+                return facts, add_details([details for details, _ in parts]), statistics, expected
     return None
-
-
-def _some_pages(unjudged: Reading) -> pl.DataFrame | None:
-    """Whole pages, of some queries in a large log; None where the log has no sessions."""
-    pages = unjudged.read.some_pages
-    if pages is None:
-        return None
-    rows = pages.select(pl.len()).collect(engine="streaming").item()
-    one_in = -(-rows // _MOST_ROWS)
-    chosen = pages if one_in <= 1 else pages.filter(pl.col(QUERY).hash(1) % one_in == 0)
-    return chosen.collect(engine="streaming")
 
 
 def _why_no_ubm(plan: StatisticsPlan, log: Log) -> str:

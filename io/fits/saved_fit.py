@@ -26,7 +26,7 @@ from posbias.io.fits.new_fit import FitManifest, StoredEstimate
 from posbias.io.log.scan import reading, resolve_quotes, scan_sources
 from posbias.io.log.sources import find_sources, format_by_name
 from posbias.io.places.locations import Location, check_inside, location
-from posbias.io.results.conclusions import condition_of
+from posbias.io.results.conclusions import CAUTION, condition_of
 from posbias.io.results.manifest import StoredResult, open_stored
 from posbias.io.results.tables import (
     ATTRACTIVENESS,
@@ -53,10 +53,19 @@ class _ForEach(msgspec.Struct, frozen=True):
     value: str | float | bool | None = None
 
 
-class _OfValues(msgspec.Struct, frozen=True):
-    """As much of a manifest as says which fits a result holds, one for each value of a column."""
+class _Stated(msgspec.Struct, frozen=True):
+    """As much of a reason as says what it states."""
+
+    code: str
+    severity: str
+
+
+class _OfLog(msgspec.Struct, frozen=True):
+    """As much of a manifest as says which logs a fit is of, of which value of a column, and what it states of them."""
 
     for_each: _ForEach = _ForEach()
+    sources: dict[str, str] = {}
+    reasons: tuple[_Stated, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,6 +96,8 @@ class StoredFit(PreviousFit):
     refused: bool  # whether its own conclusion is not to use it
     of_value: tuple[tuple[str, object], ...]  # the column and the value whose rows it is of, if it is of some alone
     condition: str | None  # on which its own conclusion rests, by its code
+    sources: frozenset[str]  # digests of the files that it is of
+    cautions: frozenset[str]  # codes of the reasons for care that it states
 
     own: ClassVar[bool] = False
 
@@ -235,7 +246,7 @@ def fit_in(stored: StoredResult, where: str) -> StoredFit:
         raise LogFormatError(
             f"{folder}: {others[0]} and propensities.parquet have other cells. Run `posbias fit` again."
         )
-    of, theta = stored.typed(_OfValues).for_each, FittedTheta(known, estimate.attractiveness_prior, covariance)
+    log, theta = stored.typed(_OfLog), FittedTheta(known, estimate.attractiveness_prior, covariance)
     table = read_table(folder / f"{PROPENSITIES}.parquet")
     return StoredFit(
         str(folder),
@@ -244,9 +255,11 @@ def fit_in(stored: StoredResult, where: str) -> StoredFit:
         folder=folder,
         estimate=estimate,
         table=table,
-        of_value=() if of.column is None else ((of.column, of.value),),
+        of_value=() if log.for_each.column is None else ((log.for_each.column, log.for_each.value),),
         refused=manifest.verdict == "do not use",
         condition=condition_of(manifest.conclusion),
+        sources=frozenset(log.sources),
+        cautions=frozenset(stated.code for stated in log.reasons if stated.severity == CAUTION),
     )
 
 
@@ -274,5 +287,5 @@ def fits_of_values(stored: StoredResult) -> list[Path]:
     Raises:
         LogFormatError: the manifest is damaged.
     """
-    values = stored.typed(_OfValues).for_each.values
+    values = stored.typed(_OfLog).for_each.values
     return [stored.folder / value.folder for value in values if value.folder is not None]

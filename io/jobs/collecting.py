@@ -6,18 +6,18 @@ from pathlib import Path
 
 from msgspec import UNSET, structs
 
+from posbias.core.check import LogFacts
 from posbias.core.counts.odd_days import Change, DayLook, LackingDays, positions_in_words
 from posbias.core.errors import StatisticsError, UsageError, plural
 from posbias.io import clock
 from posbias.io.counting.count import Reading, count_pages, days_of_statistics, order_within, read_log
-from posbias.io.counting.hidden_faults import reasons_of_days, reasons_of_rows
 from posbias.io.counting.look import (
     look_at_days_of_log,
     look_at_files,
     look_at_merged_days,
-    look_at_pages,
 )
 from posbias.io.counting.merge import known_days, merge_statistics
+from posbias.io.counting.profile import WithFacts, faults_of_log, profile_of_days
 from posbias.io.engines.engine import Engine
 from posbias.io.jobs import tables
 from posbias.io.jobs.fit import Job, describe_reading, reasons_of_clicks
@@ -25,6 +25,7 @@ from posbias.io.jobs.tables import Result
 from posbias.io.log.click_log import Log
 from posbias.io.log.clicks import JoinedClicks
 from posbias.io.log.days import Days
+from posbias.io.log.fault_table import faults_in
 from posbias.io.places.locations import location
 from posbias.io.places.ownership import owned_directory
 from posbias.io.results.conclusions import Reason, reason
@@ -70,7 +71,7 @@ def _odd_days(
         rest = [look.day for look in odd[_MOST_DAYS:]]
         reasons.append(reason("odd-day.others", {"days": len(rest)}, others=others, first=rest[0], last=rest[-1]))
     if lost is not None and not {look.day for look in odd}.issuperset(lost.days):
-        reasons += reasons_of_days(lost, log)
+        reasons += faults_in(profile_of_days(lost, log))
     return reasons
 
 
@@ -127,7 +128,7 @@ def check_gate(limit: float | None) -> None:
 
 def count_log(job: Job, engine: Engine, result: Result) -> None:
     """Count a log; the statistics are the result."""
-    read, statistics = _counted(job, job.open_log(result), result.folder, engine, result)
+    read, facts, statistics = _counted(job, job.open_log(result), result.folder, engine, result)
     result.content |= describe_statistics(statistics.metadata, statistics.segments)
     describe_reading(statistics.metadata.rows, read.clicks, read.days, read.notes, result)
     if read.plan.period:
@@ -135,8 +136,8 @@ def count_log(job: Job, engine: Engine, result: Result) -> None:
         odd = _odd_days(looks, "other days", lost, read.read.log)
     else:
         odd = _odd_days(look_at_files(read.read.log, engine), "other files")
-    result.reasons += reasons_of_rows(read.read)
-    result.reasons += odd or _shifted_pages(read)
+    result.reasons += odd
+    result.faults += faults_of_log(read.read, facts, read.plan, None, *(reason.code for reason in odd))
     _end(result)
 
 
@@ -179,7 +180,7 @@ def add_day(
     if store is not None:
         check_new_day(store, day, log.digests, replaces=replaces)
     with owned_directory(result.folder.parent) as folder:
-        read, statistics = _counted(job, log, folder, engine, result)
+        read, facts, statistics = _counted(job, log, folder, engine, result)
         if store is not None:
             check_same_plan(store, statistics)
         what = "added" if store is None or day not in store.days else "counted again, and replaced"
@@ -188,8 +189,7 @@ def add_day(
         odd = _merged(both, rest, limit, engine, result, clicks=read.clicks)
         if rest is not None:
             result.reasons += reasons_of_clicks(read.rows, read.clicks, f"{day}: ")
-        result.reasons += reasons_of_rows(read.read)
-    result.reasons += [] if odd else _shifted_pages(read)
+        result.faults += faults_of_log(read.read, facts, read.plan, None, *(reason.code for reason in odd))
     _end(result)
 
 
@@ -246,11 +246,13 @@ def _write_together(
     return days
 
 
-def _counted(job: Job, log: Log, folder: Path, engine: Engine, result: Result) -> tuple[Reading, Statistics]:
+def _counted(
+    job: Job, log: Log, folder: Path, engine: Engine, result: Result
+) -> tuple[Reading, LogFacts | None, Statistics]:
     """Count a log into a directory."""
     read = read_log(log, job.plan, engine, result.progress, clock.today())
     metadata = StatisticsMetadata(read.plan, read.sources, read.rows)
-    parts = read.read.statistics(read.plan)
+    parts = WithFacts(read.read.statistics(read.plan))
     with result.progress.stage("counting", parts.number) as stage:
         segment = write_segment(parts, folder, metadata, on_part=stage.advance)
     order = order_within(read, read.plan)
@@ -259,16 +261,7 @@ def _counted(job: Job, log: Log, folder: Path, engine: Engine, result: Result) -
         pages=count_pages(read.read, read.plan) or UNSET,
         order=UNSET if order is None else OrderTotals.of(order),
     )
-    return read, counted_statistics(location(job.inputs[0]), metadata, segment)
-
-
-def _shifted_pages(read: Reading) -> list[Reason]:
-    """What pages that count from another base say against a log, if there are some."""
-    shifted = look_at_pages(read.read)
-    if shifted is None:
-        return []
-    figures = {"pages": shifted.pages, "of": shifted.of}
-    return [reason("pages-shifted", figures, span=shifted.span, usual=shifted.usual)]
+    return read, parts.facts, counted_statistics(location(job.inputs[0]), metadata, segment)
 
 
 def _end(result: Result) -> None:

@@ -23,7 +23,7 @@ from posbias.core.training.layout import LayoutOfCounts, LayoutOfPages, RowsOfPa
 from posbias.core.training.weights import ClickWeights, RowWeights, WeightOptions
 from posbias.io import clock
 from posbias.io.counting.count import CountedLog, count_log, read_log, read_statistics
-from posbias.io.counting.hidden_faults import reasons_of_days, reasons_of_rows
+from posbias.io.counting.profile import facts_of_rows, faults_of_log, profile_of_days
 from posbias.io.counting.warehouse import about_export
 from posbias.io.engines.engine import Engine, Parts, ReadLog
 from posbias.io.fits.new_fit import FitRequest, fit_counts, sections_of_counts, sections_of_reading
@@ -35,6 +35,7 @@ from posbias.io.log import click_log
 from posbias.io.log.click_log import Log, LogRequest
 from posbias.io.log.clicks import JoinedClicks, Rows, lost_clicks
 from posbias.io.log.days import Days
+from posbias.io.log.fault_table import faults_in
 from posbias.io.log.faults import doubts
 from posbias.io.progress import Progress
 from posbias.io.results.conclusions import CONDITIONS, Reason, reason
@@ -98,7 +99,7 @@ class Job:
             raise RoleError(*error.lines, advice, options=options) from error
         check_features(log, self.tables, self.features)
         if result is not None:
-            result.reasons += doubts(log)
+            result.faults += doubts(log)
         return log
 
     def finding_times(self) -> "Job":
@@ -147,6 +148,7 @@ class Job:
 def name_propensities(fitted: PreviousFit, result: Result) -> None:
     """Put into the manifest where propensities come from, and print it where no fit estimated them."""
     result.content["propensities"] = fitted.name
+    result.fit = fitted if isinstance(fitted, StoredFit) else None
     if fitted.own:
         says = "given, not estimated: neither their errors nor whether they belong to this log are known"
         result.content["own_propensities"] = {"files": fitted.digests, "says": says}
@@ -180,9 +182,12 @@ def describe(counted: CountedLog, result: Result) -> None:
     """Put into the manifest, and print, what was read and counted."""
     result.content |= sections_of_counts(counted)
     describe_reading(counted.rows, counted.clicks, counted.days, counted.notes, result)
-    result.reasons += [] if counted.read is None else reasons_of_rows(counted.read)
-    log = None if counted.read is None else counted.read.log
-    result.reasons += reasons_of_days(days_lacking_clicks(counted.statistics.by_day), log)
+    lost, unbinned = days_lacking_clicks(counted.statistics.by_day), counted.unbinned
+    if counted.read is None:
+        result.faults += faults_in(profile_of_days(lost, None))
+    else:
+        plan = counted.plan if unbinned is None else unbinned.plan
+        result.faults += faults_of_log(counted.read, counted.facts, plan, lost)
     result.facts.append(tables.totals_line(result.content["totals"]))
 
 
@@ -192,7 +197,7 @@ def read_pages(job: Job, engine: Engine, result: Result) -> ReadLog:
     reading = read_log(job.open_log(result), job.plan, engine, result.progress, clock.today(), keep_sessions=True)
     result.content |= sections_of_reading(job.plan, reading.sources, reading.rows)
     describe_reading(reading.rows, reading.clicks, reading.days, reading.notes, result)
-    result.reasons += reasons_of_rows(reading.read)
+    result.faults += faults_of_log(reading.read, facts_of_rows(reading.read, job.plan), job.plan)
     return reading.read
 
 

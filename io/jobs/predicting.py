@@ -17,6 +17,7 @@ from posbias.core.fit.propensities import choose_propensities
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, NAMES_TAKEN, PAIR, QUERY, Roles
 from posbias.io import clock
 from posbias.io.counting.count import count_pages, merged_parts, read_log
+from posbias.io.counting.profile import WithFacts, faults_of_log
 from posbias.io.engines.engine import Engine, Parts
 from posbias.io.fits.new_fit import sections_of_reading
 from posbias.io.fits.saved_fit import PreviousFit
@@ -264,7 +265,9 @@ def _opened(job: Job, request: PredictionRequest, engine: Engine, result: Result
     _check_days(days, request)
     pages, plan = count_pages(reading.read, reading.plan), reading.plan
     plan = replace(plan, model=by_position(plan).model)  # last clicks are looked at in some pages
-    yield _Opened(plan, reading.read.statistics(plan), rankings, days, pages, reading.read.some_pages)
+    parts = WithFacts(reading.read.statistics(plan))
+    yield _Opened(plan, parts, rankings, days, pages, reading.read.some_pages)
+    result.faults += faults_of_log(reading.read, parts.facts, plan)
 
 
 def _check_days(days: Sequence[date], request: PredictionRequest) -> None:

@@ -17,6 +17,7 @@ from posbias.core.fit.propensities import PROPENSITY, WEIGHT_PROPENSITY, ChosenP
 from posbias.core.schema import POSITION
 from posbias.core.shapes.contexts import ShrunkContexts
 from posbias.core.training.weights import WeightSummary
+from posbias.io.fits.saved_fit import StoredFit
 from posbias.io.fits.verdicts import (
     cell_in_words,
     clicks_above_in_words,
@@ -29,7 +30,16 @@ from posbias.io.log.clicks import Clicks, RawLines, Rows
 from posbias.io.log.events import EVENTS
 from posbias.io.places.locations import Location
 from posbias.io.progress import Progress
-from posbias.io.results.conclusions import Conclusion, Reason, conclude, is_refused, reason, sections_of, warnings_in
+from posbias.io.results.conclusions import (
+    STOP,
+    Conclusion,
+    Reason,
+    conclude,
+    is_refused,
+    reason,
+    sections_of,
+    warnings_in,
+)
 from posbias.io.results.manifest import write_manifest
 from posbias.io.results.result import Column, Printed, PrintedTable
 from posbias.io.training.laid_out import Split
@@ -65,27 +75,41 @@ class Result:
     next_if_refused: str | None = None  # the same where the verdict is "do not use"
     printed: list[Printed] = field(default_factory=list[Printed])  # tables, with what stands above and below them
     reasons: list[Reason] = field(default_factory=list[Reason])  # what speaks for and against the result
+    faults: list[Reason] = field(default_factory=list[Reason])  # of the log that was read
+    fit: StoredFit | None = None  # whose propensities are used
     facts: list[str] = field(default_factory=list[str])  # what was read and written
     curve: tuple[pl.DataFrame, tuple[str, ...]] | None = None  # propensities and their cell columns, to be drawn
     condition_met: bool = False  # of `compare`: --max-change or --fail-if
 
     @property
+    def all_reasons(self) -> list[Reason]:
+        """Faults of the log, and reasons; a fault is not repeated that a reason states.
+
+        Nor is one, other than a stop, that the fit states whose propensities are used, if it is of the same log.
+        """
+        stated, by_fit = {reason.code for reason in self.reasons}, frozenset[str]()
+        if self.fit is not None and self.fit.sources == frozenset(self.content.get("sources", ())):
+            by_fit = self.fit.cautions
+        new = [fault for fault in self.faults if fault.code not in stated]
+        return [*(fault for fault in new if fault.severity == STOP or fault.code not in by_fit), *self.reasons]
+
+    @property
     def conclusion(self) -> Conclusion:
         """The conclusion from all that is known by now."""
-        following = self.next_if_refused if is_refused(self.reasons) else self.next
-        return conclude(self.headline, self.reasons, following)
+        reasons = self.all_reasons
+        return conclude(self.headline, reasons, self.next_if_refused if is_refused(reasons) else self.next)
 
     @property
     def exit_code(self) -> int:
         """The code with which the command ends: 1 where the verdict is "do not use", before it 3 for `compare`."""
         if self.condition_met:
             return CHANGED
-        return WITH_DOUBTS if is_refused(self.reasons) else DONE
+        return WITH_DOUBTS if is_refused(self.all_reasons) else DONE
 
     @property
     def warnings(self) -> list[str]:
         """The sentences that speak against the result."""
-        return warnings_in(self.reasons)
+        return warnings_in(self.all_reasons)
 
 
 def write_description(

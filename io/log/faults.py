@@ -16,6 +16,7 @@ from posbias.core.log.values import grouped, is_dated
 from posbias.core.roles import plain, says_offset, says_page, says_rank
 from posbias.core.schema import CLICK, DOC, IMPRESSIONS, NAMES_OF_COUNTS, POSITION, QUERY, SESSION, Roles
 from posbias.io.log.click_log import Log
+from posbias.io.log.fault_table import faults_in
 from posbias.io.log.lists import OURS, Finding, find_click_words, find_timestamp_format
 from posbias.io.log.scan import (
     FILE,
@@ -29,7 +30,7 @@ from posbias.io.log.scan import (
 )
 from posbias.io.log.sources import read_end
 from posbias.io.log.sql import sql_without
-from posbias.io.results.conclusions import CAUTION, Reason
+from posbias.io.results.conclusions import Reason
 
 _IMPRESSIONS, _CLICKS = pl.col("impressions"), pl.col("clicks")
 _ROWS = 200_000  # the first ones, that are looked at
@@ -332,17 +333,11 @@ def check_no_ranks(log: Log) -> None:
 
 
 def doubts(log: Log) -> list[Reason]:
-    """Columns that were guessed from their names, and one of counts that was not used."""
-    reasons = list[Reason]()
-    if log.guessed:
-        named = " ".join(f"{flag} {shlex.quote(column)}" for flag, column in log.guessed)
-        sentence = f"Columns were guessed from their names: {named}. Name them, or others, to be sure."
-        reasons.append(Reason("columns-guessed", CAUTION, sentence))
+    """The faults that the columns of a log show, before a row is counted."""
+    guessed = " ".join(f"{flag} {shlex.quote(column)}" for flag, column in log.guessed)
     count = unused_count(log)
-    if count is not None:
-        sentence = f"Column {count!r} was not used. If a row adds up impressions, name it: --impressions "
-        reasons.append(Reason("counts-not-used", CAUTION, f"{sentence}{shlex.quote(count)}."))
-    return reasons
+    option = f"--impressions {shlex.quote(count or '')}"
+    return faults_in({"guessed": guessed, "unused_count": count, "option_of_count": option})
 
 
 CLICKED_TWICE = "a clicked result is one row as an impression and another one as a click"

@@ -25,13 +25,26 @@ GOOD, NOTE, CAUTION, STOP = "good", "note", "caution", "stop"
 Figures = Mapping[str, float | str | None]
 """Numbers of a sentence by name; null for what is no number."""
 
-_ENTRIES: dict[str, dict[str, Any]] = tomllib.loads(
-    files("posbias.io.results").joinpath("reasons.toml").read_text(encoding="utf-8")
-)
-CODES: dict[str, str] = {code: entry["meaning"] for code, entry in _ENTRIES.items() if "meaning" in entry}
+
+_Entry = dict[str, Any]
+
+
+def _entries(package: str, name: str) -> list[tuple[str, _Entry]]:
+    """Codes and entries of a table, in its order; a code has one entry, or a list of them."""
+    text = files(package).joinpath(name).read_text(encoding="utf-8")
+    table = msgspec.convert(tomllib.loads(text), dict[str, _Entry | list[_Entry]])
+    return [(code, entry) for code, of in table.items() for entry in (of if isinstance(of, list) else [of])]
+
+
+_ENTRIES = dict(_entries("posbias.io.results", "reasons.toml"))
+FAULTS = _entries("posbias.io.log", "faults.toml")
+"""Codes of faults of a log, and their entries, in the order in which they are stated."""
+
+_EVERY = [*FAULTS, *_ENTRIES.items()]
+CODES: dict[str, str] = {code: entry["meaning"] for code, entry in _EVERY if "meaning" in entry}
 """What each code means, in few words that go on a sentence."""
 
-STOPS = frozenset(code for code, entry in _ENTRIES.items() if entry.get("severity") == STOP)
+STOPS = frozenset(code for code, entry in _EVERY if entry.get("severity") == STOP or "stop" in entry)
 """The codes that may be reasons not to use a result; what others say makes the verdict "with care" at most."""
 
 CONDITIONS: dict[str, str] = {code: entry["condition"] for code, entry in _ENTRIES.items() if "condition" in entry}
@@ -78,10 +91,14 @@ def _entry(name: str) -> dict[str, Any]:
     return _ENTRIES[code] | (_ENTRIES[code][case] if case else {})
 
 
+def in_words(texts: Iterable[str], values: Mapping[str, object]) -> str:
+    """Texts of a table, with values."""
+    return " ".join(filter(None, [_Words().vformat(text, (), values) for text in texts]))
+
+
 def sentence(name: str, /, **values: object) -> str:
     """The sentence, more, and the advice of an entry of `reasons.toml`, with values."""
-    texts = [_entry(name).get(part, "") for part in ("sentence", "more", "advice")]
-    return " ".join(filter(None, [_Words().vformat(text, (), values) for text in texts]))
+    return in_words([_entry(name).get(part, "") for part in ("sentence", "more", "advice")], values)
 
 
 def reason(

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.check import Sketch, add_facts, facts_of
+from posbias.core.check import Sketch, add_details, add_facts, details_of, facts_of
 
 
 def statistics(n_queries: int, seed: int = 0, positions: tuple[int, ...] = (1, 2, 3)) -> pl.DataFrame:
@@ -27,12 +27,15 @@ def test_parts_say_together_what_the_whole_says(positions: tuple[int, ...]) -> N
     whole = statistics(40, positions=positions)
     first = pl.col("query") < "q00013"
 
-    at_once = add_facts([facts_of(whole)])
-    in_parts = add_facts([facts_of(whole.filter(first)), facts_of(whole.filter(~first))])
+    parts = whole.filter(first), whole.filter(~first)
+    at_once, in_parts = add_facts([facts_of(whole)]), add_facts([*map(facts_of, parts)])
+    details, details_of_parts = add_details([details_of(whole)]), add_details([*map(details_of, parts)])
 
-    assert in_parts.positions.equals(at_once.positions, null_equal=True)
+    assert in_parts.positions.equals(at_once.positions)
+    assert details_of_parts.positions.equals(details.positions, null_equal=True)
+    assert details.positions.select(at_once.positions.columns).equals(at_once.positions)
     assert in_parts.effective_queries == pytest.approx(at_once.effective_queries)
-    assert (in_parts.queries, in_parts.docs, in_parts.impressions) == (40, 2, whole["impressions"].sum())
+    assert (in_parts.queries, details_of_parts.docs, in_parts.impressions) == (40, 2, whole["impressions"].sum())
     expected = whole.group_by("position").agg(pl.col("impressions", "clicks").sum().cast(pl.Float64)).sort("position")
     assert in_parts.positions.select("position", "impressions", "clicks").rows() == expected.rows()
     sizes = whole.group_by("query").agg(pl.col("impressions").sum())
@@ -53,7 +56,8 @@ def test_queries_of_one_size_count_in_full_and_one_large_one_counts_for_all() ->
 def test_intervals_of_click_rates_hold_the_rate_nineteen_times_in_twenty() -> None:
     truth = 2 / 7
     ends = [
-        add_facts([facts_of(statistics(80, seed, positions=(1,)))]).positions.row(0, named=True) for seed in range(300)
+        add_details([details_of(statistics(80, seed, positions=(1,)))]).positions.row(0, named=True)
+        for seed in range(300)
     ]
     held = np.mean([row["ctr_low"] <= truth <= row["ctr_high"] for row in ends])
 
@@ -61,7 +65,7 @@ def test_intervals_of_click_rates_hold_the_rate_nineteen_times_in_twenty() -> No
 
 
 def test_one_query_alone_has_no_interval() -> None:
-    row = add_facts([facts_of(statistics(1))]).positions.row(0, named=True)
+    row = add_details([details_of(statistics(1))]).positions.row(0, named=True)
 
     assert (row["ctr_low"], row["ctr_high"]) == (None, None)
 

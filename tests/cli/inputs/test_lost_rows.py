@@ -64,12 +64,12 @@ def test_copies_of_rows_lose_no_click(run_in_process: Run, tmp_path: Path, log: 
 
 
 @pytest.mark.parametrize(
-    ("kept", "weight", "code", "severity"),
+    ("kept", "weight", "code", "of_gaps"),
     [
-        ("clicked", None, "pages-with-gaps", "stop"),
+        ("clicked", None, None, "stop"),
         ("clicked", pl.when(CLICK == 1).then(1.0).otherwise(10.0), "weights-depend-on-clicks", "caution"),
-        ("some", None, None, None),
-        ("some", pl.lit(10.0), None, None),
+        ("some", None, None, "caution"),
+        ("some", pl.lit(10.0), None, "caution"),
     ],
 )
 def test_rows_that_were_sampled_by_their_clicks_are_told(
@@ -79,18 +79,19 @@ def test_rows_that_were_sampled_by_their_clicks_are_told(
     kept: str,
     weight: pl.Expr | None,
     code: str | None,
-    severity: str | None,
+    of_gaps: str,
 ) -> None:
     tenth = pl.concat_str("session", "position").hash(seed=3) % 10 == 0
     rows = log.filter(tenth | (CLICK == 1) if kept == "clicked" else tenth)
     words = [] if weight is None else ["--weight-column", "weight"]
     (rows if weight is None else rows.with_columns(weight=weight)).write_parquet(tmp_path / "log.parquet")
 
-    run_in_process("collect", "log.parquet", *words, "-o", "out", code=1 if severity == "stop" else 0)
+    run_in_process("collect", "log.parquet", *words, "-o", "out", code=1 if of_gaps == "stop" else 0)
 
     found = {code: reason["severity"] for code, reason in reasons_of(tmp_path / "out").items()}
     codes = {"pages-with-gaps", "weights-depend-on-clicks"} & found.keys()
-    assert {one: found[one] for one in codes} == ({} if code is None else {code: severity})
+    expected = {"pages-with-gaps": of_gaps} | ({} if code is None else {code: "caution"})
+    assert {one: found[one] for one in codes} == expected
 
 
 def test_pages_that_end_at_their_last_click_in_part_are_a_caution(

@@ -3,7 +3,8 @@
 import polars as pl
 import pytest
 
-from posbias.core.log.pages import FEWEST_PAGES, ShiftedPages, count_spans, shifted_pages
+from posbias.core.check import page_facts
+from posbias.core.log.pages import FEWEST_PAGES, ShiftedPages
 
 Span = tuple[int, int]
 
@@ -11,13 +12,13 @@ Span = tuple[int, int]
 def found(pages: dict[Span, int]) -> ShiftedPages | None:
     """What is said of so many pages from and to so many positions."""
     rows = [
-        (f"{first}-{last}-{number}", position)
+        (f"{first}-{last}-{number}", position, 0)
         for (first, last), many in pages.items()
         for number in range(many)
         for position in range(first, last + 1)
     ]
-    log = pl.DataFrame(rows, schema=["session", "position"], orient="row")
-    return shifted_pages(count_spans(log.lazy()).collect())
+    log = pl.DataFrame(rows, schema={"session": pl.String, "position": pl.Int32, "click": pl.Int8}, orient="row")
+    return page_facts(log).shifted
 
 
 @pytest.mark.parametrize("shift", [1, 2, -1, -2])

@@ -1,0 +1,216 @@
+"""The table of faults: what `check` says of a log every command that reads it says, once; a new fault is one entry."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from string import Formatter
+
+import polars as pl
+import pytest
+from checked_logs import POSITIONS, checked, good_log
+from command_results import manifest_of
+from workshop import RunPosbias as Run
+
+from posbias.core.log.clients import Clients, Robots
+from posbias.io.counting import profile as profiles
+from posbias.io.log import faults as columns
+from posbias.io.log.fault_table import TABLE, LogFault, faults_in
+from posbias.io.results import conclusions
+
+PAGE = pl.col("session")
+POSITION = pl.col("position")
+
+FAULTY: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
+    "top-missing": lambda log: log.filter(POSITION > 1),
+    "pages-start-late": lambda log: log.filter((PAGE % 10 > 0) | (POSITION > 1)),
+    "pages-with-gaps": lambda log: log.filter((PAGE % 10 > 0) | (POSITION != 3)),
+    "positions-missing": lambda log: log.with_columns(POSITION + (POSITION > 3)),
+    "positions-without-click": lambda log: log.filter((POSITION < POSITIONS) | (PAGE % 40 == 0)).with_columns(
+        pl.when(POSITION < POSITIONS).then("click").otherwise(0).cast(pl.Int8).alias("click")
+    ),
+    "few-queries": lambda log: log.with_columns(query=PAGE % 4),
+    "one-query-dominates": lambda log: log.with_columns(query=pl.when(PAGE % 2 == 0).then(0).otherwise("query")),
+    "pages-of-one-row": lambda log: log.with_row_index("row").with_columns(session="row").drop("row"),
+    "robots": lambda log: log.with_columns(
+        pl.when(PAGE % 10 == 0).then(1).otherwise("click").cast(pl.Int8).alias("click")
+    ),
+    "one-client-dominates": lambda log: log.with_columns(client=pl.when(PAGE % 10 == 0).then(-1).otherwise("session")),
+    "pages-shifted": lambda log: log.with_columns(POSITION + (PAGE % 5 == 0)),
+}
+
+
+@pytest.fixture(scope="module")
+def log() -> pl.DataFrame:
+    """Return a log without a fault."""
+    return good_log().drop("timestamp")
+
+
+def stated(run: Run, folder: Path) -> dict[str, list[str]]:
+    """Codes of the table that each command states, other than those of columns."""
+    table = {code for code, _ in TABLE}
+    scores = pl.read_parquet(folder / "log.parquet").select("query", "doc", score="position").unique(("query", "doc"))
+    scores.write_parquet(folder / "scores.parquet")
+    of_rankings = ("--propensities", "power:1", "--scores", "scores.parquet")
+    codes = {
+        "check": [reason["code"] for reason in json.loads(run("check", "log.parquet", "--json").stdout)["reasons"]]
+    }
+    for command, words in {
+        "collect": (),
+        "fit": ("--no-compare",),
+        "evaluate": of_rankings,
+        "predict": of_rankings,
+    }.items():
+        done = run(command, "log.parquet", *words, "-o", command)
+        assert done.returncode in {0, 1}, done.stderr
+        codes[command] = [reason["code"] for reason in manifest_of(folder / command)["reasons"]]
+    return {command: [code for code in of if code in table] for command, of in codes.items()}
+
+
+def test_a_log_without_a_fault_is_said_to_have_none(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
+    log.write_parquet(tmp_path / "log.parquet")
+
+    assert not any(stated(run_in_process, tmp_path).values())
+
+
+@pytest.mark.parametrize("code", FAULTY)
+@pytest.mark.slow_after(1)
+def test_what_check_says_of_a_log_every_command_says_once(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path, code: str
+) -> None:
+    FAULTY[code](log).write_parquet(tmp_path / "log.parquet")
+
+    found = stated(run_in_process, tmp_path)
+
+    assert {command: of.count(code) for command, of in found.items()} == dict.fromkeys(found, 1)
+    assert {command: sorted(of) for command, of in found.items()} == dict.fromkeys(found, sorted(found["check"]))
+
+
+def test_weights_count_in_the_profile_of_pages(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
+    log.with_columns(copies=pl.when(pl.col("query") == 0).then(1000.0).otherwise(1.0)).write_parquet(
+        tmp_path / "log.parquet"
+    )
+    words = ("log.parquet", "--weight-column", "copies", "--propensities", "power:1", "--scores", "log.parquet")
+
+    for command, options in {"fit": words[:3], "collect": words[:3]}.items():
+        run_in_process(command, *options, "-o", command)
+        codes = [reason["code"] for reason in manifest_of(tmp_path / command)["reasons"]]
+        assert "one-query-dominates" in codes
+
+
+def test_pages_of_several_queries_stay_whole_in_a_sample(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.drop("query").write_parquet(tmp_path / "log.parquet")
+    monkeypatch.setattr(profiles, "PAGES_OF_OTHERS", 3000)
+    monkeypatch.setattr("posbias.io.counting.look.PAGES_OF_CHECK", 3000)
+
+    pages = checked(run_in_process, "log.parquet", "--no-query")["pages"]
+    run_in_process("fit", "log.parquet", "--no-query", "-o", "fit", "--no-compare")
+
+    assert 0 < pages["looked_at"] < 1000
+    assert (pages["rows"], pages["with_gaps"]) == (POSITIONS * pages["looked_at"], 0)
+    assert not {"pages-with-gaps", "pages-start-late"} & {
+        reason["code"] for reason in manifest_of(tmp_path / "fit")["reasons"]
+    }
+
+
+# --- the table ------------------------------------------------------------------------------------------------
+
+FEW = LogFault(
+    severity="caution",
+    when=("rows", "rows < enough", "share >= 1/3"),
+    stop=("share >= 0.5",),
+    sentence="There {rows:is|are} {rows:rows} of {name!r}.",
+    advice="Add some.",
+    figures={"number": "rows"},
+)
+OTHER = LogFault(severity="note", when=("rows",), sentence="{rows} are enough.")
+LATER = LogFault(severity="note", when=("rows",), sentence="That is said.", unless=("few-queries",))
+
+
+@pytest.mark.parametrize(
+    ("profile", "expected"),
+    [
+        ({"rows": 1, "enough": 2, "share": 1 / 3, "name": "a"}, [("caution", "There is 1 row of 'a'. Add some.")]),
+        ({"rows": 3, "enough": 4, "share": 0.5, "name": "b"}, [("stop", "There are 3 rows of 'b'. Add some.")]),
+        ({"rows": 2, "enough": 2, "share": 1.0}, [("note", "2 are enough."), ("note", "That is said.")]),
+        ({"rows": 2, "enough": 3}, [("note", "2 are enough."), ("note", "That is said.")]),
+        ({"rows": None}, []),
+        ({}, []),
+    ],
+)
+def test_the_first_entry_of_a_code_whose_conditions_hold_is_stated(
+    monkeypatch: pytest.MonkeyPatch, profile: dict[str, float | str | None], expected: list[tuple[str, str]]
+) -> None:
+    code = "robot-clients"
+    monkeypatch.setattr("posbias.io.log.fault_table.TABLE", [(code, FEW), (code, OTHER), ("robots", LATER)])
+    found = [(reason.code, reason.severity, reason.sentence) for reason in faults_in(profile)]
+    if expected and len(expected) == 1:
+        expected = [*expected, ("note", "That is said.")]
+
+    assert [entry[1:] for entry in found] == expected
+    assert faults_in(profile, [code, "few-queries"]) == []
+    assert [reason.code for reason in faults_in(profile, [code])] == ["robots"] * (len(found) > 1)
+
+
+def test_every_quantity_of_the_table_is_in_a_profile() -> None:
+    source = "".join(Path(str(module.__file__)).read_text(encoding="utf-8") for module in (profiles, columns))
+    known = set(re.findall(r'"(\w+)"', source))
+    for code, fault in TABLE:
+        texts = (fault.sentence, fault.advice, fault.details)
+        named = {name for text in texts for _, name, _, _ in Formatter().parse(text) if name}
+        words = {word for condition in (*fault.when, *fault.stop) for word in condition.split() if word[0].isalpha()}
+        assert named | words | set(fault.figures.values()) <= known, code
+
+
+def test_a_new_fault_is_one_entry_for_all_commands(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.write_parquet(tmp_path / "log.parquet")
+    new = LogFault(severity="caution", when=("queries > 10",), sentence="So many: {queries:queries}.")
+    monkeypatch.setitem(conclusions.CODES, "many-queries", "there are many queries")
+    monkeypatch.setattr("posbias.io.log.fault_table.TABLE", [*TABLE, ("many-queries", new)])
+
+    found = checked(run_in_process, "log.parquet")
+    done = run_in_process("fit", "log.parquet", "-o", "fit", "--no-compare", code=0)
+
+    assert found["warnings"] == ["So many: 60 queries."]
+    assert "there are many queries" in done.stderr
+    assert manifest_of(tmp_path / "fit")["warnings"] == found["warnings"]
+
+
+def test_a_caution_of_a_fit_is_not_repeated_by_weights_of_the_same_log(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    few = FAULTY["few-queries"](log)
+    few.write_parquet(tmp_path / "log.parquet")
+    few.head(7000).write_parquet(tmp_path / "other.parquet")
+
+    run_in_process("fit", "log.parquet", "-o", "fit", "--no-compare")
+    for name, repeated in {"log": 0, "other": 1}.items():
+        run_in_process("weight", f"{name}.parquet", "--propensities", "fit", "-o", f"of-{name}")
+        codes = [reason["code"] for reason in manifest_of(tmp_path / f"of-{name}")["reasons"]]
+        assert codes.count("few-queries") == repeated
+
+
+def test_check_gives_the_advice_on_few_queries_once(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
+    FAULTY["few-queries"](log.filter(PAGE < 300)).write_parquet(tmp_path / "log.parquet")
+
+    printed = " ".join(run_in_process("check", "log.parquet").stdout.split())
+
+    assert printed.count("More different queries") == 1
+
+
+@pytest.mark.parametrize(("share", "said"), [(0.03, False), (0.3, True)])
+def test_a_large_client_is_worth_a_word_unless_robots_are_named(*, share: float, said: bool) -> None:
+    robots = Robots(("a",), 0.1, 0.2, 3.0)
+    alone, named = (
+        faults_in(profiles.of_clients(Clients("ip", 100, 6000, share, found, can_query=True)))
+        for found in (None, robots)
+    )
+
+    assert [reason.sentence for reason in alone] == (
+        ["One value of 'ip' has 30% of the first 6,000 rows. If it is a robot, leave its rows out."] if said else []
+    )
+    assert [(reason.code, reason.severity) for reason in named] == [("robot-clients", "stop")]
