@@ -75,7 +75,7 @@ _LEAST_LINK = 1e-9  # shared clicks that are rounding
 
 
 @dataclass(frozen=True)
-class Curve:
+class ContextCells:
     """The cells of one context, and what is known of them: each array of shape (K,) unless it says otherwise."""
 
     position: Integers  # ascending
@@ -224,7 +224,7 @@ _STD_ERROR = "std_error"
 
 
 @dataclass(frozen=True)
-class KnownFit:
+class DesignInputs:
     """The part of a fit from which the effect of further pages is computed."""
 
     table: pl.DataFrame  # `propensities.parquet`, K rows
@@ -266,14 +266,14 @@ class KnownFit:
         """The number of each cell's context, shape (K,)."""
         return context_numbers(self.table, self.context)
 
-    def curves(self) -> list[Curve]:
+    def curves(self) -> list[ContextCells]:
         """One curve for each context, in the order of the rows."""
         position, context = self.table[POSITION].to_numpy().astype(np.int64), self.context_of_cell
         propensity = self.numbers(self.columns["propensity"])
         theta = working_theta(propensity, self.numbers(IMPRESSIONS), self.numbers(CLICKS), position, context)
         return [self._curve(context == number, position, propensity, theta) for number in np.unique(context)]
 
-    def _curve(self, cells: Flags, position: Integers, propensity: Floats, theta: Floats) -> Curve:
+    def _curve(self, cells: Flags, position: Integers, propensity: Floats, theta: Floats) -> ContextCells:
         impressions, clicks = self.numbers(IMPRESSIONS)[cells], self.numbers(CLICKS)[cells]
         with np.errstate(divide="ignore", invalid="ignore"):
             width = np.log(self.numbers(self.columns["ci_high"])) - np.log(self.numbers(self.columns["ci_low"]))
@@ -281,7 +281,7 @@ class KnownFit:
         error = width / (2 * NORMAL) if self.context else self.numbers(_STD_ERROR)[cells]
         known = np.isfinite(width) & np.isfinite(error)
         is_reference = (propensity[cells] == 1) & (width == 0)
-        return Curve(
+        return ContextCells(
             position=position[cells],
             theta=theta[cells],
             impressions=impressions,
@@ -313,7 +313,7 @@ _MOST_IN_PLAN = 60
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PlannedIntervals:
     """The intervals after further pages, cell by cell, one context after the other."""
 
     std_error: Floats  # of log propensity, shape (cells,); infinite where there is none
@@ -336,11 +336,11 @@ class Plan:
     """How further pages are best shown."""
 
     pages: int  # N
-    now: Outcome  # the intervals as they are
-    unswapped: Outcome  # after N pages as ever
-    alone: Mapping[Swap, Outcome]  # after N pages with one swap on all of them, the best first
+    now: PlannedIntervals  # the intervals as they are
+    unswapped: PlannedIntervals  # after N pages as ever
+    alone: Mapping[Swap, PlannedIntervals]  # after N pages with one swap on all of them, the best first
     shares: Mapping[Swap, float]  # the share of the pages that each swap of the plan has
-    planned: Outcome  # after N pages by the plan
+    planned: PlannedIntervals  # after N pages by the plan
 
     @property
     def best(self) -> Swap:
@@ -348,7 +348,7 @@ class Plan:
         return next(iter(self.alone))
 
 
-def make_plan(curves: Sequence[Curve], pages: int) -> Plan:
+def make_plan(curves: Sequence[ContextCells], pages: int) -> Plan:
     """The swaps that shrink the widest intervals most.
 
     Args:
@@ -362,21 +362,21 @@ def make_plan(curves: Sequence[Curve], pages: int) -> Plan:
     if not possible:
         raise IdentifiabilityError("the fit has one position, so that there is nothing to swap.")
     growth = pages / sum(curve.pages for curve in curves)
-    now = Outcome(*map(np.concatenate, ([c.std_error for c in curves], [c.width for c in curves])))
+    now = PlannedIntervals(*map(np.concatenate, ([c.std_error for c in curves], [c.width for c in curves])))
     tried = {swap: predict(curves, growth, {swap: 1.0}) for swap in possible}
     alone = dict(sorted(tried.items(), key=lambda entry: (entry[1].badness, entry[0])))
     shares = _deal_out(curves, growth, list(alone)[:_MOST_IN_PLAN])
     return Plan(pages, now, predict(curves, growth, {}), alone, shares, predict(curves, growth, shares))
 
 
-def predict(curves: Sequence[Curve], growth: float, swaps: Mapping[Swap, float]) -> Outcome:
+def predict(curves: Sequence[ContextCells], growth: float, swaps: Mapping[Swap, float]) -> PlannedIntervals:
     """The intervals after further pages with swaps, each on its share of them."""
     errors = [curve.std_errors_after(growth, swaps) for curve in curves]
     widths = [curve.widths(error) for curve, error in zip(curves, errors, strict=True)]
-    return Outcome(np.concatenate(errors), np.concatenate(widths))
+    return PlannedIntervals(np.concatenate(errors), np.concatenate(widths))
 
 
-def candidates(curves: Sequence[Curve]) -> list[Swap]:
+def candidates(curves: Sequence[ContextCells]) -> list[Swap]:
     """The pairs of positions that are tried."""
     positions = sorted({position for curve in curves for position in curve.position.tolist()})
     pairs = list(combinations(positions, 2))
@@ -390,7 +390,7 @@ def candidates(curves: Sequence[Curve]) -> list[Swap]:
     return [pair for pair in pairs if not widest_or_first.isdisjoint(pair)]
 
 
-def _deal_out(curves: Sequence[Curve], growth: float, tried: Sequence[Swap]) -> dict[Swap, float]:
+def _deal_out(curves: Sequence[ContextCells], growth: float, tried: Sequence[Swap]) -> dict[Swap, float]:
     portions: dict[Swap, int] = {}
 
     def with_one_more(swap: Swap) -> tuple[int, float]:

@@ -16,7 +16,7 @@ from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import SchemaError
 from posbias.core.estimators.estimate import Estimate, EstimationOptions, linkage_of_clicks
 from posbias.core.estimators.methods import FeaturesMethod, RegressionEMMethod
-from posbias.core.exposure import (
+from posbias.core.features import (
     ITERATIONS,
     ExposureCounts,
     LearningRows,

@@ -33,7 +33,7 @@ from posbias.core.evaluation.prediction import (
     predict,
 )
 from posbias.core.fit.fit import MOST_CELLS_BESIDE
-from posbias.core.fit.propensities import FittedTheta
+from posbias.core.fit.propensities import ThetaEstimate
 from posbias.core.fit.theta_errors import errors_of_theta
 from posbias.core.models import get_model
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, PERIOD, QUERY, SESSION
@@ -285,7 +285,9 @@ def theta_by_browsing(
     return CellTheta(plan, statistics.cells, relative_to_largest(fit.theta, linkage))
 
 
-def theta_of(counts: CountsOfPages, propensities: pl.DataFrame, fitted: FittedTheta) -> tuple[CellTheta, Floats | None]:
+def theta_of(
+    counts: CountsOfPages, propensities: pl.DataFrame, fitted: ThetaEstimate
+) -> tuple[CellTheta, Floats | None]:
     """Theta of the cells of a log, and the covariance of its logarithm, None where that is not known.
 
     Args:

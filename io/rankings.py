@@ -27,7 +27,7 @@ from posbias.core.evaluation.clicked import (
     shown_of,
 )
 from posbias.core.evaluation.estimates import Evaluation, Totals
-from posbias.core.fit.propensities import PROPENSITY, FittedTheta
+from posbias.core.fit.propensities import PROPENSITY, ThetaEstimate
 from posbias.core.schema import DOC, QUERY, SESSION, WEIGHT, Roles
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.log.scan import LINE, ROW, reading, resolve_quotes, scan_lines, scan_with_place
@@ -283,7 +283,7 @@ class Theta:
     """Theta to weigh clicks by."""
 
     propensities: pl.DataFrame
-    fitted: FittedTheta  # with its errors
+    fitted: ThetaEstimate  # with its errors
     min_propensity: float  # at which weights are clipped
 
 

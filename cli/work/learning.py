@@ -16,7 +16,7 @@ from posbias.core.choices import LearningOptions as CoreOptions
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.errors import plural as counted_as
-from posbias.core.fit.propensities import FittedTheta, choose_propensities
+from posbias.core.fit.propensities import ThetaEstimate, choose_propensities
 from posbias.core.learners.auto import LOGGED, NAIVE
 from posbias.core.learners.boosting import import_lightgbm
 from posbias.core.learners.learning import (
@@ -216,7 +216,7 @@ def check_randomized(request: Request, plan: StatisticsPlan) -> None:
         )
 
 
-def learn(counted: CountedLog, theta: FittedTheta | None, request: Request, engine: Engine, result: Result) -> None:
+def learn(counted: CountedLog, theta: ThetaEstimate | None, request: Request, engine: Engine, result: Result) -> None:
     """Learn, and write the model, its scores and what it was learnt by.
 
     Raises:

@@ -14,7 +14,7 @@ from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.standard_errors.cluster import ClusterErrors, Intervals
-from posbias.core.standard_errors.contrasts import FittedStrata, correlation_of
+from posbias.core.standard_errors.contrasts import StrataEstimate, correlation_of
 from posbias.core.theta import conditional
 from posbias.core.theta.conditional import ConditionalFit, Linkage
 from posbias.core.theta.joint import JointFit
@@ -46,7 +46,7 @@ class EstimationOptions:
 
 
 @dataclass(frozen=True)
-class FittedCurve:
+class CurveEstimate:
     """A conditional fit with its errors, where it was fitted to something other than the log's own strata."""
 
     fit: ConditionalFit
@@ -65,15 +65,15 @@ class Estimate:
     converged: bool
     iterations: int
     attractiveness: Floats | None = None  # gamma per pair signature where the method estimates it with theta
-    conditional: FittedStrata | FittedCurve | None = None  # the conditional fit behind the estimate, with its errors
+    conditional: StrataEstimate | CurveEstimate | None = None  # the conditional fit behind it, with its errors
     joint: JointFit | None = None  # the joint fit behind it
     errors_by: Cluster | None = None  # what the errors are clustered by; None where the method has none
     n_clusters: int = 0
 
     @property
-    def fitted(self) -> FittedStrata | None:
+    def fitted(self) -> StrataEstimate | None:
         """The conditional fit, where it is one on the log's own strata, not on strata of features."""
-        return self.conditional if isinstance(self.conditional, FittedStrata) else None
+        return self.conditional if isinstance(self.conditional, StrataEstimate) else None
 
     @property
     def correlation(self) -> Floats:
@@ -89,7 +89,9 @@ class Estimate:
         return correlation
 
 
-def conditional_estimate(method: str, behind: FittedStrata | FittedCurve, table: CountTable, by: Cluster) -> Estimate:
+def conditional_estimate(
+    method: str, behind: StrataEstimate | CurveEstimate, table: CountTable, by: Cluster
+) -> Estimate:
     """The estimate that a conditional fit gives, with its errors.
 
     Args:
@@ -248,7 +250,7 @@ class Estimator(Method):
 
 
 class MethodOfRows(Method):
-    """A method that needs the features of every impression: `core.exposure` estimates by it."""
+    """A method that needs the features of every impression: `core.features` estimates by it."""
 
     clusters = ("session", "query")
     uses_strata = False

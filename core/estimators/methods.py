@@ -33,9 +33,9 @@ from posbias.core.estimators.estimate import (
 )
 from posbias.core.schema import POSITION, RANDOMIZED
 from posbias.core.standard_errors.cluster import Intervals, cluster_errors
-from posbias.core.standard_errors.contrasts import FittedStrata
+from posbias.core.standard_errors.contrasts import StrataEstimate
 from posbias.core.theta.conditional import Linkage, fit_conditional
-from posbias.core.theta.joint import EMOptions, fit_joint
+from posbias.core.theta.joint import JointOptions, fit_joint
 
 
 class ConditionalEstimator(Estimator):
@@ -56,7 +56,7 @@ class ConditionalEstimator(Estimator):
             on_iteration=lambda number, change: on_iteration(f"Newton {number}: {change:.1e}"),
             **options.limits,
         )
-        behind = FittedStrata(strata, fit, cluster_errors(fit, strata))
+        behind = StrataEstimate(strata, fit, cluster_errors(fit, strata))
         return conditional_estimate(self.name, behind, strata.signatures, "query")
 
 
@@ -96,7 +96,7 @@ class JointEstimator(Estimator):
         given = options.limits
         if options.attractiveness_prior is not None:
             given["attractiveness_prior"] = options.attractiveness_prior
-        em_options = EMOptions(examination_prior=options.examination_prior, accelerate=options.accelerate, **given)
+        em_options = JointOptions(examination_prior=options.examination_prior, accelerate=options.accelerate, **given)
         fit = fit_joint(
             strata.signatures,
             em_options,

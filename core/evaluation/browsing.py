@@ -14,11 +14,11 @@ position-based model does not know.
 
 import numpy as np
 
-from posbias.core.evaluation.prediction import CONTEXT, Posterior
+from posbias.core.evaluation.prediction import CONTEXT, PairAttractiveness
 from posbias.core.schema import PREVIOUS_CLICK
 
 
-def browsing_difference(posterior: Posterior) -> float:
+def browsing_difference(posterior: PairAttractiveness) -> float:
     """The clicks that a ranking gains under the user browsing model, N D.
 
     Args:

@@ -301,7 +301,7 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class Posterior:
+class PairAttractiveness:
     """Attractiveness of the pairs of a part, of shape (P',)."""
 
     placed: Placed
@@ -366,7 +366,7 @@ class Prior:
         query = placed.part.query[placed.group[used]]
         return cls(edges, mean, spread, share, lent, lender, query, at, h, own)
 
-    def posterior(self, placed: Placed) -> Posterior:
+    def posterior(self, placed: Placed) -> PairAttractiveness:
         """The attractiveness of pairs."""
         number = _classes(placed, self.edges)
         mean, spread = self.mean[number], self.spread[number]
@@ -374,7 +374,7 @@ class Prior:
         value = mean + kept * (placed.rate - mean)
         unseen = np.flatnonzero(placed.exposure <= 0)
         *lent, value[unseen] = self.lent[:, placed.class_of_rank[unseen]]
-        return Posterior(placed, number, kept, spread * (1 - kept), value, unseen, np.stack(lent))
+        return PairAttractiveness(placed, number, kept, spread * (1 - kept), value, unseen, np.stack(lent))
 
 
 def _classes(placed: Placed, edges: Floats) -> Integers:
@@ -423,7 +423,7 @@ def _lent(mass: Floats, total: Floats, count: Floats, overall: float) -> tuple[F
     return np.stack([np.minimum(_UNSEEN * least, most), np.maximum(_UNSEEN * least, most), between]), lender
 
 
-def most_changed(posterior: Posterior, number: int, depth: int) -> pl.DataFrame:
+def most_changed(posterior: PairAttractiveness, number: int, depth: int) -> pl.DataFrame:
     """The queries whose clicks a ranking changes most, with what they show most now and what it puts on top.
 
     Args:
@@ -493,7 +493,7 @@ class PageSums(Added):
     halves: Floats  # N F and its variance; 0 where pages are not parted; shape (2,)
 
     @classmethod
-    def of(cls, posterior: Posterior, scope: Scope, pages: float) -> "PageSums":
+    def of(cls, posterior: PairAttractiveness, scope: Scope, pages: float) -> "PageSums":
         """Those of a part.
 
         Args:

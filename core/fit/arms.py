@@ -52,7 +52,7 @@ from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.schema import CLICKS, IMPRESSIONS, PERIOD, POSITION, QUERY
 from posbias.core.standard_errors.cluster import Intervals, adjusted_scores, upper_end
-from posbias.core.standard_errors.contrasts import FittedStrata, detectable
+from posbias.core.standard_errors.contrasts import StrataEstimate, detectable
 from posbias.core.standard_errors.leave_one_out import t_quantile
 from posbias.core.theta.conditional import laplacian
 
@@ -112,7 +112,7 @@ class ArmsTest:
         return self.missed_slope <= LARGEST_MISSED_SLOPE
 
 
-def arms_test(fitted: FittedStrata, by_arm: Strata, position: Integers) -> ArmsTest | None:
+def arms_test(fitted: StrataEstimate, by_arm: Strata, position: Integers) -> ArmsTest | None:
     """Test that arms agree with all movement, and bend its curve where they do not.
 
     Args:
@@ -223,7 +223,7 @@ class _Arms:
         unit_clicks: C_j of one copy of each stratum, shape (J,).
     """
 
-    def __init__(self, fitted: FittedStrata, by_arm: Strata, position: Integers) -> None:
+    def __init__(self, fitted: StrataEstimate, by_arm: Strata, position: Integers) -> None:
         self.fitted, linkage = fitted, fitted.fit.linkage
         self.n_cells = len(position)
         self.n_arms = by_arm.signatures.n_cells // self.n_cells

@@ -181,7 +181,7 @@ _NO_LIMIT = 1e9  # degrees of freedom of errors that do not come from clusters
 
 
 @dataclass(frozen=True)
-class FittedCurve:
+class WrittenCurve:
     """A fit as it was written."""
 
     table: pl.DataFrame  # the cell columns, `propensity`, `std_error`; null where not known
@@ -192,7 +192,7 @@ class FittedCurve:
     clusters: int  # how many there are
 
 
-def curves_of_fits(fits: Sequence[FittedCurve], cells: pl.DataFrame, context: Sequence[str]) -> Curves:
+def curves_of_fits(fits: Sequence[WrittenCurve], cells: pl.DataFrame, context: Sequence[str]) -> Curves:
     """The curves of several fits, each with errors of its own.
 
     Args:
@@ -219,7 +219,7 @@ def curves_of_fits(fits: Sequence[FittedCurve], cells: pl.DataFrame, context: Se
     )
 
 
-def _curve(fit: FittedCurve, cells: pl.DataFrame, group: Integers) -> tuple[Floats, Floats, Floats, Flags]:
+def _curve(fit: WrittenCurve, cells: pl.DataFrame, group: Integers) -> tuple[Floats, Floats, Floats, Flags]:
     """Log propensities, their covariance and degrees of freedom, on the given cells, and which of these there are."""
     effective = [None] * fit.table.height if fit.effective_clusters is None else fit.effective_clusters
     table = fit.table.with_columns(pl.Series(_DEGREES, effective, pl.Float64), pl.lit(value=True).alias(_PRESENT))

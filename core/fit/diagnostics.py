@@ -37,12 +37,12 @@ from posbias.core.choices import BetaPrior
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.errors import IdentifiabilityError
-from posbias.core.estimators.estimate import Estimate, EstimationOptions, FittedCurve
+from posbias.core.estimators.estimate import CurveEstimate, Estimate, EstimationOptions
 from posbias.core.estimators.methods import ConditionalEstimator
 from posbias.core.schema import NO_PREVIOUS_CLICK, POSITION, PREVIOUS_CLICK, Length
 from posbias.core.shapes import FREE
 from posbias.core.standard_errors import contrasts
-from posbias.core.standard_errors.contrasts import ContrastTest, FittedStrata, ScoredEstimate
+from posbias.core.standard_errors.contrasts import ContrastTest, ScoredEstimate, StrataEstimate
 from posbias.core.standard_errors.leave_one_out import t_quantile
 from posbias.core.theta.conditional import (
     ConditionalFit,
@@ -52,7 +52,7 @@ from posbias.core.theta.conditional import (
     fit_conditional,
     silence_of_cells,
 )
-from posbias.core.theta.joint import LARGEST, EMOptions, JointFit, fit_joint
+from posbias.core.theta.joint import LARGEST, JointFit, JointOptions, fit_joint
 
 
 def expected_clicks(table: CountTable, examination: Floats, attractiveness: Floats) -> Floats:
@@ -191,7 +191,7 @@ def _with_silence(test: ContrastTest, p_value: Floats) -> ContrastTest:
 class HiddenRelevance:
     """Relevance that only the ranker sees, by the slope rho of the error of log theta over log position.
 
-    Theta at position k is too low by 1 - (k / k_0)^-rho. See `core.exposure` for where both slopes come from.
+    Theta at position k is too low by 1 - (k / k_0)^-rho. See `core.features` for where both slopes come from.
     """
 
     imagined: float  # >= 0: if it were as strong as the relevance that is known
@@ -268,7 +268,7 @@ def compare_with_pairs(
 
 
 def _test(
-    features: FittedCurve | FittedStrata, pairs: FittedStrata, statistics: SufficientStatistics
+    features: CurveEstimate | StrataEstimate, pairs: StrataEstimate, statistics: SufficientStatistics
 ) -> PairsTest | None:
     """The test of the cells that both know, relative to the references of the pairs."""
     n_cells, reference = statistics.n_cells, pairs.fit.linkage.reference_of
@@ -298,7 +298,7 @@ def _test(
     )
 
 
-def _covariance(curve: FittedCurve | FittedStrata, n_cells: int) -> Floats:
+def _covariance(curve: CurveEstimate | StrataEstimate, n_cells: int) -> Floats:
     """Covariance of log theta, shape (K, K): 0 at the references, nan where there is no error."""
     covariance = np.zeros((n_cells, n_cells))
     free = curve.fit.free_cells
@@ -337,7 +337,7 @@ class JointComparison:
         return float(np.abs(np.expm1(self.log_ratio[compared])).max()) if len(compared) else np.nan
 
 
-def compare_with_joint(conditional: FittedStrata, joint: JointFit) -> JointComparison:
+def compare_with_joint(conditional: StrataEstimate, joint: JointFit) -> JointComparison:
     """Compare the two estimates from the same pairs, or strata that share one attractiveness.
 
     Args:
@@ -453,8 +453,8 @@ def find_causes(
         fit = fit_conditional(table, linkage)
     estimated = pooled_prior(prior, shown_position(table, position_of_cell), table)
     linking = table.take(np.flatnonzero(table.links))  # without a prior all others fit any theta
-    options = EMOptions(NO_PRIOR, NO_PRIOR, tolerance=_TOLERANCE)
-    runs = (linking, options), (table, EMOptions(attractiveness_prior=estimated, tolerance=_TOLERANCE))
+    options = JointOptions(NO_PRIOR, NO_PRIOR, tolerance=_TOLERANCE)
+    runs = (linking, options), (table, JointOptions(attractiveness_prior=estimated, tolerance=_TOLERANCE))
     without_prior, with_estimated = at_once(partial(_against, fit), runs)
     return JointCauses(without_prior, with_estimated, estimated)
 
@@ -467,7 +467,7 @@ def pooled_prior(prior: AttractivenessPrior, position: Integers, table: CountTab
     return BetaPrior(mean, mean * (1 - mean) / variance - 1)
 
 
-def _against(fit: ConditionalFit, run: tuple[CountTable, EMOptions]) -> Floats:
+def _against(fit: ConditionalFit, run: tuple[CountTable, JointOptions]) -> Floats:
     """Log of EM's theta over the conditional one, each relative to the cell's reference."""
     known = fit.linkage.identified
     theta = np.where(known, np.nan_to_num(fit.theta), 0.0)

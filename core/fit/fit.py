@@ -22,18 +22,18 @@ from posbias.core.fit.arms import MOST_ARMS, ArmsTest, arms_test, learn_apart, l
 from posbias.core.fit.diagnostics import BinsTest, FromRows, JointCauses, JointComparison, PairsTest
 from posbias.core.fit.model_tests import ModelTests, run_model_tests
 from posbias.core.fit.periods import ChangeOfTheta, PeriodChoice, change_of_theta, choose_period
-from posbias.core.fit.propensities import FittedTheta
+from posbias.core.fit.propensities import ThetaEstimate
 from posbias.core.fit.theta_errors import errors_of_theta, shared_clicks
 from posbias.core.schema import IMPRESSIONS
 from posbias.core.shapes import FREE, get_shape
 from posbias.core.shapes.contexts import ShrunkContexts, compare_contexts
 from posbias.core.shapes.shape import ShapedEstimate
 from posbias.core.shapes.smooth import PowerShape, SmoothShape
-from posbias.core.standard_errors.column import FittedLog
-from posbias.core.standard_errors.contrasts import ContrastTest, FittedStrata
+from posbias.core.standard_errors.column import WholeLog
+from posbias.core.standard_errors.contrasts import ContrastTest, StrataEstimate
 from posbias.core.standard_errors.leave_one_out import ClusterSums
 from posbias.core.theta.conditional import Silence
-from posbias.core.theta.joint import EMOptions
+from posbias.core.theta.joint import JointOptions
 
 LARGEST_COMPARISON = 200_000
 """Signatures up to which joint EM runs beside the chosen method without a request."""
@@ -107,11 +107,11 @@ class Fit:
         )
 
     @cached_property
-    def theta(self) -> FittedTheta:
+    def theta(self) -> ThetaEstimate:
         """The propensities, prior and errors from which training files are made."""
         cells, covariance = self.statistics.cells, self.covariance
         table = None if covariance is None else propensities.covariance_table(cells, covariance, self.shared_clicks)
-        return FittedTheta(self.propensities, self.prior, table)
+        return ThetaEstimate(self.propensities, self.prior, table)
 
     @cached_property
     def shared_clicks(self) -> Floats | None:
@@ -145,7 +145,7 @@ class Fit:
 class BesideCounts:
     """Results from the log itself, beside its counts; empty where there are only statistics."""
 
-    sum_sessions: Callable[[FittedLog], ClusterSums] | None = None  # goes over the log once more, for errors by session
+    sum_sessions: Callable[[WholeLog], ClusterSums] | None = None  # goes over the log once more, for errors by session
     unbinned: SufficientStatistics | None = None  # the log by position, where the statistics have bins: they are tested
     pages: Callable[[], CountedPages | None] = lambda: None  # samples its pages, for tests of the model
     from_rows: FromRows | None = None  # of a method that reads rows
@@ -312,7 +312,7 @@ def _fit(
     )
 
 
-def _test_arms(statistics: SufficientStatistics, fitted: FittedStrata, period: PeriodChoice) -> ArmsTest | None:
+def _test_arms(statistics: SufficientStatistics, fitted: StrataEstimate, period: PeriodChoice) -> ArmsTest | None:
     """Compare the estimate from all movement with experiment arms, where that can be."""
     arms, few_cells = statistics.arms, statistics.n_cells <= MOST_CELLS_BESIDE
     if arms is None or statistics.plan.weighted or not (few_cells and 1 < arms.drop_nulls().height <= MOST_ARMS):
@@ -350,7 +350,7 @@ def _refined(
     return estimate, None, None, shrunk, contexts
 
 
-def _smooth_if_thin(free: Estimate, fitted: FittedStrata, statistics: SufficientStatistics) -> ShapedEstimate | None:
+def _smooth_if_thin(free: Estimate, fitted: StrataEstimate, statistics: SufficientStatistics) -> ShapedEstimate | None:
     """A smooth curve beside a free estimate too thin for weights; None where it is not, or has too many cells."""
     if (
         statistics.n_cells > MOST_CELLS_BESIDE
@@ -366,7 +366,7 @@ def _smooth_if_thin(free: Estimate, fitted: FittedStrata, statistics: Sufficient
 
 def _causes(
     joint: Estimate | None,
-    conditional: FittedStrata | None,
+    conditional: StrataEstimate | None,
     comparison: JointComparison | None,
     statistics: SufficientStatistics,
     prior: AttractivenessPrior | None,
@@ -404,5 +404,5 @@ def _attractiveness(
     return mean, std_dev if covariance is None else with_errors_of_theta(*counts, covariance, mean, std_dev)
 
 
-def _options_of(joint: Estimate | None) -> EMOptions:
-    return EMOptions() if joint is None or joint.joint is None else joint.joint.options
+def _options_of(joint: Estimate | None) -> JointOptions:
+    return JointOptions() if joint is None or joint.joint is None else joint.joint.options

@@ -86,7 +86,7 @@ from posbias.core.models.page_matrices import MOST_RANKS, UNIT, PageBatch, Pages
 from posbias.core.models.position_based import ClickRateModel
 from posbias.core.schema import PAIR, POSITION, QUERY, SESSION, Length
 from posbias.core.standard_errors import contrasts
-from posbias.core.standard_errors.contrasts import FittedStrata, ScoreTest
+from posbias.core.standard_errors.contrasts import ScoreTest, StrataEstimate
 from posbias.core.standard_errors.leave_one_out import t_quantile
 from posbias.core.theta.conditional import UPPER_TAIL
 
@@ -105,7 +105,7 @@ _BEYOND_FIRST_ORDER = 1.4  # the error of theta under trust bias, to that of the
 _SEED = 20260101
 
 
-def attractiveness_test(fitted: FittedStrata, group_of_cell: Integers) -> tuple[ScoreTest, float] | None:
+def attractiveness_test(fitted: StrataEstimate, group_of_cell: Integers) -> tuple[ScoreTest, float] | None:
     """Compare theta of the units that are clicked more with that of the others of their query.
 
     Args:
@@ -337,7 +337,7 @@ class ModelTests:
 
 
 def run_model_tests(
-    statistics: SufficientStatistics, fitted: FittedStrata, pages: CountedPages | None, period: Length
+    statistics: SufficientStatistics, fitted: StrataEstimate, pages: CountedPages | None, period: Length
 ) -> ModelTests:
     """Test the model that an estimate was made under.
 

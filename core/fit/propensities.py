@@ -23,9 +23,9 @@ from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import LogFormatError, UsageError
 from posbias.core.estimators import clusters_of
 from posbias.core.estimators.estimate import (
+    CurveEstimate,
     Estimate,
     EstimationOptions,
-    FittedCurve,
     conditional_estimate,
     relative_to_largest,
 )
@@ -35,8 +35,8 @@ from posbias.core.shapes import get_shape
 from posbias.core.shapes.contexts import ShrunkContexts, shrink_contexts
 from posbias.core.shapes.shape import ShapedEstimate
 from posbias.core.standard_errors.cluster import Intervals, bootstrap, errors_from_sums, pair_errors, sum_clusters
-from posbias.core.standard_errors.column import FittedLog, TwoWaySums, column_sums
-from posbias.core.standard_errors.contrasts import FittedStrata
+from posbias.core.standard_errors.column import TwoWaySums, WholeLog, column_sums
+from posbias.core.standard_errors.contrasts import StrataEstimate
 from posbias.core.standard_errors.leave_one_out import ClusterSums
 
 PROPENSITY = "propensity"
@@ -268,7 +268,7 @@ def with_requested_errors(
     statistics: SufficientStatistics,
     options: EstimationOptions,
     period: Length,
-    sum_sessions: Callable[[FittedLog], ClusterSums] | None,
+    sum_sessions: Callable[[WholeLog], ClusterSums] | None,
 ) -> Estimate:
     """The estimate with errors of the requested kind; it comes with those by query.
 
@@ -302,13 +302,13 @@ def with_requested_errors(
         elif sum_sessions is None:
             raise UsageError("--cluster session: it needs the log itself, not only statistics. Name the logs.")
         else:
-            sums = sum_sessions(FittedLog(statistics.plan, statistics.cells, fit, period))
+            sums = sum_sessions(WholeLog(statistics.plan, statistics.cells, fit, period))
         errors = errors_from_sums(fit.log_theta, fit.free_cells, sums)
     return conditional_estimate(estimate.method, replace(fitted, errors=errors), strata.signatures, by)
 
 
 def with_shape(
-    estimate: Estimate, fitted: FittedStrata, shape: str, position_of_cell: Integers
+    estimate: Estimate, fitted: StrataEstimate, shape: str, position_of_cell: Integers
 ) -> tuple[Estimate, ShapedEstimate]:
     """The estimate under a shape other than `free`, and the shape's own findings."""
     shaped = get_shape(shape).fit(fitted, position_of_cell)
@@ -327,7 +327,7 @@ OF_OTHERS = "its number is that of the other contexts, without an interval for t
 
 
 def with_shrinkage(
-    estimate: Estimate, fitted: FittedStrata | FittedCurve, position_of_cell: Integers
+    estimate: Estimate, fitted: StrataEstimate | CurveEstimate, position_of_cell: Integers
 ) -> tuple[Estimate, ShrunkContexts]:
     """The estimate with each context shrunk towards the curve that they share, and how far.
 
@@ -357,7 +357,7 @@ _ROW = "posbias_row"
 
 
 @dataclass(frozen=True)
-class FittedTheta:
+class ThetaEstimate:
     """Theta as it was fitted."""
 
     propensities: pl.DataFrame  # the propensity table, a row per cell

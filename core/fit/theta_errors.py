@@ -31,7 +31,7 @@ from posbias.core.arrays.linalg import MANY, NORMAL, Sparse, by_unit_and_cell, g
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.estimators.estimate import Estimate
 from posbias.core.standard_errors.cluster import cluster_scores
-from posbias.core.standard_errors.contrasts import FittedStrata
+from posbias.core.standard_errors.contrasts import StrataEstimate
 from posbias.core.standard_errors.leave_one_out import ClusterScores
 from posbias.core.theta.conditional import linked_counts
 
@@ -98,7 +98,7 @@ FEWEST_QUERIES = 2
 _HALVINGS = 60
 
 
-def query_spread(fitted: FittedStrata) -> float:
+def query_spread(fitted: StrataEstimate) -> float:
     """tau, the standard deviation of log theta between queries (clusters); 0 where nothing shows that they differ."""
     scores = cluster_scores(fitted.fit, _sample(fitted))
     squared = [_squared_scores(scores, row) for row in range(scores.n_rows)]
@@ -120,7 +120,7 @@ def query_spread(fitted: FittedStrata) -> float:
     return float(np.sqrt(low))
 
 
-def _sample(fitted: FittedStrata) -> Strata:
+def _sample(fitted: StrataEstimate) -> Strata:
     """The strata of every so many-th cluster that counts."""
     signatures, members = fitted.strata.signatures, fitted.strata.members
     counts = np.zeros(signatures.n_units, bool)

@@ -20,7 +20,7 @@ _LEAST = 1e-12
 
 
 @dataclass(frozen=True)
-class Posterior:
+class StatePosterior:
     """Posterior probabilities of a user's states given all clicks of a page, shape (N, L) each."""
 
     examined: Floats  # P(E_r = 1 | c)
@@ -35,7 +35,7 @@ class CascadeModel(ExaminationModel):
     def continuation(self, parameters: Parameters, pages: PageBatch) -> tuple[Floats, Floats]:
         """P(E_(r+1) = 1 | E_r = 1, C_r), after a skip and after a click: k_r(0) and k_r(1), shape (N, L) each."""
 
-    def continued(self, parameters: Parameters, pages: PageBatch, posterior: Posterior) -> dict[str, Ratio]:  # noqa: ARG002 - of models with more parameters
+    def continued(self, parameters: Parameters, pages: PageBatch, posterior: StatePosterior) -> dict[str, Ratio]:  # noqa: ARG002 - of models with more parameters
         """Sums for all parameters but attractiveness, which may be among them where more is known of it."""
         return {}
 
@@ -73,7 +73,7 @@ class CascadeModel(ExaminationModel):
         np.cumprod(goes_on[:, :-1], axis=1, out=examined[:, 1:])
         return examined * a
 
-    def posterior(self, parameters: Parameters, pages: PageBatch) -> Posterior:
+    def posterior(self, parameters: Parameters, pages: PageBatch) -> StatePosterior:
         """The posterior given all clicks of the pages.
 
         With b_r = P(no click from r on | E_r = 1) = (1 - a_r) (k_r(0) b_(r+1) + 1 - k_r(0)), 1 below the page:
@@ -96,7 +96,7 @@ class CascadeModel(ExaminationModel):
         np.cumprod(went_on[:, :-1], axis=1, out=examined[:, 1:])
         followed = np.zeros(click.shape, dtype=np.bool_)
         followed[:, :-1] = shown[:, 1:]
-        return Posterior(examined * shown, went_on, followed)
+        return StatePosterior(examined * shown, went_on, followed)
 
     def sample(self, parameters: Parameters, pages: PageBatch, rng: np.random.Generator) -> Flags:
         """Draw examination and clicks from the top down."""
@@ -159,7 +159,7 @@ class DependentClickModel(CascadeModel):
         """1 after a skip, lambda after a click."""
         return np.ones(pages.unit.shape), at_position(parameters[CONTINUATION_BY_POSITION.name], pages.position)
 
-    def continued(self, parameters: Parameters, pages: PageBatch, posterior: Posterior) -> dict[str, Ratio]:  # noqa: ARG002 - in the posterior
+    def continued(self, parameters: Parameters, pages: PageBatch, posterior: StatePosterior) -> dict[str, Ratio]:  # noqa: ARG002 - in the posterior
         """Every click that has a document below decides whether its user goes on."""
         decided = (pages.click & posterior.followed).astype(np.float64)
         return {CONTINUATION_BY_POSITION.name: Ratio(decided * posterior.went_on, decided)}
@@ -194,7 +194,7 @@ class ClickChainModel(CascadeModel):
         a = parameters[ATTRACTIVENESS.name][pages.unit]
         return np.full(a.shape, skipped), irrelevant * (1 - a) + relevant * a
 
-    def continued(self, parameters: Parameters, pages: PageBatch, posterior: Posterior) -> dict[str, Ratio]:
+    def continued(self, parameters: Parameters, pages: PageBatch, posterior: StatePosterior) -> dict[str, Ratio]:
         """Whether a clicked document was relevant is expected from whether its user went on."""
         irrelevant, relevant = (float(parameters[tau.name]) for tau in (AFTER_IRRELEVANT, AFTER_RELEVANT))
         decided = pages.click & posterior.followed
@@ -234,7 +234,7 @@ class DynamicBayesianNetworkModel(CascadeModel):
         gamma = float(parameters[CONTINUATION.name])
         return np.full(pages.unit.shape, gamma), gamma * (1 - parameters[SATISFACTION.name][pages.unit])
 
-    def continued(self, parameters: Parameters, pages: PageBatch, posterior: Posterior) -> dict[str, Ratio]:
+    def continued(self, parameters: Parameters, pages: PageBatch, posterior: StatePosterior) -> dict[str, Ratio]:
         """Who leaves after a click was satisfied, or was not and had enough: s or (1 - s) (1 - gamma) of 1 - k(1)."""
         gamma, s = float(parameters[CONTINUATION.name]), parameters[SATISFACTION.name][pages.unit]
         clicked = (pages.click & posterior.followed).astype(np.float64)
@@ -266,7 +266,7 @@ class SimplifiedDBNModel(DynamicBayesianNetworkModel):
         """1 after a skip, after a click whoever is not satisfied."""
         return np.ones(pages.unit.shape), 1 - parameters[SATISFACTION.name][pages.unit]
 
-    def continued(self, parameters: Parameters, pages: PageBatch, posterior: Posterior) -> dict[str, Ratio]:  # noqa: ARG002 - in the posterior
+    def continued(self, parameters: Parameters, pages: PageBatch, posterior: StatePosterior) -> dict[str, Ratio]:  # noqa: ARG002 - in the posterior
         """Every click that has a document below decides whether its user is satisfied."""
         decided = (pages.click & posterior.followed).astype(np.float64)
         return {SATISFACTION.name: Ratio(decided * (1 - posterior.went_on), decided)}

@@ -71,7 +71,7 @@ class TrainingPages(Protocol):
 
 
 @dataclass(frozen=True)
-class FittedModel:
+class ModelEstimate:
     """A click model with its parameters."""
 
     parameters: Parameters
@@ -89,7 +89,7 @@ class EMOptions:
     passes: int = 1000  # over the pages, at most
     tolerance: float = 1e-8  # gain in log-likelihood per impression over a cycle of three passes, at which they end
     fixed: Mapping[str, Floats] = field(default_factory=dict[str, Floats])  # parameters that are given
-    start: FittedModel | None = None  # where EM begins, and with which priors, which then stay
+    start: ModelEstimate | None = None  # where EM begins, and with which priors, which then stay
     left_out: Flags | None = None  # shape (J + 1,), units whose pages do not count
 
 
@@ -155,7 +155,7 @@ def add_up(
     return sums
 
 
-def fit(model: ClickModel, pages: TrainingPages, options: EMOptions, on_pass: Callable[[], None]) -> FittedModel:
+def fit(model: ClickModel, pages: TrainingPages, options: EMOptions, on_pass: Callable[[], None]) -> ModelEstimate:
     """Find the parameters of a model.
 
     EM, accelerated (SQUAREM): from two steps the change is extrapolated, unless that would descend. Where the prior is
@@ -173,7 +173,7 @@ def fit(model: ClickModel, pages: TrainingPages, options: EMOptions, on_pass: Ca
     problem = _Problem(model, pages.signatures(model.statistics_columns) if alike else pages, options, on_pass)
     values = problem.start()
     if not problem.free:
-        return FittedModel(values, {}, {}, 0, converged=True)
+        return ModelEstimate(values, {}, {}, 0, converged=True)
     if model.closed_form:
         problem.sum_up(values)
         problem.estimate_priors({p.name: problem.sums.ratios[p.name] for p in problem.of_estimated_prior})
@@ -187,7 +187,7 @@ def fit(model: ClickModel, pages: TrainingPages, options: EMOptions, on_pass: Ca
             if converged or not rested:
                 break
     decided = {p.name: problem.sums.ratios[p.name].decided for p in problem.free if p.shape != "unit"}
-    return FittedModel(problem.of_all_units(values), problem.priors, decided, problem.passes, converged)
+    return ModelEstimate(problem.of_all_units(values), problem.priors, decided, problem.passes, converged)
 
 
 class _Problem:
@@ -389,7 +389,7 @@ def standard_errors(
     model: ClickModel,
     pages: TrainingPages,
     group_of_unit: Integers,
-    fitted: FittedModel,
+    fitted: ModelEstimate,
     options: EMOptions,
     on_pass: Callable[[], None],
 ) -> dict[str, Floats]:
@@ -438,7 +438,7 @@ _SCHEMA = {
 
 
 def parameter_table(
-    parameters: tuple[Parameter, ...], fitted: FittedModel, std_errors: Mapping[str, Floats] | None = None
+    parameters: tuple[Parameter, ...], fitted: ModelEstimate, std_errors: Mapping[str, Floats] | None = None
 ) -> pl.DataFrame:
     """The shared parameters; of parameters by unit, the mean and the strength of their prior.
 

@@ -29,7 +29,7 @@ import polars as pl
 import scipy
 
 from posbias.core.models.click_model import ClickModel, ExaminationModel, FactorisedModel
-from posbias.core.models.em import FittedModel, parameter_table
+from posbias.core.models.em import ModelEstimate, parameter_table
 from posbias.core.models.page_matrices import SMALLEST_PROBABILITY, Floats, PageBatch, Parameters, log_of_clicks
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, QUERY
 
@@ -325,7 +325,7 @@ JUDGED = ("ndcg", "auc", "dependence_on_ranker", "dependence_p_value")
 
 def model_table(
     models: Sequence[ClickModel],
-    fitted: Sequence[FittedModel],
+    fitted: Sequence[ModelEstimate],
     measures: Sequence[ModelMeasures],
     judged: Mapping[str, Mapping[str, float | None]],
 ) -> pl.DataFrame:
@@ -414,7 +414,7 @@ def calibration_table(models: Sequence[ClickModel], measures: Sequence[ModelMeas
     return pl.concat(frames)
 
 
-def parameters_table(models: Sequence[ClickModel], fitted: Sequence[FittedModel]) -> pl.DataFrame:
+def parameters_table(models: Sequence[ClickModel], fitted: Sequence[ModelEstimate]) -> pl.DataFrame:
     """The parameters of all models; see `parameter_table`, with `model` first."""
     return pl.concat(
         parameter_table(model.parameters, one).select(pl.lit(model.name).alias("model"), pl.exclude("std_error"))

@@ -12,7 +12,12 @@ from posbias.core.arrays import linalg, optimize
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers
 from posbias.core.shapes.shape import SHAPE_ALONE, CurveShape, ShapedEstimate, gains
 from posbias.core.standard_errors.cluster import Intervals, cluster_errors
-from posbias.core.standard_errors.contrasts import ContrastTest, FittedStrata, linear_contrast_test, pairwise_contrasts
+from posbias.core.standard_errors.contrasts import (
+    ContrastTest,
+    StrataEstimate,
+    linear_contrast_test,
+    pairwise_contrasts,
+)
 from posbias.core.theta.conditional import Linkage, LinkedCounts, comparable_in_order, fit_conditional, linked_counts
 
 HELD = "the shape holds it at the reference's propensity"
@@ -26,7 +31,7 @@ class MonotoneShape(CurveShape):
 
     name = "monotone"
 
-    def fit(self, free: FittedStrata, position_of_cell: Integers) -> ShapedEstimate:
+    def fit(self, free: StrataEstimate, position_of_cell: Integers) -> ShapedEstimate:
         """Fit the most likely curve that nowhere rises, over the cells where it is finite and unique.
 
         Those may be more than the identified ones: a position without clicks lies between its neighbours. Cells that
@@ -179,7 +184,7 @@ class _Monotone:
         return bool(within.all() and (increments >= 0).all())
 
 
-def _rises(free: FittedStrata, position_of_cell: Integers) -> tuple[ContrastTest, tuple[int, ...]]:
+def _rises(free: StrataEstimate, position_of_cell: Integers) -> tuple[ContrastTest, tuple[int, ...]]:
     """Test whether the free estimate rises from any position to the next one that it has, and where it rises most."""
     reference_of = free.fit.linkage.reference_of
     order = np.lexsort((position_of_cell, reference_of))

@@ -16,7 +16,7 @@ import numpy as np
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers
 from posbias.core.choices import Plugin
 from posbias.core.standard_errors.cluster import AGREEING, ONE_CLUSTER, Intervals
-from posbias.core.standard_errors.contrasts import ContrastTest, FittedStrata
+from posbias.core.standard_errors.contrasts import ContrastTest, StrataEstimate
 from posbias.core.theta.conditional import Linkage, LinkedCounts, linked_counts
 
 SHAPE_ALONE = "the log does not link it: its number rests on the shape alone"
@@ -57,7 +57,7 @@ class CurveShape(Plugin):
     """An assumption about theta as a function of the position."""
 
     @abstractmethod
-    def fit(self, free: FittedStrata, position_of_cell: Integers) -> ShapedEstimate:
+    def fit(self, free: StrataEstimate, position_of_cell: Integers) -> ShapedEstimate:
         """Fit the shape, to each group of cells a curve of its own.
 
         Args:

@@ -35,7 +35,7 @@ from posbias.core.shapes import shape
 from posbias.core.shapes.shape import CurveShape, ShapedEstimate
 from posbias.core.standard_errors import contrasts
 from posbias.core.standard_errors.cluster import AGREEING, Intervals, scores_of_members, upper_end
-from posbias.core.standard_errors.contrasts import FittedStrata, ScoredEstimate
+from posbias.core.standard_errors.contrasts import ScoredEstimate, StrataEstimate
 from posbias.core.standard_errors.leave_one_out import AGREEMENT, ClusterSums, LeaveOneOut, t_quantile
 from posbias.core.theta.conditional import Likelihood, Linkage, LinkedCounts
 
@@ -57,7 +57,7 @@ class SmoothShape(CurveShape):
 
     name = "smooth"
 
-    def fit(self, free: FittedStrata, position_of_cell: Integers) -> ShapedEstimate:
+    def fit(self, free: StrataEstimate, position_of_cell: Integers) -> ShapedEstimate:
         """Fit a smooth curve to each group of cells, all with one tau.
 
         The whole table counts, also cells that the log does not link with the reference: they follow their neighbours,
@@ -104,7 +104,7 @@ class _Mode:
 class _Curves:
     """The likelihood with a walk around a power, on the cells of the groups in which clicks determine a slope."""
 
-    def __init__(self, free: FittedStrata, position_of_cell: Integers) -> None:
+    def __init__(self, free: StrataEstimate, position_of_cell: Integers) -> None:
         self.fitted = free
         reference_of, own = free.fit.linkage.reference_of, np.arange(len(position_of_cell))
         counts = shape.counts_of_all_cells(free.strata.signatures, free.fit.linkage)
@@ -246,7 +246,7 @@ class PowerShape(CurveShape):
 
     name = "power"
 
-    def fit(self, free: FittedStrata, position_of_cell: Integers) -> ShapedEstimate:
+    def fit(self, free: StrataEstimate, position_of_cell: Integers) -> ShapedEstimate:
         """Fit theta_k = (position_k / position_ref)^-eta, with one eta for each group of cells.
 
         The whole table counts, also cells that the log does not link with the reference. Errors of eta are CR3 over

@@ -107,7 +107,7 @@ _CHUNK = 50_000_000  # impressions whose clusters are summed at a time
 
 
 @dataclass(frozen=True)
-class FittedLog:
+class WholeLog:
     """A conditional fit of a whole log, which its parts are held against."""
 
     plan: StatisticsPlan
@@ -182,7 +182,7 @@ class _Part:
     residual: Floats  # r*, shape (M,)
 
     @classmethod
-    def of(cls, log: FittedLog, statistics: pl.DataFrame) -> "_Part":
+    def of(cls, log: WholeLog, statistics: pl.DataFrame) -> "_Part":
         """From the statistics of the part."""
         stratum = log.plan.stratum_columns(log.period)
         units, table = count_units(statistics, log.plan, log.cells, stratum)
@@ -253,7 +253,7 @@ def column_sums(
         period: the length of the periods within which attractiveness was one.
         by: the columns whose values are the clusters. They are summed in chunks of 50 million impressions.
     """
-    log = FittedLog(statistics.plan, statistics.cells, fit, period, by)
+    log = WholeLog(statistics.plan, statistics.cells, fit, period, by)
     chunks = 1 + int(statistics.cell_totals[0].sum() // _CHUNK)
     of_chunks = [_sums_of_chunk(log, statistics, chunk, chunks) for chunk in range(chunks)]
     sums = reduce(add, (of_chunk for of_chunk, _ in of_chunks))
@@ -262,7 +262,7 @@ def column_sums(
 
 
 def _sums_of_chunk(
-    log: FittedLog, statistics: SufficientStatistics, chunk: int, chunks: int
+    log: WholeLog, statistics: SufficientStatistics, chunk: int, chunks: int
 ) -> tuple[ClusterSums, Floats]:
     """The sums over a chunk of clusters; and of their expected clicks by cell the largest and the total, (2, 1, I)."""
     whole = WholeInformation(log.fit)

@@ -322,7 +322,7 @@ class ScoredEstimate:
 
 
 @dataclass(frozen=True)
-class FittedStrata:
+class StrataEstimate:
     """A conditional fit with what it was fitted to."""
 
     strata: Strata

@@ -34,7 +34,7 @@ _CYCLE = 3  # steps in one cycle of SQUAREM
 
 
 @dataclass(frozen=True)
-class EMOptions:
+class JointOptions:
     """Options of the joint estimate."""
 
     examination_prior: BetaPrior = BetaPrior(0.5, 2.0)  # Beta prior of every theta_e; strength 0 is maximum likelihood
@@ -56,13 +56,13 @@ class JointFit:
     converged: bool  # whether the tolerance was reached. False when it is 0: nothing was checked.
     iterations: int  # steps, or SQUAREM's cycles
     evaluations: int  # passes over the entries
-    options: EMOptions  # with which it was fitted
+    options: JointOptions  # with which it was fitted
     objective: float  # log-likelihood (without the binomials' constants) plus the log of the priors' kernels
 
 
 def fit_joint(
     table: CountTable,
-    options: EMOptions | None = None,
+    options: JointOptions | None = None,
     *,
     start: Floats | None = None,
     on_iteration: OnStep | None = None,
@@ -79,7 +79,7 @@ def fit_joint(
         on_iteration: called after each step or cycle with the passes so far and the change of theta, relative to the
             largest theta.
     """
-    options = options or EMOptions()
+    options = options or JointOptions()
     problem = _Problem(table, options, start)
     accelerated = options.accelerate and options.max_iterations >= _CYCLE
     steps = _CYCLE if accelerated else 1
@@ -116,7 +116,7 @@ def _change(before: Floats, after: Floats) -> float:
 class _Problem:
     """EM's map, and its objective, on one table. Work arrays of the size of the entries are kept between steps."""
 
-    def __init__(self, table: CountTable, options: EMOptions, start: Floats | None) -> None:
+    def __init__(self, table: CountTable, options: JointOptions, start: Floats | None) -> None:
         self.table = table
         self.theta = start
         self.priors = (options.examination_prior, options.attractiveness_prior)

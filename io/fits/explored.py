@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from posbias.core.errors import LogFormatError, UsageError
 from posbias.core.estimators.methods import ConditionalEstimator, RandomizedEstimator
-from posbias.core.exploration import ATTRACTIVENESS, STD_DEV, KnownFit, Plan
+from posbias.core.exploration import ATTRACTIVENESS, STD_DEV, DesignInputs, Plan
 from posbias.core.fit.propensities import SHARED_CLICKS
 from posbias.core.schema import POSITION, QUERY
 from posbias.io.fits.saved_fit import StoredFit, fit_in
@@ -28,7 +28,7 @@ _ROWS_AT_ONCE = 1 << 18
 
 
 @contextmanager
-def open_explored(place: Location) -> Generator[tuple[StoredFit, KnownFit]]:
+def open_explored(place: Location) -> Generator[tuple[StoredFit, DesignInputs]]:
     """The fit in a directory that `fit` or `run` wrote, and what its cells say of further pages.
 
     Raises:
@@ -65,7 +65,7 @@ def _check_kind(fit: StoredFit) -> None:
             raise UsageError(f"{fit.folder}: was fitted with {reason}. Fit the log again without it, and explore that.")
 
 
-def _known(fit: StoredFit) -> KnownFit:
+def _known(fit: StoredFit) -> DesignInputs:
     shared, estimate = fit.shared_clicks, fit.estimate
     if shared is None or estimate.strata is UNSET:
         raise LogFormatError(
@@ -75,7 +75,7 @@ def _known(fit: StoredFit) -> KnownFit:
         )
     unknown = [None] * fit.table.height if estimate.effective_clusters is UNSET else estimate.effective_clusters
     randomized = estimate.method == RandomizedEstimator.name
-    known = KnownFit(
+    known = DesignInputs(
         table=fit.table,
         context=fit.plan.context,
         shared=shared,

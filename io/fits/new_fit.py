@@ -31,7 +31,7 @@ from posbias.core.fit.fit import BesideCounts, Fit, check_cells, fit_statistics
 from posbias.core.fit.model_tests import ModelTests, OtherModels, can_compare, compare_models
 from posbias.core.fit.periods import PeriodChoice, PeriodLook
 from posbias.core.schema import CLICKS, IMPRESSIONS
-from posbias.core.standard_errors.column import FittedLog
+from posbias.core.standard_errors.column import WholeLog
 from posbias.core.standard_errors.contrasts import ContrastTest
 from posbias.core.standard_errors.leave_one_out import ClusterSums
 from posbias.core.training.weights import as_count
@@ -337,12 +337,12 @@ def _attractiveness_rows(item: tuple[PairsOfPart, pl.DataFrame], columns: Sequen
     return pairs.select(*columns, IMPRESSIONS, CLICKS).hstack(of_signature[pairs[SIGNATURE]])
 
 
-def sum_sessions(read: ReadLog, log: FittedLog) -> ClusterSums:
+def sum_sessions(read: ReadLog, log: WholeLog) -> ClusterSums:
     """Sums for errors by session, from a log that was read with its sessions."""
     return reduce(add, read.buckets.map(partial(_sum_sessions, log=log)))
 
 
-def _sum_sessions(_: int, impressions: pl.LazyFrame, log: FittedLog) -> ClusterSums:
+def _sum_sessions(_: int, impressions: pl.LazyFrame, log: WholeLog) -> ClusterSums:
     return log.sums_of(impressions)
 
 

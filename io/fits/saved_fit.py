@@ -17,7 +17,7 @@ from posbias.core.fit.propensities import (
     PROPENSITY,
     SHARED_CLICKS,
     WEIGHT_PROPENSITY,
-    FittedTheta,
+    ThetaEstimate,
     matrix_of,
     own_propensities,
 )
@@ -74,7 +74,7 @@ class PreviousFit:
 
     name: str  # of the directory or file, or power:ETA
     plan: StatisticsPlan  # what was counted, or would have been
-    theta: FittedTheta
+    theta: ThetaEstimate
     digests: dict[str, str] = field(default_factory=dict[str, str])  # of the files that were read, where they are own
 
     own: ClassVar[bool] = True
@@ -196,7 +196,7 @@ def _own(name: str, table: pl.DataFrame, context: tuple[str, ...], digests: dict
     check_context(model, context)
     plan = StatisticsPlan(model, context=context)
     known = own_propensities(table, plan.cell_columns, where=f"--propensities {name}")
-    return PreviousFit(name, plan, FittedTheta(known, None), digests)
+    return PreviousFit(name, plan, ThetaEstimate(known, None), digests)
 
 
 def read_fit(place: Location) -> StoredFit:
@@ -246,7 +246,7 @@ def fit_in(stored: StoredResult, where: str) -> StoredFit:
         raise LogFormatError(
             f"{folder}: {others[0]} and propensities.parquet have other cells. Run `posbias fit` again."
         )
-    log, theta = stored.typed(_OfLog), FittedTheta(known, estimate.attractiveness_prior, covariance)
+    log, theta = stored.typed(_OfLog), ThetaEstimate(known, estimate.attractiveness_prior, covariance)
     table = read_table(folder / f"{PROPENSITIES}.parquet")
     return StoredFit(
         str(folder),

@@ -24,7 +24,7 @@ from posbias.core.models.em import (
     N_GROUPS,
     VALUE,
     EMOptions,
-    FittedModel,
+    ModelEstimate,
     TrainingPages,
     fit,
     parameter_table,
@@ -64,7 +64,7 @@ class FittedToLog:
     """
 
     model: ClickModel
-    fitted: FittedModel
+    fitted: ModelEstimate
     std_errors: dict[str, Floats]
     units: Units
     impressions: Floats

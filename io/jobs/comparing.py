@@ -18,7 +18,7 @@ from posbias.core.fit.comparison import (
     MOST_VALUES,
     Curves,
     Differences,
-    FittedCurve,
+    WrittenCurve,
     beyond,
     change,
     change_table,
@@ -235,10 +235,10 @@ def _two_fits(inputs: Sequence[str], fits: Sequence[StoredFit]) -> _Compared:
     return cells, curves, (all(estimate.converged for estimate in estimates), rejected), notes
 
 
-def _curve_of(fit: StoredFit) -> FittedCurve:
+def _curve_of(fit: StoredFit) -> WrittenCurve:
     estimate = fit.estimate
     effective = None if estimate.effective_clusters is UNSET else estimate.effective_clusters
-    return FittedCurve(
+    return WrittenCurve(
         fit.theta.propensities, fit.theta.covariance, estimate.query_spread, effective, estimate.clusters
     )
 

@@ -10,7 +10,7 @@ import polars as pl
 
 from posbias.core.choices import RandomizedRows
 from posbias.core.errors import UsageError, plural
-from posbias.core.exploration import MEAN_RANK, KnownFit, Plan, documents_to_show, make_plan
+from posbias.core.exploration import MEAN_RANK, DesignInputs, Plan, documents_to_show, make_plan
 from posbias.core.schema import QUERY
 from posbias.io.fits.explored import (
     DOCUMENTS,
@@ -146,7 +146,7 @@ def explore(fit: Location, result: Result, *, pages: int, top: int, ucb: float |
     )
 
 
-def _plan_swaps(explored: StoredFit, known: KnownFit, pages: int, result: Result) -> None:
+def _plan_swaps(explored: StoredFit, known: DesignInputs, pages: int, result: Result) -> None:
     """Plan swaps of positions, and say what they are worth."""
     with result.progress.stage("planning swaps"):
         plan = make_plan(known.curves(), pages)

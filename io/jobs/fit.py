@@ -18,7 +18,7 @@ from posbias.core.estimators import check_method
 from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.fit.diagnostics import FromRows
 from posbias.core.fit.fit import LARGEST_COMPARISON, MOST_CELLS_BESIDE, Fit, check_cells
-from posbias.core.fit.propensities import ChosenPropensities, FittedTheta, choose_propensities
+from posbias.core.fit.propensities import ChosenPropensities, ThetaEstimate, choose_propensities
 from posbias.core.training.layout import LayoutOfCounts, LayoutOfPages, RowsOfPairs, weighted_pages
 from posbias.core.training.weights import ClickWeights, RowWeights, WeightOptions
 from posbias.io import clock
@@ -388,7 +388,7 @@ class CellFit:
 class FittedCells:
     """Propensities by cell."""
 
-    theta: FittedTheta
+    theta: ThetaEstimate
 
     def weigh(
         self, data: Data, plan: StatisticsPlan, request: WeightRequest, engine: Engine, progress: Progress

@@ -13,7 +13,7 @@ from posbias.core.errors import SchemaError, UsageError, plural, population
 from posbias.core.evaluation.clicked import RANKING, SCORE, ndcg_by_query, ranked
 from posbias.core.models import ClickModel, click_model_names, get_click_model, model_names
 from posbias.core.models import judging as tables
-from posbias.core.models.em import EMOptions, FittedModel, fit
+from posbias.core.models.em import EMOptions, ModelEstimate, fit
 from posbias.core.models.judging import (
     GRADE,
     JUDGED,
@@ -160,7 +160,7 @@ def judge_models(learn: Job, test: Job | None, request: ModelsRequest, engine: E
 
 
 class _Judged(NamedTuple):
-    fitted: tuple[FittedModel, ...]
+    fitted: tuple[ModelEstimate, ...]
     measures: tuple[ModelMeasures, ...]
     shared: SharedSums  # the same for all models
     learnt: LogPages
@@ -214,10 +214,10 @@ def _judge(read: ReadLog, other: ReadLog | None, request: ModelsRequest, engine:
 
 def _fit(
     learnt: Mapping[tuple[str, ...], LogPages], models: Sequence[ClickModel], progress: Progress
-) -> list[FittedModel]:
+) -> list[ModelEstimate]:
     """The models, fitted to copies of the pages: what these know of themselves is needed for the next model only."""
     copies = {kind: replace(pages) for kind, pages in learnt.items()}
-    fitted: list[FittedModel] = []
+    fitted: list[ModelEstimate] = []
     for model in models:
         with progress.stage(f"fitting {model.name}") as stage:
             fitted.append(fit(model, copies[model.unit_columns], EMOptions(), stage.advance))

@@ -15,7 +15,7 @@ import polars.selectors as cs
 from polars.io.plugins import register_io_source
 
 from posbias.core.errors import LogFormatError, UsageError
-from posbias.core.fit.propensities import FittedTheta, check_covariance, check_propensities
+from posbias.core.fit.propensities import ThetaEstimate, check_covariance, check_propensities
 from posbias.io.places.locations import is_text
 from posbias.io.results.manifest import FILE_NAME as MANIFEST
 
@@ -83,7 +83,7 @@ def write_small_table(table: pl.DataFrame, folder: Path, name: str, *, csv: bool
         as_spreadsheet_columns(table.lazy()).sink_csv(folder / f"{name}.csv")
 
 
-def write_covariance(theta: FittedTheta, folder: Path) -> None:
+def write_covariance(theta: ThetaEstimate, folder: Path) -> None:
     """Write `theta_covariance.parquet`, where there is a covariance."""
     if theta.covariance is not None:
         theta.covariance.write_parquet(folder / f"{THETA_COVARIANCE}.parquet")

@@ -25,7 +25,7 @@ from posbias.core.fit.propensities import (
     EXAMINATION,
     PROPENSITY,
     STD_ERROR,
-    FittedTheta,
+    ThetaEstimate,
     covariance_of,
     covariance_table,
 )
@@ -295,7 +295,7 @@ SQUARED_CLICKS = "squared_clicks"
 
 
 def weights_for(
-    counts: pl.DataFrame, propensities: pl.DataFrame, options: WeightOptions, fitted: FittedTheta | None = None
+    counts: pl.DataFrame, propensities: pl.DataFrame, options: WeightOptions, fitted: ThetaEstimate | None = None
 ) -> ClickWeights:
     """Click weights of the cells of a log, from a propensity table.
 
@@ -319,7 +319,7 @@ def weights_for(
 
 
 def _drawn(
-    cells: pl.DataFrame, theta: Floats, propensities: pl.DataFrame, fitted: FittedTheta, options: WeightOptions
+    cells: pl.DataFrame, theta: Floats, propensities: pl.DataFrame, fitted: ThetaEstimate, options: WeightOptions
 ) -> Floats:
     """Other propensities of the cells that the log allows as well, shape (N, K)."""
     covariance = covariance_of_theta(cells, propensities, fitted)
@@ -331,7 +331,7 @@ def _drawn(
     return draw_propensities(theta, covariance, options.replicates)
 
 
-def covariance_of_theta(cells: pl.DataFrame, propensities: pl.DataFrame, fitted: FittedTheta) -> Floats | None:
+def covariance_of_theta(cells: pl.DataFrame, propensities: pl.DataFrame, fitted: ThetaEstimate) -> Floats | None:
     """The covariance of the log propensities that weights are made from, shape (K, K); None where it is not known.
 
     Args:
@@ -358,7 +358,7 @@ def examination_of(cells: pl.DataFrame, propensities: pl.DataFrame) -> Floats:
     return propensities_of_cells(cells, propensities, EXAMINATION).cast(pl.Float64).fill_null(np.nan).to_numpy()
 
 
-def posterior_attractiveness(statistics: SufficientStatistics, theta: FittedTheta) -> Posterior:
+def posterior_attractiveness(statistics: SufficientStatistics, theta: ThetaEstimate) -> Posterior:
     """The posterior of the attractiveness of each signature under a fitted theta."""
     examination = examination_of(statistics.cells, theta.propensities)
     table, position = statistics.pair_signatures, statistics.position_of_cell
@@ -375,7 +375,7 @@ def by_signature(
     layout: LayoutOfCounts,
     weights: ClickWeights,
     options: WeightOptions,
-    theta: FittedTheta,
+    theta: ThetaEstimate,
 ) -> tuple[Floats, RowsOfPairs]:
     """The values that a layout by document needs of each signature, shape (J, S), and how it makes rows.
 

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 from posbias.core.arrays.count_table import Floats
-from posbias.core.exploration import Curve, information_of, variances
+from posbias.core.exploration import ContextCells, information_of, variances
 
 N_CELLS = 4
 THETA = np.array([1.0, 0.6, 0.4, 0.2])
 
 
-def curve_of(expected: Floats, **changes: object) -> Curve:
+def curve_of(expected: Floats, **changes: object) -> ContextCells:
     """A curve of strata with these expected clicks, shape (S, K), whose errors are those of the model."""
     clicks = expected.sum(axis=0)
     shared = (expected.T / expected.sum(axis=1)) @ expected
     std_error = np.sqrt(variances(information_of(expected), 0))
-    curve = Curve(
+    curve = ContextCells(
         position=np.arange(1, N_CELLS + 1),
         theta=THETA,
         impressions=np.full(N_CELLS, 1_000.0),

@@ -10,7 +10,7 @@ from small_logs import statistics_of
 
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.estimators.estimate import EstimationOptions
-from posbias.core.exploration import MOST_POSITIONS, Curve, KnownFit, Swap, candidates, make_plan, predict
+from posbias.core.exploration import MOST_POSITIONS, ContextCells, DesignInputs, Swap, candidates, make_plan, predict
 from posbias.core.fit.fit import Fit, fit_statistics
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.core.simulation.worlds import random_world
@@ -23,12 +23,12 @@ def fit_of(*logs: pl.DataFrame) -> Fit:
     return fit_statistics(statistics, "conditional", EstimationOptions(), compare=False)
 
 
-def curves_of(fit: Fit) -> list[Curve]:
+def curves_of(fit: Fit) -> list[ContextCells]:
     assert fit.shared_clicks is not None
     assert fit.free.fitted is not None
     n_strata = float(fit.free.fitted.strata.signatures.multiplicity.sum())
     clusters = fit.estimate.intervals.effective_clusters
-    known = KnownFit(fit.propensities, (), fit.shared_clicks, fit.query_spread, clusters, "shared", n_strata)
+    known = DesignInputs(fit.propensities, (), fit.shared_clicks, fit.query_spread, clusters, "shared", n_strata)
     known.check(where="here")
     return known.curves()
 
@@ -45,7 +45,7 @@ def log() -> pl.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def curves(log: pl.DataFrame) -> list[Curve]:
+def curves(log: pl.DataFrame) -> list[ContextCells]:
     return curves_of(fit_of(log))
 
 
@@ -65,7 +65,7 @@ def test_predicted_errors_are_those_that_are_found_after_the_swaps() -> None:
 
 
 def test_the_plan_makes_the_widest_interval_narrower_than_no_swaps_and_than_every_single_one(
-    curves: list[Curve],
+    curves: list[ContextCells],
 ) -> None:
     plan = make_plan(curves, 4_000)
     assert sum(plan.shares.values()) == pytest.approx(1.0)
@@ -76,7 +76,7 @@ def test_the_plan_makes_the_widest_interval_narrower_than_no_swaps_and_than_ever
     assert len(plan.alone) == 15
 
 
-def test_positions_without_an_interval_are_linked_first(curves: list[Curve]) -> None:
+def test_positions_without_an_interval_are_linked_first(curves: list[ContextCells]) -> None:
     (curve,) = curves
     islands = np.where(np.equal.outer(curve.position <= 3, curve.position <= 3), curve.shared, 0.0)
     unknown = np.where(curve.position <= 3, curve.std_error, np.inf)
@@ -88,7 +88,7 @@ def test_positions_without_an_interval_are_linked_first(curves: list[Curve]) -> 
     assert all(one <= 3 < other for one, other in list(plan.alone)[:9])
 
 
-def test_of_many_positions_only_pairs_with_a_wide_one_are_tried(curves: list[Curve]) -> None:
+def test_of_many_positions_only_pairs_with_a_wide_one_are_tried(curves: list[ContextCells]) -> None:
     (curve,) = curves
     n_cells = MOST_POSITIONS + 10
     wide = np.linspace(0.1, 1.0, n_cells)
@@ -99,7 +99,7 @@ def test_of_many_positions_only_pairs_with_a_wide_one_are_tried(curves: list[Cur
     assert (10, 11) not in tried
 
 
-def test_one_position_has_nothing_to_swap(curves: list[Curve]) -> None:
+def test_one_position_has_nothing_to_swap(curves: list[ContextCells]) -> None:
     (curve,) = curves
     with pytest.raises(IdentifiabilityError, match="nothing to swap"):
         make_plan([replace(curve, position=curve.position[:1])], 10)

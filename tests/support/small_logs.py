@@ -20,7 +20,7 @@ from posbias.core.counts.sufficient_statistics import (
 from posbias.core.models import get_model
 from posbias.core.simulation.simulate import simulate
 from posbias.core.standard_errors.cluster import cluster_errors
-from posbias.core.standard_errors.contrasts import FittedStrata
+from posbias.core.standard_errors.contrasts import StrataEstimate
 from posbias.core.theta.conditional import find_linkage, fit_conditional
 
 PBM = StatisticsPlan(get_model("pbm"))
@@ -83,16 +83,16 @@ def strata_of(pairs: CountTable, cluster: Integers) -> Strata:
     return Strata(table, Members(signature, cluster))
 
 
-def fitted_pairs(pairs: CountTable, cluster: Integers, n_contexts: int = 1) -> FittedStrata:
+def fitted_pairs(pairs: CountTable, cluster: Integers, n_contexts: int = 1) -> StrataEstimate:
     """The conditional estimate of pairs with its errors; contexts have as many cells each."""
     return fitted_strata(strata_of(pairs, cluster), n_contexts)
 
 
-def fitted_strata(strata: Strata, n_contexts: int = 1) -> FittedStrata:
+def fitted_strata(strata: Strata, n_contexts: int = 1) -> StrataEstimate:
     """The same of strata."""
     table = strata.signatures
     fit = fit_conditional(table, find_linkage(table, np.repeat(np.arange(n_contexts), table.n_cells // n_contexts)))
-    return FittedStrata(strata, fit, cluster_errors(fit, strata))
+    return StrataEstimate(strata, fit, cluster_errors(fit, strata))
 
 
 def random_pairs(seed: int, n_units: int = 60, n_cells: int = 4, n_queries: int = 12) -> tuple[CountTable, Integers]:

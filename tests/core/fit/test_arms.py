@@ -14,7 +14,7 @@ from posbias.core.arrays.count_table import CountTable, Floats, Integers
 from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.fit.arms import ArmsTest, arms_test, learn_apart, learning_by_arm
 from posbias.core.fit.fit import Fit, fit_statistics
-from posbias.core.standard_errors.contrasts import FittedStrata
+from posbias.core.standard_errors.contrasts import StrataEstimate
 from posbias.core.theta.conditional import ConditionalFit
 
 BY_ARM = replace(PBM, arms=("arm",))
@@ -60,7 +60,7 @@ class Dense:
         return np.arange(1, self.n.shape[2] + 1, dtype=np.int64)
 
     @property
-    def fitted(self) -> FittedStrata:
+    def fitted(self) -> StrataEstimate:
         """The estimate from all movement."""
         pairs = CountTable.from_dense(self.n.sum(axis=1), self.c.sum(axis=1))
         return fitted_strata(strata_of(pairs, self.query))

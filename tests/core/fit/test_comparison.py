@@ -6,7 +6,7 @@ import pytest
 
 from posbias.core.fit.comparison import (
     Curves,
-    FittedCurve,
+    WrittenCurve,
     beyond,
     change,
     change_table,
@@ -122,7 +122,7 @@ def test_fits_keep_their_own_correlations_and_are_independent_of_each_other() ->
     examined = np.zeros((3, 3))
     examined[1:, 1:] = relative
     covariance = CELLS.with_columns(covariance=pl.Series((examined + 0.3**2 * np.eye(3)).tolist()))
-    fit = FittedCurve(table, covariance, 0.3, [None, 8.04, 20.0], 12)
+    fit = WrittenCurve(table, covariance, 0.3, [None, 8.04, 20.0], 12)
     found = curves_of_fits([fit, fit], CELLS, ())
 
     assert found.covariance.shape == (6, 6)

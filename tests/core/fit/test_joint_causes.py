@@ -12,7 +12,7 @@ from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.fit import diagnostics
 from posbias.core.fit.fit import Fit, fit_statistics
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.core.theta.joint import EMOptions, fit_joint
+from posbias.core.theta.joint import JointOptions, fit_joint
 
 # 70 impressions per pair, and a tenth of them clicked at the top.
 MANY = SimulationOptions(
@@ -46,7 +46,7 @@ def test_where_pairs_have_few_impressions_sparsity_is_a_cause() -> None:
 def test_without_a_prior_it_is_what_joint_em_without_one_says() -> None:
     fit = fitted(MANY)
     assert fit.causes is not None
-    asked = EMOptions(diagnostics.NO_PRIOR, diagnostics.NO_PRIOR, tolerance=1e-8)
+    asked = JointOptions(diagnostics.NO_PRIOR, diagnostics.NO_PRIOR, tolerance=1e-8)
     theta = fit_joint(fit.statistics.pair_signatures, asked).examination
 
     np.testing.assert_allclose(fit.causes.without_prior, np.log(theta / theta[0] / fit.estimate.propensity), atol=0.005)

@@ -12,10 +12,10 @@ from posbias.core.choices import BetaPrior
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.fit.diagnostics import JointComparison, compare_with_joint, joint_slopes
 from posbias.core.theta.conditional import find_linkage, fit_conditional
-from posbias.core.theta.joint import EMOptions, fit_joint
+from posbias.core.theta.joint import JointOptions, fit_joint
 
-LIKELIHOOD = EMOptions(BetaPrior(0.5, 0.0), BetaPrior(0.5, 0.0), tolerance=1e-13, max_iterations=100_000)
-WITH_PRIOR = EMOptions(BetaPrior(0.5, 2.0), BetaPrior(0.3, 3.0), tolerance=1e-13, max_iterations=100_000)
+LIKELIHOOD = JointOptions(BetaPrior(0.5, 0.0), BetaPrior(0.5, 0.0), tolerance=1e-13, max_iterations=100_000)
+WITH_PRIOR = JointOptions(BetaPrior(0.5, 2.0), BetaPrior(0.3, 3.0), tolerance=1e-13, max_iterations=100_000)
 
 
 def random_pairs(seed: int, n_pairs: int = 30, mean: float = 8.0, n_cells: int = 4) -> CountTable:
@@ -25,7 +25,7 @@ def random_pairs(seed: int, n_pairs: int = 30, mean: float = 8.0, n_cells: int =
     return CountTable.from_dense(impressions.astype(float), clicks.astype(float))
 
 
-def compared(pairs: CountTable, query: Integers, options: EMOptions) -> JointComparison:
+def compared(pairs: CountTable, query: Integers, options: JointOptions) -> JointComparison:
     conditional = fitted_pairs(pairs, query)
     return compare_with_joint(conditional, fit_joint(conditional.strata.signatures, options))
 
@@ -41,7 +41,7 @@ def best_gamma(impressions: Floats, clicks: Floats, theta: Floats, prior: BetaPr
     return low
 
 
-def profile(theta: Floats, table: CountTable, options: EMOptions) -> float:
+def profile(theta: Floats, table: CountTable, options: JointOptions) -> float:
     """Log of likelihood times priors, with every gamma at its optimum."""
 
     def log_prior(prior: BetaPrior, x: float) -> float:
@@ -60,7 +60,7 @@ def profile(theta: Floats, table: CountTable, options: EMOptions) -> float:
 
 
 @pytest.mark.parametrize("options", [LIKELIHOOD, WITH_PRIOR])
-def test_score_and_information_are_the_derivatives_of_the_profile_likelihood(options: EMOptions) -> None:
+def test_score_and_information_are_the_derivatives_of_the_profile_likelihood(options: JointOptions) -> None:
     clicked = random_pairs(1, n_pairs=8, mean=20)
     table = clicked.take(np.flatnonzero(clicked.sum_by_unit(clicked.clicks) > 0))
     joint = fit_joint(table, options)
@@ -86,7 +86,7 @@ def test_score_and_information_are_the_derivatives_of_the_profile_likelihood(opt
 
 
 @pytest.mark.parametrize("options", [LIKELIHOOD, WITH_PRIOR])
-def test_the_error_of_the_difference_is_what_each_pair_moves(options: EMOptions) -> None:
+def test_the_error_of_the_difference_is_what_each_pair_moves(options: JointOptions) -> None:
     """An infinitesimal jackknife: each pair's weight raised a little, and both estimates fitted again."""
     table = random_pairs(2, n_pairs=12, mean=25)
     linkage = find_linkage(table)
@@ -152,7 +152,7 @@ def test_cells_that_are_not_identified_are_not_compared() -> None:
     wider = replace(pairs, n_cells=6)
     silent = np.array([[5.0, 5, 0, 0, 9, 0]]), np.array([[2.0, 1, 0, 0, 0, 0]])  # a cell that is never clicked
     wider = compress(concatenate([wider, CountTable.from_dense(*silent)]))[0]
-    for options in (EMOptions(), LIKELIHOOD):
+    for options in (JointOptions(), LIKELIHOOD):
         found = compared(wider, np.arange(wider.n_units) // 3, options)
         np.testing.assert_array_equal(np.isnan(found.log_ratio), [False] * 4 + [True] * 2)
         assert found.test.n_contrasts == 3
@@ -177,20 +177,20 @@ def test_joint_em_is_cleared_on_dense_logs() -> None:
 
 def test_joint_em_is_found_out_on_sparse_logs() -> None:
     for seed in range(5):
-        found = compared(*ranked_log(seed, n_pairs=8000, mean=0.5), EMOptions())
+        found = compared(*ranked_log(seed, n_pairs=8000, mean=0.5), JointOptions())
         assert found.biased
         assert found.largest_difference > 0.05
 
 
 def test_a_significant_difference_that_is_small_is_no_bias() -> None:
-    found = compared(*ranked_log(0, n_pairs=4000, mean=0.5), EMOptions())
+    found = compared(*ranked_log(0, n_pairs=4000, mean=0.5), JointOptions())
     assert found.biased
     assert not replace(found, log_ratio=found.log_ratio / 1000).biased
 
 
 def test_an_estimate_that_did_not_converge_is_not_called_biased() -> None:
     pairs, query = ranked_log(0, n_pairs=4000, mean=0.5)
-    found = compared(pairs, query, EMOptions(max_iterations=30))
+    found = compared(pairs, query, JointOptions(max_iterations=30))
     assert found.test.rejected
     assert not found.converged
     assert not found.biased
@@ -198,7 +198,7 @@ def test_an_estimate_that_did_not_converge_is_not_called_biased() -> None:
 
 def test_a_theta_at_its_bound_does_not_move() -> None:
     table = random_pairs(6)
-    joint = fit_joint(table, EMOptions())
+    joint = fit_joint(table, JointOptions())
     held = replace(joint, examination=np.where(np.arange(4) == 0, 1 - 1e-6, joint.examination))
     _, information = joint_slopes(held, table)
     assert not information[0].any()

@@ -16,7 +16,7 @@ from posbias.core.fit.fit import Fit, fit_statistics
 from posbias.core.fit.theta_errors import log_covariance, query_spread
 from posbias.core.schema import IMPRESSIONS
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.core.standard_errors.contrasts import FittedStrata
+from posbias.core.standard_errors.contrasts import StrataEstimate
 
 THETA = np.array([1.0, 0.5, 0.25])
 WORLD = SimulationOptions(
@@ -65,7 +65,7 @@ def test_the_spread_of_theta_between_queries_is_found() -> None:
     assert loud == pytest.approx(0.3, abs=0.06)
 
 
-def _conditional(fit: Fit) -> FittedStrata:
+def _conditional(fit: Fit) -> StrataEstimate:
     assert fit.estimate.fitted is not None
     return fit.estimate.fitted
 

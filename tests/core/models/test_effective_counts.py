@@ -7,7 +7,7 @@ import pytest
 
 from posbias.core.models import click_model_names, get_click_model
 from posbias.core.models.click_model import ClickModel
-from posbias.core.models.em import EMOptions, FittedModel, fit
+from posbias.core.models.em import EMOptions, ModelEstimate, fit
 from posbias.core.models.page_matrices import (
     Floats,
     PageBatch,
@@ -99,7 +99,7 @@ def test_a_slope_that_no_counts_have_with_that_curvature_is_kept_alone() -> None
     assert found.favourable / x - against / (1 - x) == pytest.approx(slope)
 
 
-def learnt(name: str, pages: PagesInMemory) -> FittedModel:
+def learnt(name: str, pages: PagesInMemory) -> ModelEstimate:
     found = fit(get_click_model(name), pages, EMOptions(), lambda: None)
     assert found.converged
     return found

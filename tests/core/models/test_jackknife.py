@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from posbias.core.models import get_click_model
-from posbias.core.models.em import EMOptions, FittedModel, fit, standard_errors
+from posbias.core.models.em import EMOptions, ModelEstimate, fit, standard_errors
 from posbias.core.models.page_matrices import PageBatch, PagesInMemory
 
 N_QUERIES, N_DOCS = 30, 4
@@ -21,7 +21,7 @@ def pages_of(n_pages: int, seed: int) -> PageBatch:
     return PageBatch(unit, position, np.zeros(unit.shape, dtype=np.bool_), shown, np.ones(n_pages))
 
 
-def fitted(name: str, batch: PageBatch) -> tuple[FittedModel, dict[str, np.ndarray]]:
+def fitted(name: str, batch: PageBatch) -> tuple[ModelEstimate, dict[str, np.ndarray]]:
     model, pages = get_click_model(name), PagesInMemory((batch,), N_QUERIES * N_DOCS, N_DOCS)
     found = fit(model, pages, EMOptions(), lambda: None)
     return found, standard_errors(model, pages, GROUPS, found, EMOptions(), lambda: None)

@@ -9,7 +9,7 @@ import pytest
 
 from posbias.core.models import get_click_model
 from posbias.core.models import page_matrices as module
-from posbias.core.models.em import EMOptions, FittedModel, fit, standard_errors
+from posbias.core.models.em import EMOptions, ModelEstimate, fit, standard_errors
 from posbias.core.models.page_matrices import (
     Certain,
     PageBatch,
@@ -83,7 +83,7 @@ def log(name: str, *, weighted: bool = False, seed: int = 0) -> PagesInMemory:
     return PagesInMemory((pages.with_clicks(model.sample(truth, pages, rng)),), N_UNITS, N_POSITIONS)
 
 
-def both(name: str, *, weighted: bool, options: EMOptions) -> tuple[FittedModel, FittedModel]:
+def both(name: str, *, weighted: bool, options: EMOptions) -> tuple[ModelEstimate, ModelEstimate]:
     pages, model = log(name, weighted=weighted), get_click_model(name)
     assert pages.signatures(model.statistics_columns).n_units < 0.6 * N_UNITS
     return fit(model, pages, options, lambda: None), fit(model, OneByOne(pages), options, lambda: None)

@@ -10,7 +10,7 @@ from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.shapes.monotone import MonotoneShape
 from posbias.core.shapes.shape import SHAPE_ALONE, ShapedEstimate
-from posbias.core.standard_errors.contrasts import FittedStrata
+from posbias.core.standard_errors.contrasts import StrataEstimate
 
 SEEDS = range(40)
 
@@ -23,7 +23,7 @@ def small_log(seed: int) -> tuple[Floats, Floats]:
     return impressions.astype(float), rng.binomial(impressions, 0.35).astype(float)
 
 
-def fitted(impressions: Floats, clicks: Floats) -> FittedStrata:
+def fitted(impressions: Floats, clicks: Floats) -> StrataEstimate:
     return fitted_pairs(CountTable.from_dense(impressions, clicks), np.arange(len(impressions)))
 
 

@@ -15,11 +15,11 @@ from posbias.core.shapes.monotone import HELD, MonotoneShape
 from posbias.core.shapes.shape import ONE_END, SHAPE_ALONE, ShapedEstimate
 from posbias.core.shapes.smooth import PowerShape
 from posbias.core.standard_errors.cluster import AGREEING, ONE_CLUSTER
-from posbias.core.standard_errors.contrasts import FittedStrata
+from posbias.core.standard_errors.contrasts import StrataEstimate
 from posbias.core.theta.conditional import NO_CLICKS, find_linkage, fit_conditional
 
 POWER = tuple(1 / np.arange(1, 6))
-Fitted = tuple[FittedStrata, Integers]
+Fitted = tuple[StrataEstimate, Integers]
 
 
 def counts(

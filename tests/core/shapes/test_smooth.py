@@ -12,7 +12,7 @@ from posbias.core.shapes import smooth as module
 from posbias.core.shapes.shape import ONE_END, SHAPE_ALONE
 from posbias.core.shapes.smooth import PowerShape, SmoothShape
 from posbias.core.standard_errors.cluster import AGREEING, ONE_CLUSTER
-from posbias.core.standard_errors.contrasts import FittedStrata
+from posbias.core.standard_errors.contrasts import StrataEstimate
 
 POWER: Floats = (1 / np.arange(1, 7)).astype(np.float64)
 BUMPY = np.array([1.0, 0.5, 0.7, 0.25, 0.4, 0.2])
@@ -29,7 +29,7 @@ def counts(seed: int, theta: Floats, n_pairs: int, mean: float) -> tuple[Floats,
     return impressions.astype(np.float64), clicks.astype(np.float64)
 
 
-def fitted(impressions: Floats, clicks: Floats, query: Integers | None = None, n_contexts: int = 1) -> FittedStrata:
+def fitted(impressions: Floats, clicks: Floats, query: Integers | None = None, n_contexts: int = 1) -> StrataEstimate:
     pairs = CountTable.from_dense(impressions, clicks)
     return fitted_pairs(pairs, np.arange(len(impressions)) // 6 if query is None else query, n_contexts)
 

@@ -27,7 +27,7 @@ from posbias.core.standard_errors.cluster import (
     pair_errors,
     sum_clusters,
 )
-from posbias.core.standard_errors.contrasts import FittedStrata
+from posbias.core.standard_errors.contrasts import StrataEstimate
 from posbias.core.theta.conditional import ConditionalFit, find_linkage, fit_conditional
 
 
@@ -347,7 +347,7 @@ def test_conjugate_gradients_give_many_cells_what_dense_matrices_give_them(
         monkeypatch.setattr(module, "_TOGETHER", together)
         fit = fitted(pairs)
         errors = cluster_errors(fit, strata)
-        found.append((fit, errors, fit.inverse, query_spread(FittedStrata(strata, fit, errors)), errors.covariance))
+        found.append((fit, errors, fit.inverse, query_spread(StrataEstimate(strata, fit, errors)), errors.covariance))
     dense, sparse = found
     assert ONE_CLUSTER in dense[1].reason
     assert dense[1].reason == sparse[1].reason

@@ -13,10 +13,10 @@ from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.arrays.optimize import squarem_cycle
 from posbias.core.choices import BetaPrior
 from posbias.core.errors import UsageError
-from posbias.core.theta.joint import LARGEST, EMOptions, JointFit, fit_joint
+from posbias.core.theta.joint import LARGEST, JointFit, JointOptions, fit_joint
 
 NO_PRIOR = BetaPrior(0.5, 0.0)
-LIKELIHOOD = EMOptions(NO_PRIOR, NO_PRIOR)
+LIKELIHOOD = JointOptions(NO_PRIOR, NO_PRIOR)
 
 
 def random_table(seed: int, n_units: int = 40, largest: int = 12) -> CountTable:
@@ -26,7 +26,7 @@ def random_table(seed: int, n_units: int = 40, largest: int = 12) -> CountTable:
     return CountTable.from_dense(impressions.astype(float), clicks.astype(float))
 
 
-def objective(table: CountTable, options: EMOptions, theta: Floats, gamma: Floats) -> float:
+def objective(table: CountTable, options: JointOptions, theta: Floats, gamma: Floats) -> float:
     """The objective straight from its definition."""
     click = theta[table.cell] * gamma[table.unit_of_entry]
     likelihood = table.clicks * np.log(click) + (table.impressions - table.clicks) * np.log1p(-click)
@@ -40,7 +40,7 @@ def objective(table: CountTable, options: EMOptions, theta: Floats, gamma: Float
     return total
 
 
-def textbook_step(table: CountTable, options: EMOptions, theta: Floats, gamma: Floats) -> tuple[Floats, Floats]:
+def textbook_step(table: CountTable, options: JointOptions, theta: Floats, gamma: Floats) -> tuple[Floats, Floats]:
     """The E-step and the M-step as the papers write them."""
     t, g = theta[table.cell], gamma[table.unit_of_entry]
     skips = table.impressions - table.clicks
@@ -52,8 +52,8 @@ def textbook_step(table: CountTable, options: EMOptions, theta: Floats, gamma: F
     return np.minimum(new_theta, LARGEST), np.minimum(new_gamma, LARGEST)
 
 
-@pytest.mark.parametrize("options", [EMOptions(), EMOptions(BetaPrior(0.2, 5), BetaPrior(0.9, 0.3))])
-def test_a_plain_fit_takes_the_steps_of_the_textbook(options: EMOptions) -> None:
+@pytest.mark.parametrize("options", [JointOptions(), JointOptions(BetaPrior(0.2, 5), BetaPrior(0.9, 0.3))])
+def test_a_plain_fit_takes_the_steps_of_the_textbook(options: JointOptions) -> None:
     table = random_table(0)
     theta, gamma = np.full(4, 0.5), np.full(table.n_units, 0.5)
     for _ in range(20):
@@ -73,17 +73,17 @@ def test_the_objective_never_falls(seed: int, accelerate: bool, strength: float)
     table = random_table(seed)
     found = [
         fit_joint(
-            table, EMOptions(prior, prior, max_iterations=3 * steps, tolerance=0, accelerate=accelerate)
+            table, JointOptions(prior, prior, max_iterations=3 * steps, tolerance=0, accelerate=accelerate)
         ).objective
         for steps in range(12)
     ]
     assert (np.diff(found) >= -1e-11 * abs(found[-1])).all()
 
 
-@pytest.mark.parametrize("options", [EMOptions(), LIKELIHOOD])
+@pytest.mark.parametrize("options", [JointOptions(), LIKELIHOOD])
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.slow
-def test_acceleration_reaches_the_plain_optimum_in_far_fewer_steps(seed: int, options: EMOptions) -> None:
+def test_acceleration_reaches_the_plain_optimum_in_far_fewer_steps(seed: int, options: JointOptions) -> None:
     table = random_table(seed, largest=200)
     plain = fit_joint(table, replace(options, accelerate=False, tolerance=1e-13, max_iterations=50_000))
     fast = fit_joint(table, replace(options, tolerance=1e-11))
@@ -99,9 +99,9 @@ def scaled(fit: JointFit) -> Floats:
 
 
 @pytest.mark.parametrize(
-    "options", [EMOptions(), LIKELIHOOD, EMOptions(accelerate=False, tolerance=0, max_iterations=30)]
+    "options", [JointOptions(), LIKELIHOOD, JointOptions(accelerate=False, tolerance=0, max_iterations=30)]
 )
-def test_signatures_and_pairs_give_the_same_fit(options: EMOptions) -> None:
+def test_signatures_and_pairs_give_the_same_fit(options: JointOptions) -> None:
     table = random_table(1, n_units=300, largest=3)
     signatures, signature = compress(table)
     assert signatures.n_units < table.n_units
@@ -119,7 +119,7 @@ def test_maximum_likelihood_has_the_closed_form_of_one_pair() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [EMOptions(), LIKELIHOOD, replace(LIKELIHOOD, accelerate=False, max_iterations=200)]
+    "options", [JointOptions(), LIKELIHOOD, replace(LIKELIHOOD, accelerate=False, max_iterations=200)]
 )
 @pytest.mark.parametrize(
     ("impressions", "clicks"),
@@ -133,7 +133,7 @@ def test_maximum_likelihood_has_the_closed_form_of_one_pair() -> None:
     ],
 )
 def test_extreme_counts_stay_finite_and_in_range(
-    impressions: list[list[float]], clicks: list[list[float]], options: EMOptions
+    impressions: list[list[float]], clicks: list[list[float]], options: JointOptions
 ) -> None:
     table = CountTable.from_dense(np.array(impressions), np.array(clicks))
     with warnings.catch_warnings(), np.errstate(all="raise", under="ignore"):
@@ -146,7 +146,7 @@ def test_extreme_counts_stay_finite_and_in_range(
 def test_too_few_steps_are_reported() -> None:
     told: list[int] = []
     fit = fit_joint(
-        random_table(2), EMOptions(max_iterations=6), on_iteration=lambda passes, _change: told.append(passes)
+        random_table(2), JointOptions(max_iterations=6), on_iteration=lambda passes, _change: told.append(passes)
     )
     assert not fit.converged
     assert (fit.iterations, fit.evaluations) == (2, 6)

@@ -11,10 +11,10 @@ from posbias.core.arrays.count_table import CountTable, Integers
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors.cluster import cluster_errors
 from posbias.core.theta.conditional import find_linkage, fit_conditional
-from posbias.core.theta.joint import EMOptions, fit_joint
+from posbias.core.theta.joint import JointOptions, fit_joint
 
 N_POSITIONS = 10
-AS_PYCLICK = EMOptions(max_iterations=50, tolerance=0.0, accelerate=False)
+AS_PYCLICK = JointOptions(max_iterations=50, tolerance=0.0, accelerate=False)
 
 # PyClick's PBM, positions 1 to 10.
 PBM_EXAMINATION = [

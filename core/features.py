@@ -70,9 +70,9 @@ from posbias.core.choices import Cluster
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.estimators.estimate import (
+    CurveEstimate,
     Estimate,
     EstimationOptions,
-    FittedCurve,
     OnIteration,
     cells_like,
     conditional_estimate,
@@ -96,7 +96,7 @@ GradientsOfRows = Callable[[Integers, Floats], tuple[Floats, Floats]]
 """From the numbers of rows and their scores to the gradient and the Hessian of the loss, shapes (n,)."""
 
 
-class CrossFitted:
+class CrossFoldTrees:
     """Trees that grow in lockstep, one ensemble a fold, each on the rows of the other folds."""
 
     def __init__(self, rows: BinnedRows, fold: Integers, start: float) -> None:
@@ -236,11 +236,11 @@ def learn_nuisances(features: BinnedRows, rows: LearningRows) -> Nuisances:
     return Nuisances(relevance.forests(), place.forests(), relevance.scores, place.scores, theta)
 
 
-def _relevance(features: BinnedRows, rows: LearningRows, places: Floats) -> tuple[Floats, CrossFitted]:
+def _relevance(features: BinnedRows, rows: LearningRows, places: Floats) -> tuple[Floats, CrossFoldTrees]:
     impressions, clicks = rows.sum_by_cell(np.ones(len(rows.cell))), rows.sum_by_cell(rows.click)
     theta = _relative(_ratio(clicks, impressions), rows.context)
     rate = float(clicks.sum() / max((impressions * theta).sum(), _NEARLY_SURE))
-    trees = CrossFitted(features, rows.fold, logit(min(max(rate, _RATES[0]), _RATES[1])))
+    trees = CrossFoldTrees(features, rows.fold, logit(min(max(rate, _RATES[0]), _RATES[1])))
     likelihood: list[float] = []
     while len(likelihood) < RELEVANCE_TREES and max(likelihood[-PATIENCE:], default=0) >= max(likelihood, default=0):
         if len(likelihood) % ROUNDS_OF_THETA == 0:
@@ -280,9 +280,9 @@ def _on_strata(rows: LearningRows, scores: Floats, places: Floats) -> tuple[Cond
     ] * edges.n_strata + stratum
 
 
-def _place(features: BinnedRows, rows: LearningRows) -> CrossFitted:
+def _place(features: BinnedRows, rows: LearningRows) -> CrossFoldTrees:
     place = np.log(rows.position[rows.cell])
-    trees = CrossFitted(features, rows.fold, float(np.average(place, weights=rows.weight)))
+    trees = CrossFoldTrees(features, rows.fold, float(np.average(place, weights=rows.weight)))
     for _ in range(PLACE_TREES):
         if not trees.grow(lambda of, scores: (rows.weight[of] * (scores - place[of]), rows.weight[of])):
             break
@@ -466,7 +466,7 @@ class ExposureCounts:
 
 
 @dataclass(frozen=True)
-class FittedExposure:
+class ExposureEstimate:
     """A fit of the whole log, which its parts are held against."""
 
     table: CountTable  # exposure and clicks of the whole log (`ExposureCounts.table`)
@@ -500,7 +500,7 @@ NOT_ALIKE = "no row like its own links it to the reference"
 
 def fit_exposure(
     counts: ExposureCounts, statistics: SufficientStatistics, options: EstimationOptions
-) -> FittedExposure:
+) -> ExposureEstimate:
     """Fit theta to exposure and clicks by stratum.
 
     Args:
@@ -523,10 +523,10 @@ def fit_exposure(
         ) from error
     reason = tuple(NOT_ALIKE if why == conditional.NOT_LINKED else why for why in linkage.reason)
     fit = conditional.fit_conditional(table, replace(linkage, reason=reason), **options.limits)
-    return FittedExposure(table, fit, context, len(counts.exposure))
+    return ExposureEstimate(table, fit, context, len(counts.exposure))
 
 
-def features_estimate(fitted: FittedExposure, sums: Iterable[ClusterSums], by: Cluster) -> Estimate:
+def features_estimate(fitted: ExposureEstimate, sums: Iterable[ClusterSums], by: Cluster) -> Estimate:
     """The estimate with its errors.
 
     Args:
@@ -535,7 +535,7 @@ def features_estimate(fitted: FittedExposure, sums: Iterable[ClusterSums], by: C
         by: what the clusters are.
     """
     fit, no_pair = fitted.fit, np.zeros(len(fitted.context))
-    behind = FittedCurve(fit, errors_from_sums(fit.log_theta, fit.free_cells, reduce(add, sums)))
+    behind = CurveEstimate(fit, errors_from_sums(fit.log_theta, fit.free_cells, reduce(add, sums)))
     estimate = conditional_estimate(FeaturesMethod.name, behind, fitted.table, by)
     return replace(estimate, linkage=replace(fit.linkage, linking_pairs=no_pair, linking_clicks=no_pair))
 

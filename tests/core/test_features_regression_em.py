@@ -5,9 +5,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from posbias.core import exposure as module
+from posbias.core import features as module
 from posbias.core.arrays.count_table import Floats
-from posbias.core.exposure import LearningRows, expectation, regression_em
+from posbias.core.features import LearningRows, expectation, regression_em
 from posbias.core.learners.boosting import BinnedRows, TreeOptions, bin_rows
 
 THETA, RELEVANCE = np.array([0.9, 0.5, 0.2]), np.array([0.1, 0.6, 0.95])

@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from posbias.core.exposure import LearningRows, hidden_relevance, learn_nuisances, tree_options
+from posbias.core.features import LearningRows, hidden_relevance, learn_nuisances, tree_options
 from posbias.core.fit.diagnostics import HiddenRelevance
 from posbias.core.learners.boosting import bin_rows
 from posbias.core.learners.learning import sigmoid

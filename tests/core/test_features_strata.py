@@ -7,7 +7,7 @@ import pytest
 
 from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.arrays.linalg import solve
-from posbias.core.exposure import QUANTILES, ExposureCounts, FittedExposure, ScoredRows, StratumEdges
+from posbias.core.features import QUANTILES, ExposureCounts, ExposureEstimate, ScoredRows, StratumEdges
 from posbias.core.standard_errors.cluster import errors_from_sums
 from posbias.core.theta.conditional import find_linkage, fit_conditional
 
@@ -24,10 +24,10 @@ def rows() -> ScoredRows:
     return ScoredRows(stratum, cell, exposure, click, draws.integers(1, 4, size=N_ROWS).astype(float))
 
 
-def fitted(rows: ScoredRows) -> FittedExposure:
+def fitted(rows: ScoredRows) -> ExposureEstimate:
     context = np.zeros(N_CELLS, np.int64)
     table = ExposureCounts.of(rows, N_STRATA, N_CELLS).table(context)
-    return FittedExposure(table, fit_conditional(table, find_linkage(table)), context, N_STRATA)
+    return ExposureEstimate(table, fit_conditional(table, find_linkage(table)), context, N_STRATA)
 
 
 def design_of(rows: ScoredRows) -> Floats:

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.exposure import draws_of, fold_of, in_sample
+from posbias.core.features import draws_of, fold_of, in_sample
 
 SESSIONS = pl.Series(range(20_000))
 

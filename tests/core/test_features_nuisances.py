@@ -5,7 +5,7 @@ import pytest
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.errors import IdentifiabilityError
-from posbias.core.exposure import LearningRows, Nuisances, learn_nuisances, tree_options
+from posbias.core.features import LearningRows, Nuisances, learn_nuisances, tree_options
 from posbias.core.learners.boosting import bin_rows
 from posbias.core.learners.learning import sigmoid
 
