@@ -178,7 +178,7 @@ def mutated(draw: st.DrawFn) -> str:
     return resized(changed) if draw(st.integers(0, 9)) else changed
 
 
-@pytest.mark.parametrize("examples", [12, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [12, pytest.param(100, marks=pytest.mark.slow)])
 def test_a_changed_file_is_one_error_or_gives_the_scores_that_lightgbm_gives(examples: int) -> None:
     rows, accepted = odd_rows(5), list[str]()
 
