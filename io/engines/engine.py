@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import polars as pl
 
@@ -113,7 +113,8 @@ class Engine(ABC):
 
     def parts_of(self, frames: Sequence[pl.LazyFrame]) -> Parts:
         """Frames that hold whole queries each, as parts."""
-        return FrameParts(self, frames)
+        makes = [partial(collected, frame) for frame in frames]
+        return FrameParts(self.each, lambda: makes, len(makes), in_memory=self.in_this_process and len(makes) == 1)
 
     @abstractmethod
     def add_up(self, statistics: Sequence[pl.LazyFrame], plan: StatisticsPlan, *, distinct: bool = False) -> Parts:
@@ -134,31 +135,31 @@ class Engine(ABC):
         """Write what a function makes of each item as one Parquet table: a file, or a directory of part files."""
 
 
+MakeFrame = Callable[[], pl.LazyFrame | pl.DataFrame]
+
+
 @dataclass(frozen=True)
 class FrameParts:
-    """Lazy frames that hold whole queries each, which are collected where they are worked on."""
+    """Frames that hold whole queries each, which are made where they are worked on."""
 
-    engine: Engine
-    frames: Sequence[pl.LazyFrame]
-
-    @property
-    def number(self) -> int:
-        """How many there are."""
-        return len(self.frames)
-
-    @property
-    def in_memory(self) -> bool:
-        """Whether there is but one, in the memory of this process."""
-        return self.engine.in_this_process and self.number == 1
+    each: Callable[[Iterable[Any], Callable[[Any], Any]], Iterator[Any]]  # as that of an engine
+    makes: Callable[[], Iterable[MakeFrame]]  # gives what makes each of them
+    number: int | None
+    in_memory: bool
 
     def map(self, work: Callable[[int, pl.LazyFrame], Output]) -> Iterator[Output]:
-        """Yield the results of a function for each."""
-        return self.engine.each(list(enumerate(self.frames)), partial(_on_frame, work=work))
+        """Yield the results of a function for each frame, in their order."""
+        return self.each(enumerate(self.makes()), partial(_on_made, work=work))
 
 
-def _on_frame(item: tuple[int, pl.LazyFrame], work: Callable[[int, pl.LazyFrame], Output]) -> Output:
-    number, frame = item
-    return work(number, frame.collect(engine="streaming").lazy())
+def _on_made(item: tuple[int, MakeFrame], work: Callable[[int, pl.LazyFrame], Output]) -> Output:
+    number, make = item
+    return work(number, make().lazy())
+
+
+def collected(frame: pl.LazyFrame) -> pl.DataFrame:
+    """The rows of a frame."""
+    return frame.collect(engine="streaming")
 
 
 ROWS = "rows"

@@ -46,7 +46,9 @@ from posbias.io.engines.engine import (
     ROWS,
     SAMPLED_ROWS,
     Engine,
+    FrameParts,
     Item,
+    MakeFrame,
     Output,
     ReadLog,
     bytes_per_row,
@@ -93,59 +95,25 @@ def pieces_of(rows: pl.LazyFrame, column: str, scratch: Path) -> Generator[list[
 _MOST_NUMBERS_AT_ONCE = 1 << 23  # rows of a bucket that are counted together
 
 
-MakeFrame = Callable[[], pl.LazyFrame | pl.DataFrame]
-
-
-@dataclass(frozen=True)
-class LocalParts:
-    """Frames of this machine, several at a time."""
-
-    frames: Callable[[], Iterable[MakeFrame]]  # gives what makes each of them, which is done along with the work on it
-    number: int | None
-    at_once: int  # how many are worked on
-
-    @property
-    def in_memory(self) -> bool:
-        """Whether there is but one."""
-        return self.number == 1
-
-    def map(self, work: Callable[[int, pl.LazyFrame], Output]) -> Iterator[Output]:
-        """Yield the results of a function for each frame, in their order."""
-
-        def on_frame(numbered: tuple[int, MakeFrame]) -> Output:
-            number, make = numbered
-            return work(number, make().lazy())
-
-        return at_once(on_frame, enumerate(self.frames()), self.at_once)
-
-
 @dataclass(frozen=True)
 class Bucketed(ReadLog):
     """A log as it was read: its good rows, in one bucket or several."""
 
     scratch: Path  # a directory for temporary files
     frames: tuple[pl.LazyFrame, ...]  # canonical impressions; a query lies wholly in one bucket
-    whole_pages: pl.LazyFrame | None  # see `some_pages`
-    sample: tuple[pl.LazyFrame, ...]  # see `in_order`
+    # As a rule the pages of one bucket
+    some_pages: pl.LazyFrame | None = None  # pyright: ignore[reportIncompatibleMethodOverride]
+    # The rows of the first buckets, in which the order of the log is kept
+    in_order: Sequence[pl.LazyFrame] = ()  # pyright: ignore[reportIncompatibleMethodOverride]
     untouched: Buckets | None = None  # the buckets on disk, where the frames hold all their rows
     at_once: int = 1  # buckets that are worked on
 
     @property
-    def buckets(self) -> LocalParts:
+    def buckets(self) -> FrameParts:
         """The good rows."""
         return self._parts([lambda frame=frame: frame for frame in self.frames])
 
-    @property
-    def some_pages(self) -> pl.LazyFrame | None:
-        """Whole pages, as a rule those of one bucket; None where the log has no sessions."""
-        return self.whole_pages
-
-    @property
-    def in_order(self) -> Sequence[pl.LazyFrame]:
-        """Rows of the first buckets, in which the order of the log is kept."""
-        return self.sample
-
-    def statistics(self, plan: StatisticsPlan) -> LocalParts:
+    def statistics(self, plan: StatisticsPlan) -> FrameParts:
         """The statistics of each bucket, sorted by the plan's keys."""
         if self.untouched is None or (self.untouched.fields is not None and plan.needs_pages):
             return self._parts([partial(count_part, frame, plan, self.scratch) for frame in self.frames])
@@ -153,8 +121,11 @@ class Bucketed(ReadLog):
         count = partial(count_bucket, self.untouched, plan=plan, columns=columns, scratch=self.scratch)
         return self._parts([partial(count, number) for number in self.untouched.held])
 
-    def _parts(self, frames: Sequence[MakeFrame]) -> LocalParts:
-        return LocalParts(lambda: frames, len(frames), self.at_once)
+    def _parts(self, makes: Sequence[MakeFrame]) -> FrameParts:
+        def each(items: Iterable[Item], work: Callable[[Item], Output]) -> Iterator[Output]:
+            return at_once(work, items, self.at_once)
+
+        return FrameParts(each, lambda: makes, len(makes), in_memory=len(makes) == 1)
 
 
 def count_part(impressions: pl.LazyFrame, plan: StatisticsPlan, scratch: Path) -> pl.DataFrame:
@@ -277,7 +248,7 @@ class LocalEngine(Engine):
             row = row_bytes, bytes_per_row(log.impressions.collect_schema(), text_bytes)
             return self._split(log, n_buckets, row, on_rows, keep_sessions=keep_sessions, whole_pages=whole_pages)
 
-    def add_up(self, statistics: Sequence[pl.LazyFrame], plan: StatisticsPlan, *, distinct: bool = False) -> LocalParts:
+    def add_up(self, statistics: Sequence[pl.LazyFrame], plan: StatisticsPlan, *, distinct: bool = False) -> FrameParts:
         """Merge statistics (several days), in parts that hold whole queries, sorted by the plan's keys."""
         make = sort_part if distinct else add_up_part
 
@@ -293,7 +264,7 @@ class LocalEngine(Engine):
                 frames = buckets.frames
             yield from (partial(make, frame, plan) for frame in frames)
 
-        return LocalParts(parts, None, self._at_once)
+        return FrameParts(self.each, parts, None, in_memory=False)
 
     def each(self, items: Iterable[Item], work: Callable[[Item], Output]) -> Iterator[Output]:
         """Yield the results of a function for each item."""

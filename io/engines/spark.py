@@ -41,6 +41,7 @@ from posbias.io.engines.engine import (
     Item,
     Output,
     ReadLog,
+    collected,
     fewest_parts,
     judge_pages,
     judge_rows,
@@ -269,8 +270,8 @@ class SparkEngine(Engine):
 
     def _frame_of(self, frames: Sequence[pl.LazyFrame], schema: pl.Schema) -> SparkFrame:
         """Lazy frames of one schema, collected by the workers into one Spark frame."""
-        collected = collect_frames([packed(frame, schema) for frame in frames])
-        return self._numbers(len(frames)).mapInArrow(collected, spark_schema(schema))
+        task = collect_frames([packed(frame, schema) for frame in frames])
+        return self._numbers(len(frames)).mapInArrow(task, spark_schema(schema))
 
     def slices_of(self, log: Log) -> list[pl.LazyFrame]:
         """The rows of a log in their order, for workers in any directory; where clicks are apart, without them."""
@@ -296,7 +297,7 @@ class SparkEngine(Engine):
         counts = pl.DataFrame(of_reasons, [(name, pl.Int64) for name in names], orient="row")
         read = int(counts[ROWS].sum())
         rejected, totals = judge_rows(log, counts, self.on_bad_rows)
-        listed = list(self.each(log.from_anywhere.listed_clicks, _collected))
+        listed = list(self.each(log.from_anywhere.listed_clicks, collected))
         joined = log.joined_clicks(partial(self._among, shown, schema), listed)
         if clicks is not None:
             self.let_go(clicks)
@@ -378,10 +379,6 @@ class SparkEngine(Engine):
         if not faults.height:
             self.let_go(judged)
         return faulty.select(SESSION), faults, ends
-
-
-def _collected(frame: pl.LazyFrame) -> pl.DataFrame:
-    return frame.collect(engine="streaming")
 
 
 def _write_rows(item: tuple[int, Item], rows: Callable[[Item], pl.DataFrame], folder: Path) -> None:

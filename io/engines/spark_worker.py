@@ -226,19 +226,42 @@ Batches = Iterator[Any]
 """pyarrow.RecordBatch, which has no types."""
 
 
-def collect_frames(frames: Sequence[pl.LazyFrame]) -> Callable[[Batches], Batches]:
-    """The task that collects the lazy frames whose numbers stand in the one column of the batches."""
-    wire, packed_frames = WIRE, [WIRE.to_bytes(frame) for frame in frames]
+def _task(rows_of: Callable[[Batches], Iterable[pl.DataFrame]]) -> Callable[[Batches], Batches]:
+    """The task that makes rows of the batches of a partition, and sends its errors."""
+    wire = WIRE
 
     def task(batches: Batches) -> Batches:
         with wire.sending_errors():
-            for batch in batches:
-                for number in _numbers(batch):
-                    frame: pl.LazyFrame = wire.from_bytes(packed_frames[number])
-                    for rows in frame.collect_batches(chunk_size=_BATCH_ROWS, engine="streaming"):
-                        yield from _to_batches(rows)
+            for rows in rows_of(batches):
+                yield from cast("Any", rows.to_arrow(compat_level=pl.CompatLevel.oldest())).to_batches()
 
     return task
+
+
+def _on_numbers(
+    items: Sequence[Item], rows_of: Callable[[int, Item], Iterable[pl.DataFrame]]
+) -> Callable[[Batches], Batches]:
+    """The task that makes rows of the items whose numbers stand in the one column of the batches."""
+    wire, packed_items = WIRE, [WIRE.to_bytes(item) for item in items]
+
+    def of_numbers(batches: Batches) -> Iterator[pl.DataFrame]:
+        for batch in batches:
+            numbers: list[int] = batch.column(0).to_pylist()
+            for number in numbers:
+                yield from rows_of(number, wire.from_bytes(packed_items[number]))
+
+    return _task(of_numbers)
+
+
+def collect_frames(frames: Sequence[pl.LazyFrame]) -> Callable[[Batches], Batches]:
+    """The task that collects lazy frames, of which it gets the numbers."""
+    return _on_numbers(frames, lambda _, frame: frame.collect_batches(chunk_size=_BATCH_ROWS, engine="streaming"))
+
+
+def on_items(work: Callable[[Item], object], items: Sequence[Item]) -> Callable[[Batches], Batches]:
+    """The task that calls `work` with items, of which it gets the numbers, and yields each number and its result."""
+    wire = WIRE
+    return _on_numbers(items, lambda number, item: [_result(number, wire.to_bytes(work(item)))])
 
 
 def on_part(
@@ -252,44 +275,19 @@ def on_part(
     """
     wire = WIRE
 
-    def task(batches: Batches) -> Batches:
-        with wire.sending_errors():
-            number = import_module("pyspark").TaskContext.get().partitionId()
-            rows = from_batches(batches, schema)
-            rows = rows.sort(order) if order else rows
-            if rows.height or number == 0:
-                yield from _to_batches(_result(number, wire.to_bytes(work(number, rows.lazy()))))
+    def of_part(batches: Batches) -> Iterator[pl.DataFrame]:
+        number = import_module("pyspark").TaskContext.get().partitionId()
+        rows = from_batches(batches, schema)
+        rows = rows.sort(order) if order else rows
+        if rows.height or number == 0:
+            yield _result(number, wire.to_bytes(work(number, rows.lazy())))
 
-    return task
+    return _task(of_part)
 
 
 def on_rows(work: Callable[[pl.LazyFrame], pl.LazyFrame], schema: pl.Schema) -> Callable[[Batches], Batches]:
     """The task that makes other rows of those of a partition; `work` sees to it that they can travel."""
-    wire = WIRE
-
-    def task(batches: Batches) -> Batches:
-        with wire.sending_errors():
-            yield from _to_batches(work(from_batches(batches, schema).lazy()).collect(engine="streaming"))
-
-    return task
-
-
-def on_items(work: Callable[[Item], object], items: Sequence[Item]) -> Callable[[Batches], Batches]:
-    """The task that calls `work` with the items whose numbers stand in the one column of the batches."""
-    wire, packed_items = WIRE, [WIRE.to_bytes(item) for item in items]
-
-    def task(batches: Batches) -> Batches:
-        with wire.sending_errors():
-            for batch in batches:
-                for number in _numbers(batch):
-                    result = work(wire.from_bytes(packed_items[number]))
-                    yield from _to_batches(_result(number, wire.to_bytes(result)))
-
-    return task
-
-
-def _numbers(batch: Any) -> list[int]:  # noqa: ANN401 - pyarrow.RecordBatch
-    return batch.column(0).to_pylist()
+    return _task(lambda batches: [work(from_batches(batches, schema).lazy()).collect(engine="streaming")])
 
 
 def _result(number: int, result: bytes) -> pl.DataFrame:
@@ -304,8 +302,3 @@ def from_batches(batches: Iterable[Any], schema: pl.Schema) -> pl.DataFrame:
     if not frames:
         return pl.DataFrame(schema=schema)
     return unpacked(pl.concat(frames), schema)
-
-
-def _to_batches(rows: pl.DataFrame) -> Iterator[Any]:
-    table = cast("Any", rows.to_arrow(compat_level=pl.CompatLevel.oldest()))
-    return iter(table.to_batches())
