@@ -1,8 +1,8 @@
 """Rows of whole numbers as one number of 64 bits each, in which every column has bits of its own.
 
-    number = sum over columns of (value / step - low) 2^shift,    0 <= value / step - low < 2^bits
+    number = sum over columns of (value - low) / step 2^shift,    0 <= (value - low) / step < 2^bits
 
-for whole numbers, true and false, dates (days since 1970) and times (in quarters of an hour, which is their step).
+for whole numbers, true and false, dates (days since 1970) and times (in steps in which they are apart).
 Numbers compare as rows do, column by column, so that sorting them sorts the rows, and equal rows are equal numbers.
 
 Texts as numbers: equal texts, equal numbers, so that a column is sorted and grouped as numbers are.
@@ -12,9 +12,11 @@ differ, Polars ranks them, which is slower.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import accumulate
 from operator import add
+from typing import cast
 
 import numpy as np
 import polars as pl
@@ -26,7 +28,7 @@ NUMBER = "number"
 """The column that holds the numbers."""
 
 _TEXT = "text"
-_WORD_BITS = 64
+WORD_BITS = 64
 _SPARE_BITS = 2  # where there is room: a column may hold four times the largest value that was seen
 _QUARTER_HOUR = 15 * 60 * 1_000_000  # in microseconds
 
@@ -37,15 +39,18 @@ class BitField:
 
     name: str  # the column
     dtype: pl.DataType  # its type
-    low: int  # the least value that it may hold, in steps
+    low: int  # the least value that it may hold
     bits: int  # how many it takes, 63 at most
-    shift: int = 0  # how many are below them
+    step: int = 1  # between values
+    shift: int = 0  # how many bits are below them
 
     @property
     def fits(self) -> pl.Expr:
         """Whether a value has its place in the bits; null for null."""
         fits = self._steps_above_low < _unsigned(2**self.bits)
-        return fits if self._step == 1 else fits & (self._whole % self._step == 0)
+        if self.step == 1:
+            return fits
+        return fits & (self._whole >= self.low) & ((self._whole - self.low) % self.step == 0)
 
     @property
     def shifted(self) -> pl.Expr:
@@ -58,27 +63,23 @@ class BitField:
         bits = pl.col(NUMBER)
         if self.shift:
             bits = bits // pl.lit(2**self.shift, pl.UInt64)
-        if self.shift + self.bits < _WORD_BITS:
+        if self.shift + self.bits < WORD_BITS:
             bits = bits & pl.lit(2**self.bits - 1, pl.UInt64)
-        whole = bits.cast(pl.Int64) if isinstance(self.dtype, pl.Datetime) or self.low or self._step > 1 else bits
-        if self._step > 1:
-            whole *= self._step
+        whole = bits.cast(pl.Int64) if isinstance(self.dtype, pl.Datetime) or self.low else bits
+        if self.step > 1:
+            whole *= self.step
         if self.low:
-            whole += self.low * self._step
+            whole += self.low
         if isinstance(self.dtype, pl.Date):
             whole = whole.cast(pl.Int32)
         return whole.cast(self.dtype).alias(self.name)
 
     @property
-    def _step(self) -> int:
-        return _QUARTER_HOUR if isinstance(self.dtype, pl.Datetime) else 1
-
-    @property
     def _steps_above_low(self) -> pl.Expr:
-        """How many steps a value is above the least one, modulo 2^64: that is large for one below it."""
-        steps = self._whole if self._step == 1 else self._whole // self._step
-        steps = steps.cast(pl.UInt64, wrap_numerical=True)
-        return steps + _unsigned(-self.low) if self.low else steps
+        """How many steps a value is above the least one; without steps, that is large for one below it, modulo 2^64."""
+        steps = self._whole.cast(pl.UInt64, wrap_numerical=True)
+        steps = steps + _unsigned(-self.low) if self.low else steps
+        return steps if self.step == 1 else steps // _unsigned(self.step)
 
     @property
     def _whole(self) -> pl.Expr:
@@ -118,7 +119,7 @@ class BitFields:
 
 
 def _unsigned(number: int) -> pl.Expr:
-    return pl.lit(number % 2**_WORD_BITS, pl.UInt64)
+    return pl.lit(number % 2**WORD_BITS, pl.UInt64)
 
 
 def bit_fields(seen: pl.DataFrame, growing: Sequence[str], known: Mapping[str, int]) -> BitFields | None:
@@ -139,19 +140,35 @@ def bit_fields(seen: pl.DataFrame, growing: Sequence[str], known: Mapping[str, i
         if field is None:
             return None
         fields.append(field)
-    left = _WORD_BITS - sum(field.bits for field in fields)
-    if left < 0 or not fields or max(field.bits for field in fields) == _WORD_BITS:
+    left = WORD_BITS - sum(field.bits for field in fields)
+    if left < 0 or not fields or max(field.bits for field in fields) == WORD_BITS:
         return None
     spare = min(_SPARE_BITS, left // len(fields))
     shared = (left - spare * len(fields)) // max(len(growing), 1)
-    placed, shift = list[BitField](), 0
-    for field in reversed(fields):
+    for number, field in enumerate(fields):
         more = 0 if field.name in known else spare + (shared if field.name in growing else 0)
-        bits = min(field.bits + more, _WORD_BITS - 1)
-        low = -(2 ** (bits - 1)) if field.low else 0
-        placed.append(BitField(field.name, field.dtype, low, bits, shift))
-        shift += bits
+        bits = min(field.bits + more, WORD_BITS - 1)
+        fields[number] = replace(field, low=-(2 ** (bits - 1)) * field.step if field.low else 0, bits=bits)
+    return in_place(fields)
+
+
+def in_place(fields: Sequence[BitField]) -> BitFields:
+    """Fields one above the other, the first one the most significant."""
+    above = accumulate((field.bits for field in reversed(fields)), initial=0)
+    placed = [replace(field, shift=shift) for field, shift in zip(reversed(fields), above, strict=False)]
     return BitFields(tuple(reversed(placed)))
+
+
+def exact_field(column: pl.Series) -> BitField:
+    """The fewest bits for the values of a column, which are whole numbers, times, true or false; 64 are too many."""
+    whole = column.cast(pl.Int8) if isinstance(column.dtype, pl.Boolean) else column.to_physical()
+    low, high = cast("tuple[int, int]", (whole.min(), whole.max()))
+    if max(-low, high) >= 2 ** (WORD_BITS - 1):
+        return BitField(column.name, column.dtype, low, WORD_BITS)
+    step = 1
+    if isinstance(column.dtype, pl.Datetime):  # to the microsecond, but far apart
+        step = max(int(np.gcd.reduce(whole.unique().to_numpy() - low)), 1)
+    return BitField(column.name, column.dtype, low, ((high - low) // step).bit_length(), step)
 
 
 def _field(column: pl.Series) -> BitField | None:
@@ -171,16 +188,16 @@ def _field(column: pl.Series) -> BitField | None:
         return None
     least, most = least // step, most // step
     if least >= 0:
-        return BitField(column.name, dtype, 0, most.bit_length())
+        return BitField(column.name, dtype, 0, most.bit_length(), step)
     bits = max((-least - 1).bit_length(), max(most, 0).bit_length())
-    return BitField(column.name, dtype, -(2**bits), bits + 1)
+    return BitField(column.name, dtype, -(2**bits) * step, bits + 1, step)
 
 
 _LEAST_LENGTH_OF_RUNS = 3  # equal texts that stand together, on average, from which on that is used
 
 
 def ranks_of(texts: pl.Series) -> tuple[Integers, pl.Series]:
-    """The number of each text among the different ones in their order, shape (N,), and these.
+    """The number of each text or number among the different ones in their order, shape (N,), and these.
 
     e.g. ["b", "a", "b"] -> [1, 0, 1], ["a", "b"]
 

@@ -1,27 +1,23 @@
 """The counts of one part of a log by sorting one number per impression: what the plan counts, several times faster.
 
-Those of an impression and its click make one number with digits in mixed radix,
-
-    number = ((key_1 n_2 + key_2) n_3 + ... + key_m) 2 + click,    0 <= key_i < n_i
-
-where a whole number is its distance from the smallest in its column, a time its distance from the earliest in the
-steps that they are apart, and a text its number among the different ones in their order, as are whole numbers that lie
-too far apart (64-bit hashes). Sorting these numbers sorts the rows by their keys, and equal rows are runs. Where a log
-was split, its rows may be numbers already (`posbias.core.arrays.packing`).
+Those of an impression and its click make one number (`posbias.core.arrays.packing`), where a whole number is its
+distance from the smallest in its column, a time its distance from the earliest in the steps that they are apart, and a
+text its number among the different ones in their order, as are whole numbers that lie too far apart (64-bit hashes).
+Sorting these numbers sorts the rows by their keys, and equal rows are runs. Where a log was split, its rows may be
+numbers already.
 
 Counts that come piece by piece as one table, without keeping all pieces until the end.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from math import prod
+from dataclasses import replace
 
 import narwhals as nw
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.count_table import Integers, first_of_runs, sum_rows
-from posbias.core.arrays.packing import NUMBER, BitFields, ranks_of
+from posbias.core.arrays.count_table import first_of_runs, sum_rows
+from posbias.core.arrays.packing import NUMBER, WORD_BITS, BitField, BitFields, exact_field, in_place, ranks_of
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS
 
@@ -46,60 +42,6 @@ def running_total(
     return totals[0] if len(totals) == 1 else add_up(totals)
 
 
-_LARGEST = 2**63 - 1
-_VALUE = "value"
-
-
-@dataclass(frozen=True)
-class _Digit:
-    """A key column as one digit."""
-
-    digit: Callable[[], Integers]  # of each row, shape (N,), from 0
-    radix: int  # n, the largest digit and 1
-    values: Callable[[Integers], pl.Series]  # what digits stand for
-    ranked: bool  # whether the digit is the number of a value among the different ones, not a distance
-
-
-def _digit_of(column: pl.Series) -> _Digit | None:
-    """The digit of a column; None where it holds something else than numbers and text, or nulls."""
-    dtype = column.dtype
-    if column.null_count():
-        return None
-    if isinstance(dtype, pl.String):
-        rank, different = ranks_of(column)
-        return _Digit(lambda: rank, len(different), different.gather, ranked=True)
-    if not (dtype.is_integer() or isinstance(dtype, pl.Date | pl.Datetime | pl.Boolean)):
-        return None
-    whole = column.cast(pl.Int8) if isinstance(dtype, pl.Boolean) else column.to_physical()
-    low, high = whole.min(), whole.max()
-    if not isinstance(low, int) or not isinstance(high, int):
-        return None
-    if max(-low, high) > _LARGEST:
-        return _rank_of(column)
-    step = 1
-    if isinstance(dtype, pl.Datetime):  # to the microsecond, but far apart
-        step = max(int(np.gcd.reduce(whole.unique().to_numpy() - low)), 1)
-
-    def distance() -> Integers:
-        """Whole numbers, dates and times, true and false, by their distance from the smallest, in steps."""
-        from_low = whole.cast(pl.Int64) - low
-        return (from_low if step == 1 else from_low // step).to_numpy()
-
-    def values(digit: Integers) -> pl.Series:
-        return pl.Series(column.name, digit * step + low).cast(dtype)
-
-    return _Digit(distance, (high - low) // step + 1, values, ranked=False)
-
-
-def _rank_of(column: pl.Series) -> _Digit:
-    """Whole numbers by their number among the different ones."""
-    different = column.unique().sort()
-    numbered = pl.DataFrame({_VALUE: different}).with_row_index(NUMBER)
-    joined = pl.DataFrame({_VALUE: column}).join(numbered, on=_VALUE, how="left", maintain_order="left")
-    rank = joined[NUMBER].to_numpy().astype(np.int64)
-    return _Digit(lambda: rank, len(different), different.gather, ranked=True)
-
-
 def count_packed(in_cells: pl.DataFrame, plan: StatisticsPlan) -> pl.DataFrame | None:
     """Statistics of impressions whose cells are known, sorted by the plan's keys; None where they cannot be packed.
 
@@ -110,21 +52,32 @@ def count_packed(in_cells: pl.DataFrame, plan: StatisticsPlan) -> pl.DataFrame |
     Returns:
         The keys, `impressions` and `clicks`, as the plan's `count` has them.
     """
-    if plan.weighted or plan.summed or not in_cells.height:
+    keys, different = in_cells.select(plan.keys), dict[str, pl.Series]()
+    if plan.weighted or plan.summed or not keys.height or not all(map(_can_be_packed, keys)):
         return None
-    digits = _digits(in_cells.select(plan.keys))
-    if digits is None:
+
+    def fewer_bits(column: pl.Series) -> BitField:
+        """The numbers of a column's values among the different ones take its place."""
+        rank, different[column.name] = ranks_of(column)
+        keys.replace_column(keys.get_column_index(column.name), pl.Series(column.name, rank))
+        return exact_field(keys[column.name])
+
+    fields = [fewer_bits(key) if isinstance(key.dtype, pl.String) else exact_field(key) for key in keys]
+    for number in sorted(range(len(fields)), key=lambda number: -fields[number].bits):
+        if sum(field.bits for field in fields) >= WORD_BITS and fields[number].name not in different:
+            fields[number] = fewer_bits(keys.to_series(number))
+    if sum(field.bits for field in fields) >= WORD_BITS:
         return None
-    packed, scale = in_cells[CLICK].to_numpy().astype(np.int64), 2
-    for digit in reversed(digits):
-        packed += digit.digit() * scale
-        scale *= digit.radix
-    counted = count_equal(pl.Series(packed))
-    rest, columns = counted[NUMBER].to_numpy() >> 1, list[pl.Series]()
-    for digit in reversed(digits):
-        rest, of_column = np.divmod(rest, digit.radix)
-        columns.append(digit.values(of_column))
-    return pl.DataFrame([*columns[::-1], counted[IMPRESSIONS], counted[CLICKS]])
+    packed = in_place([*fields, BitField(CLICK, in_cells[CLICK].dtype, 0, 1)])
+    counted = count_equal(keys.with_columns(in_cells[CLICK]).select(packed.number).to_series())
+    counted = counted.select(*packed.values[:-1], IMPRESSIONS, CLICKS)
+    return counted.with_columns(values.gather(counted[name]) for name, values in different.items())
+
+
+def _can_be_packed(key: pl.Series) -> bool:
+    dtype = key.dtype
+    packed = dtype.is_integer() or isinstance(dtype, pl.String | pl.Date | pl.Datetime | pl.Boolean)
+    return packed and not key.null_count()
 
 
 def count_numbers(pieces: Iterable[pl.Series], fields: BitFields, plan: StatisticsPlan) -> pl.DataFrame:
@@ -166,21 +119,3 @@ def count_equal(numbers: pl.Series) -> pl.DataFrame:
             CLICKS: sum_rows(ascending & 1, start).astype(np.int64),
         }
     )
-
-
-def _digits(keys: pl.DataFrame) -> list[_Digit] | None:
-    """The digits of the keys; None where they do not make one number."""
-    digits = [digit for column in keys if (digit := _digit_of(column)) is not None]
-    if len(digits) < keys.width:
-        return None
-    widest_first = sorted(range(len(digits)), key=lambda number: -digits[number].radix)
-    for number in widest_first:  # their numbers among the different ones take fewer digits
-        if _fit(digits):
-            break
-        if not digits[number].ranked:
-            digits[number] = _rank_of(keys.to_series(number))
-    return digits if _fit(digits) else None
-
-
-def _fit(digits: Sequence[_Digit]) -> bool:
-    return 2 * prod(digit.radix for digit in digits) <= _LARGEST
