@@ -183,7 +183,7 @@ def test_a_run_that_is_stopped_ends_at_once_and_leaves_nothing(
         if moment == "starting":
             wait_for(scratch, "posbias-*/work", process)
         elif moment == "splitting":
-            wait_for(scratch, "posbias-*/work/impressions/**/*.parquet", process)
+            wait_for(scratch, "posbias-*/work/impressions/*/*/*", process)
         else:
             wait_for(results, ".posbias-*/work/propensities.parquet", process)
         used = worked(process.pid) + sum(os.times()[2:4])
