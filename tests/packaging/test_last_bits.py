@@ -17,6 +17,7 @@ def test_what_is_rounded_moves_to_the_next_number_or_not_at_all_and_what_is_exac
 
     assert set(steps.tolist()) == {-1.0, 0.0, 1.0}
     assert moved(SEED, exact).tolist() == exact.tolist()
+    assert moved(SEED, np.array(rounded[7])).tolist() == moved(SEED, rounded)[7]
     assert moved(SEED, rounded).tolist() == moved(SEED, rounded).tolist() != moved(np.uint64(8), rounded).tolist()
 
 
