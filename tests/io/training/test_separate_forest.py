@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from posbias.core.arrays.count_table import Floats
 from posbias.core.errors import LogFormatError
 from posbias.core.learners.boosting import ModelText
+from posbias.io.training import separate_forest as separate_forest_module
 from posbias.io.training.separate_forest import separate_forest
 
 N_ROWS, CATEGORIES = 400, 70
@@ -126,7 +127,6 @@ def test_one_wrong_number_is_one_error_that_names_the_tree(what: str) -> None:
 
 
 ENDS: dict[str, tuple[Callable[[str], str], str]] = {
-    "a crash": (lambda text: edited(text, "left_child", "1000000000"), "signal SIGSEGV"),
     "a cut": (lambda text: text[: text.index("\nTree=3")], "(Error|signal SIGABRT)"),
     "two scores a row": (lambda text: re.sub("(num_class|num_tree_per_iteration)=1", r"\1=2", text), "ValueError"),
     "nothing": (lambda _: "", "Error"),
@@ -144,10 +144,41 @@ def test_however_lightgbm_ends_it_is_one_error_with_its_last_words(what: str) ->
                 scores(odd_rows(0))
 
 
+ODD = {
+    "an unknown kind of decision": ("decision_type", "255"),
+    "a threshold of no number": ("threshold", "nan"),
+    "an infinite leaf": ("leaf_value", "inf"),
+    "a count of no number": ("leaf_count", "x"),
+    "a number of many digits": ("num_leaves", "9" * 5000),
+    "a tree of lines": ("is_linear", "1"),
+}
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_an_odd_value_is_one_error_or_gives_the_scores_that_lightgbm_gives(what: str) -> None:
+    text, rows = edited(trained(0), *ODD[what]), odd_rows(0)
+    try:
+        (scores,) = apart(text, rows)
+    except (ValueError, LogFormatError):
+        return
+    np.testing.assert_allclose(scores, by_lightgbm(ModelText.parse(text).text(), rows), rtol=0, atol=1e-12)
+
+
 WORDS = [
     *("-1", "0", "1", "2", "3", "5", "11", "-12", "1000000000", "-2147483649", "1e999", "nan", "inf", "", "x", "0.5"),
     *("1_0", "-0", "1e-400", "4294967295", "\u0661"),
 ]
+
+
+def test_a_process_that_is_killed_is_one_error_with_its_signal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    monkeypatch.setattr(separate_forest_module, "__file__", str(program))
+    with (
+        separate_forest(trained(0), Path("model.txt"), 1) as scores,
+        pytest.raises(LogFormatError, match=r"no message \(signal SIGKILL\)"),
+    ):
+        scores(odd_rows(0))
 
 
 @st.composite
