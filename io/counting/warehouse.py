@@ -436,9 +436,8 @@ class _Template:
         self._step("rows_again", f"{prefix}_rows", source=source, new_keys=renamed, new_code=code, prefix=prefix)
         self._step("counted_again", f"{prefix}_counted", prefix=prefix, keys=", ".join(names))
         self._keys = names
-        self._counted = {"source": f"{prefix}_counted"} | {
-            name: f"{prefix}_{name}" for name in ("code", "shown", "clicked")
-        }
+        self._counted = {"source": f"{prefix}_counted"}
+        self._counted |= {name: f"{prefix}_{name}" for name in ("code", "shown", "clicked")}
 
     def _result(self) -> str:
         """The rows of the result, under its names."""
