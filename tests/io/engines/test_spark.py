@@ -582,7 +582,9 @@ def test_a_log_is_checked_on_a_cluster_as_it_is_here(
 
 
 def test_text_of_another_dialect(both: Both, tmp_path: Path) -> None:
-    frame = simulate(SimulationOptions("pbm", 200, 10, 4, 3)).log.select("session", "query", "doc", "position", "click")
+    frame = simulate(SimulationOptions("pbm", 400, 40, 4, 3, query_exponent=0.3)).log.select(
+        "session", "query", "doc", "position", "click"
+    )
     clicks = pl.when(pl.col("click") == 1).then(pl.lit("Yes")).otherwise(pl.lit("no"))
     text = frame.with_columns(click=clicks, day=pl.lit("05.01.2026 13:00"), copies=pl.lit("1,0"))
     (tmp_path / "log.csv").write_bytes(text.write_csv(separator=";").encode("utf-16"))
