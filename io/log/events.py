@@ -21,7 +21,7 @@ from posbias.core.schema import ALIASES, CLICK, DOC, POSITION, QUERY, SESSION, R
 from posbias.io.log.clicks import AT, MADE_CLICK, OUTCOME, UNDECIDED, Fate, RawLines, whole_position
 from posbias.io.log.lists import check_headers
 from posbias.io.log.raw import OF_FILE, OF_ROW, RawReader, actions_in_words, moment, order_of_records
-from posbias.io.log.scan import reading, scan_sources, schema_of
+from posbias.io.log.scan import ROW, reading, scan_sources, schema_of
 from posbias.io.log.sources import Source
 from posbias.io.log.sql import quoted_name, sql_text
 
@@ -422,11 +422,11 @@ class EventReader(RawReader):
             .when(clicked & pl.any_horizontal(pl.col(name).is_null() for name in doc))
             .then(pl.lit(Fate.NO_DOC.words))
         )
-        return rows.with_row_index("line", offset=1).select(
+        return rows.with_row_index(ROW, offset=1).select(
             *(pl.col(name).alias(column) for name, column in self._columns.items() if name in schema),
-            order_of_records(number, "line"),
+            order_of_records(number, ROW),
             pl.lit(number, pl.Int64).alias("file"),
-            "line",
+            pl.col(ROW).alias("line"),
             pl.when(shown).then(pl.lit("impression")).when(clicked).then(pl.lit("click")).alias("kind"),
             outcome.alias("outcome"),
             pl.coalesce(pl.col(name).cast(pl.String) for name in wheres).alias("action"),

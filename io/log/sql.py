@@ -213,7 +213,8 @@ def connected(folder: Path, memory: int, where: str) -> Generator[Any]:
 
 def shut_off(connection: Any, paths: Iterable[object]) -> None:  # noqa: ANN401 - the types of DuckDB are not complete
     """Let DuckDB read and write these files, and nothing else; no setting can be changed any more."""
-    connection.execute(f"SET allowed_paths = [{', '.join(map(sql_text, paths))}]")
+    allowed = {form: None for path in map(str, paths) for form in (path, glob.escape(path))}
+    connection.execute(f"SET allowed_paths = [{', '.join(map(sql_text, allowed))}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
 
@@ -247,10 +248,9 @@ def _register(connection: Any, query: Query, sources: Sequence[Source], result: 
             files, folders = [str(result.parent / f"{number}.parquet")], ()  # noqa: PLW2901 - a copy
             with reading(group):
                 scan_sources(group).sink_parquet(files[0], compression="lz4")
-        escaped = [glob.escape(file) for file in files]
-        paths += {*files, *escaped}
+        paths += files
         if form == "ndjson":
-            listed = f"[{', '.join(map(sql_text, escaped))}]"
+            listed = f"[{', '.join(sql_text(glob.escape(file)) for file in files)}]"
             read = _read_ndjson(connection, listed, packed, dict(zip(files, group, strict=True)), query.flag)
         else:
             read = parquet_rows(files)

@@ -67,7 +67,7 @@ def test_impressions_and_clicks_may_lie_in_files_of_their_own_below_any_folder(
     log.write_parquet(tmp_path / "flat.parquet")
     for kind, events in as_events(log).partition_by("event_type", as_dict=True).items():
         events.write_parquet(tmp_path / f"{kind[0]}.parquet")
-    (temporary := tmp_path / "doc=zz").mkdir()  # which is no column of what is written below it
+    (temporary := tmp_path / "doc=zz [x]*'{y}").mkdir()  # which is no column of what is written below it
     words = (tmp_path / "impression.parquet", tmp_path / "click.parquet", *EVENTS, "--temp-dir", temporary)
     found = posbias("collect", *words)
     assert_frame_equal(found.statistics, posbias("collect", tmp_path / "flat.parquet").statistics)
@@ -105,6 +105,12 @@ def test_what_is_odd_among_events_is_counted_and_changes_nothing(
     odd = posbias("collect", write(tmp_path / "odd.csv", [*GOOD, row]), *EVENTS)
     assert_frame_equal(odd.statistics, good.statistics)
     assert account(odd)["not_used"] == {reason: 1}
+
+
+def test_the_names_of_columns_are_free(posbias: Posbias, tmp_path: Path) -> None:
+    good = posbias("collect", write(tmp_path / "good.csv", GOOD), *EVENTS)
+    other = write(tmp_path / "other.csv", GOOD, "event_type,line,query,doc,position")
+    assert_frame_equal(posbias("collect", other, *EVENTS, "--session", "line").statistics, good.statistics)
 
 
 def test_any_of_several_values_is_a_click(posbias: Posbias, tmp_path: Path) -> None:
