@@ -68,7 +68,8 @@ def _new_directory(path: Path) -> Generator[Path]:
     _alive[path] = None  # before it is there, so that a signal handler never misses it
     try:
         try:
-            _alive[path] = _lock(path)
+            # Whoever looks for abandoned directories may have it for a moment: that is waited for.
+            _alive[path] = _lock(path, fcntl.LOCK_EX)
             (path / WORK).mkdir()
         except OSError as error:
             raise OutputError(f"cannot write in {path.parent}: {error.strerror}.") from error
@@ -123,11 +124,11 @@ def _lock(path: Path, how: int = fcntl.LOCK_EX | fcntl.LOCK_NB) -> int:
     while True:
         with suppress(FileExistsError):
             path.mkdir(mode=0o700)
-        if os.path.lexists(path) and not _is_own(path):
-            raise PermissionError(errno.EPERM, f"{path.name} is not a directory of this user")
         try:
+            if not _is_own(path.lstat()):
+                raise PermissionError(errno.EPERM, f"{path.name} is not a directory of this user")
             lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        except FileNotFoundError:  # its last owner has just removed it
+        except FileNotFoundError:  # it has just been removed: by its last owner, or as it was still empty
             continue
         try:
             fcntl.flock(lock, how)
@@ -137,8 +138,13 @@ def _lock(path: Path, how: int = fcntl.LOCK_EX | fcntl.LOCK_NB) -> int:
         except OSError:  # a file system without locks: if this process is killed, the directory stays
             pass
         if _is_at(path / LOCK, lock):
-            os.ftruncate(lock, 0)
-            os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+            try:
+                os.ftruncate(lock, 0)
+                os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+            except OSError:  # a full disk: without a name in it, no later run could remove the directory
+                remove_owned(path, lock)
+                os.close(lock)
+                raise
             return lock
         os.close(lock)  # removed between its opening and its locking
 
@@ -156,7 +162,7 @@ def abandoned_in(parent: Path, *, results: bool = False) -> Generator[tuple[Path
     except OSError:  # whoever wants to write there will say so
         return
     for path in [parent / name for name in names]:
-        if path in _alive or not _is_own(path):
+        if path in _alive or not _is_own_directory(path):
             continue
         try:
             # O_NONBLOCK: a named pipe of that name does not hold us up.
@@ -193,12 +199,15 @@ def _is_at(path: Path, handle: int) -> bool:
         return False
 
 
-def _is_own(path: Path) -> bool:
+def _is_own_directory(path: Path) -> bool:
     """Whether there is a directory of this user, and not a link to one."""
     try:
-        status = path.lstat()
+        return _is_own(path.lstat())
     except OSError:
         return False
+
+
+def _is_own(status: os.stat_result) -> bool:
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
 
 

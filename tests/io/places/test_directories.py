@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from secrets import token_hex
+from threading import Timer
 
 import pytest
 from command_results import contents
@@ -279,3 +280,41 @@ def test_a_directory_that_cannot_be_removed_is_no_endless_loop(tmp_path: Path, m
         (work / "file").touch()
     assert 1 <= len(tried) <= owned.TRIES
     assert (work.parent / LOCK).exists(), "the lock goes last, so that a later run can still remove the rest"
+
+
+def test_who_tidies_up_is_in_nobodys_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It removes the directory while that is still empty, and then has the lock before its owner has it."""
+    make, open_file, made, opened = Path.mkdir, os.open, list[Path](), list[int]()
+
+    def removed_at_first(path: Path, mode: int = 0o777) -> None:
+        make(path, mode)
+        if path.parent == tmp_path and not made:
+            path.rmdir()
+        made.append(path)
+
+    def had_at_first(path: Path, flags: int, mode: int = 0o777) -> int:
+        lock = open_file(path, flags, mode)
+        if not opened:
+            opened.append(open_file(path, os.O_RDWR))
+            fcntl.flock(opened[0], fcntl.LOCK_EX)
+            Timer(0.05, os.close, opened).start()
+        return lock
+
+    monkeypatch.setattr(Path, "mkdir", removed_at_first)
+    monkeypatch.setattr(os, "open", had_at_first)
+    with owned_directory(tmp_path) as work:
+        monkeypatch.undo()
+        assert made == [work.parent, work.parent, work]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_on_a_full_disk_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(OutputError, match="No space left"), owned_directory(tmp_path):
+        pass
+    with pytest.raises(OSError, match="No space left"), claimed(tmp_path, "0" * 32, None):
+        pass
+    assert list(tmp_path.iterdir()) == []
