@@ -15,7 +15,8 @@ CREATE VIEW documents AS
         WHEN json_type(document) <> 'OBJECT' THEN NULL
         WHEN contains(text, '"_source"') AND json_type(document, '$._source') = 'OBJECT' THEN document->'$._source'
         ELSE document
-    END AS document, regexp_full_match(
-        text, '\s*\{\s*"(?:index|create|update|delete)"\s*:\s*\{[^{}]*\}\s*\}\s*'
-    ) AS is_action_line
+    END AS document, CASE
+        WHEN regexp_matches(text, '^\s*\{\s*"(?:index|create|update|delete)"\s*:\s*\{')
+            THEN len(json_keys(document)) = 1
+    END AS is_action_line
     FROM (SELECT *, TRY_CAST(regexp_replace(text, '^[^{]*\t\s*\{', '{') AS JSON) AS document FROM records);

@@ -178,6 +178,7 @@ ODD: list[tuple[str, str, str]] = [
     ("metarank", interaction(id="again"), "clicks that were seen before"),
     ("elasticsearch", search("page_view"), "events of other kinds"),
     ("elasticsearch", '{"index": {"_index": "x"}}', "action lines of the bulk format"),
+    ("elasticsearch", '{"create": {"_id": "}{", "dynamic_templates": {"a": "b"}}}', "action lines of the bulk format"),
     ("elasticsearch", as_elasticsearch(SMALL)[0], "pages that were seen before"),
     ("elasticsearch", search(session=None), "pages without an id"),
     ("elasticsearch", search(search=results("a", query="")), "pages without a query"),
