@@ -333,9 +333,10 @@ def _content(
     model = view.counting.model or PBM
     reasons = [Reason("log-not-valid", STOP, sentence) for sentence in stops]
     reasons += [] if stops or unjudged is None else reasons_of_clicks(unjudged.rows, unjudged.clicks)
-    reasons += faults
+    reasons += [fault for fault in faults if fault.severity == STOP]
     reasons += _against(log, look, model, refused=is_refused(reasons))
     reasons += [] if is_refused(reasons) else feedback
+    reasons += [fault for fault in faults if fault.severity != STOP]
     if look is not None and not stops:
         known = {reason.code for reason in reasons}
         would_help = advice(look.facts, look.moved, look.outlooks)

@@ -266,7 +266,8 @@ def test_options_of_a_learner_mean_the_same_on_the_line_in_a_file_and_in_python(
     run_in_process(*words, "--config", tmp_path / "own.toml", "-o", tmp_path / "file", cwd=place, code=0)
     settings = {"trees": 3, "balance": "query"}
     features, out = place / "numbers.parquet", tmp_path / "python"
-    posbias.train(place / "log.parquet", features=features, learner="naive", learner_options=settings, output=out)
+    with pytest.warns(UserWarning, match="One query has 21% of the impressions"):
+        posbias.train(place / "log.parquet", features=features, learner="naive", learner_options=settings, output=out)
     line, file, python = (
         json.loads((tmp_path / of / "manifest.json").read_text()) for of in ("line", "file", "python")
     )
