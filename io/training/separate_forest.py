@@ -21,7 +21,7 @@ from posbias.core.errors import LogFormatError, MissingExtraError
 Floats = NDArray[np.float64]
 _SIZE = 8  # bytes of a number of bytes, or of a score
 _UNUSED = ("dask", "matplotlib", "pandas", "sklearn")  # LightGBM would load them, for seconds
-_SAID = 300  # letters of what LightGBM says, at most
+_LONGEST = 300  # letters of a message of LightGBM, at most
 
 
 def require_lightgbm() -> None:
@@ -45,8 +45,8 @@ def separate_forest(text: str, path: Path, threads: int) -> Generator[Callable[[
     program = [sys.executable, "-P", __file__, str(threads)]
     settings = os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}  # threads sleep while there are no rows
     with (
-        TemporaryFile() as said,
-        Popen(program, stdin=PIPE, stdout=PIPE, stderr=said, env=settings) as process,  # noqa: S603 - our own program
+        TemporaryFile() as messages,
+        Popen(program, stdin=PIPE, stdout=PIPE, stderr=messages, env=settings) as process,  # noqa: S603 - our own program
     ):
         to, answers = process.stdin, process.stdout
         if to is None or answers is None:
@@ -64,8 +64,8 @@ def separate_forest(text: str, path: Path, threads: int) -> Generator[Callable[[
             if len(answer) == len(rows) * _SIZE:
                 return np.frombuffer(answer)
             code = process.wait()
-            said.seek(0)
-            words = said.read().decode(errors="replace").strip().rpartition("\n")[2][-_SAID:]
+            messages.seek(0)
+            words = messages.read().decode(errors="replace").strip().rpartition("\n")[2][-_LONGEST:]
             ended = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
             raise LogFormatError(
                 f"{path}: LightGBM cannot score with it: {words or 'no message'} ({ended}). Train again."
