@@ -33,7 +33,7 @@ ROWS_OF_CHECK, ROWS_OF_OTHERS = 1_000_000, 1 << 17
 """The first rows, in which clients are looked for, by `check` and by other commands, which must not wait for it."""
 
 PAGES_OF_CHECK, PAGES_OF_OTHERS = 2_000_000, 1 << 17
-"""Rows of whole pages that are looked at, likewise."""
+"""The rows of whole pages, in which gaps and late starts are looked for, by `check` and by other commands."""
 
 _FEWEST = 1000  # rows, by which clients are judged
 _NAMED = 3  # clients, in a sentence
