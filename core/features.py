@@ -322,11 +322,7 @@ def expectation(theta: Floats, relevance: Floats, click: Floats) -> tuple[Floats
 
 
 def regression_em(
-    features: BinnedRows,
-    rows: LearningRows,
-    seed: int,
-    iterations: int,
-    on_iteration: OnIteration,
+    features: BinnedRows, rows: LearningRows, seed: int, iterations: int, on_iteration: OnIteration
 ) -> Floats:
     """Theta by cell, shape (K,), in [0, 1].
 

@@ -312,8 +312,7 @@ def _scored(rows: pl.DataFrame, matrix: Matrix, learned: Nuisances, edges: Strat
     fold = fold_of(rows[DRAW].to_numpy())
     scores, places = _by_fold(learned.relevance, matrix, fold), _by_fold(learned.place, matrix, fold)
     return rows.select(CLUSTER, CELL, CLICK, OWN_WEIGHT).with_columns(
-        pl.Series(_STRATUM, edges.stratum(scores, places, fold).astype(np.int32)),
-        pl.Series(_EXPOSURE, sigmoid(scores)),
+        pl.Series(_STRATUM, edges.stratum(scores, places, fold).astype(np.int32)), pl.Series(_EXPOSURE, sigmoid(scores))
     )
 
 

@@ -170,17 +170,7 @@ def _as_type(hint: Any, value: str) -> object:  # noqa: ANN401 - any type of an 
     return next((kind(value) for kind in (int, float, Path) if kind in parts), value)
 
 
-_UNITS = {
-    "": 1,
-    "k": 10**3,
-    "m": 10**6,
-    "g": 10**9,
-    "t": 10**12,
-    "ki": 2**10,
-    "mi": 2**20,
-    "gi": 2**30,
-    "ti": 2**40,
-}
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 _MEMORY = 256 << 20, 1 << 50  # bytes, from and to
 _FEWEST_BINS = 2
 

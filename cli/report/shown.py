@@ -48,10 +48,7 @@ _WIDTH_IN_A_FILE = 120
 
 
 def print_on_stdout(
-    contents: Iterable[RenderableType],
-    as_json: object = None,
-    *,
-    width_in_a_file: int = _WIDTH_IN_A_FILE,
+    contents: Iterable[RenderableType], as_json: object = None, *, width_in_a_file: int = _WIDTH_IN_A_FILE
 ) -> None:
     """Print tables and sentences on stdout as a terminal or a file has room; or JSON instead.
 

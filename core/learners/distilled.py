@@ -42,11 +42,7 @@ def learn_distilled(learner: Learner, data: LearningData, options: LearningOptio
 
 
 def distil(
-    learner: Learner,
-    data: LearningData,
-    options: LearningOptions,
-    on_round: OnRound,
-    teacher: tuple[Grown, Floats],
+    learner: Learner, data: LearningData, options: LearningOptions, on_round: OnRound, teacher: tuple[Grown, Floats]
 ) -> Learned:
     """Stage 2, given the trees of stage 1 and the logits of gamma1, shape (D,)."""
     grown, logits = teacher

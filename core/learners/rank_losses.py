@@ -319,12 +319,7 @@ def _pairs_of(data: LearningData, half: Flags, options: LearningOptions) -> Rate
     """The pairs of some documents, by the clicks and the exposure of the cells that count."""
     counts = data.counts.only_cells(data.known) if options.corrected_rates else data.counts
     seen = counts.impressions * (data.theta[counts.cell] if options.corrected_rates else 1.0)
-    return significant_pairs(
-        data.query,
-        counts.sum_by_unit(counts.clicks),
-        counts.sum_by_unit(seen) * half,
-        options,
-    )
+    return significant_pairs(data.query, counts.sum_by_unit(counts.clicks), counts.sum_by_unit(seen) * half, options)
 
 
 def significant_pairs(query: Integers, clicks: Floats, exposure: Floats, options: LearningOptions) -> RatePairs:

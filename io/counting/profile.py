@@ -329,12 +329,7 @@ def _of_total_rows(read: ReadLog) -> _Quantities:
         return {}
     name = str(halves[DOC].item())
     how = sql_where(f"{sql_name(read.log.roles.doc[0])} <> {sql_text(name)}")
-    return {
-        "total_document": name,
-        "total_places": halves[_HALVES].item(),
-        "places": places,
-        "without_total": how,
-    }
+    return {"total_document": name, "total_places": halves[_HALVES].item(), "places": places, "without_total": how}
 
 
 def _half_of_place(_: int, sums: pl.LazyFrame) -> pl.DataFrame:

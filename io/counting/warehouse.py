@@ -25,17 +25,7 @@ from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import MissingExtraError, SchemaError, StatisticsError, UsageError
 from posbias.core.log.impressions import LARGEST_POSITION, REJECTED, ReadingRules, RowFault
 from posbias.core.log.pages import HARMLESS, PageFault
-from posbias.core.schema import (
-    CLICK,
-    CLICKS,
-    DOC,
-    IMPRESSIONS,
-    PERIOD,
-    POSITION,
-    QUERY,
-    RANDOMIZED,
-    Roles,
-)
+from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, QUERY, RANDOMIZED, Roles
 from posbias.io.engines.engine import ReadLog
 from posbias.io.log.exports import ABOUT, ABOVE_LAST, DESCRIPTION, WITH_CLICK, WITHOUT_CLICK, Export
 from posbias.io.log.faults import reason

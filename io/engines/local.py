@@ -34,14 +34,7 @@ from posbias.core.log.pages import (
     sum_page_ends,
 )
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, QUERY, SESSION
-from posbias.io.engines.buckets import (
-    LEAST_BYTES_PER_ROW,
-    Buckets,
-    bucket_of,
-    fields_of,
-    only_sessions,
-    row_counts,
-)
+from posbias.io.engines.buckets import LEAST_BYTES_PER_ROW, Buckets, bucket_of, fields_of, only_sessions, row_counts
 from posbias.io.engines.engine import (
     ROWS,
     SAMPLED_ROWS,

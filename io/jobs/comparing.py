@@ -188,12 +188,7 @@ def _two(inputs: Sequence[str], engine: Engine, result: Result) -> tuple[str, *_
 def _two_statistics(statistics: Sequence[Sequence[Statistics]], engine: Engine, result: Result) -> _Compared:
     both = count_sides(list(zip(_A_AND_B, statistics, strict=True)), engine, result.progress)
     cells, fit = _fitted(both, len(_A_AND_B))
-    return (
-        cells,
-        curves_of(fit, cells, pl.Series(_A_AND_B)),
-        _doubts(fit),
-        [reason("compared-together.sides")],
-    )
+    return (cells, curves_of(fit, cells, pl.Series(_A_AND_B)), _doubts(fit), [reason("compared-together.sides")])
 
 
 def _two_fits(inputs: Sequence[str], fits: Sequence[StoredFit]) -> _Compared:
@@ -214,10 +209,7 @@ def _two_fits(inputs: Sequence[str], fits: Sequence[StoredFit]) -> _Compared:
         )
     cells = pl.concat(tables).unique().sort(plan.cell_order, nulls_last=False).select(plan.cell_columns)
     _check_number(cells, len(fits))
-    curves, notes = (
-        curves_of_fits([_curve_of(fit) for fit in fits], cells, plan.context),
-        [reason("compared-apart")],
-    )
+    curves, notes = (curves_of_fits([_curve_of(fit) for fit in fits], cells, plan.context), [reason("compared-apart")])
     made_by = [_made_by(fit) for fit in fits]
     if made_by[0] != made_by[1]:
         notes.append(reason("other-methods", a=made_by[0], b=made_by[1]))

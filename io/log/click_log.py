@@ -11,13 +11,7 @@ import polars as pl
 
 from posbias.core.choices import DuplicateDocs
 from posbias.core.errors import LogFormatError, RoleError, SchemaError
-from posbias.core.log.impressions import (
-    EARLIER_FAULT,
-    REJECTED,
-    ReadingRules,
-    canonical_impressions,
-    page_keys,
-)
+from posbias.core.log.impressions import EARLIER_FAULT, REJECTED, ReadingRules, canonical_impressions, page_keys
 from posbias.core.log.pages import PageRules
 from posbias.core.log.values import TIME_UNITS, TimeUnit, time_unit_of, whole_numbers
 from posbias.core.roles import CLIENTS, TIMES, plain, resolve_roles, says_offset, says_page

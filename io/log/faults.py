@@ -18,16 +18,7 @@ from posbias.core.schema import CLICK, DOC, IMPRESSIONS, NAMES_OF_COUNTS, POSITI
 from posbias.io.log.click_log import Log
 from posbias.io.log.fault_table import faults_in
 from posbias.io.log.lists import OURS, Finding, find_click_words, find_timestamp_format
-from posbias.io.log.scan import (
-    FILE,
-    ROW,
-    TEXT_SEPARATORS,
-    header_of,
-    reading,
-    scan_sources,
-    schema_of,
-    separator_of,
-)
+from posbias.io.log.scan import FILE, ROW, TEXT_SEPARATORS, header_of, reading, scan_sources, schema_of, separator_of
 from posbias.io.log.sources import read_end
 from posbias.io.log.sql import sql_without
 from posbias.io.results.conclusions import Reason

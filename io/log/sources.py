@@ -25,13 +25,7 @@ from posbias.io.log.files import (
     manifest_of_result,
 )
 from posbias.io.places.locations import Location, ObjectUrl, checksum, is_text, location
-from posbias.io.places.object_stores import (
-    StoredObject,
-    find_object,
-    named_objects,
-    read_object,
-    read_ranges,
-)
+from posbias.io.places.object_stores import StoredObject, find_object, named_objects, read_object, read_ranges
 from posbias.io.results.manifest import FILE_NAME, LARGEST
 from posbias.io.results.outputs import is_unfinished
 
@@ -424,9 +418,7 @@ _MAY_BE_EMPTY = 1 << 16  # bytes of headers and footers alone
 
 
 def digests(
-    sources: Sequence[Source],
-    holds_rows: Callable[[Source], bool],
-    digest_of: Callable[[Source], str] = Source.digest,
+    sources: Sequence[Source], holds_rows: Callable[[Source], bool], digest_of: Callable[[Source], str] = Source.digest
 ) -> dict[str, str]:
     """Path by digest, of the files that hold rows.
 

@@ -20,14 +20,7 @@ import polars as pl
 from posbias.core.arrays.threads import at_once
 from posbias.core.errors import OutputError, OutputExistsError, UsageError
 from posbias.io.places.locations import Location, checksum, is_same, open_plain, state_of
-from posbias.io.places.ownership import (
-    WORK,
-    abandoned_in,
-    claimed,
-    directory_of_result,
-    owned_directory,
-    remove_owned,
-)
+from posbias.io.places.ownership import WORK, abandoned_in, claimed, directory_of_result, owned_directory, remove_owned
 from posbias.io.places.temporary import NO_SPACE, is_disk_full
 from posbias.io.results.manifest import foreign_in, listed_in
 from posbias.io.results.renames import committing, exchange, identity, rename_new

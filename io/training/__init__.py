@@ -5,14 +5,7 @@ from posbias.core.errors import UsageError
 from posbias.core.training.layout import Layout
 from posbias.io.training.format import TrainingFormat
 
-__all__ = [
-    "TrainingFormat",
-    "check_format",
-    "format_names",
-    "formats_that_take",
-    "get_format",
-    "trainers_that_carry",
-]
+__all__ = ["TrainingFormat", "check_format", "format_names", "formats_that_take", "get_format", "trainers_that_carry"]
 
 _FORMATS = Room[TrainingFormat](FORMATS, "--format")
 

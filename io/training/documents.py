@@ -28,13 +28,7 @@ from posbias.io.places.temporary import temporary_files
 from posbias.io.progress import Progress, Stage
 from posbias.io.results.conclusions import Reason
 from posbias.io.results.tables import write_in_one_file
-from posbias.io.training.feature_parts import (
-    FeaturesOfPart,
-    FeaturesRequest,
-    bring_features,
-    chunks,
-    rows_per_chunk,
-)
+from posbias.io.training.feature_parts import FeaturesOfPart, FeaturesRequest, bring_features, chunks, rows_per_chunk
 from posbias.io.training.feature_tables import as_number
 from posbias.io.training.laid_out import Feature, LaidOut, keep_rows
 from posbias.io.training.model_files import Ids, StoredModel

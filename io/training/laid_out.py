@@ -371,11 +371,7 @@ def posterior_attractiveness(statistics: SufficientStatistics, theta: ThetaEstim
 
 
 def by_signature(
-    counted: CountedLog,
-    layout: LayoutOfCounts,
-    weights: ClickWeights,
-    options: WeightOptions,
-    theta: ThetaEstimate,
+    counted: CountedLog, layout: LayoutOfCounts, weights: ClickWeights, options: WeightOptions, theta: ThetaEstimate
 ) -> tuple[Floats, RowsOfPairs]:
     """The values that a layout by document needs of each signature, shape (J, S), and how it makes rows.
 

@@ -5,15 +5,7 @@ import polars as pl
 import pytest
 from small_logs import counted, simulated, statistics_of
 
-from posbias.core.check import (
-    Outlook,
-    add_facts,
-    advice,
-    facts_of,
-    movement,
-    outlook,
-    reasons_against,
-)
+from posbias.core.check import Outlook, add_facts, advice, facts_of, movement, outlook, reasons_against
 from posbias.core.simulation.simulate import SimulationOptions
 
 MEMORY = 2 << 30

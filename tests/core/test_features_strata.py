@@ -82,8 +82,7 @@ def test_errors_of_parts_add_up(rows: ScoredRows) -> None:
     first, second = (
         found.sums_of(
             replace(
-                rows,
-                **{name: getattr(rows, name)[part] for name in ("stratum", "cell", "exposure", "click", "weight")},
+                rows, **{name: getattr(rows, name)[part] for name in ("stratum", "cell", "exposure", "click", "weight")}
             ),
             cluster[part],
         )

@@ -11,12 +11,7 @@ import polars as pl
 from posbias.core.arrays.compression import Members, compress
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import (
-    Strata,
-    SufficientStatistics,
-    compress_part,
-    merge_parts,
-)
+from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics, compress_part, merge_parts
 from posbias.core.models import get_model
 from posbias.core.simulation.simulate import simulate
 from posbias.core.standard_errors.cluster import cluster_errors

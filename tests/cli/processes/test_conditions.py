@@ -188,10 +188,7 @@ def test_a_fifo_is_not_waited_for(
         (("fit", "LIVES/log.parquet", "-o", "LIVES/out"), None),
         (("check", "LIVES/log.parquet"), None),
         (("check", "LIVES/log.parquet", "--engine", "spark"), "the current directory is gone"),
-        (
-            ("check", "LIVES/log.parquet", "--write-config", "c.toml"),
-            "'c.toml': cannot be the name of a file: the",
-        ),
+        (("check", "LIVES/log.parquet", "--write-config", "c.toml"), "'c.toml': cannot be the name of a file: the"),
         (
             ("sql", "shown", "--dialect", "duckdb", "-o", "q.sql"),
             "the current directory is gone. Change to another one",

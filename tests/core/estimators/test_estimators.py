@@ -153,10 +153,7 @@ def test_randomised_estimates_without_a_row_that_fits_are_an_error() -> None:
         estimate(statistics, "randomized")
 
 
-@pytest.mark.parametrize(
-    ("plan", "message"),
-    [(PBM, "--randomized-where policy=random"), (UBM, "--model pbm")],
-)
+@pytest.mark.parametrize(("plan", "message"), [(PBM, "--randomized-where policy=random"), (UBM, "--model pbm")])
 def test_randomised_estimates_say_what_they_need(plan: StatisticsPlan, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         get_estimator("randomized").check(plan)

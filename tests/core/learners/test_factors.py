@@ -10,13 +10,7 @@ from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.choices import LearningOptions, TieDistance
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.learners.factors import gradients, impressions_apart, model_of, start
-from posbias.core.learners.learning import (
-    ClickLikelihood,
-    LearningData,
-    SquaredError,
-    get_learner,
-    sigmoid,
-)
+from posbias.core.learners.learning import ClickLikelihood, LearningData, SquaredError, get_learner, sigmoid
 from posbias.core.learners.models import Adam, FactorModel
 
 NAMES = ["factors", "mf", "propensity-mf", "cause"]

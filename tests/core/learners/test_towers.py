@@ -14,15 +14,7 @@ from posbias.core.errors import IdentifiabilityError, SchemaError
 from posbias.core.learners import networks
 from posbias.core.learners.learning import Learned, LearningData, sigmoid
 from posbias.core.learners.models import layers_of
-from posbias.core.learners.networks import (
-    Batch,
-    Slopes,
-    Towers,
-    backward,
-    chance,
-    first_layers,
-    keep,
-)
+from posbias.core.learners.networks import Batch, Slopes, Towers, backward, chance, first_layers, keep
 
 STEP = 1e-6
 

@@ -10,13 +10,7 @@ from learning_logs import THETA, draw
 from posbias.core.arrays.count_table import Floats
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.learners.learning import Learner, LearningData
-from posbias.core.learners.rank_losses import (
-    IPW_ARP,
-    IPW_DCG,
-    LEAST_PROPENSITY,
-    BoundedRanks,
-    ranks_of_clicks,
-)
+from posbias.core.learners.rank_losses import IPW_ARP, IPW_DCG, LEAST_PROPENSITY, BoundedRanks, ranks_of_clicks
 
 LEARNERS = [IPW_ARP, IPW_DCG]
 

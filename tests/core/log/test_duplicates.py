@@ -37,12 +37,7 @@ def test_what_is_below_a_click_that_is_left_out_is_marked_where_clicks_above_mat
 def test_a_row_that_stands_twice_counts_once() -> None:
     assert sorted(
         marked([(1, "a", 1, 1), (1, "b", 2, 0), (1, "a", 1, 1), (1, "b", 2, 0)], clicks_above_matter=True)
-    ) == [
-        0,
-        0,
-        COPY,
-        COPY,
-    ]
+    ) == [0, 0, COPY, COPY]
 
 
 def test_two_rows_of_a_document_at_one_position_stay_and_make_the_page_faulty() -> None:

@@ -151,11 +151,7 @@ def test_query_frequency_is_zipfian_and_uniform_at_exponent_zero() -> None:
 def test_a_table_of_theta_is_the_truth_in_the_order_of_the_cells() -> None:
     options = SimulationOptions(model="ubm", n_positions=2, theta=(0.8, 0.4, 0.6))
 
-    assert true_propensities(options).rows() == [
-        (1, 0, 1.0, 0.8),
-        (2, 0, 0.5, 0.4),
-        (2, 1, pytest.approx(0.75), 0.6),
-    ]
+    assert true_propensities(options).rows() == [(1, 0, 1.0, 0.8), (2, 0, 0.5, 0.4), (2, 1, pytest.approx(0.75), 0.6)]
 
 
 def test_certain_examination_of_certain_attraction_always_clicks() -> None:

@@ -109,11 +109,7 @@ def summed(
     strata: CountTable, unit: Integers, cell: Integers, page: Integers, weight: float
 ) -> tuple[Floats, Integers, ClusterSums]:
     fit = fitted(strata)
-    return (
-        fit.log_theta,
-        fit.free_cells,
-        session_sums(fit, strata, page, unit, cell, np.full(len(unit), weight)),
-    )
+    return (fit.log_theta, fit.free_cells, session_sums(fit, strata, page, unit, cell, np.full(len(unit), weight)))
 
 
 @pytest.mark.slow

@@ -18,11 +18,7 @@ def table_of(*pairs: dict[int, tuple[float, float]], n_cells: int = 4) -> CountT
     return CountTable.from_dense(counts[0], counts[1])
 
 
-ONE_WAY_BRIDGE = table_of(
-    {0: (10, 4), 1: (10, 2)},
-    {2: (10, 3), 3: (10, 1)},
-    {1: (5, 2), 2: (5, 0)},
-)
+ONE_WAY_BRIDGE = table_of({0: (10, 4), 1: (10, 2)}, {2: (10, 3), 3: (10, 1)}, {1: (5, 2), 2: (5, 0)})
 
 
 def test_groups_joined_by_clicks_in_one_direction_are_not_compared() -> None:

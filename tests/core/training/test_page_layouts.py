@@ -256,9 +256,7 @@ def test_grouped_by_session_preferences_stay_within_their_page(pages: Pages) -> 
     documents, preferences = PairsLayout().rows(weighted(pages), "session")
 
     found = zip(
-        documents["session"].gather(preferences["winner_row"]),
-        *preferences["winner", "loser", "weight"],
-        strict=True,
+        documents["session"].gather(preferences["winner_row"]), *preferences["winner", "loser", "weight"], strict=True
     )
     assert sorted(found) == sorted(
         (session, doc, other, weight)

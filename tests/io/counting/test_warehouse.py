@@ -213,10 +213,7 @@ FAST = [*ENGINES][:4]
 @pytest.mark.slow_after(9)
 @pytest.mark.parametrize(
     ("dialect", "case"),
-    [
-        *((dialect, case) for dialect in FAST for case in PLANS),
-        *(("spark", "ubm"), ("spark", "days")),
-    ],
+    [*((dialect, case) for dialect in FAST for case in PLANS), *(("spark", "ubm"), ("spark", "days"))],
 )
 def test_counts_equal_those_of_collect_row_for_row_with_every_fault(
     posbias: Posbias, query: Query, file: Path, log: pl.DataFrame, tmp_path: Path, dialect: str, case: str

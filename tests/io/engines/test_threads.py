@@ -25,9 +25,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "asked",
-    [("run", "--no-compare"), ("run", "--model", "ubm", "--layout", "session"), ("collect",)],
-    ids=" ".join,
+    "asked", [("run", "--no-compare"), ("run", "--model", "ubm", "--layout", "session"), ("collect",)], ids=" ".join
 )
 @pytest.mark.slow_after(1)
 def test_the_same_bytes_with_any_number_of_threads(

@@ -73,11 +73,7 @@ APART = ("shown.parquet", "--clicks", "clicks.parquet")
     ],
 )
 def test_a_log_that_is_replaced_while_it_is_read_is_an_error(
-    run_in_process: Run,
-    files: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    words: tuple[str, ...],
-    changed: str,
+    run_in_process: Run, files: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], changed: str
 ) -> None:
     read = LocalEngine.read
 

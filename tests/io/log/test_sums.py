@@ -145,11 +145,7 @@ BAD = {
     "half an impression": ([5, 4.5, 3, 2], [1, 1, 1, 0], "the number of impressions is not a whole number from 0"),
     "no number of impressions": ([5, None, 3, 2], [1, 1, 1, 0], "the number of impressions is missing"),
     "no number of clicks": ([5, 4, 3, 2], [1, None, 1, 0], "the click is missing"),
-    "infinitely many": (
-        [5, INFINITY, 3, 2],
-        [1, 1, 1, 0],
-        "the number of impressions is not a whole number from 0",
-    ),
+    "infinitely many": ([5, INFINITY, 3, 2], [1, 1, 1, 0], "the number of impressions is not a whole number from 0"),
     "too many to add up": ([5, 10**15, 3, 2], [1, 1, 1, 0], "the number of impressions is not a whole number from 0"),
     "words": (["5", "many", "3", "2"], ["1", "1", "1", "0"], "impressions = 'many'"),
 }

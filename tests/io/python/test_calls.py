@@ -19,14 +19,7 @@ from polars.testing import assert_frame_equal
 
 import posbias as door
 from posbias import Result, fit
-from posbias.core.errors import (
-    LogFormatError,
-    OutputExistsError,
-    PosbiasError,
-    RoleError,
-    SchemaError,
-    UsageError,
-)
+from posbias.core.errors import LogFormatError, OutputExistsError, PosbiasError, RoleError, SchemaError, UsageError
 
 pd: Any = import_module("pandas")
 

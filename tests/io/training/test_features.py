@@ -213,8 +213,7 @@ def test_keys_of_several_columns_match_those_of_the_log(opened: Open, tmp_path: 
         "doc": pl.Struct({"market": pl.String, "item": pl.Int32}),
     }
     rows = pl.DataFrame({"market": ["de", "de"], "text": ["a", "b"], "item": [1, 2]}).select(
-        pl.struct("market", "text").alias("query"),
-        pl.struct("market", pl.col("item").cast(pl.Int32)).alias("doc"),
+        pl.struct("market", "text").alias("query"), pl.struct("market", pl.col("item").cast(pl.Int32)).alias("doc")
     )
     assert rows.schema == pl.Schema(types)
     of_docs = opened("item,market,x\n1,de,5\n2,fr,6\n", log, types)

@@ -29,13 +29,7 @@ LAYOUTS_OF = {
 CARRIED = [(form, layout) for form, layouts in LAYOUTS_OF.items() for layout in layouts]
 REFUSED = [(form, layout) for form in format_names() for layout in layout_names() if layout not in LAYOUTS_OF[form]]
 PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
-MODELS = {
-    "parquet": "skops",
-    "csv": "skops",
-    "lightgbm": "txt",
-    "xgboost": "json",
-    "catboost": "cbm",
-}
+MODELS = {"parquet": "skops", "csv": "skops", "lightgbm": "txt", "xgboost": "json", "catboost": "cbm"}
 """The files in which models are saved."""
 ODD_NAME = "rot, weiß & [blau] #1"
 
