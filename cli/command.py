@@ -319,7 +319,7 @@ def tables_of(command: str, values: dict[str, Any]) -> Generator[None]:
         yield
         return
     from posbias.cli.options.inputs import names_of_tables  # noqa: PLC0415 - only for tables
-    from posbias.io.engines.spark_tables import tables_below  # noqa: PLC0415 - only for tables
+    from posbias.io.engines.spark_session import tables_below  # noqa: PLC0415 - only for tables
     from posbias.io.places.temporary import shared_place  # noqa: PLC0415 - only for tables
 
     files = next(name for name in _FILES if name in values)

@@ -11,8 +11,7 @@ from posbias.cli.options.option import ROWS, parse_memory, with_words
 from posbias.core.choices import DuplicateDocs, unknown_name
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import UsageError
-from posbias.core.log.impressions import Paging, ReadingRules
-from posbias.core.log.values import TextValues, check_timestamp_format
+from posbias.core.log.impressions import Paging, ReadingRules, TextValues, check_timestamp_format
 from posbias.core.schema import Roles
 from posbias.io.forms import form_names, get_form
 from posbias.io.log.click_log import LogRequest
@@ -28,7 +27,7 @@ from posbias.io.sources import NAMES as SOURCES
 from posbias.io.sources import event_source
 
 if TYPE_CHECKING:
-    from posbias.io.engines.spark_tables import Tables
+    from posbias.io.engines.spark_session import Tables
 
 _FARTHEST_BASE = 1_000_000
 _NO_COLUMN = "none"
@@ -175,7 +174,7 @@ def _tables(named: Sequence[str], log: LogOptions) -> "Tables | None":
     """
     if log.engine != "spark" or not (log.table or [*named] == [QUERY_OF_SPARK]):
         return None
-    from posbias.io.engines.spark_tables import Tables  # noqa: PLC0415 - only where tables are read
+    from posbias.io.engines.spark_session import Tables  # noqa: PLC0415 - only where tables are read
 
     if log.input_format not in ROWS:
         raise UsageError(f"--input-format {log.input_format}: raw files of a source are no table. Leave it out.")

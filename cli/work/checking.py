@@ -16,7 +16,7 @@ from posbias.cli.options.rules import Situation, why_without_effect
 from posbias.cli.report.conclusion import Item, in_order
 from posbias.cli.work.execution import describe_log, open_engine, recognised_lines
 from posbias.cli.work.requests import resolve
-from posbias.core.check import Outlook, advice, reasons_against, rows_of
+from posbias.core.check import Clients, Outlook, advice, reasons_against, rows_of
 from posbias.core.errors import (
     LogFormatError,
     PosbiasError,
@@ -27,12 +27,10 @@ from posbias.core.errors import (
     plural,
     shown_lines,
 )
-from posbias.core.log.clients import Clients
 from posbias.core.log.pages import HARMLESS
 from posbias.core.training.weights import as_count
 from posbias.io.counting.count import Reading, order_of_log, read_unjudged
-from posbias.io.counting.look import PBM, Look, look_at
-from posbias.io.counting.profile import ROWS_OF_CHECK, look_at_clients, profile, profile_of_days
+from posbias.io.counting.profile import PBM, ROWS_OF_CHECK, Look, look_at, look_at_clients, profile, profile_of_days
 from posbias.io.fits.verdicts import feedback_over_times, reason_of_rows
 from posbias.io.forms.page_structure import (
     find_base_of_events,

@@ -21,8 +21,7 @@ from typing import cast
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.compression import first_with_same
-from posbias.core.arrays.count_table import Integers
+from posbias.core.arrays.count_table import Integers, first_with_same
 
 NUMBER = "number"
 """The column that holds the numbers."""

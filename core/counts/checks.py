@@ -15,8 +15,7 @@ import narwhals as nw
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.compression import Members
-from posbias.core.arrays.count_table import CountTable, Flags, Floats
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Members
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import CELL, Strata, SufficientStatistics, table_of
 from posbias.core.errors import IdentifiabilityError, UsageError

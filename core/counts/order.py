@@ -35,11 +35,18 @@ import polars as pl
 import scipy
 
 from posbias.core.arrays import linalg
-from posbias.core.arrays.compression import compress
-from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, first_of_runs, starts, sum_by_number
+from posbias.core.arrays.count_table import (
+    CountTable,
+    Flags,
+    Floats,
+    Integers,
+    compress,
+    first_of_runs,
+    starts,
+    sum_by_number,
+)
 from posbias.core.arrays.packing import NUMBER
-from posbias.core.counts.counting_plan import StatisticsPlan, runs_of
-from posbias.core.counts.packed import count_equal
+from posbias.core.counts.counting_plan import StatisticsPlan, count_equal, runs_of
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, PERIOD, POSITION, QUERY, SESSION
 from posbias.core.theta.conditional import find_linkage, fit_conditional

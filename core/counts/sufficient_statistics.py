@@ -21,8 +21,19 @@ from typing import Protocol, TypeVar
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.compression import Members, compress, compress_with_keys
-from posbias.core.arrays.count_table import CountTable, Flags, Floats, Hashes, Integers, Numbers, concatenate, sum_rows
+from posbias.core.arrays.count_table import (
+    CountTable,
+    Flags,
+    Floats,
+    Hashes,
+    Integers,
+    Members,
+    Numbers,
+    compress,
+    compress_with_keys,
+    concatenate,
+    sum_rows,
+)
 from posbias.core.arrays.threads import at_once, n_threads
 from posbias.core.counts import counting_plan
 from posbias.core.counts.counting_plan import Placements, StatisticsPlan

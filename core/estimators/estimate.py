@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from posbias.core.arrays.compression import Members
-from posbias.core.arrays.count_table import CountTable, Floats, Integers
+from posbias.core.arrays.count_table import CountTable, Floats, Integers, Members
 from posbias.core.choices import BetaPrior, Cluster, Period, Plugin, Shrink, Source
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics

@@ -26,8 +26,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from posbias.core.arrays import linalg, optimize
-from posbias.core.arrays.compression import Members
-from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, Numbers, starts, sum_by_number
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, Members, Numbers, starts, sum_by_number
 from posbias.core.choices import Cluster
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.estimators.estimate import (

@@ -28,8 +28,7 @@ import numpy as np
 import polars as pl
 import scipy
 
-from posbias.core.arrays.compression import Members
-from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, Members
 from posbias.core.arrays.linalg import by_unit_and_cell, gram, pseudo_inverse
 from posbias.core.arrays.threads import at_once
 from posbias.core.attractiveness import AttractivenessPrior, sample_units, shown_position

@@ -76,8 +76,7 @@ import polars as pl
 import scipy
 
 from posbias.core.arrays import count_table
-from posbias.core.arrays.compression import GOLDEN, Members
-from posbias.core.arrays.count_table import CountTable, Floats, Integers, Numbers
+from posbias.core.arrays.count_table import GOLDEN, CountTable, Floats, Integers, Members, Numbers
 from posbias.core.counts.checks import NUMBER_ABOVE, ClicksAbove, CountedPages
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics

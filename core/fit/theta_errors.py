@@ -25,8 +25,7 @@ Sources: Breslow 1984 (extra-Poisson variance); Wedderburn 1974 (quasi-likelihoo
 
 import numpy as np
 
-from posbias.core.arrays.compression import Members
-from posbias.core.arrays.count_table import Floats, Integers, first_of_runs, sum_by_number
+from posbias.core.arrays.count_table import Floats, Integers, Members, first_of_runs, sum_by_number
 from posbias.core.arrays.linalg import MANY, NORMAL, Sparse, by_unit_and_cell, gram, in_rows
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.estimators.estimate import Estimate

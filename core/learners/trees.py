@@ -48,8 +48,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from posbias.core.arrays.compression import compress
-from posbias.core.arrays.count_table import CountTable, Floats, Integers, sum_by_number
+from posbias.core.arrays.count_table import CountTable, Floats, Integers, compress, sum_by_number
 from posbias.core.attractiveness import estimate_prior, posterior_by_position
 from posbias.core.choices import LearningOptions
 from posbias.core.errors import SchemaError

@@ -13,8 +13,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.compression import GOLDEN
-from posbias.core.arrays.count_table import sum_rows
+from posbias.core.arrays.count_table import GOLDEN, sum_rows
 from posbias.core.arrays.packing import ranks_of
 from posbias.core.errors import SchemaError
 from posbias.core.log.impressions import REJECTED, Fault, RowFault

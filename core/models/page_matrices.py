@@ -15,8 +15,7 @@ import numpy as np
 import polars as pl
 import scipy
 
-from posbias.core.arrays.compression import compress
-from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, concatenate
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, compress, concatenate
 from posbias.core.arrays.optimize import Derivatives, minimize_within
 from posbias.core.choices import BetaPrior
 from posbias.core.errors import SchemaError

@@ -29,8 +29,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from posbias.core.arrays import linalg, optimize
-from posbias.core.arrays.compression import Members
-from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_by_number
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, Members, sum_by_number
 from posbias.core.shapes import shape
 from posbias.core.shapes.shape import CurveShape, ShapedEstimate
 from posbias.core.standard_errors import contrasts

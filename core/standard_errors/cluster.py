@@ -39,8 +39,7 @@ from typing import Self
 
 import numpy as np
 
-from posbias.core.arrays.compression import Members
-from posbias.core.arrays.count_table import CountTable, Floats, Integers, Numbers
+from posbias.core.arrays.count_table import CountTable, Floats, Integers, Members, Numbers
 from posbias.core.arrays.linalg import MANY, Sparse, by_unit_and_cell, gram, occurrences
 from posbias.core.arrays.threads import at_once
 from posbias.core.counts.sufficient_statistics import Strata

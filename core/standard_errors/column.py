@@ -45,8 +45,7 @@ import narwhals as nw
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.compression import compress
-from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_by_number
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, compress, sum_by_number
 from posbias.core.arrays.linalg import Sparse, by_unit_and_cell, gram, in_rows, occurrences
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics, count_units

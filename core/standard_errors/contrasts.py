@@ -73,8 +73,7 @@ import numpy as np
 import scipy
 
 from posbias.core.arrays import linalg
-from posbias.core.arrays.compression import Members
-from posbias.core.arrays.count_table import CountTable, Floats, Integers, sum_by_number
+from posbias.core.arrays.count_table import CountTable, Floats, Integers, Members, sum_by_number
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.standard_errors.cluster import ClusterErrors

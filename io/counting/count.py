@@ -1,8 +1,8 @@
 """From logs or stores to sufficient statistics: read, check, count, compress."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
 from math import isfinite
@@ -15,7 +15,7 @@ from msgspec import UNSET, structs
 from numpy.typing import NDArray
 
 from posbias.core.arrays.count_table import CountTable, Hashes, Numbers
-from posbias.core.check import LogFacts
+from posbias.core.check import LogFacts, PartFacts, add_facts, facts_of
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.order import RowOrder, order_of_rows
 from posbias.core.counts.sufficient_statistics import (
@@ -29,9 +29,8 @@ from posbias.core.errors import SchemaError, shown
 from posbias.core.fit.arms import MOST_ARMS
 from posbias.core.log.pages import check_totals
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, PERIOD, POSITION, SESSION
-from posbias.io.counting.profile import WithFacts
 from posbias.io.counting.warehouse import check_export, with_account
-from posbias.io.engines.engine import ROWS_IN_ORDER, Engine, Parts, ReadLog, some_of
+from posbias.io.engines.engine import ROWS_IN_ORDER, Engine, Output, Parts, ReadLog, some_of, sums_by
 from posbias.io.forms.form import convert
 from posbias.io.log.click_log import Log
 from posbias.io.log.clicks import JoinedClicks, Rows
@@ -109,6 +108,43 @@ def store_part(part: PartStatistics, number: int, folder: Path) -> PartStatistic
 
 
 Made = TypeVar("Made")
+
+
+@dataclass(frozen=True)
+class WithFacts:
+    """Statistics in parts; the facts of each are taken while other work is done on it."""
+
+    parts: Parts
+    of_parts: list[PartFacts] = field(default_factory=list[PartFacts])
+
+    @property
+    def number(self) -> int | None:
+        """How many parts there are at most, where that is known."""
+        return self.parts.number
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether there is but one part, in the memory of this process."""
+        return self.parts.in_memory
+
+    def map(self, work: Callable[[int, pl.LazyFrame], Output]) -> Iterator[Output]:
+        """Yield the results of a function for each part."""
+        self.of_parts.clear()
+        for facts, output in self.parts.map(partial(_with_facts, work=work)):
+            self.of_parts.extend([facts] if facts else [])
+            yield output
+
+    @property
+    def facts(self) -> LogFacts | None:
+        """The facts of the parts that were worked on; None where they are empty."""
+        return add_facts(self.of_parts) if self.of_parts else None
+
+
+def _with_facts(
+    number: int, statistics: pl.LazyFrame, work: Callable[[int, pl.LazyFrame], Output]
+) -> tuple[PartFacts | None, Output]:
+    frame = statistics.collect()
+    return facts_of(frame) if frame.height else None, work(number, frame.lazy())
 
 
 @dataclass(frozen=True)
@@ -200,19 +236,18 @@ def read_log(
     reading = read_unjudged(log, plan, engine, progress, keep_sessions=keep_sessions)
     reading.judge()
     if reading.plan.arms:
-        names = partial(_names, column=reading.plan.arms[0])
-        number = len({name for of_piece in reading.read.pieces.map(names) for name in of_piece})
+        (arm,) = reading.plan.arms
+        number = sums_by(reading.read.pieces, [pl.col(arm)])[arm].drop_nulls().len()
         if number > MOST_ARMS:
             raise SchemaError(
-                f"{log.request.inputs[0]}: column {reading.plan.arms[0]!r} (--arm) has {number:,} values, and "
+                f"{log.request.inputs[0]}: column {arm!r} (--arm) has {number:,} values, and "
                 f"experiments have {MOST_ARMS} arms at most. If they are users or sessions, name the column of their "
                 "arms."
             )
     if not reading.plan.period:
         return reading
-    rows = Counter[date]()
-    for of_part in reading.read.pieces.map(_rows_by_day):
-        rows.update(of_part)
+    by_day = sums_by(reading.read.pieces, [pl.col(PERIOD).cast(pl.Date)], rows=pl.len().cast(pl.Int64))
+    rows: dict[date, int] = dict(by_day.iter_rows())
     unit = reading.read.log.rules.time_unit
     return replace(reading, days=Days(rows, today, None if unit is None else unit.words))
 
@@ -226,7 +261,12 @@ def read_unjudged(
         SchemaError: rows or pages break the contract.
         LogFormatError: a file cannot be read, or was changed meanwhile.
     """
-    log, notes = _with_known_quotes(log, engine, progress)
+    notes, of_lines = list[str](), log.raw is not None and log.raw.of_lines
+    if not of_lines and any(source.format in TEXT_SEPARATORS for source in (*log.sources, *log.click_sources)):
+        with progress.stage("looking for quotes"):
+            sources, notes = resolve_quotes(log.sources, engine.each)
+            click_sources, notes_on_clicks = resolve_quotes(log.click_sources, engine.each)
+        log, notes = replace(log, sources=sources, click_sources=click_sources), notes + notes_on_clicks
     check_no_sums(log)
     check_no_ranks(log)
     check_slots(log)
@@ -261,28 +301,6 @@ def read_unjudged(
     if log.request.finds_times and (time := log.roles.timestamp) is not None:
         notes.append(f"times: read from column {shown(time)!r} (--timestamp none leaves them out)")
     return Reading(log, read, replace(plan, period=log.rules.period), sources, rows, (*followed, *notes), clicks)
-
-
-def _with_known_quotes(log: Log, engine: Engine, progress: Progress) -> tuple[Log, list[str]]:
-    """The same log, with what quotes mean in its text files, and notes for the reader on that."""
-    of_lines = log.raw is not None and log.raw.of_lines
-    if of_lines or not any(source.format in TEXT_SEPARATORS for source in (*log.sources, *log.click_sources)):
-        return log, []
-    with progress.stage("looking for quotes"):
-        sources, notes = resolve_quotes(log.sources, engine.each)
-        click_sources, notes_on_clicks = resolve_quotes(log.click_sources, engine.each)
-    return replace(log, sources=sources, click_sources=click_sources), notes + notes_on_clicks
-
-
-def _rows_by_day(_: int, impressions: pl.LazyFrame) -> dict[date, int]:
-    counted = (
-        impressions.group_by(pl.col(PERIOD).cast(pl.Date)).agg(pl.len().cast(pl.Int64)).collect(engine="streaming")
-    )
-    return dict(counted.iter_rows())
-
-
-def _names(_: int, impressions: pl.LazyFrame, column: str) -> list[object]:
-    return impressions.select(column).drop_nulls().unique().collect(engine="streaming").to_series().to_list()
 
 
 def order_of_log(read: ReadLog, plan: StatisticsPlan, only: pl.Expr | None = None) -> RowOrder | None:

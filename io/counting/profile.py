@@ -1,33 +1,73 @@
 """The profile of a log: quantities by name, which the table of faults (`io/log/faults.toml`) compares with limits.
 
 They come from the counts, as these are made (`WithFacts`), from a sample of whole pages, and from the first rows.
+
+Click rates by day come from the statistics that are there anyway, part by part. Of a store only the days are read that
+are nearest to a new one, so that adding a day costs no more as the store grows.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
 from math import inf, prod
+from pathlib import Path
 
+import narwhals as nw
 import polars as pl
 
-from posbias.core.check import ROWS_OF_LONG_PAGES, LogFacts, PageFacts, PartFacts, add_facts, facts_of, page_facts
+from posbias.core.check import (
+    CLIENT,
+    FEWEST_CLIENTS,
+    ROWS_OF_LONG_PAGES,
+    Clients,
+    LogDetails,
+    LogFacts,
+    Movement,
+    Outlook,
+    PageFacts,
+    PartDetails,
+    PartFacts,
+    add_details,
+    add_facts,
+    details_of,
+    facts_of,
+    movement,
+    outlook,
+    page_facts,
+    robots_among,
+)
 from posbias.core.counts.checks import WITHOUT, rows_left_out
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.counts.odd_days import LackingDays, positions_in_words
-from posbias.core.log.clients import CLIENT, FEWEST_CLIENTS, Clients, robots_among
-from posbias.core.log.pages import ShiftedPages
+from posbias.core.counts.odd_days import (
+    DayLook,
+    LackingDays,
+    add_by_day,
+    count_by_day,
+    count_positions,
+    days_lacking_clicks,
+    look_at_days,
+    nearest,
+    positions_in_words,
+)
+from posbias.core.counts.sufficient_statistics import PartStatistics, SufficientStatistics, compress_part, merge_parts
+from posbias.core.models import get_model
 from posbias.core.roles import CLIENTS, VISITS, plain
-from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT
+from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, QUERY, SESSION, WEIGHT
 from posbias.core.standard_errors.cluster import FEW_EFFECTIVE_CLUSTERS
-from posbias.io.engines.engine import Output, Parts, ReadLog
+from posbias.io.counting.count import Reading, WithFacts, store_part
+from posbias.io.engines.engine import Engine, ReadLog, collected, sums_by
 from posbias.io.log.click_log import Log, good_rows
 from posbias.io.log.fault_table import Quantity, faults_in
 from posbias.io.log.faults import is_top
 from posbias.io.log.scan import reading
 from posbias.io.log.sql import sql_name, sql_text, sql_where
 from posbias.io.log.times import free_columns
+from posbias.io.progress import Progress
 from posbias.io.results.conclusions import Reason
+from posbias.io.stores.metadata import Part, Segment
+from posbias.io.stores.segments import scan_part
+from posbias.io.stores.store import Statistics, checked
 
 ROWS_OF_CHECK, ROWS_OF_OTHERS = 1_000_000, 1 << 17
 """The first rows, in which clients are looked for, by `check` and by other commands, which must not wait for it."""
@@ -39,49 +79,12 @@ _FEWEST = 1000  # rows, by which clients are judged
 _NAMED = 3  # clients, in a sentence
 _FEW = 0.005  # share of the clients that robots are: where very many stand out, these may be people like others
 _NEARLY_ALL, _FEWEST_PLACES, _ROWS_OF_TOTAL = 0.9, 20, 3
-_HALVES, _PLACES, _SUM, _ROWS = "halves", "places", "weight_sum", "rows"
+_HALVES, _PLACES, _ROWS = "halves", "places", "rows"
 _FEWEST_LOST = 20  # clicks: fewer may be lost by chance
 _TIMES_EXPECTED = 10  # so many times what chance makes of the click rates of positions, that is
 _SEED_OF_PAGES = 2
 
 _Quantities = dict[str, Quantity]
-
-
-@dataclass(frozen=True)
-class WithFacts:
-    """Statistics in parts; the facts of each are taken while other work is done on it."""
-
-    parts: Parts
-    of_parts: list[PartFacts] = field(default_factory=list[PartFacts])
-
-    @property
-    def number(self) -> int | None:
-        """How many parts there are at most, where that is known."""
-        return self.parts.number
-
-    @property
-    def in_memory(self) -> bool:
-        """Whether there is but one part, in the memory of this process."""
-        return self.parts.in_memory
-
-    def map(self, work: Callable[[int, pl.LazyFrame], Output]) -> Iterator[Output]:
-        """Yield the results of a function for each part."""
-        self.of_parts.clear()
-        for facts, output in self.parts.map(partial(_with_facts, work=work)):
-            self.of_parts.extend([facts] if facts else [])
-            yield output
-
-    @property
-    def facts(self) -> LogFacts | None:
-        """The facts of the parts that were worked on; None where they are empty."""
-        return add_facts(self.of_parts) if self.of_parts else None
-
-
-def _with_facts(
-    number: int, statistics: pl.LazyFrame, work: Callable[[int, pl.LazyFrame], Output]
-) -> tuple[PartFacts | None, Output]:
-    frame = statistics.collect()
-    return facts_of(frame) if frame.height else None, work(number, frame.lazy())
 
 
 def facts_of_rows(read: ReadLog, plan: StatisticsPlan) -> LogFacts | None:
@@ -178,10 +181,10 @@ def _of_counts(facts: LogFacts, plan: StatisticsPlan, log: Log) -> _Quantities:
 
 def _of_pages(pages: PageFacts, read: ReadLog, facts: LogFacts | None) -> _Quantities:
     """A sample of pages, and where all of them end."""
-    ends, totals, shifted = read.totals.page_ends, read.totals, pages.shifted
+    ends, totals = read.totals.page_ends, read.totals
     # If clicks were independent.
     rates = [] if facts is None else facts.positions["ctr"].head(ROWS_OF_LONG_PAGES).to_list()
-    return {
+    quantities: _Quantities = {
         "pages": pages.pages,
         "rows_per_page": pages.rows / pages.pages,
         "pages_are_first": read.log.roles.page is None,
@@ -201,20 +204,12 @@ def _of_pages(pages: PageFacts, read: ReadLog, facts: LogFacts | None) -> _Quant
         "pages_with_click": ends.pages,
         "share_ended": ends.ended / max(ends.pages, 1),
         "click_rate_above": ends.clicks_above / max(ends.rows_above, 1),
-        **({} if shifted is None else _of_shifted(shifted)),
     }
-
-
-def _of_shifted(shifted: ShiftedPages) -> _Quantities:
-    """Pages that count from another base than most."""
-    return {
-        "shifted_pages": shifted.pages,
-        "pages_of_several_rows": shifted.of,
-        "shifted_first": shifted.span[0],
-        "shifted_last": shifted.span[1],
-        "usual_first": shifted.usual[0],
-        "usual_last": shifted.usual[1],
-    }
+    if pages.shifted is not None:
+        quantities |= {"shifted_pages": pages.shifted.pages, "pages_of_several_rows": pages.shifted.of}
+        quantities |= dict(zip(("shifted_first", "shifted_last"), pages.shifted.span, strict=True))
+        quantities |= dict(zip(("usual_first", "usual_last"), pages.shifted.usual, strict=True))
+    return quantities
 
 
 def profile_of_days(lost: LackingDays | None, log: Log | None) -> _Quantities:
@@ -298,27 +293,22 @@ def of_clients(clients: Clients | None) -> _Quantities:
 
 def _of_sums(read: ReadLog) -> _Quantities:
     """Rows without clicks that a table of sums lacks."""
-    rows = pl.concat(read.pieces.map(_rows_by_size)).group_by(POSITION, IMPRESSIONS).sum()
-    lacking = rows_left_out(rows)
-    if lacking is None or read.log.roles.impressions is None:
+    by_size = pl.col(POSITION), pl.col(IMPRESSIONS).cast(pl.Int64)
+    counts = {
+        _ROWS: pl.len().cast(pl.Int64),
+        CLICKS: pl.col(CLICK).cast(pl.Int64).sum(),
+        WITHOUT: (pl.col(CLICK) == 0).sum().cast(pl.Int64),
+    }
+    lacking, column = rows_left_out(sums_by(read.pieces, by_size, **counts)), read.log.roles.impressions
+    if lacking is None or column is None:
         return {}
     return {
         "sums": lacking.rows,
         "sums_without_click": lacking.without_click,
         "sums_without_click_expected": lacking.expected,
         "enough_impressions": lacking.enough,
-        "without_small_sums": sql_where(
-            f"TRY_CAST({sql_name(read.log.roles.impressions)} AS BIGINT) >= {lacking.enough}"
-        ),
+        "without_small_sums": sql_where(f"TRY_CAST({sql_name(column)} AS BIGINT) >= {lacking.enough}"),
     }
-
-
-def _rows_by_size(_: int, sums: pl.LazyFrame) -> pl.DataFrame:
-    rows = pl.len().cast(pl.Int64).alias(_ROWS)
-    without = (pl.col(CLICK) == 0).sum().cast(pl.Int64).alias(WITHOUT)
-    clicks = pl.col(CLICK).cast(pl.Int64).sum().alias(CLICKS)
-    by_size = sums.group_by(POSITION, pl.col(IMPRESSIONS).cast(pl.Int64))
-    return by_size.agg(rows, clicks, without).collect(engine="streaming")
 
 
 def _of_total_rows(read: ReadLog) -> _Quantities:
@@ -344,14 +334,215 @@ def _half_of_place(_: int, sums: pl.LazyFrame) -> pl.DataFrame:
 
 def _of_weights(read: ReadLog) -> _Quantities:
     """Mean weights of rows with a click, and of the others."""
-    mean = pl.col(_SUM) / pl.col(_ROWS)
-    sums = dict(pl.concat(read.pieces.map(_weight_by_click)).group_by(CLICK).sum().select(CLICK, mean).iter_rows())
-    clicked, others = sums.get(1, 0.0), sums.get(0, 0.0)
+    sums = {"weight": pl.col(WEIGHT).cast(pl.Float64).sum(), _ROWS: pl.len().cast(pl.Int64)}
+    by_click = sums_by(read.pieces, [pl.col(CLICK)], **sums)
+    means = dict(by_click.select(CLICK, pl.col("weight") / pl.col(_ROWS)).iter_rows())
+    clicked, others = means.get(1, 0.0), means.get(0, 0.0)
     low, high = sorted((clicked, others))
     ratio = high / low if low > 0 else None
     return {"weight_clicked": clicked, "weight_unclicked": others, "ratio_of_weights": ratio}
 
 
-def _weight_by_click(_: int, rows: pl.LazyFrame) -> pl.DataFrame:
-    sums = pl.len().cast(pl.Int64).alias(_ROWS), pl.col(WEIGHT).cast(pl.Float64).sum().alias(_SUM)
-    return rows.group_by(CLICK).agg(*sums).collect(engine="streaming")
+_ENOUGH_ROWS = 1 << 20
+"""Rows of statistics of one counting whose queries stand for all of them."""
+
+_FIRST_ROWS = 100_000
+"""Rows of a text file that say where its positions start: to read all of it again would take too long."""
+
+_WHOLE_FILE = 1 << 62
+"""Rows of a slice of a file."""
+
+DaysSeen = tuple[list[DayLook], LackingDays | None]
+"""How days look beside others, and where clicks of days were lost, among all that were looked at."""
+
+
+def look_at_days_of_log(segment: Segment, engine: Engine) -> DaysSeen:
+    """Compare each day of a log that was just counted with the others; nothing is read where there is but one."""
+    if len(segment.days) < 2:  # noqa: PLR2004 - one alone has nothing to be compared with
+        return [], None
+    counts = _counts_by_day([segment], segment.days, engine)
+    return look_at_days(counts, segment.days, ()), days_lacking_clicks(counts)
+
+
+def look_at_merged_days(statistics: Sequence[Statistics], store: Statistics | None, engine: Engine) -> DaysSeen:
+    """Compare the days of statistics that are merged.
+
+    Args:
+        statistics: what is merged; where one of them keeps no days, each is compared as a whole.
+        store: the one of them that the others are added to, whose days are what is usual; None for each day with all
+            others.
+        engine: reads.
+
+    Raises:
+        StatisticsError: they were replaced meanwhile.
+    """
+    with checked(statistics, None, engine.each):  # merging has looked at the parts
+        by_day = all(entry.metadata.plan.period for entry in statistics)
+        others = [entry for entry in statistics if entry is not store]
+        judged = sorted({name for entry in others for name in _names(entry, by_day=by_day)})
+        kept = () if store is None else _names(store, by_day=by_day)
+        known = [name for name in kept if name not in judged]
+        counts = [_counts_of(entry, judged, engine, by_day=by_day) for entry in others]
+        if store is not None:
+            compared = {other for day in judged for other in nearest(day, known)}
+            counts.append(_counts_of(store, compared, engine, by_day=by_day))
+            if not known:
+                return [], None
+        together = add_by_day(counts)
+        return look_at_days(together, judged, known), days_lacking_clicks(together if by_day else None)
+
+
+def _names(statistics: Statistics, *, by_day: bool) -> tuple[str, ...]:
+    """Names of what is compared: the days of statistics, or statistics as a whole."""
+    return tuple(statistics.days) if by_day else (str(statistics.path),)
+
+
+def _counts_of(statistics: Statistics, compared: Iterable[str], engine: Engine, *, by_day: bool) -> pl.DataFrame:
+    """The counts of those of its names that are compared."""
+    own = _names(statistics, by_day=by_day)
+    names = set(own) & set(compared)
+    segments = [segment for segment in statistics.segments if names & set(segment.days if by_day else own)]
+    return _counts_by_day(segments, names if by_day else own[0], engine)
+
+
+def look_at_files(log: Log, engine: Engine) -> list[DayLook]:
+    """The files of a log whose positions start elsewhere than those of the other files.
+
+    Only that: files of countries or devices may differ in all else.
+    """
+    if len(log.sources) < 2 or log.nesting is not None or log.raw is not None or log.raw_sources or log.request.export:  # noqa: PLR2004
+        return []
+    names = [str(source.path) for source in log.sources]
+    frames = [
+        count_positions(frame if source.format == "parquet" else frame.head(_FIRST_ROWS), name)
+        for source, frame, name in zip(log.sources, log.from_anywhere.slices(_WHOLE_FILE), names, strict=True)
+    ]
+    with reading(log.sources):
+        counts = add_by_day(list(engine.each(frames, collected)))
+    return [look for look in look_at_days(counts, names, ()) if look.starts_elsewhere]
+
+
+def _counts_by_day(segments: Sequence[Segment], name: str | Collection[str], engine: Engine) -> pl.DataFrame:
+    """The counts of segments on some days, by day, or of all their rows under one name.
+
+    Of large countings, as many parts as say enough: each holds all there is of some queries.
+    """
+    parts = list[Part]()
+    for segment in segments:
+        rows_of_part = max(int(segment.totals["rows"]) // (max(len(segment.parts), 1) * len(segment.countings)), 1)
+        parts += [part.at(part.path.absolute()) for part in segment.parts[: -(-_ENOUGH_ROWS // rows_of_part)]]
+    return add_by_day(list(engine.each(parts, partial(count_part, name=name))))
+
+
+def count_part(part: Part, name: str | Collection[str]) -> pl.DataFrame:
+    """The counts of one part on some days, by day, or of all its rows under one name."""
+    if isinstance(name, str):
+        return count_by_day(scan_part(part), pl.lit(name)).collect(engine="streaming")
+    on_days = scan_part(part).filter(pl.col(PERIOD).cast(pl.Date).is_in(list(map(date.fromisoformat, name))))
+    return count_by_day(on_days, pl.col(PERIOD).cast(pl.Date)).collect(engine="streaming")
+
+
+PBM, UBM = "pbm", "ubm"
+
+MOST_PARTS = 16
+"""Parts whose pairs are looked at: those of a larger log are a sample, as parts hold queries by their hash."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """Facts of a log, and the estimates to expect."""
+
+    facts: LogFacts  # of its counts
+    details: LogDetails  # of them
+    moved: Movement  # how documents move between positions; an estimate where not all queries were looked at
+    pages: PageFacts | None  # facts of its pages; None where it has no sessions
+    all_pages: int | None  # how many there are; an estimate where not all were looked at
+    outlooks: tuple[Outlook, ...]  # what each model can say, the position-based one first
+    why_not: dict[str, str]  # why a model is not among them
+    lost: LackingDays | None = None  # where clicks of days were lost, by those queries that were looked at
+
+
+def look_at(unjudged: Reading, plan: StatisticsPlan, engine: Engine, progress: Progress) -> Look | None:
+    """Look at a log that was read; None where it holds no row that counts.
+
+    Args:
+        unjudged: the log.
+        plan: what is counted, by the position-based model.
+        engine: where that is done.
+        progress: where stages are reported.
+    """
+    if not unjudged.rows.used:
+        return None
+    counted = _counted(unjudged, plan, engine, progress)
+    if counted is None:
+        return None
+    facts, details, statistics, expected = counted
+    log = unjudged.log
+    why_no_ubm = {
+        "it needs whole pages, and the log has no session column": not log.has_sessions,
+        "it compares the documents of a page, and without queries each is compared with itself": (
+            log.page_rules.several_queries
+        ),
+        "it takes no --context": bool(plan.context),
+        "it takes no --duplicate-docs keep": log.page_rules.docs_repeat,
+    }
+    outlooks, why_not = [expected], next((reason for reason, holds in why_no_ubm.items() if holds), "")
+    with progress.stage("looking at pages"):
+        pages = sample_of_pages(unjudged.read, PAGES_OF_CHECK, of_queries=True)
+        if pages is not None and not why_not:
+            ubm = replace(plan, model=get_model(UBM))
+            in_cells = nw.from_native(ubm.with_cells_in_memory(pages).lazy())
+            rows = ubm.count_in_cells(in_cells).to_native().sort(ubm.keys).collect()
+            of_ubm: SufficientStatistics = merge_parts([compress_part(rows, ubm)], ubm)
+            outlooks.append(outlook(of_ubm, engine.memory, share=min(1.0, of_ubm.n_queries / facts.queries)))
+        of_pages = None if pages is None else page_facts(pages)
+    return Look(
+        facts=facts,
+        details=details,
+        moved=movement(statistics.pair_signatures).in_all(expected.share),
+        pages=of_pages,
+        all_pages=None if of_pages is None else round(of_pages.pages * unjudged.rows.used / max(of_pages.rows, 1)),
+        outlooks=tuple(outlooks),
+        why_not={UBM: why_not} if why_not else {},
+        lost=days_lacking_clicks(statistics.by_day),
+    )
+
+
+def _of_part(
+    number: int, statistics: pl.LazyFrame, plan: StatisticsPlan, kept_in: Path | None, most: int | None
+) -> tuple[PartDetails, PartStatistics | None] | None:
+    """The details of a part, and its counts, where it is one of the first `most`; None where it is empty."""
+    frame = statistics.collect()
+    if not frame.height:
+        return None
+    if most is not None and number >= most:
+        return details_of(frame), None
+    part = compress_part(frame, plan).without_pairs()
+    return details_of(frame), part if kept_in is None else store_part(part, number, kept_in)
+
+
+def _counted(
+    unjudged: Reading, plan: StatisticsPlan, engine: Engine, progress: Progress
+) -> tuple[LogFacts, LogDetails, SufficientStatistics, Outlook] | None:
+    """Facts and details of the counts, and the estimate to expect; None where nothing is left to count.
+
+    A sample that cannot be compared says nothing of the whole: then all of it is looked at.
+    """
+    for most in (MOST_PARTS, None):
+        read = WithFacts(unjudged.read.statistics(plan))
+        work = partial(_of_part, plan=plan, kept_in=None if read.in_memory else engine.scratch, most=most)
+        parts = list[tuple[PartDetails, PartStatistics | None]]()
+        with progress.stage("counting", read.number) as stage:
+            for of_part in read.map(work):
+                stage.advance()
+                parts += [] if of_part is None else [of_part]
+        facts = read.facts
+        if facts is None:
+            return None
+        sample = [counts for _, counts in parts if counts is not None]
+        if sample:
+            statistics = merge_parts(sample, plan)
+            expected = outlook(statistics, engine.memory, statistics.n_queries / facts.queries)
+            if expected.carries or len(sample) == len(parts):
+                return facts, add_details([details for details, _ in parts]), statistics, expected
+    return None

@@ -49,6 +49,16 @@ class Parts(Protocol):
         ...
 
 
+def sums_by(parts: Parts, keys: Sequence[pl.Expr], **sums: pl.Expr) -> pl.DataFrame:
+    """Sums by key over the rows of all parts, each of which adds up its own; in any order."""
+    of_parts = pl.concat(parts.map(partial(_sums_of_part, keys=keys, sums=sums)))
+    return of_parts.group_by([name for name in of_parts.columns if name not in sums]).sum()
+
+
+def _sums_of_part(_: int, rows: pl.LazyFrame, keys: Sequence[pl.Expr], sums: dict[str, pl.Expr]) -> pl.DataFrame:
+    return rows.group_by(*keys).agg(**sums).collect(engine="streaming")
+
+
 @dataclass(frozen=True)
 class ReadLog(ABC):
     """A log as it was read: its good rows, in parts, and what became of the others."""

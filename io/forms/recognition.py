@@ -15,8 +15,7 @@ from itertools import chain
 import polars as pl
 
 from posbias.core.errors import RoleError
-from posbias.core.log.impressions import REJECTED, RowFault
-from posbias.core.log.values import grouped
+from posbias.core.log.impressions import REJECTED, RowFault, grouped
 from posbias.core.roles import CLIENTS, NAMES_IN_EXPORTS, TIMES, plain, words
 from posbias.core.schema import ALIASES, CLICK, DOC, FLAGS, NAMES_OF_COUNTS, POSITION, QUERY, SESSION
 from posbias.io.forms import Form, forms

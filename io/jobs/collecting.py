@@ -10,10 +10,15 @@ from posbias.core.check import LogFacts
 from posbias.core.counts.odd_days import Change, DayLook, LackingDays, positions_in_words
 from posbias.core.errors import StatisticsError, UsageError, plural
 from posbias.io import clock
-from posbias.io.counting.count import Reading, count_pages, days_of_statistics, order_within, read_log
-from posbias.io.counting.look import look_at_days_of_log, look_at_files, look_at_merged_days
+from posbias.io.counting.count import Reading, WithFacts, count_pages, days_of_statistics, order_within, read_log
 from posbias.io.counting.merge import known_days, merge_statistics
-from posbias.io.counting.profile import WithFacts, faults_of_log, profile_of_days
+from posbias.io.counting.profile import (
+    faults_of_log,
+    look_at_days_of_log,
+    look_at_files,
+    look_at_merged_days,
+    profile_of_days,
+)
 from posbias.io.engines.engine import Engine
 from posbias.io.jobs import tables
 from posbias.io.jobs.fit import Job, describe_reading, reasons_of_clicks

@@ -16,8 +16,8 @@ from posbias.core.evaluation.prediction import CLASS, CellTheta, Prediction, Sco
 from posbias.core.fit.propensities import choose_propensities
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, NAMES_TAKEN, PAIR, QUERY, Roles
 from posbias.io import clock
-from posbias.io.counting.count import count_pages, merged_parts, read_log
-from posbias.io.counting.profile import WithFacts, faults_of_log
+from posbias.io.counting.count import WithFacts, count_pages, merged_parts, read_log
+from posbias.io.counting.profile import faults_of_log
 from posbias.io.engines.engine import Engine, Parts
 from posbias.io.fits.new_fit import sections_of_reading
 from posbias.io.fits.saved_fit import PreviousFit

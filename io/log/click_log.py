@@ -11,9 +11,18 @@ import polars as pl
 
 from posbias.core.choices import DuplicateDocs
 from posbias.core.errors import LogFormatError, RoleError, SchemaError
-from posbias.core.log.impressions import EARLIER_FAULT, REJECTED, ReadingRules, canonical_impressions, page_keys
+from posbias.core.log.impressions import (
+    EARLIER_FAULT,
+    REJECTED,
+    TIME_UNITS,
+    ReadingRules,
+    TimeUnit,
+    canonical_impressions,
+    page_keys,
+    time_unit_of,
+    whole_numbers,
+)
 from posbias.core.log.pages import PageRules
-from posbias.core.log.values import TIME_UNITS, TimeUnit, time_unit_of, whole_numbers
 from posbias.core.roles import CLIENTS, TIMES, plain, resolve_roles, says_offset, says_page
 from posbias.core.schema import CLICK, DOC, FLAGS, KEY_ROLES, PERIOD, POSITION, QUERY, SESSION, Roles
 from posbias.io.log.clicks import AT, CLICKS, COMPARED, MADE_CLICK, OUTCOME, JoinedClicks, Shown, join_lists, join_table

@@ -14,8 +14,7 @@ from typing import Self
 import polars as pl
 
 from posbias.core.errors import SchemaError, UsageError
-from posbias.core.log.impressions import ReadingRules, read_click
-from posbias.core.log.values import whole_numbers
+from posbias.core.log.impressions import ReadingRules, read_click, whole_numbers
 from posbias.core.roles import plain, resolve_roles, words
 from posbias.core.schema import ALIASES, CLICK, DOC, POSITION, QUERY, SESSION, Roles
 from posbias.io.log.clicks import AT, MADE_CLICK, OUTCOME, UNDECIDED, Fate, RawLines, whole_position

@@ -10,9 +10,8 @@ import numpy as np
 import polars as pl
 
 from posbias.core.errors import SchemaError
-from posbias.core.log.impressions import REJECTED, Fault, RowFault
+from posbias.core.log.impressions import REJECTED, Fault, RowFault, grouped, is_dated
 from posbias.core.log.pages import HARMLESS, PageFault
-from posbias.core.log.values import grouped, is_dated
 from posbias.core.roles import plain, says_offset, says_page, says_rank
 from posbias.core.schema import CLICK, DOC, IMPRESSIONS, NAMES_OF_COUNTS, POSITION, QUERY, SESSION, Roles
 from posbias.io.log.click_log import Log

@@ -10,8 +10,7 @@ from typing import Self
 import polars as pl
 
 from posbias.core.errors import SchemaError, UsageError
-from posbias.core.log.impressions import EARLIER_FAULT, RowFault
-from posbias.core.log.values import TextValues
+from posbias.core.log.impressions import EARLIER_FAULT, RowFault, TextValues
 from posbias.core.schema import CLICK, FLAGS, POSITION, QUERY, SESSION, Roles
 from posbias.io.log.clicks import BESIDE, CLICKED_IDS, ELSEWHERE, LONGEST_PAGE, LOST_ID, NAMED, READ
 from posbias.io.log.scan import ROW, header_of, reading, scan_sources, schema_of

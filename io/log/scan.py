@@ -23,7 +23,7 @@ from pathlib import Path
 import polars as pl
 
 from posbias.core.errors import LogFormatError
-from posbias.core.log.values import bounded, is_dated
+from posbias.core.log.impressions import bounded, is_dated
 from posbias.io.log.sources import Source
 from posbias.io.places.locations import ObjectUrl
 from posbias.io.places.object_stores import storage_options

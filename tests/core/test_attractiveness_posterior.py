@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from posbias.core import attractiveness
-from posbias.core.arrays.compression import compress
-from posbias.core.arrays.count_table import CountTable, Floats
+from posbias.core.arrays.count_table import CountTable, Floats, compress
 from posbias.core.attractiveness import posterior
 from posbias.core.choices import BetaPrior
 

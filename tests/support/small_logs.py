@@ -8,8 +8,7 @@ import narwhals as nw
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.compression import Members, compress
-from posbias.core.arrays.count_table import CountTable, Floats, Integers
+from posbias.core.arrays.count_table import CountTable, Floats, Integers, Members, compress
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics, compress_part, merge_parts
 from posbias.core.models import get_model

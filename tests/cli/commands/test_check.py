@@ -460,7 +460,7 @@ def test_of_many_parts_some_tell_the_errors_of_all(
 
     whole = checked(run_in_process, "log.parquet")
     monkeypatch.setattr("posbias.io.engines.local._ROWS_THAT_STAY_IN_CACHE", 1000)
-    monkeypatch.setattr("posbias.io.counting.look.MOST_PARTS", 6)
+    monkeypatch.setattr("posbias.io.counting.profile.MOST_PARTS", 6)
     sample = checked(run_in_process, "log.parquet")
 
     assert 0.2 < sample["models"]["pbm"]["share_of_queries"] < 0.7

@@ -12,7 +12,7 @@ from checked_logs import POSITIONS, checked, good_log
 from command_results import manifest_of
 from workshop import RunPosbias as Run
 
-from posbias.core.log.clients import Clients, Robots
+from posbias.core.check import Clients, Robots
 from posbias.io.counting import profile as profiles
 from posbias.io.log import faults as columns
 from posbias.io.log.fault_table import TABLE, LogFault, faults_in
@@ -103,7 +103,7 @@ def test_pages_of_several_queries_stay_whole_in_a_sample(
 ) -> None:
     log.drop("query").write_parquet(tmp_path / "log.parquet")
     monkeypatch.setattr(profiles, "PAGES_OF_OTHERS", 3000)
-    monkeypatch.setattr("posbias.io.counting.look.PAGES_OF_CHECK", 3000)
+    monkeypatch.setattr("posbias.io.counting.profile.PAGES_OF_CHECK", 3000)
 
     pages = checked(run_in_process, "log.parquet", "--no-query")["pages"]
     run_in_process("fit", "log.parquet", "--no-query", "-o", "fit", "--no-compare")

@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from posbias.core.arrays import compression, count_table
-from posbias.core.arrays.compression import compress, first_with_same
-from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers
+from posbias.core.arrays import count_table
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, compress, first_with_same
 
 SETTINGS = settings(deadline=None, derandomize=True)
 COUNTS = st.sampled_from([0.0, 1.0, 2.0, 0.1, 0.1 + 0.2, 0.3, 1e12])
@@ -74,7 +73,7 @@ def test_compression_stays_exact_when_every_hash_collides(table: CountTable) -> 
         return np.zeros(of.n_units, np.uint64)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compression, "_unit_hashes", same_for_all)
+        patch.setattr(count_table, "_unit_hashes", same_for_all)
         compressed, signature = compress(table)
     np.testing.assert_array_equal(restored(compressed, signature), dense(table))
     assert compressed.n_units == compress(table)[0].n_units

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from posbias.core.arrays.compression import Members
+from posbias.core.arrays.count_table import Members
 
 MEMBERS = Members(unit=np.array([2, 0, 2, 5, 1]), cluster=np.array([7, 3, 3, 7, 9]))
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posbias.core.arrays.compression import compress, signature_keys
-from posbias.core.arrays.count_table import CountTable, Floats, Hashes, Integers
+from posbias.core.arrays.count_table import CountTable, Floats, Hashes, Integers, compress, signature_keys
 from posbias.core.counts import sufficient_statistics
 from posbias.core.counts.sufficient_statistics import CompressedStrata, merge
 

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.counts.packed import count_packed
+from posbias.core.counts.counting_plan import StatisticsPlan, count_packed
 from posbias.core.models import get_model
 
 SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)

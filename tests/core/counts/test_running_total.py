@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import polars as pl
 import pytest
 
-from posbias.core.counts.packed import running_total
+from posbias.core.counts.counting_plan import running_total
 
 
 @pytest.mark.parametrize("n_keys", [3, 1_000])

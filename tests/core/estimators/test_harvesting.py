@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_logs import random_pairs
 
-from posbias.core.arrays.compression import Members, compress
-from posbias.core.arrays.count_table import CountTable, Floats, Integers
+from posbias.core.arrays.count_table import CountTable, Floats, Integers, Members, compress
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.estimators import harvesting as errors_module
 from posbias.core.estimators.estimate import Estimate

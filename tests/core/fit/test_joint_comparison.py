@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from small_logs import fitted_pairs, fitted_strata
 
-from posbias.core.arrays.compression import Members, compress
-from posbias.core.arrays.count_table import CountTable, Floats, Integers, concatenate
+from posbias.core.arrays.count_table import CountTable, Floats, Integers, Members, compress, concatenate
 from posbias.core.choices import BetaPrior
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.fit.diagnostics import JointComparison, compare_with_joint, joint_slopes

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.log.clients import CLIENT, robots_among
+from posbias.core.check import CLIENT, robots_among
 
 POSITIONS, USERS, PAGES = 10, 2000, 20_000
 RATES = 0.3 / np.arange(1, POSITIONS + 1) ** 0.8

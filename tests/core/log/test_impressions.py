@@ -10,9 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posbias.core.errors import SchemaError
-from posbias.core.log.impressions import REJECTED, ReadingRules, RowFault, canonical_impressions
+from posbias.core.log.impressions import (
+    REJECTED,
+    TIME_UNITS,
+    ReadingRules,
+    RowFault,
+    canonical_impressions,
+    time_unit_of,
+)
 from posbias.core.log.pages import PageFault, pages
-from posbias.core.log.values import TIME_UNITS, time_unit_of
 from posbias.core.schema import Roles
 
 GOOD = 0

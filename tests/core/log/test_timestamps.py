@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime
 import polars as pl
 import pytest
 
-from posbias.core.log.values import TIME_UNITS, CountedSince1970, time_unit_of
+from posbias.core.log.impressions import TIME_UNITS, CountedSince1970, time_unit_of
 
 DAY = date(2026, 1, 5)
 SAME_TIME = {

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from posbias.core.arrays.compression import Members
-from posbias.core.arrays.count_table import CountTable, Floats, sum_by_number
+from posbias.core.arrays.count_table import CountTable, Floats, Members, sum_by_number
 from posbias.core.arrays.linalg import solve
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors.contrasts import score_test, units_test

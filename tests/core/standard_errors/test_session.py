@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from posbias.core.arrays.compression import Members, compress
-from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, Members, compress
 from posbias.core.arrays.linalg import inverse
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors.cluster import cluster_errors, errors_from_sums

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posbias.core.arrays.compression import compress
-from posbias.core.arrays.count_table import CountTable, Floats, concatenate
+from posbias.core.arrays.count_table import CountTable, Floats, compress, concatenate
 from posbias.core.theta import conditional as module
 from posbias.core.theta.conditional import (
     ConditionalFit,

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posbias.core.arrays.compression import compress
-from posbias.core.arrays.count_table import CountTable, Floats
+from posbias.core.arrays.count_table import CountTable, Floats, compress
 from posbias.core.arrays.optimize import squarem_cycle
 from posbias.core.choices import BetaPrior
 from posbias.core.errors import UsageError

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from posbias.core.arrays.compression import compress
-from posbias.core.arrays.count_table import CountTable, Integers
+from posbias.core.arrays.count_table import CountTable, Integers, compress
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.theta.conditional import NO_CLICKS, NOT_LINKED, ONE_WAY, find_linkage
 

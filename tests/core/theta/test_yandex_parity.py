@@ -6,8 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.arrays.compression import Members, compress
-from posbias.core.arrays.count_table import CountTable, Integers
+from posbias.core.arrays.count_table import CountTable, Integers, Members, compress
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors.cluster import cluster_errors
 from posbias.core.theta.conditional import find_linkage, fit_conditional

@@ -9,7 +9,7 @@ from command_results import Run
 
 from posbias.core.counts import odd_days
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.io.counting import look as reading
+from posbias.io.counting import profile as reading
 from posbias.io.engines.local import LocalEngine
 from posbias.io.stores.metadata import Part
 from posbias.io.stores.store import Statistics, find_statistics

@@ -13,11 +13,11 @@ from polars.testing import assert_frame_equal
 from typer.testing import CliRunner
 
 from posbias.cli.main import app
-from posbias.core.counts import packed
+from posbias.core.counts import counting_plan
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.engines import local
 from posbias.io.engines import local as local_parts
-from posbias.io.engines.buckets import Buckets
+from posbias.io.engines.local import Buckets
 
 TOLERANCE = 1e-12
 TINY_MEMORY = 800_000  # bytes: some eight buckets for the logs below
@@ -348,7 +348,7 @@ def test_a_query_that_is_larger_than_a_bucket_is_worked_on_in_pieces(
     at_once = list[int]()
     monkeypatch.setattr(local_parts, "_MOST_ROWS_AT_ONCE", 30)
     monkeypatch.setattr(local_parts, "_MOST_NUMBERS_AT_ONCE", 30)
-    watched = [(local_parts, "_counted_at_once"), (packed, "count_equal")]
+    watched = [(local_parts, "_counted_at_once"), (counting_plan, "count_equal")]
     for module, name in [*watched, (local, "pages")] if model == "ubm" else watched:
         monkeypatch.setattr(module, name, noting(getattr(module, name), at_once))
     in_pieces = posbias("collect", path, "--model", model, "--timestamp", "none")

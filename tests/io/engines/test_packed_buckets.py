@@ -7,7 +7,7 @@ import pytest
 from command_results import Posbias
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.io.engines import buckets, local
+from posbias.io.engines import local
 from posbias.io.log.click_log import Log
 
 TINY_MEMORY = 600_000  # bytes: some ten buckets for the logs below
@@ -48,7 +48,7 @@ ASKED = {
 @pytest.fixture
 def seen_at_the_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("posbias.cli.work.execution.parse_memory", lambda _: TINY_MEMORY)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
-    monkeypatch.setattr(buckets, "_SEEN_ROWS", 50)
+    monkeypatch.setattr(local, "_SEEN_ROWS", 50)
     monkeypatch.setattr(local, "SAMPLED_ROWS", 500)  # so that most sessions are not kept
 
 
@@ -61,7 +61,7 @@ def test_the_bytes_are_those_of_buckets_of_columns(
 ) -> None:
     path = tmp_path / "log.parquet"
     LOGS[log].write_parquet(path)
-    made, fields_of = list[object](), buckets.fields_of
+    made, fields_of = list[object](), local.fields_of
 
     def noted(of: Log) -> object:
         made.append(fields_of(of))

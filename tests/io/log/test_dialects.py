@@ -13,8 +13,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from posbias.core.errors import LogFormatError, SchemaError, UsageError
-from posbias.core.log.impressions import ReadingRules
-from posbias.core.log.values import PLAIN_TEXT, TextValues, check_timestamp_format
+from posbias.core.log.impressions import PLAIN_TEXT, ReadingRules, TextValues, check_timestamp_format
 from posbias.core.schema import Roles
 from posbias.io.forms.recognition import find_dialects
 from posbias.io.log.click_log import LogRequest, open_log
