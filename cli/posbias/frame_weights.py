@@ -19,7 +19,6 @@ from posbias.core.models.click_model import ExaminationModel
 from posbias.core.schema import SESSION, WEIGHT, Roles
 from posbias.core.training.weights import WeightOptions, check_min_propensity
 from posbias.frames import FRAME, NUMBER, Frame, FrameT, check_choice, local_engine, request_of
-from posbias.io import clock
 from posbias.io.counting.count import read_log
 from posbias.io.fits.saved_fit import PreviousFit
 from posbias.io.jobs.click_model_fits import ClickModelFit
@@ -69,7 +68,7 @@ def weigh(
     roles, rules = replace(roles, context=plan.context), ReadingRules()
     with local_engine(on_bad_rows) as (files, engine):
         log = open_log(request_of(frame, roles, rules, files, needs_session=pages))
-        read = read_log(log, plan, engine, SilentProgress(), clock.today(), keep_sessions=pages).read
+        read = read_log(log, plan, engine, SilentProgress(), keep_sessions=pages)
         weighed = fitted.weigh(read, plan, request, engine, SilentProgress())
         parts = (weighed.pages or read.buckets).map(partial(_columns_of_part, weigh=weighed.weigh))
         rows = pl.concat(parts)

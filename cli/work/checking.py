@@ -29,8 +29,9 @@ from posbias.core.errors import (
 )
 from posbias.core.log.pages import HARMLESS
 from posbias.core.training.weights import as_count
-from posbias.io.counting.count import Reading, order_of_log, read_unjudged
+from posbias.io.counting.count import check_estimable, order_of_log, read_unchecked
 from posbias.io.counting.profile import PBM, ROWS_OF_CHECK, Look, look_at, look_at_clients, profile, profile_of_days
+from posbias.io.engines.engine import ReadLog
 from posbias.io.fits.verdicts import feedback_over_times, reason_of_rows
 from posbias.io.forms.page_structure import (
     find_base_of_events,
@@ -262,23 +263,23 @@ def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:
         view = recognise(view)
     job = replace(view, counting=replace(view.counting, model=PBM)).job()
     log, plan = job.open_log(), job.plan
-    unjudged, look, clients, faults, feedback = None, None, None, list[Reason](), list[Reason]()
+    read, look, clients, faults, feedback = None, None, None, list[Reason](), list[Reason]()
     # What breaks the rules is counted and left out here: that it would stop a run is then reported with the rest.
     with open_engine(replace(view.log, on_bad_rows="drop"), Path("check")) as engine:
         try:
-            unjudged = read_unjudged(log, plan, engine, progress)
+            read = read_unchecked(log, plan, engine, progress)
         except SchemaError as error:
             stops = [shown_lines(error.lines)]
         else:
-            stops = [*_unconfirmed(view), *_stops(unjudged)]
-            view = view if stops else view.with_findings(_bad_rows(view, unjudged))
-            look = look_at(unjudged, unjudged.plan, engine, progress)
+            stops = [*_unconfirmed(view), *_stops(read)]
+            view = view if stops else view.with_findings(_bad_rows(view, read))
+            look = look_at(read, read.plan, engine, progress)
             with progress.stage("looking at clients"):
-                clients = look_at_clients(unjudged.read.log, ROWS_OF_CHECK)
+                clients = look_at_clients(read.log, ROWS_OF_CHECK)
             facts, pages, lost = (None, None, None) if look is None else (look.facts, look.pages, look.lost)
-            faults = faults_in(profile(unjudged.read, facts, plan, pages, clients) | profile_of_days(lost, log))
-            feedback = [] if look is None or stops else _feedback(unjudged)
-    return view, masked_values(_content(view, log, unjudged, look, clients, faults, feedback, stops))
+            faults = faults_in(profile(read, facts, plan, pages, clients) | profile_of_days(lost, log))
+            feedback = [] if look is None or stops else _feedback(read)
+    return view, masked_values(_content(view, log, read, look, clients, faults, feedback, stops))
 
 
 def _unconfirmed(view: LogView) -> list[str]:
@@ -290,37 +291,37 @@ def _unconfirmed(view: LogView) -> list[str]:
     ]
 
 
-def _stops(unjudged: Reading) -> list[str]:
+def _stops(read: ReadLog) -> list[str]:
     try:
-        unjudged.judge()
+        check_estimable(read)
     except SchemaError as error:
         return [shown_lines(error.lines)]
     return []
 
 
-def _feedback(unjudged: Reading) -> list[Reason]:
+def _feedback(read: ReadLog) -> list[Reason]:
     """Whether the ranker learns from the clicks, over the whole log."""
-    plan = unjudged.plan
+    plan = read.plan
     if plan.period is None:
-        return [reason_of_rows(order_of_log(unjudged.read, plan))]
-    return feedback_over_times(order_of_log(unjudged.read, replace(plan, period="quarter")))
+        return [reason_of_rows(order_of_log(read, plan))]
+    return feedback_over_times(order_of_log(read, replace(plan, period="quarter")))
 
 
-def _bad_rows(view: LogView, unjudged: Reading) -> list[Finding]:
+def _bad_rows(view: LogView, read: ReadLog) -> list[Finding]:
     """That rows break the rules, if some do."""
-    bad = {why: rows for why, rows in unjudged.rows.rejected.items() if why not in _HARMLESS}
+    bad = {why: rows for why, rows in read.rows.rejected.items() if why not in _HARMLESS}
     if not bad or view.log.on_bad_rows == "drop":
         return []
     reasons = ", ".join(f"{rows:,} because {why}" for why, rows in bad.items())
-    sentence = f"{plural(sum(bad.values()), 'rows')} of {unjudged.rows.read:,} break the rules ({reasons})"
-    sentence += "".join(f". {cut.removesuffix('.')}" for cut in cut_off(unjudged.log))
+    sentence = f"{plural(sum(bad.values()), 'rows')} of {read.rows.read:,} break the rules ({reasons})"
+    sentence += "".join(f". {cut.removesuffix('.')}" for cut in cut_off(read.log))
     return [Finding(sentence, ("--on-bad-rows", "drop"))]
 
 
 def _content(
     view: LogView,
     log: Log,
-    unjudged: Reading | None,
+    read: ReadLog | None,
     look: Look | None,
     clients: Clients | None,
     faults: Sequence[Reason],
@@ -330,7 +331,7 @@ def _content(
     """All findings, as one plain object, under names that stay."""
     model = view.counting.model or PBM
     reasons = [Reason("log-not-valid", STOP, sentence) for sentence in stops]
-    reasons += [] if stops or unjudged is None else reasons_of_clicks(unjudged.rows, unjudged.clicks)
+    reasons += [] if stops or read is None else reasons_of_clicks(read.rows, read.clicks)
     reasons += [fault for fault in faults if fault.severity == STOP]
     reasons += _against(log, look, model, refused=is_refused(reasons))
     reasons += [] if is_refused(reasons) else feedback
@@ -348,7 +349,7 @@ def _content(
         "command": view.command,
         "carries_estimate": conclusion.verdict != "do not use",
         "recognised": describe_log(log, view.findings),
-        "rows": None if unjudged is None else msgspec.to_builtins(unjudged.rows),
+        "rows": None if read is None else msgspec.to_builtins(read.rows),
         **dict.fromkeys(of_look),
         **({"positions": [], "models": {}} if look is None else _of_look(look, model)),
         "client": clients and {"column": clients.column, "largest_share": clients.share, "rows": clients.rows},

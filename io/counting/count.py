@@ -29,6 +29,7 @@ from posbias.core.errors import SchemaError, shown
 from posbias.core.fit.arms import MOST_ARMS
 from posbias.core.log.pages import check_totals
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, PERIOD, POSITION, SESSION
+from posbias.io import clock
 from posbias.io.counting.warehouse import check_export, with_account
 from posbias.io.engines.engine import ROWS_IN_ORDER, Engine, Output, Parts, ReadLog, some_of, sums_by
 from posbias.io.forms.form import convert
@@ -186,46 +187,33 @@ class CountedLog:
         return (PairsOfPart(number, *both) for number, both in enumerate(numbered))
 
 
-@dataclass(frozen=True)
-class Reading:
-    """A log that was read."""
+def check_estimable(read: ReadLog) -> None:
+    """Check that an estimate can be made from what was read.
 
-    log: Log  # as it was read: for UBI, that which was made of its documents
-    read: ReadLog  # its good rows
-    plan: StatisticsPlan  # what can be counted of it: days only, where its timestamps say no time of day
-    sources: dict[str, str]  # path by digest of its files
-    rows: Rows  # the counts of its rows, for the manifest
-    notes: tuple[str, ...]  # what a reader should know of how it was read
-    clicks: JoinedClicks | None = None  # what became of them, where they are apart
-    days: Days | None = None  # the days, once they are counted
-
-    def judge(self) -> None:
-        """Check that an estimate can be made from what was read.
-
-        Raises:
-            SchemaError: no row is left, too many are left out, or nothing can be estimated from those that are left.
-        """
-        first, rows = self.log.request.inputs[0], self.rows
-        if rows.read == 0:
-            raise SchemaError(f"{first}: the log holds no rows.")
-        if rows.used == 0:
-            reasons = ", ".join(f"{count:,} x {why}" for why, count in rows.rejected.items())
-            raise SchemaError(f"{first}: every row was rejected ({reasons}).")
-        check_dropped(first, rows.rejected, rows.read, self.log.request.max_bad_rows)
-        if self.clicks is not None:
-            self.clicks.check(first)
-        advice = ""
-        if self.log.click_sources:
-            advice = (
-                f"Each row of {self.log.click_sources[0].path} counts as a click where that table has no click column "
-                "that is recognised. If it lists everything that was shown, keep only its clicks."
-            )
-        check_totals(first, self.read.totals, advice)
+    Raises:
+        SchemaError: no row is left, too many are left out, or nothing can be estimated from those that are left.
+    """
+    first, rows, log = read.log.request.inputs[0], read.rows, read.log
+    if rows.read == 0:
+        raise SchemaError(f"{first}: the log holds no rows.")
+    if rows.used == 0:
+        reasons = ", ".join(f"{count:,} x {why}" for why, count in rows.rejected.items())
+        raise SchemaError(f"{first}: every row was rejected ({reasons}).")
+    check_dropped(first, rows.rejected, rows.read, log.request.max_bad_rows)
+    if read.clicks is not None:
+        read.clicks.check(first)
+    advice = ""
+    if log.click_sources:
+        advice = (
+            f"Each row of {log.click_sources[0].path} counts as a click where that table has no click column "
+            "that is recognised. If it lists everything that was shown, keep only its clicks."
+        )
+    check_totals(first, read.totals, advice)
 
 
 def read_log(
-    log: Log, plan: StatisticsPlan, engine: Engine, progress: Progress, today: date, *, keep_sessions: bool = False
-) -> Reading:
+    log: Log, plan: StatisticsPlan, engine: Engine, progress: Progress, *, keep_sessions: bool = False
+) -> ReadLog:
     """Read and check a log.
 
     Raises:
@@ -233,29 +221,29 @@ def read_log(
             estimated from those that are left.
         LogFormatError: a file cannot be read, or was changed meanwhile.
     """
-    reading = read_unjudged(log, plan, engine, progress, keep_sessions=keep_sessions)
-    reading.judge()
-    if reading.plan.arms:
-        (arm,) = reading.plan.arms
-        number = sums_by(reading.read.pieces, [pl.col(arm)])[arm].drop_nulls().len()
+    read = read_unchecked(log, plan, engine, progress, keep_sessions=keep_sessions)
+    check_estimable(read)
+    if plan.arms:
+        (arm,) = plan.arms
+        number = sums_by(read.pieces, [pl.col(arm)])[arm].drop_nulls().len()
         if number > MOST_ARMS:
             raise SchemaError(
                 f"{log.request.inputs[0]}: column {arm!r} (--arm) has {number:,} values, and "
                 f"experiments have {MOST_ARMS} arms at most. If they are users or sessions, name the column of their "
                 "arms."
             )
-    if not reading.plan.period:
-        return reading
-    by_day = sums_by(reading.read.pieces, [pl.col(PERIOD).cast(pl.Date)], rows=pl.len().cast(pl.Int64))
+    if not read.plan.period:
+        return read
+    by_day = sums_by(read.pieces, [pl.col(PERIOD).cast(pl.Date)], rows=pl.len().cast(pl.Int64))
     rows: dict[date, int] = dict(by_day.iter_rows())
-    unit = reading.read.log.rules.time_unit
-    return replace(reading, days=Days(rows, today, None if unit is None else unit.words))
+    unit = read.log.rules.time_unit
+    return replace(read, days=Days(rows, clock.today(), None if unit is None else unit.words))
 
 
-def read_unjudged(
+def read_unchecked(
     log: Log, plan: StatisticsPlan, engine: Engine, progress: Progress, *, keep_sessions: bool = False
-) -> Reading:
-    """Read a log; whether an estimate can be made from it is not yet checked (`Reading.judge`).
+) -> ReadLog:
+    """Read a log; whether an estimate can be made from it is not yet checked (`check_estimable`).
 
     Raises:
         SchemaError: rows or pages break the contract.
@@ -270,7 +258,7 @@ def read_unjudged(
     check_no_sums(log)
     check_no_ranks(log)
     check_slots(log)
-    named, sources, reader, export = log, log.digests, log.raw, log.request.export
+    named, digests, reader, export = log, log.digests, log.raw, log.request.export
     if export is not None:
         check_export(export, engine.on_bad_rows)
     account, clicks = None, None
@@ -283,8 +271,8 @@ def read_unjudged(
     with progress.stage("reading", rows, unit="rows", size=size, estimated=estimated) as stage:
         read = engine.read(
             log,
+            replace(plan, period=log.rules.period),
             keep_sessions=keep_sessions or plan.needs_pages,
-            whole_pages=plan.needs_pages,
             on_rows=stage.advance if progress.is_watched else None,
         )
     named.check_unchanged()
@@ -300,7 +288,7 @@ def read_unjudged(
     followed = [f"{link}: this link was followed, to {link.resolve()}." for link in links]
     if log.request.finds_times and (time := log.roles.timestamp) is not None:
         notes.append(f"times: read from column {shown(time)!r} (--timestamp none leaves them out)")
-    return Reading(log, read, replace(plan, period=log.rules.period), sources, rows, (*followed, *notes), clicks)
+    return replace(read, sources=digests, rows=rows, notes=(*followed, *notes), clicks=clicks)
 
 
 def order_of_log(read: ReadLog, plan: StatisticsPlan, only: pl.Expr | None = None) -> RowOrder | None:
@@ -315,9 +303,9 @@ def order_of_log(read: ReadLog, plan: StatisticsPlan, only: pl.Expr | None = Non
     return order_of_rows([frame.lazy() for frame in some_of(rows, ROWS_IN_ORDER)], plan) if rows else None
 
 
-def order_within(reading: Reading, plan: StatisticsPlan, only: pl.Expr | None = None) -> RowOrder | None:
+def order_within(read: ReadLog, plan: StatisticsPlan, only: pl.Expr | None = None) -> RowOrder | None:
     """The order of rows where no times of day are kept, which would say more."""
-    return order_of_log(reading.read, plan, only) if plan.period in {None, "day"} else None
+    return order_of_log(read, plan, only) if plan.period in {None, "day"} else None
 
 
 def count_log(
@@ -325,7 +313,6 @@ def count_log(
     plan: StatisticsPlan,
     engine: Engine,
     progress: Progress,
-    today: date,
     *,
     keep_sessions: bool = False,
     factor: float | None = None,
@@ -335,36 +322,36 @@ def count_log(
     Raises:
         SchemaError: rows or pages break the contract.
     """
-    reading = read_log(log, plan, engine, progress, today, keep_sessions=keep_sessions)
-    decay = None if factor is None or reading.days is None else Decay(factor, reading.days.newest)
-    plan = reading.plan
-    parts = WithFacts(reading.read.statistics(plan))
+    read = read_log(log, plan, engine, progress, keep_sessions=keep_sessions)
+    decay = None if factor is None or read.days is None else Decay(factor, read.days.newest)
+    plan = read.plan
+    parts = WithFacts(read.statistics(plan))
     statistics, pairs = compress(parts, plan, engine, progress, decay)
-    statistics = replace(statistics, on_order=partial(order_within, reading, plan))
+    statistics = replace(statistics, on_order=partial(order_within, read, plan))
     unbinned = None
     if plan.position_bins:
         by_position, folder = replace(plan, position_bins=()), engine.scratch / "by-position"
         folder.mkdir(mode=0o700)
-        parts = WithFacts(reading.read.statistics(by_position))
+        parts = WithFacts(read.statistics(by_position))
         unbinned, _ = compress(parts, by_position, engine, progress, decay, folder)
     return CountedLog(
         plan,
-        reading.sources,
-        reading.rows,
+        read.sources,
+        read.rows,
         statistics,
         pairs,
-        reading.read,
+        read,
         decay,
-        reading.days,
-        reading.notes,
+        read.days,
+        read.notes,
         unbinned,
-        reading.clicks,
+        read.clicks,
         parts.facts,
     )
 
 
 def read_statistics(
-    statistics: Sequence[Statistics], engine: Engine, progress: Progress, today: date, factor: float | None = None
+    statistics: Sequence[Statistics], engine: Engine, progress: Progress, factor: float | None = None
 ) -> CountedLog:
     """Merge statistics and compress the counts; with a `factor`, older days weigh less.
 
@@ -372,7 +359,7 @@ def read_statistics(
         StatisticsError: they do not go together, are damaged, or were replaced meanwhile.
     """
     with checked(statistics, check_contents, engine.each):
-        days = days_of_statistics(statistics, today)
+        days = days_of_statistics(statistics)
         metadata = merge_metadata(statistics, factor, None if days is None else days.newest)
         plan = metadata.plan if metadata.decay is None else replace(metadata.plan, weighted=True)
         compressed, pairs = compress(merged_parts(statistics, metadata, engine), plan, engine, progress)
@@ -383,9 +370,9 @@ def read_statistics(
     )
 
 
-def days_of_statistics(statistics: Sequence[Statistics], today: date) -> Days | None:
+def days_of_statistics(statistics: Sequence[Statistics]) -> Days | None:
     """The days of statistics; None where they know none. Rows are counted only where days look odd."""
-    days = dict.fromkeys((date.fromisoformat(day) for entry in statistics for day in entry.days), 0.0)
+    today, days = clock.today(), dict.fromkeys((date.fromisoformat(day) for of in statistics for day in of.days), 0.0)
     if not days:
         return None
     if look_odd(days, today):
@@ -521,14 +508,8 @@ class ValueOfColumn:
 
 
 def count_by_value(
-    log: Log,
-    plan: StatisticsPlan,
-    column: str,
-    engine: Engine,
-    progress: Progress,
-    today: date,
-    factor: float | None = None,
-) -> tuple[Reading, LogFacts | None, list[ValueOfColumn]]:
+    log: Log, plan: StatisticsPlan, column: str, engine: Engine, progress: Progress, factor: float | None = None
+) -> tuple[ReadLog, LogFacts | None, list[ValueOfColumn]]:
     """Read and count a log once, for each value of a column.
 
     Args:
@@ -537,7 +518,6 @@ def count_by_value(
         column: of the log, which was opened with it as a stratum.
         engine: reads and counts.
         progress: where stages are reported.
-        today: for notes on its days.
         factor: what a day is worth of the next one, if older days weigh less.
 
     Returns:
@@ -546,11 +526,11 @@ def count_by_value(
     Raises:
         SchemaError: the log breaks the contract, or has too many values, or one that is NaN or infinite.
     """
-    reading = read_log(log, replace(plan, strata=(column, *plan.strata)), engine, progress, today)
-    statistics = WithFacts(reading.read.statistics(reading.plan))
+    read = read_log(log, replace(plan, strata=(column, *plan.strata)), engine, progress)
+    statistics = WithFacts(read.statistics(read.plan))
     folder = engine.scratch / "by-value"
     folder.mkdir(mode=0o700)
-    plan = replace(reading.plan, strata=tuple(name for name in reading.plan.strata if name != column))
+    plan = replace(read.plan, strata=tuple(name for name in read.plan.strata if name != column))
     part = partial(_parted, column=column, columns=plan.columns, folder=folder)
     parts = defaultdict[object, list[_OfPart]](list)
     with progress.stage(f"counting by {column}", statistics.number) as stage:
@@ -578,8 +558,8 @@ def count_by_value(
             partial(
                 _count,
                 [rows for rows, _, _ in parts[value]],
-                pl.col(column).eq_missing(pl.lit(value, reading.read.log.schema[column])),
-                reading,
+                pl.col(column).eq_missing(pl.lit(value, read.log.schema[column])),
+                read,
                 plan,
                 engine,
                 progress,
@@ -589,7 +569,7 @@ def count_by_value(
         )
         for number, value in enumerate(sorted(parts, key=_order))
     ]
-    return reading, statistics.facts, values
+    return read, statistics.facts, values
 
 
 _OfPart = tuple[KeptFrame, float, float]
@@ -618,7 +598,7 @@ def _parted(
 def _count(
     parts: list[KeptFrame],
     only: pl.Expr,
-    reading: Reading,
+    read: ReadLog,
     plan: StatisticsPlan,
     engine: Engine,
     progress: Progress,
@@ -627,13 +607,11 @@ def _count(
 ) -> CountedLog:
     """The counts of some rows of a log, without its pages."""
     folder.mkdir(mode=0o700)
-    decay = None if factor is None or reading.days is None else Decay(factor, reading.days.newest)
+    decay = None if factor is None or read.days is None else Decay(factor, read.days.newest)
     rows = engine.parts_of([rows.scan() for rows in parts])
     statistics, pairs = compress(rows, plan, engine, progress, decay, folder)
-    statistics = replace(statistics, on_order=partial(order_within, reading, plan, only))
-    return CountedLog(
-        plan, reading.sources, reading.rows, statistics, pairs, decay=decay, days=reading.days, clicks=reading.clicks
-    )
+    statistics = replace(statistics, on_order=partial(order_within, read, plan, only))
+    return CountedLog(plan, read.sources, read.rows, statistics, pairs, decay=decay, days=read.days, clicks=read.clicks)
 
 
 def _order(value: object) -> tuple[bool, object]:

@@ -55,7 +55,7 @@ from posbias.core.models import get_model
 from posbias.core.roles import CLIENTS, VISITS, plain
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, QUERY, SESSION, WEIGHT
 from posbias.core.standard_errors.cluster import FEW_EFFECTIVE_CLUSTERS
-from posbias.io.counting.count import Reading, WithFacts, store_part
+from posbias.io.counting.count import WithFacts, store_part
 from posbias.io.engines.engine import Engine, ReadLog, collected, sums_by
 from posbias.io.log.click_log import Log, good_rows
 from posbias.io.log.fault_table import Quantity, faults_in
@@ -462,22 +462,22 @@ class Look:
     lost: LackingDays | None = None  # where clicks of days were lost, by those queries that were looked at
 
 
-def look_at(unjudged: Reading, plan: StatisticsPlan, engine: Engine, progress: Progress) -> Look | None:
+def look_at(read: ReadLog, plan: StatisticsPlan, engine: Engine, progress: Progress) -> Look | None:
     """Look at a log that was read; None where it holds no row that counts.
 
     Args:
-        unjudged: the log.
+        read: the log.
         plan: what is counted, by the position-based model.
         engine: where that is done.
         progress: where stages are reported.
     """
-    if not unjudged.rows.used:
+    if not read.rows.used:
         return None
-    counted = _counted(unjudged, plan, engine, progress)
+    counted = _counted(read, plan, engine, progress)
     if counted is None:
         return None
     facts, details, statistics, expected = counted
-    log = unjudged.log
+    log = read.log
     why_no_ubm = {
         "it needs whole pages, and the log has no session column": not log.has_sessions,
         "it compares the documents of a page, and without queries each is compared with itself": (
@@ -488,7 +488,7 @@ def look_at(unjudged: Reading, plan: StatisticsPlan, engine: Engine, progress: P
     }
     outlooks, why_not = [expected], next((reason for reason, holds in why_no_ubm.items() if holds), "")
     with progress.stage("looking at pages"):
-        pages = sample_of_pages(unjudged.read, PAGES_OF_CHECK, of_queries=True)
+        pages = sample_of_pages(read, PAGES_OF_CHECK, of_queries=True)
         if pages is not None and not why_not:
             ubm = replace(plan, model=get_model(UBM))
             in_cells = nw.from_native(ubm.with_cells_in_memory(pages).lazy())
@@ -501,7 +501,7 @@ def look_at(unjudged: Reading, plan: StatisticsPlan, engine: Engine, progress: P
         details=details,
         moved=movement(statistics.pair_signatures).in_all(expected.share),
         pages=of_pages,
-        all_pages=None if of_pages is None else round(of_pages.pages * unjudged.rows.used / max(of_pages.rows, 1)),
+        all_pages=None if of_pages is None else round(of_pages.pages * read.rows.used / max(of_pages.rows, 1)),
         outlooks=tuple(outlooks),
         why_not={UBM: why_not} if why_not else {},
         lost=days_lacking_clicks(statistics.by_day),
@@ -522,24 +522,24 @@ def _of_part(
 
 
 def _counted(
-    unjudged: Reading, plan: StatisticsPlan, engine: Engine, progress: Progress
+    read: ReadLog, plan: StatisticsPlan, engine: Engine, progress: Progress
 ) -> tuple[LogFacts, LogDetails, SufficientStatistics, Outlook] | None:
     """Facts and details of the counts, and the estimate to expect; None where nothing is left to count.
 
     A sample that cannot be compared says nothing of the whole: then all of it is looked at.
     """
     for most in (MOST_PARTS, None):
-        read = WithFacts(unjudged.read.statistics(plan))
-        work = partial(_of_part, plan=plan, kept_in=None if read.in_memory else engine.scratch, most=most)
+        counts = WithFacts(read.statistics(plan))
+        work = partial(_of_part, plan=plan, kept_in=None if counts.in_memory else engine.scratch, most=most)
         parts = list[tuple[PartDetails, PartStatistics | None]]()
-        with progress.stage("counting", read.number) as stage:
-            for of_part in read.map(work):
+        with progress.stage("counting", counts.number) as stage:
+            for of_part in counts.map(work):
                 stage.advance()
                 parts += [] if of_part is None else [of_part]
-        facts = read.facts
+        facts = counts.facts
         if facts is None:
             return None
-        sample = [counts for _, counts in parts if counts is not None]
+        sample = [part for _, part in parts if part is not None]
         if sample:
             statistics = merge_parts(sample, plan)
             expected = outlook(statistics, engine.memory, statistics.n_queries / facts.queries)

@@ -6,7 +6,7 @@ function that is sent there, and whose small results come back.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -20,7 +20,8 @@ from posbias.core.log.impressions import REJECTED, RowFault
 from posbias.core.log.pages import HARMLESS, LogTotals, PageFault
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, QUERY, SESSION
 from posbias.io.log.click_log import Log
-from posbias.io.log.clicks import JoinedClicks
+from posbias.io.log.clicks import JoinedClicks, Rows
+from posbias.io.log.days import Days
 from posbias.io.log.faults import describe_page_faults, describe_row_faults, reason
 from posbias.io.progress import RowCounter
 
@@ -63,11 +64,18 @@ def _sums_of_part(_: int, rows: pl.LazyFrame, keys: Sequence[pl.Expr], sums: dic
 class ReadLog(ABC):
     """A log as it was read: its good rows, in parts, and what became of the others."""
 
-    log: Log
+    log: Log  # as it was read: of raw files, the log that was made of them
+    plan: StatisticsPlan  # what can be counted: days only, where timestamps say no time of day
     rows_read: int  # in the log
     rejected: dict[str, int]  # number of rows per reason
     totals: LogTotals  # of the good rows and pages
     clicks: JoinedClicks | None  # what became of them, where they are apart
+
+    # what `read_log` knows beside the engine
+    sources: dict[str, str] = field(default_factory=dict[str, str], kw_only=True)  # path by digest of its files
+    rows: Rows = field(default=Rows(0, 0, {}), kw_only=True)  # the counts of its rows, for the manifest
+    notes: tuple[str, ...] = field(default=(), kw_only=True)  # what a reader should know of how it was read
+    days: Days | None = field(default=None, kw_only=True)  # where the plan has a period
 
     @property
     @abstractmethod
@@ -107,13 +115,15 @@ class Engine(ABC):
     """Whether all work is done in this process, so that results need not travel."""
 
     @abstractmethod
-    def read(self, log: Log, *, keep_sessions: bool, whole_pages: bool, on_rows: RowCounter | None = None) -> ReadLog:
+    def read(
+        self, log: Log, plan: StatisticsPlan, *, keep_sessions: bool, on_rows: RowCounter | None = None
+    ) -> ReadLog:
         """Read a log, and reject what breaks the contract.
 
         Args:
             log: an opened log.
+            plan: of its counts. Where it needs pages, one that lost a row is of no use: that may have been clicked.
             keep_sessions: whether the work needs the sessions themselves, so that all of them are checked.
-            whole_pages: whether a page that lost a row is of no use (UBM: the lost row may have been clicked).
             on_rows: called with rows as they are read, where somebody watches and the engine reads them itself.
 
         Raises:

@@ -417,15 +417,17 @@ class LocalEngine(Engine):
 
     in_this_process = True
 
-    def read(self, log: Log, *, keep_sessions: bool, whole_pages: bool, on_rows: RowCounter | None = None) -> Bucketed:
+    def read(
+        self, log: Log, plan: StatisticsPlan, *, keep_sessions: bool, on_rows: RowCounter | None = None
+    ) -> Bucketed:
         """Read the log once, reject what breaks the contract, split what does not fit into memory."""
         with reading([*log.sources, *log.click_sources]):
             row_bytes, text_bytes = _widths(log)
             n_buckets = self._buckets_for(log.estimated_rows, log.impressions.collect_schema(), text_bytes)
             if n_buckets == 1:
-                return self._read_into_memory(log, on_rows, whole_pages=whole_pages)
+                return self._read_into_memory(log, plan, on_rows)
             row = row_bytes, bytes_per_row(log.impressions.collect_schema(), text_bytes)
-            return self._split(log, n_buckets, row, on_rows, keep_sessions=keep_sessions, whole_pages=whole_pages)
+            return self._split(log, plan, n_buckets, row, on_rows, keep_sessions=keep_sessions)
 
     def add_up(self, statistics: Sequence[pl.LazyFrame], plan: StatisticsPlan, *, distinct: bool = False) -> FrameParts:
         """Merge statistics (several days), in parts that hold whole queries, sorted by the plan's keys."""
@@ -471,44 +473,44 @@ class LocalEngine(Engine):
         fewest = fewest_parts(rows, schema, self.memory, text_bytes)
         return max(fewest, min(rows // _ROWS_THAT_STAY_IN_CACHE, _MANY_BUCKETS))
 
-    def _read_into_memory(self, log: Log, on_rows: RowCounter | None, *, whole_pages: bool) -> Bucketed:
+    def _read_into_memory(self, log: Log, plan: StatisticsPlan, on_rows: RowCounter | None) -> Bucketed:
         rows = count_rows(log.impressions, on_rows).collect(engine="streaming")
         rejected, totals = judge_rows(log, row_counts(rows.lazy()).collect(), self.on_bad_rows)
         good = good_rows(rows.lazy()).collect() if rejected else rows.drop(REJECTED)
         repeats = dict[str, int]()
         if log.docs_once:
-            good, left_out = each_doc_once(good.lazy(), whole_pages=whole_pages)
+            good, left_out = each_doc_once(good.lazy(), whole_pages=plan.needs_pages)
             repeats, totals = rows_by_reason(left_out), without_clicks(totals, left_out)
         if log.has_sessions:
-            lost = rows.lazy().filter(pl.col(REJECTED) > 0) if whole_pages and rejected else None
+            lost = rows.lazy().filter(pl.col(REJECTED) > 0) if plan.needs_pages and rejected else None
             shown = pages_in_memory(good, log.page_rules).lazy()
             faulty, ends = judge([shown])
             faulty = self._left_out(log, shown, faulty, lost, good.height, rejected)
             totals = without_clicks(replace(totals, page_ends=ends), faulty)
             good = _without_pages(good.lazy(), faulty).collect() if faulty.height else good
         some_pages = good.lazy() if log.has_sessions else None
-        became = log, rows.height, rejected | repeats, totals, log.joined_clicks()
+        became = log, plan, rows.height, rejected | repeats, totals, log.joined_clicks()
         return Bucketed(*became, self.scratch, (good.lazy(),), some_pages, (good.lazy(),))
 
     def _split(
         self,
         log: Log,
+        plan: StatisticsPlan,
         n_buckets: int,
         row: tuple[int, int],
         on_rows: RowCounter | None,
         *,
         keep_sessions: bool,
-        whole_pages: bool,
     ) -> Bucketed:
         """Write the good rows to buckets by query, the others to one of their own.
 
         Args:
             log: the log.
+            plan: as of `read`.
             n_buckets: how many there are.
             row: the bytes of a row, and what a plan holds at its peak for it.
             on_rows: called with rows as they are read.
             keep_sessions: as of `read`.
-            whole_pages: as of `read`.
         """
         repeats = Counter[str]()
         all_pages = keep_sessions or log.docs_once or self.check_pages == "all"
@@ -532,7 +534,7 @@ class LocalEngine(Engine):
         frames = buckets.frames
         if log.docs_once:
             for number, bucket in enumerate(frames):
-                once, left_out = each_doc_once(bucket, whole_pages=whole_pages)
+                once, left_out = each_doc_once(bucket, whole_pages=plan.needs_pages)
                 frames[number] = keep(once, self.scratch, f"once-{number:05d}").scan()
                 repeats.update(rows_by_reason(left_out))
                 totals = without_clicks(totals, left_out)
@@ -543,7 +545,7 @@ class LocalEngine(Engine):
             looked_at = frames if all_pages else buckets.with_session
             shown = self._pages(log, looked_at, n_buckets, all_pages=all_pages)
             faulty, ends = self._judged_over(shown) if all_pages else judge([shown])
-            lost = buckets.faulty if whole_pages and rejected else None
+            lost = buckets.faulty if plan.needs_pages and rejected else None
             faulty = self._left_out(log, shown, faulty, lost, read, rejected)
             totals = without_clicks(replace(totals, page_ends=ends), faulty)
             intact = intact and not faulty.height
@@ -560,7 +562,7 @@ class LocalEngine(Engine):
         if log.has_sessions and not (keep_sessions or log.docs_once):
             frames = [frame.drop(SESSION) for frame in frames]
         some = self._at_once_of(log.estimated_rows // n_buckets * row[1])
-        became = log, read, rejected | repeats, totals, log.joined_clicks()
+        became = log, plan, read, rejected | repeats, totals, log.joined_clicks()
         untouched = buckets if intact else None
         return Bucketed(*became, self.scratch, tuple(frames), some_pages, tuple(in_order), untouched, some)
 

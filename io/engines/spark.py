@@ -225,12 +225,12 @@ class SparkEngine(Engine):
             self.let_go(frame)
 
     def read(
-        self, log: Log, *, keep_sessions: bool, whole_pages: bool, on_rows: RowCounter | None = None
+        self, log: Log, plan: StatisticsPlan, *, keep_sessions: bool, on_rows: RowCounter | None = None
     ) -> ReadBySpark:
         """Read the log once, and reject what breaks the contract."""
         del on_rows  # the workers read
         with reading([*log.sources, *log.click_sources]), spark_errors():
-            return self._read(log, keep_sessions=keep_sessions, whole_pages=whole_pages)
+            return self._read(log, plan, keep_sessions=keep_sessions)
 
     def add_up(self, statistics: Sequence[pl.LazyFrame], plan: StatisticsPlan, *, distinct: bool = False) -> SparkParts:
         """Merge statistics (several days), in parts that hold whole queries, whether or not keys are distinct."""
@@ -278,7 +278,7 @@ class SparkEngine(Engine):
         n_rows = log.estimated_rows // (_SLICES_PER_CORE * self._cores)
         return log.from_anywhere.slices(min(max(n_rows, _SHORTEST), _LONGEST))
 
-    def _read(self, log: Log, *, keep_sessions: bool, whole_pages: bool) -> ReadBySpark:
+    def _read(self, log: Log, plan: StatisticsPlan, *, keep_sessions: bool) -> ReadBySpark:
         schema, rows = log.impressions.collect_schema(), log.estimated_rows
         n_parts = self._parts_for(rows, schema)
         shuffle_into(self.session, n_parts)
@@ -305,17 +305,17 @@ class SparkEngine(Engine):
         schema = pl.Schema({name: dtype for name, dtype in schema.items() if name != REJECTED})
         repeats = dict[str, int]()
         if log.docs_once:
-            good, left_out = self._each_doc_once(good, schema, whole_pages=whole_pages)
+            good, left_out = self._each_doc_once(good, schema, whole_pages=plan.needs_pages)
             repeats, totals = rows_by_reason(left_out), without_clicks(totals, left_out)
         if log.has_sessions:
-            lost = shown.filter(f"{REJECTED} > 0") if whole_pages and rejected else None
+            lost = shown.filter(f"{REJECTED} > 0") if plan.needs_pages and rejected else None
             one_in = 1 if every_page else max(1, read // SAMPLED_ROWS)
             bad, faults, ends = self._bad_pages(log, good, schema, n_parts, lost, read, one_in)
             totals = without_clicks(replace(totals, page_ends=ends), faults)
             rejected |= rows_by_reason(faults)
             good = good.join(bad, on=SESSION, how="left_anti") if faults.height else good
         pieces = SparkParts(good, schema, None)
-        return ReadBySpark(log, read, rejected | repeats, totals, joined, pieces, n_parts, self)
+        return ReadBySpark(log, plan, read, rejected | repeats, totals, joined, pieces, n_parts, self)
 
     def _each_doc_once(
         self, good: SparkFrame, schema: pl.Schema, *, whole_pages: bool

@@ -9,8 +9,7 @@ from msgspec import UNSET, structs
 from posbias.core.check import LogFacts
 from posbias.core.counts.odd_days import Change, DayLook, LackingDays, positions_in_words
 from posbias.core.errors import StatisticsError, UsageError, plural
-from posbias.io import clock
-from posbias.io.counting.count import Reading, WithFacts, count_pages, days_of_statistics, order_within, read_log
+from posbias.io.counting.count import WithFacts, count_pages, days_of_statistics, order_within, read_log
 from posbias.io.counting.merge import known_days, merge_statistics
 from posbias.io.counting.profile import (
     faults_of_log,
@@ -19,7 +18,7 @@ from posbias.io.counting.profile import (
     look_at_merged_days,
     profile_of_days,
 )
-from posbias.io.engines.engine import Engine
+from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.jobs import tables
 from posbias.io.jobs.fit import Job, describe_reading, reasons_of_clicks
 from posbias.io.jobs.tables import Result
@@ -131,14 +130,14 @@ def count_log(job: Job, engine: Engine, result: Result) -> None:
     """Count a log; the statistics are the result."""
     read, facts, statistics = _counted(job, job.open_log(result), result.folder, engine, result)
     result.content |= describe_statistics(statistics.metadata, statistics.segments)
-    describe_reading(statistics.metadata.rows, read.clicks, read.days, read.notes, result)
+    describe_reading(result, read.rows, read.clicks, read.days, read.notes)
     if read.plan.period:
         looks, lost = look_at_days_of_log(statistics.segments[0], engine)
-        odd = _odd_days(looks, "other days", lost, read.read.log)
+        odd = _odd_days(looks, "other days", lost, read.log)
     else:
-        odd = _odd_days(look_at_files(read.read.log, engine), "other files")
+        odd = _odd_days(look_at_files(read.log, engine), "other files")
     result.reasons += odd
-    result.faults += faults_of_log(read.read, facts, read.plan, None, *(reason.code for reason in odd))
+    result.faults += faults_of_log(read, facts, read.plan, None, *(reason.code for reason in odd))
     _end(result)
 
 
@@ -190,7 +189,7 @@ def add_day(
         odd = _merged(both, rest, limit, engine, result, clicks=read.clicks)
         if rest is not None:
             result.reasons += reasons_of_clicks(read.rows, read.clicks, f"{day}: ")
-        result.faults += faults_of_log(read.read, facts, read.plan, None, *(reason.code for reason in odd))
+        result.faults += faults_of_log(read, facts, read.plan, None, *(reason.code for reason in odd))
     _end(result)
 
 
@@ -238,29 +237,27 @@ def _write_together(
     statistics: Sequence[Statistics], factor: float | None, engine: Engine, result: Result, clicks: JoinedClicks | None
 ) -> Days | None:
     """Write what statistics hold together, and describe it; return its days."""
-    days = days_of_statistics(statistics, clock.today())
+    days = days_of_statistics(statistics)
     metadata = merge_metadata(statistics, factor, None if days is None else days.newest)
     with result.progress.stage("merging") as stage:
         segments = merge_statistics(statistics, metadata, result.folder, engine, on_part=stage.advance)
     result.content |= describe_statistics(metadata, segments)
-    describe_reading(metadata.rows, clicks, days, (), result)
+    describe_reading(result, metadata.rows, clicks, days)
     return days
 
 
 def _counted(
     job: Job, log: Log, folder: Path, engine: Engine, result: Result
-) -> tuple[Reading, LogFacts | None, Statistics]:
+) -> tuple[ReadLog, LogFacts | None, Statistics]:
     """Count a log into a directory."""
-    read = read_log(log, job.plan, engine, result.progress, clock.today())
+    read = read_log(log, job.plan, engine, result.progress)
     metadata = StatisticsMetadata(read.plan, read.sources, read.rows)
-    parts = WithFacts(read.read.statistics(read.plan))
+    parts = WithFacts(read.statistics(read.plan))
     with result.progress.stage("counting", parts.number) as stage:
         segment = write_segment(parts, folder, metadata, on_part=stage.advance)
     order = order_within(read, read.plan)
     segment = structs.replace(
-        segment,
-        pages=count_pages(read.read, read.plan) or UNSET,
-        order=UNSET if order is None else OrderTotals.of(order),
+        segment, pages=count_pages(read, read.plan) or UNSET, order=UNSET if order is None else OrderTotals.of(order)
     )
     return read, parts.facts, counted_statistics(location(job.inputs[0]), metadata, segment)
 

@@ -20,7 +20,6 @@ from posbias.core.errors import (
 from posbias.core.fit.propensities import is_thin
 from posbias.core.schema import NAMES_TAKEN, POSITION, PREVIOUS_CLICK
 from posbias.core.training.weights import as_count
-from posbias.io import clock
 from posbias.io.counting.count import ValueOfColumn, count_by_value
 from posbias.io.counting.profile import faults_of_log
 from posbias.io.engines.engine import Engine
@@ -79,10 +78,10 @@ def fit_each(
         PosbiasError: the log cannot be read, or nothing can be estimated for any value.
     """
     log = job.for_each(column).open_log(result)
-    read, facts, values = count_by_value(log, job.plan, column, engine, result.progress, clock.today(), job.decay)
+    read, facts, values = count_by_value(log, job.plan, column, engine, result.progress, job.decay)
     result.content |= {"sources": read.sources, "rows": read.rows}
-    describe_reading(read.rows, read.clicks, read.days, read.notes, result)
-    result.faults += faults_of_log(read.read, facts, read.plan)
+    describe_reading(result, read.rows, read.clicks, read.days, read.notes)
+    result.faults += faults_of_log(read, facts, read.plan)
     entries, tables, errors = list[dict[str, Any]](), list[pl.DataFrame](), list[PosbiasError]()
     for value in values:
         counts = {"impressions": as_count(value.impressions), "clicks": as_count(value.clicks)}

@@ -21,7 +21,6 @@ from posbias.core.fit.fit import LARGEST_COMPARISON, MOST_CELLS_BESIDE, Fit, che
 from posbias.core.fit.propensities import ChosenPropensities, ThetaEstimate, choose_propensities
 from posbias.core.training.layout import LayoutOfCounts, LayoutOfPages, RowsOfPairs, weighted_pages
 from posbias.core.training.weights import ClickWeights, RowWeights, WeightOptions
-from posbias.io import clock
 from posbias.io.counting.count import CountedLog, count_log, read_log, read_statistics
 from posbias.io.counting.profile import facts_of_rows, faults_of_log, profile_of_days
 from posbias.io.counting.warehouse import about_export
@@ -167,13 +166,12 @@ def name_propensities(fitted: PreviousFit, result: Result) -> None:
 def count(job: Job, engine: Engine, result: Result) -> CountedLog:
     """Count logs or merge statistics, and describe them in the manifest; with a decay, older days weigh less."""
     job.require_logs()
-    today = clock.today()
     if job.statistics:
         check_features(None, job.tables, ())
-        counted = read_statistics(job.statistics, engine, result.progress, today, job.decay)
+        counted = read_statistics(job.statistics, engine, result.progress, job.decay)
     else:
         log, keep = job.open_log(result), job.sessions_for is not None
-        counted = count_log(log, job.plan, engine, result.progress, today, keep_sessions=keep, factor=job.decay)
+        counted = count_log(log, job.plan, engine, result.progress, keep_sessions=keep, factor=job.decay)
     describe(counted, result)
     return counted
 
@@ -181,7 +179,7 @@ def count(job: Job, engine: Engine, result: Result) -> CountedLog:
 def describe(counted: CountedLog, result: Result) -> None:
     """Put into the manifest, and print, what was read and counted."""
     result.content |= sections_of_counts(counted)
-    describe_reading(counted.rows, counted.clicks, counted.days, counted.notes, result)
+    describe_reading(result, counted.rows, counted.clicks, counted.days, counted.notes)
     lost, unbinned = days_lacking_clicks(counted.statistics.by_day), counted.unbinned
     if counted.read is None:
         result.faults += faults_in(profile_of_days(lost, None))
@@ -194,15 +192,19 @@ def describe(counted: CountedLog, result: Result) -> None:
 def read_pages(job: Job, engine: Engine, result: Result) -> ReadLog:
     """Read a log with its pages, and describe it in the manifest."""
     job.require_logs()
-    reading = read_log(job.open_log(result), job.plan, engine, result.progress, clock.today(), keep_sessions=True)
-    result.content |= sections_of_reading(job.plan, reading.sources, reading.rows)
-    describe_reading(reading.rows, reading.clicks, reading.days, reading.notes, result)
-    result.faults += faults_of_log(reading.read, facts_of_rows(reading.read, job.plan), job.plan)
-    return reading.read
+    read = read_log(job.open_log(result), job.plan, engine, result.progress, keep_sessions=True)
+    result.content |= sections_of_reading(job.plan, read.sources, read.rows)
+    describe_reading(result, read.rows, read.clicks, read.days, read.notes)
+    result.faults += faults_of_log(read, facts_of_rows(read, job.plan), job.plan)
+    return read
 
 
 def describe_reading(
-    rows: Rows, clicks: JoinedClicks | None, days: Days | None, notes: tuple[str, ...], result: Result
+    result: Result,
+    rows: Rows,
+    clicks: JoinedClicks | None = None,
+    days: Days | None = None,
+    notes: tuple[str, ...] = (),
 ) -> None:
     """Print what was read and left out, and which days there are; clicks that were lost put a result in doubt."""
     result.facts += [*tables.rows_lines(rows), *notes]

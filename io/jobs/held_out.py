@@ -33,7 +33,6 @@ from posbias.core.models.judging import (
 from posbias.core.models.page_matrices import UNIT, as_batch
 from posbias.core.models.position_based import TrustBiasModel
 from posbias.core.schema import DOC, PAIR, POSITION, QUERY
-from posbias.io import clock
 from posbias.io.counting.count import read_log
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.jobs.fit import Job, read_pages, reasons_of_clicks
@@ -307,10 +306,10 @@ def _read_test(test: Job, learnt: Log, engine: Engine, result: Result) -> ReadLo
             f"--test {same[0]}: models are fitted to the same file, and would be judged by clicks that they know. "
             "Name another one, or leave out --test: some of the sessions are then held out."
         )
-    reading = read_log(log, test.plan, engine, result.progress, clock.today(), keep_sessions=True)
-    result.content["test"] = {"sources": reading.sources, "rows": reading.rows}
-    result.reasons += reasons_of_clicks(reading.rows, reading.clicks, "--test: ")
-    return reading.read
+    read = read_log(log, test.plan, engine, result.progress, keep_sessions=True)
+    result.content["test"] = {"sources": read.sources, "rows": read.rows}
+    result.reasons += reasons_of_clicks(read.rows, read.clicks, "--test: ")
+    return read
 
 
 def _of_judgments(judged: _Judged, request: ModelsRequest, log: Log) -> dict[str, dict[str, float | None]]:

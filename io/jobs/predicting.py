@@ -15,7 +15,6 @@ from posbias.core.evaluation.page_slope import PageSlope, page_slope
 from posbias.core.evaluation.prediction import CLASS, CellTheta, Prediction, Scope
 from posbias.core.fit.propensities import choose_propensities
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, NAMES_TAKEN, PAIR, QUERY, Roles
-from posbias.io import clock
 from posbias.io.counting.count import WithFacts, count_pages, merged_parts, read_log
 from posbias.io.counting.profile import faults_of_log
 from posbias.io.engines.engine import Engine, Parts
@@ -247,7 +246,7 @@ def _opened(job: Job, request: PredictionRequest, engine: Engine, result: Result
             request.scores, request.rankings, Roles((), names[QUERY], names[DOC], None, None), types
         )
         result.content |= sections_of_reading(metadata.plan, metadata.sources, metadata.rows)
-        describe_reading(metadata.rows, None, None, (), result)
+        describe_reading(result, metadata.rows)
         days = sorted({date.fromisoformat(day) for entry in job.statistics for day in entry.days})
         _check_days(days, request)
         with checked(job.statistics, check_contents, engine.each):
@@ -257,17 +256,16 @@ def _opened(job: Job, request: PredictionRequest, engine: Engine, result: Result
     log = job.open_log(result)
     if not (log.raw is not None and log.raw.of_lines):  # its columns are known: wrong files are refused at once
         open_rankings(request.scores, request.rankings, log.roles, log.schema)
-    reading = read_log(log, job.plan, engine, result.progress, clock.today())
-    result.content |= sections_of_reading(job.plan, reading.sources, reading.rows)
-    describe_reading(reading.rows, reading.clicks, reading.days, reading.notes, result)
-    rankings = open_rankings(request.scores, request.rankings, reading.log.roles, reading.log.schema)
-    days = [] if reading.days is None else reading.days.in_order
+    read = read_log(log, job.plan, engine, result.progress)
+    result.content |= sections_of_reading(job.plan, read.sources, read.rows)
+    describe_reading(result, read.rows, read.clicks, read.days, read.notes)
+    rankings = open_rankings(request.scores, request.rankings, read.log.roles, read.log.schema)
+    days = [] if read.days is None else read.days.in_order
     _check_days(days, request)
-    pages, plan = count_pages(reading.read, reading.plan), reading.plan
-    plan = replace(plan, model=by_position(plan).model)  # last clicks are looked at in some pages
-    parts = WithFacts(reading.read.statistics(plan))
-    yield _Opened(plan, parts, rankings, days, pages, reading.read.some_pages)
-    result.faults += faults_of_log(reading.read, parts.facts, plan)
+    plan = replace(read.plan, model=by_position(read.plan).model)  # last clicks are looked at in some pages
+    parts = WithFacts(read.statistics(plan))
+    yield _Opened(plan, parts, rankings, days, count_pages(read, read.plan), read.some_pages)
+    result.faults += faults_of_log(read, parts.facts, plan)
 
 
 def _check_days(days: Sequence[date], request: PredictionRequest) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import date
 from pathlib import Path
 
 import polars as pl
@@ -68,7 +67,7 @@ def test_rows_bytes_and_buckets_add_up(log: pl.DataFrame, tmp_path: Path, how: s
     request = LogRequest((str(tmp_path / "log.parquet"),), Roles(), ReadingRules(1))
     progress = Watched()
     engine = LocalEngine(memory=MEMORY[how], scratch=tmp_path)
-    counted = count_log(open_log(request), StatisticsPlan(get_model("pbm")), engine, progress, date(2026, 1, 5))
+    counted = count_log(open_log(request), StatisticsPlan(get_model("pbm")), engine, progress)
     reading, counting = progress.stages["reading"], progress.stages["counting"]
     assert (reading.done, reading.total, reading.unit) == (large.height, large.height, "rows")
     assert reading.size == (tmp_path / "log.parquet").stat().st_size

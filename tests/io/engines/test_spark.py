@@ -409,8 +409,9 @@ def test_a_query_that_holds_a_log_is_spread_over_the_workers_until_it_is_counted
     log.with_columns(query=pl.lit("home")).write_parquet(tmp_path / "log.parquet")
     opened = open_log(LogRequest((str(tmp_path / "log.parquet"),), Roles(), ReadingRules(1)))
     with closing(SparkEngine(1 << 30, tmp_path, session=session)) as engine:
-        read = engine.read(opened, keep_sessions=keep_sessions, whole_pages=keep_sessions)
-        counted = read.statistics(StatisticsPlan(get_model("ubm" if keep_sessions else "pbm")))
+        plan = StatisticsPlan(get_model("ubm" if keep_sessions else "pbm"))
+        read = engine.read(opened, plan, keep_sessions=keep_sessions)
+        counted = read.statistics(plan)
         pieces, buckets, counts = map(_rows_by_partition, (read.pieces, read.buckets, counted))
     assert sum(pieces) == sum(buckets) == log.height
     assert max(pieces) < 0.7 * log.height
