@@ -15,7 +15,7 @@ from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import SchemaError, shown
 from posbias.core.fit.propensities import PROPENSITY
 from posbias.core.log.impressions import ReadingRules
-from posbias.core.models.click_model import ExaminationModel
+from posbias.core.models import ExaminationModel
 from posbias.core.schema import SESSION, WEIGHT, Roles
 from posbias.core.training.weights import WeightOptions, check_min_propensity
 from posbias.frames import FRAME, NUMBER, Frame, FrameT, check_choice, local_engine, request_of

@@ -24,7 +24,7 @@ from posbias.core.errors import StatisticsError, UsageError
 from posbias.core.estimators import get_method
 from posbias.core.estimators.estimate import EstimationOptions as CoreOptions
 from posbias.core.estimators.estimate import MethodOfRows
-from posbias.core.models.click_model import FactorisedModel
+from posbias.core.models import FactorisedModel
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, PREVIOUS_CLICK, QUERY, RANDOMIZED, RESERVED
 from posbias.core.training.layout import LayoutOfPages, choose_grouping, get_layout, layouts_of_pages
 from posbias.core.training.weights import WeightOptions, check_min_propensity

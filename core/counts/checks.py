@@ -20,8 +20,7 @@ from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import CELL, Strata, SufficientStatistics, table_of
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.log.pages import in_page_order
-from posbias.core.models import click_model_names, get_model, model_names
-from posbias.core.models.click_model import FactorisedModel
+from posbias.core.models import FactorisedModel, click_model_names, get_model, model_names
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, NAMES_TAKEN, POSITION, QUERY, SESSION, Length, with_periods
 
 DEFAULT_MODEL = "pbm"

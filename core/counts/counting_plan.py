@@ -26,7 +26,7 @@ from narwhals.typing import IntoLazyFrameT
 from posbias.core.arrays.count_table import Integers, first_of_runs, sum_rows
 from posbias.core.arrays.packing import NUMBER, WORD_BITS, BitField, BitFields, exact_field, in_place, ranks_of
 from posbias.core.choices import RandomizedRows
-from posbias.core.models.click_model import FactorisedModel
+from posbias.core.models import FactorisedModel
 from posbias.core.schema import (
     CLICK,
     CLICKS,

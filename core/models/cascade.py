@@ -9,10 +9,11 @@ Sources: Craswell et al. 2008; Chuklin, Markov & de Rijke 2015, chapters 3 and 4
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from posbias.core.models.click_model import ATTRACTIVENESS, ExaminationModel
+from posbias.core.models import ATTRACTIVENESS, ExaminationModel
 from posbias.core.models.page_matrices import Flags, Floats, PageBatch, Parameter, Parameters, Ratio, at_position
 from posbias.core.schema import POSITION, PREVIOUS_CLICK
 
@@ -30,6 +31,9 @@ class StatePosterior:
 
 class CascadeModel(ExaminationModel):
     """A model in which a document is examined only after the one above it."""
+
+    decided_above: ClassVar[bool] = False  # whether all that lies above the last click of a page is decided
+    leaves_after_skip: ClassVar[bool] = True  # else all of a page without clicks is decided, too
 
     @abstractmethod
     def continuation(self, parameters: Parameters, pages: PageBatch) -> tuple[Floats, Floats]:
@@ -50,7 +54,7 @@ class CascadeModel(ExaminationModel):
 
         e_1 = 1, e_(r+1) = k_r(1) after a click, else k_r(0) e_r (1 - a_r) / (1 - e_r a_r).
         """
-        attractiveness = self._attractiveness(parameters, pages)
+        attractiveness = parameters[ATTRACTIVENESS.name][pages.unit]
         after_skip, after_click = self.continuation(parameters, pages)
         examined = np.ones(pages.click.shape)
         for rank in range(pages.n_ranks - 1):
@@ -61,13 +65,9 @@ class CascadeModel(ExaminationModel):
             )
         return examined
 
-    def given_clicks(self, parameters: Parameters, pages: PageBatch) -> Floats:
-        """P(E_r = 1 | clicks above) times attractiveness."""
-        return self.examination(parameters, pages) * self._attractiveness(parameters, pages)
-
     def click_probability(self, parameters: Parameters, pages: PageBatch) -> Floats:
         """P(E_r = 1) times attractiveness: e_1 = 1, e_(r+1) = e_r (a_r k_r(1) + (1 - a_r) k_r(0))."""
-        a, (after_skip, after_click) = self._attractiveness(parameters, pages), self.continuation(parameters, pages)
+        a, (after_skip, after_click) = parameters[ATTRACTIVENESS.name][pages.unit], self.continuation(parameters, pages)
         goes_on = a * after_click + (1 - a) * after_skip
         examined = np.ones(a.shape)
         np.cumprod(goes_on[:, :-1], axis=1, out=examined[:, 1:])
@@ -79,7 +79,7 @@ class CascadeModel(ExaminationModel):
         With b_r = P(no click from r on | E_r = 1) = (1 - a_r) (k_r(0) b_(r+1) + 1 - k_r(0)), 1 below the page:
         a user who was at r, with no click below, went on with probability k_r b_(r+1) / (k_r b_(r+1) + 1 - k_r).
         """
-        attractiveness = self._attractiveness(parameters, pages)
+        attractiveness = parameters[ATTRACTIVENESS.name][pages.unit]
         after_skip, after_click = self.continuation(parameters, pages)
         click, shown = pages.click, pages.shown
         no_click_below = np.ones(click.shape)
@@ -98,9 +98,19 @@ class CascadeModel(ExaminationModel):
         followed[:, :-1] = shown[:, 1:]
         return StatePosterior(examined * shown, went_on, followed)
 
+    def certain(self, pages: PageBatch) -> Flags:
+        """Above the last click of a page; all of a page without clicks where nobody leaves after a skip."""
+        if not self.decided_above:
+            return super().certain(pages)
+        from_here = np.cumsum(pages.click[:, ::-1], axis=1, dtype=np.int64)[:, ::-1]  # clicks on each and below it
+        above_last_click = from_here - pages.click > 0
+        if self.leaves_after_skip:
+            return above_last_click
+        return above_last_click | (pages.shown & (from_here[:, :1] == 0))
+
     def sample(self, parameters: Parameters, pages: PageBatch, rng: np.random.Generator) -> Flags:
         """Draw examination and clicks from the top down."""
-        attractiveness = self._attractiveness(parameters, pages)
+        attractiveness = parameters[ATTRACTIVENESS.name][pages.unit]
         after_skip, after_click = self.continuation(parameters, pages)
         click = np.zeros(pages.shown.shape, dtype=np.bool_)
         here = np.ones(pages.n_pages, dtype=np.bool_)
@@ -110,10 +120,6 @@ class CascadeModel(ExaminationModel):
             click[:, rank] = clicked
             here &= drawn[1] < np.where(clicked, after_click[:, rank], after_skip[:, rank])
         return click
-
-    @staticmethod
-    def _attractiveness(parameters: Parameters, pages: PageBatch) -> Floats:
-        return parameters[ATTRACTIVENESS.name][pages.unit]
 
 
 class CascadeOfOneClickModel(CascadeModel):
@@ -154,6 +160,7 @@ class DependentClickModel(CascadeModel):
     reference = "Guo, Liu & Wang 2009 (WSDM), by maximum likelihood"
     about = "users go on after a click, as often as its position says"
     parameters = (ATTRACTIVENESS, CONTINUATION_BY_POSITION)
+    decided_above, leaves_after_skip = True, False
 
     def continuation(self, parameters: Parameters, pages: PageBatch) -> tuple[Floats, Floats]:
         """1 after a skip, lambda after a click."""
@@ -163,10 +170,6 @@ class DependentClickModel(CascadeModel):
         """Every click that has a document below decides whether its user goes on."""
         decided = (pages.click & posterior.followed).astype(np.float64)
         return {CONTINUATION_BY_POSITION.name: Ratio(decided * posterior.went_on, decided)}
-
-    def certain(self, pages: PageBatch) -> Flags:
-        """Above the last click of a page; all of a page without clicks, as nobody leaves after a skip."""
-        return pages.above_last_click | (pages.shown & ~pages.clicked)
 
 
 AFTER_SKIP = Parameter("continuation_after_skip", "one", start=0.9)
@@ -228,6 +231,7 @@ class DynamicBayesianNetworkModel(CascadeModel):
     reference = "Chapelle & Zhang 2009 (WWW)"
     about = "users go on until a document satisfies them, or they have had enough"
     parameters = (ATTRACTIVENESS, SATISFACTION, CONTINUATION)
+    decided_above = True  # whoever clicks went on past it, and was not satisfied by it
 
     def continuation(self, parameters: Parameters, pages: PageBatch) -> tuple[Floats, Floats]:
         """Gamma after a skip, gamma (1 - s) after a click."""
@@ -245,10 +249,6 @@ class DynamicBayesianNetworkModel(CascadeModel):
             CONTINUATION.name: Ratio((clicked + skipped) * posterior.went_on, clicked - satisfied + skipped),
         }
 
-    def certain(self, pages: PageBatch) -> Flags:
-        """Above the last click of a page: its user went on, and was not satisfied."""
-        return pages.above_last_click
-
 
 class SimplifiedDBNModel(DynamicBayesianNetworkModel):
     """SDBN: k(0) = 1, k(1) = 1 - s_qd.
@@ -261,6 +261,7 @@ class SimplifiedDBNModel(DynamicBayesianNetworkModel):
     reference = "Chapelle & Zhang 2009 (WWW), by maximum likelihood"
     about = "users go on until a document satisfies them"
     parameters = (ATTRACTIVENESS, SATISFACTION)
+    leaves_after_skip = False
 
     def continuation(self, parameters: Parameters, pages: PageBatch) -> tuple[Floats, Floats]:
         """1 after a skip, after a click whoever is not satisfied."""
@@ -270,7 +271,3 @@ class SimplifiedDBNModel(DynamicBayesianNetworkModel):
         """Every click that has a document below decides whether its user is satisfied."""
         decided = (pages.click & posterior.followed).astype(np.float64)
         return {SATISFACTION.name: Ratio(decided * (1 - posterior.went_on), decided)}
-
-    def certain(self, pages: PageBatch) -> Flags:
-        """Above the last click of a page; all of a page without clicks, as nobody leaves after a skip."""
-        return pages.above_last_click | (pages.shown & ~pages.clicked)

@@ -31,8 +31,7 @@ import polars as pl
 from posbias.core.arrays.count_table import Flags, Floats, Integers
 from posbias.core.arrays.optimize import squarem_cycle
 from posbias.core.choices import BetaPrior
-from posbias.core.models import page_matrices
-from posbias.core.models.click_model import ClickModel
+from posbias.core.models import ClickModel, page_matrices
 from posbias.core.models.page_matrices import Certain, PageBatch, Parameter, Parameters, Ratio, Signatures
 from posbias.core.schema import POSITION, PREVIOUS_CLICK
 
@@ -167,12 +166,12 @@ def fit(model: ClickModel, pages: TrainingPages, options: EMOptions, on_pass: Ca
         options: how.
         on_pass: called after each pass over the pages.
     """
-    given_by_unit = any(p.shape == "unit" and p.name in options.fixed for p in model.parameters)
+    by_unit = [p.name for p in model.parameters if p.shape == "unit"]
     # Where EM makes several passes over impressions that each stand for themselves, equal units stay equal.
-    alike = bool(model.statistics_columns) and not model.closed_form and not given_by_unit
+    alike = bool(model.statistics_columns) and not model.closed_form and options.fixed.keys().isdisjoint(by_unit)
     problem = _Problem(model, pages.signatures(model.statistics_columns) if alike else pages, options, on_pass)
-    values = problem.start()
-    if not problem.free:
+    free, values = problem.free, problem.start
+    if not free:
         return ModelEstimate(values, {}, {}, 0, converged=True)
     if model.closed_form:
         problem.sum_up(values)
@@ -186,8 +185,11 @@ def fit(model: ClickModel, pages: TrainingPages, options: EMOptions, on_pass: Ca
             converged = rested and not problem.estimate_priors(problem.effective_counts(values))
             if converged or not rested:
                 break
-    decided = {p.name: problem.sums.ratios[p.name].decided for p in problem.free if p.shape != "unit"}
-    return ModelEstimate(problem.of_all_units(values), problem.priors, decided, problem.passes, converged)
+    decided = {p.name: problem.sums.ratios[p.name].decided for p in free if p.shape != "unit"}
+    if isinstance(problem.pages, Signatures):
+        of_unit = problem.pages.of_unit
+        values = dict(values) | {p.name: values[p.name][of_unit] for p in free if p.shape == "unit"}
+    return ModelEstimate(dict(values), problem.priors, decided, problem.passes, converged)
 
 
 class _Problem:
@@ -197,56 +199,47 @@ class _Problem:
         self, model: ClickModel, pages: TrainingPages | Signatures, options: EMOptions, on_pass: Callable[[], None]
     ) -> None:
         self.free = [parameter for parameter in model.parameters if parameter.name not in options.fixed]
+        by_unit = [p for p in self.free if p.shape == "unit"]
         given = {p.name: p.prior for p in self.free if p.prior is not None and not options.fixed}
-        self.priors = {
-            p.name: given.get(p.name) or options.prior or _FIRST_PRIOR for p in self.free if p.shape == "unit"
-        }
-        if options.start is not None:
-            self.priors = dict(options.start.priors)
+        self.priors = {p.name: given.get(p.name) or options.prior or _FIRST_PRIOR for p in by_unit}
         estimated = options.prior is None and options.start is None
-        by_unit = [p for p in self.free if p.shape == "unit" and p.name not in given]
-        self.of_estimated_prior = by_unit if estimated else []
+        self.of_estimated_prior = [p for p in by_unit if p.name not in given] if estimated else []
         self.passes = 0
         left_out = options.left_out
         if isinstance(pages, Signatures) and left_out is not None:
             pages, left_out = pages.without(left_out), None
-        self._model, self._pages, self._options, self._on_pass = model, pages, options, on_pass
-        self._left_out = left_out
-        self._times = pages.multiplicity if isinstance(pages, Signatures) else None
-        self._shapes = {p.name: p.dimensions(pages.n_units, pages.n_positions) for p in self.free}
-        self._known = self.sums = Sums({name: Ratio(np.zeros(s), np.zeros(s)) for name, s in self._shapes.items()})
+        self.pages, self._left_out = pages, left_out
+        self._model, self._options, self._on_pass = model, options, on_pass
+        self._times = pages.multiplicity if isinstance(pages, Signatures) else None  # shape (J + 1,)
+        # How many parameters each value stands for
+        self._copies = {
+            p.name: self._times if p.shape == "unit" and self._times is not None else 1.0 for p in self.free
+        }
+        shapes = {p.name: p.dimensions(pages.n_units, pages.n_positions) for p in self.free}
+        self._known = self.sums = Sums({name: Ratio(np.zeros(s), np.zeros(s)) for name, s in shapes.items()})
         self._steps: list[dict[str, Floats]] = []
         self._leaps = 0
-
-    def start(self) -> dict[str, Floats]:
-        """Start values of EM."""
-        if self._options.start is None:
-            return {p.name: np.full(self._shapes[p.name], p.start) for p in self.free} | dict(self._options.fixed)
-        values = dict(self._options.start.parameters)
-        if isinstance(self._pages, Signatures):
-            values |= {p.name: self._pages.of_one_unit_each(values[p.name]) for p in self.free if p.shape == "unit"}
-        return values
-
-    def of_all_units(self, values: Parameters) -> dict[str, Floats]:
-        """The parameters of all units, from those of their signatures."""
-        if not isinstance(self._pages, Signatures):
-            return dict(values)
-        of_unit = self._pages.of_unit
-        return dict(values) | {p.name: values[p.name][of_unit] for p in self.free if p.shape == "unit"}
+        self.start = {p.name: np.full(shapes[p.name], p.start) for p in self.free} | dict(options.fixed)
+        if options.start is not None:
+            self.priors, self.start = dict(options.start.priors), dict(options.start.parameters)
+            if isinstance(pages, Signatures):  # equal units have equal values: those of any unit of each signature
+                unit = np.full(pages.n_units + 1, len(pages.of_unit) - 1)
+                unit[pages.of_unit] = np.arange(len(pages.of_unit))  # the last gets the unit that was never seen
+                self.start |= {p.name: self.start[p.name][unit] for p in by_unit}
 
     def _batches(self) -> Iterator[PageBatch]:
         """The batches; pages that are left out weigh nothing."""
-        if self._left_out is None:
-            return iter(self._pages)
         out = self._left_out
-        return (replace(one, weight=np.where(out[one.unit[:, 0]], 0.0, one.weight)) for one in self._pages)
+        if out is None:
+            return iter(self.pages)
+        return (replace(one, weight=np.where(out[one.unit[:, 0]], 0.0, one.weight)) for one in self.pages)
 
     def add_certain(self, values: Parameters) -> None:
         """Add up what some impressions say whatever the parameters, and go on with the others."""
         self._known = add_up(
             self._model, self.free, values, self._batches(), self._known, times=self._times, only_certain=True
         )
-        self._pages = self._pages.uncertain(self._model.certain)
+        self.pages = self.pages.uncertain(self._model.certain)
 
     def sum_up(self, values: Parameters, *, likelihood: bool = False) -> None:
         """The E-step at these values."""
@@ -261,38 +254,35 @@ class _Problem:
         """The M-step from the last sums; what nothing decides keeps its value."""
         divided: dict[str, Floats] = {}
         for p in self.free:
-            ratio = _with_prior(self.sums.ratios[p.name], self.priors.get(p.name))
-            before = np.array(values[p.name])
-            divided[p.name] = page_matrices.within(
-                np.divide(ratio.favourable, ratio.decided, out=before, where=ratio.decided > 0)
-            )
+            ratio, before = _with_prior(self.sums.ratios[p.name], self.priors.get(p.name)), np.array(values[p.name])
+            share = np.divide(ratio.favourable, ratio.decided, out=before, where=ratio.decided > 0)
+            divided[p.name] = np.array(np.clip(share, *page_matrices.BOUNDS))
         return dict(values) | divided
 
     def climb(self, values: dict[str, Floats]) -> bool:
         """Change the values by cycles of SQUAREM until the objective hardly rises, and say whether it came to that."""
-        copies, before = {p.name: self._copies_of(p) for p in self.free}, -np.inf
+
+        def step(at: Parameters) -> dict[str, Floats]:
+            self.sum_up(at)
+            return self.divided(at)
+
+        def step_and_objective(at: Parameters) -> tuple[dict[str, Floats], float]:
+            """The objective is that at the values before: clicks, priors and what is certain."""
+            self.sum_up(at, likelihood=True)
+            total = 0.0
+            for p in self.free:
+                decisions = _with_prior(self._known.ratios[p.name], self.priors.get(p.name))
+                logs = page_matrices.log_of_decisions(decisions, at[p.name])
+                total += float((self._copies[p.name] * logs).sum())
+            return self.divided(at), self.sums.log_likelihood + total
+
+        before = -np.inf
         while self.passes < self._options.passes:
-            objective = squarem_cycle(values, self._step, self._step_and_objective, copies, page_matrices.BOUNDS)
+            objective = squarem_cycle(values, step, step_and_objective, self._copies, page_matrices.BOUNDS)
             if objective - before <= self._options.tolerance * max(self.sums.impressions, 1.0):
                 return True
             before = objective
         return False
-
-    def _step(self, values: Parameters) -> dict[str, Floats]:
-        """One E-step and M-step."""
-        self.sum_up(values)
-        return self.divided(values)
-
-    def _step_and_objective(self, values: Parameters) -> tuple[dict[str, Floats], float]:
-        """One E-step and M-step, and the objective at the values before: clicks, priors and what is certain."""
-        self.sum_up(values, likelihood=True)
-        total = 0.0
-        for p in self.free:
-            logs = page_matrices.log_of_decisions(
-                _with_prior(self._known.ratios[p.name], self.priors.get(p.name)), values[p.name]
-            )
-            total += float((self._copies_of(p) * logs).sum())
-        return self.divided(values), self.sums.log_likelihood + total
 
     def effective_counts(self, values: Parameters) -> dict[str, Ratio]:
         """Expected counts of each parameter whose prior is estimated; see `posbias.core.models.page_matrices`.
@@ -316,29 +306,32 @@ class _Problem:
         return {name: page_matrices.of_units(ratio, values[name]) for name, ratio in sums.ratios.items()}
 
     def estimate_priors(self, counts: Mapping[str, Ratio]) -> bool:
-        """Estimate priors from counts of decisions, and say whether that changed them."""
-        before = self.priors
-        self.priors = before | {
-            name: page_matrices.estimate_prior(ratio.favourable, ratio.decided, self._times)
-            for name, ratio in counts.items()
-        }
-        changes = [
-            max(
-                abs(self.priors[name].mean - before[name].mean),
-                self._change_of_strength(ratio.decided, before[name], self.priors[name]),
-            )
-            for name, ratio in counts.items()
-        ]
-        moved = max(changes, default=0.0) > _PRIOR_CHANGE
-        if moved:
-            self._leap(before)
-        return moved
+        """Estimate priors from counts of decisions, and say whether that changed them.
 
-    def _leap(self, before: Mapping[str, BetaPrior]) -> None:
+        A change is that of the mean, or how far another strength moves a usual parameter, relative to its shrinkage
+        s / (s + n), n how often the parameter is decided that a usual decision is about: a prior that is much stronger
+        than all data may become stronger still, and nothing changes.
+        """
+        before, moved = self.priors, 0.0
+        self.priors = dict(before)
+        for name, ratio in counts.items():
+            old, new = before[name], page_matrices.estimate_prior(ratio.favourable, ratio.decided, self._times)
+            self.priors[name] = new
+            squares, decided = (
+                float((values if self._times is None else self._times * values).sum())
+                for values in (ratio.decided**2, ratio.decided)
+            )
+            usual = squares / max(decided, _TINY)
+            stronger = abs(np.log(new.strength / old.strength)) * usual / (min(old.strength, new.strength) + usual)
+            moved = max(moved, abs(new.mean - old.mean), stronger)
+        if moved > _PRIOR_CHANGE:
+            self._steps.append({name: _coordinates(self.priors[name]) - _coordinates(before[name]) for name in before})
+            if len(self._steps) > 1 and self._leaps < _MOST_LEAPS:
+                self._leap()
+        return moved > _PRIOR_CHANGE
+
+    def _leap(self) -> None:
         """After two steps of the priors, go to where a geometric series of such steps ends (Aitken), or towards it."""
-        self._steps.append({name: _coordinates(self.priors[name]) - _coordinates(before[name]) for name in before})
-        if len(self._steps) < 2 or self._leaps == _MOST_LEAPS:  # noqa: PLR2004 - a first and a second step
-            return
         first, second = self._steps
         self._steps = []
         self._leaps += 1
@@ -350,23 +343,6 @@ class _Problem:
             self.priors[name] = BetaPrior(
                 float(np.clip(mean, *page_matrices.MEANS)), float(np.clip(strength, *page_matrices.STRENGTHS))
             )
-
-    def _change_of_strength(self, decided: Floats, before: BetaPrior, after: BetaPrior) -> float:
-        """How far another strength moves a usual parameter, relative to its shrinkage s / (s + n).
-
-        n is how often the parameter is decided, shape (J + 1,), that a usual decision is about. A prior that is much
-        stronger than all data may become stronger still, and nothing changes.
-        """
-        usual = self._over_units(decided**2) / max(self._over_units(decided), _TINY)
-        return abs(np.log(after.strength / before.strength)) * usual / (min(before.strength, after.strength) + usual)
-
-    def _copies_of(self, parameter: Parameter) -> Floats | float:
-        """How many parameters each value stands for."""
-        return self._times if parameter.shape == "unit" and self._times is not None else 1.0
-
-    def _over_units(self, values: Floats) -> float:
-        """The sum over all units of values by unit, or by signature."""
-        return float((values if self._times is None else self._times * values).sum())
 
 
 def _coordinates(prior: BetaPrior) -> Floats:

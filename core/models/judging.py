@@ -28,7 +28,7 @@ import numpy as np
 import polars as pl
 import scipy
 
-from posbias.core.models.click_model import ClickModel, ExaminationModel, FactorisedModel
+from posbias.core.models import ClickModel, ExaminationModel, FactorisedModel
 from posbias.core.models.em import ModelEstimate, parameter_table
 from posbias.core.models.page_matrices import SMALLEST_PROBABILITY, Floats, PageBatch, Parameters, log_of_clicks
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, QUERY
@@ -104,16 +104,33 @@ def add_pages(
         By `unit` of the first model and `position`: `impressions`, `clicks`, and the clicks predicted by each model.
     """
     rates: list[pl.DataFrame] = []
-    n_pages = min(_PAGES_AT_ONCE, _NUMBERS_AT_ONCE // (shared.n_positions + 1))
+    n_positions, n_bins = shared.n_positions, len(EDGES) - 1
+    n_pages = min(_PAGES_AT_ONCE, _NUMBERS_AT_ONCE // (n_positions + 1))
     for start in range(0, batches[0].n_pages, n_pages):
         some = slice(start, start + n_pages)
-        weight = weights[:, some]
-        pieces = [batch.some(some) for batch in batches]
+        weight, pieces = weights[:, some], [batch.some(some) for batch in batches]
         first = pieces[0]
+        shown, row_weight = first.shown, weight[0][:, np.newaxis] * first.shown
         shared.sessions += weight.sum(axis=1)
-        shared.impressions += weight @ _by_position(first.shown.astype(np.float64), first, shared.n_positions)
-        predicted = [_add(one, pages, weight, total) for one, pages, total in zip(judged, pieces, sums, strict=True)]
-        rates.append(_rates(first, weight[0], predicted))
+        shared.impressions += weight @ _by_position(shown.astype(np.float64), first, n_positions)
+        columns = {
+            _UNIT: first.unit[shown],
+            POSITION: first.position[shown],
+            IMPRESSIONS: row_weight[shown],
+            CLICKS: row_weight[shown] * first.click[shown],
+        }
+        for number, ((model, parameters), pages, total) in enumerate(zip(judged, pieces, sums, strict=True)):
+            given, marginal = model.given_clicks(parameters, pages), model.click_probability(parameters, pages)
+            by_row, of_marginal = log_of_clicks(given, pages) * shown, log_of_clicks(marginal, pages) * shown
+            total.log_likelihood += weight @ (by_row.sum(axis=1) / np.maximum(shown.sum(axis=1), 1))
+            total.given_clicks += weight @ _by_position(by_row / np.log(2), pages, n_positions)
+            total.marginal += weight @ _by_position(of_marginal / np.log(2), pages, n_positions)
+            total.impossible += float((row_weight * (pages.click & (given <= SMALLEST_PROBABILITY))).sum())
+            place = np.clip(np.searchsorted(EDGES, given, side="right") - 1, 0, n_bins - 1).ravel()
+            for row, values in enumerate((given, pages.click.astype(np.float64), np.ones(given.shape))):
+                total.predicted[row] += np.bincount(place, (row_weight * values).ravel(), minlength=n_bins)
+            columns[f"predicted {number}"] = row_weight[shown] * marginal[shown]
+        rates.append(pl.DataFrame(columns).group_by(_UNIT, POSITION, maintain_order=True).sum())
     return add_up_rates(rates)
 
 
@@ -132,27 +149,9 @@ def add_rates(rates: pl.DataFrame, sums: Sequence[ModelSums]) -> None:
     impressions = rates[IMPRESSIONS].to_numpy()
     observed = rates[CLICKS].to_numpy() / impressions
     for number, total in enumerate(sums):
-        off = rates[_predicted(number)].to_numpy() / impressions - observed
+        off = rates[f"predicted {number}"].to_numpy() / impressions - observed
         total.squared += float(impressions @ off**2)
         total.compared += float(impressions.sum())
-
-
-def _add(judged: JudgedModel, pages: PageBatch, weight: Floats, total: ModelSums) -> Floats:
-    """Add pages to the sums of a model; its click probabilities whatever was clicked above, shape (N, L)."""
-    model, parameters = judged
-    given, marginal = model.given_clicks(parameters, pages), model.click_probability(parameters, pages)
-    n_positions = total.marginal.shape[1] - 1
-    by_row = log_of_clicks(given, pages) * pages.shown
-    total.log_likelihood += weight @ (by_row.sum(axis=1) / np.maximum(pages.shown.sum(axis=1), 1))
-    of_marginal = log_of_clicks(marginal, pages) * pages.shown
-    total.given_clicks += weight @ _by_position(by_row / np.log(2), pages, n_positions)
-    total.marginal += weight @ _by_position(of_marginal / np.log(2), pages, n_positions)
-    row_weight = weight[0][:, np.newaxis] * pages.shown
-    total.impossible += float((row_weight * (pages.click & (given <= SMALLEST_PROBABILITY))).sum())
-    place = np.clip(np.searchsorted(EDGES, given, side="right") - 1, 0, len(EDGES) - 2).ravel()
-    for row, values in enumerate((given, pages.click.astype(np.float64), np.ones(given.shape))):
-        total.predicted[row] += np.bincount(place, (row_weight * values).ravel(), minlength=len(EDGES) - 1)
-    return marginal
 
 
 def _by_position(values: Floats, pages: PageBatch, n_positions: int) -> Floats:
@@ -162,22 +161,6 @@ def _by_position(values: Floats, pages: PageBatch, n_positions: int) -> Floats:
     for rank in range(pages.n_ranks):
         by_position[rows, pages.position[:, rank]] += values[:, rank]
     return by_position
-
-
-def _rates(pages: PageBatch, weight: Floats, predicted: Sequence[Floats]) -> pl.DataFrame:
-    shown = pages.shown
-    row_weight = np.broadcast_to(weight[:, np.newaxis], shown.shape)[shown]
-    columns = {
-        _UNIT: pages.unit[shown],
-        POSITION: pages.position[shown],
-        IMPRESSIONS: row_weight,
-        CLICKS: row_weight * pages.click[shown],
-    } | {_predicted(number): row_weight * values[shown] for number, values in enumerate(predicted)}
-    return pl.DataFrame(columns).group_by(_UNIT, POSITION, maintain_order=True).sum()
-
-
-def _predicted(number: int) -> str:
-    return f"predicted {number}"
 
 
 LEVEL = 0.05
@@ -220,11 +203,6 @@ def _perplexity(logs: Floats, shared: SharedSums, impressions: Floats) -> tuple[
     drawn = impressions > 0
     mean = np.where(drawn, by_position, 0.0).sum(axis=1) / np.maximum(drawn.sum(axis=1), 1)
     return _measured(mean), [_measured(column) for column in by_position.T]
-
-
-def positions(shared: SharedSums) -> list[int]:
-    """The positions that there are."""
-    return [int(position) for position in np.flatnonzero(shared.impressions[0] > 0)]
 
 
 def by_log_likelihood(measures: Sequence[ModelMeasures]) -> list[int]:
@@ -292,7 +270,14 @@ def dependence_on_ranker(judged: pl.DataFrame, seed: int) -> tuple[float, float]
     groups = judged.with_columns(pl.len().over(QUERY, GRADE).alias("size")).filter(pl.col("size") >= _LEAST)
     if not groups.height:
         return None
-    value, place = (_normal_scores(groups, column) for column in (VALUE, PLACE))
+    rank, size = (pl.col(VALUE, PLACE).rank("average") - 0.5).over(QUERY, GRADE), pl.col("size")
+    shares = groups.select(QUERY, GRADE, rank / size)
+    # Normal scores: ranks within query and grade as quantiles of the normal distribution, of mean 0 there
+    scores = shares.with_columns(
+        pl.Series(name, scipy.special.ndtri(shares[name].to_numpy())) for name in (VALUE, PLACE)
+    )
+    centred = scores.select(pl.col(VALUE, PLACE) - pl.col(VALUE, PLACE).mean().over(QUERY, GRADE))
+    value, place = (centred[name].to_numpy() for name in (VALUE, PLACE))
     group = groups.select(pl.struct(QUERY, GRADE).rank("dense")).to_series().to_numpy()
     if not (value @ value > 0 and place @ place > 0):
         return None
@@ -305,14 +290,6 @@ def dependence_on_ranker(judged: pl.DataFrame, seed: int) -> tuple[float, float]
         drawn = place[np.lexsort((rng.random(len(place)), group))]
         beyond += abs(_correlation(value, drawn)) >= abs(rho) - 1e-12
     return float(np.clip(rho, -1 + 1e-12, 1 - 1e-12)), beyond / (_PERMUTATIONS + 1)
-
-
-def _normal_scores(groups: pl.DataFrame, column: str) -> Floats:
-    """Ranks within query and grade as quantiles of the normal distribution, of mean 0 there."""
-    rank = pl.col(column).rank("average").over(QUERY, GRADE)
-    share = groups.select(((rank - 0.5) / pl.col("size")).alias("share")).to_series().to_numpy()
-    scores = pl.DataFrame({QUERY: groups[QUERY], GRADE: groups[GRADE], "score": scipy.special.ndtri(share)})
-    return scores.select(pl.col("score") - pl.col("score").mean().over(QUERY, GRADE)).to_series().to_numpy()
 
 
 def _correlation(one: Floats, other: Floats) -> float:
@@ -380,16 +357,13 @@ def of_relevance(
 
 def position_table(models: Sequence[ClickModel], measures: Sequence[ModelMeasures], shared: SharedSums) -> pl.DataFrame:
     """Perplexity by model and position, with how often the position was held out."""
-    frames: list[pl.DataFrame] = []
+    frames, positions = list[pl.DataFrame](), np.flatnonzero(shared.impressions[0] > 0)
     for number in by_log_likelihood(measures):
-        columns: dict[str, object] = {
-            "model": models[number].name,
-            POSITION: pl.Series(positions(shared), dtype=pl.Int32),
-        }
+        columns: dict[str, object] = {"model": models[number].name, POSITION: positions.astype(np.int32)}
         for name in ("perplexity", "conditional_perplexity"):
             measured: list[Measured] = getattr(measures[number], f"{name}_by_position")
             columns |= {name: [one.value for one in measured], f"{name}_std_error": [one.std_error for one in measured]}
-        frames.append(pl.DataFrame(columns | {IMPRESSIONS: shared.impressions[0][positions(shared)]}))
+        frames.append(pl.DataFrame(columns | {IMPRESSIONS: shared.impressions[0][positions]}))
     return pl.concat(frames)
 
 

@@ -65,21 +65,6 @@ class PageBatch:
         clicked = np.maximum.accumulate(np.where(self.click, self.position, 0), axis=1)
         return np.concatenate([np.zeros((self.n_pages, 1), dtype=np.int64), clicked[:, :-1]], axis=1)
 
-    @property
-    def above_last_click(self) -> Flags:
-        """Whether an impression lies above the last click of its page, shape (N, L)."""
-        return self._clicks_from_here - self.click > 0
-
-    @property
-    def clicked(self) -> Flags:
-        """Whether there is a click on the page of an impression, shape (N, 1)."""
-        return self._clicks_from_here[:, :1] > 0
-
-    @property
-    def _clicks_from_here(self) -> Integers:
-        """The clicks on each impression and below it, shape (N, L)."""
-        return np.cumsum(self.click[:, ::-1], axis=1, dtype=np.int64)[:, ::-1]
-
     def with_clicks(self, click: Flags) -> "PageBatch":
         """The same pages with other clicks."""
         return replace(self, click=click & self.shown)
@@ -114,6 +99,12 @@ def page_batches(impressions: pl.DataFrame) -> list[PageBatch]:
     return [batch for (pages,) in pages_in_numberings(impressions, (UNIT,)) for batch in small_batches(pages)]
 
 
+def starts_and_lengths(session: pl.Series) -> tuple[Integers, Integers]:
+    """The first row of each page and its number of rows, of impressions in page order."""
+    starts = np.flatnonzero((session != session.shift(1)).fill_null(value=True).to_numpy())
+    return starts, np.diff(np.append(starts, len(session)))
+
+
 def pages_in_numberings(impressions: pl.DataFrame, units: Sequence[str]) -> list[tuple[pl.DataFrame, ...]]:
     """The different pages of each length, one row a page: what it shows, at which positions, and how often it occurred.
 
@@ -131,8 +122,7 @@ def pages_in_numberings(impressions: pl.DataFrame, units: Sequence[str]) -> list
     """
     in_order = in_page_order(impressions)
     session = in_order[SESSION]
-    starts = np.flatnonzero((session != session.shift(1)).fill_null(value=True).to_numpy())
-    length = np.diff(np.append(starts, in_order.height))
+    starts, length = starts_and_lengths(session)
     longest = int(length.max(initial=0))
     if longest > MOST_RANKS:
         raise SchemaError(
@@ -140,7 +130,19 @@ def pages_in_numberings(impressions: pl.DataFrame, units: Sequence[str]) -> list
             f"models are fitted rank by rank, to pages of up to {MOST_RANKS:,}. Leave out what stands further down "
             f"(fit --max-position {MOST_RANKS}), or use `posbias fit --model pbm`, which takes longer pages."
         )
-    weight = _page_weights(in_order, starts, length) if WEIGHT in in_order.columns else None
+    weight = None
+    if WEIGHT in in_order.columns:
+        of_row = in_order[WEIGHT].cast(pl.Float64).to_numpy()
+        weight = of_row[starts]
+        of_first = np.repeat(weight, length)
+        differs = np.flatnonzero(of_row != of_first)
+        if len(differs):
+            row = int(differs[0])
+            raise SchemaError(
+                f"--weight-column: the impressions of session {session[row]} weigh {of_first[row]:g} and "
+                f"{of_row[row]:g}. A click model counts whole pages: give all impressions of a page one weight, or "
+                "leave the option out."
+            )
     click = (in_order[CLICK] > 0).cast(pl.Int64).to_numpy()
     shown = {unit: 2 * in_order[unit].cast(pl.Int64).to_numpy() + click for unit in units}
     position = in_order[POSITION].cast(pl.Int32).to_numpy()
@@ -160,42 +162,23 @@ def pages_in_numberings(impressions: pl.DataFrame, units: Sequence[str]) -> list
     return tables
 
 
-def _page_weights(in_order: pl.DataFrame, starts: Integers, length: Integers) -> Floats:
-    """The weight of each page."""
-    of_row = in_order[WEIGHT].cast(pl.Float64).to_numpy()
-    weight = of_row[starts]
-    differs = np.flatnonzero(of_row != np.repeat(weight, length))
-    if len(differs):
-        row = int(differs[0])
-        raise SchemaError(
-            f"--weight-column: the impressions of session {in_order[SESSION][row]} weigh "
-            f"{np.repeat(weight, length)[row]:g} and {of_row[row]:g}. A click model counts whole pages: give all "
-            "impressions of a page one weight, or leave the option out."
-        )
-    return weight
-
-
 def as_batch(pages: pl.DataFrame) -> PageBatch:
     """The matrices of `pages_in_numberings`, their columns each in one piece, as models go down them rank by rank."""
     ranks = range(_n_ranks(pages))
-    shown = _matrix([pages[f"shown {rank}"] for rank in ranks])
-    alone = PREVIOUS_CLICK in pages.columns
+    # In NumPy: for few rows Polars would take longer to put columns side by side than what is done with them
+    shown, position = (np.empty((pages.height, len(ranks)), dtype=np.int64, order="F") for _ in range(2))
+    for rank in ranks:
+        shown[:, rank] = pages[f"shown {rank}"].to_numpy()
+        position[:, rank] = pages[f"position {rank}"].to_numpy()
+    above = pages[PREVIOUS_CLICK].cast(pl.Int64).to_numpy()[:, np.newaxis] if PREVIOUS_CLICK in pages.columns else None
     return PageBatch(
         unit=shown >> 1,
-        position=_matrix([pages[f"position {rank}"] for rank in ranks]),
+        position=position,
         click=(shown & 1) == 1,
         shown=np.ones(shown.shape, dtype=np.bool_, order="F"),
         weight=pages[WEIGHT].to_numpy(),
-        clicked_above=_matrix([pages[PREVIOUS_CLICK]]) if alone else None,
+        clicked_above=above,
     )
-
-
-def _matrix(columns: Sequence[pl.Series]) -> Integers:
-    """Columns side by side. Done in NumPy: for few rows Polars would take longer than what is done with them."""
-    values = np.empty((len(columns[0]), len(columns)), dtype=np.int64, order="F")
-    for number, column in enumerate(columns):
-        values[:, number] = column.to_numpy()
-    return values
 
 
 def small_batches(pages: pl.DataFrame) -> Iterator[PageBatch]:
@@ -221,27 +204,22 @@ def uncertain_pages(batches: Iterable[PageBatch], certain: Certain) -> list[pl.D
     """
     by_length: dict[int, list[pl.DataFrame]] = {}
     for batch in batches:
-        for pages in _cut(batch, certain(batch)):
-            by_length.setdefault(pages.width // 2, []).append(pages)
+        first, end = (certain(batch) & batch.shown).sum(axis=1), batch.shown.sum(axis=1)
+        spans = first * (batch.n_ranks + 1) + end
+        shown = 2 * batch.unit + batch.click
+        for span in np.unique(spans[first < end]).tolist():  # those that begin and end alike together
+            pages, (top, bottom) = np.flatnonzero(spans == span), divmod(span, batch.n_ranks + 1)
+            ranks = range(top, bottom)
+            left = pl.DataFrame(
+                {f"shown {rank - top}": shown[pages, rank] for rank in ranks}
+                | {f"position {rank - top}": batch.position[pages, rank].astype(np.int32) for rank in ranks}
+                | {WEIGHT: batch.weight[pages]}
+            )
+            by_length.setdefault(len(ranks), []).append(left)
     return [
         pl.concat(pages).group_by(pl.exclude(WEIGHT), maintain_order=True).sum().sort("shown 0", maintain_order=True)
         for _, pages in sorted(by_length.items())
     ]
-
-
-def _cut(batch: PageBatch, certain: Flags) -> Iterator[pl.DataFrame]:
-    """The pages of a batch from the first impression that is not certain, those that begin and end alike together."""
-    first, end = (certain & batch.shown).sum(axis=1), batch.shown.sum(axis=1)
-    spans = first * (batch.n_ranks + 1) + end
-    shown = 2 * batch.unit + batch.click
-    for span in np.unique(spans[first < end]).tolist():
-        pages, (top, bottom) = np.flatnonzero(spans == span), divmod(span, batch.n_ranks + 1)
-        ranks = range(top, bottom)
-        yield pl.DataFrame(
-            {f"shown {rank - top}": shown[pages, rank] for rank in ranks}
-            | {f"position {rank - top}": batch.position[pages, rank].astype(np.int32) for rank in ranks}
-            | {WEIGHT: batch.weight[pages]}
-        )
 
 
 def uncertain_rows(batches: Iterable[PageBatch], certain: Certain) -> Iterator[PageBatch]:
@@ -304,19 +282,19 @@ def estimate_prior(favourable: Floats, decided: Floats, multiplicity: Floats | N
 
 def _cells(favourable: Floats, against: Floats, multiplicity: Floats) -> tuple[Floats, Floats, Floats]:
     """Units of about the same counts, shape (cells,) each: how many they are, and the means of their counts."""
-    highest = int(_place(np.array([favourable.max(initial=0), against.max(initial=0)])).max())
+
+    def place_of(counts: Floats) -> Integers:
+        return (np.log1p(counts / _FINEST) / _STEP).astype(np.int64)
+
+    highest = int(place_of(np.array([favourable.max(initial=0), against.max(initial=0)])).max())
     sums = np.zeros((3, (highest + 1) ** 2))
     for start in range(0, len(favourable), _UNITS_AT_ONCE):
         some = slice(start, start + _UNITS_AT_ONCE)
         f, a, m = favourable[some], against[some], multiplicity[some] * (favourable[some] + against[some] > 0)
-        place = _place(f) * (highest + 1) + _place(a)
+        place = place_of(f) * (highest + 1) + place_of(a)
         sums += np.stack([np.bincount(place, of_unit, minlength=sums.shape[1]) for of_unit in (m, m * f, m * a)])
     units, f, a = sums[:, sums[0] > 0]
     return units, f / units, a / units
-
-
-def _place(counts: Floats) -> Integers:
-    return (np.log1p(counts / _FINEST) / _STEP).astype(np.int64)
 
 
 Shape = Literal["unit", "one", "position", "position and previous click"]
@@ -400,11 +378,6 @@ SMALLEST_PROBABILITY = 1e-6
 BOUNDS = SMALLEST_PROBABILITY, 1 - SMALLEST_PROBABILITY
 
 
-def within(probability: Floats) -> Floats:
-    """Probabilities, kept from 0 and 1."""
-    return np.array(np.clip(probability, *BOUNDS))
-
-
 def log_of_clicks(given_clicks: Floats, pages: PageBatch) -> Floats:
     """The logarithm of the probability of what happened, click or none, shape (N, L), bounded away from minus infinity.
 
@@ -412,7 +385,7 @@ def log_of_clicks(given_clicks: Floats, pages: PageBatch) -> Floats:
         given_clicks: the probability of a click, shape (N, L).
         pages: with clicks.
     """
-    probability = within(given_clicks)
+    probability = np.clip(given_clicks, *BOUNDS)
     return np.log(np.where(pages.click, probability, 1 - probability))
 
 
@@ -468,12 +441,6 @@ class Signatures:
         ]
         return replace(self, rows=tuple(rows))
 
-    def of_one_unit_each(self, values: Floats) -> Floats:
-        """Values by unit as values by signature, shape (S + 1,), where they are equal within each."""
-        unit = np.full(self.n_units + 1, len(values) - 1)
-        unit[self.of_unit] = np.arange(len(values))  # the last one: S gets the unit that was never seen
-        return values[unit]
-
 
 @dataclass(frozen=True)
 class _Uncertain:
@@ -506,46 +473,37 @@ def find_signatures(
     units, signature, table = no_number, no_number, empty  # of signatures that others may still equal
 
     def put_aside(keep: Keep) -> None:
+        """Keep the rows of the table: of each entry one without a click and one with, where there are any."""
         nonlocal n_aside, units, signature, table
         of_unit[units] = n_aside + signature
-        rows.append(keep(_rows_of(table, n_aside, n_above, columns), len(rows)))
+        position, above = np.divmod(table.cell, n_above)
+        place = {"position 0": np.repeat(position, 2)}
+        if PREVIOUS_CLICK in columns:
+            place[PREVIOUS_CLICK] = np.repeat(above, 2)
+        shown = 2 * np.repeat(n_aside + table.unit_of_entry, 2) + np.tile([0, 1], table.n_entries)
+        weight = np.column_stack([table.impressions - table.clicks, table.clicks]).ravel()
+        kept = pl.DataFrame({"shown 0": shown, **place, WEIGHT: weight}).filter(pl.col(WEIGHT) > 0)
+        rows.append(keep(kept, len(rows)))
         n_aside += table.n_units
         units, signature, table = no_number, no_number, empty
 
     for batches in parts:
-        more, counted = _table_of(count_rows(batches, columns), n_cells, n_above)
+        counts = count_rows(batches, columns)
+        unit, cell = counts[UNIT].to_numpy(), counts[POSITION].to_numpy() * n_above
+        if PREVIOUS_CLICK in columns:
+            cell += counts[PREVIOUS_CLICK].to_numpy()
+        first = np.flatnonzero(np.diff(unit, prepend=-1))
+        sums = counts[IMPRESSIONS].to_numpy(), counts[CLICKS].to_numpy()
+        counted = CountTable(n_cells, np.append(first, len(unit)), cell, *sums, np.ones(len(first)))
         numbers = np.concatenate([signature, table.n_units + np.arange(counted.n_units)])
-        tables = [table, counted]
-        del table, counted  # large: no array need be held twice
+        units, tables = np.concatenate([units, unit[first]]), [table, counted]
+        del table, counted, counts, sums, unit, cell  # large: no array need be held twice
         table, number = compress(concatenate(tables))
-        units, signature = np.concatenate([units, more]), number[numbers]
+        signature = number[numbers]
         if table.n_entries > _ENTRIES_AT_ONCE:
             put_aside(keep)
     put_aside(lambda last, _: tuple(small_batches(last)))
     return Signatures(tuple(rows), np.where(of_unit < 0, n_aside, of_unit), n_aside, n_positions)
-
-
-def _table_of(counts: pl.DataFrame, n_cells: int, n_above: int) -> tuple[Integers, CountTable]:
-    """The units of rows as from `count_rows`, and their counts."""
-    unit, cell = counts[UNIT].to_numpy(), counts[POSITION].to_numpy() * n_above
-    if PREVIOUS_CLICK in counts.columns:
-        cell += counts[PREVIOUS_CLICK].to_numpy()
-    first = np.flatnonzero(np.diff(unit, prepend=-1))
-    impressions, clicks = counts[IMPRESSIONS].to_numpy(), counts[CLICKS].to_numpy()
-    start = np.append(first, len(unit))
-    return unit[first], CountTable(n_cells, start, cell, impressions, clicks, np.ones(len(first)))
-
-
-def _rows_of(table: CountTable, first_unit: int, n_above: int, columns: Sequence[str]) -> pl.DataFrame:
-    """Pages as of `pages_in_numberings`: of each entry one without a click and one with, where there are any."""
-    position, above = np.divmod(table.cell, n_above)
-    unit = first_unit + table.unit_of_entry
-    place = {"position 0": np.repeat(position, 2)}
-    if PREVIOUS_CLICK in columns:
-        place[PREVIOUS_CLICK] = np.repeat(above, 2)
-    shown = 2 * np.repeat(unit, 2) + np.tile([0, 1], len(unit))
-    weight = np.column_stack([table.impressions - table.clicks, table.clicks]).ravel()
-    return pl.DataFrame({"shown 0": shown, **place, WEIGHT: weight}).filter(pl.col(WEIGHT) > 0)
 
 
 def count_rows(batches: Iterable[PageBatch], columns: Sequence[str]) -> pl.DataFrame:

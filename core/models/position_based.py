@@ -7,7 +7,7 @@ from narwhals.typing import IntoLazyFrameT
 
 from posbias.core.choices import BetaPrior
 from posbias.core.log.pages import PLACE, with_places
-from posbias.core.models.click_model import ATTRACTIVENESS, ClickModel, FactorisedClickModel
+from posbias.core.models import ATTRACTIVENESS, THETA, ClickModel, FactorisedClickModel
 from posbias.core.models.page_matrices import Flags, Floats, PageBatch, Parameter, Parameters, Ratio, at_position
 from posbias.core.schema import CLICK, NO_PREVIOUS_CLICK, PAIR, POSITION, PREVIOUS_CLICK, SESSION
 
@@ -18,7 +18,7 @@ class PositionBasedModel(FactorisedClickModel):
     name = "pbm"
     reference = "Craswell et al. 2008 (WSDM); Chuklin, Markov & de Rijke 2015"
     about = "examination depends on the position"
-    parameters = (ATTRACTIVENESS, Parameter("examination", "position"))
+    parameters = (ATTRACTIVENESS, Parameter(THETA, "position"))
     statistics_columns = (POSITION,)
 
     def with_cells(self, impressions: nw.LazyFrame[IntoLazyFrameT]) -> nw.LazyFrame[IntoLazyFrameT]:
@@ -31,7 +31,7 @@ class PositionBasedModel(FactorisedClickModel):
 
     def examination(self, parameters: Parameters, pages: PageBatch) -> Floats:
         """Theta of the position."""
-        return at_position(parameters[self.theta.name], pages.position)
+        return at_position(parameters[THETA], pages.position)
 
     def click_probability(self, parameters: Parameters, pages: PageBatch) -> Floats:
         """Theta times gamma, whatever was clicked above."""
@@ -93,7 +93,7 @@ class UserBrowsingModel(FactorisedClickModel):
     name = "ubm"
     reference = "Dupret & Piwowarski 2008 (SIGIR)"
     about = "examination depends on the position and on the last click above it"
-    parameters = (ATTRACTIVENESS, Parameter("examination", "position and previous click"))
+    parameters = (ATTRACTIVENESS, Parameter(THETA, "position and previous click"))
     cell_columns = statistics_columns = (POSITION, PREVIOUS_CLICK)
     needs_session = True
 
@@ -130,13 +130,13 @@ class UserBrowsingModel(FactorisedClickModel):
 
     def examination(self, parameters: Parameters, pages: PageBatch) -> Floats:
         """Theta of the position and the last click above it."""
-        theta = parameters[self.theta.name]
+        theta = parameters[THETA]
         last = len(theta) - 1
         return theta[np.minimum(pages.position, last), np.minimum(pages.previous_click, last)]
 
     def click_probability(self, parameters: Parameters, pages: PageBatch) -> Floats:
         """P(C_r = 1) = sum over the last click r' of P(R' = r') theta_{r r'} gamma, from the top down."""
-        theta, gamma = parameters[self.theta.name], parameters[ATTRACTIVENESS.name][pages.unit]
+        theta, gamma = parameters[THETA], parameters[ATTRACTIVENESS.name][pages.unit]
         position = np.minimum(pages.position, len(theta) - 1)
         above = np.concatenate([np.zeros((pages.n_pages, 1), dtype=np.int64), position], axis=1)
         probability = np.zeros(gamma.shape)
@@ -159,23 +159,19 @@ class ClickRateModel(ClickModel):
 
     def expected(self, parameters: Parameters, pages: PageBatch) -> dict[str, Ratio]:  # noqa: ARG002 - of any rates
         """Clicks and impressions."""
-        return {self._rate: Ratio(pages.click.astype(np.float64), pages.shown.astype(np.float64))}
+        return {self.parameters[0].name: Ratio(pages.click.astype(np.float64), pages.shown.astype(np.float64))}
 
     def click_probability(self, parameters: Parameters, pages: PageBatch) -> Floats:
         """The rate, shape (N, L)."""
-        rates = parameters[self._rate]
-        shape = self.parameters[0].shape
-        if shape == "one":
+        (rate,) = self.parameters
+        rates = parameters[rate.name]
+        if rate.shape == "one":
             return np.full(pages.unit.shape, float(rates))
-        return rates[pages.unit] if shape == "unit" else at_position(rates, pages.position)
+        return rates[pages.unit] if rate.shape == "unit" else at_position(rates, pages.position)
 
     def sample(self, parameters: Parameters, pages: PageBatch, rng: np.random.Generator) -> Flags:
         """Draw clicks, all at once."""
         return (rng.random(pages.shown.shape) < self.click_probability(parameters, pages)) & pages.shown
-
-    @property
-    def _rate(self) -> str:
-        return self.parameters[0].name
 
 
 class GlobalCTRModel(ClickRateModel):

@@ -35,7 +35,7 @@ from posbias.core.arrays.count_table import Floats
 from posbias.core.choices import Negatives, Rate
 from posbias.core.errors import UsageError
 from posbias.core.fit.propensities import PROPENSITY, STD_ERROR
-from posbias.core.models.click_model import ExaminationModel
+from posbias.core.models import ExaminationModel
 from posbias.core.models.page_matrices import Integers, PageBatch, Parameters
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, PAIR, POSITION, PREVIOUS_CLICK, SESSION, WEIGHT
 

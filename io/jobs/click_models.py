@@ -10,8 +10,7 @@ from posbias.core.arrays.count_table import Floats
 from posbias.core.counts.checks import check_no_silent_position
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import StatisticsError, UsageError, plural, population
-from posbias.core.models import ClickModel
-from posbias.core.models.click_model import ExaminationModel
+from posbias.core.models import ClickModel, ExaminationModel
 from posbias.core.models.em import STD_ERROR, VALUE, EMOptions
 from posbias.core.schema import POSITION
 from posbias.core.training.layout import LayoutOfCounts, LayoutOfPages, RowsOfPairs

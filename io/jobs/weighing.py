@@ -12,7 +12,7 @@ from posbias.core.counts.sufficient_statistics import SIGNATURE
 from posbias.core.errors import SchemaError, UsageError
 from posbias.core.fit.propensities import PROPENSITY
 from posbias.core.log.pages import in_page_order
-from posbias.core.models.click_model import ClickModel, ExaminationModel
+from posbias.core.models import ClickModel, ExaminationModel
 from posbias.core.models.page_matrices import Floats, at_position
 from posbias.core.models.position_based import CLICK_IF_NOT, CLICK_IF_RELEVANT, TrustBiasModel
 from posbias.core.schema import CLICKS, IMPRESSIONS, PAIR, POSITION

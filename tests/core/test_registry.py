@@ -12,8 +12,7 @@ from posbias.core.choices import LAYOUTS, LEARNERS, SHAPES, Plugin, Room
 from posbias.core.errors import UsageError
 from posbias.core.estimators.estimate import Estimator, MethodOfRows
 from posbias.core.learners.learning import Learner
-from posbias.core.models import ClickModel, get_model
-from posbias.core.models.click_model import FactorisedModel
+from posbias.core.models import ClickModel, FactorisedModel, get_model
 from posbias.core.models.position_based import PositionBasedModel
 from posbias.core.shapes import CurveShape
 from posbias.core.training.layout import LayoutOfCounts, LayoutOfPages

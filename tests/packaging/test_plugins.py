@@ -19,7 +19,7 @@ FILES = {
 
 import narwhals as nw
 
-from posbias.core.models.click_model import FactorisedModel
+from posbias.core.models import FactorisedModel
 from posbias.core.schema import CLICK, POSITION, SESSION
 
 

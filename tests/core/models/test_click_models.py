@@ -9,9 +9,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from posbias.core.models import click_model_names, get_click_model
+from posbias.core.models import ClickModel, ExaminationModel, click_model_names, get_click_model
 from posbias.core.models.cascade import CascadeModel
-from posbias.core.models.click_model import ClickModel, ExaminationModel
 from posbias.core.models.em import EMOptions, fit
 from posbias.core.models.page_matrices import (
     SMALLEST_PROBABILITY,

@@ -6,8 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from posbias.core.models import click_model_names, get_click_model
-from posbias.core.models.click_model import ClickModel
+from posbias.core.models import ClickModel, click_model_names, get_click_model
 from posbias.core.models.em import EMOptions, Sums, add_up, fit
 from posbias.core.models.page_matrices import (
     PageBatch,

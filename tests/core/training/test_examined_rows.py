@@ -4,8 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.models import click_model_names, get_click_model
-from posbias.core.models.click_model import ExaminationModel, FactorisedModel
+from posbias.core.models import ExaminationModel, FactorisedModel, click_model_names, get_click_model
 from posbias.core.models.page_matrices import PageBatch
 from posbias.core.training.weights import examination_of_rows
 
