@@ -158,7 +158,7 @@ LAYOUTS = {
 
 LEARNERS = {
     "auto": "posbias.core.learners.auto:AUTO",
-    "distilled": "posbias.core.learners.distilled:DISTILLED",
+    "distilled": "posbias.core.learners.trees:DISTILLED",
     "pbm": "posbias.core.learners.trees:PBM",
     "naive": "posbias.core.learners.trees:NAIVE",
     "position-feature": "posbias.core.learners.trees:POSITION_FEATURE",

@@ -36,7 +36,6 @@ from posbias.core.evaluation.clicked import CellWeights, EvaluationOptions
 from posbias.core.evaluation.estimates import Evaluation, Totals, Value
 from posbias.core.learners import learning, trees
 from posbias.core.learners.boosting import ModelText, scaled_sum
-from posbias.core.learners.distilled import DISTILLED, distil, taught
 from posbias.core.learners.learning import ClickLikelihood, Learned, Learner, LearningData, OnRound, Rounds, Warnings
 from posbias.core.learners.models import Forest
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, POSITION, QUERY
@@ -54,7 +53,7 @@ CLEARLY = 2.5
 """Standard errors by which a single ranker must be better than the blend: 5 % for the best of four (Bonferroni)."""
 
 _OTHERS = {learner.name: learner for learner in (trees.LAMBDARANK, trees.PBM, trees.NAIVE)}
-_CANDIDATES = {DISTILLED.name: DISTILLED, **_OTHERS}
+_CANDIDATES = {trees.DISTILLED.name: trees.DISTILLED, **_OTHERS}
 _FEWEST_QUERIES = 20
 _MOST_DOCUMENTS = 300_000  # that rankers are compared on: of more, some queries are drawn
 _LEAST_WEIGHT = 0.01  # theta below this is taken for this where a ranking is judged
@@ -104,29 +103,27 @@ def learn_blend(_: Learner, data: LearningData, options: LearningOptions, on_rou
         if len(some)
     ]
     rounds.add(len(summed.trees), fits[0], fits[1] if len(fits) > 1 else None)
-    importance = [(choice.shares[name], of_one.importance) for name, of_one in learned.items()]
+    shares = [  # of gain of each model, times its share of the blend
+        table.with_columns(pl.col("gain") / max(float(table["gain"].sum()), _TINY) * choice.shares[name])
+        for name, of_one in learned.items()
+        if (table := of_one.importance) is not None
+    ]
     return Learned(
         Forest(text),
         rounds.curve,
-        _importance(importance),
+        pl.concat(shares).group_by("feature").agg(pl.col("gain", "splits").sum()).sort("feature"),
         report={"trees": len(summed.trees), "chosen": described(choice)},
         warnings=harm(choice, options.never_worse),
     )
 
 
-def _importance(models: Sequence[tuple[float, pl.DataFrame | None]]) -> pl.DataFrame:
-    """The shares of gain of each model, times its share of the blend."""
-    tables = [
-        table.with_columns(pl.col("gain") / max(float(table["gain"].sum()), _TINY) * share)
-        for share, table in models
-        if table is not None
-    ]
-    return pl.concat(tables).group_by("feature").agg(pl.col("gain", "splits").sum()).sort("feature")
-
-
 def held_out_scores(data: LearningData, options: LearningOptions, on_round: OnRound) -> HeldOut | None:
     """Scores of documents by rankers that were learnt on other queries; None where there are too few queries."""
-    data, options = _some_queries(data.take(data.learnt), options.seed), replace(options, early_stopping=None)
+    data, options = data.take(data.learnt), replace(options, early_stopping=None)
+    n_queries, share = int(data.query[-1]) + 1, min(1.0, _MOST_DOCUMENTS / data.n_documents)
+    kept = np.random.default_rng(options.seed).random(n_queries) < share if share < 1 else np.ones(n_queries, np.bool_)
+    data = data.take(np.flatnonzero(kept[data.query]))
+    data = replace(data, query=np.unique(data.query, return_inverse=True)[1])
     n_queries = int(data.query[-1]) + 1
     if n_queries < _FEWEST_QUERIES:
         return None
@@ -139,11 +136,13 @@ def held_out_scores(data: LearningData, options: LearningOptions, on_round: OnRo
         for number in range(FOLDS):
             held_out = fold == number
             learnt = np.flatnonzero(~held_out)
-            teacher, logits = taught(replace(data, held_out=held_out), options, on_round)
+            teacher, logits = trees.taught(replace(data, held_out=held_out), options, on_round)
             with_ranker[held_out] = logits[held_out]
             part, rows = data.take(learnt), features.rows[np.flatnonzero(held_out)]
             models = {name: learner.learn(part, options, on_round).model for name, learner in _OTHERS.items()}
-            models[DISTILLED.name] = distil(DISTILLED, part, options, on_round, (teacher, logits[learnt])).model
+            models[trees.DISTILLED.name] = trees.distil(
+                trees.DISTILLED, part, options, on_round, (teacher, logits[learnt])
+            ).model
             for name, model in models.items():
                 if isinstance(model, Forest):
                     scores[name][held_out] = model.scores(rows)
@@ -155,15 +154,6 @@ def held_out_scores(data: LearningData, options: LearningOptions, on_round: OnRo
     alone, more = (likelihood.per_impression(of) for of in (scores[trees.PBM.name], with_ranker))
     kappa = max(more - alone, 0.0) / max(alone - nothing, _TINY)
     return data, standardised, kappa
-
-
-def _some_queries(data: LearningData, seed: int) -> LearningData:
-    """The documents of some queries, drawn at random where there are many; queries numbered from 0."""
-    n_queries = int(data.query[-1]) + 1
-    share = min(1.0, _MOST_DOCUMENTS / data.n_documents)
-    kept = np.random.default_rng(seed).random(n_queries) < share if share < 1 else np.ones(n_queries, np.bool_)
-    some = data.take(np.flatnonzero(kept[data.query]))
-    return replace(some, query=np.unique(some.query, return_inverse=True)[1])
 
 
 def _centred(scores: Floats, query: Integers) -> Floats:
@@ -305,6 +295,6 @@ AUTO = Learner(
     "van der Laan et al. 2007",
     learn_blend,
     is_probability=True,
-    n_fits=FOLDS * sum(learner.n_fits for learner in _CANDIDATES.values()) + DISTILLED.n_fits + 1,
-    takes=(*DISTILLED.takes, "never_worse"),
+    n_fits=FOLDS * sum(learner.n_fits for learner in _CANDIDATES.values()) + trees.DISTILLED.n_fits + 1,
+    takes=(*trees.DISTILLED.takes, "never_worse"),
 )

@@ -15,6 +15,7 @@ Source: Friedman 2001; Ke et al. 2017.
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import numpy as np
@@ -75,12 +76,7 @@ class TreeOptions:
         }
 
 
-class _Unheard:
-    """Takes what LightGBM would print: what a user must know, we say ourselves."""
-
-    def info(self, _: str) -> None: ...
-
-    warning = info
+def _ignore(_: str) -> None: ...
 
 
 def import_lightgbm() -> Any:  # noqa: ANN401 - a module, imported late
@@ -93,7 +89,8 @@ def import_lightgbm() -> Any:  # noqa: ANN401 - a module, imported late
         import lightgbm  # noqa: PLC0415 - only learners need it
     except ImportError as error:
         raise MissingExtraError.of("a ranker of trees", "lightgbm") from error
-    lightgbm.register_logger(_Unheard())
+    unheard = SimpleNamespace(info=_ignore, warning=_ignore)  # what a user must know, we say ourselves
+    lightgbm.register_logger(unheard)
     return lightgbm
 
 
@@ -109,13 +106,6 @@ class BinnedRows:
         """Some rows, in ascending order, with the same bins."""
         subset = self.dataset.subset(rows.tolist(), params=self.options.parameters(self.n_rows))
         return replace(self, dataset=subset, n_rows=len(rows))
-
-    def graded(self, grades: Integers, query: Integers) -> "BinnedRows":
-        """The same, with the grade of each row and groups of rows that are ranked together, by ascending numbers."""
-        dataset = self.dataset.construct()
-        dataset.set_label(grades.astype(np.float64))
-        dataset.set_group(np.unique(query, return_counts=True)[1])
-        return self
 
 
 def bin_rows(rows: Rows, names: Sequence[str], categorical: Sequence[int], options: TreeOptions) -> BinnedRows:

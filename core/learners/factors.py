@@ -91,7 +91,26 @@ def learn_factors(learner: Learner, data: LearningData, options: LearningOptions
     report, warnings = dict[str, Any](), learning.Warnings()
 
     def fit(log: LearningData, penalty: float) -> tuple[FactorModel, Rounds]:
-        return _find(learner, log, theta, penalty, options, on_round)
+        """Take steps of Adam, and keep the best."""
+        by_task, query, item = tables(learner, log), log.query[log.learnt], _items(log)[log.learnt]
+        losses = [learner.fits(table.take(log.learnt), theta) for table in by_task]
+        held_out = learner.fits(by_task[-1].take(log.apart), theta)
+        parameters = start(log, [loss.start() for loss in losses], options)
+        ranks_by = 0 if options.vectors == "control" else -1
+        adam, rounds, kept = Adam(parameters, _RATE), Rounds(options.early_stopping), model_of(parameters, ranks_by)
+        for number in range(1, options.steps + 1):
+            by_score = [
+                loss.gradients(model_of(parameters, task).scores(query, item))[0] for task, loss in enumerate(losses)
+            ]
+            adam.step(gradients(parameters, query, item, by_score, penalty, options))
+            model = replace(model_of(parameters, ranks_by), mean=float(parameters["mean"][-1]))  # of what is judged
+            value = held_out.per_impression(_scores(model, log, log.apart)) if held_out.impressions.any() else None
+            rounds.add(number, losses[-1].per_impression(model.scores(query, item)), value)
+            kept = model if rounds.best == number else kept
+            on_round()
+            if rounds.over:
+                break
+        return kept, rounds
 
     if penalty is None:
         penalty, chosen_by, warnings = _choose(learner, log, theta, options.seed, fit)
@@ -101,31 +120,6 @@ def learn_factors(learner: Learner, data: LearningData, options: LearningOptions
         raise _no_factors(f"with regularization={penalty:g}", penalty)
     report = {"steps": rounds.best, "factors": options.factors, "regularization": penalty} | report
     return Learned(model, rounds.curve, report=report, warnings=warnings)
-
-
-def _find(
-    learner: Learner, log: LearningData, theta: Floats, penalty: float, options: LearningOptions, on_round: OnRound
-) -> tuple[FactorModel, Rounds]:
-    """Take steps of Adam, and keep the best."""
-    by_task, query, item = tables(learner, log), log.query[log.learnt], _items(log)[log.learnt]
-    losses = [learner.fits(table.take(log.learnt), theta) for table in by_task]
-    held_out = learner.fits(by_task[-1].take(log.apart), theta)
-    parameters = start(log, [loss.start() for loss in losses], options)
-    ranks_by = 0 if options.vectors == "control" else -1
-    adam, rounds, kept = Adam(parameters, _RATE), Rounds(options.early_stopping), model_of(parameters, ranks_by)
-    for number in range(1, options.steps + 1):
-        by_score = [
-            loss.gradients(model_of(parameters, task).scores(query, item))[0] for task, loss in enumerate(losses)
-        ]
-        adam.step(gradients(parameters, query, item, by_score, penalty, options))
-        model = replace(model_of(parameters, ranks_by), mean=float(parameters["mean"][-1]))  # of what is judged
-        value = held_out.per_impression(_scores(model, log, log.apart)) if held_out.impressions.any() else None
-        rounds.add(number, losses[-1].per_impression(model.scores(query, item)), value)
-        kept = model if rounds.best == number else kept
-        on_round()
-        if rounds.over:
-            break
-    return kept, rounds
 
 
 def _choose(

@@ -18,7 +18,7 @@ Sources: Wang, Golbandi, Bendersky, Metzler & Najork 2018; Schnabel et al. 2016;
 not say that a document was examined in vain).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
@@ -57,20 +57,6 @@ class Pages:
     document: Integers  # the number of the document of each impression, shape (N,)
     cell: Integers  # its cell, shape (N,)
     click: Floats  # 0 or 1, shape (N,); a sum of weights where rows carry weights
-
-    def of_impressions(self, documents: Flags) -> Iterator[Integers]:
-        """The impressions of pages that have a click and begin with some documents, shape (P, L), by length.
-
-        Args:
-            documents: which, shape (D,).
-        """
-        with_click = reduce_rows(np.add, self.click, self.start, 0.0) > 0
-        clicked, length = with_click & documents[self.document[self.start[:-1]]], np.diff(self.start)
-        for size in np.unique(length[clicked]).tolist():
-            first = self.start[:-1][clicked & (length == size)]
-            step = max(_BLOCK // size, 1)
-            for begin in range(0, len(first), step):
-                yield first[begin : begin + step, np.newaxis] + np.arange(size)
 
 
 @dataclass(frozen=True)
@@ -161,12 +147,16 @@ def clicked_lists(data: LearningData, documents: Integers) -> list[Lists]:
     """
     if data.pages is None:
         raise ValueError("this learner needs pages")
-    pages, place = data.pages, np.full(data.n_documents, -1)
+    pages, place, lists = data.pages, np.full(data.n_documents, -1), list[Lists]()
     place[documents] = np.arange(len(documents))
-    return [
-        Lists(place[pages.document[shown]], pages.cell[shown], pages.click[shown])
-        for shown in pages.of_impressions(place >= 0)
-    ]
+    with_click = reduce_rows(np.add, pages.click, pages.start, 0.0) > 0
+    clicked, length = with_click & (place[pages.document[pages.start[:-1]]] >= 0), np.diff(pages.start)
+    for size in np.unique(length[clicked]).tolist():
+        first, step = pages.start[:-1][clicked & (length == size)], max(_BLOCK // size, 1)
+        for begin in range(0, len(first), step):
+            shown = first[begin : begin + step, np.newaxis] + np.arange(size)
+            lists.append(Lists(place[pages.document[shown]], pages.cell[shown], pages.click[shown]))
+    return lists
 
 
 def lists_to_learn_from(data: LearningData, learner: str) -> list[Lists]:
@@ -234,12 +224,6 @@ def balance_weights(data: LearningData, balance: Balance) -> Floats | None:
     of_query = np.bincount(data.query, impressions)
     factor = np.divide(of_query.mean(), of_query, out=np.ones_like(of_query), where=of_query > 0) ** power
     return (factor * (of_query.sum() / (factor @ of_query)))[data.query]
-
-
-def relative(theta: Floats) -> Floats:
-    """Theta of cells relative to the first one that has any, same shape."""
-    known = theta[np.isfinite(theta)]
-    return theta / known[0] if len(known) else theta
 
 
 Source = Literal["counts", "pages"]
@@ -514,27 +498,34 @@ class LossOfCounts:
 
 
 class ClickLikelihood(LossOfCounts):
-    """The likelihood of some documents' clicks."""
+    """The likelihood of some documents' clicks, or of labels that are given."""
+
+    label: Floats | None = None  # y_d in place of p_d / n_d, shape (D,); the learning curve is that of clicks
+    offset: Floats | float = 0.0  # to which scores are added
 
     def start(self) -> float:
-        """The score of every document for which expected clicks are those that are there."""
+        """The score of every document for which expected clicks are those that are there; 0 beside an offset."""
+        if np.ndim(self.offset):
+            return 0.0
         expected = float((self.counts.impressions * self.theta[self.counts.cell]).sum())
         return logit(float(np.clip(self.counts.clicks.sum() / max(expected, _TINY), *RATES)))
 
     def labels(self, gamma: Floats) -> Floats:
-        """Labels p_d, shape (D,)."""
+        """Labels p_d, or n_d y_d, shape (D,)."""
+        if self.label is not None:
+            return self.impressions * self.label
         return expected_attractions(self.counts, self.theta, gamma)
 
     def gradients(self, scores: Floats) -> tuple[Floats, Floats]:
         """The gradient and the Hessian of -log L at scores of shape (D,)."""
-        gamma, shown = sigmoid(scores), self.impressions
+        gamma, shown = sigmoid(self.offset + scores), self.impressions
         return shown * gamma - self.labels(gamma), np.maximum(shown * gamma * (1 - gamma), _FLATTEST)
 
     def per_impression(self, scores: Floats) -> float:
         """Log L per impression at scores of shape (D,)."""
-        total = 0.0
+        total, gamma = 0.0, sigmoid(self.offset + scores)
         for units, block in self.counts.blocks():
-            chance = self.theta[block.cell] * block.spread(sigmoid(scores[units]))
+            chance = self.theta[block.cell] * block.spread(gamma[units])
             of_clicks = block.clicks * np.log(np.maximum(chance, _TINY))
             of_skips = (block.impressions - block.clicks) * np.log1p(-np.minimum(chance, 1 - 1e-16))
             total += float((of_clicks + of_skips).sum())

@@ -61,8 +61,10 @@ def learn_linear(_: Learner, data: LearningData, options: LearningOptions, on_ro
     rounds, at = Rounds(options.early_stopping), regression.at(regression.start())
     kept = at.weights
     while rounds.last < _MOST_ROUNDS and not rounds.over:
-        step = regression.better(at)
-        if step is None:
+        newton, share, step = np.linalg.solve(at.hessian, at.gradient), 1.0, at
+        while not step.loss < at.loss and share > _SMALLEST_STEP:  # as much of Newton's step as lowers the loss
+            step, share = regression.at(at.weights - share * newton), share / 2
+        if not step.loss < at.loss:
             break
         value = step.likelihood[1] / held_out if held_out else None
         rounds.add(rounds.last + 1, step.likelihood[0] / max(learnt, 1.0), value)
@@ -115,16 +117,6 @@ class Regression:
         n = len(self._mean)
         constant = weights[-1] + (weights[n] if self._n_places else 0.0)
         return NetworkModel(self._mean, self._scale, (weights[:n, np.newaxis],), (np.array([constant]),))
-
-    def better(self, at: Fitted) -> Fitted | None:
-        """Newton's step, as much of it as lowers the loss; None where none does."""
-        step, share = np.linalg.solve(at.hessian, at.gradient), 1.0
-        while share > _SMALLEST_STEP:
-            better_one = self.at(at.weights - share * step)
-            if better_one.loss < at.loss:
-                return better_one
-            share /= 2
-        return None
 
     def at(self, weights: Floats) -> Fitted:
         """The loss at weights, and its derivatives n p - c and n p (1 - p) by the score, times the inputs."""
@@ -215,10 +207,6 @@ class Batch:
     seen: Floats | float = 1.0  # 0 where the position is dropped, else 1 / (1 - chance of that)
     reversal: float = 0.0  # of the gradient that keeps position from taking up relevance
 
-    def by_position(self, values: Floats, n_positions: int) -> Floats:
-        """Sums of values by position, shape (K,)."""
-        return sum_by_number(self.place, values, n_positions)
-
 
 Towers = Literal["alone", "product", "sum"]
 """How the towers of relevance and position are joined; `alone`: position is not looked at."""
@@ -246,14 +234,14 @@ def slopes(towers: Towers, relevance: Floats, positions: Floats, adversary: Floa
         gamma, theta = learning.sigmoid(relevance), learning.sigmoid(at)
         clicked = np.clip(gamma * theta, _SMALLEST, 1 - _SMALLEST)
         slope = batch.weight * (clicked - batch.rate) / (1 - clicked)
-        return slope * (1 - gamma), batch.by_position(slope * (1 - theta), len(positions)), 0 * adversary
+        return slope * (1 - gamma), sum_by_number(batch.place, slope * (1 - theta), len(positions)), 0 * adversary
     seen = batch.seen if towers == "sum" else 0.0
     slope = batch.weight * (learning.sigmoid(relevance + at * seen) - batch.rate)
-    of_positions = batch.by_position(slope * seen, len(positions))
+    of_positions = sum_by_number(batch.place, slope * seen, len(positions))
     if not batch.reversal:
         return slope, of_positions, 0 * adversary
     left = 2 * batch.weight * (adversary[0] * at + adversary[1] - batch.rate)
-    of_positions += batch.by_position(-batch.reversal * left * adversary[0], len(positions))
+    of_positions += sum_by_number(batch.place, -batch.reversal * left * adversary[0], len(positions))
     return slope, of_positions, np.array([left @ at, left.sum()])
 
 
@@ -267,7 +255,17 @@ def learn_towers(learner: Learner, data: LearningData, options: LearningOptions,
     rows, counts, rng = learning.features_of(data, learner.name).rows, data.counts, np.random.default_rng(options.seed)
     towers: Towers = learner.fits
     first_position = 2.0 if towers == "product" else 0.0  # o_k at the start
-    stop_by, own = _to_stop_by(data, options, rng)
+    # The documents whose clicks say when to stop: with early stopping the held-out ones, else an eighth of the others
+    stop_by, own = data.held_out, 0  # how many queries are set apart for that here
+    if options.early_stopping is None or not data.held_out.any():
+        queries = np.unique(data.query[~data.held_out])
+        if len(queries) < 2:  # noqa: PLR2004 - one to learn from, one to stop by
+            raise IdentifiabilityError(
+                "networks stop by the clicks of queries that are set apart, and there is a single query to learn from. "
+                "Use --learner pbm."
+            )
+        own = max(len(queries) // _ONE_QUERY_IN, 1)
+        stop_by = np.isin(data.query, rng.choice(queries, own, replace=False))
     mean, scale = mean_and_scale(rows, ~(stop_by | data.held_out))
     inputs = np.concatenate([standardized(rows[chunk], mean, scale).astype(np.float32) for chunk in runs(len(rows))])
     positions, place = np.unique(data.position, return_inverse=True)
@@ -325,26 +323,6 @@ def learn_towers(learner: Learner, data: LearningData, options: LearningOptions,
         propensities=(theta / theta[0])[place] if towers == "product" else None,
         report={"rounds": rounds.best, **({"queries_set_apart_to_stop": own} if own else {})},
     )
-
-
-def _to_stop_by(data: LearningData, options: LearningOptions, rng: np.random.Generator) -> tuple[Flags, int]:
-    """The documents whose clicks say when to stop, and how many queries were set apart for that here.
-
-    Those of held-out queries, with early stopping; else these say nothing, and an eighth of the others does.
-
-    Raises:
-        IdentifiabilityError: there is but one query to learn from.
-    """
-    if options.early_stopping is not None and data.held_out.any():
-        return data.held_out, 0
-    queries = np.unique(data.query[~data.held_out])
-    if len(queries) < 2:  # noqa: PLR2004 - one to learn from, one to stop by
-        raise IdentifiabilityError(
-            "networks stop by the clicks of queries that are set apart, and there is a single query to learn from. Use "
-            "--learner pbm."
-        )
-    apart = rng.choice(queries, max(len(queries) // _ONE_QUERY_IN, 1), replace=False)
-    return np.isin(data.query, apart), len(apart)
 
 
 def keep(rng: np.random.Generator, n_rows: int, options: LearningOptions) -> Floats:

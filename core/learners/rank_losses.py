@@ -65,7 +65,7 @@ import numpy as np
 import scipy
 
 from posbias.core.arrays.count_table import Flags, Floats, Integers, starts, sum_by_number
-from posbias.core.choices import LearningOptions, MultipleTests
+from posbias.core.choices import LearningOptions
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.learners import learning
 from posbias.core.learners.boosting import BinnedRows, BoostedTrees, ModelText, bin_rows, scaled_sum
@@ -334,31 +334,29 @@ def significant_pairs(query: Integers, clicks: Floats, exposure: Floats, options
     shown, level = np.flatnonzero(exposure > 0), options.significance
     test = clicks_differ if options.corrected_rates else rates_differ
     pairs, n_tested = [(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))], 0
-    for first, second in _pairs(query[shown]):
-        one, other = shown[first], shown[second]
+    numbers, of_shown = np.arange(len(shown)), query[shown]
+    later = np.searchsorted(of_shown, of_shown, side="right") - numbers - 1  # documents of the query behind each
+    before, first = starts(later), 0
+    while first < len(shown):  # all pairs of documents of a query, each once, some at a time
+        last = int(np.searchsorted(before, int(before[first]) + _BLOCK, side="right")) - 1
+        last = max(last, first + 1)
+        here = np.repeat(numbers[first:last], later[first:last])
+        there = here + 1 + np.arange(len(here)) - (before[here] - before[first])
+        first, one, other = last, shown[here], shown[there]
         p_value, one_is_higher = test(clicks[one], exposure[one], clicks[other], exposure[other])
         n_tested += len(one)
         kept = p_value < level
         higher, lower = np.where(one_is_higher, one, other), np.where(one_is_higher, other, one)
         pairs.append((higher[kept], lower[kept], p_value[kept]))
     higher, lower, p_value = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
-    kept = p_value < _threshold(p_value, n_tested, level, options.multiple_tests)
+    if len(p_value) and options.multiple_tests == "bonferroni":
+        level /= n_tested
+    elif len(p_value) and options.multiple_tests == "fdr":
+        ordered = np.sort(p_value)
+        below = np.flatnonzero(ordered <= level * np.arange(1, len(ordered) + 1) / n_tested)
+        level = float(np.nextafter(ordered[below[-1]], np.inf)) if len(below) else 0.0
+    kept = p_value < level
     return RatePairs(higher[kept], lower[kept], n_tested)
-
-
-def _pairs(query: Integers) -> Iterator[tuple[Integers, Integers]]:
-    """All pairs of documents of a query, each once, some at a time."""
-    numbers = np.arange(len(query))
-    end = np.searchsorted(query, query, side="right")
-    later = end - numbers - 1
-    before = starts(later)
-    first = 0
-    while first < len(query):
-        last = int(np.searchsorted(before, int(before[first]) + _BLOCK, side="right")) - 1
-        last = max(last, first + 1)
-        one = np.repeat(numbers[first:last], later[first:last])
-        yield one, one + 1 + np.arange(len(one)) - (before[one] - before[first])
-        first = last
 
 
 def rates_differ(one: Floats, of_one: Floats, other: Floats, of_other: Floats) -> tuple[Floats, Flags]:
@@ -379,24 +377,6 @@ def clicks_differ(one: Floats, of_one: Floats, other: Floats, of_other: Floats) 
     at_most = np.where(other > 0, scipy.special.betainc(np.maximum(other, _TINY), one + 1, 1 - chance), 1.0)
     at_least = np.where(one > 0, scipy.special.betainc(np.maximum(one, _TINY), other + 1, chance), 1.0)
     return np.minimum(1.0, 2 * np.minimum(at_most, at_least)), at_least < at_most
-
-
-def _threshold(p_value: Floats, n_tested: int, level: float, multiple_tests: MultipleTests) -> float:
-    """Below which p-values count.
-
-    Args:
-        p_value: those below the level, shape (P,).
-        n_tested: number of all p-values.
-        level: of the tests together.
-        multiple_tests: how it allows for many.
-    """
-    if multiple_tests == "none" or not len(p_value):
-        return level
-    if multiple_tests == "bonferroni":
-        return level / n_tested
-    ordered = np.sort(p_value)
-    below = np.flatnonzero(ordered <= level * np.arange(1, len(ordered) + 1) / n_tested)
-    return float(np.nextafter(ordered[below[-1]], np.inf)) if len(below) else 0.0
 
 
 IPW_ARP = Learner(

@@ -38,9 +38,31 @@ curve shows NDCG on these grades. Grades and not clicked groups: on the logs of 
 within noise of each other where pages show most of a query's documents, and clicked groups fall far behind where they
 show few of many (.13 against .17 on ClueWeb09). Grades need counts only.
 
+`distilled`: the ranker as a teacher: what it knows beyond the features reaches a model of the features alone.
+
+A ranker orders by more than the features that are learnt from. Where it puts a document says something of gamma then,
+which a model of x alone has to throw away: P(click | x, k) = theta_k E[gamma | x, k] depends on k twice.
+
+    stage 1   gamma1 = E[gamma | x, z]: the likelihood of clicks given theta, on features and on z, what the ranker
+              knows: its score, or the mean log position of the document. Trees start from the rate of the documents
+              with such a z, sum C_d / sum E_d over each twentieth of them.
+    labels    y_d = gamma1_d + Z_d (C_d / E_d - gamma1_d),   C_d clicks, E_d = sum_e n_de theta_e
+    stage 2   gamma = E[y | x]: the likelihood of y given the features, an impression each. Averaged over z it is
+              E[gamma | x], whatever the ranker knew.
+
+Z_d is the credibility of the document's own clicks beside those of its like:
+
+    Var(gamma_d | x, z) = rho v_d,   v_d = gamma1_d (1 - gamma1_d),   A_d = sum_e n_de theta_e^2
+    rho = sum_d {(C_d - E_d gamma1_d)^2 - E_d gamma1_d + A_d gamma1_d^2} / sum_d v_d (E_d^2 - A_d), within [0, 1]
+    Z_d = rho v_d E_d^2 / (rho v_d E_d^2 + E_d gamma1_d - A_d (gamma1_d^2 + rho v_d))
+
+It is 0 where every document was shown once, and goes to 1 as it is shown more often.
+
 Sources: Wang, Golbandi, Bendersky, Metzler & Najork 2018 (the M-step of regression EM with theta given; regression EM,
 section 4); Joachims 2002 (clicks as labels); Friedman 2001 (boosted logistic regression); Guo et al. 2019 (position as
-an input with a fixed value in serving, their baseline); Burges 2010 (LambdaMART); Ke et al. 2017.
+an input with a fixed value in serving, their baseline); Burges 2010 (LambdaMART); Ke et al. 2017; Vapnik & Vashist 2009
+(features that only learning has); Lopez-Paz, Bottou, Schölkopf & Vapnik 2016 (through soft labels); Bühlmann 1967
+(credibility).
 """
 
 from dataclasses import dataclass, replace
@@ -54,7 +76,16 @@ from posbias.core.choices import LearningOptions
 from posbias.core.errors import SchemaError
 from posbias.core.learners import learning
 from posbias.core.learners.boosting import BinnedRows, BoostedTrees, ModelText, TreeOptions, bin_rows
-from posbias.core.learners.learning import ClickLikelihood, Features, Learned, Learner, LearningData, Loss, OnRound
+from posbias.core.learners.learning import (
+    ClickLikelihood,
+    Features,
+    Grown,
+    Learned,
+    Learner,
+    LearningData,
+    Loss,
+    OnRound,
+)
 from posbias.core.learners.models import Forest
 from posbias.core.training.pair_layouts import grades_of, top_of
 from posbias.core.training.weights import WeightOptions
@@ -66,6 +97,7 @@ OBJECTIVE = "lambdarank"
 PARAMETERS = {"objective": OBJECTIVE, "lambdarank_norm": False, "metric": "none"}
 
 _TINY = 1e-12
+_GROUPS = 20  # of documents with alike z
 _MOST_DOCUMENTS = 10_000  # of a query, which LightGBM ranks
 
 
@@ -97,13 +129,11 @@ def learn_with_position(learner: Learner, data: LearningData, options: LearningO
 
 def losses_by_entry(data: LearningData) -> tuple[ClickLikelihood, ClickLikelihood]:
     """The likelihood of clicks, each entry with a score of its own."""
-    learnt, apart = (_by_entry(data.counts.take(documents)) for documents in (data.learnt, data.apart))
+    learnt, apart = (
+        replace(counts, start=np.arange(counts.n_entries + 1), multiplicity=np.ones(counts.n_entries))
+        for counts in (data.counts.take(documents) for documents in (data.learnt, data.apart))
+    )
     return ClickLikelihood(learnt, np.ones(learnt.n_cells)), ClickLikelihood(apart, np.ones(apart.n_cells))
-
-
-def _by_entry(counts: CountTable) -> CountTable:
-    """A table in which each entry is a unit."""
-    return replace(counts, start=np.arange(counts.n_entries + 1), multiplicity=np.ones(counts.n_entries))
 
 
 @dataclass(frozen=True)
@@ -132,7 +162,10 @@ class DocumentsAtPositions:
 def learn_with_theta(learner: Learner, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
     """Grow a tree on labels that are drawn anew for every tree, and take a step of theta, in turn."""
     learnt = data.counts.take(data.learnt)
-    theta = first_examination(learnt)
+    shown = learnt.sum_by_cell(learnt.impressions)
+    rate = np.divide(learnt.sum_by_cell(learnt.clicks), shown, out=np.full(learnt.n_cells, np.nan), where=shown > 0)
+    highest = float(np.nanmax(rate)) if np.isfinite(rate).any() else 0.0
+    theta = np.nan_to_num(np.clip(rate / highest if highest else rate, learning.LEAST_EXAMINATION, 1.0), nan=1.0)
     loss, held_out = (SampledLabels(of, theta, options.seed) for of in (learnt, data.counts.take(data.apart)))
     after: list[Floats] = []
 
@@ -142,15 +175,9 @@ def learn_with_theta(learner: Learner, data: LearningData, options: LearningOpti
         loss.theta = held_out.theta = np.nan_to_num(theta, nan=1.0)
 
     grown = learning.grow(learning.binned(data, options), (loss, held_out), options, on_round, after_tree=step)
-    return replace(grown.learned(learner.objective), propensities=learning.relative(after[grown.best - 1]))
-
-
-def first_examination(counts: CountTable) -> Floats:
-    """Click rates by cell over the largest of them, shape (K,); 1 where nothing was shown."""
-    shown = counts.sum_by_cell(counts.impressions)
-    rate = np.divide(counts.sum_by_cell(counts.clicks), shown, out=np.full(counts.n_cells, np.nan), where=shown > 0)
-    highest = float(np.nanmax(rate)) if np.isfinite(rate).any() else 0.0
-    return np.nan_to_num(np.clip(rate / highest if highest else rate, learning.LEAST_EXAMINATION, 1.0), nan=1.0)
+    theta = after[grown.best - 1]
+    known = theta[np.isfinite(theta)]
+    return replace(grown.learned(learner.objective), propensities=theta / known[0] if len(known) else theta)
 
 
 def expected_examination(counts: CountTable, theta: Floats, gamma: Floats) -> Floats:
@@ -178,24 +205,28 @@ class SampledLabels(ClickLikelihood):
         for units, block in self.counts.blocks():
             theta, gamma_of = self.theta[block.cell], block.spread(gamma[units])
             chance = np.clip(gamma_of * (1 - theta) / np.maximum(1 - theta * gamma_of, _TINY), 0, 1)
-            labels[units] = block.sum_by_unit(block.clicks + self._drawn(block.impressions - block.clicks, chance))
+            trials = block.impressions - block.clicks
+            whole: Integers = np.floor(trials + _TINY).astype(np.int64)
+            drawn: Floats = self._rng.binomial(whole, chance).astype(np.float64)
+            rest = np.maximum(trials - whole, 0.0)
+            if rest.any():  # of a sum of weights: what is left beyond whole trials succeeds or fails as one
+                drawn += rest * (self._rng.random(len(rest)) < chance)
+            labels[units] = block.sum_by_unit(block.clicks + drawn)
         return labels
-
-    def _drawn(self, trials: Floats, chance: Floats) -> Floats:
-        """How many trials succeed; what is left of a sum of weights beyond whole trials succeeds or fails as one."""
-        whole: Integers = np.floor(trials + _TINY).astype(np.int64)
-        drawn: Floats = self._rng.binomial(whole, chance).astype(np.float64)
-        rest = np.maximum(trials - whole, 0.0)
-        if rest.any():
-            drawn += rest * (self._rng.random(len(rest)) < chance)
-        return drawn
 
 
 def learn_from_grades(learner: Learner, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
     """Grade the documents, and let LightGBM rank them."""
     losses, features = graded(data), learning.features_of(data)
     whole = bin_rows(features.rows, features.names, features.categorical, learning.tree_options(options))
-    learnt, *apart = (whole.subset(of.rows).graded(of.grade, of.query) for of in losses if len(of.rows))
+    sets = list[BinnedRows]()
+    for loss in losses:
+        if len(loss.rows):
+            sets.append(whole.subset(loss.rows))
+            dataset = sets[-1].dataset.construct()
+            dataset.set_label(loss.grade.astype(np.float64))
+            dataset.set_group(np.unique(loss.query, return_counts=True)[1])  # rows that are ranked together
+    learnt, *apart = sets
     grown = learning.grow((learnt, apart), losses, options, on_round, objective=PARAMETERS)
     return grown.learned(learner.objective)
 
@@ -255,6 +286,87 @@ class Graded(Loss):
         return sum_by_number(self.query, (np.exp2(self.grade[order]) - 1) / np.log2(1 + rank), 0)
 
 
+def distil(
+    learner: Learner,
+    data: LearningData,
+    options: LearningOptions,
+    on_round: OnRound,
+    teacher: tuple[Grown, Floats] | None = None,
+) -> Learned:
+    """Learn from features and the ranker (`taught`, unless that is given), then its labels from features alone."""
+    grown, logits = teacher or taught(data, options, on_round)
+    learnt, apart = learning.likelihoods(data, *learner.examined(data))
+    own, gamma = data.counts.take(data.learnt).only_cells(data.known), learning.sigmoid(logits)
+    learnt.label, spread = soft_labels(own, data.theta, gamma[data.learnt])
+    apart.label = gamma[data.apart]
+    learned = learning.grow(learning.binned(data, options), (learnt, apart), options, on_round).learned(
+        learner.objective
+    )
+    gain, _ = grown.trees.gain_and_splits(grown.best)
+    share = float(gain[-1] / (gain.sum() or 1.0))
+    return replace(learned, report=learned.report | {"share_of_gain_of_ranker": share, "spread_within_alike": spread})
+
+
+def ranker_knowledge(data: LearningData) -> Floats:
+    """Z of each document, shape (D,): the ranker's score, or else minus the mean log position, nan if never shown."""
+    if data.knowledge is not None:
+        return data.knowledge
+    counts = data.counts
+    shown = counts.sum_by_unit(counts.impressions)
+    of_positions = counts.sum_by_unit(counts.impressions * -np.log(data.position[counts.cell]))
+    return np.divide(of_positions, shown, out=np.full(len(shown), np.nan), where=shown > 0)
+
+
+def taught(data: LearningData, options: LearningOptions, on_round: OnRound) -> tuple[Grown, Floats]:
+    """Stage 1: its trees, and the logit of gamma1 of each document, also of those held out, shape (D,)."""
+    features, z = learning.features_of(data), ranker_knowledge(data)
+    rows = DocumentsAtPositions(features, np.arange(data.n_documents), z)
+    whole = rows.binned("ranker", learning.tree_options(options))
+    counts = data.weighted.only_cells(data.known)
+    start = rate_of_alike(counts, data.theta, z, data.learnt)
+    learnt, apart = learning.likelihoods(data, counts, data.theta)
+    learnt.offset, apart.offset = start[data.learnt], start[data.apart]
+    sets = learning.split_rows(whole, data.held_out)
+    grown = learning.grow(sets, (learnt, apart), options, on_round)
+    scores = start.copy()
+    scores[data.learnt] += grown.trees.scores()
+    if sets[1]:
+        scores[data.apart] += grown.trees.scores_apart()[0]
+    return grown, scores
+
+
+def rate_of_alike(counts: CountTable, theta: Floats, z: Floats, learnt: np.ndarray) -> Floats:
+    """The logit of C / E of the documents to learn from with such a z, shape (D,)."""
+    known = z[learnt][np.isfinite(z[learnt])]
+    edges = np.unique(np.quantile(known, np.arange(1, _GROUPS) / _GROUPS)) if len(known) else np.zeros(0)
+    group = np.where(np.isfinite(z), np.searchsorted(edges, z, side="right"), len(edges) + 1)
+    clicks, examined = counts.sum_by_unit(counts.clicks), counts.sum_by_unit(counts.impressions * theta[counts.cell])
+    mean = clicks[learnt].sum() / max(examined[learnt].sum(), _TINY)
+    of_group = [np.bincount(group[learnt], values[learnt], len(edges) + 2) for values in (clicks, examined)]
+    rate = np.clip((of_group[0] + mean) / (of_group[1] + 1.0), *learning.RATES)  # as if one more had been examined
+    return np.log(rate / (1 - rate))[group]
+
+
+def soft_labels(counts: CountTable, theta: Floats, gamma: Floats) -> tuple[Floats, float]:
+    """Y of each document, shape (D,), and rho.
+
+    Args:
+        counts: of the documents, in cells that have a theta.
+        theta: in (0, 1], shape (K,).
+        gamma: gamma1, shape (D,), in (0, 1).
+    """
+    shown, of_entry = counts.impressions, theta[counts.cell]
+    clicks, examined = counts.sum_by_unit(counts.clicks), counts.sum_by_unit(shown * of_entry)
+    squares, v = counts.sum_by_unit(shown * of_entry**2), gamma * (1 - gamma)
+    left = float((v * np.maximum(examined**2 - squares, 0.0)).sum())
+    beyond = float(((clicks - examined * gamma) ** 2 - examined * gamma + squares * gamma**2).sum())
+    rho = min(max(beyond / left, 0.0), 1.0) if left > _TINY else 0.0
+    signal = rho * v * examined**2
+    noise = np.maximum(examined * gamma - squares * (gamma**2 + rho * v), _TINY)
+    own = np.divide(clicks, examined, out=gamma.copy(), where=examined > 0)
+    return np.clip(gamma + signal / (signal + noise) * (own - gamma), *learning.RATES), rho
+
+
 _OF_COUNTS = (*learning.OF_TREES, "negative_share")
 PBM = Learner("pbm", "Wang et al. 2018", learn_from_clicks, is_probability=True, takes=(*_OF_COUNTS, "balance"))
 NAIVE = replace(PBM, name="naive", reference="Friedman 2001", uses_propensities=False)
@@ -270,3 +382,11 @@ REGRESSION_EM = Learner(
     "regression-em", "Wang et al. 2018", learn_with_theta, uses_propensities=False, is_probability=True
 )
 LAMBDARANK = Learner("lambdarank", "Burges 2010", learn_from_grades, measure="NDCG on grades", objective=OBJECTIVE)
+DISTILLED = replace(
+    PBM,
+    name="distilled",
+    reference="Lopez-Paz et al. 2016",
+    family=distil,
+    n_fits=2,
+    takes=(*PBM.takes, "ranker_score"),
+)

@@ -13,7 +13,6 @@ Chapelle & Zhang 2009 (users of the DBN go on nine times out of ten).
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 
 import numpy as np
 
@@ -41,10 +40,6 @@ class SharedParameter:
     def of_model(self) -> str:
         """The name of the model's own parameter."""
         return self.makes or self.name
-
-    def n_values(self, n_positions: int) -> int:
-        """How many values it has."""
-        return n_positions if self.by_position else 1
 
 
 _CLICK_RATE = SharedParameter("click_rate", 1 / 3)  # as many clicks as on the mean document of Beta(1, 2)
@@ -112,25 +107,6 @@ def values_by_position(parameter: SharedParameter, given: Mapping[str, tuple[flo
         return np.broadcast_to(np.array(given[parameter.name], dtype=np.float64), n_positions)
     default = parameter.default
     return default(np.arange(1.0, n_positions + 1)) if callable(default) else np.full(n_positions, default)
-
-
-def model_parameters(model: str, given: Mapping[str, tuple[float, ...]], theta: Floats) -> Parameters:
-    """The model's own parameters that documents share, as the model takes them.
-
-    Args:
-        model: its name.
-        given: values by the name of a shared parameter.
-        theta: shape (K,), examination by position.
-    """
-    shapes = {parameter.name: parameter for parameter in get_click_model(model).parameters}
-    parameters: dict[str, Floats] = {}
-    for parameter in shared_parameters(model):
-        values = values_by_position(parameter, given, len(theta))
-        values = values * theta if parameter.times_theta else values
-        dimensions = shapes[parameter.of_model].dimensions(0, len(theta))
-        by_position = np.concatenate([[0.0], values])  # positions count from 1
-        parameters[parameter.of_model] = by_position if len(dimensions) == 1 else np.full(dimensions, values[0])
-    return parameters
 
 
 Theta = float | tuple[float, ...]
@@ -232,111 +208,91 @@ class SimulationOptions:
             UsageError: if an option lies outside its range.
         """
         names = click_model_names()
-        first = {f"model is one of {', '.join(names)}": self.model in names} | self._demands_on_size()
-        broken = _broken(first)  # what is unknown, or too large, cannot be looked into
-        broken = broken or _broken(
-            self._demands_on_the_world()
-            | self._demands_on_theta()
-            | self._demands_on_sessions()
-            | self._demands_on_parameters()
-        )
-        if broken:
-            raise UsageError(f"cannot simulate this: it requires that {'; '.join(broken)}.")
-
-    def _demands_on_size(self) -> dict[str, bool]:
         counts = (self.n_sessions, self.n_queries, self.n_positions, self.segments)
         pairs = self.n_queries * self.docs_per_query * self.segments
-        return {
+        demands = {
+            f"model is one of {', '.join(names)}": self.model in names,
             "n_sessions, n_queries, n_positions and segments are at least 1": min(counts) >= 1,
             f"n_positions is at most {MOST_POSITIONS:,}": self.n_positions <= MOST_POSITIONS,
             "docs_per_query is at least n_positions": self.docs_per_query >= self.n_positions,
             f"there are at most {MOST_PAIRS:,} (query, document, segment)": pairs <= MOST_PAIRS,
         }
+        if all(demands.values()):  # what is unknown, or too large, cannot be looked into
+            demands = self._demands()
+        broken = [demand for demand, holds in demands.items() if not holds]
+        if broken:
+            raise UsageError(f"cannot simulate this: it requires that {'; '.join(broken)}.")
 
-    def _demands_on_the_world(self) -> dict[str, bool]:
-        return {
-            "query_exponent is finite and at least 0": 0 <= self.query_exponent < np.inf,
-            f"ranker_strength lies in [0, {LARGEST_STRENGTH:g}] or is inf": 0
-            <= self.ranker_strength
-            <= LARGEST_STRENGTH
-            or self.ranker_strength == np.inf,
-            **self._range("attractiveness_shape", SMALLEST_SHAPE, LARGEST_SHAPE),
-            **self._range("satisfaction_shape", SMALLEST_SHAPE, LARGEST_SHAPE),
-            **self._range("attractiveness_scale", SMALLEST_SCALE, 1),
-            "seed is at least 0": self.seed >= 0,
-            **self._range("score_weight", 0, 1),
-            **self._range("segment_difference", 0, 1),
-        }
+    def _demands(self) -> dict[str, bool]:
+        """What the options of a known model and of a possible size must fulfil, and whether they do."""
 
-    def _range(self, name: str, lowest: float, highest: float) -> dict[str, bool]:
-        """Raise UsageError unless an option, or each of its numbers, lies between two."""
-        values: Floats = np.atleast_1d(getattr(self, name))
-        inside = bool(((lowest <= values) & (values <= highest)).all())
-        return {f"{name} lies in [{lowest:g}, {highest:g}]": inside}
+        def within(name: str, lowest: float, highest: float) -> dict[str, bool]:
+            values: Floats = np.atleast_1d(getattr(self, name))
+            inside = bool(((lowest <= values) & (values <= highest)).all())
+            return {f"{name} lies in [{lowest:g}, {highest:g}]": inside}
 
-    def _demands_on_theta(self) -> dict[str, bool]:
-        if not uses_theta(self.model):
-            return {}
-        etas = [theta for theta in self._thetas if not isinstance(theta, tuple)]
-        tables = [theta for theta in self._thetas if isinstance(theta, tuple)]
+        strength, feedback, n_positions = self.ranker_strength, self.feedback_strength, self.n_positions
         demands = {
-            "eta is at least 0": all(eta >= 0 for eta in etas),
-            f"theta has {len(self.cells)} values, one for each cell": all(
-                len(table) == len(self.cells) for table in tables
-            ),
+            "query_exponent is finite and at least 0": 0 <= self.query_exponent < np.inf,
+            f"ranker_strength lies in [0, {LARGEST_STRENGTH:g}] or is inf": 0 <= strength <= LARGEST_STRENGTH
+            or strength == np.inf,
+            **within("attractiveness_shape", SMALLEST_SHAPE, LARGEST_SHAPE),
+            **within("satisfaction_shape", SMALLEST_SHAPE, LARGEST_SHAPE),
+            **within("attractiveness_scale", SMALLEST_SCALE, 1),
+            "seed is at least 0": self.seed >= 0,
+            **within("score_weight", 0, 1),
+            **within("segment_difference", 0, 1),
         }
-        if all(demands.values()):
-            lowest, highest = self.examination.min(), self.examination.max()
-            demands[f"theta lies in [{SMALLEST_THETA:g}, 1]"] = bool(lowest >= SMALLEST_THETA and highest <= 1)
-        return demands
+        if uses_theta(self.model):
+            etas = [theta for theta in self._thetas if not isinstance(theta, tuple)]
+            sizes = {len(theta) for theta in self._thetas if isinstance(theta, tuple)}
+            of_theta = {
+                "eta is at least 0": all(eta >= 0 for eta in etas),
+                f"theta has {len(self.cells)} values, one for each cell": sizes <= {len(self.cells)},
+            }
+            if all(of_theta.values()):
+                lowest, highest = self.examination.min(), self.examination.max()
+                of_theta[f"theta lies in [{SMALLEST_THETA:g}, 1]"] = bool(lowest >= SMALLEST_THETA and highest <= 1)
+            demands |= of_theta
 
-    def _demands_on_sessions(self) -> dict[str, bool]:
-        depth = self.depth if isinstance(self.depth, tuple) else (1.0,) * self.n_positions
+        depth = self.depth if isinstance(self.depth, tuple) else (1.0,) * n_positions
         continues = 1.0 if self.depth is None or isinstance(self.depth, tuple) else self.depth
         mean = sum(self.readiness) / max(len(self.readiness), 1)
-        positions = list(chain.from_iterable(self.swaps))
+        most_ready = max(self.readiness, default=1) * self.attractiveness_scale
         shares = (self.randomized_share, self.swap_share)
-        return {
-            f"depth is in (0, 1] or {self.n_positions} weights": 0 < continues <= 1 and len(depth) == self.n_positions,
-            "the weights of depth are at least 0, and not all 0": all(weight >= 0 for weight in depth)
+        demands |= {
+            f"depth is in (0, 1] or {n_positions} weights": 0 < continues <= 1 and len(depth) == n_positions,
+            "the weights of depth are at least 0, and not all 0": min(depth, default=0) >= 0
             and 0 < sum(depth) < np.inf,
-            "readiness is at least 0 and 1 on average": all(factor >= 0 for factor in self.readiness)
+            "readiness is at least 0 and 1 on average": min(self.readiness, default=0) >= 0
             and abs(mean - 1) < _ROUNDING,
-            "readiness times attractiveness_scale is at most 1": max(self.readiness, default=1)
-            * self.attractiveness_scale
-            <= 1 + _ROUNDING,
+            "readiness times attractiveness_scale is at most 1": most_ready <= 1 + _ROUNDING,
             f"days is 0 to {MOST_DAYS:,}": 0 <= self.days <= MOST_DAYS,
-            **self._range("feedback_strength", 0, LARGEST_STRENGTH),
+            **within("feedback_strength", 0, LARGEST_STRENGTH),
             f"updates_per_day is 1 to {MOST_UPDATES:,}": 1 <= self.updates_per_day <= MOST_UPDATES,
-            **self._range("theta_shock", 0, LARGEST_SHOCK),
-            "updates_per_day goes with feedback_strength": self.updates_per_day == 1 or self.feedback_strength > 0,
-            "feedback_strength has two days or updates or more and a finite ranker_strength": self.feedback_strength
-            == 0
-            or (self.n_updates > 1 and self.ranker_strength < np.inf),
-            "randomized_share and swap_share lie in [0, 1], also together": all(share >= 0 for share in shares)
-            and sum(shares) <= 1,
+            **within("theta_shock", 0, LARGEST_SHOCK),
+            "updates_per_day goes with feedback_strength": self.updates_per_day == 1 or feedback > 0,
+            "feedback_strength has two days or updates or more and a finite ranker_strength": feedback == 0
+            or (self.n_updates > 1 and strength < np.inf),
+            "randomized_share and swap_share lie in [0, 1], also together": min(shares) >= 0 and sum(shares) <= 1,
             "swap_share and swaps come together": (self.swap_share > 0) == bool(self.swaps),
-            f"swaps name two different positions from 1 to {self.n_positions}": all(
-                one != other for one, other in self.swaps
-            )
-            and all(1 <= position <= self.n_positions for position in positions),
+            f"swaps name two different positions from 1 to {n_positions}": all(
+                one != other and min(one, other) >= 1 and max(one, other) <= n_positions for one, other in self.swaps
+            ),
         }
 
-    def _demands_on_parameters(self) -> dict[str, bool]:
-        """Each parameter is one that the model has; contexts, readiness and shocks are those of theta by cell."""
-        by_cell = self.model in CELL_MODELS
         known = {parameter.name: parameter for parameter in shared_parameters(self.model)}
         unknown = [name for name, _ in self.parameters if name not in known]
         of_model = ", ".join(known) or "none"
-        demands = {
-            "contexts, readiness and theta_shock are left out unless the model is pbm or ubm": by_cell
+        demands |= {
+            "contexts, readiness and theta_shock are left out unless the model is pbm or ubm": self.model in CELL_MODELS
             or (not self.contexts and self.readiness == (1.0,) and self.theta_shock == 0),
             f"parameters are those that {self.model} has ({of_model}), not {', '.join(unknown)}": not unknown,
             "each of parameters is given once": len(dict(self.parameters)) == len(self.parameters),
         }
         for name, values in self.parameters:
             if name in known:
-                expected = known[name].n_values(self.n_positions)
+                expected = n_positions if known[name].by_position else 1
                 many = f"one value, or {expected}, one for each position" if expected > 1 else "one value"
                 demands[f"{name} of parameters has {many}"] = len(values) in {1, expected}
                 demands[f"{name} of parameters lies in [0, 1]"] = all(0 <= value <= 1 for value in values)
@@ -371,12 +327,16 @@ class SimulationOptions:
     @cached_property
     def model_parameters(self) -> Parameters:
         """The shared parameters, as the click model takes them; none for PBM and UBM."""
-        return model_parameters(self.model, dict(self.parameters), self.theta_by_position)
+        shapes = {parameter.name: parameter for parameter in get_click_model(self.model).parameters}
+        parameters: dict[str, Floats] = {}
+        for parameter in shared_parameters(self.model):
+            values = values_by_position(parameter, dict(self.parameters), self.n_positions)
+            values = values * self.theta_by_position if parameter.times_theta else values
+            dimensions = shapes[parameter.of_model].dimensions(0, self.n_positions)
+            by_position = np.concatenate([[0.0], values])  # positions count from 1
+            parameters[parameter.of_model] = by_position if len(dimensions) == 1 else np.full(dimensions, values[0])
+        return parameters
 
     @property
     def _thetas(self) -> tuple[Theta, ...]:
         return self.contexts or (self.eta if self.theta is None else self.theta,)
-
-
-def _broken(demands: dict[str, bool]) -> list[str]:
-    return [demand for demand, holds in demands.items() if not holds]

@@ -45,7 +45,6 @@ With cells (PBM, UBM), P(click) = theta_cell * gamma_qd * readiness * shock. Use
 with scale the world's attractiveness_scale: without u, the last one would be PBM.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -94,136 +93,91 @@ def draw_sessions(options: SimulationOptions, number: Integers, query: Integers,
         query: shape (S,), their queries.
         block: which block of the log they are.
     """
-    size = len(number)
+    size, n_positions, depth = len(number), options.n_positions, np.full(len(number), options.n_positions)
 
     def choice(stream: int, n_values: int) -> Integers:
         if n_values == 1:
             return np.zeros(size, dtype=np.int64)
         return worlds.random_stream(options, stream, block).integers(n_values, size=size)
 
+    if options.depth is not None:
+        rng = worlds.random_stream(options, worlds.DEPTH, block)
+        if isinstance(options.depth, tuple):
+            weights = np.array(options.depth)
+            depth = rng.choice(np.arange(1, n_positions + 1), size, p=weights / weights.sum())
+        elif options.depth < 1:
+            depth = np.minimum(rng.geometric(1 - options.depth, size), n_positions)
+    experiment = np.full(size, NO_EXPERIMENT)
+    if options.randomized_share + options.swap_share > 0:
+        rng = worlds.random_stream(options, worlds.EXPERIMENT, block)
+        lot, pair = rng.random(size), rng.integers(max(len(options.swaps), 1), size=size)
+        experiment[lot < options.randomized_share] = RANDOM
+        swaps = (lot >= options.randomized_share) & (lot < options.randomized_share + options.swap_share)
+        experiment[swaps] = FIRST_SWAP + pair[swaps]
     return Sessions(
         number=number,
         query=query,
         segment=choice(worlds.SEGMENT, options.segments),
         context=choice(worlds.CONTEXT, max(len(options.contexts), 1)),
         readiness=np.array(options.readiness)[choice(worlds.READINESS, len(options.readiness))],
-        depth=_draw_depth(options, size, block),
-        experiment=_draw_experiment(options, size, block),
+        depth=depth,
+        experiment=experiment,
     )
 
 
-def _draw_depth(options: SimulationOptions, size: int, block: int) -> Integers:
-    n_positions, depth = options.n_positions, options.depth
-    if depth is None:
-        return np.full(size, n_positions)
-    rng = worlds.random_stream(options, worlds.DEPTH, block)
-    if isinstance(depth, tuple):
-        weights = np.array(depth)
-        return rng.choice(np.arange(1, n_positions + 1), size, p=weights / weights.sum())
-    return np.minimum(rng.geometric(1 - depth, size), n_positions) if depth < 1 else np.full(size, n_positions)
+class Ranker:
+    """The ranker that orders the documents of a page, and knows the segments.
 
-
-def _draw_experiment(options: SimulationOptions, size: int, block: int) -> Integers:
-    experiment = np.full(size, NO_EXPERIMENT)
-    if options.randomized_share + options.swap_share == 0:
-        return experiment
-    rng = worlds.random_stream(options, worlds.EXPERIMENT, block)
-    lot, pair = rng.random(size), rng.integers(max(len(options.swaps), 1), size=size)
-    experiment[lot < options.randomized_share] = RANDOM
-    swaps = (lot >= options.randomized_share) & (lot < options.randomized_share + options.swap_share)
-    experiment[swaps] = FIRST_SWAP + pair[swaps]
-    return experiment
-
-
-class Ranker(ABC):
-    """The ranker that orders the documents of a page."""
-
-    @abstractmethod
-    def rank(self, sessions: Sessions, rng: np.random.Generator) -> Integers:
-        """The documents in the order of their positions, shape (S, K)."""
-
-    def update(self, number: int) -> None:
-        """Take note of the number of the update, from 0; at a new one a ranker may have learnt."""
-        del number
-
-    def observe(self, sessions: Sessions, doc: Integers, click: Clicks) -> None:
-        """Take note of what was shown, shape (S, K), and of the clicks on it."""
-        del sessions, doc, click
-
-
-def make_ranker(options: SimulationOptions, world: World) -> Ranker:
-    """The ranker that the options ask for."""
-    if np.isinf(options.ranker_strength):
-        return FixedRanker(options, world)
-    return LearningRanker(options, world) if options.feedback_strength > 0 else PlackettLuceRanker(options, world)
-
-
-class FixedRanker(Ranker):
-    """Shows the documents in the order of their scores, ties in the order in which they come."""
+    At random, better scores first more often, as the arrivals of exponential races; always by score where its strength
+    is infinite. With feedback, it re-ranks at each update by the click rates up to then.
+    """
 
     def __init__(self, options: SimulationOptions, world: World) -> None:
-        # The document at each position, i.e. the inverse of each document's rank: sorted once, not twice.
-        by_score = np.argsort(-world.score, axis=2, kind="stable")
-        self._order = by_score[:, :, : options.n_positions]
-
-    def rank(self, sessions: Sessions, rng: np.random.Generator) -> Integers:  # noqa: ARG002 - nothing is random
-        """The documents in the order of their positions, shape (S, K)."""
-        return self._order[sessions.segment, sessions.query]
-
-
-class PlackettLuceRanker(Ranker):
-    """Orders documents at random, better scores first more often, as the arrivals of exponential races."""
-
-    def __init__(self, options: SimulationOptions, world: World) -> None:
-        self._n_positions = options.n_positions
+        """Take what the ranker knows of documents."""
+        self._n_positions, self._update = options.n_positions, 0
+        self._feedback = options.feedback_strength / world.deviation
+        self._order: Integers | None = None
+        if np.isinf(options.ranker_strength):  # ties in the order in which they come
+            self._order = np.argsort(-world.score, axis=2, kind="stable")[:, :, : options.n_positions]
+            return
         known = np.where(world.present, world.score, 0.0)  # strength 0 times -inf is no number
         logits = options.ranker_strength / world.deviation * known
-        self._logits: Floats = np.where(world.present, logits, -np.inf)
+        self._by_score = self._logits = np.where(world.present, logits, -np.inf)
         # Queries of about the same size race together: a few large ones must not pad all the others.
         powers_of_two = 2 ** np.ceil(np.log2(world.n_docs)).astype(np.int64)
         self._width = np.minimum(powers_of_two, world.score.shape[2])
+        if self._feedback:
+            self._impressions, self._clicks = np.zeros(world.score.shape), np.zeros(world.score.shape)
 
     def rank(self, sessions: Sessions, rng: np.random.Generator) -> Integers:
         """The documents in the order of their positions, shape (S, K)."""
+        if self._order is not None:
+            return self._order[sessions.segment, sessions.query]
         doc = np.empty((len(sessions.query), self._n_positions), dtype=np.int64)
         width = self._width[sessions.query]
         for columns in np.unique(width):
             rows = np.flatnonzero(width == columns)
             logits = self._logits[:, :, :columns][sessions.segment[rows], sessions.query[rows]]
-            doc[rows] = self._race(logits, rng)
+            arrival = np.log(rng.standard_exponential(logits.shape))
+            arrival -= logits
+            first = np.argpartition(arrival, self._n_positions - 1, axis=1)[:, : self._n_positions]
+            order = np.argsort(np.take_along_axis(arrival, first, axis=1), axis=1)
+            doc[rows] = np.take_along_axis(first, order, axis=1)
         return doc
 
-    def _race(self, logits: Floats, rng: np.random.Generator) -> Integers:
-        """The first K of the documents that race, shape (S, D), in the order of their arrival."""
-        arrival = np.log(rng.standard_exponential(logits.shape))
-        arrival -= logits
-        first = np.argpartition(arrival, self._n_positions - 1, axis=1)[:, : self._n_positions]
-        order = np.argsort(np.take_along_axis(arrival, first, axis=1), axis=1)
-        return np.take_along_axis(first, order, axis=1)
-
-
-class LearningRanker(PlackettLuceRanker):
-    """Re-ranks at each update by the click rates up to then; it knows the segments."""
-
-    def __init__(self, options: SimulationOptions, world: World) -> None:
-        super().__init__(options, world)
-        self._by_score = self._logits
-        self._strength = options.feedback_strength / world.deviation
-        self._number = 0
-        self._impressions = np.zeros(world.score.shape)
-        self._clicks = np.zeros(world.score.shape)
-
     def update(self, number: int) -> None:
-        """Re-rank if it is a new update."""
-        if number == self._number:
+        """Re-rank, with feedback, if the number of the update, from 0, is a new one."""
+        if not self._feedback or number == self._update:
             return
-        self._number = number
+        self._update = number
         overall = self._clicks.sum() / max(self._impressions.sum(), 1.0)
         rate = (self._clicks + FEEDBACK_PRIOR * overall) / (self._impressions + FEEDBACK_PRIOR)
-        self._logits = self._by_score + self._strength * rate
+        self._logits = self._by_score + self._feedback * rate
 
     def observe(self, sessions: Sessions, doc: Integers, click: Clicks) -> None:
-        """Count what was shown, shape (S, K), and the clicks on it."""
+        """Count, with feedback, what was shown, shape (S, K), and the clicks on it."""
+        if not self._feedback:
+            return
         shown: Flags = np.arange(self._n_positions) < sessions.depth[:, None]
         place = np.ravel_multi_index((sessions.segment[:, None], sessions.query[:, None], doc), self._clicks.shape)
         np.add.at(self._impressions.reshape(-1), place[shown], 1.0)
@@ -284,7 +238,10 @@ def _users_of_pages(options: SimulationOptions, world: World) -> Users:
 
     def click(sessions: Sessions, doc: Integers, rng: np.random.Generator) -> Clicks:
         position = np.arange(1, doc.shape[1] + 1, dtype=np.int64)
-        values = {name: _of_impressions(table, sessions, doc) for name, table in by_pair.items()}
+        pair, values = (sessions.segment[:, None], sessions.query[:, None], doc), dict[str, Floats]()
+        for name, table in by_pair.items():  # row by row, and one for units that nobody has seen
+            shown = table[pair] if table.ndim == len(pair) else table[(*pair, position - 1)]
+            values[name] = np.append(shown.ravel(), 0.0)
         pages = PageBatch(
             unit=np.arange(doc.size).reshape(doc.shape),
             position=np.broadcast_to(position, doc.shape),
@@ -295,13 +252,6 @@ def _users_of_pages(options: SimulationOptions, world: World) -> Users:
         return model.sample({**options.model_parameters, **values}, pages, rng).astype(np.int8)
 
     return click
-
-
-def _of_impressions(table: Floats, sessions: Sessions, doc: Integers) -> Floats:
-    """Values of what is shown, row by row, and one for units that nobody has seen."""
-    pair = (sessions.segment[:, None], sessions.query[:, None], doc)
-    values = table[pair] if table.ndim == len(pair) else table[(*pair, np.arange(doc.shape[1]))]
-    return np.append(values.ravel(), 0.0)
 
 
 def values_by_pair(options: SimulationOptions, world: World) -> Mapping[str, Floats]:
@@ -315,26 +265,22 @@ def values_by_pair(options: SimulationOptions, world: World) -> Mapping[str, Flo
     """
     names = parameters_by_pair(options.model)
     if has_rates_by_position(options.model):
-        return {name: _rates(options, world) for name in names}
+        size = world.attractiveness.size * options.n_positions
+        if size > MOST_RATES:
+            raise UsageError(
+                f"{options.model} has a click rate for each (segment, query, document, position): there would be "
+                f"{size:,} of them, and there may be {MOST_RATES:,}. Ask for fewer queries, documents or positions."
+            )
+        shape = (*world.attractiveness.shape[1:], options.n_positions)
+        own = options.attractiveness_scale * worlds.random_stream(options, worlds.RATES).random(shape)
+        rates = options.theta_by_position * (world.attractiveness[..., None] + own) / 2
+        return dict.fromkeys(names, rates)
     values = dict.fromkeys(names, world.attractiveness)
     if "satisfaction" in names:  # the same in all segments
         shape = world.attractiveness.shape
         drawn = worlds.random_stream(options, worlds.SATISFACTION).beta(*options.satisfaction_shape, size=shape[1:])
         values["satisfaction"] = np.broadcast_to(drawn, shape)
     return values
-
-
-def _rates(options: SimulationOptions, world: World) -> Floats:
-    """Click rates by document and position, shape (G, Q, D, K)."""
-    size = world.attractiveness.size * options.n_positions
-    if size > MOST_RATES:
-        raise UsageError(
-            f"{options.model} has a click rate for each (segment, query, document, position): there would be {size:,} "
-            f"of them, and there may be {MOST_RATES:,}. Ask for fewer queries, documents or positions."
-        )
-    shape = (*world.attractiveness.shape[1:], options.n_positions)
-    own = options.attractiveness_scale * worlds.random_stream(options, worlds.RATES).random(shape)
-    return options.theta_by_position * (world.attractiveness[..., None] + own) / 2
 
 
 NONE = pl.DataFrame()
@@ -464,7 +410,7 @@ def simulate_blocks(options: SimulationOptions, world: World | None = None) -> I
         world: the documents and the truth about them; by default one from nothing.
     """
     world = world or worlds.random_world(options)
-    ranker = make_ranker(options, world)
+    ranker = Ranker(options, world)
     users = (_users_by_cell if options.model in CELL_MODELS else _users_of_pages)(options, world)
     popularity = np.arange(1.0, len(world.query_ids) + 1) ** -options.query_exponent
     popularity /= popularity.sum()
@@ -506,14 +452,7 @@ def _log_frame(
         "position": position,
         "click": click.ravel(),
     }
-    columns |= {name: values.gather(page) for name, values in _traits(options, sessions).items()}
-    log = pl.DataFrame(columns)
-    return log if options.depth is None else log.filter(position <= sessions.depth[page])
-
-
-def _traits(options: SimulationOptions, sessions: Sessions) -> dict[str, pl.Series]:
-    """The columns of sessions beyond their number and query, length S each."""
-    traits: dict[str, pl.Series] = {}
+    traits: dict[str, pl.Series] = {}  # of sessions beyond their number and query, length S each
     if options.days:  # to the second, evenly over the days
         day, rest = np.divmod(sessions.number * options.days, options.n_sessions)
         second = FIRST_SECOND + day * _SECONDS_PER_DAY + rest * _SECONDS_PER_DAY // options.n_sessions
@@ -527,4 +466,6 @@ def _traits(options: SimulationOptions, sessions: Sessions) -> dict[str, pl.Seri
     if options.swaps:
         names = pl.Series([None] * FIRST_SWAP + [f"swap {one}-{other}" for one, other in options.swaps])
         traits["experiment"] = names.gather(sessions.experiment)
-    return traits
+    columns |= {name: values.gather(page) for name, values in traits.items()}
+    log = pl.DataFrame(columns)
+    return log if options.depth is None else log.filter(position <= sessions.depth[page])

@@ -200,7 +200,19 @@ def usable_judgements(table: pl.DataFrame, n_positions: int) -> Judgements:
     Raises:
         SchemaError: null or repeated (query, doc), labels that are no grades, or no query with enough documents.
     """
-    _check_labels(table)
+    for name in ("query", "doc", "label"):
+        if nulls := table[name].null_count():
+            raise SchemaError(f"labels: column {name!r} is null in {nulls:,} rows. Remove or fix them.")
+    grades = table["label"].cast(pl.Float64, strict=False)
+    wrong = table["label"].filter(grades.is_null() | (grades != grades.round()) | ~grades.is_between(0, HIGHEST_GRADE))
+    if len(wrong):
+        raise SchemaError(
+            f"labels: {wrong[0]!r} is not a grade (whole numbers from 0 to {HIGHEST_GRADE}; {len(wrong):,} rows are "
+            "none). Write 0 for what is not relevant."
+        )
+    repeated = table.height - table.select("query", "doc").n_unique()
+    if repeated:
+        raise SchemaError(f"labels: {repeated:,} rows repeat a (query, document). Give each one label.")
     table = table.with_columns(pl.col("label").cast(pl.Int64))
     size = pl.len().over("query")
     kept = table.filter(size >= n_positions).sort("query", "doc")
@@ -225,22 +237,6 @@ def usable_judgements(table: pl.DataFrame, n_positions: int) -> Judgements:
     )
 
 
-def _check_labels(table: pl.DataFrame) -> None:
-    for name in ("query", "doc", "label"):
-        if nulls := table[name].null_count():
-            raise SchemaError(f"labels: column {name!r} is null in {nulls:,} rows. Remove or fix them.")
-    grades = table["label"].cast(pl.Float64, strict=False)
-    wrong = table["label"].filter(grades.is_null() | (grades != grades.round()) | ~grades.is_between(0, HIGHEST_GRADE))
-    if len(wrong):
-        raise SchemaError(
-            f"labels: {wrong[0]!r} is not a grade (whole numbers from 0 to {HIGHEST_GRADE}; {len(wrong):,} rows are "
-            "none). Write 0 for what is not relevant."
-        )
-    repeated = table.height - table.select("query", "doc").n_unique()
-    if repeated:
-        raise SchemaError(f"labels: {repeated:,} rows repeat a (query, document). Give each one label.")
-
-
 def judged_world(judgements: Judgements, options: SimulationOptions, how: JudgementOptions) -> World:
     """Make a world from labels.
 
@@ -259,7 +255,14 @@ def judged_world(judgements: Judgements, options: SimulationOptions, how: Judgem
     start = np.cumsum(judgements.n_docs) - judgements.n_docs
     present: Flags = np.arange(int(judgements.n_docs.max())) < judgements.n_docs[:, None]
     highest = int(judgements.label.max())
-    label = np.array([_by_query(_segment_label(judgements, options, g), present) for g in range(options.segments)])
+    first, of_document = np.repeat(start, judgements.n_docs), np.repeat(judgements.n_docs, judgements.n_docs)
+    labels = [judgements.label]  # as each segment sees them, shape (N,)
+    for segment in range(1, options.segments):
+        rng = random_stream(options, SEGMENT_WORLD, segment)
+        another = judgements.label[first + rng.integers(of_document)]
+        differs = rng.random(len(another)) < options.segment_difference
+        labels.append(np.where(differs, another, judgements.label))
+    label = np.array([_by_query(of_segment, present) for of_segment in labels])
     if how.ranker == "weak":
         weak = _by_query(_weak_quality(judgements, options, how.ranker_queries), present)
         quality = np.broadcast_to(weak, label.shape)
@@ -283,17 +286,6 @@ def _by_query(values: NDArray[_Number], present: Flags) -> NDArray[_Number]:
     table = np.zeros(present.shape, dtype=values.dtype)
     table[present] = values
     return table
-
-
-def _segment_label(judgements: Judgements, options: SimulationOptions, segment: int) -> Integers:
-    """The labels as a segment sees them, shape (N,)."""
-    label, n_docs = judgements.label, judgements.n_docs
-    if segment == 0:
-        return label
-    rng = random_stream(options, SEGMENT_WORLD, segment)
-    start = np.repeat(np.cumsum(n_docs) - n_docs, n_docs)
-    another = label[start + rng.integers(np.repeat(n_docs, n_docs))]
-    return np.where(rng.random(len(label)) < options.segment_difference, another, label)
 
 
 def _weak_quality(judgements: Judgements, options: SimulationOptions, n_queries: int) -> Floats:

@@ -8,8 +8,8 @@ from learned import learn, scores
 from learning_logs import hidden_relevance, rank_correlation
 
 from posbias.core.arrays.count_table import CountTable, Floats
-from posbias.core.learners.distilled import ranker_knowledge, rate_of_alike, soft_labels
 from posbias.core.learners.learning import LearningData
+from posbias.core.learners.trees import ranker_knowledge, rate_of_alike, soft_labels
 
 
 def one_cell(impressions: Floats, clicks: Floats) -> CountTable:

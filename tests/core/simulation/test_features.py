@@ -11,9 +11,9 @@ from small_logs import simulated
 
 from posbias.core.errors import UsageError
 from posbias.core.simulation.simulate import (
+    Ranker,
     SimulationOptions,
     draw_sessions,
-    make_ranker,
     simulate_blocks,
     true_attractiveness,
     true_propensities,
@@ -418,7 +418,7 @@ def test_a_ranker_does_not_learn_from_clicks_that_were_not_shown() -> None:
     )
     nothing, number = np.zeros(3000, dtype=np.int64), np.arange(3000)
     sessions = replace(draw_sessions(options, number, nothing, block=0), depth=nothing + 1)
-    ranker = make_ranker(options, random_world(options))
+    ranker = Ranker(options, random_world(options))
     ranker.observe(sessions, np.tile([0, 1, 2], (3000, 1)), np.tile(np.array([0, 1, 1], dtype=np.int8), (3000, 1)))
     ranker.update(1)
     first = ranker.rank(sessions, np.random.default_rng(0))[:, 0]
