@@ -148,11 +148,11 @@ SHAPES = {
 """Shapes of the propensity curve beside `FREE`."""
 
 LAYOUTS = {
-    "pointwise": "posbias.core.training.pair_layouts:PointwiseLayout",
-    "clicked-group": "posbias.core.training.page_layouts:ClickedGroupLayout",
-    "session": "posbias.core.training.page_layouts:SessionLayout",
-    "pairs": "posbias.core.training.page_layouts:PairsLayout",
-    "judgments": "posbias.core.training.pair_layouts:JudgmentsLayout",
+    "pointwise": "posbias.core.training.layout:PointwiseLayout",
+    "clicked-group": "posbias.core.training.layout:ClickedGroupLayout",
+    "session": "posbias.core.training.layout:SessionLayout",
+    "pairs": "posbias.core.training.layout:PairsLayout",
+    "judgments": "posbias.core.training.layout:JudgmentsLayout",
 }
 """Rows of training files."""
 

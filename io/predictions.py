@@ -15,13 +15,12 @@ from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import IdentifiabilityError, SchemaError
 from posbias.core.estimators import get_estimator
 from posbias.core.estimators.estimate import EstimationOptions, linkage_of, relative_to_largest
-from posbias.core.evaluation.browsing import browsing_difference
 from posbias.core.evaluation.clicked import RANKING, ranked
-from posbias.core.evaluation.page_slope import UNIT
 from posbias.core.evaluation.prediction import (
     CLASS,
     CONTEXT,
     LATE,
+    UNIT,
     CellTheta,
     PageSums,
     Placed,
@@ -29,6 +28,7 @@ from posbias.core.evaluation.prediction import (
     Prior,
     Scope,
     ShownPart,
+    browsing_difference,
     most_changed,
     predict,
 )

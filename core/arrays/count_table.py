@@ -229,7 +229,7 @@ def _joined(arrays: list[NDArray[_Count]]) -> NDArray[_Count]:
 
 def sum_by_number(number: Integers, values: Floats, length: int) -> Floats:
     """Sum of the values that carry each number 0 .. length - 1, shape (length,)."""
-    return cast("Floats", np.bincount(number, weights=values, minlength=length))  # NumPy's stub says integers
+    return np.bincount(number, values, length).astype(np.float64, copy=False)  # of no rows, NumPy gives whole numbers
 
 
 def starts(lengths: Integers | Flags) -> Integers:

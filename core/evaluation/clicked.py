@@ -34,9 +34,10 @@ from typing import Self
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.count_table import Flags, Floats, Integers
+from posbias.core.arrays.count_table import Flags, Floats, Integers, sum_by_number
 from posbias.core.choices import Candidates
 from posbias.core.counts.counting_plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import numbers_in
 from posbias.core.log.pages import in_page_order
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT
 
@@ -95,8 +96,8 @@ def rows_of_pages(impressions: pl.DataFrame, plan: StatisticsPlan, weights: Cell
         weight of the row) and `clicks`.
     """
     shown = impressions.with_columns(pl.col(POSITION).alias(AT))
-    cells = weights.cells.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(CELL))
-    in_cells = plan.with_cells_in_memory(shown).join(cells, on=list(plan.cell_columns), how="left", nulls_equal=True)
+    in_cells = plan.with_cells_in_memory(shown)
+    in_cells = in_cells.with_columns(numbers_in(weights.cells, in_cells, plan).cast(pl.Int64).alias(CELL))
     own = pl.col(WEIGHT).cast(pl.Float64) if plan.weighted else pl.lit(1.0)
     page, row = pl.col(SESSION).rle_id().cast(pl.Int64), pl.int_range(pl.len(), dtype=pl.Int64)
     return (
@@ -278,11 +279,6 @@ class EvaluationOptions:
     depth: int  # K
     candidates: Candidates  # what documents are ranked among
 
-    @property
-    def n_sums(self) -> int:
-        """P, columns of the sums."""
-        return FIRST + 2 * self.n_rankings * len(MEASURES)
-
     def column(self, ranking: int, measure: Measure, *, weighted: bool) -> int:
         """The column of A, or of B."""
         return FIRST + 2 * (ranking * len(MEASURES) + MEASURES.index(measure)) + weighted
@@ -346,11 +342,11 @@ class _Weighted:
         """
         of_row = np.zeros(len(shown.cell))
         if self.by_document:
-            of_row = _by(shown.document[clicked], values, shown.documents.height)[shown.document]
+            of_row = sum_by_number(shown.document[clicked], values, shown.documents.height)[shown.document]
         else:
             of_row[clicked] = values
         known = shown.cell >= 0
-        return _by(shown.cell[known], (of_row * self.share)[known], n_cells)
+        return sum_by_number(shown.cell[known], (of_row * self.share)[known], n_cells)
 
 
 def query_sums(shown: Shown, lists: pl.DataFrame, weights: CellWeights, options: EvaluationOptions) -> QuerySums:
@@ -364,39 +360,40 @@ def query_sums(shown: Shown, lists: pl.DataFrame, weights: CellWeights, options:
     """
     by_page = options.candidates == "page"
     known = shown.cell >= 0
-    as_shown = _cell_weights(shown, weights)
+    weight_of_cell = np.where(known, weights.weight[shown.cell], 0.0)
+    moves_of_cell = known & weights.moves[shown.cell]
+    as_shown = _Weighted(
+        weight_of_cell, (weight_of_cell > 0) & ~moves_of_cell, moves_of_cell.astype(np.float64), by_document=False
+    )
     weighted = as_shown if by_page else _query_weights(shown, weights)
     clicked = np.flatnonzero(shown.clicks > 0)
-    weight = shown.clicks[clicked] * weighted.weight[clicked]
-    sums = np.zeros((len(shown.pages), options.n_sums))
-    sums[:, N_PAGES] = shown.pages
-    sums[:, N_CLICKS] = _by(shown.query[clicked], shown.clicks[clicked], len(sums))
-    sums[:, SUM_WEIGHT] = _by(shown.query[clicked], weight, len(sums))
+    query, clicks = shown.query[clicked], shown.clicks[clicked]
+    weight = clicks * weighted.weight[clicked]
     shape = options.n_rankings, len(MEASURES), len(weights.propensity)
+    sums = np.zeros((len(shown.pages), FIRST + 2 * shape[0] * shape[1]))
+    sums[:, N_PAGES] = shown.pages
+    sums[:, N_CLICKS] = sum_by_number(query, clicks, len(sums))
+    sums[:, SUM_WEIGHT] = sum_by_number(query, weight, len(sums))
     moves, squares = np.zeros(shape), np.zeros(shape[:2])
     lacking = np.zeros((3, options.n_rankings))
     for ranking in range(options.n_rankings):
-        of_documents = None if ranking == 0 else _ranks_of_documents(shown, lists, ranking)
-        if of_documents is not None:
-            lacking[:, ranking] = _lacking(shown, of_documents != _UNRANKED, by_page=by_page)
-        rank, scored, last = _ranks(shown, of_documents, clicked, lists, ranking, by_page=by_page)
-        own = as_shown if ranking == 0 else weighted
-        own_weight = shown.clicks[clicked] * own.weight[clicked]
+        own_list = lists.filter(pl.col(RANKING) == ranking) if ranking else None
+        (rank, scored, last), lacking[:, ranking] = _ranks(shown, clicked, own_list, by_page=by_page)
+        own = weighted if ranking else as_shown
+        own_weight = clicks * own.weight[clicked]
         for number, measure in enumerate(MEASURES):
             value = measure.values(rank, scored, last, options.depth)
-            naive, ips = shown.clicks[clicked] * value, own_weight * value
-            sums[:, options.column(ranking, measure, weighted=False)] = _by(shown.query[clicked], naive, len(sums))
-            sums[:, options.column(ranking, measure, weighted=True)] = _by(shown.query[clicked], ips, len(sums))
-            moves[ranking, number] = own.by_cell(shown, clicked, ips, len(weights.propensity))
+            naive, ips = clicks * value, own_weight * value
+            sums[:, options.column(ranking, measure, weighted=False)] = sum_by_number(query, naive, len(sums))
+            sums[:, options.column(ranking, measure, weighted=True)] = sum_by_number(query, ips, len(sums))
+            moves[ranking, number] = own.by_cell(shown, clicked, ips, shape[2])
             if by_page:
-                squares[ranking, number] = float(np.sum(_by(shown.page[clicked], ips) ** 2))
+                squares[ranking, number] = float(np.sum(sum_by_number(shown.page[clicked], ips, 0) ** 2))
     rest = Rest(
-        moves=moves,
-        weight_moves=weighted.by_cell(shown, clicked, weight, len(weights.propensity)),
-        squares=squares,
-        unscored_impressions=lacking[0],
-        unscored_clicks=lacking[1],
-        unscored_pages=lacking[2],
+        moves,
+        weighted.by_cell(shown, clicked, weight, shape[2]),
+        squares,
+        *lacking,
         top=np.zeros(options.n_rankings),
         never_shown=np.zeros(options.n_rankings),
         impressions=float(shown.impressions.sum()),
@@ -407,22 +404,11 @@ def query_sums(shown: Shown, lists: pl.DataFrame, weights: CellWeights, options:
     return QuerySums(shown.queries, shown.documents, sums, rest)
 
 
-def _by(keys: Integers, values: Floats, number: int = 0) -> Floats:
-    return np.bincount(keys, values, number).astype(np.float64, copy=False)  # of no rows, they are whole numbers
-
-
-def _cell_weights(shown: Shown, weights: CellWeights) -> _Weighted:
-    known = shown.cell >= 0
-    weight = np.where(known, weights.weight[shown.cell], 0.0)
-    moves = known & weights.moves[shown.cell]
-    return _Weighted(weight, (weight > 0) & ~moves, moves.astype(np.float64), by_document=False)
-
-
 def _query_weights(shown: Shown, weights: CellWeights) -> _Weighted:
     """Weights of the documents of queries."""
     theta = np.where(shown.cell >= 0, np.nan_to_num(weights.propensity)[shown.cell], 0.0)
     n_documents = shown.documents.height
-    seen = _by(shown.document, shown.impressions * theta, n_documents)
+    seen = sum_by_number(shown.document, shown.impressions * theta, n_documents)
     query_of = np.zeros(n_documents, np.int64)
     query_of[shown.document] = shown.query
     rho = seen / shown.pages[query_of]
@@ -434,51 +420,41 @@ def _query_weights(shown: Shown, weights: CellWeights) -> _Weighted:
     return _Weighted(of_row, clipped, share * moves[shown.document], by_document=True)
 
 
-def _ranks_of_documents(shown: Shown, lists: pl.DataFrame, ranking: int) -> Integers:
-    """The place of each document in the list of its query, shape (J,); `_UNRANKED` where it is not there."""
-    own = lists.filter(pl.col(RANKING) == ranking).select(QUERY, DOC, RANK)
-    with_rank = shown.documents.join(own, on=[QUERY, DOC], how="left", nulls_equal=True, maintain_order="left")
-    return with_rank[RANK].cast(pl.Int64).fill_null(int(_UNRANKED)).to_numpy()
-
-
 def _ranks(
-    shown: Shown, of_documents: Integers | None, clicked: Integers, lists: pl.DataFrame, ranking: int, *, by_page: bool
-) -> tuple[Integers, Flags, Integers]:
-    """The ranks of the clicked rows, whether they have one, and the last rank there."""
+    shown: Shown, clicked: Integers, own: pl.DataFrame | None, *, by_page: bool
+) -> tuple[tuple[Integers, Flags, Integers], tuple[float, float, float]]:
+    """The ranks of the clicked rows, whether they have one, and the last rank there; and what the ranking lacks.
+
+    That is the impressions and the clicks of documents without a score, and the pages without any score.
+
+    Args:
+        shown: the rows.
+        clicked: those with clicks, shape (C,).
+        own: the lists of the ranking; None: it is the log's own.
+        by_page: whether candidates are those of a page.
+    """
+    size = np.bincount(shown.page)[shown.page[clicked]] if by_page and len(clicked) else np.empty(0, np.int64)
+    if own is None:
+        place = shown.place[clicked]
+        return (place, np.ones(len(clicked), bool), size if by_page else place), (0.0, 0.0, 0.0)
+    with_rank = shown.documents.join(
+        own.select(QUERY, DOC, RANK), on=[QUERY, DOC], how="left", nulls_equal=True, maintain_order="left"
+    )
+    in_list = with_rank[RANK].cast(pl.Int64).fill_null(int(_UNRANKED)).to_numpy()[shown.document]
+    scored = in_list != _UNRANKED
+    without = float(shown.impressions[~scored].sum()), float(shown.clicks[~scored].sum())
     if by_page:
-        size = np.bincount(shown.page)[shown.page[clicked]] if len(clicked) else np.empty(0, np.int64)
-        if of_documents is None:
-            return shown.place[clicked], np.ones(len(clicked), bool), size
-        in_list = of_documents[shown.document]
-        return _ranks_on_pages(shown.page, in_list)[clicked], in_list[clicked] != _UNRANKED, size
-    if of_documents is None:
-        return shown.place[clicked], np.ones(len(clicked), bool), shown.place[clicked]
-    own = lists.filter(pl.col(RANKING) == ranking).group_by(QUERY).agg(pl.col(RANK).max())
-    length = shown.queries.join(own, on=QUERY, how="left", nulls_equal=True, maintain_order="left")[RANK]
-    last = length.cast(pl.Int64).fill_null(0).to_numpy() + 1
-    rank = of_documents[shown.document[clicked]]
-    return rank, rank != _UNRANKED, last[shown.query[clicked]]
-
-
-def _ranks_on_pages(page: Integers, in_list: Integers) -> Integers:
-    """The rank of each row among those of its page; pages ascend."""
-    order = np.argsort(page * (2 * _UNRANKED) + in_list, kind="stable")
-    start = np.searchsorted(page, page)
-    rank = np.empty(len(page), np.int64)
-    rank[order] = np.arange(len(page)) - start + 1
-    return rank
-
-
-def _lacking(shown: Shown, scored: Flags, *, by_page: bool) -> tuple[float, float, float]:
-    """Impressions and clicks of documents without a score, and the pages without any score."""
-    of_row = scored[shown.document]
-    without = float(shown.impressions[~of_row].sum()), float(shown.clicks[~of_row].sum())
-    if by_page:
-        some = np.bincount(shown.page, of_row)
+        order = np.argsort(shown.page * (2 * _UNRANKED) + in_list, kind="stable")  # pages ascend
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order)) - np.searchsorted(shown.page, shown.page) + 1
         weight = np.bincount(shown.page, shown.impressions) / np.maximum(np.bincount(shown.page), 1)
-        return *without, float(weight[some == 0].sum())
-    some = np.bincount(shown.query, of_row, len(shown.pages))
-    return *without, float(shown.pages[some == 0].sum())
+        pages_without = float(weight[np.bincount(shown.page, scored) == 0].sum())
+        return (rank[clicked], scored[clicked], size), (*without, pages_without)
+    longest = own.group_by(QUERY).agg(pl.col(RANK).max())
+    length = shown.queries.join(longest, on=QUERY, how="left", nulls_equal=True, maintain_order="left")[RANK]
+    last = length.cast(pl.Int64).fill_null(0).to_numpy() + 1
+    pages_without = float(shown.pages[np.bincount(shown.query, scored, len(shown.pages)) == 0].sum())
+    return (in_list[clicked], scored[clicked], last[shown.query[clicked]]), (*without, pages_without)
 
 
 def merged(parts: Sequence[QuerySums]) -> QuerySums:
@@ -507,6 +483,6 @@ def count_top(totals: QuerySums, lists: pl.DataFrame, options: EvaluationOptions
     )
     never = top.join(totals.documents, on=[QUERY, DOC], how="anti", nulls_equal=True, maintain_order="left")
     rankings = [rows[RANKING].cast(pl.Int64).to_numpy() for rows in (top, never)]
-    return _by(rankings[0], top[PAGES].to_numpy(), options.n_rankings), _by(
+    return sum_by_number(rankings[0], top[PAGES].to_numpy(), options.n_rankings), sum_by_number(
         rankings[1], never[PAGES].to_numpy(), options.n_rankings
     )

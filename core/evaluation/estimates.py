@@ -333,16 +333,13 @@ def difference_table(
         for (number, value), p_value, together in zip(
             values.items(), p_values.tolist(), holm(p_values).tolist(), strict=True
         ):
-            verdict = None if estimator == "naive" else _verdict(value.value if gain else -value.value, together)
+            verdict = NOT_SIGNIFICANT
+            if together < 1 - CONFIDENCE:  # NaN is not
+                verdict = BETTER if (value.value > 0) == gain else WORSE
+            verdict = None if estimator == "naive" else verdict
             names_of = names[number], names[baseline]
             rows.append((*names_of, metric, k, estimator, *_numbers(value), p_value, together, verdict))
     return _table(rows, _DIFFERENCES)
-
-
-def _verdict(gained: float, p_value: float) -> str:
-    if not p_value < 1 - CONFIDENCE:  # NaN is none
-        return NOT_SIGNIFICANT
-    return BETTER if gained > 0 else WORSE
 
 
 def _numbers(value: Value) -> tuple[float, float, float, float]:

@@ -32,6 +32,39 @@ A ranking that has learned from these pages puts on top what was lucky there. Wh
     F = (1 / N) sum_d u b (c_d1 / e_d1 - c_d2 / e_d2),    N^2 Var F = sum u^2 b^2 (s2_d1 + s2_d2)
 
 has mean 0, over documents that both halves show, unless the ranking has seen the clicks of one of them.
+
+The difference of another ranking's clicks under the user browsing model, beside that of the position-based model.
+
+A document at rank r is examined with theta_rl, l the rank of the last click above it, 0 for none (Dupret & Piwowarski
+2008). With counts by rank and last click, and the equations of `prediction`,
+
+    e_d = sum_rl n_drl theta_rl              exposure that the log gave
+    w_d = N_q sum_l P(l) theta_rl            exposure that the ranking gives, from the top down:
+                                             a document d at rank r is clicked with P(l) theta_rl g_d, and then l is r
+    D   = (1 / N) sum_d (w_d - e_d) g_d
+
+Attractiveness g is shrunk as there. What stands on top changes how often what is below it is examined, which the
+position-based model does not know.
+
+Whether pages of better documents get as many more clicks as the position-based model says: a slope of 1.
+
+Pages p of a query differ in what they show. Under the model they get x_p = sum_d E_pd g_d clicks, where E_pd is the sum
+over cells of n_pdk theta_k. A difference between rankings is such a difference between pages, so no prediction holds
+where clicks do not follow x: under a cascade a good document takes clicks from those below it, and the slope of clicks
+on x is about 1/4.
+
+The slope is free of attenuation. z_p is predicted from the clicks of the other half of the pages, less its mean over
+the query; x_p has the rates of d on all other pages of its own half, and d counts only where there are such pages:
+
+    R_pd = (c_d - C_pd) / (e_d - E_pd)        M = sum_pd z_p (C_pd - E_pd R_pd)
+    slope = 1 + M / sum_pd z_p E_pd R_pd
+
+E M = 0 under the model whatever z is. M is linear in the clicks of independent pages: M = sum_pd a_pd C_pd with
+a_pd = z_p - sum_{v != p} z_v E_vd / (e_d - E_vd), so that
+
+    Var M = sum_p [sum_d a_pd (C_pd - E_pd g_d)]^2 + G' S G,    G_k = dM / d log theta_k
+
+The two halves change places, and their M add up. Where pages are not known, a unit is what a query showed on one day.
 """
 
 from dataclasses import dataclass, replace
@@ -41,11 +74,12 @@ import numpy as np
 import polars as pl
 import scipy
 
-from posbias.core.arrays.count_table import Flags, Floats, Integers
+from posbias.core.arrays.count_table import Flags, Floats, Integers, sum_by_number
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import numbers_in
 from posbias.core.evaluation.clicked import RANK, Added, as_text
-from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, POSITION, QUERY
+from posbias.core.evaluation.estimates import t_quantile
+from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, POSITION, PREVIOUS_CLICK, QUERY
 
 _LAST_RANKS = np.array([1, 2, 3, 5, 10, 20])  # of the classes of ranks; then further down, then not shown
 _N_RANKS = len(_LAST_RANKS) + 2
@@ -71,11 +105,6 @@ LATE = "posbias_late"
 
 Ends = tuple[float, float]
 """The lower and the upper end of an interval."""
-
-
-def sums_by(number: Integers, values: Floats, size: int) -> Floats:
-    """Sum of the values of each number, shape (size,)."""
-    return np.bincount(number, values, minlength=size).astype(np.float64, copy=False)
 
 
 @dataclass(frozen=True)
@@ -141,16 +170,6 @@ class CellTheta:
         per_position = slots[IMPRESSIONS] / pl.Series(self.width[slots[CELL].to_numpy()])
         return slots.with_columns(pages=per_position).group_by(keys).agg(pl.col("pages").max())
 
-    def cell_of(self, context: Integers, rank: Integers) -> Integers:
-        """The cell of each rank, -1 where there is none."""
-        number = np.full((int(self.context.max()) + 1, int(self.position.max()) + 1), -1)
-        number[self.context, self.position] = self.place
-        first = rank
-        if self.plan.position_bins:
-            bins = np.array(self.plan.position_bins)
-            first = bins[np.searchsorted(bins, rank, side="right") - 1]
-        return np.where(first < number.shape[1], number[context, np.minimum(first, number.shape[1] - 1)], -1)
-
 
 @dataclass(frozen=True)
 class ShownPart:
@@ -188,7 +207,7 @@ class ShownPart:
         key = rows[_GROUP].to_numpy() * n_cells + by.place[cell]
         shown = rows[IMPRESSIONS].to_numpy().astype(np.float64)
         slot, at = np.unique(key, return_inverse=True)
-        slots = sums_by(at, shown, len(slot))
+        slots = sum_by_number(at, shown, len(slot))
         pages = np.zeros(groups.height)
         np.maximum.at(pages, slot // n_cells, slots / by.width[slot % n_cells])
         pair, known = rows[PAIR].to_numpy(), by.known[cell]
@@ -220,7 +239,7 @@ class ShownPart:
 
     def by_pair(self, values: Floats, n_pairs: int | None = None) -> Floats:
         """The sum of values of rows over each pair."""
-        return sums_by(self.pair, values, len(self.group) if n_pairs is None else n_pairs)
+        return sum_by_number(self.pair, values, len(self.group) if n_pairs is None else n_pairs)
 
 
 @dataclass(frozen=True)
@@ -247,7 +266,15 @@ class Placed:
         )
         joined = joined.sort(_GROUP, RANK)
         group, rank = joined[_GROUP].to_numpy(), joined[RANK].to_numpy().astype(np.int64)
-        cell = by.cell_of(joined[CONTEXT].to_numpy(), rank)
+        # The cell of each rank, -1 where there is none
+        number = np.full((int(by.context.max()) + 1, int(by.position.max()) + 1), -1)
+        number[by.context, by.position] = by.place
+        first = rank
+        if by.plan.position_bins:
+            bins = np.array(by.plan.position_bins)
+            first = bins[np.searchsorted(bins, rank, side="right") - 1]
+        numbered = number[joined[CONTEXT].to_numpy(), np.minimum(first, number.shape[1] - 1)]
+        cell = np.where(first < number.shape[1], numbered, -1)
         key = group * n_cells + cell
         at = np.minimum(np.searchsorted(part.slot, key), len(part.slot) - 1)
         there = (cell >= 0) & (part.slot[at] == key)
@@ -350,7 +377,11 @@ class Prior:
             noise = placed.noise(mean[number])[used]
             h = 1.0 / (spread[at] + noise)
             mass, total = _by_class(at, h), _by_class(at, h * own)
-            mean = np.maximum(_leaning(mass, total, count, overall), _LEAST_MEAN * overall)
+            # A class of few pairs leans to the product of its row and column
+            product = np.outer(*_products(mass, total, overall)).ravel()
+            extra = _LEANING_PAIRS * mass / np.maximum(count, 1.0)
+            leaning = np.where(mass > 0, (total + extra * product) / np.maximum(mass + extra, _TINY), product)
+            mean = np.maximum(leaning, _LEAST_MEAN * overall)
             excess = h**2 * ((own - mean[at]) ** 2 - noise)
             raw = _by_class(at, excess) / np.maximum(_by_class(at, h**2), _TINY)
             pooled = excess.sum() / np.sum(h**2)
@@ -360,7 +391,11 @@ class Prior:
         lent, lender = _lent(mass, total, count, overall)
         weight = np.zeros(len(number))
         weight[used] = h / placed.exposure[used]  # h c / e, shared by the exposure of its rows
-        share = _share_by_cell(placed, number, weight * rate)
+        part, n_cells = placed.part, len(placed.part.by.theta)
+        of_rows = (weight * rate)[part.pair] * part.row_exposure
+        share = sum_by_number(number[part.pair] * n_cells + part.cell, of_rows, _N_CLASSES * n_cells).reshape(
+            -1, n_cells
+        )
         share = np.where(share.any(1, keepdims=True), share, share.sum(0))  # a class without clicks leans to all
         share /= np.maximum(share.sum(1, keepdims=True), _TINY)
         query = placed.part.query[placed.group[used]]
@@ -382,14 +417,7 @@ def _classes(placed: Placed, edges: Floats) -> Integers:
 
 
 def _by_class(number: Integers, values: Floats) -> Floats:
-    return sums_by(number, values, _N_CLASSES)
-
-
-def _share_by_cell(placed: Placed, number: Integers, weight: Floats) -> Floats:
-    """Sums of weight x exposure of rows by class and cell, shape (C, K)."""
-    part, n_cells = placed.part, len(placed.part.by.theta)
-    key = number[part.pair] * n_cells + part.cell
-    return sums_by(key, weight[part.pair] * part.row_exposure, _N_CLASSES * n_cells).reshape(-1, n_cells)
+    return sum_by_number(number, values, _N_CLASSES)
 
 
 def _products(mass: Floats, total: Floats, overall: float) -> tuple[Floats, Floats]:
@@ -401,13 +429,6 @@ def _products(mass: Floats, total: Floats, overall: float) -> tuple[Floats, Floa
         row = (total.sum(1) + least * overall) / ((mass * column).sum(1) + least)
         column = (total.sum(0) + least * overall) / ((mass * row[:, None]).sum(0) + least * overall)
     return row, column
-
-
-def _leaning(mass: Floats, total: Floats, count: Floats, overall: float) -> Floats:
-    """Means by class; a class of few pairs leans to the product of its row and column."""
-    product = np.outer(*_products(mass, total, overall)).ravel()
-    extra = _LEANING_PAIRS * mass / np.maximum(count, 1.0)
-    return np.where(mass > 0, (total + extra * product) / np.maximum(mass + extra, _TINY), product)
 
 
 def _lent(mass: Floats, total: Floats, count: Floats, overall: float) -> tuple[Floats, Integers]:
@@ -435,7 +456,7 @@ def most_changed(posterior: PairAttractiveness, number: int, depth: int) -> pl.D
         A row a query (and context): `query`, `pages`, `difference` (clicks in all), `before` and `after` (ids as text).
     """
     placed, part = posterior.placed, posterior.placed.part
-    gained = sums_by(placed.group, (placed.exposure_there - placed.exposure) * posterior.value, len(part.pages))
+    gained = sum_by_number(placed.group, (placed.exposure_there - placed.exposure) * posterior.value, len(part.pages))
     gained = np.where(placed.ranked, gained, 0.0)
     groups = part.groups.with_columns(pages=part.pages, difference=gained)
     groups = groups.sort(pl.col("difference").abs(), descending=True, maintain_order=True).head(number)
@@ -523,11 +544,11 @@ class PageSums(Added):
         w_seen[unseen] = u_seen[unseen] = 0.0
 
         def by_query(of_seen: Floats, of_lent: Floats) -> Floats:
-            seen = sums_by(query, of_seen, n_queries)
-            return np.stack([seen + sums_by(query_lent, of_end, n_queries) for of_end in of_lent])
+            seen = sum_by_number(query, of_seen, n_queries)
+            return np.stack([seen + sum_by_number(query_lent, of_end, n_queries) for of_end in of_lent])
 
         of_group = np.where(chosen, part.pages, 0.0)
-        n_q = sums_by(part.query, of_group, n_queries)
+        n_q = sum_by_number(part.query, of_group, n_queries)
         t = by_query(u_seen * g, lent * posterior.lent)
         left_in = 1.0 / np.maximum(1.0 - n_q / max(pages, _TINY), 1e-9) ** 2
         there = n_q > 0
@@ -535,13 +556,13 @@ class PageSums(Added):
         moments = (t**2 * left_in, t * n_q * left_in, n_q**2 * left_in + 0 * t, there + 0 * t, mean, mean**2)
         variance = u_seen**2 * posterior.variance
         cell = np.maximum(placed.cell, 0)
-        moved_lent = sums_by(rank_lent * n_cells + cell[unseen], lent, _N_RANKS * n_cells)
+        moved_lent = sum_by_number(rank_lent * n_cells + cell[unseen], lent, _N_RANKS * n_cells)
         weight = np.divide(w_seen * own, placed.exposure, out=np.zeros(n_pairs), where=placed.exposure > 0)
         g_of_row, theta_there = g[part.pair], np.nan_to_num(by.theta)[cell]
         chances = np.minimum(by.theta[part.cell] * g_of_row, 1.0), np.minimum(theta_there * g, 1.0)
         clicks = rows * g_of_row, w * g
         group = part.group[part.pair], placed.group
-        means = [sums_by(of, values, n_groups) for of, values in zip(group, clicks, strict=True)]
+        means = [sum_by_number(of, values, n_groups) for of, values in zip(group, clicks, strict=True)]
         spread = [
             [values.sum() - values @ p, m.sum(), np.sum(m**2 / np.maximum(part.pages, _TINY))]
             for values, p, m in zip(clicks, chances, means, strict=True)
@@ -551,15 +572,15 @@ class PageSums(Added):
             clicks=float(part.clicks @ here),
             slots=float(e.sum()),
             seen=float(u_seen @ g),
-            lent=sums_by(rank_lent, lent, _N_RANKS),
-            lent_squared=sums_by(rank_lent, lent**2, _N_RANKS),
+            lent=sum_by_number(rank_lent, lent, _N_RANKS),
+            lent_squared=sum_by_number(rank_lent, lent**2, _N_RANKS),
             supported=float(w_seen.sum()),
             variance=float(variance.sum()),
             variance_squared=np.sum(by_query(variance, (lent * posterior.lent) ** 2) ** 2, axis=1),
             lever=_by_class(posterior.number, u_seen * (1 - b)),
-            moved=sums_by(cell, w_seen * g, n_cells),
+            moved=sum_by_number(cell, w_seen * g, n_cells),
             moved_lent=moved_lent.reshape(_N_RANKS, n_cells),
-            own=sums_by(part.cell, weight[part.pair] * part.row_exposure, n_cells),
+            own=sum_by_number(part.cell, weight[part.pair] * part.row_exposure, n_cells),
             rest=_by_class(posterior.number, w_seen * (g - own)),
             queries=np.stack([of.sum(1) for of in moments], axis=1),
             pages_squared=float(np.sum(n_q**2)),
@@ -663,7 +684,14 @@ def _end(sums: PageSums, prior: Prior, covariance: Floats | None, end: int) -> t
     mixed = sums.rest @ prior.share + (sums.lent * lent) @ prior.share[prior.lender]
     gradient = sums.moved + lent @ sums.moved_lent - sums.own - mixed
     of_theta = 0.0 if covariance is None else max(float(gradient @ covariance @ gradient), 0.0) / n**2
-    influence = _influence(sums, prior, lent)
+    # Influence of each query on N D through the means of classes, shape (Q,)
+    h, rank = prior.precision, prior.number % _N_RANKS
+    mass = np.maximum(_by_class(prior.number, h), _TINY)
+    moved = (sums.lever / mass)[prior.number] * h * (prior.rate - prior.mean[prior.number])
+    at_rank, clicks = sum_by_number(rank, h, _N_RANKS), sum_by_number(rank, h * prior.rate, _N_RANKS)
+    slope = np.divide(sums.lent * lent, clicks, out=np.zeros(_N_RANKS), where=clicks > 0)
+    moved += slope[rank] * h * (prior.rate - (clicks / np.maximum(at_rank, _TINY))[rank])
+    influence = sum_by_number(prior.query, moved, 1)
     of_means = float(np.sum(influence**2)) / n**2
     of_clicks = (sums.variance + float(sums.lent_squared @ lent**2)) / n**2
     # Satterthwaite; the parts of clicks and of means are taken to meet in the same queries
@@ -678,7 +706,7 @@ def _end(sums: PageSums, prior: Prior, covariance: Floats | None, end: int) -> t
     degrees_new = max(effective - 1.0, 1.0) * min(new / max(spread, _TINY), _MANY) ** 2
 
     def around(variance: float, degrees: float) -> Ends:
-        half = float(scipy.special.stdtrit(min(degrees, _MANY), 1 - _LEVEL / 2)) * float(np.sqrt(variance))
+        half = t_quantile(degrees) * float(np.sqrt(variance))
         return value - half, value + half
 
     same = of_clicks + of_means + of_theta
@@ -686,17 +714,150 @@ def _end(sums: PageSums, prior: Prior, covariance: Floats | None, end: int) -> t
     return float(np.sqrt(same)), around(same, degrees), of_new
 
 
-def _influence(sums: PageSums, prior: Prior, lent: Floats) -> Floats:
-    """Influence of each query on N D through the means of classes, shape (Q,)."""
-    h, rank = prior.precision, prior.number % _N_RANKS
-    mass = np.maximum(_by_class(prior.number, h), _TINY)
-    moved = (sums.lever / mass)[prior.number] * h * (prior.rate - prior.mean[prior.number])
-    at_rank, clicks = sums_by(rank, h, _N_RANKS), sums_by(rank, h * prior.rate, _N_RANKS)
-    slope = np.divide(sums.lent * lent, clicks, out=np.zeros(_N_RANKS), where=clicks > 0)
-    moved += slope[rank] * h * (prior.rate - (clicks / np.maximum(at_rank, _TINY))[rank])
-    return sums_by(prior.query, moved, 1)
-
-
 def normal(probability: float) -> float:
     """The quantile of the standard normal distribution."""
     return float(scipy.special.ndtri(probability))
+
+
+def browsing_difference(posterior: PairAttractiveness) -> float:
+    """The clicks that a ranking gains under the user browsing model, N D.
+
+    Args:
+        posterior: pairs of whole queries, with counts by position and last click above.
+    """
+    placed, value = posterior.placed, posterior.value
+    part, by, there = placed.part, placed.part.by, placed.exposure_there > 0
+    n_contexts, n_ranks, n_groups = int(by.context.max()) + 1, int(by.position.max()) + 1, len(part.pages)
+    theta = np.zeros((n_contexts, n_ranks, n_ranks))
+    theta[by.context, by.position, by.cells[PREVIOUS_CLICK].to_numpy()] = np.nan_to_num(by.theta)
+    group, rank = placed.group[there], placed.rank[there]
+    pages = placed.exposure_there[there] / by.theta[placed.cell[there]]  # that have this rank
+    attraction = np.zeros((n_groups, n_ranks))
+    attraction[group, rank] = value[there] * pages / part.pages[group]
+    context = part.groups[CONTEXT].to_numpy()
+    clicks, last = np.zeros(n_groups), np.zeros((n_groups, n_ranks))  # probability of each rank of the last click
+    last[:, 0] = 1.0
+    for at in range(1, n_ranks):
+        clicked = last[:, :at] * np.minimum(theta[context, at, :at] * attraction[:, at, np.newaxis], 1.0)
+        last[:, :at] -= clicked
+        last[:, at] = clicked.sum(axis=1)
+        clicks += last[:, at]
+    of_log = placed.used
+    return float(clicks @ (part.pages * placed.ranked) - placed.exposure[of_log] @ value[of_log])
+
+
+UNIT = "posbias_unit"
+"""The page, or the day, of rows of counts."""
+
+_SEED = 3  # of the hash by which units are halved
+_REJECTED, _MUCH, _ROUNDING = 0.02, 0.1, 1e-9
+
+
+@dataclass(frozen=True)
+class PageSlope:
+    """The slope of clicks on predicted clicks within queries."""
+
+    slope: float  # 1 under the position-based model
+    std_error: float
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 %."""
+        half = normal(1 - _LEVEL / 2) * self.std_error
+        return self.slope - half, self.slope + half
+
+    @property
+    def rejects(self) -> bool:
+        """Whether clicks contradict the model: it is not 1 but by chance, nor nearly 1."""
+        return abs(self.slope - 1) > max(normal(1 - _REJECTED / 2) * self.std_error, _MUCH)
+
+
+def page_slope(rows: pl.DataFrame, by: CellTheta, covariance: Floats | None) -> PageSlope | None:
+    """Compare the pages of queries with each other.
+
+    Args:
+        rows: of whole pages: `query`, `doc`, the cell columns, `UNIT`, `impressions`, `clicks`; at least one.
+        by: theta of their cells.
+        covariance: of log theta, shape (K, K); None takes theta as known.
+
+    Returns:
+        The slope; None where no two pages of a query differ in what they show.
+    """
+    keys, counts = (QUERY, DOC, *by.cells.columns), pl.col(IMPRESSIONS, CLICKS).sum()
+    part = ShownPart.of(rows.group_by(keys).agg(counts), by)
+    rows = part.numbered(rows).group_by(PAIR, CELL, UNIT).agg(counts).sort(PAIR, UNIT, CELL)
+    pair, cell = rows[PAIR].to_numpy(), rows[CELL].to_numpy()
+    n_pairs, theta = len(part.group), np.nan_to_num(by.theta)[cell]
+    shown, clicks = (rows[name].to_numpy().astype(np.float64) for name in (IMPRESSIONS, CLICKS))
+    values = shown * theta, shown * theta**2, clicks * by.known[cell]
+    group = pl.Series(part.group[pair])
+    is_tested = (rows.select(pl.struct(group.alias(QUERY), UNIT).hash(_SEED) % 2).to_series() == 1).to_numpy()
+    unit = rows.select(pl.struct(group.alias(QUERY), UNIT).rank("dense") - 1).to_series().to_numpy().astype(np.int64)
+    all_clicks = _attractiveness(part, *(sum_by_number(pair, of, n_pairs) for of in values))
+    moment, variance, expected, gradient = 0.0, 0.0, 0.0, np.zeros(len(by.theta))
+    for test in (is_tested, ~is_tested):
+        others = [sum_by_number(pair[~test], of[~test], n_pairs) for of in values]
+        if not others[0].any() or not test.any():
+            return None
+        half = pair[test], cell[test], unit[test], shown[test], values[0][test], values[2][test]
+        moments = _moment(part, half, _attractiveness(part, *others), all_clicks)
+        moment, variance, expected = moment + moments[0], variance + moments[1], expected + moments[2]
+        gradient += moments[3]
+    if covariance is not None:
+        variance += max(float(gradient @ covariance @ gradient), 0.0)
+    if not (expected > _ROUNDING * values[2].sum() and variance > 0):
+        return None
+    return PageSlope(1 + moment / expected, float(np.sqrt(variance)) / expected)
+
+
+def _attractiveness(part: ShownPart, exposure: Floats, squared: Floats, clicks: Floats) -> Floats:
+    """Shrunken attractiveness of each pair by some of its rows, shape (P,)."""
+    nowhere = np.full(len(exposure), -1)
+    everywhere = np.ones(len(part.pages), bool)
+    doc = part.pairs[DOC]
+    placed = Placed(part, doc, everywhere, part.group, nowhere, nowhere, 0 * exposure, exposure, squared, clicks)
+    return Prior.fit(placed).posterior(placed).value
+
+
+def _moment(
+    part: ShownPart, half: tuple[Integers, Integers, Integers, Floats, Floats, Floats], learnt: Floats, expected: Floats
+) -> tuple[float, float, float, Floats]:
+    """M, its variance given theta, the sum of z E R, and G.
+
+    Args:
+        part: the queries.
+        half: pair, cell, unit, impressions, exposure and clicks of the rows of half of the units, each of shape (R,).
+        learnt: attractiveness by the other half.
+        expected: attractiveness by all pages.
+    """
+    n_pairs, n_cells = len(part.group), len(part.by.theta)
+    of_pair, cell, of_unit, shown, exposure, clicks = half
+    key, at = np.unique(of_unit * n_pairs + of_pair, return_inverse=True)
+    e, c = (sum_by_number(at, values, len(key)) for values in (exposure, clicks))  # by page and pair
+    pair, (_, unit) = key % n_pairs, np.unique(key // n_pairs, return_inverse=True)
+    others = sum_by_number(pair, e, n_pairs)[pair] - e
+    there = others > _ROUNDING * e
+    e, others = np.where(there, e, 0.0), np.where(there, others, 1.0)
+    rate = np.where(there, sum_by_number(pair, c, n_pairs)[pair] - c, 0.0) / others
+    n_units, group = int(unit[-1]) + 1, np.zeros(int(unit[-1]) + 1, np.int64)
+    group[unit] = part.group[pair]
+    slot, of_slot = np.unique(unit[at] * n_cells + cell, return_inverse=True)
+    pages = np.zeros(n_units)
+    np.maximum.at(pages, slot // n_cells, sum_by_number(of_slot, shown, len(slot)) / part.by.width[slot % n_cells])
+    z = sum_by_number(unit, e * learnt[pair], n_units) / pages
+    n_groups = len(part.pages)
+    mean = sum_by_number(group, z * pages, n_groups) / np.maximum(sum_by_number(group, pages, n_groups), _ROUNDING)
+    z = (z - mean[group])[unit]
+    taken = z * e / others
+    weight = np.where(there, z - sum_by_number(pair, taken, n_pairs)[pair] + taken, 0.0)
+    noise = sum_by_number(unit, weight * (c - e * expected[pair]), n_units)
+    moved = taken * rate
+    gradient = sum_by_number(pair, moved, n_pairs)[pair] - moved - np.where(there, z * rate, 0.0)
+    of_cells = sum_by_number(cell, exposure * gradient[at], n_cells)
+    predicted = z * e * rate
+    return (
+        float(np.sum(z * np.where(there, c, 0.0) - predicted)),
+        float(noise @ noise),
+        float(predicted.sum()),
+        of_cells,
+    )

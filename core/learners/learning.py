@@ -32,7 +32,7 @@ from posbias.core.choices import BALANCES, LEARNERS, Balance, LearningOptions, R
 from posbias.core.errors import IdentifiabilityError, SchemaError
 from posbias.core.learners.boosting import BinnedRows, BoostedTrees, Rows, TreeOptions, bin_rows
 from posbias.core.learners.models import FactorModel, Forest, RowModel
-from posbias.core.training.pair_layouts import expected_attractions
+from posbias.core.training.layout import expected_attractions
 
 LEAST_EXAMINATION = 1e-3
 """Theta below this is taken for this: a click there would otherwise outweigh whole logs."""
@@ -154,7 +154,7 @@ def clicked_lists(data: LearningData, documents: Integers) -> list[Lists]:
     for size in np.unique(length[clicked]).tolist():
         first, step = pages.start[:-1][clicked & (length == size)], max(_BLOCK // size, 1)
         for begin in range(0, len(first), step):
-            shown = first[begin : begin + step, np.newaxis] + np.arange(size)
+            shown: Integers = first[begin : begin + step, np.newaxis] + np.arange(size)
             lists.append(Lists(place[pages.document[shown]], pages.cell[shown], pages.click[shown]))
     return lists
 

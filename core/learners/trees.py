@@ -87,7 +87,7 @@ from posbias.core.learners.learning import (
     OnRound,
 )
 from posbias.core.learners.models import Forest
-from posbias.core.training.pair_layouts import grades_of, top_of
+from posbias.core.training.layout import grades_of, top_of
 from posbias.core.training.weights import WeightOptions
 
 TOP = 1.0

@@ -1,27 +1,67 @@
-"""The interface of layouts: what their rows are made of, and how a trainer has to take them.
+r"""Layouts: what their rows are made of, and how a trainer has to take them.
 
-Pages with their weights: what the layouts that keep pages apart start from.
+Layouts of pages keep pages apart: `clicked-group`, `pairs` and `session`.
 
-Sums by document, for the layouts that add up all that was seen of a (query, document).
+    loss = sum over clicks i of  w_i  l(d_i; C_i)
+
+d_i is the clicked document, C_i the documents of its page. The weight is constant within a group, which is how
+rankers take weights: exact for pairwise and listwise losses. Clicks on one document among the same candidates make
+one group, of weight sum w_i, with the same loss.
+
+Source: Joachims, Swaminathan & Schnabel 2017 (propensity-weighted ranking: every other document of the page is ranked
+against the clicked one, clicked or not).
+
+    loss = sum over clicks i of  w_i  sum over d in C_i \ d_i of  l(f(d_i) - f(d))
+
+The pairs are those of the clicked groups; equal ones of a query add up: the weight of a preference is the sum of w_i
+over the clicks on the winner on pages that showed the loser too.
+
+For losses that add up over documents, such as TF-Ranking's, and everything that takes a weight per row. Clicks in a
+cell without a propensity are left out.
+
+Layouts of (query, document) pairs add up all that was seen of each: `pointwise` and `judgments`.
+
+A document's n impressions become W+ for its clicks and W- = n - W+ for the rest. With click weights W+ may exceed n:
+W- is then 0, and documents that were shown rarely are labelled too low, the more so the further down they stood
+(gamma = .3, one impression: .30 at position 1, .24 at position 10). The expected label never exceeds n, but leans on
+the prior of gamma, which is worse where pairs are shown rarely: a learner that can bend then ranks below one that
+reads naive clicks. tests/benchmarks/README.md compares them.
+
+    posterior:  E[gamma | counts], the posterior mean of attractiveness
+    coec:       sum_e c_e / sum_e n_e theta_e      clicks over expected clicks (per unit of attractiveness)
+    ips:        sum_e c_e / theta_e  /  sum_e n_e
+
+with theta clipped as in the weights; sums run over the cells that have a propensity. The last two are unbiased, ips
+with more variance, and both noisy where a document was seldom shown; there the posterior is drawn to its prior, which
+learners do better with (tests/benchmarks/README.md).
+
+`label_std_dev` is that of the posterior, the errors of theta included; the two other rates have none, as a document
+without clicks would have none. Over the contexts of a document variances add up.
+
+    grade = min(floor(G label / top), G - 1)
+
+G grades in equal steps; top is the label that a hundredth of the documents exceed, where there are contexts each
+document in each of its contexts. Rankers with graded gains, and the judgment lists of search engines, take grades.
 """
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.count_table import CountTable, Floats
+from posbias.core.arrays.count_table import CountTable, Floats, Integers
 from posbias.core.choices import LAYOUTS, Grouping, Plugin, Room
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SIGNATURE
-from posbias.core.errors import UsageError
+from posbias.core.errors import StatisticsError, UsageError
 from posbias.core.fit.propensities import PROPENSITY
 from posbias.core.log.pages import in_page_order
-from posbias.core.schema import CLICK, DOC, POSITION, QUERY, SESSION, WEIGHT
-from posbias.core.training.weights import CLICK_WEIGHT, ClickWeights, WeightOptions, replicate_names
+from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, PAIR, POSITION, QUERY, SESSION, WEIGHT
+from posbias.core.training.weights import CLICK_WEIGHT, ClickWeights, WeightOptions, replicate_names, weight_columns
 
 _SHOWN_POSITION = "posbias_shown_position"
 _OWN_WEIGHT = "posbias_own_weight"
@@ -199,6 +239,388 @@ def sums_by_document(pairs: pl.DataFrame, by_signature: Floats) -> tuple[pl.Data
     by_row = by_signature[pairs[SIGNATURE].to_numpy()]
     documents = pairs[first].select(pl.col(QUERY).rle_id().cast(pl.Int64).alias(GROUP), QUERY, DOC)
     return documents, np.add.reduceat(by_row, first) if len(first) else by_row
+
+
+CODE, CLICKED_CODE, CANDIDATES = "posbias_code", "posbias_clicked_code", "posbias_candidates"
+
+
+class ClickedGroupLayout(LayoutOfPages):
+    """Clicks with what else was shown."""
+
+    name = "clicked-group"
+    groupings = ("query", "session")
+    weighted = "group"
+    nothing = "no click carries a weight"
+
+    def rows(self, pages: pl.DataFrame, grouping: Grouping) -> tuple[pl.DataFrame, None]:
+        """The rows of all groups, the documents of each in ascending order, so that their order gives nothing away.
+
+        Returns:
+            `group`, [`session`], `query`, `doc`, `label` (Int8, 1 for the clicked document), `weight` (sum w_i, the
+            same in a whole group), `clicks` (how many clicks the group stands for, the same in a whole group).
+        """
+        pairs = pages.select(PAIR).unique().sort(PAIR)  # the code of a pair is its row
+        groups = clicked_groups(pages, pairs, grouping).with_row_index(GROUP)
+        rows = groups.explode(CANDIDATES)
+        rows = rows.select(
+            pl.col(GROUP).cast(pl.Int64),
+            *([SESSION] if grouping == "session" else []),
+            *pairs[rows[CANDIDATES]],
+            (pl.col(CANDIDATES) == pl.col(CLICKED_CODE)).cast(pl.Int8).alias(LABEL),
+            *weight_columns(groups.columns),
+            CLICKS,
+        )
+        return rows, None
+
+    def still_of_use(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """The groups that still have their click."""
+        return rows.filter(pl.col(LABEL).max().over(GROUP) == 1)
+
+
+def clicked_groups(pages: pl.DataFrame, pairs: pl.DataFrame, grouping: Grouping) -> pl.DataFrame:
+    """Each weighted click, by code, with the candidates that it was chosen from; equal ones of a query as one.
+
+    Args:
+        pages: weighted pages.
+        pairs: their (query, document), each once, in ascending order: the code of a pair is its row.
+        grouping: by query, equal groups become one; by session, each click is its own.
+
+    Returns:
+        Clicked code, candidates (codes, ascending), weights, `clicks`; `session` where each click is its own. By
+        clicked code and first page, or by page.
+    """
+    coded = pages.join(pairs.with_row_index(CODE), on=PAIR, how="left", maintain_order="left")
+    weights = weight_columns(pages.columns)
+    clicks = coded.filter(WEIGHTED_CLICK).select(SESSION, pl.col(CODE).alias(CLICKED_CODE), *weights)
+    candidates = (
+        coded.select(SESSION, CODE)
+        .join(clicks, on=SESSION, how="semi")
+        .sort(CODE)
+        .group_by(SESSION, maintain_order=True)
+        .agg(pl.col(CODE).alias(CANDIDATES))
+    )
+    groups = clicks.join(candidates, on=SESSION, how="left", maintain_order="left")
+    if grouping == "session":
+        return groups.with_columns(pl.lit(1, pl.Int64).alias(CLICKS))
+    return (
+        groups.sort(CLICKED_CODE, maintain_order=True)
+        .group_by(CLICKED_CODE, CANDIDATES, maintain_order=True)
+        .agg(pl.col(weights).sum(), pl.len().cast(pl.Int64).alias(CLICKS))
+    )
+
+
+WINNER, LOSER = "winner", "loser"
+"""The two documents of a preference."""
+
+WINNER_ROW, LOSER_ROW = "winner_row", "loser_row"
+"""The rows that hold them, from 0."""
+
+_ROW = "posbias_row"
+
+
+class PairsLayout(LayoutOfPages):
+    """Preferences among documents."""
+
+    name = "pairs"
+    groupings = ("query", "session")
+    weighted = "preference"
+    left_out = (GROUP, LABEL, WEIGHT)
+    nothing = "no click carries a weight and has another document beside it"
+
+    def rows(self, pages: pl.DataFrame, grouping: Grouping) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Documents, and the preferences among them.
+
+        By query, a document is one row and equal preferences add up; by session, each page stands alone.
+
+        Returns:
+            The documents: `group`, [`session`], `query`, `doc`, `label` and `weight` (1: only preferences teach).
+            The preferences, by group: `group`, [`session`], `query`, `winner`, `loser`, `winner_row`, `loser_row` and
+            `weight`.
+        """
+        weights = weight_columns(pages.columns)
+        if grouping == "query":
+            documents = pages.select(PAIR).unique().sort(PAIR)
+            ranked = (
+                clicked_groups(pages, documents, grouping)
+                .explode(CANDIDATES)
+                .filter(pl.col(CANDIDATES) != pl.col(CLICKED_CODE))
+                .group_by(CLICKED_CODE, CANDIDATES, maintain_order=True)
+                .agg(pl.col(weights).sum())
+                .sort(CLICKED_CODE, CANDIDATES)
+                .rename({CLICKED_CODE: WINNER_ROW, CANDIDATES: LOSER_ROW})
+            )
+            key = QUERY
+        else:
+            documents = pages.sort(SESSION, DOC).select(
+                SESSION, QUERY, DOC, POSITION, *weights, weighted=WEIGHTED_CLICK
+            )
+            rows = documents.with_row_index(_ROW)
+            clicks = rows.filter("weighted").select(SESSION, *weights, pl.col(_ROW).alias(WINNER_ROW))
+            others = rows.select(SESSION, pl.col(_ROW).alias(LOSER_ROW))
+            ranked = (
+                clicks.join(others, on=SESSION, maintain_order="left_right")
+                .filter(pl.col(WINNER_ROW) != pl.col(LOSER_ROW))
+                .select(WINNER_ROW, LOSER_ROW, *weights)
+            )
+            documents = documents.select(SESSION, QUERY, DOC)
+            key = SESSION
+        numbered = documents.select(pl.col(key).rle_id().cast(pl.Int64).alias(GROUP), pl.all())
+        winner, loser = numbered[ranked[WINNER_ROW]], numbered[ranked[LOSER_ROW]]
+        preferences = ranked.select(
+            *winner.drop(DOC),
+            winner[DOC].alias(WINNER),
+            loser[DOC].alias(LOSER),
+            pl.col(WINNER_ROW, LOSER_ROW).cast(pl.Int64),
+            *weights,
+        )
+        return numbered.with_columns(pl.lit(1, pl.Int8).alias(LABEL), pl.lit(1.0).alias(WEIGHT)), preferences
+
+
+class SessionLayout(LayoutOfPages):
+    """Impressions as shown."""
+
+    name = "session"
+    groupings = ("session", "query")
+    label = CLICK
+    left_out = (GROUP,)
+    shows_impressions = True
+
+    def ids(self, grouping: Grouping) -> tuple[str, ...]:  # noqa: ARG002 - the same for both
+        """The columns that say what a row is."""
+        return (SESSION, QUERY, DOC, POSITION)
+
+    def rows(self, pages: pl.DataFrame, grouping: Grouping) -> tuple[pl.DataFrame, None]:
+        """The rows of weighted pages, page by page, or with all pages of a query in one group."""
+        kept = pages.filter((pl.col(CLICK) == 0) | WEIGHTED_CLICK)
+        if grouping == "query":
+            kept = kept.sort(QUERY, maintain_order=True)
+        key = SESSION if grouping == "session" else QUERY
+        return kept.select(pl.col(key).rle_id().cast(pl.Int64).alias(GROUP), pl.all()), None
+
+
+_TINY = 1e-300  # theta = gamma = 1 leaves no impression without a click to explain: 0 of them, not 0/0
+
+
+class PointwiseLayout(LayoutOfCounts):
+    """W+ and W- of each document; any learner takes them that takes a weight per row."""
+
+    name = "pointwise"
+    ranked = False
+    left_out = (GROUP,)
+    takes = ("negatives",)
+
+    def by_signature(self, counts: WeightedCounts) -> tuple[Floats, RowsOfPairs]:
+        """W+ and the impressions of each signature, and W+ under replicate weights, shape (J, 2 + N)."""
+        positive = None
+        if counts.options.negatives == "posterior":
+            posterior = counts.posterior()
+            positive = expected_attractions(counts.signatures, posterior.examination, posterior.mean)
+        return positive_and_shown(counts.signatures, counts.weights, positive), pointwise_rows
+
+    def by_document(self, documents: WeighedDocuments) -> tuple[Floats, RowsOfPairs]:
+        """W+, held at 0, and the impressions, shape (J, 2)."""
+        return np.column_stack([np.maximum(documents.attracted, 0.0), documents.impressions]), pointwise_rows
+
+
+def expected_attractions(signatures: CountTable, examination: Floats, attractiveness: Floats) -> Floats:
+    """How many of a unit's impressions showed an attractive document, given the clicks: W+ without click weights.
+
+        W+ = sum_e { c_e + (n_e - c_e) P(A = 1 | c = 0) },  P(A = 1 | c = 0) = gamma (1 - theta) / (1 - theta gamma)
+
+    An impression is worth at most 1 whatever its cell's theta: there is no weight that could be clipped.
+
+    Args:
+        signatures: counts per (signature, cell).
+        examination: theta as a probability, shape (K,), 0 < theta <= 1; NaN where a cell has none, and counts nothing.
+        attractiveness: gamma, shape (J,), in [0, 1], on the scale of this theta.
+
+    Returns:
+        W+ of each signature, shape (J,), between its clicks and its impressions.
+    """
+    attractions = np.empty(signatures.n_units)
+    known, theta = np.isfinite(examination), np.nan_to_num(examination)
+    for units, block in signatures.blocks():
+        theta_of, gamma = theta[block.cell], block.spread(attractiveness[units])
+        attracted = gamma * (1 - theta_of) / np.maximum(1 - theta_of * gamma, _TINY)
+        skips = block.impressions - block.clicks
+        attractions[units] = block.sum_by_unit(known[block.cell] * (block.clicks + skips * attracted))
+    return attractions
+
+
+def positive_and_shown(signatures: CountTable, weights: ClickWeights, positive: Floats | None = None) -> Floats:
+    """W+ and sum_e n_e of each signature over the cells that have a propensity, and W+ under each replicate weight.
+
+    Args:
+        signatures: counts per (signature, cell).
+        weights: the weight of a click per cell, and N replicate weights.
+        positive: W+ of each signature, shape (J,), as from `expected_attractions`; None: sum_e c_e w_e.
+
+    Returns:
+        Shape (J, 2 + N).
+    """
+    known, (weight, *further) = np.isfinite(weights.weight), np.nan_to_num([weights.weight, *weights.replicates])
+    sums = np.empty((signatures.n_units, 2 + len(further)))
+    for units, block in signatures.blocks():
+        clicked = [block.sum_by_unit(block.clicks * of_cell[block.cell]) for of_cell in (weight, *further)]
+        clicked[0] = clicked[0] if positive is None else positive[units]
+        clicked.insert(1, block.sum_by_unit(block.impressions * known[block.cell]))
+        sums[units] = np.stack(clicked, axis=1)
+    return sums
+
+
+def pointwise_rows(pairs: pl.DataFrame, by_signature: Floats) -> pl.DataFrame:
+    """The rows of a part.
+
+        label 1: W+           label 0: W- = max(sum_e n_e - W+, 0)
+
+    Sums run over the cells that have a propensity, and over all rows of a document.
+
+    Args:
+        pairs: `query`, `doc`, `signature`, as for `sums_by_document`.
+        by_signature: as from `positive_and_shown`, shape (J, 2 + N).
+
+    Returns:
+        `group`, `query`, `doc`, `label` (Int8), `weight` and replicate weights (Float64), in the order of the pairs,
+        label 1 first.
+    """
+    documents, sums = sums_by_document(pairs, by_signature)
+    shown, positive = sums[:, 1], np.delete(sums, 1, axis=1)
+    negative = np.maximum(shown[:, np.newaxis] - positive, 0.0)
+    weights = np.stack([positive, negative], axis=1).reshape(2 * documents.height, positive.shape[1])
+    names = [WEIGHT, *replicate_names(positive.shape[1] - 1)]
+    return documents[np.repeat(np.arange(documents.height), 2)].with_columns(
+        pl.Series(LABEL, np.tile(np.array([1, 0], np.int8), documents.height)),
+        *(pl.Series(name, weights[:, column]) for column, name in enumerate(names)),
+    )
+
+
+_ABOVE_TOP = 0.01  # of the documents: a few rates from next to no impressions must not stretch the scale
+
+
+class JudgmentsLayout(LayoutOfCounts):
+    """The debiased click rate of each document, and its grade."""
+
+    name = "judgments"
+    weighted = None
+    graded = True
+    one_row_each = True
+    left_out = (GROUP, WEIGHT)
+    takes = ("rate", "grades")
+
+    def by_signature(self, counts: WeightedCounts) -> tuple[Floats, RowsOfPairs]:
+        """The terms of the rate of each signature, shape (J, 5)."""
+        posterior = counts.posterior() if counts.options.rate == "posterior" else None
+        terms = rate_terms(counts.signatures, counts.weights, counts.options, posterior)
+        top = top_rate(terms, counts.signatures.multiplicity)
+        return terms, partial(judgment_rows, top=top, grades=counts.options.grades, whole=counts.whole)
+
+    def by_document(self, documents: WeighedDocuments) -> tuple[Floats, RowsOfPairs]:
+        """The terms of each document; rates below 0, which trust bias leaves by chance, are held there."""
+        shown = documents.impressions
+        above, below = {
+            "posterior": (shown * documents.relevance, shown),
+            "coec": (documents.beyond, documents.expected),
+            "ips": (documents.attracted, shown),
+        }[documents.options.rate]
+        unknown = np.full(len(shown), np.nan)
+        terms = np.stack([shown, documents.clicks, np.maximum(above, 0.0), below, unknown], axis=1)
+        top, grades = top_rate(terms, np.ones(len(terms))), documents.options.grades
+        return terms, partial(judgment_rows, top=top, grades=grades, whole=documents.whole)
+
+
+def rate_terms(
+    signatures: CountTable, weights: ClickWeights, options: WeightOptions, posterior: Posterior | None = None
+) -> Floats:
+    """The terms of the rate of a document, by signature, over the cells that have a propensity.
+
+    Args:
+        signatures: counts per (signature, cell).
+        weights: the propensity of each cell.
+        options: clipping, and which rate.
+        posterior: of each signature's attractiveness, for the rate of that name.
+
+    Returns:
+        Impressions, clicks, the rate's numerator and denominator, and the variance of the numerator, nan where it is
+        not known, shape (J, 5).
+
+    Raises:
+        StatisticsError: the posterior is requested, and a signature has no attractiveness.
+    """
+    known = np.isfinite(weights.propensity)
+    theta = np.where(known, np.maximum(np.nan_to_num(weights.propensity), options.min_propensity), 1.0)
+    terms = np.empty((signatures.n_units, 5))
+    unknown = np.full(signatures.n_units, np.nan)
+    gamma = unknown if posterior is None else posterior.mean
+    spread = unknown if posterior is None or posterior.std_dev is None else posterior.std_dev
+    if options.rate == "posterior" and (len(gamma) != signatures.n_units or not np.isfinite(gamma).all()):
+        raise StatisticsError(
+            "--layout-options rate=posterior: some documents have no attractiveness, and no number stands for that. "
+            "Estimate again, or use rate=coec or ips."
+        )
+    for units, block in signatures.blocks():
+        shown, clicked = (known[block.cell] * counts for counts in (block.impressions, block.clicks))
+        impressions, clicks = block.sum_by_unit(shown), block.sum_by_unit(clicked)
+        if options.rate == "coec":
+            above, below = clicks, block.sum_by_unit(shown * theta[block.cell])
+        elif options.rate == "ips":
+            above, below = block.sum_by_unit(clicked / theta[block.cell]), impressions
+        else:
+            above, below = impressions * gamma[units], impressions
+        variance = (impressions * spread[units]) ** 2
+        terms[units] = np.stack([impressions, clicks, above, below, variance], axis=1)
+    return terms
+
+
+def top_rate(terms: Floats, multiplicity: Floats) -> float:
+    """The rate that a hundredth of the documents exceed; 0 where none was clicked.
+
+    Args:
+        terms: as from `rate_terms`, shape (J, 5).
+        multiplicity: how many documents each signature stands for, shape (J,).
+    """
+    return top_of(np.divide(terms[:, 2], terms[:, 3], out=np.zeros(len(terms)), where=terms[:, 3] > 0), multiplicity)
+
+
+def top_of(rate: Floats, multiplicity: Floats) -> float:
+    """The rate that a hundredth of rates, shape (J,), exceed; 0 without any."""
+    order = np.argsort(rate)
+    above = multiplicity.sum() - np.cumsum(multiplicity[order])
+    return float(rate[order][np.argmax(above <= _ABOVE_TOP * multiplicity.sum())]) if len(rate) else 0.0
+
+
+def grades_of(label: Floats, top: float, grades: int) -> Integers:
+    """The grade of each label, 0 .. grades - 1, same shape."""
+    steps = np.floor(grades * label / top) if top > 0 else np.zeros(len(label))
+    return np.minimum(steps, grades - 1).astype(np.int64)
+
+
+def judgment_rows(pairs: pl.DataFrame, terms: Floats, *, top: float, grades: int, whole: bool) -> pl.DataFrame:
+    """The rows of a part. Documents that no cell with a propensity has shown are left out.
+
+    Args:
+        pairs: `query`, `doc`, `signature`, as for `sums_by_document`.
+        terms: as from `rate_terms`, shape (J, 4).
+        top: as from `top_rate`.
+        grades: number of grades G, at least 2.
+        whole: whether impressions and clicks are whole numbers, not sums of weights.
+
+    Returns:
+        `group`, `query`, `doc`, `label` (Float64 >= 0), `label_std_dev` (null where it is not known), `grade` (Int32,
+        0 .. G - 1), `impressions`, `clicks`, `weight` (1: judgments weigh the same).
+    """
+    documents, sums = sums_by_document(pairs, terms)
+    seen = sums[:, 3] > 0
+    sums = sums[seen]
+    label = sums[:, 2] / sums[:, 3]
+    counts = pl.Int64 if whole else pl.Float64
+    return documents.filter(pl.Series(seen)).with_columns(
+        pl.Series(LABEL, label),
+        pl.Series(LABEL_STD_DEV, np.sqrt(sums[:, 4]) / sums[:, 3]).fill_nan(None),
+        pl.Series(GRADE, grades_of(label, top, grades).astype(np.int32)),
+        pl.Series(IMPRESSIONS, sums[:, 0]).cast(counts),
+        pl.Series(CLICKS, sums[:, 1]).cast(counts),
+        pl.lit(1.0).alias(WEIGHT),
+    )
 
 
 _LAYOUTS = Room[LayoutOfPages | LayoutOfCounts](LAYOUTS, "--layout")

@@ -22,12 +22,11 @@ nothing is clipped; the second may be negative for some of them.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from numbers import Real
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 import xxhash
 
@@ -36,7 +35,7 @@ from posbias.core.choices import Negatives, Rate
 from posbias.core.errors import UsageError
 from posbias.core.fit.propensities import PROPENSITY, STD_ERROR
 from posbias.core.models import ExaminationModel
-from posbias.core.models.page_matrices import Integers, PageBatch, Parameters
+from posbias.core.models.page_matrices import Integers, PageBatch, Parameters, starts_and_lengths
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, PAIR, POSITION, PREVIOUS_CLICK, SESSION, WEIGHT
 
 _ROW, _REFERENCE = "posbias_row", "posbias_reference"
@@ -91,7 +90,11 @@ def relative_covariance(table: pl.DataFrame, examination: Floats, std_error: Flo
     """
     cells = np.arange(table.height)
     constant = np.min(np.diag(examination), initial=np.inf)
-    reference = _references(table)
+    # The row of each cell's reference, that of its context, whose propensity is 1 without an error; -1 for none
+    contexts = [name for name in table.columns if name not in (POSITION, PREVIOUS_CLICK, PROPENSITY, STD_ERROR)]
+    first = pl.col(_ROW).filter((pl.col(PROPENSITY) == 1) & (pl.col(STD_ERROR) == 0)).min()
+    rows = table.with_row_index(_ROW).select((first.over(contexts) if contexts else first).alias(_REFERENCE), _ROW)
+    reference = rows[_REFERENCE].cast(pl.Int64).fill_null(-1).to_numpy()
     relative = np.eye(table.height)
     relative[cells[reference >= 0], reference[reference >= 0]] -= 1.0
     covariance = relative @ (examination - constant * np.eye(table.height)) @ relative.T
@@ -102,15 +105,6 @@ def relative_covariance(table: pl.DataFrame, examination: Floats, std_error: Flo
     scaled = covariance * np.outer(factor, factor)
     alone = np.where(spread > 0, 0.0, requested)
     return np.asarray(scaled + np.diag(alone**2))
-
-
-def _references(table: pl.DataFrame) -> npt.NDArray[np.int64]:
-    """The row of each cell's reference, that of its context, whose propensity is 1 without an error; -1 for none."""
-    contexts = [name for name in table.columns if name not in (POSITION, PREVIOUS_CLICK, PROPENSITY, STD_ERROR)]
-    is_reference = (pl.col(PROPENSITY) == 1) & (pl.col(STD_ERROR) == 0)
-    first = pl.col(_ROW).filter(is_reference).min()
-    rows = table.with_row_index(_ROW).with_columns((first.over(contexts) if contexts else first).alias(_REFERENCE))
-    return rows[_REFERENCE].cast(pl.Int64).fill_null(-1).to_numpy()
 
 
 CLICK_WEIGHT = "posbias_click_weight"
@@ -209,54 +203,28 @@ def click_weights(
     unclipped = 1.0 / np.where(known, propensity, np.nan)
     clipped = known & (np.nan_to_num(propensity) < options.min_propensity)
     weight = np.where(clipped, 1.0 / options.min_propensity, unclipped)
-    totals = [float(np.nansum(counted * of_cell)) for of_cell in (unclipped, weight)]
-    squares = [float(np.sum(np.where(squared == 0, 0.0, squared * of_cell**2))) for of_cell in (unclipped, weight)]
-    counts = [float(some.sum()) for some in (counted, clicks[~known], impressions[~known], clicks[clipped])]
-    summary = _summary(counts, totals, squares, options)
-    weighted = pl.Series("weight_share", np.nan_to_num(counted * weight))
-    sums = cells.select(POSITION, pl.Series(CLICKS, counted), weighted).group_by(POSITION).sum().sort(POSITION)
-    share = pl.col("weight_share") / pl.col("weight_share").sum()
-    as_counts = pl.Int64 if np.all(counted == np.floor(counted)) else pl.Float64
-    shares = sums.with_columns(share.fill_nan(None), pl.col(CLICKS).cast(as_counts))
+    sums = {
+        CLICKS: counted,
+        _LOST_CLICKS: np.where(known, 0.0, clicks),
+        _LOST: np.where(known, 0.0, impressions),
+        _CLIPPED: np.where(clipped, clicks, 0.0),
+        _BEFORE: np.nan_to_num(counted * unclipped),
+        _AFTER: np.nan_to_num(counted * weight),
+        _SQUARES_BEFORE: np.where(squared == 0, 0.0, squared * unclipped**2),
+        _SQUARES: np.where(squared == 0, 0.0, squared * weight**2),
+    }
+    effect = row_weights(cells.select(POSITION).with_columns(pl.Series(*column) for column in sums.items()), options)
     other = np.empty((0, len(propensity))) if replicates is None else replicates
     of_replicates = 1.0 / np.maximum(other, options.min_propensity)
     if options.self_normalize:
         sums_of = np.nansum(counted * of_replicates, axis=1, keepdims=True)
         of_replicates *= np.divide(counted.sum(), sums_of, out=np.ones_like(sums_of), where=sums_of > 0)
-    weight = weight * summary.self_normalization_factor
-    return ClickWeights(cells, propensity, weight, summary, shares, of_replicates)
-
-
-def _summary(
-    counts: Sequence[float], totals: Sequence[float], squares: Sequence[float], options: WeightOptions
-) -> WeightSummary:
-    """The summary of a log.
-
-    Args:
-        counts: clicks with and without a propensity, impressions without one, and clicks that are clipped.
-        totals: the sums of the weights of the clicks before and after clipping.
-        squares: those of their squares.
-        options: clipping and normalisation.
-    """
-    before, after = totals
-    return WeightSummary(
-        *map(as_count, counts),
-        weight_before_clipping=before,
-        weight_after_clipping=after,
-        self_normalization_factor=counts[0] / after if options.self_normalize and after > 0 else 1.0,
-        effective_sample_size_before_clipping=_effective(before, squares[0]),
-        effective_sample_size=_effective(after, squares[1]),
-    )
+    return ClickWeights(cells, propensity, weight * effect.factor, effect.summary, effect.by_position, of_replicates)
 
 
 def as_count(number: float) -> float | int:
     """A sum of counts as a whole number, where it is one; sums of weights stay as they are."""
     return int(number) if float(number).is_integer() else float(number)
-
-
-def _effective(total: float, squares: float) -> float | None:
-    """(sum u w)^2 / sum (u w)^2 over the clicked impressions; None where it is unknown."""
-    return total**2 / squares if squares > 0 else None
 
 
 _SPLIT_SEED, _SHARES, _SIGN = 42, 1_000_000, 1 << 63
@@ -305,22 +273,14 @@ def examination_of_rows(
     """
     examined = np.empty(impressions.height)
     by_row = {name: np.append(values, np.nan) for name, values in of_rows.items()}
-    for rows, batch in _pages(impressions):
+    starts, length = starts_and_lengths(impressions[SESSION])
+    click, position = (impressions[CLICK] > 0).to_numpy(), impressions[POSITION].cast(pl.Int64).to_numpy()
+    for n_ranks in np.unique(length).tolist():  # pages of one length at a time, each row a unit
+        rows: Integers = starts[length == n_ranks, np.newaxis] + np.arange(n_ranks, dtype=np.int64)
+        shown = np.ones(rows.shape, dtype=np.bool_)
+        batch = PageBatch(rows, position[rows], click[rows], shown, np.ones(len(rows)))
         examined[rows] = model.examination({**shared, **by_row}, batch)
     return examined
-
-
-def _pages(impressions: pl.DataFrame) -> Iterator[tuple[Integers, PageBatch]]:
-    """Pages of one length at a time: the rows that they stand in, shape (N, L), and the pages, each row a unit."""
-    session = impressions[SESSION]
-    starts = np.flatnonzero((session != session.shift(1)).fill_null(value=True).to_numpy())
-    length = np.diff(np.append(starts, impressions.height))
-    click, position = (impressions[CLICK] > 0).to_numpy(), impressions[POSITION].cast(pl.Int64).to_numpy()
-    for n_ranks in np.unique(length).tolist():
-        below: Integers = np.arange(n_ranks, dtype=np.int64)
-        rows: Integers = starts[length == n_ranks, np.newaxis] + below
-        weight = np.ones(len(rows))
-        yield rows, PageBatch(rows, position[rows], click[rows], np.ones((len(rows), n_ranks), dtype=np.bool_), weight)
 
 
 BASELINE = "posbias_baseline"
@@ -375,17 +335,22 @@ def sums_by_position(impressions: pl.DataFrame, options: WeightOptions) -> pl.Da
 
 
 def row_weights(sums: pl.DataFrame, options: WeightOptions) -> RowWeights:
-    """From the sums of all parts.
+    """From the sums of all parts, or of all cells.
 
     Args:
-        sums: as from `sums_by_position`, of any number of parts.
+        sums: columns as from `sums_by_position`, any number of rows of a position.
         options: clipping and normalisation.
     """
     by_position = sums.group_by(POSITION, maintain_order=True).sum().sort(POSITION)
     total = {name: float(by_position[name].sum()) for name in by_position.columns if name != POSITION}
-    counts = [total[name] for name in (CLICKS, _LOST_CLICKS, _LOST, _CLIPPED)]
-    after, squares = total[_AFTER], (total[_SQUARES_BEFORE], total[_SQUARES])
-    summary = _summary(counts, (total[_BEFORE], after), squares, options)
+    counts = [as_count(total[name]) for name in (CLICKS, _LOST_CLICKS, _LOST, _CLIPPED)]
+    before, after = total[_BEFORE], total[_AFTER]
+    effective_before, effective = (  # (sum u w)^2 / sum (u w)^2 over the clicked impressions
+        weight**2 / squares if squares > 0 else None
+        for weight, squares in ((before, total[_SQUARES_BEFORE]), (after, total[_SQUARES]))
+    )
+    factor = counts[0] / after if options.self_normalize and after > 0 else 1.0
+    summary = WeightSummary(*counts, before, after, factor, effective_before, effective)
     whole = bool((by_position[CLICKS] == by_position[CLICKS].floor()).all())
     share = pl.col(_AFTER) / after if after > 0 else pl.lit(None, pl.Float64)
     clicks = pl.col(CLICKS).cast(pl.Int64 if whole else pl.Float64)

@@ -11,8 +11,7 @@ import polars as pl
 
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import StatisticsError, UsageError, plural
-from posbias.core.evaluation.page_slope import PageSlope, page_slope
-from posbias.core.evaluation.prediction import CLASS, CellTheta, Prediction, Scope
+from posbias.core.evaluation.prediction import CLASS, CellTheta, PageSlope, Prediction, Scope, page_slope
 from posbias.core.fit.propensities import choose_propensities
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, NAMES_TAKEN, PAIR, QUERY, Roles
 from posbias.io.counting.count import WithFacts, count_pages, merged_parts, read_log

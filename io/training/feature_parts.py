@@ -18,8 +18,7 @@ import polars as pl
 from posbias.core.choices import Missing
 from posbias.core.errors import SchemaError
 from posbias.core.schema import DOC, PAIR, QUERY, Roles
-from posbias.core.training.layout import GROUP, Layout
-from posbias.core.training.page_layouts import LOSER_ROW, WINNER_ROW
+from posbias.core.training.layout import GROUP, LOSER_ROW, WINNER_ROW, Layout
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.log.scan import reading, untyped_columns
 from posbias.io.log.sources import Source, check_unchanged

@@ -10,8 +10,7 @@ from posbias.core.errors import SchemaError
 from posbias.core.fit.propensities import PROPENSITY
 from posbias.core.roles import check_readable
 from posbias.core.schema import ALIASES, CLICK, CLICKS, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT, Roles
-from posbias.core.training.layout import GRADE, GROUP, LABEL, LABEL_STD_DEV
-from posbias.core.training.page_layouts import LOSER, LOSER_ROW, WINNER, WINNER_ROW
+from posbias.core.training.layout import GRADE, GROUP, LABEL, LABEL_STD_DEV, LOSER, LOSER_ROW, WINNER, WINNER_ROW
 from posbias.core.training.weights import is_replicate
 from posbias.io.log.click_log import Log
 from posbias.io.log.lists import check_headers

@@ -19,8 +19,7 @@ import polars.selectors as cs
 from posbias.core.choices import Plugin
 from posbias.core.errors import UsageError, escaped_json
 from posbias.core.schema import DOC
-from posbias.core.training.layout import Layout
-from posbias.core.training.page_layouts import LOSER, WINNER
+from posbias.core.training.layout import LOSER, WINNER, Layout
 from posbias.core.training.weights import weight_columns
 from posbias.io.results.tables import as_text_columns, sink_table, write_in_one_file
 from posbias.io.training.laid_out import TrainingPart, TrainingSet

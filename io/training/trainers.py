@@ -16,8 +16,7 @@ import polars.selectors as cs
 
 from posbias.core.errors import SchemaError, UsageError
 from posbias.core.schema import POSITION, WEIGHT
-from posbias.core.training.layout import GRADE, GROUP, Layout, Weighted
-from posbias.core.training.page_layouts import LOSER_ROW, WINNER_ROW
+from posbias.core.training.layout import GRADE, GROUP, LOSER_ROW, WINNER_ROW, Layout, Weighted
 from posbias.io.training.format import (
     TextFormat,
     check_no_preferences,

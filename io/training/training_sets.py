@@ -9,8 +9,7 @@ import polars as pl
 
 from posbias.core.choices import Grouping
 from posbias.core.errors import SchemaError
-from posbias.core.training.layout import GROUP, Layout
-from posbias.core.training.page_layouts import LOSER_ROW, WINNER_ROW
+from posbias.core.training.layout import GROUP, LOSER_ROW, WINNER_ROW, Layout
 from posbias.io.engines.engine import Engine
 from posbias.io.places.temporary import remove_unfinished, whole_files
 from posbias.io.progress import Progress

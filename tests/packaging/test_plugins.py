@@ -57,7 +57,7 @@ import polars as pl
 
 from posbias.core.training.layout import sums_by_document
 from posbias.core.training.layout import GROUP, LayoutOfCounts
-from posbias.core.training.pair_layouts import positive_and_shown
+from posbias.core.training.layout import positive_and_shown
 
 
 class RatioLayout(LayoutOfCounts):

@@ -6,8 +6,7 @@ import pytest
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.evaluation.page_slope import UNIT, PageSlope, page_slope
-from posbias.core.evaluation.prediction import CellTheta
+from posbias.core.evaluation.prediction import UNIT, CellTheta, PageSlope, page_slope
 from posbias.core.models import get_model
 
 K, DOCS, QUERIES = 4, 8, 20

@@ -9,7 +9,6 @@ import pytest
 
 from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.evaluation.browsing import browsing_difference
 from posbias.core.evaluation.clicked import RANK
 from posbias.core.evaluation.prediction import (
     CONTEXT,
@@ -20,6 +19,7 @@ from posbias.core.evaluation.prediction import (
     Prior,
     Scope,
     ShownPart,
+    browsing_difference,
     predict,
 )
 from posbias.core.models import get_model

@@ -15,8 +15,7 @@ from posbias.core.attractiveness import estimate_prior, posterior_by_position
 from posbias.core.errors import SchemaError
 from posbias.core.learners.learning import LearningData
 from posbias.core.learners.trees import Graded, graded
-from posbias.core.training.layout import Posterior
-from posbias.core.training.pair_layouts import judgment_rows, rate_terms, top_rate
+from posbias.core.training.layout import Posterior, judgment_rows, rate_terms, top_rate
 from posbias.core.training.weights import WeightOptions, click_weights
 
 

@@ -7,8 +7,7 @@ import pytest
 from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.choices import Rate
 from posbias.core.errors import StatisticsError
-from posbias.core.training.layout import Posterior
-from posbias.core.training.pair_layouts import judgment_rows, rate_terms, top_rate
+from posbias.core.training.layout import Posterior, judgment_rows, rate_terms, top_rate
 from posbias.core.training.weights import WeightOptions, click_weights
 
 UNKNOWN = float("nan")

@@ -13,8 +13,7 @@ from small_logs import PBM, UBM
 from posbias.core.choices import Grouping
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.core.training.layout import weighted_pages
-from posbias.core.training.page_layouts import ClickedGroupLayout, PairsLayout, SessionLayout
+from posbias.core.training.layout import ClickedGroupLayout, PairsLayout, SessionLayout, weighted_pages
 from posbias.core.training.weights import ClickWeights, WeightOptions, click_weights
 
 SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)

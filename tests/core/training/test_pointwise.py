@@ -10,7 +10,7 @@ from small_logs import PBM, counted, statistics_of
 from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.core.training.pair_layouts import expected_attractions, pointwise_rows, positive_and_shown
+from posbias.core.training.layout import expected_attractions, pointwise_rows, positive_and_shown
 from posbias.core.training.weights import ClickWeights, WeightOptions, click_weights
 
 UNKNOWN = float("nan")
