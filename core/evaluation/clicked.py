@@ -241,16 +241,17 @@ def ndcg_by_query(lists: pl.DataFrame, judgments: pl.DataFrame, n_rankings: int,
     Returns:
         `query`, and a column for each ranking but the first, by its number as text; sorted by query.
     """
+    gain = pl.max_horizontal(pl.col(RELEVANCE), 0.0) / (pl.col(RANK) + 1).cast(pl.Float64).log(2)
     ideal = (
         judgments.sort(QUERY, RELEVANCE, descending=[False, True])
         .with_columns((pl.int_range(pl.len()).over(QUERY) + 1).alias(RANK))
         .filter(pl.col(RANK) <= depth)
         .group_by(QUERY)
-        .agg(_gain().sum().alias("ideal"))
+        .agg(gain.sum().alias("ideal"))
         .sort(QUERY)
     )
     top = lists.filter(pl.col(RANK) <= depth).join(judgments, on=[QUERY, DOC], nulls_equal=True)
-    gained = top.group_by(RANKING, QUERY).agg(_gain().sum().alias(NDCG))
+    gained = top.group_by(RANKING, QUERY).agg(gain.sum().alias(NDCG))
     result = ideal
     for ranking in range(1, n_rankings):
         own = gained.filter(pl.col(RANKING) == ranking).select(QUERY, NDCG)
@@ -258,11 +259,6 @@ def ndcg_by_query(lists: pl.DataFrame, judgments: pl.DataFrame, n_rankings: int,
         joined = result.join(own, on=QUERY, how="left", nulls_equal=True, maintain_order="left")
         result = joined.with_columns(share.alias(str(ranking))).drop(NDCG)
     return result.drop("ideal")
-
-
-def _gain() -> pl.Expr:
-    """The gain of a document at its rank."""
-    return pl.max_horizontal(pl.col(RELEVANCE), 0.0) / (pl.col(RANK) + 1).cast(pl.Float64).log(2)
 
 
 N_PAGES, N_CLICKS, SUM_WEIGHT, FIRST = 0, 1, 2, 3

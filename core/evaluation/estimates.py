@@ -302,7 +302,7 @@ def metric_table(
         if judged is not None and number:
             value = _mean(judged[str(number)].to_numpy())
             rows.append((name, clicked.NDCG, depth, JUDGED, *_numbers(value), np.nan, judged.height, np.nan, np.nan))
-    return _table(rows, _METRICS)
+    return pl.DataFrame(rows, schema=_METRICS, orient="row").with_columns(pl.col(pl.Float64).fill_nan(None))
 
 
 def difference_table(
@@ -339,7 +339,7 @@ def difference_table(
             verdict = None if estimator == "naive" else verdict
             names_of = names[number], names[baseline]
             rows.append((*names_of, metric, k, estimator, *_numbers(value), p_value, together, verdict))
-    return _table(rows, _DIFFERENCES)
+    return pl.DataFrame(rows, schema=_DIFFERENCES, orient="row").with_columns(pl.col(pl.Float64).fill_nan(None))
 
 
 def _numbers(value: Value) -> tuple[float, float, float, float]:
@@ -354,7 +354,3 @@ def _mean(values: Floats) -> Value:
     error, degrees = float(np.std(values, ddof=1) / np.sqrt(n_queries)), n_queries - 1.0
     margin = t_quantile(degrees) * error
     return Value(mean, error, margin, np.nan, degrees)
-
-
-def _table(rows: Sequence[tuple[object, ...]], schema: dict[str, Any]) -> pl.DataFrame:
-    return pl.DataFrame(rows, schema=schema, orient="row").with_columns(pl.col(pl.Float64).fill_nan(None))
