@@ -343,14 +343,22 @@ def row_weights(sums: pl.DataFrame, options: WeightOptions) -> RowWeights:
     """
     by_position = sums.group_by(POSITION, maintain_order=True).sum().sort(POSITION)
     total = {name: float(by_position[name].sum()) for name in by_position.columns if name != POSITION}
-    counts = [as_count(total[name]) for name in (CLICKS, _LOST_CLICKS, _LOST, _CLIPPED)]
     before, after = total[_BEFORE], total[_AFTER]
     effective_before, effective = (  # (sum u w)^2 / sum (u w)^2 over the clicked impressions
         weight**2 / squares if squares > 0 else None
         for weight, squares in ((before, total[_SQUARES_BEFORE]), (after, total[_SQUARES]))
     )
-    factor = counts[0] / after if options.self_normalize and after > 0 else 1.0
-    summary = WeightSummary(*counts, before, after, factor, effective_before, effective)
+    summary = WeightSummary(
+        clicks_weighted=as_count(total[CLICKS]),
+        clicks_without_propensity=as_count(total[_LOST_CLICKS]),
+        impressions_without_propensity=as_count(total[_LOST]),
+        clicks_clipped=as_count(total[_CLIPPED]),
+        weight_before_clipping=before,
+        weight_after_clipping=after,
+        self_normalization_factor=total[CLICKS] / after if options.self_normalize and after > 0 else 1.0,
+        effective_sample_size_before_clipping=effective_before,
+        effective_sample_size=effective,
+    )
     whole = bool((by_position[CLICKS] == by_position[CLICKS].floor()).all())
     share = pl.col(_AFTER) / after if after > 0 else pl.lit(None, pl.Float64)
     clicks = pl.col(CLICKS).cast(pl.Int64 if whole else pl.Float64)
