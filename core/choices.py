@@ -194,10 +194,10 @@ FORMATS = {
 """Formats of training files."""
 
 FORMS = {
-    "ubi": "posbias.io.forms.ubi:Ubi",
-    "elasticsearch": "posbias.io.forms.elasticsearch:Elasticsearch",
-    "metarank": "posbias.io.forms.metarank:Metarank",
-    "yandex": "posbias.io.forms.yandex:Yandex",
+    "ubi": "posbias.io.forms.form:Ubi",
+    "elasticsearch": "posbias.io.forms.form:Elasticsearch",
+    "metarank": "posbias.io.forms.form:Metarank",
+    "yandex": "posbias.io.forms.form:Yandex",
 }
 """Raw files of known sources."""
 

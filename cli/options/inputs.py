@@ -15,12 +15,11 @@ from posbias.core.log.impressions import Paging, ReadingRules, TextValues, check
 from posbias.core.schema import Roles
 from posbias.io.forms import form_names, get_form
 from posbias.io.log.click_log import LogRequest
-from posbias.io.log.events import CLICKED_FLAG, SHOWN_FLAG, ClickRows, ClicksRequest, EventsRequest
+from posbias.io.log.clicks import ClickRows, ClicksRequest
+from posbias.io.log.events import CLICKED_FLAG, IMPRESSION, SHOWN_FLAG, EventsRequest, RawReader, RawRules
 from posbias.io.log.exports import Export, find_export
-from posbias.io.log.files import Dialect, read_columns, read_encoding, read_separator
 from posbias.io.log.lists import ListRules
-from posbias.io.log.raw import IMPRESSION, RawReader, RawRules
-from posbias.io.log.sources import STANDARD_INPUT
+from posbias.io.log.sources import STANDARD_INPUT, Dialect, read_columns, read_encoding, read_separator
 from posbias.io.log.sql import Query
 from posbias.io.places.locations import ObjectUrl, location, read_text
 from posbias.io.sources import NAMES as SOURCES

@@ -34,7 +34,6 @@ from posbias.io.counting.profile import PBM, ROWS_OF_CHECK, Look, look_at, look_
 from posbias.io.engines.engine import ReadLog
 from posbias.io.fits.verdicts import feedback_over_times, reason_of_rows
 from posbias.io.forms.page_structure import (
-    find_base_of_events,
     find_duplicates,
     find_lists,
     find_page_time,
@@ -56,9 +55,9 @@ from posbias.io.jobs.fit import Job, reasons_of_clicks
 from posbias.io.jobs.tables import Column, PrintedTable, clicks_in_words, first, more
 from posbias.io.log.click_log import Log
 from posbias.io.log.clicks import Clicks
-from posbias.io.log.fault_table import faults_in
-from posbias.io.log.faults import cut_off, doubts, reason
+from posbias.io.log.faults import doubts, faults_in
 from posbias.io.log.lists import Finding, find_click_words, find_timestamp_format
+from posbias.io.log.rejections import cut_off, reason
 from posbias.io.log.sources import STANDARD_INPUT, Source, find_sources
 from posbias.io.log.times import find_times
 from posbias.io.progress import Progress
@@ -214,7 +213,6 @@ STEPS: tuple[Step, ...] = (
     lambda view: [] if _is_set(view, "impressions", "click_counts") else find_sums(view.open_log()),
     lambda view: [] if _is_set(view, "position_base") else find_position_base(view.open_log()),
     lambda view: [] if _is_set(view, *_DECLARING_CLICKS) else find_clicks(view.open_log()),
-    lambda view: [] if view.log.position_base is not None else find_base_of_events(view.open_log()),
     lambda view: find_page_time(view.open_log()),
     lambda view: find_session(view.open_log()),
     lambda view: find_paging(view.open_log()),

@@ -215,10 +215,10 @@ def whole_numbers(name: str, dtype: pl.DataType) -> pl.Expr:
 
 
 REJECTED = "rejected"
-"""The column that holds a row's `RowFault` code, 0 for a good row."""
+"""The column that holds a row's `RowRejection` code, 0 for a good row."""
 
-EARLIER_FAULT = "posbias_fault"
-"""A column of raw rows that says what was wrong with them before they were rows: a `RowFault`, or 0."""
+EARLIER_REJECTION = "posbias_fault"
+"""A column of raw rows that says what was wrong with them before they were rows: a `RowRejection`, or 0."""
 
 SMALLEST_WEIGHT = 1e-12
 """Weights lie between this and its inverse: beyond, a sum in floating point forgets the others."""
@@ -237,8 +237,8 @@ _NO_TIME = (
 _TRUE, _FALSE = ("true", "t"), ("false", "f")
 
 
-class Fault(Coded):
-    """A fault of a row or a page, the role whose column it is about, and what to do."""
+class Rejection(Coded):
+    """Why a row or a page is rejected, the role whose column it is about, and what to do."""
 
     role: str
     advice: str
@@ -251,7 +251,7 @@ class Fault(Coded):
         return member
 
 
-class RowFault(Fault):
+class RowRejection(Rejection):
     """Why one row, by itself, breaks the contract. Where several hold, the first is counted."""
 
     NULL_SESSION = (1, "the session is missing", SESSION)
@@ -315,15 +315,15 @@ class Paging:
 
     def positions(
         self, slot: pl.Expr, name: str, schema: pl.Schema, values: TextValues
-    ) -> tuple[pl.Expr, list[tuple[pl.Expr, RowFault]]]:
+    ) -> tuple[pl.Expr, list[tuple[pl.Expr, RowRejection]]]:
         """Positions, from 1, of slots, from 1, on the pages that a column numbers, and where that is no number."""
         page, is_count = _count(name, schema, "--page", values)
         position = (page - self.base) * self.size + slot
         faults = [
-            (~is_count | (page < self.base), RowFault.PAGE_INVALID),
-            (position > LARGEST_POSITION, RowFault.POSITION_TOO_LARGE),
+            (~is_count | (page < self.base), RowRejection.PAGE_INVALID),
+            (position > LARGEST_POSITION, RowRejection.POSITION_TOO_LARGE),
         ]
-        return position, [*faults, (slot > self.size, RowFault.SLOT_BELOW_PAGE)] if self.size > 1 else faults
+        return position, [*faults, (slot > self.size, RowRejection.SLOT_BELOW_PAGE)] if self.size > 1 else faults
 
 
 @dataclass(frozen=True)
@@ -345,15 +345,15 @@ class ReadingRules:
 def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, rules: ReadingRules) -> pl.LazyFrame:
     """Read raw columns as impressions and mark the rows that break the row contract in `rejected`.
 
-    A fault in column `EARLIER_FAULT`, where there is one, takes precedence.
+    A fault in column `EARLIER_REJECTION`, where there is one, takes precedence.
 
     Raises:
         SchemaError: a column's type cannot play its role.
     """
     keys = (
-        (SESSION, roles.session, RowFault.NULL_SESSION),
-        (QUERY, roles.query, RowFault.NULL_QUERY),
-        (DOC, roles.doc, RowFault.NULL_DOC),
+        (SESSION, roles.session, RowRejection.NULL_SESSION),
+        (QUERY, roles.query, RowRejection.NULL_QUERY),
+        (DOC, roles.doc, RowRejection.NULL_DOC),
     )
     columns = [_key(names).alias(role) for role, names, _ in keys if names]
     null = [(pl.any_horizontal(pl.col(name).is_null() for name in names), fault) for _, names, fault in keys if names]
@@ -375,7 +375,7 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
         weight = _number(roles.weight, schema, "--weight-column", rules.values.number)
         columns.append(weight.alias(WEIGHT))
         valid = weight.is_between(SMALLEST_WEIGHT, 1 / SMALLEST_WEIGHT) & weight.is_not_nan()
-        faults.append((~valid.fill_null(value=False), RowFault.WEIGHT_INVALID))
+        faults.append((~valid.fill_null(value=False), RowRejection.WEIGHT_INVALID))
     if rules.day is not None:
         columns.append(pl.lit(rules.day).str.to_date("%Y-%m-%d").alias(PERIOD))
     elif rules.period is not None and roles.timestamp is not None:
@@ -384,7 +384,7 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
         begun = pl.coalesce(time, day.cast(pl.Datetime("us"))).dt.truncate(EVERY[rules.period])
         period = pl.when(day.is_not_null()).then(begun)
         columns.append((day if rules.period == "day" else period).alias(PERIOD))
-        faults.append((day.is_null(), RowFault.TIMESTAMP_INVALID))
+        faults.append((day.is_null(), RowRejection.TIMESTAMP_INVALID))
     plain = {
         "--context": roles.context,
         "--stratify": roles.stratify,
@@ -405,25 +405,25 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
     numbers = {name: pl.col(name).cast(pl.Int64, strict=False) for name in roles.counted}
     kept_as = {name: pl.UInt8 if name == RANDOMIZED else pl.Int32 for name in numbers}  # as posbias counts them
     columns += [number.cast(kept_as[name], strict=False).alias(name) for name, number in numbers.items()]
-    faults += [(~(number >= 0).fill_null(value=False), RowFault.COUNT_INVALID) for number in numbers.values()]
+    faults += [(~(number >= 0).fill_null(value=False), RowRejection.COUNT_INVALID) for number in numbers.values()]
     ids = {name: schema[name] for name in (*roles.session, *roles.ids()) if is_dated(schema[name])}
     beyond = [pl.col(name).is_not_null() & _day(pl.col(name), dtype).is_null() for name, dtype in ids.items()]
-    faults += [(is_beyond, RowFault.TIMESTAMP_INVALID) for is_beyond in beyond]
+    faults += [(is_beyond, RowRejection.TIMESTAMP_INVALID) for is_beyond in beyond]
     if roles.randomized:
         _check_keys("--randomized-where", [rows.column for rows in roles.randomized], schema)
         columns.append(_randomized(roles.randomized, position).alias(RANDOMIZED))
     rejected = _first_fault(faults)
-    if EARLIER_FAULT in schema:
-        rejected = pl.when(pl.col(EARLIER_FAULT) > 0).then(pl.col(EARLIER_FAULT)).otherwise(rejected)
+    if EARLIER_REJECTION in schema:
+        rejected = pl.when(pl.col(EARLIER_REJECTION) > 0).then(pl.col(EARLIER_REJECTION)).otherwise(rejected)
     return raw.select(*columns, rejected.alias(REJECTED))
 
 
-def _of_other_values(only: Sequence[tuple[str, object]], schema: pl.Schema) -> Iterator[tuple[pl.Expr, RowFault]]:
+def _of_other_values(only: Sequence[tuple[str, object]], schema: pl.Schema) -> Iterator[tuple[pl.Expr, RowRejection]]:
     """Where a column does not hold the one value of the rows that are read."""
     for name, value in only:
         literal = pl.lit(value).str.to_datetime(strict=False) if is_dated(schema[name]) else pl.lit(value)
         own = pl.col(name).is_null() if value is None else pl.col(name) == literal.cast(schema[name], strict=False)
-        yield ~own.fill_null(value=False), RowFault.OTHER_VALUE
+        yield ~own.fill_null(value=False), RowRejection.OTHER_VALUE
 
 
 def _check_keys(flag: str, names: Sequence[str], schema: pl.Schema) -> None:
@@ -451,7 +451,7 @@ def _randomized(randomized: Sequence[RandomizedRows], position: pl.Expr) -> pl.E
     return number.cast(pl.UInt8)
 
 
-def _first_fault(faults: Sequence[tuple[pl.Expr, RowFault]]) -> pl.Expr:
+def _first_fault(faults: Sequence[tuple[pl.Expr, RowRejection]]) -> pl.Expr:
     code = pl.lit(0, pl.UInt8)
     for broken, fault in reversed(faults):
         code = pl.when(broken).then(pl.lit(int(fault), pl.UInt8)).otherwise(code)
@@ -481,7 +481,7 @@ def _number(name: str, schema: pl.Schema, role: str, read: Callable[[pl.Expr], p
     return read(pl.col(name)) if dtype == pl.String else pl.col(name).cast(pl.Float64, strict=False)
 
 
-def _position(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Expr, list[tuple[pl.Expr, RowFault]]]:
+def _position(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Expr, list[tuple[pl.Expr, RowRejection]]]:
     dtype, base = schema[name], rules.position_base
     if dtype == pl.Boolean:
         raise SchemaError(f"column {name!r} (--position) holds Boolean; it must hold whole numbers.")
@@ -498,15 +498,15 @@ def _position(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Exp
         too_large = number.is_finite() & (number > largest)
     one_based = whole - (base - 1) if base != 1 else whole
     faults = [
-        (missing, RowFault.POSITION_MISSING),
-        (too_large, RowFault.POSITION_TOO_LARGE),
-        *([] if broken is None else [(broken, RowFault.POSITION_NOT_WHOLE)]),
-        (one_based < 1, RowFault.POSITION_BELOW_BASE),
+        (missing, RowRejection.POSITION_MISSING),
+        (too_large, RowRejection.POSITION_TOO_LARGE),
+        *([] if broken is None else [(broken, RowRejection.POSITION_NOT_WHOLE)]),
+        (one_based < 1, RowRejection.POSITION_BELOW_BASE),
     ]
     return one_based, faults
 
 
-def read_click(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Expr, list[tuple[pl.Expr, RowFault]]]:
+def read_click(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Expr, list[tuple[pl.Expr, RowRejection]]]:
     """A click column as Int8, 0 or 1, and where it breaks the contract.
 
     Args:
@@ -524,7 +524,7 @@ def read_click(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Ex
 
 def _clicked_rank(
     name: str, schema: pl.Schema, rank: pl.Expr, rules: ReadingRules
-) -> tuple[pl.Expr, list[tuple[pl.Expr, RowFault]]]:
+) -> tuple[pl.Expr, list[tuple[pl.Expr, RowRejection]]]:
     """Whether a row's rank is that of the clicked result, or of one of several, as Int8; an empty cell is none."""
     top = rules.click_ranks or 0
     if isinstance(schema[name], pl.List | pl.Array):
@@ -534,10 +534,12 @@ def _clicked_rank(
         clicked, is_count = _count(name, schema, "--click", rules.values)
         was_clicked, invalid = rank == clicked, ~_is_empty(name, schema) & ~(is_count & (clicked >= top))
     click = was_clicked.fill_null(value=False).cast(pl.Int8)
-    return click, [(invalid.fill_null(value=False), RowFault.RANK_INVALID)]
+    return click, [(invalid.fill_null(value=False), RowRejection.RANK_INVALID)]
 
 
-def _full_cells(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Expr, list[tuple[pl.Expr, RowFault]]]:
+def _full_cells(
+    name: str, schema: pl.Schema, rules: ReadingRules
+) -> tuple[pl.Expr, list[tuple[pl.Expr, RowRejection]]]:
     dtype, values = schema[name], rules.values
     if (values.true or values.false) and not (dtype == pl.String or dtype.is_integer()):
         raise SchemaError(
@@ -546,7 +548,7 @@ def _full_cells(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.E
         )
     missing = pl.col(name).is_null()
     if dtype == pl.Boolean:
-        return pl.col(name).cast(pl.Int8), [(missing, RowFault.CLICK_MISSING)]
+        return pl.col(name).cast(pl.Int8), [(missing, RowRejection.CLICK_MISSING)]
     if dtype == pl.String:
         word = pl.col(name).str.to_lowercase()
         number = _number(name, schema, "--click", values.number)
@@ -568,7 +570,7 @@ def _full_cells(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.E
         valid = (number == 0) | (number == 1)
         click = number.cast(pl.Int8, strict=False)
     invalid = ~valid.fill_null(value=False)
-    return click, [(missing, RowFault.CLICK_MISSING), (invalid, RowFault.CLICK_INVALID)]
+    return click, [(missing, RowRejection.CLICK_MISSING), (invalid, RowRejection.CLICK_INVALID)]
 
 
 def _check_words(name: str, dtype: pl.DataType, words: Sequence[str]) -> None:
@@ -592,7 +594,7 @@ def _is_empty(name: str, schema: pl.Schema) -> pl.Expr:
 
 def _read_sums(
     impressions: str, clicks: str, schema: pl.Schema, rules: ReadingRules
-) -> tuple[pl.Expr, pl.Expr, list[tuple[pl.Expr, RowFault]]]:
+) -> tuple[pl.Expr, pl.Expr, list[tuple[pl.Expr, RowRejection]]]:
     """The impressions that a row adds up, the clicks on them, both Int64, and where they break the contract.
 
     They are whole numbers, impressions >= clicks >= 0; an empty number of clicks is 0 where the rules say so.
@@ -605,12 +607,12 @@ def _read_sums(
         clicked, clicked_is_count = pl.when(empty).then(0).otherwise(clicked), clicked_is_count | empty
         missing &= ~empty
     faults = [
-        (pl.col(impressions).is_null(), RowFault.IMPRESSIONS_MISSING),
-        (~shown_is_count, RowFault.IMPRESSIONS_INVALID),
-        (missing, RowFault.CLICK_MISSING),
-        (~clicked_is_count, RowFault.CLICKS_INVALID),
-        (clicked > shown, RowFault.CLICKS_ABOVE_IMPRESSIONS),
-        (shown == 0, RowFault.NO_IMPRESSIONS),
+        (pl.col(impressions).is_null(), RowRejection.IMPRESSIONS_MISSING),
+        (~shown_is_count, RowRejection.IMPRESSIONS_INVALID),
+        (missing, RowRejection.CLICK_MISSING),
+        (~clicked_is_count, RowRejection.CLICKS_INVALID),
+        (clicked > shown, RowRejection.CLICKS_ABOVE_IMPRESSIONS),
+        (shown == 0, RowRejection.NO_IMPRESSIONS),
     ]
     return shown, clicked, faults
 

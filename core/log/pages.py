@@ -16,7 +16,7 @@ import polars as pl
 from posbias.core.arrays.count_table import GOLDEN, sum_rows
 from posbias.core.arrays.packing import ranks_of
 from posbias.core.errors import SchemaError
-from posbias.core.log.impressions import REJECTED, Fault, RowFault
+from posbias.core.log.impressions import REJECTED, Rejection, RowRejection
 from posbias.core.schema import CLICK, DOC, POSITION, QUERY, SESSION
 
 SHIFTS = (1, -1, 2, -2)
@@ -128,7 +128,7 @@ _VISIT = (
 )
 
 
-class PageFault(Fault):
+class PageRejection(Rejection):
     """Why the rows of one session cannot be one results page, or some of them are not counted."""
 
     FAULTY_ROW = (20, "another row of the page is faulty", SESSION)
@@ -154,11 +154,11 @@ USUAL_PAGES = PageRules()
 
 HARMLESS = frozenset(
     (
-        *(RowFault.EMPTY_PAGE, RowFault.NO_IMPRESSIONS, RowFault.RARE_QUERY, RowFault.OTHER_VALUE),
-        *(PageFault.SHOWN_ABOVE, PageFault.BELOW_SHOWN_ABOVE, PageFault.COPY),
+        *(RowRejection.EMPTY_PAGE, RowRejection.NO_IMPRESSIONS, RowRejection.RARE_QUERY, RowRejection.OTHER_VALUE),
+        *(PageRejection.SHOWN_ABOVE, PageRejection.BELOW_SHOWN_ABOVE, PageRejection.COPY),
     )
 )
-"""Faults that are nobody's mistake: rows and pages that hold nothing, and those that options leave out."""
+"""Rejections that are nobody's mistake: rows and pages that hold nothing, and those that options leave out."""
 
 
 def pages(impressions: pl.LazyFrame, rules: PageRules = USUAL_PAGES) -> pl.LazyFrame:
@@ -169,7 +169,7 @@ def pages(impressions: pl.LazyFrame, rules: PageRules = USUAL_PAGES) -> pl.LazyF
         rules: what a page may be.
 
     Returns:
-        `session`, `rows` (impressions in it), `page_clicks`, `last_clicked`, and `rejected`, a `PageFault` or 0:
+        `session`, `rows` (impressions in it), `page_clicks`, `last_clicked`, and `rejected`, a `PageRejection` or 0:
         several queries, or a document or a position twice.
     """
     place_and_click = 2 * pl.col(POSITION).cast(pl.Int64) + pl.col(CLICK)  # its maximum is that of the last row
@@ -185,11 +185,11 @@ def pages(impressions: pl.LazyFrame, rules: PageRules = USUAL_PAGES) -> pl.LazyF
     repeated = pl.lit(value=False) if rules.docs_repeat else pl.col("docs") < pl.col(PAGE_ROWS)
     fault = (
         pl.when(several)
-        .then(int(PageFault.SEVERAL_QUERIES))
+        .then(int(PageRejection.SEVERAL_QUERIES))
         .when(repeated)
-        .then(int(PageFault.REPEATED_DOC))
+        .then(int(PageRejection.REPEATED_DOC))
         .when(pl.col("positions") < pl.col(PAGE_ROWS))
-        .then(int(PageFault.REPEATED_POSITION))
+        .then(int(PageRejection.REPEATED_POSITION))
         .otherwise(0)
     )
     return per_page.select(SESSION, PAGE_ROWS, PAGE_CLICKS, LAST_CLICKED, fault.cast(pl.UInt8).alias(REJECTED))
@@ -249,7 +249,7 @@ def over_parts(pages_of_parts: pl.LazyFrame) -> pl.LazyFrame:
     Args:
         pages_of_parts: the `pages` of each part, one after the other.
     """
-    several = pl.when(pl.len() > 1).then(int(PageFault.SEVERAL_QUERIES)).otherwise(pl.col(REJECTED).max())
+    several = pl.when(pl.len() > 1).then(int(PageRejection.SEVERAL_QUERIES)).otherwise(pl.col(REJECTED).max())
     counts = pl.col(PAGE_ROWS, PAGE_CLICKS).sum(), pl.col(LAST_CLICKED).max()
     return pages_of_parts.group_by(SESSION).agg(*counts, several.cast(pl.UInt8).alias(REJECTED))
 
@@ -274,11 +274,11 @@ def mark_repeats(impressions: pl.LazyFrame, *, clicks_above_matter: bool) -> pl.
     is_copy = ~pl.struct(*page, DOC, POSITION, CLICK).is_first_distinct()
     fault = (
         pl.when(_LATER)
-        .then(int(PageFault.SHOWN_ABOVE))
+        .then(int(PageRejection.SHOWN_ABOVE))
         .when(below)
-        .then(int(PageFault.BELOW_SHOWN_ABOVE))
+        .then(int(PageRejection.BELOW_SHOWN_ABOVE))
         .when(is_copy)
-        .then(int(PageFault.COPY))
+        .then(int(PageRejection.COPY))
         .otherwise(0)
         .cast(pl.UInt8)
     )

@@ -35,10 +35,10 @@ from posbias.io.engines.engine import ROWS_IN_ORDER, Engine, Output, Parts, Read
 from posbias.io.forms.form import convert
 from posbias.io.log.click_log import Log
 from posbias.io.log.clicks import JoinedClicks, Rows
-from posbias.io.log.days import Days, look_odd
-from posbias.io.log.faults import check_dropped, check_no_ranks, check_no_sums, check_slots
+from posbias.io.log.faults import check_no_ranks, check_no_sums, check_slots
+from posbias.io.log.rejections import check_dropped
 from posbias.io.log.scan import TEXT_SEPARATORS, resolve_quotes
-from posbias.io.log.times import with_times
+from posbias.io.log.times import Days, look_odd, with_times
 from posbias.io.places.temporary import KeptFrame, keep, temporary_files, whole_file
 from posbias.io.progress import Progress
 from posbias.io.stores.metadata import Decay, PageTotals, Segment, StatisticsMetadata, total_order

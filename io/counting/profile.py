@@ -58,8 +58,7 @@ from posbias.core.standard_errors.cluster import FEW_EFFECTIVE_CLUSTERS
 from posbias.io.counting.count import WithFacts, store_part
 from posbias.io.engines.engine import Engine, ReadLog, collected, sums_by
 from posbias.io.log.click_log import Log, good_rows
-from posbias.io.log.fault_table import Quantity, faults_in
-from posbias.io.log.faults import is_top
+from posbias.io.log.faults import Quantity, faults_in, is_top
 from posbias.io.log.scan import reading
 from posbias.io.log.sql import sql_name, sql_text, sql_where
 from posbias.io.log.times import free_columns

@@ -23,12 +23,12 @@ from msgspec import structs
 from posbias.core.choices import CheckPages, Ids, OnBadRows, Warehouse
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import MissingExtraError, SchemaError, StatisticsError, UsageError
-from posbias.core.log.impressions import LARGEST_POSITION, REJECTED, ReadingRules, RowFault
-from posbias.core.log.pages import HARMLESS, PageFault
+from posbias.core.log.impressions import LARGEST_POSITION, REJECTED, ReadingRules, RowRejection
+from posbias.core.log.pages import HARMLESS, PageRejection
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, QUERY, RANDOMIZED, Roles
 from posbias.io.engines.engine import ReadLog
 from posbias.io.log.exports import ABOUT, ABOVE_LAST, DESCRIPTION, WITH_CLICK, WITHOUT_CLICK, Export
-from posbias.io.log.faults import reason
+from posbias.io.log.rejections import reason
 from posbias.io.results.manifest import checksum_of_content
 from posbias.io.stores.metadata import Counted, describe_plan
 
@@ -95,7 +95,7 @@ def check_export(export: Export, on_bad_rows: OnBadRows) -> None:
         SchemaError: there are some.
     """
     faulty = {code: rows for code, rows in export.rejected.items() if code not in HARMLESS}
-    of_pages = not {*faulty}.isdisjoint(PageFault)
+    of_pages = not {*faulty}.isdisjoint(PageRejection)
     sampled = about_export(export).check_pages == "sample"
     if faulty and (on_bad_rows == "error" or (of_pages and sampled)):
         lines = [f"{export.where}: rows that the warehouse did not count:"]
@@ -335,19 +335,19 @@ class _Template:
         )
 
     def _row_fault(self) -> str:
-        """The number of the first `RowFault` of a row; 0 for a good one."""
-        faults = [(f"{session} IS NULL", RowFault.NULL_SESSION) for session in self._sessions]
+        """The number of the first `RowRejection` of a row; 0 for a good one."""
+        faults = [(f"{session} IS NULL", RowRejection.NULL_SESSION) for session in self._sessions]
         faults += [
-            ("r_query IS NULL", RowFault.NULL_QUERY),
-            ("r_doc IS NULL", RowFault.NULL_DOC),
-            ("r_position IS NULL", RowFault.POSITION_MISSING),
-            (f"r_position > {LARGEST_POSITION}", RowFault.POSITION_TOO_LARGE),
-            ("r_position <> FLOOR(r_position)", RowFault.POSITION_NOT_WHOLE),
-            ("r_position < 1", RowFault.POSITION_BELOW_BASE),
-            ("r_click = -1", RowFault.CLICK_MISSING),
-            ("r_click = -2", RowFault.CLICK_INVALID),
+            ("r_query IS NULL", RowRejection.NULL_QUERY),
+            ("r_doc IS NULL", RowRejection.NULL_DOC),
+            ("r_position IS NULL", RowRejection.POSITION_MISSING),
+            (f"r_position > {LARGEST_POSITION}", RowRejection.POSITION_TOO_LARGE),
+            ("r_position <> FLOOR(r_position)", RowRejection.POSITION_NOT_WHOLE),
+            ("r_position < 1", RowRejection.POSITION_BELOW_BASE),
+            ("r_click = -1", RowRejection.CLICK_MISSING),
+            ("r_click = -2", RowRejection.CLICK_INVALID),
         ]
-        faults += [("r_k_period IS NULL", RowFault.TIMESTAMP_INVALID)] if self.plan.period else []
+        faults += [("r_k_period IS NULL", RowRejection.TIMESTAMP_INVALID)] if self.plan.period else []
         return _first_that_holds(faults)
 
     def _number_of_random(self) -> str:
@@ -367,16 +367,19 @@ class _Template:
         if self._sampled:
             parts = ", '|', ".join(f"CAST({session} AS TEXT)" for session in self._sessions)
             known += f" AND {_HASHED}(CONCAT({parts}, ''), 1) = '0'"
-        faults = [] if self.roles.no_query else [("least_query <> largest_query", PageFault.SEVERAL_QUERIES)]
-        faults += [("docs < page_rows", PageFault.REPEATED_DOC), ("positions < page_rows", PageFault.REPEATED_POSITION)]
-        faults += [("worst > 0", PageFault.FAULTY_ROW)] if self.plan.needs_pages else []
+        faults = [] if self.roles.no_query else [("least_query <> largest_query", PageRejection.SEVERAL_QUERIES)]
+        faults += [
+            ("docs < page_rows", PageRejection.REPEATED_DOC),
+            ("positions < page_rows", PageRejection.REPEATED_POSITION),
+        ]
+        faults += [("worst > 0", PageRejection.FAULTY_ROW)] if self.plan.needs_pages else []
         of_page = ", ".join(f"p_{session}" for session in self._sessions)
         ids = ", ".join(f"{session} AS p_{session}" for session in self._sessions)
         self._step("pages", ids_of_page=ids, is_known=known, sessions=sessions)
         self._step("page_marked", of_page=of_page, page_fault=_first_that_holds(faults))
         self._step("faulty", of_page=of_page)
         self._step("judged", same_page=" AND ".join(f"{session} = p_{session}" for session in self._sessions))
-        self._step("ends", faulty_row=int(PageFault.FAULTY_ROW))
+        self._step("ends", faulty_row=int(PageRejection.FAULTY_ROW))
 
     def _count(self) -> None:
         """Impressions and clicks by the keys of statistics; rows that are left out by their fault."""
@@ -393,7 +396,7 @@ class _Template:
             self._step("weighed")
             rare = f"code = 0 AND of_query < {self.request.min_impressions}"
             keys = [f"CASE WHEN {rare} THEN NULL ELSE {key} END" for key in self._keys]
-            self._add_up("weighed", "f", keys, f"CASE WHEN {rare} THEN {int(RowFault.RARE_QUERY)} ELSE code END")
+            self._add_up("weighed", "f", keys, f"CASE WHEN {rare} THEN {int(RowRejection.RARE_QUERY)} ELSE code END")
         if self.request.ids == "number":
             self._number_ids()
 

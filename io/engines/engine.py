@@ -16,13 +16,13 @@ import polars as pl
 from posbias.core.choices import CheckPages, OnBadRows
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import SchemaError
-from posbias.core.log.impressions import REJECTED, RowFault
-from posbias.core.log.pages import HARMLESS, LogTotals, PageFault
+from posbias.core.log.impressions import REJECTED, RowRejection
+from posbias.core.log.pages import HARMLESS, LogTotals, PageRejection
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, QUERY, SESSION
 from posbias.io.log.click_log import Log
 from posbias.io.log.clicks import JoinedClicks, Rows
-from posbias.io.log.days import Days
-from posbias.io.log.faults import describe_page_faults, describe_row_faults, reason
+from posbias.io.log.rejections import describe_rejected_pages, describe_rejected_rows, reason
+from posbias.io.log.times import Days
 from posbias.io.progress import RowCounter
 
 Item = TypeVar("Item")
@@ -246,7 +246,7 @@ def judge_rows(log: Log, counts: pl.DataFrame, on_bad_rows: OnBadRows) -> tuple[
     rejected = {code: rows for code, rows in counts.select(REJECTED, ROWS).iter_rows() if code}
     faulty = {code: rows for code, rows in rejected.items() if code not in HARMLESS}
     if faulty and on_bad_rows == "error":
-        raise SchemaError(*describe_row_faults(log, faulty, int(counts[ROWS].sum())))
+        raise SchemaError(*describe_rejected_rows(log, faulty, int(counts[ROWS].sum())))
     good = counts.filter(pl.col(REJECTED) == 0).select(pl.col(IMPRESSIONS, CLICKS).sum())
     totals = without_clicks(LogTotals(*good.row(0)), counts)
     totals = replace(totals, clicks_read=totals.clicked + totals.clicks_left_out)
@@ -254,8 +254,8 @@ def judge_rows(log: Log, counts: pl.DataFrame, on_bad_rows: OnBadRows) -> tuple[
 
 
 _NO_CLICKS = (
-    *(RowFault.EMPTY_PAGE, RowFault.NO_IMPRESSIONS, RowFault.RARE_QUERY, RowFault.CLICK_INVALID),
-    *(RowFault.CLICKS_INVALID, RowFault.OTHER_VALUE, PageFault.COPY),
+    *(RowRejection.EMPTY_PAGE, RowRejection.NO_IMPRESSIONS, RowRejection.RARE_QUERY, RowRejection.CLICK_INVALID),
+    *(RowRejection.CLICKS_INVALID, RowRejection.OTHER_VALUE, PageRejection.COPY),
 )
 """Faults of rows that lose no click, or whose clicks are no number."""
 
@@ -284,7 +284,7 @@ def judge_pages(
     mostly = faults[ROWS].sum() > _MOSTLY * rows
     if faults.height and (on_bad_rows == "error" or mostly):
         counts = dict(faults.select(REJECTED, PAGES).iter_rows())
-        raise SchemaError(*describe_page_faults(log, counts, examples, dropped=on_bad_rows == "drop"))
+        raise SchemaError(*describe_rejected_pages(log, counts, examples, dropped=on_bad_rows == "drop"))
     return rows_by_reason(faults)
 
 

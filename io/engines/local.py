@@ -33,7 +33,7 @@ from posbias.core.log.impressions import REJECTED
 from posbias.core.log.pages import (
     PAGE_CLICKS,
     PageEnds,
-    PageFault,
+    PageRejection,
     count_page_ends,
     mark_repeats,
     over_parts,
@@ -581,7 +581,7 @@ class LocalEngine(Engine):
             return faulty
         lossy = shown.join(lost.select(SESSION).unique(), on=SESSION, how="semi")
         others = _without_pages(lossy, faulty)
-        code = pl.lit(int(PageFault.FAULTY_ROW), pl.UInt8).alias(REJECTED)
+        code = pl.lit(int(PageRejection.FAULTY_ROW), pl.UInt8).alias(REJECTED)
         sums = pl.col(ROWS).sum(), pl.col(PAGE_CLICKS).sum().alias(CLICKS)
         affected = others.group_by(SESSION).agg(*sums).with_columns(code).collect()
         rejected |= rows_by_reason(page_faults(affected))
@@ -591,7 +591,13 @@ class LocalEngine(Engine):
         """The rows of a log, in slices where too many would be in memory while Polars streams them into buckets."""
         room = room_for_parts(self.memory) // row_bytes
         on_the_way = _ROWS_ON_THE_WAY + n_threads() * log.longest_row_group
-        sliced = log.can_be_sliced and room < log.estimated_rows and room < on_the_way
+        sliced = (
+            log.is_parquet
+            and not log.click_sources
+            and log.raw is None
+            and room < log.estimated_rows
+            and room < on_the_way
+        )
         frames = log.slices(room // _COPIES_OF_SLICE) if sliced else [log.impressions]
         yield from (count_rows(frame, on_rows) for frame in frames)
 

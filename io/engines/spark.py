@@ -25,7 +25,7 @@ from posbias.core.log.pages import (
     PAGE_CLICKS,
     PAGE_ENDS,
     PageEnds,
-    PageFault,
+    PageRejection,
     count_page_ends,
     mark_repeats,
     pages,
@@ -374,7 +374,7 @@ class SparkEngine(Engine):
         if lost is not None:  # the pages that lost a row, other than the faulty ones, with their good rows
             functions: Any = import_module("pyspark.sql.functions")
             lossy = judged.filter(f"{REJECTED} = 0").join(lost.select(SESSION), on=SESSION, how="left_semi")
-            of_lost = lossy.withColumn(REJECTED, functions.lit(int(PageFault.FAULTY_ROW)).cast("smallint"))
+            of_lost = lossy.withColumn(REJECTED, functions.lit(int(PageRejection.FAULTY_ROW)).cast("smallint"))
             faulty, faults = faulty.union(of_lost), pl.concat([faults, _count_faults(of_lost)])
         if not faults.height:
             self.let_go(judged)

@@ -4,6 +4,7 @@ The records of all files are written as Parquet, a script of `io/sources` reads 
 and its rows are one Parquet file. DuckDB runs it, within a fraction of the memory.
 """
 
+import re
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -32,8 +33,8 @@ from posbias.io.log.clicks import (
     RawLines,
     likeness,
 )
-from posbias.io.log.faults import check_dropped
-from posbias.io.log.raw import NO_RULES, RawReader, RawRules
+from posbias.io.log.events import NO_RULES, RawReader, RawRules
+from posbias.io.log.rejections import check_dropped
 from posbias.io.log.scan import LINE, ROW, reading, scan_lines
 from posbias.io.log.sources import Source, find_sources
 from posbias.io.log.sql import connected, parquet_rows, shut_off, sql_text, write_parquet
@@ -106,7 +107,6 @@ class PageForm(Form):
 
 Document = dict[str, Any]
 _DECODER = msgspec.json.Decoder()
-_OF_BULK = ("index", "create", "update", "delete")
 
 
 def document_of(text: str) -> Document | None:
@@ -124,11 +124,6 @@ def document_of(text: str) -> Document | None:
     return cast("Document", source) if isinstance(source, dict) else document
 
 
-def is_action_line(document: Document) -> bool:
-    """Whether an object is an action line of the bulk format."""
-    return len(document) == 1 and next(iter(document)) in _OF_BULK and isinstance(next(iter(document.values())), dict)
-
-
 def field(document: Document, path: str) -> Any:  # noqa: ANN401 - of whatever type it has
     """A field by its path, whose parts may be objects in objects or one dotted name."""
     if path in document:
@@ -136,6 +131,127 @@ def field(document: Document, path: str) -> Any:  # noqa: ANN401 - of whatever t
     first, _, rest = path.partition(".")
     inner = document.get(first)
     return field(cast("Document", inner), rest) if rest and isinstance(inner, dict) else None
+
+
+_MOSTLY = 0.5
+
+
+class Ubi(Form):
+    """Documents of ubi_queries and ubi_events."""
+
+    name = "ubi"
+    title = "UBI"
+    has_actions = True
+    formats = ("ndjson", "tsv")
+    expected = (
+        "UBI documents are read as NDJSON, one per line, plain or as bulk requests; name the file .ndjson or .jsonl "
+        "(.gz, .zst)."
+    )
+    columns = ("query_id", "user_query", "object_id", "position", "click", "timestamp", "client_id", "application")
+    other_action = "events of other actions"
+
+    def knows_document(self, document: dict[str, Any]) -> bool:
+        """A query or an event has the id of a query."""
+        return "query_id" in document and not {"action_name", "user_query"}.isdisjoint(document)
+
+    def roles(self, requested: Roles) -> Roles:
+        """The columns that were named, and those of UBI for the others."""
+        return requested.or_else(
+            session="query_id", query="user_query", doc="object_id", position="position", click="click"
+        )
+
+    def positions(self, counts: Mapping[str, int]) -> dict[str, int]:
+        """From hit lists, or from ordinals."""
+        return {"from_hit_lists": counts["rows"] - counts["by_ordinal"], "from_ordinals": counts["by_ordinal"]}
+
+    def judge(self, where: str, counts: Mapping[str, int], account: RawLines) -> None:
+        """Check that pages were shown, and that most of them do not contradict themselves.
+
+        Raises:
+            SchemaError: nothing was shown, or a query_id is no page.
+        """
+        pages, contradicting = counts["pages"], counts["contradicting"]
+        if contradicting > _MOSTLY * pages:
+            raise SchemaError(
+                f"{where}: {contradicting:,} of {pages:,} pages contradict themselves: a query_id with several queries "
+                "or hit lists, two documents at one position, or one at two. A query_id is one results page; too many "
+                f"of them are not. {self.in_words(account)}"
+            )
+        if counts["rows"] and not counts["clicks"] and account.other_actions:
+            raise self.no_clicks(where, self.rules.click_actions, account)
+        if counts["rows"]:
+            return
+        advice = "Nothing that was shown could be read."
+        if self.rules.impressions == "hits":
+            advice = (
+                "No query has a hit list (query_response_hit_ids). If the log has impression events, use "
+                "--ubi-impressions events --position-base impression=N, where N is the ordinal of the topmost position."
+            )
+        raise SchemaError(f"{where}: {advice} {self.in_words(account)}")
+
+
+_ACTIONS = ("search", "search_click", "page_view", "pageview")
+
+
+class Elasticsearch(PageForm):
+    """Events of behavioral analytics."""
+
+    name = "elasticsearch"
+    title = "Elasticsearch"
+    click_actions = ("search_click",)
+    expected = (
+        "Events of behavioral analytics are read as NDJSON, one per line, plain, as bulk requests or as hits of a "
+        "search (jq -c '.hits.hits[]'); name the file .ndjson or .jsonl (.gz, .zst)."
+    )
+
+    def knows_document(self, document: dict[str, Any]) -> bool:
+        """An event has a session and one of these actions."""
+        return field(document, "event.action") in _ACTIONS and field(document, "session.id") is not None
+
+
+_NEEDED = {"ranking": "items", "interaction": "type", "item": "fields", "user": "fields"}
+"""The field that an event of a kind has."""
+
+
+class Metarank(PageForm):
+    """Rankings, which say what was shown, and interactions, which say what was done with it."""
+
+    name = "metarank"
+    title = "Metarank"
+    has_actions = True
+    may_lack_queries = True
+    expected = "Metarank's events are read as NDJSON, one per line; name the file .ndjson or .jsonl (.gz, .zst)."
+
+    def lacks_query(self, document: dict[str, Any]) -> bool | None:
+        """Whether a ranking is that of a recommender."""
+        if document.get("event") != "ranking":
+            return None
+        fields: Any = document.get("fields")
+        for entry in cast("list[Any]", fields if isinstance(fields, list) else []):
+            if isinstance(entry, dict) and cast("Document", entry).get("name") == "query":
+                return not str(cast("Document", entry).get("value") or "").strip()
+        return True
+
+    def knows_document(self, document: dict[str, Any]) -> bool:
+        """A ranking has items, an interaction a type, and metadata fields."""
+        return _NEEDED.get(str(document.get("event"))) in document and "timestamp" in document
+
+
+_LINE = re.compile(r"[^\t]*\tM\t[^\t]*\t[^\t]+|[^\t]+\t\d+\t(?:[QT]\t.+|C\t[^\t]*(?:\t[^\t]+)?)")
+
+
+class Yandex(PageForm):
+    """Actions of sessions, between tabs."""
+
+    name = "yandex"
+    title = "Yandex"
+    formats = ("tsv", "csv")
+    expected = "Yandex's logs are text between tabs; name the file .tsv (.gz, .zst)."
+    click_actions = ("C",)
+
+    def knows_line(self, text: str) -> bool:
+        """A session, a time and an action, or the metadata of a session."""
+        return _LINE.fullmatch(text.rstrip("\r\n\t ")) is not None
 
 
 _OF_MEMORY = 4  # DuckDB gets that fraction of it
@@ -180,7 +296,10 @@ def convert(log: Log, reader: RawReader, engine: Engine) -> tuple[Log, RawLines,
         places: list[tuple[str, int, int]] = connection.execute(_FIRST_FATAL, [fatal]).fetchall()
         (numbers,) = connection.execute("FROM counts").fetchall()
         counts = dict(zip((name for name, *_ in connection.description), numbers, strict=True))
-        clicks = JoinedClicks.of(_fates(connection), _examples(connection))
+        fates = connection.execute("SELECT outcome, place, count(*) FROM fates GROUP BY ALL").fetchall()
+        coded = [(int(_FATES.get(why, UNDECIDED)), place, clicks) for why, place, clicks in fates]
+        by_fate = pl.DataFrame(coded, schema={OUTCOME: pl.Int64, AT: pl.Int64, CLICKS: pl.Int64}, orient="row")
+        clicks = JoinedClicks.of(by_fate, _examples(connection))
         write_parquet(connection, reader.made, made)
     read.unlink()
     if (schema := reader.schema(types)) is not None:
@@ -212,7 +331,9 @@ def convert(log: Log, reader: RawReader, engine: Engine) -> tuple[Log, RawLines,
     check_dropped(where, dropped, account.lines, log.request.max_bad_rows, reader.unit)
     reader.judge(where, counts, account)
     clicks.check(where)
-    return log.made_of_raw(find_sources([str(made)])), account, clicks
+    rules = replace(log.request.rules, position_base=1) if reader.of_lines else log.request.rules
+    request, sources = replace(log.request, raw=None, events=None, rules=rules), tuple(find_sources([str(made)]))
+    return replace(log, request=request, sources=sources, raw=None, raw_sources=log.sources), account, clicks
 
 
 @contextmanager
@@ -222,19 +343,17 @@ def _reading(sources: Sequence[Source], reader: RawReader) -> Generator[None]:
         with reading(sources):
             yield
     except LogFormatError as error:
-        broken = next(filter(None, map(_not_utf8, sources)), None) if reader.of_lines else None
-        raise LogFormatError(broken or str(error)) from error
-
-
-def _not_utf8(source: Source) -> str | None:
-    """The message about a file that is not UTF-8."""
-    try:
-        scan_lines(source).select(pl.col(LINE).str.len_bytes().sum()).collect(engine="streaming")
-    except pl.exceptions.PolarsError:
-        damaged = pl.col(LINE).str.contains("\ufffd", literal=True)
-        first = scan_lines(source, lossy=True).filter(damaged).select(ROW).head(1).collect(engine="streaming")
-        return f"{source.path} line {first.item()}: is not UTF-8. Write the file as UTF-8." if first.height else None
-    return None
+        for source in sources if reader.of_lines else ():
+            try:
+                scan_lines(source).select(pl.col(LINE).str.len_bytes().sum()).collect(engine="streaming")
+            except pl.exceptions.PolarsError:
+                damaged = pl.col(LINE).str.contains("\ufffd", literal=True)
+                lines = scan_lines(source, lossy=True).filter(damaged).select(ROW).head(1).collect(engine="streaming")
+                for line in lines.to_series():
+                    raise LogFormatError(
+                        f"{source.path} line {line}: is not UTF-8. Write the file as UTF-8."
+                    ) from error
+        raise
 
 
 def _with_types(file: Path, schema: pl.Schema) -> Path:
@@ -249,13 +368,6 @@ def _with_types(file: Path, schema: pl.Schema) -> Path:
     ).sink_parquet(typed, compression="lz4")
     file.unlink()
     return typed
-
-
-def _fates(connection: Any) -> pl.DataFrame:  # noqa: ANN401 - the types of DuckDB are not complete
-    """Clicks by what became of them and the position that they name."""
-    rows = connection.execute("SELECT outcome, place, count(*) FROM fates GROUP BY ALL").fetchall()
-    coded = [(int(_FATES.get(why, UNDECIDED)), place, clicks) for why, place, clicks in rows]
-    return pl.DataFrame(coded, schema={OUTCOME: pl.Int64, AT: pl.Int64, CLICKS: pl.Int64}, orient="row")
 
 
 def _examples(connection: Any) -> list[Example]:  # noqa: ANN401 - as above

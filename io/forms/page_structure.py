@@ -10,14 +10,15 @@ import polars as pl
 
 from posbias.core.errors import SchemaError
 from posbias.core.log.impressions import REJECTED
-from posbias.core.log.pages import PAGE_ROWS, PageFault, pages
+from posbias.core.log.pages import PAGE_ROWS, PageRejection, pages
 from posbias.core.roles import NAMES_IN_EXPORTS, TIMES, plain, words
 from posbias.core.schema import ALIASES, CLICK, DOC, FLAGS, POSITION, QUERY, SESSION
-from posbias.io.forms.recognition import AS_CLICKS, NO_QUERY, first_impressions, option
+from posbias.io.forms.recognition import AS_CLICKS, NO_QUERY, first_impressions, first_shown, option
 from posbias.io.log.click_log import Log
 from posbias.io.log.events import EventReader
-from posbias.io.log.faults import CLICKED_TWICE, clicks_in_rows, is_top, undeclared_page, without_sessions
+from posbias.io.log.faults import clicks_in_rows, undeclared_page
 from posbias.io.log.lists import JSON, SPACE, Finding, ListRules, holds_lists
+from posbias.io.log.rejections import CLICKED_TWICE, without_sessions
 from posbias.io.log.scan import reading, scan_sources, schema_of
 from posbias.io.log.sources import Source
 
@@ -123,7 +124,7 @@ def _shares(log: Log) -> _Shares:
     counts = dict(judged.group_by(REJECTED).len().iter_rows())
     total = max(judged.height, 1)
     longest = int(judged[PAGE_ROWS].cast(pl.Int64).to_numpy().max(initial=0))
-    faults = (PageFault.SEVERAL_QUERIES, PageFault.REPEATED_DOC, PageFault.REPEATED_POSITION)
+    faults = (PageRejection.SEVERAL_QUERIES, PageRejection.REPEATED_DOC, PageRejection.REPEATED_POSITION)
     return _Shares(*(counts.get(fault, 0) / total for fault in faults), pages=judged.height, longest=longest)
 
 
@@ -290,7 +291,6 @@ def _nearly_all(holds: Iterable[bool]) -> bool:
     return sum(flags) >= _NEARLY_ALL * max(len(flags), 1)
 
 
-_ROWS_OF_EVENTS = 200_000
 _EVENT_VISITS = 0.1
 """Share of the sessions that show several queries, or a position twice, from which they are visits."""
 
@@ -302,40 +302,17 @@ def find_page_time(log: Log) -> list[Finding]:
         return []
     schema = schema_of(log.sources[0])
     time = next((name for name in schema if plain(name) in TIMES and name not in log.roles.columns()), None)
-    if time is None or not _are_visits(log, events):
+    if time is None:
         return []
-    visit = ", ".join(events.event_roles.session)
-    text = f"a session ({visit}) is a visit: a page is what it shows at one time, by {time!r}"
-    return [Finding(text, option("--page-time", time), certain=False)]
-
-
-def find_base_of_events(log: Log) -> list[Finding]:
-    """Whether positions of impressions count from 0."""
-    events = log.raw
-    if not isinstance(events, EventReader) or events.event_roles.position is None:
-        return []
-    position = pl.col(events.event_roles.position).cast(pl.Float64, strict=False)
-    with reading(log.sources):
-        positions = _shown(log, events).select(position).collect(engine="streaming").to_series().drop_nulls()
-    base = log.request.rules.position_base - 1
-    if positions.min() != base or not is_top(base, dict(positions.value_counts().iter_rows())):
-        return []
-    return [Finding(f"positions count from {base}", option("--position-base", str(base)))]
-
-
-def _shown(log: Log, events: EventReader) -> pl.LazyFrame:
-    """The impressions among the first rows."""
-    return scan_sources(log.sources).head(_ROWS_OF_EVENTS).filter(events.is_shown(schema_of(log.sources[0])))
-
-
-def _are_visits(log: Log, events: EventReader) -> bool:
     roles = events.event_roles
     names = [*roles.session, *roles.query, *roles.doc, *([roles.position] if roles.position else [])]
     with reading(log.sources):
-        shown = _shown(log, events).select(list(dict.fromkeys(names))).unique().collect(engine="streaming")
-    if not shown.height:
-        return False
+        shown = first_shown(log, events).select(list(dict.fromkeys(names))).unique().collect(engine="streaming")
     queries = pl.struct(roles.query).n_unique() > 1
     again = pl.col(roles.position).n_unique() < pl.len() if roles.position else pl.lit(value=False)
     visits = shown.group_by(roles.session).agg((queries | again).alias("visit"))["visit"]
-    return visits.sum() > _EVENT_VISITS * len(visits)
+    if visits.sum() <= _EVENT_VISITS * len(visits):
+        return []
+    visit = ", ".join(roles.session)
+    text = f"a session ({visit}) is a visit: a page is what it shows at one time, by {time!r}"
+    return [Finding(text, option("--page-time", time), certain=False)]

@@ -15,23 +15,24 @@ from itertools import chain
 import polars as pl
 
 from posbias.core.errors import RoleError
-from posbias.core.log.impressions import REJECTED, RowFault, grouped
+from posbias.core.log.impressions import REJECTED, RowRejection, grouped
 from posbias.core.roles import CLIENTS, NAMES_IN_EXPORTS, TIMES, plain, words
 from posbias.core.schema import ALIASES, CLICK, DOC, FLAGS, NAMES_OF_COUNTS, POSITION, QUERY, SESSION
-from posbias.io.forms import Form, forms
-from posbias.io.forms.form import Document, document_of, is_action_line
+from posbias.io.forms import forms
+from posbias.io.forms.form import Document, Form, document_of
 from posbias.io.log.click_log import Log
-from posbias.io.log.events import CLICKED_FLAG, SHOWN_FLAG
+from posbias.io.log.clicks import holds_any
+from posbias.io.log.events import CLICKED_FLAG, SHOWN_FLAG, EventReader
 from posbias.io.log.faults import clicked_rank, is_top, shown_at, summed_impressions
-from posbias.io.log.files import is_packed, unpacked_start
 from posbias.io.log.lists import Finding, find_click_words, holds_times
 from posbias.io.log.scan import LINE, TEXT_SEPARATORS, reading, scan_lines, scan_sources, schema_of
-from posbias.io.log.sources import Source, read_start
+from posbias.io.log.sources import Source, is_packed, read_start, unpacked_start
 from posbias.io.sources import recognise
 
 _SAMPLED_LINES, _SAMPLED_ROWS = 100, 10_000
 _MOST_LINES = 0.5
 _TEXT = ("ndjson", "csv", "tsv")
+_OF_BULK = ("index", "create", "update", "delete")
 _SHOWN_WORDS = (
     *("impression", "impressions", "shown", "show", "view", "viewed", "display", "displayed", "exposure"),
     *("viewitemlist", "viewsearchresults", "productimpression", "searchimpression", "itemimpression"),
@@ -55,7 +56,12 @@ def find_form(sources: Sequence[Source]) -> list[Finding]:
     """
     if not sources:
         return []
-    finding = _source_of(sources[0]) or _source_by_columns(sources[0]) or _table_of_events(sources)
+    finding = _source_of(sources[0])
+    if finding is None:
+        with reading(sources[:1]):
+            known = recognise(frozenset(schema_of(sources[0])))
+        by_columns = known and Finding(f"these are events of {known.title}", ("--input-format", known.name))
+        finding = by_columns or _table_of_events(sources)
     return [] if finding is None else [finding]
 
 
@@ -67,8 +73,11 @@ def _source_of(source: Source) -> Finding | None:
         head = scan_lines(source, lossy=True).select(pl.col(LINE).fill_null("")).head(_SAMPLED_LINES).collect()
     lines = [line for line in head[LINE].to_list() if line.strip()]
     documents = [document_of(line) for line in lines]
-    documents = [document for document in documents if document is None or not is_action_line(document)]
-    counts = [(_fitting(form, lines, documents), form) for form in forms()]
+    documents = [document for document in documents if document is None or not _is_action_line(document)]
+    counts = list[tuple[int, Form]]()
+    for form in forms():
+        of_documents = sum(document is not None and form.knows_document(document) for document in documents)
+        counts.append((of_documents or sum(map(form.knows_line, lines)), form))
     fitting, form = max(counts, key=lambda entry: entry[0])
     if fitting <= _MOST_LINES * max(len(documents), 1):
         return None
@@ -81,17 +90,9 @@ def _source_of(source: Source) -> Finding | None:
     return Finding(f"{these_are} events of {form.title}", ("--input-format", form.name), certain)
 
 
-def _source_by_columns(source: Source) -> Finding | None:
-    """The source of events whose columns a file has."""
-    with reading([source]):
-        known = recognise(frozenset(schema_of(source)))
-    return known and Finding(f"these are events of {known.title}", ("--input-format", known.name))
-
-
-def _fitting(form: Form, lines: Sequence[str], documents: Sequence[Document | None]) -> int:
-    """How many lines are of a form."""
-    of_documents = sum(document is not None and form.knows_document(document) for document in documents)
-    return of_documents or sum(map(form.knows_line, lines))
+def _is_action_line(document: Document) -> bool:
+    """Whether an object is an action line of the bulk format."""
+    return len(document) == 1 and next(iter(document)) in _OF_BULK and isinstance(next(iter(document.values())), dict)
 
 
 def _table_of_events(sources: Sequence[Source]) -> Finding | None:
@@ -103,34 +104,24 @@ def _table_of_events(sources: Sequence[Source]) -> Finding | None:
         alike = [source for source in sources if schema_of(source) == schema]  # others are of another form
         rows = pl.concat(scan_sources([source]).head(_SAMPLED_ROWS) for source in alike)
         sample = rows.select(texts).collect(engine="streaming") if texts else pl.DataFrame()
-    findings = [_kinds_in(sample[name]) for name in texts]
-    return next((finding for finding in findings if finding is not None), None)
-
-
-def _kinds_in(column: pl.Series) -> Finding | None:
-    """A finding on a column whose values are kinds of events; None for another column."""
-    counts = Counter[str](str(value) for value in column.drop_nulls().to_list())
-    if len(counts) > _MOST_KINDS:
-        return None
-    shown, clicked = _called(counts, _SHOWN_WORDS), _called(counts, _CLICKED_WORDS)
-    if not shown or not clicked:
-        return None
-    name = column.name
-    options = (*(SHOWN_FLAG, f"{name}={shown[0]}"), *(CLICKED_FLAG, f"{name}={clicked[0]}"))
-    kinds = ", ".join(f"{kind} ({rows:,})" for kind, rows in counts.most_common())
-    certain = (_word(shown[0]), _word(clicked[0])) == _CERTAIN_WORDS
-    text = f"the rows are events: {name!r} holds {kinds} in the sample; {shown[0]} is read as shown, {clicked[0]} as "
-    return Finding(f"{text}clicked", options, certain)
-
-
-def _called(counts: Counter[str], words: Sequence[str]) -> list[str]:
-    """The values that are one of some words, in the order of the words."""
-    by_word = {_word(value): value for value in counts}
-    return [by_word[word] for word in words if word in by_word]
-
-
-def _word(value: str) -> str:
-    return re.sub(r"[^a-z]", "", value.lower())
+    for name in texts:
+        counts = Counter[str](map(str, sample[name].drop_nulls().to_list()))
+        if len(counts) > _MOST_KINDS:
+            continue
+        by_word = {re.sub(r"[^a-z]", "", value.lower()): value for value in counts}
+        shown, clicked = (
+            next((word for word in known if word in by_word), None) for known in (_SHOWN_WORDS, _CLICKED_WORDS)
+        )
+        if shown is None or clicked is None:
+            continue
+        kinds = ", ".join(f"{kind} ({rows:,})" for kind, rows in counts.most_common())
+        return Finding(
+            f"the rows are events: {name!r} holds {kinds} in the sample; {by_word[shown]} is read as shown, "
+            f"{by_word[clicked]} as clicked",
+            (SHOWN_FLAG, f"{name}={by_word[shown]}", CLICKED_FLAG, f"{name}={by_word[clicked]}"),
+            (shown, clicked) == _CERTAIN_WORDS,
+        )
+    return None
 
 
 _MOSTLY = 0.95
@@ -140,7 +131,7 @@ AS_CLICKS = frozenset(("0", "1", "0.0", "1.0", "true", "false"))
 """The values of a column of clicks, as text."""
 
 
-def guess_by_values(rows: pl.DataFrame, roles: Collection[str], known: Mapping[str, str]) -> dict[str, str]:
+def _guess_by_values(rows: pl.DataFrame, roles: Collection[str], known: Mapping[str, str]) -> dict[str, str]:
     """The columns that probably play roles, by what they hold; roles without a guess are left out.
 
     Args:
@@ -250,7 +241,8 @@ def find_roles(opened: Callable[[], Log], sources: Callable[[], Sequence[Source]
         pairs = dict(zip(words[::2], words[1::2], strict=True))
         unknown = [flag for flag, column in pairs.items() if column == _NO_GUESS and flag in _ROLE_OF]
         position = FLAGS[POSITION]
-        if not _counts_up(sources(), pairs.get(position, _NO_GUESS)):
+        named = pairs.get(position, _NO_GUESS)  # what is called like positions must count them up
+        if named != _NO_GUESS and _climbing(_first_rows(sources())[named]) < _MOSTLY:
             unknown.append(position)
         others = {flag: column for flag, column in pairs.items() if flag not in unknown}
         by_values = _by_values(sources(), unknown, others) if unknown else {}
@@ -271,11 +263,6 @@ def find_roles(opened: Callable[[], Log], sources: Callable[[], Sequence[Source]
 def _first_rows(sources: Sequence[Source]) -> pl.DataFrame:
     with reading(sources):
         return scan_sources(sources[:1]).head(_ROWS_OF_GUESSES).collect(engine="streaming")
-
-
-def _counts_up(sources: Sequence[Source], column: str) -> bool:
-    """Whether a column that is called like positions counts them up; or none is called so."""
-    return column == _NO_GUESS or _climbing(_first_rows(sources)[column]) >= _MOSTLY
 
 
 def _left(sources: Sequence[Source], guessed: Collection[str]) -> list[str]:
@@ -307,8 +294,7 @@ def _by_values(sources: Sequence[Source], flags: Sequence[str], known: Mapping[s
     }
     taken |= {_ROLE_OF[flag]: column for flag, column in known.items() if column != _NO_GUESS and flag in _ROLE_OF}
     roles_or_session = roles if SESSION in taken else [*roles, SESSION]
-    columns = guess_by_values(rows, roles_or_session, taken)
-    return {FLAGS[role]: column for role, column in columns.items()}
+    return {FLAGS[role]: column for role, column in _guess_by_values(rows, roles_or_session, taken).items()}
 
 
 def _guess(flag: str, column: str, several: Sequence[str] = (), *, by_values: bool = False) -> Finding:
@@ -382,15 +368,32 @@ def find_sums(log: Log) -> list[Finding]:
 
 def find_position_base(log: Log) -> list[Finding]:
     """Whether positions count from 0."""
-    if log.raw is not None:
+    base = log.request.rules.position_base - 1
+    if log.raw is None:
+        shown = shown_at(first_impressions(log).lazy())
+        if min(shown, default=1) == 0 and not is_top(0, shown):
+            text = f"{shown[0]:,} impressions have position {base}, and {shown.get(1, 0):,} have {base + 1}"
+            return [Finding(f"{text}: {base} seems to mean that the position is unknown", certain=False)]
+        shown = {position + base: number for position, number in shown.items()}
+    elif isinstance(log.raw, EventReader) and log.raw.event_roles.position is not None:
+        position = pl.col(log.raw.event_roles.position).cast(pl.Float64, strict=False)
+        with reading(log.sources):
+            positions = first_shown(log, log.raw).select(position).collect(engine="streaming").to_series()
+        shown = dict(positions.drop_nulls().value_counts().iter_rows())
+    else:
         return []
-    shown, base = shown_at(first_impressions(log).lazy()), log.request.rules.position_base - 1
-    if min(shown, default=1) != 0:
+    if min(shown, default=base + 1) != base or not is_top(base, shown):
         return []
-    if not is_top(0, shown):
-        text = f"{shown[0]:,} impressions have position {base}, and {shown.get(1, 0):,} have {base + 1}"
-        return [Finding(f"{text}: {base} seems to mean that the position is unknown", certain=False)]
     return [Finding(f"positions count from {base}", option("--position-base", str(base)))]
+
+
+_ROWS_OF_EVENTS = 200_000
+
+
+def first_shown(log: Log, events: EventReader) -> pl.LazyFrame:
+    """The impressions among the first rows."""
+    is_shown = holds_any(events.request.shown, schema_of(log.sources[0]))
+    return scan_sources(log.sources).head(_ROWS_OF_EVENTS).filter(is_shown)
 
 
 def find_clicks(log: Log) -> list[Finding]:
@@ -405,22 +408,22 @@ def find_clicks(log: Log) -> list[Finding]:
         return [Finding(text, ("--click-ranks", str(top)))]
     rows = first_impressions(log)
     faults = _click_faults(rows)
-    if faults[RowFault.CLICK_INVALID] and not log.roles.impressions and not has_words:
+    if faults[RowRejection.CLICK_INVALID] and not log.roles.impressions and not has_words:
         rules = replace(log.request.rules, click_counts=True)
         counted = first_impressions(replace(log, request=replace(log.request, rules=rules)))
-        if _click_faults(counted)[RowFault.CLICK_INVALID] <= _NEARLY_NONE * faults[RowFault.CLICK_INVALID]:
+        if _click_faults(counted)[RowRejection.CLICK_INVALID] <= _NEARLY_NONE * faults[RowRejection.CLICK_INVALID]:
             return [Finding(f"{log.roles.click!r} counts clicks", ("--click-counts",))]
     filled = rows.filter(pl.col(REJECTED) == 0)[CLICK]
-    if faults[RowFault.CLICK_MISSING] and len(filled) and (filled > 0).all():
+    if faults[RowRejection.CLICK_MISSING] and len(filled) and (filled > 0).all():
         text = f"{log.roles.click!r} is a click or empty: an empty cell means no click"
-        mostly = faults[RowFault.CLICK_MISSING] > _MOSTLY_EMPTY * rows.height
+        mostly = faults[RowRejection.CLICK_MISSING] > _MOSTLY_EMPTY * rows.height
         return [Finding(text, ("--null-click", "0"), certain=mostly)]
     return []
 
 
 def _click_faults(rows: pl.DataFrame) -> dict[int, int]:
     counts = dict(rows.group_by(REJECTED).len().iter_rows())
-    return {fault: counts.get(fault, 0) for fault in (RowFault.CLICK_INVALID, RowFault.CLICK_MISSING)}
+    return {fault: counts.get(fault, 0) for fault in (RowRejection.CLICK_INVALID, RowRejection.CLICK_MISSING)}
 
 
 _LOOKED_AT = 1 << 20  # bytes
@@ -447,7 +450,16 @@ def _of_file(source: Source) -> list[Finding]:
     cut = source.bytes > len(head)
     if is_packed(head):
         head, cut = unpacked_start(head), True
-    encoding, certain = _encoding_of(head)
+    marked, zeros = next((name for mark, name in _MARKS.items() if head.startswith(mark)), None), (0, 0)
+    encoding, certain = None if marked == "utf-8" else marked, True
+    if marked is None:
+        try:
+            codecs.getincrementaldecoder("utf-8")().decode(head)
+            zeros = head[1::2].count(0), head[::2].count(0)
+        except UnicodeDecodeError:
+            encoding, certain = "cp1252", False
+    if max(zeros) * 4 > len(head):
+        encoding = "utf-16-le" if zeros[0] > zeros[1] else "utf-16-be"
     text = codecs.getincrementaldecoder(encoding or "utf-8")(errors="replace").decode(head).removeprefix("\ufeff")
     lines = text.splitlines()
     lines = (lines[:-1] if cut and len(lines) > 1 else lines)[:_LINES]
@@ -456,21 +468,6 @@ def _of_file(source: Source) -> list[Finding]:
         return of_fields
     seems = "is" if certain else "is not UTF-8, and may be"
     return [Finding(f"the text {seems} {encoding}", ("--encoding", encoding), certain), *of_fields]
-
-
-def _encoding_of(head: bytes) -> tuple[str | None, bool]:
-    """The encoding, None for UTF-8 without a mark, and whether it is certain."""
-    marked = next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
-    if marked is not None:
-        return (None if marked == "utf-8" else marked), True
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(head)
-    except UnicodeDecodeError:
-        return "cp1252", False
-    zeros = head[1::2].count(0), head[::2].count(0)
-    if max(zeros) * 4 > len(head):
-        return ("utf-16-le" if zeros[0] > zeros[1] else "utf-16-be"), True
-    return None, True
 
 
 def _fields(lines: Sequence[str], usual: str) -> list[Finding]:

@@ -24,8 +24,8 @@ from posbias.io.jobs.fit import Job, describe_reading, reasons_of_clicks
 from posbias.io.jobs.tables import Result
 from posbias.io.log.click_log import Log
 from posbias.io.log.clicks import JoinedClicks
-from posbias.io.log.days import Days
-from posbias.io.log.fault_table import faults_in
+from posbias.io.log.faults import faults_in
+from posbias.io.log.times import Days
 from posbias.io.places.locations import location
 from posbias.io.places.ownership import owned_directory
 from posbias.io.results.conclusions import Reason, reason

@@ -33,9 +33,8 @@ from posbias.io.jobs.tables import Result
 from posbias.io.log import click_log
 from posbias.io.log.click_log import Log, LogRequest
 from posbias.io.log.clicks import JoinedClicks, Rows, lost_clicks
-from posbias.io.log.days import Days
-from posbias.io.log.fault_table import faults_in
-from posbias.io.log.faults import doubts
+from posbias.io.log.faults import doubts, faults_in
+from posbias.io.log.times import Days
 from posbias.io.progress import Progress
 from posbias.io.results.conclusions import CONDITIONS, Reason, reason
 from posbias.io.stores.store import Statistics

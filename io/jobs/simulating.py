@@ -2,20 +2,31 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from importlib import import_module
+from pathlib import Path
 from shlex import quote
+from typing import Any, cast
 
 import polars as pl
 
-from posbias.core.errors import plural
+from posbias.core.errors import SchemaError, plural
+from posbias.core.schema import ALIASES, DOC, QUERY
 from posbias.core.simulation.options import CELL_MODELS, SimulationOptions
 from posbias.core.simulation.simulate import simulate_blocks, true_attractiveness, true_parameters, true_propensities
 from posbias.core.simulation.worlds import JudgementOptions, World, judged_world, random_world, usable_judgements
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first, more
-from posbias.io.log.days import TRUTH, read_labels, write_log, write_truth
-from posbias.io.log.sources import LOG_OF_SIMULATION
+from posbias.io.log.scan import reading, scan_sources
+from posbias.io.log.sources import LOG_OF_SIMULATION, digests, find_sources
 from posbias.io.places.locations import Location
 from posbias.io.progress import Stage
 from posbias.io.results.conclusions import reason
+
+_TRUTHS = ("truth.parquet", "parameters_truth.parquet", "attractiveness_truth.parquet")
+"""Files of the true propensities by cell, the parameters, and the attractiveness by pair."""
+
+_LABEL = "label"
+_LABEL_NAMES = (_LABEL, "grade", "relevance")
+_STORAGE: dict[str, Any] = {"compression": "zstd", "compression_level": 1}
 
 
 def simulate(
@@ -37,21 +48,24 @@ def simulate(
     world = random_world(options) if labels is None else _world_from(labels, options, how, result)
     sessions, impressions, clicks = Counter[str](), Counter[int](), Counter[int]()
     with result.progress.stage("simulating", options.n_sessions, unit="sessions") as stage:
-        write_log(_counting(simulate_blocks(options, world), stage, sessions, impressions, clicks), result.folder)
+        _write_log(_counting(simulate_blocks(options, world), stage, sessions, impressions, clicks), result.folder)
     propensities = true_propensities(options)
-    write_truth(propensities, true_parameters(options), true_attractiveness(options, world), result.folder)
+    tables = (propensities, true_parameters(options), true_attractiveness(options, world))
+    for name, table in zip(_TRUTHS, tables, strict=True):
+        if table.columns:  # or else the model has nothing of the kind
+            table.write_parquet(result.folder / name)
     totals = {"sessions": sessions.total(), "impressions": impressions.total(), "clicks": clicks.total()}
     result.content["simulated"] = totals
     result.headline = ", ".join(plural(number, name) for name, number in totals.items()) + " are simulated"
     result.printed += _rates_table(impressions, clicks, propensities)
     result.next = _next_step(options, target)
     if options.model in CELL_MODELS:
-        result.facts.append(f"then compare result/propensities.parquet with {target / TRUTH}")
+        result.facts.append(f"then compare result/propensities.parquet with {target / _TRUTHS[0]}")
 
 
 def _world_from(labels: str, options: SimulationOptions, how: JudgementOptions, result: Result) -> World:
     """A world from a file of labels; the manifest says which, and what it holds."""
-    table, result.content["sources"] = read_labels(labels)
+    table, result.content["sources"] = _read_labels(labels)
     judgements = usable_judgements(table, options.n_positions)
     left_out, kept = judgements.queries_left_out, len(judgements.n_docs)
     result.content["labels"] = {"queries": kept, "queries_left_out": left_out, "docs": len(judgements.doc_ids)}
@@ -114,3 +128,56 @@ def _next_step(options: SimulationOptions, folder: Location) -> str:
         return f"posbias evaluate {log} --models {rivals} -o judged"
     words = ["posbias run", log, *(flag for flag, wanted in flags.items() if wanted), "-o result"]
     return " ".join(words)
+
+
+def _write_log(blocks: Iterable[pl.DataFrame], folder: Path) -> None:
+    """Write `log.parquet` block by block, one row group each."""
+    parquet: Any = import_module("pyarrow.parquet")  # only here: importing it takes time, and it has no types
+    writer: Any = None
+    try:
+        for block in blocks:
+            table = cast("Any", block.to_arrow())
+            writer = writer or parquet.ParquetWriter(folder / LOG_OF_SIMULATION, table.schema, **_STORAGE)
+            writer.write_table(table)
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _read_labels(name: str) -> tuple[pl.DataFrame, dict[str, str]]:
+    """Read graded labels: query, doc, label, and whatever numeric columns there are, as features.
+
+    Text that holds numbers throughout, as all columns of CSV may, counts as numeric.
+
+    Returns:
+        The table, and path by digest of its files.
+
+    Raises:
+        LogFormatError: the file is missing or cannot be read.
+        SchemaError: it lacks one of the three columns.
+    """
+    sources = find_sources([name], "Name a table of query, doc and label.")
+    with reading(sources):
+        raw = scan_sources(sources).collect()
+    roles = {
+        _column(role, known, raw.columns, name): role
+        for role, known in ((QUERY, ALIASES[QUERY]), (DOC, ALIASES[DOC]), (_LABEL, _LABEL_NAMES))
+    }
+    keys = [column for column, role in roles.items() if role != _LABEL]
+    others = list[pl.Series]()
+    for values in (raw[column] for column in raw.columns if column not in keys):
+        numbers = values.cast(pl.Float64, strict=False) if values.dtype == pl.String else values
+        others.append(numbers if numbers.null_count() == values.null_count() else values)
+    return raw.select(keys).with_columns(others).rename(roles), digests(sources, holds_rows=lambda _: True)
+
+
+def _column(role: str, known: tuple[str, ...], columns: list[str], where: str) -> str:
+    names = [column for column in columns if column.lower() in known]
+    if len(names) == 1:
+        return names[0]
+    shown = ", ".join(columns[:20]) + (", ..." if len(columns) > 20 else "")  # noqa: PLR2004 - a line's worth
+    if names:
+        raise SchemaError(f"{where}: {len(names)} columns could be the {role}: {', '.join(names)}. Keep one of them.")
+    raise SchemaError(
+        f"{where}: no column is named {' or '.join(known)}. Rename the {role} column. There are: {shown}."
+    )

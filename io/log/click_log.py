@@ -12,7 +12,7 @@ import polars as pl
 from posbias.core.choices import DuplicateDocs
 from posbias.core.errors import LogFormatError, RoleError, SchemaError
 from posbias.core.log.impressions import (
-    EARLIER_FAULT,
+    EARLIER_REJECTION,
     REJECTED,
     TIME_UNITS,
     ReadingRules,
@@ -25,24 +25,43 @@ from posbias.core.log.impressions import (
 from posbias.core.log.pages import PageRules
 from posbias.core.roles import CLIENTS, TIMES, plain, resolve_roles, says_offset, says_page
 from posbias.core.schema import CLICK, DOC, FLAGS, KEY_ROLES, PERIOD, POSITION, QUERY, SESSION, Roles
-from posbias.io.log.clicks import AT, CLICKS, COMPARED, MADE_CLICK, OUTCOME, JoinedClicks, Shown, join_lists, join_table
-from posbias.io.log.events import ClicksRequest, ClickTable, EventReader, EventsRequest
+from posbias.io.log.clicks import (
+    AT,
+    CLICKS,
+    COMPARED,
+    MADE_CLICK,
+    OUTCOME,
+    ClicksRequest,
+    ClickTable,
+    JoinedClicks,
+    Shown,
+    join_lists,
+    join_table,
+)
+from posbias.io.log.events import OF_FILE, OF_ROW, EventReader, EventsRequest, RawReader
 from posbias.io.log.exports import Export, digest_of_counts, only_counts
-from posbias.io.log.files import PLAIN, Dialect
 from posbias.io.log.lists import (
     NO_LIST_RULES,
     OURS,
     ListRules,
     Nesting,
     check_files_agree,
-    check_headers,
     check_renamed,
     find_nesting,
     holds_lists,
 )
-from posbias.io.log.raw import OF_FILE, OF_ROW, RawReader
-from posbias.io.log.scan import FILE, ROW, are_structs, has_rows, reading, scan_sources, scan_with_place, schema_of
-from posbias.io.log.sources import Source, check_unchanged, digests, each_source, read_end
+from posbias.io.log.scan import (
+    FILE,
+    ROW,
+    are_structs,
+    check_headers,
+    has_rows,
+    reading,
+    scan_sources,
+    scan_with_place,
+    schema_of,
+)
+from posbias.io.log.sources import PLAIN, Dialect, Source, check_unchanged, digests, each_source, read_end
 from posbias.io.log.sql import Query, result_of
 from posbias.io.log.text import check_dialect_matters, find_log_files
 
@@ -109,6 +128,7 @@ _TEXT_BYTES_PER_ROW = 40
 _TEXT_BYTES_PER_ENTRY = 12  # of lists: document and click, but no session and no query
 _COMPRESSION_RATIO = 5
 _SAMPLED_ROWS = 10_000  # of timestamps
+_SAMPLED_PAGES = 1000
 
 
 @dataclass(frozen=True)
@@ -153,20 +173,22 @@ class Log:
     def rules(self) -> ReadingRules:
         """How values are read, with the unit of timestamps that are numbers; days, where no time of day is known."""
         rules = replace(self._rules_of_rows, time_unit=self._time_unit())
-        return rules if rules.period != "quarter" or self._has_times(rules) else replace(rules, period="day")
+        column = self.roles.timestamp
+        if rules.period != "quarter":
+            return rules
+        shown = self._unclicked
+        if column is None or rules.day is not None or shown.collect_schema()[column] == pl.Date:
+            return replace(rules, period="day")
+        with reading(self.sources):
+            roles, first = replace(self.roles, features=()), shown.head(_SAMPLED_ROWS)
+            periods = canonical_impressions(first, roles, shown.collect_schema(), rules).select(PERIOD).drop_nulls()
+            moments = periods.collect(engine="streaming").to_series()
+        return rules if (moments.dt.date().cast(moments.dtype) != moments).any() else replace(rules, period="day")
 
     @property
     def origins(self) -> tuple[Source, ...]:
         """The files that its rows come from."""
         return self.raw_sources or self.sources
-
-    def made_of_raw(self, sources: Sequence[Source]) -> "Log":
-        """The log whose rows were made of its raw files, and lie in others now."""
-        rules, request = self.request.rules, self.request
-        if self.raw is not None and self.raw.of_lines:
-            rules = replace(rules, position_base=1)
-        request = replace(request, raw=None, events=None, rules=rules)
-        return replace(self, request=request, sources=tuple(sources), raw=None, raw_sources=self.sources)
 
     @property
     def from_anywhere(self) -> "Log":
@@ -181,10 +203,9 @@ class Log:
         return canonical_impressions(raw, self.roles, raw.collect_schema(), self.rules)
 
     @property
-    def can_be_sliced(self) -> bool:
-        """Whether `slices` are the log: clicks stand in the rows, and all files are Parquet."""
-        parquet = all(source.format == "parquet" for source in self.sources)
-        return parquet and not self.click_sources and self.raw is None
+    def is_parquet(self) -> bool:
+        """Whether all files are Parquet."""
+        return all(source.format == "parquet" for source in self.sources)
 
     def slices(self, rows: int) -> list[pl.LazyFrame]:
         """The impressions file by file, Parquet files in slices of so many rows.
@@ -192,7 +213,7 @@ class Log:
         Where clicks are apart, `click` is 0 in all of them.
         """
         whole = self._shown.collect_schema()
-        columns = [name for name in (*self.roles.columns(), EARLIER_FAULT) if name in whole]
+        columns = [name for name in (*self.roles.columns(), EARLIER_REJECTION) if name in whole]
         unclicked = [pl.lit(0, pl.Int8).alias(MADE_CLICK)] if self.click_sources else []  # of events, it is there
         schema = pl.Schema({name: whole[name] for name in columns} | ({MADE_CLICK: pl.Int8()} if unclicked else {}))
         parts: list[pl.LazyFrame] = []
@@ -247,7 +268,7 @@ class Log:
     @property
     def rows_are_known(self) -> bool:
         """Whether the estimate of rows is exact: Parquet says how many it has."""
-        return self.nesting is None and all(source.format == "parquet" for source in self.sources)
+        return self.nesting is None and self.is_parquet
 
     @cached_property
     def estimated_rows(self) -> int:
@@ -334,19 +355,6 @@ class Log:
             )
         return unit
 
-    def _has_times(self, rules: ReadingRules) -> bool:
-        """Whether timestamps say a time of day, by the first rows."""
-        if self.roles.timestamp is None or rules.day is not None:
-            return False
-        shown = self._unclicked
-        if shown.collect_schema()[self.roles.timestamp] == pl.Date:
-            return False
-        roles = replace(self.roles, features=())
-        with reading(self.sources):
-            first = canonical_impressions(shown.head(_SAMPLED_ROWS), roles, shown.collect_schema(), rules)
-            moments = first.select(pl.col(PERIOD).drop_nulls()).collect(engine="streaming").to_series()
-        return bool((moments.dt.date().cast(moments.dtype) != moments).any())
-
     @property
     def _unclicked(self) -> pl.LazyFrame:
         """The rows of all files, none of them clicked where clicks are joined later."""
@@ -374,13 +382,15 @@ class Log:
         return rows if self.nesting is None else self.nesting.flat(rows, self.sources.index(source))
 
     def _impressions_per_row(self, source: Source) -> float:
-        """How many impressions what `_rows` takes for a row is."""
+        """Impressions per row of the file: 1 for flat logs, the mean list length for nested ones."""
         if self.nesting is None:
             return 1.0
         if source.format != "parquet":
             return _TEXT_BYTES_PER_ROW / _TEXT_BYTES_PER_ENTRY
+        docs = self.nesting.lists[0]
         with reading([source]):
-            return self.nesting.docs_per_page(scan_sources([source]))
+            first = self.nesting.with_lists(scan_sources([source])).select(docs).head(_SAMPLED_PAGES).collect()
+        return max(first.explode(docs).height / max(first.height, 1), 1.0)
 
     @property
     def _as_text(self) -> Sequence[str]:

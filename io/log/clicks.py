@@ -1,20 +1,28 @@
-"""The account of rows and clicks: read, used, rejected or lost, and why.
+"""The account of rows and clicks, read, used, rejected or lost, and why; and clicks in a table of their own.
 
 Every form of log in which clicks stand apart from impressions counts them here, and every command judges them here.
-A click that is sent twice is no loss: its impression is clicked.
+A click is joined to its impression by page and document. A click that is sent twice is no loss: its impression is
+clicked.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from typing import Annotated, Any, NamedTuple, cast
+from functools import cached_property
+from typing import Annotated, Any, NamedTuple, Self, cast
 
 import msgspec
 import polars as pl
 from msgspec import UNSET, Meta, UnsetType
 
-from posbias.core.errors import Coded, SchemaError
+from posbias.core.errors import Coded, SchemaError, UsageError
+from posbias.core.log.impressions import ReadingRules, read_click, whole_numbers
+from posbias.core.roles import plain, resolve_roles, words
+from posbias.core.schema import ALIASES, CLICK, DOC, POSITION, QUERY, SESSION, Roles
+from posbias.io.log.scan import check_headers, reading, scan_sources
+from posbias.io.log.sources import Source
 from posbias.io.results.conclusions import CAUTION, STOP, Reason
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -83,7 +91,9 @@ def _add_up(counts: Sequence[dict[str, Any]]) -> dict[str, Any]:
 SHARE_NAMED, SHARE_BORNE = 0.01, 0.05
 """The share of lost clicks above which a warning names them, and above which a result cannot be relied on."""
 
-OUTCOME, AT, KEY, PAGE, DOC, CLICKS = (f"posbias_{name}" for name in ("outcome", "at", "key", "page", "doc", "clicks"))
+OUTCOME, AT, KEY, PAGE_ID, DOC_ID, CLICKS = (
+    f"posbias_{name}" for name in ("outcome", "at", "key", "page", "doc", "clicks")
+)
 """Columns of clicks: what becomes of them (`Fate`), the position that they name, what they are joined by (a page or a
 visit), their page and document as text, and how many they are."""
 
@@ -131,7 +141,7 @@ _ADVICE: Mapping[str, str] = {
     Fate.OTHER_POSITION.words: "Check from what number the ordinals of clicks count: --position-base.",
 }
 
-WITH_EXAMPLES = {Fate.OTHER_PAGE: PAGE, Fate.NOT_SHOWN: DOC, Fate.NOT_SHOWN_BEFORE: DOC}
+WITH_EXAMPLES = {Fate.OTHER_PAGE: PAGE_ID, Fate.NOT_SHOWN: DOC_ID, Fate.NOT_SHOWN_BEFORE: DOC_ID}
 """Fates of clicks whose id, of the page or of the document, may be written otherwise than in impressions."""
 
 _UNREADABLE = "clicks that cannot be read"
@@ -143,12 +153,6 @@ class Example(NamedTuple):
     fate: int
     named: str
     shown: str
-
-    @property
-    def adds_to_id(self) -> bool:
-        """Whether one id is the other with something added, so that whole pages or documents lose their clicks."""
-        short, long = sorted((self.named, self.shown), key=len)
-        return short in long and not long.replace(short, "", 1).isdigit()
 
 
 @dataclass(frozen=True)
@@ -199,7 +203,9 @@ def lost_clicks(clicks: Clicks | UnsetType, examples: Sequence[Example] = ()) ->
     share = lost / clicks.read
     if share <= SHARE_NAMED:
         return []
-    written_differently = any(one.adds_to_id for one in examples)
+    # Where an id is another one with something added, whole pages or documents lose their clicks.
+    pairs = [sorted((one.named, one.shown), key=len) for one in examples]
+    written_differently = any(short in long and not long.replace(short, "", 1).isdigit() for short, long in pairs)
     doubtful = share > SHARE_BORNE or written_differently
     meaning = "Do not rely on this log" if doubtful else "Some clicks are missing"
     sentence = (
@@ -251,14 +257,14 @@ def find_examples(clicks: pl.DataFrame, shown: pl.DataFrame) -> list[Example]:
     """Find ids of lost clicks, and what was shown that is most like them.
 
     Args:
-        clicks: `OUTCOME`, `KEY`, `PAGE`, `DOC`, as text.
-        shown: `KEY`, `PAGE`, `DOC`, as text, at least of what has a key of those clicks.
+        clicks: `OUTCOME`, `KEY`, `PAGE_ID`, `DOC_ID`, as text.
+        shown: `KEY`, `PAGE_ID`, `DOC_ID`, as text, at least of what has a key of those clicks.
     """
     examples: list[Example] = []
     for fate, column in WITH_EXAMPLES.items():
         lost = clicks.filter(pl.col(OUTCOME) == fate).drop_nulls(column).unique(column, maintain_order=True)
         for key, named in lost.head(_EXAMPLES).select(KEY, column).iter_rows():
-            beside = shown if column == PAGE else shown.filter(pl.col(KEY) == key)
+            beside = shown if column == PAGE_ID else shown.filter(pl.col(KEY) == key)
             others = beside[column].drop_nulls().unique(maintain_order=True).head(COMPARED).to_list()
             if others:
                 examples.append(Example(int(fate), named, max(others, key=lambda other: likeness(named, other))))
@@ -299,7 +305,7 @@ def join_table(clicks: pl.DataFrame, session: Sequence[str], doc: Sequence[str],
     beside = shown(of_pages.select(page).unique(), keys) if of_pages.height else clicked.clear()
     if named.height > of_pages.height:
         beside = pl.concat([beside, shown(None, keys)])
-    texts = (as_text(page).alias(KEY), as_text(page).alias(PAGE), as_text(doc).alias(DOC))
+    texts = (as_text(page).alias(KEY), as_text(page).alias(PAGE_ID), as_text(doc).alias(DOC_ID))
     examples = find_examples(named.select(OUTCOME, *texts), beside.select(texts))
     counts = pl.concat([clicks.filter(pl.col(OUTCOME) > 0), judged]).select(
         pl.when(pl.col(OUTCOME) == UNDECIDED).then(int(Fate.JOINED)).otherwise(OUTCOME).alias(OUTCOME), AT, CLICKS
@@ -330,6 +336,277 @@ def join_lists(files: Sequence[pl.DataFrame]) -> JoinedClicks:
     clicks = pl.DataFrame({OUTCOME: map(int, fates), CLICKS: fates.values()}).with_columns(pl.lit(None).alias(AT))
     lost = rows.filter(pl.col(BESIDE).list.len() > 0)
     key, fate = pl.int_range(pl.len()).cast(pl.String).alias(KEY), pl.lit(int(Fate.NOT_SHOWN)).alias(OUTCOME)
-    named_ids = lost.select(fate, key, key.alias(PAGE), pl.col(LOST_ID).alias(DOC))
-    shown = lost.select(key, key.alias(PAGE), pl.col(BESIDE).alias(DOC)).explode(DOC)
+    named_ids = lost.select(fate, key, key.alias(PAGE_ID), pl.col(LOST_ID).alias(DOC_ID))
+    shown = lost.select(key, key.alias(PAGE_ID), pl.col(BESIDE).alias(DOC_ID)).explode(DOC_ID)
     return JoinedClicks.of(clicks, find_examples(named_ids, shown))
+
+
+FLAGS_OF_CLICKS = {SESSION: "--clicks-session", DOC: "--clicks-doc", CLICK: "--clicks-click"}
+"""The options that name the columns of the clicks' table."""
+
+_TEXTS = (pl.String, pl.Categorical, pl.Enum)
+_YES, _NO = ("1", "1.0", "true", "t", "yes", "y"), ("0", "0.0", "false", "f", "no", "n")
+_CLICK_WORDS = ("click", "clicks", "clicked")
+_KIND_OF_EVENT = re.compile("(.* )?(event|action|interaction) ?(type|kind|code|id)?|type|kind")
+_MOST_CODES = 10  # different whole numbers that stand for kinds of events
+_FEWEST_CLICKS = 1e-3  # share of the rows from which a column that says `click` is one of kinds of events, not of text
+_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class ClickRows:
+    """Rows of the clicks' table that are clicks: where a column holds a value."""
+
+    column: str  # the column that says what a row is
+    value: str  # what it holds in the rows of clicks, as text
+
+    @classmethod
+    def parse(cls, text: str, flag: str = "--clicks-where") -> Self:
+        """Read `COLUMN=VALUE`, the value of an option.
+
+        Raises:
+            UsageError: the text has another form.
+        """
+        column, equals, value = text.partition("=")
+        if not (column and equals):
+            raise UsageError(f"{flag} {text}: write COLUMN=VALUE, for example action=click.")
+        return cls(column, value)
+
+    def __str__(self) -> str:
+        """As it is written on the command line."""
+        return f"{self.column}={self.value}"
+
+    def holds(self, dtype: pl.DataType) -> pl.Expr:
+        """Whether a row is one of them; a number is compared as a number."""
+        column = pl.col(self.column)
+        if dtype.is_numeric():
+            try:
+                return (column.cast(pl.Float64) == float(self.value)).fill_null(value=False)
+            except ValueError:
+                return pl.lit(value=False)
+        return (column.cast(pl.String) == self.value).fill_null(value=False)
+
+
+def holds_any(declared: Sequence[ClickRows], schema: Mapping[str, pl.DataType]) -> pl.Expr:
+    """Whether a row is one of those that are declared."""
+    return pl.any_horizontal(rows.holds(schema[rows.column]) for rows in declared)
+
+
+def check_plain(where: str, schema: pl.Schema, name: str, flag: str) -> None:
+    """Check that a table has a column, and that it holds plain values.
+
+    Raises:
+        SchemaError: it does not.
+    """
+    if name not in schema:
+        raise SchemaError(f"{where}: there is no column {name!r} ({flag}). The columns are: {', '.join(schema)}.")
+    if schema[name].is_nested():
+        raise SchemaError(f"{where}: column {name!r} ({flag}) holds {schema[name]}; it must hold plain values.")
+
+
+@dataclass(frozen=True)
+class ClicksRequest:
+    """The table of clicks as the command line describes it."""
+
+    inputs: tuple[str, ...]  # its files
+    session: tuple[str, ...] = ()  # its columns of the session; empty where they are called as in the impressions
+    doc: tuple[str, ...] = ()  # its columns of the document; empty where they are called as in the impressions
+    click: str | None = None  # the column that says whether, or how often, a row was clicked
+    where: tuple[ClickRows, ...] = ()  # which rows are clicks: any of these
+
+
+@dataclass(frozen=True)
+class ClickTable:
+    """The clicks' table beside a log."""
+
+    request: ClicksRequest
+    sources: tuple[Source, ...]  # its files
+    shown: Roles  # the roles of the impressions' columns
+    rules: ReadingRules  # how the log is read
+    click_of_log: str | None = None  # the click column that was named for the log, which may stand in this table
+
+    def clicks(self, types: Mapping[str, pl.DataType]) -> pl.LazyFrame:
+        """Its clicks: the session and doc under the names and types of the impressions' columns, `OUTCOME` and `AT`.
+
+        Args:
+            types: those of the impressions' columns.
+
+        Raises:
+            SchemaError: the table lacks a column, or does not say which rows are clicks.
+        """
+        pairs = list(zip([*self.shown.session, *self.shown.doc], self._keys, strict=True))
+        for our, their in pairs:
+            theirs, ours = self._schema[their], types[our]
+            if theirs != ours and not (theirs.is_integer() and ours.is_integer()):
+                raise SchemaError(
+                    f"{self._where}: column {their!r} holds {theirs}, {our!r} of the impressions {ours}. "
+                    "Write both with the same type."
+                )
+        named = ((self._roles.session, Fate.NO_PAGE), (self._roles.doc, Fate.NO_DOC))
+        outcome = pl.lit(UNDECIDED)
+        for names, fate in reversed(named):
+            lacks_one = pl.any_horizontal(pl.col(name).is_null() for name in names)
+            outcome = pl.when(lacks_one).then(int(fate)).otherwise(outcome)
+        # An id that the type of the impressions' column cannot hold becomes null, and has no impression.
+        keys = (pl.col(their).cast(types[our], strict=False).alias(our) for our, their in pairs)
+        known = {plain(name) for name in ALIASES[POSITION]}
+        usual = [name for name, dtype in self._schema.items() if plain(name) in known and not dtype.is_nested()]
+        at = next((name for name in (self.shown.position, *usual) if name in usual and name not in self._keys), None)
+        position = pl.lit(None, pl.Int64).alias(AT) if at is None else whole_position(at)
+        clicks = scan_sources(self.sources).filter(self._was_clicked)
+        return clicks.select(*keys, outcome.cast(pl.UInt8).alias(OUTCOME), position)
+
+    @property
+    def guessed(self) -> tuple[tuple[str, str], ...]:
+        """Options with their columns: what was taken from names that are likely, but not certain."""
+        return self._roles.guessed
+
+    @property
+    def _where(self) -> str:
+        return str(self.sources[0].path)
+
+    @cached_property
+    def _schema(self) -> pl.Schema:
+        with reading(self.sources):
+            return scan_sources(self.sources).collect_schema()
+
+    @cached_property
+    def _roles(self) -> Roles:
+        """The columns of session and document, and of the click where there is one."""
+        named = self.request
+        of_log = self.click_of_log if self.click_of_log in self._schema else None
+        requested = Roles(
+            session=named.session or (self.shown.session if {*self._schema}.issuperset(self.shown.session) else ()),
+            doc=named.doc or (self.shown.doc if {*self._schema}.issuperset(self.shown.doc) else ()),
+            click=named.click or of_log,
+        )
+        roles = resolve_roles(
+            requested,
+            self._schema.names(),
+            where=self._where,
+            required=(SESSION, DOC),
+            looked_for=(SESSION, DOC, CLICK),
+            flags=FLAGS_OF_CLICKS,
+        )
+        for role, ours, theirs in ((SESSION, self.shown.session, roles.session), (DOC, self.shown.doc, roles.doc)):
+            if len(ours) != len(theirs):
+                raise SchemaError(
+                    f"{self._where}: the {role} of the impressions is {', '.join(ours)}, that of the clicks "
+                    f"{', '.join(theirs)}. Name as many columns with {FLAGS_OF_CLICKS[role]}, in the same order."
+                )
+        return roles
+
+    @cached_property
+    def _keys(self) -> list[str]:
+        keys = [*self._roles.session, *self._roles.doc]
+        check_headers(self.sources, [*keys, *([self._roles.click] if self._roles.click else [])])
+        return keys
+
+    @cached_property
+    def _was_clicked(self) -> pl.Expr:
+        """Which rows are clicks: all, unless a column says otherwise.
+
+        Raises:
+            SchemaError: there is no column that is declared to say so, or no such row; or a click column says something
+                else than how often.
+        """
+        declared, click = self.request.where, self._roles.click
+        for rows in declared:
+            check_plain(self._where, self._schema, rows.column, "--clicks-where")
+        holds = [rows.holds(self._schema[rows.column]) for rows in declared]
+        with reading(self.sources):
+            counts = [pl.len().alias("posbias_rows"), *(there.sum().alias(str(n)) for n, there in enumerate(holds))]
+            numbers = scan_sources(self.sources).select(counts).collect(engine="streaming") if holds else pl.DataFrame()
+        for n, rows in enumerate(declared):
+            if numbers["posbias_rows"].item() and not numbers[str(n)].item():
+                raise SchemaError(
+                    f"{self._where}: no row has {rows} (--clicks-where). {rows.column!r} holds: "
+                    f"{self._values_of(rows.column)}."
+                )
+        of_kind = pl.any_horizontal(holds) if holds else pl.lit(value=True)
+        if click is None:
+            if not declared:
+                self._check_every_row_is_a_click()
+            return of_kind
+        counting = replace(self.rules, click_counts=True)
+        bad = self._first_invalid(click, counting, of_kind)
+        if bad.height:
+            raise SchemaError(
+                f"{self._where}: column {click!r} says how often a row was clicked, but holds {bad.item()!r}. Fix it, "
+                f"or say which rows are clicks with --clicks-where {click}=VALUE. If every row is a click, drop the "
+                "column."
+            )
+        return of_kind & (read_click(click, self._schema, counting)[0] == 1)
+
+    def _values_of(self, column: str) -> str:
+        """The most frequent values of a column."""
+        with reading(self.sources):
+            counts = scan_sources(self.sources).group_by(pl.col(column).cast(pl.String)).len()
+            most = counts.sort("len", column, descending=[True, False]).head(_SHOWN + 1).collect(engine="streaming")
+        values = most[column].to_list()
+        return ", ".join(map(str, values[:_SHOWN])) + (", ..." if len(values) > _SHOWN else "")
+
+    def _check_every_row_is_a_click(self) -> None:
+        """Raise SchemaError if a column seems to mark which rows are clicks.
+
+        Raises:
+            SchemaError: one does.
+        """
+        known = {name for name in self._schema if name.lower() in (*ALIASES[QUERY], *ALIASES[POSITION])}
+        known |= {*self._keys, *self.shown.columns()}
+        free = {name: dtype for name, dtype in self._schema.items() if name not in known}
+        marks = dict[str, pl.Expr]()
+        for name, dtype in free.items():
+            if (flag := _flag(name, dtype)) is not None:
+                marks[f"flag {name}"] = flag
+            if isinstance(dtype, _TEXTS):  # some rows say click, and others do not
+                clicks = pl.col(name).cast(pl.String).str.to_lowercase().is_in(_CLICK_WORDS).fill_null(value=False)
+                marks[f"kind {name}"] = clicks.any() & ~clicks.all() & (clicks.mean() >= _FEWEST_CLICKS)
+            if _KIND_OF_EVENT.fullmatch(" ".join(words(name))) and (dtype.is_numeric() or dtype == pl.String):
+                numbers = whole_numbers(name, dtype)  # a few of them, and nothing else
+                marks[f"code {name}"] = numbers.is_not_null().all() & numbers.n_unique().is_between(2, _MOST_CODES)
+        if not marks:
+            return
+        with reading(self.sources):
+            seen = scan_sources(self.sources).select(**marks).collect(engine="streaming").row(0, named=True)
+        as_numbers = replace(self.rules, click_counts=False, null_click=False)
+        for name, dtype in free.items():
+            is_flag, is_kind, how = seen.get(f"flag {name}"), seen.get(f"kind {name}"), f"--clicks-where {name}=VALUE"
+            if not (is_flag or is_kind or seen.get(f"code {name}")):
+                continue
+            others = "holds click and other values" if is_kind else "seems to hold codes of events"
+            holds = "says yes or no" if is_flag else others
+            if not is_flag:
+                advice = f"Keep the rows that are clicks with {how}."
+            elif isinstance(dtype, _TEXTS) and (
+                dtype != pl.String or self._first_invalid(name, as_numbers, pl.lit(value=True)).height
+            ):
+                advice = f"If it says which rows are clicks, use {how} with the value that it has there."
+            else:
+                advice = f"If it says which rows are clicks, use --clicks-click {name}."
+            raise SchemaError(
+                f"{self._where}: column {name!r} {holds} ({self._values_of(name)}) and plays no role, so that every "
+                f"row would count as a click. {advice} If every row is a click, drop the column."
+            )
+
+    def _first_invalid(self, column: str, rules: ReadingRules, of_kind: pl.Expr) -> pl.DataFrame:
+        """The first value, if any, that a click column may not hold."""
+        invalid = pl.any_horizontal(broken for broken, _ in read_click(column, self._schema, rules)[1])
+        with reading(self.sources):
+            return scan_sources(self.sources).filter(of_kind & invalid).select(column).head(1).collect()
+
+
+def _flag(name: str, dtype: pl.DataType) -> pl.Expr | None:
+    """Whether a column says no and, where it says something else, yes; None for a type that cannot. Null is no."""
+    column = pl.col(name)
+    if dtype == pl.Boolean:
+        return (~column).any() | (column.is_null().any() & column.any())
+    if dtype.is_numeric():
+        yes, no = column == 1, column == 0
+    elif isinstance(dtype, _TEXTS):
+        word = column.cast(pl.String).str.strip_chars().str.to_lowercase()
+        yes, no = word.is_in(_YES), word.is_in(_NO)
+    else:
+        return None
+    only_these = (yes | no).all() & column.is_not_null().any()
+    return only_these & (no.any() | column.is_null().any())

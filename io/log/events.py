@@ -1,330 +1,185 @@
-"""Clicks in tables of their own, and tables of events.
+"""Logs that a script makes of records: the lines of raw files, or the rows of a table of events.
 
-A click is joined to its impression by page and document. Where rows have no page, but a visit and a time, a page is
-what was shown in a visit for a query, each result less than a second after the one before, and a click belongs to the
-last impression of that document before it. What clients send twice is counted once.
+Where rows have no page, but a visit and a time, a page is what was shown in a visit for a query, each result less than
+a second after the one before, and a click belongs to the last impression of that document before it. What clients send
+twice is counted once.
 """
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Self
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import polars as pl
+from msgspec import UNSET, UnsetType
 
-from posbias.core.errors import SchemaError, UsageError
-from posbias.core.log.impressions import ReadingRules, read_click, whole_numbers
-from posbias.core.roles import plain, resolve_roles, words
-from posbias.core.schema import ALIASES, CLICK, DOC, POSITION, QUERY, SESSION, Roles
-from posbias.io.log.clicks import AT, MADE_CLICK, OUTCOME, UNDECIDED, Fate, RawLines, whole_position
-from posbias.io.log.lists import check_headers
-from posbias.io.log.raw import OF_FILE, OF_ROW, RawReader, actions_in_words, moment, order_of_records
-from posbias.io.log.scan import ROW, reading, scan_sources, schema_of
+from posbias.core.choices import Impressions
+from posbias.core.errors import SchemaError
+from posbias.core.schema import Roles
+from posbias.io.log.clicks import MADE_CLICK, ClickRows, Fate, RawLines, check_plain, holds_any, whole_position
+from posbias.io.log.scan import LINE, ROW, check_headers, scan_lines, scan_sources, schema_of
 from posbias.io.log.sources import Source
 from posbias.io.log.sql import quoted_name, sql_text
 
-FLAGS_OF_CLICKS = {SESSION: "--clicks-session", DOC: "--clicks-doc", CLICK: "--clicks-click"}
-"""The options that name the columns of the clicks' table."""
+IMPRESSION = "impression"
+"""The action of an event that says that a document was shown."""
 
-_TEXTS = (pl.String, pl.Categorical, pl.Enum)
-_YES, _NO = ("1", "1.0", "true", "t", "yes", "y"), ("0", "0.0", "false", "f", "no", "n")
-_CLICK_WORDS = ("click", "clicks", "clicked")
-_KIND_OF_EVENT = re.compile("(.* )?(event|action|interaction) ?(type|kind|code|id)?|type|kind")
-_MOST_CODES = 10  # different whole numbers that stand for kinds of events
-_FEWEST_CLICKS = 1e-3  # share of the rows from which a column that says `click` is one of kinds of events, not of text
-_SHOWN = 10
+OF_FILE, OF_ROW = "posbias_of_file", "posbias_of_row"
+"""Columns of the place that a row was made from, so that a faulty one can be shown."""
 
 
 @dataclass(frozen=True)
-class ClickRows:
-    """Rows of the clicks' table that are clicks: where a column holds a value."""
+class RawRules:
+    """How raw files are read."""
 
-    column: str  # the column that says what a row is
-    value: str  # what it holds in the rows of clicks, as text
-
-    @classmethod
-    def parse(cls, text: str, flag: str = "--clicks-where") -> Self:
-        """Read `COLUMN=VALUE`, the value of an option.
-
-        Raises:
-            UsageError: the text has another form.
-        """
-        column, equals, value = text.partition("=")
-        if not (column and equals):
-            raise UsageError(f"{flag} {text}: write COLUMN=VALUE, for example action=click.")
-        return cls(column, value)
-
-    def __str__(self) -> str:
-        """As it is written on the command line."""
-        return f"{self.column}={self.value}"
-
-    def holds(self, dtype: pl.DataType) -> pl.Expr:
-        """Whether a row is one of them; a number is compared as a number."""
-        column = pl.col(self.column)
-        if dtype.is_numeric():
-            try:
-                return (column.cast(pl.Float64) == float(self.value)).fill_null(value=False)
-            except ValueError:
-                return pl.lit(value=False)
-        return (column.cast(pl.String) == self.value).fill_null(value=False)
+    impressions: Impressions = "hits"  # what says that a document was shown, in UBI
+    click_actions: tuple[str, ...] = ("click",)  # the actions that are clicks, where a source has several
+    # the number of the topmost position in the ordinals of each action of UBI; no number, no trust: the official sample
+    # mixes ordinals from 0 and from 1
+    bases: Mapping[str, int] = field(default_factory=dict[str, int])
+    no_query: bool = False  # whether pages have no query, where the source allows that
 
 
-def check_plain(where: str, schema: pl.Schema, name: str, flag: str) -> None:
-    """Check that a table has a column, and that it holds plain values.
+NO_RULES = RawRules()
+"""The usual rules."""
 
-    Raises:
-        SchemaError: it does not.
-    """
-    if name not in schema:
-        raise SchemaError(f"{where}: there is no column {name!r} ({flag}). The columns are: {', '.join(schema)}.")
-    if schema[name].is_nested():
-        raise SchemaError(f"{where}: column {name!r} ({flag}) holds {schema[name]}; it must hold plain values.")
+_ROWS = 40  # bits of the number of a record in a file
 
 
-@dataclass(frozen=True)
-class ClicksRequest:
-    """The table of clicks as the command line describes it."""
-
-    inputs: tuple[str, ...]  # its files
-    session: tuple[str, ...] = ()  # its columns of the session; empty where they are called as in the impressions
-    doc: tuple[str, ...] = ()  # its columns of the document; empty where they are called as in the impressions
-    click: str | None = None  # the column that says whether, or how often, a row was clicked
-    where: tuple[ClickRows, ...] = ()  # which rows are clicks: any of these
+def order_of_records(number: int, row: str) -> pl.Expr:
+    """The number of a record among those of all files, by that of its file, and the column of that in the file."""
+    return (pl.lit(number << _ROWS, pl.Int64) + pl.col(row)).alias("n")
 
 
-@dataclass(frozen=True)
-class ClickTable:
-    """The clicks' table beside a log."""
+class RawReader:
+    """Makes a log of records by a script of `io/sources`."""
 
-    request: ClicksRequest
-    sources: tuple[Source, ...]  # its files
-    shown: Roles  # the roles of the impressions' columns
-    rules: ReadingRules  # how the log is read
-    click_of_log: str | None = None  # the click column that was named for the log, which may stand in this table
-
-    def clicks(self, types: Mapping[str, pl.DataType]) -> pl.LazyFrame:
-        """Its clicks: the session and doc under the names and types of the impressions' columns, `OUTCOME` and `AT`.
-
-        Args:
-            types: those of the impressions' columns.
-
-        Raises:
-            SchemaError: the table lacks a column, or does not say which rows are clicks.
-        """
-        pairs = list(zip([*self.shown.session, *self.shown.doc], self._keys, strict=True))
-        for our, their in pairs:
-            theirs, ours = self._schema[their], types[our]
-            if theirs != ours and not (theirs.is_integer() and ours.is_integer()):
-                raise SchemaError(
-                    f"{self._where}: column {their!r} holds {theirs}, {our!r} of the impressions {ours}. "
-                    "Write both with the same type."
-                )
-        named = ((self._roles.session, Fate.NO_PAGE), (self._roles.doc, Fate.NO_DOC))
-        outcome = pl.lit(UNDECIDED)
-        for names, fate in reversed(named):
-            lacks_one = pl.any_horizontal(pl.col(name).is_null() for name in names)
-            outcome = pl.when(lacks_one).then(int(fate)).otherwise(outcome)
-        # An id that the type of the impressions' column cannot hold becomes null, and has no impression.
-        keys = (pl.col(their).cast(types[our], strict=False).alias(our) for our, their in pairs)
-        position = pl.lit(None, pl.Int64).alias(AT) if self._position is None else whole_position(self._position)
-        clicks = scan_sources(self.sources).filter(self._was_clicked)
-        return clicks.select(*keys, outcome.cast(pl.UInt8).alias(OUTCOME), position)
-
-    @cached_property
-    def _position(self) -> str | None:
-        """The column of the position that a click names, if there is one."""
-        known = {plain(name) for name in ALIASES[POSITION]}
-        usual = [name for name, dtype in self._schema.items() if plain(name) in known and not dtype.is_nested()]
-        return next((name for name in (self.shown.position, *usual) if name in usual and name not in self._keys), None)
+    name: ClassVar[str]  # of the account in the manifest
+    title: ClassVar[str]  # for people
+    unit: ClassVar[str] = "lines"  # what the files consist of
+    of_lines: ClassVar[bool] = (
+        True  # whether they are read as lines of text, so that nothing is known of the log before
+    )
+    formats: ClassVar[tuple[str, ...]] = ("ndjson",)  # those of the files that are read
+    expected: ClassVar[str] = ""  # the message about another one
+    columns: ClassVar[tuple[str, ...]] = ()  # of the log that is made; none where those of the files are kept
+    other_action: ClassVar[str]  # the outcome of a record of another action
 
     @property
-    def guessed(self) -> tuple[tuple[str, str], ...]:
-        """Options with their columns: what was taken from names that are likely, but not certain."""
-        return self._roles.guessed
+    def script(self) -> str:
+        """The name of the script."""
+        return f"_{self.name}"
 
     @property
-    def _where(self) -> str:
-        return str(self.sources[0].path)
+    def variables(self) -> Mapping[str, str]:
+        """What the script looks up, in SQL."""
+        return {}
 
-    @cached_property
-    def _schema(self) -> pl.Schema:
-        with reading(self.sources):
-            return scan_sources(self.sources).collect_schema()
+    def roles(self, requested: Roles) -> Roles:
+        """The columns that were named, and the usual ones for the others."""
+        return requested
 
-    @cached_property
-    def _roles(self) -> Roles:
-        """The columns of session and document, and of the click where there is one."""
-        named = self.request
-        of_log = self.click_of_log if self.click_of_log in self._schema else None
-        requested = Roles(
-            session=named.session or _same(self.shown.session, self._schema),
-            doc=named.doc or _same(self.shown.doc, self._schema),
-            click=named.click or of_log,
-        )
-        roles = resolve_roles(
-            requested,
-            self._schema.names(),
-            where=self._where,
-            required=(SESSION, DOC),
-            looked_for=(SESSION, DOC, CLICK),
-            flags=FLAGS_OF_CLICKS,
-        )
-        for role, ours, theirs in ((SESSION, self.shown.session, roles.session), (DOC, self.shown.doc, roles.doc)):
-            if len(ours) != len(theirs):
-                raise SchemaError(
-                    f"{self._where}: the {role} of the impressions is {', '.join(ours)}, that of the clicks "
-                    f"{', '.join(theirs)}. Name as many columns with {FLAGS_OF_CLICKS[role]}, in the same order."
-                )
-        return roles
+    def records(self, source: Source, number: int) -> pl.LazyFrame:
+        """The lines of a file."""
+        lines = scan_lines(source).select(pl.col(LINE).alias("text"), pl.col(ROW).alias("line"))
+        return lines.with_columns(order_of_records(number, "line"), pl.lit(number, pl.Int64).alias("file"))
 
-    @cached_property
-    def _keys(self) -> list[str]:
-        keys = [*self._roles.session, *self._roles.doc]
-        check_headers(self.sources, [*keys, *([self._roles.click] if self._roles.click else [])])
-        return keys
+    @property
+    def view(self) -> str:
+        """The view of records that the script reads, where it is another than these."""
+        return ""
 
-    @cached_property
-    def _was_clicked(self) -> pl.Expr:
-        """Which rows are clicks: all, unless a column says otherwise."""
-        of_kind = self._of_kind() if self.request.where else pl.lit(value=True)
-        if self._roles.click is not None:
-            return of_kind & self._counted(self._roles.click, of_kind)
-        if not self.request.where:
-            self._check_every_row_is_a_click()
-        return of_kind
+    @property
+    def made(self) -> str:
+        """The query for the rows of the log."""
+        return "FROM made"
 
-    def _of_kind(self) -> pl.Expr:
-        """The rows that are declared to be clicks.
-
-        Raises:
-            SchemaError: there is no such column, or no such row.
-        """
-        for rows in self.request.where:
-            check_plain(self._where, self._schema, rows.column, "--clicks-where")
-        holds = [rows.holds(self._schema[rows.column]) for rows in self.request.where]
-        with reading(self.sources):
-            numbers = scan_sources(self.sources).select(
-                pl.len().alias("posbias_rows"), *(there.sum().alias(str(n)) for n, there in enumerate(holds))
-            )
-            rows_in_all, *counts = numbers.collect(engine="streaming").row(0)
-        for rows, count in zip(self.request.where, counts, strict=True):
-            if rows_in_all and not count:
-                raise SchemaError(
-                    f"{self._where}: no row has {rows} (--clicks-where). {rows.column!r} holds: "
-                    f"{self._values_of(rows.column)}."
-                )
-        return pl.any_horizontal(holds)
-
-    def _values_of(self, column: str) -> str:
-        """The most frequent values of a column."""
-        with reading(self.sources):
-            values = (
-                scan_sources(self.sources)
-                .group_by(pl.col(column).cast(pl.String))
-                .len()
-                .sort("len", column, descending=[True, False])
-                .head(_SHOWN + 1)
-                .collect(engine="streaming")[column]
-                .to_list()
-            )
-        return ", ".join(map(str, values[:_SHOWN])) + (", ..." if len(values) > _SHOWN else "")
-
-    def _counted(self, column: str, of_kind: pl.Expr) -> pl.Expr:
-        """The rows that a click column says were clicked.
-
-        Raises:
-            SchemaError: it says something else than how often.
-        """
-        click, _ = read_click(column, self._schema, replace(self.rules, click_counts=True))
-        bad = self._first_invalid(column, replace(self.rules, click_counts=True), of_kind)
-        if bad.height:
-            raise SchemaError(
-                f"{self._where}: column {column!r} says how often a row was clicked, but holds {bad.item()!r}. Fix it, "
-                f"or say which rows are clicks with --clicks-where {column}=VALUE. If every row is a click, drop the "
-                "column."
-            )
-        return click == 1
-
-    def _check_every_row_is_a_click(self) -> None:
-        """Raise SchemaError if a column seems to mark which rows are clicks.
-
-        Raises:
-            SchemaError: one does.
-        """
-        known = {name for name in self._schema if name.lower() in (*ALIASES[QUERY], *ALIASES[POSITION])}
-        known |= {*self._keys, *self.shown.columns()}
-        free = {name: dtype for name, dtype in self._schema.items() if name not in known}
-        flags = {f"flag {name}": flag for name, dtype in free.items() if (flag := _flag(name, dtype)) is not None}
-        kinds = {f"kind {name}": _kind(name) for name, dtype in free.items() if isinstance(dtype, _TEXTS)}
-        codes = {
-            f"code {name}": _has_codes(name, dtype)
-            for name, dtype in free.items()
-            if _KIND_OF_EVENT.fullmatch(" ".join(words(name))) and (dtype.is_numeric() or dtype == pl.String)
-        }
-        if not flags and not kinds and not codes:
-            return
-        with reading(self.sources):
-            rows = scan_sources(self.sources).select(**flags, **kinds, **codes).collect(engine="streaming")
-        seen = rows.row(0, named=True)
-        as_numbers = replace(self.rules, click_counts=False, null_click=False)
-        for name, dtype in free.items():
-            is_flag, is_kind, how = seen.get(f"flag {name}"), seen.get(f"kind {name}"), f"--clicks-where {name}=VALUE"
-            if not (is_flag or is_kind or seen.get(f"code {name}")):
-                continue
-            others = "holds click and other values" if is_kind else "seems to hold codes of events"
-            holds = "says yes or no" if is_flag else others
-            if not is_flag:
-                advice = f"Keep the rows that are clicks with {how}."
-            elif isinstance(dtype, _TEXTS) and (
-                dtype != pl.String or self._first_invalid(name, as_numbers, pl.lit(value=True)).height
-            ):
-                advice = f"If it says which rows are clicks, use {how} with the value that it has there."
-            else:
-                advice = f"If it says which rows are clicks, use --clicks-click {name}."
-            raise SchemaError(
-                f"{self._where}: column {name!r} {holds} ({self._values_of(name)}) and plays no role, so that every "
-                f"row would count as a click. {advice} If every row is a click, drop the column."
-            )
-
-    def _first_invalid(self, column: str, rules: ReadingRules, of_kind: pl.Expr) -> pl.DataFrame:
-        """The first value, if any, that a click column may not hold."""
-        invalid = pl.any_horizontal(broken for broken, _ in read_click(column, self._schema, rules)[1])
-        with reading(self.sources):
-            return scan_sources(self.sources).filter(of_kind & invalid).select(column).head(1).collect()
-
-
-def _flag(name: str, dtype: pl.DataType) -> pl.Expr | None:
-    """Whether a column says no and, where it says something else, yes; None for a type that cannot. Null is no."""
-    column = pl.col(name)
-    if dtype == pl.Boolean:
-        return (~column).any() | (column.is_null().any() & column.any())
-    if dtype.is_numeric():
-        yes, no = column == 1, column == 0
-    elif isinstance(dtype, _TEXTS):
-        word = column.cast(pl.String).str.strip_chars().str.to_lowercase()
-        yes, no = word.is_in(_YES), word.is_in(_NO)
-    else:
+    def schema(self, records: pl.Schema) -> pl.Schema | None:
+        """The columns of the log, where they may have types that DuckDB has not."""
+        del records
         return None
-    only_these = (yes | no).all() & column.is_not_null().any()
-    return only_these & (no.any() | column.is_null().any())
+
+    def positions(self, counts: Mapping[str, int]) -> dict[str, int] | UnsetType:
+        """Where the positions of the rows come from, where there are several ways."""
+        del counts
+        return UNSET
+
+    def judge(self, where: str, counts: Mapping[str, int], account: RawLines) -> None:
+        """Check that there is a log in the files.
+
+        Raises:
+            SchemaError: there is none.
+        """
+        if not counts["rows"]:
+            raise SchemaError(f"{where}: nothing that was shown could be read. {self.in_words(account)}")
+
+    def in_words(self, account: RawLines) -> str:
+        """The reasons of lines that are not used, in words."""
+        reasons = ", ".join(f"{lines:,} x {reason}" for reason, lines in account.not_used.items())
+        return f"Of {account.lines:,} {self.unit}: {reasons}."
+
+    def no_clicks(
+        self, where: str, actions: tuple[str, ...], account: RawLines, flag: str | None = "--click-actions"
+    ) -> SchemaError:
+        """The error where other actions occur, and none that is a click; the option says which are, if there is one."""
+        how = "" if flag is None else f" ({flag})"
+        return SchemaError(
+            f"{where}: no event has the action {' or '.join(actions)}{how}, so that nothing is clicked. The actions "
+            f"that occur are: {actions_in_words(account)}."
+        )
 
 
-def _kind(name: str) -> pl.Expr:
-    """Whether some rows of a text column say click, and others do not."""
-    clicks = pl.col(name).cast(pl.String).str.to_lowercase().is_in(_CLICK_WORDS).fill_null(value=False)
-    return clicks.any() & ~clicks.all() & (clicks.mean() >= _FEWEST_CLICKS)
+_MOST_ACTIONS = 10
 
 
-def _has_codes(name: str, dtype: pl.DataType) -> pl.Expr:
-    """Whether a column holds a few whole numbers and nothing else."""
-    numbers = whole_numbers(name, dtype)
-    return numbers.is_not_null().all() & numbers.n_unique().is_between(2, _MOST_CODES)
+def actions_in_words(account: RawLines) -> str:
+    """The other actions that occur, most frequent first, with their counts."""
+    actions = sorted(account.other_actions.items(), key=lambda entry: (-entry[1], entry[0]))
+    named = ", ".join(f"{action} ({lines:,})" for action, lines in actions[:_MOST_ACTIONS])
+    return named + (", ..." if len(actions) > _MOST_ACTIONS else "")
 
 
-def _same(names: Sequence[str], schema: pl.Schema) -> tuple[str, ...]:
-    """The names, where the other table has them too."""
-    return tuple(names) if all(name in schema for name in names) else ()
+_WRITTEN = (  # with a blank between date and time
+    "%Y-%m-%d %H:%M:%S%.f",
+    "%Y-%m-%d %H:%M",
+    "%Y-%m-%d",
+)
+_ZONED = "%Y-%m-%d %H:%M:%S%.f%z"
+_DIGITS = (19_800_101_000_000, 21_000_101_000_000)  # yyyymmddhhmmss, which would be milliseconds of the year 2600
+_UNITS = ((10**17, 10**-3), (10**14, 1), (10**11, 10**3))  # nano-, micro-, milliseconds from such numbers on
+_SECONDS = 10**6
+
+
+def moment(name: str, dtype: pl.DataType) -> pl.Expr:
+    """A column of times as Int64; null where a value is none.
+
+    Text is read as a time (ISO 8601, UTC without a zone) or as a number; a number counts seconds, or whatever smaller
+    unit makes it a time of our days.
+    """
+    column = pl.col(name)
+    if isinstance(dtype, pl.Datetime):
+        utc = column if dtype.time_zone is None else column.dt.convert_time_zone("UTC")
+        return utc.dt.replace_time_zone(None).cast(pl.Datetime("us")).cast(pl.Int64)
+    if dtype == pl.Date:
+        return column.cast(pl.Datetime("us")).cast(pl.Int64)
+    if dtype.is_numeric():
+        return _number(column.cast(pl.Float64))
+    if not isinstance(dtype, pl.String | pl.Categorical):
+        return pl.lit(None, pl.Int64)
+    text = column.cast(pl.String)
+    blank = text.str.strip_chars().str.replace("T", " ", literal=True).str.replace(r"[Zz]$", "")
+    zoned = blank.str.to_datetime(_ZONED, time_unit="us", strict=False).dt.replace_time_zone(None).cast(pl.Int64)
+    written = [blank.str.to_datetime(form, time_unit="us", strict=False).cast(pl.Int64) for form in _WRITTEN[:2]]
+    day = blank.str.to_date(_WRITTEN[2], strict=False).cast(pl.Datetime("us")).cast(pl.Int64)
+    return pl.coalesce(_number(text.cast(pl.Float64, strict=False)), zoned, *written, day)
+
+
+def _number(number: pl.Expr) -> pl.Expr:
+    digits = number.cast(pl.Int64, strict=False).cast(pl.String).str.to_datetime("%Y%m%d%H%M%S", strict=False)
+    counted = pl.when(number.abs() >= _UNITS[0][0]).then(number * _UNITS[0][1])
+    for least, factor in _UNITS[1:]:
+        counted = counted.when(number.abs() >= least).then(number * factor)
+    since = counted.otherwise(number * _SECONDS).cast(pl.Int64, strict=False)
+    return pl.when(number.is_between(*_DIGITS)).then(digits.cast(pl.Datetime("us")).cast(pl.Int64)).otherwise(since)
 
 
 EVENTS = "events"
@@ -405,7 +260,7 @@ class EventReader(RawReader):
         """One record per row: what it is, and the columns of the log as they are."""
         rows, time, position = scan_sources([source], self.as_text), self.request.time, self.event_roles.position
         schema = rows.collect_schema()
-        shown, clicked = self.is_shown(schema), _fits(self.request.clicked, schema)
+        shown, clicked = (holds_any(of, schema) for of in (self.request.shown, self.request.clicked))
         session, doc = self.event_roles.session, self.event_roles.doc
         moment_of = pl.lit(None, pl.Int64) if time is None else moment(time, schema[time])
         wheres = dict.fromkeys(rows.column for rows in (*self.request.shown, *self.request.clicked))
@@ -484,14 +339,6 @@ class EventReader(RawReader):
                 "of a page with --session instead, or write one time for a whole page with --sql, such as that of the "
                 "search before it."
             )
-
-    def is_shown(self, schema: Mapping[str, pl.DataType]) -> pl.Expr:
-        """Which rows are impressions."""
-        return _fits(self.request.shown, schema)
-
-
-def _fits(declared: Sequence[ClickRows], schema: Mapping[str, pl.DataType]) -> pl.Expr:
-    return pl.any_horizontal(rows.holds(schema[rows.column]) for rows in declared)
 
 
 def _id(columns: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ A row says with `rejected` what it counts. Sums of `impressions` over the rows w
 table that was counted.
 
     0         impressions that keep the contract, by query, document and cell
-    1 .. 34   rows that are left out, by `RowFault` or `PageFault`
+    1 .. 34   rows that are left out, by `RowRejection` or `PageRejection`
     -1 .. -3  where pages end (see `PageEnds`)
     -4        the table itself: `about` describes what was counted
 
@@ -19,8 +19,8 @@ import polars as pl
 import xxhash
 
 from posbias.core.errors import PosbiasError, SchemaError
-from posbias.core.log.impressions import LARGEST_COUNT, REJECTED, RowFault
-from posbias.core.log.pages import PageEnds, PageFault
+from posbias.core.log.impressions import LARGEST_COUNT, REJECTED, RowRejection
+from posbias.core.log.pages import PageEnds, PageRejection
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, PREVIOUS_CLICK, QUERY, RANDOMIZED
 from posbias.io.log.scan import ROW, reading, scan_sources, scan_with_place, schema_of
 from posbias.io.log.sources import Source, find_sources
@@ -40,7 +40,7 @@ _OF_SOME = {
 }
 """Columns of some queries, with the options that they differ by."""
 _ENDS = (WITH_CLICK, ABOVE_LAST, WITHOUT_CLICK)
-_CODES = (*_ENDS, DESCRIPTION, 0, *map(int, (*RowFault, *PageFault)))
+_CODES = (*_ENDS, DESCRIPTION, 0, *map(int, (*RowRejection, *PageRejection)))
 _TYPED = ("parquet", "csv", "tsv", "ndjson", "ipc")
 _FAULT, _HASH = "posbias_fault", "posbias_hash"
 _FAULTS = {
@@ -130,9 +130,13 @@ def _read(names: tuple[str, ...], sources: tuple[Source, ...]) -> Export:
         experiment = _whole(RANDOMIZED) if RANDOMIZED in rows.collect_schema() else pl.lit(0)
         numbers = (_SHOWN.sum(), _CLICKED.sum(), experiment.max().alias(RANDOMIZED), pl.len().alias(ROW))
         sums = rows.group_by(_CODE).agg(*numbers, fault.alias(_FAULT)).collect(engine="streaming")
-        if sums[_FAULT].any():
-            faults = filter(None, map(_first_faulty, sources))
-            raise SchemaError(next(faults, f"{where}: holds rows that no query gives. {_AS_A_WHOLE}"))
+        for source in sources if sums[_FAULT].any() else ():
+            marked = scan_with_place(source).with_columns(_fault(schema_of(source)).alias(_FAULT))
+            for row in marked.filter(pl.col(_FAULT).is_not_null()).head(1).collect().iter_rows(named=True):
+                name = row[_FAULT]
+                raise SchemaError(
+                    f"{source.path} row {row[ROW]:,}: {name} = {row[name]} {_FAULTS[name]}. {_AS_A_WHOLE}"
+                )
         about = rows.filter(_CODE == DESCRIPTION).select(pl.col(ABOUT).cast(pl.String)).collect().to_series().to_list()
         if len(sources) > 1 or len(about) > 1:
             _check_copies(sources)
@@ -178,16 +182,6 @@ def _fault(schema: pl.Schema) -> pl.Expr:
     if RANDOMIZED in schema:
         good[RANDOMIZED] = (_CODE != 0) | (_whole(RANDOMIZED) >= 0)
     return pl.coalesce(pl.when(~is_good.fill_null(value=False)).then(pl.lit(name)) for name, is_good in good.items())
-
-
-def _first_faulty(source: Source) -> str:
-    """What is wrong with the first row of a file that is none that a query gives; nothing where there is none."""
-    rows = scan_with_place(source).with_columns(_fault(schema_of(source)).alias(_FAULT))
-    first = rows.filter(pl.col(_FAULT).is_not_null()).head(1).collect()
-    return "".join(
-        f"{source.path} row {row[ROW]:,}: {row[_FAULT]} = {row[row[_FAULT]]} {_FAULTS[row[_FAULT]]}. {_AS_A_WHOLE}"
-        for row in first.iter_rows(named=True)
-    )
 
 
 def _check_copies(sources: Sequence[Source]) -> None:

@@ -1,7 +1,6 @@
 """Documents and clicks in lists, nested or as text, and words that stand for values."""
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -10,10 +9,10 @@ from typing import Self
 import polars as pl
 
 from posbias.core.errors import SchemaError, UsageError
-from posbias.core.log.impressions import EARLIER_FAULT, RowFault, TextValues
+from posbias.core.log.impressions import EARLIER_REJECTION, RowRejection, TextValues
 from posbias.core.schema import CLICK, FLAGS, POSITION, QUERY, SESSION, Roles
 from posbias.io.log.clicks import BESIDE, CLICKED_IDS, ELSEWHERE, LONGEST_PAGE, LOST_ID, NAMED, READ
-from posbias.io.log.scan import ROW, header_of, reading, scan_sources, schema_of
+from posbias.io.log.scan import ROW, reading, scan_sources, schema_of
 from posbias.io.log.sources import Source
 from posbias.io.log.sql import as_one
 
@@ -181,7 +180,6 @@ _PAGE = "posbias_page"
 _PLACE = "posbias_place"
 _CLICK = "posbias_click"
 _ROWS_OF_A_FILE = 1 << 40
-_SAMPLED_PAGES = 1000
 
 
 @dataclass(frozen=True)
@@ -210,26 +208,26 @@ class Nesting:
         )
 
     def flat(self, rows: pl.LazyFrame, file: int) -> pl.LazyFrame:
-        """One row per entry of the lists; a page whose lists do not fit together is one row, marked in `EARLIER_FAULT`.
+        """One row per entry of the lists; a page whose lists do not fit together is one row, with `EARLIER_REJECTION`.
 
         Args:
             rows: rows of one file, with their number in `ROW` where each is a page of its own.
             file: the number of the file, so that pages of two files are not taken for one.
         """
-        rows = self._read(rows)
+        rows = self.with_lists(rows)
         lengths = [pl.col(name).list.len() for name in self.lists]
         longest = pl.max_horizontal(length.fill_null(0) for length in lengths)
         fault = (
             pl.when(longest == 0, lengths[0] == 0)
-            .then(int(RowFault.EMPTY_PAGE))
+            .then(int(RowRejection.EMPTY_PAGE))
             .when(pl.any_horizontal(length.is_null() for length in lengths))
-            .then(int(RowFault.LIST_MISSING))
+            .then(int(RowRejection.LIST_MISSING))
             .when(pl.any_horizontal(length != longest for length in lengths))
-            .then(int(RowFault.LISTS_UNEQUAL))
+            .then(int(RowRejection.LISTS_UNEQUAL))
             .otherwise(0)
         )
-        whole = pl.col(EARLIER_FAULT) == 0
-        marked = rows.with_columns(fault.cast(pl.UInt8).alias(EARLIER_FAULT))
+        whole = pl.col(EARLIER_REJECTION) == 0
+        marked = rows.with_columns(fault.cast(pl.UInt8).alias(EARLIER_REJECTION))
         exploded = list(self.lists)
         if self.base is not None:
             exploded.append(_PLACE)
@@ -240,12 +238,18 @@ class Nesting:
             marked = marked.with_columns(page.alias(_PAGE))
         # The lists of a page that is marked become null, and null is one row.
         flat = marked.with_columns(pl.when(whole).then(pl.col(name)).alias(name) for name in exploded).explode(exploded)
-        return self._with_clicks(flat)
+        doc = pl.col(self.lists[0])
+        if self.clicked is not None:
+            return flat.with_columns(doc.is_in(pl.col(self.clicked)).alias(_CLICK))
+        if self.rules.click_suffix is not None:
+            behind = f"{re.escape(self.rules.click_suffix)}([0-9]+|true|false)$"  # null where there is none
+            return flat.with_columns(doc.str.replace(behind, ""), doc.str.extract(behind).alias(_CLICK))
+        return flat
 
     def clicks(self, rows: pl.LazyFrame) -> pl.LazyFrame:
         """The fates of the clicks of some rows, as one row for `clicks.join_lists`."""
         docs, clicked = pl.col(self.lists[0]), pl.col(self.clicked or "")
-        pages = self._read(rows).select(docs, clicked)
+        pages = self.with_lists(rows).select(docs, clicked)
         named = clicked.list.drop_nulls()
         sums = pages.select(
             clicked.list.len().cast(pl.Int64).sum().alias(READ),
@@ -261,12 +265,7 @@ class Nesting:
         )
         return pl.concat([sums, lost], how="horizontal")
 
-    def docs_per_page(self, rows: pl.LazyFrame) -> float:
-        """The mean length of the lists of the first rows."""
-        first = self._read(rows).select(self.lists[0]).head(_SAMPLED_PAGES).collect()
-        return max(first.explode(self.lists[0]).height / max(first.height, 1), 1.0)
-
-    def _read(self, rows: pl.LazyFrame) -> pl.LazyFrame:
+    def with_lists(self, rows: pl.LazyFrame) -> pl.LazyFrame:
         """The rows with lists in all columns that hold some, those of clicked documents with ids of their type."""
         schema = rows.collect_schema()
         names = self.lists if self.clicked is None else (*self.lists, self.clicked)
@@ -277,15 +276,6 @@ class Nesting:
             return rows
         ids = pl.List(innermost(rows.select(self.lists[0]).collect_schema()[self.lists[0]]))
         return rows.with_columns(pl.col(self.clicked).cast(ids, strict=False))
-
-    def _with_clicks(self, flat: pl.LazyFrame) -> pl.LazyFrame:
-        doc = pl.col(self.lists[0])
-        if self.clicked is not None:
-            return flat.with_columns(doc.is_in(pl.col(self.clicked)).alias(_CLICK))
-        if self.rules.click_suffix is not None:
-            behind = f"{re.escape(self.rules.click_suffix)}([0-9]+|true|false)$"  # null where there is none
-            return flat.with_columns(doc.str.replace(behind, ""), doc.str.extract(behind).alias(_CLICK))
-        return flat
 
 
 def holds_lists(dtype: pl.DataType) -> bool:
@@ -341,13 +331,14 @@ def _check_lists(schema: pl.Schema, roles: Roles, docs: str, in_lists: Sequence[
                     f"{where}: column {name!r} ({FLAGS[role]}) holds lists, {schema[name]}. Where documents are in "
                     f"lists, a row is one page, with one {role}."
                 )
+    held = "lists, written as text" if schema[docs] == pl.String else f"lists, {schema[docs]}"
     for role, name in ((POSITION, roles.position), (CLICK, roles.click), ("clicked", roles.clicked)):
         if name is not None and name not in in_lists:
             further = " Without such a column, positions are the places in the list." if role == POSITION else ""
             further += _IF_RANK if role == CLICK else ""
             entries = "the ids of the clicked documents" if role == "clicked" else "one entry per document"
             raise SchemaError(
-                f"{where}: column {docs!r} holds {_lists(schema[docs])}, but {name!r} "
+                f"{where}: column {docs!r} holds {held}, but {name!r} "
                 f"({FLAGS.get(role, '--clicked')}) holds {schema[name]}. It must hold a list too, with {entries}."
                 f"{further}{_IF_TEXT if schema[name] == pl.String else ''}"
             )
@@ -355,10 +346,6 @@ def _check_lists(schema: pl.Schema, roles: Roles, docs: str, in_lists: Sequence[
 
 _IF_TEXT = " If its text is a list, name its separator with --list-separator."
 _IF_RANK = " If it holds the rank of the clicked result, use --click-ranks 0, or 1 where ranks count from 1."
-
-
-def _lists(dtype: pl.DataType) -> str:
-    return "lists, written as text" if dtype == pl.String else f"lists, {dtype}"
 
 
 def _check_clicks(schema: pl.Schema, roles: Roles, rules: ListRules, written: Sequence[str], where: str) -> None:
@@ -383,59 +370,19 @@ def _check_clicks(schema: pl.Schema, roles: Roles, rules: ListRules, written: Se
 def of_one_type(ours: pl.DataType, theirs: pl.DataType) -> bool:
     """Whether ids of two files are the same where they look the same."""
     if holds_lists(ours) and holds_lists(theirs):
-        inner = [_inner(dtype) for dtype in (ours, theirs)]
+        inner = [innermost(dtype) for dtype in (ours, theirs)]
         return any(isinstance(dtype, pl.Null) for dtype in inner) or of_one_type(*inner)
     return ours == theirs or (ours.is_integer() and theirs.is_integer())
 
 
-def beyond_64_bits(ours: pl.DataType, theirs: pl.DataType) -> bool:
-    """Whether whole numbers of two types have no type of 64 bits in common."""
-    unsigned = pl.UInt64()
-    return unsigned in (ours, theirs) and any(dtype.is_signed_integer() for dtype in (ours, theirs))
-
-
 def innermost(dtype: pl.DataType) -> pl.DataType:
     """The type of the entries of lists, or the type itself."""
-    return _inner(dtype) if holds_lists(dtype) else dtype
-
-
-def _inner(dtype: pl.DataType) -> pl.DataType:
-    return pl.Series(dtype=dtype).explode().dtype
+    return pl.Series(dtype=dtype).explode().dtype if holds_lists(dtype) else dtype
 
 
 _INEXACT = 2**53  # from there on, several whole numbers are one as a fraction
 OURS = "posbias_"
 """How the names of columns begin that no log has."""
-
-_RENAMED = "_duplicated_"  # by Polars
-
-
-def check_headers(sources: Sequence[Source], columns: Iterable[str]) -> None:
-    """Check that each file has one column of each of these names, and none that differs from it by blanks only.
-
-    Raises:
-        SchemaError: a name stands twice, so that nobody knows which column is meant.
-    """
-    named = {name.strip() for name in columns if name.strip()}
-    for source in sources:
-        for alike in _alike(source).values():
-            if len(alike) > 1 and alike[0].strip() in named:
-                raise SchemaError(
-                    f"{source.path}: {len(alike)} columns are called alike: {', '.join(map(repr, alike))}. Rename all "
-                    "but one of them."
-                )
-
-
-def _alike(source: Source) -> dict[str, list[str]]:
-    """The names of the columns by what is left of them without blanks."""
-    with reading([source]):
-        names = list(schema_of(source))
-        if any(_RENAMED in name for name in names):
-            names = header_of(source) or names
-    alike: defaultdict[str, list[str]] = defaultdict(list)
-    for name in names:
-        alike[name.strip()].append(name)
-    return alike
 
 
 def check_renamed(sources: Sequence[Source], several: Mapping[str, Sequence[str]]) -> None:
@@ -503,7 +450,8 @@ def check_files_agree(sources: Sequence[Source], roles: Roles) -> None:
                     f"{source.path}: column {column!r} holds 128-bit integers, which few tools read. Write ids as text."
                 )
             ours, theirs = schema_of(source)[column], schema_of(first)[column]
-            if beyond_64_bits(innermost(ours), innermost(theirs)):
+            whole = {innermost(ours), innermost(theirs)}
+            if pl.UInt64() in whole and any(dtype.is_signed_integer() for dtype in whole):
                 raise SchemaError(
                     f"column {column!r} holds {theirs} in {first.path} and {ours} in {source.path}: only integers of "
                     "128 bits hold both, which few tools read. Write the files with the same type."

@@ -22,31 +22,16 @@ from pathlib import Path
 
 import polars as pl
 
-from posbias.core.errors import LogFormatError
+from posbias.core.errors import LogFormatError, SchemaError
 from posbias.core.log.impressions import bounded, is_dated
 from posbias.io.log.sources import Source
 from posbias.io.places.locations import ObjectUrl
 from posbias.io.places.object_stores import storage_options
 
 
-def with_paths(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """The rows with a column for each field of a struct, or of the structs in a list; only those that are used cost.
-
-    A column that is called like a path is that column.
-    """
-    schema = frame.collect_schema()
-    fields = [field for name, dtype in schema.items() for field in _fields_below(name, pl.col(name), dtype)]
-    return frame.with_columns(values.alias(path) for path, values in fields if path not in schema) if fields else frame
-
-
 def are_structs(dtype: pl.DataType) -> bool:
     """Whether a column holds structs, or lists of them: its fields have paths."""
-    return isinstance(dtype, pl.Struct) or _holds_structs(dtype)
-
-
-def is_path(name: str, schema: pl.Schema) -> bool:
-    """Whether a column is a field of another one."""
-    return any(name.startswith(f"{column}.") for column, dtype in schema.items() if are_structs(dtype))
+    return isinstance(dtype.inner if isinstance(dtype, pl.List | pl.Array) else dtype, pl.Struct)
 
 
 def _fields_below(path: str, values: pl.Expr, dtype: pl.DataType) -> Iterator[tuple[str, pl.Expr]]:
@@ -59,7 +44,7 @@ def _fields_below(path: str, values: pl.Expr, dtype: pl.DataType) -> Iterator[tu
                 yield f"{path}{below}", values.list.eval(of_entry)
     elif isinstance(dtype, pl.Struct):
         for below, of_row, inner in _inside("", values, dtype):
-            if _holds_structs(inner):
+            if are_structs(inner):  # those in a list: `_inside` has gone into others
                 yield from _fields_below(f"{path}{below}", of_row, inner)
             else:
                 yield f"{path}{below}", of_row
@@ -73,10 +58,6 @@ def _inside(path: str, values: pl.Expr, dtype: pl.DataType) -> Iterator[tuple[st
     for field in dtype.fields:
         inner = pl.Series(dtype=field.dtype).dtype  # a type may be given as its class
         yield from _inside(f"{path}.{field.name}", values.struct.field(field.name), inner)
-
-
-def _holds_structs(dtype: pl.DataType) -> bool:
-    return isinstance(dtype, pl.List | pl.Array) and isinstance(dtype.inner, pl.Struct)
 
 
 FILE = "posbias_file"
@@ -143,11 +124,19 @@ def _scan(sources: Sequence[Source], as_text: Sequence[str]) -> pl.LazyFrame:
         frame = pl.scan_ipc(paths, hive_partitioning=False, glob=False, storage_options=options)
     elif form == "ndjson":
         schema = schema_of(sources[0]) if as_text else pl.Schema()
-        is_list = {name: isinstance(schema.get(name), pl.List) for name in as_text if not is_path(name, schema)}
+        structs = tuple(f"{name}." for name, dtype in schema.items() if are_structs(dtype))
+        is_list = {name: isinstance(schema.get(name), pl.List) for name in as_text if not name.startswith(structs)}
         overrides = {name: pl.List(pl.String()) if of_lists else pl.String() for name, of_lists in is_list.items()}
-        escaped = [_escaped(source) for source in sources]  # scan_ndjson always takes a path for a pattern
+        for source in sources:  # scan_ndjson always takes a path for a pattern, of which a URL cannot be the only match
+            if isinstance(source.place, ObjectUrl) and glob.has_magic(str(source.path)):
+                raise LogFormatError(
+                    f"{source.path}: NDJSON in an object store cannot have *, ? or [ in its name. Rename it."
+                )
         frame = pl.scan_ndjson(
-            escaped, infer_schema_length=_SCHEMA_ROWS, schema_overrides=overrides, storage_options=options
+            [glob.escape(str(source.place)) for source in sources],
+            infer_schema_length=_SCHEMA_ROWS,
+            schema_overrides=overrides,
+            storage_options=options,
         )
     else:
         columns = sources[0].dialect.columns
@@ -161,22 +150,15 @@ def _scan(sources: Sequence[Source], as_text: Sequence[str]) -> pl.LazyFrame:
             glob=False,
             storage_options=options,
         )
-    frame, folders = with_paths(frame), dict(sources[0].hive)
+    schema, folders = frame.collect_schema(), dict(sources[0].hive)
+    # A column for each field of a struct, or of the structs in a list, but for those that are columns themselves; only
+    # those that are used cost.
+    fields = [field for name, dtype in schema.items() for field in _fields_below(name, pl.col(name), dtype)]
+    frame = frame.with_columns(values.alias(path) for path, values in fields if path not in schema) if fields else frame
     own = frame.collect_schema()
     columns = [bounded(pl.col(name), dtype).alias(name) for name, dtype in own.items() if is_dated(dtype)]
     columns += [pl.lit(value, pl.String).alias(key) for key, value in folders.items() if key not in own]
     return frame.with_columns(columns) if columns else frame
-
-
-def _escaped(source: Source) -> str:
-    """A path as a pattern that only it fits.
-
-    Raises:
-        LogFormatError: it is in an object store, where Polars has no way to say so.
-    """
-    if isinstance(source.place, ObjectUrl) and glob.has_magic(str(source.path)):
-        raise LogFormatError(f"{source.path}: NDJSON in an object store cannot have *, ? or [ in its name. Rename it.")
-    return glob.escape(str(source.place))
 
 
 def scan_with_place(source: Source, as_text: Sequence[str] = ()) -> pl.LazyFrame:
@@ -251,23 +233,41 @@ def reading(sources: Sequence[Source]) -> Generator[None]:
     try:
         yield
     except _UNREADABLE as error:
-        raise LogFormatError(_first_broken(sources) or f"cannot read the log: {_first_line(error)}") from error
-
-
-def _first_broken(sources: Sequence[Source]) -> str | None:
-    """Read each file by itself to find the one at fault."""
-    for source in sources:
-        try:
-            scan_sources([source]).select(pl.all().is_null().any()).collect(engine="streaming")
-        except _UNREADABLE as error:
-            line = _first_line(error)
-            hint = " Name its encoding with --encoding, e.g. cp1252." if "utf" in line.lower() else ""
-            return f"{source.path}: cannot be read as {source.format}: {line}{hint}"
-    return None
+        for source in sources:  # each by itself, to find the file at fault
+            try:
+                scan_sources([source]).select(pl.all().is_null().any()).collect(engine="streaming")
+            except _UNREADABLE as cause:
+                line = _first_line(cause)
+                hint = " Name its encoding with --encoding, e.g. cp1252." if "utf" in line.lower() else ""
+                raise LogFormatError(f"{source.path}: cannot be read as {source.format}: {line}{hint}") from error
+        raise LogFormatError(f"cannot read the log: {_first_line(error)}") from error
 
 
 def _first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".") + "."
+
+
+_RENAMED = "_duplicated_"  # by Polars
+
+
+def check_headers(sources: Sequence[Source], columns: Iterable[str]) -> None:
+    """Check that each file has one column of each of these names, and none that differs from it by blanks only.
+
+    Raises:
+        SchemaError: a name stands twice, so that nobody knows which column is meant.
+    """
+    named = {name.strip() for name in columns if name.strip()}
+    for source in sources:
+        with reading([source]):
+            names = list(schema_of(source))
+            if any(_RENAMED in name for name in names):
+                names = header_of(source) or names
+        for name in named:
+            if len(alike := [other for other in names if other.strip() == name]) > 1:
+                raise SchemaError(
+                    f"{source.path}: {len(alike)} columns are called alike: {', '.join(map(repr, alike))}. Rename all "
+                    "but one of them."
+                )
 
 
 _QUOTED = r'"(?:[^"]|"")*"'
@@ -319,22 +319,19 @@ def _quotes_of(source: Source) -> _Quotes:
     columns = [in_header.alias("in_header"), odd.any().alias("odd")]
     if source.format == "tsv":
         between = odd.cum_sum() % 2 == 1  # lines of a field that runs over several
-        stray = ~odd & ~between & _is_stray(separator, n_columns)
+        # With an even number of quotes, there are some that mark no field; or without those there are more fields.
+        mark = re.escape(separator)
+        field = f'(?:[^"{mark}]*|{_QUOTED})'
+        marked = pl.col(LINE).str.contains(f"^{field}(?:{mark}{field})*$")
+        as_marked = _fields(pl.col(LINE).str.replace_all(_QUOTED, ""), separator)
+        fits = (_fields(pl.col(LINE), separator) == n_columns) & (as_marked != n_columns)
+        stray = ~odd & ~between & (~marked | fits)
         columns.append(pl.col(ROW).filter(stray).min().alias("stray"))
     seen = lines.select(columns).collect(engine="streaming").row(0, named=True)
     places = [seen.get("stray"), _first_swallowing(source, separator, n_columns) if seen["odd"] else None]
     first = min((place for place in places if place is not None), default=None)
     text = "" if first is None else lines.filter(pl.col(ROW) == first).select(LINE).collect().item()
     return bool(seen["in_header"]), first, text[:_SHOWN]
-
-
-def _is_stray(separator: str, n_columns: int) -> pl.Expr:
-    """Whether a line with an even number of quotes holds some that mark no field."""
-    mark = re.escape(separator)
-    field = f'(?:[^"{mark}]*|{_QUOTED})'
-    marked = pl.col(LINE).str.contains(f"^{field}(?:{mark}{field})*$")
-    as_marked = _fields(pl.col(LINE).str.replace_all(_QUOTED, ""), separator)
-    return ~marked | ((_fields(pl.col(LINE), separator) == n_columns) & (as_marked != n_columns))
 
 
 def _fields(text: pl.Expr, separator: str) -> pl.Expr:

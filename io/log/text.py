@@ -14,9 +14,22 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from posbias.core.errors import LogFormatError, SchemaError, UsageError
-from posbias.io.log.files import DAMAGED, PLAIN, Dialect, format_of_content, is_packed, unpacked, wide_encoding
 from posbias.io.log.scan import TEXT_SEPARATORS, first_fields, reading
-from posbias.io.log.sources import STANDARD_INPUT, Source, check_whole, find_sources, read_end, read_start
+from posbias.io.log.sources import (
+    DAMAGED,
+    PLAIN,
+    STANDARD_INPUT,
+    Dialect,
+    Source,
+    check_whole,
+    find_sources,
+    format_of_content,
+    is_packed,
+    read_end,
+    read_start,
+    unpacked,
+    wide_encoding,
+)
 from posbias.io.places.locations import Location, ObjectUrl
 from posbias.io.places.object_stores import download, folder_for_copies
 from posbias.io.places.temporary import temporary_files
@@ -24,32 +37,8 @@ from posbias.io.places.temporary import temporary_files
 _PIECE = 1 << 20  # bytes
 _LARGEST_ROW = 64 << 20  # characters of one row of a JSON array
 _MARK = 4  # bytes by which a packed file is known
+_UTF_8 = "utf-8-sig"
 _BLANKS = " \t\r\n"
-
-
-def spool_standard_input() -> Path:
-    """All of standard input as a file; what is packed by gzip or zstd is unpacked.
-
-    Raises:
-        LogFormatError: there is none, it is a terminal, or it ends before its time.
-        OutputError: there is no space for it.
-    """
-    stream = cast("BinaryIO | None", getattr(sys.stdin, "buffer", None))
-    if stream is None or stream.closed:
-        raise LogFormatError("-: standard input is closed. Pipe a log into it, or name a file.")
-    if is_terminal(stream):
-        raise LogFormatError("-: standard input is a terminal. Pipe a log into it, or name a file.")
-    with _new_file("standard-input") as path, path.open("wb") as file:
-        shutil.copyfileobj(stream, file, _PIECE)
-    with path.open("rb") as file:
-        packed = is_packed(file.read(_MARK))
-    if not packed:
-        return path
-    with _new_file("unpacked") as unpacked, unpacked.open("wb") as file:
-        for piece in _unpacked(path, "-"):
-            file.write(piece)
-    path.unlink()
-    return unpacked
 
 
 def is_terminal(stream: BinaryIO) -> bool:
@@ -57,55 +46,46 @@ def is_terminal(stream: BinaryIO) -> bool:
     return stream.isatty()
 
 
-def in_utf8(place: Location, encoding: str, shown: Location) -> Path:
-    """A copy of a text file in UTF-8, without a mark of the byte order.
-
-    Args:
-        place: the file, or its copy.
-        encoding: its own.
-        shown: what it is called in messages.
+def _copy(source: Source, encoding: str | None) -> Path:
+    """A copy in UTF-8, without a mark of the byte order; the rows of a JSON array, `[{...}, {...}]`, as NDJSON.
 
     Raises:
-        LogFormatError: a byte is not of the encoding.
+        LogFormatError: a byte is not of the encoding; or there is no such array, or it ends before its time.
         OutputError: there is no space for it.
     """
-    name = encoding.removesuffix("-sig")
-    line = 1
-    with _new_file("utf-8") as path, path.open("w", encoding="utf-8", newline="") as file:
-        try:
-            for number, text in enumerate(codecs.iterdecode(_unpacked(_on_disk(place), str(shown)), encoding)):
-                if "\0" in text:
-                    line += text[: text.index("\0")].count("\n")
-                    raise LogFormatError(
-                        f"{shown}: is not {name}: there is a zero byte near line {line:,}. Is it utf-16? Try another "
-                        "--encoding."
-                    )
-                file.write(text if number else text.removeprefix("\ufeff"))
-                line += text.count("\n")
-        except UnicodeError as error:
-            why = str(error)
-            if isinstance(error, UnicodeDecodeError):
-                line += error.object[: error.start].count(b"\n")
-                why = f"near line {line:,} there is {error.object[error.start : error.end]!r}"
-            raise LogFormatError(f"{shown}: is not {name}: {why}. Try another --encoding.") from error
+    texts = _decoded(source, encoding)
+    if source.format == "json":
+        rows = _rows_of_array(texts, source.path)
+        texts = (row.replace("\r", " ").replace("\n", " ") + "\n" for row in rows)
+    name = "rows.ndjson" if source.format == "json" else "utf-8"
+    with _new_file(name) as path, path.open("w", encoding="utf-8", newline="") as file:
+        file.writelines(texts)
     return path
 
 
-def as_lines(place: Location, shown: Location) -> Path:
-    """The rows of a JSON array, `[{...}, {...}]`, as NDJSON.
-
-    Args:
-        place: the file, or its copy.
-        shown: what it is called in messages.
-
-    Raises:
-        LogFormatError: it is no such array, or ends before its time.
-        OutputError: there is no space for it.
-    """
-    with _new_file("rows.ndjson") as path, path.open("w", encoding="utf-8", newline="") as file:
-        for row in _rows_of_array(_letters(_unpacked(_on_disk(place), str(shown)), shown), shown):
-            file.write(row.replace("\r", " ").replace("\n", " ") + "\n")
-    return path
+def _decoded(source: Source, encoding: str | None) -> Iterator[str]:
+    """The text of a file, piece by piece; None stands for UTF-8."""
+    shown, line = source.path, 1
+    try:
+        for number, text in enumerate(codecs.iterdecode(_unpacked(_on_disk(source.place), shown), encoding or _UTF_8)):
+            if encoding is not None and "\0" in text:
+                line += text[: text.index("\0")].count("\n")
+                raise LogFormatError(
+                    f"{shown}: is not {encoding.removesuffix('-sig')}: there is a zero byte near line {line:,}. Is it "
+                    "utf-16? Try another --encoding."
+                )
+            text.encode()  # a lone surrogate of UTF-7 has no place in UTF-8
+            yield text if number else text.removeprefix("\ufeff")
+            line += text.count("\n")
+    except UnicodeError as error:
+        if encoding is None:
+            raise LogFormatError(f"{shown}: is not UTF-8. Name its encoding with --encoding.") from error
+        why = str(error)
+        if isinstance(error, UnicodeDecodeError):
+            line += error.object[: error.start].count(b"\n")
+            why = f"near line {line:,} there is {error.object[error.start : error.end]!r}"
+        name = encoding.removesuffix("-sig")
+        raise LogFormatError(f"{shown}: is not {name}: {why}. Try another --encoding.") from error
 
 
 def _rows_of_array(pieces: Iterator[str], shown: Location) -> Iterator[str]:
@@ -147,13 +127,6 @@ def _rows_of_array(pieces: Iterator[str], shown: Location) -> Iterator[str]:
         )
 
 
-def _letters(pieces: Iterator[bytes], shown: Location) -> Iterator[str]:
-    try:
-        yield from codecs.iterdecode(pieces, "utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise LogFormatError(f"{shown}: is not UTF-8. Name its encoding with --encoding.") from error
-
-
 def _on_disk(place: Location) -> Path:
     if not isinstance(place, ObjectUrl):
         return place
@@ -162,7 +135,7 @@ def _on_disk(place: Location) -> Path:
     return path
 
 
-def _unpacked(path: Path, shown: str) -> Iterator[bytes]:
+def _unpacked(path: Path, shown: Location) -> Iterator[bytes]:
     """The content of a file, without gzip or zstd around it, piece by piece.
 
     Raises:
@@ -185,6 +158,7 @@ def _new_file(name: str) -> Generator[Path]:
 
 _TELLING = 1 << 16  # bytes
 _PAIR = 2  # bytes of a letter of UTF-16
+_STANDARD_INPUT = Path(STANDARD_INPUT)
 
 
 def find_log_files(names: Sequence[str], dialect: Dialect = PLAIN) -> tuple[Source, ...]:
@@ -213,7 +187,9 @@ def check_dialect_matters(sources: Sequence[Source], dialect: Dialect) -> None:
     """
     formats = {source.format for source in sources}
     fields = formats & set(TEXT_SEPARATORS)
-    idle = [flag for flag in dialect.options if not (fields or (flag == "--encoding" and "ndjson" in formats))]
+    given = {"--separator": dialect.separator, "--encoding": dialect.encoding, "--no-header": dialect.columns}
+    flags = [flag for flag, value in given.items() if value]
+    idle = [flag for flag in flags if not (fields or (flag == "--encoding" and "ndjson" in formats))]
     if idle:
         raise UsageError(
             f"{idle[0]}: has no effect here: the log is {' and '.join(sorted(formats))}, and no text that it is about. "
@@ -227,10 +203,23 @@ _piped: list[Source] = []
 
 
 def _standard_input() -> Source:
-    """Standard input as a file; the same one on each call."""
+    """All of standard input as a file; what is packed by gzip or zstd is unpacked. The same file on each call."""
     if _piped and _is_there(_piped[0].place):
         return _piped[0]
-    spooled = spool_standard_input()
+    stream = cast("BinaryIO | None", getattr(sys.stdin, "buffer", None))
+    if stream is None or stream.closed:
+        raise LogFormatError("-: standard input is closed. Pipe a log into it, or name a file.")
+    if is_terminal(stream):
+        raise LogFormatError("-: standard input is a terminal. Pipe a log into it, or name a file.")
+    with _new_file("standard-input") as spooled, spooled.open("wb") as file:
+        shutil.copyfileobj(stream, file, _PIECE)
+    with spooled.open("rb") as file:
+        packed = is_packed(file.read(_MARK))
+    if packed:
+        with _new_file("unpacked") as content, content.open("wb") as file:
+            file.writelines(_unpacked(spooled, _STANDARD_INPUT))
+        spooled.unlink()
+        spooled = content
     status = spooled.stat()
     if not status.st_size:
         raise LogFormatError("-: standard input is empty. Did the command before the pipe fail?")
@@ -238,10 +227,8 @@ def _standard_input() -> Source:
         form = format_of_content(file.read(_TELLING))
     if form is None:
         raise LogFormatError("-: cannot tell the format of standard input. Pipe CSV, TSV, NDJSON or Parquet into it.")
-    source = Source(
-        *(Path(STANDARD_INPUT), form, (), status.st_size, status.st_mtime_ns, (status.st_dev, status.st_ino)),
-        spooled=spooled,
-    )
+    version = (status.st_size, status.st_mtime_ns, (status.st_dev, status.st_ino))
+    source = Source(_STANDARD_INPUT, form, (), *version, spooled=spooled)
     check_whole(source)
     last = read_end(source, 2)  # in UTF-16 a zero byte may follow the line break
     if form in {*TEXT_SEPARATORS, "ndjson"} and not {*b"\r\n"} & {*last}:
@@ -265,29 +252,24 @@ def _in_dialect(source: Source, dialect: Dialect) -> Source:
     if source.format not in {*TEXT_SEPARATORS, "ndjson", "json"}:
         return source
     read = source
-    if dialect.encoding is not None:
-        read = replace(read, copy=in_utf8(read.place, dialect.encoding, read.path))
-    elif not isinstance(read.place, ObjectUrl):  # objects of a store are not read for that
+    if dialect.encoding is None and not isinstance(read.place, ObjectUrl):  # objects of a store are not read for that
         encoding = wide_encoding(read_start(read, _PAIR))
         if encoding is not None:
             raise LogFormatError(f"{read.path}: is not UTF-8, but {encoding}. Use --encoding {encoding}.")
+    if dialect.encoding is not None or read.format == "json":
+        read = replace(read, copy=_copy(read, dialect.encoding))
     if read.format == "json":
-        read = replace(read, format="ndjson", copy=as_lines(read.place, read.path))
+        read = replace(read, format="ndjson")
     if read.format in TEXT_SEPARATORS:
         read = replace(read, dialect=dialect)
-        _check_width(read, dialect.columns)
+        if columns := dialect.columns:
+            with reading([read]):
+                first = first_fields(read)
+            if len(first) != len(columns):
+                raise SchemaError(
+                    f"{read.path}: the first line has {len(first)} fields, and --columns names {len(columns)}: "
+                    f"{', '.join(first[:10])}. Name each of them, in order."
+                )
     if read.place != source.place:
         _made[source, dialect] = read
     return read
-
-
-def _check_width(source: Source, columns: Sequence[str]) -> None:
-    if not columns:
-        return
-    with reading([source]):
-        first = first_fields(source)
-    if len(first) != len(columns):
-        raise SchemaError(
-            f"{source.path}: the first line has {len(first)} fields, and --columns names {len(columns)}: "
-            f"{', '.join(first[:10])}. Name each of them, in order."
-        )

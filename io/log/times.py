@@ -1,18 +1,23 @@
-"""The column that says when pages were shown, where no option names one."""
+"""The times of a log: the column that says when pages were shown, where no option names it; and the days."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import date, timedelta
+from functools import cached_property
+from itertools import pairwise
+from statistics import median
+from typing import Any
 
 import polars as pl
 
 from posbias.core.errors import PosbiasError
-from posbias.core.log.impressions import REJECTED, RowFault
+from posbias.core.log.impressions import REJECTED, RowRejection
 from posbias.core.roles import TIMES, plain
 from posbias.core.schema import DOC, PERIOD, QUERY, SESSION
 from posbias.io.log.click_log import Log
 from posbias.io.log.lists import find_timestamp_format, holds_times
 from posbias.io.log.scan import reading, scan_sources, schema_of
+from posbias.io.results.conclusions import CAUTION, Reason
 
 _FIRST_ROWS = 10_000  # that are looked at
 _MOST_PAGES = 0.95  # the least share of pages that are shown at one time
@@ -28,11 +33,6 @@ class Times:
 
     column: str
     form: str | None = None  # how they are written, as strftime has it; None for ISO dates and for numbers
-
-    def values(self, column: pl.Series) -> pl.Series:
-        """The values of the column, as something that is in order where the times are."""
-        is_text = column.dtype == pl.String and self.form is not None
-        return column.str.strip_chars().str.to_datetime(self.form, strict=False) if is_text else column
 
     def of(self, log: Log) -> Log:
         """The log with these times, as finely as they are known."""
@@ -80,7 +80,10 @@ def _candidates(log: Log) -> Iterator[Times]:
         form = find_timestamp_format(texts) if log.request.rules.values.timestamp_format is None else None
         if form is None or form.certain:
             times = Times(name, None if form is None else form.options[-1])
-            if _may_be_of_rows(times.values(first[name]), known=name in named):
+            values = first[name]
+            if times.form is not None and values.dtype == pl.String:
+                values = values.str.strip_chars().str.to_datetime(times.form, strict=False)
+            if _may_be_of_rows(values, known=name in named):
                 yield times
 
 
@@ -92,20 +95,17 @@ def _may_be_of_rows(values: pl.Series, *, known: bool) -> bool:
         known: whether the column has a name of times, so that rows may be in any order.
     """
     values = values.drop_nulls()
+    if known and (values.n_unique() != 1 or len(values) < _ENOUGH_REPEATS):
+        return True
+    if known and values.dtype == pl.String:  # all are one moment, unless it is but a day
+        return not values[:1].str.contains(":", literal=True).any()
     if known:
-        return values.n_unique() != 1 or len(values) < _ENOUGH_REPEATS or not _has_time_of_day(values[:1])
+        seconds = values[:1].dt.epoch("s") if isinstance(values.dtype, pl.Datetime) else values[:1]
+        return not (seconds.dtype.is_numeric() and (seconds % 86_400 != 0).any())
     changes = values.rank("dense").cast(pl.Int64).diff().drop_nulls()
     rises, falls = int((changes > 0).sum()), int((changes < 0).sum())
     enough = rises + falls >= _ENOUGH_CHANGES
     return max(rises, falls) >= _IN_ORDER * (rises + falls) if enough else min(rises, falls) == 0 < rises + falls
-
-
-def _has_time_of_day(values: pl.Series) -> bool:
-    """Whether times are more than days."""
-    if values.dtype == pl.String:
-        return bool(values.str.contains(":", literal=True).any())
-    seconds = values.dt.epoch("s") if isinstance(values.dtype, pl.Datetime) else values
-    return seconds.dtype.is_numeric() and bool((seconds % 86_400 != 0).any())
 
 
 def _fit(log: Log) -> bool:
@@ -113,7 +113,7 @@ def _fit(log: Log) -> bool:
     keys = [SESSION] if log.has_sessions else [QUERY, DOC]
     with reading(log.sources):
         first = log.impressions.head(_FIRST_ROWS).select(REJECTED, PERIOD, *keys).collect(engine="streaming")
-    if not first.height or first[PERIOD].null_count() or RowFault.TIMESTAMP_INVALID in first[REJECTED]:
+    if not first.height or first[PERIOD].null_count() or RowRejection.TIMESTAMP_INVALID in first[REJECTED]:
         return False
     moment = pl.col(PERIOD).cast(pl.Datetime("us"))
     spread = (moment.max() - moment.min()).alias("spread")
@@ -122,3 +122,73 @@ def _fit(log: Log) -> bool:
         return at_once >= _MOST_PAGES
     repeated = first.group_by(keys).agg(spread, pl.len().alias("rows")).filter(pl.col("rows") > 1)
     return repeated.height < _ENOUGH_REPEATS or bool((repeated["spread"] > timedelta()).any())
+
+
+_LONG_GAP = timedelta(days=31)
+_HARDLY_ANY = 0.01  # of the rows of a usual day
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Days:
+    """Days with their rows."""
+
+    rows: Mapping[date, float]  # number of rows (impressions, of statistics) by day
+    today: date  # the day on which they are read
+    read_as: str | None = None  # the unit of timestamps that are numbers
+
+    @cached_property
+    def in_order(self) -> list[date]:
+        """The days, the first one first."""
+        return sorted(self.rows)
+
+    @cached_property
+    def after_tomorrow(self) -> list[date]:
+        """Days that cannot be over: somewhere it is tomorrow already, but nowhere the day after."""
+        return [day for day in self.in_order if day > self.today + timedelta(days=1)]
+
+    @cached_property
+    def far_off(self) -> list[date]:
+        """Days with hardly any rows that more than a month parts from the others."""
+        groups = [self.in_order[:1]] if self.in_order else []
+        for before, day in pairwise(self.in_order):
+            if day - before > _LONG_GAP:
+                groups.append([])
+            groups[-1].append(day)
+        most = max(groups, key=lambda group: sum(self.rows[day] for day in group), default=list[date]())
+        usual = median([self.rows[day] for day in most]) if most else 0
+        few = [group for group in groups if max(self.rows[day] for day in group) < _HARDLY_ANY * usual]
+        return [day for group in few for day in group if day not in self.after_tomorrow]
+
+    @property
+    def newest(self) -> date:
+        """The last day that can be meant; the last one of all where none can."""
+        doubtful = {*self.after_tomorrow, *self.far_off}
+        return max((day for day in self.in_order if day not in doubtful), default=self.in_order[-1])
+
+    def describe(self) -> dict[str, Any]:
+        """As plain values, for the manifest."""
+        first, last = self.in_order[0], self.in_order[-1]
+        described: dict[str, Any] = {"first": first.isoformat(), "last": last.isoformat(), "number": len(self.rows)}
+        return described if self.read_as is None else {**described, "read_as": self.read_as}
+
+    def reasons(self) -> list[Reason]:
+        """What is wrong with days."""
+        reasons = list[Reason]()
+        away = "more than a month away from the others"
+        for days, why in ((self.after_tomorrow, "after tomorrow"), (self.far_off, away)):
+            if days:
+                rows = sum(self.rows[day] for day in days)
+                shown = ", ".join(day.isoformat() for day in days[:_SHOWN])
+                shown += f", ... {days[-1]} ({len(days):,} days)" if len(days) > _SHOWN else ""
+                are = "1 row is" if rows == 1 else f"{rows:,.0f} rows are"
+                sentence = f"{are} dated {why}: {shown}. Look at the timestamps."
+                reasons.append(Reason("odd-dates", CAUTION, sentence, {"rows": rows}))
+        return reasons
+
+
+def look_odd(days: Mapping[date, object], today: date) -> bool:
+    """Whether it is worth counting rows to find implausible days, where only the days themselves are known."""
+    in_order = sorted(days)
+    gaps = [later - earlier for earlier, later in pairwise(in_order)]
+    return bool(in_order) and (in_order[-1] > today + timedelta(days=1) or max(gaps, default=timedelta()) > _LONG_GAP)

@@ -106,24 +106,23 @@ def location(name: str | Location) -> Location:
         if _URL_WITHIN.search(name):
             raise UsageError(f"{_shown(name)}: a path with a URL in it. Give the one or the other.")
         return Path(name)
-    if scheme not in SCHEMES:
-        raise UsageError(_refusal(name.strip(), scheme))
+    if scheme not in SCHEMES:  # why it is no place, and what is
+        url = name.strip()
+        shown = _QUERY.sub(f"?{MASK}", _shown(url))
+        if scheme == "file":
+            path = unquote(_HOST.sub("", url[len("file:") :], count=1))
+            raise UsageError(f"{shown}: is a URL. Give the path instead: {path}")
+        known = ", ".join(f"{name}://" for name in SCHEMES)
+        local = "" if "://" in url else f" If it is a file or directory here, write ./{shown}"
+        raise UsageError(
+            f"{shown}: posbias cannot read or write {scheme}: URLs. Give a path, or a URL of {known}.{local}"
+        )
     if holds_key(name):
         raise UsageError(f"{masked(name)} holds a key, where no object store looks for it. Leave it out.")
     bucket, _, key = without_userinfo(f"{scheme}://{rest}").removeprefix(f"{scheme}://").partition("/")
     if not bucket or not 0 < len(slashes) <= _MOST_SLASHES:
         raise UsageError(f"{_shown(name)}: names no bucket. Write {scheme}://BUCKET/KEY.")
     return ObjectUrl(scheme, bucket, key.strip("/"))
-
-
-def _refusal(url: str, scheme: str) -> str:
-    """Why a URL of another scheme is no place, and what is."""
-    shown = _QUERY.sub(f"?{MASK}", _shown(url))
-    if scheme == "file":
-        return f"{shown}: is a URL. Give the path instead: {unquote(_HOST.sub('', url[len('file:') :], count=1))}"
-    known = ", ".join(f"{name}://" for name in SCHEMES)
-    local = "" if "://" in url else f" If it is a file or directory here, write ./{shown}"
-    return f"{shown}: posbias cannot read or write {scheme}: URLs. Give a path, or a URL of {known}.{local}"
 
 
 def _shown(url: str) -> str:
@@ -150,18 +149,17 @@ class FileState:
     modified: int  # when it was last written, in nanoseconds
 
 
-def state_of(path: Path) -> FileState:
-    """The plain file of that name.
+def state_of(place: Path | FileIO) -> FileState:
+    """The plain file of that name, or that was opened.
 
     Raises:
-        OSError: there is none.
+        OSError: there is none, or it is something else.
     """
-    return _state(path.lstat())
-
-
-def state_of_open(file: FileIO) -> FileState:
-    """The plain file that was opened."""
-    return _state(os.fstat(file.fileno()))
+    status = place.lstat() if isinstance(place, Path) else os.fstat(place.fileno())
+    if not stat.S_ISREG(status.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "a device")
+        raise OSError(errno.EINVAL, f"it is {kind}, not a plain file")
+    return FileState(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def is_same(path: Location, target: Location) -> bool:
@@ -201,18 +199,11 @@ def open_plain(path: Path) -> FileIO:
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     file = FileIO(handle)
     try:
-        state_of_open(file)  # again: another may have taken its place
+        state_of(file)  # again: another may have taken its place
     except OSError:
         file.close()
         raise
     return file
-
-
-def _state(status: os.stat_result) -> FileState:
-    if not stat.S_ISREG(status.st_mode):
-        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "a device")
-        raise OSError(errno.EINVAL, f"it is {kind}, not a plain file")
-    return FileState(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def chunks_of(file: FileIO) -> Iterator[memoryview]:
@@ -240,17 +231,13 @@ def read_text(path: Path) -> str:
         OSError: it is not there, cannot be read, is far too long, or is no regular file: a FIFO would keep us waiting.
         ValueError: it is not UTF-8.
     """
-    with open(path, "rb", opener=_open_at_once) as file:
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "Not a regular file", str(path))
         if status.st_size > _MOST_TEXT:
             raise OSError(errno.EFBIG, f"It has {status.st_size:,} bytes, more than {_MOST_TEXT:,}", str(path))
         return file.read(_MOST_TEXT).decode()
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def is_text(name: str | Path) -> bool:

@@ -15,12 +15,12 @@ import os
 import re
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from posbias.core.errors import MissingExtraError, ObjectStoreError, OutputError, PosbiasError
@@ -175,10 +175,8 @@ def _boto3_session(settings: Mapping[str, str]) -> Any:  # noqa: ANN401 - boto3 
 def _aws_settings(environment: Mapping[str, str]) -> dict[str, str]:
     """Settings of the profile in `~/.aws` that the environment lacks: keys, region, endpoint."""
     profile = environment.get("AWS_PROFILE", "default")
-    config, keys = (
-        _at_home(environment.get(name, f"~/.aws/{file}"))
-        for name, file in (("AWS_CONFIG_FILE", "config"), ("AWS_SHARED_CREDENTIALS_FILE", "credentials"))
-    )
+    config = environment.get("AWS_CONFIG_FILE", "~/.aws/config")
+    keys = environment.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")
     held = _section(config, profile if profile == "default" else f"profile {profile}") | _section(keys, profile)
     settings: dict[str, str] = {}
     if "AWS_ACCESS_KEY_ID" not in environment:
@@ -190,25 +188,18 @@ def _aws_settings(environment: Mapping[str, str]) -> dict[str, str]:
     return settings
 
 
-def _at_home(name: str) -> Path | None:
-    """The path with its ~ expanded; None for a user without a home."""
-    try:
-        return Path(name).expanduser()
-    except RuntimeError:
-        return None
-
-
-def _section(file: Path | None, name: str) -> dict[str, str]:
+def _section(name: str, section: str) -> dict[str, str]:
+    """A section of a file of `~/.aws`; empty where there is none, or the user has no home."""
     from configparser import Error, RawConfigParser  # noqa: PLC0415 - a local run does without it
 
     parser = RawConfigParser(strict=False)
-    if file is None:
-        return {}
     try:
-        parser.read(file, encoding="utf-8")
+        parser.read(Path(name).expanduser(), encoding="utf-8")
+    except RuntimeError:
+        return {}
     except (Error, OSError, UnicodeDecodeError) as error:
-        raise ObjectStoreError(f"{file}: cannot be read: {str(error).splitlines()[0]}") from error
-    return dict(parser[name]) if parser.has_section(name) else {}
+        raise ObjectStoreError(f"{Path(name).expanduser()}: cannot be read: {str(error).splitlines()[0]}") from error
+    return dict(parser[section]) if parser.has_section(section) else {}
 
 
 @contextmanager
@@ -263,29 +254,14 @@ def named_objects(url: ObjectUrl) -> dict[ObjectUrl, list[StoredObject]]:
         below = list_objects(url)
         return {url: below} if below else {}
     named: dict[ObjectUrl, list[StoredObject]] = {}
-    for entry in list_objects(_before_the_pattern(url)):
-        match = _match(entry.url, url.path.parts)
-        if match is not None:
-            named.setdefault(match, []).append(entry)
-    return named
-
-
-def _before_the_pattern(url: ObjectUrl) -> ObjectUrl:
-    plain: list[str] = []
-    for part in url.path.parts:
-        if glob.has_magic(part):
-            break
-        plain.append(part)
-    return ObjectUrl(url.scheme, url.bucket, "/".join(plain))
-
-
-def _match(url: ObjectUrl, pattern: Sequence[str]) -> ObjectUrl | None:
-    """The object, if it fits the pattern; else the shortest prefix of it that does."""
     parts = url.path.parts
-    for candidate in (parts, *(parts[:length] for length in range(1, len(parts)))):
-        if _fits(candidate, pattern):
-            return ObjectUrl(url.scheme, url.bucket, str(PurePosixPath(*candidate)))
-    return None
+    before = next(number for number, part in enumerate(parts) if glob.has_magic(part))
+    for entry in list_objects(ObjectUrl(url.scheme, url.bucket, "/".join(parts[:before]))):
+        own = entry.url.path.parts  # the object, or else the shortest prefix of it that fits
+        candidates = (own, *(own[:length] for length in range(1, len(own))))
+        if (match := next((candidate for candidate in candidates if _fits(candidate, parts)), None)) is not None:
+            named.setdefault(ObjectUrl(url.scheme, url.bucket, "/".join(match)), []).append(entry)
+    return named
 
 
 def _fits(parts: Sequence[str], pattern: Sequence[str]) -> bool:
@@ -303,48 +279,18 @@ _NO_FILE = (errno.ENAMETOOLONG, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
 """Errors of a disk at names that only an object store can hold: one of 300 bytes, `a` beside `a/b`."""
 
 
+@dataclass
 class _Copies:
     """The copies of one command, in a directory that is made when there is a first one."""
 
-    def __init__(self) -> None:
-        self.parent: Path | None = None
-        self._places = ExitStack()
-        self._folder: Path | None = None
-        self._number = 0
-        # The names of files that were copied, objects as they were listed, and where their copies are.
-        self._by_url: dict[ObjectUrl, tuple[Collection[str] | None, list[StoredObject], Path]] = {}
-
-    def of(self, url: ObjectUrl, names: Collection[str] | None) -> Path:
-        """The directory that holds the objects below a prefix, or those of the given names, as they are now."""
-        objects = _listed(url, names)
-        copy = self._by_url.get(url)
-        if copy is not None and copy[1] == objects:
-            return copy[2]
-        folder = self.new_folder()
-        with temporary_files(folder):
-            _download_all(url, objects, folder)
-        self._by_url[url] = names, objects, folder
-        return folder
-
-    def is_current(self, url: ObjectUrl) -> bool:
-        """Whether the objects are still those that were copied."""
-        copy = self._by_url.get(url)
-        return copy is None or copy[1] == _listed(url, copy[0])
-
-    def new_folder(self) -> Path:
-        """A directory for copies."""
-        if self._folder is None:
-            self._folder = self._places.enter_context(owned_directory(self.parent or system_temporary()))
-        self._number += 1
-        folder = self._folder / str(self._number)
-        folder.mkdir()
-        return folder
-
-    def remove(self) -> None:
-        """Remove all of them."""
-        self._places.close()
-        self._folder = None
-        self._by_url.clear()
+    parent: Path | None = None
+    places: ExitStack = field(default_factory=ExitStack)
+    folder: Path | None = None
+    number: int = 0
+    # the names of files that were copied, objects as they were listed, and where their copies are
+    by_url: dict[ObjectUrl, tuple[Collection[str] | None, list[StoredObject], Path]] = field(
+        default_factory=dict[ObjectUrl, tuple[Collection[str] | None, list[StoredObject], Path]]
+    )
 
 
 _copies = _Copies()
@@ -360,13 +306,24 @@ def copies_below(temporary: Path | None) -> Generator[None]:
     try:
         yield
     finally:
-        _copies.remove()
+        _copies.places.close()
+        _copies.folder = None
+        _copies.by_url.clear()
         forget_stores()
 
 
 def folder_for_copies() -> Path:
     """A new directory for copies of what cannot be read where it is; it lives as long as the command."""
-    return _copies.new_folder().absolute()
+    return _new_folder().absolute()
+
+
+def _new_folder() -> Path:
+    if _copies.folder is None:
+        _copies.folder = _copies.places.enter_context(owned_directory(_copies.parent or system_temporary()))
+    _copies.number += 1
+    folder = _copies.folder / str(_copies.number)
+    folder.mkdir()
+    return folder
 
 
 @contextmanager
@@ -384,7 +341,13 @@ def on_disk(place: Location, names: Collection[str] | None = None) -> Generator[
     if isinstance(place, Path):
         yield place
         return
-    folder = _copies.of(place, names)
+    objects, copy = _listed(place, names), _copies.by_url.get(place)
+    folder = copy[2] if copy is not None and copy[1] == objects else _new_folder()
+    if copy is None or folder != copy[2]:
+        with temporary_files(folder):
+            for entry in objects:
+                _download_below(folder, entry, place)
+        _copies.by_url[place] = names, objects, folder
     try:
         yield folder
     except PosbiasError as error:
@@ -397,26 +360,25 @@ def is_current(place: Location) -> bool:
     Raises:
         ObjectStoreError: the store cannot be reached.
     """
-    return isinstance(place, Path) or _copies.is_current(place)
+    copy = None if isinstance(place, Path) else _copies.by_url.get(place)
+    return copy is None or isinstance(place, Path) or copy[1] == _listed(place, copy[0])
 
 
 def _listed(url: ObjectUrl, names: Collection[str] | None) -> list[StoredObject]:
-    return [entry for entry in list_objects(url) if names is None or _name(entry, url).partition("/")[0] in names]
+    objects = list_objects(url)
+    return [
+        one for one in objects if names is None or str(one.url.path.relative_to(url.path)).partition("/")[0] in names
+    ]
 
 
-def _name(entry: StoredObject, url: ObjectUrl) -> str:
-    return str(entry.url.path.relative_to(url.path))
-
-
-def _download_all(url: ObjectUrl, objects: Iterable[StoredObject], folder: Path) -> None:
-    for entry in objects:
-        path = folder / _name(entry, url)
-        if not path.resolve().is_relative_to(folder.resolve()):
-            raise OutputError(f"{entry.url}: cannot be copied: its name leads out of the directory.")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            download(entry.url, path)
-        except OSError as error:
-            if error.errno not in _NO_FILE:
-                raise
-            raise OutputError(f"{entry.url}: cannot be copied to a file: {error.strerror}. Remove it.") from error
+def _download_below(folder: Path, entry: StoredObject, url: ObjectUrl) -> None:
+    path = folder / entry.url.path.relative_to(url.path)
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise OutputError(f"{entry.url}: cannot be copied: its name leads out of the directory.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        download(entry.url, path)
+    except OSError as error:
+        if error.errno not in _NO_FILE:
+            raise
+        raise OutputError(f"{entry.url}: cannot be copied to a file: {error.strerror}. Remove it.") from error

@@ -92,26 +92,23 @@ def claimed(parent: Path, digest: str, on_wait: Callable[[str], None] | None) ->
         OSError: nothing can be written in the directory.
     """
     path = parent / f".posbias-out-{digest}"
-    lock = _lock_in_time(path, on_wait)
-    _alive[path] = lock
+    for _ in range(_CLAIMS):
+        with suppress(BlockingIOError):
+            _alive[path] = _lock(path)
+            break
+        time.sleep(_BETWEEN_CLAIMS)
+    else:
+        owner = ""
+        with suppress(OSError):
+            owner = (path / LOCK).read_text(encoding="utf-8", errors="replace")[:_LONGEST_OWNER]
+        if on_wait is None:
+            raise BlockingIOError(owner or "another process")
+        on_wait(owner or "another process")
+        _alive[path] = _lock(path, fcntl.LOCK_EX)
     try:
         yield
     finally:
         _release(path)
-
-
-def _lock_in_time(path: Path, on_wait: Callable[[str], None] | None) -> int:
-    for _ in range(_CLAIMS):
-        with suppress(BlockingIOError):
-            return _lock(path)
-        time.sleep(_BETWEEN_CLAIMS)
-    owner = ""
-    with suppress(OSError):
-        owner = (path / LOCK).read_text(encoding="utf-8", errors="replace")[:_LONGEST_OWNER]
-    if on_wait is None:
-        raise BlockingIOError(owner or "another process")
-    on_wait(owner or "another process")
-    return _lock(path, fcntl.LOCK_EX)
 
 
 def _lock(path: Path, how: int = fcntl.LOCK_EX | fcntl.LOCK_NB) -> int:
@@ -162,7 +159,10 @@ def abandoned_in(parent: Path, *, results: bool = False) -> Generator[tuple[Path
     except OSError:  # whoever wants to write there will say so
         return
     for path in [parent / name for name in names]:
-        if path in _alive or not _is_own_directory(path):
+        try:
+            if path in _alive or not _is_own(path.lstat()):
+                continue
+        except OSError:  # it has just been removed
             continue
         try:
             # O_NONBLOCK: a named pipe of that name does not hold us up.
@@ -195,14 +195,6 @@ def _is_at(path: Path, handle: int) -> bool:
     """Whether an open file still has its name."""
     try:
         return os.path.samestat(path.lstat(), os.fstat(handle))
-    except OSError:
-        return False
-
-
-def _is_own_directory(path: Path) -> bool:
-    """Whether there is a directory of this user, and not a link to one."""
-    try:
-        return _is_own(path.lstat())
     except OSError:
         return False
 

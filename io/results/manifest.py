@@ -31,7 +31,6 @@ from posbias.io.places.locations import (
     is_text,
     open_plain,
     state_of,
-    state_of_open,
 )
 from posbias.io.places.object_stores import is_current, on_disk
 
@@ -151,7 +150,7 @@ def open_manifest(folder: Path) -> Manifest | None:
     path = folder / FILE_NAME
     try:
         with open_plain(path) as file:
-            state = state_of_open(file)
+            state = state_of(file)
             text = _text_of(file, state.bytes)
     except FileNotFoundError:
         return None

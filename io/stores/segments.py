@@ -21,16 +21,7 @@ from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import StatisticsError
 from posbias.core.schema import CLICKS, IMPRESSIONS, PERIOD, coarsened
 from posbias.io.engines.engine import Item, Output, Parts
-from posbias.io.places.locations import (
-    FileState,
-    Location,
-    checksum,
-    chunks_of,
-    is_still,
-    open_plain,
-    state_of,
-    state_of_open,
-)
+from posbias.io.places.locations import FileState, Location, checksum, chunks_of, is_still, open_plain, state_of
 from posbias.io.places.object_stores import is_current
 from posbias.io.places.temporary import remove_unfinished, whole_files
 from posbias.io.stores.metadata import Amounts, Part, Segment, StatisticsMetadata, add_totals, same_totals
@@ -132,7 +123,7 @@ def _write_part(
     days = frame[PERIOD].cast(pl.Date).unique().cast(pl.String).to_list() if metadata.plan.period else []
     totals = frame.select(pl.len().alias("rows"), pl.col(IMPRESSIONS, CLICKS).sum()).row(0, named=True)
     with open_plain(path) as file:
-        return Part(str(path), state_of_open(file).bytes, checksum(chunks_of(file))), days, totals
+        return Part(str(path), state_of(file).bytes, checksum(chunks_of(file))), days, totals
 
 
 def _part_path(folder: Path, number: int) -> Path:

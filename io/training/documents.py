@@ -21,8 +21,7 @@ from posbias.core.training.layout import GROUP, get_layout
 from posbias.core.training.weights import hashes, in_validation
 from posbias.io.counting.count import CountedLog, PairsOfPart
 from posbias.io.engines.engine import Engine, ReadLog
-from posbias.io.log.lists import check_headers
-from posbias.io.log.scan import reading, resolve_quotes, scan_sources
+from posbias.io.log.scan import check_headers, reading, resolve_quotes, scan_sources
 from posbias.io.log.sources import Source, find_sources
 from posbias.io.places.temporary import temporary_files
 from posbias.io.progress import Progress, Stage

@@ -13,8 +13,7 @@ from posbias.core.schema import ALIASES, CLICK, CLICKS, DOC, IMPRESSIONS, POSITI
 from posbias.core.training.layout import GRADE, GROUP, LABEL, LABEL_STD_DEV, LOSER, LOSER_ROW, WINNER, WINNER_ROW
 from posbias.core.training.weights import is_replicate
 from posbias.io.log.click_log import Log
-from posbias.io.log.lists import check_headers
-from posbias.io.log.scan import reading, resolve_quotes, scan_sources, schema_of, untyped_columns
+from posbias.io.log.scan import check_headers, reading, resolve_quotes, scan_sources, schema_of, untyped_columns
 from posbias.io.log.sources import Source, find_sources
 from posbias.io.training.laid_out import Feature
 

@@ -30,7 +30,7 @@ from posbias.core.learners.boosting import ModelText
 from posbias.core.learners.learning import Learned
 from posbias.core.learners.models import FactorModel, Forest, NetworkModel
 from posbias.core.schema import DOC, QUERY
-from posbias.io.places.locations import Location, open_plain, state_of_open
+from posbias.io.places.locations import Location, open_plain, state_of
 from posbias.io.results.manifest import open_stored
 from posbias.io.results.tables import read_table
 from posbias.io.training.laid_out import Feature
@@ -201,7 +201,7 @@ def read_model(place: Location) -> StoredModel:
 def _model(section: ModelSection, path: Path, ids: Ids | None) -> ModelText | NetworkModel | FactorModel:
     """The model of a file, of the sizes that stand beside it."""
     with open_plain(path) as file:
-        size = state_of_open(file).bytes
+        size = state_of(file).bytes
         if size > _LARGEST:
             raise ValueError(f"it has {size:,} bytes, and a model has {_LARGEST:,} at most")
         content = file.readall()

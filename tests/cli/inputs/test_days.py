@@ -10,7 +10,7 @@ from command_results import manifest_of
 from workshop import RunPosbias
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.io.log.days import Days
+from posbias.io.log.times import Days
 
 TODAY = date(2026, 1, 10)
 FIRST = date(2026, 1, 5)

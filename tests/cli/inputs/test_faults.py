@@ -15,7 +15,7 @@ from workshop import RunPosbias as Run
 from posbias.core.check import Clients, Robots
 from posbias.io.counting import profile as profiles
 from posbias.io.log import faults as columns
-from posbias.io.log.fault_table import TABLE, LogFault, faults_in
+from posbias.io.log.faults import TABLE, LogFault, faults_in
 from posbias.io.results import conclusions
 
 PAGE = pl.col("session")
@@ -144,7 +144,7 @@ def test_the_first_entry_of_a_code_whose_conditions_hold_is_stated(
     monkeypatch: pytest.MonkeyPatch, profile: dict[str, float | str | None], expected: list[tuple[str, str]]
 ) -> None:
     code = "robot-clients"
-    monkeypatch.setattr("posbias.io.log.fault_table.TABLE", [(code, FEW), (code, OTHER), ("robots", LATER)])
+    monkeypatch.setattr("posbias.io.log.faults.TABLE", [(code, FEW), (code, OTHER), ("robots", LATER)])
     found = [(reason.code, reason.severity, reason.sentence) for reason in faults_in(profile)]
     if expected and len(expected) == 1:
         expected = [*expected, ("note", "That is said.")]
@@ -170,7 +170,7 @@ def test_a_new_fault_is_one_entry_for_all_commands(
     log.write_parquet(tmp_path / "log.parquet")
     new = LogFault(severity="caution", when=("queries > 10",), sentence="So many: {queries:queries}.")
     monkeypatch.setitem(conclusions.CODES, "many-queries", "there are many queries")
-    monkeypatch.setattr("posbias.io.log.fault_table.TABLE", [*TABLE, ("many-queries", new)])
+    monkeypatch.setattr("posbias.io.log.faults.TABLE", [*TABLE, ("many-queries", new)])
 
     found = checked(run_in_process, "log.parquet")
     done = run_in_process("fit", "log.parquet", "-o", "fit", "--no-compare", code=0)

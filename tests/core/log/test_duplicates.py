@@ -5,9 +5,11 @@ import polars as pl
 import pytest
 
 from posbias.core.log.impressions import REJECTED
-from posbias.core.log.pages import PageFault, PageRules, mark_repeats, pages
+from posbias.core.log.pages import PageRejection, PageRules, mark_repeats, pages
 
-ABOVE, BELOW, COPY = (int(fault) for fault in (PageFault.SHOWN_ABOVE, PageFault.BELOW_SHOWN_ABOVE, PageFault.COPY))
+ABOVE, BELOW, COPY = (
+    int(fault) for fault in (PageRejection.SHOWN_ABOVE, PageRejection.BELOW_SHOWN_ABOVE, PageRejection.COPY)
+)
 
 
 def marked(rows: list[tuple[int, str, int, int]], *, clicks_above_matter: bool) -> list[int]:
@@ -47,7 +49,7 @@ def test_two_rows_of_a_document_at_one_position_stay_and_make_the_page_faulty() 
     found = [
         pages(frame.with_columns(query=1).lazy(), PageRules(docs_repeat=repeat)).collect() for repeat in (False, True)
     ]
-    assert [one[REJECTED].item() for one in found] == [PageFault.REPEATED_DOC, PageFault.REPEATED_POSITION]
+    assert [one[REJECTED].item() for one in found] == [PageRejection.REPEATED_DOC, PageRejection.REPEATED_POSITION]
 
 
 @pytest.mark.parametrize("model", ["pbm", "ubm"])

@@ -14,11 +14,11 @@ from posbias.core.log.impressions import (
     REJECTED,
     TIME_UNITS,
     ReadingRules,
-    RowFault,
+    RowRejection,
     canonical_impressions,
     time_unit_of,
 )
-from posbias.core.log.pages import PageFault, pages
+from posbias.core.log.pages import PageRejection, pages
 from posbias.core.schema import Roles
 
 GOOD = 0
@@ -66,22 +66,22 @@ def test_a_whole_position_of_any_type_is_read_as_int32(dtype: type[pl.DataType])
 def test_a_position_above_the_base_is_good_and_one_below_is_refused(dtype: type[pl.DataType]) -> None:
     values = pl.Series([0, 1, 2]).cast(dtype)
 
-    assert faults(read("position", values)) == [RowFault.POSITION_BELOW_BASE, GOOD, GOOD]
+    assert faults(read("position", values)) == [RowRejection.POSITION_BELOW_BASE, GOOD, GOOD]
     from_0 = read("position", values, ReadingRules(position_base=0))
     assert from_0["position"].to_list() == [1, 2, 3]
     assert faults(from_0) == [GOOD] * 3
     from_2 = read("position", values, ReadingRules(position_base=2))
-    assert faults(from_2) == [RowFault.POSITION_BELOW_BASE, RowFault.POSITION_BELOW_BASE, GOOD]
+    assert faults(from_2) == [RowRejection.POSITION_BELOW_BASE, RowRejection.POSITION_BELOW_BASE, GOOD]
     assert good_values(from_2, "position") == [1]
 
 
 @pytest.mark.parametrize(
     ("values", "base", "positions"),
     [
-        ([-1, -2], 1, [RowFault.POSITION_BELOW_BASE] * 2),
-        ([-1, -2], 0, [RowFault.POSITION_BELOW_BASE] * 2),
+        ([-1, -2], 1, [RowRejection.POSITION_BELOW_BASE] * 2),
+        ([-1, -2], 0, [RowRejection.POSITION_BELOW_BASE] * 2),
         ([-1, -2], -2, [2, 1]),
-        ([2**31 - 1, 2**31], 1, [2**31 - 1, RowFault.POSITION_TOO_LARGE]),
+        ([2**31 - 1, 2**31], 1, [2**31 - 1, RowRejection.POSITION_TOO_LARGE]),
         (["1.0", "2", "3.00"], 1, [1, 2, 3]),
     ],
 )
@@ -103,7 +103,7 @@ def test_positions_and_faults_of_a_base(values: list[Any], base: int, positions:
     ],
 )
 def test_a_click_that_is_neither_0_nor_1_or_no_count_is_refused(rules: ReadingRules, values: list[Any]) -> None:
-    assert set(faults(read("click", pl.Series(values), rules))) == {RowFault.CLICK_INVALID}
+    assert set(faults(read("click", pl.Series(values), rules))) == {RowRejection.CLICK_INVALID}
 
 
 @pytest.mark.parametrize("base", [0, 1, 2])
@@ -112,21 +112,21 @@ def test_positions_that_are_too_large_are_called_that(base: int) -> None:
     whole = pl.Series([2**31 + 1, 2**63, 2**64 - 1], dtype=pl.UInt64)
     large = (pl.Series([2**31 + 1, 2**40, 2**63 - 1]), pl.Series([1e300]), pl.Series(["4e9"]))
     for values in (whole, whole.cast(pl.Float64), whole.cast(pl.String), *large):
-        assert set(faults(read("position", values, rules))) == {RowFault.POSITION_TOO_LARGE}
+        assert set(faults(read("position", values, rules))) == {RowRejection.POSITION_TOO_LARGE}
     for values in (pl.Series([1.5, float("nan"), float("inf"), float("-inf")]), pl.Series(["1.5", "x", "", "inf"])):
-        assert set(faults(read("position", values, rules))) == {RowFault.POSITION_NOT_WHOLE}
+        assert set(faults(read("position", values, rules))) == {RowRejection.POSITION_NOT_WHOLE}
 
 
 @pytest.mark.parametrize("dtype", [pl.Int64, pl.Float64, pl.String])
 def test_missing_values_are_refused_by_role(dtype: type[pl.DataType]) -> None:
     missing = pl.Series([None, None], dtype=dtype)
 
-    assert faults(read("position", missing)) == [RowFault.POSITION_MISSING] * 2
-    assert faults(read("click", missing)) == [RowFault.CLICK_MISSING] * 2
-    assert faults(read("click", missing, COUNTS)) == [RowFault.CLICK_MISSING] * 2
-    assert faults(read("session", missing)) == [RowFault.NULL_SESSION] * 2
-    assert faults(read("query", missing)) == [RowFault.NULL_QUERY] * 2
-    assert faults(read("doc", missing)) == [RowFault.NULL_DOC] * 2
+    assert faults(read("position", missing)) == [RowRejection.POSITION_MISSING] * 2
+    assert faults(read("click", missing)) == [RowRejection.CLICK_MISSING] * 2
+    assert faults(read("click", missing, COUNTS)) == [RowRejection.CLICK_MISSING] * 2
+    assert faults(read("session", missing)) == [RowRejection.NULL_SESSION] * 2
+    assert faults(read("query", missing)) == [RowRejection.NULL_QUERY] * 2
+    assert faults(read("doc", missing)) == [RowRejection.NULL_DOC] * 2
 
 
 @pytest.mark.parametrize("dtype", [*INTEGERS, pl.Float32, pl.Float64, pl.String])
@@ -135,7 +135,7 @@ def test_a_click_is_0_or_1_of_any_type(dtype: type[pl.DataType]) -> None:
 
     assert frame["click"].dtype == pl.Int8
     assert good_values(frame, "click") == [0, 1]
-    assert faults(frame) == [GOOD, GOOD, RowFault.CLICK_INVALID]
+    assert faults(frame) == [GOOD, GOOD, RowRejection.CLICK_INVALID]
 
 
 def test_a_boolean_click_is_0_or_1() -> None:
@@ -143,7 +143,7 @@ def test_a_boolean_click_is_0_or_1() -> None:
 
     assert frame["click"].dtype == pl.Int8
     assert good_values(frame, "click") == [1, 0]
-    assert faults(frame) == [GOOD, GOOD, RowFault.CLICK_MISSING]
+    assert faults(frame) == [GOOD, GOOD, RowRejection.CLICK_MISSING]
 
 
 @pytest.mark.parametrize("rules", [ReadingRules(), COUNTS])
@@ -169,7 +169,7 @@ def test_a_weight_is_a_number_above_0(dtype: type[pl.DataType]) -> None:
 
     assert frame["weight"].dtype == pl.Float64
     assert good_values(frame, "weight") == [1.0, 3.0]
-    assert faults(frame) == [GOOD, GOOD, RowFault.WEIGHT_INVALID, RowFault.WEIGHT_INVALID]
+    assert faults(frame) == [GOOD, GOOD, RowRejection.WEIGHT_INVALID, RowRejection.WEIGHT_INVALID]
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_a_weight_is_a_number_above_0(dtype: type[pl.DataType]) -> None:
     ids=["float", "text"],
 )
 def test_a_weight_that_is_no_finite_number_is_refused(values: pl.Series) -> None:
-    assert faults(read("w", values, weight="w")) == [RowFault.WEIGHT_INVALID] * 4
+    assert faults(read("w", values, weight="w")) == [RowRejection.WEIGHT_INVALID] * 4
 
 
 MORNING = datetime(2026, 1, 6, 3, 30, tzinfo=timezone(timedelta(hours=9)))  # still January 5 in UTC
@@ -219,13 +219,13 @@ def test_numbers_are_days_in_one_unit_and_refused_where_they_are_none_in_it(dtyp
     frame = read("time", values, ReadingRules(period="day", time_unit=unit), timestamp="time")
 
     assert frame["period"].to_list() == [date(2026, 1, 5)] * 2 + [None] * 7
-    assert faults(frame) == [GOOD] * 2 + [RowFault.TIMESTAMP_INVALID] * 7
+    assert faults(frame) == [GOOD] * 2 + [RowRejection.TIMESTAMP_INVALID] * 7
 
 
 def test_a_date_beyond_all_calendars_is_refused() -> None:
     far = pl.Series([10**7]).cast(pl.Date)
 
-    assert faults(read("time", far, DAILY, timestamp="time")) == [RowFault.TIMESTAMP_INVALID]
+    assert faults(read("time", far, DAILY, timestamp="time")) == [RowRejection.TIMESTAMP_INVALID]
 
 
 def test_text_is_a_time_only_where_a_clock_and_a_zone_can_show_it() -> None:
@@ -233,7 +233,7 @@ def test_text_is_a_time_only_where_a_clock_and_a_zone_can_show_it() -> None:
     bad = ["T25:00:00Z", "T99:00", "T24:30", " 10:61", "T10:00:75Z", "T10:00:00+99:99", " 10:00 -2000"]
     values = pl.Series([f"2026-01-05{clock}" for clock in (*good, *bad)])
 
-    expected = [GOOD] * len(good) + [RowFault.TIMESTAMP_INVALID] * len(bad)
+    expected = [GOOD] * len(good) + [RowRejection.TIMESTAMP_INVALID] * len(bad)
     assert faults(read("time", values, DAILY, timestamp="time")) == expected
 
 
@@ -249,7 +249,7 @@ def test_rows_are_told_apart_by_plain_values_only(role: str, dtype: pl.DataType)
 def test_what_is_no_date_is_refused_only_where_days_are_asked_for() -> None:
     values = pl.Series(["yesterday", None, "2026-13-01"])
 
-    assert faults(read("time", values, DAILY, timestamp="time")) == [RowFault.TIMESTAMP_INVALID] * 3
+    assert faults(read("time", values, DAILY, timestamp="time")) == [RowRejection.TIMESTAMP_INVALID] * 3
     assert faults(read("time", values, timestamp="time")) == [GOOD] * 3
 
 
@@ -278,7 +278,7 @@ def test_several_columns_form_one_key_and_none_of_them_may_be_missing() -> None:
     roles = Roles(("visit", "page"), ("query", "language"), ("doc",), "position", "click")
     frame = canonical_impressions(raw, roles, raw.collect_schema(), ReadingRules()).collect()
 
-    assert faults(frame) == [GOOD, RowFault.NULL_QUERY, RowFault.NULL_SESSION]
+    assert faults(frame) == [GOOD, RowRejection.NULL_QUERY, RowRejection.NULL_SESSION]
     assert frame["session"][0] == {"visit": 1, "page": "a"}
     assert frame["query"][0] == {"query": "x", "language": "en"}
 
@@ -289,7 +289,7 @@ def test_a_row_with_several_faults_is_counted_under_the_first() -> None:
     roles = Roles(("session",), ("query",), ("doc",), "position", "click")
 
     frame = canonical_impressions(raw, roles, raw.collect_schema(), ReadingRules()).collect()
-    assert faults(frame) == [min(RowFault)]
+    assert faults(frame) == [min(RowRejection)]
 
 
 def test_strata_are_kept_as_they_came_and_other_columns_are_dropped() -> None:
@@ -322,10 +322,10 @@ def brute_fault(page: Sequence[tuple[int, int, int]]) -> int:
     """The fault of one page given as (query, doc, position)."""
     queries, docs, positions = zip(*page, strict=True)
     if len(set(queries)) > 1:
-        return PageFault.SEVERAL_QUERIES
+        return PageRejection.SEVERAL_QUERIES
     if len(set(docs)) < len(page):
-        return PageFault.REPEATED_DOC
-    return PageFault.REPEATED_POSITION if len(set(positions)) < len(page) else GOOD
+        return PageRejection.REPEATED_DOC
+    return PageRejection.REPEATED_POSITION if len(set(positions)) < len(page) else GOOD
 
 
 PAGE = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 20), st.integers(1, 20)), min_size=1, max_size=4)

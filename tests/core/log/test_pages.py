@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from posbias.core.log import pages as module
-from posbias.core.log.pages import USUAL_PAGES, PageFault, PageRules, pages, pages_in_memory
+from posbias.core.log.pages import USUAL_PAGES, PageRejection, PageRules, pages, pages_in_memory
 
 SETTINGS = settings(max_examples=100, deadline=None, derandomize=True)
 RULES = [PageRules(), PageRules(docs_repeat=True), PageRules(several_queries=True)]
@@ -55,7 +55,7 @@ def test_a_document_twice_on_a_long_page() -> None:
     long = pl.DataFrame({**page, "position": range(1, 301), "click": [0] * 300}, schema=SCHEMA)
     assert check(long, USUAL_PAGES)["rejected"].to_list() == [0]
     twice = long.with_columns(pl.when(pl.col("position") == 300).then(pl.lit("d0")).otherwise("doc").alias("doc"))
-    assert check(twice, USUAL_PAGES)["rejected"].to_list() == [int(PageFault.REPEATED_DOC)]
+    assert check(twice, USUAL_PAGES)["rejected"].to_list() == [int(PageRejection.REPEATED_DOC)]
 
 
 @pytest.mark.parametrize("rules", RULES, ids=repr)

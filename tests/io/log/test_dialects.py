@@ -17,10 +17,9 @@ from posbias.core.log.impressions import PLAIN_TEXT, ReadingRules, TextValues, c
 from posbias.core.schema import Roles
 from posbias.io.forms.recognition import find_dialects
 from posbias.io.log.click_log import LogRequest, open_log
-from posbias.io.log.files import PLAIN, Dialect, read_columns, read_encoding, read_separator
 from posbias.io.log.lists import find_click_words, find_timestamp_format
 from posbias.io.log.scan import resolve_quotes
-from posbias.io.log.sources import find_sources
+from posbias.io.log.sources import PLAIN, Dialect, find_sources, read_columns, read_encoding, read_separator
 from posbias.io.log.text import find_log_files
 from posbias.io.places.object_stores import copies_below
 

@@ -108,7 +108,7 @@ def test_a_directory_that_cannot_be_listed_is_named(
         return scandir(path)
 
     monkeypatch.setattr("os.scandir", guarded)
-    monkeypatch.setattr("posbias.io.log.files.scandir", guarded)
+    monkeypatch.setattr("posbias.io.log.sources.scandir", guarded)
 
     with pytest.raises(LogFormatError, match=r"day.*: cannot be read: Permission denied"):
         find_sources([named])

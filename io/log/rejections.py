@@ -1,0 +1,273 @@
+"""Rows and pages that are rejected because they break the rules: which, where they are, and what to do."""
+
+import csv
+import re
+import shlex
+from collections.abc import Mapping
+
+import polars as pl
+
+from posbias.core.errors import SchemaError
+from posbias.core.log.impressions import REJECTED, Rejection, RowRejection, grouped, is_dated
+from posbias.core.log.pages import HARMLESS, PageRejection
+from posbias.core.roles import plain
+from posbias.core.schema import NAMES_OF_COUNTS, SESSION
+from posbias.io.log.click_log import Log
+from posbias.io.log.faults import clicks_in_rows, is_top, shown_at, unused_count
+from posbias.io.log.lists import Finding, find_click_words, find_timestamp_format
+from posbias.io.log.scan import FILE, ROW, TEXT_SEPARATORS, header_of, reading, schema_of, separator_of
+from posbias.io.log.sources import read_end
+from posbias.io.log.sql import sql_without
+
+CLICKED_TWICE = "a clicked result is one row as an impression and another one as a click"
+_SHOWN = 3
+_LAST_ROW = 1 << 16  # bytes that hold it
+_WITH_COMMA = re.compile(r"\s*[+-]?[0-9]*,[0-9]+\s*")
+_SAMPLED = 10_000  # rows of one fault
+
+
+_REJECTIONS: dict[int, Rejection] = {fault: fault for fault in (*RowRejection, *PageRejection)}
+_BESIDE: dict[int, str] = {RowRejection.CLICKS_ABOVE_IMPRESSIONS: "impressions", RowRejection.SLOT_BELOW_PAGE: "page"}
+
+
+def reason(code: int) -> str:
+    """A fault in words, as it stands in messages and in the manifest."""
+    return _REJECTIONS[code].words
+
+
+_HARMLESS_REASONS = frozenset(map(reason, HARMLESS))
+
+
+def describe_rejected_rows(log: Log, counts: Mapping[int, int], read: int) -> list[str]:
+    """The lines of a message about faulty rows: each reason with its first rows, and what to do."""
+    total = sum(counts.values())
+    lines = [f"{total:,} of {read:,} rows are not valid:"]
+    for code in sorted(counts):
+        lines.append(f"  {counts[code]:,} x {reason(code)}: {'; '.join(_places(log, code))}")
+        advice = _advice(log, code)
+        lines += [f"    {advice}"] if advice else []
+    lines += [_NULL_CLICKS] if _mostly_null_clicks({reason(code): rows for code, rows in counts.items()}) else []
+    lines += cut_off(log)
+    return [*lines, "Fix the log, or drop these rows with --on-bad-rows drop."]
+
+
+def cut_off(log: Log) -> list[str]:
+    """Sentences on text files whose last row has no line break, and fewer fields than there are columns."""
+    sentences = list[str]()
+    for source in log.sources:
+        is_plain = source.format in TEXT_SEPARATORS and not source.compressed and source.copy is None
+        last = read_end(source, _LAST_ROW).rpartition(b"\n")[2].decode(errors="replace") if is_plain else ""
+        if last and len(next(csv.reader([last], delimiter=separator_of(source)))) < len(header_of(source)):
+            sentences.append(f"{source.path} ends in the middle of a row: it seems to be cut off.")
+    return sentences
+
+
+def without_sessions(log: Log, faulty: pl.DataFrame) -> str:
+    """Advice where only a few sessions are no page: their id may be unknown. Empty for others, or a named column.
+
+    Args:
+        log: where they stand.
+        faulty: `session` of those that are no page.
+    """
+    apart = len(log.roles.session) != 1 or log.request.roles.session or log.click_sources or log.raw_sources
+    if not 0 < faulty.height <= _SHOWN or apart or log.nesting is not None:
+        return ""
+    names = ", ".join(map(repr, faulty[SESSION].sort()))
+    without = sql_without(log.roles.session[0])
+    return f"only {names} cannot be one page: is the id unknown there? --model pbm needs no sessions: {without}"
+
+
+def check_dropped(where: str, dropped: Mapping[str, int], total: int, most: float, what: str = "rows") -> None:
+    """Check that what is left out because it breaks the contract is a small part of the log.
+
+    Args:
+        where: the log, for the message.
+        dropped: how many rows were left out, by reason in words.
+        total: how many rows there are.
+        most: the share of them that may be left out (--max-bad-rows).
+        what: what rows are called.
+
+    Raises:
+        SchemaError: more would be left out.
+    """
+    bad = {why: rows for why, rows in dropped.items() if why not in _HARMLESS_REASONS}
+    lost = sum(bad.values())
+    if lost <= most * total:
+        return
+    excess = f"--on-bad-rows drop would leave out {lost:,} of {total:,} {what} ({_percent(lost / total)})"
+    lines = [f"{where}: {excess}, and at most {_percent(most)} may be left out (--max-bad-rows {most:g}):"]
+    lines += [f"  {rows:,} x {why}" for why, rows in bad.items()]
+    lines += [_NULL_CLICKS] if _mostly_null_clicks(bad) else []
+    lines.append("Fix the log, or raise --max-bad-rows if the rest is still a fair part of what was shown.")
+    raise SchemaError(*lines)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
+def _mostly_null_clicks(dropped: Mapping[str, int]) -> bool:
+    return 2 * dropped.get(reason(RowRejection.CLICK_MISSING), 0) > sum(dropped.values())
+
+
+_NULL_CLICKS = "If an empty click cell means no click, use --null-click 0."
+
+
+def describe_rejected_pages(log: Log, counts: Mapping[int, int], examples: pl.DataFrame, *, dropped: bool) -> list[str]:
+    """The lines of a message about faulty sessions: each reason with the first of its examples, and what to do.
+
+    Args:
+        log: where they stand.
+        counts: number of sessions per `PageRejection`.
+        examples: `session` and `rejected` of some of them, or of all.
+        dropped: whether faulty sessions are left out.
+    """
+    lines = [f"{sum(counts.values()):,} sessions cannot be one results page each:"]
+    advice: list[str] = []
+    for code in sorted(counts):
+        sessions = examples.lazy().filter(pl.col(REJECTED) == code).select(SESSION)
+        page = ""
+        for source in log.sources:
+            with reading([source]):
+                rows = log.impressions_with_place(source).join(sessions, on=SESSION, how="semi", maintain_order="left")
+                first = rows.select(FILE, ROW, SESSION).head(1).collect(engine="streaming")
+            if first.height:
+                file, row, session = first.row(0)
+                page = f"{file} row {row} (session = {session!r})"
+                break
+        lines.append(f"  {counts[code]:,} x {reason(code)}: {page}")
+        advice.append(_REJECTIONS[code].advice)
+    instead = without_sessions(log, examples) if examples.height == sum(counts.values()) else ""
+    if PageRejection.REPEATED_DOC in counts:
+        repeated = examples.filter(pl.col(REJECTED) == PageRejection.REPEATED_DOC).head(_SAMPLED).select(SESSION)
+        with reading([*log.sources, *log.click_sources]):
+            options = clicks_in_rows(log, log.impressions.join(repeated.lazy(), on=SESSION, how="semi"))
+        instead = f"{CLICKED_TWICE}: use {shlex.join(options)}" if options else instead
+    lines += [f"{instead[0].upper()}{instead[1:]}."] if instead else dict.fromkeys(advice)
+    if PageRejection.REPEATED_DOC in counts and not instead and log.request.duplicate_docs == "error":
+        lines.append(
+            "If the log was exported twice, or a page may show a document twice, use --duplicate-docs first (or keep, "
+            "with --model pbm)."
+        )
+    lines.append(
+        "More than half of the rows are on such pages, too many to drop."
+        if dropped
+        else "If only some pages are damaged, drop them with --on-bad-rows drop."
+    )
+    return lines
+
+
+def _places(log: Log, code: int) -> list[str]:
+    played = [getattr(log.roles, role) for role in (_REJECTIONS[code].role, _BESIDE.get(code)) if role is not None]
+    names = [name for names in played for name in ([names] if isinstance(names, str) else names or ())]
+    ids = (*log.roles.session, *log.roles.ids()) if _REJECTIONS[code] is RowRejection.TIMESTAMP_INVALID else ()
+    places: list[str] = []
+    for source in log.sources:
+        with reading([source]):
+            impressions = log.impressions_with_place(source)
+            schema = impressions.collect_schema()
+            names += [name for name in ids if name not in names and is_dated(schema.get(f"raw_{name}"))]
+            raw = [f"raw_{name}" for name in names if not name.startswith("posbias_")]
+            rows = (
+                impressions.filter(pl.col(REJECTED) == code)
+                .select(FILE, ROW, *(pl.col(name).cast(pl.String) if is_dated(schema[name]) else name for name in raw))
+                .head(_SHOWN - len(places))
+                .collect(engine="streaming")
+            )
+        for row in rows.iter_rows(named=True):
+            values = ", ".join(f"{name} = {row[f'raw_{name}']!r}" for name in names if f"raw_{name}" in row)
+            places.append(f"{row[FILE]} row {row[ROW]}" + (f" ({values})" if values else ""))
+        if len(places) >= _SHOWN:
+            break
+    return places
+
+
+def _advice(log: Log, code: int) -> str:
+    """What to do about rows that are rejected for one reason; empty where nothing is known."""
+    match code:
+        case RowRejection.CLICK_INVALID:
+            return _click_advice(log)
+        case RowRejection.TIMESTAMP_INVALID:
+            how, times = _how_times_are_read(log), log.roles.timestamp
+            if log.request.roles.timestamp is not None or times is None:
+                return how
+            return f"{how} --timestamp none leaves {times!r} out, which no option names.".strip()
+        case RowRejection.POSITION_BELOW_BASE:
+            base = log.request.rules.position_base
+            with reading([*log.sources, *log.click_sources]):
+                shown = shown_at(log.impressions)
+            smallest = min(shown) + base - 1
+            if is_top(min(shown), shown):
+                use = f"use --position-base {smallest}"
+                return f"Positions count from {base} here. If this log counts from {smallest}, {use}."
+            few = f"few rows have it, beside those of {smallest + 1}"
+            return f"{smallest} seems to mean that the position is unknown: {few}."
+        case RowRejection.PAGE_INVALID:
+            base = 1 if log.rules.paging is None else log.rules.paging.base
+            return f"Pages count from {base} here. If this log counts them from {1 - base}, use --page-base {1 - base}."
+        case _:
+            return _comma_advice(log, code) if code in _NUMBERS else _REJECTIONS[code].advice
+
+
+def _how_times_are_read(log: Log) -> str:
+    declared, unit = log.rules.values.timestamp_format, log.rules.time_unit
+    if declared is not None:
+        return f"They are read as {shlex.quote(declared)} here (--timestamp-format)."
+    if is_dated(schema_of(log.sources[0]).get(log.roles.timestamp or "")):
+        return (
+            "Times beyond the years 1 to 9999 are shown as the nearest in them: are they infinite, or in other units?"
+        )
+    finding = find_timestamp_format(_faulty_values(log, log.roles.timestamp, RowRejection.TIMESTAMP_INVALID))
+    if finding is not None:
+        return _with_options(finding)
+    return "" if unit is None else f"Numbers are read as {unit.words} here, as most of the first rows say."
+
+
+def _with_options(finding: Finding) -> str:
+    """A finding as advice."""
+    sentence = f"{finding.text[0].upper()}{finding.text[1:]}"
+    return f"{sentence}: use {'' if finding.certain else 'the right one of them, e.g. '}{shlex.join(finding.options)}."
+
+
+def _faulty_values(log: Log, column: str | None, code: int) -> list[str]:
+    """The values of a text column in rows of one fault, each once, of a sample."""
+    faulty_values = list[str]()
+    for source in log.sources:
+        impressions = log.impressions_with_place(source)
+        if impressions.collect_schema().get(f"raw_{column}") != pl.String:
+            return []
+        with reading([source]):
+            faulty = impressions.filter(pl.col(REJECTED) == code).head(_SAMPLED).select(f"raw_{column}")
+            values = faulty.collect(engine="streaming").to_series()
+        faulty_values += values.drop_nulls().unique(maintain_order=True).to_list()
+    return faulty_values
+
+
+def _click_advice(log: Log) -> str:
+    """The option for clicks that are words or counts, which depends on whether impressions are counts too."""
+    finding = find_click_words(_faulty_values(log, log.roles.click, RowRejection.CLICK_INVALID))
+    if finding is not None:
+        return _with_options(finding)
+    count = log.roles.weight if log.roles.weight and plain(log.roles.weight) in NAMES_OF_COUNTS else unused_count(log)
+    if count is None or log.request.rules.click_counts:
+        return RowRejection.CLICK_INVALID.advice
+    instead = ", instead of --weight-column" if count == log.roles.weight else ""
+    return f"If a row adds up impressions and clicks, use --impressions {count} --click {log.roles.click}{instead}."
+
+
+def _comma_advice(log: Log, code: int) -> str:
+    """The option for numbers with a comma or a point, where it is these marks that are wrong with them."""
+    values = _faulty_values(log, getattr(log.roles, _REJECTIONS[code].role), code)
+    has_option = log.rules.values.decimal_comma
+    if values and all(re.match(grouped("," if has_option else "."), value) for value in values):
+        mark, what = ("commas", "leave out") if has_option else ("points", "use")
+        return f"If {mark} stand between thousands here, {what} --decimal ,."
+    if values and not has_option and all(_WITH_COMMA.fullmatch(value) for value in values):
+        return "If numbers have a comma before their fraction here, use --decimal ,."
+    return _REJECTIONS[code].advice
+
+
+_NUMBERS = (
+    *(RowRejection.POSITION_NOT_WHOLE, RowRejection.WEIGHT_INVALID),
+    *(RowRejection.IMPRESSIONS_INVALID, RowRejection.CLICKS_INVALID),
+)
