@@ -8,7 +8,9 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import polars as pl
+from typer.testing import CliRunner
 
+from posbias.cli.main import app
 from posbias.io.results.manifest import write_manifest
 
 
@@ -50,6 +52,13 @@ def manifest_of(folder: Path) -> dict[str, Any]:
     """Return the manifest of a result."""
     content: dict[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     return content
+
+
+def invoke(*words: object, code: int | None = 0) -> CompletedProcess[str]:
+    """Run a command line in this process and directory, for fixtures of a module; it must exit with `code`."""
+    done = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    assert code in {None, done.exit_code}, done.output
+    return CompletedProcess([*map(str, words)], done.exit_code, done.stdout, done.stderr)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

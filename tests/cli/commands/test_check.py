@@ -4,7 +4,6 @@ import gzip
 import json
 import re
 import tomllib
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
@@ -13,6 +12,7 @@ import polars as pl
 import pytest
 from checked_logs import POSITIONS, checked, good_log
 from command_results import manifest_of
+from log_forms import sums
 from workshop import RunPosbias as Run
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
@@ -38,138 +38,6 @@ def totals_of_run(run: Run, command: list[str], folder: Path) -> dict[str, Any]:
     done = run(*command, "-o", "out", "--no-compare")
     assert done.returncode in {0, 1}, done.stderr
     return manifest_of(folder / "out")["totals"]
-
-
-def visits(log: pl.DataFrame) -> pl.DataFrame:
-    """The log with three pages, of different queries or times, under each session."""
-    return log.with_columns(pl.col("session") // 3, query_time=pl.col("timestamp")).drop("timestamp")
-
-
-def sums(log: pl.DataFrame) -> pl.DataFrame:
-    by = [name for name in ("query", "doc", "position", "week") if name in log.columns]
-    return log.group_by(by).agg(views=pl.len(), clicks=CLICK.cast(pl.Int64).sum())
-
-
-FORMS: dict[str, tuple[Callable[[pl.DataFrame], pl.DataFrame], list[str]]] = {
-    "well-known names": (lambda log: log, []),
-    "names of others": (
-        lambda log: log.rename({"query": "search_term", "doc": "objectID", "position": "slot", "click": "isClicked"}),
-        ["--query", "search_term", "--doc", "objectID", "--position", "slot", "--click", "isClicked"],
-    ),
-    "names that are guessed": (
-        lambda log: log.rename({"query": "our search", "doc": "theItem", "position": "gridPlace", "click": "tapped"}),
-        ["--query", "our search", "--doc", "theItem", "--position", "gridPlace", "--click", "tapped"],
-    ),
-    "names in another language": (
-        lambda log: log.drop("timestamp").rename(
-            {"session": "sitzung", "query": "suche", "doc": "artikel", "position": "rang", "click": "geklickt"}
-        ),
-        ["--session", "sitzung", "--query", "suche", "--doc", "artikel", "--position", "rang", "--click", "geklickt"],
-    ),
-    "two names for a role": (
-        lambda log: log.with_columns(item_id=pl.col("doc").hash()).with_columns(doc_id="doc").drop("doc"),
-        ["--doc", "doc_id"],
-    ),
-    "positions from 0": (lambda log: log.with_columns(pl.col("position") - 1), ["--position-base", "0"]),
-    "counts of clicks": (
-        lambda log: log.with_columns(pl.when(CLICK == 1).then(1 + pl.col("session") % 3).otherwise(0).alias("click")),
-        ["--click-counts"],
-    ),
-    "empty where there is no click": (
-        lambda log: log.with_columns(pl.when(CLICK == 1).then(CLICK)),
-        ["--null-click", "0"],
-    ),
-    "a word where there is a click": (
-        lambda log: log.with_columns(click=pl.when(CLICK == 1).then(pl.lit("clicked"))),
-        ["--true", "clicked", "--null-click", "0"],
-    ),
-    "a second row for each click": (
-        lambda log: pl.concat(
-            [
-                log.with_columns(CLICK * 0),
-                log.filter(CLICK == 1).with_columns(pl.col("timestamp") + pl.duration(seconds=7)),
-            ]
-        ).sort("timestamp"),
-        ["--impression-where", "click=0", "--click-where", "click=1"],
-    ),
-    "times whose month is first": (
-        lambda log: log.with_columns(
-            timestamp=(pl.datetime(2026, 1, 1) + pl.duration(minutes=13 * pl.col("session"))).dt.strftime(US_TIMES)
-        ),
-        ["--timestamp-format", US_TIMES],
-    ),
-    "sums": (sums, ["--impressions", "views"]),
-    "sums by week under a name that says nothing": (
-        lambda log: sums(log.with_columns(week=pl.col("timestamp").dt.strftime("%d"))).rename({"views": "how often"}),
-        ["--impressions", "how often"],
-    ),
-    "positions from 0, names of others, empty cells": (
-        lambda log: log.select(
-            "session", "query", sku="doc", rank=pl.col("position") - 1, clicked=pl.when(CLICK == 1).then(1)
-        ),
-        ["--doc", "sku", "--position-base", "0", "--null-click", "0"],
-    ),
-    "visits": (visits, ["--session", "session", "--session", "query_time"]),
-    "the session under a name of exports, and of requests": (
-        lambda log: log.rename({"session": "searchQueryUid"}).with_columns(
-            request_id=pl.format("r{}", "searchQueryUid")
-        ),
-        ["--session", "searchQueryUid"],
-    ),
-    "ranks of the clicks": (
-        lambda log: log.with_columns(clicked_rank=pl.when(CLICK == 1).then(pl.col("position") - 1)).drop("click"),
-        ["--click", "clicked_rank", "--click-ranks", "0"],
-    ),
-    "words in another language, whose columns are, too": (
-        lambda log: log.select(
-            *(pl.col("session").alias("sitzung"), pl.col("query").alias("suche"), pl.col("doc").alias("artikel")),
-            rang="position",
-            geklickt=pl.when(CLICK == 1).then(pl.lit("ja")).otherwise(pl.lit("nein")),
-        ),
-        [
-            *("--session", "sitzung", "--query", "suche", "--doc", "artikel", "--position", "rang"),
-            *("--click", "geklickt", "--true", "ja", "--false", "nein"),
-        ],
-    ),
-    "no query and no session": (
-        lambda log: log.select(
-            impressionTime="timestamp", slot="position", itemId=pl.format("i{}-{}", "query", "doc"), isClick="click"
-        ),
-        ["--no-query", "--position", "slot", "--timestamp", "impressionTime"],
-    ),
-}
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("ending", ["parquet", "csv"])
-@pytest.mark.slow_after(1)
-def test_the_command_that_is_found_reads_the_log_with_the_right_totals(
-    run_in_process: Run, timed_log: pl.DataFrame, tmp_path: Path, form: str, ending: str
-) -> None:
-    make, options = FORMS[form]
-    file = tmp_path / f"log.{ending}"
-    made = make(timed_log)
-    made.write_parquet(file) if ending == "parquet" else made.write_csv(file)
-
-    found = checked(run_in_process, file.name)
-
-    timed = [] if "timestamp" not in made.columns else ["--timestamp", "timestamp"]
-    assert sorted(found["command"]) == sorted(["run", file.name, *options, *timed])
-    assert found["carries_estimate"] is True
-    totals = totals_of_run(run_in_process, found["command"], tmp_path)
-    assert (totals["impressions"], totals["clicks"]) == (timed_log.height, timed_log["click"].sum())
-    assert (found["totals"]["impressions"], found["totals"]["clicks"]) == (timed_log.height, timed_log["click"].sum())
-
-
-def test_lists_are_recognised_without_an_option(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
-    pages = log.sort("session", "position").group_by("session", "query", maintain_order=True).agg("doc", "click")
-    pages.write_ndjson(tmp_path / "pages.ndjson")
-
-    found = checked(run_in_process, "pages.ndjson")
-
-    assert found["command"] == ["run", "pages.ndjson"]
-    assert found["recognised"]["form"] == "nested"
-    assert found["totals"]["impressions"] == log.height
 
 
 def test_text_of_another_dialect_is_recognised_and_read_within_zstd(

@@ -40,27 +40,6 @@ def write(path: Path, rows: list[str], header: str = HEADER) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["events.parquet", "events.csv", "events.ndjson", "events.arrow"])
-@pytest.mark.parametrize("model", ["pbm", "ubm"])
-@pytest.mark.slow_after(3)
-def test_a_table_of_events_is_the_same_log(
-    posbias: Posbias, log: pl.DataFrame, tmp_path: Path, name: str, model: str
-) -> None:
-    twin = log.with_columns(pl.col("session", "doc").cast(pl.String)) if name.endswith("csv") else log
-    twin.write_parquet(tmp_path / "flat.parquet")
-    write_as = {"parquet": "write_parquet", "csv": "write_csv", "ndjson": "write_ndjson", "arrow": "write_ipc"}
-    getattr(as_events(log), write_as[name.partition(".")[2]])(tmp_path / name)
-    flat = posbias("collect", tmp_path / "flat.parquet", "--model", model)
-    found = posbias("collect", tmp_path / name, *EVENTS, "--model", model)
-    assert_frame_equal(found.statistics, flat.statistics)
-    assert account(found) == {
-        "lines": log.height + log["click"].sum(),
-        "used": {"impressions": log.height, "clicks": log["click"].sum()},
-        "not_used": {},
-        "other_actions": {},
-    }
-
-
 def test_impressions_and_clicks_may_lie_in_files_of_their_own_below_any_folder(
     posbias: Posbias, log: pl.DataFrame, tmp_path: Path
 ) -> None:
@@ -84,29 +63,6 @@ def test_events_that_are_read_in_slices_keep_their_clicks(
     assert_frame_equal(found, flat, check_row_order=False)
 
 
-@pytest.mark.parametrize(
-    ("row", "reason"),
-    [
-        ("view,p1,q,a,1", "rows of other events"),
-        (",p1,q,a,1", "rows of other events"),
-        ("impression,p1,q,b,2", "impressions that were seen before"),
-        ("click,p1,,b,", "clicks that were seen before"),
-        ("click,,q,a,1", "clicks without the id of a page or visit"),
-        ("click,p1,q,,1", "clicks without a document"),
-        ("click,p9,q,a,1", "clicks on a page that was not recorded"),
-        ("click,p1,q,z,1", "clicks on a document that the page did not show"),
-    ],
-)
-@pytest.mark.slow_after(2)
-def test_what_is_odd_among_events_is_counted_and_changes_nothing(
-    posbias: Posbias, tmp_path: Path, row: str, reason: str
-) -> None:
-    good = posbias("collect", write(tmp_path / "good.csv", GOOD), *EVENTS)
-    odd = posbias("collect", write(tmp_path / "odd.csv", [*GOOD, row]), *EVENTS)
-    assert_frame_equal(odd.statistics, good.statistics)
-    assert account(odd)["not_used"] == {reason: 1}
-
-
 def test_the_names_of_columns_are_free(posbias: Posbias, tmp_path: Path) -> None:
     good = posbias("collect", write(tmp_path / "good.csv", GOOD), *EVENTS)
     other = write(tmp_path / "other.csv", GOOD, "event_type,line,query,doc,position")
@@ -118,24 +74,6 @@ def test_any_of_several_values_is_a_click(posbias: Posbias, tmp_path: Path) -> N
     both = posbias("collect", path, *EVENTS, "--click-where", "event_type=buy")
     assert account(both)["used"]["clicks"] == 3
     assert account(both)["other_actions"] == {"view": 1}
-
-
-@pytest.mark.parametrize(
-    ("row", "said"),
-    [
-        ("impression,p3,q,d,", "1 x the position is missing: {file} row 13 (position = None)"),
-        ("impression,,q,d,4", "1 x the session is missing: {file} row 13 (session = None)"),
-        ("impression,p3,q,d,0", "1 x the position is below the base: {file} row 13"),
-        ("impression,p3,q,a,4", "1 x the session shows a document twice: {file} row 10"),
-        ("impression,p3,q,d,1", "1 x the session shows a position twice: {file} row 10"),
-        ("impression,p3,other,d,4", "1 x the session holds several queries: {file} row 10"),
-    ],
-)
-def test_a_faulty_impression_is_shown_where_it_stands_in_the_table(
-    refused: Refused, tmp_path: Path, row: str, said: str
-) -> None:
-    path = write(tmp_path / "events.csv", ["view,p1,q,a,1", *GOOD, row])
-    assert said.format(file=path) in refused("collect", path, *EVENTS)
 
 
 def in_visits(*events: tuple[str, int, str, str, str, int | None]) -> pl.DataFrame:
@@ -187,40 +125,11 @@ def test_a_click_belongs_to_the_last_impression_of_its_document_in_the_visit(
     assert account(found)["not_used"] == {}
 
 
-@pytest.mark.parametrize(
-    ("event", "reason"),
-    [
-        (("click", 85, "v1", "", "b", None), "clicks that were seen before"),
-        (("click", 5, "v2", "", "b", None), "clicks on a document that the visit had not shown before"),
-        (("click", 5, "v3", "", "b", None), "clicks on a document that the visit had not shown before"),
-        (("click", 10 + 1801, "v2", "", "b", None), "clicks longer after the impression than --click-window"),
-        (("impression", 60, "v1", "q", "c", 3), "impressions that were seen before"),
-    ],
-)
-def test_what_is_odd_in_a_visit_is_counted_and_changes_nothing(
-    posbias: Posbias, tmp_path: Path, event: tuple[str, int, str, str, str, int | None], reason: str
-) -> None:
-    in_visits(*PAGES, *CLICKS, event).write_parquet(tmp_path / "events.parquet")
-    found = posbias("collect", tmp_path / "events.parquet", *IN_A_VISIT)
-    assert clicked_cells(found) == CLICKED
-    assert account(found)["not_used"] == {reason: 1}
-
-
 def test_the_window_says_how_late_a_click_may_come(posbias: Posbias, tmp_path: Path) -> None:
     in_visits(*PAGES, *CLICKS).write_parquet(tmp_path / "events.parquet")
     for window, clicks in (("4s", 1), ("5s", 2), ("19s", 2), ("20s", 3)):
         found = posbias("collect", tmp_path / "events.parquet", *IN_A_VISIT, "--click-window", window)
         assert account(found)["used"]["clicks"] == clicks
-
-
-def test_a_row_without_a_time_stops_the_run_or_is_dropped(refused: Refused, posbias: Posbias, tmp_path: Path) -> None:
-    path = tmp_path / "events.parquet"
-    timeless = in_visits(("click", 0, "v1", "", "a", None)).with_columns(time=pl.lit(None, pl.Datetime("us")))
-    pl.concat([in_visits(*PAGES, *CLICKS), timeless]).write_parquet(path)
-    said = refused("collect", path, *IN_A_VISIT)
-    assert f"1 x rows without a time that can be read (--page-time): {path} row 13" in said
-    found = posbias("collect", path, *IN_A_VISIT, "--on-bad-rows", "drop", "--max-bad-rows", 0.1)
-    assert clicked_cells(found) == CLICKED
 
 
 def test_training_files_carry_contexts_and_numbers_of_a_table_without_types(posbias: Posbias, tmp_path: Path) -> None:
