@@ -61,7 +61,7 @@ class CellWeights:
 
     @property
     def moves(self) -> Flags:
-        """Whether w follows theta, which it does not where it is clipped, shape (K,)."""
+        """Cells in which w follows theta, as it is not clipped, shape (K,)."""
         return np.nan_to_num(self.propensity) >= self.min_propensity
 
 

@@ -124,7 +124,7 @@ class Evaluation:
         return self._with_error(*self.term(ranking, measure, estimator), estimator)
 
     def difference(self, ranking: int, baseline: int, measure: Measure, estimator: Estimator) -> Value:
-        """How much more than the baseline a ranking is worth."""
+        """The value of a ranking minus that of the baseline."""
         value, influence, slope = self.term(ranking, measure, estimator)
         of_other, other_influence, other_slope = self.term(baseline, measure, estimator)
         return self._with_error(value - of_other, influence - other_influence, slope - other_slope, estimator)
@@ -150,11 +150,9 @@ class Evaluation:
 
     def _with_error(self, value: float, influence: Floats, slope: Floats, estimator: Estimator) -> Value:
         totals, n_queries = self.totals, self.totals.n_queries
-        by, squared = (
-            (clicked.SUM_WEIGHT, totals.weight_squared)
-            if estimator == "snips"
-            else (clicked.N_PAGES, totals.pages_squared)
-        )
+        by, squared = clicked.N_PAGES, totals.pages_squared
+        if estimator == "snips":
+            by, squared = clicked.SUM_WEIGHT, totals.weight_squared
         if n_queries <= 1 or not np.isfinite(value):
             return Value(value)
         spread = float(influence @ totals.moments @ influence)

@@ -101,7 +101,7 @@ CLASS = "posbias_class"
 """The class of the query of each row, as text; counts without classes lack the column."""
 
 LATE = "posbias_late"
-"""Whether rows are of the later half of the pages; counts that are not parted lack the column."""
+"""The column that marks rows of the later half of the pages; counts that are not parted lack it."""
 
 Ends = tuple[float, float]
 """The lower and the upper end of an interval."""
@@ -117,7 +117,7 @@ class CellTheta:
 
     @cached_property
     def known(self) -> Flags:
-        """Whether theta is known, shape (K,)."""
+        """Cells with a theta, shape (K,)."""
         return np.isfinite(self.theta)
 
     @cached_property
@@ -191,7 +191,7 @@ class ShownPart:
 
     @classmethod
     def of(cls, counts: pl.DataFrame, by: CellTheta) -> "ShownPart":
-        """Those of counts: `query`, `doc`, the cell columns, `impressions`, `clicks`, perhaps `LATE`; a row per key."""
+        """Arrays of counts, one row a key: `query`, `doc`, the cell columns, `impressions`, `clicks`, maybe `LATE`."""
         parted, classes = ([name] if name in counts.columns else [] for name in (LATE, CLASS))
         rows = by.numbered(counts).select(QUERY, CONTEXT, DOC, CELL, IMPRESSIONS, CLICKS, *parted, *classes)
         rows = rows.sort(QUERY, CONTEXT, DOC, CELL)
@@ -210,22 +210,12 @@ class ShownPart:
         slots = sum_by_number(at, shown, len(slot))
         pages = np.zeros(groups.height)
         np.maximum.at(pages, slot // n_cells, slots / by.width[slot % n_cells])
-        pair, known = rows[PAIR].to_numpy(), by.known[cell]
-        return cls(
-            by,
-            groups.drop(_QUERY),
-            pairs,
-            groups[_QUERY].to_numpy(),
-            pages,
-            slot,
-            slots,
-            pairs[_GROUP].to_numpy(),
-            pair[known],
-            cell[known],
-            shown[known],
-            rows[CLICKS].to_numpy().astype(np.float64)[known],
-            rows[LATE].to_numpy()[known] if parted else None,
-        )
+        known = by.known[cell]
+        clicks = rows[CLICKS].to_numpy().astype(np.float64)[known]
+        late = rows[LATE].to_numpy()[known] if parted else None
+        query, group, pair = groups[_QUERY].to_numpy(), pairs[_GROUP].to_numpy(), rows[PAIR].to_numpy()[known]
+        groups, cell, shown = groups.drop(_QUERY), cell[known], shown[known]
+        return cls(by, groups, pairs, query, pages, slot, slots, group, pair, cell, shown, clicks, late)
 
     def numbered(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Rows of its pairs with the number of their cell and of their pair."""
@@ -303,7 +293,7 @@ class Placed:
 
     @cached_property
     def used(self) -> Flags:
-        """Whether a pair was shown, and is of a query that the ranking has a list for, shape (P',)."""
+        """Pairs that were shown, of a query that the ranking has a list for, shape (P',)."""
         return (self.exposure > 0) & self.ranked[self.group]
 
     @cached_property
@@ -474,7 +464,7 @@ def most_changed(posterior: PairAttractiveness, number: int, depth: int) -> pl.D
 
 @dataclass(frozen=True)
 class Scope:
-    """Of which clicks a prediction is: all, those in the first ranks, of a context, or of a class of queries."""
+    """The clicks that a prediction is of: all, those in the first ranks, of a context, or of a class of queries."""
 
     name: str
     top: int | None = None  # the first ranks only
@@ -482,7 +472,7 @@ class Scope:
 
     @property
     def groups(self) -> pl.Expr:
-        """Whether a group is in it."""
+        """The condition that a group is in the scope."""
         return pl.lit(True) if self.part is None else pl.col(self.part[0]) == self.part[1]
 
 
@@ -515,7 +505,7 @@ class PageSums(Added):
 
     @classmethod
     def of(cls, posterior: PairAttractiveness, scope: Scope, pages: float) -> "PageSums":
-        """Those of a part.
+        """The sums of a part.
 
         Args:
             posterior: its pairs.
@@ -523,12 +513,8 @@ class PageSums(Added):
             pages: N of the whole log, within the scope.
         """
         placed, part, by = posterior.placed, posterior.placed.part, posterior.placed.part.by
-        n_groups, n_pairs, n_cells, n_queries = (
-            len(part.pages),
-            len(placed.group),
-            len(by.theta),
-            int(part.query[-1]) + 1,
-        )
+        n_groups, n_pairs, n_cells = len(part.pages), len(placed.group), len(by.theta)
+        n_queries = int(part.query[-1]) + 1
         chosen = placed.ranked & part.groups.with_columns(scope.groups.alias(CELL))[CELL].to_numpy()
         inside, here = chosen[placed.group], chosen[part.group[part.pair]]
         w, e, rows = placed.exposure_there * inside, placed.exposure * inside, part.row_exposure * here
@@ -624,7 +610,7 @@ class Prediction:
 
     @property
     def faded(self) -> bool:
-        """Whether the earlier half of the pages speaks for the ranking more than by chance, as if it knew them."""
+        """True if the earlier half of the pages speaks for the ranking more than by chance, as if it knew them."""
         more, error = self.halves
         return more > float(normal(1 - _LEAK_LEVEL)) * error > 0
 
@@ -678,7 +664,7 @@ def predict(
 
 
 def _end(sums: PageSums, prior: Prior, covariance: Floats | None, end: int) -> tuple[float, Ends, Ends]:
-    """Where documents are worth the least (0) or the most (1): the error and the interval, and that of new queries."""
+    """Error, interval and interval for new queries, with unseen documents worth the least (0) or the most (1)."""
     n, lent = sums.pages, prior.lent[end]
     value = (sums.seen + float(sums.lent @ lent)) / n
     mixed = sums.rest @ prior.share + (sums.lent * lent) @ prior.share[prior.lender]
@@ -768,7 +754,7 @@ class PageSlope:
 
     @property
     def rejects(self) -> bool:
-        """Whether clicks contradict the model: it is not 1 but by chance, nor nearly 1."""
+        """True if clicks contradict the model: the slope is neither 1 up to chance nor nearly 1."""
         return abs(self.slope - 1) > max(normal(1 - _REJECTED / 2) * self.std_error, _MUCH)
 
 
@@ -855,9 +841,5 @@ def _moment(
     gradient = sum_by_number(pair, moved, n_pairs)[pair] - moved - np.where(there, z * rate, 0.0)
     of_cells = sum_by_number(cell, exposure * gradient[at], n_cells)
     predicted = z * e * rate
-    return (
-        float(np.sum(z * np.where(there, c, 0.0) - predicted)),
-        float(noise @ noise),
-        float(predicted.sum()),
-        of_cells,
-    )
+    moment = float(np.sum(z * np.where(there, c, 0.0) - predicted))
+    return moment, float(noise @ noise), float(predicted.sum()), of_cells

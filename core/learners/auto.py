@@ -214,23 +214,19 @@ def evaluation_of(data: LearningData, scores: Sequence[Floats]) -> Evaluation:
     at_position = rows.group_by(QUERY, POSITION).agg(pl.col(IMPRESSIONS).sum())
     pages = at_position.group_by(QUERY).agg(pl.col(IMPRESSIONS).max().alias(clicked.PAGES)).sort(QUERY)
     by_query = pages.with_columns(pl.col(clicked.PAGES).round().cast(pl.Int64).alias(clicked.PAGE))
-    lists = clicked.ranked(
-        pl.concat(
-            pl.DataFrame({QUERY: data.query, DOC: np.arange(data.n_documents), clicked.SCORE: of}).with_columns(
-                pl.lit(number, pl.Int64).alias(clicked.RANKING)
-            )
-            for number, of in enumerate(scores, start=1)
+    documents = np.arange(data.n_documents)
+    scored = [
+        pl.DataFrame(
+            {clicked.RANKING: np.full_like(documents, number), QUERY: data.query, DOC: documents, clicked.SCORE: of}
         )
-    )
+        for number, of in enumerate(scores, start=1)
+    ]
+    lists = clicked.ranked(pl.concat(scored))
     cells = pl.DataFrame({clicked.CELL: np.arange(counts.n_cells), POSITION: data.position})
     weights = CellWeights(cells, np.where(data.known, data.theta, np.nan), _LEAST_WEIGHT)
     options = EvaluationOptions(1 + len(scores), DEPTH, "query")
-    totals = Totals.of(
-        clicked.query_sums(clicked.shown_of(rows, by_query), lists, weights, options),
-        lists,
-        options,
-        float(pages[clicked.PAGES].sum()),
-    )
+    sums = clicked.query_sums(clicked.shown_of(rows, by_query), lists, weights, options)
+    totals = Totals.of(sums, lists, options, float(pages[clicked.PAGES].sum()))
     return Evaluation(totals, options, data.covariance)
 
 
@@ -274,7 +270,7 @@ def described(choice: Choice) -> dict[str, object]:
 
 
 def harm(choice: Choice, margin: float) -> Warnings:
-    """Why the ranker should not take the place of the log's own order, if it should not."""
+    """Warnings against putting the ranker in the place of the log's own order."""
     gain = choice.gains.get(LOGGED)
     if gain is None or not np.isfinite(gain[0].low):
         sentence = "Too few queries compare the ranker with the log's own order: look at it with posbias evaluate."

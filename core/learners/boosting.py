@@ -24,7 +24,7 @@ from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.errors import MissingExtraError, SchemaError
 
 Gradients = Callable[[Floats], tuple[Floats, Floats]]
-"""From the scores F of the rows to the gradient and the Hessian of the loss at each, shapes (n,)."""
+"""Maps the scores F of the rows to the gradient and the Hessian of the loss at each, shapes (n,)."""
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
@@ -39,13 +39,13 @@ class Rows(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, rows: slice | Integers, /) -> Floats:
-        """Some rows, shape (n, F); nan where a value is missing."""
+        """Rows by number, shape (n, F); nan where a value is missing."""
         ...
 
 
 @dataclass(frozen=True)
 class TreeOptions:
-    """How trees are grown."""
+    """Options of growing trees."""
 
     trees: int = 100  # at most
     rate: float = 0.1  # of learning
@@ -58,7 +58,7 @@ class TreeOptions:
     seed: int = 0
 
     def parameters(self, n_rows: int) -> dict[str, Any]:
-        """As LightGBM calls them. The same rows give the same trees, whatever the number of threads."""
+        """LightGBM's parameters. The same rows give the same trees, whatever the number of threads."""
         return {
             "objective": "none",
             "learning_rate": self.rate,
@@ -103,7 +103,7 @@ class BinnedRows:
     n_rows: int
 
     def subset(self, rows: Integers) -> "BinnedRows":
-        """Some rows, in ascending order, with the same bins."""
+        """Rows by ascending number, with the same bins."""
         subset = self.dataset.subset(rows.tolist(), params=self.options.parameters(self.n_rows))
         return replace(self, dataset=subset, n_rows=len(rows))
 
@@ -217,7 +217,7 @@ class BoostedTrees:
         return evaluated
 
     def gain_and_splits(self, trees: int | None = None) -> tuple[Floats, Integers]:
-        """How much each feature has lowered the loss in the first trees, and in how many splits, shapes (F,)."""
+        """Gain and number of splits of each feature in the first trees, shapes (F,)."""
         gain: Floats = self._booster.feature_importance("gain", trees)
         splits: Integers = self._booster.feature_importance("split", trees)
         return gain.astype(np.float64), splits.astype(np.int64)

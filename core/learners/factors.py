@@ -175,7 +175,7 @@ def _scores(model: FactorModel, data: LearningData, documents: Integers) -> Floa
 
 
 def _has_factors(model: FactorModel, data: LearningData) -> bool:
-    """Whether factors move any document by more than `_LEAST_FACTORS` of what biases do."""
+    """Return whether factors move any document by more than `_LEAST_FACTORS` of the largest bias."""
     moved = replace(model, mean=0.0, query_bias=0 * model.query_bias, item_bias=0 * model.item_bias)
     largest = np.abs(_scores(moved, data, data.learnt)).max(initial=0.0)
     return bool(largest > _LEAST_FACTORS * np.abs(model.item_bias).max(initial=0.0))

@@ -21,11 +21,11 @@ not say that a document was examined in vain).
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib import import_module
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import polars as pl
+import scipy
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, reduce_rows
 from posbias.core.choices import BALANCES, LEARNERS, Balance, LearningOptions, Room
@@ -100,7 +100,7 @@ class LearningData:
         return replace(self.counts, impressions=self.counts.impressions * times, clicks=self.counts.clicks * times)
 
     def take(self, documents: Integers) -> "LearningData":
-        """Some documents, by their ascending numbers; without pages, which would lack the others."""
+        """The log of documents, by ascending number; without pages, which would lack the other documents."""
         features = self.features
 
         def of(values: Any) -> Any:  # noqa: ANN401 - an array or None
@@ -131,7 +131,7 @@ class LearningData:
 
 @dataclass(frozen=True)
 class Lists:
-    """Some pages of one length L, from the top."""
+    """P pages of one length L, from the top."""
 
     document: Integers  # which of the scored documents stands there, shape (P, L)
     cell: Integers  # its cell, shape (P, L)
@@ -154,7 +154,7 @@ def clicked_lists(data: LearningData, documents: Integers) -> list[Lists]:
     for size in np.unique(length[clicked]).tolist():
         first, step = pages.start[:-1][clicked & (length == size)], max(_BLOCK // size, 1)
         for begin in range(0, len(first), step):
-            shown: Integers = first[begin : begin + step, np.newaxis] + np.arange(size)
+            shown: Integers = first[begin : begin + step, np.newaxis] + np.arange(size, dtype=np.int64)
             lists.append(Lists(place[pages.document[shown]], pages.cell[shown], pages.click[shown]))
     return lists
 
@@ -176,7 +176,7 @@ def lists_to_learn_from(data: LearningData, learner: str) -> list[Lists]:
 
 @dataclass(frozen=True)
 class SomeRows:
-    """Some rows of features that need not be in memory."""
+    """A selection of rows of features that need not be in memory."""
 
     rows: Rows
     kept: Integers  # numbers of the rows, shape (n,)
@@ -186,7 +186,7 @@ class SomeRows:
         return len(self.kept)
 
     def __getitem__(self, rows: slice | Integers, /) -> Floats:
-        """Some of them, shape (m, F)."""
+        """Rows by number within the selection, shape (m, F)."""
         return self.rows[self.kept[rows]]
 
 
@@ -240,7 +240,7 @@ RATES = (1e-4, 0.9)
 
 
 def tree_options(options: LearningOptions) -> TreeOptions:
-    """How trees are grown."""
+    """Map the options of learning to those of trees."""
     leaf = options.leaf_documents or TreeOptions.leaf_rows
     return TreeOptions(
         options.trees, options.learning_rate, options.leaves, leaf, row_share=options.row_share, seed=options.seed
@@ -308,7 +308,7 @@ class Rounds:
 
     @property
     def over(self) -> bool:
-        """Whether held-out queries have fared no better for as many rounds as it takes to stop."""
+        """True once held-out queries have fared no better for as many rounds as it takes to stop."""
         return self._patience is not None and self._without >= self._patience
 
     @property
@@ -448,11 +448,8 @@ def grow(
         objective: one of LightGBM's own, for rows that have its labels; then the losses only say how well trees fit.
     """
     (loss, held_out), (learn_from, apart) = losses, rows
-    trees, rounds, is_split = (
-        BoostedTrees(learn_from, loss.start(), apart, objective),
-        Rounds(options.early_stopping),
-        True,
-    )
+    trees = BoostedTrees(learn_from, loss.start(), apart, objective)
+    rounds, is_split = Rounds(options.early_stopping), True
     while trees.n_trees < options.trees and is_split and not rounds.over:
         is_split = trees.grow(None if objective else loss.gradients)
         after_tree(trees)
@@ -472,12 +469,12 @@ def importance_of(forests: Sequence[BoostedTrees], trees: int | None = None) -> 
 
 def sigmoid(scores: Floats) -> Floats:
     """1 / (1 + exp(-f)), without overflow."""
-    return cast("Floats", import_module("scipy.special").expit(scores))
+    return scipy.special.expit(scores)
 
 
 def logit(probability: float) -> float:
     """log(p / (1 - p)) of a probability between 0 and 1."""
-    return float(import_module("scipy.special").logit(probability))
+    return float(scipy.special.logit(probability))
 
 
 _FLATTEST = 1e-6  # the least Hessian of a row: LightGBM divides by sums of them

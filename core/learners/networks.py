@@ -123,10 +123,8 @@ class Regression:
         ridge, n = np.append(np.full(len(weights) - 1, _RIDGE), 0.0), len(self._mean)
         gradient, hessian, likelihood = ridge * weights, np.diag(ridge), np.zeros(2)
         for run in runs(self._counts.n_units, _RUN):
-            rows, counts = (
-                standardized(self._rows[run], self._mean, self._scale),
-                self._counts.read(run.start, run.stop),
-            )
+            rows = standardized(self._rows[run], self._mean, self._scale)
+            counts = self._counts.read(run.start, run.stop)
             scores, learnt = counts.spread(rows @ weights[:n] + weights[-1]), counts.spread(self._learnt[run])
             if self._n_places:
                 scores += weights[n:-1][self._place[counts.cell]]
@@ -199,7 +197,7 @@ _SMALLEST = 1e-7  # chance of a click, in logarithms
 
 @dataclass(frozen=True)
 class Batch:
-    """Some rows: documents at positions."""
+    """Rows of a minibatch or of a log: documents at positions."""
 
     place: Integers  # the position of each row, from 0
     rate: Floats  # clicks over impressions
@@ -209,7 +207,7 @@ class Batch:
 
 
 Towers = Literal["alone", "product", "sum"]
-"""How the towers of relevance and position are joined; `alone`: position is not looked at."""
+"""The joint of the towers of relevance and position; `alone`: without position."""
 
 
 def chance(towers: Towers, relevance: Floats, position: Floats) -> Floats:
@@ -310,15 +308,12 @@ def learn_towers(learner: Learner, data: LearningData, options: LearningOptions,
             kept = [each.copy() for each in parameters.values()]
         on_round()
     best = dict(zip(parameters, (values.astype(np.float64) for values in kept), strict=True))
-    n_layers, theta = len(weights), learning.sigmoid(best[_POSITIONS])
-    *others, last = (best[f"bias_{layer}"] for layer in range(n_layers))
+    theta, first = learning.sigmoid(best[_POSITIONS]), best[_POSITIONS][0] if towers == "sum" else 0.0
+    of_layers, (*others, last) = (
+        tuple(best[f"{kind}_{layer}"] for layer in range(len(weights))) for kind in ("weight", "bias")
+    )
     return Learned(
-        NetworkModel(
-            mean,
-            scale,
-            tuple(best[f"weight_{layer}"] for layer in range(n_layers)),
-            (*others, last + (best[_POSITIONS][0] if towers == "sum" else 0.0)),
-        ),
+        NetworkModel(mean, scale, of_layers, (*others, last + first)),
         rounds.curve,
         propensities=(theta / theta[0])[place] if towers == "product" else None,
         report={"rounds": rounds.best, **({"queries_set_apart_to_stop": own} if own else {})},
@@ -326,7 +321,7 @@ def learn_towers(learner: Learner, data: LearningData, options: LearningOptions,
 
 
 def keep(rng: np.random.Generator, n_rows: int, options: LearningOptions) -> Floats:
-    """Which positions are seen: 0 with the chance p that one is dropped, else 1 / (1 - p), shape (n,)."""
+    """Draw observation dropout: 0 with probability p, else 1 / (1 - p), shape (n,)."""
     dropout = options.observation_dropout
     return (rng.random(n_rows) >= dropout) / (1 - dropout) if dropout else np.ones(n_rows)
 

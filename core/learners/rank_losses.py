@@ -225,7 +225,7 @@ def softmax(scores: Floats) -> Floats:
 
 ETA = 1.0
 TREES_OF_A_FIT = 20
-"""How many trees each g_m has."""
+"""Number of trees of each g_m."""
 
 _BLOCK = 1 << 18  # pairs that are tested at a time
 

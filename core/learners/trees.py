@@ -76,16 +76,7 @@ from posbias.core.choices import LearningOptions
 from posbias.core.errors import SchemaError
 from posbias.core.learners import learning
 from posbias.core.learners.boosting import BinnedRows, BoostedTrees, ModelText, TreeOptions, bin_rows
-from posbias.core.learners.learning import (
-    ClickLikelihood,
-    Features,
-    Grown,
-    Learned,
-    Learner,
-    LearningData,
-    Loss,
-    OnRound,
-)
+from posbias.core.learners.learning import ClickLikelihood, Grown, Learned, Learner, LearningData, Loss, OnRound
 from posbias.core.learners.models import Forest
 from posbias.core.training.layout import grades_of, top_of
 from posbias.core.training.weights import WeightOptions
@@ -140,7 +131,7 @@ def losses_by_entry(data: LearningData) -> tuple[ClickLikelihood, ClickLikelihoo
 class DocumentsAtPositions:
     """Rows of features, each document once for each position, with the position behind."""
 
-    features: Features
+    features: learning.Features
     document: Integers  # of each row, ascending, shape (R,)
     position: NDArray[np.generic]  # of each row, or what else is known of it, shape (R,)
 
@@ -149,7 +140,7 @@ class DocumentsAtPositions:
         return len(self.document)
 
     def __getitem__(self, rows: slice | Integers, /) -> Floats:
-        """Some rows, shape (n, F + 1)."""
+        """Rows by number, shape (n, F + 1)."""
         return np.column_stack([self.features.rows[self.document[rows]], self.position[rows].astype(np.float64)])
 
     def binned(self, name: str, options: TreeOptions) -> BinnedRows:

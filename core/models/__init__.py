@@ -58,7 +58,7 @@ class ClickModel(Plugin):
         return self.click_probability(parameters, pages)
 
     def certain(self, pages: PageBatch) -> Flags:
-        """Which impressions say the same whatever the parameters, so that EM need add them up only once, shape (N, L).
+        """Impressions that say the same whatever the parameters, so that EM adds them up only once, shape (N, L).
 
         On each page the top, nothing or all: so that P(clicks) is the product of what these decide, x or 1 - x of
         each parameter, and of the probability of the rest of the page, from its first impression on, as if it were a
@@ -124,7 +124,7 @@ class FactorisedModel(Plugin):
         """Add the cell columns to impressions (session, position, click, ...)."""
 
     def with_cells_in_memory(self, impressions: pl.DataFrame) -> pl.DataFrame:
-        """The same for impressions in memory, whose rows may change their order, where that can be done faster."""
+        """Add the cell columns to impressions in memory, whose rows may change their order, where that is faster."""
         return self.with_cells(nw.from_native(impressions.lazy())).to_native().collect()
 
 

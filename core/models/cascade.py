@@ -198,7 +198,7 @@ class ClickChainModel(CascadeModel):
         return np.full(a.shape, skipped), irrelevant * (1 - a) + relevant * a
 
     def continued(self, parameters: Parameters, pages: PageBatch, posterior: StatePosterior) -> dict[str, Ratio]:
-        """Whether a clicked document was relevant is expected from whether its user went on."""
+        """The expected relevance of a clicked document follows from whether its user went on."""
         irrelevant, relevant = (float(parameters[tau.name]) for tau in (AFTER_IRRELEVANT, AFTER_RELEVANT))
         decided = pages.click & posterior.followed
         a, on = parameters[ATTRACTIVENESS.name][pages.unit[decided]], posterior.went_on[decided]

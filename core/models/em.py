@@ -404,12 +404,8 @@ VALUE, STD_ERROR = "value", "std_error"
 
 _SCHEMA = {
     "parameter": pl.String,
-    POSITION: pl.Int32,
-    PREVIOUS_CLICK: pl.Int32,
-    VALUE: pl.Float64,
-    STD_ERROR: pl.Float64,
-    "prior_mean": pl.Float64,
-    "prior_strength": pl.Float64,
+    **dict.fromkeys((POSITION, PREVIOUS_CLICK), pl.Int32),
+    **dict.fromkeys((VALUE, STD_ERROR, "prior_mean", "prior_strength"), pl.Float64),
 }
 
 

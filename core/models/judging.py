@@ -1,4 +1,4 @@
-"""How well click models predict held-out clicks: sums over pages, measures, bootstrap errors, tables.
+"""Click models judged by held-out clicks: sums over pages, measures, bootstrap errors, tables.
 
 In a bootstrap sample every session counts a Poisson(1) number of times, so that sums over parts of a log are made
 apart from each other and in bounded memory. The draws are the same for all models: differences are paired.
@@ -34,7 +34,7 @@ from posbias.core.models.page_matrices import SMALLEST_PROBABILITY, Floats, Page
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, QUERY
 
 EDGES = np.array([0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0])
-"""Of the bins of predicted probability by which calibration is judged."""
+"""Edges of the bins of predicted probability by which calibration is judged."""
 
 _PAGES_AT_ONCE, _NUMBERS_AT_ONCE = 1 << 13, 1 << 23
 _UNIT = "unit"
@@ -332,9 +332,7 @@ def model_table(
                 "perplexity_std_error": one.perplexity.std_error,
                 "conditional_perplexity": one.conditional_perplexity.value,
                 "conditional_perplexity_std_error": one.conditional_perplexity.std_error,
-                "rate_error": one.rate_error,
-                "calibration_error": one.calibration_error,
-                "impossible_clicks": one.impossible_clicks,
+                **{name: getattr(one, name) for name in ("rate_error", "calibration_error", "impossible_clicks")},
                 "examination": examination,
                 "parameters": sum(values.size for values in fitted[number].parameters.values()),
                 "passes": fitted[number].passes,

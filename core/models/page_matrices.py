@@ -70,15 +70,10 @@ class PageBatch:
         return replace(self, click=click & self.shown)
 
     def some(self, pages: slice | Integers) -> "PageBatch":
-        """Some of the pages."""
-        return PageBatch(
-            unit=self.unit[pages],
-            position=self.position[pages],
-            click=self.click[pages],
-            shown=self.shown[pages],
-            weight=self.weight[pages],
-            clicked_above=None if self.clicked_above is None else self.clicked_above[pages],
-        )
+        """A selection of the pages."""
+        above = None if self.clicked_above is None else self.clicked_above[pages]
+        unit, position, click, shown = self.unit[pages], self.position[pages], self.click[pages], self.shown[pages]
+        return PageBatch(unit, position, click, shown, self.weight[pages], above)
 
 
 UNIT = "posbias_unit"
@@ -171,18 +166,12 @@ def as_batch(pages: pl.DataFrame) -> PageBatch:
         shown[:, rank] = pages[f"shown {rank}"].to_numpy()
         position[:, rank] = pages[f"position {rank}"].to_numpy()
     above = pages[PREVIOUS_CLICK].cast(pl.Int64).to_numpy()[:, np.newaxis] if PREVIOUS_CLICK in pages.columns else None
-    return PageBatch(
-        unit=shown >> 1,
-        position=position,
-        click=(shown & 1) == 1,
-        shown=np.ones(shown.shape, dtype=np.bool_, order="F"),
-        weight=pages[WEIGHT].to_numpy(),
-        clicked_above=above,
-    )
+    everywhere = np.ones(shown.shape, dtype=np.bool_, order="F")
+    return PageBatch(shown >> 1, position, (shown & 1) == 1, everywhere, pages[WEIGHT].to_numpy(), above)
 
 
 def small_batches(pages: pl.DataFrame) -> Iterator[PageBatch]:
-    """The same, so few pages at a time that what is computed of them stays in the processor's cache."""
+    """The matrices of pages, so few at a time that what is computed of them stays in the processor's cache."""
     n_pages = max(_IMPRESSIONS_AT_ONCE // _n_ranks(pages), 1)
     return (as_batch(some) for some in pages.iter_slices(n_pages))
 
@@ -192,7 +181,7 @@ def _n_ranks(pages: pl.DataFrame) -> int:
 
 
 Certain = Callable[[PageBatch], Flags]
-"""Which impressions of pages are certain, shape (N, L): on each page the top, nothing or all; see `ClickModel`."""
+"""Marks impressions that are certain, shape (N, L): on each page the top, nothing or all; see `ClickModel`."""
 
 
 def uncertain_pages(batches: Iterable[PageBatch], certain: Certain) -> list[pl.DataFrame]:
@@ -223,7 +212,7 @@ def uncertain_pages(batches: Iterable[PageBatch], certain: Certain) -> list[pl.D
 
 
 def uncertain_rows(batches: Iterable[PageBatch], certain: Certain) -> Iterator[PageBatch]:
-    """The same of pages of one impression each, in their order."""
+    """The uncertain part of pages of one impression each, in their order."""
     for batch in batches:
         left = ~certain(batch)[:, 0]
         if left.all():
@@ -313,12 +302,8 @@ class Parameter:
     def dimensions(self, n_units: int, n_positions: int) -> tuple[int, ...]:
         """The shape of its array: (J + 1,), (), (K + 1,) or (K + 1, K + 1)."""
         by_position = n_positions + 1
-        return {
-            "unit": (n_units + 1,),
-            "one": (),
-            "position": (by_position,),
-            "position and previous click": (by_position, by_position),
-        }[self.shape]
+        shapes = {"unit": (n_units + 1,), "one": (), "position": (by_position,)}
+        return shapes.get(self.shape, (by_position, by_position))
 
 
 Parameters = Mapping[str, Floats]
@@ -422,7 +407,7 @@ class Signatures:
 
     @cached_property
     def multiplicity(self) -> Floats:
-        """How many units have each signature, shape (S + 1,)."""
+        """Number of units with each signature, shape (S + 1,)."""
         return np.bincount(self.of_unit, minlength=self.n_units + 1).astype(np.float64)
 
     def without(self, left_out: Flags) -> "Signatures":
@@ -434,7 +419,7 @@ class Signatures:
         return replace(self, of_unit=of_unit, n_units=2 * self.n_units)
 
     def uncertain(self, certain: Certain) -> "Signatures":
-        """The same without the rows that say the same whatever the parameters."""
+        """The signatures without the rows that say the same whatever the parameters."""
         rows = [
             tuple(uncertain_rows(group, certain)) if isinstance(group, tuple) else _Uncertain(group, certain)
             for group in self.rows

@@ -111,7 +111,7 @@ class UserBrowsingModel(FactorisedClickModel):
         return above.with_columns(nw.col(PREVIOUS_CLICK).cum_max().over(SESSION, order_by=POSITION))
 
     def with_cells_in_memory(self, impressions: pl.DataFrame) -> pl.DataFrame:
-        """The same, several times faster where sessions are whole numbers: the rows are sorted by one number.
+        """Add `previous_click`, several times faster where sessions are whole numbers: rows are sorted by one number.
 
         That number is the place, P session + position. Where a row without a click has P session instead, the running
         maximum is the place of the last click on the same page, or lies on an earlier page.

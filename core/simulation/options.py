@@ -91,13 +91,13 @@ def parameters_by_pair(model: str) -> tuple[str, ...]:
 
 
 def uses_theta(model: str) -> bool:
-    """Whether clicks depend on theta, given by cell or by an exponent eta."""
+    """Return whether clicks depend on theta, given by cell or by an exponent eta."""
     by_rank = any(parameter.times_theta for parameter in shared_parameters(model))
     return by_rank or model in CELL_MODELS or has_rates_by_position(model)
 
 
 def has_rates_by_position(model: str) -> bool:
-    """Whether each document has a click rate of its own at each position."""
+    """Return whether each document has a click rate of its own at each position."""
     return model not in CELL_MODELS and "position" in get_click_model(model).unit_columns
 
 
@@ -224,7 +224,7 @@ class SimulationOptions:
             raise UsageError(f"cannot simulate this: it requires that {'; '.join(broken)}.")
 
     def _demands(self) -> dict[str, bool]:
-        """What the options of a known model and of a possible size must fulfil, and whether they do."""
+        """Conditions on options of a known model and of a possible size, and whether each holds."""
 
         def within(name: str, lowest: float, highest: float) -> dict[str, bool]:
             values: Floats = np.atleast_1d(getattr(self, name))
@@ -309,7 +309,7 @@ class SimulationOptions:
 
     @property
     def n_updates(self) -> int:
-        """How often a ranker that learns takes note of clicks, the beginning of the log included."""
+        """Number of updates of a ranker that learns, the beginning of the log included."""
         return self.days * self.updates_per_day
 
     @cached_property

@@ -317,13 +317,12 @@ def true_parameters(options: SimulationOptions) -> pl.DataFrame:
     there are none.
     """
     values = dict[str, Floats | float]()
-    theta = options.theta_by_position
     for parameter in shared_parameters(options.model):
-        given = values_by_position(parameter, dict(options.parameters), options.n_positions)
         if parameter.makes is not None:
-            values |= {"examination": theta, parameter.name: given}
-        own = given * theta if parameter.times_theta else given
-        values[parameter.of_model] = own if parameter.by_position or parameter.times_theta else float(own[0])
+            given = values_by_position(parameter, dict(options.parameters), options.n_positions)
+            values |= {"examination": options.theta_by_position, parameter.name: given}
+        own = options.model_parameters[parameter.of_model]
+        values[parameter.of_model] = own[1:] if own.ndim == 1 else float(own.flat[0])
     if not values:
         return NONE
     frames = [

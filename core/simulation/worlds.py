@@ -53,7 +53,7 @@ class World:
 
     @property
     def present(self) -> Flags:
-        """Which documents there are, shape (Q, D)."""
+        """The documents that exist, shape (Q, D)."""
         return self.score[0] > -np.inf
 
 
@@ -159,7 +159,7 @@ RIDGE = 0.1
 
 @dataclass(frozen=True)
 class JudgementOptions:
-    """How labels become clicks and scores."""
+    """Options of turning labels into clicks and scores."""
 
     click_noise: float = 0.1  # eps in [0, 1], the probability of a click on an examined document of grade 0
     # What the ranker's quality is: `label`, the label itself; `weak`, a prediction from features

@@ -212,7 +212,7 @@ class LayoutOfCounts(Layout):
         """The values needed of each signature, shape (J, S), and the function that makes rows of them, part by part."""
 
     def by_document(self, documents: WeighedDocuments) -> tuple[Floats, RowsOfPairs]:
-        """As `by_signature`, where each document is a signature of its own, shape (J, S).
+        """Values as of `by_signature`, where each document is a signature of its own, shape (J, S).
 
         Raises:
             UsageError: the layout does not support it.
@@ -423,7 +423,7 @@ class PointwiseLayout(LayoutOfCounts):
 
 
 def expected_attractions(signatures: CountTable, examination: Floats, attractiveness: Floats) -> Floats:
-    """How many of a unit's impressions showed an attractive document, given the clicks: W+ without click weights.
+    """Expected number of impressions of a unit with an attractive document, given its clicks: W+ without click weights.
 
         W+ = sum_e { c_e + (n_e - c_e) P(A = 1 | c = 0) },  P(A = 1 | c = 0) = gamma (1 - theta) / (1 - theta gamma)
 

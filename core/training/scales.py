@@ -41,7 +41,7 @@ LARGEST_ERROR_OF_LABELS, LEVEL_OF_SCALES = 0.05, 0.01
 
 @dataclass(frozen=True)
 class ScalesOfContexts:
-    """How far contexts are apart, and what that does to labels."""
+    """The distance between contexts, and its effect on labels."""
 
     scale: Floats  # R, shape (X,), 1 of the context with most impressions; NaN where it is not known
     error: float  # the relative error of labels against those of the same query; NaN where some R is not known
@@ -49,12 +49,12 @@ class ScalesOfContexts:
 
     @property
     def matter(self) -> bool:
-        """Whether labels and weights of one query are not to be compared."""
+        """True if labels and weights of one query are not to be compared."""
         return self.p_value < LEVEL_OF_SCALES and not self.error < LARGEST_ERROR_OF_LABELS
 
 
 def pairs_on_page(impressions: Floats, context: Integers) -> Floats:
-    """What an impression of each cell adds to W of its context, shape (K,)."""
+    """The contribution of an impression of each cell to W of its context, shape (K,)."""
     order = np.lexsort((-impressions, context))
     rank = np.arange(len(order)) - np.searchsorted(context[order], context[order])
     return (2 * rank[np.argsort(order)] + 1).astype(np.float64)
@@ -138,7 +138,7 @@ def unevenness(counts: pl.DataFrame, scale: Floats) -> Floats:
 def scales_from(
     scale: Floats, matched: Floats, error: Floats, known: Sequence[Floats], unknown: Sequence[Floats]
 ) -> ScalesOfContexts:
-    """What the sums of all parts say.
+    """Scales and errors from the sums of all parts.
 
     Args:
         scale: R, shape (X,).

@@ -49,7 +49,7 @@ def replicate_names(number: int) -> list[str]:
 
 
 def is_replicate(name: str) -> bool:
-    """Whether a column is called like replicate weights."""
+    """Return whether a column is named like replicate weights."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -112,7 +112,7 @@ CLICK_WEIGHT = "posbias_click_weight"
 
 @dataclass(frozen=True)
 class WeightOptions:
-    """How clicks are weighted, and what layouts that add them up make of them."""
+    """Options of click weights, and of the layouts that add them up."""
 
     min_propensity: float = 0.01  # tau, in (0, 1], relative to the reference cell
     self_normalize: bool = False  # whether the weights of all clicks are scaled to a mean of 1
@@ -231,7 +231,7 @@ _SPLIT_SEED, _SHARES, _SIGN = 42, 1_000_000, 1 << 63
 
 
 def in_validation(ids: pl.Series, share: float) -> pl.Series:
-    """Which ids belong to the validation set, in the order of the ids, as booleans.
+    """Membership of the validation set, in the order of the ids, as booleans.
 
     Args:
         ids: of any type whose values can be written as text; structs for ids of several columns.
@@ -335,7 +335,7 @@ def sums_by_position(impressions: pl.DataFrame, options: WeightOptions) -> pl.Da
 
 
 def row_weights(sums: pl.DataFrame, options: WeightOptions) -> RowWeights:
-    """From the sums of all parts, or of all cells.
+    """The effect of weighting, from the sums of all parts or of all cells.
 
     Args:
         sums: columns as from `sums_by_position`, any number of rows of a position.

@@ -55,9 +55,7 @@ class SquaredClickRate(ClickRateEstimator):
 
 import polars as pl
 
-from posbias.core.training.layout import sums_by_document
-from posbias.core.training.layout import GROUP, LayoutOfCounts
-from posbias.core.training.layout import positive_and_shown
+from posbias.core.training.layout import GROUP, LayoutOfCounts, positive_and_shown, sums_by_document
 
 
 class RatioLayout(LayoutOfCounts):
