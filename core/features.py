@@ -82,10 +82,9 @@ from posbias.core.fit.diagnostics import HiddenRelevance
 from posbias.core.learners.boosting import BinnedRows, BoostedTrees, TreeOptions
 from posbias.core.learners.learning import logit, sigmoid
 from posbias.core.learners.models import Forest
-from posbias.core.standard_errors.cluster import errors_from_sums
+from posbias.core.standard_errors.cluster import ClusterSums, errors_from_sums
 from posbias.core.standard_errors.column import sums_of_impressions
 from posbias.core.standard_errors.contrasts import ratio_of_sums
-from posbias.core.standard_errors.leave_one_out import ClusterSums
 from posbias.core.theta import conditional
 from posbias.core.theta.conditional import ConditionalFit
 from posbias.core.training.weights import hashes

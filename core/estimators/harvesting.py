@@ -1,6 +1,21 @@
-"""Intervention harvesting: theta from the click rates of documents shown in several cells, with its errors.
+"""AllPairs intervention harvesting: theta from documents that a changing ranker has shown in several cells.
 
-Source: Agarwal, Zaitsev, Wang, Li, Najork & Joachims 2019, "Estimating Position Bias without Intrusive Interventions".
+The interventional set S_ab holds the units that were shown in both cells a and b. A unit's click rate r_je =
+c_je / n_je has the mean theta_e gamma_j, so that over one set the click rates of two cells differ by theta alone:
+
+    A_ab = sum_{j in S_ab} m_j r_ja,    M_ab = sum_{j in S_ab} m_j,    E[A_ab] / E[A_ba] = theta_a / theta_b
+
+AllPairs uses every set at once, with one average attractiveness r_ab = r_ba per set, as if each rate were one draw:
+
+    l(theta, r) = sum_{a != b} A_ab log(theta_a r_ab) + (M_ab - A_ab) log(1 - theta_a r_ab)
+
+In (log theta, log r) every term is linear or log(1 - exp(.)), so l is jointly concave: there are no starting values.
+Given theta, the best r_ab is a root of a quadratic equation, in closed form; what is left is a concave function of log
+theta whose Hessian is minus the Laplacian of a graph, cells being its nodes and sets its edges. Newton's method climbs
+it. The optimum is finite exactly on the strongly connected cells (`find_linkage`).
+
+Where every unit of a set was clicked each time, theta_a r_ab = 1 and l has a kink. Every set therefore counts a share
+of .001 more units, never clicked: no ratio E[A_ab] / E[A_ba] changes by that, and the optimum stays inside.
 
 Standard errors of AllPairs, clustered (by query), by the rule of `cluster_errors`.
 
@@ -18,15 +33,19 @@ L_ab (share of the set's clicks that are g's)(e_a - e_b)(e_a - e_b)'. With D_ab 
     H^-1 s_g = sum_ab s_g,ab D_ab,    a_gk = sum_ab H_g,ab D_ab,k^2,    leverage = sum_ab H_g,ab (e_a - e_b)' D_ab
 
 A cluster with much leverage is left out by one Newton step from the estimate on the sets without it, each at its best
-r_ab again: d_g = (H - H_g)^-1 s_g where H - H_g and s_g are those of l without the cluster, exactly.
+r_ab again: d_g = (H - H_g)^-1 s_g where H - H_g and s_g are those of l without the cluster, exactly. How that is solved
+is the same for all clusters (`standard_errors.cluster`).
+
+Source: Agarwal, Zaitsev, Wang, Li, Najork & Joachims 2019, "Estimating Position Bias without Intrusive Interventions".
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from posbias.core.arrays import linalg, optimize
-from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, Members, Numbers, starts, sum_by_number
+from posbias.core.arrays.count_table import CountTable, Floats, Integers, Members, Numbers, starts, sum_by_number
 from posbias.core.choices import Cluster
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.estimators.estimate import (
@@ -38,10 +57,8 @@ from posbias.core.estimators.estimate import (
     linkage_of,
     relative_to_largest,
 )
-from posbias.core.standard_errors.cluster import errors_from_sums
-from posbias.core.standard_errors.leave_one_out import ClusterSums
-from posbias.core.theta.allpairs import UNCLICKED_SHARE, AllPairsFit, InterventionalSets, fit_allpairs
-from posbias.core.theta.conditional import Linkage
+from posbias.core.standard_errors.cluster import ClusterSums, WholeInformation, errors_from_sums
+from posbias.core.theta.conditional import Linkage, LinkedCounts, linked_counts
 
 BLOCK = 4_000_000
 """Numbers in one dense block of work, 32 MB."""
@@ -52,8 +69,150 @@ NOTHING = 1e-12
 ALL_CLICKS = 1 - 1e-9
 """A cluster with at least this share of some clicks leaves none."""
 
+UNCLICKED_SHARE = 1e-3
+"""Units without a click that every set counts in addition, as a share of its units."""
+
 _LEVERAGE = 0.01  # below it, leaving a cluster out changes H^-1 by about one percent
-_WHOLE = 1 - 1e-9  # sets with less leverage cannot be the only ones that identify a direction
+_LONGEST_STEP = 4.0  # of a log propensity, in one Newton step
+_CANCELLED = 1e-13  # of the objective: a smaller change of it is rounding
+
+
+@dataclass(frozen=True)
+class InterventionalSets:
+    """One set of units per two cells that share a clicked one: the edges of a graph on the identified cells."""
+
+    first: Integers  # shape (E,), the lower cell a of each set, numbered 0 .. I - 1 among the identified cells.
+    second: Integers  # shape (E,), the higher cell b
+    first_clicks: Floats  # shape (E,), A_ab, the sum of the units' click rates in a
+    second_clicks: Floats  # shape (E,), A_ba
+    units: Floats  # shape (E,), (1 + .001) M_ab
+
+    def profile(self, log_theta: Floats) -> "Profile":
+        """Each set at its best r_ab, for log_theta of shape (I,).
+
+        With w = theta_b / theta_a, x = theta_a r solves (A - M x)(1 - w x) + (B - M w x)(1 - x) = 0. The smaller root
+        is the one below 1 / max(1, w); its discriminant is written as a sum, which cannot cancel.
+        """
+        ratio = np.exp(log_theta[self.second] - log_theta[self.first])
+        a, b, units = self.first_clicks, self.second_clicks, self.units
+        linear = (units + b, ratio * (units + a))
+        root = np.sqrt((linear[0] - linear[1]) ** 2 + 4 * ratio * (units - a) * (units - b))
+        x = 2 * (a + b) / (linear[0] + linear[1] + root)
+        y = ratio * x
+        first_curvature = (units - a) * x / (1 - x) ** 2
+        second_curvature = (units - b) * y / (1 - y) ** 2
+        total = first_curvature + second_curvature
+        share = np.divide(first_curvature, total, out=np.full_like(total, 1 / 2), where=total > 0)
+        # Both slopes are the flow; the one of the smaller curvature, of the cell with fewer clicks, is rounded less.
+        flow = (1 - share) * (a - units * x) / (1 - x) - share * (b - units * y) / (1 - y)
+        return Profile(x, y, flow, conductance=share * second_curvature, share=share)
+
+    def at_cells(self, flow: Floats, n_cells: int) -> Floats:
+        """The net flow out of each cell: the sum over the sets where it is first, less that where it is second."""
+        return sum_by_number(self.first, flow, n_cells) - sum_by_number(self.second, flow, n_cells)
+
+    def laplacian(self, conductance: Floats, n_cells: int) -> Floats:
+        """Sum over the sets of conductance (e_a - e_b)(e_a - e_b)', shape (I, I)."""
+        coupling = np.zeros((n_cells, n_cells))
+        coupling[self.first, self.second] = coupling[self.second, self.first] = conductance
+        return np.diag(coupling.sum(axis=1)) - coupling
+
+    def objective(self, profile: "Profile") -> float:
+        """The value of l."""
+        x, y, a, b = profile.first_probability, profile.second_probability, self.first_clicks, self.second_clicks
+        terms = a * np.log(x) + (self.units - a) * np.log1p(-x) + b * np.log(y) + (self.units - b) * np.log1p(-y)
+        return float(terms.sum())
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The sets at their best r, each array of shape (E,)."""
+
+    first_probability: Floats  # x = theta_a r_ab, in (0, 1)
+    second_probability: Floats  # y = theta_b r_ab
+    flow: Floats  # the slope of l in log theta_a, which is minus that in log theta_b
+    # Minus the curvature of l in log theta_a - log theta_b, W_a W_b / (W_a + W_b), where W_a = (M - A) x / (1 - x)^2
+    # is that of cell a's term alone
+    conductance: Floats
+    share: Floats  # W_a / (W_a + W_b)
+
+
+@dataclass(frozen=True)
+class AllPairsFit:
+    """The optimum of l."""
+
+    linked: LinkedCounts  # the part of the table that carries information, and the identified cells' numbers
+    sets: InterventionalSets  # the interventional sets
+    log_theta: Floats  # shape (I,), on the identified cells, 0 at the references
+    profile: Profile  # the sets at the optimum
+    information: Floats  # shape (F, F), minus the Hessian on the identified cells other than the references
+    converged: bool  # whether the last Newton step was below the tolerance
+    iterations: int  # Newton steps taken
+
+
+def fit_allpairs(
+    table: CountTable,
+    linkage: Linkage,
+    *,
+    tolerance: float = 1e-10,
+    max_iterations: int = 100,
+    on_iteration: Callable[[int, float], None] | None = None,
+) -> AllPairsFit:
+    """Maximise l by Newton's method with step halving, on the identified cells.
+
+    Args:
+        table: counts per unit (a pair, stratum or signature) and cell. Units without a click count in the sets.
+        linkage: which cells are identified, of the same table.
+        tolerance: the largest change of a log propensity that counts as none. A step that no longer shrinks and is
+            below 1e-7 is rounding, and counts as none as well.
+        max_iterations: Newton steps at most; the result says if they were not enough.
+        on_iteration: called after each step with its number and its largest change.
+    """
+    linked = linked_counts(table, linkage)
+    sets, free, n_cells = interventional_sets(table, linked), linked.free, len(linked.cells)
+
+    def propose(log_theta: Floats) -> optimize.Proposal:
+        """Newton's step from log_theta; enough is a gain that is as promised but for rounding."""
+        profile, step = sets.profile(log_theta), np.zeros(n_cells)
+        gradient = sets.at_cells(profile.flow, n_cells)[free]
+        step[free] = linalg.solve(sets.laplacian(profile.conductance, n_cells)[np.ix_(free, free)], gradient)
+        objective = sets.objective(profile)
+
+        def falls_short(step: Floats) -> bool:
+            promised = optimize.ENOUGH_ASCENT * float(gradient @ step[free])
+            gain = sets.objective(sets.profile(log_theta + step)) - objective
+            return not gain >= promised - _CANCELLED * abs(objective)
+
+        return step, falls_short, None
+
+    limits = optimize.Limits(_LONGEST_STEP, tolerance, stalled=optimize.ROUNDING, max_iterations=max_iterations)
+    log_theta, converged, iterations = optimize.climb(propose, np.zeros(n_cells), limits, on_iteration)
+    profile = sets.profile(log_theta)
+    information = sets.laplacian(profile.conductance, n_cells)[np.ix_(free, free)]
+    return AllPairsFit(linked, sets, log_theta, profile, information, converged, iterations)
+
+
+def interventional_sets(table: CountTable, linked: LinkedCounts) -> InterventionalSets:
+    """The sets of all units, those without a click included, between the identified cells."""
+    kept = np.zeros(table.n_cells, np.bool_)
+    kept[linked.cells] = True
+    inside = table.only_cells(kept)
+    root = inside.spread(np.sqrt(inside.multiplicity))
+    units = linalg.gram(linalg.by_unit_and_cell(inside, root))[np.ix_(linked.cells, linked.cells)]
+    clicked = linked.table
+    rates = linalg.by_unit_and_cell(
+        clicked, clicked.spread(clicked.multiplicity) * clicked.clicks / clicked.impressions
+    )
+    shown = linalg.by_unit_and_cell(clicked, np.ones(len(clicked.cell)))
+    clicks = linalg.gram(rates, shown)
+    first, second = np.nonzero(np.triu(clicks + clicks.T, k=1))
+    return InterventionalSets(
+        first=first.astype(np.int64),
+        second=second.astype(np.int64),
+        first_clicks=clicks[first, second],
+        second_clicks=clicks[second, first],
+        units=(1 + UNCLICKED_SHARE) * units[first, second],
+    )
 
 
 def sum_clusters(fit: AllPairsFit, members: Members) -> ClusterSums:
@@ -77,63 +236,58 @@ def sum_clusters(fit: AllPairsFit, members: Members) -> ClusterSums:
     return sums
 
 
-@dataclass(frozen=True)
-class _UnitSets:
-    """Each set of each unit, unit after unit: P of them."""
-
-    start: Integers  # shape (U + 1,), where each unit's begin
-    number: Integers  # shape (P,), of the set
-    first_rate: Floats  # shape (P,), r_a
-    second_rate: Floats  # shape (P,), r_b
-
-    def sum_by_unit(self, values: Floats) -> Floats:
-        """Sum over each unit's sets, shape (U,)."""
-        unit = np.repeat(np.arange(len(self.start) - 1), np.diff(self.start))
-        return sum_by_number(unit, values, len(self.start) - 1)
-
-
 class _Clusters:
     """Influence of clusters on the estimate, from their units."""
 
     def __init__(self, fit: AllPairsFit) -> None:
-        self.table = fit.linked.table
-        self.free = fit.linked.free
-        self.reference_of = fit.linked.reference_of
-        self.fit = fit
-        n_cells = self.table.n_cells
-        self.inverse = np.zeros((n_cells, n_cells))  # zero in the rows and columns of references
-        self.inverse[np.ix_(self.free, self.free)] = linalg.solve(fit.information, np.eye(len(self.free)))
-        sets, at = fit.sets, fit.profile
+        self.table, self.free, self.fit = fit.linked.table, fit.linked.free, fit
+        n_cells, sets = self.table.n_cells, fit.sets
+        self.whole = WholeInformation(fit.information, linalg.inverse(fit.information))
+        inverse = np.zeros((n_cells, n_cells))  # zero in the rows and columns of references
+        inverse[np.ix_(self.free, self.free)] = self.whole.inverse
+        self.inverse, diagonal = inverse, np.diag(inverse)
         self.set_of = np.full((n_cells, n_cells), -1)
         self.set_of[sets.first, sets.second] = np.arange(len(sets.first))
-        self.per_click = at.conductance / (sets.first_clicks + sets.second_clicks)
-        diagonal = np.diag(self.inverse)
-        self.resistance = diagonal[sets.first] + diagonal[sets.second] - 2 * self.inverse[sets.first, sets.second]
+        self.per_click = fit.profile.conductance / (sets.first_clicks + sets.second_clicks)
+        self.resistance = diagonal[sets.first] + diagonal[sets.second] - 2 * inverse[sets.first, sets.second]
 
     def sums(self, unit: Numbers, cluster: Numbers) -> ClusterSums:
         """The sums over some clusters, numbered from 0; `unit` and `cluster` are their members'."""
         units, local = np.unique(unit, return_inverse=True)
         members = linalg.occurrences(cluster, local, (int(cluster[-1]) + 1, len(units)))
-        sets_of = self._sets_of(self.table.take(units))
-        used, column = np.unique(sets_of.number, return_inverse=True)
-        sets = self.fit.sets
+        start, number, first_rate, second_rate = self._sets_of(self.table.take(units))
+        used, column = np.unique(number, return_inverse=True)
+        sets, at = self.fit.sets, self.fit.profile
         response = (self.inverse[sets.first[used]] - self.inverse[sets.second[used]])[:, self.free]  # D_ab, one a row
-        information = self.per_click[sets_of.number] * (sets_of.first_rate + sets_of.second_rate)
-        leverage = members @ sets_of.sum_by_unit(information * self.resistance[sets_of.number])
-        influence = members @ (linalg.in_rows(information, column, sets_of.start, len(used)) @ response**2)
-        change = members @ (linalg.in_rows(self._scores(sets_of), column, sets_of.start, len(used)) @ response)
+        information = self.per_click[number] * (first_rate + second_rate)
+        of_unit = np.repeat(np.arange(len(units)), np.diff(start))
+        leverage = members @ sum_by_number(of_unit, information * self.resistance[number], len(units))
+        influence = members @ (linalg.in_rows(information, column, start, len(used)) @ response**2)
+        # The score s_j,ab of each set of each unit: how it grows with r_a and falls with r_b.
+        x, y = at.first_probability, at.second_probability
+        of_first, of_second = (1 - at.share) / (1 - x), at.share / (1 - y)
+        scores = of_first[number] * first_rate - of_second[number] * second_rate
+        scores -= ((1 + UNCLICKED_SHARE) * (of_first * x - of_second * y))[number]
+        change = members @ (linalg.in_rows(scores, column, start, len(used)) @ response)
         alone = np.zeros(len(self.free), np.bool_)
         ends = np.cumsum(np.bincount(cluster))
         for which in np.flatnonzero(leverage >= _LEVERAGE).tolist():
-            own = unit[ends[which - 1] if which else 0 : ends[which]]
-            change[which], lost = self._change_without(own)
-            alone |= lost
+            own, cells, flow = self._lost_with(unit[ends[which - 1] if which else 0 : ends[which]])
+            of_cluster = float((own * self.whole.inverse[np.ix_(cells, cells)]).sum())
+            without, score = self.whole.without_information(own, cells, of_cluster), np.zeros(len(self.free))
+            score[cells] = flow
+            change[which] = np.where(without.kept, self.whole.inverse @ without.adjust(score), 0.0)
+            alone |= ~without.kept
         # What is left of a cell's resistance after rounding does not count.
-        influence[influence <= NOTHING * np.diag(self.inverse)[self.free]] = 0.0
+        influence[influence <= NOTHING * np.diag(self.whole.inverse)] = 0.0
         return ClusterSums.of(change, influence, alone)
 
-    def _sets_of(self, table: CountTable) -> _UnitSets:
-        """The sets of each unit of a part of the table: every two of its cells that make a set."""
+    def _sets_of(self, table: CountTable) -> tuple[Integers, Integers, Floats, Floats]:
+        """Each set of each unit of a part of the table, unit after unit: every two of its cells that make a set.
+
+        Returns:
+            Where the P sets of each unit begin, shape (U + 1,); and of each the number, r_a and r_b, shape (P,).
+        """
         entry = np.arange(len(table.cell))
         later = table.start[1:][table.unit_of_entry] - 1 - entry  # the unit's entries behind each entry
         begin = np.cumsum(later) - later
@@ -141,81 +295,33 @@ class _Clusters:
         second = first + 1 + np.arange(len(first)) - np.repeat(begin, later)
         number = self.set_of[table.cell[first], table.cell[second]]
         kept = number >= 0
-        before = starts(kept)
-        bounds = np.append(begin, len(first))[table.start]
-        first, second = first[kept], second[kept]
+        start = starts(kept)[np.append(begin, len(first))[table.start]]
         rate = table.clicks / table.impressions
-        return _UnitSets(before[bounds], number[kept], rate[first], rate[second])
+        return start, number[kept], rate[first[kept]], rate[second[kept]]
 
-    def _scores(self, sets_of: _UnitSets) -> Floats:
-        """The score s_j,ab of each set of each unit, shape (P,)."""
-        at = self.fit.profile
-        x, y = at.first_probability, at.second_probability
-        of_first, of_second = (1 - at.share) / (1 - x), at.share / (1 - y)  # how s grows with r_a and falls with r_b
-        of_unit = (1 + UNCLICKED_SHARE) * (of_first * x - of_second * y)
-        number = sets_of.number
-        return of_first[number] * sets_of.first_rate - of_second[number] * sets_of.second_rate - of_unit[number]
-
-    def _change_without(self, units: Integers) -> tuple[Floats, Flags]:
-        """The change by leaving out one cluster, shape (F,), and the free cells that it alone identifies.
-
-        With M the block of H^-1 on the cluster's cells T: d_g = [H^-1]_{:,T} (I - H_g M)^-1 s_T (Woodbury).
-        """
-        number, lost_conductance, lost_flow, emptied = self._without(units)
-        cells, ends = np.unique(
-            np.concatenate([self.fit.sets.first[number], self.fit.sets.second[number]]), return_inverse=True
-        )
-        first, second = np.split(ends, 2)
-        flow = sum_by_number(first, lost_flow, len(cells)) - sum_by_number(second, lost_flow, len(cells))
-        own = np.zeros((len(cells), len(cells)))
-        own[first, second] = own[second, first] = -lost_conductance
-        np.fill_diagonal(own, -own.sum(axis=1))
-        lost = self._cut_off(number[emptied])
-        if not lost.any():
-            shrunk = np.eye(len(cells)) - own @ self.inverse[np.ix_(cells, cells)]
-            return (np.linalg.solve(shrunk, flow) @ self.inverse[cells])[self.free], lost
-        rest = self.fit.sets.laplacian(self.fit.profile.conductance, self.table.n_cells)
-        rest[np.ix_(cells, cells)] -= own
-        score = np.zeros(self.table.n_cells)
-        score[cells] = flow
-        kept = self.free[~lost]
-        change = np.zeros(len(self.free))
-        if len(kept):
-            change[~lost] = linalg.solve(rest[np.ix_(kept, kept)], score[kept])
-        return change, lost
-
-    def _without(self, units: Integers) -> tuple[Integers, Floats, Floats, Flags]:
-        """The cluster's sets, what of their conductance and flow goes with it, and which lose their last click."""
-        sets_of = self._sets_of(self.table.take(units))
-        number, local = np.unique(sets_of.number, return_inverse=True)
+    def _lost_with(self, units: Integers) -> tuple[Floats, Integers, Floats]:
+        """H_g, shape (T, T), the numbers of its free cells, and s_g on them, of the cluster of some units."""
+        _, set_of, first_rate, second_rate = self._sets_of(self.table.take(units))
+        number, local = np.unique(set_of, return_inverse=True)
         sets, at = self.fit.sets, self.fit.profile
-        own_first = sum_by_number(local, sets_of.first_rate, len(number))
-        own_second = sum_by_number(local, sets_of.second_rate, len(number))
+        own_first, own_second = (sum_by_number(local, rate, len(number)) for rate in (first_rate, second_rate))
         own_units = (1 + UNCLICKED_SHARE) * np.bincount(local, minlength=len(number))
-        clicks = sets.first_clicks[number] + sets.second_clicks[number]
-        emptied = own_first + own_second > ALL_CLICKS * clicks
+        emptied = own_first + own_second > ALL_CLICKS * (sets.first_clicks[number] + sets.second_clicks[number])
         left = np.where(emptied, 0.0, 1.0)
+        cells, ends = np.unique(np.concatenate([sets.first[number], sets.second[number]]), return_inverse=True)
+        first, second = np.split(ends, 2)
         rest = InterventionalSets(
-            first=sets.first[number],
-            second=sets.second[number],
+            first=first,
+            second=second,
             first_clicks=np.maximum(sets.first_clicks[number] - own_first, 0) * left,
             second_clicks=np.maximum(sets.second_clicks[number] - own_second, 0) * left,
             units=np.where(emptied, 1.0, sets.units[number] - own_units),
-        ).profile(self.fit.log_theta)
-        return number, at.conductance[number] - rest.conductance, at.flow[number] - rest.flow, emptied
-
-    def _cut_off(self, emptied: Integers) -> Flags:
-        """The free cells that nothing links with their reference once some sets have no click.
-
-        Without these sets H is singular only if their leverage, the trace of H^-1 times their part of H, is at least 1.
-        """
-        sets = self.fit.sets
-        if self.fit.profile.conductance[emptied] @ self.resistance[emptied] < _WHOLE:
-            return np.zeros(len(self.free), np.bool_)
-        rest = np.ones(len(sets.first), np.bool_)
-        rest[emptied] = False
-        component = linalg.connected(sets.first[rest], sets.second[rest], self.table.n_cells, both_ways=False)
-        return component[self.free] != component[self.reference_of[self.free]]
+        )
+        after = rest.profile(self.fit.log_theta[cells])
+        flow = rest.at_cells(at.flow[number] - after.flow, len(cells))
+        information = rest.laplacian(at.conductance[number] - after.conductance, len(cells))
+        kept = self.fit.linked.reference_of[cells] != cells
+        return information[np.ix_(kept, kept)], np.searchsorted(self.free, cells[kept]), flow[kept]
 
 
 def harvest_allpairs(

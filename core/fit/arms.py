@@ -51,9 +51,8 @@ from posbias.core.arrays.threads import at_once
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.schema import CLICKS, IMPRESSIONS, PERIOD, POSITION, QUERY
-from posbias.core.standard_errors.cluster import Intervals, adjusted_scores, upper_end
+from posbias.core.standard_errors.cluster import Intervals, adjusted_scores, t_quantile, upper_end
 from posbias.core.standard_errors.contrasts import StrataEstimate, detectable
-from posbias.core.standard_errors.leave_one_out import t_quantile
 from posbias.core.theta.conditional import laplacian
 
 LEVEL_OF_ARMS = 0.01
@@ -188,14 +187,9 @@ class _State:
         return float(self.information[0, 0] / self.chance[0, 0]) if self.chance[0, 0] > 0 else np.inf
 
 
-@dataclass(frozen=True)
-class _Entries:
-    """Some strata in all arms."""
-
-    table: CountTable
-    cell: Integers  # of each entry, of whatever arm, shape (R,)
-    first: Integers  # the first entry of each of their exposures
-    exposure: Integers  # of each entry, numbered over all strata, shape (R,)
+_Entries = tuple[CountTable, Integers, Integers, Integers]
+"""Some strata in all arms: the table, the cell of each entry, of whatever arm, the first entry of each exposure, and
+the exposure of each entry, numbered over all strata."""
 
 
 def _sums(values: Floats, first: Integers) -> Floats:
@@ -254,25 +248,25 @@ class _Arms:
         theta = np.exp(log_theta)
 
         def exposures_of(part: _Entries) -> Floats:
-            return _sums(part.table.impressions * theta[part.cell], part.first)
+            table, cell, first, _ = part
+            return _sums(table.impressions * theta[cell], first)
 
         exposure = np.concatenate([np.zeros(0), *at_once(exposures_of, self._entries())])
         levels, share, information_of_levels = self._levels(exposure)
         expected = self.unit_clicks[unit] * share
 
         def inside_arms(part: _Entries) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-            of, along = part.exposure, basis[part.cell]
-            make_up = part.table.impressions * theta[part.cell] / exposure[of]
-            place = _sums(make_up[:, np.newaxis] * along, part.first)
+            table, cell, first, of = part
+            along, make_up = basis[cell], table.impressions * theta[cell] / exposure[of]
+            place = _sums(make_up[:, np.newaxis] * along, first)
             away = along - place[of - of[0]]
-            own_weight = ((1 - share) / exposure)[of] * theta[part.cell]
+            own_weight = ((1 - share) / exposure)[of] * theta[cell]
             by_chance = own_weight * expected[of] * make_up
-            own = _sums((own_weight * part.table.clicks - by_chance)[:, np.newaxis] * away, part.first)
+            own = _sums((own_weight * table.clicks - by_chance)[:, np.newaxis] * away, first)
             moved = by_chance[:, np.newaxis] * away
-            chance = _sums(moved[:, :, np.newaxis] * away[:, np.newaxis], part.first)
-            copies = part.table.spread(part.table.multiplicity)
-            of_cells = _by_number(part.cell, copies[:, np.newaxis] * moved, self.n_cells)
-            return place, own, _sums(moved, part.first), chance, of_cells
+            chance = _sums(moved[:, :, np.newaxis] * away[:, np.newaxis], first)
+            of_cells = _by_number(cell, table.spread(table.multiplicity)[:, np.newaxis] * moved, self.n_cells)
+            return place, own, _sums(moved, first), chance, of_cells
 
         parts = list(at_once(inside_arms, self._entries()))
         if not parts:
@@ -291,8 +285,9 @@ class _Arms:
         by_exposure = (copies / exposure)[:, np.newaxis] * (expected[:, np.newaxis] * centred + moved)
 
         def cross_of(part: _Entries) -> Floats:
-            seen = part.table.impressions * theta[part.cell]
-            return _by_number(part.cell, seen[:, np.newaxis] * by_exposure[part.exposure], self.n_cells)
+            table, cell, _, of = part
+            seen = table.impressions * theta[cell]
+            return _by_number(cell, seen[:, np.newaxis] * by_exposure[of], self.n_cells)
 
         return _State(
             log_theta=log_theta,
@@ -333,7 +328,7 @@ class _Arms:
             low, high = (int(at) for at in np.searchsorted(self.unit, [units.start, units.stop]))
             first: Integers = self.first[low:high] - self.table.start[units.start]
             exposure = np.repeat(np.arange(low, high), np.diff(first, append=block.n_entries))
-            yield _Entries(block, block.cell % self.n_cells, first, exposure)
+            yield block, block.cell % self.n_cells, first, exposure
 
     def by_query(self, state: _State) -> tuple[Floats, Floats]:
         """e_g, shape (G, d), and the query's I - V, shape (G, d, d), of all queries by their numbers."""
@@ -353,32 +348,24 @@ class _Arms:
         return scores, own
 
     def bent(self) -> BentCurve | None:
-        """The curve as arms bend it, where they are strong enough."""
+        """The curve as arms bend it, where they are strong enough, at U* = 0 by Newton's method."""
         known = np.flatnonzero(self.fitted.fit.linkage.identified)
         places = np.unique(self.basis[known, 0])
         for bends in range(min(_MOST_BENDS, len(places) - 1), 0, -1):
-            state = self._root(bends)
+            state, delta, largest, steps = self.at(np.zeros(bends)), np.zeros(bends), np.inf, 0
+            while state is not None:
+                step = linalg.pseudo_inverse(state.bread) @ state.score
+                largest, steps = float(np.abs(step).max()), steps + 1
+                if largest < _PRECISION:
+                    break
+                delta = delta + step * min(1.0, _LONGEST / largest)
+                there = steps < _STEPS and np.abs(delta).max() < _FARTHEST
+                state = self.at(delta) if there else None
             if state is None or state.strength < LEAST_STRENGTH:
                 continue
             move = np.abs(state.log_theta - self.fitted.fit.log_theta)[known]
             far = move[self.basis[known, 0] == places[len(places) // 2]].max() > FAR_MOVE
             return None if far and state.strength_of_slope < STRENGTH_OF_FAR_MOVE else self._with_errors(state)
-        return None
-
-    def _root(self, bends: int) -> _State | None:
-        """Where U* is 0, by Newton's method; None where it does not get there."""
-        delta = np.zeros(bends)
-        for _ in range(_STEPS):
-            state = self.at(delta)
-            if state is None:
-                return None
-            step = linalg.pseudo_inverse(state.bread) @ state.score
-            largest = float(np.abs(step).max())
-            if largest < _PRECISION:
-                return state
-            delta = delta + step * min(1.0, _LONGEST / largest)
-            if not np.abs(delta).max() < _FARTHEST:
-                return None
         return None
 
     def _with_errors(self, state: _State) -> BentCurve | None:

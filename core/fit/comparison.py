@@ -10,16 +10,14 @@ import scipy
 from posbias.core.arrays.count_table import Flags, Floats, Integers
 from posbias.core.counts.sufficient_statistics import context_numbers
 from posbias.core.fit.fit import Fit
-from posbias.core.fit.propensities import PROPENSITY, STD_ERROR, covariance_of
-from posbias.core.standard_errors.contrasts import ContrastTest, contrast_test, correlation_of
-from posbias.core.standard_errors.leave_one_out import CONFIDENCE
+from posbias.core.fit.propensities import PROPENSITY, STD_ERROR, covariance_of, known_numbers
+from posbias.core.standard_errors.cluster import t_quantile
+from posbias.core.standard_errors.contrasts import Differences, correlation_of, covariance_of_cells, linear_contrasts
 
 MOST_VALUES = 2_000
 """Most propensities of all curves together: with more their covariance is not made (32 MB)."""
 
 _NOTABLE = 0.01  # share of a contrast's variance from which on a part limits the degrees of freedom
-_MOST_DEGREES = 1e9
-_ROUNDING = 1e-6  # a difference whose error is this small a share of the errors it is made of has none
 
 
 @dataclass(frozen=True)
@@ -68,27 +66,6 @@ class Curves:
         return replace(self, log_theta=log_theta, covariance=covariance, degrees=degrees)
 
 
-@dataclass(frozen=True)
-class Differences:
-    """Estimates and tests of M contrasts."""
-
-    difference: Floats  # shape (M,), of log propensities; NaN where it is not known
-    std_error: Floats  # shape (M,); NaN where it is not known
-    margin: Floats  # shape (M,), half the width of the 95 % interval of the difference
-    p_value: Floats  # shape (M,), of each by itself; NaN without an error
-    test: ContrastTest  # of all of them
-
-    @property
-    def low(self) -> Floats:
-        """The lower end of the interval, shape (M,)."""
-        return self.difference - self.margin
-
-    @property
-    def high(self) -> Floats:
-        """Upper end of the interval, shape (M,)."""
-        return self.difference + self.margin
-
-
 def change(curves: Curves) -> Differences:
     """The second of two curves minus the first, cell by cell, M = K."""
     _, n_cells = curves.shape
@@ -115,28 +92,8 @@ def from_others(curves: Curves) -> Differences:
 
 
 def _differences(contrasts: Floats, curves: Curves) -> Differences:
-    log_theta = curves.log_theta.ravel()
-    error = curves.std_error.ravel()
-    involved = np.nan_to_num(contrasts, nan=1.0) != 0
-    known = ~(involved & ~np.isfinite(log_theta)).any(axis=1) & np.isfinite(contrasts).all(axis=1)
-    sure = known & ~(involved & ~np.isfinite(error)).any(axis=1)
-    rows = np.nan_to_num(contrasts)
-    covariance = rows @ np.nan_to_num(curves.covariance) @ rows.T
-    variance = np.maximum(np.diag(covariance), 0.0)
-    parts = rows**2 * np.nan_to_num(error) ** 2
-    notable = parts > _NOTABLE * parts.sum(axis=1, keepdims=True)
-    degrees = np.where(notable, np.nan_to_num(curves.degrees.ravel(), nan=1.0), np.inf).min(axis=1)
-    degrees = np.clip(degrees, 1.0, _MOST_DEGREES)
-    difference = np.where(known, rows @ np.nan_to_num(log_theta), np.nan)
-    std_error = np.sqrt(variance)
-    std_error[variance < _ROUNDING**2 * parts.sum(axis=1)] = 0.0  # both are the same function of the counts
-    std_error = np.where(sure, std_error, np.nan)
-    correlation = correlation_of(covariance) if curves.correlated else None
-    test = contrast_test(difference, std_error, degrees, correlation=correlation)
-    margin = scipy.special.stdtrit(degrees, (1 + CONFIDENCE) / 2) * std_error
-    with np.errstate(divide="ignore", invalid="ignore"):
-        alone = np.minimum(2 * scipy.special.stdtr(degrees, -(np.abs(difference) / std_error)), 1.0)
-    return Differences(difference, std_error, margin, np.where(std_error > 0, alone, np.nan), test)
+    numbers = curves.log_theta.ravel(), curves.covariance, curves.degrees.ravel()
+    return linear_contrasts(contrasts, *numbers, correlated=curves.correlated)
 
 
 CURVE = "posbias_curve"
@@ -159,17 +116,10 @@ def curves_of(fit: Fit, cells: pl.DataFrame, names: pl.Series) -> Curves:
     fitted, shape = fit.free.fitted, (len(names), cells.height)
     if fitted is None:
         raise TypeError(f"the {fit.free.method} method has no errors that curves share")
-    n_cells, free = fit.statistics.n_cells, fitted.fit.free_cells
-    covariance = np.full((n_cells, n_cells), np.nan)
-    references = np.setdiff1d(np.flatnonzero(np.isfinite(fitted.fit.log_theta)), free)
-    covariance[np.ix_(free, free)] = fitted.errors.covariance
-    covariance[references], covariance[:, references] = 0.0, 0.0
-    known = np.isfinite(np.diag(covariance))
-    covariance[np.ix_(known, ~known)] = covariance[np.ix_(~known, known)] = np.nan
-    whole = np.where(np.outer(there, there), covariance[np.ix_(index, index)], np.nan)
+    covariance = covariance_of_cells(fitted.fit, fitted.errors)
     return Curves(
         log_theta=np.where(there, fitted.fit.log_theta[index], np.nan).reshape(shape),
-        covariance=whole,
+        covariance=np.where(np.outer(there, there), covariance[np.ix_(index, index)], np.nan),
         degrees=np.where(there, fitted.errors.degrees[index], np.nan).reshape(shape),
         group=context_numbers(cells, [name for name in fit.statistics.plan.context if name != CURVE]),
         present=there.reshape(shape),
@@ -271,12 +221,16 @@ def change_table(cells: pl.DataFrame, curves: Curves, differences: Differences) 
         not compared). What is not known is null.
     """
     first, second = np.exp(curves.log_theta)
+    reasons = np.full(len(first), None, np.object_)
+    for unknown, reason in _unknown(curves):
+        reasons[unknown[1]] = f"{reason} in b"
+        reasons[unknown[0]] = f"{reason} in a"
     return cells.with_columns(
-        _known("propensity_a", first),
-        _known("propensity_b", second),
-        _known("change", second - first),
+        known_numbers("propensity_a", first),
+        known_numbers("propensity_b", second),
+        known_numbers("change", second - first),
         *_tested(differences),
-        pl.Series("reason", _why_not(curves, ("a", "b")), pl.String),
+        pl.Series("reason", reasons.tolist(), pl.String),
     )
 
 
@@ -295,17 +249,17 @@ def day_table(cells: pl.DataFrame, days: pl.Series, curves: Curves, differences:
     """
     is_reference = curves.std_error.ravel() == 0
     own, apart = np.exp(curves.log_theta.ravel()), np.exp(np.where(is_reference, 0.0, differences.difference))
-    return (
-        days.alias(DAY)
-        .to_frame()
-        .join(cells, how="cross", maintain_order="left_right")
-        .with_columns(
-            _known("propensity", own),
-            _known("other_days", own / apart),
-            _known("change", own - own / apart),
-            *_tested(differences),
-            pl.Series("reason", _why_not_the_day(curves, differences), pl.String),
-        )
+    reasons = np.full(own.size, None, np.object_)
+    reasons[~np.isfinite(differences.difference) & ~is_reference] = "no other day has a propensity with an error"
+    for unknown, reason in _unknown(curves):
+        reasons[unknown.ravel()] = reason
+    every_day = days.alias(DAY).to_frame().join(cells, how="cross", maintain_order="left_right")
+    return every_day.with_columns(
+        known_numbers("propensity", own),
+        known_numbers("other_days", own / apart),
+        known_numbers("change", own - own / apart),
+        *_tested(differences),
+        pl.Series("reason", reasons.tolist(), pl.String),
     )
 
 
@@ -318,38 +272,22 @@ def _unknown(curves: Curves) -> list[tuple[Flags, str]]:
     ]
 
 
-def _why_not(curves: Curves, names: Sequence[str]) -> list[str | None]:
-    """Why cells of two curves are not compared; None where they are."""
-    reasons = np.full(curves.shape[1], None, np.object_)
-    for unknown, reason in _unknown(curves):
-        for cells, name in reversed(list(zip(unknown, names, strict=True))):
-            reasons[cells] = f"{reason} in {name}"
-    return reasons.tolist()
-
-
-def _why_not_the_day(curves: Curves, differences: Differences) -> list[str | None]:
-    """Why a day's cell is not compared with other days; None where it is."""
-    reasons = np.full(curves.log_theta.size, None, np.object_)
-    alone = ~np.isfinite(differences.difference)
-    reasons[alone & ~(curves.std_error.ravel() == 0)] = "no other day has a propensity with an error"
-    for unknown, reason in _unknown(curves):
-        reasons[unknown.ravel()] = reason
-    return reasons.tolist()
-
-
 def _tested(differences: Differences) -> list[pl.Series]:
-    with np.errstate(over="ignore"):
-        ratios = {
-            "ratio": np.exp(differences.difference),
-            "ratio_ci_low": np.exp(differences.low),
-            "ratio_ci_high": np.exp(differences.high),
+    """The columns of ratios, with the interval and the test of each."""
+    difference, error, degrees = differences.difference, differences.std_error, differences.degrees
+    margin = t_quantile(degrees) * error
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        numbers = {
+            "ratio": np.exp(difference),
+            "ratio_ci_low": np.exp(difference - margin),
+            "ratio_ci_high": np.exp(difference + margin),
+            "std_error": error,
+            "p_value": np.minimum(2 * scipy.special.stdtr(degrees, -(np.abs(difference) / error)), 1.0),
+            "p_value_joint": differences.test.p_values,
         }
-    return [
-        *(_known(name, values) for name, values in ratios.items()),
-        _known("std_error", differences.std_error),
-        _known("p_value", differences.p_value),
-        _known("p_value_joint", np.where(differences.std_error > 0, differences.test.p_values, np.nan)),
-    ]
+    for name in ("p_value", "p_value_joint"):
+        numbers[name] = np.where(error > 0, numbers[name], np.nan)
+    return [known_numbers(name, values) for name, values in numbers.items()]
 
 
 def beyond(table: pl.DataFrame, largest: float) -> pl.DataFrame:
@@ -362,7 +300,3 @@ def beyond(table: pl.DataFrame, largest: float) -> pl.DataFrame:
     ratio = pl.col("ratio")
     far = (ratio > 1 + largest) | (ratio < 1 / (1 + largest))
     return table.filter(far & ((pl.col("ratio_ci_low") > 1) | (pl.col("ratio_ci_high") < 1)))
-
-
-def _known(name: str, values: Floats) -> pl.Series:
-    return pl.Series(name, np.where(np.isfinite(values), values, np.nan), nan_to_null=True)

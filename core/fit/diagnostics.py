@@ -22,7 +22,6 @@ the conditional estimate of the same sample.
 """
 
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import polars as pl
@@ -34,23 +33,16 @@ from posbias.core.arrays.threads import at_once
 from posbias.core.attractiveness import AttractivenessPrior, sample_units, shown_position
 from posbias.core.choices import BetaPrior
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
+from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError
-from posbias.core.estimators.estimate import CurveEstimate, Estimate, EstimationOptions
+from posbias.core.estimators.estimate import Estimate, EstimationOptions
 from posbias.core.estimators.methods import ConditionalEstimator
 from posbias.core.schema import NO_PREVIOUS_CLICK, POSITION, PREVIOUS_CLICK, Length
 from posbias.core.shapes import FREE
 from posbias.core.standard_errors import contrasts
+from posbias.core.standard_errors.cluster import t_quantile
 from posbias.core.standard_errors.contrasts import ContrastTest, ScoredEstimate, StrataEstimate
-from posbias.core.standard_errors.leave_one_out import t_quantile
-from posbias.core.theta.conditional import (
-    ConditionalFit,
-    Linkage,
-    Silence,
-    find_linkage,
-    fit_conditional,
-    silence_of_cells,
-)
+from posbias.core.theta.conditional import ConditionalFit, Silence, find_linkage, fit_conditional, silence_of_cells
 from posbias.core.theta.joint import LARGEST, JointFit, JointOptions, fit_joint
 
 
@@ -128,35 +120,20 @@ def bins_test(
     return BinsTest(test, tuple((position[first], position[other]) for first, other in pairs))
 
 
-def previous_click_test(statistics: SufficientStatistics, estimate: Estimate) -> ContrastTest | None:
+def previous_click_test(
+    statistics: SufficientStatistics, estimate: Estimate
+) -> tuple[ContrastTest | None, Silence | None]:
     """Whether theta_{r r'} depends on r', the last click above: each r' > 0 against r' = 0 at the same position r.
 
     A cell without clicks is judged by the lower end of the interval of the cell at its position with r' = 0.
 
     Returns:
-        The test, or None where the model knows no previous click or the estimate has no errors.
+        The test, and what cells below a click without a click say; None where the model knows no previous click or the
+        estimate has no errors.
     """
-    if PREVIOUS_CLICK not in statistics.cells.columns or estimate.fitted is None:
-        return None
-    clicked, unclicked = _below_clicks(statistics)
-    apart = contrasts.pairwise_contrasts(unclicked, clicked, statistics.n_cells)
-    test = contrasts.linear_contrast_test(apart, estimate.fitted.fit, estimate.fitted.errors)
-    silence = silence_below_clicks(statistics, estimate)
-    return test if silence is None else _with_silence(test, silence.p_value[clicked])
-
-
-def silence_below_clicks(statistics: SufficientStatistics, estimate: Estimate) -> Silence | None:
-    """Test the cells below a click that have no click; None where the model knows no previous click."""
-    if PREVIOUS_CLICK not in statistics.cells.columns or estimate.fitted is None:
-        return None
-    theta = np.full(statistics.n_cells, np.nan)
-    clicked, unclicked = _below_clicks(statistics)
-    theta[clicked] = estimate.intervals.low[unclicked]
-    return silence_of_cells(estimate.fitted.fit, estimate.fitted.strata.signatures, theta)
-
-
-def _below_clicks(statistics: SufficientStatistics) -> tuple[Integers, Integers]:
-    """The cells below a click, and for each the cell at its position without a click above, where there is one."""
+    fitted = estimate.fitted
+    if PREVIOUS_CLICK not in statistics.cells.columns or fitted is None:
+        return None, None
     rows = list(enumerate(statistics.cells.select(POSITION, PREVIOUS_CLICK).iter_rows()))
     without = {position: cell for cell, (position, previous) in rows if previous == NO_PREVIOUS_CLICK}
     pairs = [
@@ -165,7 +142,12 @@ def _below_clicks(statistics: SufficientStatistics) -> tuple[Integers, Integers]
         if previous != NO_PREVIOUS_CLICK and position in without
     ]
     clicked, unclicked = np.array(pairs, np.int64).reshape(-1, 2).T
-    return clicked, unclicked
+    apart = contrasts.pairwise_contrasts(unclicked, clicked, statistics.n_cells)
+    test = contrasts.linear_contrast_test(apart, fitted.fit, fitted.errors)
+    theta = np.full(statistics.n_cells, np.nan)
+    theta[clicked] = estimate.intervals.low[unclicked]
+    silence = silence_of_cells(fitted.fit, fitted.strata.signatures, theta)
+    return _with_silence(test, silence.p_value[clicked]), silence
 
 
 def _with_silence(test: ContrastTest, p_value: Floats) -> ContrastTest:
@@ -263,46 +245,34 @@ def compare_with_pairs(
         pairs = ConditionalEstimator().estimate(statistics, statistics.strata(), own, lambda _: None)
     except IdentifiabilityError:
         return None
-    return None if pairs.fitted is None else _test(features, pairs.fitted, statistics)
-
-
-def _test(
-    features: CurveEstimate | StrataEstimate, pairs: StrataEstimate, statistics: SufficientStatistics
-) -> PairsTest | None:
-    """The test of the cells that both know, relative to the references of the pairs."""
-    n_cells, reference = statistics.n_cells, pairs.fit.linkage.reference_of
-    variance = _covariance(features, n_cells) + _covariance(pairs, n_cells)
-    known = np.isfinite(features.fit.log_theta) & np.isfinite(pairs.fit.log_theta) & np.isfinite(np.diag(variance))
+    if pairs.fitted is None:
+        return None
+    # The cells that both know, relative to the references of the pairs.
+    fits, n_cells, reference = (features.fit, pairs.fitted.fit), statistics.n_cells, pairs.linkage.reference_of
+    variance = sum(contrasts.covariance_of_cells(of.fit, of.errors) for of in (features, pairs.fitted))
+    known = np.isfinite(np.diag(variance))
     cells = np.flatnonzero(known & known[reference] & (reference != np.arange(n_cells)))
     if not len(cells):
         return None
     apart = contrasts.pairwise_contrasts(reference[cells], cells, n_cells)
-    log_ratio = np.nan_to_num(features.fit.log_theta) - np.nan_to_num(pairs.fit.log_theta)
-    difference = apart @ log_ratio
-    covariance = apart @ np.where(np.outer(known, known), np.nan_to_num(variance), 0.0) @ apart.T
-    covariance = covariance + np.diag(np.full(len(cells), 1e-12))  # two cells that agree to the last click
+    difference = apart @ (np.nan_to_num(fits[0].log_theta) - np.nan_to_num(fits[1].log_theta))
+    covariance = apart @ np.nan_to_num(variance) @ apart.T + np.diag(
+        np.full(len(cells), 1e-12)
+    )  # two cells that agree to the last click
     position = np.log(statistics.position_of_cell)
     direction = position[cells] - position[reference[cells]]
     weighed = scipy.linalg.cho_solve(scipy.linalg.cho_factor(covariance, lower=True, overwrite_a=True), direction)
     information = float(direction @ weighed)
     slope, error = float(difference @ weighed) / max(information, 1e-300), 1 / np.sqrt(max(information, 1e-300))
-    degrees = np.minimum(features.errors.degrees, pairs.errors.degrees)[cells]
+    degrees = np.minimum(features.errors.degrees, pairs.fitted.errors.degrees)[cells]
     fewest = np.array([np.nanmin(degrees, initial=np.inf)])
     return PairsTest(
         slope=slope,
         slope_error=float(error),
         of_slope=contrasts.contrast_test(np.array([slope]), np.array([error]), fewest),
         of_cells=contrasts.contrast_test(difference, np.sqrt(np.diag(covariance)), degrees),
-        pairs=int(pairs.fit.linkage.linking_pairs[cells].max()),
+        pairs=int(pairs.linkage.linking_pairs[cells].max()),
     )
-
-
-def _covariance(curve: CurveEstimate | StrataEstimate, n_cells: int) -> Floats:
-    """Covariance of log theta, shape (K, K): 0 at the references, nan where there is no error."""
-    covariance = np.zeros((n_cells, n_cells))
-    free = curve.fit.free_cells
-    covariance[np.ix_(free, free)] = curve.errors.covariance
-    return covariance
 
 
 NOTABLE = 0.05
@@ -345,16 +315,7 @@ def compare_with_joint(conditional: StrataEstimate, joint: JointFit) -> JointCom
             clusters of their own.
         joint: joint EM on the same counts, run to convergence.
     """
-    scored = _scored_joint(joint, conditional.strata, conditional.fit.linkage)
-    log_ratio = scored.log_theta - conditional.fit.log_theta
-    std_error, correlation = contrasts.difference_errors(conditional.scored(), scored)
-    test = contrasts.contrast_test(log_ratio, std_error, conditional.errors.degrees, correlation=correlation)
-    return JointComparison(log_ratio, std_error, test, converged=conditional.fit.converged and joint.converged)
-
-
-def _scored_joint(joint: JointFit, strata: Strata, linkage: Linkage) -> ScoredEstimate:
-    table, members = strata.signatures, strata.members
-    log_theta = np.log(np.where(linkage.identified, joint.examination, 1.0))  # 0 without prior and clicks
+    table, members, linkage = conditional.strata.signatures, conditional.strata.members, conditional.fit.linkage
     score, information = joint_slopes(joint, table)
     others = table.multiplicity - np.bincount(members.unit, minlength=table.n_units)
     alone = np.flatnonzero(others > 1 / 2)
@@ -367,7 +328,8 @@ def _scored_joint(joint: JointFit, strata: Strata, linkage: Linkage) -> ScoredEs
     scores.data *= np.repeat(np.sqrt(copies), np.diff(scores.indptr))
     # Without a prior the information says nothing about the common scale of theta, which drops out of every ratio.
     inverse = pseudo_inverse(information)
-    return ScoredEstimate(
+    log_theta = np.log(np.where(linkage.identified, joint.examination, 1.0))  # 0 without prior and clicks
+    scored = ScoredEstimate(
         log_theta=np.where(linkage.identified, log_theta - log_theta[linkage.reference_of], np.nan),
         std_error=np.where(linkage.identified, 0.0, np.nan),
         degrees=np.full(table.n_cells, np.inf),
@@ -375,6 +337,10 @@ def _scored_joint(joint: JointFit, strata: Strata, linkage: Linkage) -> ScoredEs
         scores=scores,
         response=inverse - inverse[linkage.reference_of],
     )
+    log_ratio = scored.log_theta - conditional.fit.log_theta
+    std_error, correlation = contrasts.difference_errors(conditional.scored(), scored)
+    test = contrasts.contrast_test(log_ratio, std_error, conditional.errors.degrees, correlation=correlation)
+    return JointComparison(log_ratio, std_error, test, converged=conditional.fit.converged and joint.converged)
 
 
 def joint_slopes(joint: JointFit, table: CountTable) -> tuple[Floats, Floats]:
@@ -450,26 +416,23 @@ def find_causes(
         except IdentifiabilityError:
             return None
         fit = fit_conditional(table, linkage)
-    estimated = pooled_prior(prior, shown_position(table, position_of_cell), table)
+    # One Beta prior with the mean and the variance of all units together, given the position of each.
+    means, copies = prior.mean_at(shown_position(table, position_of_cell)), table.multiplicity
+    mean = float(np.average(means, weights=copies))
+    variance = float(np.average(means * (1 - means) / (prior.strength + 1) + (means - mean) ** 2, weights=copies))
+    estimated = BetaPrior(mean, mean * (1 - mean) / variance - 1)
+    known, reference = fit.linkage.identified, fit.linkage.reference_of
+    theta = np.where(known, np.nan_to_num(fit.theta), 0.0)
+    start = np.where(known, theta * (_HIGHEST / theta.max()), _HIGHEST / 2)
+
+    def against(run: tuple[CountTable, JointOptions]) -> Floats:
+        """Log of EM's theta over the conditional one, each relative to the cell's reference."""
+        joint = fit_joint(*run, start=start)
+        log_theta = np.log(np.where(known, joint.examination, 1.0))
+        return np.where(known, log_theta - log_theta[reference] - fit.log_theta, np.nan)
+
     linking = table.take(np.flatnonzero(table.links))  # without a prior all others fit any theta
     options = JointOptions(NO_PRIOR, NO_PRIOR, tolerance=_TOLERANCE)
     runs = (linking, options), (table, JointOptions(attractiveness_prior=estimated, tolerance=_TOLERANCE))
-    without_prior, with_estimated = at_once(partial(_against, fit), runs)
+    without_prior, with_estimated = at_once(against, runs)
     return JointCauses(without_prior, with_estimated, estimated)
-
-
-def pooled_prior(prior: AttractivenessPrior, position: Integers, table: CountTable) -> BetaPrior:
-    """One Beta prior with the mean and the variance of all units together, given the position of each."""
-    means, copies = prior.mean_at(position), table.multiplicity
-    mean = float(np.average(means, weights=copies))
-    variance = float(np.average(means * (1 - means) / (prior.strength + 1) + (means - mean) ** 2, weights=copies))
-    return BetaPrior(mean, mean * (1 - mean) / variance - 1)
-
-
-def _against(fit: ConditionalFit, run: tuple[CountTable, JointOptions]) -> Floats:
-    """Log of EM's theta over the conditional one, each relative to the cell's reference."""
-    known = fit.linkage.identified
-    theta = np.where(known, np.nan_to_num(fit.theta), 0.0)
-    start = np.where(known, theta * (_HIGHEST / theta.max()), _HIGHEST / 2)
-    joint = np.log(np.where(known, fit_joint(*run, start=start).examination, 1.0))
-    return np.where(known, joint - joint[fit.linkage.reference_of] - fit.log_theta, np.nan)

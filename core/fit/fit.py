@@ -29,11 +29,10 @@ from posbias.core.shapes import FREE, get_shape
 from posbias.core.shapes.contexts import ShrunkContexts, compare_contexts
 from posbias.core.shapes.shape import ShapedEstimate
 from posbias.core.shapes.smooth import PowerShape, SmoothShape
+from posbias.core.standard_errors.cluster import ClusterSums
 from posbias.core.standard_errors.column import WholeLog
 from posbias.core.standard_errors.contrasts import ContrastTest, StrataEstimate
-from posbias.core.standard_errors.leave_one_out import ClusterSums
 from posbias.core.theta.conditional import Silence
-from posbias.core.theta.joint import JointOptions
 
 LARGEST_COMPARISON = 200_000
 """Signatures up to which joint EM runs beside the chosen method without a request."""
@@ -275,9 +274,16 @@ def _fit(
         ) as model_tests:
             spread, covariance = errors_of_theta(estimate)
             prior = prior_given_theta()
-            attractiveness, std_dev = _attractiveness(statistics, estimate, covariance, prior)
+            if estimate.attractiveness is not None:
+                attractiveness, std_dev = estimate.attractiveness, np.full(len(estimate.attractiveness), np.nan)
+            else:
+                counts = statistics.pair_signatures, estimate.examination
+                attractiveness, std_dev = posterior_by_position(*counts, prior, statistics.position_of_cell)
+                if covariance is not None:
+                    std_dev = with_errors_of_theta(*counts, covariance, attractiveness, std_dev)
     tested_arms = _test_arms(statistics, fitted, period) if is_default and fitted is not None else None
     tested_bins = beside.unbinned if judged.fitted is not None else None
+    previous_click, silence = diagnostics.previous_click_test(statistics, estimate)
     return Fit(
         estimate=estimate,
         shape=shape,
@@ -300,8 +306,8 @@ def _fit(
         query_spread=spread,
         covariance=covariance,
         position_effect=diagnostics.position_effect_test(estimate, options.shape),
-        previous_click=diagnostics.previous_click_test(statistics, estimate),
-        silence=diagnostics.silence_below_clicks(statistics, estimate),
+        previous_click=previous_click,
+        silence=silence,
         placements=methods.placement_tests(statistics) if method == RandomizedEstimator.name else (),
         bins=None if tested_bins is None else diagnostics.bins_test(tested_bins, statistics.plan, options, period.used),
         model_tests=model_tests(),
@@ -343,25 +349,15 @@ def _refined(
     if statistics.plan.model.beside_position:
         return free, None, None, None, None
     if contexts is None:
-        return free, None, None if fitted is None else _smooth_if_thin(free, fitted, statistics), None, None
+        smooth, few = None, statistics.n_cells <= MOST_CELLS_BESIDE
+        if fitted is not None and few and propensities.is_thin(free.propensity, free.intervals.std_error).any():
+            with suppress(np.linalg.LinAlgError):  # nobody requested it: the free estimate stands without it
+                smooth = get_shape(SmoothShape.name).fit(fitted, position)
+        return free, None, smooth if smooth is not None and smooth.converged else None, None, None
     if options.shrink == "none":
         return free, None, None, None, contexts
     estimate, shrunk = propensities.with_shrinkage(free, behind, position)
     return estimate, None, None, shrunk, contexts
-
-
-def _smooth_if_thin(free: Estimate, fitted: StrataEstimate, statistics: SufficientStatistics) -> ShapedEstimate | None:
-    """A smooth curve beside a free estimate too thin for weights; None where it is not, or has too many cells."""
-    if (
-        statistics.n_cells > MOST_CELLS_BESIDE
-        or not propensities.is_thin(free.propensity, free.intervals.std_error).any()
-    ):
-        return None
-    try:
-        smooth = get_shape(SmoothShape.name).fit(fitted, statistics.position_of_cell)
-    except np.linalg.LinAlgError:  # nobody requested it: the free estimate stands without it
-        return None
-    return smooth if smooth.converged else None
 
 
 def _causes(
@@ -372,9 +368,9 @@ def _causes(
     prior: AttractivenessPrior | None,
 ) -> JointCauses | None:
     """The causes of a bias of joint EM that has a prior; the prior is estimated where it was not yet."""
-    if conditional is None or comparison is None or not comparison.biased:
+    if joint is None or joint.joint is None or conditional is None or comparison is None or not comparison.biased:
         return None
-    options = _options_of(joint)
+    options = joint.joint.options
     if options.attractiveness_prior.strength == options.examination_prior.strength == 0:
         return None
     table, position = conditional.strata.signatures, statistics.position_of_cell
@@ -386,23 +382,8 @@ def _causes(
 
 def _prior(statistics: SufficientStatistics, estimate: Estimate, options: EstimationOptions) -> AttractivenessPrior:
     """The prior of gamma: the one behind the estimate, or that was requested, or what the log says."""
-    if estimate.attractiveness is not None:
-        return AttractivenessPrior.from_beta(_options_of(estimate).attractiveness_prior)
+    if estimate.attractiveness is not None and estimate.joint is not None:
+        return AttractivenessPrior.from_beta(estimate.joint.options.attractiveness_prior)
     if options.attractiveness_prior:
         return AttractivenessPrior.from_beta(options.attractiveness_prior)
     return estimate_prior(statistics.pair_signatures, estimate.examination, statistics.position_of_cell)
-
-
-def _attractiveness(
-    statistics: SufficientStatistics, estimate: Estimate, covariance: Floats | None, prior: AttractivenessPrior
-) -> tuple[Floats, Floats]:
-    """Gamma per pair signature with its standard deviation."""
-    if estimate.attractiveness is not None:
-        return estimate.attractiveness, np.full(len(estimate.attractiveness), np.nan)
-    counts = statistics.pair_signatures, estimate.examination
-    mean, std_dev = posterior_by_position(*counts, prior, statistics.position_of_cell)
-    return mean, std_dev if covariance is None else with_errors_of_theta(*counts, covariance, mean, std_dev)
-
-
-def _options_of(joint: Estimate | None) -> JointOptions:
-    return JointOptions() if joint is None or joint.joint is None else joint.joint.options

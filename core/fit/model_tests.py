@@ -68,7 +68,6 @@ standard error of their ratio is the jackknife's over queries, as everywhere: fo
 Source: Chuklin, Markov & de Rijke 2015, chapter 5.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -81,12 +80,12 @@ from posbias.core.counts.checks import NUMBER_ABOVE, ClicksAbove, CountedPages
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.models import click_model_names, get_click_model
-from posbias.core.models.page_matrices import MOST_RANKS, UNIT, PageBatch, PagesInMemory, log_of_clicks, page_batches
+from posbias.core.models.page_matrices import MOST_RANKS, UNIT, PagesInMemory, log_of_clicks, page_batches
 from posbias.core.models.position_based import ClickRateModel
 from posbias.core.schema import PAIR, POSITION, QUERY, SESSION, Length
 from posbias.core.standard_errors import contrasts
+from posbias.core.standard_errors.cluster import t_quantile
 from posbias.core.standard_errors.contrasts import ScoreTest, StrataEstimate
-from posbias.core.standard_errors.leave_one_out import t_quantile
 from posbias.core.theta.conditional import UPPER_TAIL
 
 N_GROUPS = 8
@@ -122,29 +121,44 @@ def attractiveness_test(fitted: StrataEstimate, group_of_cell: Integers) -> tupl
     if kept.impressions.max(initial=0) >= LARGEST_COUNT:
         return None
     theta = np.exp(np.nan_to_num(fitted.fit.log_theta))
-    grouped = _grouped(replace(kept, multiplicity=np.ones(kept.n_units)), chosen.cluster, theta)
-    if grouped is None:
+    one, other = halves(replace(kept, multiplicity=np.ones(kept.n_units)))
+    if not (one.clicks.any() and other.clicks.any()):
         return None
-    strata, score = grouped
+    folds = [_fold(half, by, chosen.cluster, theta) for half, by in ((one, other), (other, one))]
+    both = count_table.concatenate([half for half, _, _, _ in folds])
+    queries, attractive, clicks = (np.concatenate([fold[number] for fold in folds]) for number in (1, 2, 3))
+    if not len(attractive):  # no query has two units that differ
+        return None
+    # The group of each unit, from the least attractive on, of the same clicks each.
+    order = np.argsort(attractive, kind="stable")
+    middle = np.cumsum(clicks[order]) - clicks[order] / 2
+    group = np.empty(len(order), np.int64)
+    group[order] = np.minimum(middle / clicks.sum() * N_GROUPS, N_GROUPS - 1).astype(np.int64)
+    # The mean of each group by clicks, scaled so that those above 0 lie 1 above the others.
+    up, down = (np.average(attractive[of], weights=clicks[of]) for of in (attractive > 0, attractive <= 0))
+    total, moved = (count_table.sum_by_number(group, values, N_GROUPS) for values in (clicks, clicks * attractive))
+    score = moved / np.maximum(total, 1) / (up - down)
+    table = replace(
+        both, n_cells=N_GROUPS * both.n_cells, cell=N_GROUPS * both.cell + np.repeat(group, both.entries_of_unit)
+    )
     lowest, cell = float(theta.min()), np.repeat(np.arange(len(theta)), N_GROUPS)
     loss = (1 - theta) * (np.log(lowest) / (1 - lowest) if lowest < 1 else -1.0)  # D
     direction = loss[cell] * np.tile(score, len(theta))
+    strata = Strata(table, Members(np.arange(len(queries)), queries))
     test = contrasts.score_test(strata, cell, direction, group_of_cell)
-    return None if test is None else (test, _error_of_log_theta(strata.signatures, score, theta))
-
-
-def _error_of_log_theta(table: CountTable, score: Floats, theta: Floats) -> float:
-    """The change of log theta at K by one unit of b under trust bias, inf where units hardly differ."""
-    cell, group = table.cell // N_GROUPS, table.cell % N_GROUPS
+    if test is None:
+        return None
+    # The change of log theta at K by one unit of b under trust bias, infinite where units hardly differ.
     scale = theta / theta.max()
     clicks, expected = (
-        count_table.sum_by_number(group, values, N_GROUPS) for values in (table.clicks, table.impressions * scale[cell])
+        count_table.sum_by_number(table.cell % N_GROUPS, values, N_GROUPS)
+        for values in (table.clicks, table.impressions * scale[table.cell // N_GROUPS])
     )
-    surplus = max(float(expected.sum() / clicks.sum()) - 1, 0.0)
-    moved = abs(float(expected @ score))
-    if not moved > 0:
-        return np.inf
-    return _BEYOND_FIRST_ORDER * abs(float(np.log(scale.min()))) * surplus * float(clicks @ score**2) / moved
+    surplus, moves = max(float(expected.sum() / clicks.sum()) - 1, 0.0), abs(float(expected @ score))
+    if not moves > 0:
+        return test, np.inf
+    error = abs(float(np.log(scale.min()))) * surplus * float(clicks @ score**2) / moves
+    return test, _BEYOND_FIRST_ORDER * error
 
 
 def most_shown(strata: Strata, most: int = MOST_ENTRIES) -> Members:
@@ -184,28 +198,6 @@ def halves(table: CountTable) -> tuple[CountTable, CountTable]:
     return one, replace(table, impressions=table.impressions - one.impressions, clicks=table.clicks - one.clicks)
 
 
-def _grouped(table: CountTable, query: Numbers, theta: Floats) -> tuple[Strata, Floats] | None:
-    """The units of both folds in cells (e, group), and the score of each group, shape (8,).
-
-    None where a half has no click, or no query has two units that differ.
-    """
-    one, other = halves(table)
-    if not (one.clicks.any() and other.clicks.any()):
-        return None
-    folds = [_fold(half, by, query, theta) for half, by in ((one, other), (other, one))]
-    tables, *of_units = zip(*folds, strict=True)
-    queries, attractive, clicks = map(np.concatenate, of_units)
-    if not len(attractive):
-        return None
-    group = _groups(attractive, clicks)
-    both = count_table.concatenate(list(tables))
-    in_groups = N_GROUPS * both.cell + np.repeat(group, both.entries_of_unit)
-    strata = Strata(
-        replace(both, n_cells=N_GROUPS * both.n_cells, cell=in_groups), Members(np.arange(len(queries)), queries)
-    )
-    return strata, _scores(group, attractive, clicks)
-
-
 def _fold(
     half: CountTable, by: CountTable, query: Numbers, theta: Floats
 ) -> tuple[CountTable, Numbers, Floats, Floats]:
@@ -214,47 +206,25 @@ def _fold(
     Returns:
         Their counts, the query of each, how attractive the other half says they are, and their clicks.
     """
-    rate = _click_rates(by, query, theta)
-    half = half.only(half.impressions > 0)
-    units = np.flatnonzero(half.links)
-    clicks, of_query, n_queries = half.sum_by_unit(half.clicks)[units], query[units], int(query.max()) + 1
-    usual = count_table.sum_by_number(of_query, clicks * rate[units], n_queries) / np.maximum(
-        count_table.sum_by_number(of_query, clicks, n_queries), 1
-    )
-    attractive = rate[units] - usual[of_query]
-    differ = np.bincount(of_query, np.abs(attractive) > _ROUNDING, minlength=n_queries)[of_query] > 0
-    return (half.take(units[differ]), of_query[differ], attractive[differ], clicks[differ])
-
-
-def _click_rates(table: CountTable, query: Numbers, theta: Floats) -> Floats:
-    """How attractive each unit is, shrunk towards its query, shape (J,)."""
-    clicks, expected = table.sum_by_unit(table.clicks), table.sum_by_unit(table.impressions * theta[table.cell])
     n_queries = int(query.max()) + 1
-    clicks_of, expected_of = (count_table.sum_by_number(query, values, n_queries) for values in (clicks, expected))
-    usual = (clicks_of / np.maximum(expected_of, np.finfo(np.float64).tiny))[query]
+
+    def of_query(number: Numbers, values: Floats) -> Floats:
+        return count_table.sum_by_number(number, values, n_queries)
+
+    # How attractive each unit is, shrunk towards its query.
+    clicks, expected = by.sum_by_unit(by.clicks), by.sum_by_unit(by.impressions * theta[by.cell])
+    usual = (of_query(query, clicks) / np.maximum(of_query(query, expected), np.finfo(np.float64).tiny))[query]
     mean = clicks.sum() / expected.sum()
     beyond_chance = ((clicks - usual * expected) ** 2 - usual * expected).sum() / (expected**2).sum()
     strength = mean / max(beyond_chance, _LEAST_VARIANCE * mean**2)
-    return (clicks + strength * usual) / (expected + strength)
-
-
-def _groups(attractive: Floats, clicks: Floats) -> Integers:
-    """The group of each unit, from the least attractive on, of the same clicks each."""
-    order = np.argsort(attractive, kind="stable")
-    middle = np.cumsum(clicks[order]) - clicks[order] / 2
-    group = np.empty(len(order), np.int64)
-    group[order] = np.minimum(middle / clicks.sum() * N_GROUPS, N_GROUPS - 1).astype(np.int64)
-    return group
-
-
-def _scores(group: Integers, attractive: Floats, clicks: Floats) -> Floats:
-    """The mean of each group by clicks, scaled so that those above 0 lie 1 above the others, shape (8,)."""
-    above = attractive > 0
-    apart = np.average(attractive[above], weights=clicks[above]) - np.average(
-        attractive[~above], weights=clicks[~above]
-    )
-    total = count_table.sum_by_number(group, clicks, N_GROUPS)
-    return count_table.sum_by_number(group, clicks * attractive, N_GROUPS) / np.maximum(total, 1) / apart
+    rate = (clicks + strength * usual) / (expected + strength)
+    half = half.only(half.impressions > 0)
+    units = np.flatnonzero(half.links)
+    clicks, own = half.sum_by_unit(half.clicks)[units], query[units]
+    usual = of_query(own, clicks * rate[units]) / np.maximum(of_query(own, clicks), 1)
+    attractive = rate[units] - usual[own]
+    differ = np.bincount(own, np.abs(attractive) > _ROUNDING, minlength=n_queries)[own] > 0
+    return half.take(units[differ]), own[differ], attractive[differ], clicks[differ]
 
 
 TESTS = ATTRACTIVENESS, CLICKS_ABOVE, LAST_CLICK = "attractiveness", "clicks_above", "last_click"
@@ -413,23 +383,20 @@ def clicks_below(strata: Strata) -> tuple[ClicksBelow, ...]:
         np.bincount(group, values, _LEVELS * (int(query.max(initial=-1)) + 1)).reshape(-1, _LEVELS).T
         for values in (table.impressions, table.clicks, expected)
     ]
-    return tuple(
-        _ratio(above, float(impressions.sum()), clicks, of_query)
-        for above, (impressions, clicks, of_query) in enumerate(zip(*sums, strict=True))
-        if of_query.sum() > 0
-    )
-
-
-def _ratio(above: int, impressions: float, clicks: Floats, expected: Floats) -> ClicksBelow:
-    """The ratio of the sums of clicks and expected clicks by query, with the jackknife's interval of its logarithm."""
-    ratio, error, degrees, n_queries = contrasts.ratio_of_sums(clicks, expected)
-    interval = None
-    if ratio and n_queries > 1:
-        margin = float(np.exp(t_quantile(np.array(degrees)) * error / ratio))
-        interval = (ratio / margin, ratio * margin)
-    elif n_queries > 1:
-        interval = (0.0, float(-np.log(UPPER_TAIL) / expected.sum()))
-    return ClicksBelow(above, impressions, float(clicks.sum()), float(expected.sum()), ratio, interval)
+    by_number: list[ClicksBelow] = []
+    for number, (impressions, clicks, of_query) in enumerate(zip(*sums, strict=True)):
+        if not of_query.sum() > 0:
+            continue
+        # The ratio of the sums by query, with the jackknife's interval of its logarithm.
+        ratio, error, degrees, n_queries = contrasts.ratio_of_sums(clicks, of_query)
+        interval, observed, total = None, float(clicks.sum()), float(of_query.sum())
+        if ratio and n_queries > 1:
+            margin = float(np.exp(t_quantile(np.array(degrees)) * error / ratio))
+            interval = (ratio / margin, ratio * margin)
+        elif n_queries > 1:
+            interval = (0.0, float(-np.log(UPPER_TAIL) / total))
+        by_number.append(ClicksBelow(number, float(impressions.sum()), observed, total, ratio, interval))
+    return tuple(by_number)
 
 
 _HELD_OUT = 4  # one session in so many
@@ -499,12 +466,20 @@ def compare_models(pages: pl.DataFrame, fitted: str) -> OtherModels | None:
     _, query = np.unique(of_unit[np.concatenate([batch.unit[:, 0] for batch in batches])], return_inverse=True)
     weight = np.concatenate([batch.weight for batch in batches])
     number = int(query.max()) + 1
-    shown = count_table.sum_by_number(
-        query, weight * np.concatenate([batch.shown.sum(axis=1) for batch in batches]), number
-    )
-    own, *theirs = (
-        count_table.sum_by_number(query, weight * _by_page(name, training, batches), number) for name in names
-    )
+
+    def by_query(of_pages: list[Floats]) -> Floats:
+        return count_table.sum_by_number(query, weight * np.concatenate(of_pages), number)
+
+    def of_model(name: str) -> Floats:
+        """The log-likelihood of each query under a model."""
+        from posbias.core.models.em import EMOptions, fit  # noqa: PLC0415 - only where a test rejects the fitted model
+
+        model = get_click_model(name)
+        parameters = fit(model, training, EMOptions(passes=_PASSES), lambda: None).parameters
+        return by_query([log_of_clicks(model.given_clicks(parameters, of), of).sum(axis=1) for of in batches])
+
+    shown = by_query([batch.shown.sum(axis=1) for batch in batches])
+    own, *theirs = map(of_model, names)
     models = [
         OtherModel(name, *contrasts.ratio_of_sums(of_other - own, shown)[:2])
         for name, of_other in zip(names[1:], theirs, strict=True)
@@ -515,13 +490,3 @@ def compare_models(pages: pl.DataFrame, fitted: str) -> OtherModels | None:
         queries=len(shown),
         others=tuple(sorted(models, key=lambda model: -model.gain)),
     )
-
-
-def _by_page(name: str, training: PagesInMemory, judged: Sequence[PageBatch]) -> Floats:
-    """The log-likelihood of each different page under a model."""
-    from posbias.core.models.em import EMOptions, fit  # noqa: PLC0415 - only where a test rejects the fitted model
-
-    model = get_click_model(name)
-    parameters = fit(model, training, EMOptions(passes=_PASSES), lambda: None).parameters
-    sums = [log_of_clicks(model.given_clicks(parameters, batch), batch).sum(axis=1) for batch in judged]
-    return np.concatenate(sums)

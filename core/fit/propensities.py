@@ -34,10 +34,17 @@ from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, PREVIOUS_CLICK, Q
 from posbias.core.shapes import get_shape
 from posbias.core.shapes.contexts import ShrunkContexts, shrink_contexts
 from posbias.core.shapes.shape import ShapedEstimate
-from posbias.core.standard_errors.cluster import Intervals, bootstrap, errors_from_sums, pair_errors, sum_clusters
-from posbias.core.standard_errors.column import TwoWaySums, WholeLog, column_sums
+from posbias.core.standard_errors.cluster import (
+    ClusterSums,
+    Intervals,
+    TwoWaySums,
+    bootstrap,
+    errors_from_sums,
+    pair_errors,
+    sum_clusters,
+)
+from posbias.core.standard_errors.column import WholeLog, column_sums
 from posbias.core.standard_errors.contrasts import StrataEstimate
-from posbias.core.standard_errors.leave_one_out import ClusterSums
 
 PROPENSITY = "propensity"
 EXAMINATION = "examination"
@@ -95,47 +102,48 @@ def propensity_table(
         (unknown, Intervals.unknown(linkage.reason)) if smooth is None else (smooth.theta, smooth.intervals)
     )
     for_weights = fitted if weigh_by == "fitted" else _for_weights(fitted, intervals.std_error, curve)
-    further = [] if moment is None else [_known("moment_propensity", moment)]
+    further = [] if moment is None else [known_numbers("moment_propensity", moment)]
     if free is not None:
         further += [
-            _known("unshrunk_propensity", free.propensity),
-            _known("unshrunk_ci_low", free.intervals.low),
-            _known("unshrunk_ci_high", free.intervals.high),
+            known_numbers("unshrunk_propensity", free.propensity),
+            known_numbers("unshrunk_ci_low", free.intervals.low),
+            known_numbers("unshrunk_ci_high", free.intervals.high),
         ]
     if statistics.plan.arms:
         by_arms = unknown if bent is None else bent.propensity
         of_arms = Intervals.unknown(linkage.reason) if bent is None else bent.intervals
         further += [
-            _known("arms_propensity", by_arms),
-            _known("arms_std_error", of_arms.std_error),
-            _known("arms_ci_low", of_arms.low),
-            _known("arms_ci_high", of_arms.high),
+            known_numbers("arms_propensity", by_arms),
+            known_numbers("arms_std_error", of_arms.std_error),
+            known_numbers("arms_ci_low", of_arms.low),
+            known_numbers("arms_ci_high", of_arms.high),
         ]
     return statistics.cells.with_columns(
         pl.Series(IMPRESSIONS, impressions).cast(dtype),
         pl.Series(CLICKS, clicks).cast(dtype),
         pl.Series("ctr", clicks / impressions),
-        _known(PROPENSITY, fitted),
-        _known(WEIGHT_PROPENSITY, for_weights),
-        _known(EXAMINATION, estimate.examination),
-        _known(STD_ERROR, intervals.std_error),
-        _known("ci_low", intervals.low),
-        _known("ci_high", intervals.high),
+        known_numbers(PROPENSITY, fitted),
+        known_numbers(WEIGHT_PROPENSITY, for_weights),
+        known_numbers(EXAMINATION, estimate.examination),
+        known_numbers(STD_ERROR, intervals.std_error),
+        known_numbers("ci_low", intervals.low),
+        known_numbers("ci_high", intervals.high),
         pl.Series("identified", linkage.identified),
         pl.Series("reason", intervals.reason, dtype=pl.String),
         pl.Series("linking_pairs", linkage.linking_pairs).cast(pl.Int64),
         pl.Series("linking_clicks", linkage.linking_clicks).cast(dtype),
-        _known("joint_propensity", unknown if joint is None else joint),
-        _known(SMOOTH_PROPENSITY, curve),
-        _known(SMOOTH_STD_ERROR, of_curve.std_error),
-        _known("smooth_ci_low", of_curve.low),
-        _known("smooth_ci_high", of_curve.high),
+        known_numbers("joint_propensity", unknown if joint is None else joint),
+        known_numbers(SMOOTH_PROPENSITY, curve),
+        known_numbers(SMOOTH_STD_ERROR, of_curve.std_error),
+        known_numbers("smooth_ci_low", of_curve.low),
+        known_numbers("smooth_ci_high", of_curve.high),
         *further,
     )
 
 
-def _known(name: str, values: Floats) -> pl.Series:
-    return pl.Series(name, np.asarray(values, np.float64), nan_to_null=True)
+def known_numbers(name: str, values: Floats) -> pl.Series:
+    """A column; null where a number is not finite."""
+    return pl.Series(name, np.where(np.isfinite(values), values, np.nan), nan_to_null=True)
 
 
 def is_thin(propensity: Floats, std_error: Floats) -> Flags:
@@ -233,7 +241,7 @@ def check_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str,
     known = table.select(*cells, pl.col(numbers).cast(pl.Float64))
     if WEIGHT_PROPENSITY not in table.columns:
         values = (known[name].fill_null(np.nan).to_numpy() for name in (PROPENSITY, STD_ERROR, SMOOTH_PROPENSITY))
-        known = known.with_columns(_known(WEIGHT_PROPENSITY, _for_weights(*values)))
+        known = known.with_columns(known_numbers(WEIGHT_PROPENSITY, _for_weights(*values)))
     propensity, examination, std_error, smooth, smooth_error = map(pl.col, _NUMBERS)
     weight, limits = pl.col(WEIGHT_PROPENSITY), (1 / LARGEST_PROPENSITY, LARGEST_PROPENSITY)
     between = f"propensity that is not between {limits[0]:g} and {limits[1]:g}"

@@ -29,9 +29,8 @@ from posbias.core.arrays.count_table import Floats, Integers, Members, first_of_
 from posbias.core.arrays.linalg import MANY, NORMAL, Sparse, by_unit_and_cell, gram, in_rows
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.estimators.estimate import Estimate
-from posbias.core.standard_errors.cluster import cluster_scores
+from posbias.core.standard_errors.cluster import ClusterScores, cluster_scores
 from posbias.core.standard_errors.contrasts import StrataEstimate
-from posbias.core.standard_errors.leave_one_out import ClusterScores
 from posbias.core.theta.conditional import linked_counts
 
 

@@ -33,9 +33,17 @@ from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers,
 from posbias.core.shapes import shape
 from posbias.core.shapes.shape import CurveShape, ShapedEstimate
 from posbias.core.standard_errors import contrasts
-from posbias.core.standard_errors.cluster import AGREEING, Intervals, scores_of_members, upper_end
+from posbias.core.standard_errors.cluster import (
+    AGREEING,
+    AGREEMENT,
+    ClusterSums,
+    Intervals,
+    LeaveOneOut,
+    scores_of_members,
+    t_quantile,
+    upper_end,
+)
 from posbias.core.standard_errors.contrasts import ScoredEstimate, StrataEstimate
-from posbias.core.standard_errors.leave_one_out import AGREEMENT, ClusterSums, LeaveOneOut, t_quantile
 from posbias.core.theta.conditional import Likelihood, Linkage, LinkedCounts
 
 _TAU = np.geomspace(0.01, 3.0, 20)
@@ -201,17 +209,9 @@ class _Curves:
         clusters, members = self.fitted.strata.members.among(self.counts.units).occurrences(len(self.counts.units))
         fit = replace(self.fitted.fit, log_theta=mode.beta, information=mode.precision * spread)
         scores = scores_of_members(fit, self.counts, members, np.ones(len(clusters)))
-        sums = _HeldTogether(fit, scores).sums()
+        sums = LeaveOneOut(fit, scores, held=True).sums()
         variance = sums.variance
         return sums, np.divide(variance, mode.data, out=np.ones_like(variance), where=mode.data > 0)
-
-
-class _HeldTogether(LeaveOneOut):
-    """Leaving out clusters where a penalty holds all cells: without any one of them no cell falls apart."""
-
-    def linked_without(self, own: Floats, cells: Integers) -> Flags:  # noqa: ARG002 - whatever the cluster holds
-        """All free cells."""
-        return np.ones(len(self.free), np.bool_)
 
 
 def _sloped(counts: LinkedCounts, x: Floats) -> Flags:

@@ -18,11 +18,7 @@ impressions a stratum are too small by up to the square root of 2.
 Scores and information add up over the parts of a log, so that the values of the column may lie in several of them.
 A cell that only one cluster was shown in gets no interval.
 
-    V = V_q + V_c - V_qc
-
-with negative eigenvalues set to 0 (Cameron, Gelbach & Miller 2011). Where few clusters leave a variance below that of
-one way alone, it is raised to that, and its covariances with it (MacKinnon, Nielsen & Webb 2024). Each cell has the
-degrees of freedom of the way that has fewer.
+By session,
 
     s_g = sum_i w_i (1_{e(i)} - p_j(i)),    H_g = sum_i w_i (diag(p_j(i)) - p_j(i) p_j(i)')
 
@@ -45,58 +41,13 @@ import narwhals as nw
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, compress, sum_by_number
+from posbias.core.arrays.count_table import CountTable, Floats, Integers, compress, sum_by_number
 from posbias.core.arrays.linalg import Sparse, by_unit_and_cell, gram, in_rows, occurrences
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics, count_units
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, SESSION, WEIGHT, Length, with_periods
-from posbias.core.standard_errors import leave_one_out
-from posbias.core.standard_errors.leave_one_out import ClusterScores, ClusterSums, LeaveOneOut, WholeInformation
+from posbias.core.standard_errors.cluster import ClusterScores, ClusterSums, LeaveOneOut, WholeInformation, low_and_high
 from posbias.core.theta.conditional import ConditionalFit, LinkedCounts, linked_counts
-
-
-@dataclass(frozen=True)
-class TwoWaySums:
-    """The sums over the clusters of each way, and over those of both at once."""
-
-    query: ClusterSums
-    column: ClusterSums
-    both: ClusterSums
-
-    @property
-    def covariance(self) -> Floats:
-        """V, shape (F, F), in an array of its own."""
-        ways = self.query.covariance, self.column.covariance
-        values, vectors = np.linalg.eigh(ways[0] + ways[1] - self.both.covariance)
-        covariance = (vectors * np.maximum(values, 0.0)) @ vectors.T
-        variance = np.diag(covariance)
-        one_way = np.maximum(np.diag(ways[0]), np.diag(ways[1]))
-        if not (variance > 0).all():  # nothing to raise: what one way says
-            covariance, variance = covariance + np.diag(one_way), variance + one_way
-        with np.errstate(divide="ignore", invalid="ignore"):
-            raised = np.where(variance > 0, np.sqrt(np.maximum(one_way / variance, 1.0)), 1.0)
-        return covariance * np.outer(raised, raised)
-
-    @property
-    def alone(self) -> Flags:
-        """Cells that one query, or one value of the column, alone identifies, shape (F,)."""
-        return self.query.alone | self.column.alone
-
-    @property
-    def effective_clusters(self) -> Floats:
-        """The lower G*_k of the two ways, shape (F,)."""
-        return np.minimum(self.query.effective_clusters, self.column.effective_clusters)
-
-    @property
-    def degrees(self) -> Floats:
-        """nu_k, degrees of freedom, shape (F,)."""
-        return np.minimum(self.query.degrees, self.column.degrees)
-
-    @property
-    def n_clusters(self) -> int:
-        """The number of clusters of the way that has fewer."""
-        return min(self.query.n_clusters, self.column.n_clusters)
-
 
 _CLUSTER, _UNIT, _CELL, _SUMS = "posbias_cluster", "posbias_unit", "posbias_cell", "posbias_sums"
 _ALL_OF_IT = 1 - 1e-9  # a share of a stratum's clicks that is all of them but for rounding
@@ -122,26 +73,43 @@ class WholeLog:
         tr(H^-1 H_g).
         """
         part = _Part.of(self, statistics)
-        inverse = WholeInformation(self.fit).inverse
+        inverse, free, n_clusters = self.fit.inverse, part.linked.free, part.clusters.height
         directions = np.concatenate([inverse, np.linalg.cholesky(inverse).astype(np.float64)], axis=1)
-        n_free = len(inverse)
-        influence = part.spread(directions)
+        n_free, n_cells = len(inverse), len(part.linked.cells)
+        # sum_j sum_e mu_gje (q_e - sum_e' p_je' q_e')^2 for each column q
+        influence = np.empty((n_clusters, directions.shape[1]))
+        for column, of_free in enumerate(directions.T):
+            q = np.zeros(n_cells)
+            q[free] = of_free
+            distance = q[part.cell] - (part.shares @ q)[part.unit]
+            influence[:, column] = sum_by_number(part.cluster, part.expected * distance**2, n_clusters)
+        by_cell, by_unit = (
+            occurrences(part.cluster, number, (n_clusters, size), part.residual)
+            for number, size in ((part.cell, n_cells), (part.unit, len(part.linked.units)))
+        )
+        scores = (by_cell - by_unit @ part.shares).toarray()[:, free]
+        expected = occurrences(part.cluster, part.cell, (n_clusters, n_cells), part.expected).toarray()
         leverage = influence[:, n_free:].sum(axis=1, keepdims=True)
-        shape = part.clusters.height, len(part.linked.cells)
-        by_cell = occurrences(part.cluster, part.cell, shape, part.expected).toarray()
-        sums = np.concatenate([part.scores(), influence[:, :n_free], by_cell, leverage], axis=1)
+        sums = np.concatenate([scores, influence[:, :n_free], expected, leverage], axis=1)
         of_clusters = part.clusters.with_columns(pl.Series(_SUMS, sums, pl.Array(pl.Float64, sums.shape[1])))
         return of_clusters.filter(pl.struct(self.by).hash() % chunks == chunk) if chunks > 1 else of_clusters
 
     def information_of(self, statistics: pl.DataFrame, chosen: pl.DataFrame) -> Floats:
         """The contribution of a part of the log to H_g of some clusters, shape (G, F, F)."""
         part = _Part.of(self, statistics)
-        number = _numbers(chosen, part.clusters, self.by)
-        n_free = len(self.fit.free_cells)
-        result = np.zeros((chosen.height, n_free, n_free))
-        for row, cluster in enumerate(number.to_list()):
-            if cluster is not None:
-                result[row] = part.information(cluster)
+        free, n_cells = part.linked.free, len(part.linked.cells)
+        result = np.zeros((chosen.height, len(free), len(free)))
+        for row, cluster in enumerate(_numbers(chosen, part.clusters, self.by).to_list()):
+            if cluster is None:
+                continue
+            of_cluster = slice(*np.searchsorted(part.cluster, [cluster, cluster + 1]).tolist())
+            cell, expected = part.cell[of_cluster], part.expected[of_cluster]
+            units, unit = np.unique(part.unit[of_cluster], return_inverse=True)
+            shares = part.shares[units]
+            mixed = gram(occurrences(unit, cell, (len(units), n_cells), expected), shares)
+            shares.data *= np.repeat(np.sqrt(np.bincount(unit, expected, len(units))), np.diff(shares.indptr))
+            information = np.diag(np.bincount(cell, expected, n_cells)) - mixed - mixed.T + gram(shares)
+            result[row] = information[np.ix_(free, free)]
         return result
 
     def sums_of(self, impressions: pl.LazyFrame) -> ClusterSums:
@@ -208,38 +176,6 @@ class _Part:
         matrix = by_unit_and_cell(linked.table, shares)
         return cls(linked, matrix, clusters, cluster, unit, cell, expected, residual)
 
-    def scores(self) -> Floats:
-        """s_g on the free cells, shape (G, F)."""
-        n_clusters, n_cells = self.clusters.height, len(self.linked.cells)
-        by_cell = occurrences(self.cluster, self.cell, (n_clusters, n_cells), self.residual)
-        by_unit = occurrences(self.cluster, self.unit, (n_clusters, len(self.linked.units)), self.residual)
-        return (by_cell - by_unit @ self.shares).toarray()[:, self.linked.free]
-
-    def spread(self, directions: Floats) -> Floats:
-        """sum_j sum_e mu_gje (q_e - sum_e' p_je' q_e')^2 for each column q of shape (F,): shape (G, columns)."""
-        spread = np.empty((self.clusters.height, directions.shape[1]))
-        for column, of_free in enumerate(directions.T):
-            q = np.zeros(len(self.linked.cells))
-            q[self.linked.free] = of_free
-            distance = q[self.cell] - (self.shares @ q)[self.unit]
-            spread[:, column] = sum_by_number(self.cluster, self.expected * distance**2, self.clusters.height)
-        return spread
-
-    def information(self, cluster: int) -> Floats:
-        """H_g on the free cells, shape (F, F)."""
-        first, last = np.searchsorted(self.cluster, [cluster, cluster + 1])
-        units, unit = np.unique(self.unit[first:last], return_inverse=True)
-        expected = self.expected[first:last]
-        n_cells = len(self.linked.cells)
-        shares = self.shares[units]
-        by_unit = occurrences(unit, self.cell[first:last], (len(units), n_cells), expected)
-        mixed = gram(by_unit, shares)
-        of_units = np.bincount(unit, expected, len(units))
-        shares.data *= np.repeat(np.sqrt(of_units), np.diff(shares.indptr))
-        squares = gram(shares)
-        information = np.diag(np.bincount(self.cell[first:last], expected, n_cells)) - mixed - mixed.T + squares
-        return information[np.ix_(self.linked.free, self.linked.free)]
-
 
 def column_sums(
     statistics: SufficientStatistics, fit: ConditionalFit, period: Length, by: tuple[str, ...]
@@ -252,68 +188,49 @@ def column_sums(
         period: the length of the periods within which attractiveness was one.
         by: the columns whose values are the clusters. They are summed in chunks of 50 million impressions.
     """
-    log = WholeLog(statistics.plan, statistics.cells, fit, period, by)
-    chunks = 1 + int(statistics.cell_totals[0].sum() // _CHUNK)
-    of_chunks = [_sums_of_chunk(log, statistics, chunk, chunks) for chunk in range(chunks)]
-    sums = reduce(add, (of_chunk for of_chunk, _ in of_chunks))
-    by_cell = np.concatenate([largest_and_total for _, largest_and_total in of_chunks], axis=1)
-    return replace(sums, alone=sums.alone | _shown_to_one(by_cell[0].max(axis=0), by_cell[1].sum(axis=0), fit))
-
-
-def _sums_of_chunk(
-    log: WholeLog, statistics: SufficientStatistics, chunk: int, chunks: int
-) -> tuple[ClusterSums, Floats]:
-    """The sums over a chunk of clusters; and of their expected clicks by cell the largest and the total, (2, 1, I)."""
-    whole = WholeInformation(log.fit)
-    n_free = len(whole.inverse)
-    clusters, sums = _added_up(list(statistics.over_rows(partial(log.scores_of, chunk=chunk, chunks=chunks))), log.by)
-    scores, influence, by_cell, leverage = np.split(sums, [n_free, 2 * n_free, -1], axis=1)
-    leverage = leverage[:, 0]
-    low, high = leave_one_out.low_and_high(leverage)
-    total = scores[low].T @ scores[low]
-    alone = np.zeros(n_free, np.bool_)
-    at_once = max(1, _BLOCK // n_free**2)
-    for first in range(0, len(high), at_once):
-        some = high[first : first + at_once]
-        own = reduce(add, statistics.over_rows(partial(log.information_of, chosen=clusters[some])))
-        for cluster, of_cluster in zip(some.tolist(), own, strict=True):
-            without = whole.without_information(of_cluster, np.arange(n_free), float(leverage[cluster]))
-            adjusted = without.adjust(scores[cluster])
-            total += np.outer(adjusted, adjusted)
-            alone |= ~without.kept
-    sums = ClusterSums(
-        outer=whole.inverse @ total @ whole.inverse,
-        influence=influence.sum(axis=0),
-        influence_squared=(influence**2).sum(axis=0),
-        clusters_of_cell=(influence > _NOTHING * np.diag(whole.inverse)).sum(axis=0).astype(np.float64),
-        n_clusters=clusters.height,
-        alone=alone,
+    log, whole = (
+        WholeLog(statistics.plan, statistics.cells, fit, period, by),
+        WholeInformation(fit.information, fit.inverse),
     )
-    return sums, np.stack([by_cell.max(axis=0, initial=0.0, keepdims=True), by_cell.sum(axis=0, keepdims=True)])
-
-
-def _shown_to_one(largest: Floats, total: Floats, fit: ConditionalFit) -> Flags:
-    """Free cells that one cluster alone holds, or whose reference it does, shape (F,).
-
-    Args:
-        largest: shape (I,), the expected clicks of the cluster that has most of them in a cell.
-        total: shape (I,), of all clusters.
-        fit: the estimate.
-    """
+    n_free, identified = len(whole.inverse), np.flatnonzero(fit.linkage.identified)
+    at_once, chunks = max(1, _BLOCK // n_free**2), 1 + int(statistics.cell_totals[0].sum() // _CHUNK)
+    of_chunks: list[ClusterSums] = []
+    largest, total_expected = np.zeros((2, len(identified)))  # expected clicks by cell: of one cluster, and of all
+    for chunk in range(chunks):
+        rows = pl.concat(statistics.over_rows(partial(log.scores_of, chunk=chunk, chunks=chunks)))
+        clusters = rows.select(by).unique(maintain_order=True)  # of all parts, each once
+        values = rows[_SUMS].to_numpy()
+        sums = np.zeros((clusters.height, values.shape[1]))
+        np.add.at(sums, _numbers(rows, clusters, by).to_numpy(), values)
+        scores, influence, by_cell, leverage = np.split(sums, [n_free, 2 * n_free, -1], axis=1)
+        largest = np.maximum(largest, by_cell.max(axis=0, initial=0.0))
+        total_expected += by_cell.sum(axis=0)
+        low, high = low_and_high(leverage[:, 0])
+        outer, alone = scores[low].T @ scores[low], np.zeros(n_free, np.bool_)
+        for first in range(0, len(high), at_once):
+            some = high[first : first + at_once]
+            own = reduce(add, statistics.over_rows(partial(log.information_of, chosen=clusters[some])))
+            for cluster, of_cluster in zip(some.tolist(), own, strict=True):
+                without = whole.without_information(of_cluster, np.arange(n_free), float(leverage[cluster, 0]))
+                adjusted = without.adjust(scores[cluster])
+                outer += np.outer(adjusted, adjusted)
+                alone |= ~without.kept
+        of_chunks.append(
+            ClusterSums(
+                outer=whole.inverse @ outer @ whole.inverse,
+                influence=influence.sum(axis=0),
+                influence_squared=(influence**2).sum(axis=0),
+                clusters_of_cell=(influence > _NOTHING * np.diag(whole.inverse)).sum(axis=0).astype(np.float64),
+                n_clusters=clusters.height,
+                alone=alone,
+            )
+        )
+    # Free cells that one cluster alone holds, or whose reference it does.
     of_one = np.zeros(len(fit.linkage.identified), np.bool_)
-    of_one[np.flatnonzero(fit.linkage.identified)] = largest >= _ALL_OF_IT * total
-    return of_one[fit.free_cells] | of_one[fit.linkage.reference_of[fit.free_cells]]
-
-
-def _added_up(parts: Sequence[pl.DataFrame], by: Sequence[str]) -> tuple[pl.DataFrame, Floats]:
-    """The clusters of all parts, each once, and their sums."""
-    rows = pl.concat(parts)
-    clusters = rows.select(by).unique(maintain_order=True)
-    number = _numbers(rows, clusters, by)
-    values = rows[_SUMS].to_numpy()
-    total = np.zeros((clusters.height, values.shape[1]))
-    np.add.at(total, number.to_numpy(), values)
-    return clusters, total
+    of_one[identified] = largest >= _ALL_OF_IT * total_expected
+    shown_to_one = of_one[fit.free_cells] | of_one[fit.linkage.reference_of[fit.free_cells]]
+    sums = reduce(add, of_chunks)
+    return replace(sums, alone=sums.alone | shown_to_one)
 
 
 def _numbers(rows: pl.DataFrame, clusters: pl.DataFrame, by: Sequence[str]) -> pl.Series:

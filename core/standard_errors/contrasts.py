@@ -90,9 +90,10 @@ POWER = 0.8
 MOST_CONTRASTS = 256
 """Most contrasts of which correlations are used; with more, the p-value is M p."""
 
-_BLOCK = 4_000_000  # numbers in one dense block of work, 32 MB
 _NOTABLE = 0.01  # share of a contrast's variance from which on a cell's clusters limit the degrees of freedom
 _ROUNDING = 1e-7  # a difference whose error is this small a share of the estimate's own is no difference
+_SAME = 1e-6  # a contrast whose error is this small a share of the errors it is made of has none
+_MOST_DEGREES = 1e9
 
 _DRAWS = 4096
 _SEED = 19_930_101
@@ -249,37 +250,71 @@ def contrast_test(
     )
 
 
+@dataclass(frozen=True)
+class Differences:
+    """Estimates and a joint test of M contrasts."""
+
+    difference: Floats  # shape (M,), of log propensities; NaN where it is not known
+    std_error: Floats  # shape (M,); NaN where it is not known, 0 where both sides are the same function of the counts
+    degrees: Floats  # shape (M,), degrees of freedom of the error, >= 1
+    test: ContrastTest  # of all contrasts
+
+
+def linear_contrasts(
+    contrasts: Floats,
+    log_theta: Floats,
+    covariance: Floats,
+    degrees: Floats,
+    *,
+    correlated: bool = True,
+    alternative: Alternative = "two-sided",
+) -> Differences:
+    """Estimate and test contrasts L b.
+
+    Args:
+        contrasts: shape (M, K), L. A row that involves a cell without an estimate or without an error is not tested,
+            and neither is one that involves no cell but references.
+        log_theta: shape (K,), b; NaN where not known.
+        covariance: shape (K, K), V; 0 at references, NaN beside cells without an error.
+        degrees: shape (K,), degrees of freedom of the errors; NaN where there is none.
+        correlated: whether the covariances in V are known; without them the test is Bonferroni's.
+        alternative: as for `contrast_test`.
+    """
+    variance = np.diag(covariance)
+    involved = np.nan_to_num(contrasts, nan=1.0) != 0
+    known = ~(involved & ~np.isfinite(log_theta)).any(axis=1) & np.isfinite(contrasts).all(axis=1)
+    sure = known & ~(involved & ~np.isfinite(variance)).any(axis=1)
+    rows = np.nan_to_num(contrasts)
+    between = rows @ np.nan_to_num(covariance) @ rows.T
+    parts = rows**2 * np.nan_to_num(variance)
+    notable = parts > _NOTABLE * parts.sum(axis=1, keepdims=True)
+    fewest = np.where(notable, np.nan_to_num(degrees, nan=1.0), np.inf).min(axis=1, initial=np.inf)
+    std_error = np.sqrt(np.maximum(np.diag(between), 0.0))
+    std_error[std_error < _SAME * np.sqrt(parts.sum(axis=1))] = 0.0
+    difference = np.where(known, rows @ np.nan_to_num(log_theta), np.nan)
+    std_error, fewest = np.where(sure, std_error, np.nan), np.clip(fewest, 1.0, _MOST_DEGREES)
+    correlation = correlation_of(between) if correlated else None
+    test = contrast_test(difference, std_error, fewest, correlation=correlation, alternative=alternative)
+    return Differences(difference, std_error, fewest, test)
+
+
 def linear_contrast_test(
     contrasts: Floats, fit: ConditionalFit, errors: ClusterErrors, *, alternative: Alternative = "two-sided"
 ) -> ContrastTest:
-    """Test contrasts L log theta of one estimate.
+    """Test contrasts L log theta of one estimate with clustered errors, as `linear_contrasts` does."""
+    covariance = covariance_of_cells(fit, errors)
+    return linear_contrasts(contrasts, fit.log_theta, covariance, errors.degrees, alternative=alternative).test
 
-    Args:
-        contrasts: shape (M, K), L. A row that involves a cell without an estimate or without an error is left out, and
-            so is one that involves no cell but references.
-        fit: the estimate.
-        errors: its clustered errors.
-        alternative: as for `contrast_test`.
-    """
-    free = fit.free_cells
-    has_error = errors.std_error[free] > 0
-    known = ~np.isnan(fit.log_theta)
-    known[free[~has_error]] = False
-    usable = ~contrasts[:, ~known].any(axis=1)
-    of_free = np.where(has_error, contrasts[:, free], 0.0)
-    covariance = np.where(np.outer(has_error, has_error), errors.covariance, 0.0)
-    parts = of_free**2 * np.diag(covariance)
-    degrees = errors.degrees[free]
-    notable = parts > _NOTABLE * parts.sum(axis=1, keepdims=True)
-    fewest = np.where(notable, degrees, np.inf).min(axis=1, initial=np.inf)
-    of_contrasts = of_free @ covariance @ of_free.T
-    return contrast_test(
-        np.where(usable, contrasts @ np.nan_to_num(fit.log_theta), np.nan),
-        np.sqrt(np.maximum(np.diag(of_contrasts), 0.0)),
-        np.where(usable & notable.any(axis=1), fewest, np.nan),
-        correlation=correlation_of(of_contrasts),
-        alternative=alternative,
-    )
+
+def covariance_of_cells(fit: ConditionalFit, errors: ClusterErrors) -> Floats:
+    """Covariance of log theta, shape (K, K): 0 at the references, NaN beside cells without an error or an estimate."""
+    covariance = np.zeros((len(fit.log_theta),) * 2)
+    unknown = np.isnan(fit.log_theta)
+    covariance[np.ix_(fit.free_cells, fit.free_cells)] = errors.covariance
+    covariance[unknown, :] = covariance[:, unknown] = np.nan
+    without = np.isnan(np.diag(covariance))
+    covariance[without, :] = covariance[:, without] = np.nan
+    return covariance
 
 
 def pairwise_contrasts(minus: Sequence[int] | Integers, plus: Sequence[int] | Integers, n_cells: int) -> Floats:
@@ -310,14 +345,6 @@ class ScoredEstimate:
     clusters: Integers  # shape (G,), the clusters' numbers, ascending
     scores: linalg.Sparse  # shape (G, S), the score of each cluster
     response: Floats  # shape (K, S): without cluster g the estimate loses response @ scores[g], to first order
-
-    @property
-    def first_order_error(self) -> Floats:
-        """CR0, the error without any correction for few clusters, shape (K,)."""
-        if len(self.log_theta) > MOST_CONTRASTS:
-            return np.sqrt(_products(self, self, *2 * (np.arange(len(self.clusters)),)))
-        variance = np.einsum("ks,ks->k", self.response @ linalg.gram(self.scores), self.response)
-        return np.sqrt(np.maximum(variance, 0.0))
 
 
 @dataclass(frozen=True)
@@ -366,17 +393,19 @@ def difference_errors(first: ScoredEstimate, second: ScoredEstimate) -> tuple[Fl
         with more cells than tests make use of correlations of.
     """
     _, of_first, of_second = np.intersect1d(first.clusters, second.clusters, assume_unique=True, return_indices=True)
-    own = first.first_order_error, second.first_order_error
-    if len(first.log_theta) > MOST_CONTRASTS:
-        correlation = None
-        variance = own[0] ** 2 + own[1] ** 2 - 2 * _products(first, second, of_first, of_second)
-    else:
-        mixed = linalg.gram(first.scores[of_first], second.scores[of_second])
-        covariance = first.response @ linalg.gram(first.scores) @ first.response.T
-        covariance += second.response @ linalg.gram(second.scores) @ second.response.T
-        between = first.response @ mixed @ second.response.T
-        covariance -= between + between.T
-        correlation, variance = correlation_of(covariance), np.diag(covariance)
+    moved = [  # A1 s1 s1', A2 s2 s2' and A1 s1 s2', summed over the clusters
+        first.response @ linalg.gram(first.scores),
+        second.response @ linalg.gram(second.scores),
+        first.response @ linalg.gram(first.scores[of_first], second.scores[of_second]),
+    ]
+    responses = first.response, second.response, second.response
+    variances = [np.einsum("ks,ks->k", part, response) for part, response in zip(moved, responses, strict=True)]
+    variance, correlation = variances[0] + variances[1] - 2 * variances[2], None
+    if len(first.log_theta) <= MOST_CONTRASTS:
+        of_first, of_second, between = (part @ response.T for part, response in zip(moved, responses, strict=True))
+        covariance = of_first + of_second - (between + between.T)
+        variance, correlation = np.diag(covariance), correlation_of(covariance)
+    own = [np.sqrt(np.maximum(of_own, 0.0)) for of_own in variances[:2]]  # CR0, without a correction for few clusters
     with np.errstate(invalid="ignore", divide="ignore"):  # a reference has no error to divide by
         few_clusters = np.fmax(np.fmax(first.std_error / own[0], second.std_error / own[1]), 1.0)
     error = np.sqrt(np.maximum(variance, 0.0))
@@ -391,18 +420,6 @@ def difference_test(first: ScoredEstimate, second: ScoredEstimate) -> ContrastTe
     std_error, correlation = difference_errors(first, second)
     degrees = np.minimum(first.degrees, second.degrees)
     return contrast_test(first.log_theta - second.log_theta, std_error, degrees, correlation=correlation)
-
-
-def _products(first: ScoredEstimate, second: ScoredEstimate, of_first: Integers, of_second: Integers) -> Floats:
-    """Sum over clusters of what each does to both estimates, cell by cell, shape (K,)."""
-    total = np.zeros(len(first.log_theta))
-    n_rows = max(1, _BLOCK // len(total))
-    for start in range(0, len(of_first), n_rows):
-        rows = slice(start, start + n_rows)
-        moved = first.scores[of_first[rows]] @ first.response.T
-        of_other = moved if first is second else second.scores[of_second[rows]] @ second.response.T
-        total += (moved * of_other).sum(axis=0)
-    return total
 
 
 _NOTHING = 1e-12  # share of the information on a direction that is rounding
@@ -445,12 +462,7 @@ def score_test(strata: Strata, cell: Integers, direction: Floats, group: Integer
     except (IdentifiabilityError, np.linalg.LinAlgError):
         return None
     inside = replace(strata, signatures=strata.signatures.only_cells(fit.linkage.identified[cell]))
-    units = _Units.of(inside, np.exp(np.nan_to_num(fit.log_theta))[cell])
-    slope = units.expected * units.centred(direction)
-    of_cell = sum_by_number(cell[units.table.cell], slope, len(group))
-    explained = np.zeros(len(group))
-    explained[fit.free_cells] = linalg.solve(fit.information, of_cell[fit.free_cells])
-    return units.judged(direction, direction - explained[cell])
+    return _tested(inside, np.exp(np.nan_to_num(fit.log_theta))[cell], direction, cell, fit)
 
 
 def units_test(strata: Strata, direction: Floats) -> ScoreTest | None:
@@ -460,57 +472,52 @@ def units_test(strata: Strata, direction: Floats) -> ScoreTest | None:
         strata: counts per unit and fine cell, and the clusters of the units, each unit once.
         direction: shape (F,), z.
     """
-    return _Units.of(strata, np.ones(strata.signatures.n_cells)).judged(direction, direction)
+    return _tested(strata, np.ones(strata.signatures.n_cells), direction)
 
 
-@dataclass(frozen=True)
-class _Units:
-    """The units that have a click and two fine cells, at the estimate under the model."""
+def _tested(
+    strata: Strata, theta: Floats, direction: Floats, cell: Integers | None = None, fit: ConditionalFit | None = None
+) -> ScoreTest | None:
+    """The test of z at theta, both of shape (F,); z* = z without a fit of the model's cells e(f)."""
+    units = np.flatnonzero(strata.signatures.links)
+    table, members = strata.signatures.take(units), strata.members.among(units).by_cluster()
+    share = table.impressions * theta[table.cell]
+    share /= table.spread(table.sum_by_unit(share))
+    expected = table.spread(table.sum_by_unit(table.clicks)) * share
 
-    table: CountTable  # their counts
-    share: Floats  # shape (R,), p_jf
-    expected: Floats  # shape (R,), C_j p_jf
-    members: Members  # each unit with its cluster
+    def centred(values: Floats) -> Floats:
+        """Values of the fine cells, by entry, less their mean over p_j."""
+        of_entry = values[table.cell]
+        return of_entry - table.spread(table.sum_by_unit(share * of_entry))
 
-    @classmethod
-    def of(cls, strata: Strata, theta: Floats) -> "_Units":
-        """The units at theta, shape (F,)."""
-        units = np.flatnonzero(strata.signatures.links)
-        table = strata.signatures.take(units)
-        share = table.impressions * theta[table.cell]
-        share /= table.spread(table.sum_by_unit(share))
-        expected = table.spread(table.sum_by_unit(table.clicks)) * share
-        return cls(table, share, expected, strata.members.among(units).by_cluster())
-
-    def centred(self, values: Floats) -> Floats:
-        """Values of the fine cells, shape (F,), by entry, less their mean over p_j, shape (R,)."""
-        of_entry = values[self.table.cell]
-        return of_entry - self.table.spread(self.table.sum_by_unit(self.share * of_entry))
-
-    def judged(self, direction: Floats, along: Floats) -> ScoreTest | None:
-        """The test of z, with z* = `along`, both of shape (F,)."""
-        distance, number = self.centred(along), self.members.cluster.astype(np.int64)
-        scores, information = (
-            sum_by_number(number, self.table.sum_by_unit(of_entry)[self.members.unit], int(number.max(initial=-1)) + 1)
-            for of_entry in (self.table.clicks * distance, self.expected * distance**2)
-        )
-        delta, std_error, degrees, n_clusters = ratio_of_sums(scores, information)
-        if n_clusters <= 1 or std_error <= _AGREEMENT:
-            return None
-        p_value = min(2 * float(scipy.special.stdtr(degrees, -abs(delta) / std_error)), 1.0)
-        upwards = direction[self.table.cell] > 0
-        return ScoreTest(
-            statistic=abs(delta) / std_error,
-            degrees=degrees,
-            difference_of_logs=delta,
-            std_error=std_error,
-            clusters=n_clusters,
-            p_value=p_value,
-            p_value_adjusted=p_value,
-            rejected=p_value < LEVEL,
-            observed_clicks=float(self.table.clicks[upwards].sum()),
-            expected_clicks=float(self.expected[upwards].sum()),
-        )
+    along = direction
+    if cell is not None and fit is not None:
+        explained = np.zeros(len(fit.log_theta))
+        of_cell = sum_by_number(cell[table.cell], expected * centred(direction), len(explained))
+        explained[fit.free_cells] = linalg.solve(fit.information, of_cell[fit.free_cells])
+        along = direction - explained[cell]
+    distance, number = centred(along), members.cluster.astype(np.int64)
+    scores, information = (
+        sum_by_number(number, table.sum_by_unit(of_entry)[members.unit], int(number.max(initial=-1)) + 1)
+        for of_entry in (table.clicks * distance, expected * distance**2)
+    )
+    delta, std_error, degrees, n_clusters = ratio_of_sums(scores, information)
+    if n_clusters <= 1 or std_error <= _AGREEMENT:
+        return None
+    p_value = min(2 * float(scipy.special.stdtr(degrees, -abs(delta) / std_error)), 1.0)
+    upwards = direction[table.cell] > 0
+    return ScoreTest(
+        statistic=abs(delta) / std_error,
+        degrees=degrees,
+        difference_of_logs=delta,
+        std_error=std_error,
+        clusters=n_clusters,
+        p_value=p_value,
+        p_value_adjusted=p_value,
+        rejected=p_value < LEVEL,
+        observed_clicks=float(table.clicks[upwards].sum()),
+        expected_clicks=float(expected[upwards].sum()),
+    )
 
 
 def ratio_of_sums(above: Floats, below: Floats) -> tuple[float, float, float, int]:

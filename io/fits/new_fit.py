@@ -33,7 +33,7 @@ from posbias.core.fit.periods import PeriodChoice, PeriodLook
 from posbias.core.schema import CLICKS, IMPRESSIONS
 from posbias.core.standard_errors.column import WholeLog
 from posbias.core.standard_errors.contrasts import ContrastTest
-from posbias.core.standard_errors.leave_one_out import ClusterSums
+from posbias.core.standard_errors.cluster import ClusterSums
 from posbias.core.training.weights import as_count
 from posbias.io.counting.count import CountedLog, PairsOfPart
 from posbias.io.engines.engine import Engine, ReadLog, some_of

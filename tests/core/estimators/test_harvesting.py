@@ -15,10 +15,16 @@ from posbias.core.arrays.count_table import CountTable, Floats, Integers, Member
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.estimators import harvesting as errors_module
 from posbias.core.estimators.estimate import Estimate
-from posbias.core.estimators.harvesting import harvest_allpairs, sum_clusters
+from posbias.core.estimators.harvesting import (
+    UNCLICKED_SHARE,
+    AllPairsFit,
+    fit_allpairs,
+    harvest_allpairs,
+    interventional_sets,
+    sum_clusters,
+)
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.core.standard_errors.cluster import ONE_CLUSTER
-from posbias.core.theta.allpairs import UNCLICKED_SHARE, AllPairsFit, fit_allpairs, interventional_sets
 from posbias.core.theta.conditional import find_linkage, linked_counts
 
 

@@ -8,7 +8,6 @@ from posbias.core.arrays.count_table import CountTable, Floats, Integers
 from posbias.core.arrays.linalg import inverse
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors import cluster as module
-from posbias.core.standard_errors import leave_one_out
 from posbias.core.standard_errors.cluster import FEWEST_REPLICATES, ClusterErrors, bootstrap, cluster_errors
 from posbias.core.theta.conditional import ConditionalFit, find_linkage, fit_conditional
 
@@ -45,7 +44,7 @@ def test_the_same_seed_gives_the_same_numbers_and_another_one_others() -> None:
 
 @pytest.mark.parametrize("n_queries", [8, 200])
 def test_the_quantile_is_that_of_the_dense_formula(n_queries: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leave_one_out, "_LEVERAGE", 0.0)  # every query one by one, as below
+    monkeypatch.setattr(module, "_LEVERAGE", 0.0)  # every query one by one, as below
     pairs, query = random_log(1, n_queries, 4000, shock=0.5)
     fit, strata = fitted(pairs, query)
     score, information = dense_clusters(fit, pairs, query)
@@ -88,7 +87,7 @@ def dense_clusters(fit: ConditionalFit, pairs: CountTable, query: Integers) -> t
 def test_clusters_with_hardly_any_leverage_can_be_taken_together(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs, query = random_log(2, 2000, 40_000, shock=0.5)
     together = bootstrapped(pairs, query, replicates=400)
-    monkeypatch.setattr(leave_one_out, "_LEVERAGE", 0.001)
+    monkeypatch.setattr(module, "_LEVERAGE", 0.001)
     apart = bootstrapped(pairs, query, replicates=400)
     np.testing.assert_allclose(together.std_error, apart.std_error, rtol=0.01)
     np.testing.assert_allclose(np.log(together.high)[1:], np.log(apart.high)[1:], atol=0.1 * apart.std_error.max())
@@ -97,7 +96,7 @@ def test_clusters_with_hardly_any_leverage_can_be_taken_together(monkeypatch: py
 def test_blocks_of_clusters_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs, query = random_log(3, 300, 20_000, shock=0.5)
     whole = bootstrapped(pairs, query, replicates=99)
-    monkeypatch.setattr(module, "_BLOCK", 700)
+    monkeypatch.setattr(module, "_MEMBERS", 700)
     np.testing.assert_allclose(bootstrapped(pairs, query, replicates=99).high, whole.high, rtol=1e-12)
 
 

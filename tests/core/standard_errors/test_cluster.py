@@ -15,8 +15,7 @@ from posbias.core.arrays.count_table import CountTable, Floats, Integers, Member
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.fit import theta_errors as spread_module
 from posbias.core.fit.theta_errors import query_spread
-from posbias.core.standard_errors import cluster as clusters_module
-from posbias.core.standard_errors import leave_one_out as module
+from posbias.core.standard_errors import cluster as module
 from posbias.core.standard_errors.cluster import (
     AGREEING,
     ONE_CLUSTER,
@@ -304,7 +303,7 @@ def test_errors_do_not_depend_on_how_many_members_are_worked_on_at_a_time(
     order = np.argsort(cluster, kind="stable")
     members = Members(unit[order], cluster[order])
     whole = cluster_errors(fit, Strata(table, members))
-    monkeypatch.setattr("posbias.core.standard_errors.cluster._BLOCK", members_at_once)
+    monkeypatch.setattr("posbias.core.standard_errors.cluster._MEMBERS", members_at_once)
     monkeypatch.setattr("posbias.core.arrays.count_table._BLOCK", members_at_once)
     again = fitted(table)
     found = cluster_errors(again, Strata(table, members))
@@ -340,7 +339,7 @@ def test_conjugate_gradients_give_many_cells_what_dense_matrices_give_them(
     strata = Strata(pairs, Members(np.arange(pairs.n_units), query))
     found: list[tuple[ConditionalFit, ClusterErrors, Floats, float, Floats]] = []
     for many in (10**9, 1):
-        for of in (linalg, clusters_module, spread_module, module):
+        for of in (linalg, spread_module, module):
             monkeypatch.setattr(of, "MANY", many)
         monkeypatch.setattr(module, "_MANY_CELLS", many)
         monkeypatch.setattr(module, "_TOGETHER", together)

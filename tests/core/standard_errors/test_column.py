@@ -15,9 +15,8 @@ from posbias.core.estimators.methods import ConditionalEstimator
 from posbias.core.fit.fit import fit_statistics
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.core.standard_errors import column as module
-from posbias.core.standard_errors.cluster import ONE_CLUSTER, errors_from_sums, sum_clusters
-from posbias.core.standard_errors.column import TwoWaySums, column_sums
-from posbias.core.standard_errors.leave_one_out import ClusterSums
+from posbias.core.standard_errors.cluster import ONE_CLUSTER, ClusterSums, TwoWaySums, errors_from_sums, sum_clusters
+from posbias.core.standard_errors.column import column_sums
 from posbias.core.theta.conditional import ConditionalFit
 
 BY_USER = replace(PBM, clusters=("user",))

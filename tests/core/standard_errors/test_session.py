@@ -6,9 +6,8 @@ import pytest
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, Members, compress
 from posbias.core.arrays.linalg import inverse
 from posbias.core.counts.sufficient_statistics import Strata
-from posbias.core.standard_errors.cluster import cluster_errors, errors_from_sums
+from posbias.core.standard_errors.cluster import ClusterSums, cluster_errors, errors_from_sums
 from posbias.core.standard_errors.column import session_sums
-from posbias.core.standard_errors.leave_one_out import ClusterSums
 from posbias.core.theta.conditional import ConditionalFit, find_linkage, fit_conditional
 
 THETA = np.array([1.0, 0.6, 0.4])
