@@ -566,6 +566,11 @@ class LeaveOneOut(WholeInformation):
         copies = self.clusters.copies
         scores = self.clusters.scores[self.low]
         scores.data *= np.repeat(np.sqrt(copies[self.low]), np.diff(scores.indptr))
+        if len(self.free) >= max(MANY, self.clusters.n_rows):  # two products of F x F cost more than all d_g
+            adjusted, alone = self.adjusted_scores(self.high)
+            adjusted *= np.sqrt(copies[self.high])[:, np.newaxis]
+            change = np.concatenate([scores.toarray()[:, self.free], adjusted]) @ self.inverse
+            return replace(self._sums, outer=change.T @ change, alone=alone)
         total = gram(scores)[np.ix_(self.free, self.free)]
         alone = np.zeros(len(self.free), np.bool_)
         for rows, cells, of_rows, of_rows_alone in self._left_out(self.high):
@@ -624,13 +629,14 @@ class LeaveOneOut(WholeInformation):
         for row, lost in cut_off.items():
             given[row, lost[cells]] = 0.0
         share, length = self.clusters.shares[entries], np.diff(first, append=len(entries))
+        clicks = np.repeat(weight.data[member[first]], length)
 
         def information_times(vectors: Floats) -> Floats:
             """H_b v_b = sum_j w_bj (p_j * v - p_j (p_j'v)) of each cluster, both of shape (B, T)."""
             product = share * vectors.ravel()[place]
             mean = np.add.reduceat(product, first) if len(product) else product
             product -= share * np.repeat(mean, length)
-            product *= np.repeat(weight.data[member[first]], length)
+            product *= clicks
             return sum_by_number(place, product, vectors.size).reshape(vectors.shape)
 
         adjusted, solved = _adjust_together(given, self.inverse[np.ix_(cells, cells)], information_times)
