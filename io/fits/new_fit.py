@@ -31,9 +31,9 @@ from posbias.core.fit.fit import BesideCounts, Fit, check_cells, fit_statistics
 from posbias.core.fit.model_tests import ModelTests, OtherModels, can_compare, compare_models
 from posbias.core.fit.periods import PeriodChoice, PeriodLook
 from posbias.core.schema import CLICKS, IMPRESSIONS
+from posbias.core.standard_errors.cluster import ClusterSums
 from posbias.core.standard_errors.column import WholeLog
 from posbias.core.standard_errors.contrasts import ContrastTest
-from posbias.core.standard_errors.cluster import ClusterSums
 from posbias.core.training.weights import as_count
 from posbias.io.counting.count import CountedLog, PairsOfPart
 from posbias.io.engines.engine import Engine, ReadLog, some_of
