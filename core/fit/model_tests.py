@@ -125,8 +125,9 @@ def attractiveness_test(fitted: StrataEstimate, group_of_cell: Integers) -> tupl
     if not (one.clicks.any() and other.clicks.any()):
         return None
     folds = [_fold(half, by, chosen.cluster, theta) for half, by in ((one, other), (other, one))]
-    both = count_table.concatenate([half for half, _, _, _ in folds])
-    queries, attractive, clicks = (np.concatenate([fold[number] for fold in folds]) for number in (1, 2, 3))
+    tables, *of_units = zip(*folds, strict=True)
+    both = count_table.concatenate(list(tables))
+    queries, attractive, clicks = map(np.concatenate, of_units)
     if not len(attractive):  # no query has two units that differ
         return None
     # The group of each unit, from the least attractive on, of the same clicks each.
