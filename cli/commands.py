@@ -110,9 +110,9 @@ def sql(
     import typer
 
     from posbias.cli.options.config import DEFAULT_FILE
-    from posbias.cli.report.shown import check_stdout
+    from posbias.cli.report.printing import check_stdout
     from posbias.cli.work.requests import warehouse_query
-    from posbias.io.results.outputs_on_disk import check_file, write_file
+    from posbias.io.results.outputs import check_file, write_file
 
     read = [config or Path(DEFAULT_FILE)]
     if output is not None:
@@ -208,10 +208,8 @@ def compare(
 
     Example: posbias compare last_week this_week --max-change 0.2 --fail-if change
     """
-    from posbias.cli.console import stderr_console
-    from posbias.cli.report.conclusion import in_order, print_warnings, renderable
+    from posbias.cli.report.printing import in_order, print_on_stdout, print_warnings, renderable, stderr_console
     from posbias.cli.report.result import carry_out, plain_options, show_progress
-    from posbias.cli.report.shown import print_on_stdout
     from posbias.cli.work.execution import open_engine
     from posbias.io.jobs import comparing
     from posbias.io.jobs.tables import Result
@@ -249,8 +247,8 @@ def simulate(world: WorldOptions, output: Location, printing: PrintOptions) -> i
 
     Example: posbias simulate -o simulated
     """
-    from posbias.cli.options.worlds import simulation_options
     from posbias.cli.report.result import carry_out, plain_options
+    from posbias.cli.work.simulation import simulation_options
     from posbias.core.simulation.worlds import JudgementOptions
     from posbias.io.jobs import simulating
 
@@ -274,7 +272,7 @@ def demo(*, output: Location = Path("posbias-demo"), force: bool = False) -> int
     Example: posbias demo -o posbias-demo
     """
     from posbias.cli.report.result import carry_out
-    from posbias.cli.work.demo import demonstrate
+    from posbias.cli.work.simulation import demonstrate
 
     quietly = PrintOptions(force=force, quiet=True)  # its commands speak for themselves
     code = carry_out("demo", [], output, quietly, {}, demonstrate)
@@ -521,15 +519,14 @@ def check(
 
     Example: posbias check logs/*.parquet
     """
-    from posbias.cli.console import stderr_console
-    from posbias.cli.report.conclusion import print_warnings, renderable
+    from posbias.cli.options.config import settings_text
+    from posbias.cli.report.printing import print_on_stdout, print_warnings, renderable, stderr_console
     from posbias.cli.report.result import show_progress
-    from posbias.cli.report.shown import print_on_stdout, settings_text
     from posbias.cli.work.checking import LogView, conclusion_of, items_of_check
     from posbias.cli.work.checking import check as look_into
     from posbias.io.jobs.tables import DONE, WITH_DOUBTS
     from posbias.io.log.sources import read_paths
-    from posbias.io.results.outputs_on_disk import check_file, write_file
+    from posbias.io.results.outputs import check_file, write_file
 
     read = list[Location]()
     if write_config is not None:  # in place of --config, too: options that are read there are also written
@@ -565,8 +562,8 @@ def report(
 
     Example: posbias report fit -o report.html
     """
-    from posbias.cli.console import stderr_console
     from posbias.cli.interrupts import result_stands
+    from posbias.cli.report.printing import stderr_console
     from posbias.cli.report.result import show_progress
     from posbias.io.jobs.tables import DONE
     from posbias.io.places.locations import location
@@ -592,17 +589,8 @@ def show(
 
     Example: posbias show fit --plot
     """
-    from posbias.cli.report import shown
+    from posbias.cli.report.result import show_stored
     from posbias.io.jobs.tables import DONE
-    from posbias.io.results.manifest import open_stored
 
-    with open_stored(result, shown.FILES) as stored:
-        forms = {
-            "table": lambda: shown.as_table(stored, plot=plot, details=details),
-            "markdown": lambda: shown.as_markdown(stored, details=details),
-            "csv": lambda: shown.as_csv(stored),
-            "json": lambda: shown.as_json(stored),
-        }
-        forms[format]()
-    shown.check_stdout()
+    show_stored(result, format, plot=plot, details=details)
     return DONE

@@ -19,7 +19,7 @@ from typing import NoReturn
 
 from posbias.cli.messages import stopped
 from posbias.io.places.ownership import LOCK, owned_by_this_process
-from posbias.io.results.renames import commit_lock, is_committed, unfinished_upload
+from posbias.io.results.renames import commit_lock, committed, unfinished_upload
 
 _EXIT_BASE = 128
 _STDIN, _STDERR = 0, 2
@@ -67,7 +67,14 @@ def install() -> None:
     signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leave_to_the_thread)
-    threading.Thread(target=_wait, args=(wake, waker), daemon=True, name="interrupts").start()
+
+    def wait(_keep_open: socket.socket) -> None:
+        while True:
+            for number in wake.recv(16):
+                if number in (signal.SIGINT, signal.SIGTERM):
+                    stop(number)
+
+    threading.Thread(target=wait, args=(waker,), daemon=True, name="interrupts").start()
 
 
 def install_over_polars() -> None:
@@ -86,21 +93,17 @@ def _leave_to_the_thread(number: int, frame: FrameType | None) -> None:
     """Without a Python handler the wake-up byte is not written."""
 
 
-def _wait(wake: socket.socket, _keep_open: socket.socket) -> None:
-    while True:
-        for number in wake.recv(16):
-            if number in (signal.SIGINT, signal.SIGTERM):
-                stop(number)
-
-
 def stop(number: int) -> None:
     """End the process. If its result already stands, it has a moment to say so first."""
     drawing = list(_silenced_first)
     for silence in drawing:
         silence()
     with commit_lock:
-        if not is_committed():
-            message = stopped(f"stopped by {signal.Signals(number).name}; {_what_stands()}.")
+        if not committed.is_set():
+            unfinished, stands = unfinished_upload(), "nothing was written"
+            if unfinished is not None:
+                stands = f"the upload to {unfinished} is incomplete, has no manifest, and is replaced by the next run"
+            message = stopped(f"stopped by {signal.Signals(number).name}; {stands}.")
             _remove_and_end(_EXIT_BASE + number, f"{_SHOW_CURSOR}{message}" if drawing else message)
     time.sleep(_TO_FINISH)
     _remove_and_end(_code_of_result[-1] if _code_of_result else 0, "")
@@ -117,22 +120,16 @@ def _remove_and_end(code: int, message: str) -> NoReturn:
     for lock in owned.values():
         if lock is not None:
             os.set_inheritable(lock, True)
-    _ignore_for_good()
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    os.dup2(_STDERR if _takes_text(_STDERR) else nowhere, _STDIN)
-    os.dup2(nowhere, _STDERR)
-    os.execv("/bin/sh", ["sh", "-c", _REMOVE_AND_END, "sh", str(code), message, *map(str, owned)])  # noqa: S606
-
-
-def _ignore_for_good() -> None:
-    """A second Ctrl-C does not stop the tidying: what is ignored stays so in the shell and in what that starts.
-
-    Python itself lets only its main thread say so.
-    """
+    # A second Ctrl-C does not stop the tidying: what is ignored stays so in the shell and in what that starts. Python
+    # itself lets only its main thread say so.
     of_c = ctypes.CDLL(None).signal
     of_c.argtypes, of_c.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
     for number in (signal.SIGINT, signal.SIGTERM):
         of_c(number, ctypes.c_void_p(int(signal.SIG_IGN)))
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(_STDERR if _takes_text(_STDERR) else nowhere, _STDIN)
+    os.dup2(nowhere, _STDERR)
+    os.execv("/bin/sh", ["sh", "-c", _REMOVE_AND_END, "sh", str(code), message, *map(str, owned)])  # noqa: S606
 
 
 def _takes_text(descriptor: int) -> bool:
@@ -143,10 +140,3 @@ def _takes_text(descriptor: int) -> bool:
         return poll.poll(0) == [(descriptor, select.POLLOUT)]
     except (OSError, ValueError, OverflowError):
         return False
-
-
-def _what_stands() -> str:
-    unfinished = unfinished_upload()
-    if unfinished is None:
-        return "nothing was written"
-    return f"the upload to {unfinished} is incomplete, has no manifest, and is replaced by the next run"

@@ -1,16 +1,39 @@
-"""The application: its commands, and what all of them share."""
+"""The application: its commands, and how each meets the user.
 
+Groups of options are dataclasses, posbias.toml and POSBIAS_* variables stand below the command line, and an error is
+one message and exit code 2. A variable that begins with POSBIAS_ is meant for posbias: one that no option has would
+change nothing in silence, and is refused. Kubernetes sets some by itself, in every container beside a service whose
+name begins with `posbias`: they mean nothing.
+"""
+
+import difflib
+import inspect
+import os
+import re
+import shlex
+import signal
 import sys
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache, partial, wraps
 from importlib import import_module
-from typing import Annotated, Any, cast
+from itertools import takewhile
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, cast, get_type_hints
 
 import typer
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
+from typer.main import get_command
 
-from posbias.cli import interrupts, streams
-from posbias.cli.command import CANNOT_RUN, Application, PosbiasCommand, command, guarded
-from posbias.cli.messages import complain, escape_warnings
+from posbias.cli import interrupts
+from posbias.cli.messages import complain, escape_warnings, fail, fail_by_a_fault, is_json, speak, tell, why_lost
+from posbias.cli.options.config import no_setting, settings_of, source_of
+from posbias.cli.options.groups import SETTINGS, CommonOptions, LogOptions
+from posbias.cli.options.option import check_are_there, declared, parameter_of, write_parameters
+from posbias.core.choices import read_settings, settings_in
+from posbias.core.errors import PosbiasError, RoleError, SchemaError, UsageError
 
 _HELP = """Estimate position bias from click logs, and write training files that correct for it.
 
@@ -20,56 +43,91 @@ with standard errors, and writes training files whose weights correct for that.
 Start with: posbias run LOG -o DIR
 """
 
-COMMANDS = {
-    "run": "posbias.cli.commands:run",
-    "check": "posbias.cli.commands:check",
-    "collect": "posbias.cli.commands:collect",
-    "sql": "posbias.cli.commands:sql",
-    "fit": "posbias.cli.commands:fit",
-    "weight": "posbias.cli.commands:weight",
-    "train": "posbias.cli.commands:train",
-    "score": "posbias.cli.commands:score",
-    "predict": "posbias.cli.commands:predict",
-    "evaluate": "posbias.cli.commands:evaluate",
-    "explore": "posbias.cli.commands:explore",
-    "compare": "posbias.cli.commands:compare",
-    "report": "posbias.cli.commands:report",
-    "show": "posbias.cli.commands:show",
-    "simulate": "posbias.cli.commands:simulate",
-    "demo": "posbias.cli.commands:demo",
-}
+CANNOT_RUN = 2
+
+_COMMANDS = (
+    *("run", "check", "collect", "sql", "fit", "weight", "train", "score", "predict", "evaluate", "explore"),
+    *("compare", "report", "show", "simulate", "demo"),
+)
 
 
-class _Commands(Mapping[str, PosbiasCommand]):
-    """The commands, each loaded when it is looked up."""
-
-    def __getitem__(self, name: str) -> PosbiasCommand:
-        return _loaded(COMMANDS[name])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(COMMANDS)
-
-    def __len__(self) -> int:
-        return len(COMMANDS)
+def _function(name: str) -> Callable[..., int]:
+    return getattr(import_module("posbias.cli.commands"), name)
 
 
 @cache
-def _loaded(path: str) -> PosbiasCommand:
-    module, _, function = path.partition(":")
-    return command(getattr(import_module(module), function))
+def _command(name: str) -> "PosbiasCommand":
+    return command(_function(name))
 
 
-class _Posbias(Application):
-    """The application with its commands."""
+class _Commands(Mapping[str, "PosbiasCommand"]):
+    """The commands, each made when it is looked up."""
+
+    def __getitem__(self, name: str) -> "PosbiasCommand":
+        if name not in _COMMANDS:
+            raise KeyError(name)
+        return _command(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_COMMANDS)
+
+    def __len__(self) -> int:
+        return len(_COMMANDS)
+
+
+_LOG_FORMAT_JSON = re.compile(r"(^|\s)--log-format[= ]json(\s|$)")
+
+
+class Application(TyperGroup):
+    """The commands. Errors that Typer finds are printed here: they quote options, values and configuration."""
 
     def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - of Typer
         super().__init__(**settings)
         self.commands = cast("Any", _Commands())
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - a type of Typer's own
+        """Parse the options of the application itself; without a command, help is shown."""
+        if not args and not ctx.resilient_parsing:
+            typer.echo(ctx.get_help(), err=True)
+            raise typer.Exit(CANNOT_RUN)
+        return super().parse_args(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002 - types of Typer's own
+        """Write what each command does, in full, without making the commands: that takes longer than all else."""
+        with formatter.section("Commands"):
+            about = {name: inspect.getdoc(_function(name)) or "" for name in _COMMANDS}
+            formatter.write_dl([(name, text.split("\n\n")[0]) for name, text in about.items()])
+
+    def make_context(self, name: str | None, words: list[str], *arguments: Any, **settings: Any) -> Any:  # noqa: ANN401 - a type of Typer's own
+        """Parse the options of the application itself."""
+        before = list(takewhile(lambda word: word != "--", words))
+        of_messages = "json" if _LOG_FORMAT_JSON.search(" ".join(before)) else "text"
+        speak(of_messages, errors_on_stdout="--json" in before)  # before anything can be wrong with them
+        with _reported():
+            return super().make_context(name, words, *arguments, **settings)
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - a type of Typer's own
+        """Find the command, parse its options, and run it."""
+        with _reported():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _reported() -> Generator[None]:
+    try:
+        yield
+    except typer.TyperException as error:
+        invocation: Any = getattr(error, "ctx", None)
+        if invocation is not None and not is_json():
+            tell(*invocation.get_usage().splitlines())
+            tell(f"Try: {invocation.command_path} --help")
+        fail(" ".join(error.format_message().split()), kind="UsageError", exit_code=CANNOT_RUN)
+        raise typer.Exit(CANNOT_RUN) from error
+
 
 app = typer.Typer(
     name="posbias",
-    cls=_Posbias,
+    cls=Application,
     help=_HELP,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
@@ -77,7 +135,7 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:  # noqa: FBT001
+def _print_version(wanted: bool) -> None:  # noqa: FBT001 - as Typer calls it
     if wanted:
         from importlib.metadata import version  # noqa: PLC0415 - takes as long as the rest of the start
 
@@ -86,7 +144,7 @@ def _print_version(wanted: bool) -> None:  # noqa: FBT001
 
 
 @app.callback()
-def options(
+def _application(
     *,
     show_version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
@@ -97,11 +155,19 @@ def options(
 
 def main() -> None:
     """Run the command line, and end with its exit code. None but that of a command is 1: then a result stands."""
+
+    def run() -> int:
+        try:
+            app()
+        except SystemExit as done:
+            return done.code if isinstance(done.code, int) else 0
+        return 0
+
     interrupts.install()
     escape_warnings()
     try:
-        code = guarded(_run)
-        lost = streams.why_lost(sys.stdout)
+        code = guarded(run)
+        lost = why_lost(sys.stdout)
         if lost is not None and not code:  # help, or the version
             complain(f"stdout cannot be written: {lost}.")
             code = CANNOT_RUN
@@ -110,9 +176,276 @@ def main() -> None:
         interrupts.ignore()
 
 
-def _run() -> int:
+def guarded(work: Callable[[], int]) -> int:
+    """Return the exit code of some work; print its error, and return the code that says that nothing was written."""
     try:
-        app()
-    except SystemExit as done:
-        return done.code if isinstance(done.code, int) else 0
-    return 0
+        return work()
+    except (SystemExit, GeneratorExit):
+        raise
+    except PosbiasError as error:
+        fail(*error.lines, kind=type(error).__name__, exit_code=CANNOT_RUN)
+    except MemoryError:
+        fail("out of memory. Ask for less, or give the process more.", kind="MemoryError", exit_code=CANNOT_RUN)
+    except KeyboardInterrupt:
+        interrupts.stop(signal.SIGINT)
+    except BaseException as error:  # noqa: BLE001 - a panic of Rust is no Exception
+        import polars as pl  # noqa: PLC0415 - loaded by what has failed
+
+        if isinstance(error, pl.exceptions.PolarsError | pl.exceptions.PanicException):
+            fail(f"Polars failed: {error}", kind="PolarsError", exit_code=CANNOT_RUN)
+        elif isinstance(error, FileNotFoundError) and _is_nowhere():
+            gone = "the current directory is gone. Change to another one, or name files in full."
+            fail(gone, kind="OutputError", exit_code=CANNOT_RUN)
+        else:  # a fault of our own must not pass for a result with doubts (exit code 1)
+            fail_by_a_fault(CANNOT_RUN)
+    return CANNOT_RUN
+
+
+def _is_nowhere() -> bool:
+    """Whether the current directory is gone."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False
+
+
+_GIVEN, _WORDS = "posbias.given", "posbias.words"
+_FILES = ("logs", "inputs")
+"""Parameters that name files of a log."""
+
+
+def _reads_tables(values: Mapping[str, Any]) -> bool:
+    """Whether a log is in tables of Spark, where no files are named."""
+    of_tables = values.get("table") or values.get("sql")
+    return bool(values.get("print_config") or (values.get("engine") == "spark" and of_tables))
+
+
+class PosbiasCommand(TyperCommand):
+    """A command that remembers the options on its command line, and has a short help and a long one."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - types of Typer's own
+        """Write what help says of arguments and options."""
+        write_parameters(ctx, self.get_params(ctx), formatter)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - a type of Typer's own
+        """The words of the line of usage: arguments by their names in help."""
+        arguments = [each for each in self.params if isinstance(each, TyperArgument)]
+        return ["[OPTIONS]", *(f"{each.metavar}" if each.required else f"[{each.metavar}]" for each in arguments)]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - a type of Typer's own
+        """Parse, and keep each option that was given, with its values before they are converted.
+
+        Raises:
+            BadParameter: a value cannot be what it should; the message names the origin of one that was not typed.
+        """
+        if ctx.resilient_parsing and args and args[-1].startswith("-"):
+            args = [*args, ""]  # a value is being completed, and the arguments before it count
+        ctx.meta[_WORDS] = list(args)
+        values, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        times = Counter(parameter for parameter in order if isinstance(parameter, TyperOption))
+        ctx.meta[_GIVEN] = [
+            (option, list(values[option.name]) if option.multiple else [values[option.name]], number)
+            for option, number in times.items()
+        ]
+        required = [each for each in self.params if each.required]
+        files = next((each for each in required if each.name in _FILES), None)
+        if any(option.name == "print_config" for option in times):
+            for parameter in required:  # while a command is only looked at, what it would need to run may be missing
+                parameter.required = False
+        elif files is not None and not any(option.is_eager for option in times):  # tables of Spark stand in for them
+            files.required = False
+        try:
+            rest = super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            where = source_of(ctx, error.param)[1] if isinstance(error.param, TyperOption) else ""
+            if where:
+                error.message = f"{error.message.removesuffix('.')}. It comes from {where}."
+            raise
+        finally:
+            for parameter in required:
+                parameter.required = True
+        named = files is None or values.get(files.name) or any(option.name == "table" for option in times)
+        if files is not None and not (named or ctx.resilient_parsing or _reads_tables(ctx.params)):
+            files.process_value(ctx, None)  # which is missing
+        return rest
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - a type of Typer's own
+        """Run the command, print its error, and end with its exit code."""
+        raise typer.Exit(guarded(partial(self.run, ctx)))
+
+    def run(self, ctx: Any) -> int:  # noqa: ANN401 - a type of Typer's own
+        """Run the command, and return its exit code; its errors are raised."""
+        return super().invoke(ctx)
+
+
+PREFIX = "POSBIAS_"
+_OF_KUBERNETES = re.compile(
+    rf"{PREFIX}(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
+)
+
+
+def _check_environment(invocation: typer.Context) -> None:
+    """Refuse variables that are meant for posbias and that it does not know. An empty one counts as not set.
+
+    Raises:
+        UsageError: one is no option's, or holds nothing but blanks.
+    """
+    ours = sorted(name for name, value in os.environ.items() if name.upper().startswith(PREFIX) and value)
+    if not ours:
+        return
+    group = cast("TyperGroup", invocation.parent.command) if invocation.parent else None
+    commands = group.commands.values() if group is not None else [invocation.command]
+    known = {str(each.envvar) for command in commands for each in command.params}
+    by_option = {variable.removeprefix(PREFIX): variable for variable in known}
+    for name in ours:
+        option = name.upper().removeprefix(PREFIX)
+        if name in known:
+            if not os.environ[name].strip():
+                raise UsageError(f"{name}: contains only whitespace. Unset it, or give it a value.")
+        elif reason := no_setting(option.lower()):
+            raise UsageError(f"{name}: {reason}. Unset the variable.")
+        elif _OF_KUBERNETES.fullmatch(name) is None:
+            close = difflib.get_close_matches(option, sorted(by_option), n=1)
+            advice = f"Did you mean {by_option[close[0]]}? If not, rename" if close else "Rename"
+            raise UsageError(f"{name}: no such option. {advice} or unset the variable.")
+
+
+def _check_given(invocation: typer.Context) -> None:
+    """Refuse an empty value, and an option that is given twice.
+
+    Raises:
+        UsageError: an option means nothing.
+    """
+    for option, values, times in invocation.meta[_GIVEN]:
+        flag = option.opts[0]
+        if any(value == "" for value in values):
+            raise UsageError(f"{flag} '': is empty. Is a shell variable unset? Give it a value, or leave it out.")
+        is_switch = option.is_flag and not option.secondary_opts  # given twice, it means the same
+        if times > 1 and not option.multiple and not is_switch:
+            raise UsageError(f"{flag}: is given {times} times, but takes one value. Give it once.")
+
+
+def _check_effects(invocation: typer.Context, values: Mapping[str, Any]) -> None:
+    """Refuse options on the command line that would have no effect.
+
+    Raises:
+        UsageError: there is one.
+    """
+    from posbias.cli.options.rules import Situation, check_effects  # noqa: PLC0415 - for a command that runs
+
+    given: dict[str, str] = {}
+    for option, typed, _ in invocation.meta[_GIVEN]:
+        flag, texts = option.opts[0], [str(text) for text in typed if not option.is_flag]
+        if option.name in SETTINGS:
+            given |= {name: f"{flag} {text}" for name, text in zip(values[option.name], texts, strict=True)}
+        else:
+            given[option.name] = " ".join([flag, *texts])
+    situation = dict(values)
+    for name in SETTINGS.keys() & values.keys():
+        situation |= {setting: entry.default for setting, entry in settings_in(SETTINGS[name]).items()}
+        situation |= values[name] or {}
+    check_effects(given, Situation(invocation.info_name or "", situation))
+
+
+_SETTINGS = ("POLARS_MAX_THREADS", "OMP_NUM_THREADS")  # the latter is LightGBM's
+
+
+def _use_threads(number: int | None) -> None:
+    """Let what is loaded from now on work with so many threads; None: with all, or as the environment says.
+
+    Polars reads its setting once, when it is loaded.
+
+    Raises:
+        UsageError: the environment says what `--threads` would not take.
+    """
+    if number is not None:
+        os.environ.update(dict.fromkeys(_SETTINGS, str(number)))
+    text = os.environ.get(_SETTINGS[0]) or "1"
+    most = declared().options["threads"]["max"]  # to start more takes minutes
+    if not (re.fullmatch("[0-9]{1,9}", text) and 1 <= int(text) <= most):
+        raise UsageError(f"{_SETTINGS[0]}={text}: is no number from 1 to {most}. Set another, or none.")
+
+
+_Group = TypeVar("_Group")
+
+
+def _group(kind: type[_Group], values: Mapping[str, Any]) -> _Group:
+    """A group of options with their values."""
+    return kind(**{entry.name: values[entry.name] for entry in fields(cast("Any", kind))})
+
+
+def command(function: Callable[..., int]) -> PosbiasCommand:
+    """Make a command of a function that returns the exit code.
+
+    Each parameter that is a dataclass stands for its fields, one option each.
+    """
+    hints = get_type_hints(function)
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    entries: list[tuple[str, Any, Any]] = []  # name, type and default of each parameter
+    for name, given in inspect.signature(function).parameters.items():
+        if name in groups:
+            entries += [(entry.name, entry.type, entry.default) for entry in fields(groups[name])]
+        else:
+            entries.append((name, hints[name], given.default))
+    entries += [(entry.name, entry.type, entry.default) for entry in fields(CommonOptions)]
+    keyword, empty = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
+    parameters = [inspect.Parameter("invocation", keyword, annotation=typer.Context)]
+    for name, kind, given in entries:
+        default, annotation = empty if given is MISSING else given, parameter_of(function.__name__, name, kind)
+        parameters.append(inspect.Parameter(name, keyword, default=default, annotation=annotation))
+
+    @wraps(function)
+    def run(invocation: typer.Context, **values: Any) -> int:  # noqa: ANN401 - of whatever types the options have
+        common = _group(CommonOptions, {"help_all": False, **values})
+        speak(common.log_format, errors_on_stdout=bool(values.get("json")))
+        _use_threads(values.get("threads"))
+        _check_environment(invocation)
+        _check_given(invocation)
+        if common.print_config:
+            from posbias.cli.options.config import configuration_text  # noqa: PLC0415 - for this alone
+
+            typer.echo(configuration_text(invocation.info_name or "", settings_of(invocation)), nl=False)
+            return 0
+        for name in SETTINGS.keys() & values.keys():
+            values[name] = read_settings(f"--{name.replace('_', '-')}", values[name] or (), SETTINGS[name]) or None
+        _check_effects(invocation, values)
+        check_are_there(values.get("logs") or values.get("inputs") or ())
+        from posbias.io.places.object_stores import copies_below  # noqa: PLC0415 - now a command runs
+
+        with copies_below(values.get("temp_dir")), _tables_of(invocation.info_name or "", values):
+            called = {
+                name: _group(groups[name], values) if name in groups else values[name]
+                for name in hints
+                if name != "return"
+            }
+            try:
+                return function(**called)
+            except RoleError as error:
+                words = ["posbias", invocation.info_name or "", *error.options, *invocation.meta[_WORDS]]
+                advice = [f"Try: {shlex.join(words)}"] if error.options else []
+                raise SchemaError(*error.lines, *advice) from error
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    alone.command(cls=PosbiasCommand)(run)
+    return cast("PosbiasCommand", get_command(alone))
+
+
+@contextmanager
+def _tables_of(command: str, values: dict[str, Any]) -> Generator[None]:
+    """Let tables of Spark be read while a command runs that names some; their names take the place of files."""
+    if "engine" not in values or not _reads_tables(values):
+        yield
+        return
+    from posbias.cli.options.inputs import names_of_tables  # noqa: PLC0415 - only for tables
+    from posbias.io.engines.spark_session import tables_below  # noqa: PLC0415 - only for tables
+    from posbias.io.places.temporary import shared_place  # noqa: PLC0415 - only for tables
+
+    files = next(name for name in _FILES if name in values)
+    values[files] = names_of_tables(_group(LogOptions, values), values[files] or []) or values[files]
+    place = shared_place(values["temp_dir"], values.get("into") or values.get("output") or Path(command))
+    with tables_below(
+        place, values["master"], every_column=command == "check", every_row=not values.get("dry_run", False)
+    ):
+        yield

@@ -185,11 +185,11 @@ FORMATS = {
     "lightgbm": "posbias.io.training.trainers:LightGBMFormat",
     "xgboost": "posbias.io.training.trainers:XGBoostFormat",
     "catboost": "posbias.io.training.trainers:CatBoostFormat",
-    "ranklib": "posbias.io.training.judgment_lists:RankLibFormat",
-    "qrels": "posbias.io.training.judgment_lists:QrelsFormat",
-    "opensearch": "posbias.io.training.judgment_lists:OpenSearchFormat",
-    "elasticsearch": "posbias.io.training.judgment_lists:ElasticsearchFormat",
-    "quepid": "posbias.io.training.judgment_lists:QuepidFormat",
+    "ranklib": "posbias.io.training.trainers:RankLibFormat",
+    "qrels": "posbias.io.training.trainers:QrelsFormat",
+    "opensearch": "posbias.io.training.trainers:OpenSearchFormat",
+    "elasticsearch": "posbias.io.training.trainers:ElasticsearchFormat",
+    "quepid": "posbias.io.training.trainers:QuepidFormat",
 }
 """Formats of training files."""
 

@@ -10,20 +10,25 @@ Precedence: flag > POSBIAS_* environment > posbias.toml > default.
 """
 
 import difflib
+import json
 import os
+import re
 import tomllib
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import date, datetime, time
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import typer
 from typer.core import TyperGroup, TyperOption
 
-from posbias.cli.options.option import is_table, setting_texts
-from posbias.core.errors import UsageError, masked
+from posbias.cli.options.groups import SETTINGS
+from posbias.core.errors import UsageError, masked, shown
 from posbias.io.places.locations import ObjectUrl, read_text
+
+if TYPE_CHECKING:
+    from posbias.io.log.lists import Finding
 
 DEFAULT_FILE = "posbias.toml"
 OF_ITS_OWN = (("score", "model"), ("show", "format"), ("predict", "by"))
@@ -71,8 +76,9 @@ def load_defaults(context: typer.Context, file: Path | None) -> Path | None:
         return file
     if file is not None or os.path.lexists(DEFAULT_FILE):
         options = {name: settable(command) for name, command in parent.command.commands.items()}
+        path = file or Path(DEFAULT_FILE)
         try:
-            of_file = _defaults_for(context.info_name, options, file or Path(DEFAULT_FILE))
+            of_file = _defaults_for(context.info_name, options, path)
             context.default_map = of_file | dict(context.default_map or {})
         except UsageError as error:
             raise typer.BadParameter(str(error)) from error
@@ -85,7 +91,14 @@ def _defaults_for(command: str, options: Mapping[str, Mapping[str, TyperOption]]
     Raises:
         UsageError: the file is missing or damaged, or it sets an option that does not exist, or to what means nothing.
     """
-    content = _read(file)
+    try:
+        content: dict[str, Any] = tomllib.loads(read_text(file))
+    except OSError as error:
+        raise UsageError(f"--config {file}: cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise UsageError(f"{file}: is not valid TOML: {error}.") from error
+    except RecursionError as error:
+        raise UsageError(f"{file}: cannot be read: its values are too deeply nested.") from error
     known = set[str]().union(*options.values())
     # `sql` is a command, with a section of its own, and an option of others.
     shared = {
@@ -134,13 +147,24 @@ def checked_values(named: str, value: object, option: TyperOption) -> object:
         UsageError: it is empty, or of a type that the option does not take.
     """
     if is_table(option.name, value):
-        value = setting_texts(cast("dict[str, object]", value))
+        settings = cast("dict[str, object]", value).items()
+        value = [f"{name}={str(of).lower() if isinstance(of, bool) else of}" for name, of in settings]
     if not option.multiple:
         return _single(named, value, option)
-    several = cast("list[object]", value) if isinstance(value, list) else [value]
-    if not several:
+    values = several(value)
+    if not values:
         raise UsageError(f"{named}: the list is empty. Give it a value, or leave it out.")
-    return [_single(named, entry, option) for entry in several]
+    return [_single(named, entry, option) for entry in values]
+
+
+def is_table(option: str | None, value: object) -> bool:
+    """Whether a value is a table of settings, as a file of options and Python write them."""
+    return option in SETTINGS and isinstance(value, Mapping)
+
+
+def several(value: object) -> Sequence[object]:
+    """The values of an option, which may have but one."""
+    return cast("list[object]", value) if isinstance(value, list) else [value]
 
 
 def _single(named: str, value: object, option: TyperOption) -> object:
@@ -162,17 +186,6 @@ _KINDS: tuple[tuple[type, str], ...] = (
     *((bool, "true or false"), (str, "a string"), (list, "a list"), (dict, "a table")),
     *((datetime, "a time"), (date, "a date"), (time, "a time"), (int, "a number"), (float, "a number")),
 )
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(read_text(file))
-    except OSError as error:
-        raise UsageError(f"--config {file}: cannot be read: {error.strerror}.") from error
-    except ValueError as error:
-        raise UsageError(f"{file}: is not valid TOML: {error}.") from error
-    except RecursionError as error:
-        raise UsageError(f"{file}: cannot be read: its values are too deeply nested.") from error
 
 
 UNSET = "not set"
@@ -199,3 +212,72 @@ def settings_of(invocation: typer.Context) -> list[Setting]:
         origin = UNSET if value is None else ": ".join(filter(None, source_of(invocation, option)))
         settings.append(Setting(name, value, origin, name != ITSELF))
     return settings
+
+
+# --- options as a file sets them ---
+
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+
+
+def _setting_line(name: str, value: object) -> str:
+    """An option in TOML, whose basic strings are those of JSON, but for one letter."""
+    if isinstance(value, bool):
+        return f"{name} = {str(value).lower()}"
+    plain = [str(single) for single in several(value)]
+    texts = [
+        text if _WHOLE.fullmatch(text) else json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+        for text in plain
+    ]
+    return f"{name} = {texts[0]}" if len(texts) == 1 else f"{name} = [{', '.join(texts)}]"
+
+
+def settings_text(
+    logs: Sequence[str], values: Mapping[str, object], findings: "Sequence[Finding]", advice: Sequence[str]
+) -> str:
+    """The file that `check --write-config` writes.
+
+    Args:
+        logs: as named by the user.
+        values: what options are set to, by flag.
+        findings: what was recognised, with the options that declare it.
+        advice: what would help.
+    """
+    lines: list[str] = []
+    done: set[str] = set()
+
+    def comment(sentence: str) -> None:
+        lines.extend(f"# {shown(part)}" for part in sentence.splitlines())
+
+    def settings(flags: Collection[str]) -> None:
+        lines.extend(_setting_line(flag.removeprefix("--"), values[flag]) for flag in flags)
+
+    comment(f"What is recognised in {' '.join(logs)}. `posbias run LOGS -o DIR` in this directory reads logs like it.")
+    comment("A flag on the command line goes before what stands here.")
+    for finding in findings:
+        lines.append("")
+        comment(f"{finding.text}{'' if finding.certain else ' (a guess: see whether it is right)'}")
+        flags = dict.fromkeys(word.partition("=")[0] for word in finding.options if word.startswith("--"))
+        settings([flag for flag in flags if flag in values and flag not in done])
+        done.update(flags)
+    others = [flag for flag in values if flag not in done]
+    if others:
+        lines.append("")
+        comment("As given on the command line")
+        settings(others)
+    if advice:
+        lines.append("")
+        comment("What would help an estimate:")
+        for sentence in advice:
+            comment(sentence)
+    return "\n".join(lines) + "\n"
+
+
+def configuration_text(command: str, settings: Sequence[Setting]) -> str:
+    """The section, which sets the same where it is put into a file; what is not set is named in comments."""
+    lines: list[str] = []
+    for setting in settings:
+        line = setting.name if setting.value is None else shown(_setting_line(setting.name, setting.value))
+        lines.append(line if setting.value is not None and setting.in_files else f"# {line}")
+    width = max(map(len, lines), default=0)
+    commented = [f"{line:{width}}  # {shown(setting.origin)}" for line, setting in zip(lines, settings, strict=True)]
+    return "\n".join([f"[{command}]", *commented]) + "\n"

@@ -1,10 +1,12 @@
 """Options in groups that commands take whole: types and defaults here, all else about each option in options.toml."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from posbias.cli.messages import LogFormat
+from posbias.core import choices
 from posbias.core.choices import (
     MOST_BAD_ROWS,
     Candidates,
@@ -30,6 +32,9 @@ NullClick = Literal["0"]
 
 Form = Literal["table", "markdown", "csv", "json"]
 """Forms in which a result is shown."""
+
+SETTINGS: Mapping[str, type] = {"layout_options": choices.LayoutOptions, "learner_options": choices.LearningOptions}
+"""Options NAME=VALUE, by parameter name, and the dataclass whose fields they set."""
 
 
 @dataclass(frozen=True)

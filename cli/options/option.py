@@ -1,14 +1,23 @@
-"""Options as data: what options.toml says of each, and their values as text, as words and as numbers."""
+"""Options: what options.toml says of each, as parameters of Typer, as words of a command line, and as numbers."""
 
+import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import Field, fields, replace
 from functools import cache
+from glob import glob
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar, cast, get_args, get_type_hints
+from types import NoneType
+from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_type_hints
 
+import typer
+from typer.core import TyperOption
+
+from posbias.cli.options.config import load_defaults, several
+from posbias.cli.options.groups import SETTINGS
 from posbias.core.choices import (
     CLICK_MODELS,
     ESTIMATORS,
@@ -16,52 +25,49 @@ from posbias.core.choices import (
     FORMS,
     FREE,
     LARGEST_ERROR,
+    LAYOUTS,
     LEARNERS,
     METHODS_OF_ROWS,
     MODELS,
+    SHAPES,
     BetaPrior,
-    LayoutOptions,
-    LearningOptions,
     range_of,
     settings_in,
 )
-from posbias.core.errors import UsageError
+from posbias.core.errors import LogFormatError, UsageError
+from posbias.io.places.locations import Location, ObjectUrl, location
+from posbias.io.ranking_names import split_name
 from posbias.io.sources import NAMES as SOURCES
 
 ROWS = ("auto", "flat", "nested")
 """Forms of a log whose rows are read as they are."""
 
-SETTINGS: Mapping[str, type] = {"layout_options": LayoutOptions, "learner_options": LearningOptions}
-"""Options NAME=VALUE, by parameter name, and the dataclass whose fields they set."""
+METHODS = (*ESTIMATORS, *METHODS_OF_ROWS)
 
-_TABLES = tomllib.loads(Path(__file__).with_name("options.toml").read_text(encoding="utf-8"))
 
-NAMED_RULES: Mapping[str, list[Any]] = _TABLES.pop("rules")
-"""Lists of rules that several options share."""
+class Declared(NamedTuple):
+    """The content of options.toml."""
 
-_OF_COMMANDS: Mapping[str, Mapping[str, Any]] = _TABLES.pop("commands")
+    options: Mapping[str, Mapping[str, Any]]  # by parameter name
+    of_commands: Mapping[str, Mapping[str, Any]]  # parameters that mean something else in a command, by the command
+    rules: Mapping[str, list[Any]]  # lists of rules that several options share
 
-OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    name: {"section": section, **entry} for section, entries in _TABLES.items() for name, entry in entries.items()
-}
-"""Options by parameter name."""
+
+@cache
+def declared() -> Declared:
+    """Read options.toml, which takes some 10 ms: not for the help of the application itself."""
+    tables = tomllib.loads(Path(__file__).with_name("options.toml").read_text(encoding="utf-8"))
+    rules, of_commands = tables.pop("rules"), tables.pop("commands")
+    sections = tables.items()
+    options = {name: {"section": section, **entry} for section, of in sections for name, entry in of.items()}
+    return Declared(options, of_commands, rules)
 
 
 @cache
 def declaration(command: str, name: str) -> Mapping[str, Any]:
     """What options.toml says of a parameter of a command."""
-    entry = _OF_COMMANDS.get(command, {}).get(name) or OPTIONS[name]
+    entry = declared().of_commands.get(command, {}).get(name) or declared().options[name]
     return {**entry, **entry.get("in", {}).get(command, {})}
-
-
-def is_table(option: str | None, value: object) -> bool:
-    """Whether a value is a table of settings, as a file of options and Python write them."""
-    return option in SETTINGS and isinstance(value, Mapping)
-
-
-def setting_texts(values: Mapping[str, object]) -> list[str]:
-    """Settings as they stand on the command line."""
-    return [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in values.items()]
 
 
 def settings_table(option: str) -> Iterator[tuple[str, str, str]]:
@@ -70,14 +76,6 @@ def settings_table(option: str) -> Iterator[tuple[str, str, str]]:
     for name, entry in settings_in(SETTINGS[option]).items():
         default = "" if entry.default is None else f"default: {str(entry.default).removesuffix('.0').lower()}; "
         yield name, f"{default}{range_of(entry, hints[name])}", entry.metadata["help"]
-
-
-METHODS = (*ESTIMATORS, *METHODS_OF_ROWS)
-
-
-def filled(text: str) -> str:
-    """A help text with the names in it."""
-    return re.sub(r"\{(\w+)\}", lambda match: IN_WORDS[match[1]], text)
 
 
 IN_WORDS: Mapping[str, str] = {
@@ -95,17 +93,30 @@ IN_WORDS: Mapping[str, str] = {
 """Texts of the placeholders in help texts, by name."""
 
 
+def filled(text: str) -> str:
+    """A help text with the names in it."""
+    return re.sub(r"\{(\w+)\}", lambda match: IN_WORDS[match[1]], text)
+
+
+# --- as words of a command line ---
+
 _Group = TypeVar("_Group", bound=Any)
+
+
+def _flags(group: object) -> Iterator[tuple[str, Field[Any]]]:
+    """The flag of each option of a group."""
+    for entry in fields(group):  # type: ignore[arg-type]
+        yield f"--{entry.name.replace('_', '-')}", entry
 
 
 def words_of(values: Mapping[str, object]) -> list[str]:
     """Options by flag as words of a command line."""
     words: list[str] = []
     for flag, value in values.items():
-        if isinstance(value, bool):
-            words.append(flag)
-        else:
-            words += [word for single in several(value) for word in _option(flag, single)]
+        for single in () if isinstance(value, bool) else several(value):
+            text = f"{single:g}" if isinstance(single, float) else str(single)
+            words += [f"{flag}={text}"] if text.startswith("-") else [flag, text]
+        words += [flag] if isinstance(value, bool) else []
     return words
 
 
@@ -115,60 +126,32 @@ def values_of(*groups: object) -> dict[str, object]:
     return {flag: value for flag, (value, default) in values.items() if value != default}
 
 
-def several(value: object) -> Sequence[object]:
-    """The values of an option, which may have but one."""
-    return cast("list[object]", value) if isinstance(value, list) else [value]
-
-
 def with_words(group: _Group, words: Sequence[str]) -> _Group:
     """Options as if these words stood on the command line, too; those of other groups are passed over.
 
     An option with several values gets one more, but for those that it had by `words` alone.
     """
-    flags = dict(_flags(group))
-    hints = get_type_hints(type(group))
+    flags, hints = dict(_flags(group)), get_type_hints(type(group))
     changed: dict[str, Any] = {}
-    for flag, value in _pairs(words):
-        if flag not in flags:
-            continue
-        name = flags[flag].name
-        if _is_list(hints[name]):
-            changed[name] = [*changed.get(name, []), value]
-        else:
-            changed[name] = True if value is None else _as_type(hints[name], value)
-    return replace(group, **changed)
-
-
-def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
-    """Flags with their values; None for a switch."""
     at = 0
     while at < len(words):
         flag, equals, value = words[at].partition("=")
         at += 1
         if not equals and at < len(words) and not words[at].startswith("--"):
             equals, value, at = "=", words[at], at + 1
-        yield flag, value if equals else None
+        if flag not in flags:
+            continue
+        name = flags[flag].name
+        kinds = {hints[name], *get_args(hints[name])}
+        if any(str(kind).startswith("list") for kind in kinds):
+            changed[name] = [*changed.get(name, []), value if equals else None]
+        else:  # a switch has no value
+            kind = next((kind for kind in (int, float, Path) if kind in kinds), str)
+            changed[name] = kind(value) if equals else True
+    return replace(group, **changed)
 
 
-def _flags(group: object) -> Iterator[tuple[str, Field[Any]]]:
-    """The flag of each option of a group."""
-    for entry in fields(group):  # type: ignore[arg-type]
-        yield f"--{entry.name.replace('_', '-')}", entry
-
-
-def _option(flag: str, value: object) -> tuple[str, ...]:
-    text = f"{value:g}" if isinstance(value, float) else str(value)
-    return (f"{flag}={text}",) if text.startswith("-") else (flag, text)
-
-
-def _is_list(hint: Any) -> bool:  # noqa: ANN401 - any type of an option
-    return any(str(part).startswith("list") for part in (hint, *get_args(hint)))
-
-
-def _as_type(hint: Any, value: str) -> object:  # noqa: ANN401 - any type of an option
-    parts = {hint, *get_args(hint)}
-    return next((kind(value) for kind in (int, float, Path) if kind in parts), value)
-
+# --- as numbers ---
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 _MEMORY = 256 << 20, 1 << 50  # bytes, from and to
@@ -212,7 +195,7 @@ def parse_bins(text: str | None) -> tuple[int, ...]:
     except ValueError:
         bins = tuple[int, ...]()
     ascending = len(bins) >= _FEWEST_BINS and bins[0] == 1 and all(a < b for a, b in pairwise(bins))
-    if not ascending or bins[-1] > OPTIONS["max_position"]["max"]:
+    if not ascending or bins[-1] > declared().options["max_position"]["max"]:
         raise UsageError(
             f"--position-bins {text}: give the first position of each bin, ascending from 1, e.g. 1,2,3,5,10,20."
         )
@@ -232,3 +215,219 @@ def parse_memory(text: str) -> int:
     if not _MEMORY[0] <= size <= _MEMORY[1]:
         raise UsageError(f"--memory {text}: give at least 256MiB, and at most 1024TiB.")
     return size
+
+
+# --- as parameters of Typer ---
+
+_PACKED = (".gz", ".zst", ".bz2")
+_PLAIN = re.compile(r"[\w.-]+")  # a shell would act on other characters of a name
+
+
+def _one_of(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """Complete a name."""
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
+
+
+def _several_models(incomplete: str) -> list[str]:
+    """Complete the last of several names with commas."""
+    done, comma, last = incomplete.rpartition(",")
+    rest = [name for name in (*CLICK_MODELS, "all") if name.startswith(last) and name not in done.split(",")]
+    return [f"{done}{comma}{name}" for name in rest]
+
+
+COMPLETERS: Mapping[str, Callable[[str], list[str]]] = {
+    "models": _one_of(CLICK_MODELS),
+    "several_models": _several_models,
+    "methods": _one_of(METHODS),
+    "shapes": _one_of((FREE, *SHAPES)),
+    "forms": _one_of((*ROWS, *FORMS, *SOURCES)),
+    "learners": _one_of(LEARNERS),
+    "layouts": _one_of(LAYOUTS),
+    "formats": _one_of(FORMATS),
+    **{name: _one_of([f"{setting}=" for setting in settings_in(kind)]) for name, kind in SETTINGS.items()},
+}
+"""What a shell offers, by the names that options.toml gives it."""
+
+
+def _columns_of_the_log(option: str) -> Callable[[typer.Context, str], list[str]]:
+    """Complete a column of the log on the line or, for options about it, of its table of clicks.
+
+    No more than a schema is read, and that of no file in an object store, that would have to be unpacked, or is no
+    plain file.
+    """
+
+    def complete(invocation: typer.Context, incomplete: str) -> list[str]:
+        from posbias.io.log.scan import schema_of  # noqa: PLC0415 - only where a column is to be completed
+        from posbias.io.log.sources import find_sources  # noqa: PLC0415 - only where a column is to be completed
+
+        given = invocation.params
+        inputs = given.get("clicks") if option.startswith("clicks_") else given.get("logs") or given.get("inputs")
+        local = [name for name in inputs or () if "://" not in name]
+        files = [file for name in local for file in sorted(glob(name)) + sorted(glob(f"{name}/*"))]  # noqa: PTH207
+        first = next((file for file in files if os.path.isfile(file) and not file.endswith(_PACKED)), None)  # noqa: PTH113
+        with suppress(BaseException):  # also a panic of Rust
+            columns = [] if first is None else list(schema_of(find_sources([first])[0]))
+            return [name for name in columns if _PLAIN.fullmatch(name) and name.startswith(incomplete)]
+        return []
+
+    return complete
+
+
+def _read_place(text: str) -> Location:
+    """Return the place that an option names.
+
+    Raises:
+        BadParameter: it is a URL of no object store.
+    """
+    try:
+        return location(text)
+    except UsageError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def _read_name(text: str) -> str:
+    """Return the name of files, which may be a pattern: of an object store its URL, of a disk as it was typed.
+
+    Raises:
+        BadParameter: it is a URL of no object store.
+    """
+    place = _read_place(text)
+    return text if isinstance(place, Path) else str(place)
+
+
+def _read_ranking(text: str) -> str:
+    """Return the name of a file, or NAME=FILE.
+
+    Raises:
+        BadParameter: the file is a URL of no object store.
+    """
+    name, file = split_name(text)
+    return _read_name(file) if name is None else f"{name}={_read_name(file)}"
+
+
+def _on_disk(instead: str) -> Callable[[str], Location | None]:
+    """A reader of a path; `instead` says why it cannot be in an object store, and what to do."""
+
+    def read(text: str) -> Location | None:
+        place = _read_place(text) if text else None  # an empty value is refused later, with those of other options
+        if isinstance(place, ObjectUrl):
+            raise typer.BadParameter(f"{place}: {instead}")
+        return place
+
+    return read
+
+
+READERS: Mapping[str, Callable[[str], Any]] = {"name": _read_name, "ranking": _read_ranking, "text": str}
+"""Readers of values, by the names that options.toml gives them."""
+
+
+def parameter_of(command: str, name: str, kind: Any) -> Any:  # noqa: ANN401 - a type, for Typer
+    """Annotate the type of a parameter for Typer; places are texts, as Typer knows no unions, and so is NAME=VALUE.
+
+    --position-base is also POSBIAS_POSITION_BASE, unless no variable is to set it.
+    """
+    entry = declaration(command, name)
+    reader = READERS.get(entry.get("reads", ""))
+    if ObjectUrl in get_args(kind) or kind is Location:
+        kind, reader = str | None if NoneType in get_args(kind) else str, _read_place
+    if "on_disk" in entry:
+        reader = _on_disk(entry["on_disk"])
+    if "argument" in entry:
+        return Annotated[kind, typer.Argument(metavar=entry["argument"], help=entry["help"], parser=_not_empty(reader))]
+    kind = list[str] | None if name in SETTINGS else kind
+    flags = [entry.get("flag", f"--{name.replace('_', '-')}"), *([entry["short"]] if "short" in entry else [])]
+    metavar, complete = entry.get("metavar"), COMPLETERS.get(entry.get("complete", ""))
+    if (metavar or "").startswith("COLUMN"):
+        complete = _columns_of_the_log(name)
+    return Annotated[
+        kind,
+        typer.Option(
+            *flags,
+            metavar=metavar,
+            help=entry["help"],
+            min=entry.get("min"),
+            max=entry.get("max"),
+            parser=reader,
+            autocompletion=complete,
+            envvar=f"POSBIAS_{name.upper()}" if entry.get("environment", True) else None,
+            show_envvar=False,
+            rich_help_panel=entry.get("section"),
+            callback=_CALLBACKS.get(name),
+            is_eager=name in _CALLBACKS,
+            expose_value=name != "help_all",
+        ),
+    ]
+
+
+def _not_empty(reader: Callable[[str], Any] | None) -> Callable[[str], Any]:
+    """A reader of an argument, by default of the name of files; it is never empty."""
+
+    def read(text: str) -> Any:  # noqa: ANN401 - whatever the reader makes of it
+        if not text.strip():
+            raise typer.BadParameter("it is empty. Is a shell variable unset?")
+        return (reader or _read_name)(text)
+
+    return read
+
+
+_NO_PLAIN_NAME = re.compile(r"[*?\[]|://|^-?$")  # a pattern, a URL, standard input, nothing
+
+
+def check_are_there(names: Iterable[str]) -> None:
+    """Check that plain names of files and directories are such.
+
+    Raises:
+        LogFormatError: one is not there.
+    """
+    for name in names:
+        if _NO_PLAIN_NAME.search(name):
+            continue
+        try:
+            Path.cwd()
+        except OSError:
+            continue  # that the working directory is gone is reported later
+        try:
+            os.lstat(name)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise LogFormatError(f"{name}: no such file or directory.") from error
+        except (OSError, ValueError):
+            continue  # reported when it is opened
+
+
+_WHOLE = "posbias.whole_help"
+
+
+def _show_all(invocation: typer.Context, wanted: bool) -> None:  # noqa: FBT001 - as Typer calls it
+    """Print the help with all options, and end."""
+    if wanted and not invocation.resilient_parsing:
+        invocation.meta[_WHOLE] = True
+        typer.echo(invocation.get_help())
+        raise typer.Exit
+
+
+_CALLBACKS: Mapping[str, Callable[..., Any]] = {"config": load_defaults, "help_all": _show_all}
+"""Options that act before the others are read."""
+
+
+def write_parameters(invocation: Any, parameters: Iterable[Any], formatter: Any) -> None:  # noqa: ANN401 - of Typer
+    """Write arguments and options: in sections where all are shown, else the first ones."""
+    whole = bool(invocation.meta.get(_WHOLE))
+    sections: dict[str, list[tuple[str, str]]] = {}
+    for parameter in parameters:
+        name, text = parameter.get_help_record(invocation)
+        if not isinstance(parameter, TyperOption):
+            name, section = parameter.metavar, "Arguments"
+        elif whole:
+            section = filled(parameter.rich_help_panel or "Options")
+        elif parameter.required or declared().options.get(str(parameter.name), {"first": True}).get("first"):
+            section = "Options"
+        else:
+            continue
+        sections.setdefault(section, []).append((name, filled(text)))
+        if whole and parameter.name in SETTINGS:
+            sections[f"{parameter.opts[0]} NAME=VALUE"] = [
+                (name, f"{about}  [{values}]") for name, values, about in settings_table(parameter.name)
+            ]
+    for section, rows in sections.items():
+        with formatter.section(section):
+            formatter.write_dl(rows)

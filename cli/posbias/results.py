@@ -1,38 +1,217 @@
-"""The functions, and the objects that they return: a result with its tables, charts and weights, a look at a log."""
+"""The functions, and the objects that they return: a result with its tables, charts and weights, a look at a log.
 
+Each command is a function: its options are keyword arguments, errors are exceptions, and a result is an object. A call
+is turned into the words of a command line and parsed by the command itself, so that options, their defaults and what
+is refused are written once.
+"""
+
+import difflib
+import inspect
+import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cache, cached_property
 from importlib.util import find_spec
 from os import PathLike, fsdecode, fspath, getpid
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import polars as pl
+import typer
+from rich.console import RenderableType
+from typer.core import TyperGroup, TyperOption
+from typer.main import get_command
 
-from posbias.calls import Outcome, carried_out, function_of
-from posbias.cards import card, rendered
+from posbias.cli.main import PosbiasCommand, app
+from posbias.cli.messages import captured
+from posbias.cli.options.config import checked_values, is_table
 from posbias.cli.options.groups import LogOptions
-from posbias.cli.report.conclusion import in_order, renderable
+from posbias.cli.options.option import declared, filled
+from posbias.cli.report.printing import SafeConsole, in_order, renderable
 from posbias.cli.work.checking import conclusion_of, items_of_check
 from posbias.core.choices import OnBadRows, Source
-from posbias.core.errors import MissingExtraError, UsageError, values_without_markup
-from posbias.core.schema import Roles
+from posbias.core.errors import MissingExtraError, RoleError, SchemaError, UsageError, in_html, values_without_markup
+from posbias.core.fit.plot_data import CONTEXT, HIGH, LOW, PROPENSITY, plotted_curves
+from posbias.core.schema import IMPRESSIONS, POSITION, Roles
 from posbias.core.training.weights import WeightOptions
-from posbias.frame_weights import weigh
-from posbias.frames import FRAME, FrameT, Names, checked_names, is_frame, name_or_none
+from posbias.frames import (
+    FRAME,
+    FrameFiles,
+    FrameT,
+    Names,
+    checked_names,
+    frame_files,
+    is_frame,
+    is_of_spark,
+    is_single,
+    name_or_none,
+    weigh,
+)
 from posbias.io.fits.saved_fit import PreviousFit, fit_in
 from posbias.io.jobs.click_model_fits import CLICK_MODEL, ClickModelFit, click_model_in
 from posbias.io.jobs.click_model_fits import FILES as FILES_OF_A_CLICK_MODEL
 from posbias.io.places.locations import Location, location
-from posbias.io.results.conclusions import Conclusion, Reason
+from posbias.io.places.ownership import owned_directory, system_temporary
+from posbias.io.results.conclusions import Conclusion, Printed, PrintedTable, Reason, ResultManifest
 from posbias.io.results.manifest import open_stored
-from posbias.io.results.result import ResultManifest
 from posbias.io.results.tables import ATTRACTIVENESS, FILES_OF_A_FIT, PROPENSITIES, read_table
 
 if TYPE_CHECKING:
     import altair as alt
+
+# --- commands as functions ---
+
+_R_co = TypeVar("_R_co", covariant=True)
+
+
+class Call(Protocol[_R_co]):
+    """A command as a function: what it reads, then its options by keyword."""
+
+    def __call__(self, inputs: object = (), /, **options: object) -> _R_co:
+        """Run the command; `help` of the function lists its options."""
+        ...
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of a command."""
+
+    inputs: tuple[object, ...]  # as they were handed in
+    place: Location | None  # of its result, if it writes one
+    temporary: ExitStack  # removes the result, if nobody named a place for it
+    content: dict[str, Any]  # what it prints as JSON, if it writes none
+    warnings: tuple[str, ...]
+
+
+def carried_out(
+    name: str, inputs: object, options: Mapping[str, object], defaults: Mapping[str, object] | None = None
+) -> Outcome:
+    """Run a command in this process.
+
+    Args:
+        name: the command.
+        inputs: names of files, frames or results; one, or several.
+        options: by parameter name; None leaves an option at its default.
+        defaults: below the options, as a configuration file has them: one without an effect is ignored.
+
+    Raises:
+        PosbiasError: whatever the command ends with.
+    """
+    command = command_named(name)
+    by_name = _options(command)
+    _check_names(name, options, by_name)
+    named = (inputs,) if is_single(inputs) else tuple(cast("Iterable[object]", inputs))
+    target = options.get("output") or options.get("into")
+    with frame_files() as files, ExitStack() as temporary, captured() as kept:
+        words = [word for key, value in options.items() for word in _words(by_name[key], value, files)]
+        if target is None and "output" in by_name:
+            target = temporary.enter_context(owned_directory(system_temporary().absolute())) / "result"
+            words += ["--output", str(target)]
+        words += ["--quiet"] * ("quiet" in by_name) + ["--json"] * (target is None)
+        of_spark = [value for value in named if options.get("engine") == "spark" and is_of_spark(value)]
+        words += [f"--table={files.table_of(value)}" for value in of_spark]
+        read = [files.plain(value, FRAME) for value in named if not any(value is one for one in of_spark)]
+        for value in read:
+            if not isinstance(value, str):
+                raise UsageError(f"posbias.{name}: reads files, frames and results, not {type(value).__name__}.")
+        words += ["--", *map(str, read)]
+        try:
+            with command.make_context(name, words, parent=_application(), default_map=dict(defaults or {})) as call:
+                command.run(call)
+        except typer.TyperException as error:
+            raise UsageError(error.format_message()) from None
+        except SchemaError as error:
+            raise error.__cause__ if isinstance(error.__cause__, RoleError) else error from None
+        place = None if target is None else location(str(files.plain(target, "output")))
+        content = cast("dict[str, Any]", kept.content or {})
+        return Outcome(named, place, temporary.pop_all(), content, tuple(kept.warnings))
+
+
+@cache
+def _application() -> typer.Context:
+    application = get_command(app)
+    return typer.Context(application, info_name="posbias", **application.context_settings)
+
+
+def command_named(name: str) -> PosbiasCommand:
+    """A command of the command line."""
+    return cast("PosbiasCommand", cast("TyperGroup", _application().command).commands[name])
+
+
+def _options(command: PosbiasCommand) -> dict[str, TyperOption]:
+    """The options of a command by parameter name."""
+    return {
+        str(each.name): each for each in command.params if isinstance(each, TyperOption) and each.name != "help_all"
+    }
+
+
+def _check_names(name: str, options: Mapping[str, object], known: Mapping[str, TyperOption]) -> None:
+    for option in options:
+        if option not in known:
+            close = difflib.get_close_matches(option, sorted(known), n=1)
+            hint = f"Did you mean {close[0]}?" if close else f"help(posbias.{name}) lists them."
+            raise UsageError(f"posbias.{name}({option}=...): no such option. {hint}")
+        if reason := declared().options[option].get("python"):
+            raise UsageError(f"posbias.{name}({option}=...): is for the command line: {reason}.")
+
+
+def _words(option: TyperOption, value: object, files: FrameFiles) -> list[str]:
+    """An option as words of a command line.
+
+    Raises:
+        UsageError: the value is of a type that the option does not take.
+    """
+    if value is None:
+        return []
+    name = str(option.name)
+    if is_table(name, value) or is_single(value):
+        settings = checked_values(name, files.plain(value, f"the frame of {name}"), option)
+    else:
+        several = cast("Iterable[object]", value)
+        settings = checked_values(name, [files.plain(each, f"the frame of {name}") for each in several], option)
+    words: list[str] = []
+    for each in cast("list[object]", settings) if isinstance(settings, list) else [settings]:
+        if isinstance(each, bool):
+            words += option.opts[:1] if each else option.secondary_opts[:1]
+        else:
+            words.append(f"{max(option.opts, key=len)}={each}")
+    return words
+
+
+def function_of(name: str, result_of: Callable[[Outcome], _R_co]) -> Call[_R_co]:
+    """A command as a function, with its help as the docstring and its options as the signature.
+
+    Args:
+        name: the command.
+        result_of: makes what is returned.
+    """
+
+    def call(inputs: object = (), /, **options: object) -> _R_co:
+        outcome = carried_out(name, inputs, options)
+        result = result_of(outcome)
+        for sentence in outcome.warnings:
+            warnings.warn(sentence, stacklevel=2)
+        return result
+
+    command = command_named(name)
+    options = {key: option for key, option in _options(command).items() if "python" not in declared().options[key]}
+    parameters = [inspect.Parameter("inputs", inspect.Parameter.POSITIONAL_ONLY, default=())]
+    listed: list[str] = []
+    for key, option in options.items():
+        default = None if option.required else option.default
+        parameters.append(inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default))
+        listed.append(f"    {key}: {filled(option.help or '')}")
+    about, _, _ = (command.help or "").partition("\n\nExample")
+    call.__name__ = call.__qualname__ = name
+    call.__module__ = "posbias"
+    call.__doc__ = "\n".join([about, "", f"The options are those of `posbias {name}`:", "", *listed])
+    cast("Any", call).__signature__ = inspect.Signature(parameters)
+    return call
+
+
+# --- results ---
 
 _ROWS = "training/rows/"
 _CHART_WIDTH = 560  # pixels
@@ -152,8 +331,7 @@ class Result:
         import altair as alt  # noqa: PLC0415 - it may not be installed
 
         from posbias.io.reports.charts import picture_spec  # noqa: PLC0415 - only for charts
-        from posbias.io.reports.contents import figure_named, title_about  # noqa: PLC0415 - only for charts
-        from posbias.io.reports.reported import open_reported  # noqa: PLC0415 - only for charts
+        from posbias.io.reports.report import figure_named, open_reported, title_about  # noqa: PLC0415 - only for charts
 
         with open_reported([self.place]) as results:
             spec = picture_spec(figure_named(results, chart), title_about(results))
@@ -357,6 +535,122 @@ def _remove(process: int, temporary: ExitStack) -> None:
     """Remove a temporary result; a process that was forked leaves it to the one that made it."""
     if process == getpid():
         temporary.close()
+
+
+# --- in notebooks: the printed text, and a short card in HTML ---
+
+_TEXT_WIDTH = 120
+_MOST_ROWS, _MOST_WARNINGS = 10, 3
+_COLOURS = {"good": "#1a7f37", "with care": "#b35900", "do not use": "#c62828"}
+_LINES = ("#3b6fb6", "#b35900", "#1a7f37", "#8250df", "#c62828", "#57606a")
+_WIDTH, _HEIGHT, _MARGIN, _LEGEND = 360, 150, 28, 240  # pixels
+
+
+def rendered(contents: Iterable[RenderableType]) -> str:
+    """Sentences and tables as the command line prints them into a file."""
+    console = SafeConsole(stderr=False, width_in_a_file=_TEXT_WIDTH)
+    console.width = _TEXT_WIDTH
+    with console.capture() as text:
+        for content in contents:
+            console.print(content, crop=False)
+    return text.get().rstrip("\n")
+
+
+def card(
+    title: str,
+    verdict: str,
+    conclusion: str,
+    warnings: Sequence[str],
+    propensities: pl.DataFrame | None,
+    printed: Sequence[Printed],
+) -> str:
+    """A card: the verdict, what speaks against the result, the curve, and the first table.
+
+    It takes its colours of text and background from the notebook, light or dark.
+
+    Args:
+        title: what it is about.
+        verdict: in a word.
+        conclusion: in a sentence; may be empty.
+        warnings: sentences, of which the first are shown.
+        propensities: the table of a fit, if there is one.
+        printed: what the command prints.
+    """
+    table = next((one for one in printed if isinstance(one, PrintedTable)), None)
+    mark = f'<b style="color:{_COLOURS.get(verdict, "inherit")}">&#9679; {in_html(verdict)}</b>'
+    parts = [f'<div style="margin-bottom:4px">{in_html(title)} {mark}</div>']
+    parts += [f"<div>{in_html(conclusion[:1].upper() + conclusion[1:])}</div>"] if conclusion else []
+    parts += [f'<div style="opacity:.8">&#9888; {in_html(each)}</div>' for each in warnings[:_MOST_WARNINGS]]
+    more = len(warnings) - _MOST_WARNINGS
+    parts += [f'<div style="opacity:.8">... and {more} more in <code>.warnings</code></div>'] if more > 0 else []
+    parts += [] if propensities is None else [curve_in_svg(propensities)]
+    if table is not None:
+        parts.append(_table(table))
+    else:
+        parts += [
+            f'<pre style="overflow-x:auto">{in_html(one, keep=chr(10))}</pre>'
+            for one in printed
+            if isinstance(one, str)
+        ]
+    return f'<div style="max-width:60em">{"".join(parts)}</div>'
+
+
+def _table(table: PrintedTable) -> str:
+    """The first rows of a table, without the columns that can be spared."""
+    columns = [column for column in table.columns if not column.spare]
+    rows = list(zip(*(column.cells for column in columns), strict=True))
+    heads = "".join(f"<th>{in_html(column.name)}</th>" for column in columns)
+    body = "".join(f"<tr>{''.join(f'<td>{in_html(cell)}</td>' for cell in row)}</tr>" for row in rows[:_MOST_ROWS])
+    more = len(rows) - _MOST_ROWS
+    below = f"<div>... and {more:,} more rows</div>" if more > 0 else f"<div>{in_html(table.more)}</div>"
+    return f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{below}"
+
+
+def curve_in_svg(table: pl.DataFrame) -> str:
+    """Propensity by position with its interval, a line for each of the first contexts; nothing where none is known."""
+    apart = [name for name in table.columns[: table.columns.index(IMPRESSIONS)] if name != POSITION]
+    curves = plotted_curves(table, apart, where="propensities")
+    known = curves.cells.filter(pl.col(PROPENSITY).is_not_null())
+    if known.is_empty():
+        return ""
+    last = max(int(known["position"].max()), 2)  # type: ignore[arg-type]
+    top = max(float(known.select(pl.max_horizontal(PROPENSITY, HIGH).max()).item()), 1.0)
+
+    def at(position: float, value: float) -> str:
+        across = _MARGIN + (position - 1) / (last - 1) * (_WIDTH - 2 * _MARGIN)
+        return f"{across:.1f},{_HEIGHT - _MARGIN - value / top * (_HEIGHT - 2 * _MARGIN):.1f}"
+
+    drawn: list[str] = []
+    for number, (colour, label) in enumerate(zip(_LINES, curves.contexts, strict=False)):
+        line = known.filter(pl.col(CONTEXT) == label).sort(POSITION)
+        rows = line.select(POSITION, PROPENSITY, LOW, HIGH).rows()
+        for position, value, low, high in rows:
+            if low is not None and high is not None:
+                ends = f"M{at(position, low)}L{at(position, high)}"
+                drawn.append(f'<path d="{ends}" stroke="{colour}" stroke-width="5" stroke-opacity=".3"/>')
+            x, y = at(position, value).split(",")
+            drawn.append(f'<circle cx="{x}" cy="{y}" r="2.5" fill="{colour}"/>')
+        points = " ".join(at(position, value) for position, value, _, _ in rows)
+        drawn.append(f'<polyline points="{points}" fill="none" stroke="{colour}"/>')
+        name = f"{', '.join(apart).replace('_', ' ')} {label}".strip()
+        drawn.append(
+            f'<text x="{_WIDTH}" y="{_MARGIN + 14 * number}" font-size="11" fill="{colour}">{in_html(name)}</text>'
+        )
+    if curves.n_contexts > len(curves.contexts):
+        more = f"and {curves.n_contexts - len(curves.contexts):,} more"
+        drawn.append(f'<text x="{_WIDTH}" y="{_HEIGHT - 10}" font-size="11" fill="currentColor">{more}</text>')
+    axes = f'<path d="M{at(1, top)}L{at(1, 0)}L{at(last, 0)}" fill="none" stroke="currentColor" stroke-opacity=".4"/>'
+    words = (
+        (_MARGIN, _HEIGHT - 10, "position 1"),
+        (_WIDTH - _MARGIN - 12, _HEIGHT - 10, f"{last:,}"),
+        (2, _MARGIN + 4, f"{top:.3g}"),
+        (_MARGIN, 14, "propensity, with 95 % intervals"),
+    )
+    texts = "".join(f'<text x="{x}" y="{y}" font-size="11" fill="currentColor">{word}</text>' for x, y, word in words)
+    label = f"Propensity by position, to {float(known.sort('position')['propensity'][-1]):.3g} at position {last:,}"
+    width = _WIDTH + (_LEGEND if apart else 0)
+    size = f'width="{width}" height="{_HEIGHT}" viewBox="0 0 {width} {_HEIGHT}"'
+    return f'<svg {size} role="img" aria-label="{label}">{axes}{"".join(drawn)}{texts}</svg>'
 
 
 run = function_of("run", result_of)

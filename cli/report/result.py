@@ -1,32 +1,49 @@
-"""One result of a command: the directory that is written, and the messages meanwhile."""
+"""One result of a command: the directory that is written, and the messages meanwhile; and a result shown again."""
 
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from shlex import quote
 
+import polars as pl
+import polars.selectors as cs
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, ProgressColumn, Task, TaskID, TextColumn
 from rich.progress import Progress as RichProgress
 from rich.text import Text
 
-from posbias.cli import streams
-from posbias.cli.console import line, say, stderr_console
 from posbias.cli.interrupts import drawn_until_a_signal, result_stands
-from posbias.cli.messages import complain, is_json, tell
-from posbias.cli.options.groups import PrintOptions
-from posbias.cli.report.conclusion import in_order, print_items, print_warnings
-from posbias.cli.report.table import Curve
+from posbias.cli.messages import complain, is_json, tell, why_lost
+from posbias.cli.options.groups import Form, PrintOptions
+from posbias.cli.report.printing import (
+    Curve,
+    check_stdout,
+    in_order,
+    line,
+    markdown,
+    print_items,
+    print_on_stdout,
+    print_warnings,
+    renderable,
+    say,
+    stderr_console,
+)
+from posbias.core.errors import LogFormatError, UsageError, escaped
+from posbias.io.fits.new_fit import FitManifest
+from posbias.io.fits.saved_fit import fits_of_values
 from posbias.io.jobs.tables import WITH_DOUBTS, Result, write_description
 from posbias.io.log.sources import read_paths
 from posbias.io.places.locations import Location, ObjectUrl, is_same
 from posbias.io.progress import Progress, SilentProgress, Stage
-from posbias.io.results.manifest import json_text
+from posbias.io.results.conclusions import ResultManifest
+from posbias.io.results.manifest import StoredResult, json_text, open_stored
 from posbias.io.results.outputs import output_directory
+from posbias.io.results.tables import PROPENSITIES, as_spreadsheet_columns, read_table
 
 _COUNTS_IN_FULL = 10_000
 _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
@@ -47,7 +64,10 @@ class _AmountColumn(ProgressColumn):
         amount = f"{_short(task.completed)}{of_total} {task.fields['unit']}"
         size = task.fields["size"]
         if size and task.total:
-            amount += f", {_in_bytes(size, None if task.finished else task.completed / task.total)}"
+            factor, name = next((known for known in _UNITS if size >= known[0]), _UNITS[-1])
+            share = min(task.completed / task.total, 1)  # in one unit: 6.1 of 24.4 MB
+            done = "" if task.finished else f"{share * size / factor:.1f} of "
+            amount += f", {done}{size / factor:.1f} {name}"
         return Text(amount)
 
 
@@ -70,29 +90,22 @@ def _short(count: float) -> str:
     return f"{count / 1e3:.0f}k" if count < 1e6 else f"{count / 1e6:.1f}M"  # noqa: PLR2004 - a million
 
 
-def _in_bytes(size: int, share: float | None) -> str:
-    """Bytes, and how much of them is done, in one unit: 6.1 of 24.4 MB."""
-    factor, unit = next((known for known in _UNITS if size >= known[0]), _UNITS[-1])
-    done = "" if share is None else f"{min(share, 1) * size / factor:.1f} of "
-    return f"{done}{size / factor:.1f} {unit}"
-
-
+@dataclass(frozen=True)
 class _BarStage:
-    def __init__(self, bars: RichProgress, task: TaskID) -> None:
-        self._bars, self._task = bars, task
+    bars: RichProgress
+    task: TaskID
 
     def advance(self, steps: int = 1) -> None:
-        self._bars.advance(self._task, steps)
+        self.bars.advance(self.task, steps)
 
     def say(self, text: str) -> None:
-        self._bars.update(self._task, note=text)
+        self.bars.update(self.task, note=text)
 
 
+@dataclass(frozen=True)
 class _BarProgress:
+    bars: RichProgress
     is_watched = True
-
-    def __init__(self, bars: RichProgress) -> None:
-        self._bars = bars
 
     @contextmanager
     def stage(
@@ -104,10 +117,10 @@ class _BarProgress:
         size: int | None = None,
         estimated: bool = False,
     ) -> Generator[Stage]:
-        task = self._bars.add_task(description, total=total, note="", unit=unit, size=size, estimated=estimated)
-        yield _BarStage(self._bars, task)
-        done = self._bars.tasks[self._bars.task_ids.index(task)].completed or total or 1  # a total may be an estimate
-        self._bars.update(task, total=done, completed=done)
+        task = self.bars.add_task(description, total=total, note="", unit=unit, size=size, estimated=estimated)
+        yield _BarStage(self.bars, task)
+        done = self.bars.tasks[self.bars.task_ids.index(task)].completed or total or 1  # a total may be an estimate
+        self.bars.update(task, total=done, completed=done)
 
 
 @contextmanager
@@ -190,20 +203,15 @@ def _report(
         if result.curve is not None and not is_json() and console.is_terminal and sys.stdout.isatty():
             say(console, Curve.of(*result.curve))
     if not output.quiet:
-        tell(f"written: {_named(target)}")
+        is_link = isinstance(target, Path) and target.is_symlink()
+        tell(f"written: {target}{f' (a symbolic link to {target.resolve()})' if is_link else ''}")
     if output.json:
         typer.echo(json_text(manifest).encode(), nl=False)
-        lost = streams.why_lost(sys.stdout)
+        lost = why_lost(sys.stdout)
         if lost is not None:
             complain(f"{target} is written, but its manifest could not be printed to stdout: {lost}.")
             return WITH_DOUBTS
     return code
-
-
-def _named(target: Location) -> str:
-    """A target as the user calls it, and where it is if that is a link."""
-    is_link = isinstance(target, Path) and target.is_symlink()
-    return f"{target} (a symbolic link to {target.resolve()})" if is_link else str(target)
 
 
 def plain_options(*groups: object, **others: object) -> dict[str, object]:
@@ -214,3 +222,84 @@ def plain_options(*groups: object, **others: object) -> dict[str, object]:
         for name, value in values.items()
         if value is not None
     }
+
+
+# --- a result that was written before, printed again: from its manifest and its tables alone ---
+
+_TABLES = (
+    PROPENSITIES,
+    *(
+        "comparison",
+        "metrics",
+        "models",
+        "widths",
+        "feature_importance",
+        "learning_curve",
+        "truth",
+        "parameters_truth",
+        "parameters",
+    ),
+)
+"""The table of a result, the first of these that it holds."""
+
+FILES = tuple(f"{name}.parquet" for name in _TABLES)
+"""Files to read beside the manifest."""
+
+
+def show_stored(place: Location, form: Form, *, plot: bool, details: bool) -> None:
+    """Print a result as it was printed when it was made, its table, or its manifest.
+
+    Raises:
+        LogFormatError: it is not there, or is damaged.
+        UsageError: it has no such table, or no curve.
+    """
+    with open_stored(place, FILES) as stored:
+        if form == "json":
+            typer.echo(json_text(stored.content).encode(), nl=False)
+        elif form == "csv":
+            table = as_spreadsheet_columns(_table(stored).lazy()).collect()
+            if sys.stdout.isatty():  # which would act on what a file holds as it is
+                table = table.with_columns(cs.string().map_elements(escaped, pl.String))
+            typer.echo(table.write_csv().encode(), nl=False)
+        else:
+            curve = [_curve(stored)] if plot and form == "table" else []
+            result = stored.typed(ResultManifest)
+            if "printed" not in stored.content or not result.verdict:
+                raise UsageError(
+                    f"{stored.folder}: was made before results kept what they print. Make it again, or look at it with "
+                    "--format json or csv."
+                )
+            items = in_order(result, result.printed, result.facts, details=details)
+            if form == "markdown":
+                typer.echo(markdown(items, details=details).encode(), nl=False)
+            else:
+                print_on_stdout([*(renderable(item, details=details) for item in items), *curve])
+    check_stdout()
+
+
+def _table(stored: StoredResult) -> pl.DataFrame:
+    table_name = next((name for name in FILES if name in stored.files), None)
+    if table_name is not None:
+        return read_table(stored.folder / table_name)
+    if "weights_by_position" in stored.content:
+        return pl.DataFrame(stored.typed(ResultManifest).weights_by_position)
+    raise UsageError(f"--format csv: what `posbias {stored.command}` writes has no such table. Use --format json.")
+
+
+def _curve(stored: StoredResult) -> Curve:
+    name = f"{PROPENSITIES}.parquet"
+    if name not in stored.files:
+        raise UsageError(
+            f"--plot: {stored.folder} holds no {name}. Name a directory that `posbias fit` or `run` wrote."
+        )
+    each = fits_of_values(stored)
+    if each:
+        raise UsageError(
+            f"--plot: {stored.folder} holds several fits (--for-each). Name one of them, such as {each[0]}."
+        )
+    cells = stored.typed(FitManifest).counted.plan().cell_columns
+    table = read_table(stored.folder / name)
+    missing = [column for column in (*cells, "propensity", "ci_low", "ci_high") if column not in table.columns]
+    if missing:
+        raise LogFormatError(f"{stored.folder / name}: has no column {missing[0]!r}. Run `posbias fit` again.")
+    return Curve.of(table, cells)

@@ -13,7 +13,7 @@ from posbias.cli.options.groups import CountingOptions, EstimationOptions, LogOp
 from posbias.cli.options.inputs import QUERY_OF_SPARK
 from posbias.cli.options.option import values_of, with_words, words_of
 from posbias.cli.options.rules import Situation, why_without_effect
-from posbias.cli.report.conclusion import Item, in_order
+from posbias.cli.report.printing import Item, in_order
 from posbias.cli.work.execution import describe_log, open_engine, recognised_lines
 from posbias.cli.work.requests import resolve
 from posbias.core.check import Clients, Outlook, advice, reasons_against, rows_of

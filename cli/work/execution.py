@@ -6,13 +6,12 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from posbias.cli.console import line
 from posbias.cli.interrupts import install_over_polars
 from posbias.cli.messages import warn
 from posbias.cli.options.groups import LogOptions, PrintOptions, ResultOptions
 from posbias.cli.options.option import parse_memory
+from posbias.cli.report.printing import line, print_on_stdout
 from posbias.cli.report.result import carry_out
-from posbias.cli.report.shown import print_on_stdout
 from posbias.core.errors import OutputError, masked_values, plural
 from posbias.core.schema import CLICK, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT
 from posbias.io.engines.engine import Engine

@@ -37,10 +37,17 @@ from posbias.io.fits.verdicts import unweighted_clicks
 from posbias.io.jobs.fit import reasons_of_contexts, weights_from
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result
 from posbias.io.results.conclusions import GOOD, NOTE, STOP, Reason
-from posbias.io.training.documents import Documents, prepare, with_scores, write_scores
 from posbias.io.training.feature_parts import FeaturesRequest
 from posbias.io.training.laid_out import covariance_of_theta, examination_of
-from posbias.io.training.model_files import importance_table, write_learned_propensities, write_model
+from posbias.io.training.rankers import (
+    Documents,
+    importance_table,
+    prepare,
+    with_scores,
+    write_learned_propensities,
+    write_model,
+    write_scores,
+)
 
 _MOST_FEATURES = 10
 _LEAF, _LEAVES_OF = (10, 50), 100

@@ -41,7 +41,13 @@ from posbias.io.fits.verdicts import fit_headline, fit_reasons, hidden_errors, w
 from posbias.io.log.clicks import Rows
 from posbias.io.progress import Progress
 from posbias.io.results.conclusions import Reason
-from posbias.io.results.tables import ATTRACTIVENESS, write_attractiveness_csv, write_covariance, write_propensities
+from posbias.io.results.tables import (
+    ATTRACTIVENESS,
+    PROPENSITIES,
+    THETA_COVARIANCE,
+    write_attractiveness_csv,
+    write_small_table,
+)
 from posbias.io.stores.metadata import Counted, describe_decay, describe_plan
 
 MOST_CELLS = 10_000
@@ -433,8 +439,9 @@ def fit_counts(
     if request.pairs:
         with meanwhile(lambda: (fit.theta, fit.expected_clicks)):  # the files and the manifest say them
             write_attractiveness_of(counted, fit, engine, folder, progress, csv=request.csv)
-    write_propensities(fit.propensities, folder, csv=request.csv)
-    write_covariance(fit.theta, folder)
+    write_small_table(fit.propensities, folder, PROPENSITIES, csv=request.csv)
+    if fit.theta.covariance is not None:
+        write_small_table(fit.theta.covariance, folder, THETA_COVARIANCE, csv=False)
     tests, sections = fit.model_tests, dict[str, Any]()
     doubted = tests is not None and bool(tests.rejected or counted.plan.model.beside_position)
     others = other_models(counted, progress) if doubted and request.compare is not False else None

@@ -38,7 +38,7 @@ from posbias.io.jobs.tables import (
 )
 from posbias.io.places.ownership import remove_tree
 from posbias.io.results.conclusions import reason
-from posbias.io.results.tables import write_propensities
+from posbias.io.results.tables import PROPENSITIES, write_small_table
 
 _LONGEST_NAME = 200  # bytes; file systems take 255
 _NOT_IN_NAMES = r'[\x00-\x1f\x7f%/\\:*?"<>|=#{}\[\]]'
@@ -97,7 +97,7 @@ def fit_each(
     if errors and len(errors) == len(entries):
         raise errors[0]
     together = pl.concat([table for table in tables if table.height], how="diagonal_relaxed")
-    write_propensities(together, result.folder, csv=request.csv)
+    write_small_table(together, result.folder, PROPENSITIES, csv=request.csv)
     result.content["for_each"] = {"column": column, "values": entries}
     positions = together[POSITION].unique().sort()
     middle = positions[len(positions) // 2]

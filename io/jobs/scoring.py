@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 from posbias.core.errors import plural
 from posbias.io.jobs.tables import Result
 from posbias.io.places.locations import Location
-from posbias.io.training.documents import open_new_documents, score_rows, write_scores
-from posbias.io.training.model_files import read_model
+from posbias.io.training.rankers import open_new_documents, read_model, score_rows, write_scores
 
 
 def open_scoring(

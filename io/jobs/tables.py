@@ -32,7 +32,10 @@ from posbias.io.places.locations import Location
 from posbias.io.progress import Progress
 from posbias.io.results.conclusions import (
     STOP,
+    Column,
     Conclusion,
+    Printed,
+    PrintedTable,
     Reason,
     conclude,
     is_refused,
@@ -41,7 +44,6 @@ from posbias.io.results.conclusions import (
     warnings_in,
 )
 from posbias.io.results.manifest import write_manifest
-from posbias.io.results.result import Column, Printed, PrintedTable
 from posbias.io.training.laid_out import Split
 
 DONE, WITH_DOUBTS, CHANGED = 0, 1, 3

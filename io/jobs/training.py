@@ -15,9 +15,8 @@ from posbias.io.jobs import tables
 from posbias.io.jobs.fit import Data, Fitted, WeightRequest
 from posbias.io.jobs.tables import Result
 from posbias.io.training.feature_parts import FeaturesRequest, bring_features
-from posbias.io.training.format import TrainingFormat
+from posbias.io.training.format import TrainingFiles, TrainingFormat, write_as_laid_out, write_training_sets
 from posbias.io.training.laid_out import PageLayout, RowBuffer, lay_out_pages, lay_out_pairs, together
-from posbias.io.training.training_sets import TrainingFiles, write_as_laid_out, write_training_sets
 
 
 @dataclass(frozen=True)

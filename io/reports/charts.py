@@ -7,18 +7,25 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib.resources import files
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import polars as pl
 import polars.selectors as cs
-import vl_convert
 
 from posbias.core.errors import escaped
 from posbias.core.fit.plot_data import CONTEXT, HIGH, LOW, PROPENSITY, RELATIVE_RATE, PlottedCurves
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, PREVIOUS_CLICK
-from posbias.io.reports.reported import Interval
+
+
+class Interval(NamedTuple):
+    """A value with its 95 % interval; its ends are None where they are not known."""
+
+    label: str
+    value: float
+    low: float | None
+    high: float | None
+
 
 Spec: TypeAlias = dict[str, Any]
 """A chart in Vega-Lite's terms, without width and colours."""
@@ -51,6 +58,8 @@ def inline_svg(figure: Figure, width: int) -> str:
     colours = {name: f"var(--{name})" for name in _ON_PAPER} | {"background": "transparent"}
     series = [f"var(--series-{number})" for number in range(1, len(SERIES) + 1)]
     spec = {**figure.spec, "width": width, "config": _config(colours, series, columns=2 if width == WIDE else 1)}
+    import vl_convert  # noqa: PLC0415 - it may not be installed
+
     return _OUTER.sub(r'<svg viewBox="\1" aria-hidden="true">', vl_convert.vegalite_to_svg(json.dumps(spec)), count=1)
 
 
@@ -68,6 +77,8 @@ def picture_spec(figure: Figure, subtitle: str) -> Spec:
 
 def picture(figure: Figure, subtitle: str, form: Literal["svg", "png"]) -> bytes:
     """A chart as a file, for mail and slides."""
+    import vl_convert  # noqa: PLC0415 - it may not be installed
+
     spec = json.dumps(picture_spec(figure, subtitle))
     if form == "svg":
         return vl_convert.vegalite_to_svg(spec).encode()
@@ -78,9 +89,9 @@ def _config(colours: Mapping[str, str], series: Sequence[str], columns: int) -> 
     return _filled("config", **colours, series=series, first=series[0], columns=columns)
 
 
-@cache
-def _specifications() -> dict[str, Spec]:
-    return json.loads(files("posbias.io.reports").joinpath("charts.json").read_text(encoding="utf-8"))
+_SPECIFICATIONS: dict[str, Spec] = json.loads(
+    files("posbias.io.reports").joinpath("charts.json").read_text(encoding="utf-8")
+)
 
 
 def _filled(name: str, **values: object) -> Spec:
@@ -97,7 +108,7 @@ def _filled(name: str, **values: object) -> Spec:
             return [fill(entry) for entry in cast("list[Any]", part)]
         return values[part[1:]] if isinstance(part, str) and part[:1] == "$" else part
 
-    return fill(_specifications()[name])
+    return fill(_SPECIFICATIONS[name])
 
 
 def _rows(frame: pl.DataFrame) -> list[dict[str, Any]]:

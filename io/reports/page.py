@@ -5,10 +5,10 @@ style sheet.
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
 from importlib.metadata import version
 from importlib.resources import files
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, NewType, TypeAlias
 
 from posbias.core.errors import in_html
 from posbias.io.reports.charts import NARROW, WIDE, Figure, inline_svg
@@ -19,77 +19,26 @@ _NUMBER = re.compile(rf"{_ONE}( (-|to) {_ONE})?|below {_ONE}|-")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
-@dataclass(frozen=True)
-class Banner:
-    """The verdict on a result, and its conclusion."""
+Html = NewType("Html", str)
+"""HTML, in which all that comes from data is escaped."""
 
-    verdict: Verdict
-    conclusion: str
+Block: TypeAlias = Html | Figure
 
 
-@dataclass(frozen=True)
-class KeyFigure:
-    """A number that a reader should take away, what it is, and what it rests on."""
-
-    value: str
-    label: str
-    note: str
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of texts; without headings, its first column says what a row is about."""
-
-    caption: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True)
-class Code:
-    """A command to type, or a long text to look something up in."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Fold:
-    """Blocks behind a line that unfolds them."""
-
-    title: str
-    blocks: tuple["Block", ...]
-    is_open: bool = False
-    paper: Literal["no", "line", "open"] = "no"  # whether it is printed, folded to its title or not
-
-
-@dataclass(frozen=True)
-class Orders:
-    """What a query shows now, and what it would show, from the top."""
-
-    names: tuple[str, str]
-    before: tuple[str, ...]
-    after: tuple[str, ...]
-
-
-Block: TypeAlias = str | Banner | tuple[KeyFigure, ...] | tuple[Reason, ...] | Table | Figure | Code | Fold | Orders
-
-
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """A part of the page under a heading."""
 
     title: str  # in few words, also for the navigation
-    blocks: tuple[Block, ...]
+    blocks: Sequence[Block]
 
 
-@dataclass(frozen=True)
-class Page:
-    """What stands on a page: sections, or parts about several results."""
+class Page(NamedTuple):
+    """The contents of a page: sections, or parts about several results."""
 
     kind: str  # of result, in few words
     title: str
-    sections: tuple[Section, ...]
-    parts: tuple[tuple[str, tuple[Section, ...]], ...] = ()
+    sections: Sequence[Section]
+    parts: Sequence[tuple[str, Sequence[Section]]] = ()
 
 
 def html_of(page: Page) -> str:
@@ -126,63 +75,14 @@ def html_of(page: Page) -> str:
 
 
 def _section(section: Section, anchor: str, level: int) -> str:
-    body = "\n".join(
-        _figure(block, caption=block.title != section.title) if isinstance(block, Figure) else _block(block)
+    blocks = "\n".join(
+        _figure(block, caption=block.title != section.title) if isinstance(block, Figure) else block
         for block in section.blocks
     )
-    return f'<section id="{anchor}">\n<h{level}>{in_html(section.title)}</h{level}>\n{body}\n</section>\n'
+    return f'<section id="{anchor}">\n<h{level}>{in_html(section.title)}</h{level}>\n{blocks}\n</section>\n'
 
 
-def _block(block: Block) -> str:
-    """A block of any kind in HTML."""
-    match block:
-        case str():
-            html = f"<p>{in_html(block)}</p>"
-        case Banner():
-            kind = block.verdict.replace(" ", "-")
-            words = f"<strong>{in_html(block.verdict)}</strong><span>{in_html(block.conclusion)}</span>"
-            html = f'<p class="banner {kind}">{words}</p>'
-        case Table():
-            html = _table(block)
-        case Figure():
-            html = _figure(block)
-        case Code():
-            html = f"<pre><code>{in_html(block.text, keep=chr(10))}</code></pre>"
-        case Fold():
-            body = "\n".join(map(_block, block.blocks))
-            is_open = " open" if block.is_open else ""
-            title = f"<summary>{in_html(block.title)}</summary>"
-            html = f'<details class="paper-{block.paper}"{is_open}>{title}\n{body}</details>'
-        case Orders():
-            html = _orders(block)
-        case tuple():
-            html = _list(block)
-    return html
-
-
-def _list(block: tuple[KeyFigure, ...] | tuple[Reason, ...]) -> str:
-    entries = [_key_figure(entry) if isinstance(entry, KeyFigure) else _reason(entry) for entry in block]
-    kind = "figures" if block and isinstance(block[0], KeyFigure) else "reasons"
-    return f'<ul class="{kind}">{"".join(entries)}</ul>'
-
-
-def _key_figure(figure: KeyFigure) -> str:
-    note = f"<small>{in_html(figure.note)}</small>" if figure.note else ""
-    return f"<li><strong>{in_html(figure.value)}</strong><span>{in_html(figure.label)}</span>{note}</li>"
-
-
-_MARKS = {"good": ("+", "for"), "note": ("i", "note"), "caution": ("!", "with care"), "stop": ("-", "against")}
-
-
-def _reason(reason: Reason) -> str:
-    mark, meaning = _MARKS[reason.severity]
-    more = f"<details><summary>details</summary>{in_html(reason.details)}</details>" if reason.details else ""
-    return (
-        f'<li class="{reason.severity}"><b title="{meaning}">{mark}</b><div>{in_html(reason.sentence)}{more}</div></li>'
-    )
-
-
-def _figure(figure: Figure, *, caption: bool = True) -> str:
+def _figure(figure: Figure, *, caption: bool) -> str:
     charts = "".join(
         f'<div class="{name}">{inline_svg(figure, width)}</div>' for name, width in (("wide", WIDE), ("narrow", NARROW))
     )
@@ -194,33 +94,78 @@ def _figure(figure: Figure, *, caption: bool = True) -> str:
     )
 
 
-def _table(table: Table) -> str:
-    """A table; columns of numbers stand on the right."""
-    numeric = [all(map(_NUMBER.fullmatch, cells)) for cells in zip(*table.rows, strict=True)]
+# --- blocks ---
+
+
+def paragraph(text: str) -> Html:
+    """A sentence, or several."""
+    return Html(f"<p>{in_html(text)}</p>")
+
+
+def banner(verdict: Verdict, conclusion: str) -> Html:
+    """The verdict on a result, and its conclusion."""
+    words = f"<strong>{in_html(verdict)}</strong><span>{in_html(conclusion)}</span>"
+    return Html(f'<p class="banner {verdict.replace(" ", "-")}">{words}</p>')
+
+
+def code(text: str) -> Html:
+    """A command to type, or a long text to look something up in."""
+    return Html(f"<pre><code>{in_html(text, keep=chr(10))}</code></pre>")
+
+
+def key_figure(value: str, label: str, note: str = "") -> Html:
+    """An entry of a list: a number that a reader should take away, what it is, and what it rests on."""
+    small = f"<small>{in_html(note)}</small>" if note else ""
+    return Html(f"<li><strong>{in_html(value)}</strong><span>{in_html(label)}</span>{small}</li>")
+
+
+_MARKS = {"good": ("+", "for"), "note": ("i", "note"), "caution": ("!", "with care"), "stop": ("-", "against")}
+
+
+def reason_entry(reason: Reason) -> Html:
+    """An entry of a list: a reason behind its mark."""
+    mark, meaning = _MARKS[reason.severity]
+    more = f"<details><summary>details</summary>{in_html(reason.details)}</details>" if reason.details else ""
+    words = f"<div>{in_html(reason.sentence)}{more}</div>"
+    return Html(f'<li class="{reason.severity}"><b title="{meaning}">{mark}</b>{words}</li>')
+
+
+def list_of(kind: Literal["figures", "reasons"], entries: Sequence[Html]) -> Html:
+    """A list of key figures, or of reasons."""
+    return Html(f'<ul class="{kind}">{"".join(entries)}</ul>')
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "") -> Html:
+    """A table of texts; columns of numbers stand on the right. Without headings, the first column names the rows."""
+    numeric = [all(map(_NUMBER.fullmatch, cells)) for cells in zip(*rows, strict=True)]
     kinds = [' class="number"' if are_numbers else "" for are_numbers in numeric]
-    heads = "".join(f"<th{kind}>{in_html(name)}</th>" for kind, name in zip(kinds, table.columns, strict=False))
-    rows = "".join(
+    heads = "".join(f"<th{kind}>{in_html(name)}</th>" for kind, name in zip(kinds, columns, strict=False))
+    body = "".join(
         f"<tr>{''.join(f'<td{kind}>{in_html(cell)}</td>' for kind, cell in zip(kinds, row, strict=True))}</tr>"
-        for row in table.rows
+        for row in rows
     )
-    caption = f"<caption>{in_html(table.caption)}</caption>" if table.caption else ""
     head = f"<thead><tr>{heads}</tr></thead>" if heads else ""
-    return f'<div class="scroll" tabindex="0"><table>{caption}{head}<tbody>{rows}</tbody></table></div>'
+    about = f"<caption>{in_html(caption)}</caption>" if caption else ""
+    return Html(f'<div class="scroll" tabindex="0"><table>{about}{head}<tbody>{body}</tbody></table></div>')
 
 
-def _orders(orders: Orders) -> str:
-    """Two lists side by side; in the second one, how far each document moves."""
-    was = {name: place for place, name in enumerate(orders.before)}
-    before = "".join(f"<li>{in_html(name)}</li>" for name in orders.before)
-    after = "".join(
-        f"<li>{in_html(name)} {_moved(was[name] - place if name in was else None)}</li>"
-        for place, name in enumerate(orders.after)
-    )
-    now, new = map(in_html, orders.names)
-    return f'<div class="orders"><div>{now}<ol>{before}</ol></div><div>{new}<ol>{after}</ol></div></div>'
+def fold(
+    title: str, blocks: Sequence[Html], *, is_open: bool = False, paper: Literal["no", "line", "open"] = "no"
+) -> Html:
+    """Blocks behind a line that unfolds them; `paper` says whether they are printed, folded to the title or not."""
+    summary, opened = f"<summary>{in_html(title)}</summary>", " open" if is_open else ""
+    return Html(f'<details class="paper-{paper}"{opened}>{summary}\n{chr(10).join(blocks)}</details>')
 
 
-def _moved(places: int | None) -> str:
-    if places is None:
-        return "<i>new</i>"
-    return f"<i>{'↑' if places > 0 else '↓'}{abs(places)}</i>" if places else ""
+def orders(names: tuple[str, str], before: Sequence[str], after: Sequence[str]) -> Html:
+    """What a query shows now, and what it would show, side by side; in the second, how far each document moves."""
+    entries: list[str] = []
+    was = {name: place for place, name in enumerate(before)}
+    for place, name in enumerate(after):
+        moved = was[name] - place if name in was else None
+        sign = "new" if moved is None else f"{'↑' if moved > 0 else '↓'}{abs(moved)}"
+        entries.append(f"<li>{in_html(name)} {'' if moved == 0 else f'<i>{sign}</i>'}</li>")
+    shown_now = "".join(f"<li>{in_html(name)}</li>" for name in before)
+    now, new = map(in_html, names)
+    lists = f"<div>{now}<ol>{shown_now}</ol></div><div>{new}<ol>{''.join(entries)}</ol></div>"
+    return Html(f'<div class="orders">{lists}</div>')

@@ -1,21 +1,61 @@
-"""A report: a page about results, or a chart of them."""
+"""A report: results are read and checked, and a page about them is written, or a chart of them.
 
-from collections.abc import Sequence
-from contextlib import suppress
+The conclusion comes first on the page, then what it rests on.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import date
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from resource import RLIM_INFINITY, RLIMIT_AS, getpagesize, getrlimit
-from typing import Literal
+from typing import Any, Literal, TypeAlias
 
-from posbias.core.errors import EngineError, MissingExtraError, UsageError, shown
+import msgspec
+import polars as pl
+from msgspec import UNSET, UnsetType
+
+from posbias.core.errors import (
+    EngineError,
+    LogFormatError,
+    MissingExtraError,
+    UsageError,
+    escaped,
+    masked,
+    plural,
+    shown,
+)
+from posbias.core.fit.plot_data import (
+    COLUMNS,
+    CONTEXT,
+    FEWEST_IMPRESSIONS,
+    HIGH,
+    LOW,
+    PROPENSITY,
+    RELATIVE_RATE,
+    PlottedCurves,
+    document_differences,
+    label_of,
+    plotted_curves,
+)
+from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION
+from posbias.core.standard_errors.contrasts import LEVEL
+from posbias.io.fits.new_fit import Number, StoredEstimate
+from posbias.io.fits.saved_fit import StoredFit, fit_in, fits_of_values
+from posbias.io.fits.verdicts import NAMED
 from posbias.io.places.locations import Location
 from posbias.io.progress import Progress
-from posbias.io.reports.reported import open_reported
-from posbias.io.results.outputs_on_disk import check_file, write_file
+from posbias.io.reports import charts, page
+from posbias.io.reports.charts import Figure, Interval
+from posbias.io.reports.page import Html, Page, Section
+from posbias.io.results.conclusions import CAUTION, GOOD, NOTE, STOP, ResultManifest
+from posbias.io.results.manifest import json_text, open_stored
+from posbias.io.results.outputs import check_file, write_file
+from posbias.io.results.tables import ATTRACTIVENESS, FILES_OF_A_FIT, PROPENSITIES, read_table, reading_parquet
+from posbias.io.stores.metadata import Amount, Counted, Position, Segment
 
 _FORMATS: dict[str, Literal["html", "svg", "png"]] = {".html": "html", ".htm": "html", ".svg": "svg", ".png": "png"}
-
-
 _ADDRESSES = 65 << 30  # bytes that V8, with which vl-convert draws, reserves, and ends the process if it cannot
 
 
@@ -61,16 +101,706 @@ def make_report(places: Sequence[Location], target: Path, chart: str, progress: 
     if twice:
         raise UsageError(f"{twice[0]}: is named twice. Name each result once.")
     check_file(target, "report", places, force=force)
-    # Only here, once it is known to be there: other commands do without the library that draws.
-    from posbias.io.reports.charts import picture  # noqa: PLC0415
-    from posbias.io.reports.contents import figure_named, page_about, title_about  # noqa: PLC0415
-    from posbias.io.reports.page import html_of  # noqa: PLC0415
-
     with open_reported(places) as results, progress.stage("drawing"):
         if form == "html":
-            content = html_of(page_about(results)).encode()
+            content = page.html_of(page_about(results)).encode()
         else:
-            content = picture(figure_named(results, chart), title_about(results), form)
+            content = charts.picture(figure_named(results, chart), title_about(results), form)
     write_file(target, content, "report", places, force=force)
     about = ": it opens in any browser, offline" if form == "html" else ""
     return f"{shown(str(target))}, {len(content) / 1e3:,.0f} kB{about}"
+
+
+# --- results as they are read: the manifest as types, and tables, each checked before it is believed ---
+
+_METRICS = "metrics.parquet"
+_FILES = (*FILES_OF_A_FIT, f"{ATTRACTIVENESS}.parquet", _METRICS)
+
+
+class DaysSection(msgspec.Struct, frozen=True):
+    """The days of a log."""
+
+    first: str
+    last: str
+
+
+class WeightsSection(msgspec.Struct, frozen=True):
+    """What clipping did to the weights of clicks."""
+
+    clicks_weighted: Amount
+    clicks_clipped: Amount
+    effective_sample_size: Number
+
+
+class ChangedQuery(msgspec.Struct, frozen=True):
+    """A query whose clicks a ranking changes, with its documents now and then."""
+
+    query: str
+    pages: Number
+    difference: Number
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+class PredictedRanking(msgspec.Struct, frozen=True):
+    """The prediction of a ranking; differences are clicks per page."""
+
+    ranking: str
+    clicks_per_page: Number
+    difference: Number
+    ci_low: Number
+    ci_high: Number
+    unsupported_share: Number
+    pages_per_arm: Number
+    changed_queries: tuple[ChangedQuery, ...]
+
+
+class RankingSection(msgspec.Struct, frozen=True):
+    """A ranking that was predicted or evaluated."""
+
+    name: str
+    smallest_difference: Number = None  # clicks per page that this log tells in four of five cases
+    top_never_shown: Number = None  # the share of its first documents
+
+
+class EvaluationSection(msgspec.Struct, frozen=True):
+    """What an evaluation rests on."""
+
+    cutoff: int
+    pages: Amount
+    effective_queries: Number
+
+
+class JudgedModel(msgspec.Struct, frozen=True):
+    """A click model by clicks that it was not fitted to; differences of the log-likelihood from the best one."""
+
+    model: str
+    difference: Number
+    difference_std_error: Number
+    perplexity: Number
+
+
+class GainSection(msgspec.Struct, frozen=True):
+    """What a ranker gains against another order, and what that order is worth."""
+
+    difference: Number
+    ci_low: Number
+    ci_high: Number
+    of: Number
+
+
+class ChosenLearner(msgspec.Struct, frozen=True):
+    """What was learnt of a ranker by clicks held out."""
+
+    measure: str
+    against: dict[str, GainSection] = {}
+
+
+class LearnerSection(msgspec.Struct, frozen=True):
+    """How a ranker was trained."""
+
+    chosen: ChosenLearner | UnsetType = UNSET
+
+
+class DifferenceOfCells(msgspec.Struct, frozen=True):
+    """A cell in two fits, or in a day and the others: the ratio of its propensities, and whether it is by chance."""
+
+    position: Position
+    ratio: Number = None
+    ratio_ci_low: Number = None
+    ratio_ci_high: Number = None
+    p_value_joint: Number = None
+    previous_click: int | None = None
+    day: str | None = None
+
+
+class ComparisonSection(msgspec.Struct, frozen=True):
+    """How two results differ, or days."""
+
+    differences: tuple[DifferenceOfCells, ...]
+
+
+class ReportManifest(ResultManifest, msgspec.Struct, frozen=True, kw_only=True):
+    """As much of a manifest as a report looks at."""
+
+    counted: Counted | UnsetType = UNSET
+    estimate: StoredEstimate | UnsetType = UNSET
+    days: DaysSection | UnsetType = UNSET
+    segments: tuple[Segment, ...] = ()
+    totals: dict[str, Amount] = {}
+    statistics: dict[str, Amount] = {}
+    weights: WeightsSection | UnsetType = UNSET
+    predictions: tuple[PredictedRanking, ...] = ()
+    rankings: tuple[RankingSection, ...] = ()
+    evaluation: EvaluationSection | UnsetType = UNSET
+    models: tuple[JudgedModel, ...] = ()
+    learner: LearnerSection | UnsetType = UNSET
+    comparison: ComparisonSection | UnsetType = UNSET
+
+
+@dataclass(frozen=True)
+class ReportedFit:
+    """A fit and its cells as they are drawn."""
+
+    fit: StoredFit
+    curves: PlottedCurves
+
+    @property
+    def lines(self) -> pl.DataFrame:
+        """The curve, of several contexts that of the most frequent one."""
+        return self.curves.lines.filter(pl.col(CONTEXT) == self.curves.contexts[0])
+
+
+@dataclass(frozen=True)
+class ReportedResult:
+    """A result that is reported on."""
+
+    name: str  # what it is called on the page
+    described: ReportManifest
+    manifest: str
+    fit: ReportedFit | None  # None of a result without propensities
+    values: tuple[Interval, ...]  # DCG of each ranking, of an evaluation of rankings
+
+
+@contextmanager
+def open_reported(places: Sequence[Location]) -> Generator[list[ReportedResult]]:
+    """The results in some directories, in their order; their files stay where they are while the block runs.
+
+    Raises:
+        LogFormatError: one is damaged, or was replaced while it was read.
+    """
+    opened: list[Location] = []
+    for place in places:  # a result, or those of the values of a column (`fit --for-each`)
+        if isinstance(place, Path):
+            with open_stored(place) as stored:
+                opened += fits_of_values(stored) or [place]
+        else:
+            opened.append(place)
+    parts = [str(place).rstrip("/").split("/") for place in opened]
+    # as much of the end of each path as it takes to tell them apart
+    ends = (["/".join(path[-length:]) for path in parts] for length in range(1, max(map(len, parts))))
+    names = next((part for part in ends if len(set(part)) == len(part)), [str(place) for place in opened])
+    with ExitStack() as stack:
+        results: list[ReportedResult] = []
+        for place, name in zip(opened, names, strict=True):
+            stored = stack.enter_context(open_stored(place, _FILES))
+            folder, described, fit = stored.folder, stored.typed(ReportManifest), None
+            if described.estimate is not UNSET:
+                read = fit_in(stored, str(folder))
+                where = str(folder / f"{PROPENSITIES}.parquet")
+                fit = ReportedFit(read, plotted_curves(read.table, read.plan.context, where=where))
+            values = _values_of_rankings(folder / _METRICS) if _METRICS in stored.files else ()
+            text = json_text(stored.content)
+            results.append(ReportedResult(masked(escaped(name)), described, text, fit, values))
+        yield results
+
+
+def _values_of_rankings(path: Path) -> tuple[Interval, ...]:
+    """DCG of each ranking with its interval.
+
+    Raises:
+        LogFormatError: the table is damaged.
+    """
+    try:
+        rows = read_table(path).filter(metric="dcg", estimator="snips")
+        rows = rows.select(pl.col("ranking").cast(pl.String), pl.col("value", "ci_low", "ci_high").cast(pl.Float64))
+    except pl.exceptions.PolarsError as error:
+        raise LogFormatError(f"{path}: is damaged: {error}. Run `posbias evaluate` again.") from error
+    return tuple(Interval(*row) for row in rows.filter(pl.col("value").is_finite()).iter_rows())
+
+
+# --- the page ---
+
+MOST_IN_FULL = 6
+"""Results that have a part of their own, and curves in one chart; of more, the last ones."""
+
+_ATTENTION = "How much attention each position gets"
+_KINDS = {
+    "fit": _ATTENTION,
+    "run": _ATTENTION,
+    "collect": "Counts of a log",
+    "weight": "Training files, weighted for position",
+    "train": "A ranker trained on clicks",
+    "score": "Scores of documents",
+    "predict": "The clicks that new rankings would get",
+    "evaluate": "Rankings judged by clicks",
+    "compare": "What has changed",
+    "explore": "What to show next",
+    "simulate": "A simulated log",
+}
+
+
+def page_about(results: Sequence[ReportedResult]) -> Page:
+    """The page about one result, or about several side by side."""
+    title = title_about(results)
+    if len(results) == 1:
+        described = results[0].described
+        kind = _KINDS.get(described.command, f"posbias {described.command}")
+        return Page("Click models judged by clicks" if described.models else kind, title, _sections(results[0]))
+    rows = [_row(result) for result in results]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    overview = [page.table(names, [[row.get(name, "-") for name in names] for row in rows])]
+    if len(results) > MOST_IN_FULL:
+        overview.insert(0, page.paragraph(f"Of {len(results):,} results, the last {MOST_IN_FULL} are shown in full."))
+    drawn = _pictures(results)
+    sections = [Section("All results", overview), *([Section("Pictures", drawn)] if drawn else [])]
+    parts = [(result.name, _sections(result)) for result in results[-MOST_IN_FULL:]]
+    return Page("Results side by side", title, sections, parts)
+
+
+def title_about(results: Sequence[ReportedResult]) -> str:
+    """The title of a page or a chart."""
+    return title_of(results[0]) if len(results) == 1 else f"{len(results):,} results"
+
+
+def figure_named(results: Sequence[ReportedResult], name: str) -> Figure:
+    """The first chart of a kind on the page about results; nothing else of the page is made.
+
+    Raises:
+        UsageError: the page has none.
+    """
+    figures = _pictures(results) if len(results) > 1 else []
+    figures += [figure for result in results[-MOST_IN_FULL:] for figure in _highlights(result)[1]]
+    figure = next((figure for figure in figures if figure.name == name), None)
+    if figure is None:
+        known = ", ".join(dict.fromkeys(figure.name for figure in figures)) or "none"
+        raise UsageError(f"--chart {name}: these results have no such chart. Charts of them: {known}.")
+    return figure
+
+
+def title_of(result: ReportedResult) -> str:
+    """The name of what was read, and its days: `web_search, 5 to 11 January 2026`."""
+    inputs = [PurePosixPath(name.rstrip("/")) for name in result.described.inputs]
+    stems = [path.name.partition(".")[0] or path.name for path in inputs]
+    folders = {path.parent.name for path in inputs}
+    if len(stems) > 1 and len(folders) == 1 and result.described.command != "compare":
+        stems = [name for name in folders if name] or stems
+    joint = " against " if result.described.command == "compare" else " and "
+    name = joint.join(stems) if len(stems) <= 2 else f"{stems[0]} and {len(stems) - 1:,} more"  # noqa: PLR2004
+    days = _days(result)
+    return ", ".join(filter(None, [escaped(name) or result.name, days]))
+
+
+def _days(result: ReportedResult) -> str:
+    """The days of a log in words; nothing where they are not known."""
+    days = result.described.days
+    if days is UNSET:
+        of_segments = sorted({day for segment in result.described.segments for day in segment.days})
+        if not of_segments:
+            return ""
+        days = DaysSection(of_segments[0], of_segments[-1])
+    try:
+        first, last = date.fromisoformat(days.first), date.fromisoformat(days.last)
+    except ValueError:
+        return escaped(days.first if days.first == days.last else f"{days.first} to {days.last}")
+    end = f"{last.day} {last:%B %Y}"
+    if first == last:
+        return end
+    if first.year != last.year:
+        return f"{first.day} {first:%B %Y} to {end}"
+    return f"{first.day}{f' {first:%B}' if first.month != last.month else ''} to {end}"
+
+
+# --- one result ---
+
+_ORDER = (STOP, CAUTION, GOOD, NOTE)
+_LONGEST_MANIFEST = 200_000  # characters
+_MOST_RANKINGS = 3
+"""Rankings whose queries are listed."""
+
+
+def _sections(result: ReportedResult) -> list[Section]:
+    described = result.described
+    figures, drawn = _highlights(result)
+    verdict = [page.banner(described.verdict, described.conclusion)] if described.verdict else []
+    verdict += [page.list_of("figures", figures)] if figures else []
+    weighed = sorted(described.reasons, key=lambda reason: _ORDER.index(reason.severity))
+    reasons = [page.list_of("reasons", [page.reason_entry(reason) for reason in weighed])] if weighed else []
+    changed: list[Section] = []  # queries that rankings change most, each with its documents now and then
+    for row in described.predictions[:_MOST_RANKINGS]:
+        folds: list[Html] = []
+        for number, query in enumerate(row.changed_queries):
+            if query.difference is not None and query.pages is not None:
+                about = f"{query.query}: {query.difference:+.2f} clicks per page, {plural(query.pages, 'pages')}"
+                orders = page.orders(("shown most now", f"by {row.ranking}"), query.before, query.after)
+                folds.append(page.fold(about, [orders], is_open=not number, paper="line" if number else "open"))
+        changed.append(Section(f"Queries that {row.ranking} changes most", folds))
+    sections = (
+        Section("In short", verdict),
+        Section(drawn[0].title if drawn else "", drawn),
+        Section("What to do next", [] if described.next is None else [page.code(described.next)]),
+        Section("For and against", reasons),
+        *changed,
+        Section("Details", _details(result, numbers_are_open=not drawn)),
+    )
+    return [section for section in sections if section.blocks]
+
+
+def _details(result: ReportedResult, *, numbers_are_open: bool) -> list[Html]:
+    """Tables as they were printed, documents, how the result was made, and its manifest."""
+    described, numbers = result.described, list[Html]()
+    for entry in described.printed:
+        if isinstance(entry, str):
+            numbers.append(page.paragraph(entry))
+        else:
+            rows = list(zip(*(column.cells for column in entry.columns), strict=True))
+            numbers.append(page.table([column.name for column in entry.columns], rows))
+            numbers += [page.paragraph(entry.more)] if entry.more else []
+    folds = [page.fold("The numbers", numbers, is_open=numbers_are_open, paper="open")] if numbers else []
+    folds += [] if result.fit is None else _documents(result.fit)
+    facts: dict[str, object] = {"made by": f"posbias {described.command}", "from": ", ".join(described.inputs)}
+    if described.counted is not UNSET:
+        facts["click model"] = described.counted.model
+    if described.estimate is not UNSET:
+        estimate = described.estimate
+        facts["method"] = estimate.method if estimate.shape is UNSET else f"{estimate.method}, shape {estimate.shape}"
+        facts["propensities"] = f"{estimate.cells_identified:,} of {estimate.cells:,} can be estimated"
+        if estimate.errors_by is not UNSET:
+            facts["errors allow for"] = f"what a {estimate.errors_by} shares ({estimate.clusters:,})"
+    counts = described.totals or described.statistics
+    facts |= {name: f"{counts[name]:,.0f}" for name in ("impressions", "clicks", "queries", "pairs") if name in counts}
+    at_a_glance = page.table((), [(name, escaped(str(fact))) for name, fact in facts.items()])
+    folds.append(page.fold("How it was made", [at_a_glance, *map(page.paragraph, described.facts)]))
+    text, manifest = result.manifest, list[Html]()
+    if len(text) > _LONGEST_MANIFEST:
+        manifest.append(page.paragraph(f"The first {_LONGEST_MANIFEST:,} of {len(text):,} characters."))
+    manifest.append(page.code(text[:_LONGEST_MANIFEST]))
+    return [*folds, page.fold("Everything, as in manifest.json", manifest)]
+
+
+_NAMED_DOCUMENTS = 10
+
+
+def _documents(fit: ReportedFit) -> list[Html]:
+    """Documents that their click rates sell short.
+
+    Raises:
+        LogFormatError: the table of attractiveness is damaged.
+    """
+    path = fit.fit.documents
+    if not path.is_file():
+        return []
+    with reading_parquet(path):
+        scanned = pl.scan_parquet(path, glob=False, hive_partitioning=False)
+        names = scanned.collect_schema().names()
+        missing = [name for name in COLUMNS if name not in names]
+        if missing:
+            raise LogFormatError(f"{path}: has no column {missing[0]!r}. Run `posbias fit` again.")
+        keys = [name for name in names if name not in COLUMNS]
+        documents, outside, underrated = document_differences(scanned, keys, _NAMED_DOCUMENTS)
+    if not documents:
+        return []
+    about = (
+        f"Of {documents:,} documents with at least {FEWEST_IMPRESSIONS} impressions, the click rates of "
+        f"{outside / documents:.0%} mislead by more than chance. Attractiveness is how often a document is clicked "
+        "once it is looked at."
+    )
+    columns = (*keys, "impressions", "clicks", "click rate", "attractiveness")
+    rows = [
+        (
+            *(label_of([row[key]]) for key in keys),
+            *(f"{row[name]:,.0f}" for name in (IMPRESSIONS, CLICKS)),
+            *(f"{row[name]:.0%}" for name in ("click_rate", "attractiveness")),
+        )
+        for row in underrated.iter_rows(named=True)
+    ]
+    blocks = [page.paragraph(about)]
+    blocks += [page.table(columns, rows, "Clicked less than they attract: the surest ones")] if rows else []
+    return [page.fold("Documents that click rates sell short", blocks)]
+
+
+# --- what a reader should take away, by kind of result ---
+
+_Highlights: TypeAlias = tuple[list[Html], list[Figure]]
+"""The numbers that a reader should take away, and the charts."""
+
+
+def _highlights(result: ReportedResult) -> _Highlights:
+    for of_kind in _OF_KINDS:
+        highlights = of_kind(result)
+        if highlights is not None:
+            return highlights
+    return [], []
+
+
+def _of_fit(result: ReportedResult) -> _Highlights | None:
+    if result.fit is None:
+        return None
+    curves = result.fit.curves
+    cell = named_cell(result.fit)
+    contexts = escaped(", ".join(result.fit.fit.plan.context))
+    drawn = [charts.curve(curves, contexts, None if cell is None else cell["reference"])]
+    drawn += [charts.browsing(curves, contexts)] if curves.browsing else []
+    if cell is None:
+        return [], drawn
+    position, share = cell[POSITION], cell[PROPENSITY]
+    where = f" for {contexts} {cell[CONTEXT]}" if contexts else ""
+    if curves.browsing:
+        where += ", if nothing above was clicked"
+    below = cell["reference"]
+    interval = "" if cell[LOW] is None else f"95 % interval {cell[LOW]:.0%} to {cell[HIGH]:.0%}"
+    figures = [
+        page.key_figure(
+            f"{share:.0%}", f"of the attention of position {below} goes to position {position}{where}", interval
+        )
+    ]
+    clicks, linking = curves.clicks, cell["linking_clicks"] or 0
+    if linking and clicks:
+        note = f"{linking:,.0f} of {clicks:,.0f}: clicks on what was shown at position {position} and elsewhere"
+        figures.append(page.key_figure(f"{linking / clicks:.0%}", "of the clicks are evidence for that", note))
+    else:
+        known = result.fit.fit.estimate.click_share_identified
+        figures.append(page.key_figure(f"{known:.0%}", "of the clicks are where attention is known"))
+    rate = cell[RELATIVE_RATE]
+    if rate is not None:
+        error, direction = abs(rate / share - 1), "low" if rate < share else "high"
+        what = f"is what raw click rates would give position {position}"
+        figures.append(page.key_figure(f"{error:.0%} too {direction}", what, f"{rate:.0%} instead of {share:.0%}"))
+    return figures, drawn
+
+
+def named_cell(fit: ReportedFit) -> dict[str, Any] | None:
+    """The cell that stands for a fit, with its `reference`: position 5, or the nearest before it that is known."""
+    lines = fit.lines.filter(pl.col(PROPENSITY).is_not_null()).sort(POSITION)
+    references = lines.filter(pl.col(PROPENSITY) == 1)[POSITION]
+    if not len(references):
+        return None
+    compared = lines.filter(pl.col(POSITION) != references[0])
+    if not compared.height:
+        return None
+    above = compared.filter(pl.col(POSITION) <= NAMED)
+    cell = above.row(-1, named=True) if above.height else compared.row(0, named=True)
+    return {**cell, "reference": references[0]}
+
+
+def _relative(label: str, of: float, row: PredictedRanking | GainSection) -> Interval:
+    """A difference as a share of what it is a difference from."""
+    low, high = (None if end is None else end / of for end in (row.ci_low, row.ci_high))
+    return Interval(label, (row.difference or 0.0) / of, low, high)
+
+
+def _signed(value: float, form: str = "+.1%") -> str:
+    """A difference with its sign, which nothing has none of."""
+    text = f"{value:{form}}"
+    return text if text.strip("+-0.%") else text.lstrip("+-")
+
+
+def _from_to(interval: Interval, form: str = "+.1%") -> str:
+    if interval.low is None or interval.high is None:
+        return ""
+    return f"95 % interval {_signed(interval.low, form)} to {_signed(interval.high, form)}"
+
+
+def _of_prediction(result: ReportedResult) -> _Highlights | None:
+    gains = [
+        (_relative(row.ranking, observed, row), row, observed)
+        for row in result.described.predictions
+        for observed in [(row.clicks_per_page or 0.0) - (row.difference or 0.0)]
+        if observed > 0
+    ]
+    if not gains:
+        return None
+    gain, row, observed = max(gains, key=lambda entry: entry[0].value)
+    figures = [page.key_figure(_signed(gain.value), f"clicks per page with {gain.label}", _from_to(gain))]
+    if row.unsupported_share is not None:
+        what = f"of what {gain.label} shows was never shown for its query"
+        figures.append(page.key_figure(f"{row.unsupported_share:.1%}", what, "its worth is not known from clicks"))
+    smallest = next(
+        (entry.smallest_difference for entry in result.described.rankings if entry.name == row.ranking), None
+    )
+    if (gain.low or 0.0) * (gain.high or 0.0) > 0 and row.pages_per_arm is not None:
+        figures.append(page.key_figure(f"{row.pages_per_arm:,.0f}", "pages per arm, for an A/B test to confirm it"))
+    elif smallest is not None:
+        what = "is the smallest difference that this log can tell"
+        figures.append(page.key_figure(f"{smallest / observed:.1%}", what, "in four of five cases"))
+    intervals = [entry[0] for entry in gains]
+    chart = charts.differences(intervals, "Clicks per page", "Difference from the log's own order.")
+    return figures, [chart]
+
+
+def _of_evaluation(result: ReportedResult) -> _Highlights | None:
+    evaluation, values = result.described.evaluation, result.values
+    if evaluation is UNSET or not values:
+        return None
+    measure = f"DCG@{evaluation.cutoff}"
+    best = max(values, key=lambda value: value.value)
+    figures = [
+        page.key_figure(f"{best.value:.3f}", f"is the {measure} of {best.label}, the highest", _from_to(best, ".3f"))
+    ]
+    worth = (
+        ""
+        if evaluation.effective_queries is None
+        else f"worth {evaluation.effective_queries:,.0f} equally frequent queries"
+    )
+    figures.append(page.key_figure(f"{evaluation.pages:,.0f}", "pages judge", worth))
+    shares = [
+        (ranking.top_never_shown, ranking.name) for ranking in result.described.rankings if ranking.top_never_shown
+    ]
+    if shares:
+        share, name = max(shares)
+        what = f"of the first {evaluation.cutoff} of {name} was never shown for its query"
+        figures.append(page.key_figure(f"{share:.1%}", what, "its worth is not known from clicks"))
+    about = f"{measure} by clicks corrected for position: more is better."
+    return figures, [charts.differences(values, "What each ranking is worth", about, form=".3f", zero=False)]
+
+
+def _of_models(result: ReportedResult) -> _Highlights | None:
+    models = [model for model in result.described.models if model.difference is not None]
+    if not models:
+        return None
+    best, *others = sorted(models, key=lambda model: -(model.difference or 0.0))
+    figures = [
+        page.key_figure(
+            best.model, "predicts held-out clicks best", f"perplexity {best.perplexity:.4f}" if best.perplexity else ""
+        )
+    ]
+    if others:
+        behind = -(others[0].difference or 0.0)
+        figures.append(
+            page.key_figure(
+                f"{behind:.4f}",
+                f"is how far {others[0].model}, the next one, falls behind",
+                "log-likelihood per position",
+            )
+        )
+    intervals = [
+        Interval(model.model, value := model.difference or 0.0, value - 1.96 * error, value + 1.96 * error)
+        for model in models
+        for error in [model.difference_std_error or 0.0]
+    ]
+    about = "Log-likelihood per position, relative to the best: more is better."
+    return figures, [charts.differences(intervals, "How well clicks are predicted", about, form="+.3f")]
+
+
+_AGAINST = {"naive": "training on raw clicks"}
+
+
+def _of_training(result: ReportedResult) -> _Highlights | None:
+    learner = result.described.learner
+    if learner is UNSET or learner.chosen is UNSET:
+        return None
+    gains = [
+        _relative(_AGAINST.get(name, f"the {name}"), gain.of, gain)
+        for name, gain in learner.chosen.against.items()
+        if gain.of and gain.difference is not None
+    ]
+    if not gains:
+        return None
+    figures = [page.key_figure(_signed(gain.value), f"against {gain.label}", _from_to(gain)) for gain in gains]
+    about = f"Difference in {learner.chosen.measure}, by clicks held out."
+    return figures, [charts.differences(gains, "What the ranker gains", about, form="+.1%")]
+
+
+_MOST_CELLS = 40
+
+
+def _of_comparison(result: ReportedResult) -> _Highlights | None:
+    comparison = result.described.comparison
+    if comparison is UNSET:
+        return None
+    changes: list[Interval] = []
+    real = 0
+    for cell in comparison.differences:
+        ratio, low, high = cell.ratio, cell.ratio_ci_low, cell.ratio_ci_high
+        if ratio is not None and low is not None and high is not None and low < high:
+            click = f", last click {cell.previous_click}" if cell.previous_click else ""
+            label = f"{'' if cell.day is None else f'{cell.day}, '}position {cell.position}{click}"
+            changes.append(Interval(label, ratio - 1, low - 1, high - 1))
+            real += cell.p_value_joint is not None and cell.p_value_joint < LEVEL
+    if not changes:
+        return None
+    largest = max(changes, key=lambda change: abs(change.value))
+    most, where = max((max(abs(change.low or 0), abs(change.high or 0)), change.label) for change in changes)
+    figures = [
+        page.key_figure(
+            _signed(largest.value, "+.0%"), f"is the largest change, at {largest.label}", _from_to(largest, "+.0%")
+        ),
+        page.key_figure(f"{real:,} of {len(changes):,}", "changes are more than chance"),
+        page.key_figure(f"{most:.0%}", "is the largest change that cannot be excluded", f"at {where}"),
+    ]
+    about = "Relative change of the propensity."
+    return figures, [charts.differences(changes[:_MOST_CELLS], "Change of attention", about)]
+
+
+_MOST_DAYS = 400
+
+
+def _of_counts(result: ReportedResult) -> _Highlights | None:
+    described = result.described
+    if described.weights is not UNSET:
+        weights = described.weights
+        size = weights.effective_sample_size
+        share = weights.clicks_clipped / weights.clicks_weighted if weights.clicks_weighted else 0.0
+        figures = [page.key_figure(f"{weights.clicks_weighted:,.0f}", "clicks are weighted for position")]
+        figures += [] if size is None else [page.key_figure(f"{size:,.0f}", "clicks of equal weight would say as much")]
+        figures.append(
+            page.key_figure(f"{share:.1%}", "of them have a weight that was cut", "to limit the noise of large weights")
+        )
+        return figures, []
+    counts = described.statistics
+    if not counts:
+        return None
+    figures = [page.key_figure(f"{counts[name]:,.0f}", name) for name in (IMPRESSIONS, CLICKS) if name in counts]
+    rows = [
+        (of.days[0], float(of.totals[IMPRESSIONS]), float(of.totals.get(CLICKS, 0)))
+        for segment in described.segments
+        for of in segment.countings
+        if len(of.days) == 1 and of.totals.get(IMPRESSIONS, 0) > 0
+    ]
+    days = pl.DataFrame(rows, {"day": pl.String, IMPRESSIONS: pl.Float64, CLICKS: pl.Float64}, orient="row")
+    days = days.group_by("day").agg(pl.all().sum()).sort("day")
+    days = days.filter(pl.col("day").str.to_date("%Y-%m-%d", strict=False).is_not_null())
+    if days.height < 2:  # noqa: PLR2004 - one day is no course
+        return figures, []
+    figures.append(page.key_figure(f"{days.height:,}", "days"))
+    note = f"The last {_MOST_DAYS} of {days.height:,} days are drawn." if days.height > _MOST_DAYS else ""
+    return figures, [charts.click_rate_by_day(days.tail(_MOST_DAYS), note)]
+
+
+_OF_KINDS: tuple[Callable[[ReportedResult], _Highlights | None], ...] = (
+    *(_of_fit, _of_prediction, _of_evaluation, _of_models, _of_training, _of_comparison, _of_counts),
+)
+
+# --- several results side by side: days, logs or methods ---
+
+_AT_POSITIONS = (2, 3, 5, 10, 20)
+_MOST_RESULTS = 366
+_FEWEST_FOR_A_COURSE = 3
+
+
+def _row(result: ReportedResult) -> dict[str, str]:
+    """A result in the table of all."""
+    described = result.described
+    row = {"result": result.name}
+    if described.verdict:
+        row["verdict"] = described.verdict
+    cell = None if result.fit is None else named_cell(result.fit)
+    if cell is not None:
+        interval = "" if cell[LOW] is None else f" ({cell[LOW]:.0%} to {cell[HIGH]:.0%})"
+        row[f"attention of position {cell[POSITION]}"] = f"{cell[PROPENSITY]:.0%}{interval}"
+    counts = described.totals or described.statistics
+    row |= {name: f"{counts[name]:,.0f}" for name in (IMPRESSIONS, CLICKS) if name in counts}
+    days = _days(result)
+    return row | ({"days": days} if days else {})
+
+
+def _pictures(results: Sequence[ReportedResult]) -> list[Figure]:
+    """The charts that several results share: their curves, and propensities of some positions over results."""
+    fits = {result.name: result.fit for result in results if result.fit is not None}
+    if len(fits) <= 1:
+        return []
+    last = dict(list(fits.items())[-MOST_IN_FULL:])
+    notes = [f"Of {len(fits):,} results, the last {len(last)} are drawn."] if len(fits) > len(last) else []
+    contexts = [f"{name}: {fit.curves.contexts[0]}" for name, fit in last.items() if fit.fit.plan.context]
+    notes += [f"Of each, the most frequent context: {'; '.join(contexts)}."] if contexts else []
+    lines = pl.concat([fit.lines.with_columns(line=pl.lit(name)) for name, fit in last.items()], how="diagonal")
+    drawn = [charts.curves_of_results(lines, " ".join(notes))]
+    last = dict(list(fits.items())[-_MOST_RESULTS:])
+    rows = pl.concat(
+        fit.lines.select(pl.lit(name).alias("result"), POSITION, PROPENSITY, LOW, HIGH) for name, fit in last.items()
+    )
+    rows = rows.filter(pl.col(POSITION).is_in(_AT_POSITIONS) & pl.col(PROPENSITY).is_not_null())
+    if len(fits) >= _FEWEST_FOR_A_COURSE and rows.height:
+        note = f"Of {len(fits):,} results, the last {len(last)} are drawn." if len(fits) > len(last) else ""
+        drawn.append(charts.course(rows, list(last), note))
+    return drawn

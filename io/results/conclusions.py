@@ -1,4 +1,4 @@
-"""The conclusion of a command: a verdict, what speaks for and against it, and the next command.
+"""The conclusion of a command: a verdict, reasons for and against it, and the next command; and what a manifest says.
 
 Every command ends with one; it is printed first, and stands first in the manifest and in `--json`. Where the verdict is
 "do not use" the exit code is 1, or 3 where a condition of `compare` is met, too.
@@ -141,19 +141,17 @@ def conclude(headline: str, reasons: Sequence[Reason], following: str | None) ->
         reasons: what speaks for and against it.
         following: the next command.
     """
-    stops, cautions = (_meanings(reasons, severity) for severity in (STOP, CAUTION))
+    meanings: list[str] = []  # the first reasons of each severity in few words each
+    for severity in (STOP, CAUTION):
+        codes = list(dict.fromkeys(reason.code for reason in reasons if reason.severity == severity))
+        more = f" ({len(codes) - _MOST_NAMED} more below)" if len(codes) > _MOST_NAMED else ""
+        meanings.append(", and ".join(CODES[code] for code in codes[:_MOST_NAMED]) + more)
+    stops, cautions = meanings
     verdict: Verdict = "do not use" if stops else "with care" if cautions else "good"
     sentence = f"{headline}; but {cautions}" if cautions else headline
     rests_on = [CONDITIONS[reason.code] for reason in reasons if reason.code in CONDITIONS]
     sentence = stops or ": ".join([*dict.fromkeys(rests_on), sentence])
     return Conclusion(verdict, f"{sentence}.", following, tuple(reasons))
-
-
-def _meanings(reasons: Sequence[Reason], severity: Severity) -> str:
-    """The first reasons of a severity in few words each."""
-    codes = list(dict.fromkeys(reason.code for reason in reasons if reason.severity == severity))
-    named = [CODES[code] for code in codes[:_MOST_NAMED]]
-    return ", and ".join(named) + (f" ({len(codes) - _MOST_NAMED} more below)" if len(codes) > _MOST_NAMED else "")
 
 
 def condition_of(conclusion: str) -> str | None:
@@ -174,3 +172,52 @@ def warnings_in(reasons: Iterable[Reason]) -> list[str]:
 def sections_of(conclusion: Conclusion) -> dict[str, Any]:
     """The first sections of a manifest, and what `--json` prints first."""
     return msgspec.to_builtins(conclusion)
+
+
+# --- the sections that each command writes as it ends, and that whoever shows the result reads again ---
+
+
+class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A column of a table that is printed."""
+
+    heading: str
+    cells: tuple[str, ...]
+    folded: str = ""  # the heading where there is little room; the same if empty
+    spare: int = 0  # 0 if it is always shown; else, columns with larger numbers are left out first
+    label: bool = False  # whether it says what a row is about: it begins each of several tables
+    text: bool = False  # whether it holds words, on the left and perhaps folded, and not numbers
+    beside: bool = False  # whether it is always beside the column before it
+    detail: bool = False  # whether it is shown under --details alone
+
+    @property
+    def name(self) -> str:
+        """The heading on one line."""
+        return " ".join((self.folded or self.heading).replace("-\n", "").split())
+
+
+class PrintedTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A table that is printed."""
+
+    columns: tuple[Column, ...]
+    more: str = ""  # what stands below it, where it is not all that there is
+
+    def __post_init__(self) -> None:
+        """Find columns of different lengths."""
+        if len({len(column.cells) for column in self.columns}) != 1:
+            raise ValueError("the columns of a table differ in length")
+
+
+Printed = str | PrintedTable
+"""A printed sentence, or table."""
+
+
+class ResultManifest(Conclusion, msgspec.Struct, frozen=True, kw_only=True):
+    """The sections of every result; those of earlier versions lack some."""
+
+    command: str
+    inputs: tuple[str, ...] = ()
+    options: dict[str, Any] = {}
+    warnings: tuple[str, ...] = ()
+    printed: tuple[Printed, ...] = ()
+    facts: tuple[str, ...] = ()
+    weights_by_position: list[dict[str, Any]] = []

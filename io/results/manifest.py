@@ -4,7 +4,6 @@ It holds no time of day: the same input and options give the same bytes. What is
 anything, of any size, and edited. A checksum of its own content tells what was changed after it was written.
 """
 
-import errno
 import json
 import os
 import re
@@ -13,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
-from io import FileIO
 from pathlib import Path, PurePosixPath
 from stat import S_ISDIR
 from typing import Any, TypeVar, cast
@@ -45,6 +43,9 @@ _READ_BACK = ("counted", "key_types")
 _CHECKSUM = "checksum"
 _LIBRARIES = ("polars", "numpy", "scipy", "narwhals", "pyarrow")
 
+_REMEDY = "Make the result again, or copy it again."
+_NAME_ONE = "Name a directory that a command of posbias wrote with -o."
+
 _Type = TypeVar("_Type")
 
 
@@ -70,7 +71,7 @@ class Manifest:
     state: FileState  # which file that was
     content: dict[str, Any]  # what it holds
 
-    def typed(self, as_type: type[_Type], error: type[PosbiasError], remedy: str) -> _Type:
+    def typed(self, as_type: type[_Type], error: type[PosbiasError] = LogFormatError, remedy: str = _REMEDY) -> _Type:
         """The content as fields of known types.
 
         Args:
@@ -97,10 +98,12 @@ def write_manifest(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
         OutputError: it is larger than any that is read.
     """
     plain: dict[str, Any] = msgspec.to_builtins(content)
+    files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    files.pop(FILE_NAME, None)
     manifest = {
         **{name: value if name in _READ_BACK else masked_values(value) for name, value in plain.items()},
-        "files": list_files(folder),
-        "digests": {name: digest_of(folder / name) for name in list_files(folder) if _DIGESTED.fullmatch(name)},
+        "files": {name: path.stat().st_size for name, path in files.items()},
+        "digests": {name: digest_of(path) for name, path in files.items() if _DIGESTED.fullmatch(name)},
         "versions": versions(),
     }
     manifest[_CHECKSUM] = checksum_of_content(json.loads(json.dumps(manifest)))
@@ -118,12 +121,6 @@ def write_manifest(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
 def versions() -> dict[str, str]:
     """The versions of posbias and of what its numbers depend on."""
     return {name: version(name) for name in ("posbias", *_LIBRARIES)}
-
-
-def list_files(folder: Path) -> dict[str, int]:
-    """The files of a result and their sizes in bytes, by name within it, but for the manifest."""
-    files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
-    return {name: path.stat().st_size for name, path in files.items() if name != FILE_NAME}
 
 
 def digest_of(path: Path) -> str:
@@ -151,11 +148,15 @@ def open_manifest(folder: Path) -> Manifest | None:
     try:
         with open_plain(path) as file:
             state = state_of(file)
-            text = _text_of(file, state.bytes)
+            text = b"" if state.bytes > LARGEST else file.read(state.bytes)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise LogFormatError(f"{path}: cannot be read: {error.strerror}.") from error
+    if state.bytes > LARGEST:
+        raise LogFormatError(
+            f"{path}: cannot be read: it has {state.bytes:,} bytes, and a manifest has {LARGEST:,} at most."
+        )
     try:
         content: object = msgspec.json.decode(text)
     except (ValueError, RecursionError) as error:
@@ -163,12 +164,6 @@ def open_manifest(folder: Path) -> Manifest | None:
     if not isinstance(content, dict):
         raise LogFormatError(f"{path}: is damaged: it holds no JSON object.")
     return Manifest(path, state, cast("dict[str, Any]", content))
-
-
-def _text_of(file: FileIO, size: int) -> bytes:
-    if size > LARGEST:
-        raise OSError(errno.EFBIG, f"it has {size:,} bytes, and a manifest has {LARGEST:,} at most")
-    return file.read(size)
 
 
 def is_unchanged(content: object) -> bool:
@@ -220,50 +215,26 @@ def foreign_in(folder: Path, described: Described) -> list[Path]:
             if inside / name not in folders or (Path(at) / name).is_symlink():
                 foreign.append(Path(at) / name)
                 below.remove(name)
-        foreign += [
-            Path(at) / name
-            for name in sorted(names)
-            if str(inside / name) != FILE_NAME and not _is_as_written(folder, str(inside / name), described)
-        ]
+        for file in sorted(names):
+            name, path = str(inside / file), Path(at) / file
+            if name == FILE_NAME:
+                continue
+            try:  # a file of the result has its size, and its digest if the manifest has one
+                is_ours = state_of(path).bytes == described.files.get(name)
+                is_ours = is_ours and (name not in described.digests or digest_of(path) == described.digests[name])
+            except OSError:
+                is_ours = False
+            foreign += [] if is_ours else [path]
     return foreign
 
 
-def _is_as_written(folder: Path, name: str, described: Described) -> bool:
-    """Whether it is a file of a result, of its size and with its digest, if the manifest has one."""
-    try:
-        return state_of(folder / name).bytes == described.files.get(name) and (
-            name not in described.digests or digest_of(folder / name) == described.digests[name]
-        )
-    except OSError:
-        return False
-
-
-_REMEDY = "Make the result again, or copy it again."
-
-_Fields = TypeVar("_Fields")
-
-
 @dataclass(frozen=True)
-class StoredResult:
+class StoredResult(Manifest):
     """A result, whole and unchanged."""
 
     folder: Path  # where its files are
     command: str  # what made it
     files: Collection[str]  # their names
-    manifest: Manifest
-
-    @property
-    def content(self) -> dict[str, Any]:
-        """The content of the manifest."""
-        return self.manifest.content
-
-    def typed(self, as_type: type[_Fields]) -> _Fields:
-        """The same, as fields of known types.
-
-        Raises:
-            LogFormatError: it holds something else.
-        """
-        return self.manifest.typed(as_type, LogFormatError, _REMEDY)
 
 
 @contextmanager
@@ -281,7 +252,16 @@ def open_stored(place: Location, names: Collection[str] = ()) -> Generator[Store
         LogFormatError: it is none, is damaged, or was replaced while it was read.
     """
     if isinstance(place, Path):
-        check_directory(place)
+        if not is_text(place):
+            raise LogFormatError(f"{str(place)!a}: the name is not UTF-8, so that it cannot be read. Rename it.")
+        try:
+            kind = None if S_ISDIR(place.stat().st_mode) else "is a file"
+        except (FileNotFoundError, NotADirectoryError):
+            kind = "is not there"
+        except (OSError, ValueError) as error:
+            raise LogFormatError(f"{place}: cannot be read: {error}.") from error
+        if kind is not None:
+            raise LogFormatError(f"{place}: {kind}. {_NAME_ONE}")
     with on_disk(place, {FILE_NAME, *names}) as folder:
         manifest = open_manifest(folder)
         if manifest is None:
@@ -289,9 +269,9 @@ def open_stored(place: Location, names: Collection[str] = ()) -> Generator[Store
         versions = manifest.content.get("versions")
         if not isinstance(versions, dict) or "posbias" not in versions:
             raise LogFormatError(f"{manifest.path}: was not written by posbias. {_NAME_ONE}")
-        described = manifest.typed(Described, LogFormatError, _REMEDY)
+        described = manifest.typed(Described)
         _check_files(folder, described, names)
-        yield StoredResult(folder, described.command, described.files, manifest)
+        yield StoredResult(manifest.path, manifest.state, manifest.content, folder, described.command, described.files)
         if not (is_still(manifest.path, manifest.state) and is_current(place)):
             raise LogFormatError(f"{folder}: was replaced while it was read. Run the command again.")
 
@@ -304,32 +284,11 @@ def check_file(path: Path) -> None:
     """
     try:
         manifest = open_manifest(path.parent)
-        described = None if manifest is None else manifest.typed(Described, LogFormatError, _REMEDY)
+        described = None if manifest is None else manifest.typed(Described)
     except LogFormatError:
         return  # of another program
     if described is not None and path.name in described.digests:
         _check_files(path.parent, described, (path.name,))
-
-
-_NAME_ONE = "Name a directory that a command of posbias wrote with -o."
-
-
-def check_directory(path: Path) -> None:
-    """Check that there is a directory.
-
-    Raises:
-        LogFormatError: there is none.
-    """
-    if not is_text(path):
-        raise LogFormatError(f"{str(path)!a}: the name is not UTF-8, so that it cannot be read. Rename it.")
-    try:
-        kind = None if S_ISDIR(path.stat().st_mode) else "is a file"
-    except (FileNotFoundError, NotADirectoryError):
-        kind = "is not there"
-    except (OSError, ValueError) as error:
-        raise LogFormatError(f"{path}: cannot be read: {error}.") from error
-    if kind is not None:
-        raise LogFormatError(f"{path}: {kind}. {_NAME_ONE}")
 
 
 def _check_files(folder: Path, described: Described, names: Collection[str]) -> None:

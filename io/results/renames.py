@@ -13,13 +13,10 @@ from posbias.core.errors import escaped
 commit_lock = threading.Lock()
 """Held while a result moves into place; who ends the process on a signal takes it first."""
 
-_committed = threading.Event()
+committed = threading.Event()
+"""Set once this process has put a result into place, so that ending it must not claim that nothing was written."""
+
 _uploads: list[str] = []
-
-
-def is_committed() -> bool:
-    """Whether this process has put a result into place, so that ending it must not claim that nothing was written."""
-    return _committed.is_set()
 
 
 @contextmanager
@@ -27,17 +24,17 @@ def committing() -> Generator[None]:
     """The step that puts a result into place: no signal ends the process within it, nor says "nothing" after it."""
     with commit_lock:
         yield
-        _committed.set()
+        committed.set()
 
 
-def begin_upload(target: str) -> None:
-    """Note that an upload has begun, and where to."""
+@contextmanager
+def uploading(target: str) -> Generator[None]:
+    """Note where to an upload goes, until it is whole, or has failed."""
     _uploads.append(target)
-
-
-def end_upload() -> None:
-    """Note that the upload is whole, or removed."""
-    _uploads.clear()
+    try:
+        yield
+    finally:
+        _uploads.clear()
 
 
 def unfinished_upload() -> str | None:

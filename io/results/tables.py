@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from itertools import chain
@@ -15,7 +15,7 @@ import polars.selectors as cs
 from polars.io.plugins import register_io_source
 
 from posbias.core.errors import LogFormatError, UsageError
-from posbias.core.fit.propensities import ThetaEstimate, check_covariance, check_propensities
+from posbias.core.fit.propensities import check_covariance, check_propensities
 from posbias.io.places.locations import is_text
 from posbias.io.results.manifest import FILE_NAME as MANIFEST
 
@@ -51,12 +51,8 @@ def as_spreadsheet_columns(rows: pl.LazyFrame) -> pl.LazyFrame:
     """
     texts = pl.col(pl.String).str.replace_all(_FORMULA_INSIDE, "${1}'${2}").str.replace(_FORMULA, "'${1}")
     columns = as_text_columns(rows).with_columns((cs.categorical() | cs.enum()).cast(pl.String)).with_columns(texts)
-    return columns.rename(_named_as_text(columns.collect_schema().names()))
-
-
-def _named_as_text(names: list[str]) -> dict[str, str]:
-    """The header is a row of cells, too."""
-    return {name: re.sub(_FORMULA, r"'\1", re.sub(_FORMULA_INSIDE, r"\1'\2", name)) for name in names}
+    names = columns.collect_schema().names()  # the header is a row of cells, too
+    return columns.rename({name: re.sub(_FORMULA, r"'\1", re.sub(_FORMULA_INSIDE, r"\1'\2", name)) for name in names})
 
 
 PROPENSITIES = "propensities"
@@ -71,22 +67,11 @@ _ROW_GROUP = 1 << 18  # rows
 _PATIENCE = 0.5  # seconds until it is looked whether writing has failed
 
 
-def write_propensities(table: pl.DataFrame, folder: Path, *, csv: bool) -> None:
-    """Write `propensities.parquet`, and `propensities.csv` for people if requested."""
-    write_small_table(table, folder, PROPENSITIES, csv=csv)
-
-
 def write_small_table(table: pl.DataFrame, folder: Path, name: str, *, csv: bool) -> None:
     """Write a table that fits into memory as Parquet, and as CSV for people if requested."""
     table.write_parquet(folder / f"{name}.parquet")
     if csv:
         as_spreadsheet_columns(table.lazy()).sink_csv(folder / f"{name}.csv")
-
-
-def write_covariance(theta: ThetaEstimate, folder: Path) -> None:
-    """Write `theta_covariance.parquet`, where there is a covariance."""
-    if theta.covariance is not None:
-        theta.covariance.write_parquet(folder / f"{THETA_COVARIANCE}.parquet")
 
 
 def write_in_one_file(parts: Iterable[pl.DataFrame], path: Path) -> Iterator[None]:
@@ -96,39 +81,33 @@ def write_in_one_file(parts: Iterable[pl.DataFrame], path: Path) -> Iterator[Non
     if first is None:
         return
     waiting = Queue[pl.DataFrame | None](maxsize=1)
-    with ThreadPoolExecutor(max_workers=1) as thread:
-        writing = thread.submit(_sink, waiting, first.schema, path)
-        try:
-            for part in chain([first], todo):
-                _hand_over(part, waiting, writing)
-                yield
-        finally:
-            _hand_over(None, waiting, writing)
-        writing.result()
 
-
-def _sink(waiting: "Queue[pl.DataFrame | None]", schema: pl.Schema, path: Path) -> None:
-    """Write what comes, until it is None."""
-
-    def parts(*_: object) -> Iterator[pl.DataFrame]:
+    def come(*_: object) -> Iterator[pl.DataFrame]:
         while (part := waiting.get()) is not None:
             yield part
 
-    sink_table(register_io_source(parts, schema=schema), path)
+    def hand_over(part: pl.DataFrame | None) -> None:
+        """Wait until the part before is taken; raise what has stopped the writing."""
+        while not writing.done():
+            with suppress(Full):
+                waiting.put(part, timeout=_PATIENCE)
+                return
+        writing.result()
+
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        writing = thread.submit(sink_table, register_io_source(come, schema=first.schema), path)
+        try:
+            for part in chain([first], todo):
+                hand_over(part)
+                yield
+        finally:
+            hand_over(None)
+        writing.result()
 
 
 def sink_table(rows: pl.LazyFrame, path: Path) -> None:
     """Write rows into one Parquet file, whose row groups do not depend on the number of threads."""
     rows.sink_parquet(path, compression="zstd", compression_level=1, row_group_size=_ROW_GROUP)
-
-
-def _hand_over(part: pl.DataFrame | None, waiting: "Queue[pl.DataFrame | None]", writing: "Future[None]") -> None:
-    """Wait until the one before is taken; raise what has stopped the writing."""
-    while not writing.done():
-        with suppress(Full):
-            waiting.put(part, timeout=_PATIENCE)
-            return
-    writing.result()
 
 
 def write_part(part: pl.DataFrame, folder: Path, number: int) -> None:

@@ -63,12 +63,27 @@ def route(table: FeatureTable, keys_of_part: Sequence[pl.LazyFrame], folder: Pat
     """
     if not keys_of_part:
         return []
-    parts = route_rows(table.rows, table.keys, table.sources, keys_of_part, folder, memory)
-    if not any(folder.iterdir()) and any(keys.head(1).collect().height for keys in keys_of_part):
-        raise SchemaError(_no_match(table, keys_of_part))
-    _check_once(table, parts)
+    keys, where = table.keys, table.where
+    parts = route_rows(table.rows, keys, table.sources, keys_of_part, folder, memory)
+    if not any(folder.iterdir()) and any(of_part.head(1).collect().height for of_part in keys_of_part):
+        ours = pl.concat(of_part.select(keys).head(1) for of_part in keys_of_part).head(1).collect()
+        with reading(table.sources):
+            theirs = table.rows.select(keys).head(1).collect()
+        if not theirs.height:
+            raise SchemaError(f"{where}: holds no row whose key could be one of the log, e.g. {described(ours, keys)}.")
+        raise SchemaError(
+            f"{where}: has features for no row of the log. The log holds e.g. {described(ours, keys)}, "
+            f"the table e.g. {described(theirs, keys)}. Write the ids of the table as in the log."
+        )
+    twice = (part.select(keys).group_by(keys).len().filter(pl.col("len") > 1) for part in parts)
+    repeated = pl.concat(of_part.collect(engine="streaming") for of_part in twice).unique(keys).sort(keys)
+    if repeated.height:
+        raise SchemaError(
+            f"{where}: {repeated.height:,} keys appear more than once, e.g. {described(repeated, keys)} in "
+            f"{repeated['len'][0]} rows. Write one row of features for each."
+        )
     for part in parts:
-        check_finite(part, [feature.name for feature in table.features], table.keys, table.where)
+        check_finite(part, [feature.name for feature in table.features], keys, where)
     return parts
 
 
@@ -94,92 +109,42 @@ def route_rows(
         LogFormatError: the table cannot be read.
         OutputError: there is no room.
     """
-    hashes = _parts_by_hash(keys, keys_of_part)
+    hashed = pl.struct(keys).hash().alias(_HASH)
+    # Which parts want which keys, each once. Two keys of one hash would share their parts, which does no harm.
+    of_parts = (of_part.select(hashed).unique().collect(engine="streaming") for of_part in keys_of_part)
+    hashes = pl.concat(
+        of_part.with_columns(pl.lit(number, pl.UInt32).alias(_PART)) for number, of_part in enumerate(of_parts)
+    )
     schema = rows.collect_schema()
     in_table = sum(source.bytes for source in sources)
     check_room(folder.parent, min(in_table, hashes.height * (len(schema) - len(keys)) * _LEAST_BYTES))
-    routed = rows.with_columns(_hash(keys)).join(hashes.lazy(), on=_HASH, how="inner", build_side="force_right")
-    with reading(sources), temporary_files(folder.parent):
-        folder.mkdir()
-        _write_by_part(routed.drop(_HASH), folder, memory // _SHARE_OF_WAITING)
-    return [_part(schema, folder, number) for number in range(len(keys_of_part))]
-
-
-def _hash(keys: Sequence[str]) -> pl.Expr:
-    return pl.struct(keys).hash().alias(_HASH)
-
-
-def _parts_by_hash(keys: Sequence[str], keys_of_part: Sequence[pl.LazyFrame]) -> pl.DataFrame:
-    """Which parts want which keys, each once. Two keys of one hash would share their parts, which does no harm."""
-    hashes = [
-        of_part.select(_hash(keys))
-        .unique()
-        .collect(engine="streaming")
-        .with_columns(pl.lit(number, pl.UInt32).alias(_PART))
-        for number, of_part in enumerate(keys_of_part)
-    ]
-    return pl.concat(hashes)
-
-
-def _write_by_part(rows: pl.LazyFrame, folder: Path, most_bytes: int) -> None:
-    """Write rows to files of their parts, several for each, so many bytes at once.
-
-    Polars' own partitioned sink keeps 100,000 rows and more of each part: all of a table that is wide.
-    """
+    routed = rows.with_columns(hashed).join(hashes.lazy(), on=_HASH, how="inner", build_side="force_right").drop(_HASH)
     waiting: list[pl.DataFrame] = []
     bytes_waiting, flushes = 0, 0
-    for batch in rows.collect_batches(chunk_size=_ROWS_OF_BATCH, maintain_order=False, lazy=True, engine="streaming"):
-        waiting.append(batch)
-        bytes_waiting += batch.estimated_size()
-        if bytes_waiting >= most_bytes:
-            _flush(waiting, folder, flushes)
-            waiting, bytes_waiting, flushes = [], 0, flushes + 1
-    if waiting:
-        _flush(waiting, folder, flushes)
 
+    def flush() -> None:
+        """Write what waits to files of its parts."""
+        for (number,), of_part in pl.concat(waiting).partition_by(_PART, as_dict=True, include_key=False).items():
+            path = folder / f"{number:05d}-{flushes:05d}.parquet"
+            of_part.write_parquet(path, compression="lz4", statistics=False)
 
-def _flush(waiting: Sequence[pl.DataFrame], folder: Path, flush: int) -> None:
-    for (number,), rows in pl.concat(waiting).partition_by(_PART, as_dict=True, include_key=False).items():
-        rows.write_parquet(folder / f"{number:05d}-{flush:05d}.parquet", compression="lz4", statistics=False)
-
-
-def _part(schema: pl.Schema, folder: Path, number: int) -> pl.LazyFrame:
-    paths = sorted(folder.glob(f"{number:05d}-*.parquet"))
-    if not paths:  # no row has its keys
-        return pl.LazyFrame(schema=schema)
-    return pl.scan_parquet(paths, hive_partitioning=False, glob=False)
-
-
-def _no_match(table: FeatureTable, keys_of_part: Sequence[pl.LazyFrame]) -> str:
-    """The message that ids do not agree."""
-    ours = pl.concat(keys.select(table.keys).head(1) for keys in keys_of_part).head(1).collect()
-    with reading(table.sources):
-        theirs = table.rows.select(table.keys).head(1).collect()
-    if not theirs.height:
-        return f"{table.where}: holds no row whose key could be one of the log, e.g. {described(ours, table.keys)}."
-    return (
-        f"{table.where}: has features for no row of the log. The log holds e.g. {described(ours, table.keys)}, "
-        f"the table e.g. {described(theirs, table.keys)}. Write the ids of the table as in the log."
-    )
-
-
-def _check_once(table: FeatureTable, parts: Sequence[pl.LazyFrame]) -> None:
-    """Check that no key stands twice.
-
-    Raises:
-        SchemaError: one does.
-    """
-    keys = table.keys
-    twice = [
-        part.select(keys).group_by(keys).len().filter(pl.col("len") > 1).collect(engine="streaming") for part in parts
+    with reading(sources), temporary_files(folder.parent):
+        folder.mkdir()
+        # Polars' own partitioned sink keeps 100,000 rows and more of each part: all of a table that is wide.
+        batches = routed.collect_batches(chunk_size=_ROWS_OF_BATCH, maintain_order=False, lazy=True, engine="streaming")
+        for batch in batches:
+            waiting.append(batch)
+            bytes_waiting += batch.estimated_size()
+            if bytes_waiting >= memory // _SHARE_OF_WAITING:
+                flush()
+                waiting, bytes_waiting, flushes = [], 0, flushes + 1
+        if waiting:
+            flush()
+    files = [sorted(folder.glob(f"{number:05d}-*.parquet")) for number in range(len(keys_of_part))]
+    return [
+        pl.scan_parquet(paths, hive_partitioning=False, glob=False) if paths else pl.LazyFrame(schema=schema)
+        for paths in files
     ]
-    repeated = pl.concat(twice).unique(keys).sort(keys)
-    if repeated.height:
-        rows = repeated["len"][0]
-        raise SchemaError(
-            f"{table.where}: {repeated.height:,} keys appear more than once, e.g. {described(repeated, keys)} in "
-            f"{rows} rows. Write one row of features for each."
-        )
 
 
 _MOST_ROWS = 1 << 20
@@ -233,14 +198,6 @@ def rows_with_features(rows: pl.LazyFrame, features: pl.LazyFrame) -> pl.LazyFra
     """Those rows that have features, in the same order."""
     keys = keys_of(features)
     return rows.join(features.select(keys), on=keys, how="semi", maintain_order="left")
-
-
-def held(features: pl.LazyFrame, memory: int) -> pl.LazyFrame:
-    """The features of a part in memory, if they take no more than so many bytes; else as they are, on disk."""
-    sample = features.head(_SAMPLE).collect()
-    rows = features.select(pl.len()).collect(engine="streaming").item()
-    fits = rows * sample.estimated_size() <= memory * max(sample.height, 1)
-    return features.collect(engine="streaming").lazy() if fits else features
 
 
 def keys_of(features: pl.LazyFrame) -> list[str]:
@@ -353,7 +310,13 @@ class FeaturesOfPart:
 
     def held(self, memory: int) -> "FeaturesOfPart":
         """The same, each table in memory where it takes no more than a share of so many bytes."""
-        return replace(self, tables=tuple(held(table, memory // _SHARE_OF_MEMORY) for table in self.tables))
+        tables: list[pl.LazyFrame] = []
+        for table in self.tables:
+            sample = table.head(_SAMPLE).collect()
+            rows = table.select(pl.len()).collect(engine="streaming").item()
+            fits = rows * sample.estimated_size() <= memory // _SHARE_OF_MEMORY * max(sample.height, 1)
+            tables.append(table.collect(engine="streaming").lazy() if fits else table)
+        return replace(self, tables=tuple(tables))
 
     def bring(self, rows: pl.DataFrame, ids: Sequence[str]) -> pl.DataFrame:
         """Rows with the columns that are no features first, then the features."""
@@ -533,19 +496,12 @@ def _with_features_only(
         rows = rows_with_features(rows, table)
     kept = layout.still_of_use(rows.collect(engine="streaming"))
     kept = kept.with_columns(pl.col(GROUP).rle_id().cast(pl.Int64))
-    preferences = None if part.preferences is None else _renumbered(part.preferences.load(), kept)
+    preferences = None if part.preferences is None else part.preferences.load()
+    if preferences is not None:  # those among the rows that are left, by their new numbers
+        new = kept.select(pl.col(_ROW).cast(pl.Int64), GROUP).with_row_index(_NEW_ROW)
+        columns = preferences.columns
+        for role in (LOSER_ROW, WINNER_ROW):
+            joined = preferences.drop(GROUP).join(new, left_on=role, right_on=_ROW, maintain_order="left")
+            preferences = joined.with_columns(pl.col(_NEW_ROW).cast(pl.Int64).alias(role)).drop(_NEW_ROW)
+        preferences = preferences.select(columns)
     return keep_rows(folder, f"with-features-{number:05d}", kept.drop(_ROW), preferences)
-
-
-def _renumbered(preferences: pl.DataFrame, kept: pl.DataFrame) -> pl.DataFrame:
-    """Preferences among the rows that are left, by their new numbers."""
-    new = kept.select(pl.col(_ROW).cast(pl.Int64), GROUP).with_row_index(_NEW_ROW)
-    columns = preferences.columns
-    for role in (LOSER_ROW, WINNER_ROW):
-        preferences = (
-            preferences.drop(GROUP)
-            .join(new, left_on=role, right_on=_ROW, how="inner", maintain_order="left")
-            .with_columns(pl.col(_NEW_ROW).cast(pl.Int64).alias(role))
-            .drop(_NEW_ROW)
-        )
-    return preferences.select(columns)

@@ -72,29 +72,10 @@ def feature_columns(
 
 
 def check_columns(schema: pl.Schema, names: Sequence[str], where: str) -> None:
-    """Check that features have names of their own, and types that a model can learn from.
+    """Check that features have names of their own, are no row numbers, and have types that a model can learn from.
 
     Raises:
-        SchemaError: one has not.
-    """
-    check_names(names, where)
-    for name in names:
-        dtype = schema[name]
-        if dtype.is_numeric() or isinstance(dtype, (*TEXTS, pl.Boolean, pl.Null)):
-            continue
-        advice = "Leave the column out, or write it as numbers or text."
-        if dtype.is_temporal():
-            advice = "Write it as a number, e.g. the days or seconds up to a fixed day, or leave the column out."
-        elif dtype.is_nested():
-            advice = "Write each of its values into a column of its own, or leave the column out."
-        raise SchemaError(f"{where}: the feature {name!r} holds {dtype}, which trainers do not accept. {advice}")
-
-
-def check_names(names: Sequence[str], where: str) -> None:
-    """Features must have names that nothing else has in a row, and be no row numbers.
-
-    Raises:
-        SchemaError: a name is taken, or says that the column numbers the rows.
+        SchemaError: a feature is not so.
     """
     for name in names:
         if not name.strip() or name in _ROW_NUMBERS:
@@ -107,6 +88,16 @@ def check_names(names: Sequence[str], where: str) -> None:
             raise SchemaError(
                 f"{where}: the feature {name!r} has a name that is reserved in training files. Rename the column."
             )
+    for name in names:
+        dtype = schema[name]
+        if dtype.is_numeric() or isinstance(dtype, (*TEXTS, pl.Boolean, pl.Null)):
+            continue
+        advice = "Leave the column out, or write it as numbers or text."
+        if dtype.is_temporal():
+            advice = "Write it as a number, e.g. the days or seconds up to a fixed day, or leave the column out."
+        elif dtype.is_nested():
+            advice = "Write each of its values into a column of its own, or leave the column out."
+        raise SchemaError(f"{where}: the feature {name!r} holds {dtype}, which trainers do not accept. {advice}")
 
 
 def _text(name: str, untyped: Collection[str]) -> pl.Expr:
@@ -324,7 +315,15 @@ def read_keys(sources: Sequence[Source], roles: Roles, id_types: Mapping[str, pl
         schema = raw.collect_schema()
         check_headers(sources, schema)
         _check_files_agree(sources)
-    columns = _key_columns(roles, schema, where)
+    doc = key_columns(DOC, roles.doc, list(schema), where)
+    if not doc:
+        raise SchemaError(
+            f"{where}: no column says which document a row is about. Name it as the log does: {', '.join(roles.doc)}. "
+            f"The columns are: {', '.join(schema)}."
+        )
+    whole_query = set(roles.query) <= set(schema)  # a column may belong to both keys
+    query = key_columns(QUERY, roles.query, [name for name in schema if whole_query or name not in doc], where)
+    columns = {QUERY: query, DOC: doc} if query else {DOC: doc}
     used = {name for theirs in columns.values() for name in theirs}
     keys: dict[str, pl.Expr] = {}
     for role, theirs in columns.items():
@@ -367,37 +366,34 @@ def _check_files_agree(sources: Sequence[Source]) -> None:
                 )
 
 
-def _key_columns(roles: Roles, schema: pl.Schema, where: str) -> dict[str, tuple[str, ...]]:
-    """The table's columns of `query` (where it has it) and of `doc`.
+def key_columns(
+    role: str, named: Sequence[str], names: Sequence[str], where: str, *, by_option: bool = False
+) -> tuple[str, ...]:
+    """The columns of a table that play a role: those that are named, else one of a well-known name, else none.
+
+    Args:
+        role: `query` or `doc`.
+        named: by an option, or in the log, whose names the table need not have.
+        names: the columns of the table.
+        where: the table, for messages.
+        by_option: whether an option named them.
 
     Raises:
-        SchemaError: there is no document, or only half of a key.
+        SchemaError: a named column is not there, or several could be it.
     """
-    doc = _columns_of(DOC, roles.doc, list(schema), where)
-    if not doc:
+    lacking = [name for name in named if name not in names]
+    if not lacking and (named or not by_option):
+        return tuple(named)
+    if lacking and by_option:
+        raise SchemaError(f"{where}: has no column {lacking[0]!r} (--{role}). The columns are: {', '.join(names)}.")
+    if len(lacking) < len(named):
         raise SchemaError(
-            f"{where}: no column says which document a row is about. Name it as the log does: {', '.join(roles.doc)}. "
-            f"The columns are: {', '.join(schema)}."
-        )
-    whole_query = set(roles.query) <= set(schema)  # a column may belong to both keys
-    query = _columns_of(QUERY, roles.query, [name for name in schema if whole_query or name not in doc], where)
-    return {QUERY: query, DOC: doc} if query else {DOC: doc}
-
-
-def _columns_of(role: str, ours: Sequence[str], names: Sequence[str], where: str) -> tuple[str, ...]:
-    """The columns of a key: those of the log's names, else one of a well-known name, else none."""
-    lacking = [name for name in ours if name not in names]
-    if not lacking:
-        return tuple(ours)
-    if len(lacking) < len(ours):
-        raise SchemaError(
-            f"{where}: has no column {lacking[0]!r}: in the log, {', '.join(ours)} name the {role} together. Add it."
+            f"{where}: has no column {lacking[0]!r}: in the log, {', '.join(named)} name the {role} together. Add it."
         )
     known = [name for name in names if name.lower() in ALIASES[role]]
-    if len(known) > 1 or (known and len(ours) > 1):
-        raise SchemaError(
-            f"{where}: {', '.join(known)} could be the {role}. Name the columns as the log does: {', '.join(ours)}."
-        )
+    if len(known) > 1 or (known and len(named) > 1):
+        how = f"it with --{role} COLUMN" if by_option else f"the columns as the log does: {', '.join(named)}"
+        raise SchemaError(f"{where}: {', '.join(known)} could be the {role}. Name {how}.")
     return tuple(known)
 
 

@@ -7,8 +7,10 @@ import json
 import os
 import shutil
 from abc import abstractmethod
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from itertools import tee
 from pathlib import Path
 from typing import BinaryIO, ClassVar
@@ -16,13 +18,17 @@ from typing import BinaryIO, ClassVar
 import polars as pl
 import polars.selectors as cs
 
-from posbias.core.choices import Plugin
-from posbias.core.errors import UsageError, escaped_json
+from posbias.core.choices import Grouping, Plugin
+from posbias.core.errors import SchemaError, UsageError, escaped_json
 from posbias.core.schema import DOC
-from posbias.core.training.layout import LOSER, WINNER, Layout
+from posbias.core.training.layout import GROUP, LOSER, LOSER_ROW, WINNER, WINNER_ROW, Layout
 from posbias.core.training.weights import weight_columns
+from posbias.io.engines.engine import Engine
+from posbias.io.places.temporary import remove_unfinished, whole_files
+from posbias.io.progress import Progress
 from posbias.io.results.tables import as_text_columns, sink_table, write_in_one_file
-from posbias.io.training.laid_out import TrainingPart, TrainingSet
+from posbias.io.training.feature_parts import FeaturedRows, FeaturesOfPart, chunks, rows_per_chunk
+from posbias.io.training.laid_out import Feature, LaidOut, LaidOutSplits, Split, TrainingPart, TrainingSet, splits_of
 
 ROWS = "rows"
 """The folder of the rows as a table, which holds nothing but its parts."""
@@ -107,8 +113,8 @@ class TextFormat(TrainingFormat):
         write_script(training_set, folder, self.name)
 
 
-def write_script(training_set: TrainingSet, folder: Path, name: str) -> None:
-    """Write `load.py`, and `features.json` if there are features.
+def write_script(training_set: TrainingSet, folder: Path, name: str, about: str = "") -> None:
+    """Write `load.py`, `features.json` if there are features, and `load.md` if a text `about` says what a file is for.
 
     The script is the same for all training sets of a format: it goes by the files beside it. `features.json` has the
     features in their order, each with its categories, whose places are the numbers in the files, or null.
@@ -118,11 +124,8 @@ def write_script(training_set: TrainingSet, folder: Path, name: str) -> None:
         text = escaped_json(json.dumps(features, ensure_ascii=False, indent=1))
         (folder / "features.json").write_text(text + "\n", encoding="utf-8")
     shutil.copyfile(_SCRIPTS / f"{name}.py.txt", folder / "load.py")
-
-
-def write_about(folder: Path, name: str) -> None:
-    """Write `load.md`: what the file is for."""
-    shutil.copyfile(_SCRIPTS / f"{name}.md.txt", folder / "load.md")
+    if about:
+        shutil.copyfile(_SCRIPTS / f"{about}.md.txt", folder / "load.md")
 
 
 def feature_names(training_set: TrainingSet) -> list[str]:
@@ -198,26 +201,16 @@ def join_pieces(folder: Path, file: str, *pieces_of: str, header: str = "") -> N
         whole.write(header.encode())
         whole.flush()
         for name in pieces_of or (file,):
-            for piece in _pieces(folder, name):
-                with piece.open("rb") as source:
-                    _append(source, whole)
-                piece.unlink()
-
-
-def _pieces(folder: Path, file: str) -> Iterator[Path]:
-    """The pieces of a file, in the order of their parts. `train.tsv.weight` has pieces of its own."""
-    pieces = {path.name[len(file) + 1 : -len(_PIECE)]: path for path in folder.glob(f"{file}.*{_PIECE}")}
-    yield from (pieces[part] for part in sorted(filter(str.isdigit, pieces), key=int))
-
-
-def _append(source: BinaryIO, whole: BinaryIO) -> None:
-    """Copy within the file system, so that no byte passes through this process, or, where that cannot, byte by byte."""
-    try:
-        while os.copy_file_range(source.fileno(), whole.fileno(), _STEP):
-            pass
-    except (AttributeError, OSError):  # not on this system, or not on this file system: the rest is still to be read
-        shutil.copyfileobj(source, whole)
-        whole.flush()
+            pieces = {path.name[len(name) + 1 : -len(_PIECE)]: path for path in folder.glob(f"{name}.*{_PIECE}")}
+            for part in sorted(filter(str.isdigit, pieces), key=int):  # `train.tsv.weight` has pieces of its own
+                with pieces[part].open("rb") as source:
+                    try:  # within the file system, so that no byte passes through this process
+                        while os.copy_file_range(source.fileno(), whole.fileno(), _STEP):
+                            pass
+                    except (AttributeError, OSError):  # not on this system, or file system: by bytes
+                        shutil.copyfileobj(source, whole)
+                        whole.flush()
+                pieces[part].unlink()
 
 
 class PlainFormat(TrainingFormat):
@@ -286,3 +279,140 @@ class CsvFormat(PlainFormat):
             for number, chunk in enumerate(chunks):
                 rows = chunk.with_columns((cs.by_name(features) & cs.boolean()).cast(pl.Int8))
                 as_text_columns(rows.lazy()).collect().write_csv(file, include_header=number == 0)
+
+
+@dataclass(frozen=True)
+class TrainingFiles:
+    """The requested files."""
+
+    layout: Layout  # of the rows
+    grouping: Grouping  # what stands together
+    form: TrainingFormat  # of the files
+    search_index: str | None = None  # for formats that name the index of a search engine
+
+    def about(self, features: tuple[Feature, ...]) -> TrainingSet:
+        """Properties that all rows share."""
+        return TrainingSet(self.layout, self.layout.ids(self.grouping), features, self.search_index)
+
+
+def write_training_sets(
+    rows: FeaturedRows, files: TrainingFiles, engine: Engine, folder: Path, progress: Progress
+) -> dict[Split, dict[str, int]]:
+    """Write each split into a directory of its own; return the number of its rows, groups and preferences.
+
+    Raises:
+        SchemaError: a split has nothing to learn from.
+    """
+    splits, about = splits_of(rows.parts), files.about(rows.features)
+    written: dict[Split, _Written] = {split: _Written(about, files.form, folder / split) for split, _ in splits}
+    numbered = [written[split].number(*part) for split, parts in splits for part in parts]
+    sizes = _sizes(written, f" {rows.left_out:,} rows without features were left out." if rows.left_out else "")
+    with progress.stage("writing", len(numbered)) as stage:
+        for _ in engine.each(numbered, partial(_write_part, form=files.form, about=about, memory=engine.memory)):
+            stage.advance()
+    for of_split in written.values():
+        of_split.finish()
+    return sizes
+
+
+def write_as_laid_out(
+    laid_out: Iterable[LaidOutSplits], splits: Sequence[Split], files: TrainingFiles, engine: Engine, folder: Path
+) -> dict[Split, dict[str, int]]:
+    """Write rows without features: each part is written as soon as it is laid out, while others are.
+
+    Raises:
+        SchemaError: a split has nothing to learn from.
+    """
+    about, no_features = files.about(()), FeaturesOfPart()
+    written: dict[Split, _Written] = {split: _Written(about, files.form, folder / split) for split in splits}
+    for rows in laid_out:
+        for split, parts in splits_of(rows):
+            for part in parts:
+                _write_part(written[split].number(part, no_features), files.form, about, engine.memory)
+    sizes = _sizes(written)
+    for of_split in written.values():
+        of_split.finish()
+    return sizes
+
+
+@dataclass
+class _Written:
+    """A split that is being written."""
+
+    about: TrainingSet  # what all rows have in common
+    form: TrainingFormat  # of the files
+    folder: Path  # where
+    n_parts: int = 0  # number of parts so far
+    rows: int = 0  # of these, as groups and preferences are
+    groups: int = 0  # of these
+    preferences: int = 0  # of these; 0 in layouts that have none
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir()
+
+    def number(self, part: LaidOut, features: FeaturesOfPart) -> "_NumberedPart":
+        """The next part, with its place in the whole."""
+        numbered = _NumberedPart(self.n_parts, part, features, self.rows, self.groups, self.folder)
+        self.n_parts += 1
+        self.rows += part.n_rows
+        self.groups += part.n_groups
+        self.preferences += part.n_preferences
+        return numbered
+
+    @property
+    def size(self) -> dict[str, int]:
+        """How much there is to learn from."""
+        size = {"rows": self.rows, "groups": self.groups}
+        return size | {"preferences": self.preferences} if self.about.layout.weighted == "preference" else size
+
+    def finish(self) -> None:
+        """Write the files about all parts."""
+        remove_unfinished(self.folder)
+        self.form.finish(self.about, self.folder)
+
+
+def _sizes(written: Mapping[Split, _Written], left_out: str = "") -> dict[Split, dict[str, int]]:
+    """How much each split has.
+
+    Raises:
+        SchemaError: one has nothing to learn from.
+    """
+    for split, of_split in written.items():
+        if not all(of_split.size.values()):
+            layout = of_split.about.layout
+            message = f"there is nothing to learn from: {layout.nothing}. Add more days of logs."
+            if len(written) > 1:
+                share = "more" if split == "validation" else "less"
+                message = f"{split}/ would be empty: {layout.nothing}. Set {share} apart with --validation."
+            raise SchemaError(f"--layout {layout.name}: {message}{left_out}")
+    return {split: of_split.size for split, of_split in written.items()}
+
+
+@dataclass(frozen=True)
+class _NumberedPart:
+    """A laid-out part, its features, its place in the whole, and where it is written."""
+
+    number: int
+    laid_out: LaidOut
+    features: FeaturesOfPart
+    first_row: int
+    first_group: int
+    folder: Path
+
+
+def _write_part(part: _NumberedPart, form: TrainingFormat, about: TrainingSet, memory: int) -> None:
+    rows, preferences = part.laid_out.rows, part.laid_out.preferences
+    numbered = pl.col(GROUP) + part.first_group
+
+    def with_features() -> Iterator[pl.DataFrame]:
+        own = {column.meta.output_name() for column in part.features.own}
+        others = [name for name in rows.scan().collect_schema().names() if name not in own]
+        features = part.features.held(memory)
+        for chunk in chunks(rows, rows_per_chunk(len(about.features), memory)):
+            yield features.bring(chunk, others).with_columns(numbered)
+
+    in_whole = None
+    if preferences is not None:
+        in_whole = preferences.scan().with_columns(numbered, pl.col(WINNER_ROW, LOSER_ROW) + part.first_row)
+    with whole_files(part.folder) as unfinished:
+        form.write(about, TrainingPart(part.number, with_features(), in_whole), unfinished)

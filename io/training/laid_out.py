@@ -314,21 +314,16 @@ def weights_for(
     impressions, clicks = (counts[name].cast(pl.Float64).to_numpy() for name in (IMPRESSIONS, CLICKS))
     squared = counts[SQUARED_CLICKS].fill_null(np.nan).to_numpy() if SQUARED_CLICKS in counts.columns else None
     known = theta.fill_null(np.nan).to_numpy()
-    drawn = _drawn(cells, known, propensities, fitted, options) if options.replicates and fitted is not None else None
+    drawn = None  # other propensities of the cells that the log allows as well, shape (N, K)
+    if options.replicates and fitted is not None:
+        covariance = covariance_of_theta(cells, propensities, fitted)
+        if covariance is None:
+            raise StatisticsError(
+                f"--layout-options replicates={options.replicates}: the errors of the propensities are not known "
+                "together: they come with no theta_covariance.parquet. Estimate by a method with standard errors."
+            )
+        drawn = draw_propensities(known, covariance, options.replicates)
     return click_weights(cells, known, impressions, clicks, options, squared_clicks=squared, replicates=drawn)
-
-
-def _drawn(
-    cells: pl.DataFrame, theta: Floats, propensities: pl.DataFrame, fitted: ThetaEstimate, options: WeightOptions
-) -> Floats:
-    """Other propensities of the cells that the log allows as well, shape (N, K)."""
-    covariance = covariance_of_theta(cells, propensities, fitted)
-    if covariance is None:
-        raise StatisticsError(
-            f"--layout-options replicates={options.replicates}: the errors of the propensities are not known together: "
-            "they come with no theta_covariance.parquet. Estimate by a method with standard errors."
-        )
-    return draw_propensities(theta, covariance, options.replicates)
 
 
 def covariance_of_theta(cells: pl.DataFrame, propensities: pl.DataFrame, fitted: ThetaEstimate) -> Floats | None:

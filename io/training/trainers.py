@@ -1,4 +1,4 @@
-"""The files of LightGBM, XGBoost and CatBoost.
+"""The files of LightGBM, XGBoost and CatBoost, and judgments (query, document, grade) as search tools take them.
 
 LightGBM also finds `train.tsv.position`, and then lambdarank corrects position bias itself, on top of the weights.
 So the positions are written under another name.
@@ -7,9 +7,11 @@ XGBoost's own reader of text is deprecated since 3.1, warns, and misses the last
 take one weight per group, which that text cannot hold. So the script reads both by other means, exactly.
 """
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, ClassVar
+from urllib.parse import quote
 
 import polars as pl
 import polars.selectors as cs
@@ -17,6 +19,8 @@ import polars.selectors as cs
 from posbias.core.errors import SchemaError, UsageError
 from posbias.core.schema import POSITION, WEIGHT
 from posbias.core.training.layout import GRADE, GROUP, LOSER_ROW, WINNER_ROW, Layout, Weighted
+from posbias.io import training
+from posbias.io.results.tables import as_text_columns
 from posbias.io.training.format import (
     TextFormat,
     check_no_preferences,
@@ -26,6 +30,7 @@ from posbias.io.training.format import (
     libsvm_lines,
     piece_path,
     write_lines,
+    write_script,
     write_whole_lines,
 )
 from posbias.io.training.laid_out import TrainingPart, TrainingSet
@@ -50,38 +55,33 @@ class LightGBMFormat(TextFormat):
         return [*files, "positions.txt"] if POSITION in training_set.ids else files
 
     def write_chunk(self, training_set: TrainingSet, chunk: pl.DataFrame, pieces: Sequence[BinaryIO]) -> None:
-        """Append what of a chunk goes into each file."""
+        """Append what of a chunk goes into each file.
+
+        Raises:
+            SchemaError: a group has more rows than LightGBM takes.
+        """
         layout = training_set.layout
         label = chunk.select(posbias_label=GRADE if layout.graded else layout.label)  # rankers take whole numbers
         columns = [label.hstack(features_as_numbers(training_set, chunk))]
         if layout.weighted is not None:
             columns.append(chunk.select("weight"))
         if layout.ranked:
-            columns.append(_group_sizes(training_set, chunk).to_frame())
+            sizes = chunk[GROUP].rle().struct.field("len")
+            largest = sizes.arg_max()
+            if largest is not None and sizes[largest] > _MOST_ROWS_OF_A_GROUP:
+                query = chunk["query"][int(sizes.head(largest).sum())]
+                advice = "Write --layout pointwise, which has no groups, or --format catboost."
+                if layout.shows_impressions:
+                    advice = "Rank each page on its own (--layout-options group=session), or write --format catboost."
+                raise SchemaError(
+                    f"query {query!r} has a group of {sizes[largest]:,} rows, and LightGBM ranks at most "
+                    f"{_MOST_ROWS_OF_A_GROUP:,} together (--layout {layout.name}). {advice}"
+                )
+            columns.append(sizes.to_frame())
         if POSITION in training_set.ids:
             columns.append(chunk.select(POSITION))
         for of_file, piece in zip(columns, pieces, strict=True):
             write_lines(of_file, piece, null="nan")  # an empty field may hide how many columns there are
-
-
-def _group_sizes(training_set: TrainingSet, chunk: pl.DataFrame) -> pl.Series:
-    """The number of rows of each group of a chunk, in order.
-
-    Raises:
-        SchemaError: a group has more rows than LightGBM takes.
-    """
-    sizes = chunk[GROUP].rle().struct.field("len")
-    largest = sizes.arg_max()
-    if largest is None or sizes[largest] <= _MOST_ROWS_OF_A_GROUP:
-        return sizes
-    query = chunk["query"][int(sizes.head(largest).sum())]
-    advice = "Write --layout pointwise, which has no groups, or --format catboost."
-    if training_set.layout.shows_impressions:
-        advice = "Rank each page on its own (--layout-options group=session), or write --format catboost."
-    raise SchemaError(
-        f"query {query!r} has a group of {sizes[largest]:,} rows, and LightGBM ranks at most {_MOST_ROWS_OF_A_GROUP:,} "
-        f"together (--layout {training_set.layout.name}). {advice}"
-    )
 
 
 _LARGEST_SINGLE = 3.4028234663852886e38
@@ -109,8 +109,19 @@ class XGBoostFormat(TextFormat):
         return ["train.svm", weights] if weights else ["train.svm"]
 
     def write_chunk(self, training_set: TrainingSet, chunk: pl.DataFrame, pieces: Sequence[BinaryIO]) -> None:
-        """Append some rows, and the weight of each, or the one of each group."""
-        _check_finite(training_set, chunk)
+        """Append some rows, and the weight of each, or the one of each group.
+
+        Raises:
+            SchemaError: a feature is too large for XGBoost, which computes in single precision.
+        """
+        floats = chunk.select(feature_names(training_set)).select(cs.float().fill_nan(None))
+        for name in floats.columns:
+            value = floats.select(pl.col(name).abs().max()).item()
+            if value is not None and value > _LARGEST_SINGLE:
+                raise SchemaError(
+                    f"feature {name!r} reaches {value} in size, and XGBoost takes nothing above {_LARGEST_SINGLE:.4g}. "
+                    "Leave such values empty, or write --format lightgbm."
+                )
         layout = training_set.layout
         start = [chunk[GRADE if layout.graded and layout.ranked else layout.label]]
         if layout.ranked:
@@ -119,22 +130,6 @@ class XGBoostFormat(TextFormat):
         for piece in pieces[1:]:
             weighted = chunk.filter(pl.col(GROUP).is_first_distinct()) if layout.weighted == "group" else chunk
             write_lines(weighted.select("weight"), piece)
-
-
-def _check_finite(training_set: TrainingSet, chunk: pl.DataFrame) -> None:
-    """Check that the features are numbers that XGBoost takes: it computes in single precision.
-
-    Raises:
-        SchemaError: one is not.
-    """
-    floats = chunk.select(feature_names(training_set)).select(cs.float().fill_nan(None))
-    for name in floats.columns:
-        value = floats.select(pl.col(name).abs().max()).item()
-        if value is not None and value > _LARGEST_SINGLE:
-            raise SchemaError(
-                f"feature {name!r} reaches {value} in size, and XGBoost takes nothing above {_LARGEST_SINGLE:.4g}. "
-                "Leave such values empty, or write --format lightgbm."
-            )
 
 
 _PAIRS = "train.pairs"
@@ -168,7 +163,16 @@ class CatBoostFormat(TextFormat):
         super().finish(training_set, folder)
         if training_set.layout.weighted == "preference":
             join_pieces(folder, _PAIRS)
-        (folder / "train.cd").write_text(_description(training_set), encoding="utf-8")
+        kinds = [(kind, "") for kind in _before_features(training_set.layout).values()]
+        names = list[str]()
+        for feature in training_set.features:
+            name = " ".join(feature.name.split())
+            while name in names:
+                name += "_"
+            names.append(name)
+            kinds.append(("Num" if feature.categories is None else "Categ", name))
+        lines = [f"{k}\t{kind}\t{name}".rstrip() + "\n" for k, (kind, name) in enumerate(kinds)]
+        (folder / "train.cd").write_text("".join(lines), encoding="utf-8")
 
 
 def _before_features(layout: Layout) -> dict[str, str]:
@@ -181,15 +185,185 @@ def _before_features(layout: Layout) -> dict[str, str]:
     return columns
 
 
-def _description(training_set: TrainingSet) -> str:
-    """Descriptions of the columns of `train.tsv`, one line each."""
-    kinds = [(kind, "") for kind in _before_features(training_set.layout).values()]
-    names = list[str]()
-    for feature in training_set.features:
-        name = " ".join(feature.name.split())
-        while name in names:
-            name += "_"
-        names.append(name)
-    features = zip(training_set.features, names, strict=True)
-    kinds += [("Num" if feature.categories is None else "Categ", name) for feature, name in features]
-    return "".join(f"{k}\t{kind}\t{name}".rstrip() + "\n" for k, (kind, name) in enumerate(kinds))
+_NOT_IN_A_FIELD = [
+    "%",
+    *map(
+        chr, [*range(0x21), *range(0x7F, 0xA1), 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000]
+    ),
+    "\ufeff",
+]
+"""Fields stand between blanks, and what counts as one differs by tool; `%` marks what is written in their place."""
+
+
+class JudgmentFormat(TextFormat):
+    """A format with a place for grades and none for weights; what the file is for is in `load.md`."""
+
+    needs_features = False
+
+    def check(self, layout: Layout) -> None:
+        """Check the layout: the format has a place for grades and none for weights."""
+        if layout.weighted is not None or not layout.graded:
+            raise UsageError(f"--format {self.name} cannot carry --layout {layout.name}: {self.instead(layout)}")
+
+    def instead(self, layout: Layout) -> str:
+        """Why it cannot carry a layout, and what to write instead."""
+        del layout
+        return "it holds grades and no weights. Write --layout judgments."
+
+
+class RankLibFormat(JudgmentFormat):
+    """`judgments.txt`: the queries as comments (`# qid:1: red shoes`), then a line for each document.
+
+    It is the judgment list of learning to rank in Elasticsearch and OpenSearch as well: `4 qid:1 1:9.8 # doc query`.
+    """
+
+    name = "ranklib"
+    made = ("judgments.txt", "queries.txt")  # the first takes the pieces of the second before its own
+
+    def instead(self, layout: Layout) -> str:
+        """Trainers take features, and so do others of them."""
+        return (
+            "a line of RankLib holds a grade and no weight. Write --layout judgments, or this layout in the format of "
+            f"another trainer: {', '.join(training.trainers_that_carry(layout))}."
+        )
+
+    def write_chunk(self, training_set: TrainingSet, chunk: pl.DataFrame, pieces: Sequence[BinaryIO]) -> None:
+        """Append lines and queries; the number of a query counts from 1, ids are texts on one line."""
+        lines, queries = pieces
+        texts = as_text_columns(chunk.lazy().select("query", "doc")).collect()
+        one_line = pl.all().cast(pl.String).str.replace_all(r"[\x00-\x1f]+", " ").fill_null("")
+        ids = texts.select(one_line).with_columns(chunk[GROUP] + 1)
+        start = [chunk[GRADE], ids.select(pl.concat_str(pl.lit("qid:"), GROUP)).to_series()]
+        rows = libsvm_lines(training_set, chunk, *start, first=1).to_frame()
+        rows = rows.hstack(ids).select(pl.concat_str("line", pl.lit(" # "), "doc", pl.lit("\t"), "query"))
+        write_whole_lines(rows.to_series(), lines)
+        first = ids.filter(pl.col(GROUP).is_first_distinct())
+        heads = first.select(pl.concat_str(pl.lit("# qid:"), GROUP, pl.lit(": "), "query"))
+        write_whole_lines(heads.to_series(), queries)
+
+    def finish(self, training_set: TrainingSet, folder: Path) -> None:
+        """Join the pieces, the queries first; write the features, the script and what it is for."""
+        file, queries = self.made
+        join_pieces(folder, file, queries, file)
+        write_script(training_set, folder, self.name, self.name)
+
+
+class JudgmentListFormat(JudgmentFormat):
+    """A format of judgments alone: features, debiased rates and counts stand beside it, in `rows`."""
+
+    header: ClassVar[str] = ""  # what stands before the pieces in it
+    end: ClassVar[str] = ""  # of a JSON array, whose entries are lines behind a comma each
+
+    @abstractmethod
+    def lines(self, judged: pl.DataFrame) -> pl.Series:
+        """The text of whole groups.
+
+        Args:
+            judged: `group`, `query` and `doc` as text that is not empty, `grade`, and `index`, that of a search engine.
+        """
+
+    def write_chunk(self, training_set: TrainingSet, chunk: pl.DataFrame, pieces: Sequence[BinaryIO]) -> None:
+        """Append whole groups.
+
+        Raises:
+            SchemaError: a query or a document has no name.
+        """
+        ids = as_text_columns(chunk.lazy().select("query", "doc")).collect().cast(pl.String)
+        for name in ids.columns:
+            if ids[name].is_null().any() or (ids[name] == "").any():
+                raise SchemaError(
+                    f"column {name!r}: a judgment is of a {name} without a name (empty), which no search tool takes. "
+                    "Leave its rows out of the log, or write --format parquet."
+                )
+        index = pl.lit(training_set.search_index, pl.String).alias("index")
+        write_whole_lines(self.lines(chunk.select(GROUP, GRADE, index).hstack(ids)), pieces[0])
+
+    def finish(self, training_set: TrainingSet, folder: Path) -> None:
+        """Join the pieces; write the features, the script and what the file is for."""
+        (file,) = self.made
+        join_pieces(folder, file, header=self.header)
+        if self.end:
+            with (folder / file).open("rb+") as whole:
+                whole.seek(len(self.header.encode()))
+                whole.write(b" ")  # in the place of the first comma
+                whole.seek(0, 2)
+                whole.write(self.end.encode())
+        write_script(training_set, folder, "judgments", self.name)
+
+
+class QrelsFormat(JudgmentListFormat):
+    """TREC qrels, `query 0 doc grade`: what trec_eval, ir_measures, pytrec_eval and ranx evaluate runs with.
+
+    Blanks in ids are percent-encoded.
+    """
+
+    name = "qrels"
+    made = ("judgments.qrels",)
+
+    def lines(self, judged: pl.DataFrame) -> pl.Series:
+        """A line each."""
+        codes = [quote(character) for character in _NOT_IN_A_FIELD]
+        ids = pl.col("query", "doc").str.replace_many(_NOT_IN_A_FIELD, codes)
+        line = pl.concat_str("query", pl.lit(" 0 "), "doc", pl.lit(" "), GRADE)
+        return judged.with_columns(ids).select(line).to_series()
+
+
+class OpenSearchFormat(JudgmentListFormat):
+    """The body of `PUT _plugins/_search_relevance/judgments`, an import of OpenSearch's Search Relevance Workbench.
+
+    It takes ratings as texts.
+    """
+
+    name = "opensearch"
+    made = ("judgments.json",)
+    header = """{
+"name": "posbias",
+"description": "Judgments from clicks, corrected for position bias",
+"type": "IMPORT_JUDGMENT",
+"judgmentRatings": [
+"""
+    end = "]\n}\n"
+
+    def lines(self, judged: pl.DataFrame) -> pl.Series:
+        """A line a query."""
+        rated = _by_query(judged, pl.struct(docId="doc", rating=pl.col(GRADE).cast(pl.String)))
+        return "," + rated.select(pl.struct("query", "ratings").struct.json_encode()).to_series()
+
+
+class ElasticsearchFormat(JudgmentListFormat):
+    """The body of `POST INDEX/_rank_eval`, of Elasticsearch and OpenSearch: metric, template, a request a query."""
+
+    name = "elasticsearch"
+    takes = ("search_index",)
+    made = ("rank_eval.json",)
+    header = """{
+"metric": {"dcg": {"k": 10, "normalize": true}},
+"templates": [{"id": "search", "template": {"inline": {"query": {"multi_match": {"query": "{{query}}"}}}}}],
+"requests": [
+"""
+    end = "]\n}\n"
+
+    def lines(self, judged: pl.DataFrame) -> pl.Series:
+        """A line a query."""
+        rated = _by_query(judged, pl.struct(_index="index", _id="doc", rating=GRADE))
+        request = pl.struct(id="query", template_id=pl.lit("search"), params=pl.struct("query"), ratings="ratings")
+        return "," + rated.select(request.struct.json_encode()).to_series()
+
+
+class QuepidFormat(JudgmentListFormat):
+    """CSV with the columns of Quepid's import of ratings; a text that holds a comma or a quote is quoted."""
+
+    name = "quepid"
+    made = ("ratings.csv",)
+    header = "query,docid,rating\n"
+
+    def lines(self, judged: pl.DataFrame) -> pl.Series:
+        """A line each, as the import splits lines before it looks for quotes."""
+        texts = judged.select(pl.col("query", "doc").str.replace_all(r"[\r\n]+", " "), GRADE)
+        return pl.Series([texts.write_csv(include_header=False).rstrip("\n")])
+
+
+def _by_query(judged: pl.DataFrame, ratings: pl.Expr) -> pl.DataFrame:
+    """One row a query: `query`, and the list of the ratings of its documents."""
+    rated = judged.select(GROUP, "query", ratings.alias("ratings"))
+    return rated.group_by(GROUP, maintain_order=True).agg(pl.first("query"), "ratings")

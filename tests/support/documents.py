@@ -31,7 +31,8 @@ from typer.core import TyperGroup, TyperOption
 from typer.testing import CliRunner
 
 from posbias.cli.main import app
-from posbias.cli.options.option import SETTINGS, filled, settings_table
+from posbias.cli.options.groups import SETTINGS
+from posbias.cli.options.option import filled, settings_table
 from posbias.core.learners.learning import learners_that_take
 from posbias.core.training.layout import layouts_that_take
 

@@ -494,7 +494,7 @@ def test_a_disk_that_cannot_be_written_is_an_error(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("posbias.io.results.outputs_on_disk.os.fsync", full)
+    monkeypatch.setattr("posbias.io.results.outputs.os.fsync", full)
     done = run_in_process(*WRITE, code=2)
 
     said = "posbias.toml: cannot be written: No space left on device. Nothing was written."

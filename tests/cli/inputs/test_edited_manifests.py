@@ -26,12 +26,11 @@ from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.fits.explored import open_explored, whole_queries
 from posbias.io.fits.saved_fit import open_compared, read_fit
 from posbias.io.jobs.click_model_fits import has_click_model, read_click_model
-from posbias.io.reports.contents import page_about
-from posbias.io.reports.reported import open_reported
+from posbias.io.reports.report import open_reported, page_about
 from posbias.io.results.manifest import checksum_of_content
 from posbias.io.stores.segments import check_contents, one_by_one
 from posbias.io.stores.store import Statistics, checked, find_statistics
-from posbias.io.training.model_files import read_model
+from posbias.io.training.rankers import read_model
 
 Way = tuple[str | int, ...]
 

@@ -17,13 +17,13 @@ from workshop import RunPosbias as Run
 from posbias.cli.main import app
 from posbias.cli.options.config import TYPED_ONLY
 from posbias.cli.options.groups import (
+    SETTINGS,
     CountingOptions,
     EstimationOptions,
     FeatureOptions,
     LearningOptions,
     TrainingOptions,
 )
-from posbias.cli.options.option import SETTINGS
 from posbias.core.choices import METHODS_OF_ROWS, settings_in
 from posbias.core.choices import LearningOptions as LearnerOptions
 from posbias.core.simulation.simulate import SimulationOptions, simulate

@@ -13,8 +13,8 @@ from workshop import RunPosbias as Run
 
 from posbias.cli.main import app
 from posbias.cli.options import groups
-from posbias.cli.options.option import NAMED_RULES, OPTIONS, SETTINGS, declaration
-from posbias.cli.options.parameters import COMPLETERS, READERS
+from posbias.cli.options.groups import SETTINGS
+from posbias.cli.options.option import COMPLETERS, READERS, declaration, declared
 from posbias.cli.options.rules import CHOICES, PLUGINS, REASONS
 from posbias.core.choices import settings_in
 from posbias.core.estimators import methods_that_take
@@ -41,7 +41,7 @@ def rules_of(command: str, name: str) -> Iterator[dict[str, str] | str]:
 
     def in_full(rules: list[Any]) -> Iterator[dict[str, str] | str]:
         for rule in rules:
-            yield from in_full(NAMED_RULES[rule]) if isinstance(rule, str) and rule in NAMED_RULES else [rule]
+            yield from in_full(declared().rules[rule]) if isinstance(rule, str) and rule in declared().rules else [rule]
 
     for rule in in_full(ENTRIES[command, name].get("rules", [])):
         if isinstance(rule, str) or command in rule.get("commands", command).split():
@@ -53,7 +53,9 @@ TABLES = [(command, name, rule) for command, name, rule in RULES if isinstance(r
 
 
 def test_every_option_is_one_of_a_command_and_every_key_is_known() -> None:
-    assert set(OPTIONS) == {name for command, name in ENTRIES if ENTRIES[command, name].get("section")} - {"format_"}
+    assert set(declared().options) == {name for command, name in ENTRIES if ENTRIES[command, name].get("section")} - {
+        "format_"
+    }
     for (_, name), entry in ENTRIES.items():
         assert set(entry) <= KEYS, name
         assert {(command, name) for command in entry.get("in", {})} <= set(ENTRIES)
@@ -64,15 +66,15 @@ def test_every_name_that_the_table_gives_to_code_is_used_and_resolves() -> None:
         assert {entry[key] for entry in ENTRIES.values() if key in entry} == set(known)
     assert {rule if isinstance(rule, str) else rule.get("reason_of") for _, _, rule in RULES} - {None} == set(REASONS)
     assert {rule["taken_by"] for _, _, rule in TABLES if "taken_by" in rule} == set(PLUGINS)
-    lists = [*NAMED_RULES.values(), *(entry.get("rules", []) for entry in ENTRIES.values())]
-    assert {rule for rules in lists for rule in rules if isinstance(rule, str)} - set(REASONS) == set(NAMED_RULES)
+    lists = [*declared().rules.values(), *(entry.get("rules", []) for entry in ENTRIES.values())]
+    assert {rule for rules in lists for rule in rules if isinstance(rule, str)} - set(REASONS) == set(declared().rules)
 
 
 def values_of(option: str) -> set[str]:
     """The values that an option may have, as far as they are names."""
     kinds = [get_type_hints(group).get(option) for group in vars(groups).values() if isinstance(group, type)]
     hints = [kind for hint in kinds for kind in (hint, *get_args(hint))]
-    offered = COMPLETERS[OPTIONS[option]["complete"]]("") if "complete" in OPTIONS[option] else []
+    offered = COMPLETERS[declared().options[option]["complete"]]("") if "complete" in declared().options[option] else []
     switch = {"True", "False"} if bool in hints else set[str]()
     return {*offered, *switch, "None"} | {str(value) for hint in hints for value in get_args(hint)}
 

@@ -273,7 +273,7 @@ REPLACE = """
 import os, signal, sys
 from pathlib import Path
 from posbias.io.results import renames
-from posbias.io.results.outputs_on_disk import atomic_directory
+from posbias.io.results.outputs import atomic_directory
 from posbias.io.results.manifest import write_manifest
 
 count, rename = 0, Path.rename

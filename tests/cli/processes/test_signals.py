@@ -34,8 +34,8 @@ def reporting(*values):
     report(*values)
 
 if moment == "drawing":  # for a while after the signal, bars could be drawn again
-    stands = interrupts._what_stands
-    interrupts._what_stands = lambda: (time.sleep(1), stands())[1]
+    stands = interrupts.unfinished_upload
+    interrupts.unfinished_upload = lambda: (time.sleep(1), stands())[1]
 if moment in ("reading", "drawing"):
     LocalEngine.read = reading
 elif moment == "ending":

@@ -15,7 +15,7 @@ from patience import PATIENCE
 from typer.testing import CliRunner
 
 from posbias.cli.main import app
-from posbias.cli.streams import keep_freed_memory
+from posbias.cli.messages import keep_freed_memory
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 UNWRITABLE = ("full", "closed")

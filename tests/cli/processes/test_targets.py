@@ -358,7 +358,7 @@ def test_of_two_merges_into_one_store_none_loses_a_day(
 HOLD = """
 import sys
 from pathlib import Path
-from posbias.io.results.outputs_on_disk import atomic_directory
+from posbias.io.results.outputs import atomic_directory
 with atomic_directory(Path(sys.argv[1]), force=True) as work:
     print("writing", flush=True)
     sys.stdin.read()
@@ -386,7 +386,7 @@ SWAP = """
 import sys
 from pathlib import Path
 from posbias.io.results import renames
-from posbias.io.results.outputs_on_disk import atomic_directory
+from posbias.io.results.outputs import atomic_directory
 from posbias.io.results.manifest import write_manifest
 if sys.argv[2] == "renames":
     renames._rename = lambda one, other, how: False  # as on a system without renameat2

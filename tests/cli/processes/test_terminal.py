@@ -17,14 +17,14 @@ import pytest
 from rich.text import Text
 from workshop import RunPosbias
 
-from posbias.cli import console, interrupts, main, messages
-from posbias.cli.report import shown
-from posbias.cli.report.result import show_progress
+from posbias.cli import interrupts, main, messages
+from posbias.cli.report import printing
+from posbias.cli.report.result import show_progress, show_stored
 from posbias.core.errors import EngineError, UsageError, escaped, escaped_json, shown_lines
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.jobs import fit
 from posbias.io.results import renames
-from posbias.io.results.manifest import checksum_of_content, open_stored
+from posbias.io.results.manifest import checksum_of_content
 
 FORGED = "written: elsewhere"
 """What a line of a value would say, if it began a line of the output."""
@@ -275,7 +275,7 @@ def test_bars_show_notes_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "400")
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
-    bars = console.stderr_console()
+    bars = printing.stderr_console()
     assert bars.is_terminal
     with show_progress(bars, quiet=False) as progress, progress.stage(f"[bold]{NAME}") as stage:
         stage.say(VALUE)
@@ -288,7 +288,7 @@ def test_bars_show_notes_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_libraries_write_while_bars_are_shown_is_not_acted_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     monkeypatch.setattr(sys, "stderr", stream := io.StringIO())
-    with show_progress(console.stderr_console(), quiet=False), warnings.catch_warnings():
+    with show_progress(printing.stderr_console(), quiet=False), warnings.catch_warnings():
         assert sys.stderr is stream
 
 
@@ -322,8 +322,7 @@ def test_a_table_that_a_terminal_gets_does_not_act_on_it_and_one_that_a_file_get
     run_in_process("fit", ways.device_log("device", VALUE, "web"), "--context", "device", "-o", "out")
     in_a_file = run_in_process("show", "out", "--format", "csv", code=0)
     monkeypatch.setattr(sys, "stdout", terminal := _Terminal(buffer := io.BytesIO()))
-    with open_stored(tmp_path / "out", shown.FILES) as stored:
-        shown.as_csv(stored)
+    show_stored(tmp_path / "out", "csv", plot=False, details=False)
     terminal.flush()
 
     assert VALUE in in_a_file.stdout
@@ -333,7 +332,7 @@ def test_a_table_that_a_terminal_gets_does_not_act_on_it_and_one_that_a_file_get
 
 def test_what_gets_around_is_escaped_by_the_console(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", stream := io.StringIO())
-    console.say(console.stderr_console(), Text(VALUE))
+    printing.say(printing.stderr_console(), Text(VALUE))
 
     assert _acts_on_a_terminal(stream.getvalue()) == []
     assert ESCAPES[0] in stream.getvalue()
@@ -343,7 +342,7 @@ def test_only_the_console_makes_texts_of_rich(repository: Path) -> None:
     makers = [
         path.name for path in (repository / "cli").rglob("*.py") if re.search(r"import .*\bText\b", path.read_text())
     ]
-    assert sorted(makers) == ["console.py", "result.py"]
+    assert sorted(makers) == ["printing.py", "result.py"]
 
 
 def test_every_control_format_and_separating_character_is_escaped() -> None:

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from posbias.cli.report.table import Curve, markdown_table, renderable_table
+from posbias.cli.report.printing import Curve, markdown, renderable
 from posbias.io.jobs.tables import Column, PrintedTable
 
 TABLE = PrintedTable(
@@ -25,7 +25,7 @@ NEEDED = [cell for column in TABLE.columns if not column.spare for cell in colum
 def drawn(content: PrintedTable | Curve, width: int, encoding: str = "utf-8") -> str:
     file = io.TextIOWrapper(io.BytesIO(), encoding)
     Console(file=file, width=width).print(
-        renderable_table(content) if isinstance(content, PrintedTable) else content, crop=False
+        renderable(content) if isinstance(content, PrintedTable) else content, crop=False
     )
     file.seek(0)
     return file.read()
@@ -72,7 +72,7 @@ def test_a_name_acts_neither_on_a_terminal_nor_in_markdown() -> None:
     table = PrintedTable((Column("ranking", ("\x1b[31m|<b>\n*x*",), label=True, text=True),))
 
     assert r"\x1b[31m|<b>\n*x*" in drawn(table, 80)
-    assert r"| \\x1b\[31m\|\<b\>\\n\*x\* |" in markdown_table(table)
+    assert r"| \\x1b\[31m\|\<b\>\\n\*x\* |" in markdown([table], details=False)
 
 
 # --- the curve --------------------------------------------------------------------------------------------------

@@ -18,8 +18,7 @@ from workshop import RunPosbias as Run
 from workshop import refused
 
 from posbias.io.reports.charts import SERIES
-from posbias.io.reports.contents import title_of
-from posbias.io.reports.reported import DaysSection, ReportedResult, ReportManifest
+from posbias.io.reports.report import DaysSection, ReportedResult, ReportManifest, title_of
 from posbias.io.results.manifest import checksum_of_content
 
 Made = Callable[..., Path]

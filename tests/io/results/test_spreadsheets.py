@@ -8,7 +8,7 @@ import pytest
 from command_results import Run
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.io.results.tables import as_spreadsheet_columns, write_attractiveness_csv, write_propensities
+from posbias.io.results.tables import as_spreadsheet_columns, write_attractiveness_csv, write_small_table
 
 FORMULAS = [
     "=1+1",
@@ -71,7 +71,7 @@ def test_numbers_stay_numbers(tmp_path: Path) -> None:
     table = pl.DataFrame(
         {"position": [1, -2], "ci_low": [-0.5, 1e-9], "reason": [None, "-"], "identified": [True, False]}
     )
-    write_propensities(table, tmp_path, csv=True)
+    write_small_table(table, tmp_path, "propensities", csv=True)
 
     read = pl.read_csv(tmp_path / "propensities.csv")
     assert read["position"].to_list() == [1, -2]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posbias.io.results.outputs_on_disk import FileKind, is_stamped, stamped
+from posbias.io.results.outputs import FileKind, is_stamped, stamped
 
 END = b"\0\0\0\0IEND\xaeB`\x82"
 PNG = b"\x89PNG\r\n\x1a\n" + b"some chunks" + END

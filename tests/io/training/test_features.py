@@ -16,11 +16,11 @@ from posbias.core.schema import Roles
 from posbias.io.places.temporary import KeptFrame
 from posbias.io.training import feature_tables
 from posbias.io.training.feature_parts import (
+    FeaturesOfPart,
     MissingFeatures,
     check_none_missing,
     chunks,
     features_of_pairs,
-    held,
     missing_features,
     route,
     rows_per_chunk,
@@ -101,7 +101,7 @@ def test_features_arrive_as_a_left_join_brings_them_for_any_parts_and_chunks(
     expected = pl.concat(parts).join(features, on=list(table.keys), how="left", maintain_order="left")
     assume(expected["price"].count())
     routed = route(table, [part.lazy() for part in parts], folder / "routed", MEMORY)
-    routed = [held(part, 1 << 20) for part in routed] if in_memory else routed
+    routed = FeaturesOfPart((), tuple(routed)).held(4 << 20).tables if in_memory else routed
 
     found = [
         with_features(chunk, of_part)

@@ -1,36 +1,259 @@
-"""Documents to learn from and to score, with their features."""
+"""Rankers: the documents that they learn from and score, with their features, and their models on disk.
 
-from collections.abc import Iterable, Iterator, Sequence
+A model is the file that holds it, its features, and a script that scores new rows without posbias. `model.txt` is
+LightGBM's own file, `model.npz` holds arrays. Both are data from outside when they are read again, and their digests
+are no secret: LightGBM reads its file in a process of its own, and no pickle is read. The ids of queries and documents
+that have factors are in files beside these.
+"""
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from io import BytesIO
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
+import msgspec
 import numpy as np
 import polars as pl
+from polars.exceptions import PolarsError
 
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, concatenate, starts
+from posbias.core.arrays.threads import n_threads
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SIGNATURE, SufficientStatistics, count_randomized
-from posbias.core.errors import LogFormatError, SchemaError
-from posbias.core.learners.boosting import Rows, runs
-from posbias.core.learners.learning import Features, Learner, LearningData, Pages, SomeRows, sigmoid
+from posbias.core.errors import LogFormatError, SchemaError, UsageError, escaped_json
+from posbias.core.fit.propensities import PROPENSITY
+from posbias.core.learners.boosting import ModelText, Rows, runs
+from posbias.core.learners.learning import Features, Learned, Learner, LearningData, Pages, SomeRows, sigmoid
+from posbias.core.learners.models import FactorModel, Forest, NetworkModel
 from posbias.core.log.pages import in_page_order
-from posbias.core.schema import ALIASES, CLICK, DOC, PAIR, QUERY, SESSION, WEIGHT
+from posbias.core.schema import CLICK, DOC, PAIR, QUERY, SESSION, WEIGHT
 from posbias.core.training.layout import GROUP, get_layout
 from posbias.core.training.weights import hashes, in_validation
 from posbias.io.counting.count import CountedLog, PairsOfPart
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.log.scan import check_headers, reading, resolve_quotes, scan_sources
 from posbias.io.log.sources import Source, find_sources
+from posbias.io.places.locations import Location, open_plain, state_of
 from posbias.io.places.temporary import temporary_files
 from posbias.io.progress import Progress, Stage
 from posbias.io.results.conclusions import Reason
-from posbias.io.results.tables import write_in_one_file
+from posbias.io.results.manifest import open_stored
+from posbias.io.results.tables import read_table, write_in_one_file
 from posbias.io.training.feature_parts import FeaturesOfPart, FeaturesRequest, bring_features, chunks, rows_per_chunk
-from posbias.io.training.feature_tables import as_number
+from posbias.io.training.feature_tables import as_number, key_columns
 from posbias.io.training.laid_out import Feature, LaidOut, keep_rows
-from posbias.io.training.model_files import Ids, StoredModel
+from posbias.io.training.separate_forest import require_lightgbm, separate_forest
+
+Kind = Literal["trees", "network", "factors"]
+
+FEATURE = "feature"
+"""The column of the importance that names a feature."""
+
+QUERIES, DOCUMENTS = "queries.parquet", "documents.parquet"
+_FILES: dict[Kind, str] = {"trees": "model.txt", "network": "model.npz", "factors": "model.npz"}
+_SCRIPTS = Path(__file__).parent / "scripts"
+_LEARNED_PROPENSITIES = "learned_propensities.parquet"
+_CURVE, _IMPORTANCE, _FEATURES = "learning_curve.parquet", "feature_importance.parquet", "features.json"
+_NUMBER = "posbias_number"
+_LARGEST = 1 << 30  # bytes of a file
+_HEADER = re.compile(
+    rb"\x93NUMPY\x01\x00..\{'descr': '<f8', 'fortran_order': (?P<fortran>True|False), "
+    rb"'shape': \((?P<shape>([0-9]{1,18},?\x20?){0,4})\), \} *\n",
+    re.DOTALL,
+)
+"""The beginning of a file of NumPy's, as it writes arrays of floats."""
+
+
+@dataclass(frozen=True)
+class Ids:
+    """Which queries and documents have factors, in the order of their numbers."""
+
+    queries: pl.Series
+    documents: pl.Series
+
+    def numbers(self, rows: pl.DataFrame) -> tuple[Integers, Integers]:
+        """The numbers of the queries and documents of rows; -1 for what was never seen.
+
+        Raises:
+            SchemaError: rows have no query, or ids that cannot be compared with those of the model.
+        """
+        if QUERY not in rows.columns:
+            raise SchemaError("the model ranks by query and document, and no column says the query. Name it: --query.")
+
+        def numbers(known: pl.Series, given: pl.Series, role: str) -> Integers:
+            numbered = known.alias("id").to_frame().with_row_index(_NUMBER)
+            try:
+                ids = given.cast(known.dtype, strict=False).alias("id").to_frame()
+                known_ids = ids.join(numbered, on="id", how="left", maintain_order="left", nulls_equal=False)
+            except PolarsError as error:
+                raise SchemaError(f"--{role}: holds {given.dtype}, and the model knows {known.dtype}.") from error
+            return known_ids[_NUMBER].cast(pl.Int64).fill_null(-1).to_numpy().astype(np.int64)
+
+        return numbers(self.queries, rows[QUERY], "query"), numbers(self.documents, rows[DOC], "doc")
+
+
+def _ids_in(path: Path, column: str) -> pl.Series:
+    table = read_table(path)
+    if table.columns != [column] or table[column].has_nulls() or table[column].is_duplicated().any():
+        raise LogFormatError(f"{path}: does not hold one column {column!r} of ids, each once. Train again.")
+    return table[column]
+
+
+class ModelSection(msgspec.Struct, frozen=True):
+    """The section of a model in the manifest."""
+
+    kind: Kind  # what holds it
+    is_probability: bool  # whether 1 / (1 + exp(-score)) is an attractiveness
+    features: tuple[Feature, ...]  # what it learnt from, in their order
+
+    def __post_init__(self) -> None:
+        """Find features and categories that stand there twice."""
+        for names in ([feature.name for feature in self.features], *(feature.categories for feature in self.features)):
+            if names is not None and len(set(names)) < len(names):
+                raise ValueError("features or categories of one have one name")
+
+
+class _Trained(msgspec.Struct, frozen=True):
+    model: ModelSection
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """A model that was read."""
+
+    model: ModelText | NetworkModel | FactorModel  # LightGBM reads the first in a process of its own
+    section: ModelSection
+    path: Path
+    ids: Ids | None = None  # what has factors, where the model is of factors
+
+    @contextmanager
+    def scoring(self) -> Generator[Callable[[pl.DataFrame, Floats], Floats]]:
+        """Yield the function from rows, `query` and `doc`, and their features to scores.
+
+        Raises:
+            LogFormatError: LightGBM cannot score with the model.
+        """
+        model, ids = self.model, self.ids
+        if isinstance(model, ModelText):
+            with separate_forest(model.text(), self.path, n_threads()) as scores:
+                yield lambda _, features: scores(features)
+        elif isinstance(model, FactorModel) and ids is not None:
+            yield lambda rows, _: model.scores(*ids.numbers(rows))
+        elif isinstance(model, NetworkModel):
+            yield lambda _, features: model.scores(features)
+
+
+def write_model(
+    learned: Learned, features: Sequence[Feature], folder: Path, *, is_probability: bool, ids: Ids | None = None
+) -> ModelSection:
+    """Write what was learnt, but for the scores; return what the manifest says of it."""
+    model = learned.model
+    kind: Kind = "trees" if isinstance(model, Forest) else "network" if isinstance(model, NetworkModel) else "factors"
+    if isinstance(model, Forest):
+        (folder / _FILES[kind]).write_bytes(model.text.encode())
+    else:
+        np.savez(folder / _FILES[kind], allow_pickle=False, **model.arrays())  # the same bytes for the same arrays
+    if ids is not None:
+        ids.queries.alias(QUERY).to_frame().write_parquet(folder / QUERIES)  # a row's place is that of its factors
+        ids.documents.alias(DOC).to_frame().write_parquet(folder / DOCUMENTS)
+    described = [{"name": feature.name, "categories": feature.categories} for feature in features]
+    text = escaped_json(json.dumps(described, ensure_ascii=False, indent=1))
+    (folder / _FEATURES).write_text(text + "\n", encoding="utf-8")
+    shutil.copyfile(_SCRIPTS / f"{kind}.py.txt", folder / "load.py")
+    learned.curve.write_parquet(folder / _CURVE)
+    if learned.importance is not None:
+        importance_table(learned.importance, features).write_parquet(folder / _IMPORTANCE)
+    return ModelSection(kind, is_probability, tuple(features))
+
+
+def write_learned_propensities(cells: pl.DataFrame, propensities: Floats, folder: Path) -> None:
+    """Write the propensities of cells as a learner itself estimates them; null where it has none."""
+    column = pl.Series(PROPENSITY, propensities, pl.Float64).fill_nan(None)
+    cells.with_columns(column).write_parquet(folder / _LEARNED_PROPENSITIES)
+
+
+def importance_table(importance: pl.DataFrame, features: Sequence[Feature]) -> pl.DataFrame:
+    """The importance of features by name, the largest first."""
+    names = pl.Series(FEATURE, [feature.name for feature in features], pl.String)
+    return importance.with_columns(names).sort("gain", FEATURE, descending=[True, False])
+
+
+def read_model(place: Location) -> StoredModel:
+    """The model in a directory that `train` wrote.
+
+    Raises:
+        LogFormatError: it is damaged.
+        MissingExtraError: it is trees, and LightGBM is not installed.
+        UsageError: what the directory holds is no model.
+    """
+    with open_stored(place, (*_FILES.values(), QUERIES, DOCUMENTS)) as stored:
+        folder = stored.folder
+        if "model" not in stored.content:
+            raise UsageError(f"--model {folder}: holds no model. Name the directory that `posbias train` wrote.")
+        section = stored.typed(_Trained).model
+        path, ids = folder / _FILES[section.kind], None
+        if section.kind == "factors":
+            ids = Ids(_ids_in(folder / QUERIES, QUERY), _ids_in(folder / DOCUMENTS, DOC))
+        try:
+            return StoredModel(_model(section, path, ids), section, path, ids)
+        except OSError as error:
+            raise LogFormatError(f"{path}: cannot be read: {error.strerror}. Train again.") from error
+        except (ValueError, BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:  # four of them zipfile's
+            raise LogFormatError(f"{path}: is no model that can be read: {error}. Train again.") from error
+
+
+def _model(section: ModelSection, path: Path, ids: Ids | None) -> ModelText | NetworkModel | FactorModel:
+    """The model of a file, of the sizes that stand beside it."""
+    with open_plain(path) as file:
+        size = state_of(file).bytes
+        if size > _LARGEST:
+            raise ValueError(f"it has {size:,} bytes, and a model has {_LARGEST:,} at most")
+        content = file.readall()
+    if section.kind == "trees":
+        require_lightgbm()
+        model = ModelText.parse(content.decode())
+        model.check()
+        if not model.trees:
+            raise ValueError("it has no tree")
+    else:
+        with ZipFile(BytesIO(content)) as archive:
+            entries = archive.infolist()
+            arrays = {entry.filename.removesuffix(".npy"): _array(entry, archive) for entry in entries}
+        if len(arrays) < len(entries):
+            raise ValueError("it holds an array twice")
+        if ids is not None:
+            of_factors = FactorModel.of_arrays(arrays)
+            if (len(of_factors.query_bias), len(of_factors.item_bias)) != (len(ids.queries), len(ids.documents)):
+                raise ValueError("it has factors of other queries or documents than those beside it")
+            return of_factors
+        model = NetworkModel.of_arrays(arrays)
+    if model.n_features != len(section.features):
+        raise ValueError(f"it has {model.n_features:,} features, and the manifest {len(section.features):,}")
+    return model
+
+
+def _array(entry: ZipInfo, archive: ZipFile) -> Floats:
+    """An array as `np.savez` writes it: not compressed, and as large as it says. NumPy would reserve what it says."""
+    if entry.compress_type != ZIP_STORED:
+        raise ValueError(f"{entry.filename} is compressed")
+    content = archive.read(entry)
+    header = _HEADER.match(content)
+    if header is None:
+        raise ValueError(f"{entry.filename} holds no array of numbers")
+    shape = tuple(map(int, header["shape"].replace(b",", b" ").split()))
+    values = np.frombuffer(content, "<f8", offset=header.end())
+    if values.size != prod(shape):
+        raise ValueError(f"{entry.filename} has not the shape that it says")
+    return values.reshape(shape, order="F" if header["fortran"] == b"True" else "C").astype(np.float64)
+
 
 _BYTES = 8
 
@@ -90,29 +313,6 @@ def encoded(rows: pl.DataFrame, features: Sequence[Feature]) -> Floats:
         columns.append(column.cast(pl.Float64).fill_null(np.nan).alias(f"f{number}"))
     values = rows.select(columns).to_numpy() if columns else np.zeros((rows.height, 0))
     return np.ascontiguousarray(values, np.float64)
-
-
-def check_numbers(rows: pl.DataFrame, numbers: pl.DataFrame, features: Sequence[Feature], where: str) -> None:
-    """Check that text that should be a number is one.
-
-    Args:
-        rows: features as they stand in a file.
-        numbers: the same, read as numbers.
-        features: which they are.
-        where: what is being read, for the message.
-
-    Raises:
-        SchemaError: a feature that was numbers in training holds a text that is none.
-    """
-    for feature in features:
-        if feature.categories is not None or rows.schema[feature.name] != pl.String:
-            continue
-        lost = rows.filter(numbers[feature.name].is_null() & (pl.col(feature.name).str.strip_chars() != ""))
-        if lost.height:
-            raise SchemaError(
-                f"{where}: the feature {feature.name!r} holds {lost[feature.name][0]!r}, and was numbers in training. "
-                "Write a number, or leave it empty where it is missing."
-            )
 
 
 _DOCUMENT = "posbias_document"
@@ -216,6 +416,10 @@ def prepare(
     query, order = _queries(pairs)
     names, in_order = tuple(feature.name for feature in columns), SomeRows(rows, order)
     pages = None if read is None else _pages(read, counted.plan, statistics.cells, scans)
+    item = None
+    if not learner.needs_features:
+        docs = pl.concat(part.select(DOC) for part in scans).collect().to_series()
+        item = docs.rank("dense").to_numpy().astype(np.int64)[order] - 1
     data = LearningData(
         query=query,
         held_out=held_out[order],
@@ -224,7 +428,7 @@ def prepare(
         position=statistics.position_of_cell,
         features=Features(in_order, names, categorical) if columns else None,
         pages=None if pages is None else replace(pages, document=np.argsort(order)[pages.document]),
-        item=None if learner.needs_features else _items(scans)[order],
+        item=item,
         randomized=_randomized(statistics, scans).take(order) if learner.needs_randomized else None,
         knowledge=None if knowledge is None else knowledge[order],
     )
@@ -286,11 +490,6 @@ def _queries(parts: Sequence[pl.LazyFrame]) -> tuple[Integers, Integers]:
     order = np.argsort(np.concatenate(of_query), kind="stable")
     number = np.concatenate(numbers)[order]
     return np.cumsum(np.diff(number, prepend=number[:1]) != 0), order
-
-
-def _items(parts: Sequence[pl.LazyFrame]) -> Integers:
-    docs = pl.concat(part.select(DOC) for part in parts).collect().to_series()
-    return docs.rank("dense").to_numpy().astype(np.int64) - 1
 
 
 def _randomized(statistics: SufficientStatistics, documents: Sequence[pl.LazyFrame]) -> CountTable:
@@ -358,14 +557,19 @@ class NewDocuments:
         where = str(self.sources[0].path)
         with reading(self.sources):
             for rows in self.rows.collect_batches(chunk_size=size, maintain_order=True, engine="streaming"):
-                schema = rows.schema
-                numbers = rows.select(
-                    pl.col(feature.name)
-                    if feature.categories is not None
-                    else _as_number(feature.name, schema[feature.name]).alias(feature.name)
-                    for feature in self.features
-                )
-                check_numbers(rows, numbers, self.features, where)
+                numbers = rows
+                for name in (feature.name for feature in self.features if feature.categories is None):
+                    number, word = as_number(name, rows.schema[name]), pl.col(name).str.strip_chars()
+                    if rows.schema[name] == pl.String:  # true and false are 1 and 0, as booleans were in training
+                        number = pl.when(word.str.to_lowercase() == "true").then(1.0).otherwise(number)
+                        number = pl.when(word.str.to_lowercase() == "false").then(0.0).otherwise(number)
+                        lost = rows.filter(number.is_null() & (word != ""))
+                        if lost.height:
+                            raise SchemaError(
+                                f"{where}: the feature {name!r} holds {lost[name][0]!r}, and was numbers in training. "
+                                "Write a number, or leave it empty where it is missing."
+                            )
+                    numbers = numbers.with_columns(number.alias(name))
                 keys = {
                     role: pl.struct(names) if len(names) > 1 else pl.col(names) for role, names in self.keys.items()
                 }
@@ -393,7 +597,8 @@ def open_new_documents(
         raw = scan_sources(sources)
         schema = raw.collect_schema()
         check_headers(sources, schema)
-    keys = {QUERY: _columns(QUERY, query, schema, where), DOC: _columns(DOC, doc, schema, where)}
+    named = {QUERY: query, DOC: doc}
+    keys = {role: key_columns(role, names, list(schema), where, by_option=True) for role, names in named.items()}
     if not keys[DOC]:
         raise SchemaError(
             f"{where}: no column says which document a row is about. Name it with --doc COLUMN. The columns are: "
@@ -412,30 +617,6 @@ def open_new_documents(
     named = {role: names for role, names in keys.items() if names}
     columns = [*(name for names in named.values() for name in names), *(feature.name for feature in features)]
     return NewDocuments(sources, named, raw.select([*dict.fromkeys(columns)]), tuple(features))
-
-
-def _as_number(name: str, dtype: pl.DataType) -> pl.Expr:
-    """A number; in text, true and false are 1 and 0, as booleans were in training."""
-    number = as_number(name, dtype)
-    if not isinstance(dtype, pl.String):
-        return number
-    word = pl.col(name).str.strip_chars().str.to_lowercase()
-    return pl.when(word == "true").then(1.0).when(word == "false").then(0.0).otherwise(number)
-
-
-def _columns(role: str, named: tuple[str, ...], schema: pl.Schema, where: str) -> tuple[str, ...]:
-    """The columns that play a role.
-
-    Raises:
-        SchemaError: one that is named is not there, or several could be it.
-    """
-    for name in named:
-        if name not in schema:
-            raise SchemaError(f"{where}: has no column {name!r} (--{role}). The columns are: {', '.join(schema)}.")
-    known = named or tuple(name for name in schema if name.lower() in ALIASES[role])
-    if not named and len(known) > 1:
-        raise SchemaError(f"{where}: {', '.join(known)} could be the {role}. Name it with --{role} COLUMN.")
-    return known
 
 
 SCORES = "scores.parquet"

@@ -1,0 +1,374 @@
+"""What is printed of a result: a conclusion first, then tables, reasons for and against it, facts, and a curve.
+
+The one place that prints them: while a command runs, and again by `posbias show`, on a terminal or as Markdown.
+
+Names, ids and texts of libraries come from outside. All that is printed passes `shown`: what a terminal would act
+on is written as an escape, and `***` stands for passwords and keys. Whatever does not pass it is escaped by the console
+when it is printed, so that nothing gets around.
+
+A table is drawn on a terminal of any width. Where it does not fit, headings are folded, then columns that a reader
+needs last are left out, then the others stand in several tables below each other. No number is ever cut.
+"""
+
+import contextlib
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+import typer
+from msgspec import structs
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
+
+from posbias.cli.messages import Level, capture_content, is_plain, tell, why_lost
+from posbias.core.errors import OutputError, escaped, masked, masked_values, shown
+from posbias.io.fits.verdicts import label_in_words
+from posbias.io.jobs.tables import MOST_ROWS, Column, PrintedTable, more
+from posbias.io.results.conclusions import CAUTION, STOP, Conclusion, Printed, Reason, Severity, condition_of
+from posbias.io.results.manifest import json_text
+
+_WIDTH_IN_A_FILE = 120
+
+
+def line(text: str, style: str = "", *, whole: bool = False) -> Text:
+    """A line to print, or a cell of a table; Rich's own `Text` drops some control characters without a trace.
+
+    Args:
+        text: what it says.
+        style: its colour, on a terminal.
+        whole: whether it is never broken, for those who copy or search it.
+    """
+    return Text(shown(text), style, no_wrap=whole or None, overflow="ignore" if whole else None)
+
+
+class SafeConsole(Console):
+    """A console that prints text as it is: no markup, no emoji, no colours but its own, and no control characters."""
+
+    def __init__(self, *, stderr: bool, width_in_a_file: int) -> None:
+        super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False)
+        if not self.is_terminal:
+            self.width = width_in_a_file
+
+    def render_str(self, text: str, **settings: Any) -> Text:  # noqa: ANN401 - as Rich has it
+        """Text from a string, which may be the cell of a table."""
+        return super().render_str(escaped(masked(text), keep="\n"), **settings)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Render what is printed: all of it passes here, and only Rich's own codes for the terminal are not text."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(escaped(segment.text, keep="\n"), segment.style)
+
+
+def stderr_console() -> Console:
+    """A console on stderr."""
+    return SafeConsole(stderr=True, width_in_a_file=_WIDTH_IN_A_FILE)
+
+
+def say(console: Console, content: RenderableType) -> None:
+    """Print a table or the like, unless stderr is full or gone: a result that stands does not depend on it."""
+    with contextlib.suppress(OSError):
+        console.print(content, crop=False)
+
+
+def print_on_stdout(
+    contents: Iterable[RenderableType], as_json: object = None, *, width_in_a_file: int = _WIDTH_IN_A_FILE
+) -> None:
+    """Print tables and sentences on stdout as a terminal or a file has room; or JSON instead.
+
+    Raises:
+        OutputError: not all of it got through.
+    """
+    if capture_content(masked_values(as_json)):
+        return
+    if as_json is not None:
+        typer.echo(json_text(masked_values(as_json)).encode(), nl=False)
+    else:
+        console = SafeConsole(stderr=False, width_in_a_file=width_in_a_file)
+        for content in contents:
+            console.print(content, crop=False)
+    check_stdout()
+
+
+def check_stdout() -> None:
+    """Raise OutputError if not all that was printed got through."""
+    lost = why_lost(sys.stdout)
+    if lost is not None:
+        raise OutputError(f"stdout cannot be written: {lost}.")
+
+
+# --- conclusions and reasons ---
+
+_MARKS: dict[Severity, tuple[str, str, str]] = {
+    "stop": ("✘", "x", "red"),
+    "caution": ("!", "!", "yellow"),
+    "good": ("✔", "+", "green"),
+    "note": ("-", "-", ""),
+}
+"""The mark of a severity, the same in ASCII, and its colour; in the order in which reasons are printed."""
+
+_VERDICTS: dict[str, tuple[Severity, str]] = {
+    "good": ("good", "Good"),
+    "with care": ("caution", "With care"),
+    "do not use": ("stop", "Do not use"),
+}
+_LEVELS: dict[Severity, Level] = {"good": "info", "note": "info", "caution": "warning", "stop": "warning"}
+
+Item = Printed | Conclusion | Reason
+
+
+def in_order(conclusion: Conclusion, printed: Sequence[Printed], facts: Sequence[str], *, details: bool) -> list[Item]:
+    """All that is printed of a result, in its order; columns for `--details` alone only with `details`."""
+    tables = [
+        each
+        if details or isinstance(each, str)
+        else structs.replace(each, columns=tuple(column for column in each.columns if not column.detail))
+        for each in printed
+    ]
+    reasons = sorted(conclusion.reasons, key=lambda reason: list(_MARKS).index(reason.severity))
+    return [conclusion, *tables, *reasons, *facts]
+
+
+def renderable(item: Item, *, details: bool = False) -> RenderableType:
+    """An item as Rich prints it."""
+    if isinstance(item, str):
+        return line(item)
+    return DrawnTable(item) if isinstance(item, PrintedTable) else _Marked(item, details=details)
+
+
+def markdown(items: Iterable[Item], *, details: bool) -> str:
+    """Items as paragraphs of Markdown, tables with all columns."""
+
+    def plain(text: str) -> str:
+        """Text of which Markdown makes nothing else; an id may be anything."""
+        return _MARKDOWN.sub(r"\\\g<0>", shown(text).strip())
+
+    blocks: list[str] = []
+    for item in items:
+        if not isinstance(item, PrintedTable):
+            blocks += map(plain, _lines(item, details))
+            continue
+        named = [plain(column.name) for column in item.columns]
+        rules = ["---" if column.text else "---:" for column in item.columns]
+        cells = zip(*(map(plain, column.cells) for column in item.columns), strict=True)
+        rows = [f"| {' | '.join(row)} |" for row in (named, rules, *cells)]
+        blocks.append("\n".join([*rows, *(["", plain(item.more)] if item.more else [])]))
+    return "\n\n".join(blocks) + "\n"
+
+
+def print_items(items: Iterable[Item], console: Console, *, details: bool) -> None:
+    """Print items on stderr; where messages alone are printed, tables are left to the manifest."""
+    for item in items:
+        if not is_plain():
+            say(console, renderable(item, details=details))
+        elif not isinstance(item, PrintedTable):
+            level = _LEVELS[item.severity] if isinstance(item, Reason) else "info"
+            for text in _lines(item, details):
+                tell(text, level=level)
+
+
+def print_warnings(conclusion: Conclusion, console: Console) -> None:
+    """Print the conclusion and what speaks against the result on stderr, where something does."""
+    against = [reason for reason in conclusion.reasons if reason.severity in {CAUTION, STOP}]
+    if against:
+        print_items([structs.replace(conclusion, next=None), *against], console, details=False)
+
+
+def _lines(item: str | Conclusion | Reason, details: bool) -> list[str]:  # noqa: FBT001 - of one who decided
+    """The lines of an item, without its mark."""
+    if isinstance(item, str):
+        return [item]
+    if isinstance(item, Conclusion):
+        label = f"{_VERDICTS[item.verdict][1]}{':' if condition_of(item.conclusion) is None else ','}"
+        return [f"{label} {item.conclusion}", *([] if item.next is None else [f"next: {item.next}"])]
+    sentences = item.sentence.split("\n") if item.code == "log-not-valid" else [item.sentence]
+    return [*sentences, *([item.details] if details and item.details else [])]
+
+
+@dataclass(frozen=True)
+class _Marked:
+    """A conclusion or a reason behind its mark; on a terminal its lines are broken beside the mark."""
+
+    item: Conclusion | Reason
+    details: bool
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw it within a width; in a file a mark and a text stand on one line, for those who search it."""
+        in_bold = isinstance(self.item, Conclusion)
+        severity = _VERDICTS[self.item.verdict][0] if isinstance(self.item, Conclusion) else self.item.severity
+        sign, ascii_sign, colour = _MARKS[severity]
+        mark = ascii_sign if options.ascii_only else sign
+        for number, text in enumerate(_lines(self.item, self.details)):
+            if number and in_bold:
+                yield line(text, whole=True)
+            elif not console.is_terminal:
+                yield line(f"{' ' if number else mark} {text}", whole=True)
+            else:
+                grid = Table.grid(padding=(0, 1, 0, 0))
+                grid.add_column(no_wrap=True)
+                grid.add_column(overflow="fold")
+                style = "dim" if number else "bold" if in_bold else ""
+                grid.add_row(line(" ", "") if number else line(mark, colour), line(text, style))
+                yield grid
+
+
+# --- tables ---
+
+_UNBOUNDED, _FOLDED = 1 << 16, 16
+_MARKDOWN = re.compile(r"[\\`*_\[\]<>|~&]|^[-+#=]")
+
+
+@dataclass(frozen=True)
+class DrawnTable:
+    """A table as Rich prints it."""
+
+    table: PrintedTable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw it within a width."""
+        columns, width = self.table.columns, options.max_width
+        tables, kept = [_table(columns, folded=False)], list(columns)
+        if _width(tables[0], console) > width:
+            for most in sorted({column.spare for column in columns}, reverse=True):
+                kept = [column for column in columns if column.spare <= most]
+                tables = [_table(kept, folded=True)]
+                if _width(tables[0], console) <= width:
+                    break
+            else:
+                tables = [_table(group, folded=True) for group in _groups(kept, width, console)]
+        for table in tables:
+            least = max(width, _width(table, console))
+            yield from console.render(table, options.update(max_width=least))
+        if self.table.more:
+            yield line(self.table.more)
+        absent = [column.name for column in columns if column not in kept]
+        if absent:
+            yield line(f"no room here for: {', '.join(absent)}")
+
+
+def _groups(columns: Sequence[Column], width: int, console: Console) -> list[list[Column]]:
+    """The columns in groups that fit, each after the labels."""
+    labels, others = ([column for column in columns if column.label is label] for label in (True, False))
+    groups: list[list[Column]] = []
+    group: list[Column] = []
+    starts = [number for number, column in enumerate(others) if not number or not column.beside]
+    for start, end in zip(starts, [*starts[1:], len(others)], strict=True):
+        if group and _width(_table([*labels, *group, *others[start:end]], folded=True), console) > width:
+            groups.append([*labels, *group])
+            group = []
+        group += others[start:end]
+    return [*groups, [*labels, *group]]
+
+
+def _table(columns: Sequence[Column], *, folded: bool) -> Table:
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for column in columns:
+        heading = (folded and column.folded) or column.heading
+        folds = column.text or column.label
+        table.add_column(heading, justify="left" if column.text else "right", overflow="fold", no_wrap=not folds)
+    for row in zip(*(column.cells for column in columns), strict=True):
+        table.add_row(*map(line, row))
+    return table
+
+
+def _width(table: Table, console: Console) -> int:
+    """The columns of a terminal that a table takes at least: words fold at 16, numbers nowhere."""
+    wide = console.options.update(max_width=_UNBOUNDED)
+    width = Measurement.get(console, wide, table).maximum
+    for column in table.columns:
+        if not column.no_wrap:
+            longest = max((Measurement.get(console, wide, cell).maximum for cell in column.cells), default=0)
+            heading = Measurement.get(console, wide, column.header).maximum
+            width -= max(longest, heading) - min(max(longest, heading), max(heading, _FOLDED))
+    return width
+
+
+# --- curves ---
+
+_NARROWEST, _TICK = 10, 12
+_ROOM = 1.25
+"""How much further than the largest propensity the axis goes; intervals may be far wider."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A curve to draw.
+
+    Attributes:
+        headings: the columns that make up a cell.
+        cells: the values of these columns, cell by cell.
+        propensities: None where not known.
+        intervals: the ends of their intervals.
+    """
+
+    headings: tuple[str, ...]
+    cells: tuple[tuple[str, ...], ...]
+    propensities: tuple[float | None, ...]
+    intervals: tuple[tuple[float | None, float | None], ...]
+
+    @classmethod
+    def of(cls, table: pl.DataFrame, cells: Sequence[str]) -> "Curve":
+        """The curve of a propensity table."""
+        rows = table.to_dicts()
+        return cls(
+            tuple(shown(name).replace("_", " ") for name in cells),
+            tuple(tuple(label_in_words(row[name]) for name in cells) for row in rows),
+            tuple(row["propensity"] for row in rows),
+            tuple((row["ci_low"], row["ci_high"]) for row in rows),
+        )
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw it within a width."""
+        signs = "||-o>" if options.ascii_only else "├┤─●→"
+        labels = self.cells[:MOST_ROWS]
+        widths = [max(len(row[number]) for row in [self.headings, *labels]) for number in range(len(self.headings))]
+        room = max(options.max_width - sum(widths) - 2 * len(widths), _NARROWEST)
+        end = _ROOM * max([value for value in self.propensities[:MOST_ROWS] if value is not None], default=1.0)
+        # The numbers along the axis, where there is room; their distance is 1, 2 or 5 times a power of ten.
+        steps = (factor * 10.0**power for power in range(-31, 32) for factor in (1, 2, 5))
+        step = next(step for step in steps if end / step <= max(room / _TICK, 1))
+        ticks = ""
+        for number in range(int(end / step + 1e-9) + 1):
+            ticks = f"{ticks:<{_at(number * step, end, room)}}{number * step:.10g}"
+        ticks = ticks if len(ticks) <= room else ticks[:room].rpartition(" ")[0]
+        marks = (
+            _mark(propensity, interval, signs, end, room)
+            for propensity, interval in zip(self.propensities, self.intervals, strict=True)
+        )
+        for texts, drawn in zip([self.headings, *labels], [ticks, *marks], strict=False):
+            padded = [text.rjust(width) for text, width in zip(texts, widths, strict=True)]
+            yield line("  ".join([*padded, drawn]).rstrip())
+        rest = more(len(self.cells), "cells")
+        if rest:
+            yield line(rest)
+
+
+def _at(value: float, end: float, room: int) -> int:
+    """The column of a value on an axis from 0 to `end`; the last one for those beyond."""
+    return min(max(round(value / end * (room - 1)), 0), room - 1)
+
+
+def _mark(
+    propensity: float | None, interval: tuple[float | None, float | None], signs: str, end: float, room: int
+) -> str:
+    """A propensity and its interval; below a limit where nothing else is known."""
+    low, high = interval
+    if propensity is None and high is None:
+        return "not identified"
+    left_sign, right_sign, between, point, beyond = signs
+    drawn = [" "] * room
+    if high is not None:
+        left, right = _at(low or 0.0, end, room), _at(high, end, room)
+        drawn[left : right + 1] = [between] * (right + 1 - left)
+        if left < right:
+            drawn[left] = between if low is None else left_sign
+            drawn[right] = beyond if high > end else right_sign
+    if propensity is not None:
+        drawn[_at(propensity, end, room)] = point
+    return "".join(drawn)

@@ -1,1 +1,0 @@
-../../../cli/posbias/frame_weights.py
