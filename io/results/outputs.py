@@ -180,14 +180,16 @@ class _Target:
         for find, what in (
             (Path.cwd, "the current directory"),
             (Path.home, "your home directory"),
-            *((path.resolve, None) for path in self.protected),
+            *((path.resolve, path) for path in self.protected),
         ):
             with suppress(OSError, RuntimeError):  # there may be neither; a loop of links holds nothing
                 path = find().resolve()
                 if path.is_relative_to(self.path):
-                    verb, used = ("is", "a directory that this command uses") if path == self.path else ("holds", path)
+                    is_it = path == self.path
+                    named = "a directory that this command uses" if is_it and isinstance(what, Path) else what
                     raise OutputError(
-                        f"{self}: {verb} {what or used}, which --force would delete. Choose another directory."
+                        f"{self}: {'is' if is_it else 'holds'} {named}, which --force would delete. Choose another "
+                        "directory."
                     )
         if not os.access(self.path, os.W_OK | os.X_OK):
             raise OutputError(f"{self}: is read-only, so --force does not replace it.")

@@ -7,7 +7,7 @@ from resource import RLIM_INFINITY
 import pytest
 from command_results import Run
 
-from posbias.cli.work import demo
+from posbias.cli.work import simulation
 from posbias.io.reports import report
 
 
@@ -16,7 +16,7 @@ def test_every_command_is_shown_with_its_output_and_what_it_says(run_posbias: Ru
     done = run_posbias("demo", "-o", tmp_path / "shown")
     assert done.returncode == 0, done.stderr
     found = re.findall(r"^\$ posbias (.+)\n((?:.*\n)*?)--> (.+)$", done.stdout, re.MULTILINE)
-    assert [(words, sentence) for words, _, sentence in found] == demo.steps()
+    assert [(words, sentence) for words, _, sentence in found] == simulation.steps()
     assert "propensity" in found[1][1]
     assert {"manifest.json", "result", "ranker", "predicted"} <= {path.name for path in (tmp_path / "shown").iterdir()}
 
@@ -39,6 +39,6 @@ def test_nothing_but_posbias_is_needed(monkeypatch: pytest.MonkeyPatch, addresse
 
     monkeypatch.setattr(report, "find_spec", find)
     monkeypatch.setattr(report, "getrlimit", limits)
-    commands = [words.partition(" ")[0] for words, _ in demo.steps()]
+    commands = [words.partition(" ")[0] for words, _ in simulation.steps()]
     has_charts = is_there and addresses == RLIM_INFINITY
     assert commands == ["check", "run", "train", "predict", "report" if has_charts else "show"]

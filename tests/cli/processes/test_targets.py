@@ -412,7 +412,7 @@ def test_a_result_that_another_run_has_replaced_meanwhile_stays(result: Path, ho
 LATE = """
 import os, signal, sys
 from pathlib import Path
-from posbias.io.results import outputs_on_disk, renames
+from posbias.io.results import outputs, renames
 from posbias.io.results.manifest import write_manifest
 target, moment = Path(sys.argv[1]), sys.argv[2]
 def late(made, place):
@@ -421,8 +421,8 @@ def late(made, place):
     if moment == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     return exchanged
-outputs_on_disk.exchange = late
-with outputs_on_disk.atomic_directory(target, force=True) as work:
+outputs.exchange = late
+with outputs.atomic_directory(target, force=True) as work:
     (work / "which").write_text("new")
     write_manifest(work, {"command": "run"})
 """
