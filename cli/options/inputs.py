@@ -16,7 +16,7 @@ from posbias.core.schema import Roles
 from posbias.io.forms import form_names, get_form
 from posbias.io.log.click_log import LogRequest
 from posbias.io.log.clicks import ClickRows, ClicksRequest
-from posbias.io.log.events import CLICKED_FLAG, IMPRESSION, SHOWN_FLAG, EventsRequest, RawReader, RawRules
+from posbias.io.log.events import CLICKED_FLAG, IMPRESSION, SHOWN_FLAG, EventsRequest, RawReader
 from posbias.io.log.exports import Export, find_export
 from posbias.io.log.lists import ListRules
 from posbias.io.log.sources import STANDARD_INPUT, Dialect, read_columns, read_encoding, read_separator
@@ -376,10 +376,6 @@ def _raw_reader(log: LogOptions) -> RawReader | None:
         raise UsageError(f"--click-counts: an event of {form.title} is one click. Leave it out.")
     if log.no_query and not form.may_lack_queries:
         raise UsageError(f"--no-query: the pages of --input-format {form.name} have queries. Leave it out.")
-    return form.reader(replace(_raw_rules(log), no_query=log.no_query))
-
-
-def _raw_rules(log: LogOptions) -> RawRules:
     if log.input_format == _UBI and log.position_base is not None and log.ubi_impressions == "hits":
         raise UsageError(
             f"--position-base {log.position_base}: positions come from the hit lists, and ordinals are not read. "
@@ -390,7 +386,8 @@ def _raw_rules(log: LogOptions) -> RawRules:
         raise UsageError(
             f"--click-actions {log.click_actions}: name actions other than {IMPRESSION}, e.g. click,add_to_cart."
         )
-    return RawRules(log.ubi_impressions, actions, _bases(log.position_base, (IMPRESSION, *actions)))
+    bases = _bases(log.position_base, (IMPRESSION, *actions))
+    return replace(form, impressions=log.ubi_impressions, click_actions=actions, bases=bases, no_query=log.no_query)
 
 
 def _bases(text: str | None, actions: tuple[str, ...]) -> dict[str, int]:

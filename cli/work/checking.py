@@ -59,7 +59,7 @@ from posbias.io.log.faults import doubts, faults_in
 from posbias.io.log.lists import Finding, find_click_words, find_timestamp_format
 from posbias.io.log.rejections import cut_off, reason
 from posbias.io.log.sources import STANDARD_INPUT, Source, find_sources
-from posbias.io.log.times import find_times
+from posbias.io.log.times import with_times
 from posbias.io.progress import Progress
 from posbias.io.results.conclusions import (
     NOTE,
@@ -194,12 +194,14 @@ def _values(view: LogView) -> list[Finding]:
 
 def _times(view: LogView) -> list[Finding]:
     """The column of times."""
-    times = None if view.log.timestamp is not None else find_times(view.open_log())
-    if times is None:
+    log = view.open_log()
+    timed = log if view.log.timestamp is not None else with_times(log)
+    if timed is log:
         return []
-    text = f"{times.column!r} holds times: with them a run tests whether the ranker learns from clicks"
-    form = () if times.form is None else option("--timestamp-format", times.form)
-    return [Finding(text, (*option("--timestamp", times.column), *form))]
+    column, form = timed.roles.timestamp or "", timed.request.rules.values.timestamp_format
+    text = f"{column!r} holds times: with them a run tests whether the ranker learns from clicks"
+    words = option("--timestamp-format", form) if form and view.log.timestamp_format is None else ()
+    return [Finding(text, (*option("--timestamp", column), *words))]
 
 
 STEPS: tuple[Step, ...] = (

@@ -4,17 +4,18 @@ The records of all files are written as Parquet, a script of `io/sources` reads 
 and its rows are one Parquet file. DuckDB runs it, within a fraction of the memory.
 """
 
+import dataclasses
 import re
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, cast
 
 import msgspec
 import polars as pl
 
-from posbias.core.choices import Plugin
+from posbias.core.choices import Impressions, Plugin
 from posbias.core.errors import LogFormatError, SchemaError
 from posbias.core.schema import Roles
 from posbias.io.engines.engine import Engine
@@ -33,7 +34,7 @@ from posbias.io.log.clicks import (
     RawLines,
     likeness,
 )
-from posbias.io.log.events import NO_RULES, RawReader, RawRules
+from posbias.io.log.events import RawReader
 from posbias.io.log.rejections import check_dropped
 from posbias.io.log.scan import LINE, ROW, reading, scan_lines
 from posbias.io.log.sources import Source, find_sources
@@ -49,21 +50,26 @@ class Form(Plugin, RawReader):
     has_actions: ClassVar[bool] = False  # whether its events have actions; --click-actions names those that are clicks
     may_lack_queries: ClassVar[bool] = False  # whether its pages may be those of a recommender (--no-query)
 
-    rules: RawRules = NO_RULES
+    columns = ("page", "query", "doc", "position", "click", "timestamp", "user", "visit")
+    other_action = "events of other kinds"
+    fixed_click_actions: ClassVar[tuple[str, ...]] = ()  # the actions that are clicks, where they cannot be chosen
 
-    def reader(self, rules: RawRules) -> Self:
-        """The reader that makes a log of such files."""
-        return replace(self, rules=rules)
+    impressions: Impressions = "hits"  # what says that a document was shown, in UBI
+    click_actions: tuple[str, ...] = ("click",)  # the actions that are clicks, where a source has several
+    # the number of the topmost position in the ordinals of each action of UBI; no number, no trust: the official sample
+    # mixes ordinals from 0 and from 1
+    bases: Mapping[str, int] = dataclasses.field(default_factory=dict[str, int])
+    no_query: bool = False  # whether pages have no query, where the source allows that
 
     @property
     def variables(self) -> dict[str, str]:
         """What the scripts look up, in SQL."""
-        bases = ", ".join(f"{sql_text(action)}: {base}" for action, base in self.rules.bases.items())
+        bases = ", ".join(f"{sql_text(action)}: {base}" for action, base in self.bases.items())
         return {
-            "actions": f"[{', '.join(map(sql_text, self.rules.click_actions))}]",
+            "actions": f"[{', '.join(map(sql_text, self.click_actions))}]",
             "bases": f"CAST(MAP {{{bases}}} AS MAP(VARCHAR, BIGINT))",
-            "by_events": str(self.rules.impressions == "events"),
-            "no_query": str(self.rules.no_query),
+            "by_events": str(self.impressions == "events"),
+            "no_query": str(self.no_query),
         }
 
     def knows_document(self, document: dict[str, Any]) -> bool:
@@ -81,14 +87,6 @@ class Form(Plugin, RawReader):
         del text
         return False
 
-
-class PageForm(Form):
-    """A source each of whose lines is a page with what it showed, a click, or something else."""
-
-    click_actions: ClassVar[tuple[str, ...]] = ()  # the actions that are clicks, where they cannot be chosen
-    columns = ("page", "query", "doc", "position", "click", "timestamp", "user", "visit")
-    other_action = "events of other kinds"
-
     def roles(self, requested: Roles) -> Roles:
         """The columns that were named, and those that are made for the others."""
         return requested.or_else(session="page", query="query", doc="doc", position="position", click="click")
@@ -102,7 +100,7 @@ class PageForm(Form):
         super().judge(where, counts, account)
         if not counts["clicks"] and account.other_actions:
             flag = "--click-actions" if self.has_actions else None
-            raise self.no_clicks(where, self.click_actions or self.rules.click_actions, account, flag)
+            raise self.no_clicks(where, self.fixed_click_actions or self.click_actions, account, flag)
 
 
 Document = dict[str, Any]
@@ -178,11 +176,11 @@ class Ubi(Form):
                 f"of them are not. {self.in_words(account)}"
             )
         if counts["rows"] and not counts["clicks"] and account.other_actions:
-            raise self.no_clicks(where, self.rules.click_actions, account)
+            raise self.no_clicks(where, self.click_actions, account)
         if counts["rows"]:
             return
         advice = "Nothing that was shown could be read."
-        if self.rules.impressions == "hits":
+        if self.impressions == "hits":
             advice = (
                 "No query has a hit list (query_response_hit_ids). If the log has impression events, use "
                 "--ubi-impressions events --position-base impression=N, where N is the ordinal of the topmost position."
@@ -193,12 +191,12 @@ class Ubi(Form):
 _ACTIONS = ("search", "search_click", "page_view", "pageview")
 
 
-class Elasticsearch(PageForm):
+class Elasticsearch(Form):
     """Events of behavioral analytics."""
 
     name = "elasticsearch"
     title = "Elasticsearch"
-    click_actions = ("search_click",)
+    fixed_click_actions = ("search_click",)
     expected = (
         "Events of behavioral analytics are read as NDJSON, one per line, plain, as bulk requests or as hits of a "
         "search (jq -c '.hits.hits[]'); name the file .ndjson or .jsonl (.gz, .zst)."
@@ -213,7 +211,7 @@ _NEEDED = {"ranking": "items", "interaction": "type", "item": "fields", "user": 
 """The field that an event of a kind has."""
 
 
-class Metarank(PageForm):
+class Metarank(Form):
     """Rankings, which say what was shown, and interactions, which say what was done with it."""
 
     name = "metarank"
@@ -240,14 +238,14 @@ class Metarank(PageForm):
 _LINE = re.compile(r"[^\t]*\tM\t[^\t]*\t[^\t]+|[^\t]+\t\d+\t(?:[QT]\t.+|C\t[^\t]*(?:\t[^\t]+)?)")
 
 
-class Yandex(PageForm):
+class Yandex(Form):
     """Actions of sessions, between tabs."""
 
     name = "yandex"
     title = "Yandex"
     formats = ("tsv", "csv")
     expected = "Yandex's logs are text between tabs; name the file .tsv (.gz, .zst)."
-    click_actions = ("C",)
+    fixed_click_actions = ("C",)
 
     def knows_line(self, text: str) -> bool:
         """A session, a time and an action, or the metadata of a session."""

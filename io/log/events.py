@@ -6,13 +6,12 @@ twice is counted once.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import polars as pl
 from msgspec import UNSET, UnsetType
 
-from posbias.core.choices import Impressions
 from posbias.core.errors import SchemaError
 from posbias.core.schema import Roles
 from posbias.io.log.clicks import MADE_CLICK, ClickRows, Fate, RawLines, check_plain, holds_any, whole_position
@@ -26,21 +25,6 @@ IMPRESSION = "impression"
 OF_FILE, OF_ROW = "posbias_of_file", "posbias_of_row"
 """Columns of the place that a row was made from, so that a faulty one can be shown."""
 
-
-@dataclass(frozen=True)
-class RawRules:
-    """How raw files are read."""
-
-    impressions: Impressions = "hits"  # what says that a document was shown, in UBI
-    click_actions: tuple[str, ...] = ("click",)  # the actions that are clicks, where a source has several
-    # the number of the topmost position in the ordinals of each action of UBI; no number, no trust: the official sample
-    # mixes ordinals from 0 and from 1
-    bases: Mapping[str, int] = field(default_factory=dict[str, int])
-    no_query: bool = False  # whether pages have no query, where the source allows that
-
-
-NO_RULES = RawRules()
-"""The usual rules."""
 
 _ROWS = 40  # bits of the number of a record in a file
 

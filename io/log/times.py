@@ -27,38 +27,19 @@ _ENOUGH_CHANGES, _IN_ORDER = 20, 0.8  # changes from one row to the next, and th
 _OF_ACCOUNTS = frozenset(("createdat",))  # names of times of pages, and as often of other times
 
 
-@dataclass(frozen=True)
-class Times:
-    """A column of times."""
-
-    column: str
-    form: str | None = None  # how they are written, as strftime has it; None for ISO dates and for numbers
-
-    def of(self, log: Log) -> Log:
-        """The log with these times, as finely as they are known."""
-        values = replace(log.request.rules.values, timestamp_format=self.form)
-        rules = replace(log.request.rules, period="quarter", values=values if self.form else log.request.rules.values)
-        return replace(log, roles=replace(log.roles, timestamp=self.column), request=replace(log.request, rules=rules))
-
-
 def with_times(log: Log) -> Log:
-    """The log with the column of times that is recognised; as it is where none is."""
-    times = find_times(log)
-    return log if times is None else times.of(log)
+    """The log with the column that says when pages were shown, as finely as it does; as it is where none does.
 
-
-def find_times(log: Log) -> Times | None:
-    """The first column, by its name or its values, that says when pages were shown; None where none does.
-
-    Its values in the first rows are times, one a page; times of documents are none of pages. A column without a name of
-    times may hold other dates, of users or journeys: its values must also follow the order of the rows.
+    It is the first one, by its name or its values. The values in the first rows are times, one a page; times of
+    documents are none of pages. A column without a name of times may hold other dates, of users or journeys: its values
+    must also follow the order of the rows.
     """
     if log.raw is not None or log.roles.timestamp is not None or log.request.rules.day is not None:
-        return None
+        return log
     try:
-        return next((times for times in _candidates(log) if _fit(times.of(log))), None)
+        return next(filter(_fit, _candidates(log)), log)
     except PosbiasError:  # the first rows cannot be read, as is reported once all are
-        return None
+        return log
 
 
 def free_columns(log: Log) -> list[str]:
@@ -67,9 +48,9 @@ def free_columns(log: Log) -> list[str]:
     return [name for name in schema if name not in played and not schema[name].is_nested()]
 
 
-def _candidates(log: Log) -> Iterator[Times]:
-    """Columns with a name of times, then those with values of times that follow the order of the rows."""
-    schemas = [schema_of(source) for source in log.sources]
+def _candidates(log: Log) -> Iterator[Log]:
+    """The log with columns with a name of times, then those with values of times that follow the order of the rows."""
+    schemas, rules = [schema_of(source) for source in log.sources], log.request.rules
     free = [name for name in free_columns(log) if len({schema.get(name) for schema in schemas}) == 1]
     named = [name for name in free if plain(name) in TIMES - _OF_ACCOUNTS]
     with reading(log.sources):
@@ -77,14 +58,16 @@ def _candidates(log: Log) -> Iterator[Times]:
     by_values = [] if log.nesting is not None else [name for name in free if holds_times(first[name])]
     for name in dict.fromkeys([*named, *by_values]):
         texts = first[name].unique().to_list() if first[name].dtype == pl.String else []
-        form = find_timestamp_format(texts) if log.request.rules.values.timestamp_format is None else None
+        form = find_timestamp_format(texts) if rules.values.timestamp_format is None else None
         if form is None or form.certain:
-            times = Times(name, None if form is None else form.options[-1])
-            values = first[name]
-            if times.form is not None and values.dtype == pl.String:
-                values = values.str.strip_chars().str.to_datetime(times.form, strict=False)
+            values, timed = first[name], replace(rules, period="quarter")
+            if form is not None:
+                written = form.options[-1]
+                values = values.str.strip_chars().str.to_datetime(written, strict=False)
+                timed = replace(timed, values=replace(rules.values, timestamp_format=written))
             if _may_be_of_rows(values, known=name in named):
-                yield times
+                roles = replace(log.roles, timestamp=name)
+                yield replace(log, roles=roles, request=replace(log.request, rules=timed))
 
 
 def _may_be_of_rows(values: pl.Series, *, known: bool) -> bool:
