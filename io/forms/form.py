@@ -14,6 +14,7 @@ from typing import Any, ClassVar, cast
 
 import msgspec
 import polars as pl
+from msgspec import UNSET
 
 from posbias.core.choices import Impressions, Plugin
 from posbias.core.errors import LogFormatError, SchemaError
@@ -157,10 +158,6 @@ class Ubi(Form):
         return requested.or_else(
             session="query_id", query="user_query", doc="object_id", position="position", click="click"
         )
-
-    def positions(self, counts: Mapping[str, int]) -> dict[str, int]:
-        """From hit lists, or from ordinals."""
-        return {"from_hit_lists": counts["rows"] - counts["by_ordinal"], "from_ordinals": counts["by_ordinal"]}
 
     def judge(self, where: str, counts: Mapping[str, int], account: RawLines) -> None:
         """Check that pages were shown, and that most of them do not contradict themselves.
@@ -310,7 +307,9 @@ def convert(log: Log, reader: RawReader, engine: Engine) -> tuple[Log, RawLines,
     used = [why for why, role in outcomes.items() if role == "used"] + [Fate.JOINED.words]
     unused = [why for why, role in outcomes.items() if role != "used"] + [*REASONS.values()]
     account = RawLines(
-        positions=reader.positions(counts),
+        positions=UNSET
+        if (by_ordinal := counts.get("by_ordinal")) is None  # from hit lists, or from ordinals, which UBI alone has
+        else {"from_hit_lists": counts["rows"] - by_ordinal, "from_ordinals": by_ordinal},
         lines=sum(number.values()),
         used={why: number[why] for why in used},
         not_used={why: number[why] for why in unused if number[why]},

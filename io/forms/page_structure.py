@@ -21,6 +21,7 @@ from posbias.io.log.lists import JSON, SPACE, Finding, ListRules, holds_lists
 from posbias.io.log.rejections import CLICKED_TWICE, without_sessions
 from posbias.io.log.scan import reading, scan_sources, schema_of
 from posbias.io.log.sources import Source
+from posbias.io.log.times import free_columns
 
 _VISITS = 0.1
 """Share of the sessions that cannot be one page, from which a session is a visit."""
@@ -131,10 +132,7 @@ def _shares(log: Log) -> _Shares:
 def _page_keys(log: Log) -> Iterator[tuple[str, ...]]:
     """Columns that may tell pages apart: the visit with the query, or with what is called like a page or a time."""
     visit, query = log.roles.session, log.roles.query
-    played = {*log.roles.columns()}
-    schema = schema_of(log.sources[0])
-    free = (name for name, dtype in schema.items() if name not in played and not dtype.is_nested())
-    telling = [name for name in free if not _TELLING.isdisjoint(words(name))]
+    telling = [name for name in free_columns(log) if not _TELLING.isdisjoint(words(name))]
     yield (*visit, *query)
     for name in telling:
         yield (*visit, name)
@@ -218,8 +216,13 @@ def _with_click_lists(lists: Lists) -> Columns | None:
         for name, rows in lists.items()
         if name not in clicks and _nearly_all(len(row) == n for row, n in zip(rows, lengths, strict=True))
     ]
-    counting = (name for name in fitting if all(_counts(row) for row in lists[name]))
-    position = _by_name([*counting], POSITION)
+    # Positions are whole numbers that differ within a row.
+    counting = [
+        name
+        for name in fitting
+        if all(all(map(str.isdecimal, row)) and len(set(row)) == len(row) for row in lists[name])
+    ]
+    position = _by_name(counting, POSITION)
     docs = [name for name in fitting if name != position]
     distinct = {name: len({entry for row in lists[name] for entry in row}) for name in docs}
     doc = _by_name(docs, DOC) or max(docs, key=lambda name: distinct[name], default=None)
@@ -279,11 +282,6 @@ def _by_name(names: Sequence[str], role: str) -> str | None:
 def _mean_length(rows: list[list[str]]) -> float:
     filled = [row for row in rows if row]
     return sum(map(len, filled)) / max(len(filled), 1)
-
-
-def _counts(row: list[str]) -> bool:
-    """Whether entries are whole numbers, and differ."""
-    return all(map(str.isdecimal, row)) and len(set(row)) == len(row)
 
 
 def _nearly_all(holds: Iterable[bool]) -> bool:

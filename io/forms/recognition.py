@@ -72,8 +72,11 @@ def _source_of(source: Source) -> Finding | None:
     with reading([source]):
         head = scan_lines(source, lossy=True).select(pl.col(LINE).fill_null("")).head(_SAMPLED_LINES).collect()
     lines = [line for line in head[LINE].to_list() if line.strip()]
-    documents = [document_of(line) for line in lines]
-    documents = [document for document in documents if document is None or not _is_action_line(document)]
+    documents = list[Document | None]()
+    for document in map(document_of, lines):
+        first, *others = [*(document or {}).items()] or [("", None)]
+        if others or first[0] not in _OF_BULK or not isinstance(first[1], dict):  # or else an action line of a bulk
+            documents.append(document)
     counts = list[tuple[int, Form]]()
     for form in forms():
         of_documents = sum(document is not None and form.knows_document(document) for document in documents)
@@ -88,11 +91,6 @@ def _source_of(source: Source) -> Finding | None:
         options = ("--input-format", form.name, "--no-query")
         return Finding(f"{these_are} events of {form.title}, of pages without queries", options, certain)
     return Finding(f"{these_are} events of {form.title}", ("--input-format", form.name), certain)
-
-
-def _is_action_line(document: Document) -> bool:
-    """Whether an object is an action line of the bulk format."""
-    return len(document) == 1 and next(iter(document)) in _OF_BULK and isinstance(next(iter(document.values())), dict)
 
 
 def _table_of_events(sources: Sequence[Source]) -> Finding | None:

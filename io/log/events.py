@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import polars as pl
-from msgspec import UNSET, UnsetType
 
 from posbias.core.errors import SchemaError
 from posbias.core.schema import Roles
@@ -81,11 +80,6 @@ class RawReader:
         """The columns of the log, where they may have types that DuckDB has not."""
         del records
         return None
-
-    def positions(self, counts: Mapping[str, int]) -> dict[str, int] | UnsetType:
-        """Where the positions of the rows come from, where there are several ways."""
-        del counts
-        return UNSET
 
     def judge(self, where: str, counts: Mapping[str, int], account: RawLines) -> None:
         """Check that there is a log in the files.

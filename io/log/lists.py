@@ -79,29 +79,11 @@ NO_LIST_RULES = ListRules()
 """Rules by which no text is a list, and ids have no clicks behind them."""
 
 
-_WORDS = (
-    ("yes", "no"),
-    ("y", "n"),
-    ("on", "off"),
-    ("true", "false"),
-    ("ja", "nein"),
-    ("ja", "nee"),
-    ("ja", "nej"),
-    ("j", "n"),
-    ("oui", "non"),
-    ("o", "n"),
-    ("si", "no"),
-    ("sí", "no"),
-    ("sì", "no"),
-    ("s", "n"),
-    ("sim", "não"),
-    ("sim", "nao"),
-    ("tak", "nie"),
-    ("да", "нет"),
-    ("vrai", "faux"),
-    ("wahr", "falsch"),
-    ("clicked", "not clicked"),
+_PAIRS = (
+    "yes/no, y/n, on/off, true/false, ja/nein, ja/nee, ja/nej, j/n, oui/non, o/n, si/no, sí/no, sì/no, s/n, sim/não, "
+    "sim/nao, tak/nie, да/нет, vrai/faux, wahr/falsch, clicked/not clicked"
 )
+_WORDS = [(true, false) for true, _, false in (pair.partition("/") for pair in _PAIRS.split(", "))]
 _READ_ALREADY = {"0", "1", "0.0", "1.0", "true", "t", "false", "f"}
 _FRACTION = "%.f"  # of a second, which may be left out
 _CLOCKS = ("", " %H:%M", " %H:%M:%S", f" %H:%M:%S{_FRACTION}", " %I:%M %p", " %I:%M:%S %p")
