@@ -126,12 +126,15 @@ def values_of(*groups: object) -> dict[str, object]:
     return {flag: value for flag, (value, default) in values.items() if value != default}
 
 
+_hints = cache(get_type_hints)
+
+
 def with_words(group: _Group, words: Sequence[str]) -> _Group:
     """Options as if these words stood on the command line, too; those of other groups are passed over.
 
     An option with several values gets one more, but for those that it had by `words` alone.
     """
-    flags, hints = dict(_flags(group)), get_type_hints(type(group))
+    flags, hints = dict(_flags(group)), _hints(type(group))
     changed: dict[str, Any] = {}
     at = 0
     while at < len(words):

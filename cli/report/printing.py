@@ -21,8 +21,8 @@ import polars as pl
 import typer
 from msgspec import structs
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.measure import Measurement
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
@@ -220,7 +220,7 @@ class _Marked:
 
 # --- tables ---
 
-_UNBOUNDED, _FOLDED = 1 << 16, 16
+_FOLDED = 16
 _MARKDOWN = re.compile(r"[\\`*_\[\]<>|~&]|^[-+#=]")
 
 
@@ -234,16 +234,16 @@ class DrawnTable:
         """Draw it within a width."""
         columns, width = self.table.columns, options.max_width
         tables, kept = [_table(columns, folded=False)], list(columns)
-        if _width(tables[0], console) > width:
+        if _width(tables[0]) > width:
             for most in sorted({column.spare for column in columns}, reverse=True):
                 kept = [column for column in columns if column.spare <= most]
                 tables = [_table(kept, folded=True)]
-                if _width(tables[0], console) <= width:
+                if _width(tables[0]) <= width:
                     break
             else:
-                tables = [_table(group, folded=True) for group in _groups(kept, width, console)]
+                tables = [_table(group, folded=True) for group in _groups(kept, width)]
         for table in tables:
-            least = max(width, _width(table, console))
+            least = max(width, _width(table))
             yield from console.render(table, options.update(max_width=least))
         if self.table.more:
             yield line(self.table.more)
@@ -252,14 +252,14 @@ class DrawnTable:
             yield line(f"no room here for: {', '.join(absent)}")
 
 
-def _groups(columns: Sequence[Column], width: int, console: Console) -> list[list[Column]]:
+def _groups(columns: Sequence[Column], width: int) -> list[list[Column]]:
     """The columns in groups that fit, each after the labels."""
     labels, others = ([column for column in columns if column.label is label] for label in (True, False))
     groups: list[list[Column]] = []
     group: list[Column] = []
     starts = [number for number, column in enumerate(others) if not number or not column.beside]
     for start, end in zip(starts, [*starts[1:], len(others)], strict=True):
-        if group and _width(_table([*labels, *group, *others[start:end]], folded=True), console) > width:
+        if group and _width(_table([*labels, *group, *others[start:end]], folded=True)) > width:
             groups.append([*labels, *group])
             group = []
         group += others[start:end]
@@ -277,15 +277,19 @@ def _table(columns: Sequence[Column], *, folded: bool) -> Table:
     return table
 
 
-def _width(table: Table, console: Console) -> int:
-    """The columns of a terminal that a table takes at least: words fold at 16, numbers nowhere."""
-    wide = console.options.update(max_width=_UNBOUNDED)
-    width = Measurement.get(console, wide, table).maximum
+def _width(table: Table) -> int:
+    """The columns of a terminal that a table takes at least: words fold at 16, numbers nowhere.
+
+    As `Measurement.get` of the table says for a terminal without bounds, which takes a third of the time of printing.
+    """
+    width = 2 * len(table.columns)  # a space beside each cell and before the first, and what divides them
     for column in table.columns:
-        if not column.no_wrap:
-            longest = max((Measurement.get(console, wide, cell).maximum for cell in column.cells), default=0)
-            heading = Measurement.get(console, wide, column.header).maximum
-            width -= max(longest, heading) - min(max(longest, heading), max(heading, _FOLDED))
+        heading, *cells = (
+            max(map(cell_len, text.splitlines()), default=0)
+            for text in (escaped(masked(str(column.header)), keep="\n"), *map(str, column.cells))
+        )
+        longest = max([heading, *cells])
+        width += longest if column.no_wrap else min(longest, max(heading, _FOLDED))
     return width
 
 
