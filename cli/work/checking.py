@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,8 @@ class LogView:
     def with_findings(self, findings: Sequence[Finding]) -> "LogView":
         """The same with findings, as if the user had given their options."""
         words = [word for finding in findings for word in finding.options]
+        if not words:
+            return replace(self, findings=(*self.findings, *findings)) if findings else self
         log, counting = with_words(self.log, words), with_words(self.counting, words)
         return LogView(self.logs, log, counting, (*self.findings, *findings))
 
@@ -107,6 +110,10 @@ class LogView:
         Raises:
             PosbiasError: a file cannot be read, or a role has no column.
         """
+        return self._opened
+
+    @cached_property
+    def _opened(self) -> Log:
         return self.job().open_log()
 
     def sources(self) -> list[Source]:
