@@ -84,7 +84,12 @@ def posterior(table: CountTable, propensity: Floats, prior: BetaPrior) -> tuple[
     little = np.flatnonzero(shown & knows_little)
     much = np.flatnonzero(shown & ~knows_little)
     for units in _blocks(np.full(len(little), SHARED_NODES), little):
-        mean[units], deviation[units] = _on_shared_nodes(table.take(units), theta, a, b)
+        u, weight = _jacobi_rule(SHARED_NODES, 2 * a - 1, b - 1)
+        gamma, weight = u**2, weight * (1 + u) ** (b - 1)
+        moments = np.column_stack([weight, weight * gamma, weight * gamma**2])
+        total, first, second = (_likelihood(table.take(units), theta, gamma) @ moments).T
+        mean[units] = first / total
+        deviation[units] = np.sqrt(np.maximum(second / total - mean[units] ** 2, 0.0))
     for units in _blocks(table.entries_of_unit[much] * OWN_NODES, much):
         mean[units], deviation[units] = _Concentrated(table.take(units), theta, a, b).moments()
     return mean, deviation
@@ -111,16 +116,6 @@ def _jacobi_rule(n_nodes: int, at_zero: float, at_one: float) -> tuple[Floats, F
     return rule
 
 
-def _on_shared_nodes(table: CountTable, theta: Floats, a: float, b: float) -> tuple[Floats, Floats]:
-    u, weight = _jacobi_rule(SHARED_NODES, 2 * a - 1, b - 1)
-    gamma = u**2
-    weight = weight * (1 + u) ** (b - 1)
-    moments = np.column_stack([weight, weight * gamma, weight * gamma**2])
-    total, first, second = (_likelihood(table, theta, gamma) @ moments).T
-    mean = first / total
-    return mean, np.sqrt(np.maximum(second / total - mean**2, 0.0))
-
-
 class _Concentrated:
     """Units whose posterior is narrow, integrated around the mode of its density on the logit scale.
 
@@ -135,9 +130,23 @@ class _Concentrated:
         self.theta = theta[table.cell]
         self.skips = table.impressions - table.clicks
         self.clicks = table.sum_by_unit(table.clicks)
-        self.mode = self._find_mode()
-        self.u_mode = np.sqrt(self.mode)
-        self.rate = self.theta / (1 - self.theta * table.spread(self.mode))
+        # The mode is the root of (a + C) - b gamma/(1 - gamma) - sum (n - c) theta gamma/(1 - theta gamma). That
+        # function is concave and falls, and the start is beyond the root: Newton's steps come down to it without
+        # passing it.
+        total = a + self.clicks
+        mode = total / np.maximum(b + table.sum_by_unit(self.skips * self.theta), total + b)
+        mode = np.minimum(mode, _LARGEST_MODE)
+        for _ in range(_MODE_STEPS):
+            unseen = 1 - self.theta * table.spread(mode)
+            rate = self.theta / unseen
+            value = total - b * mode / (1 - mode) - mode * table.sum_by_unit(self.skips * rate)
+            step = value / (b / (1 - mode) ** 2 + table.sum_by_unit(self.skips * rate / unseen))
+            mode += np.minimum(step, 0.0)
+            np.minimum(mode, _LARGEST_MODE, out=mode)
+            if np.all(-step <= 1e-9 * mode * (1 - mode)):
+                break
+        self.mode, self.u_mode = mode, np.sqrt(mode)
+        self.rate = self.theta / (1 - self.theta * table.spread(mode))
 
     def moments(self) -> tuple[Floats, Floats]:
         """Mean and standard deviation of gamma."""
@@ -151,52 +160,31 @@ class _Concentrated:
                     mean[units], deviation[units] = self._integrate(units, *ends, left=left, right=right)
         return mean, deviation
 
-    def _find_mode(self) -> Floats:
-        """The root of (a + C) - b gamma/(1 - gamma) - sum (n - c) theta gamma/(1 - theta gamma).
-
-        That function is concave and falls, and the start is beyond the root: Newton's steps come down to it without
-        passing it.
-        """
-        table, total = self.table, self.a + self.clicks
-        mode = total / np.maximum(self.b + table.sum_by_unit(self.skips * self.theta), total + self.b)
-        mode = np.minimum(mode, _LARGEST_MODE)
-        for _ in range(_MODE_STEPS):
-            rate = self.theta / (1 - self.theta * table.spread(mode))
-            value = total - self.b * mode / (1 - mode) - mode * table.sum_by_unit(self.skips * rate)
-            slope = self.b / (1 - mode) ** 2 + table.sum_by_unit(
-                self.skips * rate / (1 - self.theta * table.spread(mode))
-            )
-            step = value / slope
-            mode += np.minimum(step, 0.0)
-            np.minimum(mode, _LARGEST_MODE, out=mode)
-            if np.all(-step <= 1e-9 * mode * (1 - mode)):
-                break
-        return mode
-
     def _range(self) -> tuple[Floats, Floats, Flags, Flags]:
         """Distances from the mode where integration starts and ends, and whether that is at u = 0 and at u = 1."""
         own = (self.a + self.clicks) / self.mode**2 + self.b / (1 - self.mode) ** 2
         curvature = own + self.table.sum_by_unit(self.skips * self.rate**2)  # minus the second derivative by gamma
         unit = _FIRST_REACH / (2 * self.u_mode * np.sqrt(curvature))
+
+        def drop(distance: Floats) -> Floats:
+            """How far the log density has fallen at a distance from the mode, shape (U,)."""
+            shift = distance * (2 * self.u_mode + distance)
+            entries = self.table.sum_by_unit(self.skips * np.log1p(-self.rate * self.table.spread(shift)))
+            ends = (self.a + self.clicks) * np.log1p(shift / self.mode) + self.b * np.log1p(-shift / (1 - self.mode))
+            return -(entries + ends)
+
         ends: list[tuple[Floats, Flags]] = []
         for sign, border in ((-1.0, self.u_mode), (1.0, (1 - self.mode) / (1 + self.u_mode))):
             reach = unit.copy()
             for _ in range(_WIDENINGS):
                 inside = reach < border
-                short = inside & (self._drop(sign * np.where(inside, reach, border / 2)) < _DROP)
+                short = inside & (drop(sign * np.where(inside, reach, border / 2)) < _DROP)
                 if not short.any():
                     break
                 reach[short] *= 1.25
             ends.append((sign * np.minimum(reach, border), reach >= border))
         (low, at_zero), (high, at_one) = ends
         return low, high, at_zero, at_one
-
-    def _drop(self, distance: Floats) -> Floats:
-        """How far the log density has fallen at a distance from the mode, shape (U,)."""
-        shift = distance * (2 * self.u_mode + distance)
-        entries = self.table.sum_by_unit(self.skips * np.log1p(-self.rate * self.table.spread(shift)))
-        ends = (self.a + self.clicks) * np.log1p(shift / self.mode) + self.b * np.log1p(-shift / (1 - self.mode))
-        return -(entries + ends)
 
     def _integrate(
         self, units: Integers, low: Floats, high: Floats, *, left: bool, right: bool
@@ -234,24 +222,6 @@ class _Concentrated:
 _BLOCK_OF_VARIANCES = 4_000_000  # numbers in one dense block of work, 32 MB
 
 
-def variance_by_unit(table: CountTable, slopes: Floats, covariance: Floats) -> Floats:
-    """Variance g' V g of each unit, shape (J,).
-
-    Args:
-        table: the units' entries.
-        slopes: g, by log theta, one of each entry, shape (R,).
-        covariance: V, shape (K, K).
-    """
-    rows, moved = by_unit_and_cell(table, slopes), np.empty_like(slopes)
-    height = max(1, _BLOCK_OF_VARIANCES // table.n_cells)
-    for first in range(0, table.n_units, height):
-        last = min(first + height, table.n_units)
-        entries = slice(*table.start[[first, last]].tolist())
-        of_units = rows[first:last] @ covariance
-        moved[entries] = of_units[table.unit_of_entry[entries] - first, table.cell[entries]]
-    return table.sum_by_unit(slopes * moved)
-
-
 def with_errors_of_theta(
     table: CountTable, examination: Floats, covariance: Floats, mean: Floats, std_dev: Floats
 ) -> Floats:
@@ -272,8 +242,15 @@ def with_errors_of_theta(
         units, block = part
         of_entry = theta[block.cell]
         slope = -(block.impressions - block.clicks) * of_entry / (1 - of_entry * block.spread(mean[units])) ** 2
-        added = variance_by_unit(block, slope * block.spread(std_dev[units] ** 2), covariance)
-        total[units] = np.sqrt(std_dev[units] ** 2 + added)
+        slope *= block.spread(std_dev[units] ** 2)
+        rows, moved = by_unit_and_cell(block, slope), np.empty_like(slope)
+        height = max(1, _BLOCK_OF_VARIANCES // block.n_cells)
+        for first in range(0, block.n_units, height):
+            last = min(first + height, block.n_units)
+            entries = slice(*block.start[[first, last]].tolist())
+            of_units = rows[first:last] @ covariance
+            moved[entries] = of_units[block.unit_of_entry[entries] - first, block.cell[entries]]
+        total[units] = np.sqrt(std_dev[units] ** 2 + block.sum_by_unit(slope * moved))
 
     for _ in at_once(add, table.blocks()):
         pass
@@ -431,8 +408,15 @@ class _Objective:
         self.rows = [slice(*ends) for ends in pairwise([*first.tolist(), len(position)])]
         middle = np.sin((np.arange(_BINS) + 0.5) * (np.pi / 2 / _BINS)) ** 2
         self.likelihood = _likelihood(table, theta, middle)
-        self.start = self._start(table, theta)
         self.edges = np.sin(np.linspace(0, np.pi / 2, _BINS + 1)) ** 2
+        # Start from clicks by expected clicks, overall and by position, the first guess worth two impressions.
+        clicks, examined = (
+            np.array([(copies * per_unit)[rows].sum() for rows in (slice(None), *self.rows)])
+            for per_unit in (table.sum_by_unit(table.clicks), table.sum_by_unit(table.impressions * theta[table.cell]))
+        )
+        means = (_FIRST_GUESS.pseudo_clicks + clicks) / (_FIRST_GUESS.strength + np.maximum(examined, clicks))
+        strengths = np.full(len(means), np.log(_FIRST_GUESS.strength))
+        self.start = np.concatenate([strengths[:1], _logit(np.clip(means, *MEANS)), strengths[1:]])
 
     def maximize(self) -> AttractivenessPrior:
         """Climb from the moments."""
@@ -495,16 +479,6 @@ class _Objective:
         second = [up + down - 2 * here, (both + neither - up - down - right - left) / 2 + here, right + left - 2 * here]
         slopes = [(up - down) / (2 * _STEP), (right - left) / (2 * _STEP)]
         return np.stack([here + _FLOOR, *slopes, *(np.array(second) / _STEP**2)], axis=-1)
-
-    def _start(self, table: CountTable, theta: Floats) -> Floats:
-        """Clicks by expected clicks, overall and by position, the first guess worth two impressions."""
-        clicks, examined = (
-            np.array([(self.copies * per_unit)[rows].sum() for rows in (slice(None), *self.rows)])
-            for per_unit in (table.sum_by_unit(table.clicks), table.sum_by_unit(table.impressions * theta[table.cell]))
-        )
-        means = (_FIRST_GUESS.pseudo_clicks + clicks) / (_FIRST_GUESS.strength + np.maximum(examined, clicks))
-        strengths = np.full(len(means), np.log(_FIRST_GUESS.strength))
-        return np.concatenate([strengths[:1], _logit(np.clip(means, *MEANS)), strengths[1:]])
 
 
 def _likelihood(table: CountTable, theta: Floats, gamma: Floats) -> Floats:

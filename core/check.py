@@ -6,14 +6,13 @@ errors are those of the sample times sqrt(queries in it / queries in all), as er
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any
 
 import numpy as np
 import polars as pl
 import scipy
-from numpy.typing import NDArray
 
-from posbias.core.arrays.count_table import CountTable, Floats
+from posbias.core.arrays.count_table import CountTable, Floats, Hashes
 from posbias.core.counts.checks import check_no_silent_position
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError, UsageError
@@ -30,43 +29,26 @@ _SEED = 20_260_105
 _RANGE = 2.0**64
 
 
-@dataclass(frozen=True)
-class Sketch:
-    """The smallest hashes of values, ascending, each once."""
-
-    hashes: NDArray[np.uint64]
-
-    @classmethod
-    def of(cls, values: pl.Series) -> Self:
-        """The sketch of a column."""
-        return cls(_smallest(values.hash(_SEED).to_numpy()))
-
-    @classmethod
-    def union(cls, several: Sequence["Sketch"]) -> Self:
-        """The sketch of all values that any of several has seen."""
-        return cls(_smallest(np.concatenate([sketch.hashes for sketch in several])))
-
-    @property
-    def exact(self) -> bool:
-        """Whether every value is kept."""
-        return len(self.hashes) < _KEPT
-
-    @property
-    def number(self) -> int:
-        """How many values there are, or about so many."""
-        if self.exact:
-            return len(self.hashes)
-        return round((_KEPT - 1) / (float(self.hashes[-1]) / _RANGE))
+def hashes_of(values: pl.Series) -> Hashes:
+    """The hashes of values, of which `smallest_hashes` are a sketch that counts them; those of several parts unite."""
+    return smallest_hashes(values.hash(_SEED).to_numpy())
 
 
-def _smallest(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The smallest ones, each once: of many, a part that holds enough is looked at first."""
+def smallest_hashes(hashes: Hashes) -> Hashes:
+    """The smallest hashes, ascending, each once: of many, a part that holds enough is looked at first."""
     at = _ENOUGH * _KEPT
     if len(hashes) > at:
         low = np.unique(hashes[hashes <= np.partition(hashes, at)[at]])
         if len(low) >= _KEPT:
             return low[:_KEPT]
     return np.unique(hashes)[:_KEPT]
+
+
+def number_of(smallest: Hashes) -> tuple[int, bool]:
+    """How many different values there are by the smallest hashes, and whether that is exact."""
+    if len(smallest) < _KEPT:
+        return len(smallest), True
+    return round((_KEPT - 1) / (float(smallest[-1]) / _RANGE)), False
 
 
 _CONFIDENCE = 0.975
@@ -116,13 +98,9 @@ def facts_of(statistics: pl.DataFrame) -> PartFacts:
     largest = int(sizes.argmax())
     sums = pl.col(IMPRESSIONS, CLICKS).sum().cast(pl.Float64)
     positions = statistics.group_by(POSITION).agg(sums).filter(pl.col(IMPRESSIONS) > 0)
-    name = _in_words(statistics[QUERY][int(query.searchsorted(largest))])
+    key: Any = statistics[QUERY][int(query.searchsorted(largest))]  # of several columns, a dict
+    name = ", ".join(map(str, key.values())) if isinstance(key, dict) else str(key)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     return PartFacts(positions, len(sizes), float(sizes @ sizes), (name, float(sizes[largest])))
-
-
-def _in_words(key: object) -> str:
-    """A key as text: that of several columns by its values."""
-    return ", ".join(map(str, key.values())) if isinstance(key, dict) else str(key)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
 def add_facts(parts: Sequence[PartFacts]) -> LogFacts:
@@ -145,7 +123,7 @@ class PartDetails:
 
     # per position `impressions`, `clicks`, `queries`, and the sums over queries of their squares and products
     positions: pl.DataFrame
-    docs: Sketch  # the documents, counted
+    docs: Hashes  # the smallest hashes of documents
     days: pl.DataFrame  # `day` and `impressions`, where the statistics keep days; else empty
 
 
@@ -168,38 +146,25 @@ def details_of(statistics: pl.DataFrame) -> PartDetails:
     n, c = pl.col(IMPRESSIONS), pl.col(CLICKS)
     sums = (n.sum(), c.sum(), (n > 0).sum().cast(pl.Float64).alias(_QUERIES))
     products = ((n * n).sum().alias("nn"), (n * c).sum().alias("nc"), (c * c).sum().alias("cc"))
+    days = pl.DataFrame(schema={"day": pl.Date, IMPRESSIONS: pl.Float64})
+    if PERIOD in statistics.columns:
+        days = statistics.group_by(pl.col(PERIOD).cast(pl.Date).alias("day")).agg(_N.sum())
     return PartDetails(
         positions=by_query.group_by(POSITION).agg(*sums, *products).filter(pl.col(_QUERIES) > 0).sort(POSITION),
-        docs=Sketch.of(statistics[DOC]),
-        days=_days(statistics),
+        docs=hashes_of(statistics[DOC]),
+        days=days,
     )
-
-
-def _days(statistics: pl.DataFrame) -> pl.DataFrame:
-    if PERIOD not in statistics.columns:
-        return pl.DataFrame(schema={"day": pl.Date, IMPRESSIONS: pl.Float64})
-    return statistics.group_by(pl.col(PERIOD).cast(pl.Date).alias("day")).agg(_N.sum())
 
 
 def add_details(parts: Sequence[PartDetails]) -> LogDetails:
-    """The details of a log from those of all its parts."""
-    sums = pl.concat([part.positions for part in parts]).group_by(POSITION).sum().sort(POSITION)
-    docs = Sketch.union([part.docs for part in parts])
-    days = pl.concat([part.days for part in parts]).group_by("day").sum().sort("day")
-    return LogDetails(
-        positions=_rates(sums),
-        docs=docs.number,
-        docs_exact=docs.exact,
-        days=dict(days.select(pl.col("day").cast(pl.String), IMPRESSIONS).iter_rows()),
-    )
-
-
-def _rates(sums: pl.DataFrame) -> pl.DataFrame:
-    """Click rates p = C / N with their intervals.
+    """The details of a log from those of all its parts, with click rates p = C / N and their intervals.
 
     A ratio of sums over Q queries has the variance Q / (Q - 1) sum (c_q - p n_q)^2 / N^2 (Cochran 1977, section 6.4);
     the interval is that of Student's t with Q - 1 degrees of freedom, cut at 0 and 1.
     """
+    docs, docs_exact = number_of(smallest_hashes(np.concatenate([part.docs for part in parts])))
+    days = pl.concat([part.days for part in parts]).group_by("day").sum().sort("day")
+    sums = pl.concat([part.positions for part in parts]).group_by(POSITION).sum().sort(POSITION)
     n, c, nn, nc, cc = (sums[name].to_numpy() for name in (IMPRESSIONS, CLICKS, "nn", "nc", "cc"))
     queries = sums[_QUERIES].to_numpy()
     rate = c / n
@@ -209,7 +174,12 @@ def _rates(sums: pl.DataFrame) -> pl.DataFrame:
     half = np.where(queries > 1, half, np.nan)
     low, high = np.clip(rate - half, 0, 1), np.clip(rate + half, 0, 1)
     intervals = [pl.Series(name, values, nan_to_null=True) for name, values in (("ctr_low", low), ("ctr_high", high))]
-    return sums.select(POSITION, IMPRESSIONS, CLICKS, pl.Series("ctr", rate), *intervals)
+    return LogDetails(
+        positions=sums.select(POSITION, IMPRESSIONS, CLICKS, pl.Series("ctr", rate), *intervals),
+        docs=docs,
+        docs_exact=docs_exact,
+        days=dict(days.select(pl.col("day").cast(pl.String), IMPRESSIONS).iter_rows()),
+    )
 
 
 ROWS_OF_LONG_PAGES = 4
@@ -300,23 +270,22 @@ def outlook(statistics: SufficientStatistics, memory: int, share: float = 1.0) -
             )
     except (IdentifiabilityError, UsageError, np.linalg.LinAlgError, OverflowError) as error:
         nothing = counts.with_columns(
-            pl.lit(value=False).alias("identified"),
-            pl.lit(None, pl.String).alias("reason"),
-            pl.lit(None, pl.Float64).alias("std_error"),
-            pl.lit(0.0).alias("linking_pairs"),
-            pl.lit(0.0).alias("linking_clicks"),
+            identified=pl.lit(value=False),
+            reason=pl.lit(None, pl.String),
+            std_error=pl.lit(None, pl.Float64),
+            linking_pairs=pl.lit(0.0),
+            linking_clicks=pl.lit(0.0),
         )
         return Outlook(model, str(error), nothing, 0.0, share)
     linkage = estimate.linkage
-    errors = estimate.intervals.std_error * np.sqrt(share)
     clicks = counts["clicks"].to_numpy()
     known = clicks[np.isfinite(estimate.propensity)].sum()
     cells = counts.with_columns(
-        pl.Series("identified", linkage.identified),
-        pl.Series("reason", linkage.reason, pl.String),
-        pl.Series("std_error", errors, nan_to_null=True),
-        pl.Series("linking_pairs", linkage.linking_pairs),
-        pl.Series("linking_clicks", linkage.linking_clicks),
+        identified=pl.Series(linkage.identified),
+        reason=pl.Series(linkage.reason, dtype=pl.String),
+        std_error=pl.Series(estimate.intervals.std_error * np.sqrt(share), nan_to_null=True),
+        linking_pairs=pl.Series(linkage.linking_pairs),
+        linking_clicks=pl.Series(linkage.linking_clicks),
     )
     return Outlook(model, None, cells, float(known / clicks.sum()) if clicks.any() else 0.0, share)
 
@@ -330,13 +299,14 @@ class Movement:
     linking: float  # those that were also clicked: only they say anything about propensities
     share: float  # impressions of pairs that moved, as a share of all
 
-    def in_all(self, share: float) -> "Movement":
-        """The same of the whole log, of whose queries these were a share."""
-        return Movement(*(count / share for count in (self.pairs, self.moved, self.linking)), share=self.share)
 
+def movement(table: CountTable, of_queries: float = 1.0) -> Movement:
+    """How the pairs of a log move.
 
-def movement(table: CountTable) -> Movement:
-    """How the pairs of a table move; equal pairs may stand in it once, with their number."""
+    Args:
+        table: the pairs; equal pairs may stand in it once, with their number.
+        of_queries: the share of the log's queries that they belong to.
+    """
     pairs = moved = linking = shown = shown_of_moved = 0.0
     for _, block in table.blocks():
         several = block.entries_of_unit > 1
@@ -346,7 +316,7 @@ def movement(table: CountTable) -> Movement:
         linking += float(block.multiplicity[block.links].sum())
         shown += float(impressions.sum())
         shown_of_moved += float(impressions[several].sum())
-    return Movement(pairs, moved, linking, shown_of_moved / shown)
+    return Movement(*(count / of_queries for count in (pairs, moved, linking)), share=shown_of_moved / shown)
 
 
 WIDE_ERROR = 0.1
@@ -420,11 +390,9 @@ def reasons_against(outlook: Outlook, facts: LogFacts) -> list[str]:
 def rows_of(positions: pl.DataFrame) -> list[dict[str, object]]:
     """Positions as plain values: counts that are whole as whole numbers."""
     rows = positions.to_dicts()
-    return [{**row, **{name: _whole(row[name]) for name in (IMPRESSIONS, CLICKS)}} for row in rows]
-
-
-def _whole(number: float) -> float | int:
-    return int(number) if float(number).is_integer() else number
+    for row in rows:
+        row |= {name: int(row[name]) for name in (IMPRESSIONS, CLICKS) if float(row[name]).is_integer()}
+    return rows
 
 
 CLIENT = "posbias_client"

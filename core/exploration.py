@@ -57,7 +57,7 @@ import numpy as np
 import polars as pl
 import scipy
 
-from posbias.core.arrays.count_table import Flags, Floats, Integers
+from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.arrays.linalg import NORMAL, connected
 from posbias.core.counts.sufficient_statistics import context_numbers
 from posbias.core.errors import IdentifiabilityError, LogFormatError
@@ -101,13 +101,6 @@ class ContextCells:
         return self.shared.sum(axis=1)
 
     @cached_property
-    def _profiles(self) -> Floats:
-        """a_g, the expected clicks by cell of the strata that are shown at g, shape (K, K)."""
-        own = np.diag(self.shared)
-        scale = np.divide(self._expected, own, out=np.zeros_like(own), where=own > 0)
-        return self.shared * scale[:, np.newaxis]
-
-    @cached_property
     def information(self) -> Floats:
         """F, that of the log, shape (K, K)."""
         return np.diag(self._expected) - self.shared
@@ -117,13 +110,6 @@ class ContextCells:
         """V, that of now by the model, infinite where a cell is not compared with the reference."""
         return variances(self.information, self.reference)
 
-    @cached_property
-    def _usual_design_effect(self) -> float:
-        """The median over the cells; one without an interval counts as 1, so that a doubtful one decides nothing."""
-        known = np.isfinite(self.std_error) & np.isfinite(self._variance) & (self._variance > 0)
-        effect = np.divide(self.std_error**2, self._variance, out=np.ones_like(self.std_error), where=known)
-        return float(np.median(np.delete(effect, self.reference))) if len(effect) > 1 else 1.0
-
     def std_errors_after(self, growth: float, swaps: Mapping[Swap, float]) -> Floats:
         """The standard errors of log propensity after further pages; infinite where there is none.
 
@@ -131,13 +117,20 @@ class ContextCells:
             growth: r, further pages relative to those of the log.
             swaps: the share of the further pages on which two positions are swapped half of the time.
         """
-        after = variances(self._information_after(growth, swaps), self.reference)
+        moves = list[tuple[int, int, float]]()  # the cells of two positions, which the context has, and the share
+        for swap, share in swaps.items():
+            one, other = (np.flatnonzero(self.position == position) for position in swap)
+            moves += [(int(one[0]), int(other[0]), share)] if len(one) and len(other) else []
+        after = variances(self._information_after(growth, moves), self.reference)
         now, fitted = self._variance, self.std_error**2
         constant = np.minimum(self.constant, _LARGEST_CONSTANT_PART * np.where(np.isfinite(fitted), fitted, np.inf))
         known = np.isfinite(fitted) & np.isfinite(now) & (now > 0)
         ratio = np.divide(after, now, out=np.ones_like(after), where=known)
         scaled = constant + (np.where(known, fitted, constant) - constant) * np.where(known, ratio, 1.0)
-        unscaled = self._usual_design_effect * after + constant
+        # The median design effect; a cell without an interval counts as 1, so that a doubtful one decides nothing.
+        effect = np.divide(fitted, now, out=np.ones_like(fitted), where=known)
+        usual = float(np.median(np.delete(effect, self.reference))) if len(effect) > 1 else 1.0
+        unscaled = usual * after + constant
         variance = np.where(known, np.minimum(scaled, np.where(known, fitted, np.inf)), unscaled)
         variance[self.reference] = 0.0
         return np.sqrt(variance)
@@ -154,42 +147,32 @@ class ContextCells:
         left = np.divide(std_error**2, self.std_error**2, out=np.zeros_like(std_error), where=known)
         return (usual + (factor - usual) * np.minimum(left, 1.0)) * std_error
 
-    def _information_after(self, growth: float, swaps: Mapping[Swap, float]) -> Floats:
-        moves = [(*cells, share) for swap, share in swaps.items() if (cells := self._cells_of(swap)) is not None]
-        if self.strata == "randomized":
-            return self.information + sum(
-                (self._randomized(one, other, growth * self.pages * share) for one, other, share in moves),
-                np.zeros_like(self.shared),
-            )
+    def _information_after(self, growth: float, moves: Sequence[tuple[int, int, float]]) -> Floats:
+        both = [min(self.impressions[one], self.impressions[other]) for one, other, _ in moves]  # pages that show both
+        if self.strata == "randomized":  # strata are queries
+            rate, added = self.clicks / np.maximum(self.impressions, 1e-300), np.zeros_like(self.shared)
+            for (one, other, share), together in zip(moves, both, strict=True):
+                shown = growth * self.pages * share * together / max(self.pages, 1e-300)
+                odds = self.theta[one] / self.theta[other]
+                clicks = np.zeros((1, len(self.theta)))
+                clicks[0, one] = shown * (rate[one] + rate[other] * odds) / 2
+                clicks[0, other] = shown * (rate[other] + rate[one] / odds) / 2
+                added += information_of(clicks)
+            return self.information + added
         change = np.zeros_like(self.shared)
-        for one, other, share in moves:
+        for (one, other, share), together in zip(moves, both, strict=True):
             for origin, target in ((one, other), (other, one)):
-                moved = growth * share * self._together(one, other, origin) * self._expected[origin] / 2
+                of_origin = together / max(self.impressions[origin], 1e-300)
+                moved = growth * share * of_origin * self._expected[origin] / 2
                 change[origin, origin] -= moved
                 change[origin, target] += moved * self.theta[target] / self.theta[origin]
         rows = np.unique([cell for one, other, _ in moves for cell in (one, other)]).astype(np.int64)
-        before = self._profiles[rows] * (growth if self.strata == "apart" else 1 + growth)
+        # a_g, the expected clicks by cell of the strata that are shown at g.
+        own = np.diag(self.shared)
+        scale = np.divide(self._expected, own, out=np.zeros_like(own), where=own > 0)
+        before = (self.shared * scale[:, np.newaxis])[rows] * (growth if self.strata == "apart" else 1 + growth)
         gain = information_of(before + change[rows]) - information_of(before)
         return (1 + growth) * self.information + self.known_strata * gain
-
-    def _cells_of(self, swap: Swap) -> tuple[int, int] | None:
-        """The cells of two positions; None where the context lacks one."""
-        one, other = (np.flatnonzero(self.position == position) for position in swap)
-        return (int(one[0]), int(other[0])) if len(one) and len(other) else None
-
-    def _together(self, one: int, other: int, at: int) -> float:
-        """Share of the pages with one position that show both."""
-        return float(min(self.impressions[one], self.impressions[other]) / max(self.impressions[at], 1e-300))
-
-    def _randomized(self, one: int, other: int, pages: float) -> Floats:
-        """The information that swaps on so many pages add where strata are queries."""
-        rate = self.clicks / np.maximum(self.impressions, 1e-300)
-        shown = pages * min(self.impressions[one], self.impressions[other]) / max(self.pages, 1e-300)
-        odds = self.theta[one] / self.theta[other]
-        clicks = np.zeros((1, len(self.theta)))
-        clicks[0, one] = shown * (rate[one] + rate[other] * odds) / 2
-        clicks[0, other] = shown * (rate[other] + rate[one] / odds) / 2
-        return information_of(clicks)
 
 
 def information_of(expected: Floats) -> Floats:
@@ -261,46 +244,37 @@ class DesignInputs:
         """A column of the table, NaN where nothing is known."""
         return self.table[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
 
-    @property
-    def context_of_cell(self) -> Integers:
-        """The number of each cell's context, shape (K,)."""
-        return context_numbers(self.table, self.context)
-
     def curves(self) -> list[ContextCells]:
         """One curve for each context, in the order of the rows."""
-        position, context = self.table[POSITION].to_numpy().astype(np.int64), self.context_of_cell
+        position, context = self.table[POSITION].to_numpy().astype(np.int64), context_numbers(self.table, self.context)
         propensity = self.numbers(self.columns["propensity"])
-        theta = working_theta(propensity, self.numbers(IMPRESSIONS), self.numbers(CLICKS), position, context)
-        return [self._curve(context == number, position, propensity, theta) for number in np.unique(context)]
-
-    def _curve(self, cells: Flags, position: Integers, propensity: Floats, theta: Floats) -> ContextCells:
-        impressions, clicks = self.numbers(IMPRESSIONS)[cells], self.numbers(CLICKS)[cells]
+        impressions, clicks = self.numbers(IMPRESSIONS), self.numbers(CLICKS)
+        theta = working_theta(propensity, impressions, clicks, position, context)
         with np.errstate(divide="ignore", invalid="ignore"):
             width = np.log(self.numbers(self.columns["ci_high"])) - np.log(self.numbers(self.columns["ci_low"]))
-        width = width[cells]
-        error = width / (2 * NORMAL) if self.context else self.numbers(_STD_ERROR)[cells]
+        error = width / (2 * NORMAL) if self.context else self.numbers(_STD_ERROR)
         known = np.isfinite(width) & np.isfinite(error)
-        is_reference = (propensity[cells] == 1) & (width == 0)
-        return ContextCells(
-            position=position[cells],
-            theta=theta[cells],
-            impressions=impressions,
-            clicks=clicks,
-            shared=self.shared[np.ix_(cells, cells)],
-            std_error=np.where(known, error, np.inf),
-            width=np.where(known, width, np.inf),
-            constant=self.query_spread**2 / self._clusters[cells],
-            reference=int(np.argmax(is_reference) if is_reference.any() else np.argmax(clicks)),
-            strata=self.strata,
-            known_strata=max(1 - self.n_strata / max(float(self.numbers(IMPRESSIONS).sum()), 1.0), 0.0),
-        )
-
-    @property
-    def _clusters(self) -> Floats:
-        """G, where a cell has none that of the others."""
-        known = np.isfinite(self.effective_clusters) & (self.effective_clusters >= 1)
-        usual = float(np.median(self.effective_clusters[known])) if known.any() else 1.0
-        return np.where(known, self.effective_clusters, usual)
+        is_reference = (propensity == 1) & (width == 0)
+        # G; where a cell has none, that of the others.
+        clustered = np.isfinite(self.effective_clusters) & (self.effective_clusters >= 1)
+        usual = float(np.median(self.effective_clusters[clustered])) if clustered.any() else 1.0
+        constant = self.query_spread**2 / np.where(clustered, self.effective_clusters, usual)
+        return [
+            ContextCells(
+                position=position[cells],
+                theta=theta[cells],
+                impressions=impressions[cells],
+                clicks=clicks[cells],
+                shared=self.shared[np.ix_(cells, cells)],
+                std_error=np.where(known, error, np.inf)[cells],
+                width=np.where(known, width, np.inf)[cells],
+                constant=constant[cells],
+                reference=int(np.argmax(is_reference[cells] if is_reference[cells].any() else clicks[cells])),
+                strata=self.strata,
+                known_strata=max(1 - self.n_strata / max(float(impressions.sum()), 1.0), 0.0),
+            )
+            for cells in (context == number for number in np.unique(context))
+        ]
 
 
 PORTIONS = 20
@@ -365,7 +339,16 @@ def make_plan(curves: Sequence[ContextCells], pages: int) -> Plan:
     now = PlannedIntervals(*map(np.concatenate, ([c.std_error for c in curves], [c.width for c in curves])))
     tried = {swap: predict(curves, growth, {swap: 1.0}) for swap in possible}
     alone = dict(sorted(tried.items(), key=lambda entry: (entry[1].badness, entry[0])))
-    shares = _deal_out(curves, growth, list(alone)[:_MOST_IN_PLAN])
+    portions: dict[Swap, int] = {}
+
+    def with_one_more(swap: Swap) -> tuple[int, float]:
+        dealt = {**portions, swap: portions.get(swap, 0) + 1}
+        return predict(curves, growth, {one: number / PORTIONS for one, number in dealt.items()}).badness
+
+    for _ in range(PORTIONS):
+        best = min(list(alone)[:_MOST_IN_PLAN], key=with_one_more)
+        portions[best] = portions.get(best, 0) + 1
+    shares = {swap: portions[swap] / PORTIONS for swap in sorted(portions, key=lambda swap: (-portions[swap], swap))}
     return Plan(pages, now, predict(curves, growth, {}), alone, shares, predict(curves, growth, shares))
 
 
@@ -388,19 +371,6 @@ def candidates(curves: Sequence[ContextCells]) -> list[Swap]:
             widest[position] = max(width, widest.get(position, 0.0))
     widest_or_first = {*sorted(positions, key=lambda position: -widest[position])[:_WIDEST], *positions[:2]}
     return [pair for pair in pairs if not widest_or_first.isdisjoint(pair)]
-
-
-def _deal_out(curves: Sequence[ContextCells], growth: float, tried: Sequence[Swap]) -> dict[Swap, float]:
-    portions: dict[Swap, int] = {}
-
-    def with_one_more(swap: Swap) -> tuple[int, float]:
-        dealt = {**portions, swap: portions.get(swap, 0) + 1}
-        return predict(curves, growth, {one: number / PORTIONS for one, number in dealt.items()}).badness
-
-    for _ in range(PORTIONS):
-        best = min(tried, key=with_one_more)
-        portions[best] = portions.get(best, 0) + 1
-    return {swap: portions[swap] / PORTIONS for swap in sorted(portions, key=lambda swap: (-portions[swap], swap))}
 
 
 ATTRACTIVENESS, STD_DEV = "attractiveness", "std_dev"

@@ -56,6 +56,7 @@ Sources: Cinelli & Hazlett 2020, Altonji, Elder & Taber 2005 (the benchmark); Ha
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -225,7 +226,11 @@ def learn_nuisances(features: BinnedRows, rows: LearningRows) -> Nuisances:
             f"features cannot be learnt from: of {len(rows.cell):,} rows, one half of the pages holds {smallest:,}, "
             f"and trees need at least {needed:,} in each. Add more days, or raise --sample-pages."
         )
-    place = _place(features, rows)
+    depth = np.log(rows.position[rows.cell])
+    place = CrossFoldTrees(features, rows.fold, float(np.average(depth, weights=rows.weight)))
+    for _ in range(PLACE_TREES):
+        if not place.grow(lambda of, scores: (rows.weight[of] * (scores - depth[of]), rows.weight[of])):
+            break
     theta, relevance = _relevance(features, rows, place.scores)
     if not relevance.rounds and not place.rounds:
         raise IdentifiabilityError(
@@ -243,7 +248,9 @@ def _relevance(features: BinnedRows, rows: LearningRows, places: Floats) -> tupl
     likelihood: list[float] = []
     while len(likelihood) < RELEVANCE_TREES and max(likelihood[-PATIENCE:], default=0) >= max(likelihood, default=0):
         if len(likelihood) % ROUNDS_OF_THETA == 0:
-            theta = _conditional_theta(rows, trees.scores, places, theta)
+            with suppress(IdentifiabilityError):  # where there is no conditional estimate, theta stays
+                conditional_theta = _on_strata(rows, trees.scores, places)[0].theta
+                theta = _relative(np.where(conditional_theta > 0, conditional_theta, theta), rows.context)
 
         def gradients(of: Integers, scores: Floats, theta: Floats = theta) -> tuple[Floats, Floats]:
             relevance, examined = sigmoid(scores), theta[rows.cell[of]]
@@ -259,33 +266,14 @@ def _relevance(features: BinnedRows, rows: LearningRows, places: Floats) -> tupl
     return _relative(_ratio(clicks, rows.sum_by_cell(sigmoid(trees.scores))), rows.context), trees
 
 
-def _conditional_theta(rows: LearningRows, scores: Floats, places: Floats, before: Floats) -> Floats:
-    """The conditional estimate, relative to the largest of its context; where there is none, as before."""
-    try:
-        theta = _on_strata(rows, scores, places)[0].theta
-    except IdentifiabilityError:
-        return before
-    return _relative(np.where(theta > 0, theta, before), rows.context)
-
-
 def _on_strata(rows: LearningRows, scores: Floats, places: Floats) -> tuple[ConditionalFit, Integers]:
     """The conditional estimate, and the unit of each row: its stratum within its context."""
     edges = StratumEdges.of(scores, places, rows.fold)
     stratum = edges.stratum(scores, places, rows.fold)
     scored = ScoredRows(stratum, rows.cell, sigmoid(scores), rows.click, rows.weight)
     table = ExposureCounts.of(scored, edges.n_strata, len(rows.position)).table(rows.context)
-    return conditional.fit_conditional(table, conditional.find_linkage(table, rows.context)), rows.context[
-        rows.cell
-    ] * edges.n_strata + stratum
-
-
-def _place(features: BinnedRows, rows: LearningRows) -> CrossFoldTrees:
-    place = np.log(rows.position[rows.cell])
-    trees = CrossFoldTrees(features, rows.fold, float(np.average(place, weights=rows.weight)))
-    for _ in range(PLACE_TREES):
-        if not trees.grow(lambda of, scores: (rows.weight[of] * (scores - place[of]), rows.weight[of])):
-            break
-    return trees
+    fit = conditional.fit_conditional(table, conditional.find_linkage(table, rows.context))
+    return fit, rows.context[rows.cell] * edges.n_strata + stratum
 
 
 def _ratio(clicks: Floats, exposure: Floats) -> Floats:
@@ -379,7 +367,12 @@ class StratumEdges:
         """The quantiles of some rows, each array of shape (n,)."""
         smallest = int(np.bincount(fold, minlength=FOLDS).min())
         bins = max(1, min(QUANTILES, int(np.sqrt(smallest / FEWEST_ROWS))))
-        return cls(_quantiles(scores, fold, bins), _quantiles(places, fold, bins))
+        inner, in_fold = np.arange(1, bins) / bins, [fold == one for one in range(FOLDS)]
+
+        def quantiles(values: Floats) -> Floats:
+            return np.stack([np.quantile(values[rows], inner) if rows.any() else inner for rows in in_fold])
+
+        return cls(quantiles(scores), quantiles(places))
 
     @property
     def n_strata(self) -> int:
@@ -399,12 +392,6 @@ class StratumEdges:
             by_place = np.searchsorted(self.place[one], places[rows], side="right")
             number[rows] = (one * self._bins + by_relevance) * self._bins + by_place
         return number
-
-
-def _quantiles(values: Floats, fold: Integers, bins: int) -> Floats:
-    inner = np.arange(1, bins) / bins
-    quantiles = [np.quantile(values[fold == one], inner) if (fold == one).any() else inner for one in range(FOLDS)]
-    return np.stack(quantiles).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -548,7 +535,15 @@ def hidden_relevance(rows: LearningRows, learned: Nuisances, page: Integers, sco
         page: the number of each row's page, from 0, shape (n,).
         score: what the ranker sorts by, if it is named, shape (n,); which end comes first does not matter.
     """
-    imagined = _as_strong_as_features(rows, learned, page, score)
+    depth, weight, alike = np.log(rows.position[rows.cell]), rows.weight, np.zeros(len(page), np.int64)
+    if score is not None:
+        ranked = pl.DataFrame({"page": page, "score": score}).select(pl.col("score").rank("min").over("page"))
+        edges = np.nanquantile(score, np.arange(1, QUANTILES) / QUANTILES)
+        alike = ranked["score"].to_numpy().astype(np.int64) * QUANTILES + np.searchsorted(edges, score, side="right")
+    relevance, ordered = (_centred(values, alike, weight) for values in (-np.logaddexp(0, -learned.scores), depth))
+    spread = float(weight @ (depth - learned.places) ** 2)
+    # Rho, were hidden relevance as strong as that which is known; at least 0.
+    imagined = max(-float(weight @ (relevance * ordered)) / spread, 0.0) if spread > 0 else 0.0
     try:
         fit, unit = _on_strata(rows, learned.scores, learned.places)
     except IdentifiabilityError:
@@ -557,19 +552,6 @@ def hidden_relevance(rows: LearningRows, learned: Nuisances, page: Integers, sco
     if not (error > 0 and abs(slope) > _WEAK * slope_error):
         return HiddenRelevance(imagined)
     return HiddenRelevance(imagined, delta / slope, error / abs(slope), degrees)
-
-
-def _as_strong_as_features(rows: LearningRows, learned: Nuisances, page: Integers, score: Floats | None) -> float:
-    """Rho, were hidden relevance as strong as that which is known; at least 0."""
-    depth, weight = np.log(rows.position[rows.cell]), rows.weight
-    alike = np.zeros(len(page), np.int64)
-    if score is not None:
-        ranked = pl.DataFrame({"page": page, "score": score}).select(pl.col("score").rank("min").over("page"))
-        edges = np.nanquantile(score, np.arange(1, QUANTILES) / QUANTILES)
-        alike = ranked["score"].to_numpy().astype(np.int64) * QUANTILES + np.searchsorted(edges, score, side="right")
-    relevance, ordered = (_centred(values, alike, weight) for values in (-np.logaddexp(0, -learned.scores), depth))
-    spread = float(weight @ (depth - learned.places) ** 2)
-    return max(-float(weight @ (relevance * ordered)) / spread, 0.0) if spread > 0 else 0.0
 
 
 def _by_rivals(

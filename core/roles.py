@@ -4,7 +4,7 @@ import difflib
 import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from posbias.core.errors import RoleError, SchemaError
 from posbias.core.schema import (
@@ -225,9 +225,10 @@ def resolve_roles(
         for name in names:
             check_readable(name, where)
             if name not in columns:
+                close = difflib.get_close_matches(name, columns, n=1)
+                suggestion = f" (did you mean {close[0]!r}?)" if close else ""
                 raise SchemaError(
-                    f"{where}: there is no column {name!r} ({flag}){_suggestion(name, columns)}. "
-                    f"The columns are: {_listed(columns)}."
+                    f"{where}: there is no column {name!r} ({flag}){suggestion}. The columns are: {_listed(columns)}."
                 )
         if len(set(names)) < len(names):
             raise SchemaError(f"{flag}: names a column twice: {_listed(names)}.")
@@ -246,8 +247,9 @@ def resolve_roles(
     taken = {name for names in (*keys.values(), *others.values()) for name in names}
     taken |= only | {rows.column for rows in requested.randomized}
     candidates = [name for name in columns if name not in only_named]
-    search = _Search(candidates, where, frozenset(required), flags, taken)
-    columns_of = keys | search.resolve([role for role in looked_for if not keys[role]])
+    unnamed = [role for role in looked_for if not keys[role]]
+    found, guessed = _search(candidates, taken, unnamed, frozenset(required), where, flags)
+    columns_of = keys | found
     return replace(
         requested,
         session=columns_of[SESSION],
@@ -255,7 +257,7 @@ def resolve_roles(
         doc=columns_of[DOC],
         position=next(iter(columns_of[POSITION]), None),
         click=next(iter(columns_of[CLICK]), None),
-        guessed=tuple(search.guessed),
+        guessed=tuple(guessed),
     )
 
 
@@ -277,100 +279,101 @@ def _why_unreadable(name: str) -> str | None:
     return "is a pattern" if name == "*" or (name.startswith("^") and name.endswith("$")) else None
 
 
-@dataclass
-class _Search:
-    """The search for the columns of roles by their names.
+def _search(
+    columns: Sequence[str],
+    taken: set[str],
+    roles: Sequence[str],
+    required: Collection[str],
+    where: str,
+    flags: Mapping[str, str],
+) -> tuple[dict[str, tuple[str, ...]], list[tuple[str, str]]]:
+    """Find the columns of roles by their names.
 
     A role is played by the column of a well-known name, compared without regard to case; else by one that differs from
     such a name by `_`, `-` or camelCase; else, if it must be played, by one of a name from exports of other tools, or
     by a field of structs whose path ends like that.
 
-    Attributes:
+    Args:
         columns: of the log.
-        where: what is being read.
+        taken: columns that play a role already; those that are found join them.
+        roles: those that are looked for.
         required: the roles that must be played.
+        where: what is being read.
         flags: the options that name columns.
-        taken: columns that play a role already.
-        guessed: options and columns that were taken from exports.
+
+    Returns:
+        The columns of each role, and the options and columns that were taken from exports.
+
+    Raises:
+        RoleError: roles have none and must, or have several.
     """
-
-    columns: Sequence[str]
-    where: str
-    required: frozenset[str]
-    flags: Mapping[str, str]
-    taken: set[str]
-    guessed: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-
-    def resolve(self, roles: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """The column of each role that has one.
-
-        Raises:
-            RoleError: roles have none and must, or have several.
-        """
-        known = {role: [name for name in self.columns if name.lower() in ALIASES[role]] for role in roles}
-        if any(not known[role] for role in self.required.intersection(roles)):
-            self._give_query_ids_to_sessions(known)
-        self.taken |= {name for names in known.values() for name in names}
-        for role in sorted((role for role in roles if not known[role]), key=list(NAMES_IN_EXPORTS).index):
-            known[role] = self._by_likeness(role)
-            self.taken.update(known[role])
-        missing = [role for role in roles if role in self.required and not known[role]]
-        self._judge({role: names for role, names in known.items() if len(names) > 1}, missing)
-        return {role: tuple(names) for role, names in known.items()}
-
-    def _give_query_ids_to_sessions(self, known: dict[str, list[str]]) -> None:
-        """Where the text of a query stands beside its id, as in OpenSearch UBI, the id is that of one page."""
-        ids = known.get(QUERY, [])
-        if any(plain(name) == _TEXT_OF_QUERY_ID for name in self.columns) and len(ids) == 1:
-            known[QUERY] = [name for name in self.columns if plain(name) == _TEXT_OF_QUERY_ID]
-            self.guessed += [(self.flags[QUERY], name) for name in known[QUERY]]
-
-    def _by_likeness(self, role: str) -> list[str]:
-        free = [name for name in self.columns if name not in self.taken]
-        nearly = {plain(name) for name in ALIASES[role]}
+    guessed = list[tuple[str, str]]()
+    known = {role: [name for name in columns if name.lower() in ALIASES[role]] for role in roles}
+    if any(not known[role] for role in set(required).intersection(roles)):
+        # Where the text of a query stands beside its id, as in OpenSearch UBI, the id is that of one page.
+        texts = [name for name in columns if plain(name) == _TEXT_OF_QUERY_ID]
+        if texts and len(known.get(QUERY, [])) == 1:
+            known[QUERY] = texts
+            guessed += [(flags[QUERY], name) for name in texts]
+    taken |= {name for names in known.values() for name in names}
+    for role in sorted((role for role in roles if not known[role]), key=list(NAMES_IN_EXPORTS).index):
+        free, nearly = [name for name in columns if name not in taken], {plain(name) for name in ALIASES[role]}
         names = [name for name in free if plain(name) in nearly]
-        if names or role not in self.required:
-            return names if len(names) == 1 or role in self.required else []
-        names = [name for name in free if plain(name) in NAMES_IN_EXPORTS[role]]
-        names = names or [name for name in free if not nearly.union(NAMES_IN_EXPORTS[role]).isdisjoint(endings(name))]
-        self.guessed += [(self.flags[role], name) for name in names]
-        return names
+        if role not in required:
+            names = names if len(names) == 1 else []
+        elif not names:
+            names = [name for name in free if plain(name) in NAMES_IN_EXPORTS[role]] or [
+                name for name in free if not nearly.union(NAMES_IN_EXPORTS[role]).isdisjoint(endings(name))
+            ]
+            guessed += [(flags[role], name) for name in names]
+        known[role] = names
+        taken.update(names)
+    several = {role: names for role, names in known.items() if len(names) > 1}
+    missing = [role for role in roles if role in required and not known[role]]
+    if several or missing:
+        raise _unclear(columns, taken, several, missing, where, flags)
+    return {role: tuple(names) for role, names in known.items()}, guessed
 
-    def _judge(self, several: Mapping[str, Sequence[str]], missing: Sequence[str]) -> None:
-        if not several and not missing:
-            return
-        hint, options_of_hint = _hint(self.columns)
-        free = [name for name in self.columns if name not in self.taken and _why_unreadable(name) is None]
-        guessed = {} if hint else guesses(missing, free, ALIASES, _TELLING_WORDS)
-        problems = [
-            f"{len(names)} columns could be the {role}: {_listed(names)}. Choose one with {self.flags[role]} COLUMN."
-            for role, names in several.items()
-        ]
-        for role in missing:
-            flag, guess = self.flags[role], guessed.get(role)
-            say = shlex.join(_option(flag, guess or ""))
-            advice = f"Name it with {flag} COLUMN." if guess is None else f"Is it {guess!r}? Then use {say}."
-            if role == QUERY:
-                advice += " If the log has none, use --no-query."
-            problems.append(f"no column looks like the {role} (known names: {_listed(ALIASES[role])}). {advice}")
-        options = [_option(self.flags[role], guessed.get(role, "COLUMN")) for role in (*several, *missing)]
-        raise RoleError(
-            *_lines(self.where, [*several, *missing], problems, f"The columns are: {_listed(self.columns)}.{hint}"),
-            options=options_of_hint if hint else tuple(word for option in options for word in option),
-            several={self.flags[role]: tuple(names) for role, names in several.items()},
-        )
+
+def _unclear(
+    columns: Sequence[str],
+    taken: Collection[str],
+    several: Mapping[str, Sequence[str]],
+    missing: Sequence[str],
+    where: str,
+    flags: Mapping[str, str],
+) -> RoleError:
+    """The error that roles have several columns, or none; for the other arguments see `_search`."""
+    hint, options_of_hint = _hint(columns)
+    free = [name for name in columns if name not in taken and _why_unreadable(name) is None]
+    guessed = {} if hint else guesses(missing, free, ALIASES, _TELLING_WORDS)
+    problems = [
+        f"{len(names)} columns could be the {role}: {_listed(names)}. Choose one with {flags[role]} COLUMN."
+        for role, names in several.items()
+    ]
+    for role in missing:
+        flag, guess = flags[role], guessed.get(role)
+        say = shlex.join(_option(flag, guess or ""))
+        advice = f"Name it with {flag} COLUMN." if guess is None else f"Is it {guess!r}? Then use {say}."
+        if role == QUERY:
+            advice += " If the log has none, use --no-query."
+        problems.append(f"no column looks like the {role} (known names: {_listed(ALIASES[role])}). {advice}")
+    there, unclear = f"The columns are: {_listed(columns)}.{hint}", [*several, *missing]
+    lines = [f"{where}: {problems[0]} {there}"]
+    if len(problems) > 1:
+        which = f"{', '.join(unclear[:-1])} and the {unclear[-1]}"
+        lines = [f"{where}: I cannot tell which columns are the {which}:", *(f"  {one}" for one in problems), there]
+    options = [_option(flags[role], guessed.get(role, "COLUMN")) for role in unclear]
+    return RoleError(
+        *lines,
+        options=options_of_hint if hint else tuple(word for option in options for word in option),
+        several={flags[role]: tuple(names) for role, names in several.items()},
+    )
 
 
 def _option(flag: str, column: str) -> tuple[str, ...]:
     """An option with a column, as words of a command line; a column may begin with a dash."""
     return (f"{flag}={column}",) if column.startswith("-") else (flag, column)
-
-
-def _lines(where: str, roles: Sequence[str], problems: Sequence[str], columns: str) -> list[str]:
-    if len(problems) == 1:
-        return [f"{where}: {problems[0]} {columns}"]
-    unclear = f"{where}: I cannot tell which columns are the {', '.join(roles[:-1])} and the {roles[-1]}:"
-    return [unclear, *(f"  {problem}" for problem in problems), columns]
 
 
 def _hint(columns: Sequence[str]) -> tuple[str, tuple[str, ...]]:
@@ -383,20 +386,12 @@ def _hint(columns: Sequence[str]) -> tuple[str, tuple[str, ...]]:
         return " The header is not UTF-8: name its encoding with --encoding, e.g. cp1252.", ()
     if any(column != column.strip() for column in columns):
         return " Some names have blanks around them: write the header without.", ()
-    if sum(_is_number(column) for column in columns) >= _NUMBERS_IN_A_ROW:
+    plainly = (column.strip().replace(".", "", 1).replace(",", "", 1) for column in columns)
+    if sum(text.replace("_duplicated_", "", 1).isdecimal() for text in plainly) >= _NUMBERS_IN_A_ROW:
         names = ",".join(f"c{number}" for number in range(1, len(columns) + 1))
         option = f"--no-header --columns {names}"
         return f" The first line seems to be a row, not a header: use {option}, with your own names.", ()
     return "", ()
-
-
-def _is_number(name: str) -> bool:
-    return name.strip().replace(".", "", 1).replace(",", "", 1).replace("_duplicated_", "", 1).isdecimal()
-
-
-def _suggestion(name: str, columns: Sequence[str]) -> str:
-    close = difflib.get_close_matches(name, columns, n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -309,7 +309,12 @@ def compress(table: CountTable, cell_code: Hashes | None = None) -> tuple[CountT
 def compress_with_keys(table: CountTable, cell_code: Hashes | None = None) -> tuple[CountTable, Integers, Hashes]:
     """`compress`, and the `signature_keys` of the signatures, ascending."""
     keys = signature_keys(table, cell_code)
-    representative = _representatives(table, keys)
+    representative = first_with_same(keys)  # the first unit that equals each one
+    doubtful = _differing(table, representative)
+    while len(doubtful):
+        among = first_with_same(keys[doubtful])
+        representative[doubtful] = doubtful[among]
+        doubtful = doubtful[_differing(table.take(doubtful), among)]
     chosen = np.flatnonzero(representative == np.arange(table.n_units))
     chosen = chosen[np.argsort(keys[chosen], kind="stable")]
     rank = np.empty(table.n_units, np.int64)
@@ -356,17 +361,6 @@ def _fold(values: Hashes, multiplier: np.uint64) -> None:
     values ^= values >> _HALF
     values *= multiplier
     values ^= values >> _HALF
-
-
-def _representatives(table: CountTable, hashes: Hashes) -> Integers:
-    """The first unit that equals each unit, shape (J,)."""
-    representative = first_with_same(hashes)
-    doubtful = _differing(table, representative)
-    while len(doubtful):
-        among = first_with_same(hashes[doubtful])
-        representative[doubtful] = doubtful[among]
-        doubtful = doubtful[_differing(table.take(doubtful), among)]
-    return representative
 
 
 def first_with_same(hashes: Hashes) -> Integers:

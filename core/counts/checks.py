@@ -1,6 +1,6 @@
-"""Checks before a count: models with cells, columns that results can hold by their names, positions with all clicks.
+"""Checks of what is counted: models with cells, names of columns, positions without clicks; and clicks above.
 
-What was clicked above each impression of a page, counted beside the statistics: for tests of the model.
+What was clicked above each impression of a page is counted beside the statistics, for tests of the model.
 
 State of an impression: nothing clicked above it; one click, on the result directly above; one click, further up; two
 clicks; or three and more.
@@ -111,7 +111,26 @@ def check_no_silent_position(statistics: SufficientStatistics) -> None:
         if expected is not None:
             named = statistics.cells.row(int(first[at]), named=True)
             where = "".join(f", {name} = {named[name]!r}" for name in statistics.plan.context)
-            raise IdentifiabilityError(_silent(row, expected, above, below, where))
+            cause = (
+                "Are clicks there logged in another place, or not at all? Add them, or leave its rows out of the log."
+            )
+            if not above:
+                cause = (
+                    "Are clicks ranks, of which the topmost is 0 (--click-ranks 0), does the log count positions from "
+                    "another number (--position-base), or are clicks at the top not logged? Then leave its rows out of "
+                    "the log."
+                )
+            elif not below:
+                cause = (
+                    "Are clicks below logged in another place, or not at all? Leave these positions out: "
+                    f"--max-position {above[0].position}."
+                )
+            beside = " and ".join(str(other.position) for other in (*above, *below))
+            raise IdentifiabilityError(
+                f"clicks at position {row.position}{where} are missing: it has {row.impressions:,.0f} impressions and "
+                f"none, and by those at {'positions' if above and below else 'position'} {beside} it should have "
+                f"{expected:,.0f} at least. {cause}"
+            )
 
 
 def _expected(table: CountTable, row: _Row, above: Sequence[_Row], below: Sequence[_Row]) -> float | None:
@@ -124,14 +143,20 @@ def _expected(table: CountTable, row: _Row, above: Sequence[_Row], below: Sequen
         falls = _FALLS_BY ** (row.position - above[0].position)
         if falls * expected < _SURELY:
             return None
-        expected = falls * min(expected, _clicks_elsewhere(table, row.cells))
+        # The clicks that the documents of these cells would have there at the click rate that each has elsewhere.
+        within = row.cells[table.cell]
+        here, elsewhere = np.where(within, table.impressions, 0.0), np.where(within, 0.0, table.impressions)
+        shown = table.sum_by_unit(elsewhere)
+        clicked = table.sum_by_unit(np.where(within, 0.0, table.clicks))
+        rate = np.divide(clicked, shown, out=np.zeros_like(shown), where=shown > 0)
+        expected = falls * min(expected, float((table.multiplicity * table.sum_by_unit(here) * rate).sum()))
         return expected if expected >= _SURELY else None
     pairs, _ = _pairs(table, row.cells)
     surely = expected
     for other in beside:
-        shown, clicked = _pairs(table, other.cells)
-        without = 1 - (clicked + 0.5) / (shown + 1)
-        thinner = min(1.0, row.impressions / pairs / (other.impressions / shown))
+        pairs_shown, pairs_clicked = _pairs(table, other.cells)
+        without = 1 - (pairs_clicked + 0.5) / (pairs_shown + 1)
+        thinner = min(1.0, row.impressions / pairs / (other.impressions / pairs_shown))
         surely = min(surely, -thinner * pairs * math.log(without))
     return expected if surely >= _SURELY else None
 
@@ -141,38 +166,6 @@ def _pairs(table: CountTable, cells: Flags) -> tuple[float, float]:
     within = cells[table.cell]
     unit, clicked = table.unit_of_entry[within], table.clicks[within] > 0
     return tuple(float(table.multiplicity[np.unique(which)].sum()) for which in (unit, unit[clicked]))  # pyright: ignore[reportReturnType] - two of them
-
-
-def _clicks_elsewhere(table: CountTable, cells: Flags) -> float:
-    """The clicks that the documents of these cells would have there at the click rate that each has elsewhere."""
-    within = cells[table.cell]
-    here, other = np.where(within, table.impressions, 0.0), np.where(within, 0.0, table.impressions)
-    shown: Floats = table.sum_by_unit(other)
-    clicked = table.sum_by_unit(np.where(within, 0.0, table.clicks))
-    rate = np.divide(clicked, shown, out=np.zeros_like(shown), where=shown > 0)
-    return float((table.multiplicity * table.sum_by_unit(here) * rate).sum())
-
-
-def _silent(row: _Row, expected: float, above: Sequence[_Row], below: Sequence[_Row], where: str) -> str:
-    """The message about a position without clicks."""
-    beside = " and ".join(str(other.position) for other in (*above, *below))
-    several = "positions" if above and below else "position"
-    if not above:
-        cause = (
-            "Are clicks ranks, of which the topmost is 0 (--click-ranks 0), does the log count positions from another "
-            "number (--position-base), or are clicks at the top not logged? Then leave its rows out of the log."
-        )
-    elif not below:
-        cause = (
-            "Are clicks below logged in another place, or not at all? Leave these positions out: --max-position "
-            f"{above[0].position}."
-        )
-    else:
-        cause = "Are clicks there logged in another place, or not at all? Add them, or leave its rows out of the log."
-    return (
-        f"clicks at position {row.position}{where} are missing: it has {row.impressions:,.0f} impressions and none, "
-        f"and by those at {several} {beside} it should have {expected:,.0f} at least. {cause}"
-    )
 
 
 WITHOUT = "rows_without_click"

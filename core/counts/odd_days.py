@@ -30,7 +30,6 @@ once in a million: with v = tau_k^2 / Q_dk + .1^2, Chernoff's bound of a negativ
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from math import log, log1p, pi, sqrt
 
 import numpy as np
@@ -280,6 +279,9 @@ class _Days:
     positions: list[int]  # the positions, ascending
     tables: dict[str, Floats]  # by column of the counts, shape (D, K)
 
+    used: Flags  # whether a day uses a position, shape (D, K)
+    unused: Flags  # whether a day does not use it; of thin days that is not known. Shape (D, K)
+
     @classmethod
     def of(cls, counts: pl.DataFrame) -> "_Days":
         """Lay out counts."""
@@ -289,25 +291,16 @@ class _Days:
             np.searchsorted(np.array(positions), counts[POSITION].to_numpy()),
         )
         tables: dict[str, Floats] = {}
-        for column in (IMPRESSIONS, CLICKS, IMPRESSIONS_SQUARED, PRODUCT, CLICKS_SQUARED):
+        for column in _COUNTS:
             tables[column] = np.zeros((len(names), len(positions)))
             tables[column][at] = counts[column].to_numpy()
-        return cls(names, positions, tables)
-
-    @cached_property
-    def used(self) -> Flags:
-        """Whether a day uses a position, shape (D, K)."""
-        shown = self.tables[IMPRESSIONS]
-        return (shown > USED * self._most) & (shown >= FEWEST_AT_USED)
-
-    @cached_property
-    def unused(self) -> Flags:
-        """Whether a day does not use a position; of thin days that is not known. Shape (D, K)."""
-        return (self.tables[IMPRESSIONS] < UNUSED * self._most) & (self._most >= FEWEST_PAGES)
-
-    @property
-    def _most(self) -> Floats:
-        return self.tables[IMPRESSIONS].max(axis=1, keepdims=True)
+        shown = tables[IMPRESSIONS]
+        most = shown.max(axis=1, keepdims=True)
+        used, unused = (
+            (shown > USED * most) & (shown >= FEWEST_AT_USED),
+            (shown < UNUSED * most) & (most >= FEWEST_PAGES),
+        )
+        return cls(names, positions, tables, used, unused)
 
     def rows(self, days: Sequence[str]) -> Integers:
         """The rows of some days, those that have counts."""
@@ -317,34 +310,6 @@ class _Days:
     def named(self, which: Flags) -> tuple[int, ...]:
         """The positions for which something holds, shape (K,)."""
         return tuple(position for position, holds in zip(self.positions, which.tolist(), strict=True) if holds)
-
-
-@dataclass(frozen=True)
-class _Usual:
-    """The click rates to expect by other days, taken together."""
-
-    rate: Floats  # r_k, shape (K,)
-    error: Floats  # u_k, the squared relative error of it
-    between_queries: Floats  # tau_k^2
-    spread: Floats  # m_k
-
-    @classmethod
-    def of(cls, days: _Days, rows: Integers) -> "_Usual":
-        """The click rates of the days in these rows."""
-        table = {name: of_all[rows] for name, of_all in days.tables.items()}
-        shown, clicks = table[IMPRESSIONS], table[CLICKS]
-        total = shown.sum(axis=0)
-        rate = (clicks.sum(axis=0) + 0.5) / (total + 1)
-        between = _between_queries(table, rate)
-        expected, apart = shown * rate, between / _queries(table) + DAY_SPREAD**2
-        own = (1 - rate) + expected * apart  # the variance of clicks, as a multiple of the expected number
-        more = ((4 * (np.sqrt(clicks) - np.sqrt(expected)) ** 2) - (1 - rate)) / own
-        worth = expected * apart / own
-        informative = expected >= FEWEST_EXPECTED
-        spread = _spread(np.where(informative, more, 0), np.where(informative, worth, 0), informative)
-        share = shown / np.maximum(total, 1)
-        error = (share**2 * spread * apart).sum(axis=0) + (1 - rate) / np.maximum(total * rate, 0.5)
-        return cls(rate, error, between, spread)
 
 
 def _between_queries(table: dict[str, Floats], rate: Floats) -> Floats:
@@ -365,80 +330,80 @@ def _queries(table: dict[str, Floats]) -> Floats:
     return np.maximum(table[IMPRESSIONS] ** 2 / np.maximum(table[IMPRESSIONS_SQUARED], 1e-300), 1)
 
 
-def _spread(more: Floats, worth: Floats, informative: Flags) -> Floats:
-    """m_k: by how much days lie farther apart than expected, at the position or at all of them, whichever is more.
-
-    Args:
-        more: squared deviations beyond those of single clicks, in units of the whole variance, shape (D, K).
-        worth: the share of the variance that is not due to single clicks.
-        informative: which cells have enough expected clicks.
-    """
-    n_days = len(more)
-    lost = n_days / max(n_days - 1, 1)  # the rate is that of the same days
-    cells = np.maximum(informative.sum(axis=1), 1)
-    by_day, worth_by_day = more.sum(axis=1) / cells, worth.sum(axis=1) / cells
-    of_all = (WORTH_OF_IT + lost * max(by_day.sum(), 0)) / (WORTH_OF_IT + worth_by_day.sum())
-    of_each = (WORTH_OF_IT + lost * np.maximum(more.sum(axis=0), 0)) / (WORTH_OF_IT + worth.sum(axis=0))
-    return np.maximum(of_each, of_all)
-
-
 def _look(days: _Days, day: str, others: Sequence[str], limit: float) -> DayLook:
     row, rows = days.rows([day])[0], days.rows(others)
-    usual = _Usual.of(days, rows)
+    rate, error, between_queries, spread = _usual_rates({name: table[rows] for name, table in days.tables.items()})
     table = {name: of_all[row] for name, of_all in days.tables.items()}
     shown, clicks = table[IMPRESSIONS], table[CLICKS]
     compared = (shown > 0) & (days.tables[IMPRESSIONS][rows].sum(axis=0) > 0)
     informative = compared & (days.tables[CLICKS][rows].sum(axis=0) >= FEWEST_CLICKS)
-    expected, queries = shown * usual.rate * compared, usual.between_queries / _queries(table)
-    apart = usual.spread * (queries + DAY_SPREAD**2)
-    far = _far(clicks, expected, usual, apart + usual.error)
-    noise = _far(clicks, expected, usual, np.minimum(usual.spread, 1) * queries + usual.error)
-    recent = days.rows(nearest_week(day, others))
+    expected, queries = shown * rate * compared, between_queries / _queries(table)
+    apart = spread * (queries + DAY_SPREAD**2)
+
+    def standard_errors_off(relative_variance: Floats) -> Floats:
+        """By how many standard errors clicks differ from what is expected.
+
+        By square roots, as counts are skewed: 4 clicks where half a one is expected may be chance. But not below a few
+        clicks, where those of counts that are lower than expected go too far.
+        """
+        error = np.sqrt(np.maximum((1 - rate) * expected + expected**2 * relative_variance, 1e-300))
+        by_roots: Floats = 2 * (np.sqrt(clicks) - np.sqrt(expected)) * np.sqrt(expected) / error
+        return np.where(clicks > np.minimum(expected, FEWEST_CLICKS), by_roots, (clicks - expected) / error)
+
+    far = standard_errors_off(apart + error)
+    noise = standard_errors_off(np.minimum(spread, 1) * queries + error)
+    # Positions that are usual are those of the seven days before, or as many after as lack: they may have changed.
+    before, after = [other for other in others if other < day][-7:], [other for other in others if other > day]
+    recent = days.rows([*before, *after[: 7 - len(before)]])
     uses, lacks = (2 * holds[recent].sum(axis=0) > len(recent) for holds in (days.used, days.unused))
+    used, usual = days.named(days.used[row]), days.named(uses)
     total = max(float(expected.sum()), 1e-300)
-    spread = float(np.max(apart + usual.error, initial=0, where=compared))
+    varies = float(np.max(apart + error, initial=0, where=compared))
     # -log P(no clicks), where their expectation varies by a Gamma distribution of this squared relative deviation,
     # against -log P(a normal deviate is above the limit), for 2 or more standard errors.
-    surprise = log1p(spread * total) / spread if spread > 0 else total
+    surprise = log1p(varies * total) / varies if varies > 0 else total
     enough = limit**2 / 2 + log(limit * sqrt(2 * pi))
+    numbers = zip(days.positions, clicks / np.maximum(shown, 1e-300), rate, far, noise, informative, strict=True)
     return DayLook(
         day=day,
         others=len(rows),
-        positions=_span(days.named(days.used[row])),
-        usual_positions=_span(days.named(uses)),
+        positions=(used[0], used[-1]) if used else None,
+        usual_positions=(usual[0], usual[-1]) if usual else None,
         gone=days.named(days.unused[row] & uses),
         new=days.named(days.used[row] & lacks),
         clicks=float(clicks.sum()),
         expected_clicks=total,
         without_clicks=not clicks.any() and surprise > enough,
-        changes=tuple(
-            Change(position, float(c / n), float(rate), float(z), float(z_noise))
-            for position, c, n, rate, z, z_noise, has_clicks in zip(
-                days.positions, clicks, shown, usual.rate, far, noise, informative, strict=True
-            )
-            if has_clicks
-        ),
+        changes=tuple(Change(position, *map(float, change)) for position, *change, has_clicks in numbers if has_clicks),
         limit=limit,
     )
 
 
-def nearest_week(day: str, others: Sequence[str]) -> list[str]:
-    """The seven of the other days before a day, or as many after it as lack: what is usual may have changed before."""
-    before, after = [other for other in others if other < day][-7:], [other for other in others if other > day]
-    return [*before, *after[: 7 - len(before)]]
+def _usual_rates(table: dict[str, Floats]) -> tuple[Floats, Floats, Floats, Floats]:
+    """The click rates r_k to expect by some days, u_k, tau_k^2 and m_k, each of shape (K,).
 
+    m_k is by how much days lie farther apart than expected, at the position or at all of them, whichever is more.
 
-def _span(positions: tuple[int, ...]) -> tuple[int, int] | None:
-    return (positions[0], positions[-1]) if positions else None
-
-
-def _far(clicks: Floats, expected: Floats, usual: _Usual, relative_variance: Floats) -> Floats:
-    """By how many standard errors clicks differ from what is expected.
-
-    By square roots, as counts are skewed: 4 clicks where half a one is expected may be chance. But not below a few
-    clicks, where those of counts that are lower than expected go too far.
+    Args:
+        table: the counts of the days, each of shape (D, K).
     """
-    variance = (1 - usual.rate) * expected + expected**2 * relative_variance
-    error = np.sqrt(np.maximum(variance, 1e-300))
-    by_roots = 2 * (np.sqrt(clicks) - np.sqrt(expected)) * np.sqrt(expected) / error
-    return np.where(clicks > np.minimum(expected, FEWEST_CLICKS), by_roots, (clicks - expected) / error)
+    shown, clicks = table[IMPRESSIONS], table[CLICKS]
+    total, n_days = shown.sum(axis=0), len(shown)
+    rate = (clicks.sum(axis=0) + 0.5) / (total + 1)
+    between = _between_queries(table, rate)
+    expected, apart = shown * rate, between / _queries(table) + DAY_SPREAD**2
+    own = (1 - rate) + expected * apart  # the variance of clicks, as a multiple of the expected number
+    informative = expected >= FEWEST_EXPECTED
+    # Squared deviations beyond those of single clicks, in units of the whole variance, and the share of the variance
+    # that is not due to single clicks.
+    more: Floats = np.where(informative, (4 * (np.sqrt(clicks) - np.sqrt(expected)) ** 2 - (1 - rate)) / own, 0)
+    worth: Floats = np.where(informative, expected * apart / own, 0)
+    lost = n_days / max(n_days - 1, 1)  # the rate is that of the same days
+    cells = np.maximum(informative.sum(axis=1), 1)
+    by_day, worth_by_day = more.sum(axis=1) / cells, worth.sum(axis=1) / cells
+    of_all = (WORTH_OF_IT + lost * max(by_day.sum(), 0)) / (WORTH_OF_IT + worth_by_day.sum())
+    of_each = (WORTH_OF_IT + lost * np.maximum(more.sum(axis=0), 0)) / (WORTH_OF_IT + worth.sum(axis=0))
+    spread = np.maximum(of_each, of_all)
+    share = shown / np.maximum(total, 1)
+    error = (share**2 * spread * apart).sum(axis=0) + (1 - rate) / np.maximum(total * rate, 0.5)
+    return rate, error, between, spread

@@ -35,16 +35,7 @@ import polars as pl
 import scipy
 
 from posbias.core.arrays import linalg
-from posbias.core.arrays.count_table import (
-    CountTable,
-    Flags,
-    Floats,
-    Integers,
-    compress,
-    first_of_runs,
-    starts,
-    sum_by_number,
-)
+from posbias.core.arrays.count_table import CountTable, Floats, Integers, compress, first_of_runs, starts, sum_by_number
 from posbias.core.arrays.packing import NUMBER
 from posbias.core.counts.counting_plan import StatisticsPlan, count_equal, runs_of
 from posbias.core.errors import IdentifiabilityError
@@ -187,7 +178,17 @@ def order_of_rows(parts: Sequence[pl.LazyFrame], plan: StatisticsPlan) -> RowOrd
     """
     if plan.weighted or plan.summed or not parts:
         return None
-    strata = pl.concat([_strata_in_order(part, plan) for part in parts])
+    unit = plan.stratum_columns("day" if plan.period == "day" else "none")
+    at, click = pl.col(POSITION), pl.col(CLICK)
+    lowest = min(plan.max_position or MOST_POSITIONS, MOST_POSITIONS)
+    group = (pl.col(QUERY).hash(_SEED_OF_GROUPS) % N_GROUPS).cast(pl.Int64, wrap_numerical=True).alias(_GROUP)
+    of_parts = list[pl.DataFrame]()
+    for part in parts:  # strata that were clicked and changed places, with these in the order of time
+        rows = part if plan.period in {None, "day"} else part.sort(PERIOD, maintain_order=True)
+        by_stratum = rows.filter(at <= lowest).group_by(*unit, maintain_order=True)  # the same sums to the last bit
+        listed = by_stratum.agg(at, click, tells=(at.min() < at.max()) & (click.max() > 0)).filter("tells")
+        of_parts.append(listed.select(group, *plan.context, POSITION, CLICK).collect())
+    strata = pl.concat(of_parts)
     context = strata.select(pl.struct(plan.context).rank("dense")).to_series().to_numpy() if plan.context else 0
     start = starts(strata[POSITION].list.len().to_numpy())
     stratum = np.repeat(np.arange(strata.height), np.diff(start))
@@ -199,7 +200,8 @@ def order_of_rows(parts: Sequence[pl.LazyFrame], plan: StatisticsPlan) -> RowOrd
     kept = np.flatnonzero(np.isfinite(theta))
     stratum, position, clicks, theta = stratum[kept], position[kept], clicks[kept].astype(np.float64), theta[kept]
     start = np.searchsorted(stratum, np.arange(strata.height + 1))
-    theta *= _rates_of_rows(stratum, start, _numbers(place[kept]), position, theta, clicks)
+    cell = np.searchsorted(np.flatnonzero(np.bincount(place[kept])), place[kept])
+    theta *= _rates_of_rows(stratum, start, cell, position, theta, clicks)
     blocks = np.unique([*np.searchsorted(start, np.arange(0, len(stratum), _ROWS_AT_ONCE)), strata.height])
     group = strata[_GROUP].to_numpy()
 
@@ -208,30 +210,10 @@ def order_of_rows(parts: Sequence[pl.LazyFrame], plan: StatisticsPlan) -> RowOrd
         return _order_in_groups(stratum[rows], position[rows], theta[rows], clicks[rows], group)
 
     order = reduce(add, (of_block(*block) for block in pairwise(blocks.tolist())))
-    pages, pieces = _pages_together(parts[0])
-    return replace(order, pages=pages, pieces=pieces)
-
-
-def _strata_in_order(rows: pl.LazyFrame, plan: StatisticsPlan) -> pl.DataFrame:
-    """Strata that were clicked and changed places, with the lists `position` and `click` in the order of time."""
-    unit = plan.stratum_columns("day" if plan.period == "day" else "none")
-    if plan.period not in {None, "day"}:
-        rows = rows.sort(PERIOD, maintain_order=True)
-    position, click = pl.col(POSITION), pl.col(CLICK)
-    lowest = min(plan.max_position or MOST_POSITIONS, MOST_POSITIONS)
-    strata = (
-        rows.filter(position <= lowest)
-        .group_by(*unit, maintain_order=True)  # sums of the same rows are the same to the last bit
-        .agg(position, click, tells=(position.min() < position.max()) & (click.max() > 0))
-        .filter("tells")
-    )
-    group = (pl.col(QUERY).hash(_SEED_OF_GROUPS) % N_GROUPS).cast(pl.Int64, wrap_numerical=True).alias(_GROUP)
-    return strata.select(group, *plan.context, POSITION, CLICK).collect()
-
-
-def _numbers(values: Integers) -> Integers:
-    """Each value's number among those that there are, ascending."""
-    return np.searchsorted(np.flatnonzero(np.bincount(values)), values)
+    if SESSION not in parts[0].collect_schema():
+        return order
+    session = parts[0].select(SESSION).head(_FIRST_ROWS).collect().to_series()
+    return replace(order, pages=session.n_unique(), pieces=session.rle_id().n_unique())
 
 
 def _theta_of_rows(stratum: Integers, place: Integers, clicks: Integers) -> Floats | None:
@@ -279,9 +261,6 @@ def _rates_of_rows(
         seen = theta * np.exp(log_rate).ravel()[both]
         return seen * (total / np.maximum(sum_by_number(stratum, seen, len(length)), _LEAST_VARIANCE))[stratum]
 
-    def over_parameters(of_both: Floats) -> Floats:
-        return np.concatenate([of_both.sum(axis=1), of_both.sum(axis=0), m @ of_both])
-
     clicks_expected = expected()
     mean = clicks_expected / np.sqrt(np.maximum(total, 1.0))[stratum]
     columns = np.concatenate([cell, n_cells + time, n_cells + n_times + time])
@@ -296,7 +275,8 @@ def _rates_of_rows(
     inverse = linalg.pseudo_inverse(information + _RIDGE * np.diag(np.diag(information)))  # also where nothing moves
     for _ in range(_STEPS):  # the information changes little
         surplus = sum_by_number(both, clicks - clicks_expected, n_cells * n_times).reshape(shape)
-        step = np.clip(inverse @ over_parameters(surplus), -_LONGEST, _LONGEST)
+        score = np.concatenate([surplus.sum(axis=1), surplus.sum(axis=0), m @ surplus])
+        step = np.clip(inverse @ score, -_LONGEST, _LONGEST)
         of_cells, of_rate, of_slope = np.split(step, [n_cells, n_cells + n_times])
         log_rate += of_cells[:, np.newaxis] + of_rate + m[:, np.newaxis] * of_slope
         if np.abs(step).max() < _PRECISION:
@@ -308,12 +288,13 @@ def _rates_of_rows(
 def _order_in_groups(stratum: Integers, position: Integers, theta: Floats, clicks: Floats, group: Integers) -> RowOrder:
     """The sums of some strata, by the group of each."""
     first = first_of_runs(stratum)
-    is_telling = np.repeat(_is_telling(first, position, clicks), np.diff(first, append=len(stratum)))
-    stratum, position = stratum[is_telling], position[is_telling]
-    theta, clicks = theta[is_telling], clicks[is_telling]
-    first = first_of_runs(stratum)
-    length = np.diff(first, append=len(stratum))
-    numbers = np.repeat(np.arange(len(first)), length)
+    if len(first):  # only strata that were clicked, and shown at different positions, say something
+        clicked = np.maximum.reduceat(clicks, first) > 0
+        tells = clicked & (np.maximum.reduceat(position, first) > np.minimum.reduceat(position, first))
+        telling = np.repeat(tells, np.diff(first, append=len(stratum)))
+        stratum, position, theta, clicks = stratum[telling], position[telling], theta[telling], clicks[telling]
+        first = first_of_runs(stratum)
+    numbers = np.repeat(np.arange(len(first)), np.diff(first, append=len(stratum)))
     area, variance, *totals = _sums_of_strata(numbers, None, position, theta, np.ones(len(stratum)), clicks)
     of, within = group[stratum[first]], np.diff(numbers) == 0
     move, click = np.diff(position)[within], np.diff(clicks)[within]
@@ -321,22 +302,6 @@ def _order_in_groups(stratum: Integers, position: Integers, theta: Floats, click
     in_groups, spread = (sum_by_number(of, values, N_GROUPS) for values in (area, variance))
     sums = OrderSums(in_groups, spread, weight, total_clicks, information)
     return RowOrder(sums, *(int(turns.sum()) for turns in (move < 0, move > 0, click > 0, click < 0)))
-
-
-def _pages_together(rows: pl.LazyFrame) -> tuple[int, int]:
-    """Pages among the first rows, and the stretches of rows of one page that they make; 0 where pages are not known."""
-    if SESSION not in rows.collect_schema():
-        return 0, 0
-    session = rows.select(SESSION).head(_FIRST_ROWS).collect().to_series()
-    return session.n_unique(), session.rle_id().n_unique()
-
-
-def _is_telling(first: Integers, position: Integers, clicks: Floats | Integers) -> Flags:
-    """Whether each stratum was clicked, and shown at different positions, by the first of its rows, shape (J,)."""
-    if not len(first):
-        return np.zeros(0, np.bool_)
-    clicked = np.maximum.reduceat(clicks, first) > 0
-    return clicked & (np.maximum.reduceat(position, first) > np.minimum.reduceat(position, first))
 
 
 def _sums_of_strata(
@@ -377,23 +342,19 @@ def _sums_of_strata(
 
     variance = over_moments(p * (f - over_moments(p * f)[of]) ** 2)
     variance[variance < _LEAST_VARIANCE] = 0.0
+    # W / C is sum_{s < t} over the covariances of x and of the M that follow from them.
+    p_before, nu_before = _before(p, of), _before(nu, of)
+    nu_after = 1 - nu_before - nu
+    q = over_moments(nu * p_before)[of]
+    forwards = nu * (p_before * (1 - p_before + q) - _before(p * nu_after, of))
+    backwards = p * (nu_before * (q - nu_after) - _before(nu * p_before, of))
     return (
         over_moments((c - total_clicks[of] * p) * f),
         total_clicks * variance,
-        total_clicks * _mean_area(p, nu, of, n_strata),
+        total_clicks * over_moments(forwards - backwards),
         total_clicks,
         total_clicks * spread,
     )
-
-
-def _mean_area(p: Floats, nu: Floats, of: Integers, n_strata: int) -> Floats:
-    """W / C of each stratum: sum_{s < t} over the covariances of x and of the M that follow from them."""
-    p_before, nu_before = _before(p, of), _before(nu, of)
-    nu_after = 1 - nu_before - nu
-    q = sum_by_number(of, nu * p_before, n_strata)[of]
-    forwards = nu * (p_before * (1 - p_before + q) - _before(p * nu_after, of))
-    backwards = p * (nu_before * (q - nu_after) - _before(nu * p_before, of))
-    return sum_by_number(of, forwards - backwards, n_strata)
 
 
 def _before(values: Floats, of: Integers) -> Floats:

@@ -3,10 +3,9 @@
 Statistics come in parts, each holding whole queries. A part is compressed by itself, then the parts are merged, so
 that memory grows with the signatures and not with the log.
 
-Signatures of the parts of a log, merged into those of the whole, a range of keys at a time.
-
-The signatures of each part are sorted by a key that depends on their content only, so that equal ones meet in the same
-range. Parts may lie outside memory: what is held at a time is the result and one range of each part for each thread.
+Signatures are merged a range of keys at a time: those of each part are sorted by a key that depends on their content
+only, so that equal ones meet in the same range. Parts may lie outside memory: what is held at a time is the result and
+one range of each part for each thread.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -148,18 +147,24 @@ def merge(
         The signatures of all of them, sorted by their keys, and for each part the number of each of its signatures.
     """
     if len(parts) == 1:
-        n_units = len(parts[0].keys)
-        return _renumbered(parts[0].read(0, n_units), new_cell[0], len(cell_code)), [np.arange(n_units)]
-    borders = _borders(parts)
+        table = parts[0].read(0, len(parts[0].keys))
+        return replace(table, n_cells=len(cell_code), cell=new_cell[0][table.cell]), [np.arange(table.n_units)]
+    keys = [part.keys for part in parts]
+    length = max(_UNITS_AT_ONCE // n_threads(), _FEWEST_UNITS, _UNITS_OF_A_PART * len(parts))
+    n_ranges = 1 + sum(map(len, keys)) // length
+    inner = np.array([(number << 64) // n_ranges for number in range(1, n_ranges)], np.uint64)
+    # Where each range of keys begins in each part, and where the last one ends.
+    borders = [np.array([0, *np.searchsorted(of_part, inner), len(of_part)]) for of_part in keys]
     numbers: list[Numbers] = [np.empty(border[-1], np.int32) for border in borders]
     merged: list[CountTable] = []
     n_merged = 0
 
     def of_range(step: int) -> tuple[CountTable, Integers, list[tuple[int, int]]]:
         spans = [(int(border[step]), int(border[step + 1])) for border in borders]
+        tables = [part.read(*span) for part, span in zip(parts, spans, strict=True)]
         read = [
-            _renumbered(part.read(*span), cells, len(cell_code))
-            for part, span, cells in zip(parts, spans, new_cell, strict=True)
+            replace(table, n_cells=len(cell_code), cell=cells[table.cell])
+            for table, cells in zip(tables, new_cell, strict=True)
         ]
         return *compress(concatenate(read), cell_code), spans
 
@@ -170,19 +175,6 @@ def merge(
         merged.append(signatures)
         n_merged += signatures.n_units
     return concatenate(merged), numbers
-
-
-def _borders(parts: Sequence[PartOfStrata]) -> list[Integers]:
-    """Where each range of keys begins in each part, and where the last one ends."""
-    keys = [part.keys for part in parts]
-    length = max(_UNITS_AT_ONCE // n_threads(), _FEWEST_UNITS, _UNITS_OF_A_PART * len(parts))
-    n_ranges = 1 + sum(map(len, keys)) // length
-    inner = np.array([(number << 64) // n_ranges for number in range(1, n_ranges)], np.uint64)
-    return [np.array([0, *np.searchsorted(of_part, inner), len(of_part)]) for of_part in keys]
-
-
-def _renumbered(table: CountTable, new_cell: Integers, n_cells: int) -> CountTable:
-    return CountTable(n_cells, table.start, new_cell[table.cell], table.impressions, table.clicks, table.multiplicity)
 
 
 SIGNATURE = "signature"
@@ -223,10 +215,6 @@ class PartStatistics:
     placements: Placements | None = None
     by_day: pl.DataFrame | None = None  # counts by day and position (see `odd_days`), of days without weights
     arms: pl.DataFrame | None = None  # the arms, where there are some: their column, `impressions` and `clicks`
-
-    def without_pairs(self) -> "PartStatistics":
-        """The part without its pairs, which are the large part of it and need not stay in memory."""
-        return replace(self, pairs=self.pairs.clear())
 
 
 @dataclass(frozen=True)
@@ -278,11 +266,16 @@ class SufficientStatistics:
         if unit in self.by_unit:
             return self.by_unit[unit]
         if unit not in self._made:
-            compressed = partial(_compressed_unit, plan=self.plan, cells=self.cells, unit=unit)
-            parts = list(self.over_rows(compressed))
-            same = [np.arange(self.n_cells)] * len(parts)
-            self._made[unit] = _merged_unit(parts, same, self.cells, self.queries_of_part)[0]
+            self._made[unit] = self._strata(partial(_compressed_unit, plan=self.plan, unit=unit), self.cells)
         return self._made[unit]
+
+    def _strata(
+        self, compressed: Callable[..., PartOfStrata], cells: pl.DataFrame, n_parts: int | None = None
+    ) -> Strata:
+        """The counts that a function compresses of each of the first parts, in given cells."""
+        parts = list(islice(self.over_rows(partial(compressed, cells=cells)), n_parts))
+        same = [np.arange(cells.height)] * len(parts)
+        return _merged_unit(parts, same, cells, self.queries_of_part[: len(parts)])[0]
 
     def before_and_after(self, day: str, period: Length = "none") -> tuple[Strata, Strata]:
         """The counts of the days before a day, and of it and those after it, each as `strata` gives those of all.
@@ -291,11 +284,11 @@ class SufficientStatistics:
         """
         cells = self.cells.join(pl.DataFrame({_AFTER: [False, True]}), how="cross")
         plan = replace(self.plan, context=(*self.plan.context, _AFTER))
-        compressed = partial(_compressed_from, plan=plan, cells=cells, unit=plan.stratum_columns(period), first_day=day)
+        begun = (pl.col(PERIOD).cast(pl.Date) >= pl.lit(day).str.to_date()).alias(_AFTER)
+        compressed = partial(_compressed_unit, plan=plan, unit=plan.stratum_columns(period), added=begun)
         share = min(_ENOUGH_IMPRESSIONS / max(float(self.cell_totals[0].sum()), 1), 1)
-        n_parts, number = ceil(len(self.queries_of_part) * share), np.arange(cells.height)
-        parts = list(islice(self.over_rows(compressed), n_parts))
-        both = _merged_unit(parts, [number] * n_parts, cells, self.queries_of_part[:n_parts])[0]
+        both = self._strata(compressed, cells, ceil(len(self.queries_of_part) * share))
+        number = np.arange(cells.height)
         tables = (both.signatures.only_cells(number % 2 == after) for after in range(2))
         before, after = (Strata(table.merged(number // 2, self.n_cells), both.members) for table in tables)
         return before, after
@@ -310,9 +303,7 @@ class SufficientStatistics:
             raise ValueError("the statistics keep no arms apart")
         cells = self.arms.select(self.plan.arms).drop_nulls().join(self.cells, how="cross")
         unit = self.plan.stratum_columns(period)
-        parts = list(self.over_rows(partial(_compressed_by_arm, plan=self.plan, cells=cells, unit=unit)))
-        same = [np.arange(cells.height)] * len(parts)
-        return _merged_unit(parts, same, cells, self.queries_of_part)[0]
+        return self._strata(partial(_compressed_unit, plan=self.plan, unit=unit, apart=self.plan.arms), cells)
 
     def order(self, period: Length) -> OrderSums:
         """Whether, within strata of that period, clicks come before better positions, by query."""
@@ -348,7 +339,12 @@ class SufficientStatistics:
     @cached_property
     def cell_totals(self) -> tuple[Floats, Floats]:
         """Impressions and clicks per cell, each of shape (K,)."""
-        return self.pair_signatures.sum_blocks(_totals_of_block)
+
+        def of_block(table: CountTable) -> tuple[Floats, Floats]:
+            copies = table.spread(table.multiplicity)
+            return table.sum_by_cell(copies * table.impressions), table.sum_by_cell(copies * table.clicks)
+
+        return self.pair_signatures.sum_blocks(of_block)
 
     def counts_by_cell(self) -> pl.DataFrame:
         """The cell columns, `impressions` and `clicks` (both Float64), sorted as the cells are."""
@@ -369,10 +365,16 @@ def compress_part(statistics: pl.DataFrame, plan: StatisticsPlan) -> PartStatist
         by_unit[unit], signature = _compressed(of_unit, table, codes)
         first = table.start[:-1]
         if unit == plan.pair_columns:
-            pairs = of_unit.select(*unit)[first].with_columns(
-                *(pl.Series(name, _sums(of_unit[name].to_numpy(), table.start)) for name in (IMPRESSIONS, CLICKS)),
-                pl.Series(SIGNATURE, signature),
-            )
+            pairs = of_unit.select(*unit)[first].with_columns(pl.Series(SIGNATURE, signature))
+            for at, name in enumerate((IMPRESSIONS, CLICKS), start=len(unit)):
+                counts = of_unit[name].to_numpy()
+                whole = not np.issubdtype(counts.dtype, np.floating)
+                sums = (
+                    sum_rows(counts.astype(np.int64, copy=False), table.start)
+                    if whole
+                    else np.add.reduceat(counts, first)
+                )
+                pairs.insert_column(at, pl.Series(name, sums))
     return PartStatistics(
         cells=cells,
         pairs=pairs,
@@ -393,27 +395,6 @@ def _add_up_arms(counts: Sequence[pl.DataFrame], plan: StatisticsPlan) -> pl.Dat
     return rows.group_by(plan.arms).agg(pl.col(IMPRESSIONS, CLICKS).sum()).sort(plan.arms)
 
 
-def _totals_of_block(table: CountTable) -> tuple[Floats, Floats]:
-    """Impressions and clicks per cell of some units, each of shape (K,)."""
-    copies = table.spread(table.multiplicity)
-    return table.sum_by_cell(copies * table.impressions), table.sum_by_cell(copies * table.clicks)
-
-
-def _sums(counts: Integers | Floats, start: Integers) -> Integers | Floats:
-    """Sum of each row; each has entries."""
-    if np.issubdtype(counts.dtype, np.floating):
-        return np.add.reduceat(counts, start[:-1])
-    return sum_rows(counts.astype(np.int64, copy=False), start)
-
-
-def without_beside(statistics: pl.DataFrame, plan: StatisticsPlan) -> tuple[pl.DataFrame, StatisticsPlan]:
-    """Statistics that keep neither clusters nor arms apart, as all need but errors by cluster and the test of arms."""
-    if not plan.beside:
-        return statistics, plan
-    plan = replace(plan, clusters=(), arms=())
-    return statistics.group_by(*plan.keys).agg(pl.col(IMPRESSIONS, CLICKS).sum()).sort(*plan.keys), plan
-
-
 def _compressed(of_unit: pl.DataFrame, table: CountTable, codes: Hashes) -> tuple[CompressedStrata, Integers]:
     """The compressed counts of one kind of unit, and the signature of each unit."""
     signatures, signature, keys = compress_with_keys(table, codes)
@@ -429,39 +410,34 @@ def _compressed(of_unit: pl.DataFrame, table: CountTable, codes: Hashes) -> tupl
 
 
 def _compressed_unit(
-    statistics: pl.DataFrame, plan: StatisticsPlan, cells: pl.DataFrame, unit: tuple[str, ...]
+    statistics: pl.DataFrame,
+    plan: StatisticsPlan,
+    cells: pl.DataFrame,
+    unit: tuple[str, ...],
+    apart: tuple[str, ...] = (),
+    added: pl.Expr | None = None,
 ) -> PartOfStrata:
-    """The compressed counts of one kind of unit in one part, cells numbered as over all parts."""
-    return _compressed(*_rows_and_table(statistics, plan, cells, unit), _codes(cells))[0]
+    """The compressed counts of one kind of unit in one part, cells numbered as over all parts.
 
-
-def _compressed_from(
-    statistics: pl.DataFrame, plan: StatisticsPlan, cells: pl.DataFrame, unit: tuple[str, ...], first_day: str
-) -> PartOfStrata:
-    """The same with the column that tells whether a day, or a later one, had begun."""
-    after = (pl.col(PERIOD).cast(pl.Date) >= pl.lit(first_day).str.to_date()).alias(_AFTER)
-    return _compressed_unit(statistics.with_columns(after), plan, cells, unit)
-
-
-def _compressed_by_arm(
-    statistics: pl.DataFrame, plan: StatisticsPlan, cells: pl.DataFrame, unit: tuple[str, ...]
-) -> PartOfStrata:
-    """The same in cells of each arm; queries are numbered as without arms."""
-    number = numbers_in(cells, statistics, replace(plan, context=(*plan.context, *plan.arms)))
-    rows = _added_up(_with_numbers(statistics, number).drop_nulls(CELL), unit, plan)
+    Args:
+        statistics: of the part.
+        plan: what was counted.
+        cells: those of all parts, also by the columns that are kept `apart`.
+        unit: the columns that tell units apart.
+        apart: further columns of the cells; rows that lack one are left out.
+        added: a column that the statistics do not have.
+    """
+    statistics = statistics if added is None else statistics.with_columns(added)
+    number = numbers_in(cells, statistics, replace(plan, context=(*plan.context, *apart)))
+    rows = _with_numbers(statistics, number)  # queries are numbered as without what is left out
+    rows = _added_up(rows.drop_nulls(CELL) if apart else rows, unit, plan)
     return _compressed(rows, table_of(rows, unit, cells.height), _codes(cells))[0]
 
 
-def _rows_and_table(
-    statistics: pl.DataFrame, plan: StatisticsPlan, cells: pl.DataFrame, unit: Sequence[str]
-) -> tuple[pl.DataFrame, CountTable]:
-    """The rows of one kind of unit, and their counts."""
-    rows = _added_up(_with_numbers(statistics, numbers_in(cells, statistics, plan)), unit, plan)
-    return rows, table_of(rows, unit, cells.height)
-
-
 def _order_of_unit(statistics: pl.DataFrame, plan: StatisticsPlan, unit: tuple[str, ...]) -> OrderSums:
-    statistics, plan = without_beside(statistics, plan)
+    if plan.beside:  # clusters and arms are for errors by cluster and the test of arms alone
+        plan = replace(plan, clusters=(), arms=())
+        statistics = statistics.group_by(*plan.keys).agg(pl.col(IMPRESSIONS, CLICKS).sum()).sort(*plan.keys)
     rows = with_periods(statistics, unit)
     rows = rows if plan.keeps_order(unit) else rows.sort(*unit, PERIOD, *plan.model.cell_columns)
     return order_of_strata(rows, unit)
@@ -481,7 +457,8 @@ def count_units(
     Returns:
         The unit's columns, one row per unit, and the table with the units in that order.
     """
-    rows, table = _rows_and_table(statistics, plan, cells, unit)
+    rows = _added_up(_with_numbers(statistics, numbers_in(cells, statistics, plan)), unit, plan)
+    table = table_of(rows, unit, cells.height)
     return rows.select(*unit)[table.start[:-1]], table
 
 
@@ -555,7 +532,15 @@ def _added_up(rows: pl.DataFrame, unit: Sequence[str], plan: StatisticsPlan) -> 
     """The rows of one kind of unit, sorted by unit and cell: those of its finer parts are added up."""
     rows = with_periods(rows, tuple(unit))
     if HALF in unit:
-        return _in_halves(rows, [name for name in unit if name != HALF], plan)
+        pair = [name for name in unit if name != HALF]
+        rows = rows if plan.keeps_order(pair) else rows.sort(*pair, PERIOD)
+        of_row = counting_plan.runs_of(rows, pair)
+        first = np.flatnonzero(np.diff(of_row, prepend=-1))
+        if len(first):  # units without a click compare nothing
+            rows = rows.filter((np.add.reduceat(rows[CLICKS].to_numpy(), first) > 0)[of_row])
+        of_row = counting_plan.runs_of(rows, pair)
+        later = _in_later_half(of_row, counting_plan.runs_of(rows, [*pair, PERIOD]), rows[IMPRESSIONS].to_numpy())
+        return _summed(rows.with_columns(pl.Series(HALF, later)), 2 * of_row + later)
     if RANDOMIZED in unit:
         rows = rows.filter(pl.col(RANDOMIZED) > 0)
     elif {*unit, *plan.cell_columns} == set(plan.keys):
@@ -566,23 +551,11 @@ def _added_up(rows: pl.DataFrame, unit: Sequence[str], plan: StatisticsPlan) -> 
     return rows.group_by(*unit, CELL).agg(counts, pl.col(_QUERY_NUMBER).first()).sort(*unit, CELL)
 
 
-def _in_halves(rows: pl.DataFrame, unit: Sequence[str], plan: StatisticsPlan) -> pl.DataFrame:
-    """The rows of the halves of each unit that has a click: of the earlier and the later half of its impressions.
-
-    What was counted together stays together, in the half where its middle lies. Units without a click compare nothing.
-    """
-    if not plan.keeps_order(unit):
-        rows = rows.sort(*unit, PERIOD)
-    of_row = counting_plan.runs_of(rows, unit)
-    first = np.flatnonzero(np.diff(of_row, prepend=-1))
-    rows = rows.filter((np.add.reduceat(rows[CLICKS].to_numpy(), first) > 0)[of_row] if len(first) else of_row > 0)
-    of_row = counting_plan.runs_of(rows, unit)
-    later = _in_later_half(of_row, counting_plan.runs_of(rows, [*unit, PERIOD]), rows[IMPRESSIONS].to_numpy())
-    return _summed(rows.with_columns(pl.Series(HALF, later)), 2 * of_row + later)
-
-
 def _in_later_half(unit: Integers, moment: Integers, impressions: Floats | Integers) -> Flags:
-    """Whether the middle of each row's moment lies in the later half of its unit, all of shape (R,), sorted by them."""
+    """Whether the middle of each row's moment lies in the later half of its unit, all of shape (R,), sorted by them.
+
+    What was counted together stays together, in the half where its middle lies.
+    """
     if not len(unit):
         return np.zeros(0, np.bool_)
     first = np.flatnonzero(np.diff(moment, prepend=-1))

@@ -412,7 +412,9 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
     if roles.randomized:
         _check_keys("--randomized-where", [rows.column for rows in roles.randomized], schema)
         columns.append(_randomized(roles.randomized, position).alias(RANDOMIZED))
-    rejected = _first_fault(faults)
+    rejected = pl.lit(0, pl.UInt8)
+    for broken, fault in reversed(faults):  # the first one counts
+        rejected = pl.when(broken).then(pl.lit(int(fault), pl.UInt8)).otherwise(rejected)
     if EARLIER_REJECTION in schema:
         rejected = pl.when(pl.col(EARLIER_REJECTION) > 0).then(pl.col(EARLIER_REJECTION)).otherwise(rejected)
     return raw.select(*columns, rejected.alias(REJECTED))
@@ -424,6 +426,15 @@ def _of_other_values(only: Sequence[tuple[str, object]], schema: pl.Schema) -> I
         literal = pl.lit(value).str.to_datetime(strict=False) if is_dated(schema[name]) else pl.lit(value)
         own = pl.col(name).is_null() if value is None else pl.col(name) == literal.cast(schema[name], strict=False)
         yield ~own.fill_null(value=False), RowRejection.OTHER_VALUE
+
+
+def _randomized(randomized: Sequence[RandomizedRows], position: pl.Expr) -> pl.Expr:
+    number = pl.lit(0)
+    for index, rows in reversed(list(enumerate(randomized, start=1))):
+        fits = pl.col(rows.column).cast(pl.String) == rows.value
+        fits = fits & position.is_in(rows.positions) if rows.positions else fits
+        number = pl.when(fits).then(index).otherwise(number)
+    return number.cast(pl.UInt8)
 
 
 def _check_keys(flag: str, names: Sequence[str], schema: pl.Schema) -> None:
@@ -439,23 +450,6 @@ def _check_keys(flag: str, names: Sequence[str], schema: pl.Schema) -> None:
                 f"column {name!r} ({flag}) holds {dtype}, which few tools read. Write it as text or as numbers of 64 "
                 "bits at most."
             )
-
-
-def _randomized(randomized: Sequence[RandomizedRows], position: pl.Expr) -> pl.Expr:
-    number = pl.lit(0)
-    for index, rows in reversed(list(enumerate(randomized, start=1))):
-        fits = pl.col(rows.column).cast(pl.String) == rows.value
-        if rows.positions:
-            fits &= position.is_in(rows.positions)
-        number = pl.when(fits).then(index).otherwise(number)
-    return number.cast(pl.UInt8)
-
-
-def _first_fault(faults: Sequence[tuple[pl.Expr, RowRejection]]) -> pl.Expr:
-    code = pl.lit(0, pl.UInt8)
-    for broken, fault in reversed(faults):
-        code = pl.when(broken).then(pl.lit(int(fault), pl.UInt8)).otherwise(code)
-    return code
 
 
 def _required(column: str | None) -> str:
@@ -514,7 +508,37 @@ def read_click(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Ex
         schema: the types of the log's columns.
         rules: whether it counts clicks, and whether an empty cell is one without a click.
     """
-    click, faults = _full_cells(name, schema, rules)
+    dtype, values = schema[name], rules.values
+    words = (*values.true, *values.false)
+    if words and not (dtype == pl.String or dtype.is_integer()):
+        raise SchemaError(
+            f"column {name!r} (--click) holds {dtype}, and --true and --false are words of a column of text. Leave "
+            "them out."
+        )
+    number, word = pl.col(name), pl.col(name).cast(pl.String).str.to_lowercase()
+    if not (dtype.is_integer() or dtype == pl.Boolean):
+        number = _number(name, schema, "--click", values.number)
+    if dtype == pl.String:
+        number = pl.when(word.is_in(_TRUE)).then(1.0).when(word.is_in(_FALSE)).then(0.0).otherwise(number)
+    if words:
+        impossible = next((one for one in words if not one.removeprefix("-").isdecimal()), None)
+        if dtype.is_integer() and impossible is not None:
+            raise SchemaError(
+                f"column {name!r} (--click) holds {dtype}, and {impossible!r} (--true, --false) is no such number. "
+                "Leave it out."
+            )
+        word = word.str.strip_chars()
+        number = pl.when(word.is_in(values.true)).then(1).when(word.is_in(values.false)).then(0).otherwise(number)
+    faults = [(pl.col(name).is_null(), RowRejection.CLICK_MISSING)]
+    if dtype == pl.Boolean:
+        click = number.cast(pl.Int8)
+    elif rules.click_counts:
+        whole = pl.lit(True) if dtype.is_integer() else (number == number.floor()) & number.is_finite()
+        click = (number > 0).cast(pl.Int8)
+        faults.append((~((number >= 0) & whole).fill_null(value=False), RowRejection.CLICK_INVALID))
+    else:
+        click = number.cast(pl.Int8, strict=False)
+        faults.append((~((number == 0) | (number == 1)).fill_null(value=False), RowRejection.CLICK_INVALID))
     if not rules.null_click:
         return click, faults
     empty = _is_empty(name, schema)
@@ -535,55 +559,6 @@ def _clicked_rank(
         was_clicked, invalid = rank == clicked, ~_is_empty(name, schema) & ~(is_count & (clicked >= top))
     click = was_clicked.fill_null(value=False).cast(pl.Int8)
     return click, [(invalid.fill_null(value=False), RowRejection.RANK_INVALID)]
-
-
-def _full_cells(
-    name: str, schema: pl.Schema, rules: ReadingRules
-) -> tuple[pl.Expr, list[tuple[pl.Expr, RowRejection]]]:
-    dtype, values = schema[name], rules.values
-    if (values.true or values.false) and not (dtype == pl.String or dtype.is_integer()):
-        raise SchemaError(
-            f"column {name!r} (--click) holds {dtype}, and --true and --false are words of a column of text. Leave "
-            "them out."
-        )
-    missing = pl.col(name).is_null()
-    if dtype == pl.Boolean:
-        return pl.col(name).cast(pl.Int8), [(missing, RowRejection.CLICK_MISSING)]
-    if dtype == pl.String:
-        word = pl.col(name).str.to_lowercase()
-        number = _number(name, schema, "--click", values.number)
-        number = pl.when(word.is_in(_TRUE)).then(1.0).when(word.is_in(_FALSE)).then(0.0).otherwise(number)
-    elif dtype.is_integer():
-        number = pl.col(name)
-    else:
-        number = _number(name, schema, "--click", values.number)
-    if values.true or values.false:
-        if dtype.is_integer():
-            _check_words(name, dtype, (*values.true, *values.false))
-        word = pl.col(name).cast(pl.String).str.strip_chars().str.to_lowercase()
-        number = pl.when(word.is_in(values.true)).then(1).when(word.is_in(values.false)).then(0).otherwise(number)
-    if rules.click_counts:
-        whole = pl.lit(True) if dtype.is_integer() else (number == number.floor()) & number.is_finite()
-        valid = (number >= 0) & whole
-        click = (number > 0).cast(pl.Int8)
-    else:
-        valid = (number == 0) | (number == 1)
-        click = number.cast(pl.Int8, strict=False)
-    invalid = ~valid.fill_null(value=False)
-    return click, [(missing, RowRejection.CLICK_MISSING), (invalid, RowRejection.CLICK_INVALID)]
-
-
-def _check_words(name: str, dtype: pl.DataType, words: Sequence[str]) -> None:
-    """Raise SchemaError unless a column of numbers can hold the words for a click, or for none.
-
-    Raises:
-        SchemaError: it cannot.
-    """
-    word = next((word for word in words if not word.removeprefix("-").isdecimal()), None)
-    if word is not None:
-        raise SchemaError(
-            f"column {name!r} (--click) holds {dtype}, and {word!r} (--true, --false) is no such number. Leave it out."
-        )
 
 
 def _is_empty(name: str, schema: pl.Schema) -> pl.Expr:
@@ -630,7 +605,12 @@ def _times(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Expr, 
     dtype, column, unit = schema[name], pl.col(name), rules.time_unit
     unknown = pl.lit(None, pl.Datetime("us"))
     if rules.values.timestamp_format is not None:
-        time = _written_time(name, schema, rules.values)
+        if not (dtype == pl.String or dtype.is_integer()):
+            raise SchemaError(
+                f"column {name!r} (--timestamp) holds {dtype}, and --timestamp-format says how text is read. Leave it "
+                "out."
+            )
+        time = rules.values.time(column.cast(pl.String))
         return _of_our_era(time.dt.date()), time
     if is_dated(dtype):
         time = _in_utc(column, dtype).dt.replace_time_zone(None).cast(pl.Datetime("us"))
@@ -645,20 +625,6 @@ def _times(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Expr, 
     written = pl.when(~column.str.contains(_NO_TIME)).then(day_of_text)
     clock = column.str.slice(11, 5).str.to_time("%H:%M", strict=False)
     return pl.coalesce(_of_our_era(written), day), pl.coalesce(written.dt.combine(clock), time)
-
-
-def _written_time(name: str, schema: pl.Schema, values: TextValues) -> pl.Expr:
-    """The time in text, or in the digits of a number, by the format of the rules.
-
-    Raises:
-        SchemaError: the column holds times already.
-    """
-    dtype = schema[name]
-    if not (dtype == pl.String or dtype.is_integer()):
-        raise SchemaError(
-            f"column {name!r} (--timestamp) holds {dtype}, and --timestamp-format says how text is read. Leave it out."
-        )
-    return values.time(pl.col(name).cast(pl.String))
 
 
 def _day(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:

@@ -484,7 +484,7 @@ def _compressed_part(
     pairs = keep(part.pairs, kept_in, f"pairs-{number:05d}", quickly=True)
     again = plan.period or plan.beside or plan.randomized
     rows = keep(frame, kept_in, f"rows-{number:05d}") if again else None
-    part = part.without_pairs()
+    part = replace(part, pairs=part.pairs.clear())  # which are the large part of it
     return part if kept_in is None else store_part(part, number, kept_in), pairs, rows
 
 
@@ -537,9 +537,8 @@ def count_by_value(
         for of_part in statistics.map(part):
             stage.advance()
             for value, rows in of_part:
-                if isinstance(value, float) and not isfinite(
-                    value
-                ):  # NaN differs from itself, so that parts never meet
+                # NaN differs from itself, so that parts never meet.
+                if isinstance(value, float) and not isfinite(value):
                     raise SchemaError(
                         f"column {column!r} holds {value}, which names no part of a log. Leave it empty in these rows, "
                         "or take them out."
@@ -550,25 +549,23 @@ def count_by_value(
             f"column {column!r} has {len(parts):,} values, and each would be a result of its own; {MOST_VALUES:,} are "
             "the most. Name a column of markets, devices or the like."
         )
-    values = [
-        ValueOfColumn(
-            value,
-            sum(impressions for _, impressions, _ in parts[value]),
-            sum(clicks for _, _, clicks in parts[value]),
-            partial(
-                _count,
-                [rows for rows, _, _ in parts[value]],
-                pl.col(column).eq_missing(pl.lit(value, read.log.schema[column])),
-                read,
-                plan,
-                engine,
-                progress,
-                folder / f"value-{number:05d}",
-                factor,
-            ),
-        )
-        for number, value in enumerate(sorted(parts, key=_order))
-    ]
+
+    def count(number: int, value: object) -> CountedLog:
+        """The counts of the rows with a value, without pages."""
+        own = folder / f"value-{number:05d}"
+        own.mkdir(mode=0o700)
+        decay = None if factor is None or read.days is None else Decay(factor, read.days.newest)
+        rows = engine.parts_of([kept.scan() for kept, _, _ in parts[value]])
+        counted, pairs = compress(rows, plan, engine, progress, decay, own)
+        only = pl.col(column).eq_missing(pl.lit(value, read.log.schema[column]))
+        counted = replace(counted, on_order=partial(order_within, read, plan, only))
+        source = read.sources, read.rows
+        return CountedLog(plan, *source, counted, pairs, decay=decay, days=read.days, clicks=read.clicks)
+
+    values = list[ValueOfColumn]()
+    for number, value in enumerate(sorted(parts, key=lambda value: (value is None, "" if value is None else value))):
+        impressions, clicks = sum(shown for _, shown, _ in parts[value]), sum(clicked for _, _, clicked in parts[value])
+        values.append(ValueOfColumn(value, impressions, clicks, partial(count, number, value)))
     return read, statistics.facts, values
 
 
@@ -593,27 +590,3 @@ def _parted(
         )
         for place, ((value,), rows) in enumerate(parted.items())
     ]
-
-
-def _count(
-    parts: list[KeptFrame],
-    only: pl.Expr,
-    read: ReadLog,
-    plan: StatisticsPlan,
-    engine: Engine,
-    progress: Progress,
-    folder: Path,
-    factor: float | None,
-) -> CountedLog:
-    """The counts of some rows of a log, without its pages."""
-    folder.mkdir(mode=0o700)
-    decay = None if factor is None or read.days is None else Decay(factor, read.days.newest)
-    rows = engine.parts_of([rows.scan() for rows in parts])
-    statistics, pairs = compress(rows, plan, engine, progress, decay, folder)
-    statistics = replace(statistics, on_order=partial(order_within, read, plan, only))
-    return CountedLog(plan, read.sources, read.rows, statistics, pairs, decay=decay, days=read.days, clicks=read.clicks)
-
-
-def _order(value: object) -> tuple[bool, object]:
-    """Values in ascending order, the empty one last."""
-    return value is None, "" if value is None else value

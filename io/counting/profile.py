@@ -498,7 +498,7 @@ def look_at(read: ReadLog, plan: StatisticsPlan, engine: Engine, progress: Progr
     return Look(
         facts=facts,
         details=details,
-        moved=movement(statistics.pair_signatures).in_all(expected.share),
+        moved=movement(statistics.pair_signatures, expected.share),
         pages=of_pages,
         all_pages=None if of_pages is None else round(of_pages.pages * read.rows.used / max(of_pages.rows, 1)),
         outlooks=tuple(outlooks),
@@ -516,7 +516,8 @@ def _of_part(
         return None
     if most is not None and number >= most:
         return details_of(frame), None
-    part = compress_part(frame, plan).without_pairs()
+    part = compress_part(frame, plan)
+    part = replace(part, pairs=part.pairs.clear())  # which need not stay in memory
     return details_of(frame), part if kept_in is None else store_part(part, number, kept_in)
 
 

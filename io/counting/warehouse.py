@@ -176,13 +176,6 @@ _HEX = {
 _DIGITS_OF_ID = 16  # 64 bits
 
 
-def _import_sqlglot() -> Any:  # noqa: ANN401 - its types are not complete
-    try:
-        return import_module("sqlglot")
-    except ImportError as error:
-        raise MissingExtraError.of("posbias sql", "sqlglot") from error
-
-
 def _parts_of_name(flag: str, name: str) -> list[tuple[str, bool]]:
     """The parts of a name between its points, and whether each stands in quotes: `a."b c".d`.
 
@@ -199,7 +192,10 @@ def _parts_of_name(flag: str, name: str) -> list[tuple[str, bool]]:
 
 
 def _transpiled(template: "_Template", dialect: str) -> str:
-    sqlglot = _import_sqlglot()
+    try:
+        sqlglot: Any = import_module("sqlglot")  # its types are not complete
+    except ImportError as error:
+        raise MissingExtraError.of("posbias sql", "sqlglot") from error
     expressions = sqlglot.exp
     target = sqlglot.Dialect.get_or_raise(dialect)
     reserved = {
@@ -313,7 +309,26 @@ class _Template:
             columns[f"r_random_{number}"] = f"CAST({self._column('--randomized-where', rows.column)} AS TEXT)"
         selected = ", ".join(f"{value} AS {name}" for name, value in columns.items())
         self._step("log_rows", columns=selected)
-        self._step("marked", marks=f"{self._row_fault()} AS row_fault{self._number_of_random()}")
+        faults = [(f"{session} IS NULL", RowRejection.NULL_SESSION) for session in self._sessions]
+        faults += [
+            ("r_query IS NULL", RowRejection.NULL_QUERY),
+            ("r_doc IS NULL", RowRejection.NULL_DOC),
+            ("r_position IS NULL", RowRejection.POSITION_MISSING),
+            (f"r_position > {LARGEST_POSITION}", RowRejection.POSITION_TOO_LARGE),
+            ("r_position <> FLOOR(r_position)", RowRejection.POSITION_NOT_WHOLE),
+            ("r_position < 1", RowRejection.POSITION_BELOW_BASE),
+            ("r_click = -1", RowRejection.CLICK_MISSING),
+            ("r_click = -2", RowRejection.CLICK_INVALID),
+        ]
+        faults += [("r_k_period IS NULL", RowRejection.TIMESTAMP_INVALID)] if self.plan.period else []
+        marks = f"{_first_that_holds(faults)} AS row_fault"
+        if self.plan.randomized:
+            cases = list[tuple[str, int]]()
+            for number, rows in enumerate(self.plan.randomized):
+                at = f" AND r_position IN ({', '.join(map(str, rows.positions))})" if rows.positions else ""
+                cases.append((f"r_random_{number} = {self._text(rows.value)}{at}", number + 1))
+            marks += f", {_first_that_holds(cases)} AS r_k_randomized"
+        self._step("marked", marks=marks)
 
     def _click(self, click: str) -> str:
         """0 or 1; -1 where it is missing, -2 where it is neither. Compared as text, it may be of any type."""
@@ -333,32 +348,6 @@ class _Template:
             f"CASE WHEN {click} IS NULL THEN {empty}{blank} WHEN {text} IN ({true}) THEN 1 "
             f"WHEN {text} IN ({false}) THEN 0 ELSE -2 END"
         )
-
-    def _row_fault(self) -> str:
-        """The number of the first `RowRejection` of a row; 0 for a good one."""
-        faults = [(f"{session} IS NULL", RowRejection.NULL_SESSION) for session in self._sessions]
-        faults += [
-            ("r_query IS NULL", RowRejection.NULL_QUERY),
-            ("r_doc IS NULL", RowRejection.NULL_DOC),
-            ("r_position IS NULL", RowRejection.POSITION_MISSING),
-            (f"r_position > {LARGEST_POSITION}", RowRejection.POSITION_TOO_LARGE),
-            ("r_position <> FLOOR(r_position)", RowRejection.POSITION_NOT_WHOLE),
-            ("r_position < 1", RowRejection.POSITION_BELOW_BASE),
-            ("r_click = -1", RowRejection.CLICK_MISSING),
-            ("r_click = -2", RowRejection.CLICK_INVALID),
-        ]
-        faults += [("r_k_period IS NULL", RowRejection.TIMESTAMP_INVALID)] if self.plan.period else []
-        return _first_that_holds(faults)
-
-    def _number_of_random(self) -> str:
-        """The number of the first description of randomised rows that fits, from 1; 0 where none does."""
-        if not self.plan.randomized:
-            return ""
-        cases = list[tuple[str, int]]()
-        for number, rows in enumerate(self.plan.randomized):
-            at = f" AND r_position IN ({', '.join(map(str, rows.positions))})" if rows.positions else ""
-            cases.append((f"r_random_{number} = {self._text(rows.value)}{at}", number + 1))
-        return f", {_first_that_holds(cases)} AS r_k_randomized"
 
     def _judge_pages(self) -> None:
         """The sessions that cannot be one results page, by the rules of `core.log.pages`, and where others end."""

@@ -124,18 +124,17 @@ class Buckets:
     @property
     def frames(self) -> list[pl.LazyFrame]:
         """The buckets that hold rows, in the order of their number."""
-        return [self._good(self._files(number)) for number in self.held]
+        return [self._good(number) for number in self.held]
 
     @property
     def with_session(self) -> list[pl.LazyFrame]:
         """Of these, the rows whose session is known."""
-        known = pl.col(SESSION).is_not_null()
-        return [self._good(self._files(number, only=(1,)) or self._files(number)).filter(known) for number in self.held]
+        return [self._good(number, only=(1,)).filter(pl.col(SESSION).is_not_null()) for number in self.held]
 
     @property
     def faulty(self) -> pl.LazyFrame:
         """The rows that break the contract, with their session, their fault and their click; there are some."""
-        rows = self._scan(self._files(self.number))
+        rows = self._scan(self.number)
         if self.fields is None:
             return rows
         fault, click = pl.col(NUMBER) // _CLICKS, (pl.col(NUMBER) % _CLICKS).cast(pl.Int8, wrap_numerical=True)
@@ -143,7 +142,7 @@ class Buckets:
 
     def numbers(self, number: int, most: int) -> Iterator[pl.Series]:
         """The numbers of a bucket, so many at once at most."""
-        batches = self._scan(self._files(number)).select(NUMBER).collect_batches(chunk_size=most, engine="streaming")
+        batches = self._scan(number).select(NUMBER).collect_batches(chunk_size=most, engine="streaming")
         return (batch.to_series() for batch in batches)
 
     def in_ranks(self, number: int, columns: Sequence[str]) -> tuple[pl.DataFrame, dict[str, pl.Series]]:
@@ -152,7 +151,7 @@ class Buckets:
         The files hold dictionaries of texts, so that only these are sorted, not the texts of all rows.
         """
         parquet: Any = import_module("pyarrow.parquet")  # only here: importing it takes time
-        rows, different = self._scan(self._files(number)).select(columns), dict[str, pl.Series]()
+        rows, different = self._scan(number).select(columns), dict[str, pl.Series]()
         texts = [name for name, dtype in rows.collect_schema().items() if isinstance(dtype, pl.String)]
         with ExitStack() as open_files:
             files = [
@@ -184,17 +183,15 @@ class Buckets:
             counts = pl.concat([counts, row_counts(self.faulty).collect(engine="streaming")])
         return counts
 
-    def _good(self, files: list[Path]) -> pl.LazyFrame:
-        rows = self._scan(files)
-        return (
-            rows.drop(REJECTED, strict=False)
-            if self.fields is None
-            else rows.select(pl.exclude(NUMBER), *self.fields.values)
-        )
+    def _good(self, number: int, only: Sequence[int] = (0, 1)) -> pl.LazyFrame:
+        rows = self._scan(number, only)
+        if self.fields is None:
+            return rows.drop(REJECTED, strict=False)
+        return rows.select(pl.exclude(NUMBER), *self.fields.values)
 
-    def _scan(self, files: list[Path]) -> pl.LazyFrame:
+    def _scan(self, number: int, only: Sequence[int] = (0, 1)) -> pl.LazyFrame:
         scan = pl.scan_parquet if self.fields is None else pl.scan_ipc
-        return scan(files, hive_partitioning=False, glob=False)
+        return scan(self._files(number, only) or self._files(number), hive_partitioning=False, glob=False)
 
     def _files(self, number: int, only: Sequence[int] = (0, 1)) -> list[Path]:
         """The files of a bucket, of rows without a session (0) and with one (1)."""
@@ -422,11 +419,18 @@ class LocalEngine(Engine):
     ) -> Bucketed:
         """Read the log once, reject what breaks the contract, split what does not fit into memory."""
         with reading([*log.sources, *log.click_sources]):
-            row_bytes, text_bytes = _widths(log)
-            n_buckets = self._buckets_for(log.estimated_rows, log.impressions.collect_schema(), text_bytes)
+            schema = log.impressions.collect_schema()
+            texts = [name for name, dtype in schema.items() if isinstance(dtype, pl.String)]
+            # The bytes of a row, and of the longest of the texts that are ids, by the first rows.
+            first = log.impressions.head(_FIRST_WIDTHS).select(pl.col(texts).str.len_bytes().mean()) if texts else None
+            bytes_of = {} if first is None else first.collect(engine="streaming").fill_null(0).row(0, named=True)
+            of_texts = sum(_BYTES_OF_VIEW + int(width) for width in bytes_of.values())
+            text_bytes = max(int(bytes_of.get(name, 0)) for name in (SESSION, QUERY, DOC))
+            n_buckets = self._buckets_for(log.estimated_rows, schema, text_bytes)
             if n_buckets == 1:
                 return self._read_into_memory(log, plan, on_rows)
-            row = row_bytes, bytes_per_row(log.impressions.collect_schema(), text_bytes)
+            row_bytes = _BYTES_OF_NUMBER * (len(schema) - len(texts)) + of_texts
+            row = row_bytes, bytes_per_row(schema, text_bytes)
             return self._split(log, plan, n_buckets, row, on_rows, keep_sessions=keep_sessions)
 
     def add_up(self, statistics: Sequence[pl.LazyFrame], plan: StatisticsPlan, *, distinct: bool = False) -> FrameParts:
@@ -516,18 +520,10 @@ class LocalEngine(Engine):
         all_pages = keep_sessions or log.docs_once or self.check_pages == "all"
         if log.has_sessions and not all_pages:
             all_pages = self._has_faulty_pages(log, n_buckets)
-        rows = partial(self._rows_to_write, log, row[0])
         looked_at = None
         if log.has_sessions and not all_pages:
             looked_at = _is_kept(log, n_buckets) | _is_checked(log, n_buckets)
-        buckets = Buckets(self.scratch / "impressions", n_buckets, fields_of(log))
-        check_room(self.scratch, log.estimated_rows * LEAST_BYTES_PER_ROW)
-        with temporary_files(self.scratch):
-            buckets.write(only_sessions(rows(on_rows), looked_at))
-            if not buckets.all_fit:
-                remove_tree(buckets.folder)
-                buckets = replace(buckets, fields=None)
-                buckets.write(only_sessions(rows(None), looked_at))
+        buckets = self._written(log, n_buckets, row[0], looked_at, on_rows)
         counts = buckets.count_rows()
         read = int(counts[ROWS].sum())
         rejected, totals = judge_rows(log, counts, self.on_bad_rows)
@@ -544,7 +540,12 @@ class LocalEngine(Engine):
         if log.has_sessions and frames:
             looked_at = frames if all_pages else buckets.with_session
             shown = self._pages(log, looked_at, n_buckets, all_pages=all_pages)
-            faulty, ends = self._judged_over(shown) if all_pages else judge([shown])
+            parts = [shown]
+            if all_pages:  # a page may lie in several buckets
+                n_shares = fewest_parts(shown.select(pl.len()).collect().item(), shown.collect_schema(), self.memory)
+                in_share = pl.col(SESSION).hash() % n_shares
+                parts = [over_parts(shown.filter(in_share == share)) for share in range(n_shares)]
+            faulty, ends = judge(parts)
             lost = buckets.faulty if plan.needs_pages and rejected else None
             faulty = self._left_out(log, shown, faulty, lost, read, rejected)
             totals = without_clicks(replace(totals, page_ends=ends), faulty)
@@ -566,6 +567,26 @@ class LocalEngine(Engine):
         untouched = buckets if intact else None
         return Bucketed(*became, self.scratch, tuple(frames), some_pages, tuple(in_order), untouched, some)
 
+    def _written(
+        self, log: Log, n_buckets: int, row_bytes: int, looked_at: pl.Expr | None, on_rows: RowCounter | None
+    ) -> Buckets:
+        """The rows of a log in buckets, as numbers where they can be, without the sessions that are not looked at."""
+        # Slices, where too many rows would be in memory while Polars streams them into buckets.
+        room = room_for_parts(self.memory) // row_bytes
+        on_the_way = _ROWS_ON_THE_WAY + n_threads() * log.longest_row_group
+        sliceable = log.is_parquet and not log.click_sources and log.raw is None
+        sliced = sliceable and room < log.estimated_rows and room < on_the_way
+        rows = log.slices(room // _COPIES_OF_SLICE) if sliced else [log.impressions]
+        buckets = Buckets(self.scratch / "impressions", n_buckets, fields_of(log))
+        check_room(self.scratch, log.estimated_rows * LEAST_BYTES_PER_ROW)
+        with temporary_files(self.scratch):
+            buckets.write(only_sessions((count_rows(frame, on_rows) for frame in rows), looked_at))
+            if not buckets.all_fit:
+                remove_tree(buckets.folder)
+                buckets = replace(buckets, fields=None)
+                buckets.write(only_sessions(rows, looked_at))
+        return buckets
+
     def _left_out(
         self,
         log: Log,
@@ -576,7 +597,7 @@ class LocalEngine(Engine):
         rejected: dict[str, int],
     ) -> pl.DataFrame:
         """The faulty pages, and those that lost a row where there are some; their rows are added to `rejected`."""
-        rejected |= self._judge_pages(log, faulty, rows)
+        rejected |= judge_pages(log, page_faults(faulty), faulty, rows, self.on_bad_rows)
         if lost is None:
             return faulty
         lossy = shown.join(lost.select(SESSION).unique(), on=SESSION, how="semi")
@@ -586,20 +607,6 @@ class LocalEngine(Engine):
         affected = others.group_by(SESSION).agg(*sums).with_columns(code).collect()
         rejected |= rows_by_reason(page_faults(affected))
         return pl.concat([faulty, affected])
-
-    def _rows_to_write(self, log: Log, row_bytes: int, on_rows: RowCounter | None) -> Iterator[pl.LazyFrame]:
-        """The rows of a log, in slices where too many would be in memory while Polars streams them into buckets."""
-        room = room_for_parts(self.memory) // row_bytes
-        on_the_way = _ROWS_ON_THE_WAY + n_threads() * log.longest_row_group
-        sliced = (
-            log.is_parquet
-            and not log.click_sources
-            and log.raw is None
-            and room < log.estimated_rows
-            and room < on_the_way
-        )
-        frames = log.slices(room // _COPIES_OF_SLICE) if sliced else [log.impressions]
-        yield from (count_rows(frame, on_rows) for frame in frames)
 
     def _has_faulty_pages(self, log: Log, n_buckets: int) -> bool:
         """Whether pages have to be left out, so that all of them must be known, by a sample.
@@ -612,7 +619,7 @@ class LocalEngine(Engine):
             return False
         faulty, _ = judge([pages(good_rows(log.impressions).filter(_is_checked(log, n_buckets)), log.page_rules)])
         if stops:
-            self._judge_pages(log, faulty, log.estimated_rows)
+            judge_pages(log, page_faults(faulty), faulty, log.estimated_rows, self.on_bad_rows)
         return stops or bool(faulty.height)
 
     def _pages(self, log: Log, frames: Sequence[pl.LazyFrame], n_buckets: int, *, all_pages: bool) -> pl.LazyFrame:
@@ -622,27 +629,16 @@ class LocalEngine(Engine):
         if log.page_rules.several_queries:  # buckets do not hold whole pages
             together, session = pl.concat(frames), pl.col(SESSION).hash()
             frames = [together.filter(session % n_buckets == share) for share in range(n_buckets)]
-        keep_pages = partial(self._keep_pages, log)
+
+        def keep_pages(numbered: tuple[int, pl.LazyFrame]) -> pl.LazyFrame:
+            (number, bucket), kept = numbered, list[pl.LazyFrame]()
+            with pieces_of(bucket, SESSION, self.scratch) as pieces:
+                for at, piece in enumerate(pieces):
+                    in_order = pages_in_memory(piece.collect(engine="streaming"), log.page_rules)
+                    kept.append(keep(in_order, self.scratch, f"pages-{number:05d}-{at:05d}", quickly=True).scan())
+            return pl.concat(kept)
+
         return pl.concat(at_once(keep_pages, enumerate(frames), self._at_once))
-
-    def _keep_pages(self, log: Log, numbered: tuple[int, pl.LazyFrame]) -> pl.LazyFrame:
-        """The pages of a bucket, on disk."""
-        number, bucket = numbered
-        kept = list[pl.LazyFrame]()
-        with pieces_of(bucket, SESSION, self.scratch) as pieces:
-            for at, piece in enumerate(pieces):
-                in_order = pages_in_memory(piece.collect(engine="streaming"), log.page_rules)
-                kept.append(keep(in_order, self.scratch, f"pages-{number:05d}-{at:05d}", quickly=True).scan())
-        return pl.concat(kept)
-
-    def _judged_over(self, parts: pl.LazyFrame) -> tuple[pl.DataFrame, PageEnds]:
-        """The pages of the whole log, from those of its buckets."""
-        n_shares = fewest_parts(parts.select(pl.len()).collect().item(), parts.collect_schema(), self.memory)
-        session = pl.col(SESSION).hash()
-        return judge(over_parts(parts.filter(session % n_shares == share)) for share in range(n_shares))
-
-    def _judge_pages(self, log: Log, faulty: pl.DataFrame, rows: int) -> dict[str, int]:
-        return judge_pages(log, page_faults(faulty), faulty, rows, self.on_bad_rows)
 
 
 def _of_enough_queries(frames: Sequence[pl.LazyFrame], first: Sequence[bool]) -> Sequence[pl.LazyFrame]:
@@ -650,14 +646,3 @@ def _of_enough_queries(frames: Sequence[pl.LazyFrame], first: Sequence[bool]) ->
     some = [*compress(frames, first)]
     queries = (frame.select(pl.col(QUERY).n_unique()).collect(engine="streaming").item() for frame in some)
     return some if sum(queries) >= _FEW_QUERIES else frames
-
-
-def _widths(log: Log) -> tuple[int, int]:
-    """The bytes of a row, and of the longest of the texts that are ids, by the first rows."""
-    schema = log.impressions.collect_schema()
-    texts = [name for name, dtype in schema.items() if isinstance(dtype, pl.String)]
-    first = log.impressions.head(_FIRST_WIDTHS).select(pl.col(texts).str.len_bytes().mean()) if texts else None
-    bytes_of = {} if first is None else first.collect(engine="streaming").fill_null(0).row(0, named=True)
-    others = _BYTES_OF_NUMBER * (len(schema) - len(texts))
-    of_row = others + sum(_BYTES_OF_VIEW + int(width) for width in bytes_of.values())
-    return of_row, max(int(bytes_of.get(name, 0)) for name in (SESSION, QUERY, DOC))

@@ -77,11 +77,7 @@ def _mapped(
     frame: SparkFrame, schema: pl.Schema, work: Callable[[pl.LazyFrame], pl.LazyFrame], to: pl.Schema
 ) -> SparkFrame:
     """The results of a function for the rows of each partition."""
-
-    def travelling(rows: pl.LazyFrame) -> pl.LazyFrame:
-        return packed(work(rows), to)
-
-    return frame.mapInArrow(on_rows(travelling, schema), spark_schema(to))
+    return frame.mapInArrow(on_rows(lambda rows: packed(work(rows), to), schema), spark_schema(to))
 
 
 def _here(frame: SparkFrame, schema: pl.Schema) -> pl.DataFrame:
@@ -103,12 +99,12 @@ def _one_in(rows: SparkFrame, column: str, number: int) -> SparkFrame:
     return rows.filter(functions.pmod(functions.xxhash64(column), functions.lit(number)) == 0) if number > 1 else rows
 
 
-def _count_faults(faulty: SparkFrame) -> pl.DataFrame:
-    """Number of `pages` and their `rows` and `clicks` by `rejected`, of faulty pages."""
-    by_fault = faulty.groupBy(REJECTED).agg({"*": "count", ROWS: "sum", PAGE_CLICKS: "sum"}).collect()
-    counts = [(row[REJECTED], row["count(1)"], row[f"sum({ROWS})"], row[f"sum({PAGE_CLICKS})"]) for row in by_fault]
-    schema = {REJECTED: pl.Int64, PAGES: pl.Int64, ROWS: pl.Int64, CLICKS: pl.Int64}
-    return pl.DataFrame(counts, schema=schema, orient="row").sort(REJECTED)
+def _sums_by_reason(rows: SparkFrame, **summed: str) -> pl.DataFrame:
+    """Counts of rows by `rejected`, under the names of what they count: `*` is the rows, other columns are summed."""
+    by_reason = rows.groupBy(REJECTED).agg({name: "count" if name == "*" else "sum" for name in summed.values()})
+    columns = REJECTED, *("count(1)" if name == "*" else f"sum({name})" for name in summed.values())
+    counts = [[row[name] for name in columns] for row in by_reason.collect()]
+    return pl.DataFrame(counts, dict.fromkeys((REJECTED, *summed), pl.Int64), orient="row").sort(REJECTED)
 
 
 _PAGE_SUMS = pl.Schema({**dict.fromkeys((REJECTED, PAGES, ROWS, CLICKS), pl.Int64()), **PAGE_ENDS})
@@ -284,17 +280,21 @@ class SparkEngine(Engine):
         shuffle_into(self.session, n_parts)
         slices = self.slices_of(log)
         shown = self._frame_of(slices, schema)
-        clicks = self._clicks(log, schema) if log.click_sources else None
-        shown = shown if clicks is None else _with_clicks(shown, clicks, schema)
+        clicks = None
+        if log.click_sources:  # impressions of which none is clicked, and the clicks, which one task reads
+            keys = pl.Schema({name: schema[name] for name in _CLICK_KEYS})
+            clicks = self.keep(self._frame_of([log.from_anywhere.clicked_keys], keys))
+            functions: Any = import_module("pyspark.sql.functions")
+            marked = clicks.withColumn(MADE_CLICK, functions.lit(1).cast("tinyint"))
+            click = functions.coalesce(functions.col(MADE_CLICK), functions.col(CLICK)).alias(CLICK)
+            columns = [click if name == CLICK else functions.col(f"`{spark_name(name)}`") for name in schema]
+            shown = shown.join(marked, on=_CLICK_KEYS, how="left").select(*columns)
         every_page = log.has_sessions and (keep_sessions or log.docs_once or self.check_pages == "all")
         if every_page or len(slices) < n_parts:
             shown = shown.repartition(n_parts, SESSION if log.has_sessions else DOC)
         shown = self.keep(shown)
-        summed = {"*": "count", CLICK: "sum"} | ({IMPRESSIONS: "sum"} if IMPRESSIONS in schema else {})
-        columns = REJECTED, "count(1)", f"sum({IMPRESSIONS})" if IMPRESSIONS in schema else "count(1)", f"sum({CLICK})"
-        of_reasons = [[row[name] for name in columns] for row in shown.groupBy(REJECTED).agg(summed).collect()]
-        names = (REJECTED, ROWS, IMPRESSIONS, CLICKS)
-        counts = pl.DataFrame(of_reasons, [(name, pl.Int64) for name in names], orient="row")
+        summed = {ROWS: "*", IMPRESSIONS: IMPRESSIONS if IMPRESSIONS in schema else "*", CLICKS: CLICK}
+        counts = _sums_by_reason(shown, **summed)
         read = int(counts[ROWS].sum())
         rejected, totals = judge_rows(log, counts, self.on_bad_rows)
         listed = list(self.each(log.from_anywhere.listed_clicks, collected))
@@ -305,8 +305,11 @@ class SparkEngine(Engine):
         schema = pl.Schema({name: dtype for name, dtype in schema.items() if name != REJECTED})
         repeats = dict[str, int]()
         if log.docs_once:
-            good, left_out = self._each_doc_once(good, schema, whole_pages=plan.needs_pages)
+            once = partial(mark_repeats, clicks_above_matter=plan.needs_pages)
+            marked = self.keep(_mapped(good, schema, once, pl.Schema({**schema, REJECTED: pl.UInt8()})))
+            left_out = _sums_by_reason(marked.filter(f"{REJECTED} > 0"), **{ROWS: "*", CLICKS: CLICK})
             repeats, totals = rows_by_reason(left_out), without_clicks(totals, left_out)
+            good = marked.filter(f"{REJECTED} = 0").drop(REJECTED)
         if log.has_sessions:
             lost = shown.filter(f"{REJECTED} > 0") if plan.needs_pages and rejected else None
             one_in = 1 if every_page else max(1, read // SAMPLED_ROWS)
@@ -317,17 +320,6 @@ class SparkEngine(Engine):
         pieces = SparkParts(good, schema, None)
         return ReadBySpark(log, plan, read, rejected | repeats, totals, joined, pieces, n_parts, self)
 
-    def _each_doc_once(
-        self, good: SparkFrame, schema: pl.Schema, *, whole_pages: bool
-    ) -> tuple[SparkFrame, pl.DataFrame]:
-        """The rows with each document once a page, and `rejected`, `rows` and `clicks` of those that are left out."""
-        once = partial(mark_repeats, clicks_above_matter=whole_pages)
-        marked = self.keep(_mapped(good, schema, once, pl.Schema({**schema, REJECTED: pl.UInt8()})))
-        sums = marked.filter(f"{REJECTED} > 0").groupBy(REJECTED).agg({"*": "count", CLICK: "sum"}).collect()
-        counts = [(row[REJECTED], row["count(1)"], row[f"sum({CLICK})"]) for row in sums]
-        repeats = pl.DataFrame(counts, schema=dict.fromkeys((REJECTED, ROWS, CLICKS), pl.Int64), orient="row")
-        return marked.filter(f"{REJECTED} = 0").drop(REJECTED), repeats
-
     def _among(
         self, shown: SparkFrame, schema: pl.Schema, some: pl.DataFrame | None, columns: Sequence[str]
     ) -> pl.DataFrame:
@@ -337,11 +329,6 @@ class SparkEngine(Engine):
             rows = rows.join(self._frame_of([some.lazy()], some.schema), on=some.columns, how="left_semi")
         rows = rows.select(*columns).limit(COMPARED) if some is None else rows.select(*columns).distinct()
         return _here(rows, pl.Schema({name: schema[name] for name in columns}))
-
-    def _clicks(self, log: Log, schema: pl.Schema) -> SparkFrame:
-        """The clicks of a table apart, which one task reads."""
-        keys = pl.Schema({name: schema[name] for name in _CLICK_KEYS})
-        return self.keep(self._frame_of([log.from_anywhere.clicked_keys], keys))
 
     def _bad_pages(
         self,
@@ -375,7 +362,8 @@ class SparkEngine(Engine):
             functions: Any = import_module("pyspark.sql.functions")
             lossy = judged.filter(f"{REJECTED} = 0").join(lost.select(SESSION), on=SESSION, how="left_semi")
             of_lost = lossy.withColumn(REJECTED, functions.lit(int(PageRejection.FAULTY_ROW)).cast("smallint"))
-            faulty, faults = faulty.union(of_lost), pl.concat([faults, _count_faults(of_lost)])
+            of_reason = _sums_by_reason(of_lost, **{PAGES: "*", ROWS: ROWS, CLICKS: PAGE_CLICKS})
+            faulty, faults = faulty.union(of_lost), pl.concat([faults, of_reason])
         if not faults.height:
             self.let_go(judged)
         return faulty.select(SESSION), faults, ends
@@ -385,15 +373,6 @@ def _write_rows(item: tuple[int, Item], rows: Callable[[Item], pl.DataFrame], fo
     number, of_part = item
     with whole_files(folder) as unfinished:
         write_part(rows(of_part), unfinished, number)
-
-
-def _with_clicks(shown: SparkFrame, clicks: SparkFrame, schema: pl.Schema) -> SparkFrame:
-    """Impressions of which none is clicked, with the clicks of a table apart."""
-    functions: Any = import_module("pyspark.sql.functions")
-    marked = clicks.withColumn(MADE_CLICK, functions.lit(1).cast("tinyint"))
-    click = functions.coalesce(functions.col(MADE_CLICK), functions.col(CLICK)).alias(CLICK)
-    columns = [click if name == CLICK else functions.col(f"`{spark_name(name)}`") for name in schema]
-    return shown.join(marked, on=_CLICK_KEYS, how="left").select(*columns)
 
 
 def _by_query(frame: SparkFrame, schema: pl.Schema, n_parts: int, order: tuple[str, ...] = ()) -> SparkParts:

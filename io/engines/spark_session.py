@@ -204,11 +204,28 @@ def _start(master: str, scratch: Path) -> Session:
     pyspark: Any = import_module("pyspark")
     sql: Any = import_module("pyspark.sql")
     launch: Any = import_module("pyspark.java_gateway").launch_gateway
+    settings = {
+        _SHUFFLE: "1",  # `shuffle_into` raises it
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(1 << 17),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.driver.maxResultSize": "0",  # signatures of many parts may well be more than the usual 1 GiB
+        "spark.ui.showConsoleProgress": "false",
+        **{f"spark.executorEnv.{name}": "1" for name in _ONE_THREAD},
+    }
+    if _LOCAL.fullmatch(master):
+        # Nobody else has to reach this process, and a host name that does not resolve does no harm.
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        settings |= {"spark.ui.enabled": "false", "spark.local.dir": str(scratch)}
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    configuration = pyspark.SparkConf().setMaster(master).setAppName("posbias").setAll(_settings(master, scratch))
-    messages = scratch / "spark.log"
+    configuration = pyspark.SparkConf().setMaster(master).setAppName("posbias").setAll(list(settings.items()))
+    messages, usual = scratch / "spark.log", tempfile.tempdir
+    # Java on this machine runs without its second compiler, which takes a third of a short run.
+    quick = _LOCAL.fullmatch(master) is not None and "JDK_JAVA_OPTIONS" not in os.environ
+    # PySpark makes a directory of its own while it starts: in one of ours, it goes even if this process is killed.
+    tempfile.tempdir = str(scratch)
+    os.environ.update({"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"} if quick else {})
     try:
-        with messages.open("wb") as output, spark_errors(), _temporary_files_in(scratch), _compiled_once(master):
+        with messages.open("wb") as output, spark_errors():
             # One JVM serves a process for its life; what it says goes to a file, not to the terminal or to cron.
             gateway = pyspark.SparkContext._gateway or launch(configuration, {"stdout": output, "stderr": output})  # noqa: SLF001
             return sql.SparkSession(pyspark.SparkContext(conf=configuration, gateway=gateway))
@@ -217,29 +234,10 @@ def _start(master: str, scratch: Path) -> Session:
             line for line in messages.read_text(errors="replace").splitlines() if "Exception" in line or "Error" in line
         ]
         raise EngineError(f"--master {master}: Spark does not start. {last[0] if last else error}") from error
-
-
-@contextmanager
-def _temporary_files_in(scratch: Path) -> Generator[None]:
-    """PySpark makes a directory of its own while it starts: in one of ours, it goes even if this process is killed."""
-    usual, tempfile.tempdir = tempfile.tempdir, str(scratch)
-    try:
-        yield
     finally:
         tempfile.tempdir = usual
-
-
-@contextmanager
-def _compiled_once(master: str) -> Generator[None]:
-    """Start Java on this machine without its second compiler, which takes a third of a short run."""
-    if "JDK_JAVA_OPTIONS" in os.environ or not _LOCAL.fullmatch(master):
-        yield
-        return
-    os.environ["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1"
-    try:
-        yield
-    finally:
-        del os.environ["JDK_JAVA_OPTIONS"]
+        if quick:
+            del os.environ["JDK_JAVA_OPTIONS"]
 
 
 def _wait_for_workers(session: Session, master: str) -> None:
@@ -261,36 +259,6 @@ def _wait_for_workers(session: Session, master: str) -> None:
             time.sleep(0.1)
 
 
-def _settings(master: str, scratch: Path) -> list[tuple[str, str]]:
-    settings = {
-        _SHUFFLE: "1",  # `shuffle_into` raises it
-        "spark.sql.execution.arrow.maxRecordsPerBatch": str(1 << 17),
-        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        "spark.driver.maxResultSize": "0",  # signatures of many parts may well be more than the usual 1 GiB
-        "spark.ui.showConsoleProgress": "false",
-        **{f"spark.executorEnv.{name}": "1" for name in _ONE_THREAD},
-    }
-    if _LOCAL.fullmatch(master):
-        # Nobody else has to reach this process, and a host name that does not resolve does no harm.
-        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-        settings |= {"spark.ui.enabled": "false", "spark.local.dir": str(scratch)}
-    return list(settings.items())
-
-
-@contextmanager
-def without_its_messages() -> Generator[None]:
-    """Keep PySpark from logging, with a trace of Java, errors that are raised anyway."""
-    loggers = [logging.getLogger(name) for name in _CHATTY]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL + 1)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-
-
 @contextmanager
 def spark_errors() -> Generator[None]:
     """Turn what Spark says when a job fails into the error behind it, or into one line.
@@ -303,8 +271,12 @@ def spark_errors() -> Generator[None]:
     of_java: type[Exception] = py4j.Py4JError if py4j else ConnectionError
     kinds = cast("tuple[type[Exception], ...]", (errors.PySparkException, of_java, ConnectionError))
     of_network: type[Exception] = py4j.Py4JNetworkError if py4j else ConnectionError
+    loggers = [logging.getLogger(name) for name in _CHATTY]  # with a trace of Java, of errors that are raised anyway
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
     try:
-        with warnings.catch_warnings(), without_its_messages():
+        with warnings.catch_warnings():
             # PySpark wants an old pandas to be there, of which nothing is used here.
             warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
             yield
@@ -321,6 +293,9 @@ def spark_errors() -> Generator[None]:
                 "with less --memory where the machine has none to spare."
             ) from error
         raise EngineError(f"Spark failed: {_why(text)}") from error
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def _why(text: str) -> str:
