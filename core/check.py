@@ -19,7 +19,7 @@ from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.estimators.methods import ConditionalEstimator
 from posbias.core.fit.fit import WANTED_CLICK_SHARE, check_cells
-from posbias.core.log.pages import ShiftedPages, count_spans, shifted_pages
+from posbias.core.log.pages import ShiftedPages, shifted_pages
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, QUERY, SESSION
 from posbias.core.theta.conditional import NO_CLICKS, NOT_LINKED, ONE_WAY
 
@@ -224,7 +224,7 @@ def page_facts(impressions: pl.DataFrame) -> PageFacts:
         "longest": pl.col("rows").max().fill_null(0),
     }
     totals = per_page.select(count.cast(pl.Int64).alias(name) for name, count in counts.items())
-    return PageFacts(**totals.row(0, named=True), shifted=shifted_pages(count_spans(per_page)))
+    return PageFacts(**totals.row(0, named=True), shifted=shifted_pages(per_page))
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,7 @@ def masked(text: str) -> str:
     ...), and settings such as `aws_secret_access_key=`.
     """
     if "@" in text:
-        text = _USERINFO.sub(_masked_userinfo, text)
+        text = _USERINFO.sub(lambda match: match[0] if _of_place(match) else f"{match[1]}{MASK}@", text)
     for pattern in (_PARAMETER, _SETTING, _HEADER, _TOKEN_OF_AWS):
         text = pattern.sub(rf"\1{MASK}", text)
     return text
@@ -212,10 +212,6 @@ def without_userinfo(url: str) -> str:
     if match is None or _of_place(match):
         return url
     return url[: match.end(1)] + url[match.end(1) :].partition("@")[2]
-
-
-def _masked_userinfo(match: re.Match[str]) -> str:
-    return match[0] if _of_place(match) else f"{match[1]}{MASK}@"
 
 
 def _of_place(match: re.Match[str]) -> bool:

@@ -167,18 +167,6 @@ HALF = "posbias_half"
 """Whether a row lies in the later half of its stratum, by impressions."""
 
 
-def lengths_of(kept: Resolution | None) -> tuple[Length, ...]:
-    """The lengths into which statistics can be parted that keep so much, the coarsest first."""
-    return {None: LENGTHS[:1], "day": LENGTHS[:3], "hour": LENGTHS, "quarter": LENGTHS}[kept]
-
-
-def column_of(length: Length, kept: Resolution | None) -> tuple[str, ...]:
-    """The column that tells periods of a length apart; none for the whole log."""
-    if length == "none":
-        return ()
-    return (PERIOD,) if length == kept else (f"posbias_{length}",)
-
-
 def with_periods(frame: pl.DataFrame, unit: tuple[str, ...]) -> pl.DataFrame:
     """Statistics, or impressions, with the columns of periods that a unit has and the statistics have not."""
     made = [

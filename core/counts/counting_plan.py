@@ -34,6 +34,7 @@ from posbias.core.schema import (
     DOC,
     HALF,
     IMPRESSIONS,
+    LENGTHS,
     PAIR,
     PERIOD,
     POSITION,
@@ -42,8 +43,6 @@ from posbias.core.schema import (
     WEIGHT,
     Length,
     Resolution,
-    column_of,
-    lengths_of,
 )
 
 
@@ -91,12 +90,13 @@ class StatisticsPlan:
     @property
     def lengths(self) -> tuple[Length, ...]:
         """The periods into which the statistics can be parted, the coarsest first."""
-        return lengths_of(self.period)
+        return {None: LENGTHS[:1], "day": LENGTHS[:3], "hour": LENGTHS, "quarter": LENGTHS}[self.period]
 
     def stratum_columns(self, period: Length = "none", *, halved: bool = False) -> tuple[str, ...]:
         """Key of what shares one attractiveness in a fit of theta: the pair, its period, its strata; or half of it."""
         half = (HALF,) if halved else ()
-        return (*self.pair_columns, *column_of(period, self.period), *self.strata, *half)
+        by_time = () if period == "none" else (PERIOD,) if period == self.period else (f"posbias_{period}",)
+        return (*self.pair_columns, *by_time, *self.strata, *half)
 
     @property
     def randomized_columns(self) -> tuple[str, ...]:
@@ -346,7 +346,12 @@ def count_packed(in_cells: pl.DataFrame, plan: StatisticsPlan) -> pl.DataFrame |
         The keys, `impressions` and `clicks`, as the plan's `count` has them.
     """
     keys, different = in_cells.select(plan.keys), dict[str, pl.Series]()
-    if plan.weighted or plan.summed or not keys.height or not all(map(_can_be_packed, keys)):
+    plain = all(
+        not key.null_count()
+        and (key.dtype.is_integer() or isinstance(key.dtype, pl.String | pl.Date | pl.Datetime | pl.Boolean))
+        for key in keys
+    )
+    if plan.weighted or plan.summed or not keys.height or not plain:
         return None
 
     def fewer_bits(column: pl.Series) -> BitField:
@@ -367,12 +372,6 @@ def count_packed(in_cells: pl.DataFrame, plan: StatisticsPlan) -> pl.DataFrame |
     return counted.with_columns(values.gather(counted[name]) for name, values in different.items())
 
 
-def _can_be_packed(key: pl.Series) -> bool:
-    dtype = key.dtype
-    packed = dtype.is_integer() or isinstance(dtype, pl.String | pl.Date | pl.Datetime | pl.Boolean)
-    return packed and not key.null_count()
-
-
 def count_numbers(pieces: Iterable[pl.Series], fields: BitFields, plan: StatisticsPlan) -> pl.DataFrame:
     """Statistics of impressions that are numbers already, sorted by the plan's keys.
 
@@ -381,7 +380,10 @@ def count_numbers(pieces: Iterable[pl.Series], fields: BitFields, plan: Statisti
         fields: what the bits say.
         plan: what is counted: its cells do not depend on other impressions, and it adds up no weights.
     """
-    counted = running_total((count_equal(numbers) for numbers in pieces), _add_up)
+    counted = running_total(
+        (count_equal(numbers) for numbers in pieces),
+        lambda counts: pl.concat(counts).group_by(NUMBER).sum().sort(NUMBER),
+    )
     keys = [field for field in fields.fields if field.name != CLICK]
     rows = counted.select(*(field.value for field in keys), IMPRESSIONS, pl.col(CLICKS).alias(CLICK))
     in_cells = plan.with_cells_in_memory(rows)
@@ -389,10 +391,6 @@ def count_numbers(pieces: Iterable[pl.Series], fields: BitFields, plan: Statisti
         return in_cells.rename({CLICK: CLICKS})
     summed = replace(plan, summed=True).count_in_cells(nw.from_native(in_cells.lazy()))
     return summed.to_native().sort(plan.keys).collect()
-
-
-def _add_up(counts: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    return pl.concat(counts).group_by(NUMBER).sum().sort(NUMBER)
 
 
 def count_equal(numbers: pl.Series) -> pl.DataFrame:

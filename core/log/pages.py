@@ -47,13 +47,10 @@ class ShiftedPages:
     usual: tuple[int, int]  # that of most pages
 
 
-def count_spans(pages: pl.DataFrame) -> pl.DataFrame:
-    """How many pages of several positions go from which to which: `first`, `last`, `pages`, from `first` and `last`."""
-    return pages.filter(pl.col(LAST) > pl.col(FIRST)).group_by(FIRST, LAST).agg(pl.len().alias(PAGES))
-
-
-def shifted_pages(spans: pl.DataFrame) -> ShiftedPages | None:
-    """The pages that are shifted, by `count_spans`; None where there are none."""
+def shifted_pages(per_page: pl.DataFrame) -> ShiftedPages | None:
+    """The pages that are shifted, by the `first` and `last` position of each; None where there are none."""
+    several = per_page.filter(pl.col(LAST) > pl.col(FIRST))
+    spans = several.group_by(FIRST, LAST).agg(pl.len().alias(PAGES))
     if not spans.height:
         return None
     pages = {(first, last): number for first, last, number in spans.sort(FIRST, LAST).iter_rows()}

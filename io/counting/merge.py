@@ -76,7 +76,10 @@ def _side_by_side(
     owned.sort(key=lambda both: (both[1].days, sorted(both[1].sources)))
     segments = [segment for _, segment in owned]
     finer = [segment for entry, segment in owned if entry.metadata.plan.period != metadata.plan.period]
-    small = [*finer, *(segment for segment in _to_add_up(segments, metadata) if segment not in finer)]
+    # Segments that may have equal keys are added up, all of them or as many as are worth it.
+    equal = [] if len(segments) == 1 or (metadata.plan.period and have_distinct_days(segments)) else segments
+    equal = equal if sum(map(_rows, equal)) <= _SMALL else worth_adding_up(equal)
+    small = [*finer, *(segment for segment in equal if segment not in finer)]
     cut = [segment for entry in statistics for segment in entry.cut]
     months = have_distinct_keys(statistics, metadata.plan)  # then none are small
     alone = [[segment] for segment in segments if segment not in small]
@@ -92,7 +95,12 @@ def _side_by_side(
             ]
             parts = engine.add_up(frames, metadata.plan, distinct=group is not small)
             written = write_segment(parts, folder, described, on_part, n_parts)
-            _check_totals(written, group, expected)
+            counted, declared = (of.totals | {"rows": 0} for of in (written, expected))
+            if written.days != expected.days or not same_totals(counted, declared):
+                raise StatisticsError(
+                    f"{group[0].parts[0].path.parent}: its counts differ from those in its manifest, or in that of "
+                    "statistics merged with it. Collect these statistics again."
+                )
             of = () if group is small else expected.of
             merged.append(structs.replace(written, pages=expected.pages, order=expected.order, of=of))
         n_parts += len(merged[-1].parts)
@@ -111,27 +119,10 @@ def group_by_month(segments: Sequence[Segment]) -> list[list[Segment]]:
     return list(groups.values())
 
 
-def _check_totals(written: Segment, group: Sequence[Segment], expected: Segment) -> None:
-    """Raise StatisticsError if segments that were added up held other counts than their manifests say."""
-    counted, declared = (of.totals | {"rows": 0} for of in (written, expected))
-    if written.days != expected.days or not same_totals(counted, declared):
-        raise StatisticsError(
-            f"{group[0].parts[0].path.parent}: its counts differ from those in its manifest, or in that of statistics "
-            "merged with it. Collect these statistics again."
-        )
-
-
 def known_days(statistics: Sequence[Statistics]) -> list[Statistics]:
     """The statistics that bring no day of their own: parts of days, or logs that were exported a second time."""
     owners = Counter(day for entry in statistics for day in entry.days)
     return [entry for entry in statistics if entry.days and all(owners[day] > 1 for day in entry.days)]
-
-
-def _to_add_up(segments: Sequence[Segment], metadata: StatisticsMetadata) -> Sequence[Segment]:
-    """Which segments are added up: those that may have equal keys, all of them or as many as are worth it."""
-    if len(segments) == 1 or (metadata.plan.period and have_distinct_days(segments)):
-        return []
-    return segments if sum(map(_rows, segments)) <= _SMALL else worth_adding_up(segments)
 
 
 def worth_adding_up(segments: Sequence[Segment]) -> list[Segment]:
@@ -172,7 +163,18 @@ def count_sides(
         for _, statistics in sides:
             checks.enter_context(checked(statistics, check_contents, engine.each))
         merged = [_merged(statistics) for _, statistics in sides]
-        _check_same(sides)
+        (_, (first, *_)), *others = sides
+        for _, (other, *_) in others:
+            apart = plan_differences(first, other, any_period=True) + [
+                f"{name} holds {kind} and {other.key_types.get(name)}"
+                for name, kind in first.key_types.items()
+                if name != PERIOD and kind != other.key_types.get(name)
+            ]
+            if apart:
+                raise StatisticsError(
+                    f"{first.path} and {other.path} do not count the same: {'; '.join(apart)}. "
+                    "Collect them with the same options, or compare fits."
+                )
         plan = replace(merged[0].plan, period=coarsest([metadata.plan.period for metadata in merged]))
         by_curve = replace(plan, context=(*plan.context, CURVE))
         frames = [frame for name, statistics in sides for frame in _frames(statistics, plan, pl.lit(name), by_curve)]
@@ -217,23 +219,3 @@ def _merged(statistics: Sequence[Statistics]) -> StatisticsMetadata:
             "that have not, or fits."
         )
     return metadata
-
-
-def _check_same(sides: Sequence[tuple[str, Sequence[Statistics]]]) -> None:
-    """Check that all sides count the same things, in the same words.
-
-    Raises:
-        StatisticsError: they do not.
-    """
-    (_, (first, *_)), *others = sides
-    for _, (other, *_) in others:
-        apart = plan_differences(first, other, any_period=True) + [
-            f"{name} holds {kind} and {other.key_types.get(name)}"
-            for name, kind in first.key_types.items()
-            if name != PERIOD and kind != other.key_types.get(name)
-        ]
-        if apart:
-            raise StatisticsError(
-                f"{first.path} and {other.path} do not count the same: {'; '.join(apart)}. "
-                "Collect them with the same options, or compare fits."
-            )

@@ -199,13 +199,6 @@ class Buckets:
         return [file for group in groups for file in sorted(group)]
 
 
-def only_sessions(frames: Iterable[pl.LazyFrame], looked_at: pl.Expr | None) -> Iterator[pl.LazyFrame]:
-    """Rows without the sessions of pages that are not looked at; as they are where all of them are (None)."""
-    if looked_at is None:
-        return iter(frames)
-    return (frame.with_columns(pl.when(looked_at).then(SESSION).alias(SESSION)) for frame in frames)
-
-
 def bucket_of(key: str, n_buckets: int) -> pl.Expr:
     """The number of the bucket of a row; a column says which rows lie together."""
     return (pl.col(key).hash() % n_buckets).cast(pl.Int64, wrap_numerical=True)
@@ -298,10 +291,9 @@ class Bucketed(ReadLog):
         return self._parts([partial(count, number) for number in self.untouched.held])
 
     def _parts(self, makes: Sequence[MakeFrame]) -> FrameParts:
-        def each(items: Iterable[Item], work: Callable[[Item], Output]) -> Iterator[Output]:
-            return at_once(work, items, self.at_once)
-
-        return FrameParts(each, lambda: makes, len(makes), in_memory=len(makes) == 1)
+        return FrameParts(
+            lambda items, work: at_once(work, items, self.at_once), lambda: makes, len(makes), in_memory=len(makes) == 1
+        )
 
 
 def count_part(impressions: pl.LazyFrame, plan: StatisticsPlan, scratch: Path) -> pl.DataFrame:
@@ -580,11 +572,13 @@ class LocalEngine(Engine):
         buckets = Buckets(self.scratch / "impressions", n_buckets, fields_of(log))
         check_room(self.scratch, log.estimated_rows * LEAST_BYTES_PER_ROW)
         with temporary_files(self.scratch):
-            buckets.write(only_sessions((count_rows(frame, on_rows) for frame in rows), looked_at))
+            if looked_at is not None:
+                rows = [frame.with_columns(pl.when(looked_at).then(SESSION).alias(SESSION)) for frame in rows]
+            buckets.write(count_rows(frame, on_rows) for frame in rows)
             if not buckets.all_fit:
                 remove_tree(buckets.folder)
                 buckets = replace(buckets, fields=None)
-                buckets.write(only_sessions(rows, looked_at))
+                buckets.write(rows)
         return buckets
 
     def _left_out(
