@@ -99,7 +99,7 @@ def _one_in(rows: SparkFrame, column: str, number: int) -> SparkFrame:
     return rows.filter(functions.pmod(functions.xxhash64(column), functions.lit(number)) == 0) if number > 1 else rows
 
 
-def _sums_by_reason(rows: SparkFrame, **summed: str) -> pl.DataFrame:
+def _sums_by_reason(rows: SparkFrame, summed: dict[str, str]) -> pl.DataFrame:
     """Counts of rows by `rejected`, under the names of what they count: `*` is the rows, other columns are summed."""
     by_reason = rows.groupBy(REJECTED).agg({name: "count" if name == "*" else "sum" for name in summed.values()})
     columns = REJECTED, *("count(1)" if name == "*" else f"sum({name})" for name in summed.values())
@@ -294,7 +294,7 @@ class SparkEngine(Engine):
             shown = shown.repartition(n_parts, SESSION if log.has_sessions else DOC)
         shown = self.keep(shown)
         summed = {ROWS: "*", IMPRESSIONS: IMPRESSIONS if IMPRESSIONS in schema else "*", CLICKS: CLICK}
-        counts = _sums_by_reason(shown, **summed)
+        counts = _sums_by_reason(shown, summed)
         read = int(counts[ROWS].sum())
         rejected, totals = judge_rows(log, counts, self.on_bad_rows)
         listed = list(self.each(log.from_anywhere.listed_clicks, collected))
@@ -307,7 +307,7 @@ class SparkEngine(Engine):
         if log.docs_once:
             once = partial(mark_repeats, clicks_above_matter=plan.needs_pages)
             marked = self.keep(_mapped(good, schema, once, pl.Schema({**schema, REJECTED: pl.UInt8()})))
-            left_out = _sums_by_reason(marked.filter(f"{REJECTED} > 0"), **{ROWS: "*", CLICKS: CLICK})
+            left_out = _sums_by_reason(marked.filter(f"{REJECTED} > 0"), {ROWS: "*", CLICKS: CLICK})
             repeats, totals = rows_by_reason(left_out), without_clicks(totals, left_out)
             good = marked.filter(f"{REJECTED} = 0").drop(REJECTED)
         if log.has_sessions:
@@ -362,7 +362,7 @@ class SparkEngine(Engine):
             functions: Any = import_module("pyspark.sql.functions")
             lossy = judged.filter(f"{REJECTED} = 0").join(lost.select(SESSION), on=SESSION, how="left_semi")
             of_lost = lossy.withColumn(REJECTED, functions.lit(int(PageRejection.FAULTY_ROW)).cast("smallint"))
-            of_reason = _sums_by_reason(of_lost, **{PAGES: "*", ROWS: ROWS, CLICKS: PAGE_CLICKS})
+            of_reason = _sums_by_reason(of_lost, {PAGES: "*", ROWS: ROWS, CLICKS: PAGE_CLICKS})
             faulty, faults = faulty.union(of_lost), pl.concat([faults, of_reason])
         if not faults.height:
             self.let_go(judged)
