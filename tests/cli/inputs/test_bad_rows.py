@@ -12,39 +12,12 @@ from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 # --- rows -----------------------------------------------------------------------------------------------------
 
-ROW_FAULTS = [
-    ("session", None, "the session is missing", ()),
-    ("query", None, "the query is missing", ()),
-    ("doc", None, "the document is missing", ()),
-    ("position", None, "the position is missing", ()),
-    ("position", "1.5", "the position is not a whole number", ()),
-    ("position", "3000000000", "the position is too large", ()),
-    ("position", "0", "the position is below the base", ("0 seems to mean that the position is unknown",)),
-    ("click", None, "the click is missing", ()),
-    ("click", "2", "the click is neither 0 nor 1", ("--click-counts",)),
-    ("click", "yes", "the click is neither 0 nor 1", ()),
-]
 WEIGHT_FAULTS = ["0", "heavy", None]
 
 
 def shown(column: str, value: object) -> str:
     """How a value stands in a message."""
     return f"({column} = {value!r})"
-
-
-@pytest.mark.parametrize(("column", "value", "reason", "advice"), ROW_FAULTS)
-def test_a_faulty_row_is_named_with_file_row_and_value_and_left_out_on_request(
-    workshop: Workshop, column: str, value: str | None, reason: str, advice: tuple[str, ...]
-) -> None:
-    log = workshop.log_with(column, value)
-    says = (f"1 of {len(good_rows())} rows", f"1 x {reason}", f"{log} row {ROW} {shown(column, value)}", *advice)
-    assert_refused(attempt(workshop, "collect", log), workshop, *says, "--on-bad-rows drop")
-
-    done = attempt(workshop, "collect", log, "--on-bad-rows", "drop")
-    assert done.returncode == 0, done.stderr
-    assert rows_of(workshop) == {"read": 120, "used": 119, "rejected": {reason: 1}}
-    assert f"1 left out (1 because {reason})" in done.stderr
-    assert impressions_of(workshop) == 119
 
 
 @pytest.mark.parametrize("value", WEIGHT_FAULTS)
@@ -117,21 +90,6 @@ def test_a_visit_is_told_from_a_session(workshop: Workshop, model: str) -> None:
     assert_refused(done, workshop, "several queries", "a visit", "--session visit --session query_time", f"{log} row")
     done = attempt(workshop, *arguments, "--session", "visit", "--session", "query_time")
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("model", ["pbm", "ubm"])
-@pytest.mark.parametrize(
-    ("column", "reason"), [("doc", "shows a document twice"), ("position", "shows a position twice")]
-)
-def test_a_page_that_repeats_itself_is_named_and_left_out_on_request(
-    workshop: Workshop, model: str, column: str, reason: str
-) -> None:
-    log = workshop.log_with(column, good_rows()[ROW - 2][column])
-    done = attempt(workshop, "collect", log, "--model", model)
-    assert_refused(done, workshop, "1 x the session", reason, f"{log} row 4 (session = 's1')", "--on-bad-rows drop")
-    done = attempt(workshop, "collect", log, "--model", model, "--on-bad-rows", "drop")
-    assert done.returncode == 0, done.stderr
-    assert rows_of(workshop) == {"read": 120, "used": 117, "rejected": {f"the session {reason}": 3}}
 
 
 def test_visits_are_refused_even_where_faulty_pages_are_left_out(workshop: Workshop) -> None:

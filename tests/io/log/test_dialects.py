@@ -33,7 +33,6 @@ LOG = pl.DataFrame(
         "copies": [f"{n + 1}.5" for n in range(30)],
     }
 )
-NAMES = tuple(LOG.columns)
 WITH_WEIGHTS = Roles(weight="copies")
 
 
@@ -49,57 +48,6 @@ def read(path: Path, dialect: Dialect = PLAIN, values: TextValues = PLAIN_TEXT) 
     request = LogRequest((str(path),), WITH_WEIGHTS, ReadingRules(values=values), dialect=dialect)
     log = open_log(request)
     return replace(log, sources=resolve_quotes(log.sources)[0]).impressions.collect()
-
-
-def encoded(encoding: str) -> Callable[[Path], object]:
-    """Write the log as CSV in an encoding."""
-    return lambda path: path.write_bytes(LOG.write_csv().encode(encoding))
-
-
-Twin = tuple[str, Callable[[Path], object], Dialect]
-TWINS: dict[str, Twin] = {
-    "semicolons": ("log.csv", lambda path: LOG.write_csv(path, separator=";"), Dialect(";")),
-    "pipes": ("log.csv", lambda path: LOG.write_csv(path, separator="|"), Dialect("|")),
-    "tabs in CSV": ("log.csv", lambda path: LOG.write_csv(path, separator="\t"), Dialect("\t")),
-    "carets": ("log.csv", lambda path: LOG.write_csv(path, separator="^"), Dialect("^")),
-    "spaces": ("log.csv", lambda path: LOG.write_csv(path, separator=" "), Dialect(" ")),
-    "pipes in TSV": ("log.tsv", lambda path: LOG.write_csv(path, separator="|"), Dialect("|")),
-    "no header": ("log.csv", lambda path: LOG.write_csv(path, include_header=False), Dialect(columns=NAMES)),
-    "latin-1": ("log.csv", encoded("latin-1"), Dialect(encoding="iso8859-1")),
-    "cp1252": ("log.csv", encoded("cp1252"), Dialect(encoding="cp1252")),
-    "utf-16": ("log.csv", encoded("utf-16"), Dialect(encoding="utf-16")),
-    "utf-8 with a mark": ("log.csv", encoded("utf-8-sig"), Dialect(encoding="utf-8-sig")),
-    "a mark, without an option": ("log.csv", encoded("utf-8-sig"), Dialect()),
-    "text of no ending": ("log", LOG.write_csv, Dialect()),
-    "tabs in .txt": ("log.txt", lambda path: LOG.write_csv(path, separator="\t"), Dialect()),
-    "lines of JSON in .log": ("day.log", LOG.write_ndjson, Dialect()),
-    "lines of JSON in .json": ("log.json", LOG.write_ndjson, Dialect()),
-    "an array": ("log.json", LOG.write_json, Dialect()),
-    "an array in utf-16": (
-        "log.json",
-        lambda path: path.write_bytes(LOG.write_json().encode("utf-16")),
-        Dialect(encoding="utf-16"),
-    ),
-    "gzip of no other ending": (
-        "log.gz",
-        lambda path: path.write_bytes(gzip.compress(LOG.write_csv().encode())),
-        Dialect(),
-    ),
-    "gzip of cp1252": (
-        "log.csv.gz",
-        lambda path: path.write_bytes(gzip.compress(LOG.write_csv().encode("cp1252"))),
-        Dialect(encoding="cp1252"),
-    ),
-}
-
-
-@pytest.mark.parametrize("twin", TWINS)
-def test_each_form_is_read_as_its_plain_twin_row_for_row(tmp_path: Path, twin: str) -> None:
-    name, write, dialect = TWINS[twin]
-    LOG.write_csv(tmp_path / "plain.csv")
-    write(tmp_path / name)
-
-    assert_frame_equal(read(tmp_path / name, dialect), read(tmp_path / "plain.csv"))
 
 
 def test_an_array_with_line_breaks_and_braces_in_its_text_is_read_in_pieces(
@@ -250,33 +198,6 @@ def test_times_with_a_zone_are_those_of_utc() -> None:
 
     days = texts.select(TextValues(timestamp_format=form).time(pl.col("text")).dt.strftime("%F %R")).to_series()
     assert days.to_list() == ["2026-02-01 01:30", None, None]
-
-
-# --- what is found ----------------------------------------------------------------------------------------------
-
-FOUND = {
-    "semicolons": ("--separator", ";"),
-    "pipes": ("--separator", "|"),
-    "tabs in CSV": ("--separator", "tab"),
-    "pipes in TSV": ("--separator", "|"),
-    "no header": ("--no-header", "--columns", "c1,c2,c3,c4,c5,c6"),
-    "latin-1": ("--encoding", "cp1252"),
-    "utf-16": ("--encoding", "utf-16"),
-    "gzip of cp1252": ("--encoding", "cp1252"),
-    "utf-8 with a mark": (),
-    "tabs in .txt": (),
-    "an array": (),
-}
-
-
-@pytest.mark.parametrize("twin", FOUND)
-def test_the_options_of_a_dialect_are_found(tmp_path: Path, twin: str) -> None:
-    name, write, _ = TWINS[twin]
-    write(tmp_path / name)
-
-    findings = find_dialects(find_sources([str(tmp_path / name)]))
-    assert tuple(word for finding in findings for word in finding.options) == FOUND[twin]
-    assert all(finding.certain for finding in findings) == ("--encoding" not in FOUND[twin] or twin == "utf-16")
 
 
 def test_a_decimal_comma_is_found_and_a_comma_within_text_is_not(tmp_path: Path) -> None:

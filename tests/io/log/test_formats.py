@@ -16,18 +16,10 @@ TOLERANCE = 1e-12
 Write = Callable[[pl.DataFrame, Path], None]
 WRITERS: dict[str, Callable[[pl.DataFrame, Path], object]] = {
     ".parquet": lambda frame, path: frame.write_parquet(path),
-    ".pq": lambda frame, path: frame.write_parquet(path),
     ".csv": lambda frame, path: frame.write_csv(path),
-    ".tsv": lambda frame, path: frame.write_csv(path, separator="\t"),
     ".csv.gz": lambda frame, path: frame.lazy().sink_csv(path, compression="gzip"),
-    ".csv.zst": lambda frame, path: frame.lazy().sink_csv(path, compression="zstd"),
-    ".tsv.gz": lambda frame, path: path.write_bytes(gzip.compress(frame.write_csv(separator="\t").encode())),
     ".ndjson": lambda frame, path: frame.write_ndjson(path),
-    ".jsonl": lambda frame, path: frame.write_ndjson(path),
-    ".ndjson.gz": lambda frame, path: path.write_bytes(gzip.compress(frame.write_ndjson().encode())),
-    ".ndjson.zst": lambda frame, path: frame.lazy().sink_ndjson(path, compression="zstd"),
     ".arrow": lambda frame, path: frame.write_ipc(path),
-    ".feather": lambda frame, path: frame.write_ipc(path, compression="lz4"),
 }
 
 
@@ -66,17 +58,6 @@ def logs(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("ending", WRITERS)
-@pytest.mark.slow_after(2)
-def test_every_format_gives_the_same_result(
-    ending: str, log: pl.DataFrame, logs: Path, posbias: Posbias, expected: Output
-) -> None:
-    path = logs / f"log{ending}"
-    WRITERS[ending](log, path)
-
-    assert_same(posbias("collect", path), expected)
-
-
 @pytest.mark.parametrize(
     ("model", "ending"),
     [("pbm", ".parquet"), ("ubm", ".parquet"), ("ubm", ".csv.gz"), ("ubm", ".ndjson"), ("pbm", ".arrow")],
@@ -113,12 +94,6 @@ def of_two_formats(log: pl.DataFrame, logs: Path) -> None:
     log.tail(-600).write_csv(logs / "b.csv")
 
 
-def with_columns_of_no_role(log: pl.DataFrame, logs: Path) -> None:
-    log.with_columns(
-        rejected=pl.lit(1), signature=pl.lit("x"), propensity=pl.lit(0.5), impressions=pl.lit(3), period=pl.lit(None)
-    ).write_parquet(logs / "log.parquet")
-
-
 def with_crlf_and_a_byte_order_mark(log: pl.DataFrame, logs: Path) -> None:
     (logs / "log.csv").write_bytes(b"\xef\xbb\xbf" + log.write_csv(line_terminator="\r\n").encode())
 
@@ -148,25 +123,13 @@ def with_columns_in_another_order(ending: str) -> Write:
     return write
 
 
-def under_the_names(*names: str) -> Write:
-    def write(log: pl.DataFrame, logs: Path) -> None:
-        renamed = log.rename(dict(zip(("session", "query", "doc", "position", "click"), names, strict=True)))
-        renamed.select(reversed(names)).write_csv(logs / "log.csv")
-
-    return write
-
-
 LIKE_ONE_FILE: dict[str, Write] = {
     "beside hidden files and markers": beside_hidden_files_and_markers,
     "of two formats": of_two_formats,
-    "with columns of no role": with_columns_of_no_role,
     "with CRLF and a byte order mark": with_crlf_and_a_byte_order_mark,
     "in gzip of several members": in_gzip_of_several_members,
     **{f"beside parts without rows {of}": beside_parts_without_rows(of) for of in (".parquet", ".csv", ".arrow")},
     **{f"columns in another order {of}": with_columns_in_another_order(of) for of in (".parquet", ".csv", ".ndjson")},
-    "known names": under_the_names("SESSION_ID", "Query_ID", "DOC_ID", "RANK", "IS_CLICK"),
-    "other known names": under_the_names("Serp_Id", "QID", "URL", "POS", "Clicked"),
-    "more known names": under_the_names("SEARCH_ID", "QUERY", "Product_id", "Ordinal", "CLICKS"),
 }
 
 
@@ -283,31 +246,6 @@ def test_several_columns_form_one_session_and_one_query(
     )
 
 
-@pytest.mark.parametrize("model", ["pbm", "ubm"])
-@pytest.mark.parametrize("ending", [".parquet", ".csv", ".ndjson"])
-@pytest.mark.slow_after(1)
-def test_impressions_and_clicks_apart_are_the_joined_log(
-    ending: str, model: str, log: pl.DataFrame, logs: Path, posbias: Posbias, tmp_path: Path
-) -> None:
-    log.write_parquet(tmp_path / "log.parquet")
-    clicked = log.filter(click=1).select("session", "doc")
-    orphans = pl.DataFrame({"session": [1, 99_999, 99_999], "doc": [99_999, 100, 100]}, schema=clicked.schema)
-    WRITERS[ending](log.drop("click"), logs / f"shown{ending}")
-    WRITERS[ending](
-        pl.concat([clicked, clicked.head(5), orphans]).sample(fraction=1.0, shuffle=True, seed=1),
-        logs / f"clicked{ending}",
-    )
-    found = posbias("collect", logs / f"shown{ending}", "--clicks", logs / f"clicked{ending}", "--model", model)
-
-    assert_same(found, posbias("collect", tmp_path / "log.parquet", "--model", model))
-    assert found.manifest["rows"]["read"] == log.height
-    counted = found.manifest["rows"]["clicks"]
-    assert (counted["read"], counted["joined"], counted["repeated"]) == (clicked.height + 8, clicked.height, 5)
-    # (session 1, doc 99,999) and (session 99,999, doc 100), which stands there twice
-    lost = {"clicks on a page that was not recorded": 2, "clicks on a document that the page did not show": 1}
-    assert counted["lost"] == lost
-
-
 def test_clicks_of_several_files_under_alias_names_join_too(
     log: pl.DataFrame, logs: Path, posbias: Posbias, expected: Output
 ) -> None:
@@ -332,19 +270,6 @@ def test_clicks_with_a_session_that_does_not_fit_the_impressions_type_have_no_im
     assert found.manifest["rows"]["clicks"]["lost"] == {"clicks on a page that was not recorded": 1}
 
 
-@pytest.mark.parametrize("model", ["pbm", "ubm"])
-@pytest.mark.parametrize(("ending", "base"), [(".parquet", 0), (".csv", 0), (".ndjson", 0), (".parquet", 5)])
-@pytest.mark.slow_after(1)
-def test_positions_from_another_base_are_the_same_positions(
-    ending: str, base: int, model: str, log: pl.DataFrame, logs: Path, posbias: Posbias, tmp_path: Path
-) -> None:
-    log.write_parquet(tmp_path / "log.parquet")
-    WRITERS[ending](log.with_columns(pl.col("position") + (base - 1)), logs / f"log{ending}")
-
-    found = posbias("collect", logs, "--position-base", base, "--model", model)
-    assert_same(found, posbias("collect", tmp_path / "log.parquet", "--model", model))
-
-
 @pytest.mark.parametrize("ending", [".parquet", ".csv", ".ndjson"])
 def test_a_log_that_counts_from_0_is_refused_with_the_option_that_mends_it(
     ending: str, log: pl.DataFrame, logs: Path
@@ -352,26 +277,6 @@ def test_a_log_that_counts_from_0_is_refused_with_the_option_that_mends_it(
     WRITERS[ending](log.with_columns(pl.col("position") - 1), logs / f"log{ending}")
 
     assert "--position-base 0" in refusal("collect", logs, "-o", logs / "out")
-
-
-@pytest.mark.parametrize("ending", [".parquet", ".csv"])
-def test_numbers_of_clicks_are_clicks_where_asked(
-    ending: str, log: pl.DataFrame, logs: Path, posbias: Posbias, expected: Output
-) -> None:
-    WRITERS[ending](log.with_columns(click=pl.col("click").cast(pl.Int64) * pl.col("position")), logs / f"log{ending}")
-
-    assert_same(posbias("collect", logs, "--click-counts"), expected)
-    assert "--click-counts" in refusal("collect", logs, "-o", logs / "out")
-
-
-def test_columns_of_any_name_are_found_by_flag(
-    log: pl.DataFrame, logs: Path, posbias: Posbias, expected: Output
-) -> None:
-    names = {"session": "s", "query": "doc", "doc": "query", "position": "click", "click": "position"}
-    log.rename(names).write_parquet(logs / "log.parquet")
-    flags = [word for role, name in names.items() for word in (f"--{role}", name)]
-
-    assert_same(posbias("collect", logs, *flags), expected)
 
 
 @pytest.mark.parametrize("model", ["pbm", "ubm"])

@@ -136,38 +136,6 @@ def test_a_table_in_several_buckets_gives_the_same(
 
 
 TABLE = pl.DataFrame({"query": "q", "doc": ["a", "b", "a", "b"], "position": [1, 2, 2, 1]})
-INFINITY = float("inf")
-BAD = {
-    "more clicks than impressions": ([5, 4, 3, 2], [1, 5, 1, 0], "clicks = 5, impressions = 4"),
-    "negative clicks": ([5, 4, 3, 2], [1, -1, 1, 0], "the number of clicks is not a whole number from 0"),
-    "negative impressions": ([5, -4, 3, 2], [1, -5, 1, 0], "the number of impressions is not a whole number from 0"),
-    "half a click": ([5, 4, 3, 2], [1, 0.5, 1, 0], "the number of clicks is not a whole number from 0"),
-    "half an impression": ([5, 4.5, 3, 2], [1, 1, 1, 0], "the number of impressions is not a whole number from 0"),
-    "no number of impressions": ([5, None, 3, 2], [1, 1, 1, 0], "the number of impressions is missing"),
-    "no number of clicks": ([5, 4, 3, 2], [1, None, 1, 0], "the click is missing"),
-    "infinitely many": ([5, INFINITY, 3, 2], [1, 1, 1, 0], "the number of impressions is not a whole number from 0"),
-    "too many to add up": ([5, 10**15, 3, 2], [1, 1, 1, 0], "the number of impressions is not a whole number from 0"),
-    "words": (["5", "many", "3", "2"], ["1", "1", "1", "0"], "impressions = 'many'"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_counts_that_cannot_be_are_bad_rows_with_their_number(run_in_process: Run, tmp_path: Path, case: str) -> None:
-    shown, clicked, said = BAD[case]
-    types = [pl.Float64 if any(isinstance(n, float) for n in column) else None for column in (shown, clicked)]
-    bad = TABLE.with_columns(pl.Series("impressions", shown, types[0]), pl.Series("clicks", clicked, types[1]))
-    bad.write_parquet(tmp_path / "sums.parquet")
-
-    refused = run_in_process("collect", "sums.parquet", *SUMS, "-o", "out")
-    drop = ("--on-bad-rows", "drop", "--max-bad-rows", "0.25")
-    dropped = run_in_process("collect", "sums.parquet", *SUMS, "-o", "out", *drop)
-
-    assert refused.returncode == 2
-    assert "1 of 4 rows are not valid" in refused.stderr
-    assert "sums.parquet row 2" in refused.stderr
-    assert said in refused.stderr
-    assert dropped.returncode == 0, dropped.stderr
-    assert "10 impressions and 2 clicks are counted" in dropped.stderr
 
 
 def test_rows_that_add_up_nothing_are_left_out_and_counted(run_in_process: Run, tmp_path: Path) -> None:
