@@ -220,7 +220,7 @@ STEPS: tuple[Step, ...] = (
     lambda view: find_roles(view.open_log, view.sources),  # again: an error of the first hides guesses for others
     _values,
     lambda view: [] if _is_set(view, "impressions", "click_counts") else find_sums(view.open_log()),
-    lambda view: [] if _is_set(view, "position_base") else find_position_base(view.open_log()),
+    lambda view: [] if view.log.position_base else find_position_base(view.open_log()),  # of events, too
     lambda view: [] if _is_set(view, *_DECLARING_CLICKS) else find_clicks(view.open_log()),
     lambda view: find_page_time(view.open_log()),
     lambda view: find_session(view.open_log()),
