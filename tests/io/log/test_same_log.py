@@ -59,9 +59,9 @@ class Format(NamedTuple):
     stops: str | None = None
 
 
-def separated(mark: str, name: str = "log.csv", **options: bool) -> Format:
+def separated(mark: str, name: str = "log.csv") -> Format:
     content = LOG.write_csv(separator=mark).encode()
-    return Format(name, content, f"--separator {shlex.quote({chr(9): 'tab', ' ': 'space'}.get(mark, mark))}", **options)
+    return Format(name, content, f"--separator {shlex.quote({chr(9): 'tab', ' ': 'space'}.get(mark, mark))}")
 
 
 def encoded(encoding: str, certain: bool, found: str | None = None, stops: str | None = None) -> Format:  # noqa: FBT001
