@@ -54,10 +54,16 @@ def test_each_value_gets_what_a_fit_of_its_rows_alone_gives(
     run_in_process: Run, log: Path, options: str, tmp_path: Path
 ) -> None:
     words = options.split()
-    assert run_in_process("fit", log, *words, "--for-each", "market", "-o", "each").returncode in {DONE, WITH_DOUBTS}
+    assert run_in_process("fit", log, *words, "--for-each", "market", "--no-compare", "-o", "each").returncode in {
+        DONE,
+        WITH_DOUBTS,
+    }
     for market in ("de", "fr"):
         pl.read_parquet(log).filter(market=market).write_parquet(tmp_path / f"{market}.parquet")
-        assert run_in_process("fit", f"{market}.parquet", *words, "-o", market).returncode in {DONE, WITH_DOUBTS}
+        assert run_in_process("fit", f"{market}.parquet", *words, "--no-compare", "-o", market).returncode in {
+            DONE,
+            WITH_DOUBTS,
+        }
         each, alone = Output(tmp_path / "each" / f"market={market}"), Output(tmp_path / market)
         assert_frame_equal(each.propensities, alone.propensities, check_exact=True)
         assert_frame_equal(each.attractiveness, alone.attractiveness, check_exact=True)
@@ -78,7 +84,7 @@ def test_the_log_is_read_once(run_in_process: Run, log: Path, monkeypatch: pytes
         return read(self, *words, **more)  # pyright: ignore[reportArgumentType]
 
     monkeypatch.setattr(LocalEngine, "read", counted)
-    assert run_in_process("fit", log, "--for-each", "market", "-o", "each").returncode == DONE
+    assert run_in_process("fit", log, "--for-each", "market", "--no-compare", "-o", "each").returncode == DONE
     assert len(times) == 1
 
 
@@ -89,7 +95,7 @@ def test_small_and_broken_values_are_marked_and_the_others_stand(run_in_process:
     rows = rows.with_columns(market=market).filter((pl.col("market") != "flat") | (pl.col("position") == 1))
     rows.write_parquet(tmp_path / "log.parquet")
 
-    done = run_in_process("fit", "log.parquet", "--for-each", "market", "-o", "each", code=WITH_DOUBTS)
+    done = run_in_process("fit", "log.parquet", "--for-each", "market", "--no-compare", "-o", "each", code=WITH_DOUBTS)
 
     said = {entry["value"]: entry for entry in Output(tmp_path / "each").manifest["for_each"]["values"]}
     assert (said["large"]["reliable"], said["large"]["why"]) == (True, None)
@@ -117,7 +123,7 @@ def test_a_log_of_which_no_value_can_be_fitted_leaves_nothing(run_in_process: Ru
 def test_a_fit_of_a_value_weighs_the_rows_of_that_value_alone(
     layout: str, run_in_process: Run, log: Path, tmp_path: Path
 ) -> None:
-    run_in_process("fit", log, "--for-each", "market", "-o", "each", code=DONE)
+    run_in_process("fit", log, "--for-each", "market", "--no-compare", "-o", "each", code=DONE)
     pl.read_parquet(log).filter(market="de").write_parquet(tmp_path / "de.parquet")
     for name, rows in (("whole", log), ("alone", "de.parquet")):
         run_in_process("weight", rows, "--propensities", "each/market=de", "--layout", layout, "-o", name, code=DONE)
@@ -146,7 +152,7 @@ def test_all_that_reads_a_log_by_a_fit_of_a_value_reads_its_rows_alone(
 def test_what_does_not_tell_the_rows_of_a_value_is_not_weighed_by_its_fit(
     run_in_process: Run, log: Path, tmp_path: Path
 ) -> None:
-    run_in_process("fit", log, "--for-each", "market", "-o", "each", code=DONE)
+    run_in_process("fit", log, "--for-each", "market", "--no-compare", "-o", "each", code=DONE)
     run_in_process("collect", log, "-o", "counts", code=DONE)
     pl.read_parquet(log).filter(market="fr").write_parquet(tmp_path / "fr.parquet")
     pl.read_parquet(log).drop("market").write_parquet(tmp_path / "without.parquet")
@@ -161,7 +167,7 @@ def test_what_does_not_tell_the_rows_of_a_value_is_not_weighed_by_its_fit(
 
 
 def test_what_builds_on_a_fit_takes_that_of_a_value_and_is_told_so(run_in_process: Run, log: Path) -> None:
-    assert run_in_process("fit", log, "--for-each", "market", "-o", "each").returncode == DONE
+    assert run_in_process("fit", log, "--for-each", "market", "--no-compare", "-o", "each").returncode == DONE
 
     assert run_in_process("weight", log, "--propensities", "each/market=de", "-o", "rows").returncode == DONE
     assert run_in_process("compare", "each/market=de", "each/market=fr").returncode == DONE

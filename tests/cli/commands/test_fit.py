@@ -88,7 +88,7 @@ def test_few_pairs_are_called_pairs(run_in_process: Run, log: Path) -> None:
     few = ("--cluster", "pair", "--method", "allpairs", "--max-position", "2", "--timestamp", "none")
     rare = pl.read_parquet(log).filter(pl.col("query") == 0, pl.col("doc") < 3)
     rare.write_parquet(log)
-    done = run_in_process("fit", log, *few, "-o", "out")
+    done = run_in_process("fit", log, *few, "--no-compare", "-o", "out")
 
     assert "A few pairs dominate: " in " ".join(done.stderr.split())
 
@@ -141,7 +141,7 @@ def test_devices_with_other_first_positions_are_compared_with_the_reference_that
 def test_a_log_of_contexts_that_the_fit_does_not_know_is_weighted_with_doubts(
     run_in_process: Run, log: Path, dense_log: pl.DataFrame
 ) -> None:
-    assert run_in_process("fit", log, "--context", "device", "-o", "fit").returncode == 0
+    assert run_in_process("fit", log, "--context", "device", "--no-compare", "-o", "fit").returncode == 0
     dense_log.with_columns(device=pl.lit("watch")).write_parquet(log)
     unknown = run_in_process("weight", log, "--propensities", "fit", "-o", "weights")
     dense_log.with_columns(device=pl.lit(1)).write_parquet(log)
@@ -237,8 +237,8 @@ def errors_in(folder: Path) -> list[float]:
 def test_errors_see_what_markets_share_and_propensities_stay(
     run_in_process: Run, markets: Path, tmp_path: Path
 ) -> None:
-    assert run_in_process("fit", markets, "-o", "query").returncode == 0
-    done = run_in_process("fit", markets, "--cluster-column", "market", "-o", "two-way", code=0)
+    assert run_in_process("fit", markets, "--no-compare", "-o", "query").returncode == 0
+    done = run_in_process("fit", markets, "--cluster-column", "market", "--no-compare", "-o", "two-way", code=0)
     assert " of equal size." in " ".join(done.stderr.split())
     assert (
         run_in_process("fit", markets, "--cluster-column", "market", "--cluster", "column", "-o", "column").returncode
@@ -283,7 +283,7 @@ def test_statistics_of_days_that_keep_the_column_say_what_the_log_says(
     run_in_process: Run, markets: Path, tmp_path: Path
 ) -> None:
     keep = ("--cluster-column", "market")
-    assert run_in_process("fit", markets, *keep, "-o", "whole").returncode == 0
+    assert run_in_process("fit", markets, *keep, "--no-compare", "-o", "whole").returncode == 0
     for number, (_, rows) in enumerate(pl.read_parquet(markets).group_by("day", maintain_order=True)):
         rows.write_parquet(tmp_path / f"day-{number}.parquet")
         run_in_process("collect", f"day-{number}.parquet", *keep, "-o", f"statistics-{number}", code=0)
@@ -291,11 +291,11 @@ def test_statistics_of_days_that_keep_the_column_say_what_the_log_says(
     assert len(days) == 4
     assert run_in_process("collect", *days, "-o", "store").returncode == 0
     for inputs, name in ((days, "of-days"), (["store"], "of-store")):
-        run_in_process("fit", *inputs, "-o", name, code=0)
+        run_in_process("fit", *inputs, "--no-compare", "-o", name, code=0)
         assert estimate_in(tmp_path / name)["errors_by"] == "two-way"
         np.testing.assert_allclose(errors_in(tmp_path / name), errors_in(tmp_path / "whole"), rtol=1e-12)
-    assert run_in_process("fit", "store", "--cluster", "query", "-o", "by-query").returncode == 0
-    assert run_in_process("fit", markets, "-o", "plain").returncode == 0
+    assert run_in_process("fit", "store", "--cluster", "query", "--no-compare", "-o", "by-query").returncode == 0
+    assert run_in_process("fit", markets, "--no-compare", "-o", "plain").returncode == 0
     assert errors_in(tmp_path / "by-query") == errors_in(tmp_path / "plain")
 
 
@@ -304,7 +304,10 @@ def test_rows_without_a_value_are_one_cluster(run_in_process: Run, markets: Path
     unknown = rows.with_columns(market=pl.when(pl.col("market") > 0).then("market"))
     unknown.write_parquet(tmp_path / "unknown.parquet")
     for name in (markets, "unknown.parquet"):
-        assert run_in_process("fit", name, "--cluster-column", "market", "-o", Path(name).stem).returncode == 0
+        assert (
+            run_in_process("fit", name, "--cluster-column", "market", "--no-compare", "-o", Path(name).stem).returncode
+            == 0
+        )
 
     np.testing.assert_allclose(errors_in(tmp_path / "unknown"), errors_in(tmp_path / "log"), rtol=1e-12)
 
@@ -387,7 +390,7 @@ def test_sums_of_weights_have_no_effective_sample_size(run_in_process: Run, tmp_
     log = simulate(SimulationOptions(n_sessions=2_000, n_queries=40, docs_per_query=8, n_positions=4)).log
     log.with_columns(w=pl.lit(2.0)).write_parquet(tmp_path / "log.parquet")
     assert run_in_process("collect", "log.parquet", "--weight-column", "w", "-o", "store").returncode == 0
-    assert run_in_process("fit", "store", "-o", "fit").returncode == 0
+    assert run_in_process("fit", "store", "--no-compare", "-o", "fit").returncode == 0
     run_in_process("weight", "store", "--propensities", "fit", "-o", "weights", code=0)
 
     assert manifest_of(tmp_path / "weights")["weights"]["effective_sample_size"] is None
@@ -435,8 +438,8 @@ def test_from_statistics_what_pages_would_show_is_said_not_to_be_tested(
 ) -> None:
     one_click_a_page(drawn).write_parquet(tmp_path / "log.parquet")
     run_in_process("collect", "log.parquet", "-o", "counts")
-    done = run_in_process("fit", "counts", "-o", "out")
-    run_in_process("fit", "log.parquet", "-o", "whole")
+    done = run_in_process("fit", "counts", "--no-compare", "-o", "out")
+    run_in_process("fit", "log.parquet", "--no-compare", "-o", "whole")
 
     found, whole = section_of(tmp_path / "out"), section_of(tmp_path / "whole")
     assert "Whether earlier clicks on a page make a difference is not tested: it needs the pages of a log" in " ".join(
@@ -481,7 +484,7 @@ def test_the_same_log_gives_the_same_bytes_whatever_the_order_of_its_rows(
     drawn.write_parquet(tmp_path / "log.parquet")
     drawn.sample(fraction=1, shuffle=True, seed=1).write_parquet(tmp_path / "shuffled.parquet")
     for name in ("log", "shuffled"):
-        run_in_process("fit", f"{name}.parquet", "-o", name)
+        run_in_process("fit", f"{name}.parquet", "--no-compare", "-o", name)
 
     assert section_of(tmp_path / "log") == section_of(tmp_path / "shuffled")
 
@@ -503,12 +506,12 @@ def test_the_version_of_the_ranker_answers_a_ranker_that_learns_within_the_day(
     run_in_process: Run, learning: Path, tmp_path: Path
 ) -> None:
     words = ("--timestamp", "timestamp", "--period-column", "version")
-    run_in_process("fit", learning, *words, "-o", "out", code=0)
+    run_in_process("fit", learning, *words, "--no-compare", "-o", "out", code=0)
 
     assert estimate_in(tmp_path / "out")["period"]["survives"] == "none"
     assert propensities(tmp_path / "out")["propensity"].to_list() == pytest.approx([1, 1 / 2, 1 / 3, 1 / 4], rel=0.15)
     assert run_in_process("collect", learning, *words, "-o", "store").returncode == 0
-    assert run_in_process("fit", "store", "--period-column", "version", "-o", "again").returncode == 0
+    assert run_in_process("fit", "store", "--period-column", "version", "--no-compare", "-o", "again").returncode == 0
     assert propensities(tmp_path / "again").equals(propensities(tmp_path / "out"))
     refused = run_in_process("fit", "store", "--period-column", "other", "-o", "no", code=2)
     assert "--period-column other" in refused.stderr
@@ -521,7 +524,7 @@ def test_a_store_of_quarters_of_an_hour_says_what_the_log_says(
     assert run_in_process("collect", learning, "--timestamp", "timestamp", "-o", "store").returncode == 0
     assert pl.read_parquet(tmp_path / "store" / "*.parquet").schema["period"] == pl.Datetime("us")
     for choice in ("auto", "none", "week", "day", "hour"):
-        kept = run_in_process("fit", "store", "--period", choice, "-o", "kept", "--force")
+        kept = run_in_process("fit", "store", "--period", choice, "--no-compare", "-o", "kept", "--force")
         whole = run_in_process(
             "fit", learning, "--timestamp", "timestamp", "--period", choice, "-o", "whole", "--force"
         )

@@ -50,11 +50,11 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def place(drawn: Path, run_in_process: Run) -> Path:
     """Return the folder, with a fit and statistics."""
     if not (drawn / "store").exists():
-        run_in_process("fit", "log.parquet", "-o", "fit", cwd=drawn, code=DONE)
+        run_in_process("fit", "log.parquet", "--no-compare", "-o", "fit", cwd=drawn, code=DONE)
         words = ("collect", "log.parquet", "--timestamp", "timestamp", "-o")
         run_in_process(*words, "store", cwd=drawn, code=DONE)
         run_in_process(*words, "by_click", "--model", "ubm", cwd=drawn, code=DONE)
-        run_in_process("fit", "log.parquet", "--model", "ubm", "-o", "browsing", cwd=drawn, code=DONE)
+        run_in_process("fit", "log.parquet", "--model", "ubm", "--no-compare", "-o", "browsing", cwd=drawn, code=DONE)
     return drawn
 
 
@@ -129,7 +129,7 @@ def test_contexts_have_predictions_of_their_own_and_a_report_shows_what_changes(
 ) -> None:
     device = pl.when(pl.col("session") % 3 == 0).then(pl.lit("phone")).otherwise(pl.lit("desktop"))
     pl.read_parquet(place / "log.parquet").with_columns(device=device).write_parquet(tmp_path / "log.parquet")
-    run_in_process("fit", "log.parquet", "--context", "device", "-o", "fit", cwd=tmp_path)
+    run_in_process("fit", "log.parquet", "--context", "device", "--no-compare", "-o", "fit", cwd=tmp_path)
     scores = str(place / "good.parquet")
     run_in_process(
         "predict", "log.parquet", "--propensities", "fit", "--scores", scores, "-o", "out", cwd=tmp_path, code=DONE
@@ -284,7 +284,7 @@ def test_a_cascade_is_refused(run_in_process: Run, tmp_path: Path) -> None:
     made = simulate(SimulationOptions("dbn", 8_000, 80, 12, 6, days=0, seed=1, ranker_strength=1.5))
     made.log.write_parquet(tmp_path / "log.parquet")
     made.attractiveness.select("query", "doc", score="attractiveness").write_parquet(tmp_path / "good.parquet")
-    run_in_process("fit", "log.parquet", "-o", "fit", cwd=tmp_path)
+    run_in_process("fit", "log.parquet", "--no-compare", "-o", "fit", cwd=tmp_path)
     run_in_process("collect", "log.parquet", "--model", "ubm", "-o", "store", cwd=tmp_path)
     for source in ("store", "log.parquet"):
         words = (source, "--propensities", "fit", "--scores", "good.parquet", "-o", "out", "--force")
@@ -304,7 +304,7 @@ def test_clicks_that_make_others_likelier_are_refused_and_both_models_named(
     made = simulate(SimulationOptions("ubm", 8_000, 80, 12, 6, days=0, seed=1, ranker_strength=1.5))
     made.log.write_parquet(tmp_path / "log.parquet")
     made.attractiveness.select("query", "doc", score="attractiveness").write_parquet(tmp_path / "good.parquet")
-    run_in_process("fit", "log.parquet", "-o", "fit", cwd=tmp_path)
+    run_in_process("fit", "log.parquet", "--no-compare", "-o", "fit", cwd=tmp_path)
     words = ("log.parquet", "--propensities", "fit", "--scores", "good.parquet", "-o", "out")
     done = run_in_process("predict", *words, cwd=tmp_path)
     assert done.returncode == WITH_DOUBTS
