@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from posbias.cli.messages import tell
 from posbias.cli.options.groups import (
@@ -26,6 +26,10 @@ from posbias.cli.options.groups import (
 from posbias.cli.options.option import parse_memory
 from posbias.io.places.locations import Location
 
+if TYPE_CHECKING:
+    from posbias.io.engines.engine import Engine
+    from posbias.io.jobs.tables import Result
+
 
 def run(
     logs: list[str],
@@ -43,9 +47,7 @@ def run(
     from posbias.cli.report.result import plain_options
     from posbias.cli.work.execution import carry_out_job
     from posbias.cli.work.requests import job_of_fit, requested_files, requested_fit
-    from posbias.io.engines.engine import Engine
     from posbias.io.jobs.fit import CellFit
-    from posbias.io.jobs.tables import Result
     from posbias.io.jobs.training import write_training_files
 
     files = requested_files(training)
@@ -53,7 +55,7 @@ def run(
     model.check_weights(files.layout, files.weights.options)
     job = job_of_fit(model, logs, log, counting, files)
 
-    def work(engine: Engine, result: Result) -> None:
+    def work(engine: "Engine", result: "Result") -> None:
         data, fitted = model.fit(job, engine, result)
         write_training_files(data, job.plan, fitted, files, engine, result)
         if isinstance(model, CellFit):  # others have no propensities by position
@@ -151,10 +153,8 @@ def fit(
     from posbias.cli.report.result import plain_options
     from posbias.cli.work.execution import carry_out_job
     from posbias.cli.work.requests import job_of_fit, requested_fit
-    from posbias.io.engines.engine import Engine
     from posbias.io.jobs.each_value import check_column, fit_each
     from posbias.io.jobs.fit import CellFit
-    from posbias.io.jobs.tables import Result
 
     options = plain_options(log, counting, decay=decay) | plain_options(estimation, features, for_each=for_each)
     model = requested_fit(counting, estimation, features, log)
@@ -162,7 +162,7 @@ def fit(
     if for_each is not None and isinstance(model, CellFit):
         check_column(job, for_each, model)
 
-    def work(engine: Engine, result: Result) -> None:
+    def work(engine: "Engine", result: "Result") -> None:
         if for_each is not None and isinstance(model, CellFit):
             fit_each(job, for_each, model, engine, options, result)
         else:
@@ -186,9 +186,8 @@ def explore(
     """
     from posbias.cli.report.result import carry_out, plain_options
     from posbias.io.jobs import exploring
-    from posbias.io.jobs.tables import Result
 
-    def work(result: Result) -> None:
+    def work(result: "Result") -> None:
         exploring.explore(fit, result, pages=pages, top=top, ucb=ucb)
 
     return carry_out("explore", [fit], output, printing, plain_options(pages=pages, top=top, ucb=ucb), work)
@@ -218,7 +217,7 @@ def compare(
 
     comparing.check_conditions(max_change, fail_if or ())
 
-    def work(result: Result) -> None:
+    def work(result: "Result") -> None:
         with open_engine(LogOptions(), Path() if output is None else output) as engine:
             table = comparing.compare(
                 inputs, engine, result, by_day=by == "day", max_change=max_change, fail_if=fail_if or ()
@@ -297,12 +296,10 @@ def weight(
     from posbias.cli.work.requests import job_like_the_fit, of_pages, requested_files, resolve
     from posbias.core.errors import StatisticsError
     from posbias.core.models.em import EMOptions
-    from posbias.io.engines.engine import Engine
     from posbias.io.fits.saved_fit import is_own, read_theta
     from posbias.io.jobs.click_model_fits import has_click_model, read_click_model
     from posbias.io.jobs.click_models import FittedPages, PageFit
     from posbias.io.jobs.fit import FittedCells, count, name_propensities, read_pages
-    from posbias.io.jobs.tables import Result
     from posbias.io.jobs.training import write_training_files
     from posbias.io.places.locations import location
 
@@ -324,7 +321,7 @@ def weight(
         fitted, also_read = FittedCells(cells.theta), cells.files
         job, log = job_like_the_fit(inputs, log, cells, sessions_for=files.sessions_for, features=files.features)
 
-    def work(engine: Engine, result: Result) -> None:
+    def work(engine: "Engine", result: "Result") -> None:
         result.content["propensities"] = propensities
         if cells is not None:
             name_propensities(cells, result)
@@ -355,21 +352,26 @@ def train(
     from posbias.cli.work import learning
     from posbias.cli.work.execution import carry_out_job
     from posbias.cli.work.requests import job_like_the_fit
-    from posbias.io.engines.engine import Engine
+    from posbias.core.errors import UsageError
     from posbias.io.fits.saved_fit import read_theta
     from posbias.io.jobs.fit import count, name_propensities
-    from posbias.io.jobs.tables import Result
 
     request = learning.requested(learned, propensities)
+    learner = request.learner
+    pages_for = f"--learner {learner.name}" if learner.source == "pages" else None
     fitted = None if propensities is None else read_theta(propensities)
-    placed = log.randomized_where if request.learner.needs_randomized else None
+    placed = log.randomized_where if learner.needs_randomized else None
     log, features = replace(log, randomized_where=placed), request.features
     job, log = job_like_the_fit(
-        inputs, log, fitted, beside=["randomized_where"], sessions_for=request.needs_sessions, features=features
+        inputs, log, fitted, beside=["randomized_where"], sessions_for=pages_for, features=features
     )
-    learning.check_randomized(request, job.plan)
+    if learner.needs_randomized and not job.plan.randomized:
+        raise UsageError(
+            f"--learner {learner.name}: say which rows were placed at random, for example --randomized-where "
+            "policy=random (with statistics: when they are collected)."
+        )
 
-    def work(engine: Engine, result: Result) -> None:
+    def work(engine: "Engine", result: "Result") -> None:
         counted = count(job, engine, result)
         if fitted is not None:
             name_propensities(fitted, result)
@@ -416,10 +418,8 @@ def predict(
     from posbias.cli.report.result import plain_options
     from posbias.cli.work.execution import carry_out_job
     from posbias.cli.work.requests import check_day, job_like_the_fit
-    from posbias.io.engines.engine import Engine
     from posbias.io.fits.saved_fit import read_theta
     from posbias.io.jobs import predicting
-    from posbias.io.jobs.tables import Result
     from posbias.io.predictions import by_position
 
     until = None if rankings.trained_until is None else check_day("--trained-until", rankings.trained_until)
@@ -430,7 +430,7 @@ def predict(
     job, log = job_like_the_fit(inputs, log, fitted, beside=["timestamp"], as_counted=as_counted)
     job = request.checked(job)
 
-    def work(engine: Engine, result: Result) -> None:
+    def work(engine: "Engine", result: "Result") -> None:
         predicting.predict(job, fitted, request, engine, result)
 
     options, also_read = plain_options(log, rankings), [*fitted.files, *request.files]
@@ -456,8 +456,6 @@ def evaluate(
     from posbias.cli.work.execution import carry_out_job
     from posbias.cli.work.requests import job_like_the_fit, jobs_of_models
     from posbias.core.errors import StatisticsError, UsageError
-    from posbias.io.engines.engine import Engine
-    from posbias.io.jobs.tables import Result
     from posbias.io.stores.store import find_statistics
 
     if statistics := find_statistics(inputs):
@@ -475,7 +473,7 @@ def evaluate(
         )
         job, test = jobs_of_models(inputs, log, models)
 
-        def judge(engine: Engine, result: Result) -> None:
+        def judge(engine: "Engine", result: "Result") -> None:
             judge_models(job, test, judging, engine, result)
 
         also_read = [*(models.test or ()), *([] if rankings.judgments is None else [rankings.judgments])]
@@ -495,7 +493,7 @@ def evaluate(
     fitted = read_theta(propensities)
     job, log = job_like_the_fit(inputs, log, fitted, sessions_for="posbias evaluate")
 
-    def work(engine: Engine, result: Result) -> None:
+    def work(engine: "Engine", result: "Result") -> None:
         evaluate_rankings(job, fitted, request, engine, result)
 
     options, also_read = plain_options(log, rankings), [*fitted.files, *request.files]

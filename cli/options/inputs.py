@@ -87,7 +87,16 @@ def log_request(
         no_query=log.no_query,
     )
     base, raw, paging = _position_base(log), _raw_reader(log), _paging(log)
-    ways = _ways_of_clicks(log)
+    said = {
+        "--click-counts": log.click_counts,
+        "--click": log.click is not None,
+        "--clicked": log.clicked is not None,
+        "--click-suffix": log.click_suffix is not None,
+        "--clicks": bool(log.clicks),
+        "--click-where": bool(log.click_where),
+        "--impressions": log.impressions is not None,
+    }
+    ways = [flag for flag, is_given in said.items() if is_given]  # to say what was clicked
     others = [flag for flag in ways if flag != "--click"]
     if log.click_ranks is not None and others:
         raise UsageError(f"--click-ranks and {others[0]}: both say what was clicked. Leave one of them out.")
@@ -251,20 +260,6 @@ def _paging(log: LogOptions) -> Paging | None:
     return Paging(log.page_size, usual if log.page_base is None else log.page_base)
 
 
-def _ways_of_clicks(log: LogOptions) -> list[str]:
-    """The options that say what was clicked."""
-    ways = {
-        "--click-counts": log.click_counts,
-        "--click": log.click is not None,
-        "--clicked": log.clicked is not None,
-        "--click-suffix": log.click_suffix is not None,
-        "--clicks": bool(log.clicks),
-        "--click-where": bool(log.click_where),
-        "--impressions": log.impressions is not None,
-    }
-    return [flag for flag, is_given in ways.items() if is_given]
-
-
 def dialect(log: LogOptions) -> Dialect:
     """How files of text are written.
 
@@ -286,24 +281,20 @@ def _text_values(log: LogOptions) -> TextValues:
     """
     if log.timestamp_format is not None:
         check_timestamp_format(log.timestamp_format)
-    true, false = _words("--true", log.true), _words("--false", log.false)
+
+    def words(flag: str, text: str | None) -> tuple[str, ...]:
+        """Read `yes,y` in lower case."""
+        words = () if text is None else tuple(word.strip().lower() for word in text.split(","))
+        if not all(words):
+            raise UsageError(f"{flag} {text}: name words, with commas between them, e.g. yes,y.")
+        return words
+
+    true, false = words("--true", log.true), words("--false", log.false)
     both = [word for word in true if word in false]
     if both:
         raise UsageError(f"--false {log.false}: {both[0]} is also in --true {log.true}. Leave it out of one.")
     values = TextValues(log.decimal is not None, true, false, log.timestamp_format)
     return values if log.input_format in ROWS else values.without_words
-
-
-def _words(flag: str, text: str | None) -> tuple[str, ...]:
-    """Read `yes,y` in lower case.
-
-    Raises:
-        UsageError: a word is missing.
-    """
-    words = () if text is None else tuple(word.strip().lower() for word in text.split(","))
-    if not all(words):
-        raise UsageError(f"{flag} {text}: name words, with commas between them, e.g. yes,y.")
-    return words
 
 
 def _duplicate_docs(log: LogOptions, plan: StatisticsPlan, pages_for: str | None) -> DuplicateDocs:
@@ -386,18 +377,13 @@ def _raw_reader(log: LogOptions) -> RawReader | None:
         raise UsageError(
             f"--click-actions {log.click_actions}: name actions other than {IMPRESSION}, e.g. click,add_to_cart."
         )
-    bases = _bases(log.position_base, (IMPRESSION, *actions))
+    bases, text = dict[str, int](), log.position_base
+    if text is not None and "=" in text:  # `impression=0,click=1`, or one number for all actions
+        named = [part.partition("=") for part in text.split(",")]
+        bases = {action.strip(): _base(number, text) for action, _, number in named}
+    elif text is not None:
+        bases = dict.fromkeys((IMPRESSION, *actions), _base(text, text))
     return replace(form, impressions=log.ubi_impressions, click_actions=actions, bases=bases, no_query=log.no_query)
-
-
-def _bases(text: str | None, actions: tuple[str, ...]) -> dict[str, int]:
-    """Read `impression=0,click=1`, or one number for all actions."""
-    if text is None:
-        return {}
-    if "=" not in text:
-        return dict.fromkeys(actions, _base(text, text))
-    named = [part.partition("=") for part in text.split(",")]
-    return {action.strip(): _base(number, text) for action, _, number in named}
 
 
 def _base(number: str, text: str) -> int:

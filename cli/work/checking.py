@@ -12,7 +12,7 @@ import polars as pl
 
 from posbias.cli.options.groups import CountingOptions, EstimationOptions, LogOptions
 from posbias.cli.options.inputs import QUERY_OF_SPARK
-from posbias.cli.options.option import values_of, with_words, words_of
+from posbias.cli.options.option import ROWS, values_of, with_words, words_of
 from posbias.cli.options.rules import Situation, why_without_effect
 from posbias.cli.report.printing import Item, in_order
 from posbias.cli.work.execution import describe_log, open_engine, recognised_lines
@@ -74,8 +74,6 @@ from posbias.io.results.conclusions import (
 )
 from posbias.io.stores.store import find_statistics
 
-_RUN = "run"
-_ROWS = ("auto", "flat", "nested")
 _DECLARING_CLICKS = ("click_counts", "click_ranks", "null_click", "clicks")
 
 
@@ -130,7 +128,7 @@ class LogView:
         """Values of options by flag, but for those that would have no effect on a run."""
         groups = (self.log, self.counting)
         values = {name: value for group in (*groups, EstimationOptions()) for name, value in vars(group).items()}
-        situation = Situation(_RUN, values | {"logs": list(self.logs)})
+        situation = Situation("run", values | {"logs": list(self.logs)})
         return {
             flag: value
             for flag, value in values_of(*groups).items()
@@ -142,7 +140,7 @@ class LogView:
         """The arguments of `posbias` that run the main job; `-o DIR` is still lacking."""
         files = () if self.log.engine == "spark" and (self.log.table or self.logs == (QUERY_OF_SPARK,)) else self.logs
         return [
-            _RUN,
+            "run",
             *(f"./{name}" if name.startswith("-") and name != "-" else name for name in files),
             *words_of(self.options),
         ]
@@ -165,7 +163,7 @@ def _recognition_form(view: LogView) -> list[Finding]:
 def _dialect(view: LogView) -> list[Finding]:
     """How files of text are written."""
     named = (view.log.separator, view.log.encoding, view.log.columns)
-    is_named = any(value is not None for value in named) or view.log.input_format not in _ROWS
+    is_named = any(value is not None for value in named) or view.log.input_format not in ROWS
     if is_named:
         return []
     try:
@@ -250,7 +248,7 @@ def recognise(view: LogView) -> LogView:
 
 def _is_set(view: LogView, *names: str) -> bool:
     """Whether one of these options is set, or the log has no rows yet to look at."""
-    if view.log.input_format not in _ROWS or view.log.impression_where:
+    if view.log.input_format not in ROWS or view.log.impression_where:
         return True
     return any(getattr(view.log, name) for name in names)
 
@@ -278,7 +276,15 @@ def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:
         except SchemaError as error:
             stops = [shown_lines(error.lines)]
         else:
-            stops = [*_unconfirmed(view), *_stops(read)]
+            stops = [  # guesses that would make an estimate worthless if wrong: that positions go on from page to page
+                f"positions rest on a guess: {each.text}. If so, say {shlex.join(each.options)}, else --page none."
+                for each in view.findings
+                if "--page" in each.options
+            ]
+            try:
+                check_estimable(read)
+            except SchemaError as error:
+                stops.append(shown_lines(error.lines))
             view = view if stops else view.with_findings(_bad_rows(view, read))
             look = look_at(read, read.plan, engine, progress)
             with progress.stage("looking at clients"):
@@ -287,23 +293,6 @@ def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:
             faults = faults_in(profile(read, facts, plan, pages, clients) | profile_of_days(lost, log))
             feedback = [] if look is None or stops else _feedback(read)
     return view, masked_values(_content(view, log, read, look, clients, faults, feedback, stops))
-
-
-def _unconfirmed(view: LogView) -> list[str]:
-    """Guesses that would make an estimate worthless if wrong: that positions go on from page to page."""
-    return [
-        f"positions rest on a guess: {finding.text}. If so, say {shlex.join(finding.options)}, else --page none."
-        for finding in view.findings
-        if "--page" in finding.options
-    ]
-
-
-def _stops(read: ReadLog) -> list[str]:
-    try:
-        check_estimable(read)
-    except SchemaError as error:
-        return [shown_lines(error.lines)]
-    return []
 
 
 def _feedback(read: ReadLog) -> list[Reason]:
@@ -444,9 +433,6 @@ def _model(outlook: Outlook) -> dict[str, Any]:
     }
 
 
-_PBM = "pbm"
-
-
 def items_of_check(content: Mapping[str, Any], *, details: bool) -> list[Item]:
     """All that is printed of a log."""
     tables = [_positions(content)] if content["positions"] else []
@@ -487,7 +473,15 @@ def _totals(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _positions(content: Mapping[str, Any]) -> PrintedTable:
-    rows, pbm = content["positions"], content["models"].get(_PBM)
+    def interval(low: float | None, high: float | None) -> str:
+        return "-" if low is None or high is None else f"{low:.4f} - {high:.4f}"
+
+    def error(cell: Mapping[str, Any]) -> str:
+        if not cell or not cell["identified"] or cell["std_error"] is None:
+            return "-"
+        return f"{cell['std_error']:.3f}" if cell["std_error"] else "reference"
+
+    rows, pbm = content["positions"], content["models"].get(PBM)
     of_pbm: Sequence[Mapping[str, Any]] = () if pbm is None else pbm["cells"]
     cells = {cell["position"]: cell for cell in of_pbm}
     columns = [
@@ -495,25 +489,15 @@ def _positions(content: Mapping[str, Any]) -> PrintedTable:
         Column("impressions", first(f"{row['impressions']:,.0f}" for row in rows)),
         Column("clicks", first(f"{row['clicks']:,.0f}" for row in rows)),
         Column("click\nrate", first(f"{row['ctr']:.4f}" for row in rows)),
-        Column("95 %\ninterval", first(_interval(row["ctr_low"], row["ctr_high"]) for row in rows), spare=1),
+        Column("95 %\ninterval", first(interval(row["ctr_low"], row["ctr_high"]) for row in rows), spare=1),
     ]
     if cells and len(cells) == len(of_pbm):  # else a position has several cells, one per context
-        share = content["models"][_PBM]["share_of_queries"]
+        share = content["models"][PBM]["share_of_queries"]
         known = [cells.get(row["position"], {}) for row in rows]
         linking = (f"{cell.get('linking_clicks', 0.0) / share:,.0f}" for cell in known)
-        columns.append(Column("error to\nexpect", first(map(_error, known)), spare=2))
+        columns.append(Column("error to\nexpect", first(map(error, known)), spare=2))
         columns.append(Column("linking\nclicks", first(linking), spare=3))
     return PrintedTable(tuple(columns), more(len(rows), "positions (--json has all)"))
-
-
-def _interval(low: float | None, high: float | None) -> str:
-    return "-" if low is None or high is None else f"{low:.4f} - {high:.4f}"
-
-
-def _error(cell: Mapping[str, Any]) -> str:
-    if not cell or not cell["identified"] or cell["std_error"] is None:
-        return "-"
-    return f"{cell['std_error']:.3f}" if cell["std_error"] else "reference"
 
 
 def _pages(content: Mapping[str, Any]) -> Iterator[str]:

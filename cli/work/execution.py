@@ -164,69 +164,53 @@ def rehearse(
         "warnings": warnings,
     }
     content = masked_values(content)
-    print_on_stdout([] if output.quiet else map(line, _lines(content)), content if output.json else None)
-    for warning in content["warnings"]:
-        warn(warning)
-    return DONE
-
-
-def _lines(content: dict[str, Any]) -> list[str]:
-    reads, writes = content["reads"], content["writes"]
+    reads = content["reads"]
     lines = recognised_lines(reads["log"]) if "log" in reads else []
     for name, held in reads.get("statistics", {}).items():
         days = "" if not held["days"] else f", {plural(len(held['days']), 'days')}"
         lines.append(f"statistics: {name}, {plural(held['parts'], 'parts')}{days}")
     lines += [f"also read: {name}" for name in reads["also"]]
-    verb = "would replace" if writes["replaces"] else "would write"
-    return [*lines, f"{verb}: {writes['target']}, with {writes['what']}", "nothing was written (--dry-run)"]
+    verb = "would replace" if is_there else "would write"
+    lines += [f"{verb}: {content['writes']['target']}, with {WRITTEN[command]}", "nothing was written (--dry-run)"]
+    print_on_stdout([] if output.quiet else map(line, lines), content if output.json else None)
+    for warning in content["warnings"]:
+        warn(warning)
+    return DONE
 
 
 def describe_log(log: Log, findings: Sequence[Finding] = ()) -> dict[str, Any]:
-    """The form, files and columns of a log, and findings about it."""
+    """The form, files and columns of a log, each column with its type as the files have it, and findings about it."""
+    roles, form = log.roles, "flat" if log.nesting is None else "nested"
+    if log.raw is not None:
+        form = log.raw.name
+    elif roles.impressions is not None:
+        form = "sums"
+    single = {
+        POSITION: roles.position,
+        "page": roles.page,
+        CLICK: None if log.click_sources else roles.click,
+        IMPRESSIONS: roles.impressions,
+        WEIGHT: roles.weight,
+        "timestamp": roles.timestamp,
+    }
+    played = {SESSION: roles.session, QUERY: roles.query, DOC: roles.doc}
+    played |= {role: (name,) for role, name in single.items() if name is not None}
+    schema = {} if log.raw is not None and log.raw.of_lines else dict(schema_of(log.sources[0]))
+    columns = {
+        role: [{"column": name, "type": str(schema[name]) if name in schema else None} for name in names]
+        for role, names in played.items()
+        if names and not any(name.startswith(OURS) for name in names)
+    }
     return {
-        "form": _form(log),
+        "form": form,
         "files": len(log.sources),
         "formats": sorted({source.format for source in log.sources}),
-        "columns": _columns(log),
+        "columns": columns,
         "position_base": log.request.rules.position_base,
         "findings": [
             {"said": finding.text, "options": list(finding.options), "certain": finding.certain} for finding in findings
         ],
     }
-
-
-def _form(log: Log) -> str:
-    if log.raw is not None:
-        return log.raw.name
-    if log.roles.impressions is not None:
-        return "sums"
-    return "flat" if log.nesting is None else "nested"
-
-
-def _columns(log: Log) -> dict[str, Any]:
-    """The columns of each role with their types, as the files have them."""
-    roles = log.roles
-    played = {
-        SESSION: roles.session,
-        QUERY: roles.query,
-        DOC: roles.doc,
-        POSITION: _one(roles.position),
-        "page": _one(roles.page),
-        CLICK: _one(None if log.click_sources else roles.click),
-        IMPRESSIONS: _one(roles.impressions),
-        WEIGHT: _one(roles.weight),
-        "timestamp": _one(roles.timestamp),
-    }
-    schema = {} if log.raw is not None and log.raw.of_lines else dict(schema_of(log.sources[0]))
-    return {
-        role: [{"column": name, "type": str(schema[name]) if name in schema else None} for name in names]
-        for role, names in played.items()
-        if names and not any(name.startswith(OURS) for name in names)
-    }
-
-
-def _one(name: str | None) -> tuple[str, ...]:
-    return () if name is None else (name,)
 
 
 _FORMS = {
@@ -240,7 +224,10 @@ _FORMS = {
 def recognised_lines(log: Mapping[str, Any]) -> list[str]:
     """The files, the column of each role, and what was recognised beside them."""
     form = _FORMS[log["form"]] if log["form"] in _FORMS else get_form(log["form"]).title
-    roles = (f"{role} {' and '.join(map(_column, held))}" for role, held in log["columns"].items())
+    roles: list[str] = []
+    for role, held in log["columns"].items():
+        columns = [of["column"] if of["type"] is None else f"{of['column']} ({of['type']})" for of in held]
+        roles.append(f"{role} {' and '.join(columns)}")
     lines = [f"log: {plural(log['files'], 'files')} of {', '.join(log['formats'])}, {form}"]
     lines.append(f"columns: {'; '.join(roles)}")
     for finding in log["findings"]:
@@ -248,7 +235,3 @@ def recognised_lines(log: Mapping[str, Any]) -> list[str]:
         option = f": {shlex.join(finding['options'])}" if finding["options"] else ""
         lines.append(f"found: {finding['said']}{doubt}{option}")
     return lines
-
-
-def _column(held: Mapping[str, Any]) -> str:
-    return held["column"] if held["type"] is None else f"{held['column']} ({held['type']})"

@@ -13,7 +13,6 @@ from posbias.cli.work.requests import requested_features
 from posbias.core.arrays.count_table import Floats
 from posbias.core.choices import PENALTIES, Balance
 from posbias.core.choices import LearningOptions as CoreOptions
-from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.errors import plural as counted_as
 from posbias.core.fit.propensities import ThetaEstimate, choose_propensities
@@ -144,11 +143,6 @@ class Request:
     features: FeaturesRequest
 
     @property
-    def needs_sessions(self) -> str | None:
-        """The option for which pages must be kept together while a log is read, if there is one."""
-        return f"--learner {self.learner.name}" if self.learner.source == "pages" else None
-
-    @property
     def uses_propensities(self) -> bool:
         """Whether the learner takes theta, with these options."""
         switch = self.learner.theta_for
@@ -171,7 +165,17 @@ def requested(given: LearningOptions, propensities: str | None) -> Request:
         UsageError: a value is out of range, or something that the learner needs is not named.
         MissingExtraError: LightGBM is not installed.
     """
-    learner, options = get_learner(given.learner), _options(given)
+    learner = get_learner(given.learner)
+    if not 0 <= given.validation < 1:
+        raise UsageError(f"--validation {given.validation:g}: must be at least 0 and below 1, e.g. 0.1.")
+    options = CoreOptions(**(given.learner_options or {}), early_stopping=given.early_stopping, seed=given.seed)
+    if given.early_stopping is not None and not given.validation:
+        raise UsageError("--early-stopping needs held-out queries: say, --validation 0.1.")
+    if given.early_stopping is not None and options.margin_penalty:
+        raise UsageError(
+            "--early-stopping: with margin_penalty the loss depends on how large scores are, and not on their order "
+            "alone. Leave one of them out."
+        )
     has_features = bool(given.features or given.feature)
     if learner.needs_features and not has_features:
         raise UsageError(
@@ -189,38 +193,6 @@ def requested(given: LearningOptions, propensities: str | None) -> Request:
             f"--learner {learner.name}: needs propensities. Name a directory of `posbias fit`: --propensities DIR."
         )
     return request
-
-
-def _options(given: LearningOptions) -> CoreOptions:
-    """The options as a learner takes them.
-
-    Raises:
-        UsageError: a value is out of range, or options do not go together.
-    """
-    if not 0 <= given.validation < 1:
-        raise UsageError(f"--validation {given.validation:g}: must be at least 0 and below 1, e.g. 0.1.")
-    options = CoreOptions(**(given.learner_options or {}), early_stopping=given.early_stopping, seed=given.seed)
-    if given.early_stopping is not None and not given.validation:
-        raise UsageError("--early-stopping needs held-out queries: say, --validation 0.1.")
-    if given.early_stopping is not None and options.margin_penalty:
-        raise UsageError(
-            "--early-stopping: with margin_penalty the loss depends on how large scores are, and not on their order "
-            "alone. Leave one of them out."
-        )
-    return options
-
-
-def check_randomized(request: Request, plan: StatisticsPlan) -> None:
-    """Check that rows are known to be randomised, where the learner needs some.
-
-    Raises:
-        UsageError: they are not named.
-    """
-    if request.learner.needs_randomized and not plan.randomized:
-        raise UsageError(
-            f"--learner {request.learner.name}: say which rows were placed at random, for example --randomized-where "
-            "policy=random (with statistics: when they are collected)."
-        )
 
 
 def learn(counted: CountedLog, theta: ThetaEstimate | None, request: Request, engine: Engine, result: Result) -> None:

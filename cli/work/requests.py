@@ -24,7 +24,6 @@ from posbias.core.errors import StatisticsError, UsageError
 from posbias.core.estimators import get_method
 from posbias.core.estimators.estimate import EstimationOptions as CoreOptions
 from posbias.core.estimators.estimate import MethodOfRows
-from posbias.core.models import FactorisedModel
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, PREVIOUS_CLICK, QUERY, RANDOMIZED, RESERVED
 from posbias.core.training.layout import LayoutOfPages, choose_grouping, get_layout, layouts_of_pages
 from posbias.core.training.weights import WeightOptions, check_min_propensity
@@ -71,7 +70,14 @@ def statistics_plan(log: LogOptions, counting: CountingOptions) -> StatisticsPla
                 "Name it once."
             )
     if arms:
-        _check_arm(arms[0], log, model)
+        refusals = {
+            f"works only with --model {DEFAULT_MODEL}, not {model.name}": model.beside_position,
+            "--cluster-column already names it. Name the users, markets or days there": arms == clusters,
+            "arms are compared by impressions that count one each. Leave out --weight-column": log.weight_column,
+        }
+        for reason, holds in refusals.items():
+            if holds:
+                raise UsageError(f"--arm {arms[0]}: {reason}.")
     _check_days(log, counting)
     # How finely time is kept: to look into periods, `auto` needs parts of an hour; days are enough for weeks.
     period = "day" if log.timestamp is not None or counting.date is not None else None
@@ -91,18 +97,6 @@ def statistics_plan(log: LogOptions, counting: CountingOptions) -> StatisticsPla
         weighted=log.weight_column is not None,
         summed=log.impressions is not None,
     )
-
-
-def _check_arm(arm: str, log: LogOptions, model: FactorisedModel) -> None:
-    """Raise UsageError for what experiment arms cannot be compared with."""
-    refusals = {
-        f"works only with --model {DEFAULT_MODEL}, not {model.name}": model.beside_position,
-        "--cluster-column already names it. Name the users, markets or days there": arm == log.cluster_column,
-        "arms are compared by impressions that count one each. Leave out --weight-column": log.weight_column,
-    }
-    for reason, holds in refusals.items():
-        if holds:
-            raise UsageError(f"--arm {arm}: {reason}.")
 
 
 def _check_days(log: LogOptions, counting: CountingOptions) -> None:

@@ -76,6 +76,10 @@ def _table(entry: Statistics) -> RenderableType:
         "counts": "sums of weights" if plan.weighted else "",
         "decay": "" if decay is None else f"{decay.factor:g} per day; {decay.newest} has full weight",
     }
+    size, units = float(_bytes(entry)), ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    while size >= _KIBIBYTE and len(units) > 1:
+        size, units = size / _KIBIBYTE, units[1:]
+    in_words = f"{size:,.{0 if units[0] == 'bytes' else 1}f} {units[0]}"
     lines = {
         "model": plan.model.name,
         "keys": ", ".join(f"{name} ({entry.key_types[name]})" for name in plan.keys),
@@ -86,7 +90,7 @@ def _table(entry: Statistics) -> RenderableType:
         **({} if rows.clicks is UNSET else {"clicks joined": tables.clicks_in_words(rows.clicks)}),
         "counted": f"{plural(totals['impressions'], 'impressions')}, {plural(totals['clicks'], 'clicks')}",
         "statistics": (
-            f"{plural(totals['rows'], 'rows')}, {_size(_bytes(entry))} in {plural(len(entry.parts), 'parts')} of "
+            f"{plural(totals['rows'], 'rows')}, {in_words} in {plural(len(entry.parts), 'parts')} of "
             f"{plural(len(entry.segments), 'segments')}"
         ),
     }
@@ -116,13 +120,6 @@ def _bytes(entry: Statistics) -> int:
     return sum(part.bytes for part in entry.parts)
 
 
-def _size(n_bytes: int) -> str:
-    size, units = float(n_bytes), ["bytes", "KiB", "MiB", "GiB", "TiB"]
-    while size >= _KIBIBYTE and len(units) > 1:
-        size, units = size / _KIBIBYTE, units[1:]
-    return f"{size:,.0f} {units[0]}" if units[0] == "bytes" else f"{size:,.1f} {units[0]}"
-
-
 def count_or_merge(
     inputs: Sequence[str],
     log: LogOptions,
@@ -148,7 +145,11 @@ def count_or_merge(
     def resolved() -> Job:
         """The job, once it is known that the result may be written there."""
         statistics = find_statistics(inputs)
-        _check_replaced(statistics, inputs, target, decays=decay is not None)
+        # The result may replace statistics that it holds all of: not logs, and not counts that decay in it.
+        kept = [entry.path for entry in statistics if decay is None or entry.metadata.decay is not None]
+        replaced = any(is_same(path, target) for name in inputs for path in named_paths(name))
+        if replaced and not any(is_same(path, target) for path in kept):
+            raise OutputError(f"{target}: is an input, which --force would delete. Choose another directory.")
         if not statistics:
             _check_exact(decay)
         job = resolve(inputs, log, counting, statistics, decay=decay)
@@ -250,15 +251,3 @@ def _place_of(store: StoreOptions) -> Path:
 def _check_exact(decay: float | None) -> None:
     if decay is not None:
         raise UsageError(f"--decay {decay:g}: logs are counted without decay. Use it to fit, or to merge statistics.")
-
-
-def _check_replaced(statistics: Sequence[Statistics], inputs: Sequence[str], target: Location, *, decays: bool) -> None:
-    """The result may replace statistics that it holds all of: not logs, and not counts that decay in it.
-
-    Raises:
-        OutputError: it would replace another input.
-    """
-    kept = [entry.path for entry in statistics if not decays or entry.metadata.decay is not None]
-    replaced = any(is_same(path, target) for name in inputs for path in named_paths(name))
-    if replaced and not any(is_same(path, target) for path in kept):
-        raise OutputError(f"{target}: is an input, which --force would delete. Choose another directory.")
