@@ -54,16 +54,10 @@ def test_each_value_gets_what_a_fit_of_its_rows_alone_gives(
     run_in_process: Run, log: Path, options: str, tmp_path: Path
 ) -> None:
     words = options.split()
-    assert run_in_process("fit", log, *words, "--for-each", "market", "--no-compare", "-o", "each").returncode in {
-        DONE,
-        WITH_DOUBTS,
-    }
+    assert run_in_process("fit", log, *words, "--for-each", "market", "-o", "each").returncode in {DONE, WITH_DOUBTS}
     for market in ("de", "fr"):
         pl.read_parquet(log).filter(market=market).write_parquet(tmp_path / f"{market}.parquet")
-        assert run_in_process("fit", f"{market}.parquet", *words, "--no-compare", "-o", market).returncode in {
-            DONE,
-            WITH_DOUBTS,
-        }
+        assert run_in_process("fit", f"{market}.parquet", *words, "-o", market).returncode in {DONE, WITH_DOUBTS}
         each, alone = Output(tmp_path / "each" / f"market={market}"), Output(tmp_path / market)
         assert_frame_equal(each.propensities, alone.propensities, check_exact=True)
         assert_frame_equal(each.attractiveness, alone.attractiveness, check_exact=True)
