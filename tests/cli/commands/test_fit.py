@@ -524,7 +524,7 @@ def test_a_store_of_quarters_of_an_hour_says_what_the_log_says(
     assert run_in_process("collect", learning, "--timestamp", "timestamp", "-o", "store").returncode == 0
     assert pl.read_parquet(tmp_path / "store" / "*.parquet").schema["period"] == pl.Datetime("us")
     for choice in ("auto", "none", "week", "day", "hour"):
-        kept = run_in_process("fit", "store", "--period", choice, "--no-compare", "-o", "kept", "--force")
+        kept = run_in_process("fit", "store", "--period", choice, "-o", "kept", "--force")
         whole = run_in_process(
             "fit", learning, "--timestamp", "timestamp", "--period", choice, "-o", "whole", "--force"
         )
