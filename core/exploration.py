@@ -61,7 +61,7 @@ from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.arrays.linalg import NORMAL, connected
 from posbias.core.counts.sufficient_statistics import context_numbers
 from posbias.core.errors import IdentifiabilityError, LogFormatError
-from posbias.core.fit.theta_errors import working_theta
+from posbias.core.fit.propensities import working_theta
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, QUERY
 
 Strata = Literal["shared", "apart", "randomized"]

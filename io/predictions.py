@@ -33,8 +33,7 @@ from posbias.core.evaluation.prediction import (
     predict,
 )
 from posbias.core.fit.fit import MOST_CELLS_BESIDE
-from posbias.core.fit.propensities import ThetaEstimate
-from posbias.core.fit.theta_errors import errors_of_theta
+from posbias.core.fit.propensities import ThetaEstimate, errors_of_theta
 from posbias.core.models import get_model
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, PERIOD, QUERY, SESSION
 from posbias.core.theta.conditional import fit_conditional

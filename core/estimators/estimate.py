@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from posbias.core.arrays.count_table import CountTable, Floats, Integers, Members
+from posbias.core.arrays.count_table import CountTable, Floats, Integers
 from posbias.core.choices import BetaPrior, Cluster, Period, Plugin, Shrink, Source
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
@@ -101,8 +101,11 @@ def conditional_estimate(
     """
     fit, errors = behind.fit, behind.errors
     upper = conditional.upper_limits_without_clicks(fit, table)
-    reasons = zip(fit.linkage.reason, errors.reason, strict=True)
-    reason = tuple(unlinked or _in_terms_of(by, alone) for unlinked, alone in reasons)
+    alone = errors.reason
+    if by != "query":  # in terms of the clusters of the errors, e.g. `one query alone` -> `one pair alone`
+        many, one = _NAMES[by]
+        alone = [why and why.replace("queries", many).replace("query", one) for why in alone]
+    reason = tuple(unlinked or why for unlinked, why in zip(fit.linkage.reason, alone, strict=True))
     return Estimate(
         method=method,
         linkage=fit.linkage,
@@ -123,14 +126,6 @@ _NAMES: dict[Cluster, tuple[str, str]] = {
     "column": ("values of the cluster column", "value of the cluster column"),
     "two-way": ("queries or values of the cluster column", "query or value of the cluster column"),
 }
-
-
-def _in_terms_of(by: Cluster, reason: str | None) -> str | None:
-    """Why there is no error, in terms of the clusters of the errors; e.g. `one query alone` -> `one pair alone`."""
-    if reason is None or by == "query":
-        return reason
-    many, one = _NAMES[by]
-    return reason.replace("queries", many).replace("query", one)
 
 
 def linkage_of(statistics: SufficientStatistics, strata: Strata, options: EstimationOptions) -> Linkage:
@@ -195,14 +190,6 @@ def linkage_of_clicks(statistics: SufficientStatistics, options: EstimationOptio
         linking_clicks=np.zeros(statistics.n_cells),
         component=reference_of,
     )
-
-
-def clustered(strata: Strata, options: EstimationOptions) -> Strata:
-    """The strata with the requested clusters: queries, or each stratum by itself."""
-    if options.cluster in {None, "query"}:
-        return strata
-    unit = strata.members.unit
-    return replace(strata, members=Members(unit, np.arange(len(unit))))
 
 
 def relative_to_largest(propensity: Floats, linkage: Linkage) -> Floats:

@@ -53,7 +53,6 @@ from posbias.core.estimators.estimate import (
     EstimationOptions,
     Estimator,
     OnIteration,
-    clustered,
     linkage_of,
     relative_to_largest,
 )
@@ -365,8 +364,11 @@ class AllPairsEstimator(Estimator):
         self, statistics: SufficientStatistics, strata: Strata, options: EstimationOptions, on_iteration: OnIteration
     ) -> Estimate:
         """Estimate theta on the cells that the log can compare with the reference."""
+        if options.cluster not in {None, "query"}:  # each stratum by itself
+            unit = strata.members.unit
+            strata = replace(strata, members=Members(unit, np.arange(len(unit))))
         return harvest_allpairs(
-            clustered(strata, options),
+            strata,
             linkage_of(statistics, strata, options),
             options.cluster or "query",
             on_iteration=lambda number, change: on_iteration(f"AllPairs {number}: {change:.1e}"),

@@ -178,24 +178,22 @@ def placement_tests(statistics: SufficientStatistics) -> tuple[PlacementTest, ..
         return ()
     sums = {row[RANDOMIZED]: row for row in statistics.placements.sums.iter_rows(named=True)}
     shown = set(statistics.placements.shown[RANDOMIZED].to_list())
-    descriptions = enumerate(statistics.plan.randomized, start=1)
-    return tuple(_test(rows, sums.get(number)) for number, rows in descriptions if number in shown)
-
-
-def _test(rows: RandomizedRows, sums: dict[str, float] | None) -> PlacementTest:
-    if sums is None:
-        return PlacementTest(rows, 1.0, 0.0, 0, 0)
-    lowest = sums["lowest_variance"]
-    variance = min(max(sums["excess_squared"], lowest), sums["highest_variance"])
-    scale = variance / lowest
-    degrees = variance / (2 * scale**2)
-    return PlacementTest(
-        rows,
-        p_value=float(scipy.special.gammaincc(degrees / 2, max(sums["excess"] / scale + degrees, 0.0) / 2)),
-        correlation=sums["together"] / sums["pairs"],
-        documents=int(sums["documents"]),
-        queries=int(sums["queries"]),
-    )
+    tests: list[PlacementTest] = []
+    for number, rows in enumerate(statistics.plan.randomized, start=1):
+        if number not in shown:
+            continue
+        if number not in sums:
+            tests.append(PlacementTest(rows, 1.0, 0.0, 0, 0))
+            continue
+        of_rows = sums[number]
+        lowest = of_rows["lowest_variance"]
+        variance = min(max(of_rows["excess_squared"], lowest), of_rows["highest_variance"])
+        scale = variance / lowest
+        degrees = variance / (2 * scale**2)
+        p_value = scipy.special.gammaincc(degrees / 2, max(of_rows["excess"] / scale + degrees, 0.0) / 2)
+        correlation, counts = of_rows["together"] / of_rows["pairs"], (of_rows["documents"], of_rows["queries"])
+        tests.append(PlacementTest(rows, float(p_value), correlation, *map(int, counts)))
+    return tuple(tests)
 
 
 def check_placements(statistics: SufficientStatistics) -> None:
@@ -218,25 +216,22 @@ def check_placements(statistics: SufficientStatistics) -> None:
                 "been exchanged with it. Name the positions between which they were."
             )
     for test in placement_tests(statistics):
-        if test.refused:
-            raise IdentifiabilityError(_why_refused(test))
-
-
-def _why_refused(test: PlacementTest) -> str:
-    rows = (
-        f"The rows with {test.rows} (--randomized-where) were not placed at random: of {test.documents:,} documents "
-        f"that are shown there more than once, in {test.queries:,} queries,"
-    )
-    if test.correlation >= _ONE_ARM:
-        return (
-            f"{rows} each stands at the same position every time. Only one arm of the experiment is marked, or no row "
-            "was moved. Mark all rows that took part: those that were moved and those that were not."
+        if not test.refused:
+            continue
+        marked = (
+            f"The rows with {test.rows} (--randomized-where) were not placed at random: of {test.documents:,} "
+            f"documents that are shown there more than once, in {test.queries:,} queries,"
         )
-    return (
-        f"{rows} many stand at the same position time and again (correlation {test.correlation:.2f}, p = "
-        f"{test.p_value:.1g}). Mark all rows that took part in the experiment, moved or not, and no others; and name "
-        "the positions among which documents were exchanged (COLUMN=VALUE@1,5) unless it was the whole page."
-    )
+        if test.correlation >= _ONE_ARM:
+            raise IdentifiabilityError(
+                f"{marked} each stands at the same position every time. Only one arm of the experiment is marked, or "
+                "no row was moved. Mark all rows that took part: those that were moved and those that were not."
+            )
+        raise IdentifiabilityError(
+            f"{marked} many stand at the same position time and again (correlation {test.correlation:.2f}, p = "
+            f"{test.p_value:.1g}). Mark all rows that took part in the experiment, moved or not, and no others; and "
+            "name the positions among which documents were exchanged (COLUMN=VALUE@1,5) unless it was the whole page."
+        )
 
 
 class RandomizedEstimator(Estimator):

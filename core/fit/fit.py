@@ -22,12 +22,10 @@ from posbias.core.fit.arms import MOST_ARMS, ArmsTest, arms_test, learn_apart, l
 from posbias.core.fit.diagnostics import BinsTest, FromRows, JointCauses, JointComparison, PairsTest
 from posbias.core.fit.model_tests import ModelTests, run_model_tests
 from posbias.core.fit.periods import ChangeOfTheta, PeriodChoice, change_of_theta, choose_period
-from posbias.core.fit.propensities import ThetaEstimate
-from posbias.core.fit.theta_errors import errors_of_theta, shared_clicks
+from posbias.core.fit.propensities import ThetaEstimate, errors_of_theta, shared_clicks
 from posbias.core.schema import IMPRESSIONS
-from posbias.core.shapes import FREE, get_shape
+from posbias.core.shapes import FREE, ShapedEstimate, get_shape
 from posbias.core.shapes.contexts import ShrunkContexts, compare_contexts
-from posbias.core.shapes.shape import ShapedEstimate
 from posbias.core.shapes.smooth import PowerShape, SmoothShape
 from posbias.core.standard_errors.cluster import ClusterSums
 from posbias.core.standard_errors.column import WholeLog

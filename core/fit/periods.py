@@ -48,7 +48,7 @@ import numpy as np
 import polars as pl
 import scipy
 
-from posbias.core.arrays.count_table import Floats, Integers
+from posbias.core.arrays.count_table import Floats
 from posbias.core.counts.odd_days import DAY
 from posbias.core.counts.order import OrderSums, RowOrder, judged_by_groups
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
@@ -277,14 +277,26 @@ def choose_period(
             looks.append(PeriodLook(length))
         if looks[-1].outcome in {"survives", "nothing to compare"}:
             break
-    return _chosen(tuple(looks))
+    # The length that survives, else the finest, or the finest that costs little.
+    known = [look for look in looks if look.estimate is not None]
+    choice = PeriodChoice(looks=tuple(looks))
+    used = choice.survivor
+    if used is None and choice.feedback_seen:  # the coarsest of which nothing but doubt is known, else the finest
+        used = next((look for look in known if look.outcome == "says too little" and look.enough), known[-1])
+    elif used is None:  # the finest at little cost
+        used = [look for look in known if _error_ratio(known[0], look) <= LARGEST_ERROR_RATIO][-1]
+    return replace(choice, used=used.length, error_ratio=_error_ratio(known[0], used))
 
 
 def _look(
     statistics: SufficientStatistics, length: Length, options: EstimationOptions, on_iteration: OnIteration
 ) -> PeriodLook:
     estimate = ConditionalEstimator().estimate(statistics, statistics.strata(length), options, on_iteration)
-    width = _slope_width(estimate, statistics.position_of_cell)
+    # The median over the cells of half the width of the interval of log theta, per log position.
+    low, high, position = estimate.intervals.low, estimate.intervals.high, statistics.position_of_cell
+    distance = np.abs(np.log(position) - np.log(position[estimate.linkage.references].min()))
+    known = np.isfinite(low) & np.isfinite(high) & (low > 0) & (high > low) & (distance > 0)
+    width = float(np.median(np.log(high[known] / low[known]) / 2 / distance[known])) if known.any() else np.nan
     look = PeriodLook(length, estimate, slope_width=width)
     if length == (statistics.plan.period or "none"):
         return replace(look, feedback=feedback_by_rows(statistics.row_order), ordered=False)
@@ -297,26 +309,6 @@ def _look(
     except IdentifiabilityError:
         return look
     return replace(look, halves=_difference(halves, estimate))
-
-
-def _slope_width(estimate: Estimate, position: Integers) -> float:
-    """The median over the cells of half the width of the interval of log theta, per log position."""
-    low, high = estimate.intervals.low, estimate.intervals.high
-    distance = np.abs(np.log(position) - np.log(position[estimate.linkage.references].min()))
-    known = np.isfinite(low) & np.isfinite(high) & (low > 0) & (high > low) & (distance > 0)
-    return float(np.median(np.log(high[known] / low[known]) / 2 / distance[known])) if known.any() else np.nan
-
-
-def _chosen(looks: tuple[PeriodLook, ...]) -> PeriodChoice:
-    """The length that survives, else the finest, or the finest that costs little."""
-    known = [look for look in looks if look.estimate is not None]
-    choice = PeriodChoice(looks=looks)
-    used = choice.survivor
-    if used is None and choice.feedback_seen:  # the coarsest of which nothing but doubt is known, else the finest
-        used = next((look for look in known if look.outcome == "says too little" and look.enough), known[-1])
-    elif used is None:  # the finest at little cost
-        used = [look for look in known if _error_ratio(known[0], look) <= LARGEST_ERROR_RATIO][-1]
-    return replace(choice, used=used.length, error_ratio=_error_ratio(known[0], used))
 
 
 def _error_ratio(coarse: PeriodLook, fine: PeriodLook) -> float:

@@ -88,20 +88,34 @@ def plotted_curves(table: pl.DataFrame, context: Sequence[str], *, where: str) -
     Raises:
         LogFormatError: a column is missing, or holds no numbers.
     """
-    _check(table, where)
-    labels = _labels(table, context)
+    for name in _NUMBERS:
+        if name not in table.columns:
+            raise LogFormatError(f"{where}: has no column {name!r}. Run `posbias fit` again.")
+        dtype = table.schema[name]
+        if not (dtype.is_numeric() or dtype == pl.Null):
+            raise LogFormatError(f"{where}: column {name!r} holds {dtype} instead of numbers. Run `posbias fit` again.")
     numbers = [pl.col(name) if name in _COUNTS else pl.col(name).cast(pl.Float64) for name in _NUMBERS]
     cells = table.select(
         pl.col(POSITION).cast(pl.Int64),
         (pl.col(PREVIOUS_CLICK).cast(pl.Int64) if PREVIOUS_CLICK in table.columns else pl.lit(None, pl.Int64)).alias(
             PREVIOUS_CLICK
         ),
-        labels,
+        _labels(table, context),
         *(number.alias(new) for number, new in zip(numbers, _NUMBERS.values(), strict=True)),
     )
     finite = [name for name, dtype in cells.schema.items() if dtype == pl.Float64]
     cells = cells.with_columns(pl.when(pl.col(name).is_finite()).then(pl.col(name)).alias(name) for name in finite)
-    cells = _with_relative_rates(cells)
+    # Click rates as what people take for propensities: relative to that of the reference cell of the context, the first
+    # of those whose propensity is exactly 1; where there is none, there is no rate.
+    reference = (
+        cells.filter((pl.col(PROPENSITY) == 1) & (pl.col(CLICK_RATE) > 0))
+        .sort(POSITION, PREVIOUS_CLICK, maintain_order=True)
+        .group_by(CONTEXT, maintain_order=True)
+        .agg(pl.col(CLICK_RATE).first().alias("reference_rate"))
+    )
+    rate = (pl.col(CLICK_RATE) / pl.col("reference_rate")).alias(RELATIVE_RATE)
+    joined = cells.join(reference, on=CONTEXT, how="left", maintain_order="left")
+    cells = joined.with_columns(rate).drop("reference_rate")
     by_context = cells.group_by(CONTEXT, maintain_order=True).agg(pl.col(IMPRESSIONS).sum())
     contexts = by_context.sort(IMPRESSIONS, descending=True, maintain_order=True)[CONTEXT].to_list()
     positions = cells[POSITION].unique().sort().to_list()
@@ -140,31 +154,6 @@ def _labels(table: pl.DataFrame, context: Sequence[str]) -> pl.Series:
             taken.add(texts[key])
         labels.append(texts[key])
     return pl.Series(CONTEXT, labels, pl.String)
-
-
-def _with_relative_rates(cells: pl.DataFrame) -> pl.DataFrame:
-    """Click rates as what people take for propensities: relative to that of the reference cell of the context.
-
-    The reference is a cell whose propensity is exactly 1, of several the first; where there is none, there is no rate.
-    """
-    reference = (
-        cells.filter((pl.col(PROPENSITY) == 1) & (pl.col(CLICK_RATE) > 0))
-        .sort(POSITION, PREVIOUS_CLICK, maintain_order=True)
-        .group_by(CONTEXT, maintain_order=True)
-        .agg(pl.col(CLICK_RATE).first().alias("reference_rate"))
-    )
-    rate = pl.col(CLICK_RATE) / pl.col("reference_rate")
-    joined = cells.join(reference, on=CONTEXT, how="left", maintain_order="left")
-    return joined.with_columns(rate.alias(RELATIVE_RATE)).drop("reference_rate")
-
-
-def _check(table: pl.DataFrame, where: str) -> None:
-    for name in _NUMBERS:
-        if name not in table.columns:
-            raise LogFormatError(f"{where}: has no column {name!r}. Run `posbias fit` again.")
-        dtype = table.schema[name]
-        if not (dtype.is_numeric() or dtype == pl.Null):
-            raise LogFormatError(f"{where}: column {name!r} holds {dtype} instead of numbers. Run `posbias fit` again.")
 
 
 ATTRACTIVENESS, STD_DEV = "attractiveness", "std_dev"

@@ -65,7 +65,7 @@ import scipy
 
 from posbias.core.arrays.count_table import Flags, Floats, Integers
 from posbias.core.arrays.linalg import NORMAL, inverse, pseudo_inverse
-from posbias.core.shapes.shape import walk_covariance
+from posbias.core.shapes import walk_covariance
 from posbias.core.standard_errors.cluster import ClusterErrors, Intervals, upper_end
 from posbias.core.standard_errors.contrasts import ContrastTest, linear_contrast_test
 from posbias.core.theta.conditional import ConditionalFit
@@ -232,12 +232,11 @@ def shrink_contexts(fit: ConditionalFit, errors: ClusterErrors, position_of_cell
         errors: its clustered errors.
         position_of_cell: shape (K,), >= 1.
     """
-    family = _Family(fit, errors, position_of_cell)
-    differences = family.differences()
+    contexts, differences = _contexts(fit, errors, position_of_cell)
     tau, weights = _strengths(differences)
     log_theta = np.where(np.isnan(fit.log_theta), np.nan, 0.0)
     low, high, tau_of_cell, borrowed = (log_theta.copy() for _ in range(4))
-    for context, difference, weight in zip(family.contexts, differences, weights, strict=True):
+    for context, difference, weight in zip(contexts, differences, weights, strict=True):
         cells = fit.free_cells[context.rows]
         log_theta[cells], shares = difference.posterior(weight)
         low[cells], high[cells] = difference.interval(log_theta[cells])
@@ -270,80 +269,75 @@ class _Context:
     walk: Floats  # shape (n, n), W
     model: Floats  # shape (n, n), its block of the inverse information
 
-    @property
-    def seen_rows(self) -> Integers:
-        """Numbers of the cells that have an interval, shape (s,)."""
-        return self.rows[self.seen]
-
-    @property
-    def seen_model(self) -> Floats:
-        """The inverse information on them, shape (s, s)."""
-        return self.model[np.ix_(self.seen, self.seen)]
-
     def pull(self, noise: float, tau: float) -> Floats:
         """X'(noise C + tau^2 W)^-1 on the cells that have an interval, shape (P, s): how much each counts for mu."""
-        spread = noise * self.seen_model + tau**2 * self.walk[np.ix_(self.seen, self.seen)]
-        return self.design[self.seen].T @ inverse(spread)
+        seen = np.ix_(self.seen, self.seen)
+        return self.design[self.seen].T @ inverse(noise * self.model[seen] + tau**2 * self.walk[seen])
 
 
-class _Family:
-    """All contexts, in the order of their references, with y, shape (F,), and V*, 0 where there is no interval."""
+def _contexts(
+    fit: ConditionalFit, errors: ClusterErrors, position_of_cell: Integers
+) -> tuple[list[_Context], list[Difference]]:
+    """All contexts, in the order of their references, and each beside the others."""
+    free = fit.free_cells
+    reference = fit.linkage.reference_of[free]
+    with np.errstate(divide="ignore"):  # an interval from 0 says nothing
+        half_width = (np.log(errors.high[free]) - np.log(errors.low[free])) / 2
+    stretch = half_width / NORMAL / errors.std_error[free]
+    seen = np.isfinite(stretch) & (stretch > 0)
+    stretch[~seen] = 0.0
+    # V*: V with the half-widths over z_.975; 0 without a finite interval
+    covariance = np.where(np.outer(seen, seen), errors.covariance, 0.0) * np.outer(stretch, stretch)
+    seen = np.diag(covariance) > 0
+    position, of_reference = position_of_cell[free], position_of_cell[reference]
+    positions = np.unique(np.concatenate([position, of_reference]))
+    design = (position[:, np.newaxis] == positions).astype(np.float64) - (of_reference[:, np.newaxis] == positions)
+    x = np.log(position / of_reference)
+    contexts = [
+        _Context(rows, seen[rows], design[rows], walk_covariance(x[rows]), fit.inverse[np.ix_(rows, rows)])
+        for rows in (np.flatnonzero(reference == first) for first in np.unique(reference))
+    ]
+    values = fit.log_theta[free]
+    # Once by information alone, then by how far they turned out to scatter.
+    by_information = _beside_others(contexts, values, covariance, [(1.0, 0.0)] * len(contexts))
+    taus = [float(weight @ TAU) for weight in _strengths(by_information)[1]]
+    noises = [max(difference.overdispersion[0], _SAME) for difference in by_information]
+    return contexts, _beside_others(contexts, values, covariance, list(zip(noises, taus, strict=True)))
 
-    def __init__(self, fit: ConditionalFit, errors: ClusterErrors, position_of_cell: Integers) -> None:
-        free = fit.free_cells
-        reference = fit.linkage.reference_of[free]
-        self.values = fit.log_theta[free]
-        self.covariance = _noise(fit, errors)
-        seen = np.diag(self.covariance) > 0
-        model, position, of_reference = fit.inverse, position_of_cell[free], position_of_cell[reference]
-        positions = np.unique(np.concatenate([position, of_reference]))
-        design = (position[:, np.newaxis] == positions).astype(np.float64) - (of_reference[:, np.newaxis] == positions)
-        x = np.log(position / of_reference)
-        self.contexts = [
-            _Context(rows, seen[rows], design[rows], walk_covariance(x[rows]), model[np.ix_(rows, rows)])
-            for rows in (np.flatnonzero(reference == first) for first in np.unique(reference))
-        ]
 
-    def differences(self) -> list[Difference]:
-        """Each context beside the others: once by information alone, then by how far they turned out to scatter."""
-        by_information = self._differences([(1.0, 0.0)] * len(self.contexts))
-        taus = [float(weight @ TAU) for weight in _strengths(by_information)[1]]
-        noises = [max(difference.overdispersion[0], _SAME) for difference in by_information]
-        return self._differences(list(zip(noises, taus, strict=True)))
+def _beside_others(
+    contexts: list[_Context], values: Floats, covariance: Floats, spread: list[tuple[float, float]]
+) -> list[Difference]:
+    """Each context beside the generalised mean of the others.
 
-    def _differences(self, spread: list[tuple[float, float]]) -> list[Difference]:
-        """Each context beside the generalised mean of the others, given the noise and tau of each."""
-        pulls = [context.pull(noise, tau) for context, (noise, tau) in zip(self.contexts, spread, strict=True)]
-        return [self._difference(number, pulls, spread) for number in range(len(self.contexts))]
-
-    def _difference(self, number: int, pulls: list[Floats], spread: list[tuple[float, float]]) -> Difference:
-        context = self.contexts[number]
-        others = [other for other in range(len(self.contexts)) if other != number]
+    Args:
+        contexts: all of them.
+        values: y, shape (F,).
+        covariance: V*, shape (F, F), 0 where there is no interval.
+        spread: the noise and tau of each context.
+    """
+    pulls = [context.pull(noise, tau) for context, (noise, tau) in zip(contexts, spread, strict=True)]
+    differences: list[Difference] = []
+    for number, context in enumerate(contexts):
+        others = [other for other in range(len(contexts)) if other != number]
         precision = np.zeros((context.design.shape[1],) * 2)
         for other in others:
-            precision += pulls[other] @ self.contexts[other].design[self.contexts[other].seen]
+            precision += pulls[other] @ contexts[other].design[contexts[other].seen]
         onto = context.design @ pseudo_inverse(precision)
-        weights = np.zeros((len(context.rows), len(self.values)))
+        weights = np.zeros((len(context.rows), len(values)))
         model = np.zeros_like(context.model)
         for other in others:
-            share = onto @ pulls[other]
-            weights[:, self.contexts[other].seen_rows] = share
-            model += spread[other][0] * share @ self.contexts[other].seen_model @ share.T
+            share, seen = onto @ pulls[other], contexts[other].seen
+            weights[:, contexts[other].rows[seen]] = share
+            model += spread[other][0] * share @ contexts[other].model[np.ix_(seen, seen)] @ share.T
         served = np.abs(context.design - onto @ precision).max(axis=1) < _ESTIMABLE
         weights[~served] = 0.0
-        of_others = weights @ self.covariance
-        rows = context.rows
-        return Difference(
-            own=Evidence(
-                np.nan_to_num(self.values[rows]) * context.seen,
-                context.seen,
-                np.diag(self.covariance)[rows],
-                spread[number][0] * context.model,
-            ),
-            others=Evidence(weights @ np.nan_to_num(self.values), served, (of_others * weights).sum(axis=1), model),
-            shared=of_others[np.arange(len(rows)), rows],
-            walk=context.walk,
-        )
+        of_others, rows, noise = weights @ covariance, context.rows, spread[number][0]
+        own = np.nan_to_num(values[rows]) * context.seen, context.seen, np.diag(covariance)[rows], noise * context.model
+        theirs = weights @ np.nan_to_num(values), served, (of_others * weights).sum(axis=1), model
+        shared = of_others[np.arange(len(rows)), rows]
+        differences.append(Difference(Evidence(*own), Evidence(*theirs), shared, context.walk))
+    return differences
 
 
 def _strengths(differences: list[Difference]) -> tuple[float, list[Floats]]:
@@ -378,17 +372,6 @@ def _log_sum(logs: Floats) -> Floats:
 def _weights(logs: Floats) -> Floats:
     """exp(logs), adding up to 1."""
     return np.exp(logs - _log_sum(logs))
-
-
-def _noise(fit: ConditionalFit, errors: ClusterErrors) -> Floats:
-    """V* on the free cells, shape (F, F): V with the half-widths over z_.975; 0 without a finite interval."""
-    free = fit.free_cells
-    with np.errstate(divide="ignore"):  # an interval from 0 says nothing
-        half_width = (np.log(errors.high[free]) - np.log(errors.low[free])) / 2
-    stretch = half_width / NORMAL / errors.std_error[free]
-    seen = np.isfinite(stretch) & (stretch > 0)
-    stretch[~seen] = 0.0
-    return np.where(np.outer(seen, seen), errors.covariance, 0.0) * np.outer(stretch, stretch)
 
 
 def compare_contexts(fit: ConditionalFit, errors: ClusterErrors, position_of_cell: Integers) -> ContrastTest:

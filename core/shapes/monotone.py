@@ -9,8 +9,8 @@ import numpy as np
 import scipy
 
 from posbias.core.arrays import linalg, optimize
-from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers
-from posbias.core.shapes.shape import SHAPE_ALONE, CurveShape, ShapedEstimate, gains
+from posbias.core.arrays.count_table import Flags, Floats, Integers
+from posbias.core.shapes import SHAPE_ALONE, CurveShape, ShapedEstimate, gains
 from posbias.core.standard_errors.cluster import Intervals, cluster_errors
 from posbias.core.standard_errors.contrasts import (
     ContrastTest,
@@ -18,7 +18,7 @@ from posbias.core.standard_errors.contrasts import (
     linear_contrast_test,
     pairwise_contrasts,
 )
-from posbias.core.theta.conditional import Linkage, LinkedCounts, comparable_in_order, fit_conditional, linked_counts
+from posbias.core.theta.conditional import LinkedCounts, comparable_in_order, fit_conditional, linked_counts
 
 HELD = "the shape holds it at the reference's propensity"
 
@@ -42,7 +42,16 @@ class MonotoneShape(CurveShape):
         Args: as for `CurveShape.fit`.
         """
         table, by_log = free.strata.signatures, free.fit.linkage
-        curve, increments, resolved = _unique_curve(table, by_log, position_of_cell)
+        # Bounded cells may still float: where nothing but the order holds them, they may lie anywhere between
+        # neighbours that differ. Without them the curve of the others is the same. Increments are exactly 0 in a block.
+        bounded = comparable_in_order(table, by_log, position_of_cell)
+        while True:
+            curve = _Monotone(linked_counts(table, replace(by_log, identified=bounded)), position_of_cell)
+            increments, resolved, _ = optimize.climb(curve.propose, np.zeros(len(curve.lower)), _LIMITS)
+            unique = curve.unique(increments)
+            if unique.all():
+                break
+            bounded[curve.linked.cells[~unique]] = False
         cells, own = curve.linked.cells, np.arange(table.n_cells)
         linkage = replace(by_log, identified=np.isin(own, cells))
         block = own.copy()
@@ -80,23 +89,6 @@ class MonotoneShape(CurveShape):
             eta_error=np.full(table.n_cells, np.nan),
             block=block,
         )
-
-
-def _unique_curve(table: CountTable, linkage: Linkage, position_of_cell: Integers) -> tuple["_Monotone", Floats, bool]:
-    """The likelihood on the cells where its best curve is finite and unique, its increments, and if they were reached.
-
-    Increments are exactly 0 within a block.
-    Bounded cells may still float: where nothing but the order holds them, they may lie anywhere between neighbours that
-    differ. Without them the curve of the others is the same.
-    """
-    cells = comparable_in_order(table, linkage, position_of_cell)
-    while True:
-        curve = _Monotone(linked_counts(table, replace(linkage, identified=cells)), position_of_cell)
-        increments, converged, _ = optimize.climb(curve.propose, np.zeros(len(curve.lower)), _LIMITS)
-        unique = curve.unique(increments)
-        if unique.all():
-            return curve, increments, converged
-        cells[curve.linked.cells[~unique]] = False
 
 
 class _Monotone:

@@ -30,8 +30,15 @@ import numpy as np
 
 from posbias.core.arrays import linalg, optimize
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, Members, sum_by_number
-from posbias.core.shapes import shape
-from posbias.core.shapes.shape import CurveShape, ShapedEstimate
+from posbias.core.shapes import (
+    CurveShape,
+    ShapedEstimate,
+    counts_of_all_cells,
+    gains,
+    reasons_of,
+    units_with_slope,
+    walk_covariance,
+)
 from posbias.core.standard_errors import contrasts
 from posbias.core.standard_errors.cluster import (
     AGREEING,
@@ -44,7 +51,7 @@ from posbias.core.standard_errors.cluster import (
     upper_end,
 )
 from posbias.core.standard_errors.contrasts import ScoredEstimate, StrataEstimate
-from posbias.core.theta.conditional import Likelihood, Linkage, LinkedCounts
+from posbias.core.theta.conditional import Likelihood, Linkage
 
 _TAU = np.geomspace(0.01, 3.0, 20)
 """Where tau is looked at: from no difference to a power to factors of twenty at e times the reference's position."""
@@ -81,7 +88,7 @@ class SmoothShape(CurveShape):
             numbers[:, curves.free], tau, converged = curves.posterior()
         log_theta, std_error, low, high, effective = numbers
         unlinked = ~linkage.identified & ~curves.at_reference
-        reasons = shape.reasons_of(np.isnan(log_theta), np.isnan(std_error), curves.agreeing, unlinked)
+        reasons = reasons_of(np.isnan(log_theta), np.isnan(std_error), curves.agreeing, unlinked)
         nothing = np.empty(0)
         return ShapedEstimate(
             log_theta=log_theta,
@@ -114,18 +121,31 @@ class _Curves:
     def __init__(self, free: StrataEstimate, position_of_cell: Integers) -> None:
         self.fitted = free
         reference_of, own = free.fit.linkage.reference_of, np.arange(len(position_of_cell))
-        counts = shape.counts_of_all_cells(free.strata.signatures, free.fit.linkage)
+        counts = counts_of_all_cells(free.strata.signatures, free.fit.linkage)
         log_position = np.log(position_of_cell)
         x = log_position - log_position[reference_of]
-        sloped = _sloped(counts, x)
+        # The cells of groups with clicks at more than one end.
+        table = counts.table
+        reference = counts.reference_of[table.cell[table.start[:-1]]]
+        ends = (np.isin(counts.reference_of, reference[inner]) for inner in units_with_slope(counts, x[table.cell]))
+        sloped: Flags = np.logical_and(*ends)
         # Cells on which the clusters agree to the last click, so that errors cannot be read; and the references, (K,).
         self.agreeing = np.array([reason == AGREEING for reason in free.errors.reason])
         self.at_reference = sloped & (reference_of == own)
         # Cells of other groups are compared with themselves alone, and so say nothing.
         self.counts = replace(counts, reference_of=np.where(sloped, reference_of, own))
         self.free = self.counts.free  # shape (F,)
-        # R and the prior precision of the slopes, shape (F, F) each, and the rank of R.
-        self.roughness, self.of_slope, self.rank = _roughness(reference_of[self.free], x[self.free])
+        # R = P - P x (x'P x)^-1 x'P group by group, P the precision of the walk at tau = 1, with the prior precision of
+        # slopes, shape (F, F) each, and R's rank. The slope of a curve beta is (x'P x)^-1 x'P beta.
+        reference, x = reference_of[self.free], x[self.free]
+        walk: Floats = (reference[:, np.newaxis] == reference) * walk_covariance(x)
+        precision = linalg.inverse(walk)
+        slopes: Floats = (reference[:, np.newaxis] == np.unique(reference)) * x[:, np.newaxis]
+        explained = precision @ slopes
+        slope_of: Floats = np.linalg.solve(slopes.T @ explained, explained.T).astype(np.float64)
+        rough = precision - explained @ slope_of
+        self.roughness, self.of_slope = (rough + rough.T) / 2, _SLOPE * slope_of.T @ slope_of
+        self.rank = len(x) - slopes.shape[1]
         self.likelihood = Likelihood(self.counts)
 
     def posterior(self) -> tuple[Floats, float, bool]:
@@ -214,28 +234,6 @@ class _Curves:
         return sums, np.divide(variance, mode.data, out=np.ones_like(variance), where=mode.data > 0)
 
 
-def _sloped(counts: LinkedCounts, x: Floats) -> Flags:
-    """The cells of groups with clicks at more than one end, shape (K,)."""
-    table = counts.table
-    reference = counts.reference_of[table.cell[table.start[:-1]]]
-    ends = (np.isin(counts.reference_of, reference[inner]) for inner in shape.units_with_slope(counts, x[table.cell]))
-    return np.logical_and(*ends)
-
-
-def _roughness(reference: Integers, x: Floats) -> tuple[Floats, Floats, int]:
-    """R = P - P x (x'P x)^-1 x'P group by group, P the precision of the walk at tau = 1; that of slopes; R's rank.
-
-    The slope of a curve beta is (x'P x)^-1 x'P beta.
-    """
-    walk: Floats = (reference[:, np.newaxis] == reference) * shape.walk_covariance(x)
-    precision = linalg.inverse(walk)
-    slopes: Floats = (reference[:, np.newaxis] == np.unique(reference)) * x[:, np.newaxis]
-    explained = precision @ slopes
-    slope_of: Floats = np.linalg.solve(slopes.T @ explained, explained.T).astype(np.float64)
-    rough = precision - explained @ slope_of
-    return (rough + rough.T) / 2, _SLOPE * slope_of.T @ slope_of, len(x) - slopes.shape[1]
-
-
 _POWER_LIMITS = optimize.Limits(longest_step=4.0, tolerance=1e-11)  # of eta
 _WHOLE = 1 - 1e-9  # a cluster with this share of the information is the only one
 
@@ -268,7 +266,7 @@ class PowerShape(CurveShape):
         effective = np.where(distance == 0, np.nan, eta_effective[power.group])
         test = contrasts.difference_test(power.scored(log_theta, std_error, members), free.scored())
         low, high = np.exp(log_theta - margin), upper_end(log_theta + margin)
-        reasons = shape.reasons_of(np.isnan(log_theta), np.isnan(std_error), agreeing[power.group], ~linkage.identified)
+        reasons = reasons_of(np.isnan(log_theta), np.isnan(std_error), agreeing[power.group], ~linkage.identified)
         return ShapedEstimate(
             log_theta=log_theta,
             intervals=Intervals(std_error, low, high, effective, reasons),
@@ -288,7 +286,7 @@ class _Power:
         self.distance = log_position - log_position[linkage.reference_of]
         references, self.group = np.unique(linkage.reference_of, return_inverse=True)
         self.n_groups = len(references)
-        self.links = shape.counts_of_all_cells(table, linkage)
+        self.links = counts_of_all_cells(table, linkage)
         part = self.links.table
         self.x = self.distance[part.cell]
         self.group_of_unit = self.group[part.cell[part.start[:-1]]]
@@ -305,7 +303,7 @@ class _Power:
         step = np.divide(score, information, out=np.zeros_like(eta), where=self.finite & (information > 0))
 
         def falls_short(step: Floats) -> Flags:
-            gain = shape.gains(self.links, shares, -step[self.group[self.links.table.cell]] * self.x)
+            gain = gains(self.links, shares, -step[self.group[self.links.table.cell]] * self.x)
             return (self._by_group(gain) < 0) & (np.abs(step) > optimize.ROUNDING)
 
         return np.clip(step, -_POWER_LIMITS.longest_step, _POWER_LIMITS.longest_step), falls_short, None
@@ -313,7 +311,7 @@ class _Power:
     @property
     def finite(self) -> Flags:
         """The groups with an optimum: some click lies before the last, and some after the first cell of its unit."""
-        inner = shape.units_with_slope(self.links, self.x)
+        inner = units_with_slope(self.links, self.x)
         return np.logical_and(*(np.bincount(self.group_of_unit[some], minlength=self.n_groups) > 0 for some in inner))
 
     def slopes(self, shares: Floats) -> tuple[Floats, Floats]:

@@ -86,19 +86,37 @@ def find_linkage(
     candidates = preference[size[preference] > 1]
     if not len(candidates):
         raise IdentifiabilityError(_why_nothing_is_linked(table, int((size > 1).sum()), within))
-    reference_of = _references(group, candidates)
+    # The first candidate of each cell's group, or its first cell where the group has no candidate:
+    # e.g. groups [0, 0, 0, 1, 1], candidates [2, 0] -> [2, 2, 2, 3, 3]
+    ordered = np.concatenate([candidates, np.arange(len(group))])
+    _, first, number = np.unique(group[ordered], return_index=True, return_inverse=True)
+    reference_of: Integers = ordered[first][number[len(candidates) :]]
     has = np.isin(reference_of, candidates)
     identified = (component == component[reference_of]) & has
     lost = ~has & (len(preference) < table.n_cells)
     connection = _components(edges, table.n_cells, both_ways=False)  # in whatever direction and number of steps
-    pairs, clicks = _linking_counts(links, component)
-    silent_pairs, silent_clicks = _linking_counts_of_silent(links, identified)
-    never_clicked = ~np.isin(np.arange(table.n_cells), edges[1])
-    silent = (silent_pairs > 0) & ~identified & never_clicked
+
+    def linking(block: CountTable) -> tuple[Floats, Floats]:
+        """Per cell, the clicked pairs that are shown in it and elsewhere in its component, and their clicks there."""
+        _, group = np.unique(block.unit_of_entry * table.n_cells + component[block.cell], return_inverse=True)
+        clicks = sum_by_number(group, block.clicks, len(group))[group]
+        pairs = block.spread(block.multiplicity) * ((np.bincount(group)[group] > 1) & (clicks > 0))
+        return block.sum_by_cell(pairs), block.sum_by_cell(pairs * clicks)
+
+    def linking_of_silent(block: CountTable) -> tuple[Floats, Floats]:
+        """Per cell, the pairs shown in it that were clicked in identified cells, and those clicks."""
+        clicks = block.spread(block.sum_by_unit(block.clicks * identified[block.cell]))
+        pairs = block.spread(block.multiplicity) * (clicks > 0)
+        return block.sum_by_cell(pairs), block.sum_by_cell(pairs * clicks)
+
+    (pairs, clicks), (silent_pairs, silent_clicks) = links.sum_blocks(linking), links.sum_blocks(linking_of_silent)
+    silent = (silent_pairs > 0) & ~identified & ~np.isin(np.arange(table.n_cells), edges[1])  # never clicked
+    linked = (connection == connection[reference_of]) & has
+    reasons = np.select([lost, silent, linked], [NO_REFERENCE, NO_CLICKS, ONE_WAY], default=NOT_LINKED)
     return Linkage(
         reference_of=reference_of,
         identified=identified,
-        reason=_reasons(identified, silent, linked=(connection == connection[reference_of]) & has, lost=lost),
+        reason=tuple(None if known else str(reason) for known, reason in zip(identified, reasons, strict=True)),
         linking_pairs=np.where(silent, silent_pairs, pairs),
         linking_clicks=np.where(silent, silent_clicks, clicks),
         component=component,
@@ -128,16 +146,6 @@ def comparable_in_order(table: CountTable, linkage: Linkage, position_of_cell: I
     return (component == component[linkage.reference_of]) & (size > 1) & ~lost
 
 
-def _references(group: Integers, candidates: Integers) -> Integers:
-    """The first candidate of each cell's group, or its first cell where the group has no candidate, shape (K,).
-
-    e.g. groups [0, 0, 0, 1, 1], candidates [2, 0] -> [2, 2, 2, 3, 3]
-    """
-    ordered = np.concatenate([candidates, np.arange(len(group))])
-    _, first, number = np.unique(group[ordered], return_index=True, return_inverse=True)
-    return ordered[first][number[len(candidates) :]]
-
-
 def _edges(links: CountTable) -> tuple[Integers, Integers]:
     """The cells e' and e of each edge e' -> e: some linking unit was shown in both and clicked in e."""
 
@@ -157,35 +165,6 @@ def _components(edges: tuple[Integers, Integers], n_cells: int, *, both_ways: bo
     labels = linalg.connected(*edges, n_cells, both_ways=both_ways)
     _, smallest, which = np.unique(labels, return_index=True, return_inverse=True)
     return smallest[which]
-
-
-def _linking_counts(links: CountTable, component: Integers) -> tuple[Floats, Floats]:
-    """Per cell, the clicked pairs that are shown in it and elsewhere in its component, and their clicks there."""
-
-    def of_block(block: CountTable) -> tuple[Floats, Floats]:
-        _, group = np.unique(block.unit_of_entry * links.n_cells + component[block.cell], return_inverse=True)
-        clicks = sum_by_number(group, block.clicks, len(group))[group]
-        counts = (np.bincount(group)[group] > 1) & (clicks > 0)
-        pairs = block.spread(block.multiplicity) * counts
-        return block.sum_by_cell(pairs), block.sum_by_cell(pairs * clicks)
-
-    return links.sum_blocks(of_block)
-
-
-def _linking_counts_of_silent(links: CountTable, identified: Flags) -> tuple[Floats, Floats]:
-    """Per cell, the pairs shown in it that were clicked in identified cells, and those clicks."""
-
-    def of_block(block: CountTable) -> tuple[Floats, Floats]:
-        clicks = block.spread(block.sum_by_unit(block.clicks * identified[block.cell]))
-        pairs = block.spread(block.multiplicity) * (clicks > 0)
-        return block.sum_by_cell(pairs), block.sum_by_cell(pairs * clicks)
-
-    return links.sum_blocks(of_block)
-
-
-def _reasons(identified: Flags, silent: Flags, linked: Flags, lost: Flags) -> tuple[str | None, ...]:
-    reasons = np.select([lost, silent, linked], [NO_REFERENCE, NO_CLICKS, ONE_WAY], default=NOT_LINKED)
-    return tuple(None if known else str(reason) for known, reason in zip(identified, reasons, strict=True))
 
 
 def _why_nothing_is_linked(table: CountTable, n_linked: int, within: Sequence[str]) -> str:
@@ -288,6 +267,8 @@ def _shares_of_tiny(table: CountTable, log_theta: Floats) -> tuple[Floats, Float
 
 _Output = TypeVar("_Output")
 
+_ROOT_STEPS, _ROOT_PRECISION = 200, 1e-13
+
 UPPER_TAIL = 0.025
 """Probability left above the upper limit of a cell without clicks: the upper half of a 95 % interval."""
 
@@ -378,7 +359,16 @@ def upper_limits_without_clicks(fit: ConditionalFit, table: CountTable) -> Float
     """
     limits = np.full(table.n_cells, np.nan)
     for cell, weight, ratio in _without_clicks(fit, table):
-        limits[cell] = _log_sum_root(weight, ratio, level=-np.log(UPPER_TAIL))
+        # The sum is concave and increasing, so Newton's steps from a point below the root never pass it.
+        level = -np.log(UPPER_TAIL)
+        root, step = level / float(weight @ ratio), np.inf
+        for _ in range(_ROOT_STEPS):
+            if not step > _ROOT_PRECISION * root:
+                break
+            missing = level - float(weight @ np.log1p(ratio * root))
+            step = missing / float(weight @ (ratio / (1 + ratio * root)))
+            root += step
+        limits[cell] = root
     return limits
 
 
@@ -433,24 +423,6 @@ def _without_clicks(fit: ConditionalFit, table: CountTable) -> Iterator[tuple[in
         yield cell, table.multiplicity[units] * clicks[units], table.impressions[entries] / expected[units]
 
 
-def _log_sum_root(weight: Floats, ratio: Floats, level: float) -> float:
-    """The x > 0 with sum weight log(1 + ratio x) = level.
-
-    The sum is concave and increasing, so Newton's steps from a point below the root never pass it.
-    """
-    root, step = level / float(weight @ ratio), np.inf
-    for _ in range(_ROOT_STEPS):
-        if not step > _ROOT_PRECISION * root:
-            break
-        missing = level - float(weight @ np.log1p(ratio * root))
-        step = missing / float(weight @ (ratio / (1 + ratio * root)))
-        root += step
-    return root
-
-
-_ROOT_STEPS, _ROOT_PRECISION = 200, 1e-13
-
-
 class Likelihood:
     """The objective on the identified cells, numbered 0 .. I - 1, and the steps that climb it.
 
@@ -502,8 +474,18 @@ class Likelihood:
     def propose(self, beta: Floats) -> optimize.Proposal:
         """Newton's step from beta; a scaling step where rounding hides every gain."""
         step = np.zeros_like(beta)
-        if len(self.free) >= linalg.MANY:
-            gradient, step[self.free] = self._step_by_products(beta)
+        if len(self.free) >= linalg.MANY:  # from H v = sum_j w_j (p_j * v - p_j (p_j'v)) alone
+            shares = shares_at(self.table, beta)[0]
+            by_unit = linalg.by_unit_and_cell(self.table, shares)
+            expected, whole = by_unit.T @ self.weight, np.zeros_like(beta)
+            diagonal = self.table.sum_by_cell(self.table.spread(self.weight) * shares * (1 - shares))
+
+            def times(vector: Floats) -> Floats:
+                whole[self.free] = vector
+                return (expected * whole - by_unit.T @ (self.weight * (by_unit @ whole)))[self.free]
+
+            gradient = self.cell_clicks - expected
+            step[self.free] = linalg.conjugate_gradients(times, diagonal[self.free], gradient[self.free])
         else:
             gradient, information = self.slopes(beta)
             step[self.free] = linalg.solve(information[np.ix_(self.free, self.free)], gradient[self.free])
@@ -512,20 +494,6 @@ class Likelihood:
             return not self.gain(beta, step) >= optimize.ENOUGH_ASCENT * float(gradient @ step)
 
         return step, falls_short, lambda: self.scaling_step(beta)
-
-    def _step_by_products(self, beta: Floats) -> tuple[Floats, Floats]:
-        """Gradient, shape (I,), and Newton's step, shape (F,), from H v = sum_j w_j (p_j * v - p_j (p_j'v)) alone."""
-        shares = shares_at(self.table, beta)[0]
-        by_unit = linalg.by_unit_and_cell(self.table, shares)
-        expected, whole = by_unit.T @ self.weight, np.zeros_like(beta)
-        diagonal = self.table.sum_by_cell(self.table.spread(self.weight) * shares * (1 - shares))
-
-        def times(vector: Floats) -> Floats:
-            whole[self.free] = vector
-            return (expected * whole - by_unit.T @ (self.weight * (by_unit @ whole)))[self.free]
-
-        gradient = self.cell_clicks - expected
-        return gradient, linalg.conjugate_gradients(times, diagonal[self.free], gradient[self.free])
 
     def slopes(self, beta: Floats) -> tuple[Floats, Floats]:
         """Gradient, shape (I,), and minus the Hessian, shape (I, I), whose rows add up to 0."""

@@ -80,10 +80,16 @@ def fit_joint(
             largest theta.
     """
     options = options or JointOptions()
-    problem = _Problem(table, options, start)
+    problem, prior = _Problem(table, options), options.attractiveness_prior
+    point = {_THETA: np.full(table.n_cells, START), _GAMMA: np.full(table.n_units, START)}
+    if start is not None:
+        clicks = prior.pseudo_clicks + problem.unit_clicks
+        total = prior.strength + table.sum_by_unit(table.impressions * start[table.cell])
+        gamma = np.divide(clicks, total, out=np.full_like(total, START), where=total > 0)
+        point = {_THETA: start, _GAMMA: np.clip(gamma, 0.0, LARGEST)}
     accelerated = options.accelerate and options.max_iterations >= _CYCLE
     steps = _CYCLE if accelerated else 1
-    point, objective, converged, cycles = problem.start(), -np.inf, False, 0
+    objective, converged, cycles = -np.inf, False, 0
     copies = {_THETA: 1.0, _GAMMA: table.multiplicity}
     while not converged and steps * (cycles + 1) <= options.max_iterations:
         theta, before = point[_THETA], objective
@@ -93,7 +99,9 @@ def fit_joint(
             point, objective = problem.step_and_objective(point)
         else:
             point = problem.step(point)
-        change = _change(theta, point[_THETA])
+        # relative to the largest theta: a common factor means nothing
+        before_step, after = (of / max(of.max(), _TINY) for of in (theta, point[_THETA]))
+        change = float(np.abs(after - before_step).max())
         gain = abs(objective - before) / max(abs(objective), _TINY) if np.isfinite(objective) else np.inf
         converged = options.tolerance > 0 and max(change, gain) <= options.tolerance
         cycles += 1
@@ -107,18 +115,11 @@ _Point = dict[str, Floats]
 """Theta, shape (K,), and gamma, shape (J,)."""
 
 
-def _change(before: Floats, after: Floats) -> float:
-    """Largest change of theta, each time relative to the largest theta: a common factor means nothing."""
-    scaled_before, scaled_after = (theta / max(theta.max(), _TINY) for theta in (before, after))
-    return float(np.abs(scaled_after - scaled_before).max())
-
-
 class _Problem:
     """EM's map, and its objective, on one table. Work arrays of the size of the entries are kept between steps."""
 
-    def __init__(self, table: CountTable, options: JointOptions, start: Floats | None) -> None:
+    def __init__(self, table: CountTable, options: JointOptions) -> None:
         self.table = table
-        self.theta = start
         self.priors = (options.examination_prior, options.attractiveness_prior)
         self.lengths = table.entries_of_unit
         self.multiplicity = table.multiplicity
@@ -130,16 +131,6 @@ class _Problem:
         self.unit_impressions = table.sum_by_unit(table.impressions)
         self.complement = np.empty_like(table.impressions)
         self.weights = by_unit_and_cell(table, np.empty_like(table.impressions))
-
-    def start(self) -> _Point:
-        """0.5 everywhere; or from the theta that was given, and what it makes of the clicks."""
-        if self.theta is not None:
-            prior = self.priors[1]
-            examined = self.table.sum_by_unit(self.table.impressions * self.theta[self.table.cell])
-            clicks, total = prior.pseudo_clicks + self.unit_clicks, prior.strength + examined
-            gamma = np.divide(clicks, total, out=np.full_like(total, START), where=total > 0)
-            return {_THETA: self.theta, _GAMMA: np.clip(gamma, 0.0, LARGEST)}
-        return {_THETA: np.full(self.table.n_cells, START), _GAMMA: np.full(self.table.n_units, START)}
 
     def step(self, point: _Point) -> _Point:
         """One E-step and M-step."""

@@ -13,7 +13,7 @@ from posbias.core.choices import BetaPrior
 from posbias.core.counts.sufficient_statistics import SIGNATURE, compress_part, merge_parts
 from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.fit.fit import Fit, fit_statistics
-from posbias.core.fit.theta_errors import log_covariance, query_spread
+from posbias.core.fit.propensities import log_covariance, query_spread
 from posbias.core.schema import IMPRESSIONS
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.core.standard_errors.contrasts import StrataEstimate

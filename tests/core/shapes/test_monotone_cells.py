@@ -8,8 +8,8 @@ from small_logs import fitted_pairs
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers
 from posbias.core.errors import IdentifiabilityError
+from posbias.core.shapes import SHAPE_ALONE, ShapedEstimate
 from posbias.core.shapes.monotone import MonotoneShape
-from posbias.core.shapes.shape import SHAPE_ALONE, ShapedEstimate
 from posbias.core.standard_errors.contrasts import StrataEstimate
 
 SEEDS = range(40)

@@ -11,8 +11,8 @@ from small_logs import fitted_pairs, side_by_side
 
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
 from posbias.core.arrays.optimize import Limits
+from posbias.core.shapes import ONE_END, SHAPE_ALONE, ShapedEstimate
 from posbias.core.shapes.monotone import HELD, MonotoneShape
-from posbias.core.shapes.shape import ONE_END, SHAPE_ALONE, ShapedEstimate
 from posbias.core.shapes.smooth import PowerShape
 from posbias.core.standard_errors.cluster import AGREEING, ONE_CLUSTER
 from posbias.core.standard_errors.contrasts import StrataEstimate

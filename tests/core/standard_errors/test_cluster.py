@@ -13,8 +13,8 @@ from small_logs import random_pairs, side_by_side, strata_of
 from posbias.core.arrays import linalg
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, Members, compress, concatenate
 from posbias.core.counts.sufficient_statistics import Strata
-from posbias.core.fit import theta_errors as spread_module
-from posbias.core.fit.theta_errors import query_spread
+from posbias.core.fit import propensities as spread_module
+from posbias.core.fit.propensities import query_spread
 from posbias.core.standard_errors import cluster as module
 from posbias.core.standard_errors.cluster import (
     AGREEING,
