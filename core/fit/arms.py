@@ -146,7 +146,7 @@ def arms_test(fitted: StrataEstimate, by_arm: Strata, position: Integers) -> Arm
 
 
 def _degrees(share: Floats) -> float:
-    """Degrees of freedom of what queries have such shares in, shape (G,)."""
+    """Degrees of freedom of an error to which queries add such shares of the information, shape (G,)."""
     number = (share > _NOTHING * share.sum()).sum()
     return float(max(min(share.sum() ** 2 / (share**2).sum(), number - 1), 1.0))
 

@@ -68,8 +68,7 @@ class Curves:
 
 def change(curves: Curves) -> Differences:
     """The second of two curves minus the first, cell by cell, M = K."""
-    _, n_cells = curves.shape
-    each = np.eye(n_cells)
+    each = np.eye(curves.shape[1])
     return _differences(np.hstack([-each, each]), curves)
 
 
@@ -150,58 +149,40 @@ def curves_of_fits(fits: Sequence[WrittenCurve], cells: pl.DataFrame, context: S
         cells: the cell columns, K rows, sorted by context, each cell once.
         context: those of the columns that are contexts.
     """
-    group = context_numbers(cells, context)
-    n_cells = cells.height
-    covariance = np.zeros((len(fits) * n_cells, len(fits) * n_cells))
-    curves = [_curve(fit, cells, group) for fit in fits]
-    for number, (_, own, _, _) in enumerate(curves):
+    group, n_cells = context_numbers(cells, context), cells.height
+    log_theta, degrees = np.full((2, len(fits), n_cells), np.nan)
+    covariance, present = np.zeros((len(fits) * n_cells,) * 2), np.zeros((len(fits), n_cells), np.bool_)
+    for number, fit in enumerate(fits):
+        effective = [None] * fit.table.height if fit.effective_clusters is None else fit.effective_clusters
+        table = fit.table.with_columns(pl.Series(_DEGREES, effective, pl.Float64), pl.lit(value=True).alias(_PRESENT))
+        keys = table.with_columns(pl.col(name).cast(dtype) for name, dtype in cells.schema.items())
+        joined = cells.join(keys, on=cells.columns, how="left", maintain_order="left", nulls_equal=True)
+        propensity, std_error, clusters = (
+            joined[name].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in (PROPENSITY, STD_ERROR, _DEGREES)
+        )
+        log_theta[number] = np.log(propensity)
+        std_error = np.where(np.isfinite(log_theta[number]), std_error, np.nan)
+        degrees[number] = _NO_LIMIT
+        if fit.effective_clusters is not None:
+            degrees[number] = np.maximum(np.fmin(clusters, max(fit.clusters - 1, 1)), 1.0)
+        correlation = np.eye(n_cells)
+        if fit.covariance is not None:
+            examined = covariance_of(cells, fit.covariance)
+            examined -= fit.query_spread**2 * np.diag((np.diag(examined) > 0).astype(np.float64))
+            # That of log propensity, from that of log examination: relative to what has an error of 0.
+            to_reference = np.eye(n_cells)
+            for of_group in (np.flatnonzero(group == value) for value in np.unique(group)):
+                references = of_group[std_error[of_group] == 0]
+                if len(references):
+                    to_reference[of_group, references[0]] -= 1.0
+            correlation = correlation_of(to_reference @ examined @ to_reference.T)
         block = slice(number * n_cells, (number + 1) * n_cells)
-        covariance[block, block] = own
+        covariance[block, block] = np.outer(std_error, std_error) * correlation
+        present[number] = joined[_PRESENT].fill_null(value=False).to_numpy()
     without = ~np.isfinite(np.diag(covariance))
     covariance[without, :] = covariance[:, without] = np.nan
-    return Curves(
-        log_theta=np.array([log_theta for log_theta, _, _, _ in curves]),
-        covariance=covariance,
-        degrees=np.array([degrees for _, _, degrees, _ in curves]),
-        group=group,
-        present=np.array([present for _, _, _, present in curves]),
-        correlated=all(fit.covariance is not None for fit in fits),
-    )
-
-
-def _curve(fit: WrittenCurve, cells: pl.DataFrame, group: Integers) -> tuple[Floats, Floats, Floats, Flags]:
-    """Log propensities, their covariance and degrees of freedom, on the given cells, and which of these there are."""
-    effective = [None] * fit.table.height if fit.effective_clusters is None else fit.effective_clusters
-    table = fit.table.with_columns(pl.Series(_DEGREES, effective, pl.Float64), pl.lit(value=True).alias(_PRESENT))
-    keys = table.with_columns(pl.col(name).cast(dtype) for name, dtype in cells.schema.items())
-    joined = cells.join(keys, on=cells.columns, how="left", maintain_order="left", nulls_equal=True)
-    log_theta = np.log(_numbers(joined[PROPENSITY]))
-    std_error = np.where(np.isfinite(log_theta), _numbers(joined[STD_ERROR]), np.nan)
-    degrees = np.full(len(group), _NO_LIMIT)
-    if fit.effective_clusters is not None:
-        degrees = np.maximum(np.fmin(_numbers(joined[_DEGREES]), max(fit.clusters - 1, 1)), 1.0)
-    correlation = np.eye(len(group))
-    if fit.covariance is not None:
-        examined = covariance_of(cells, fit.covariance)
-        examined -= fit.query_spread**2 * np.diag((np.diag(examined) > 0).astype(np.float64))
-        correlation = correlation_of(_relative(examined, std_error, group))
-    present = joined[_PRESENT].fill_null(value=False).to_numpy()
-    return log_theta, np.outer(std_error, std_error) * correlation, degrees, present
-
-
-def _relative(covariance: Floats, std_error: Floats, group: Integers) -> Floats:
-    """The covariance of log propensity, from that of log examination: relative to what has an error of 0."""
-    to_reference = np.eye(len(group))
-    for number in np.unique(group):
-        cells = np.flatnonzero(group == number)
-        references = cells[std_error[cells] == 0]
-        if len(references):
-            to_reference[cells, references[0]] -= 1.0
-    return to_reference @ covariance @ to_reference.T
-
-
-def _numbers(column: pl.Series) -> Floats:
-    return column.cast(pl.Float64).fill_null(np.nan).to_numpy().astype(np.float64)
+    correlated = all(fit.covariance is not None for fit in fits)
+    return Curves(log_theta, covariance, degrees, group, present, correlated)
 
 
 DAY = "day"

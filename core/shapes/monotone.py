@@ -12,12 +12,7 @@ from posbias.core.arrays import linalg, optimize
 from posbias.core.arrays.count_table import Flags, Floats, Integers
 from posbias.core.shapes import SHAPE_ALONE, CurveShape, ShapedEstimate, gains
 from posbias.core.standard_errors.cluster import Intervals, cluster_errors
-from posbias.core.standard_errors.contrasts import (
-    ContrastTest,
-    StrataEstimate,
-    linear_contrast_test,
-    pairwise_contrasts,
-)
+from posbias.core.standard_errors.contrasts import StrataEstimate, linear_contrast_test, pairwise_contrasts
 from posbias.core.theta.conditional import LinkedCounts, comparable_in_order, fit_conditional, linked_counts
 
 HELD = "the shape holds it at the reference's propensity"
@@ -74,7 +69,13 @@ class MonotoneShape(CurveShape):
         numbers[:, at_reference] = np.array([[0.0], [0.0], [1.0], [1.0], [np.nan]])
         numbers[0, held] = 0.0
         log_theta, std_error, low, high, effective = numbers
-        test, misfit = _rises(free, position_of_cell)
+        # Does the free estimate rise from any position to the next one that it has, and where does it rise most?
+        order = np.lexsort((position_of_cell, by_log.reference_of))
+        order = order[by_log.identified[order]]
+        follows = np.diff(by_log.reference_of[order]) == 0
+        ends = order[:-1][follows], order[1:][follows]
+        test = linear_contrast_test(pairwise_contrasts(*ends, len(own)), free.fit, free.errors, alternative="greater")
+        misfit = tuple(int(position_of_cell[cells[test.largest]]) for cells in ends) if test.rejected else ()
         unlinked = [
             SHAPE_ALONE if here and why else why for here, why in zip(linkage.identified, by_log.reason, strict=True)
         ]
@@ -174,20 +175,6 @@ class _Monotone:
         increments = beta[self.upper] - beta[self.lower]
         within = np.abs(np.where(increments > 0, step, np.maximum(step, 0.0))) <= optimize.ROUNDING
         return bool(within.all() and (increments >= 0).all())
-
-
-def _rises(free: StrataEstimate, position_of_cell: Integers) -> tuple[ContrastTest, tuple[int, ...]]:
-    """Test whether the free estimate rises from any position to the next one that it has, and where it rises most."""
-    reference_of = free.fit.linkage.reference_of
-    order = np.lexsort((position_of_cell, reference_of))
-    order = order[free.fit.linkage.identified[order]]
-    follows = np.diff(reference_of[order]) == 0
-    upper, lower = order[:-1][follows], order[1:][follows]
-    contrasts = pairwise_contrasts(upper, lower, len(reference_of))
-    test = linear_contrast_test(contrasts, free.fit, free.errors, alternative="greater")
-    if not test.rejected:
-        return test, ()
-    return test, tuple(int(position_of_cell[cells[test.largest]]) for cells in (upper, lower))
 
 
 def _newton_target(increments: Floats, gradient: Floats, information: Floats) -> Floats:
