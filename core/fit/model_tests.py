@@ -158,8 +158,8 @@ def attractiveness_test(fitted: StrataEstimate, group_of_cell: Integers) -> tupl
     surplus, moves = max(float(expected.sum() / clicks.sum()) - 1, 0.0), abs(float(expected @ score))
     if not moves > 0:
         return test, np.inf
-    error = abs(float(np.log(scale.min()))) * surplus * float(clicks @ score**2) / moves
-    return test, _BEYOND_FIRST_ORDER * error
+    largest = _BEYOND_FIRST_ORDER * abs(float(np.log(scale.min())))
+    return test, largest * surplus * float(clicks @ score**2) / moves
 
 
 def most_shown(strata: Strata, most: int = MOST_ENTRIES) -> Members:
