@@ -1,6 +1,7 @@
 """The commands: arguments, options, and the order of the steps."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -56,8 +57,8 @@ def run(
     job = job_of_fit(model, logs, log, counting, files)
 
     def work(engine: "Engine", result: "Result") -> None:
-        data, fitted = model.fit(job, engine, result)
-        write_training_files(data, job.plan, fitted, files, engine, result)
+        data, weigh = model.fit(job, engine, result)
+        write_training_files(data, weigh, files, engine, result)
         if isinstance(model, CellFit):  # others have no propensities by position
             result.next = f"posbias train LOGS --features TABLE --propensities {result.target} -o ranker"
 
@@ -297,10 +298,9 @@ def weight(
     from posbias.core.errors import StatisticsError
     from posbias.core.models.em import EMOptions
     from posbias.io.fits.saved_fit import is_own, read_theta
-    from posbias.io.jobs.click_model_fits import has_click_model, read_click_model
-    from posbias.io.jobs.click_models import FittedPages, PageFit
-    from posbias.io.jobs.fit import FittedCells, count, name_propensities, read_pages
-    from posbias.io.jobs.training import write_training_files
+    from posbias.io.jobs.click_models import PageFit, has_click_model, read_click_model, weigh_by_row
+    from posbias.io.jobs.fit import count, name_propensities, read_pages
+    from posbias.io.jobs.training import weigh_by_cell, write_training_files
     from posbias.io.places.locations import location
 
     files = requested_files(training)
@@ -315,22 +315,18 @@ def weight(
                 f"{job.statistics[0].path} holds statistics, and {model.sessions_for} weighs the impressions of pages. "
                 "Give the logs."
             )
-        cells, fitted, also_read = None, FittedPages(pages), [str(location(propensities))]
+        cells, weigh, also_read = None, partial(weigh_by_row, pages), [str(location(propensities))]
     else:
         cells = read_theta(propensities)
-        fitted, also_read = FittedCells(cells.theta), cells.files
+        weigh, also_read = partial(weigh_by_cell, cells.theta), cells.files
         job, log = job_like_the_fit(inputs, log, cells, sessions_for=files.sessions_for, features=files.features)
 
     def work(engine: "Engine", result: "Result") -> None:
         result.content["propensities"] = propensities
         if cells is not None:
             name_propensities(cells, result)
-        if job.sessions_for is not None:
-            data, plan = read_pages(job, engine, result), job.plan
-        else:
-            data = count(job, engine, result)
-            plan = data.plan
-        write_training_files(data, plan, fitted, files, engine, result)
+        read = count if job.sessions_for is None else read_pages
+        write_training_files(read(job, engine, result), weigh, files, engine, result)
 
     also_read = [*also_read, *files.features.tables]
     return carry_out_job("weight", job, log, output, printing, plain_options(log, training), also_read, work)
@@ -397,10 +393,21 @@ def score(
     Example: posbias score candidates.parquet --model ranker -o scored
     """
     from posbias.cli.report.result import carry_out
-    from posbias.io.jobs.scoring import open_scoring
+    from posbias.core.errors import plural
+    from posbias.io.training.rankers import open_new_documents, read_model, score_rows, write_scores
 
-    score_all = open_scoring(inputs, model, tuple(query or ()), tuple(doc or ()), parse_memory(memory))
-    return carry_out("score", inputs, output, printing, {}, score_all, [model])
+    stored = read_model(model)
+    documents = open_new_documents(inputs, tuple(query or ()), tuple(doc or ()), stored.section.features)
+    most = parse_memory(memory)
+
+    def work(result: "Result") -> None:
+        with result.progress.stage("scoring") as stage:
+            n_rows = write_scores(score_rows(documents, stored, most), result.folder, stage)
+        sources = {str(source.path): source.digest() for source in documents.sources}
+        result.content |= {"model": str(model), "sources": sources, "documents": n_rows}
+        result.headline = f"{plural(n_rows, 'documents')} are scored"
+
+    return carry_out("score", inputs, output, printing, {}, work, [model])
 
 
 def predict(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from operator import add
 from pathlib import Path
+from typing import Any
 
 import narwhals as nw
 import numpy as np
@@ -57,19 +58,10 @@ _BYTES_PER_VALUE = 8  # of the sample: as read, and binned, once for each fold t
 _SHARE = 3  # of the memory, for the sample
 
 
-@dataclass(frozen=True)
-class EstimateFromRows:
-    """The estimate, and how it was made."""
-
-    estimate: FromRows
-    features: dict[str, object]  # for the manifest
-    reasons: tuple[Reason, ...]
-
-
 def estimate_from_rows(
     counted: CountedLog, request: RowsRequest, options: EstimationOptions, engine: Engine, progress: Progress
-) -> EstimateFromRows:
-    """Estimate theta from the rows of a log and their features.
+) -> tuple[FromRows, dict[str, Any], tuple[Reason, ...]]:
+    """Estimate theta from the rows of a log and their features; return also what the manifest says of these.
 
     Raises:
         LogFormatError: a table of features cannot be read.
@@ -100,13 +92,15 @@ def estimate_from_rows(
     moment = hidden = None
     if request.method == RegressionEMMethod.name:
         estimate = _by_regression_em(counted, features, rows, options, progress)
-    else:
+    elif request.method == FeaturesMethod.name:
         with progress.stage("growing trees"):
             learned = learn_nuisances(features, rows)
         estimate, moment = _by_strata(counted, impressions, rows, learned, options, by, engine, progress)
         hidden = hidden_relevance(rows, learned, page, score)
+    else:
+        raise TypeError(f"--method {request.method}: nothing estimates from rows by it")
     from_rows = FromRows(estimate, moment, int(page.max()) + 1, impressions.n_pages, request.score, hidden)
-    return EstimateFromRows(from_rows, brought.report, brought.reasons)
+    return from_rows, brought.report, brought.reasons
 
 
 @dataclass(frozen=True)

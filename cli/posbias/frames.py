@@ -26,10 +26,8 @@ from posbias.io.counting.count import read_log
 from posbias.io.engines.local import LocalEngine
 from posbias.io.engines.spark_session import session_of, spark_errors
 from posbias.io.fits.saved_fit import PreviousFit
-from posbias.io.jobs.click_model_fits import ClickModelFit
-from posbias.io.jobs.click_models import FittedPages
-from posbias.io.jobs.fit import FittedCells, WeightRequest
-from posbias.io.jobs.weighing import check_can_weigh, no_weight_of_rows
+from posbias.io.jobs.click_models import ClickModelFit, check_can_weigh, no_weight_of_rows, weigh_by_row
+from posbias.io.jobs.training import WeightRequest, weigh_by_cell
 from posbias.io.log.click_log import LogRequest, open_log
 from posbias.io.log.faults import doubts
 from posbias.io.places.ownership import owned_directory, system_temporary
@@ -340,17 +338,17 @@ def weigh(
         check_can_weigh(fit.model)
         if not isinstance(fit.model, ExaminationModel):
             raise no_weight_of_rows(f"--model {fit.model.name}")
-        fitted, pages = FittedPages(fit), True
+        weigh_log, pages = partial(weigh_by_row, fit), True
         plan = StatisticsPlan(counted_model(DEFAULT_MODEL), of_fit.max_position, weighted=weighted)
     else:  # the cells of the fit; what only its estimate depended on is left aside
-        fitted, pages, bins = FittedCells(fit.theta), of_fit.model.needs_session, of_fit.position_bins
+        weigh_log, pages, bins = partial(weigh_by_cell, fit.theta), of_fit.model.needs_session, of_fit.position_bins
         plan = StatisticsPlan(of_fit.model, of_fit.max_position, bins, of_fit.context, weighted=weighted)
     request = WeightRequest(options, source, unidentified == "error", (NUMBER,))
     roles, rules = replace(roles, context=plan.context), ReadingRules()
     with local_engine(on_bad_rows) as (files, engine):
         log = open_log(request_of(frame, roles, rules, files, needs_session=pages))
         read = read_log(log, plan, engine, SilentProgress(), keep_sessions=pages)
-        weighed = fitted.weigh(read, plan, request, engine, SilentProgress())
+        weighed = weigh_log(read, request, engine, SilentProgress())
         parts = (weighed.pages or read.buckets).map(partial(_columns_of_part, weigh=weighed.weigh))
         rows = pl.concat(parts)
     for sentence in warnings_in(doubts(log)):

@@ -50,8 +50,8 @@ from posbias.frames import (
     weigh,
 )
 from posbias.io.fits.saved_fit import PreviousFit, fit_in
-from posbias.io.jobs.click_model_fits import CLICK_MODEL, ClickModelFit, click_model_in
-from posbias.io.jobs.click_model_fits import FILES as FILES_OF_A_CLICK_MODEL
+from posbias.io.jobs.click_models import CLICK_MODEL, ClickModelFit, click_model_in
+from posbias.io.jobs.click_models import FILES as FILES_OF_A_CLICK_MODEL
 from posbias.io.places.locations import Location, location
 from posbias.io.places.ownership import owned_directory, system_temporary
 from posbias.io.results.conclusions import Conclusion, Printed, PrintedTable, Reason, ResultManifest

@@ -34,8 +34,7 @@ from posbias.cli.report.printing import (
     stderr_console,
 )
 from posbias.core.errors import LogFormatError, UsageError, escaped
-from posbias.io.fits.new_fit import FitManifest
-from posbias.io.fits.saved_fit import fits_of_values
+from posbias.io.fits.saved_fit import FitManifest, fits_of_values
 from posbias.io.jobs.tables import WITH_DOUBTS, Result, write_description
 from posbias.io.log.sources import read_paths
 from posbias.io.places.locations import Location, ObjectUrl, is_same

@@ -58,7 +58,7 @@ from posbias.io.log.click_log import Log
 from posbias.io.log.clicks import Clicks
 from posbias.io.log.faults import doubts, faults_in
 from posbias.io.log.lists import Finding, find_click_words, find_timestamp_format
-from posbias.io.log.rejections import cut_off, reason
+from posbias.io.log.rejections import cut_off, why_rejected
 from posbias.io.log.sources import STANDARD_INPUT, Source, find_sources
 from posbias.io.log.times import with_times
 from posbias.io.progress import Progress
@@ -255,7 +255,7 @@ def _is_set(view: LogView, *names: str) -> bool:
 
 SCHEMA = "posbias.check"
 
-_HARMLESS = frozenset(map(reason, HARMLESS))
+_HARMLESS = frozenset(map(why_rejected, HARMLESS))
 
 
 def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:

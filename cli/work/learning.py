@@ -33,8 +33,8 @@ from posbias.core.learners.models import FactorModel, RowModel
 from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import Engine
 from posbias.io.fits.verdicts import unweighted_clicks
-from posbias.io.jobs.fit import reasons_of_contexts, weights_from
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result
+from posbias.io.jobs.training import reasons_of_contexts, weights_from
 from posbias.io.results.conclusions import GOOD, NOTE, STOP, Reason
 from posbias.io.training.feature_parts import FeaturesRequest
 from posbias.io.training.laid_out import covariance_of_theta, examination_of

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
 from datetime import date, timedelta
+from typing import TYPE_CHECKING
 
 from posbias.cli.options.groups import (
     ColumnOptions,
@@ -20,7 +21,7 @@ from posbias.cli.options.option import parse_bins, parse_prior, parse_reference
 from posbias.core.choices import MODELS, BetaPrior, LayoutOptions, RandomizedRows, Source
 from posbias.core.counts.checks import DEFAULT_MODEL, check_context, check_named_columns, counted_model
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.errors import StatisticsError, UsageError
+from posbias.core.errors import StatisticsError, UsageError, shown
 from posbias.core.estimators import get_method
 from posbias.core.estimators.estimate import EstimationOptions as CoreOptions
 from posbias.core.estimators.estimate import MethodOfRows
@@ -28,15 +29,18 @@ from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, PREV
 from posbias.core.training.layout import LayoutOfPages, choose_grouping, get_layout, layouts_of_pages
 from posbias.core.training.weights import WeightOptions, check_min_propensity
 from posbias.io.counting.warehouse import WarehouseQuery, about_export
-from posbias.io.fits.saved_fit import PreviousFit
-from posbias.io.jobs.fit import CellFit, Job, Model, WeightRequest
-from posbias.io.jobs.training import TrainingRequest
+from posbias.io.fits.saved_fit import PreviousFit, StoredFit
+from posbias.io.jobs.fit import CellFit, Job
+from posbias.io.jobs.training import TrainingRequest, WeightRequest
 from posbias.io.log.click_log import LogRequest
 from posbias.io.log.exports import Export
 from posbias.io.stores.store import Statistics, find_statistics
 from posbias.io.training import check_format, get_format
 from posbias.io.training.feature_parts import FeaturesRequest, RowsRequest
 from posbias.io.training.feature_tables import is_in_a_table
+
+if TYPE_CHECKING:
+    from posbias.io.jobs.click_models import PageFit
 
 
 def statistics_plan(log: LogOptions, counting: CountingOptions) -> StatisticsPlan:
@@ -334,7 +338,15 @@ def job_like_the_fit(
                 f"the statistics were collected with {_cells(counted)}; the propensities in {fitted.name} are for "
                 f"{_cells(known)}. Collect with the same options as the fit."
             )
-    return job.like_the_fit(fitted), log
+    only = fitted.of_value if isinstance(fitted, StoredFit) else ()  # the rows of one value of a column, or all
+    if only and (job.log is None or job.log.export is not None):
+        raise StatisticsError(
+            f"{job.inputs[0]} holds counts, in which the values of {shown(only[0][0])} are added up, and the fit "
+            "is of one of them (--for-each). Give the logs."
+        )
+    if only and job.log is not None:
+        job = replace(job, log=replace(job.log, roles=replace(job.log.roles, only=only)))
+    return job, log
 
 
 def _request_of_export(
@@ -421,7 +433,7 @@ def requested_fit(
     features: FeatureOptions | TrainingOptions,
     log: LogOptions,
     weigh_by: Source = "smooth",
-) -> Model:
+) -> "CellFit | PageFit":
     """The model that is to be fitted.
 
     Args:
@@ -463,7 +475,7 @@ def requested_fit(
     return CellFit(given.method, options, given.compare, given.csv, given.strict, rows, of_joint_em)
 
 
-def _requested_page_fit(name: str, estimation: EstimationOptions, prior: BetaPrior | None) -> Model:
+def _requested_page_fit(name: str, estimation: EstimationOptions, prior: BetaPrior | None) -> "PageFit":
     """The click model of a name, and how it is to be fitted.
 
     Raises:
@@ -472,8 +484,7 @@ def _requested_page_fit(name: str, estimation: EstimationOptions, prior: BetaPri
     """
     from posbias.core.models import get_click_model  # noqa: PLC0415 - what fits by cell needs none of it
     from posbias.core.models.em import EMOptions  # noqa: PLC0415 - only for click models
-    from posbias.io.jobs.click_model_fits import read_trust  # noqa: PLC0415 - only for click models
-    from posbias.io.jobs.click_models import PageFit  # noqa: PLC0415 - only for click models
+    from posbias.io.jobs.click_models import PageFit, read_trust  # noqa: PLC0415 - only for click models
 
     model = get_click_model(name)
     if model.name == "tpbm" and estimation.trust is None:
@@ -489,7 +500,7 @@ def _requested_page_fit(name: str, estimation: EstimationOptions, prior: BetaPri
 
 
 def job_of_fit(
-    model: Model,
+    model: "CellFit | PageFit",
     named: Sequence[str],
     log: LogOptions,
     counting: CountingOptions,

@@ -23,8 +23,15 @@ from posbias.io.jobs.tables import DONE, Result
 from posbias.io.log.sources import named_paths
 from posbias.io.places.locations import Location, is_same
 from posbias.io.stores.metadata import describe_decay, describe_plan
-from posbias.io.stores.segments import check_contents, one_by_one
-from posbias.io.stores.store import Statistics, check_new_day, checked, find_statistics, open_store
+from posbias.io.stores.store import (
+    Statistics,
+    check_contents,
+    check_new_day,
+    checked,
+    find_statistics,
+    one_by_one,
+    open_store,
+)
 
 _MOST_DAYS = 3
 _KIBIBYTE = 1024

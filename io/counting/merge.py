@@ -25,8 +25,16 @@ from posbias.io.counting.count import compress, have_distinct_days, have_distinc
 from posbias.io.engines.engine import Engine
 from posbias.io.progress import Progress
 from posbias.io.stores.metadata import Segment, StatisticsMetadata, same_totals
-from posbias.io.stores.segments import check_bytes, check_contents, link_segment, write_segment
-from posbias.io.stores.store import Statistics, checked, merge_metadata, plan_differences
+from posbias.io.stores.store import (
+    Statistics,
+    check_bytes,
+    check_contents,
+    checked,
+    link_segment,
+    merge_metadata,
+    plan_differences,
+    write_segment,
+)
 
 _SMALL = 1 << 20
 """Rows of statistics that are added up in a moment, so that it need not be put off."""

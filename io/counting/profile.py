@@ -65,8 +65,7 @@ from posbias.io.log.times import free_columns
 from posbias.io.progress import Progress
 from posbias.io.results.conclusions import Reason
 from posbias.io.stores.metadata import Part, Segment
-from posbias.io.stores.segments import scan_part
-from posbias.io.stores.store import Statistics, checked
+from posbias.io.stores.store import Statistics, checked, scan_part
 
 ROWS_OF_CHECK, ROWS_OF_OTHERS = 1_000_000, 1 << 17
 """The first rows, in which clients are looked for, by `check` and by other commands, which must not wait for it."""

@@ -28,7 +28,7 @@ from posbias.core.log.pages import HARMLESS, PageRejection
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, QUERY, RANDOMIZED, Roles
 from posbias.io.engines.engine import ReadLog
 from posbias.io.log.exports import ABOUT, ABOVE_LAST, DESCRIPTION, WITH_CLICK, WITHOUT_CLICK, Export
-from posbias.io.log.rejections import reason
+from posbias.io.log.rejections import why_rejected
 from posbias.io.results.manifest import checksum_of_content
 from posbias.io.stores.metadata import Counted, describe_plan
 
@@ -99,7 +99,7 @@ def check_export(export: Export, on_bad_rows: OnBadRows) -> None:
     sampled = about_export(export).check_pages == "sample"
     if faulty and (on_bad_rows == "error" or (of_pages and sampled)):
         lines = [f"{export.where}: rows that the warehouse did not count:"]
-        lines += [f"  {rows:,} x {reason(code)}" for code, rows in faulty.items()]
+        lines += [f"  {rows:,} x {why_rejected(code)}" for code, rows in faulty.items()]
         if of_pages and sampled:
             lines.append("Only a sixteenth of the pages was checked. Count again with --check-pages all.")
         else:
@@ -116,7 +116,7 @@ def with_account(read: ReadLog, export: Export) -> ReadLog:
     if read.rejected:
         faults = ", ".join(f"{rows:,} x {words}" for words, rows in read.rejected.items())
         raise SchemaError(f"{export.where}: holds counts that no query gives: {faults}. Export its result again.")
-    rejected = {reason(code): rows for code, rows in export.rejected.items()}
+    rejected = {why_rejected(code): rows for code, rows in export.rejected.items()}
     rows = read.totals.impressions + sum(rejected.values())
     totals = replace(read.totals, page_ends=export.page_ends)
     return replace(read, rows_read=rows, rejected=rejected, totals=totals)

@@ -21,7 +21,7 @@ from posbias.core.log.pages import HARMLESS, LogTotals, PageRejection
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, QUERY, SESSION
 from posbias.io.log.click_log import Log
 from posbias.io.log.clicks import JoinedClicks, Rows
-from posbias.io.log.rejections import describe_rejected_pages, describe_rejected_rows, reason
+from posbias.io.log.rejections import describe_rejected_pages, describe_rejected_rows, why_rejected
 from posbias.io.log.times import Days
 from posbias.io.progress import RowCounter
 
@@ -250,7 +250,7 @@ def judge_rows(log: Log, counts: pl.DataFrame, on_bad_rows: OnBadRows) -> tuple[
     good = counts.filter(pl.col(REJECTED) == 0).select(pl.col(IMPRESSIONS, CLICKS).sum())
     totals = without_clicks(LogTotals(*good.row(0)), counts)
     totals = replace(totals, clicks_read=totals.clicked + totals.clicks_left_out)
-    return {reason(code): rejected[code] for code in sorted(rejected)}, totals
+    return {why_rejected(code): rejected[code] for code in sorted(rejected)}, totals
 
 
 _NO_CLICKS = (
@@ -295,7 +295,7 @@ def page_faults(faulty: pl.DataFrame) -> pl.DataFrame:
 
 def rows_by_reason(faults: pl.DataFrame) -> dict[str, int]:
     """Rows by reason in words."""
-    return {reason(code): int(rows) for code, rows in faults.sort(REJECTED).select(REJECTED, ROWS).iter_rows()}
+    return {why_rejected(code): int(rows) for code, rows in faults.sort(REJECTED).select(REJECTED, ROWS).iter_rows()}
 
 
 def fewest_parts(rows: int, schema: pl.Schema, memory: int, text_bytes: int = 0) -> int:

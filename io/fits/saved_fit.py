@@ -1,18 +1,31 @@
-"""Propensities to work with: of a fit, with its prior of attractiveness; of a table; or a power of the position."""
+"""A fit on disk: the section of the manifest that holds its estimate, and propensities to work with.
 
+Propensities are those of a fit, with its prior of attractiveness; of a table; or a power of the position. A test is one
+object from where it is made (`core`) to the sentence about it and the manifest; null stands for what is no number.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from math import nan
+from itertools import pairwise
+from math import isfinite, nan
 from pathlib import Path, PurePosixPath
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 import msgspec
+import numpy as np
 import polars as pl
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from posbias.core.arrays.count_table import Floats
+from posbias.core.attractiveness import AttractivenessPrior
+from posbias.core.choices import LARGEST_STRENGTH
 from posbias.core.counts.checks import DEFAULT_MODEL, check_context, counted_model
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import LogFormatError, SchemaError, UsageError
+from posbias.core.estimators.estimate import Estimate
+from posbias.core.fit.fit import Fit
+from posbias.core.fit.model_tests import ModelTests
+from posbias.core.fit.periods import PeriodChoice
 from posbias.core.fit.propensities import (
     PROPENSITY,
     SHARED_CLICKS,
@@ -22,7 +35,8 @@ from posbias.core.fit.propensities import (
     own_propensities,
 )
 from posbias.core.schema import CLICKS, IMPRESSIONS, OUTPUT_COLUMNS, POSITION, PREVIOUS_CLICK
-from posbias.io.fits.new_fit import FitManifest, StoredEstimate
+from posbias.core.standard_errors.contrasts import ContrastTest
+from posbias.io.fits.verdicts import hidden_errors, why
 from posbias.io.log.scan import reading, resolve_quotes, scan_sources
 from posbias.io.log.sources import find_sources, format_by_name
 from posbias.io.places.locations import Location, check_inside, location
@@ -36,6 +50,285 @@ from posbias.io.results.tables import (
     read_propensities,
     read_table,
 )
+from posbias.io.stores.metadata import Counted
+
+MOST_CELLS = 10_000
+"""Of more cells, only the table of propensities says what is known, and not the manifest."""
+
+Number = float | None
+"""A number, or null where there is none."""
+
+
+class _Period(msgspec.Struct, frozen=True):
+    used: str
+    # for readers of the manifest
+    why: Any = UNSET
+    survives: Any = UNSET
+    claim: Any = UNSET
+    looks: Any = UNSET
+    largest_ratio_of_standard_errors: Any = UNSET
+    difference: Any = UNSET
+    pooled: Any = UNSET
+    by_day: Any = UNSET
+
+
+class _Clicks(msgspec.Struct, frozen=True):
+    observed: list[Number]
+    expected: list[Number]
+
+
+class StoredEstimate(msgspec.Struct, frozen=True, kw_only=True):
+    """The section of a manifest that holds an estimate: written by `of`, and read by whatever builds on the fit.
+
+    A field that a method does not have is left out. Fields of any type are for readers of the manifest alone.
+    """
+
+    method: str
+    converged: bool
+    iterations: Any = UNSET
+    cells: int
+    cells_identified: int
+    evaluations: Any = UNSET
+    objective: Any = UNSET
+    log_likelihood: Any = UNSET
+    errors_by: str | UnsetType = UNSET
+    clusters: int | UnsetType = UNSET
+    effective_clusters: list[Number] | UnsetType = UNSET
+    smooth_tau: Any = UNSET
+    shape: str | UnsetType = UNSET
+    eta: Any = UNSET
+    eta_std_error: Any = UNSET
+    free_propensity: Any = UNSET
+    contexts_tau: float | UnsetType = UNSET
+    tau_by_context: Any = UNSET
+    borrowed_by_context: Any = UNSET
+    unshrunk_propensity: Any = UNSET
+    references: Any = UNSET
+    comparable: Any = UNSET
+    click_share_identified: float
+    period: _Period
+    arms: Any = UNSET
+    attractiveness_prior: AttractivenessPrior | None  # None where not all pairs were known
+    query_spread: float
+    clicks: _Clicks
+    shape_against_free: Any = UNSET
+    bins_against_free: Any = UNSET
+    contexts_differ: Any = UNSET
+    position_effect: Any = UNSET
+    previous_click: Any = UNSET
+    model_tests: ModelTests | None
+    joint: Any = UNSET
+    joint_against_conditional: Any = UNSET
+    joint_under_other_priors: Any = UNSET
+    placed_at_random: Any = UNSET
+    strata: float | UnsetType = UNSET
+    contexts_found_by_four_of_five: Any = UNSET
+    from_rows: Any = UNSET
+    propensities: Any = UNSET
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a prior that there cannot be."""
+        prior = self.attractiveness_prior or AttractivenessPrior(0.0, 0.5)
+        positions, number = [0, *prior.positions], len(prior.positions)
+        if (
+            not all(0 < mean < 1 for mean in (prior.mean, *prior.means))
+            or not all(0 <= strength <= LARGEST_STRENGTH for strength in (prior.strength, *prior.strengths))
+            or any(after <= before for before, after in pairwise(positions))
+            or len(prior.means) != number
+            or len(prior.strengths) not in {0, number}
+        ):
+            raise ValueError("the prior of attractiveness has means, strengths or positions that it cannot have")
+
+    @classmethod
+    def of(cls, fit: Fit, *, all_pairs: bool = True) -> "StoredEstimate":
+        """The section of a fit; where not all pairs are known, without their prior."""
+        statistics, linkage, rows = fit.statistics, fit.estimate.linkage, fit.from_rows
+        clusters, references = fit.estimate.n_clusters or None, linkage.references
+        section = _of_estimate(fit.estimate) | {
+            "references": _rows(statistics.cells[references]),
+            "comparable": [_rows(statistics.cells[cells]) for cells in linkage.comparable()],
+            "click_share_identified": fit.click_share,
+            "arms": _arms(fit),
+            "query_spread": fit.query_spread,
+            "shape_against_free": contrast_section(None if fit.shape is None else fit.shape.test, clusters),
+            "bins_against_free": contrast_section(None if fit.bins is None else fit.bins.contrasts, clusters),
+            "contexts_differ": contrast_section(fit.contexts, clusters),
+            "position_effect": contrast_section(fit.position_effect, clusters),
+            "previous_click": contrast_section(fit.previous_click, clusters),
+            "joint": None if fit.joint is None else _of_estimate(fit.joint),
+            "joint_against_conditional": None,
+            "joint_under_other_priors": None,
+            "placed_at_random": [{**vars(test), "rows": str(test.rows)} for test in fit.placements],
+        }
+        if fit.smooth is not None and np.isfinite(fit.smooth.tau):
+            section["smooth_tau"] = fit.smooth.tau
+        if fit.shape is not None:
+            section |= {
+                "shape": fit.options.shape,
+                "eta": fit.shape.eta[references],
+                "eta_std_error": fit.shape.eta_error[references],
+                "free_propensity": fit.free.propensity,
+            }
+        elif fit.shrunk is not None:
+            section |= {
+                "contexts_tau": fit.shrunk.tau,
+                "tau_by_context": fit.shrunk.tau_of_cell[references],
+                "borrowed_by_context": fit.shrunk.borrowed_of_cell[references],
+                "unshrunk_propensity": fit.free.propensity,
+            }
+        if fit.comparison is not None:
+            section["joint_against_conditional"] = {
+                "biased": fit.comparison.biased,
+                "converged": fit.comparison.converged,
+                "largest_difference": fit.comparison.largest_difference,
+                "biased_cells": len(fit.comparison.biased_cells),
+                "test": contrast_section(fit.comparison.test, fit.clusters_compared),
+            }
+        if fit.free.fitted is not None and fit.covariance is not None and fit.shared_clicks is not None:
+            section["strata"] = float(fit.free.fitted.strata.signatures.multiplicity.sum())
+        if fit.contexts is not None:
+            section["contexts_found_by_four_of_five"] = np.exp(fit.contexts.detectable)
+        if fit.causes is not None:  # theta relative to the reference over the conditional one, minus 1, by cell
+            prior = fit.causes.estimated
+            section["joint_under_other_priors"] = {
+                "without_prior": np.expm1(fit.causes.without_prior),
+                "with_estimated_prior": np.expm1(fit.causes.with_estimated),
+                "estimated_prior": f"{prior.mean:.4g}:{prior.strength:.4g}",
+            }
+        if rows is not None:  # how it was made from rows, what features may hide, and what repeated pairs say of it
+            test, hidden = fit.against_pairs, rows.hidden
+            section["from_rows"] = {
+                "pages_learnt_from": rows.pages,
+                "pages": rows.pages_in_all,
+                "ranker_score": rows.score,
+                "moment_propensity": rows.moment,
+                "hidden_relevance": hidden
+                and {
+                    "relative_error": hidden_errors(fit, hidden.plausible),  # that it may make, by cell
+                    "slope_if_as_strong_as_features": hidden.imagined,
+                    "slope_by_rivals": hidden.seen,
+                    "slope_by_rivals_std_error": hidden.std_error,
+                    "slope_by_rivals_at_least": hidden.least,
+                },
+                "against_pairs": test
+                and {
+                    "p_value": test.p_value,
+                    "slope": test.slope,
+                    "slope_std_error": test.slope_error,
+                    "pairs": test.pairs,
+                    "rejected": test.rejected,
+                },
+            }
+        if fit.propensities.height <= MOST_CELLS:
+            section["propensities"] = _rows(fit.propensities)
+        observed, expected = plain(statistics.cell_totals[1]), plain(fit.expected_clicks)
+        return cls(
+            **plain(section),
+            period=_Period(**period_section(fit.period)),
+            attractiveness_prior=fit.prior if all_pairs else None,
+            clicks=_Clicks(observed, expected),
+            model_tests=fit.model_tests,
+        )
+
+
+def _of_estimate(estimate: Estimate) -> dict[str, Any]:
+    """Fields of an estimate, the chosen one or joint EM."""
+    section: dict[str, Any] = {
+        "method": estimate.method,
+        "converged": estimate.converged,
+        "iterations": estimate.iterations,
+        "cells": len(estimate.propensity),
+        "cells_identified": int(estimate.linkage.identified.sum()),
+    }
+    if estimate.joint is not None:
+        section |= {"evaluations": estimate.joint.evaluations, "objective": estimate.joint.objective}
+    if estimate.fitted is not None:
+        section["log_likelihood"] = estimate.fitted.fit.objective
+    if estimate.errors_by is not None:
+        section |= {
+            "errors_by": estimate.errors_by,
+            "clusters": estimate.n_clusters,
+            "effective_clusters": [round(number, 1) for number in estimate.intervals.effective_clusters.tolist()],
+        }
+    return section
+
+
+def _arms(fit: Fit) -> dict[str, Any] | None:
+    """What experiment arms say of the estimate; null where there are none, or they move nothing."""
+    test, arms = fit.arms, fit.statistics.arms
+    if test is None or arms is None:
+        return None
+    names = map(str, arms.drop_nulls().to_series())
+    section = {name: value for name, value in vars(test).items() if name != "bent"}
+    section |= {"rejected": test.rejected, "levels": dict(zip(names, test.levels.tolist(), strict=True))}
+    bent = {} if test.bent is None else {"bends": test.bent.bends, "strength_of_bends": test.bent.strength}
+    return section | bent
+
+
+def contrast_section(test: ContrastTest | None, clusters: int | None) -> dict[str, Any] | None:
+    """A test of contrasts on so many clusters; null where there is no contrast."""
+    if test is None:
+        return None
+    names = {"n_contrasts": "contrasts", "difference": "difference_of_logs"}
+    fields = ("n_contrasts", "statistic", "degrees", "difference", "std_error", "p_value", "rejected")
+    return plain({names.get(field, field): getattr(test, field) for field in fields} | {"clusters": clusters})
+
+
+def period_section(period: PeriodChoice) -> dict[str, Any]:
+    """The periods that were kept apart, and why; where there was nothing to choose, only what was used."""
+    if not period.looks:
+        return {"used": period.used}
+    pooled, daily, looks = period.estimate_by("none"), period.estimate_by("day"), list[dict[str, Any]]()
+    names = {"detectable_move": "found_by_four_of_five"}
+    names |= {name: f"{name}_of_slope" for name in ("bias", "missed_bias", "largest_bias")}
+    for look in period.looks:
+        feedback, estimate = None, look.estimate
+        if look.feedback is not None:
+            feedback = {names.get(name, name): value for name, value in vars(look.feedback).items()}
+            feedback["rejected"] = look.feedback.rejected
+        looks.append(
+            {
+                "length": look.length,
+                "outcome": look.outcome,
+                "propensity": None if estimate is None else estimate.propensity,
+                "feedback": feedback,
+                "halves": contrast_section(look.halves, None if estimate is None else estimate.n_clusters),
+                "slope_width": look.slope_width,
+            }
+        )
+    return plain(
+        {
+            "used": period.used,
+            "why": why(period),
+            "survives": None if period.survivor is None else period.survivor.length,  # the coarsest without feedback
+            "claim": period.claims,
+            "looks": looks,
+            "largest_ratio_of_standard_errors": period.error_ratio,
+            "difference": contrast_section(period.difference, None if pooled is None else pooled.n_clusters),
+            "pooled": None if pooled is None else pooled.propensity,
+            "by_day": None if daily is None else daily.propensity,
+        }
+    )
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """A value with lists for arrays, and null for what is no number."""
+    if isinstance(value, np.ndarray):
+        return [number if isfinite(number) else None for number in cast("list[float]", value.tolist())]
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: plain(entry) for name, entry in cast("Mapping[str, Any]", value).items()}
+    return [plain(entry) for entry in cast("list[Any]", value)] if isinstance(value, list) else value
+
+
+def _rows(table: pl.DataFrame) -> list[dict[str, Any]]:
+    """Rows with the text of values that JSON does not know."""
+    known = (type(None), bool, int, float, str)
+    return [
+        {name: value if isinstance(value, known) else str(value) for name, value in row.items()}
+        for row in table.iter_rows(named=True)
+    ]
 
 
 class _Value(msgspec.Struct, frozen=True):
@@ -60,12 +353,21 @@ class _Stated(msgspec.Struct, frozen=True):
     severity: str
 
 
-class _OfLog(msgspec.Struct, frozen=True):
+class _OfLog(msgspec.Struct, frozen=True, kw_only=True):
     """As much of a manifest as says which logs a fit is of, of which value of a column, and what it states of them."""
 
     for_each: _ForEach = _ForEach()
     sources: dict[str, str] = {}
     reasons: tuple[_Stated, ...] = ()
+
+
+class FitManifest(_OfLog, msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of the manifest of a fit that are read again."""
+
+    counted: Counted
+    estimate: StoredEstimate
+    verdict: str = ""  # "" of earlier versions
+    conclusion: str = ""
 
 
 @dataclass(frozen=True)
@@ -128,23 +430,8 @@ def read_theta(named: str | Path) -> PreviousFit:
         UsageError: the directory holds no fit, or the power is out of range.
     """
     name = str(named)
-    if name.startswith(POWER):
-        return _power(name)
-    return _table(name) if is_own(name) else read_fit(location(name))
-
-
-def is_own(name: str) -> bool:
-    """Whether the name is that of a table, or of a power, and not of a result."""
-    if name.startswith(POWER):
-        return True
-    place = location(name)
-    if isinstance(place, Path) and place.exists():
-        return place.is_file()
-    return format_by_name(PurePosixPath(name)) is not None
-
-
-def _power(name: str) -> PreviousFit:
-    """Theta_k = k^-eta."""
+    if not name.startswith(POWER):
+        return _table(name) if is_own(name) else read_fit(location(name))
     try:
         eta = float(name.removeprefix(POWER))
     except ValueError:
@@ -155,8 +442,18 @@ def _power(name: str) -> PreviousFit:
             "1 / position."
         )
     position = pl.int_range(1, LAST_POSITION + 1, dtype=pl.Int32, eager=True).alias(POSITION)
-    table = pl.DataFrame({POSITION: position, PROPENSITY: position.cast(pl.Float64) ** -eta})
+    table = pl.DataFrame({POSITION: position, PROPENSITY: position.cast(pl.Float64) ** -eta})  # theta_k = k^-eta
     return _own(name, table, (), {})
+
+
+def is_own(name: str) -> bool:
+    """Whether the name is that of a table, or of a power, and not of a result."""
+    if name.startswith(POWER):
+        return True
+    place = location(name)
+    if isinstance(place, Path) and place.exists():
+        return place.is_file()
+    return format_by_name(PurePosixPath(name)) is not None
 
 
 def _table(name: str) -> PreviousFit:
@@ -210,22 +507,6 @@ def read_fit(place: Location) -> StoredFit:
         return replace(fit_in(stored, f"--propensities {stored.folder}"), name=str(place))
 
 
-def open_compared(place: Location) -> StoredFit:
-    """A fit to compare with another.
-
-    Raises:
-        LogFormatError: it is damaged, or was replaced while it was read.
-        UsageError: what the directory holds is no fit.
-    """
-    with open_stored(place, FILES_OF_A_FIT) as stored:
-        if not {"estimate", "for_each"} & stored.content.keys():
-            raise UsageError(
-                f"{stored.folder}: is a result of `posbias {stored.command}`, which holds no propensities. Name two "
-                "directories that `posbias fit` or `run` wrote, or two that `posbias collect` wrote."
-            )
-        return fit_in(stored, str(stored.folder))
-
-
 def fit_in(stored: StoredResult, where: str) -> StoredFit:
     """The fit that a result holds.
 
@@ -233,7 +514,16 @@ def fit_in(stored: StoredResult, where: str) -> StoredFit:
         LogFormatError: it is damaged.
         UsageError: it holds none.
     """
-    require_propensities(stored, where)
+    if "click_model" in stored.content:
+        raise UsageError(
+            f"{where}: holds a click model that has no propensity by position. It serves `posbias weight`; fit --model "
+            "pbm or ubm for this command."
+        )
+    fits = fits_of_values(stored)
+    if fits:
+        raise UsageError(f"{where}: holds several fits (--for-each). Name one of them, such as {fits[0]}.")
+    if "estimate" not in stored.content:
+        raise UsageError(f"{where}: holds no propensities. Name the directory that `posbias fit` wrote.")
     manifest = stored.typed(FitManifest)
     plan, estimate, folder = manifest.counted.plan(), manifest.estimate, stored.folder
     known, covariance = read_propensities(folder, plan.cell_columns), read_covariance(folder, plan.cell_columns)
@@ -246,39 +536,20 @@ def fit_in(stored: StoredResult, where: str) -> StoredFit:
         raise LogFormatError(
             f"{folder}: {others[0]} and propensities.parquet have other cells. Run `posbias fit` again."
         )
-    log, theta = stored.typed(_OfLog), ThetaEstimate(known, estimate.attractiveness_prior, covariance)
-    table = read_table(folder / f"{PROPENSITIES}.parquet")
+    each = manifest.for_each
     return StoredFit(
         str(folder),
         plan,
-        theta,
+        ThetaEstimate(known, estimate.attractiveness_prior, covariance),
         folder=folder,
         estimate=estimate,
-        table=table,
-        of_value=() if log.for_each.column is None else ((log.for_each.column, log.for_each.value),),
+        table=read_table(folder / f"{PROPENSITIES}.parquet"),
+        of_value=() if each.column is None else ((each.column, each.value),),
         refused=manifest.verdict == "do not use",
         condition=condition_of(manifest.conclusion),
-        sources=frozenset(log.sources),
-        cautions=frozenset(stated.code for stated in log.reasons if stated.severity == CAUTION),
+        sources=frozenset(manifest.sources),
+        cautions=frozenset(stated.code for stated in manifest.reasons if stated.severity == CAUTION),
     )
-
-
-def require_propensities(stored: StoredResult, where: str) -> None:
-    """Check that a result has propensities by cell.
-
-    Raises:
-        UsageError: it has none.
-    """
-    if "click_model" in stored.content:
-        raise UsageError(
-            f"{where}: holds a click model that has no propensity by position. It serves `posbias weight`; fit --model "
-            "pbm or ubm for this command."
-        )
-    each = fits_of_values(stored)
-    if each:
-        raise UsageError(f"{where}: holds several fits (--for-each). Name one of them, such as {each[0]}.")
-    if "estimate" not in stored.content:
-        raise UsageError(f"{where}: holds no propensities. Name the directory that `posbias fit` wrote.")
 
 
 def fits_of_values(stored: StoredResult) -> list[Path]:

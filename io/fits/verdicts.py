@@ -1,7 +1,7 @@
 """What speaks for and against a fit and its weights: rules that choose the sentences of `io/results/reasons.toml`."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,8 @@ from posbias.core.counts.order import RowOrder
 from posbias.core.errors import plural, population, shown
 from posbias.core.estimators import get_estimator, get_method
 from posbias.core.estimators.methods import ConditionalEstimator, JointEstimator, RandomizedEstimator
-from posbias.core.fit.arms import MOST_ARMS, ArmsTest
-from posbias.core.fit.diagnostics import NOTABLE, FromRows, JointComparison
+from posbias.core.fit.arms import MOST_ARMS
+from posbias.core.fit.diagnostics import NOTABLE, FromRows
 from posbias.core.fit.fit import MOST_CELLS_BESIDE, WANTED_CLICK_SHARE, Fit
 from posbias.core.fit.model_tests import (
     ATTRACTIVENESS,
@@ -30,7 +30,7 @@ from posbias.core.models import model_names
 from posbias.core.schema import PREVIOUS_CLICK, Length
 from posbias.core.shapes import FREE
 from posbias.core.standard_errors.cluster import FEW_EFFECTIVE_CLUSTERS
-from posbias.core.standard_errors.contrasts import LEVEL, ContrastTest, ScoreTest
+from posbias.core.standard_errors.contrasts import LEVEL, ContrastTest
 from posbias.core.training.scales import LEVEL_OF_SCALES, ScalesOfContexts
 from posbias.core.training.weights import WeightSummary
 from posbias.io.log.sql import sql_joined, sql_name, sql_where
@@ -334,9 +334,19 @@ def _arms(fit: Fit) -> Iterator[Reason]:
     if test is None:
         yield reason("arms-say-too-little", figures, column=column)
         return
-    details, log_error = _details_of_arms(test), test.missed_slope * np.log(position)
-    if test.rejected:
-        yield _contradiction(fit, test, position, details, column)
+    missed = f", {test.missed_slope:.2g} shows in four of five such logs" if np.isfinite(test.missed_slope) else ""
+    levels = " : ".join(f"{level:.3g}" if np.isfinite(level) else "?" for level in test.levels)
+    values = {"p_value": test.p_value, "difference": test.difference, "strength": test.strength}
+    details = sentence("arms-details", **values, missed=missed, levels=levels)
+    log_error = test.missed_slope * np.log(position)
+    if test.rejected and (test.apart or test.bent is None):
+        figures["strength"] = test.strength
+        yield reason(f"arms-contradict.{'apart' if test.apart else 'weak'}", figures, details, column=column)
+    elif test.rejected and test.bent is not None:
+        cell = int(np.flatnonzero(positions == position)[0])
+        ours, theirs = float(fit.free.propensity[cell]), float(test.bent.propensity[cell])
+        figures |= {"strength": test.bent.strength, "propensity": ours, "by_arms": theirs}
+        yield reason("arms-contradict", figures, details, column=column, faster=theirs < ours)
     elif test.enough:
         yield reason("arms-agree", {**figures, "error": float(np.expm1(log_error))}, details, column=column)
     elif log_error < np.log(_LARGEST_FACTOR):
@@ -344,24 +354,6 @@ def _arms(fit: Fit) -> Iterator[Reason]:
         yield reason("arms-say-too-little.by", figures, details, column=column)
     else:
         yield reason("arms-say-too-little", figures, details, column=column)
-
-
-def _details_of_arms(test: ArmsTest) -> str:
-    missed = f", {test.missed_slope:.2g} shows in four of five such logs" if np.isfinite(test.missed_slope) else ""
-    levels = " : ".join(f"{level:.3g}" if np.isfinite(level) else "?" for level in test.levels)
-    values = {"p_value": test.p_value, "difference": test.difference, "strength": test.strength}
-    return sentence("arms-details", **values, missed=missed, levels=levels)
-
-
-def _contradiction(fit: Fit, test: ArmsTest, position: int, details: str, column: str) -> Reason:
-    """That arms say something else than all movement, and how far they can be followed."""
-    figures: dict[str, float | str | None] = {"position": position, "strength": test.strength}
-    if test.apart or test.bent is None:
-        return reason(f"arms-contradict.{'apart' if test.apart else 'weak'}", figures, details, column=column)
-    cell = int(np.flatnonzero(fit.statistics.position_of_cell == position)[0])
-    ours, theirs = float(fit.free.propensity[cell]), float(test.bent.propensity[cell])
-    figures |= {"propensity": ours, "by_arms": theirs, "strength": test.bent.strength}
-    return reason("arms-contradict", figures, details, column=column, faster=theirs < ours)
 
 
 def _change(fit: Fit, time: str | None) -> Iterator[Reason]:
@@ -390,18 +382,14 @@ def _against_textbook_em(fit: Fit) -> Iterator[Reason]:
         code = "textbook-em-agrees" + ("" if comparison.largest_difference <= NOTABLE else ".by-chance")
     else:
         return
-    details = f"joint EM against the conditional estimate, {_cause(fit, comparison)}: p = {comparison.test.p_value:.1g}"
-    yield reason(code, {"largest_difference": comparison.largest_difference}, details)
-
-
-def _cause(fit: Fit, comparison: JointComparison) -> str:
-    """Whether the prior of joint EM or sparsity makes it biased."""
+    cause = "few clicks per document"
     if fit.causes is not None and fit.joint is not None and fit.joint.joint is not None:
         without = fit.causes.largest_without_prior(np.isfinite(comparison.test.p_values))
         prior = fit.joint.joint.options.attractiveness_prior
         if without < max(comparison.largest_difference / 2, NOTABLE):
-            return f"{'' if without <= NOTABLE else 'mostly '}by its prior of {prior.mean:g}:{prior.strength:g}"
-    return "few clicks per document"
+            cause = f"{'' if without <= NOTABLE else 'mostly '}by its prior of {prior.mean:g}:{prior.strength:g}"
+    details = f"joint EM against the conditional estimate, {cause}: p = {comparison.test.p_value:.1g}"
+    yield reason(code, {"largest_difference": comparison.largest_difference}, details)
 
 
 def _placements(fit: Fit) -> Iterator[Reason]:
@@ -425,7 +413,13 @@ def _model_check(fit: Fit) -> Iterator[Reason]:
     if tests is None or not tests.made:
         return
     if ATTRACTIVENESS in tests.rejected and tests.attractiveness is not None:
-        yield _by_attractiveness(fit, tests.attractiveness, doubted=ATTRACTIVENESS in tests.doubts)
+        test, doubted = tests.attractiveness, ATTRACTIVENESS in tests.doubts
+        lowest = int(np.nanargmin(fit.free.propensity))
+        ratio = float(fit.free.propensity[lowest] ** test.difference_of_logs)
+        details = f"{_denial(fit, doubted=doubted)} (p = {test.p_value_adjusted:.1g})"
+        severity, cell = STOP if doubted else CAUTION, cell_in_words(fit, lowest)
+        values = {"cell": cell, "less": ratio > 1}
+        yield reason("popular-results-differ", {"ratio": ratio}, details, severity=severity, **values)
     if tests.depends_on_clicks_above:
         yield _by_clicks_above(fit, tests)
     passed = {name: test for name, test in tests.made.items() if not test.rejected}
@@ -439,23 +433,21 @@ def _model_check(fit: Fit) -> Iterator[Reason]:
         words = ", and ".join([alike] * (ATTRACTIVENESS in passed) + [above] * bool(passed.keys() - {ATTRACTIVENESS}))
         start = "The rest of the model check passed" if tests.rejected else "Model check passed"
         p_value = min(test.p_value_adjusted for test in passed.values())
-        details = f"{start} (p = {p_value:.1g}). {_missed(passed, tests)}".rstrip()
+        matter = "earlier clicks matter" if tests.averages_users else "users differ in how readily they click"
+        causes = {"users trust high positions": {ATTRACTIVENESS}, matter: {CLICKS_ABOVE, LAST_CLICK}}
+        missed = list[str]()  # the largest errors that the tests could have missed; not what another one denies
+        for cause, names in causes.items():
+            errors = [passed[name].largest_missed_error for name in names & passed.keys()]
+            if errors and not names & tests.rejected:
+                known = [error for error in errors if error is not None]
+                small = len(known) == len(errors) and max(known) < np.log(_LARGEST_FACTOR)
+                size = f"a factor of up to {np.exp(max(known)):.3g}" if small else "any factor"
+                missed.append(f"by {size} if {cause}")
+        details = f"{start} (p = {p_value:.1g})."
+        details += f" It could have missed that propensities are off {', or '.join(missed)}." if missed else ""
         yield reason("model-check-passed", {}, details, passed=f"{words[0].upper()}{words[1:]}")
     if tests.why_no_pages:
         yield reason("clicks-above-not-tested", why=tests.why_no_pages)
-
-
-def _missed(passed: Mapping[str, ScoreTest], tests: ModelTests) -> str:
-    """The largest error that the tests could have missed; nothing of what another one of them denies."""
-    above = "earlier clicks matter" if tests.averages_users else "users differ in how readily they click"
-    parts: list[str] = []
-    for cause, names in (("users trust high positions", {ATTRACTIVENESS}), (above, {CLICKS_ABOVE, LAST_CLICK})):
-        errors = [passed[name].largest_missed_error for name in names & passed.keys()]
-        if errors and not names & tests.rejected:
-            known = [error for error in errors if error is not None]
-            small = len(known) == len(errors) and max(known) < np.log(_LARGEST_FACTOR)
-            parts.append(f"by {f'a factor of up to {np.exp(max(known)):.3g}' if small else 'any factor'} if {cause}")
-    return f"It could have missed that propensities are off {', or '.join(parts)}." if parts else ""
 
 
 def _denial(fit: Fit, *, doubted: bool) -> str:
@@ -463,14 +455,6 @@ def _denial(fit: Fit, *, doubted: bool) -> str:
     name = fit.statistics.plan.model.name
     model = {"pbm": "The position-based model", "ubm": "The user browsing model"}.get(name, f"--model {name}")
     return f"{model} does not hold" if doubted else f"{model} may not hold"
-
-
-def _by_attractiveness(fit: Fit, test: ScoreTest, *, doubted: bool) -> Reason:
-    lowest = int(np.nanargmin(fit.free.propensity))
-    ratio = float(fit.free.propensity[lowest] ** test.difference_of_logs)
-    details = f"{_denial(fit, doubted=doubted)} (p = {test.p_value_adjusted:.1g})"
-    severity, cell = STOP if doubted else CAUTION, cell_in_words(fit, lowest)
-    return reason("popular-results-differ", {"ratio": ratio}, details, severity=severity, cell=cell, less=ratio > 1)
 
 
 def _by_clicks_above(fit: Fit, tests: ModelTests) -> Reason:
@@ -605,32 +589,35 @@ def _differences(fit: Fit) -> Iterator[Reason]:
             yield reason("contexts-differ", {}, rests_on, by=by)
         else:
             yield reason("contexts-alike", {}, f"{rests_on}. {_missed_between_contexts(fit, contexts)}", by=by)
-    if contexts is not None:
-        yield from _contexts_not_compared(fit, by)
-    if effect is not None and effect.n_contrasts and not effect.rejected:
-        ends = {"low": np.nanmin(fit.estimate.intervals.low), "high": np.nanmax(fit.estimate.intervals.high)}
-        yield reason("no-position-effect", {name: float(end) for name, end in ends.items()}, _rests_on(effect, fit))
-    if previous is not None and previous.n_contrasts:
-        yield _previous_click(fit, previous)
-
-
-def _contexts_not_compared(fit: Fit, by: str) -> Iterator[Reason]:
-    """Contexts with different reference positions, which are not tested against each other, and what compares them."""
     position, linkage = fit.statistics.position_of_cell, fit.estimate.linkage
     known = np.flatnonzero(linkage.identified)
     references = np.unique(linkage.reference_of[known])
-    if len(np.unique(position[references])) <= 1:
+    if contexts is not None and len(np.unique(position[references])) > 1:  # different ones, which are not compared
+        relative = [f"position {position[cell]} for {context_in_words(fit, int(cell))}" for cell in references]
+        values: dict[str, Any] = {"by": by, "relative": listed(relative, "references")}
+        shared = np.unique(np.stack([position[known], linkage.reference_of[known]]), axis=1)[0]
+        common, of_contexts = np.unique(shared, return_counts=True)
+        most, number = int(of_contexts.max()), int(common[np.argmax(of_contexts)])
+        if most > 1:
+            which = "all" if most == len(references) else f"{most} of {len(references)}"
+            yield reason("contexts-not-compared", {"reference": number}, which=which, **values)
+        else:
+            yield reason("contexts-not-compared.none-shared", **values)
+    if effect is not None and effect.n_contrasts and not effect.rejected:
+        ends = {"low": np.nanmin(fit.estimate.intervals.low), "high": np.nanmax(fit.estimate.intervals.high)}
+        yield reason("no-position-effect", {name: float(end) for name, end in ends.items()}, _rests_on(effect, fit))
+    if previous is None or not previous.n_contrasts:
         return
-    relative = [f"position {position[cell]} for {context_in_words(fit, int(cell))}" for cell in references]
-    values: dict[str, Any] = {"by": by, "relative": listed(relative, "references")}
-    shared = np.unique(np.stack([position[known], linkage.reference_of[known]]), axis=1)[0]
-    common, contexts = np.unique(shared, return_counts=True)
-    most, number = int(contexts.max()), int(common[np.argmax(contexts)])
-    if most > 1:
-        which = "all" if most == len(references) else f"{most} of {len(references)}"
-        yield reason("contexts-not-compared", {"reference": number}, which=which, **values)
-    else:
-        yield reason("contexts-not-compared.none-shared", **values)
+    silence, details = fit.silence, _rests_on(previous, fit)
+    if not previous.rejected:
+        yield reason("clicks-above-do-not-matter", {}, details)
+    elif silence is None or not len(silence.cells):
+        yield reason("clicks-above-matter", {}, details)
+    else:  # hardly anybody clicks twice
+        number, below = len(silence.cells), fit.statistics.cells.filter(pl.col(PREVIOUS_CLICK) > 0).height
+        none = f"none of the {below} propensities below a click has"
+        which, expected = none if number == below else f"{number} of {below} have not", np.nansum(silence.expected)
+        yield reason("one-click-per-page", {"expected_clicks": float(expected)}, details, which=which)
 
 
 def _missed_between_contexts(fit: Fit, test: ContrastTest) -> str:
@@ -650,21 +637,6 @@ def _missed_between_contexts(fit: Fit, test: ContrastTest) -> str:
         "Differences from the others by less than these factors, which four of five such logs show, may have been "
         f"missed: {listed(sentences, 'contexts_found_by_four_of_five')}"
     )
-
-
-def _previous_click(fit: Fit, test: ContrastTest) -> Reason:
-    """Whether earlier clicks matter, or hardly anybody clicks twice."""
-    silence, details = fit.silence, _rests_on(test, fit)
-    if not test.rejected:
-        return reason("clicks-above-do-not-matter", {}, details)
-    if silence is None or not len(silence.cells):
-        return reason("clicks-above-matter", {}, details)
-    number, below = len(silence.cells), fit.statistics.cells.filter(pl.col(PREVIOUS_CLICK) > 0).height
-    which = (
-        f"none of the {below} propensities below a click has" if number == below else f"{number} of {below} have not"
-    )
-    expected = float(np.nansum(silence.expected))
-    return reason("one-click-per-page", {"expected_clicks": expected}, details, which=which)
 
 
 # --- weights ---

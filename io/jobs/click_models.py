@@ -1,34 +1,61 @@
-"""A click model that has no propensity by cell: fitted to pages or to counts of them, and weights by it row by row."""
+"""A click model that has no propensity by cell: fitted to pages or to counts of them, its files, and weights by it.
 
-from dataclasses import dataclass
+Trust bias as it is given: a table of alpha and beta by position.
+
+    P(C_r = 1) = alpha_k gamma_qd + beta_k,    alpha_k = theta_k (eps+_k - eps-_k),    beta_k = theta_k eps-_k
+
+Source: Agarwal et al. 2019 (WWW); Vardasbi, Oosterhuis & de Rijke 2020 (CIKM).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
+import msgspec
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.count_table import Floats
+from posbias.core.arrays.count_table import Integers
 from posbias.core.counts.checks import check_no_silent_position
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.errors import StatisticsError, UsageError, plural, population
-from posbias.core.models import ClickModel, ExaminationModel
-from posbias.core.models.em import STD_ERROR, VALUE, EMOptions
-from posbias.core.schema import POSITION
-from posbias.core.training.layout import LayoutOfCounts, LayoutOfPages, RowsOfPairs
-from posbias.core.training.weights import WeightOptions, weighed_rows
-from posbias.io.counting.count import CountedLog, compress
-from posbias.io.engines.engine import Engine
-from posbias.io.jobs.click_model_fits import (
-    CLICK_MODEL,
-    ClickModelFit,
-    ClickModelSection,
-    FittedToLog,
-    as_read,
-    check_positions,
-    fit_model,
-    write_click_model,
+from posbias.core.counts.sufficient_statistics import SIGNATURE
+from posbias.core.errors import LogFormatError, SchemaError, StatisticsError, UsageError, plural, population
+from posbias.core.fit.propensities import PROPENSITY
+from posbias.core.log.pages import in_page_order
+from posbias.core.models import ClickModel, ExaminationModel, get_click_model
+from posbias.core.models.em import (
+    N_GROUPS,
+    STD_ERROR,
+    VALUE,
+    EMOptions,
+    ModelEstimate,
+    TrainingPages,
+    fit,
+    parameter_table,
+    standard_errors,
 )
-from posbias.io.jobs.fit import Data, Job, Weighed, WeightRequest, count, read_pages
+from posbias.core.models.page_matrices import Floats, at_position
+from posbias.core.models.position_based import CLICK_IF_NOT, CLICK_IF_RELEVANT, TrustBiasModel
+from posbias.core.schema import CLICKS, IMPRESSIONS, PAIR, POSITION, PREVIOUS_CLICK, QUERY
+from posbias.core.training.layout import LayoutOfCounts, LayoutOfPages, RowsOfPairs, WeighedDocuments
+from posbias.core.training.weights import (
+    ATTRACTED,
+    BASELINE,
+    BEYOND,
+    EXPECTED,
+    WeightOptions,
+    examination_of_rows,
+    row_weights,
+    sums_by_position,
+    sums_of_documents,
+    weighed_rows,
+)
+from posbias.io.counting.count import CountedLog, PairsOfPart, compress
+from posbias.io.engines.engine import Engine, Parts
+from posbias.io.jobs.fit import Job, count, read_pages
 from posbias.io.jobs.page_batches import (
+    Units,
     all_pages,
     bring_counts,
     number_units,
@@ -37,11 +64,32 @@ from posbias.io.jobs.page_batches import (
     up_to_position,
 )
 from posbias.io.jobs.tables import MOST_ROWS, Column, Printed, PrintedTable, Result
-from posbias.io.jobs.weighing import check_can_weigh, no_weight_of_rows, weigh_documents, weigh_rows
+from posbias.io.jobs.training import Data, Weigh, Weighed, WeightRequest
+from posbias.io.log.scan import reading, resolve_quotes, scan_sources
+from posbias.io.log.sources import find_sources
+from posbias.io.places.locations import Location
+from posbias.io.places.temporary import KeptFrame, keep
 from posbias.io.progress import Progress
 from posbias.io.results.conclusions import Reason, reason
-from posbias.io.training.feature_parts import FeaturesRequest
+from posbias.io.results.manifest import StoredResult, open_stored
+from posbias.io.results.tables import ATTRACTIVENESS, read_table, write_attractiveness_csv, write_small_table
+from posbias.io.stores.metadata import Counted
+from posbias.io.training.feature_parts import FeaturesRequest, route_rows
 from posbias.io.training.laid_out import PairsOfParts, check_unidentified
+
+CLICK_MODEL = "click_model"
+"""The section of the manifest."""
+
+PARAMETERS = "parameters"
+FILES = (f"{PARAMETERS}.parquet", f"{ATTRACTIVENESS}.parquet")
+"""Files of a click model that are read beside the manifest."""
+
+RELEVANCE = "posbias_relevance"
+_AGAIN = "Run `posbias fit` again."
+_SEED = 5
+_AFFINE = ("alpha", "beta")
+_PARTS = ("theta", "epsilon_plus", "epsilon_minus")
+_DEEPEST = 100_000
 
 
 @dataclass(frozen=True)
@@ -103,7 +151,7 @@ class PageFit:
         if "negatives" in layout.takes and options.negatives == "posterior":
             raise UsageError(f"--layout-options negatives=posterior: is not known under --model {name}. Use clamp.")
 
-    def fit(self, job: Job, engine: Engine, result: Result) -> tuple[Data, "FittedPages"]:
+    def fit(self, job: Job, engine: Engine, result: Result) -> tuple[Data, Weigh]:
         """Read, fit, write the tables and say how sure the parameters are."""
         model, plan, progress = self.model, job.plan, result.progress
         if job.statistics:
@@ -137,32 +185,38 @@ class PageFit:
         result.next = result.next_if_refused = judge
         result.printed += _tables(fit)
         result.reasons += _reasons(fit)
-        return data, FittedPages(as_read(fit, plan, result.folder))
+        means = {name: prior.mean for name, prior in fitted.priors.items()}
+        documents = result.folder / f"{ATTRACTIVENESS}.parquet" if means else None
+        as_read = ClickModelFit(model, plan, _shared(fit.parameters, model), means, documents)
+        return data, partial(weigh_by_row, as_read)
 
 
 @dataclass(frozen=True)
-class FittedPages:
-    """A click model that was fitted."""
+class FittedToLog:
+    """A fitted click model, and what it was fitted to.
 
-    fit: ClickModelFit
+    Attributes:
+        model: it.
+        fitted: with its parameters.
+        std_errors: of those that all units share, by name; empty where they are not known.
+        units: what has parameters of its own.
+        impressions: of each unit, shape (J,), sums of weights where rows carry some.
+        clicks: on them.
+        n_groups: of queries, by which standard errors were estimated.
+    """
 
-    def weigh(
-        self, data: Data, plan: StatisticsPlan, request: WeightRequest, engine: Engine, progress: Progress
-    ) -> Weighed:
-        """Weigh a log by the examination of each row given the clicks above it; see `posbias.io.jobs.fit.Fitted`."""
-        del plan
-        if isinstance(data, CountedLog):
-            raise TypeError("the impressions of pages are weighed, not counts")
-        log = weigh_rows(data.buckets, self.fit, request.options, engine, progress)
-        check_unidentified(log.weights.summary, stop=request.stop)
+    model: ClickModel
+    fitted: ModelEstimate
+    std_errors: dict[str, Floats]
+    units: Units
+    impressions: Floats
+    clicks: Floats
+    n_groups: int
 
-        def documents(layout: LayoutOfCounts) -> tuple[PairsOfParts, Floats, RowsOfPairs, int]:
-            pairs = weigh_documents(log, request.options, engine, progress, whole=not data.log.roles.weight)
-            return pairs, *layout.by_document(pairs.documents), pairs.number
-
-        weigh = partial(weighed_rows, options=request.options, factor=log.weights.factor)
-        section = {"examination": "row", "model": self.fit.model.name}
-        return Weighed(log.weights, engine.parts_of([part.scan() for part in log.parts]), weigh, documents, section)
+    @property
+    def parameters(self) -> pl.DataFrame:
+        """Shared parameters, and priors; see `parameter_table`."""
+        return parameter_table(self.model.parameters, self.fitted, self.std_errors)
 
 
 def _tables(fit: FittedToLog) -> list[Printed]:
@@ -196,3 +250,452 @@ def _reasons(fit: FittedToLog) -> list[Reason]:
     case = ".trust" if fit.model.name == "tpbm" else ".click-rate"
     case = "" if isinstance(fit.model, ExaminationModel) else case
     return [*reasons, reason(f"no-propensity-by-position{case}", {}, priors, model=fit.model.name)]
+
+
+def fit_model(
+    model: ClickModel, units: Units, pages: TrainingPages, options: EMOptions, progress: Progress
+) -> FittedToLog:
+    """Fit a click model, and find the errors of what all units share by the jackknife.
+
+    Args:
+        model: it.
+        units: what has parameters of its own.
+        pages: to learn from.
+        options: how.
+        progress: where stages are reported.
+    """
+    with progress.stage(f"fitting {model.name}") as stage:
+        fitted = fit(model, pages, options, stage.advance)
+    with progress.stage("standard errors") as stage:
+        groups = groups_of_queries(units)
+        errors = standard_errors(model, pages, groups, fitted, options, stage.advance)
+    shown, clicked = np.zeros(units.number), np.zeros(units.number)
+    for batch in pages:
+        unit, weight = batch.unit.ravel(), batch.row_weight
+        shown += np.bincount(unit, weight.ravel(), minlength=units.number)
+        clicked += np.bincount(unit, (weight * batch.click).ravel(), minlength=units.number)
+    return FittedToLog(model, fitted, errors, units, shown, clicked, int(groups.max()) + 1)
+
+
+def groups_of_queries(units: Units) -> Integers:
+    """The jackknife group of the query of each unit, shape (J + 1,): as many queries in each, but for one more or less.
+
+    It does not depend on the parts that queries lie in.
+    """
+    first, hashes = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
+    for number in range(len(units.parts)):
+        query = units.parts[number].scan().select(QUERY).collect()[QUERY]
+        starts = np.flatnonzero((~query.eq_missing(query.shift(1))).to_numpy())
+        starts = np.union1d(starts, [0]) if len(query) else starts
+        first.append(starts + units.first[number])
+        hashes.append(query[starts].hash(_SEED).to_numpy())
+    start, hashed = np.concatenate(first), np.concatenate(hashes)
+    rank = np.empty(len(start), np.int64)
+    rank[np.argsort(hashed, kind="stable")] = np.arange(len(start))
+    group = np.repeat(rank % N_GROUPS, np.diff(np.append(start, units.number)))
+    return np.append(group, 0)
+
+
+def write_click_model(fit: FittedToLog, engine: Engine, folder: Path, progress: Progress, *, csv: bool) -> None:
+    """Write `parameters.parquet` and, where documents have parameters, `attractiveness.parquet`; with `csv` as CSV too.
+
+    Args:
+        fit: the fitted model.
+        engine: where the parts of its units are.
+        folder: of the result.
+        progress: where stages are reported.
+        csv: whether people want to read it.
+    """
+    write_small_table(fit.parameters, folder, PARAMETERS, csv=csv)
+    names = [parameter.name for parameter in fit.model.parameters if parameter.shape == "unit"]
+    if not names:
+        return
+    columns = {IMPRESSIONS: fit.impressions, CLICKS: fit.clicks}
+    columns |= {name: fit.fitted.parameters[name][:-1] for name in names}
+    whole = bool((fit.impressions == np.floor(fit.impressions)).all())
+    spans = zip(fit.units.parts, fit.units.first, [*fit.units.first[1:], fit.units.number], strict=True)
+    items = ((kept, {name: of[start:end] for name, of in columns.items()}) for kept, start, end in spans)
+    with progress.stage("writing", len(fit.units.parts)) as stage:
+        work = partial(_rows, whole=whole)
+        for _ in engine.write_table(items, work, folder / f"{ATTRACTIVENESS}.parquet"):
+            stage.advance()
+    if csv:
+        write_attractiveness_csv(folder)
+
+
+def _rows(item: tuple[KeptFrame, dict[str, Floats]], *, whole: bool) -> pl.DataFrame:
+    units, columns = item
+    counts = pl.Int64 if whole else pl.Float64
+    return units.load().with_columns(
+        pl.Series(name, values).cast(counts if name in {IMPRESSIONS, CLICKS} else pl.Float64)
+        for name, values in columns.items()
+    )
+
+
+class ClickModelSection(msgspec.Struct, frozen=True):
+    """The section of a fitted click model in the manifest.
+
+    Attributes:
+        model: its name.
+        passes: over the pages, that EM made.
+        converged: whether it ended by itself.
+        error_groups: groups of queries by which standard errors were estimated; None where there are none.
+        trust: the table that trust bias was given in, if it was.
+    """
+
+    model: str
+    passes: int
+    converged: bool
+    error_groups: int | None = None
+    trust: str | None = None
+
+
+class _FitManifest(msgspec.Struct, frozen=True):
+    """As much of the manifest as is read again."""
+
+    counted: Counted
+    click_model: ClickModelSection
+
+
+@dataclass(frozen=True)
+class ClickModelFit:
+    """A fitted click model.
+
+    Attributes:
+        model: it.
+        plan: how the log was read.
+        shared: the parameters that all documents share, as models take them; nan where a log did not tell them.
+        prior_means: of the parameters by document, for those that the fit has not seen.
+        documents: the file, or the directory, of `query`, `doc` and their parameters; None where there are none.
+    """
+
+    model: ClickModel
+    plan: StatisticsPlan
+    shared: dict[str, Floats]
+    prior_means: dict[str, float]
+    documents: Path | None
+
+
+def has_click_model(place: Location) -> bool:
+    """Whether a result of `fit` or `run` is a click model that has no propensities by cell.
+
+    Raises:
+        PosbiasError: it is none of their results.
+    """
+    with open_stored(place) as stored:
+        return CLICK_MODEL in stored.content
+
+
+def read_click_model(place: Location) -> ClickModelFit:
+    """The click model in a directory that `fit` or `run` wrote.
+
+    Raises:
+        LogFormatError: it is damaged, or was replaced while it was read.
+    """
+    with open_stored(place, FILES) as stored:
+        return click_model_in(stored)
+
+
+def click_model_in(stored: StoredResult) -> ClickModelFit:
+    """The click model that a result holds.
+
+    Raises:
+        LogFormatError: it is damaged.
+    """
+    manifest, folder = stored.typed(_FitManifest), stored.folder
+    section = manifest.click_model
+    try:
+        model = get_click_model(section.model)
+    except UsageError as error:
+        raise LogFormatError(f"{folder}: holds a click model {section.model!r} that is not known here.") from error
+    path = folder / f"{PARAMETERS}.parquet"
+    table = read_table(path)
+    by_document = [parameter.name for parameter in model.parameters if parameter.shape == "unit"]
+    try:
+        shared = _shared(table, model)
+        by_name = pl.col("parameter")
+        means = {name: _probability(table.filter(by_name == name)["prior_mean"].item(), name) for name in by_document}
+    except (pl.exceptions.PolarsError, ValueError, TypeError) as error:
+        raise LogFormatError(f"{path}: is damaged: {str(error).splitlines()[0]}. {_AGAIN}") from error
+    documents = folder / f"{ATTRACTIVENESS}.parquet" if means else None
+    if documents is not None and not documents.exists():
+        raise LogFormatError(f"{folder}: holds no {documents.name}. {_AGAIN}")
+    return ClickModelFit(model, manifest.counted.plan(), shared, means, documents)
+
+
+def _shared(table: pl.DataFrame, model: ClickModel) -> dict[str, Floats]:
+    """The shared parameters in their shapes; what is not known by position is taken from the nearest one above."""
+    shared = dict[str, Floats]()
+    for parameter in (parameter for parameter in model.parameters if parameter.shape != "unit"):
+        name, own = parameter.name, table.filter(pl.col("parameter") == parameter.name)
+        if parameter.shape == "one":
+            shared[name] = np.array(_probability(own[VALUE].item(), name))
+            continue
+        if parameter.shape != "position":
+            raise ValueError(f"{name} differs by {PREVIOUS_CLICK}")
+        if own[POSITION].to_list() != list(range(1, own.height + 1)):
+            raise ValueError(f"{name} is not known position by position")
+        values = own[VALUE].fill_null(strategy="forward").to_list()
+        known = (np.nan if value is None else _probability(value, name) for value in values)
+        shared[name] = np.array([np.nan, *known])
+    return shared
+
+
+def _probability(value: object, name: str) -> float:
+    if not isinstance(value, float) or not 0 <= value <= 1:
+        raise ValueError(f"{name} is {value!r}, and no probability")
+    return value
+
+
+def read_trust(file: str) -> dict[str, Floats]:
+    """The parameters of the trust-bias model, shape (K + 1,) each, nan where the table lacks a position.
+
+    Args:
+        file: a table with `position` and either `alpha` and `beta`, or `theta`, `epsilon_plus` and `epsilon_minus`.
+
+    Raises:
+        LogFormatError: it is missing, or cannot be read.
+        SchemaError: columns are missing, a position stands twice, or a value is none.
+    """
+    sources = resolve_quotes(find_sources([file], "Name a table of position, alpha and beta."))[0]
+    with reading(sources):
+        table = scan_sources(sources).collect()
+    names = next((names for names in (_AFFINE, _PARTS) if {POSITION, *names} <= set(table.columns)), None)
+    if names is None:
+        raise SchemaError(
+            f"--trust {file}: it must have the columns {POSITION}, {' and '.join(_AFFINE)}; or {POSITION}, "
+            f"{', '.join(_PARTS[:2])} and {_PARTS[2]}. The columns are: {', '.join(table.columns)}."
+        )
+    position, values = _numbers(table, names, file)
+    alpha, beta = values if names == _AFFINE else (values[0] * (values[1] - values[2]), values[0] * values[2])
+    wrong = (alpha <= 0) | (beta < 0) | (alpha + beta > 1)
+    for shares in values if names == _PARTS else []:
+        wrong |= (shares < 0) | (shares > 1)
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        raise SchemaError(
+            f"--trust {file}: position {position[row]:g}: alpha is {alpha[row]:g} and beta {beta[row]:g}. alpha must "
+            "be above 0, beta at least 0, and alpha + beta, the click rate of a relevant document, at most 1."
+        )
+    clicked = {CLICK_IF_RELEVANT.name: alpha + beta, CLICK_IF_NOT.name: beta}
+    by_position = {name: np.full(int(position.max()) + 1, np.nan) for name in clicked}
+    for name, of_positions in clicked.items():
+        by_position[name][position.astype(np.int64)] = of_positions
+    return by_position
+
+
+def _numbers(table: pl.DataFrame, names: Sequence[str], file: str) -> tuple[Floats, list[Floats]]:
+    """Position and the other columns, as numbers."""
+    columns: list[Floats] = []
+    for name in (POSITION, *names):
+        values = table[name].cast(pl.Float64, strict=False)
+        broken = values.is_null() | ~values.is_finite().fill_null(value=False)
+        if broken.any():
+            row = int(broken.arg_true()[0])
+            value = table[name][row]
+            raise SchemaError(f"--trust {file}: row {row + 1}: {name} is {value!r}; it must be a number.")
+        columns.append(values.to_numpy())
+    position = columns[0]
+    if not len(position):
+        raise SchemaError(f"--trust {file}: holds no row.")
+    wrong = np.flatnonzero((position < 1) | (position != np.floor(position)) | (position > _DEEPEST))
+    if len(wrong):
+        where = f"--trust {file}: row {wrong[0] + 1}"
+        raise SchemaError(f"{where}: position {position[wrong[0]]:g} must be a whole number from 1 to {_DEEPEST:,}.")
+    if len(np.unique(position)) < len(position):
+        raise SchemaError(f"--trust {file}: a position stands twice. Write one row for each.")
+    return position, columns[1:]
+
+
+def check_positions(trust: Mapping[str, Floats], shown: Sequence[int], file: str) -> None:
+    """Check that trust is given for all positions of a log.
+
+    Args:
+        trust: as from `read_trust`.
+        shown: the positions.
+        file: where trust comes from.
+
+    Raises:
+        SchemaError: it is not.
+    """
+    known = trust[CLICK_IF_NOT.name]
+    missing = [k for k in sorted(shown) if k >= len(known) or np.isnan(known[k])]
+    if missing:
+        raise SchemaError(
+            f"--trust {file}: says nothing of position {missing[0]}, which the log shows. Add a row for it, or leave "
+            "such results out with --max-position."
+        )
+
+
+def check_can_weigh(model: ClickModel) -> None:
+    """Check that a click model has what clicks are weighed by: examination, or trust bias.
+
+    Raises:
+        UsageError: it does not.
+    """
+    if not isinstance(model, ExaminationModel) and model.name != TrustBiasModel.name:
+        raise UsageError(
+            f"--model {model.name}: has no examination, so that there is nothing to weigh clicks by. Its click rates "
+            "are in what `posbias fit` writes."
+        )
+
+
+def no_weight_of_rows(option: str) -> UsageError:
+    """The error where impressions are to be weighed one by one under trust bias."""
+    return UsageError(
+        f"{option}: under trust bias an impression without a click is worth less than nothing, and a weight cannot say "
+        "that. Use --layout pointwise or judgments."
+    )
+
+
+def weigh_by_row(fit: ClickModelFit, data: Data, request: WeightRequest, engine: Engine, progress: Progress) -> Weighed:
+    """Weigh a log by the examination of each row given the clicks above it; see `Weigh`.
+
+    A document that the fit has not seen has the mean of the prior.
+
+    Raises:
+        SchemaError: ids have other types than in the fit.
+    """
+    if isinstance(data, CountedLog):
+        raise TypeError("the impressions of pages are weighed, not counts")
+    options, impressions = request.options, data.buckets
+    folder = None if impressions.in_memory else engine.scratch
+    with progress.stage("examination", impressions.number) as stage:
+        documents = _documents(impressions, fit, engine, folder)
+        travels = replace(fit, documents=None)
+        work = partial(_weigh, fit=travels, documents=documents, options=options, folder=folder)
+        weighed: list[tuple[KeptFrame, pl.DataFrame]] = []
+        for part in impressions.map(work):
+            weighed.append(part)
+            stage.advance()
+    weights, parts = row_weights(pl.concat(sums for _, sums in weighed), options), [frame for frame, _ in weighed]
+    check_unidentified(weights.summary, stop=request.stop)
+
+    def documents_of(layout: LayoutOfCounts) -> tuple[PairsOfParts, Floats, RowsOfPairs, int]:
+        whole = not data.log.roles.weight
+        pairs, documents = weigh_documents(parts, options, weights.factor, engine, progress, whole=whole)
+        return pairs, *layout.by_document(documents), pairs.number
+
+    weigh = partial(weighed_rows, options=options, factor=weights.factor)
+    section = {"examination": "row", "model": fit.model.name}
+    return Weighed(weights, engine.parts_of([part.scan() for part in parts]), weigh, documents_of, section)
+
+
+def _documents(
+    impressions: Parts, fit: ClickModelFit, engine: Engine, folder: Path | None
+) -> list[pl.LazyFrame] | None:
+    """The parameters of the documents of each part."""
+    if fit.documents is None:
+        return None
+    keys = [frame.scan() for frame in impressions.map(partial(_keys_of, folder=folder))]
+    sources = find_sources([str(fit.documents)])
+    table = scan_sources(sources)
+    known, ours = table.collect_schema(), keys[0].collect_schema()
+    for name in PAIR:
+        if known[name] != ours[name] and not (known[name].is_integer() and ours[name].is_integer()):
+            raise SchemaError(
+                f"the {name} holds {ours[name]} in this log and {known[name]} in the fit, so that no document would be "
+                "known. Write both with the same type."
+            )
+    rows = table.select(*(pl.col(name).cast(ours[name]) for name in PAIR), *fit.prior_means)
+    return route_rows(rows, PAIR, sources, keys, engine.scratch / "documents", engine.memory)
+
+
+def _keys_of(number: int, impressions: pl.LazyFrame, folder: Path | None) -> KeptFrame:
+    return keep(impressions.select(PAIR).unique().collect(engine="streaming"), folder, f"keys-{number:05d}")
+
+
+def _weigh(
+    number: int,
+    impressions: pl.LazyFrame,
+    fit: ClickModelFit,
+    documents: Sequence[pl.LazyFrame] | None,
+    options: WeightOptions,
+    folder: Path | None,
+) -> tuple[KeptFrame, pl.DataFrame]:
+    if fit.plan.max_position is not None:
+        impressions = impressions.filter(pl.col(POSITION) <= fit.plan.max_position)
+    rows = in_page_order(impressions.collect(engine="streaming"))
+    model, of_rows = fit.model, dict[str, Floats]()
+    if documents is not None:  # the parameters by document, each of the document of the row
+        of_pair, pairs = documents[number], rows.lazy().select(PAIR)
+        known = pairs.join(of_pair, on=PAIR, how="left", nulls_equal=True, maintain_order="left").collect()
+        of_rows = {name: known[name].fill_null(mean).to_numpy() for name, mean in fit.prior_means.items()}
+    if isinstance(model, ExaminationModel):
+        baseline, propensity = np.zeros(rows.height), examination_of_rows(model, rows, of_rows, fit.shared)
+    else:
+        position = rows[POSITION].cast(pl.Int64).to_numpy()
+        baseline = at_position(fit.shared[CLICK_IF_NOT.name], position)
+        propensity = at_position(fit.shared[CLICK_IF_RELEVANT.name], position) - baseline
+    relevance = model.relevance(of_rows)
+    columns = {
+        PROPENSITY: np.where(propensity > 0, propensity, np.nan),
+        BASELINE: baseline,
+        RELEVANCE: np.full(rows.height, np.nan) if relevance is None else relevance,
+    }
+    rows = rows.with_columns(pl.Series(name, values, nan_to_null=True) for name, values in columns.items())
+    return keep(rows, folder, f"weighed-{number:05d}"), sums_by_position(rows, options)
+
+
+@dataclass(frozen=True)
+class WeighedPairs:
+    """The documents of a weighed log, part by part, each a signature of its own."""
+
+    pairs: tuple[KeptFrame, ...]  # `query`, `doc`, SIGNATURE (from 0 in each part) of each part
+    first: tuple[int, ...]  # the number of the first document of each part
+    number: int  # how many documents there are
+
+    @property
+    def parts(self) -> Iterator[PairsOfPart]:
+        """The documents, with their numbers over all parts."""
+        spans = zip(self.pairs, self.first, [*self.first[1:], self.number], strict=True)
+        return (
+            PairsOfPart(number, kept, np.arange(start, end, dtype=np.int64))
+            for number, (kept, start, end) in enumerate(spans)
+        )
+
+
+def weigh_documents(
+    weighed: Sequence[KeptFrame],
+    options: WeightOptions,
+    factor: float,
+    engine: Engine,
+    progress: Progress,
+    *,
+    whole: bool,
+) -> tuple[WeighedPairs, WeighedDocuments]:
+    """Add up the weighed impressions of each document: the documents, and what layouts make rows of.
+
+    Args:
+        weighed: impressions in page order, with `propensity` (null where there is none), BASELINE and RELEVANCE.
+        options: clipping and normalisation.
+        factor: of the weights.
+        engine: where the parts are.
+        progress: where stages are reported.
+        whole: whether impressions count one each.
+    """
+    folder = None if all(part.in_memory for part in weighed) else engine.scratch
+    work = partial(_add_up, options=options, factor=factor, folder=folder)
+    parts: list[tuple[KeptFrame, pl.DataFrame]] = []
+    with progress.stage("adding up", len(weighed)) as stage:
+        for part in engine.each(list(enumerate(weighed)), work):
+            parts.append(part)
+            stage.advance()
+    sums = pl.concat(of_part for _, of_part in parts)
+    first = np.cumsum([0, *(of_part.height for _, of_part in parts)])[:-1].tolist()
+    columns = (IMPRESSIONS, CLICKS, BEYOND, ATTRACTED, EXPECTED, RELEVANCE)
+    values = [sums[name].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in columns]
+    documents = WeighedDocuments(*values, options=options, whole=whole)
+    return WeighedPairs(tuple(pairs for pairs, _ in parts), tuple(first), sums.height), documents
+
+
+def _add_up(
+    item: tuple[int, KeptFrame], options: WeightOptions, factor: float, folder: Path | None
+) -> tuple[KeptFrame, pl.DataFrame]:
+    number, kept = item
+    rows = kept.load()
+    sums = sums_of_documents(rows, options, factor)
+    relevance = rows.group_by(PAIR, maintain_order=True).agg(pl.first(RELEVANCE))
+    sums = sums.join(relevance, on=PAIR, how="left", nulls_equal=True, maintain_order="left")
+    pairs = sums.select(PAIR).with_row_index(SIGNATURE)
+    return keep(pairs, folder, f"documents-{number:05d}"), sums.drop(PAIR)

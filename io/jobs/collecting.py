@@ -30,7 +30,6 @@ from posbias.io.places.locations import location
 from posbias.io.places.ownership import owned_directory
 from posbias.io.results.conclusions import Reason, reason
 from posbias.io.stores.metadata import OrderTotals, StatisticsMetadata
-from posbias.io.stores.segments import write_segment
 from posbias.io.stores.store import (
     Statistics,
     check_new_day,
@@ -39,6 +38,7 @@ from posbias.io.stores.store import (
     describe_statistics,
     merge_metadata,
     without_day,
+    write_segment,
 )
 
 _MOST_DAYS = 5

@@ -31,7 +31,7 @@ from posbias.core.fit.fit import Fit, fit_statistics
 from posbias.core.fit.propensities import PROPENSITY, STD_ERROR
 from posbias.io.counting.merge import count_days, count_sides
 from posbias.io.engines.engine import Engine
-from posbias.io.fits.saved_fit import StoredFit, open_compared
+from posbias.io.fits.saved_fit import StoredFit, fit_in
 from posbias.io.fits.verdicts import label_in_words
 from posbias.io.jobs.tables import (
     Column,
@@ -44,9 +44,11 @@ from posbias.io.jobs.tables import (
     more,
     number_in_words,
 )
-from posbias.io.places.locations import is_same, location
+from posbias.io.places.locations import Location, is_same, location
 from posbias.io.results.conclusions import Reason, reason
-from posbias.io.stores.store import Statistics, find_statistics
+from posbias.io.results.manifest import open_stored
+from posbias.io.results.tables import FILES_OF_A_FIT
+from posbias.io.stores.store import find_statistics
 
 COMPARISON = "comparison"
 
@@ -108,8 +110,7 @@ def compare(
                 f"{inputs[0]} and {inputs[1]} have no two cells in common that both know: there is nothing to compare."
             )
         table = change_table(cells, curves, differences)
-    met = _met(differences, doubts, curves)
-    conditions = _conditions(table, labels, differences, met, max_change, fail_if, result)
+    met, conditions = _conditions(table, labels, differences, doubts, curves, max_change, fail_if, result)
     of_references = cells[np.unique(references)]
     title = f"propensities relative to {_in_words(of_references.row(0, named=True), cells.columns)}"
     if of_references.height > 1:
@@ -118,9 +119,9 @@ def compare(
         report = _days_report(table, labels, f"{len(names)} days, {title}")
     else:
         report = _change_report(table, labels, names, title)
-    result.headline, details = _headline(table, labels, differences, by_day=by_day)
+    result.headline, tested = _headline(table, labels, differences, by_day=by_day)
     result.printed += report
-    result.reasons += [_tested(differences, details), *notes]
+    result.reasons += [tested, *notes]
     result.condition_met = bool(conditions)
     test = differences.test
     known = test.n_contrasts > 0
@@ -178,17 +179,30 @@ def _two(inputs: Sequence[str], engine: Engine, result: Result) -> tuple[str, *_
         raise UsageError(f"{other}: is named twice. Name two results.")
     statistics = [find_statistics([name]) for name in inputs]
     if all(statistics):
-        return "statistics", *_two_statistics(statistics, engine, result)
+        both = count_sides(list(zip(_A_AND_B, statistics, strict=True)), engine, result.progress)
+        cells, fit = _fitted(both, len(_A_AND_B))
+        curves = curves_of(fit, cells, pl.Series(_A_AND_B))
+        return "statistics", cells, curves, _doubts(fit), [reason("compared-together.sides")]
     if any(statistics):
         counts, other = (one, other) if statistics[0] else (other, one)
         raise UsageError(f"{counts} holds statistics, and {other} does not: name two fits, or two statistics.")
-    return "fits", *_two_fits(inputs, [open_compared(one), open_compared(other)])
+    return "fits", *_two_fits(inputs, [open_fit(one), open_fit(other)])
 
 
-def _two_statistics(statistics: Sequence[Sequence[Statistics]], engine: Engine, result: Result) -> _Compared:
-    both = count_sides(list(zip(_A_AND_B, statistics, strict=True)), engine, result.progress)
-    cells, fit = _fitted(both, len(_A_AND_B))
-    return (cells, curves_of(fit, cells, pl.Series(_A_AND_B)), _doubts(fit), [reason("compared-together.sides")])
+def open_fit(place: Location) -> StoredFit:
+    """A fit to compare with another.
+
+    Raises:
+        LogFormatError: it is damaged, or was replaced while it was read.
+        UsageError: what the directory holds is no fit.
+    """
+    with open_stored(place, FILES_OF_A_FIT) as stored:
+        if not {"estimate", "for_each"} & stored.content.keys():
+            raise UsageError(
+                f"{stored.folder}: is a result of `posbias {stored.command}`, which holds no propensities. Name two "
+                "directories that `posbias fit` or `run` wrote, or two that `posbias collect` wrote."
+            )
+        return fit_in(stored, str(stored.folder))
 
 
 def _two_fits(inputs: Sequence[str], fits: Sequence[StoredFit]) -> _Compared:
@@ -209,11 +223,24 @@ def _two_fits(inputs: Sequence[str], fits: Sequence[StoredFit]) -> _Compared:
         )
     cells = pl.concat(tables).unique().sort(plan.cell_order, nulls_last=False).select(plan.cell_columns)
     _check_number(cells, len(fits))
-    curves, notes = (curves_of_fits([_curve_of(fit) for fit in fits], cells, plan.context), [reason("compared-apart")])
-    made_by = [_made_by(fit) for fit in fits]
+    written, made_by, own = list[WrittenCurve](), list[str](), list[set[int]]()
+    is_reference = (pl.col(PROPENSITY) == 1) & (pl.col(STD_ERROR).fill_null(0) == 0)
+    numbered = cells.with_row_index("posbias_row")
+    for fit in fits:
+        estimate, table = fit.estimate, fit.theta.propensities
+        effective = None if estimate.effective_clusters is UNSET else estimate.effective_clusters
+        clusters = 0 if estimate.clusters is UNSET else estimate.clusters
+        written.append(WrittenCurve(table, fit.theta.covariance, estimate.query_spread, effective, clusters))
+        how = [f"the {estimate.method} method"]
+        how += [] if estimate.shape is UNSET else [f"the shape {estimate.shape}"]
+        how += [] if estimate.contexts_tau is UNSET else ["shrinkage of contexts"]
+        made_by.append(" with ".join(how))
+        keys = table.filter(is_reference).select(cells.columns)
+        references = numbered.join(keys, on=cells.columns, how="semi", nulls_equal=True)["posbias_row"]
+        own.append(set(references.to_list()))
+    curves, notes = curves_of_fits(written, cells, plan.context), [reason("compared-apart")]
     if made_by[0] != made_by[1]:
         notes.append(reason("other-methods", a=made_by[0], b=made_by[1]))
-    own = [_references_of(fit, cells) for fit in fits]
     chosen, with_errors = set(curves.references().tolist()), bool(np.isfinite(curves.std_error).any(axis=1).all())
     if with_errors and not curves.correlated and any(not chosen <= mine for mine in own):
         raise UsageError(
@@ -225,23 +252,6 @@ def _two_fits(inputs: Sequence[str], fits: Sequence[StoredFit]) -> _Compared:
     estimates = [fit.estimate for fit in fits]
     rejected = any(estimate.model_tests is not None and estimate.model_tests.rejected for estimate in estimates)
     return cells, curves, (all(estimate.converged for estimate in estimates), rejected), notes
-
-
-def _curve_of(fit: StoredFit) -> WrittenCurve:
-    estimate = fit.estimate
-    effective = None if estimate.effective_clusters is UNSET else estimate.effective_clusters
-    return WrittenCurve(
-        fit.theta.propensities, fit.theta.covariance, estimate.query_spread, effective, estimate.clusters
-    )
-
-
-def _made_by(fit: StoredFit) -> str:
-    """How a fit was estimated, in words."""
-    estimate = fit.estimate
-    how = [f"the {estimate.method} method"]
-    how += [] if estimate.shape is UNSET else [f"the shape {estimate.shape}"]
-    how += [] if estimate.contexts_tau is UNSET else ["shrinkage of contexts"]
-    return " with ".join(how)
 
 
 def _doubts(fit: Fit) -> _Doubts:
@@ -266,19 +276,19 @@ def _check_number(cells: pl.DataFrame, n_curves: int) -> None:
         )
 
 
-def _references_of(fit: StoredFit, cells: pl.DataFrame) -> set[int]:
-    """The cells that a fit is relative to."""
-    is_one = (pl.col(PROPENSITY) == 1) & (pl.col(STD_ERROR).fill_null(0) == 0)
-    keys = fit.theta.propensities.filter(is_one).select(cells.columns)
-    numbered = cells.with_row_index("posbias_row")
-    return set(numbered.join(keys, on=cells.columns, how="semi", nulls_equal=True)["posbias_row"].to_list())
-
-
-def _met(differences: Differences, doubts: _Doubts, curves: Curves) -> dict[str, str]:
-    """Which conditions are met, whoever names them, each with what is so."""
+def _conditions(
+    table: pl.DataFrame,
+    labels: Sequence[str],
+    differences: Differences,
+    doubts: _Doubts,
+    curves: Curves,
+    max_change: float | None,
+    fail_if: Sequence[str],
+    result: Result,
+) -> tuple[dict[str, str], list[str]]:
+    """The conditions that are met, each with what is so; and those that are named as well, each with a warning."""
+    (converged, rejected), met = doubts, dict[str, str]()
     unknown = int((~np.isfinite(curves.log_theta)).sum())
-    converged, rejected = doubts
-    met: dict[str, str] = {}
     if differences.test.rejected:
         met["change"] = f"propensities differ (p = {differences.test.p_value:.1g})"
     if rejected:
@@ -287,19 +297,6 @@ def _met(differences: Differences, doubts: _Doubts, curves: Curves) -> dict[str,
         met["not-converged"] = "an estimate did not converge"
     if unknown:
         met["unidentified"] = f"{unknown} of {curves.log_theta.size} propensities are not known"
-    return met
-
-
-def _conditions(
-    table: pl.DataFrame,
-    labels: Sequence[str],
-    differences: Differences,
-    met: dict[str, str],
-    max_change: float | None,
-    fail_if: Sequence[str],
-    result: Result,
-) -> list[str]:
-    """The conditions that are named and met, each with a warning."""
     if (max_change is not None or "change" in fail_if) and not differences.test.n_contrasts:
         raise UsageError(
             "--max-change and --fail-if change need standard errors, and there are none to compare. Use a method that "
@@ -319,7 +316,7 @@ def _conditions(
             result.reasons.append(reason("condition-met", {"condition": condition}, why=met[condition]))
     if "not-converged" in met:
         result.reasons.append(reason("not-converged.compared", why=met["not-converged"]))
-    return conditions
+    return met, conditions
 
 
 def _change_report(table: pl.DataFrame, cells: Sequence[str], names: Sequence[str], title: str) -> list[Printed]:
@@ -356,27 +353,23 @@ def _days_report(table: pl.DataFrame, labels: Sequence[str], title: str) -> list
     return [title, PrintedTable(columns, below), *_reasons(table, labels)]
 
 
-def _tested(differences: Differences, details: str) -> Reason:
-    """Whether anything has changed, as a reason."""
-    test = differences.test
-    if not test.n_contrasts:
-        return reason("change-not-tested")
-    code = "propensities-changed" if test.rejected else "propensities-unchanged"
-    return reason(code, {"compared": test.n_contrasts}, details)
-
-
-def _headline(table: pl.DataFrame, labels: Sequence[str], differences: Differences, *, by_day: bool) -> tuple[str, str]:
-    """Whether anything has changed, in one sentence; and the test of that."""
+def _headline(
+    table: pl.DataFrame, labels: Sequence[str], differences: Differences, *, by_day: bool
+) -> tuple[str, Reason]:
+    """Whether anything has changed, in one sentence, and as a reason."""
     test, between = differences.test, "between days" if by_day else "between a and b"
     if not test.n_contrasts:
-        return f"changes {between} cannot be tested: no difference has a standard error", ""
+        return f"changes {between} cannot be tested: no difference has a standard error", reason("change-not-tested")
+    figures = {"compared": test.n_contrasts}
     details = f"p = {test.p_value:.1g}, {test.n_contrasts:,} differences together"
     if not test.rejected:
-        return f"no propensity differs {between} by more than chance", details
+        unchanged = reason("propensities-unchanged", figures, details)
+        return f"no propensity differs {between} by more than chance", unchanged
     row = table.row(test.largest, named=True)
     sides = ("other_days", "propensity") if by_day else ("propensity_a", "propensity_b")
     values = " and ".join(number_in_words(row[side]) for side in sides)
-    return f"propensities differ {between}, most surely at {_in_words(row, labels)}: {values}", details
+    headline = f"propensities differ {between}, most surely at {_in_words(row, labels)}: {values}"
+    return headline, reason("propensities-changed", figures, details)
 
 
 def _in_words(row: dict[str, Any], labels: Sequence[str]) -> str:

@@ -16,9 +16,9 @@ from posbias.core.fit.propensities import choose_propensities
 from posbias.io.engines.engine import Engine
 from posbias.io.fits.saved_fit import PreviousFit
 from posbias.io.fits.verdicts import ERRORS_UNKNOWN, unweighted_clicks
-from posbias.io.jobs import tables as summary
-from posbias.io.jobs.fit import Job, name_propensities, read_pages, weights_from
+from posbias.io.jobs.fit import Job, name_propensities, read_pages
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first, more
+from posbias.io.jobs.training import reasons_of_curve, weights_from
 from posbias.io.log.click_log import Log
 from posbias.io.ranking_names import LOGGED, split_name
 from posbias.io.rankings import Rankings, Theta, evaluate_rankings, judged_lists, open_rankings, read_judgments
@@ -80,19 +80,6 @@ def _metrics_table(metrics: pl.DataFrame, cutoff: int) -> list[Printed]:
     ]
 
 
-def _bounds_line(metrics: pl.DataFrame, confidence: float, names: Sequence[str], cutoff: int) -> str:
-    """Lower bounds of each ranking, which hold together; the larger of the two stands nowhere, as each holds alone."""
-    bounded = metrics.filter(pl.col("hoeffding_bound").is_not_null())
-    of_each = "; ".join(
-        f"{row['ranking']} {_number(row['hoeffding_bound'])} and {_number(row['bernstein_bound'])}"
-        for row in bounded.head(_MOST_SHOWN).iter_rows(named=True)
-    )
-    return (
-        f"DCG@{cutoff} by IPS is at least, by Hoeffding and by empirical Bernstein: {of_each}. Each of the two holds "
-        f"with probability {confidence:g} for all {len(names)} rankings at once, and so for whichever of them is best"
-    )
-
-
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.{_DECIMALS}f}"
 
@@ -101,31 +88,25 @@ def _interval(low: float | None, high: float | None) -> str:
     return "-" if low is None or high is None else f"{low:.{_DECIMALS}f} - {high:.{_DECIMALS}f}"
 
 
-def _remarks(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
-    """Sentences on what the values rest on."""
-    totals = evaluation.totals
-    clicks = float(totals.sums[N_CLICKS])
+def _lacks(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
+    """Sentences on what the values rest on, and on what rankings lack."""
+    totals, clicks = evaluation.totals, float(evaluation.totals.sums[N_CLICKS])
     clipped = _share(totals.rest.clipped, clicks - totals.rest.unweighted) or 0.0
+    words = {
+        "impressions_without_score": "of the impressions have no score",
+        "clicks_without_score": "of the clicks",
+        "pages_without_score": "of the pages have no score at all",
+        "top_never_shown": f"of its first {evaluation.options.depth} documents were never shown for their query",
+    }
+    lines: list[str] = []
+    for name, entry in list(zip(names, _share_lines(evaluation), strict=True))[1:]:
+        parts = [f"{entry[key]:.1%} {text}" for key, text in words.items() if entry[key]]
+        lines += [f"{name}: {', '.join(parts)}"] if parts else []
     basis = (
         f"{plural(totals.rest.n_pages, 'pages')}, {plural(clicks, 'clicks')}, {plural(totals.n_queries, 'queries')} "
         f"(worth {evaluation.effective_queries:,.0f} equal ones); {clipped:.1%} of the weighted clicks clipped"
     )
-    return [basis, *_lacks(evaluation, names)]
-
-
-def _lacks(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
-    """Sentences on what rankings lack."""
-    lines: list[str] = []
-    for name, entry in list(zip(names, _share_lines(evaluation), strict=True))[1:]:
-        words = {
-            "impressions_without_score": "of the impressions have no score",
-            "clicks_without_score": "of the clicks",
-            "pages_without_score": "of the pages have no score at all",
-            "top_never_shown": f"of its first {evaluation.options.depth} documents were never shown for their query",
-        }
-        parts = [f"{entry[key]:.1%} {text}" for key, text in words.items() if entry[key]]
-        lines += [f"{name}: {', '.join(parts)}"] if parts else []
-    return lines[:_MOST_SHOWN]
+    return [basis, *lines[:_MOST_SHOWN]]
 
 
 def _headline(compared: Sequence[Reason]) -> str:
@@ -261,12 +242,21 @@ def evaluate(job: Job, fitted: PreviousFit, request: RankingsRequest, engine: En
     write_small_table(metrics, result.folder, METRICS, csv=request.csv)
     write_small_table(differences, result.folder, DIFFERENCES, csv=request.csv)
     result.content["weights_from"] = weights_from(request.propensity, chosen)
-    result.reasons += summary.smooth_weights(chosen)
+    result.reasons += reasons_of_curve(chosen)
     _describe(evaluation, rankings, names[baseline], bound, result)
     result.printed += _metrics_table(metrics, request.cutoff)
-    result.facts += _remarks(evaluation, names)
-    if bound is not None:
-        result.printed.append(_bounds_line(metrics, bound.confidence, names, request.cutoff))
+    result.facts += _lacks(evaluation, names)
+    if bound is not None:  # the larger of the two bounds stands nowhere, as each holds alone
+        bounded = metrics.filter(pl.col("hoeffding_bound").is_not_null()).head(_MOST_SHOWN)
+        of_each = "; ".join(
+            f"{row['ranking']} {_number(row['hoeffding_bound'])} and {_number(row['bernstein_bound'])}"
+            for row in bounded.iter_rows(named=True)
+        )
+        result.printed.append(
+            f"DCG@{request.cutoff} by IPS is at least, by Hoeffding and by empirical Bernstein: {of_each}. Each of the "
+            f"two holds with probability {bound.confidence:g} for all {len(names)} rankings at once, and so for "
+            "whichever of them is best"
+        )
     compared = _compared(metrics, differences)
     result.headline = _headline(compared)
     result.reasons += [*compared[:_MOST_SHOWN], *_against(evaluation, names)]

@@ -1,119 +1,53 @@
-"""`explore`: what a fit says of what to show next, and its tables."""
+"""`explore`: what a fit says of what to show next, query by query, and the tables of its plan."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from math import inf, isinf
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
+from msgspec import UNSET
 
 from posbias.core.choices import RandomizedRows
-from posbias.core.errors import UsageError, plural
-from posbias.core.exploration import MEAN_RANK, DesignInputs, Plan, documents_to_show, make_plan
-from posbias.core.schema import QUERY
-from posbias.io.fits.explored import (
-    DOCUMENTS,
-    number_of_documents,
-    open_explored,
-    pages_of,
-    whole_queries,
-    widths_table,
-    write_plan,
+from posbias.core.errors import LogFormatError, UsageError, plural
+from posbias.core.estimators.methods import ConditionalEstimator, RandomizedEstimator
+from posbias.core.exploration import (
+    ATTRACTIVENESS,
+    MEAN_RANK,
+    STD_DEV,
+    DesignInputs,
+    Plan,
+    documents_to_show,
+    make_plan,
 )
-from posbias.io.fits.saved_fit import StoredFit
-from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first, more
+from posbias.core.fit.propensities import SHARED_CLICKS
+from posbias.core.schema import POSITION, QUERY
+from posbias.io.fits.saved_fit import StoredFit, fit_in
+from posbias.io.jobs.tables import Column, PrintedTable, Result, first, more
 from posbias.io.places.locations import Location
 from posbias.io.progress import Stage
 from posbias.io.results.conclusions import reason
-from posbias.io.results.tables import write_in_one_file
+from posbias.io.results.manifest import open_stored
+from posbias.io.results.tables import ATTRACTIVENESS as ATTRACTIVENESS_FILE
+from posbias.io.results.tables import FILES_OF_A_FIT, PROPENSITIES, reading_parquet, write_in_one_file
 
+FILES = (*FILES_OF_A_FIT, f"{ATTRACTIVENESS_FILE}.parquet")
+WIDTHS, SWAPS, DOCUMENTS = "widths.parquet", "swaps.parquet", "documents.parquet"
+OTHER_POSITION, PAGES = "other_position", "pages"
 MARK = "experiment"
 """The column that the examples mark pages in."""
 
+_AGAIN = "Run `posbias fit` again."
+_ROWS_AT_ONCE = 1 << 18
 _HEADINGS = {
     "width": "width now",
     "width_without_swaps": "without\nswaps",
     "width_with_best_swap": "best swap\nalone",
     "width_with_plan": "with the\nplan",
 }
-
-
-def _widths_report(cells: pl.DataFrame, plan: Plan) -> list[Printed]:
-    """The widths of the intervals, by cell."""
-    rows = widths_table(cells, plan).to_dicts()
-    columns = (
-        *(Column(name, first(str(row[name]) for row in rows), label=True) for name in cells.columns),
-        *(Column(heading, first(_width(row[name]) for row in rows)) for name, heading in _HEADINGS.items()),
-    )
-    title = f"width of 95 % intervals of log propensity, now and after {plural(plan.pages, 'further pages')}"
-    return [title, PrintedTable(columns, more(len(rows), "cells in widths.parquet"))]
-
-
-def _headline(plan: Plan) -> str:
-    """The swaps of the plan, and what they are worth."""
-    swaps = [f"{one} and {other} on {plural(pages, 'pages')}" for (one, other), pages in pages_of(plan).items()]
-    now, planned, unswapped = (_width(one.largest) for one in (plan.now, plan.planned, plan.unswapped))
-    return (
-        f"swap positions {', '.join(swaps)}, each half of the time: the widest interval goes from {now} to {planned}, "
-        f"without swaps to {unswapped}"
-    )
-
-
-def _widest(plan: Plan) -> str:
-    best = "-".join(map(str, plan.best))
-    widest = {"now": plan.now, "without swaps": plan.unswapped, f"with {best} alone": plan.alone[plan.best]}
-    widths = [f"{_width(one.largest)} {when}" for when, one in (widest | {"with the plan": plan.planned}).items()]
-    return f"widest interval: {', '.join(widths)}"
-
-
-def _marks(plan: Plan) -> list[RandomizedRows]:
-    """How the swaps of the plan are named where the pages are read again."""
-    return [RandomizedRows(MARK, f"swap {one}-{other}", (one, other)) for one, other in sorted(pages_of(plan))]
-
-
-def _next_steps(plan: Plan, before: Sequence[RandomizedRows]) -> tuple[str, str]:
-    """The command that reads the pages, and how to mark them.
-
-    Args:
-        plan: the plan.
-        before: the randomised rows that the fit rests on, if it does.
-    """
-    wanted = _marks(plan)
-    named = " or ".join(repr(rows.value) for rows in wanted)
-    flags = " ".join(f"--randomized-where {shlex.quote(str(rows))}" for rows in (*before, *wanted))
-    alone = f"posbias fit NEW_LOG --method randomized {flags} -o swapped"
-    mark = f"mark every page that takes part, swapped or not, with {named} in a column such as `{MARK}`"
-    if before:
-        return f"posbias fit LOGS NEW_LOG --method randomized {flags} -o fit", mark
-    return "posbias fit LOGS NEW_LOG -o fit", f"{mark}; the swapped pages alone: {alone}"
-
-
-def _plan_section(plan: Plan) -> dict[str, Any]:
-    """The plan for the manifest; null for an interval that is infinite."""
-
-    def finite(width: float) -> float | None:
-        return None if isinf(width) else width
-
-    return {
-        "pages": plan.pages,
-        "plan": [
-            {"positions": list(swap), "pages": pages, "mark": str(rows)}
-            for (swap, pages), rows in zip(sorted(pages_of(plan).items()), _marks(plan), strict=True)
-        ],
-        "best_swap": list(plan.best),
-        "largest_width": {
-            "now": finite(plan.now.largest),
-            "without_swaps": finite(plan.unswapped.largest),
-            "with_best_swap": finite(plan.alone[plan.best].largest),
-            "with_plan": finite(plan.planned.largest),
-        },
-        "without_interval": {"now": int(np.isinf(plan.now.width).sum()), "with_plan": plan.planned.badness[0]},
-    }
-
-
-def _width(width: float) -> str:
-    return "none" if isinf(width) else f"{width:.3f}"
 
 
 def explore(fit: Location, result: Result, *, pages: int, top: int, ucb: float | None) -> None:
@@ -135,7 +69,15 @@ def explore(fit: Location, result: Result, *, pages: int, top: int, ucb: float |
         result.content["schema"] = "posbias.exploration"
         _plan_swaps(explored, known, pages, result)
         totals: dict[str, int] = {"queries": 0, "documents": 0, "shown": 0, "challengers": 0}
-        with result.progress.stage("choosing documents", number_of_documents(explored), unit="documents") as stage:
+        parquet: Any = import_module("pyarrow.parquet")
+        path = explored.documents
+        if not path.is_file():
+            raise LogFormatError(
+                f"{explored.folder}: holds no {path.name}. Name the directory that `posbias fit` wrote."
+            )
+        with reading_parquet(path):
+            number = int(parquet.read_metadata(path).num_rows)
+        with result.progress.stage("choosing documents", number, unit="documents") as stage:
             for _ in write_in_one_file(_chosen(explored, top, ucb, totals, stage), result.folder / DOCUMENTS):
                 pass
     result.content["documents"] = {"top": top, "ucb": ucb, **totals}
@@ -150,20 +92,195 @@ def _plan_swaps(explored: StoredFit, known: DesignInputs, pages: int, result: Re
     """Plan swaps of positions, and say what they are worth."""
     with result.progress.stage("planning swaps"):
         plan = make_plan(known.curves(), pages)
-    cells = explored.table.select(explored.plan.cell_columns)
-    write_plan(cells, plan, result.folder)
-    result.content["swaps"] = _plan_section(plan)
-    result.printed += _widths_report(cells, plan)
-    before = explored.plan.randomized if known.strata == "randomized" else ()
-    result.headline = _headline(plan)
-    result.next, mark = _next_steps(plan, before)
-    result.facts += [_widest(plan), mark]
+    cells, best = explored.table.select(explored.plan.cell_columns), plan.alone[plan.best]
+    widths = _widths_table(cells, plan)
+    widths.write_parquet(result.folder / WIDTHS)
+    _swaps_table(plan).write_parquet(result.folder / SWAPS)
+    planned = sorted(pages_of(plan).items())
+    marks = [RandomizedRows(MARK, f"swap {one}-{other}", (one, other)) for (one, other), _ in planned]
+    outcomes = {
+        "now": plan.now.largest,
+        "without_swaps": plan.unswapped.largest,
+        "with_best_swap": best.largest,
+        "with_plan": plan.planned.largest,
+    }
     missing = plan.planned.badness[0]
+    result.content["swaps"] = {
+        "pages": plan.pages,
+        "plan": [
+            {"positions": list(swap), "pages": number, "mark": str(mark)}
+            for (swap, number), mark in zip(planned, marks, strict=True)
+        ],
+        "best_swap": list(plan.best),
+        "largest_width": {name: None if isinf(width) else width for name, width in outcomes.items()},
+        "without_interval": {"now": int(np.isinf(plan.now.width).sum()), "with_plan": missing},
+    }
+    rows = widths.to_dicts()
+    columns = (
+        *(Column(name, first(str(row[name]) for row in rows), label=True) for name in cells.columns),
+        *(Column(heading, first(_width(row[name]) for row in rows)) for name, heading in _HEADINGS.items()),
+    )
+    title = f"width of 95 % intervals of log propensity, now and after {plural(plan.pages, 'further pages')}"
+    result.printed += [title, PrintedTable(columns, more(len(rows), "cells in widths.parquet"))]
+    now, unswapped, alone, with_plan = map(_width, outcomes.values())
+    swaps = [f"{one} and {other} on {plural(number, 'pages')}" for (one, other), number in pages_of(plan).items()]
+    result.headline = (
+        f"swap positions {', '.join(swaps)}, each half of the time: the widest interval goes from {now} to "
+        f"{with_plan}, without swaps to {unswapped}"
+    )
+    result.facts.append(
+        f"widest interval: {now} now, {unswapped} without swaps, {alone} with {'-'.join(map(str, plan.best))} alone, "
+        f"{with_plan} with the plan"
+    )
+    before = explored.plan.randomized if known.strata == "randomized" else ()
+    named = " or ".join(repr(mark.value) for mark in marks)
+    flags = " ".join(f"--randomized-where {shlex.quote(str(rows))}" for rows in (*before, *marks))
+    mark = f"mark every page that takes part, swapped or not, with {named} in a column such as `{MARK}`"
+    if before:
+        result.next = f"posbias fit LOGS NEW_LOG --method randomized {flags} -o fit"
+    else:
+        result.next = "posbias fit LOGS NEW_LOG -o fit"
+        mark += f"; the swapped pages alone: posbias fit NEW_LOG --method randomized {flags} -o swapped"
+    result.facts.append(mark)
     if missing:
         figures = {"without_interval": missing, "of": len(plan.planned.width)}
         result.reasons.append(reason("no-interval-after", figures))
     if not explored.estimate.converged:
         result.reasons.append(reason("not-converged.explored"))
+
+
+def _width(width: float) -> str:
+    return "none" if isinf(width) else f"{width:.3f}"
+
+
+@contextmanager
+def open_explored(place: Location) -> Generator[tuple[StoredFit, DesignInputs]]:
+    """The fit in a directory that `fit` or `run` wrote, and what its cells say of further pages.
+
+    Raises:
+        LogFormatError: it is damaged, older than what is needed, or was replaced while it was read.
+        UsageError: what the directory holds is no fit, or one of a kind from which nothing can be planned.
+    """
+    with open_stored(place, FILES) as stored:
+        fit = fit_in(stored, str(stored.folder))
+        yield fit, _known(fit)
+
+
+def _known(fit: StoredFit) -> DesignInputs:
+    """What its cells say; refused where swaps do not move documents between them, or errors are not of its clicks."""
+    methods = (ConditionalEstimator.name, RandomizedEstimator.name)
+    plan, estimate = fit.plan, fit.estimate
+    reasons = {
+        f"--model {plan.model.name}: swaps also change which clicks are above, so that widths cannot be predicted": (
+            bool(plan.model.beside_position)
+        ),
+        "--position-bins: the positions of a bin share one propensity, and swaps are of single positions": bool(
+            plan.position_bins
+        ),
+        "--weight-column: it is not known how much a further page weighs": plan.weighted,
+        f"--method {estimate.method}: it has no information to add to. Swaps need --method {' or '.join(methods)}": (
+            estimate.method not in methods
+        ),
+        f"--shape {estimate.shape}: its intervals rest on the shape. Swaps need --shape free": (
+            estimate.shape is not UNSET
+        ),
+    }
+    for why, holds in reasons.items():
+        if holds:
+            raise UsageError(f"{fit.folder}: was fitted with {why}. Fit the log again without it, and explore that.")
+    shared = fit.shared_clicks
+    if shared is None or estimate.strata is UNSET:
+        raise LogFormatError(
+            f"{fit.folder}: does not say which clicks compare which positions ({SHARED_CLICKS!r} in "
+            "theta_covariance.parquet): it has no standard errors or too many positions, or is older than that. "
+            f"{_AGAIN}"
+        )
+    unknown = [None] * fit.table.height if estimate.effective_clusters is UNSET else estimate.effective_clusters
+    randomized = estimate.method == RandomizedEstimator.name
+    known = DesignInputs(
+        table=fit.table,
+        context=fit.plan.context,
+        shared=shared,
+        query_spread=estimate.query_spread,
+        effective_clusters=np.array(unknown, np.float64),
+        strata="randomized" if randomized else "shared" if estimate.period.used == "none" else "apart",
+        n_strata=estimate.strata,
+    )
+    known.check(where=str(fit.folder / f"{PROPENSITIES}.parquet"))
+    return known
+
+
+def _widths_table(cells: pl.DataFrame, plan: Plan) -> pl.DataFrame:
+    """One row per cell: the interval of log propensity now, and after the further pages. What has none is infinite."""
+    best = plan.alone[plan.best]
+    columns = {
+        "std_error": plan.now.std_error,
+        "width": plan.now.width,
+        "width_without_swaps": plan.unswapped.width,
+        "width_with_best_swap": best.width,
+        "width_with_plan": plan.planned.width,
+    }
+    return cells.with_columns(pl.Series(name, np.asarray(values, np.float64)) for name, values in columns.items())
+
+
+def _swaps_table(plan: Plan) -> pl.DataFrame:
+    """One row per swap, the best first: what becomes of the intervals if it has all pages, and its part in the plan."""
+    pages = pages_of(plan)
+    rows = [
+        {
+            POSITION: swap[0],
+            OTHER_POSITION: swap[1],
+            PAGES: plan.pages,
+            "largest_width": plan.now.largest,
+            "largest_width_after": outcome.largest,
+            "without_interval": int(np.isinf(plan.now.width).sum()),
+            "without_interval_after": outcome.badness[0],
+            "std_error_after": outcome.std_error.tolist(),
+            "planned_pages": pages.get(swap, 0),
+        }
+        for swap, outcome in plan.alone.items()
+    ]
+    whole = {POSITION: pl.Int32, OTHER_POSITION: pl.Int32}
+    return pl.DataFrame(rows, schema_overrides=whole)
+
+
+def pages_of(plan: Plan) -> dict[tuple[int, int], int]:
+    """How many pages each swap of the plan has: whole ones, all together N."""
+    ends = np.rint(np.cumsum(list(plan.shares.values())) * plan.pages).astype(np.int64)
+    return dict(zip(plan.shares, np.diff(ends, prepend=0).tolist(), strict=True))
+
+
+def whole_queries(fit: StoredFit) -> Iterator[pl.DataFrame]:
+    """Attractiveness in pieces of whole queries; beside a query, some 2^18 rows are held at a time.
+
+    Raises:
+        LogFormatError: there is no such table, or it holds what no fit writes.
+    """
+    parquet: Any = import_module("pyarrow.parquet")
+    to_polars = cast("Callable[[object], pl.DataFrame]", pl.from_arrow)  # pyright: ignore[reportUnknownMemberType]
+    path, held, needed = fit.documents, pl.DataFrame(), (QUERY, *fit.plan.context, ATTRACTIVENESS, STD_DEV)
+    mean, deviation = pl.col(ATTRACTIVENESS), pl.col(STD_DEV)
+    sound = mean.is_between(0, 1) & (deviation >= 0) & deviation.is_finite()
+    with reading_parquet(path), parquet.ParquetFile(path) as file:
+        for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE):
+            rows = to_polars(batch)
+            missing = [name for name in needed if name not in rows.columns]
+            if missing:
+                raise LogFormatError(f"{path}: has no column {missing[0]!r}. {_AGAIN}")
+            broken = rows.filter(~sound.fill_null(value=False))
+            if broken.height:
+                raise LogFormatError(
+                    f"{path}: holds an attractiveness that is not between 0 and 1, or no standard deviation of one: "
+                    f"{broken.row(0, named=True)}. {_AGAIN}"
+                )
+            held = rows if not held.height else pl.concat([held, rows])
+            number = held[QUERY].rle_id()
+            whole = number < number[-1]
+            if whole.any():
+                yield held.filter(whole)
+                held = held.filter(~whole)
+    if held.height:
+        yield held
 
 
 def _chosen(

@@ -1,55 +1,59 @@
-"""A fit with a propensity by cell: from a log or statistics to its tables, and to weights by it."""
+"""A fit with a propensity by cell: from a log or statistics to its tables and its section of the manifest."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, Protocol
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial, reduce
+from operator import add
 
 import polars as pl
 from msgspec import structs
 
-from posbias.core.arrays.count_table import Floats
 from posbias.core.arrays.linalg import loaded_meanwhile
-from posbias.core.choices import Source
+from posbias.core.arrays.threads import meanwhile
+from posbias.core.counts.checks import CountedPages, count_pages
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.odd_days import days_lacking_clicks
-from posbias.core.errors import RoleError, StatisticsError, UsageError, shown
+from posbias.core.counts.sufficient_statistics import SIGNATURE
+from posbias.core.errors import RoleError, StatisticsError, UsageError, plural, shown
 from posbias.core.estimators import check_method
 from posbias.core.estimators.estimate import EstimationOptions
-from posbias.core.fit.diagnostics import FromRows
-from posbias.core.fit.fit import LARGEST_COMPARISON, MOST_CELLS_BESIDE, Fit, check_cells
-from posbias.core.fit.propensities import ChosenPropensities, ThetaEstimate, choose_propensities
-from posbias.core.training.layout import LayoutOfCounts, LayoutOfPages, RowsOfPairs, weighted_pages
-from posbias.core.training.weights import ClickWeights, RowWeights, WeightOptions
-from posbias.io.counting.count import CountedLog, count_log, read_log, read_statistics
+from posbias.core.fit.fit import LARGEST_COMPARISON, MOST_CELLS_BESIDE, BesideCounts, Fit, check_cells, fit_statistics
+from posbias.core.fit.model_tests import can_compare, compare_models
+from posbias.core.schema import CLICKS, IMPRESSIONS
+from posbias.core.standard_errors.cluster import ClusterSums
+from posbias.core.standard_errors.column import WholeLog
+from posbias.core.training.layout import LayoutOfCounts, LayoutOfPages
+from posbias.core.training.weights import WeightOptions, as_count
+from posbias.io.counting.count import CountedLog, PairsOfPart, count_log, read_log, read_statistics
 from posbias.io.counting.profile import facts_of_rows, faults_of_log, profile_of_days
 from posbias.io.counting.warehouse import about_export
-from posbias.io.engines.engine import Engine, Parts, ReadLog
-from posbias.io.fits.new_fit import FitRequest, fit_counts, sections_of_counts, sections_of_reading
-from posbias.io.fits.saved_fit import PreviousFit, StoredFit
-from posbias.io.fits.verdicts import OTHER_MODEL, context_reasons, label_in_words
+from posbias.io.engines.engine import Engine, ReadLog, some_of
+from posbias.io.fits.saved_fit import PreviousFit, StoredEstimate, StoredFit
+from posbias.io.fits.verdicts import OTHER_MODEL, fit_headline, fit_reasons, label_in_words
 from posbias.io.jobs import tables
 from posbias.io.jobs.tables import Result
+from posbias.io.jobs.training import Weigh, weigh_by_cell
 from posbias.io.log import click_log
 from posbias.io.log.click_log import Log, LogRequest
 from posbias.io.log.clicks import JoinedClicks, Rows, lost_clicks
 from posbias.io.log.faults import doubts, faults_in
 from posbias.io.log.times import Days
-from posbias.io.progress import Progress
 from posbias.io.results.conclusions import CONDITIONS, Reason, reason
+from posbias.io.results.tables import (
+    ATTRACTIVENESS,
+    PROPENSITIES,
+    THETA_COVARIANCE,
+    write_attractiveness_csv,
+    write_small_table,
+)
+from posbias.io.stores.metadata import describe_decay, describe_plan
 from posbias.io.stores.store import Statistics
 from posbias.io.training.feature_parts import FeaturesRequest, RowsRequest
 from posbias.io.training.feature_tables import check_features
-from posbias.io.training.laid_out import (
-    PairsOfParts,
-    by_signature,
-    check_unidentified,
-    count_documents,
-    counts_by_cell,
-    scales_of_contexts,
-    weights_for,
-    with_squared_clicks,
-)
+
+SCHEMA = "posbias.result"
+MOST_ROWS = 1 << 17
+"""Impressions that are looked at, about."""
 
 
 @dataclass(frozen=True)
@@ -112,22 +116,6 @@ class Job:
         log = self.log and replace(self.log, roles=replace(self.log.roles, each=(column,)))
         return replace(self, log=log)
 
-    def like_the_fit(self, fitted: PreviousFit | None) -> "Job":
-        """The job that reads the rows that a fit is of: those of one value of a column, or all.
-
-        Raises:
-            StatisticsError: values are added up in what is read.
-        """
-        only = fitted.of_value if isinstance(fitted, StoredFit) else ()
-        if only and (self.log is None or self.log.export is not None):
-            raise StatisticsError(
-                f"{self.inputs[0]} holds counts, in which the values of {shown(only[0][0])} are added up, and the fit "
-                "is of one of them (--for-each). Give the logs."
-            )
-        if not only or self.log is None:
-            return self
-        return replace(self, log=replace(self.log, roles=replace(self.log.roles, only=only)))
-
     @property
     def only_links(self) -> bool:
         """Whether ids are numbers, and pairs that compare no cells are added up (`posbias sql --ids number`)."""
@@ -162,6 +150,11 @@ def name_propensities(fitted: PreviousFit, result: Result) -> None:
         result.reasons.append(reason(f"{fitted.condition}.of-the-fit", condition=condition))
 
 
+def sections_of_log(plan: StatisticsPlan, sources: dict[str, str], rows: Rows) -> dict[str, object]:
+    """Sections of the manifest about a log that was read."""
+    return {"schema": SCHEMA, "counted": describe_plan(plan), "sources": sources, "rows": rows}
+
+
 def count(job: Job, engine: Engine, result: Result) -> CountedLog:
     """Count logs or merge statistics, and describe them in the manifest; with a decay, older days weigh less."""
     job.require_logs()
@@ -177,22 +170,36 @@ def count(job: Job, engine: Engine, result: Result) -> CountedLog:
 
 def describe(counted: CountedLog, result: Result) -> None:
     """Put into the manifest, and print, what was read and counted."""
-    result.content |= sections_of_counts(counted)
+    statistics, totals = counted.statistics, counted.statistics.cell_totals
+    impressions, clicks = (as_count(of_cells.sum()) for of_cells in totals)
+    result.content |= sections_of_log(counted.plan, counted.sources, counted.rows) | {
+        "decay": describe_decay(counted.decay),
+        "totals": {
+            "queries": statistics.n_queries,
+            "pairs": statistics.n_pairs,
+            "signatures": statistics.pair_signatures.n_units,
+            "impressions": impressions,
+            "clicks": clicks,
+        },
+    }
     describe_reading(result, counted.rows, counted.clicks, counted.days, counted.notes)
-    lost, unbinned = days_lacking_clicks(counted.statistics.by_day), counted.unbinned
+    lost, unbinned = days_lacking_clicks(statistics.by_day), counted.unbinned
     if counted.read is None:
         result.faults += faults_in(profile_of_days(lost, None))
     else:
         plan = counted.plan if unbinned is None else unbinned.plan
         result.faults += faults_of_log(counted.read, counted.facts, plan, lost)
-    result.facts.append(tables.totals_line(result.content["totals"]))
+    result.facts.append(
+        f"log: {plural(impressions, 'impressions')}, {plural(clicks, 'clicks')}, "
+        f"{plural(statistics.n_queries, 'queries')}, {plural(statistics.n_pairs, '(query, doc) pairs')}"
+    )
 
 
 def read_pages(job: Job, engine: Engine, result: Result) -> ReadLog:
     """Read a log with its pages, and describe it in the manifest."""
     job.require_logs()
     read = read_log(job.open_log(result), job.plan, engine, result.progress, keep_sessions=True)
-    result.content |= sections_of_reading(job.plan, read.sources, read.rows)
+    result.content |= sections_of_log(job.plan, read.sources, read.rows)
     describe_reading(result, read.rows, read.clicks, read.days, read.notes)
     result.faults += faults_of_log(read, facts_of_rows(read, job.plan), job.plan)
     return read
@@ -208,10 +215,13 @@ def describe_reading(
     """Print what was read and left out, and which days there are; clicks that were lost put a result in doubt."""
     result.facts += [*tables.rows_lines(rows), *notes]
     result.reasons += reasons_of_clicks(rows, clicks)
-    if days is not None:
-        result.content["days"] = days.describe()
-        result.facts.append(tables.days_line(result.content["days"]))
-        result.reasons += days.reasons()
+    if days is None:
+        return
+    result.content["days"] = of_days = days.describe()
+    first, last, number = of_days["first"], of_days["last"], of_days["number"]
+    span = first if number == 1 else f"{first} to {last}, {number:,} days"
+    result.facts.append(f"days: {span}" + (f" (timestamps are {days.read_as})" if days.read_as is not None else ""))
+    result.reasons += days.reasons()
 
 
 def reasons_of_clicks(rows: Rows, clicks: JoinedClicks | None, of: str = "") -> list[Reason]:
@@ -220,83 +230,14 @@ def reasons_of_clicks(rows: Rows, clicks: JoinedClicks | None, of: str = "") -> 
     return [structs.replace(reason, sentence=of + reason.sentence) for reason in lost]
 
 
-Data = CountedLog | ReadLog
-"""Counts or pages: a log that was counted, or statistics; or a log that was read with its pages."""
-
-
-@dataclass(frozen=True)
-class WeightRequest:
-    """How clicks are weighed."""
-
-    options: WeightOptions
-    source: Source = "smooth"  # which propensities weights are made from
-    stop: bool = False  # whether clicks without a propensity are an error
-    features: tuple[str, ...] = ()  # columns of the log that weighed pages keep
-    across_pages: bool = False  # whether documents of several pages are compared, by labels or in one ranked group
-
-
-@dataclass(frozen=True)
-class Weighed:
-    """A log whose clicks have weights, for layouts of pages and for layouts that add up by document."""
-
-    weights: ClickWeights | RowWeights
-    pages: Parts | None  # None of statistics
-    weigh: Callable[[pl.DataFrame], pl.DataFrame]  # whole pages; see `weighted_pages`
-    documents: Callable[[LayoutOfCounts], tuple[PairsOfParts, Floats, RowsOfPairs, int]]
-    """The documents, what makes rows of them (see `lay_out_pairs`), and how many there are."""
-
-    section: dict[str, Any]  # what the manifest says of what weights are made from
-    reasons: list[Reason] = field(default_factory=list[Reason])
-
-
-class Fitted(Protocol):
-    """A fitted model: it knows how likely a row of a log was examined, and weighs its click by that."""
-
-    def weigh(
-        self, data: Data, plan: StatisticsPlan, request: WeightRequest, engine: Engine, progress: Progress
-    ) -> Weighed:
-        """Weigh a log that was read or counted by a plan; with `stop`, clicks without a propensity are an error."""
-        ...
-
-
-class Model(Protocol):
-    """A request for a model to be fitted: counts or pages are how it asks for data."""
-
-    @property
-    def sessions_for(self) -> str | None:
-        """The option for which pages must be kept together while a log is read, if there is one."""
-        ...
-
-    @property
-    def features(self) -> FeaturesRequest:
-        """The features that it needs."""
-        ...
-
-    @property
-    def also_read(self) -> list[str]:
-        """Files to read beside the log."""
-        ...
-
-    def check_weights(self, layout: LayoutOfPages | LayoutOfCounts, options: WeightOptions) -> None:
-        """Raise UsageError, before anything is read, if it cannot make the weights of a layout."""
-        ...
-
-    def check(self, job: Job) -> None:
-        """Raise UsageError or StatisticsError, before anything is read, if it cannot be fitted to what a job reads."""
-        ...
-
-    def fit(self, job: Job, engine: Engine, result: Result) -> tuple[Data, Fitted]:
-        """Read, fit, write the tables and say how sure they are; the data are given back as they were read."""
-        ...
-
-
 @dataclass(frozen=True)
 class CellFit:
     """A request for propensities by cell, by an estimator."""
 
     method: str
     options: EstimationOptions
-    compare: bool | None = None  # whether joint EM is run as well; None where that is quick
+    # whether joint EM is run as well, and whether other click models are looked at; None where that is quick
+    compare: bool | None = None
     csv: bool = False
     strict: bool = False  # whether a cell that is not identified puts the result in doubt
     rows: RowsRequest | None = None  # of a method that needs the rows
@@ -337,27 +278,78 @@ class CellFit:
             )
         check_method(self.method, job.plan, self.options)
 
-    def fit(self, job: Job, engine: Engine, result: Result) -> tuple[CountedLog, "FittedCells"]:
-        """Count, fit, write the tables and say how sure they are."""
+    def fit(self, job: Job, engine: Engine, result: Result) -> tuple[CountedLog, Weigh]:
+        """Count, fit, write the tables and say how sure they are; return the counts, and what weighs clicks."""
         with loaded_meanwhile():
             counted = count(job, engine, result)
-        if not job.only_links:
-            return counted, FittedCells(self.fit_counts(counted, engine, result).theta)
-        fitted = replace(self, compare=False, pairs=False).fit_counts(counted, engine, result)
-        result.reasons.append(reason("attractiveness-not-written"))
-        return counted, FittedCells(fitted.theta)
+        request = replace(self, compare=False, pairs=False) if job.only_links else self
+        fit = request.fit_counts(counted, engine, result)
+        if job.only_links:
+            result.reasons.append(reason("attractiveness-not-written"))
+        return counted, partial(weigh_by_cell, fit.theta)
 
     def fit_counts(self, counted: CountedLog, engine: Engine, result: Result) -> Fit:
-        """The same from what was counted."""
-        from_rows = self._from_rows(counted, engine, result)
-        wanted = FitRequest(self.method, self.options, self.compare, self.csv, self.pairs)
-        written = fit_counts(counted, wanted, engine, result.folder, result.progress, from_rows)
-        fit = written.fit
-        result.content |= written.sections
-        result.headline = written.headline
+        """Fit counts, write propensities, their covariance and attractiveness, and say how sure they are.
+
+        Raises:
+            IdentifiabilityError: the requested estimate cannot be made from the log.
+            UsageError: it has too many cells.
+        """
+        statistics, read, folder, from_rows = counted.statistics, counted.read, result.folder, None
+        check_cells(statistics, self.method, self.options, engine.memory, compare=self.compare)
+        if self.rows is not None:
+            from posbias.io.features_method import estimate_from_rows  # noqa: PLC0415 - other methods need no trees
+
+            from_rows, about_features, reasons = estimate_from_rows(
+                counted, self.rows, self.options, engine, result.progress
+            )
+            result.content["features_of_fit"] = about_features
+            result.facts.append(tables.features_line(about_features))
+            result.reasons += reasons
+        with result.progress.stage("fitting") as stage:
+            fit = fit_statistics(
+                statistics,
+                self.method,
+                self.options,
+                compare=self.compare,
+                beside=BesideCounts(
+                    sum_sessions=None if read is None else partial(sum_sessions, read),
+                    unbinned=counted.unbinned,
+                    pages=partial(sample_pages, counted),
+                    from_rows=from_rows,
+                ),
+                on_iteration=stage.say,
+            )
+        if self.pairs:
+            with meanwhile(lambda: (fit.theta, fit.expected_clicks)):  # the files and the manifest say them
+                items = ((part, fit.attractiveness_of(part.signature)) for part in counted.parts)
+                rows = partial(_attractiveness_rows, columns=counted.plan.pair_columns)
+                with result.progress.stage("writing", len(counted.pairs)) as stage:
+                    for _ in engine.write_table(items, rows, folder / f"{ATTRACTIVENESS}.parquet"):
+                        stage.advance()
+                if self.csv:
+                    write_attractiveness_csv(folder)
+        write_small_table(fit.propensities, folder, PROPENSITIES, csv=self.csv)
+        if fit.theta.covariance is not None:
+            write_small_table(fit.theta.covariance, folder, THETA_COVARIANCE, csv=False)
+        tests, others = fit.model_tests, None
+        doubted = tests is not None and bool(tests.rejected or counted.plan.model.beside_position)
+        if doubted and self.compare is not False:
+            with result.progress.stage("looking at other click models"):
+                sample = _some_rows(counted, MOST_ROWS // 2) if can_compare(counted.plan) else None
+                others = None if sample is None else compare_models(sample, counted.plan.model.name)
+        if others is not None:
+            result.content["other_models"] = {
+                "log_likelihood": others.log_likelihood,
+                "held_out_impressions": others.impressions,
+                "models": [asdict(other) for other in others.others],
+            }
+        result.content["estimate"] = StoredEstimate.of(fit, all_pairs=self.pairs)
+        result.headline = fit_headline(fit)
         result.printed += [*tables.propensity_table(fit), *tables.clicks_above_table(fit)]
         result.curve = fit.propensities, counted.plan.cell_columns
-        result.reasons += written.reasons
+        time = None if read is None or read.log.raw_sources else read.log.roles.timestamp
+        result.reasons += fit_reasons(fit, others, time)
         if self.of_joint_em and fit.joint is None and self.compare is None:
             signatures, option = LARGEST_COMPARISON, self.of_joint_em
             why = reason("option-without-effect", option=option, signatures=signatures, cells=MOST_CELLS_BESIDE)
@@ -371,77 +363,32 @@ class CellFit:
         result.next_if_refused = judge if better else f"posbias show {result.target} --details"
         return fit
 
-    def _from_rows(self, counted: CountedLog, engine: Engine, result: Result) -> FromRows | None:
-        """The estimate of a method that reads rows; None for other methods."""
-        if self.rows is None:
-            return None
-        from posbias.io.features_method import estimate_from_rows  # noqa: PLC0415 - other methods need no trees
 
-        check_cells(counted.statistics, self.method, self.options, engine.memory, compare=self.compare)
-        from_rows = estimate_from_rows(counted, self.rows, self.options, engine, result.progress)
-        result.content["features_of_fit"] = from_rows.features
-        result.facts.append(tables.features_line(from_rows.features))
-        result.reasons += from_rows.reasons
-        return from_rows.estimate
+def _attractiveness_rows(item: tuple[PairsOfPart, pl.DataFrame], columns: Sequence[str]) -> pl.DataFrame:
+    """The columns of the pairs of a part, `impressions`, `clicks`, `attractiveness`, `std_dev`, in their order."""
+    part, of_signature = item
+    pairs = part.kept.load()
+    return pairs.select(*columns, IMPRESSIONS, CLICKS).hstack(of_signature[pairs[SIGNATURE]])
 
 
-@dataclass(frozen=True)
-class FittedCells:
-    """Propensities by cell."""
-
-    theta: ThetaEstimate
-
-    def weigh(
-        self, data: Data, plan: StatisticsPlan, request: WeightRequest, engine: Engine, progress: Progress
-    ) -> Weighed:
-        """Weigh a log by the cells that its rows are in; see `Fitted`."""
-        del progress
-        chosen = choose_propensities(self.theta.propensities, request.source)
-        if isinstance(data, CountedLog):
-            counted, read, weighted = data, data.read, plan.weighted or data.decay is not None
-            counts = counted.statistics.counts_by_cell()
-        else:
-            counted, read, weighted = None, data, plan.weighted
-            counts = counts_by_cell(data, plan)
-        counts = with_squared_clicks(counts, read, plan) if weighted else counts
-        weights = weights_for(counts, chosen.table, request.options, self.theta)
-        check_unidentified(weights.summary, stop=request.stop)
-
-        def documents(layout: LayoutOfCounts) -> tuple[PairsOfParts, Floats, RowsOfPairs, int]:
-            if counted is None:
-                raise TypeError("documents are counted")
-            weighed_by = replace(self.theta, propensities=chosen.table)
-            terms, rows_of = by_signature(counted, layout, weights, request.options, weighed_by)
-            return counted, terms, rows_of, count_documents(counted, engine) if layout.one_row_each else 0
-
-        weigh = partial(weighted_pages, plan=plan, weights=weights, features=request.features)
-        pages, section = None if read is None else read.buckets, weights_from(request.source, chosen)
-        reasons = tables.smooth_weights(chosen)
-        reasons += reasons_of_contexts(data, plan, counts, chosen.table, engine, across=request.across_pages)
-        return Weighed(weights, pages, weigh, documents, section, reasons)
+def sum_sessions(read: ReadLog, log: WholeLog) -> ClusterSums:
+    """Sums for errors by session, from a log that was read with its sessions."""
+    return reduce(add, read.buckets.map(partial(_sums_of_part, log=log)))
 
 
-def reasons_of_contexts(
-    data: Data, plan: StatisticsPlan, counts: pl.DataFrame, table: pl.DataFrame, engine: Engine, *, across: bool
-) -> list[Reason]:
-    """What it does that each of several contexts has a first position of its own; see `scales_of_contexts`.
-
-    Args:
-        data: the log, or its counts.
-        plan: of its cells.
-        counts: the cell columns, sorted, and the `impressions` of each cell.
-        table: the propensities by which clicks are weighed.
-        engine: where the parts are.
-        across: whether documents of several pages are compared.
-    """
-    contexts = counts.select(plan.context).unique(maintain_order=True) if plan.context else pl.DataFrame()
-    if contexts.height <= 1:
-        return []
-    weighted = plan.weighted or (isinstance(data, CountedLog) and data.decay is not None)
-    scales = scales_of_contexts(data, plan, counts, table, engine) if across and not weighted else None
-    return context_reasons(contexts, scales, across=across)
+def _sums_of_part(_: int, impressions: pl.LazyFrame, log: WholeLog) -> ClusterSums:
+    return log.sums_of(impressions)
 
 
-def weights_from(source: Source, chosen: ChosenPropensities) -> dict[str, Any]:
-    """Which propensities weights are made from, for the manifest."""
-    return {"propensity": source, "largest_std_error": chosen.largest_error, "smooth_at": chosen.smooth}
+def sample_pages(counted: CountedLog) -> CountedPages | None:
+    """Whole pages of some queries, by what was clicked above; None where there are none or they are not needed."""
+    sample = None if counted.plan.weighted else _some_rows(counted, MOST_ROWS)
+    by_position = replace(counted.plan, position_bins=())  # of a bin's positions, one is clicked more than the other
+    return None if sample is None else count_pages(sample, by_position)
+
+
+def _some_rows(counted: CountedLog, most: int) -> pl.DataFrame | None:
+    """Impressions of whole pages; None where there are none."""
+    pages = None if counted.read is None else counted.read.some_pages
+    sample = None if pages is None else some_of([pages], most)[0]
+    return sample if sample is not None and sample.height else None

@@ -53,7 +53,7 @@ from posbias.io.log.click_log import Log
 from posbias.io.log.lists import of_one_type
 from posbias.io.progress import Progress
 from posbias.io.rankings import read_judgments
-from posbias.io.results.conclusions import CAUTION, NOTE, STOP, Reason
+from posbias.io.results.conclusions import Reason, reason
 from posbias.io.results.tables import write_small_table
 
 MOST_POSITIONS, MOST_POSITIONS_IN_PAIRS = 10_000, 1_000
@@ -123,8 +123,19 @@ def judge_models(learn: Job, test: Job | None, request: ModelsRequest, engine: E
     if request.judgments is not None and not (log.raw is not None and log.raw.of_lines):
         read_judgments(request.judgments, log.roles, log.schema)
     read = read_pages(learn, engine, result)
-    other = None if test is None else _read_test(test, log, engine, result)
-    if other is not None:  # else all that is judged would count as never seen
+    other = None
+    if test is not None:
+        of_test = test.open_log()
+        same = [path for digest, path in of_test.digests.items() if digest in log.digests]
+        if same:
+            raise UsageError(
+                f"--test {same[0]}: models are fitted to the same file, and would be judged by clicks that they know. "
+                "Name another one, or leave out --test: some of the sessions are then held out."
+            )
+        other = read_log(of_test, test.plan, engine, result.progress, keep_sessions=True)
+        result.content["test"] = {"sources": other.sources, "rows": other.rows}
+        result.reasons += reasons_of_clicks(other.rows, other.clicks, "--test: ")
+        # of other types, all that is judged would count as never seen
         for name, known, own in ((name, read.log.schema[name], other.log.schema[name]) for name in PAIR):
             if not of_one_type(own, known):
                 raise SchemaError(
@@ -146,11 +157,15 @@ def judge_models(learn: Job, test: Job | None, request: ModelsRequest, engine: E
         {name: value for name, value in row.items() if value is not None and value == value}  # noqa: PLR0124 - NaN
         for row in table.iter_rows(named=True)
     ]
-    unseen = _share_unseen(judged.held_out)
-    result.content["pages"] = {
-        "learnt": _size(judged.learnt),
-        "held_out": _size(judged.held_out) | {"unseen_pairs": unseen},
-    }
+    shown = never_learnt = 0.0
+    for batch in judged.held_out:  # a unit that the pages learnt from do not show has no number
+        shown += float(batch.row_weight.sum())
+        never_learnt += float(batch.row_weight[batch.unit == judged.held_out.n_units].sum())
+    unseen = never_learnt / shown
+    learnt, held_out = (
+        {"sessions": pages.n_sessions, "impressions": pages.n_impressions} for pages in (judged.learnt, judged.held_out)
+    )
+    result.content["pages"] = {"learnt": learnt, "held_out": {**held_out, "unseen_pairs": unseen}}
     result.printed += _model_tables(table, judged.held_out.n_sessions)
     result.headline = _headline(table)
     result.reasons += [*_about(table), *_against(table, judged, unseen)]
@@ -258,16 +273,6 @@ def _add_up(
     return sums, shared
 
 
-def _share_unseen(pages: LogPages) -> float:
-    """The share of impressions whose unit has no number: the pages learnt from do not show it."""
-    shown = unseen = 0.0
-    for batch in pages:
-        weight = batch.row_weight
-        shown += float(weight.sum())
-        unseen += float(weight[batch.unit == pages.n_units].sum())
-    return unseen / shown
-
-
 def _relevance(judged: _Judged, models: Sequence[ClickModel]) -> pl.DataFrame:
     """The relevance of documents by each model.
 
@@ -292,24 +297,6 @@ def _relevance(judged: _Judged, models: Sequence[ClickModel]) -> pl.DataFrame:
         .collect()
         .with_columns(**{name: pl.Series(values) for name, values in columns.items()})
     )
-
-
-def _size(pages: LogPages) -> dict[str, float]:
-    return {"sessions": pages.n_sessions, "impressions": pages.n_impressions}
-
-
-def _read_test(test: Job, learnt: Log, engine: Engine, result: Result) -> ReadLog:
-    log: Log = test.open_log()
-    same = [path for digest, path in log.digests.items() if digest in learnt.digests]
-    if same:
-        raise UsageError(
-            f"--test {same[0]}: models are fitted to the same file, and would be judged by clicks that they know. "
-            "Name another one, or leave out --test: some of the sessions are then held out."
-        )
-    read = read_log(log, test.plan, engine, result.progress, keep_sessions=True)
-    result.content["test"] = {"sources": read.sources, "rows": read.rows}
-    result.reasons += reasons_of_clicks(read.rows, read.clicks, "--test: ")
-    return read
 
 
 def _of_judgments(judged: _Judged, request: ModelsRequest, log: Log) -> dict[str, dict[str, float | None]]:
@@ -374,68 +361,38 @@ def _headline(models: pl.DataFrame) -> str:
 
 
 def _about(models: pl.DataFrame) -> list[Reason]:
-    """Which of the models have propensities, and which still follow the ranker."""
-    rows = models.to_dicts()
+    """Which models have propensities, and whose relevance still follows the places of the ranker, given the grades."""
+    rows, reasons = models.to_dicts(), list[Reason]()
     best, name = rows[0], rows[0]["model"]
-    sentence = ""
     if best["examination"] == "row":
-        sentence = f"{name} has a probability of examination for each row, and no propensity by position."
+        reasons.append(reason("no-propensity-by-position.by-row", model=name))
     elif name == TrustBiasModel.name:
-        sentence = (
-            f"{name} has no propensities: clicks show trust bias only up to a change of scale. `posbias fit LOGS "
-            f"--model {name} --trust FILE` takes trust from FILE."
-        )
+        reasons.append(reason("no-propensity-by-position.up-to-scale", model=name))
     elif best["examination"] == "none" and len(rows) > 1:
-        sentence = f"{name} has no propensities."
-    return ([Reason("no-propensity-by-position", NOTE, sentence)] if sentence else []) + _of_ranker(rows)
-
-
-def _of_ranker(rows: Sequence[dict[str, float | str | None]]) -> list[Reason]:
-    """Whose relevance still follows the ranker's places, given the grades."""
-    preferences: list[Reason] = []
+        reasons.append(reason("no-propensity-by-position.none", model=name))
     for row in rows:
         p_value, rho = row.get("dependence_p_value"), row.get("dependence_on_ranker")
         if isinstance(p_value, float) and isinstance(rho, float) and p_value < _SURE:
-            higher = "higher" if rho < 0 else "lower"
-            sentence = (
-                f"{row['model']} still follows the ranker: of documents of one grade it prefers those that the ranker "
-                f"put {higher}."
-            )
             details = f"correlation {abs(rho):.2f}, p = {p_value:.2g}"
-            preferences.append(Reason("follows-the-ranker", NOTE, sentence, {"correlation": rho}, details))
-    return preferences
+            figures = {"correlation": rho}
+            reasons.append(reason("follows-the-ranker", figures, details, model=row["model"], higher=rho < 0))
+    return reasons
 
 
 def _against(models: pl.DataFrame, judged: _Judged, unseen: float) -> list[Reason]:
     """What speaks against the values; `unseen` is the share of impressions that are."""
-    reasons: list[Reason] = []
+    reasons, deepest, held_out = list[Reason](), judged.learnt.n_positions, judged.held_out.n_positions
     if unseen > _MOSTLY:
-        sentence = (
-            f"{unseen:.0%} of the held-out impressions show documents that models did not learn for that query: of "
-            "these they know the mean alone."
-        )
-        reasons.append(Reason("documents-not-seen", CAUTION, sentence, {"share": unseen}))
-    deepest = judged.learnt.n_positions
-    if judged.held_out.n_positions > deepest:
-        sentence = (
-            f"Held-out sessions go down to position {judged.held_out.n_positions}, those learnt from to {deepest}: "
-            f"below it models take what they know of position {deepest}."
-        )
-        reasons.append(Reason("positions-not-seen", CAUTION, sentence, {"position": deepest}))
+        reasons.append(reason("documents-not-seen", {"share": unseen}))
+    if held_out > deepest:
+        reasons.append(reason("positions-not-seen", {"position": deepest}, held_out=held_out))
     clicks = float(judged.measures[0].predicted[1].sum())
     if not clicks:
-        sentence = "Nothing tells these models apart: the held-out sessions have no click."
-        reasons.append(Reason("no-clicks-held-out", CAUTION, sentence))
+        reasons.append(reason("no-clicks-held-out"))
     for row in models.iter_rows(named=True):
+        name = row["model"]
         if row["impossible_clicks"]:
-            share = row["impossible_clicks"] / clicks
-            sentence = (
-                f"{row['model']} holds {share:.1%} of the held-out clicks impossible: each counts as one of "
-                "probability 0.000001, and its log-likelihood says little else."
-            )
-            reasons.append(Reason("clicks-impossible", CAUTION, sentence, {"model": row["model"], "share": share}))
+            reasons.append(reason("clicks-impossible", {"model": name, "share": row["impossible_clicks"] / clicks}))
         if not row["converged"]:
-            sentence = f"{row['model']} is not finished: it had not converged after {row['passes']:,} passes."
-            figures = {"model": row["model"], "passes": row["passes"]}
-            reasons.append(Reason("not-converged", STOP, sentence, figures))
+            reasons.append(reason("not-converged.judged", {"model": name, "passes": row["passes"]}))
     return reasons

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
 from math import isfinite, nan
-from typing import Any
 
 import polars as pl
 
@@ -17,12 +16,11 @@ from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, NAMES_TAKEN, PAIR, QUE
 from posbias.io.counting.count import WithFacts, count_pages, merged_parts, read_log
 from posbias.io.counting.profile import faults_of_log
 from posbias.io.engines.engine import Engine, Parts
-from posbias.io.fits.new_fit import sections_of_reading
 from posbias.io.fits.saved_fit import PreviousFit
 from posbias.io.fits.verdicts import ERRORS_UNKNOWN, unweighted_clicks
-from posbias.io.jobs import tables as summary
-from posbias.io.jobs.fit import Job, describe_reading, name_propensities, weights_from
+from posbias.io.jobs.fit import Job, describe_reading, name_propensities, sections_of_log
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first, more
+from posbias.io.jobs.training import reasons_of_curve, weights_from
 from posbias.io.predictions import (
     MOST_PARTS,
     CountsOfPages,
@@ -38,8 +36,7 @@ from posbias.io.rankings import Rankings, open_rankings
 from posbias.io.results.conclusions import CAUTION, NOTE, Reason, reason
 from posbias.io.results.tables import write_small_table
 from posbias.io.stores.metadata import PageTotals, total_pages
-from posbias.io.stores.segments import check_contents, scan_part
-from posbias.io.stores.store import checked, merge_metadata
+from posbias.io.stores.store import check_contents, checked, merge_metadata, scan_part
 
 PREDICTIONS, BY_PART = "predictions", "predictions_by_part"
 _MOST_SHOWN = 12
@@ -138,7 +135,7 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
     write_small_table(rows, result.folder, PREDICTIONS, csv=request.csv)
     write_small_table(_table_by_part(predicted, scopes), result.folder, BY_PART, csv=request.csv)
     result.content["weights_from"] = weights_from("smooth", chosen)
-    result.reasons += summary.smooth_weights(chosen)
+    result.reasons += reasons_of_curve(chosen)
     impressions, clicks = (float(counts.cells[name].sum()) for name in (IMPRESSIONS, CLICKS))
     lost = float(counts.cells.filter(pl.Series(~by.known))[CLICKS].sum())
     result.content["prediction"] = {
@@ -154,7 +151,17 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
         else {"slope": slope.slope, "std_error": slope.std_error, "rejects": slope.rejects},
         "user_browsing_model": "compared" if of_browsing is not None else browsing,
     }
-    result.content["rankings"] = [_described(one) for one in predicted]
+    result.content["rankings"] = [
+        {
+            "name": one.name,
+            "file": one.file,
+            "pages": one.whole.pages,
+            "clicks_per_page_of_log": one.whole.observed,
+            "exposure_filled": one.whole.filled,
+            "smallest_difference": one.whole.smallest,
+        }
+        for one in predicted
+    ]
     result.content["ranking_files"] = {str(source.path): source.digest() for source in rankings.sources}
     dampened = [one for one in predicted if one.is_dampened]
     result.reasons += [_of_pages(slope), *_of_click_models(predicted, browsing)]
@@ -162,7 +169,18 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
         result.next_if_refused = "posbias evaluate LOGS --models pbm,ubm,dbn -o judged"
     else:
         result.content["predictions"] = [
-            {**row, "changed_queries": [_changed(query) for query in one.changed.to_dicts()]}
+            {
+                **row,
+                "changed_queries": [
+                    query
+                    | {
+                        QUERY: str(query[QUERY]),
+                        "pages": round(query["pages"]),
+                        "difference": query["difference"] / query["pages"],
+                    }
+                    for query in one.changed.to_dicts()
+                ],
+            }
             for row, one in zip(rows.to_dicts(), predicted, strict=True)
         ]
         result.headline = _headline(predicted)
@@ -172,16 +190,11 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
             result.printed += _classes_table(predicted, scopes, counts)
         result.next = f"posbias report {result.target} -o report.html"
     result.reasons += _lacks(predicted, lost, clicks, known=covariance is not None)
-    result.reasons += _learned(predicted, cut, request)
-
-
-def _learned(predicted: Sequence[PredictedRanking], cut: date | None, request: PredictionRequest) -> Iterator[Reason]:
-    """Which rankings may have learned from these pages."""
-    for one in (ranking for ranking in predicted if ranking.whole.faded):
+    for one in (ranking for ranking in predicted if ranking.whole.faded):  # it may have learned from these pages
         higher = one.whole.halves[0] / one.whole.observed
-        yield reason("learned-from-these-clicks", {"ranking": one.name, "higher": higher}, cut=cut)
+        result.reasons.append(reason("learned-from-these-clicks", {"ranking": one.name, "higher": higher}, cut=cut))
     if request.trained_until is None:
-        yield reason("training-dates-unknown")
+        result.reasons.append(reason("training-dates-unknown"))
 
 
 def _of_pages(slope: PageSlope | None) -> Reason:
@@ -244,7 +257,7 @@ def _opened(job: Job, request: PredictionRequest, engine: Engine, result: Result
         rankings = open_rankings(
             request.scores, request.rankings, Roles((), names[QUERY], names[DOC], None, None), types
         )
-        result.content |= sections_of_reading(metadata.plan, metadata.sources, metadata.rows)
+        result.content |= sections_of_log(metadata.plan, metadata.sources, metadata.rows)
         describe_reading(result, metadata.rows)
         days = sorted({date.fromisoformat(day) for entry in job.statistics for day in entry.days})
         _check_days(days, request)
@@ -256,7 +269,7 @@ def _opened(job: Job, request: PredictionRequest, engine: Engine, result: Result
     if not (log.raw is not None and log.raw.of_lines):  # its columns are known: wrong files are refused at once
         open_rankings(request.scores, request.rankings, log.roles, log.schema)
     read = read_log(log, job.plan, engine, result.progress)
-    result.content |= sections_of_reading(job.plan, read.sources, read.rows)
+    result.content |= sections_of_log(job.plan, read.sources, read.rows)
     describe_reading(result, read.rows, read.clicks, read.days, read.notes)
     rankings = open_rankings(request.scores, request.rankings, read.log.roles, read.log.schema)
     days = [] if read.days is None else read.days.in_order
@@ -339,22 +352,6 @@ def _table_by_part(predicted: Sequence[PredictedRanking], scopes: Sequence[Scope
     return _frame(rows)
 
 
-def _described(ranking: PredictedRanking) -> dict[str, Any]:
-    one = ranking.whole
-    return {
-        "name": ranking.name,
-        "file": ranking.file,
-        "pages": one.pages,
-        "clicks_per_page_of_log": one.observed,
-        "exposure_filled": one.filled,
-        "smallest_difference": one.smallest,
-    }
-
-
-def _changed(row: dict[str, Any]) -> dict[str, Any]:
-    return row | {QUERY: str(row[QUERY]), "pages": round(row["pages"]), "difference": row["difference"] / row["pages"]}
-
-
 def _percent(value: float, of: float) -> str:
     return f"{value / of:+.1%}"
 
@@ -431,19 +428,16 @@ def _planned(ranking: PredictedRanking) -> Reason:
     low, high = (end / one.observed for end in one.interval)
     figures = {"ranking": ranking.name, "difference": one.difference / one.observed, "ci_low": low, "ci_high": high}
     figures |= {"pages_per_arm": one.pages_per_arm(one.difference), "smallest": one.smallest / one.observed}
-    return Reason("clicks-predicted", NOTE, f"{text} {_planning(one)}", figures, details)
-
-
-def _planning(one: Prediction) -> str:
-    """The pages of an A/B test of the difference, and the smallest difference that this log shows."""
     smallest = f"In four of five cases, this log reveals a difference of {one.smallest / one.observed:.1%} or more."
-    if one.interval[0] <= 0 <= one.interval[1]:
-        return f"It may be better or worse than the log's own ranking. {smallest}"
-    ends = sorted(one.pages_per_arm(end) for end in one.interval)
-    return (
-        f"An A/B test needs about {one.pages_per_arm(one.difference):,.0f} pages per arm ({ends[0]:,.0f} to "
-        f"{ends[1]:,.0f} at the ends of the interval). {smallest}"
-    )
+    if low <= 0 <= high:
+        planning = "It may be better or worse than the log's own ranking."
+    else:
+        ends = sorted(one.pages_per_arm(end) for end in one.interval)
+        planning = (
+            f"An A/B test needs about {one.pages_per_arm(one.difference):,.0f} pages per arm ({ends[0]:,.0f} to "
+            f"{ends[1]:,.0f} at the ends of the interval)."
+        )
+    return Reason("clicks-predicted", NOTE, f"{text} {planning} {smallest}", figures, details)
 
 
 def _lacks(predicted: Sequence[PredictedRanking], lost: float, clicks: float, *, known: bool) -> Iterator[Reason]:

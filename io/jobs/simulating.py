@@ -1,9 +1,8 @@
 """Simulated logs: a world, its sessions on disk, and the truth beside them."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from importlib import import_module
-from pathlib import Path
 from shlex import quote
 from typing import Any, cast
 
@@ -13,17 +12,14 @@ from posbias.core.errors import SchemaError, plural
 from posbias.core.schema import ALIASES, DOC, QUERY
 from posbias.core.simulation.options import CELL_MODELS, SimulationOptions
 from posbias.core.simulation.simulate import simulate_blocks, true_attractiveness, true_parameters, true_propensities
-from posbias.core.simulation.worlds import JudgementOptions, World, judged_world, random_world, usable_judgements
+from posbias.core.simulation.worlds import JudgementOptions, judged_world, random_world, usable_judgements
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first, more
 from posbias.io.log.scan import reading, scan_sources
 from posbias.io.log.sources import LOG_OF_SIMULATION, digests, find_sources
 from posbias.io.places.locations import Location
-from posbias.io.progress import Stage
 from posbias.io.results.conclusions import reason
 
-_TRUTHS = ("truth.parquet", "parameters_truth.parquet", "attractiveness_truth.parquet")
-"""Files of the true propensities by cell, the parameters, and the attractiveness by pair."""
-
+TRUTH = "truth.parquet"
 _LABEL = "label"
 _LABEL_NAMES = (_LABEL, "grade", "relevance")
 _STORAGE: dict[str, Any] = {"compression": "zstd", "compression_level": 1}
@@ -45,52 +41,61 @@ def simulate(
         PosbiasError: the labels cannot be read, or do not suffice.
     """
     result.content["schema"] = "posbias.simulation"
-    world = random_world(options) if labels is None else _world_from(labels, options, how, result)
-    sessions, impressions, clicks = Counter[str](), Counter[int](), Counter[int]()
-    with result.progress.stage("simulating", options.n_sessions, unit="sessions") as stage:
-        _write_log(_counting(simulate_blocks(options, world), stage, sessions, impressions, clicks), result.folder)
+    if labels is None:
+        world = random_world(options)
+    else:
+        table, result.content["sources"] = read_labels(labels)
+        judgements = usable_judgements(table, options.n_positions)
+        left_out, kept = judgements.queries_left_out, len(judgements.n_docs)
+        result.content["labels"] = {"queries": kept, "queries_left_out": left_out, "docs": len(judgements.doc_ids)}
+        if left_out:
+            of, positions = left_out + kept, options.n_positions
+            result.reasons.append(reason("queries-left-out", {"left_out": left_out}, queries=of, positions=positions))
+        world = judged_world(judgements, options, how)
+    sessions, impressions, clicks = 0, Counter[int](), Counter[int]()
+    parquet: Any = import_module("pyarrow.parquet")  # only here: importing it takes time, and it has no types
+    with result.progress.stage("simulating", options.n_sessions, unit="sessions") as stage, ExitStack() as opened:
+        writer: Any = None  # of one row group for each block
+        for block in simulate_blocks(options, world):
+            counts = block.group_by("position").agg(pl.len(), pl.col("click").cast(pl.Int64).sum())
+            for position, shown, clicked in counts.iter_rows():
+                impressions[position] += shown
+                clicks[position] += clicked
+            rows = cast("Any", block.to_arrow())
+            if writer is None:
+                writer = parquet.ParquetWriter(result.folder / LOG_OF_SIMULATION, rows.schema, **_STORAGE)
+                opened.enter_context(writer)
+            writer.write_table(rows)
+            number = block["session"].n_unique()
+            sessions += number
+            stage.advance(number)
     propensities = true_propensities(options)
-    tables = (propensities, true_parameters(options), true_attractiveness(options, world))
-    for name, table in zip(_TRUTHS, tables, strict=True):
-        if table.columns:  # or else the model has nothing of the kind
+    truth = {
+        TRUTH: propensities,
+        "parameters_truth.parquet": true_parameters(options),
+        "attractiveness_truth.parquet": true_attractiveness(options, world),
+    }
+    for name, table in truth.items():
+        if table.columns:  # else the model has nothing of the kind
             table.write_parquet(result.folder / name)
-    totals = {"sessions": sessions.total(), "impressions": impressions.total(), "clicks": clicks.total()}
+    totals = {"sessions": sessions, "impressions": impressions.total(), "clicks": clicks.total()}
     result.content["simulated"] = totals
     result.headline = ", ".join(plural(number, name) for name, number in totals.items()) + " are simulated"
     result.printed += _rates_table(impressions, clicks, propensities)
-    result.next = _next_step(options, target)
+    log = quote(str(target / LOG_OF_SIMULATION))
     if options.model in CELL_MODELS:
-        result.facts.append(f"then compare result/propensities.parquet with {target / _TRUTHS[0]}")
-
-
-def _world_from(labels: str, options: SimulationOptions, how: JudgementOptions, result: Result) -> World:
-    """A world from a file of labels; the manifest says which, and what it holds."""
-    table, result.content["sources"] = _read_labels(labels)
-    judgements = usable_judgements(table, options.n_positions)
-    left_out, kept = judgements.queries_left_out, len(judgements.n_docs)
-    result.content["labels"] = {"queries": kept, "queries_left_out": left_out, "docs": len(judgements.doc_ids)}
-    if left_out:
-        of, positions = left_out + kept, options.n_positions
-        result.reasons.append(reason("queries-left-out", {"left_out": left_out}, queries=of, positions=positions))
-    return judged_world(judgements, options, how)
-
-
-def _counting(
-    blocks: Iterable[pl.DataFrame],
-    stage: Stage,
-    sessions: Counter[str],
-    impressions: Counter[int],
-    clicks: Counter[int],
-) -> Iterator[pl.DataFrame]:
-    """The same blocks, counted by position on the way."""
-    for block in blocks:
-        counts = block.group_by("position").agg(pl.len(), pl.col("click").cast(pl.Int64).sum())
-        for position, shown, clicked in counts.iter_rows():
-            impressions[position] += shown
-            clicks[position] += clicked
-        yield block
-        sessions["all"] += (number := block["session"].n_unique())
-        stage.advance(number)
+        flags = {  # of the command that estimates what is known about this log
+            "--model ubm": options.model == "ubm",
+            "--timestamp timestamp --period day": options.feedback_strength > 0 and options.updates_per_day == 1,
+            "--timestamp timestamp": options.updates_per_day > 1,
+            "--stratify segment": options.segments > 1,
+            "--context device": bool(options.contexts) and options.model == "pbm",  # contexts are fitted within PBM
+        }
+        result.next = " ".join(["posbias run", log, *(flag for flag, holds in flags.items() if holds), "-o result"])
+        result.facts.append(f"then compare result/propensities.parquet with {target / TRUTH}")
+    else:
+        rivals = ",".join(dict.fromkeys((options.model, *CELL_MODELS)))
+        result.next = f"posbias evaluate {log} --models {rivals} -o judged"
 
 
 def _rates_table(impressions: Counter[int], clicks: Counter[int], propensities: pl.DataFrame) -> list[Printed]:
@@ -113,38 +118,7 @@ def _rates_table(impressions: Counter[int], clicks: Counter[int], propensities: 
     return ["click rates relative to position 1", table]
 
 
-def _next_step(options: SimulationOptions, folder: Location) -> str:
-    """The command that estimates from this log what is known about it."""
-    flags = {
-        "--model ubm": options.model == "ubm",
-        "--timestamp timestamp --period day": options.feedback_strength > 0 and options.updates_per_day == 1,
-        "--timestamp timestamp": options.updates_per_day > 1,
-        "--stratify segment": options.segments > 1,
-        "--context device": bool(options.contexts) and options.model == "pbm",  # contexts are fitted within PBM
-    }
-    log = quote(str(folder / LOG_OF_SIMULATION))
-    if options.model not in CELL_MODELS:
-        rivals = ",".join(dict.fromkeys((options.model, *CELL_MODELS)))
-        return f"posbias evaluate {log} --models {rivals} -o judged"
-    words = ["posbias run", log, *(flag for flag, wanted in flags.items() if wanted), "-o result"]
-    return " ".join(words)
-
-
-def _write_log(blocks: Iterable[pl.DataFrame], folder: Path) -> None:
-    """Write `log.parquet` block by block, one row group each."""
-    parquet: Any = import_module("pyarrow.parquet")  # only here: importing it takes time, and it has no types
-    writer: Any = None
-    try:
-        for block in blocks:
-            table = cast("Any", block.to_arrow())
-            writer = writer or parquet.ParquetWriter(folder / LOG_OF_SIMULATION, table.schema, **_STORAGE)
-            writer.write_table(table)
-    finally:
-        if writer is not None:
-            writer.close()
-
-
-def _read_labels(name: str) -> tuple[pl.DataFrame, dict[str, str]]:
+def read_labels(name: str) -> tuple[pl.DataFrame, dict[str, str]]:
     """Read graded labels: query, doc, label, and whatever numeric columns there are, as features.
 
     Text that holds numbers throughout, as all columns of CSV may, counts as numeric.
@@ -159,25 +133,23 @@ def _read_labels(name: str) -> tuple[pl.DataFrame, dict[str, str]]:
     sources = find_sources([name], "Name a table of query, doc and label.")
     with reading(sources):
         raw = scan_sources(sources).collect()
-    roles = {
-        _column(role, known, raw.columns, name): role
-        for role, known in ((QUERY, ALIASES[QUERY]), (DOC, ALIASES[DOC]), (_LABEL, _LABEL_NAMES))
-    }
+    roles = dict[str, str]()
+    for role, known in ((QUERY, ALIASES[QUERY]), (DOC, ALIASES[DOC]), (_LABEL, _LABEL_NAMES)):
+        names = [column for column in raw.columns if column.lower() in known]
+        if len(names) > 1:
+            raise SchemaError(
+                f"{name}: {len(names)} columns could be the {role}: {', '.join(names)}. Keep one of them."
+            )
+        if not names:
+            shown = ", ".join(raw.columns[:20]) + (", ..." if raw.width > 20 else "")  # noqa: PLR2004 - a line's worth
+            raise SchemaError(
+                f"{name}: no column is named {' or '.join(known)}. Rename the {role} column. There are: {shown}."
+            )
+        roles[names[0]] = role
     keys = [column for column, role in roles.items() if role != _LABEL]
     others = list[pl.Series]()
-    for values in (raw[column] for column in raw.columns if column not in keys):
+    for column in (column for column in raw.columns if column not in keys):
+        values = raw[column]
         numbers = values.cast(pl.Float64, strict=False) if values.dtype == pl.String else values
         others.append(numbers if numbers.null_count() == values.null_count() else values)
     return raw.select(keys).with_columns(others).rename(roles), digests(sources, holds_rows=lambda _: True)
-
-
-def _column(role: str, known: tuple[str, ...], columns: list[str], where: str) -> str:
-    names = [column for column in columns if column.lower() in known]
-    if len(names) == 1:
-        return names[0]
-    shown = ", ".join(columns[:20]) + (", ..." if len(columns) > 20 else "")  # noqa: PLR2004 - a line's worth
-    if names:
-        raise SchemaError(f"{where}: {len(names)} columns could be the {role}: {', '.join(names)}. Keep one of them.")
-    raise SchemaError(
-        f"{where}: no column is named {' or '.join(known)}. Rename the {role} column. There are: {shown}."
-    )

@@ -13,10 +13,8 @@ from msgspec import UNSET
 from posbias.core.errors import plural, shown
 from posbias.core.estimators.methods import ConditionalEstimator
 from posbias.core.fit.fit import Fit
-from posbias.core.fit.propensities import PROPENSITY, WEIGHT_PROPENSITY, ChosenPropensities
+from posbias.core.fit.propensities import PROPENSITY, WEIGHT_PROPENSITY
 from posbias.core.schema import POSITION
-from posbias.core.shapes.contexts import ShrunkContexts
-from posbias.core.training.weights import WeightSummary
 from posbias.io.fits.saved_fit import StoredFit
 from posbias.io.fits.verdicts import (
     cell_in_words,
@@ -39,12 +37,10 @@ from posbias.io.results.conclusions import (
     Reason,
     conclude,
     is_refused,
-    reason,
     sections_of,
     warnings_in,
 )
 from posbias.io.results.manifest import write_manifest
-from posbias.io.training.laid_out import Split
 
 DONE, WITH_DOUBTS, CHANGED = 0, 1, 3
 PRINTED = "printed"
@@ -124,13 +120,7 @@ def write_description(
 
 
 _MOST_REMARKS = 10
-_SEVERAL = 2
 _THREE_DECIMALS = 0.01
-
-_WHAT_INTERVALS_HOLD_FOR = (
-    "The intervals hold for each {} by itself, even where it differs from the others; where much is borrowed, the "
-    "propensity may lie near an end of its interval."
-)
 
 _Cells = list[dict[str, Any]]
 
@@ -175,32 +165,36 @@ def clicks_in_words(clicks: Clicks) -> str:
     return f"{clicks.read:,} read, {clicks.joined:,} joined to impressions{again}{lost}"
 
 
-def days_line(days: dict[str, Any]) -> str:
-    """The days of the log."""
-    span = days["first"] if days["number"] == 1 else f"{days['first']} to {days['last']}, {days['number']:,} days"
-    return f"days: {span}" + (f" (timestamps are {days['read_as']})" if "read_as" in days else "")
-
-
-def totals_line(totals: dict[str, Any]) -> str:
-    """Totals of the counts, in words."""
-    return (
-        f"log: {plural(totals['impressions'], 'impressions')}, {plural(totals['clicks'], 'clicks')}, "
-        f"{plural(totals['queries'], 'queries')}, {plural(totals['pairs'], '(query, doc) pairs')}"
-    )
-
-
 def propensity_table(fit: Fit) -> list[Printed]:
     """Propensities with their intervals, those of joint EM, and the counts behind them; it fits into 80 columns.
 
     Where contexts are shrunk, the estimate of each one alone takes the place of joint EM and of some counts.
     """
     by_method = "" if fit.estimate.method == ConditionalEstimator.name else f" (--method {fit.estimate.method})"
-    title = f"propensities relative to {reference_in_words(fit)}{by_method}"
-    if fit.shrunk is not None:
-        title += f"; each {', '.join(fit.statistics.plan.context)} is shrunk towards the others"
+    references: list[int] = fit.estimate.linkage.references.tolist()
+    contexts, shrunk, borrowed = ", ".join(fit.statistics.plan.context), fit.shrunk, list[str]()
+    relative_to = cell_in_words(fit, references[0])
+    if contexts:  # in every one its own
+        positions = sorted({fit.statistics.cells[POSITION][number] for number in references})
+        relative_to = f"position {' or '.join(map(str, positions))} of each {contexts}"
+    title = f"propensities relative to {relative_to}{by_method}"
+    if shrunk is not None:
+        title += f"; each {contexts} is shrunk towards the others"
+        shares = [
+            f"{context_in_words(fit, number)} {shrunk.borrowed_of_cell[number]:.0%}"
+            for number in references
+            if np.isfinite(shrunk.borrowed_of_cell[number])
+        ]
+        if len(shares) > 1:
+            of_each = listed(shares, "borrowed_by_context")
+            borrowed.append(
+                f"share of each curve that is borrowed from the others: {of_each}. The intervals hold for each "
+                f"{contexts} by itself, even where it differs from the others; where much is borrowed, the propensity "
+                "may lie near an end of its interval."
+            )
     rows = fit.propensities.to_dicts()
     columns = [cell_column(name, rows) for name in fit.statistics.cells.columns]
-    if fit.shrunk is None:
+    if shrunk is None:
         columns.append(_numbers("impressions", "impressions", rows, _count, folded="impres-\nsions"))
     columns.append(_numbers("clicks", "clicks", rows, _count))
     columns.append(_numbers("propensity", "propensity", rows, number_in_words, folded="propen-\nsity"))
@@ -215,7 +209,6 @@ def propensity_table(fit: Fit) -> list[Printed]:
     if len(remarks) > _MOST_REMARKS:
         remarks = [*remarks[:_MOST_REMARKS], f"... and {len(remarks) - _MOST_REMARKS} more, see `reason`"]
     below = more(len(rows), "cells in propensities.parquet (--csv writes CSV as well)")
-    borrowed = [] if fit.shrunk is None else _borrowed(fit, fit.shrunk)
     whom = [] if fit.propensities["ci_high"].is_null().all() else [whom_intervals_are_about(fit)]
     return [title, PrintedTable(tuple(columns), below), *borrowed, *whom, *remarks]
 
@@ -236,20 +229,6 @@ def clicks_above_table(fit: Fit) -> list[Printed]:
     )
     where = "at the same position" if tests.averages_users else "in the same cell"
     return [f"clicks against those of the same documents {where} on other pages", PrintedTable(columns)]
-
-
-def _borrowed(fit: Fit, shrunk: ShrunkContexts) -> list[str]:
-    """How much of each context's propensities comes from the others, and what intervals are about."""
-    shares = [
-        f"{context_in_words(fit, number)} {shrunk.borrowed_of_cell[number]:.0%}"
-        for number in fit.estimate.linkage.references.tolist()
-        if np.isfinite(shrunk.borrowed_of_cell[number])
-    ]
-    if len(shares) < _SEVERAL:
-        return []
-    by = ", ".join(fit.statistics.plan.context)
-    borrowed = f"share of each curve that is borrowed from the others: {listed(shares, 'borrowed_by_context')}"
-    return [f"{borrowed}. {_WHAT_INTERVALS_HOLD_FOR.format(by)}"]
 
 
 def cell_column(name: str, rows: list[dict[str, Any]]) -> Column:
@@ -297,28 +276,6 @@ def _compared(fit: Fit, rows: _Cells) -> list[Column]:
     return []
 
 
-def smooth_weights(chosen: ChosenPropensities) -> list[Reason]:
-    """Where weights are not made from the fitted propensities, and why; nothing where all are."""
-    if not chosen.smooth:
-        return []
-    figures = {"smooth": len(chosen.smooth), "positions": chosen.known, "largest_std_error": chosen.largest_error}
-    return [reason("weights-from-a-curve", figures)]
-
-
-def weights_line(summary: WeightSummary) -> str:
-    """Effect of the weights on the log."""
-    size, clicks, clipped = summary.effective_sample_size, summary.clicks_weighted, summary.clicks_clipped
-    worth = f", effective sample size {size:,.0f}" if size is not None else ""
-    also = f"; {clipped:,.0f} clipped" if clipped else ""
-    return f"weights: {plural(clicks, 'clicks')} weighted{worth}{also}"
-
-
-def training_sets_line(sizes: Mapping[Split, dict[str, int]]) -> str:
-    """How much there is to learn from."""
-    words = [f"{split}: {', '.join(plural(n, what) for what, n in size.items())}" for split, size in sizes.items()]
-    return "; ".join(words)
-
-
 def features_line(report: dict[str, Any]) -> str:
     """How many features rows have, and how many rows have none."""
     missing = sum(table["missing_rows"] for table in report["tables"])
@@ -328,16 +285,6 @@ def features_line(report: dict[str, Any]) -> str:
         + (f", {categorical:,} of them categorical" if categorical else "")
         + (f"; missing in {plural(missing, 'rows')}" if missing else "")
     )
-
-
-def reference_in_words(fit: Fit) -> str:
-    """The cells that the others are compared with; in every context its own."""
-    references: list[int] = fit.estimate.linkage.references.tolist()
-    contexts = fit.statistics.plan.context
-    if not contexts:
-        return cell_in_words(fit, references[0])
-    positions = sorted({fit.statistics.cells[POSITION][number] for number in references})
-    return f"position {' or '.join(map(str, positions))} of each {', '.join(contexts)}"
 
 
 def _count(value: float) -> str:

@@ -30,12 +30,12 @@ _REJECTIONS: dict[int, Rejection] = {fault: fault for fault in (*RowRejection, *
 _BESIDE: dict[int, str] = {RowRejection.CLICKS_ABOVE_IMPRESSIONS: "impressions", RowRejection.SLOT_BELOW_PAGE: "page"}
 
 
-def reason(code: int) -> str:
+def why_rejected(code: int) -> str:
     """A fault in words, as it stands in messages and in the manifest."""
     return _REJECTIONS[code].words
 
 
-_HARMLESS_REASONS = frozenset(map(reason, HARMLESS))
+_HARMLESS_REASONS = frozenset(map(why_rejected, HARMLESS))
 
 
 def describe_rejected_rows(log: Log, counts: Mapping[int, int], read: int) -> list[str]:
@@ -43,10 +43,10 @@ def describe_rejected_rows(log: Log, counts: Mapping[int, int], read: int) -> li
     total = sum(counts.values())
     lines = [f"{total:,} of {read:,} rows are not valid:"]
     for code in sorted(counts):
-        lines.append(f"  {counts[code]:,} x {reason(code)}: {'; '.join(_places(log, code))}")
+        lines.append(f"  {counts[code]:,} x {why_rejected(code)}: {'; '.join(_places(log, code))}")
         advice = _advice(log, code)
         lines += [f"    {advice}"] if advice else []
-    lines += [_NULL_CLICKS] if _mostly_null_clicks({reason(code): rows for code, rows in counts.items()}) else []
+    lines += [_NULL_CLICKS] if _mostly_null_clicks({why_rejected(code): rows for code, rows in counts.items()}) else []
     lines += cut_off(log)
     return [*lines, "Fix the log, or drop these rows with --on-bad-rows drop."]
 
@@ -107,7 +107,7 @@ def _percent(share: float) -> str:
 
 
 def _mostly_null_clicks(dropped: Mapping[str, int]) -> bool:
-    return 2 * dropped.get(reason(RowRejection.CLICK_MISSING), 0) > sum(dropped.values())
+    return 2 * dropped.get(why_rejected(RowRejection.CLICK_MISSING), 0) > sum(dropped.values())
 
 
 _NULL_CLICKS = "If an empty click cell means no click, use --null-click 0."
@@ -135,7 +135,7 @@ def describe_rejected_pages(log: Log, counts: Mapping[int, int], examples: pl.Da
                 file, row, session = first.row(0)
                 page = f"{file} row {row} (session = {session!r})"
                 break
-        lines.append(f"  {counts[code]:,} x {reason(code)}: {page}")
+        lines.append(f"  {counts[code]:,} x {why_rejected(code)}: {page}")
         advice.append(_REJECTIONS[code].advice)
     instead = without_sessions(log, examples) if examples.height == sum(counts.values()) else ""
     if PageRejection.REPEATED_DOC in counts:

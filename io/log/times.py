@@ -17,7 +17,7 @@ from posbias.core.schema import DOC, PERIOD, QUERY, SESSION
 from posbias.io.log.click_log import Log
 from posbias.io.log.lists import find_timestamp_format, holds_times
 from posbias.io.log.scan import reading, scan_sources, schema_of
-from posbias.io.results.conclusions import CAUTION, Reason
+from posbias.io.results.conclusions import Reason, reason
 
 _FIRST_ROWS = 10_000  # that are looked at
 _MOST_PAGES = 0.95  # the least share of pages that are shown at one time
@@ -164,9 +164,7 @@ class Days:
                 rows = sum(self.rows[day] for day in days)
                 shown = ", ".join(day.isoformat() for day in days[:_SHOWN])
                 shown += f", ... {days[-1]} ({len(days):,} days)" if len(days) > _SHOWN else ""
-                are = "1 row is" if rows == 1 else f"{rows:,.0f} rows are"
-                sentence = f"{are} dated {why}: {shown}. Look at the timestamps."
-                reasons.append(Reason("odd-dates", CAUTION, sentence, {"rows": rows}))
+                reasons.append(reason("odd-dates", {"rows": rows}, why=why, days=shown))
         return reasons
 
 

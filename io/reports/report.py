@@ -41,8 +41,7 @@ from posbias.core.fit.plot_data import (
 )
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION
 from posbias.core.standard_errors.contrasts import LEVEL
-from posbias.io.fits.new_fit import Number, StoredEstimate
-from posbias.io.fits.saved_fit import StoredFit, fit_in, fits_of_values
+from posbias.io.fits.saved_fit import Number, StoredEstimate, StoredFit, fit_in, fits_of_values
 from posbias.io.fits.verdicts import NAMED
 from posbias.io.places.locations import Location
 from posbias.io.progress import Progress

@@ -35,7 +35,7 @@ def test_the_same_fit_gives_the_same_bytes_and_piece_by_piece_the_same_documents
 ) -> None:
     for name in ("one", "same"):
         assert run_in_process("explore", "fit", "-o", name, "--top", "3", "--quiet").returncode == 0
-    monkeypatch.setattr("posbias.io.fits.explored._ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("posbias.io.jobs.exploring._ROWS_AT_ONCE", 7)
     assert run_in_process("explore", "fit", "-o", "pieces", "--top", "3", "--quiet").returncode == 0
     for name in FILES:
         assert (world / "one" / name).read_bytes() == (world / "same" / name).read_bytes()

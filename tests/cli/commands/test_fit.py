@@ -192,7 +192,7 @@ def test_more_cells_than_memory_holds_are_refused_before_anything_is_computed(
     def never(*_: object, **__: object) -> None:
         pytest.fail("computed")
 
-    monkeypatch.setattr("posbias.io.fits.new_fit.fit_statistics", never)
+    monkeypatch.setattr("posbias.io.jobs.fit.fit_statistics", never)
     deep_log.write_parquet(tmp_path / "log.parquet")
     result = run_in_process(*command, str(tmp_path / "log.parquet"), "-o", str(tmp_path / "out"), code=2)
     assert "cells (position" in result.stderr
@@ -454,7 +454,7 @@ def test_from_statistics_what_pages_would_show_is_said_not_to_be_tested(
 def test_of_a_large_log_a_sample_of_pages_is_looked_at(
     run_in_process: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_queries: int
 ) -> None:
-    monkeypatch.setattr("posbias.io.fits.new_fit.MOST_ROWS", 4_000)
+    monkeypatch.setattr("posbias.io.jobs.fit.MOST_ROWS", 4_000)
     drawn = one_click_a_page(simulate(replace(OPTIONS, n_queries=n_queries)).log)
     drawn.write_parquet(tmp_path / "log.parquet")
     run_in_process("fit", "log.parquet", "-o", "out")

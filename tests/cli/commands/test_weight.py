@@ -135,10 +135,10 @@ ONCE = {
     "the method is checked": "posbias.io.jobs.fit.check_method",
     "the log is opened": "posbias.io.log.click_log.open_log",
     "the propensity table is built": "posbias.core.fit.propensities.propensity_table",
-    "the manifest's section is made": "posbias.io.fits.new_fit.fit_section",
-    "weights are made": "posbias.io.jobs.fit.weights_for",
+    "the manifest's section is made": "posbias.io.fits.saved_fit.period_section",
+    "weights are made": "posbias.io.jobs.training.weights_for",
 }
-NEVER = {"the log is counted again for its weights": "posbias.io.jobs.fit.counts_by_cell"}
+NEVER = {"the log is counted again for its weights": "posbias.io.jobs.training.counts_by_cell"}
 
 
 @pytest.mark.parametrize("layout", ["pointwise", "session"])

@@ -23,13 +23,13 @@ from workshop import RunPosbias as Run
 from posbias import open_result
 from posbias.core.errors import LogFormatError, PosbiasError, StatisticsError
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.io.fits.explored import open_explored, whole_queries
-from posbias.io.fits.saved_fit import open_compared, read_fit
-from posbias.io.jobs.click_model_fits import has_click_model, read_click_model
+from posbias.io.fits.saved_fit import read_fit
+from posbias.io.jobs.click_models import has_click_model, read_click_model
+from posbias.io.jobs.comparing import open_fit
+from posbias.io.jobs.exploring import open_explored, whole_queries
 from posbias.io.reports.report import open_reported, page_about
 from posbias.io.results.manifest import checksum_of_content
-from posbias.io.stores.segments import check_contents, one_by_one
-from posbias.io.stores.store import Statistics, checked, find_statistics
+from posbias.io.stores.store import Statistics, check_contents, checked, find_statistics, one_by_one
 from posbias.io.training.rankers import read_model
 
 Way = tuple[str | int, ...]
@@ -371,16 +371,7 @@ def read_opened(folder: Path) -> None:
 
 
 _FEW = 25  # of more, reports are drawn as well
-READERS = (
-    has_click_model,
-    read_click_model,
-    read_fit,
-    read_reported,
-    read_explored,
-    open_compared,
-    read_opened,
-    read_model,
-)
+READERS = (has_click_model, read_click_model, read_fit, read_reported, read_explored, open_fit, read_opened, read_model)
 
 
 @st.composite

@@ -282,7 +282,7 @@ def test_a_panic_of_polars_is_one_error(
     def panic(*_: object, **__: object) -> Never:
         raise pl.exceptions.PanicException("called `Option::unwrap()` on a `None` value")
 
-    monkeypatch.setattr("posbias.io.jobs.fit.fit_counts", panic)
+    monkeypatch.setattr("posbias.io.jobs.fit.fit_statistics", panic)
 
     refused(run_in_process(*FIT), "posbias: error: Polars failed: called `Option::unwrap()`")
     assert not (folder / "out").exists()

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from posbias.core.errors import LogFormatError, SchemaError
-from posbias.io.jobs.click_model_fits import check_positions, read_trust
+from posbias.io.jobs.click_models import check_positions, read_trust
 
 GOOD = {"position": [2, 1], "alpha": [0.3, 0.6], "beta": [0.1, 0.2]}
 

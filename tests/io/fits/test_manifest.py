@@ -11,7 +11,7 @@ import pytest
 from posbias.core.attractiveness import AttractivenessPrior
 from posbias.core.fit.periods import PeriodChoice, PeriodLook
 from posbias.core.standard_errors.contrasts import ContrastTest, contrast_test
-from posbias.io.fits.new_fit import StoredEstimate, contrast_section, period_section
+from posbias.io.fits.saved_fit import StoredEstimate, contrast_section, period_section
 
 
 def as_json(section: object) -> dict[str, object]:

@@ -21,8 +21,7 @@ from posbias.io.counting import count as gathering
 from posbias.io.log.scan import scan_sources
 from posbias.io.log.sources import find_sources
 from posbias.io.places.object_stores import forget_stores
-from posbias.io.stores.segments import Each, Statistics, check_contents
-from posbias.io.stores.store import find_statistics
+from posbias.io.stores.store import Each, Statistics, check_contents, find_statistics
 
 WRITERS: dict[str, Callable[[pl.DataFrame, io.BytesIO], Any]] = {
     "parquet": lambda frame, file: frame.write_parquet(file),

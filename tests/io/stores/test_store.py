@@ -161,7 +161,7 @@ def test_where_files_cannot_be_linked_they_are_copied(
     def refused(*_: object, **__: object) -> None:
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
 
-    monkeypatch.setattr("posbias.io.stores.segments.os.link", refused)
+    monkeypatch.setattr("posbias.io.stores.store.os.link", refused)
     merged = collect("a", "b", "year")
 
     assert merged.equals(pl.concat(days).sort(merged.columns[:-2]))

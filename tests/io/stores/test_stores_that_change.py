@@ -17,7 +17,6 @@ from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.fits import saved_fit as previous_fit
 from posbias.io.places.locations import checksum
 from posbias.io.results.manifest import checksum_of_content
-from posbias.io.stores import segments as statistics_checks
 from posbias.io.stores import store as statistics_store
 
 DAYS = ("2026-01-05", "2026-01-06", "2026-01-07")
@@ -233,7 +232,7 @@ def test_what_a_user_keeps_beside_the_parts_is_left_alone(there: Path, run_in_pr
 @pytest.fixture
 def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Return a function that has something happen before or after the parts are checked."""
-    real = statistics_checks._inspected  # type: ignore[reportPrivateUsage] - what every check does
+    real = statistics_store._inspected  # type: ignore[reportPrivateUsage] - what every check does
 
     def happens(work: Callable[[], None], *, before: bool) -> None:
         def inspected(*arguments: Any) -> Iterator[Any]:  # noqa: ANN401
@@ -243,7 +242,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             if not before:
                 work()
 
-        monkeypatch.setattr(statistics_checks, "_inspected", inspected)
+        monkeypatch.setattr(statistics_store, "_inspected", inspected)
 
     return happens
 
@@ -329,7 +328,7 @@ def test_a_copy_is_checked_while_it_is_made(there: Path, run_in_process: Run, mo
         flip(source, 100)
         raise OSError
 
-    monkeypatch.setattr("posbias.io.stores.segments.os.link", link)
+    monkeypatch.setattr("posbias.io.stores.store.os.link", link)
     assert_refused(run_in_process(*READERS["merge"]), "was replaced while it was")
     assert not (there / "out").exists()
 
@@ -346,6 +345,6 @@ def test_a_part_that_becomes_a_link_is_not_followed(
         real(source, target, **options)
         assert target.is_symlink() or "secret" not in target.read_text(errors="replace")
 
-    monkeypatch.setattr("posbias.io.stores.segments.os.link", link)
+    monkeypatch.setattr("posbias.io.stores.store.os.link", link)
     assert_refused(run_in_process(*READERS["merge"]), "was replaced while it was read")
     assert not (there / "out").exists()
