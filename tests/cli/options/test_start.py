@@ -75,7 +75,7 @@ def test_a_run_loads_only_the_plugins_that_it_uses(clean_environment: dict[str, 
     loaded_in_vain = [name for name in modules for room in rooms if name.startswith(f"posbias.{room}")]
     assert sorted(loaded_in_vain) == []
     others = {"core.models.cascade", "core.estimators.harvesting"}
-    others |= {"io.training.trainers", "io.training.scored", "io.training.model_files"}
+    others |= {"io.training.trainers", "io.training.scored", "io.training.rankers"}
     assert sorted(modules.intersection(f"posbias.{name}" for name in others)) == []
     assert modules.issuperset({"posbias.core.models.position_based", "posbias.core.estimators.methods"})
 
