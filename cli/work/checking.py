@@ -31,7 +31,8 @@ from posbias.core.errors import (
 from posbias.core.log.pages import HARMLESS
 from posbias.core.training.weights import as_count
 from posbias.io.counting.count import check_estimable, order_of_log, read_unchecked
-from posbias.io.counting.profile import PBM, ROWS_OF_CHECK, Look, look_at, look_at_clients, profile, profile_of_days
+from posbias.io.counting.first_rows import look_at_first_rows
+from posbias.io.counting.profile import PBM, ROWS_OF_CHECK, Look, look_at, profile, profile_of_days
 from posbias.io.engines.engine import ReadLog
 from posbias.io.fits.verdicts import feedback_over_times, reason_of_rows
 from posbias.io.forms.page_structure import (
@@ -287,10 +288,11 @@ def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:
                 stops.append(shown_lines(error.lines))
             view = view if stops else view.with_findings(_bad_rows(view, read))
             look = look_at(read, read.plan, engine, progress)
-            with progress.stage("looking at clients"):
-                clients = look_at_clients(read.log, ROWS_OF_CHECK)
+            with progress.stage("looking at columns"):
+                first = look_at_first_rows(read.log, ROWS_OF_CHECK, None if look is None else look.sample)
+            clients = None if first is None else first.clients
             facts, pages, lost = (None, None, None) if look is None else (look.facts, look.pages, look.lost)
-            faults = faults_in(profile(read, facts, plan, pages, clients) | profile_of_days(lost, log))
+            faults = faults_in(profile(read, facts, plan, pages, first) | profile_of_days(lost, log))
             feedback = [] if look is None or stops else _feedback(read)
     return view, masked_values(_content(view, log, read, look, clients, faults, feedback, stops))
 

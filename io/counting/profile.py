@@ -17,10 +17,7 @@ import narwhals as nw
 import polars as pl
 
 from posbias.core.check import (
-    CLIENT,
-    FEWEST_CLIENTS,
     ROWS_OF_LONG_PAGES,
-    Clients,
     LogDetails,
     LogFacts,
     Movement,
@@ -35,7 +32,6 @@ from posbias.core.check import (
     movement,
     outlook,
     page_facts,
-    robots_among,
 )
 from posbias.core.counts.checks import WITHOUT, rows_left_out
 from posbias.core.counts.counting_plan import StatisticsPlan
@@ -52,16 +48,15 @@ from posbias.core.counts.odd_days import (
 )
 from posbias.core.counts.sufficient_statistics import PartStatistics, SufficientStatistics, compress_part, merge_parts
 from posbias.core.models import get_model
-from posbias.core.roles import CLIENTS, VISITS, plain
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, QUERY, SESSION, WEIGHT
 from posbias.core.standard_errors.cluster import FEW_EFFECTIVE_CLUSTERS
 from posbias.io.counting.count import WithFacts, store_part
+from posbias.io.counting.first_rows import FirstRows, look_at_first_rows, of_first_rows
 from posbias.io.engines.engine import Engine, ReadLog, collected, sums_by
-from posbias.io.log.click_log import Log, good_rows
+from posbias.io.log.click_log import Log
 from posbias.io.log.faults import Quantity, faults_in, is_top
 from posbias.io.log.scan import reading
 from posbias.io.log.sql import sql_name, sql_text, sql_where
-from posbias.io.log.times import free_columns
 from posbias.io.progress import Progress
 from posbias.io.results.conclusions import Reason
 from posbias.io.stores.metadata import Part, Segment
@@ -79,6 +74,7 @@ _FEW = 0.005  # share of the clients that robots are: where very many stand out,
 _NEARLY_ALL, _FEWEST_PLACES, _ROWS_OF_TOTAL = 0.9, 20, 3
 _HALVES, _PLACES, _ROWS = "halves", "places", "rows"
 _FEWEST_LOST = 20  # clicks: fewer may be lost by chance
+_HARDLY_ANY = 0.01  # of the pages without a click to expect: where users leave after a click, there are fewer, too
 _TIMES_EXPECTED = 10  # so many times what chance makes of the click rates of positions, that is
 _SEED_OF_PAGES = 2
 
@@ -128,12 +124,12 @@ def faults_of_log(
     """
     sample = sample_of_pages(read, PAGES_OF_OTHERS)
     pages = None if sample is None else page_facts(sample)
-    clients = look_at_clients(read.log, ROWS_OF_OTHERS)
-    return faults_in(profile(read, facts, plan, pages, clients) | profile_of_days(lost, read.log), stated)
+    first = look_at_first_rows(read.log, ROWS_OF_OTHERS, sample)
+    return faults_in(profile(read, facts, plan, pages, first) | profile_of_days(lost, read.log), stated)
 
 
 def profile(
-    read: ReadLog, facts: LogFacts | None, plan: StatisticsPlan, pages: PageFacts | None, clients: Clients | None
+    read: ReadLog, facts: LogFacts | None, plan: StatisticsPlan, pages: PageFacts | None, first: FirstRows | None
 ) -> _Quantities:
     """The quantities of a log that was read; the arguments are those of `faults_of_log` and what was looked at."""
     totals, log = read.totals, read.log
@@ -144,7 +140,7 @@ def profile(
         "clicks_left_out": left_out,
         "share_of_clicks_left_out": left_out / max(clicks, 1),
         "most_clicks_left_out": max(log.request.max_bad_rows * clicks, _FEWEST_LOST),
-        **of_clients(clients),
+        **(of_first_rows(first, log) if first is not None else {}),
         **(_of_sums(read) | _of_total_rows(read) if sums else {}),
         **(_of_weights(read) if log.roles.weight is not None else {}),
         **(_of_counts(facts, plan, log) if facts is not None else {}),
@@ -182,6 +178,9 @@ def _of_pages(pages: PageFacts, read: ReadLog, facts: LogFacts | None) -> _Quant
     ends, totals = read.totals.page_ends, read.totals
     # If clicks were independent.
     rates = [] if facts is None else facts.positions["ctr"].head(ROWS_OF_LONG_PAGES).to_list()
+    rows_clicked = (ends.clicks_above + ends.ended) / max(ends.rows_above + ends.pages, 1)  # of pages with a click
+    in_all, rows_of_page = ends.pages + ends.without_click, ends.rows_above / max(ends.pages, 1) + 1
+    expected = in_all * (1 - rows_clicked) ** rows_of_page  # if clicks were independent: else there are more
     quantities: _Quantities = {
         "pages": pages.pages,
         "rows_per_page": pages.rows / pages.pages,
@@ -201,6 +200,10 @@ def _of_pages(pages: PageFacts, read: ReadLog, facts: LogFacts | None) -> _Quant
         "pages_ended": ends.ended,
         "pages_with_click": ends.pages,
         "share_ended": ends.ended / max(ends.pages, 1),
+        "pages_in_all": in_all,
+        "pages_without_click": ends.without_click,
+        "pages_without_click_expected": expected,
+        "most_pages_without_click": expected * _HARDLY_ANY,
         "click_rate_above": ends.clicks_above / max(ends.rows_above, 1),
     }
     if pages.shifted is not None:
@@ -238,54 +241,6 @@ def profile_of_days(lost: LackingDays | None, log: Log | None) -> _Quantities:
         "clicks_of_days_lost": lost.clicks,
         "share_of_clicks_lost": lost.share,
         "without_days": f"{how}{instead}",
-    }
-
-
-def look_at_clients(log: Log, most: int) -> Clients | None:
-    """The clients of the first rows, `most` of them; None where no column is called like one.
-
-    Of several columns it is the one with most values; visits serve where no column holds users. The rows are read
-    again: an engine keeps no column that it does not need.
-    """
-    if log.raw is not None or log.roles.impressions is not None:
-        return None
-    names = [*log.roles.cluster, *free_columns(log), *(log.roles.session if len(log.roles.session) > 1 else ())]
-    columns = [name for name in names if plain(name) in CLIENTS] or [name for name in names if plain(name) in VISITS]
-    if not columns:
-        return None
-    seen = replace(log, roles=replace(log.roles, cluster=tuple(columns), timestamp=None))
-    with reading([*log.sources, *log.click_sources]):
-        rows = good_rows(seen.impressions).select(*columns, POSITION, CLICK).head(most).collect(engine="streaming")
-    column = columns[0] if len(columns) == 1 else max(columns, key=lambda name: rows[name].n_unique())
-    shown, clicked = pl.len().cast(pl.Int64).alias(IMPRESSIONS), pl.col(CLICK).cast(pl.Int64).sum().alias(CLICKS)
-    counts = rows.drop_nulls(column).group_by(pl.col(column).alias(CLIENT), POSITION).agg(shown, clicked)
-    sizes = counts.group_by(CLIENT).agg(pl.col(IMPRESSIONS).sum())[IMPRESSIONS].to_list()
-    if sum(sizes) < _FEWEST or len(sizes) < FEWEST_CLIENTS:
-        return None
-    can_query = not log.raw_sources and log.request.query is None
-    return Clients(column, len(sizes), sum(sizes), max(sizes) / sum(sizes), robots_among(counts), can_query)
-
-
-def of_clients(clients: Clients | None) -> _Quantities:
-    """The largest client, and those that click like robots."""
-    if clients is None:
-        return {}
-    known = {"client_column": clients.column, "largest_client": clients.share, "rows_of_clients": clients.rows}
-    robots = clients.robots
-    if robots is None:
-        return known
-    names = ", ".join(map(sql_text, robots.names[:_NAMED])) + (", ..." if len(robots.names) > _NAMED else "")
-    how = sql_where(f"({sql_name(clients.column)} IN ({names})) IS NOT TRUE")
-    return known | {
-        "clients": clients.number,
-        "few_clients": max(_FEW * clients.number, 1),
-        "robots": len(robots.names),
-        "robot_names": names,
-        "all_robots": ", ".join(robots.names),
-        "robot_impressions": robots.impressions,
-        "robot_clicks": robots.clicks,
-        "robot_times": robots.times,
-        "without_robots": f": {how}" if clients.can_query else " of the files",
     }
 
 
@@ -454,6 +409,7 @@ class Look:
     details: LogDetails  # of them
     moved: Movement  # how documents move between positions; an estimate where not all queries were looked at
     pages: PageFacts | None  # facts of its pages; None where it has no sessions
+    sample: pl.DataFrame | None  # of whole queries, from which these come
     all_pages: int | None  # how many there are; an estimate where not all were looked at
     outlooks: tuple[Outlook, ...]  # what each model can say, the position-based one first
     why_not: dict[str, str]  # why a model is not among them
@@ -499,6 +455,7 @@ def look_at(read: ReadLog, plan: StatisticsPlan, engine: Engine, progress: Progr
         details=details,
         moved=movement(statistics.pair_signatures, expected.share),
         pages=of_pages,
+        sample=pages,
         all_pages=None if of_pages is None else round(of_pages.pages * read.rows.used / max(of_pages.rows, 1)),
         outlooks=tuple(outlooks),
         why_not={UBM: why_not} if why_not else {},

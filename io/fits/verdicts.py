@@ -580,6 +580,9 @@ def _shape_and_bins(fit: Fit) -> Iterator[Reason]:
 # --- differences between positions, contexts and clicks above that a log may lack ---
 
 
+_FEWEST_OF_LIST = 5  # positions that people read down, as a rule
+
+
 def _differences(fit: Fit) -> Iterator[Reason]:
     contexts, effect, previous = fit.contexts, fit.position_effect, fit.previous_click
     by = ", ".join(fit.statistics.plan.context)
@@ -605,7 +608,10 @@ def _differences(fit: Fit) -> Iterator[Reason]:
             yield reason("contexts-not-compared.none-shared", **values)
     if effect is not None and effect.n_contrasts and not effect.rejected:
         ends = {"low": np.nanmin(fit.estimate.intervals.low), "high": np.nanmax(fit.estimate.intervals.high)}
-        yield reason("no-position-effect", {name: float(end) for name, end in ends.items()}, _rests_on(effect, fit))
+        flat = int(np.isfinite(fit.estimate.propensity).sum()) >= _FEWEST_OF_LIST
+        missed = {name: float(end) for name, end in ends.items()}
+        code = "no-position-effect.of-list" if flat else "no-position-effect"
+        yield reason(code, missed, _rests_on(effect, fit), severity=CAUTION if flat else NOTE)
     if previous is None or not previous.n_contrasts:
         return
     silence, details = fit.silence, _rests_on(previous, fit)

@@ -358,7 +358,7 @@ class CellFit:
         if self.strict and unknown:
             result.reasons.append(reason("not-identified.strict", {"unknown": unknown}))
         result.next = f"posbias weight LOGS --propensities {result.target} -o weighted"
-        better = next((reason.figures["model"] for reason in result.reasons if reason.code == OTHER_MODEL), None)
+        better = next((reason.figures["model"] for reason in result.all_reasons if reason.code == OTHER_MODEL), None)
         judge = f"posbias evaluate LOGS --models {counted.plan.model.name},{better} -o judged"
         result.next_if_refused = judge if better else f"posbias show {result.target} --details"
         return fit

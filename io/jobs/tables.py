@@ -29,6 +29,7 @@ from posbias.io.log.events import EVENTS
 from posbias.io.places.locations import Location
 from posbias.io.progress import Progress
 from posbias.io.results.conclusions import (
+    EXPLAINED,
     STOP,
     Column,
     Conclusion,
@@ -83,13 +84,16 @@ class Result:
     def all_reasons(self) -> list[Reason]:
         """Faults of the log, and reasons; a fault is not repeated that a reason states.
 
-        Nor is one, other than a stop, that the fit states whose propensities are used, if it is of the same log.
+        Nor is one, other than a stop, that the fit states whose propensities are used, if it is of the same log; nor a
+        reason that follows from a fault.
         """
         stated, by_fit = {reason.code for reason in self.reasons}, frozenset[str]()
         if self.fit is not None and self.fit.sources == frozenset(self.content.get("sources", ())):
             by_fit = self.fit.cautions
         new = [fault for fault in self.faults if fault.code not in stated]
-        return [*(fault for fault in new if fault.severity == STOP or fault.code not in by_fit), *self.reasons]
+        explained = {code for fault in new for code in EXPLAINED.get(fault.code, ())}
+        reasons = [reason for reason in self.reasons if reason.code not in explained]
+        return [*(fault for fault in new if fault.severity == STOP or fault.code not in by_fit), *reasons]
 
     @property
     def conclusion(self) -> Conclusion:

@@ -203,6 +203,11 @@ class Log:
         return canonical_impressions(raw, self.roles, raw.collect_schema(), self.rules)
 
     @property
+    def flat_schema(self) -> pl.Schema:
+        """The columns of its rows, each an impression that is not read yet."""
+        return self._shown.collect_schema()
+
+    @property
     def is_parquet(self) -> bool:
         """Whether all files are Parquet."""
         return all(source.format == "parquet" for source in self.sources)

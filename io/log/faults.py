@@ -43,6 +43,7 @@ class LogFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     meaning: str = ""
     stop: tuple[str, ...] = ()
     unless: tuple[str, ...] = ()
+    explains: tuple[str, ...] = ()
     figures: Mapping[str, str] = {}
     details: str = ""
 

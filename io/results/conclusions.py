@@ -40,6 +40,9 @@ _ENTRIES = dict(_entries("posbias.io.results", "reasons.toml"))
 FAULTS = _entries("posbias.io.log", "faults.toml")
 """Codes of faults of a log, and their entries, in the order in which they are stated."""
 
+EXPLAINED: dict[str, list[str]] = {code: entry["explains"] for code, entry in FAULTS if "explains" in entry}
+"""Codes of reasons of a fit that follow from a fault of its log."""
+
 _EVERY = [*FAULTS, *_ENTRIES.items()]
 CODES: dict[str, str] = {code: entry["meaning"] for code, entry in _EVERY if "meaning" in entry}
 """What each code means, in few words that go on a sentence."""

@@ -10,7 +10,6 @@ import pytest
 FOLDERS = ("cli", "core", "io", "sample_logs")
 
 ALLOWED = {
-    ("cli/main.py", "import module"): "a command of posbias itself, by the table of commands beside it",
     ("core/choices.py", "import module"): "a file of posbias itself, by the tables of names above it",
     ("io/log/scan.py", "values.list.eval"): "an expression of Polars on the entries of lists, none of which is read",
     ("io/log/lists.py", "text.str.split(self.separator).list.eval"): "likewise",

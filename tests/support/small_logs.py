@@ -29,6 +29,33 @@ def counted(log: pl.DataFrame, plan: StatisticsPlan = PBM) -> pl.DataFrame:
     return plan.count(nw.from_native(log.lazy())).to_native().collect().sort(plan.keys)
 
 
+def log_by_value(kind: str, seed: int, n_pages: int = 3000, n_values: int = 2) -> pl.DataFrame:
+    """Impressions of 60 queries with 14 documents each, 8 on a page, and a column `value` of the page.
+
+    Args:
+        kind: what the value changes: "examination", "taste" (clicks at all positions), "ranking" (of the same
+            relevance), or relevance, which the ranker knows or not ("known", "unknown"); anything else for nothing.
+        seed: of what is drawn.
+        n_pages: how many there are.
+        n_values: of the column.
+    """
+    rng, theta = np.random.default_rng(seed), np.array([1.0, 0.72, 0.55, 0.44, 0.36, 0.30, 0.26, 0.23])
+    by_value = 0.6 * rng.beta(1.2, 2, (60, n_values, 14))
+    if kind not in {"known", "unknown"}:
+        by_value[:] = by_value[:, :1]
+    frequency = 1 / np.sqrt(1 + np.arange(60))
+    query, value = rng.choice(60, n_pages, p=frequency / frequency.sum()), rng.integers(0, n_values, n_pages)
+    known = by_value[query].mean(1) if kind == "unknown" else by_value[query, value]
+    known = known + (0.2 * rng.normal(size=(60, n_values, 14))[query, value] if kind == "ranking" else 0)
+    doc = np.argsort(-known / 0.6 - 0.15 * rng.normal(size=known.shape), 1)[:, :8]
+    examined = np.where((value[:, None] == 0) & (kind == "examination"), 0.6 * theta**1.8, theta)
+    examined = examined * np.where((value[:, None] == 0) & (kind == "taste"), 0.5, 1.0)
+    click = rng.random(doc.shape) < examined * by_value[query[:, None], value[:, None], doc]
+    page, position = np.divmod(np.arange(doc.size), 8)
+    columns = {"session": page, "query": query[page], "doc": doc.ravel(), "position": position + 1}
+    return pl.DataFrame({**columns, "click": click.ravel().astype(np.int8), "value": value[page].astype(str)})
+
+
 def log_in_order(
     seed: int, *, learns: float = 0.0, changes: bool = False, theta: float = 1.0, n_queries: int = 60, n_pages: int = 40
 ) -> pl.DataFrame:

@@ -111,7 +111,7 @@ def test_huge_weights_leave_attractiveness_a_number(
     run_in_process: Run, log: Path, dense_log: pl.DataFrame, tmp_path: Path
 ) -> None:
     clicked = dense_log.with_columns(
-        click=pl.when(pl.col("position") == 1).then(1).otherwise("click").cast(pl.Int8),
+        click=pl.when(pl.col("position") == 1).then(pl.col("session") % 10 > 0).otherwise("click").cast(pl.Int8),
         w=pl.when(pl.col("position") == 1).then(1e12).otherwise(1.0),
     )
     clicked.write_parquet(log)

@@ -10,9 +10,11 @@ import polars as pl
 import pytest
 from checked_logs import POSITIONS, checked, good_log
 from command_results import manifest_of
+from small_logs import log_by_value
 from workshop import RunPosbias as Run
 
 from posbias.core.check import Clients, Robots
+from posbias.io.counting import first_rows
 from posbias.io.counting import profile as profiles
 from posbias.io.log import faults as columns
 from posbias.io.log.faults import TABLE, LogFault, faults_in
@@ -20,6 +22,12 @@ from posbias.io.results import conclusions
 
 PAGE = pl.col("session")
 POSITION = pl.col("position")
+
+
+def placed(column: str, *, descending: bool = False) -> pl.Expr:
+    """Positions on a page in the order of a column."""
+    return pl.col(column).rank("ordinal", descending=descending).over("session").cast(pl.Int64).alias("position")
+
 
 FAULTY: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
     "top-missing": lambda log: log.filter(POSITION > 1),
@@ -36,6 +44,12 @@ FAULTY: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
         pl.when(PAGE % 10 == 0).then(1).otherwise("click").cast(pl.Int8).alias("click")
     ),
     "one-client-dominates": lambda log: log.with_columns(client=pl.when(PAGE % 10 == 0).then(-1).otherwise("session")),
+    "ids-rounded": lambda log: log.with_columns(doc=pl.format("4.0063{}E+12", "doc")),
+    "every-page-clicked": lambda log: log.filter(pl.col("click").max().over("session") == 1),
+    "clicked-first": lambda log: log.with_columns(placed("click", descending=True)),
+    "order-of-ids": lambda log: log.with_columns(placed("doc")),
+    "order-of-ids-descending": lambda log: log.with_columns(placed("doc", descending=True)),
+    "column-decides": lambda _: log_by_value("known", 1, 4000).cast({"doc": pl.String}),
     "pages-shifted": lambda log: log.with_columns(POSITION + (PAGE % 5 == 0)),
 }
 
@@ -84,6 +98,24 @@ def test_what_check_says_of_a_log_every_command_says_once(
 
     assert {command: of.count(code) for command, of in found.items()} == dict.fromkeys(found, 1)
     assert {command: sorted(of) for command, of in found.items()} == dict.fromkeys(found, sorted(found["check"]))
+
+
+def test_the_option_named_for_a_column_that_decides_relevance_sets_propensities_right(
+    run_in_process: Run, tmp_path: Path
+) -> None:
+    log_by_value("known", 1, 4000).write_parquet(tmp_path / "log.parquet")
+    run_in_process("fit", "log.parquet", "--no-compare", "-o", "together")
+    found = {reason["code"]: reason for reason in manifest_of(tmp_path / "together")["reasons"]}
+
+    option = re.search(r"--stratify value", found["column-decides"]["sentence"])
+    assert option is not None
+    run_in_process("fit", "log.parquet", "--no-compare", "-o", "apart", *option[0].split(), code=0)
+
+    truth = 0.23  # of position 8
+    for name, holds in {"together": False, "apart": True}.items():
+        row = pl.read_parquet(tmp_path / name / "propensities.parquet").row(7, named=True)
+        assert (row["ci_low"] <= truth <= row["ci_high"]) is holds
+    assert found["column-decides"]["figures"]["apart"] == pytest.approx(row["propensity"], rel=1e-6)
 
 
 def test_weights_count_in_the_profile_of_pages(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
@@ -155,7 +187,9 @@ def test_the_first_entry_of_a_code_whose_conditions_hold_is_stated(
 
 
 def test_every_quantity_of_the_table_is_in_a_profile() -> None:
-    source = "".join(Path(str(module.__file__)).read_text(encoding="utf-8") for module in (profiles, columns))
+    source = "".join(
+        Path(str(module.__file__)).read_text(encoding="utf-8") for module in (profiles, first_rows, columns)
+    )
     known = set(re.findall(r'"(\w+)"', source))
     for code, fault in TABLE:
         texts = (fault.sentence, fault.advice, fault.details)
@@ -206,7 +240,7 @@ def test_check_gives_the_advice_on_few_queries_once(run_in_process: Run, log: pl
 def test_a_large_client_is_worth_a_word_unless_robots_are_named(*, share: float, said: bool) -> None:
     robots = Robots(("a",), 0.1, 0.2, 3.0)
     alone, named = (
-        faults_in(profiles.of_clients(Clients("ip", 100, 6000, share, found, can_query=True)))
+        faults_in(first_rows.of_clients(Clients("ip", 100, 6000, share, found, can_query=True)))
         for found in (None, robots)
     )
 

@@ -83,7 +83,12 @@ def searches(tmp_path: Path) -> list[Path]:
     paths = [tmp_path / f"{name}.ndjson" for name in "ab"]
     for number, path in enumerate(paths):
         rows = [
-            {"search_id": f"{number} {page}", "query": f"q{page % 2}", "results": docs, "clicked": [docs[page % 3]]}
+            {
+                "search_id": f"{number} {page}",
+                "query": f"q{page % 2}",
+                "results": docs,
+                "clicked": docs[page % 3 :][: page % 4],
+            }
             for page, docs in enumerate([["x", "y", "z"], ["z", "y", "x"], ["y", "z", "x"]] * 20)
         ]
         path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")

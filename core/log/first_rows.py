@@ -1,0 +1,178 @@
+"""Faults that the first rows of a log show: rounded ids, an order that was lost, columns that decide relevance.
+
+All functions take canonical impressions in memory, with their sessions where the log has any.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from posbias.core.log.pages import in_page_order
+from posbias.core.schema import CLICK, DOC, POSITION, QUERY, SESSION
+
+_ROUNDED = r"^\d(\.\d+)?[eE]\+\d{2,3}$"
+_FEWEST_ROUNDED = 0.01  # share of the different values
+
+
+def rounded_ids(ids: pl.Series) -> str | None:
+    """An id in the form that spreadsheets give to long numbers, `4.00638E+12`; None where hardly any id has it."""
+    if not isinstance(ids.dtype, pl.String):
+        return None
+    different = ids.unique(maintain_order=True)
+    rounded = different.filter(different.str.contains(_ROUNDED))
+    return rounded[0] if rounded.len() > _FEWEST_ROUNDED * different.len() else None
+
+
+_FEWEST_ROWS = 4  # of a page whose order says something
+
+
+@dataclass(frozen=True)
+class PageOrder:
+    """In which order documents stand on the pages of at least four rows."""
+
+    pages: int  # how many there are
+    ascending: int  # pages in the ascending order of ids, as numbers or as texts
+    descending: int
+    with_click: int  # pages with a click, and rows without
+    clicked_first: int  # those of them on which every row above a click is clicked
+    several_clicks: int  # those of these with several clicks
+
+
+def page_order(impressions: pl.DataFrame) -> PageOrder:
+    """Count the pages whose rows stand in the order of their ids, or with the clicked rows first."""
+    doc = impressions[DOC]
+    number = doc.cast(pl.Int64, strict=False) if isinstance(doc.dtype, pl.String) else doc
+    ids = pl.Series("id", doc.rank("dense"), pl.Int64)
+    numbers = ids if number.null_count() else number.rank("dense").cast(pl.Int64)
+    rows = impressions.select(SESSION, POSITION, CLICK, ids, numbers.alias("number"))
+    below = pl.col(SESSION).eq_missing(pl.col(SESSION).shift(1)).fill_null(value=False)
+    steps = {name: pl.when(below).then(pl.col(name).cast(pl.Int64).diff()).sign() for name in ("id", "number", CLICK)}
+    per_page = (
+        in_page_order(rows)
+        .lazy()
+        .with_columns(step.alias(f"{name}_step") for name, step in steps.items())
+        .group_by(SESSION)
+        .agg(
+            pl.len().alias("rows"),
+            pl.col(CLICK).cast(pl.Int64).sum().alias("clicks"),
+            *((pl.col(f"{name}_step") == 1).sum().alias(f"{name}_up") for name in ("id", "number")),
+            *((pl.col(f"{name}_step") == -1).sum().alias(f"{name}_down") for name in ("id", "number")),
+            (pl.col(f"{CLICK}_step") > 0).any().alias("below"),
+        )
+        .filter(pl.col("rows") >= _FEWEST_ROWS)
+    )
+    mixed = (pl.col("clicks") > 0) & (pl.col("clicks") < pl.col("rows"))
+    first = mixed & ~pl.col("below")
+    counts = {
+        "pages": pl.len(),
+        "ascending": (pl.max_horizontal("id_up", "number_up") + 1 == pl.col("rows")).sum(),
+        "descending": (pl.max_horizontal("id_down", "number_down") + 1 == pl.col("rows")).sum(),
+        "with_click": mixed.sum(),
+        "clicked_first": first.sum(),
+        "several_clicks": (first & (pl.col("clicks") > 1)).sum(),
+    }
+    totals = per_page.select(count.cast(pl.Int64).alias(name) for name, count in counts.items())
+    return PageOrder(**totals.collect().row(0, named=True))
+
+
+_MOST_VALUES = 30  # of a column that may decide relevance
+_RAREST = 0.01  # share of the rows with a value
+_ROUNDS = 8
+_LEAST_RATE = 0.05  # click rate of a value, as a share of all, below which the column rather says what was clicked
+
+
+def few_values(impressions: pl.DataFrame, columns: Sequence[str]) -> Iterator[str]:
+    """Columns of few values, of which each page has one, that do not say whether it was clicked."""
+    for name in columns:
+        values = impressions[name]
+        if values.dtype.is_float() or values.dtype.is_temporal() or not 1 < values.n_unique() <= _MOST_VALUES:
+            continue
+        clicks = pl.col(CLICK).cast(pl.Float64)
+        rates = impressions.group_by(name).agg(pl.len().alias("rows"), clicks.mean().alias("rate"))
+        often = rates.filter(pl.col("rows") >= _RAREST * impressions.height)
+        if often.height < 2 or often["rate"].min() <= _LEAST_RATE * impressions[CLICK].mean():  # noqa: PLR2004 # pyright: ignore[reportOptionalOperand, reportOperatorIssue]
+            continue
+        if SESSION in impressions.columns and not _one_a_page(impressions, name):
+            continue
+        yield name
+
+
+def _one_a_page(impressions: pl.DataFrame, name: str) -> bool:
+    several = impressions.lazy().group_by(SESSION).agg(pl.col(name).n_unique() > 1)
+    return not several.select(pl.col(name).any()).collect().item()
+
+
+@dataclass(frozen=True)
+class Deciding:
+    """How far a column decides which documents are relevant, as the ranker knows."""
+
+    score: float  # in standard errors; about normal where the column decides nothing
+    slope: float  # by which share clicks rise at a position, per unit of log height at which a value shows a document
+
+
+def deciding(impressions: pl.DataFrame, column: str) -> Deciding | None:
+    """Test whether a column decides relevance, by a score test with errors clustered by query.
+
+    A pair i is shown n_ikv times at position k with value v of the column, and clicked c_ikv times. Where v decides
+    nothing but how much is looked at, and by whom, c_ikv expects e_ikv = c_ik n_ikv r_kv / sum_u n_iku r_ku given
+    c_ik = sum_v c_ikv, with r_kv such that sum_i c_ikv = sum_i e_ikv. The residuals of a pair,
+    d_iv = sum_k c_ikv - e_ikv, are then independent of where it is shown. Its height is
+    h_iv = - sum_k n_ikv log k / sum_k n_ikv, less its mean over v by sum_k e_ikv. The score U = sum_q U_q, with
+    U_q = sum_v d_iv h_iv over the pairs i of q, is above 0 where values show documents further up that are clicked
+    more often with them at the same position: where the ranker knows what the value decides. It is compared with
+    sqrt(sum_q U_q^2), which holds whatever the clicks of a query have in common.
+
+    Args:
+        impressions: `query`, `doc`, `position`, `click`, and the column.
+        column: of few values.
+
+    Returns:
+        None where no document was shown with several values at a position.
+    """
+    rows = impressions.lazy().select(
+        QUERY, DOC, POSITION, pl.col(column).alias("value"), pl.col(CLICK).cast(pl.Float64).alias("c")
+    )
+    cells = (
+        rows.group_by(QUERY, DOC, POSITION, "value")
+        .agg(pl.len().cast(pl.Float64).alias("n"), pl.col("c").sum())
+        .with_columns(pl.struct(QUERY, DOC).rank("dense").alias("pair"))
+        .filter(pl.col("value").n_unique().over("pair") > 1)
+        .sort(QUERY, DOC, POSITION, "value")
+        .select(
+            pl.col(QUERY).rank("dense").alias("query"),
+            pl.col("pair").rank("dense"),
+            pl.struct("pair", POSITION).rank("dense").alias("at"),
+            pl.struct(POSITION, "value").rank("dense").alias("seen_by"),
+            pl.struct("pair", "value").rank("dense").alias("with"),
+            pl.col(POSITION).cast(pl.Float64).log().alias("depth"),
+            "n",
+            "c",
+        )
+        .collect()
+    )
+    if not cells.height:
+        return None
+    query, pair, at, seen_by, with_value = (
+        cells[name].to_numpy().astype(np.int64) - 1 for name in ("query", "pair", "at", "seen_by", "with")
+    )
+    depth, n, c = (cells[name].to_numpy() for name in ("depth", "n", "c"))
+    clicks, of_viewers, rate = np.bincount(at, c)[at], np.bincount(seen_by, c), np.ones(int(seen_by.max()) + 1)
+    expected = np.zeros_like(c)
+    for _ in range(_ROUNDS):
+        weight = n * rate[seen_by]
+        expected = clicks * weight / np.bincount(at, weight)[at]
+        rate *= np.maximum(of_viewers, 0.5) / np.maximum(np.bincount(seen_by, expected), 1e-9)
+    first = np.unique(with_value, return_index=True)[1]
+    residual, share = np.bincount(with_value, c - expected), np.bincount(with_value, expected)
+    height = -np.bincount(with_value, n * depth) / np.bincount(with_value, n)
+    of = pair[first]
+    mean = np.bincount(of, share * height) / np.maximum(np.bincount(of, share), 1e-300)
+    above = height - mean[of]
+    by_query = np.bincount(query[first], residual * above)
+    error = float(np.sqrt(by_query @ by_query))
+    if error == 0:
+        return None
+    score = float(by_query.sum())
+    return Deciding(score / error, score / float(share @ above**2))

@@ -1,0 +1,181 @@
+"""Quantities of the first rows of a log: rounded ids, an order that was lost, columns that decide relevance."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+
+from posbias.core.check import CLIENT, FEWEST_CLIENTS, Clients, robots_among
+from posbias.core.counts.counting_plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import compress_part, merge_parts
+from posbias.core.errors import IdentifiabilityError, UsageError
+from posbias.core.estimators.estimate import EstimationOptions
+from posbias.core.estimators.methods import ConditionalEstimator
+from posbias.core.log.first_rows import deciding, few_values, page_order, rounded_ids
+from posbias.core.models import get_model
+from posbias.core.roles import CLIENTS, VISITS, plain
+from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, POSITION, QUERY, RESERVED, SESSION
+from posbias.io.log.click_log import Log, good_rows
+from posbias.io.log.faults import Quantity
+from posbias.io.log.scan import reading
+from posbias.io.log.sql import sql_name, sql_text, sql_where
+from posbias.io.log.times import free_columns
+
+_MOST_COLUMNS = 40  # that no role takes, in the order of the log
+_FEWEST = 1000  # rows, by which clients are judged
+_NAMED = 3  # clients, in a sentence
+_FEW = 0.005  # share of the clients that robots are: where very many stand out, these may be people like others
+_FEWEST_PAGES = 100  # whose order says something
+_DEEPEST = 50  # position at which what a column decides is looked for
+_FALSE = 0.001  # share of the logs without such a column in which one is named
+
+
+@dataclass(frozen=True)
+class FirstRows:
+    """The first good rows of a log."""
+
+    rows: pl.DataFrame  # canonical impressions
+    columns: tuple[str, ...]  # those that no role takes, beside them
+    clients: Clients | None  # None where no column is called like one, or too few rows have it
+
+
+def look_at_first_rows(log: Log, most: int, sample: pl.DataFrame | None) -> FirstRows | None:
+    """Read the first rows again, with the columns that an engine does not keep.
+
+    Args:
+        log: the log.
+        most: how many rows are read at most.
+        sample: of its pages, which serves where it has no other columns, or is made of raw files.
+
+    Returns:
+        None where there are no rows to look at.
+    """
+    parts_of_session = log.roles.session if len(log.roles.session) > 1 else ()
+    names = [*log.roles.cluster, *_free_columns(log), *parts_of_session]
+    columns = tuple(name for name in dict.fromkeys(names) if name not in RESERVED)[:_MOST_COLUMNS]
+    if log.raw is not None or log.roles.impressions is not None or (not columns and sample is not None):
+        return None if sample is None else FirstRows(sample, (), None)
+    seen = replace(log, roles=replace(log.roles, cluster=columns, timestamp=None))
+    with reading([*log.sources, *log.click_sources]):
+        impressions = good_rows(seen.impressions)
+        known = impressions.collect_schema()
+        kept = [name for name in (SESSION, QUERY, DOC, POSITION, CLICK, *columns) if name in known]
+        rows = impressions.select(kept).head(most).collect(engine="streaming")
+    return FirstRows(rows, columns, _clients(rows, columns, log))
+
+
+def _free_columns(log: Log) -> list[str]:
+    """Columns that no role takes, whose values may be names."""
+    schema = log.flat_schema
+    kinds = {name: schema[name] for name in free_columns(log) if name in schema}
+    return [name for name, kind in kinds.items() if not (kind.is_float() or kind.is_temporal() or kind.is_nested())]
+
+
+def _clients(rows: pl.DataFrame, names: Sequence[str], log: Log) -> Clients | None:
+    """The clients: of several columns it is the one with most values; visits serve where none holds users."""
+    columns = [name for name in names if plain(name) in CLIENTS] or [name for name in names if plain(name) in VISITS]
+    if not columns:
+        return None
+    column = columns[0] if len(columns) == 1 else max(columns, key=lambda name: rows[name].n_unique())
+    shown, clicked = pl.len().cast(pl.Int64).alias(IMPRESSIONS), pl.col(CLICK).cast(pl.Int64).sum().alias(CLICKS)
+    counts = rows.drop_nulls(column).group_by(pl.col(column).alias(CLIENT), POSITION).agg(shown, clicked)
+    sizes = counts.group_by(CLIENT).agg(pl.col(IMPRESSIONS).sum())[IMPRESSIONS].to_list()
+    if sum(sizes) < _FEWEST or len(sizes) < FEWEST_CLIENTS:
+        return None
+    can_query = not log.raw_sources and log.request.query is None
+    return Clients(column, len(sizes), sum(sizes), max(sizes) / sum(sizes), robots_among(counts), can_query)
+
+
+def of_first_rows(first: FirstRows, log: Log) -> dict[str, Quantity]:
+    """What the first rows show: clients, ids, the order of pages, columns that decide relevance."""
+    rows = first.rows
+    if not rows.height:
+        return {}
+    of_rows = {"rows_looked_at": rows.height, **_of_ids(rows, log), **_of_order(rows)}
+    return of_rows | of_clients(first.clients) | _of_columns(rows, first.columns)
+
+
+def of_clients(clients: Clients | None) -> dict[str, Quantity]:
+    """The largest client, and those that click like robots."""
+    if clients is None:
+        return {}
+    known = {"client_column": clients.column, "largest_client": clients.share, "rows_of_clients": clients.rows}
+    robots = clients.robots
+    if robots is None:
+        return known
+    names = ", ".join(map(sql_text, robots.names[:_NAMED])) + (", ..." if len(robots.names) > _NAMED else "")
+    how = sql_where(f"({sql_name(clients.column)} IN ({names})) IS NOT TRUE")
+    return known | {
+        "clients": clients.number,
+        "few_clients": max(_FEW * clients.number, 1),
+        "robots": len(robots.names),
+        "robot_names": names,
+        "all_robots": ", ".join(robots.names),
+        "robot_impressions": robots.impressions,
+        "robot_clicks": robots.clicks,
+        "robot_times": robots.times,
+        "without_robots": f": {how}" if clients.can_query else " of the files",
+    }
+
+
+def _of_ids(rows: pl.DataFrame, log: Log) -> dict[str, Quantity]:
+    """Ids that a spreadsheet rounded."""
+    for role in (DOC, QUERY, SESSION):
+        example = rounded_ids(rows[role]) if role in rows.columns else None
+        if example is not None:
+            return {"rounded_column": getattr(log.roles, role)[0], "rounded_id": example}
+    return {}
+
+
+def _of_order(rows: pl.DataFrame) -> dict[str, Quantity]:
+    """The order of the documents of a page."""
+    order = page_order(rows) if SESSION in rows.columns else None
+    if order is None or order.pages < _FEWEST_PAGES:
+        return {}
+    return {
+        "pages_of_four": order.pages,
+        "ascending_share": order.ascending / order.pages,
+        "descending_share": order.descending / order.pages,
+        "pages_partly_clicked": order.with_click,
+        "clicked_first_share": order.clicked_first / max(order.with_click, 1),
+        "clicked_first_several": order.several_clicks,
+    }
+
+
+def _of_columns(rows: pl.DataFrame, columns: Sequence[str]) -> dict[str, Quantity]:
+    """The column that decides relevance most, if any does."""
+    rows = rows.filter(pl.col(POSITION) <= _DEEPEST)
+    found = [(name, deciding(rows, name)) for name in few_values(rows, columns)]
+    scores = [(how.score, name) for name, how in found if how is not None]
+    score, name = max(scores, default=(-np.inf, ""))
+    if score <= NormalDist().inv_cdf(1 - _FALSE / max(len(scores), 1)):
+        return {}
+    without, apart = _theta(rows), _theta(rows.with_columns(pl.struct(QUERY, name).rank("dense").alias(QUERY)))
+    both = without.join(apart, on=POSITION, suffix="_apart").drop_nans()
+    if not both.height:
+        return {}
+    changes = (both["theta"] / both["theta_apart"]).log().abs()
+    position, theta, theta_apart = both.row(int(changes.arg_max() or 0))
+    return {
+        "deciding_column": name,
+        "deciding_score": score,
+        "deciding_change": float(np.expm1(changes.to_numpy().max())),
+        "deciding_position": position,
+        "deciding_without": theta,
+        "deciding_apart": theta_apart,
+    }
+
+
+def _theta(rows: pl.DataFrame) -> pl.DataFrame:
+    """`position` and the conditional estimate `theta` of rows in memory."""
+    plan = StatisticsPlan(get_model("pbm"))
+    counted = plan.count_in_cells(nw.from_native(rows.select(QUERY, DOC, POSITION, CLICK).lazy())).to_native()
+    statistics = merge_parts([compress_part(counted.sort(plan.keys).collect(), plan)], plan)
+    try:
+        estimate = ConditionalEstimator().estimate(statistics, statistics.strata(), EstimationOptions(), lambda _: None)
+    except (IdentifiabilityError, UsageError, np.linalg.LinAlgError, OverflowError):
+        return pl.DataFrame(schema={POSITION: pl.Int32, "theta": pl.Float64})
+    return statistics.counts_by_cell().select(POSITION, pl.Series("theta", estimate.propensity))

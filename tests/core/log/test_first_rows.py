@@ -1,0 +1,127 @@
+"""Faults that the first rows show: rounded ids, pages in the order of ids or clicks, columns that decide relevance."""
+
+import math
+from collections import defaultdict
+
+import numpy as np
+import polars as pl
+import pytest
+from small_logs import log_by_value
+
+from posbias.core.log.first_rows import PageOrder, deciding, few_values, page_order, rounded_ids
+
+KINDS = {
+    "nothing": "the column is drawn at random",
+    "examination": "those of one value look less far down",
+    "taste": "those of one value click more often, wherever they look",
+    "ranking": "each value has its own order, of the same relevance",
+    "unknown": "the column decides relevance, and the ranker does not know it",
+    "known": "the column decides relevance, and the ranker knows it",
+}
+
+
+def by_the_equation(log: pl.DataFrame) -> float:
+    """The score in standard errors, summed in loops, with the factors r_kv as iterated from 1."""
+    shown, clicked = defaultdict[tuple[int, int, int, str], int](int), defaultdict[tuple[int, int, int, str], int](int)
+    for _, query, doc, position, click, value in log.iter_rows():
+        shown[query, doc, position, value] += 1
+        clicked[query, doc, position, value] += click
+    values = {(q, d): {v for a, b, _, v in shown if (a, b) == (q, d)} for q, d, _, _ in shown}
+    cells = [cell for cell in shown if len(values[cell[:2]]) > 1]
+    factor = {(k, v): 1.0 for _, _, k, v in cells}
+    expected: dict[tuple[int, int, int, str], float] = {}
+    for _ in range(8):
+        for q, d, k, v in cells:
+            weights = {u: shown.get((q, d, k, u), 0) * factor.get((k, u), 0.0) for u in values[q, d]}
+            clicks = sum(clicked.get((q, d, k, u), 0) for u in values[q, d])
+            expected[q, d, k, v] = clicks * weights[v] / sum(weights.values())
+        for key in factor:
+            found = [cell for cell in cells if cell[2:] == key]
+            factor[key] *= max(sum(clicked[c] for c in found), 0.5) / max(sum(expected[c] for c in found), 1e-9)
+    by_query = defaultdict[int, float](float)
+    for (q, d), several in values.items():
+        if len(several) < 2:
+            continue
+        of = {v: [cell for cell in cells if cell[:2] == (q, d) and cell[3] == v] for v in several}
+        share = {v: sum(expected[c] for c in of[v]) for v in several}
+        height = {v: -sum(shown[c] * math.log(c[2]) for c in of[v]) / sum(shown[c] for c in of[v]) for v in several}
+        mean = sum(share[v] * height[v] for v in several) / max(sum(share.values()), 1e-300)
+        by_query[q] += sum((sum(clicked[c] for c in of[v]) - share[v]) * (height[v] - mean) for v in several)
+    return sum(by_query.values()) / math.sqrt(sum(score**2 for score in by_query.values()))
+
+
+def test_the_score_is_that_of_the_equation() -> None:
+    log = log_by_value("known", 5, n_pages=150, n_values=3)
+    found = deciding(log, "value")
+    assert found is not None
+    assert found.score == pytest.approx(by_the_equation(log), rel=1e-9)
+
+
+def test_the_order_of_rows_and_the_names_of_values_change_nothing() -> None:
+    log = log_by_value("known", 6, n_pages=500)
+    renamed = log.sample(fraction=1, shuffle=True, seed=1).with_columns(pl.format("q{}", "query").alias("query"))
+    renamed = renamed.with_columns(pl.col("value").replace({"0": "z"}))
+    first, second = deciding(log, "value"), deciding(renamed, "value")
+    assert first is not None
+    assert second is not None
+    assert second.score == pytest.approx(first.score, rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "known"])
+def test_columns_that_mislead_nobody_score_like_chance(kind: str) -> None:
+    scores = [
+        found.score for seed in range(12) if (found := deciding(log_by_value(kind, seed, 1000), "value")) is not None
+    ]
+    assert len(scores) == 12
+    assert max(scores) < 3
+    assert abs(np.mean(scores)) < 0.9  # 3 standard errors of a mean of 12
+
+
+@pytest.mark.parametrize("n_values", [2, 5])
+def test_a_column_that_decides_relevance_is_seen(n_values: int) -> None:
+    scores = [
+        found.score for seed in range(5) if (found := deciding(log_by_value("known", seed, 4000, n_values), "value"))
+    ]
+    assert min(scores) > 3
+
+
+def test_a_column_of_documents_is_not_compared() -> None:
+    log = log_by_value("nothing", 1, 200).with_columns(value=pl.col("doc") % 3)
+    assert deciding(log, "value") is None
+
+
+def test_columns_of_pages_with_few_values_are_looked_at() -> None:
+    log = log_by_value("nothing", 2, 400)
+    page_clicked = pl.col("click").max().over("session")
+    log = log.with_columns(
+        of_row=pl.col("position") % 2,
+        user="session",
+        number=pl.lit(1),
+        price=pl.col("session") % 2 * 1.5,
+        any=page_clicked,
+    )
+    assert [*few_values(log, ["value", "of_row", "user", "number", "price", "any"])] == ["value"]
+
+
+def page(session: int, docs: list[str], clicks: list[int]) -> pl.DataFrame:
+    """One results page."""
+    return pl.DataFrame({"session": session, "doc": docs, "click": clicks}).with_row_index("position", 1)
+
+
+def test_pages_in_the_order_of_ids_or_of_clicks_are_counted() -> None:
+    pages = [
+        page(1, ["9", "10", "11", "200"], [0, 1, 0, 0]),  # ascending as numbers
+        page(2, ["d", "c", "b", "a"], [1, 1, 0, 0]),
+        page(3, ["a", "b", "d", "c"], [1, 0, 1, 0]),
+        page(4, ["a", "b", "c"], [1, 0, 0]),  # too short
+        page(5, ["z", "a", "c", "b"], [1, 1, 1, 1]),
+    ]
+    assert page_order(pl.concat(pages[:1]).sample(fraction=1, shuffle=True, seed=2)).ascending == 1
+    assert page_order(pl.concat(pages)) == PageOrder(4, 0, 1, 3, 1, 1)
+    assert page_order(pl.concat(pages[1:])) == PageOrder(3, 0, 1, 2, 1, 1)
+
+
+def test_ids_that_a_spreadsheet_rounded_are_known_by_their_form() -> None:
+    assert rounded_ids(pl.Series(["4006381333931", "4.00638E+12"])) == "4.00638E+12"
+    assert rounded_ids(pl.Series(["e+12", "1e5", "12E", "4.0", "1.5E-7"])) is None
+    assert rounded_ids(pl.Series([1, 2])) is None
