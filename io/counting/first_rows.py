@@ -28,6 +28,7 @@ _MOST_COLUMNS = 40  # that no role takes, in the order of the log
 _FEWEST = 1000  # rows, by which clients are judged
 _NAMED = 3  # clients, in a sentence
 _FEW = 0.005  # share of the clients that robots are: where very many stand out, these may be people like others
+_ROWS_OF_ORDER = 1 << 15  # whose order is looked at: more would say the same
 _FEWEST_PAGES = 100  # whose order says something
 _DEEPEST = 50  # position at which what a column decides is looked for
 _FALSE = 0.001  # share of the logs without such a column in which one is named
@@ -132,7 +133,7 @@ def _of_ids(rows: pl.DataFrame, log: Log) -> dict[str, Quantity]:
 
 def _of_order(rows: pl.DataFrame) -> dict[str, Quantity]:
     """The order of the documents of a page."""
-    order = page_order(rows) if SESSION in rows.columns else None
+    order = page_order(rows.head(_ROWS_OF_ORDER)) if SESSION in rows.columns else None
     if order is None or order.pages < _FEWEST_PAGES:
         return {}
     return {
