@@ -552,6 +552,11 @@ def _find_roles(request: LogRequest, requested: Roles, columns: dict[str, bool],
         if _ID_OF_UBI in columns and not _ONE_OF_UBI.isdisjoint(columns):
             raise RoleError(*error.lines, "If these are OpenSearch UBI documents, use --input-format ubi.") from error
         raise
+    if roles.click is not None and roles.click in {roles.position, *roles.ids()}:
+        raise SchemaError(
+            f"{where}: column {roles.click!r} (--click) plays another role already. Name the column that says "
+            "whether a result was clicked: without it, nothing can be estimated."
+        )
     if summed and roles.impressions in {roles.position, roles.click, *roles.ids()}:
         raise SchemaError(
             f"{where}: column {roles.impressions!r} (--impressions) plays another role already. Name the column that "
