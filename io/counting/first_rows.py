@@ -1,5 +1,6 @@
 """Quantities of the first rows of a log: rounded ids, an order that was lost, columns that decide relevance."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
@@ -162,6 +163,7 @@ def _of_columns(rows: pl.DataFrame, columns: Sequence[str]) -> dict[str, Quantit
     position, theta, theta_apart = both.row(int(changes.arg_max() or 0))
     return {
         "deciding_column": name,
+        "keep_apart": shlex.join(("--stratify", name)),
         "deciding_score": score,
         "deciding_change": float(np.expm1(changes.to_numpy().max())),
         "deciding_position": position,

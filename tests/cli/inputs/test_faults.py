@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from string import Formatter
@@ -103,13 +104,14 @@ def test_what_check_says_of_a_log_every_command_says_once(
 def test_the_option_named_for_a_column_that_decides_relevance_sets_propensities_right(
     run_in_process: Run, tmp_path: Path
 ) -> None:
-    log_by_value("known", 1, 4000).write_parquet(tmp_path / "log.parquet")
+    log = log_by_value("known", 1, 4000).rename({"value": "its market"})
+    log.write_parquet(tmp_path / "log.parquet")
     run_in_process("fit", "log.parquet", "--no-compare", "-o", "together")
     found = {reason["code"]: reason for reason in manifest_of(tmp_path / "together")["reasons"]}
 
-    option = re.search(r"--stratify value", found["column-decides"]["sentence"])
+    option = re.search(r"Keep its values apart: (.*)\.$", found["column-decides"]["sentence"])
     assert option is not None
-    run_in_process("fit", "log.parquet", "--no-compare", "-o", "apart", *option[0].split(), code=0)
+    run_in_process("fit", "log.parquet", "--no-compare", "-o", "apart", *shlex.split(option[1]), code=0)
 
     truth = 0.23  # of position 8
     together, apart = (
