@@ -20,6 +20,18 @@ from posbias.core.theta.conditional import find_linkage, fit_conditional
 PBM = StatisticsPlan(get_model("pbm"))
 UBM = StatisticsPlan(get_model("ubm"))
 
+LOG_OF_TEXTS = pl.DataFrame(
+    {
+        "session": [str(n // 3) for n in range(30)],
+        "query": [f"café {n // 6}, crème" for n in range(30)],
+        "doc": [f"d{n % 7}" for n in range(30)],
+        "position": [str(n % 3 + 1) for n in range(30)],
+        "click": [str(int(n % 4 == 0)) for n in range(30)],
+        "copies": [f"{n + 1}.5" for n in range(30)],
+    }
+)
+"""Ten pages whose values are texts, with letters beyond ASCII and commas in queries, as files of text hold them."""
+
 simulated = lru_cache(maxsize=16)(simulate)
 """What `simulate` draws, once for all tests of a file that take the same."""
 

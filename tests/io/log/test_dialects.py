@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
+from small_logs import LOG_OF_TEXTS as LOG
 
 from posbias.core.errors import LogFormatError, SchemaError, UsageError
 from posbias.core.log.impressions import PLAIN_TEXT, ReadingRules, TextValues, check_timestamp_format
@@ -23,16 +24,6 @@ from posbias.io.log.sources import PLAIN, Dialect, find_sources, read_columns, r
 from posbias.io.log.text import find_log_files
 from posbias.io.places.object_stores import copies_below
 
-LOG = pl.DataFrame(
-    {
-        "session": [str(n // 3) for n in range(30)],
-        "query": [f"café {n // 6}, crème" for n in range(30)],
-        "doc": [f"d{n % 7}" for n in range(30)],
-        "position": [str(n % 3 + 1) for n in range(30)],
-        "click": [str(int(n % 4 == 0)) for n in range(30)],
-        "copies": [f"{n + 1}.5" for n in range(30)],
-    }
-)
 WITH_WEIGHTS = Roles(weight="copies")
 
 

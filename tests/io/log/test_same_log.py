@@ -10,22 +10,13 @@ from typing import NamedTuple
 import polars as pl
 import pytest
 from command_results import Output
+from small_logs import LOG_OF_TEXTS as LOG
 from typer.testing import CliRunner
 
 from posbias.cli.main import app
 from posbias.io.forms.recognition import find_dialects
 from posbias.io.log.sources import find_sources
 
-LOG = pl.DataFrame(
-    {
-        "session": [str(n // 3) for n in range(30)],
-        "query": [f"café {n // 6}, crème" for n in range(30)],
-        "doc": [f"d{n % 7}" for n in range(30)],
-        "position": [str(n % 3 + 1) for n in range(30)],
-        "click": [str(int(n % 4 == 0)) for n in range(30)],
-        "copies": [f"{n + 1}.5" for n in range(30)],
-    }
-)
 TYPED = LOG.cast({"position": pl.Int64, "click": pl.Int8, "copies": pl.Float64})
 COMMA = LOG.with_columns(copies=pl.col("copies").str.replace(".", ",", literal=True))
 YES = LOG.with_columns(click=pl.col("click").replace_strict({"1": "Yes", "0": "no"}))
