@@ -49,12 +49,14 @@ def occurrences(rows: Integers, columns: Integers, shape: tuple[int, int], weigh
 
 
 def gram(left: Sparse, right: Sparse = None) -> Floats:
-    """A'B of sparse matrices of shapes (J, K) and (J, L), dense, shape (K, L); A'A where there is one.
+    """A'B of sparse matrices of shapes (J, K) and (J, L), dense, shape (K, L); A'A where there is one, also if dense.
 
     Where B is not very sparse, A'B with the dense B is several times as fast. The sums are the same to the last bit:
     each adds up over the rows in their order.
     """
     right = left if right is None else right
+    if isinstance(right, np.ndarray):
+        return left.T @ right
     if len(right.data) < _LEAST_SHARE_OF_DENSE * right.shape[0] * right.shape[1]:
         return (left.T @ right).toarray()
     return left.T @ right.toarray()

@@ -41,7 +41,7 @@ import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import Flags, Floats, Integers, Members, first_of_runs, sum_by_number
-from posbias.core.arrays.linalg import MANY, NORMAL, Sparse, by_unit_and_cell, gram, in_rows
+from posbias.core.arrays.linalg import MANY, NORMAL, by_unit_and_cell, gram, in_rows
 from posbias.core.attractiveness import AttractivenessPrior
 from posbias.core.choices import LARGEST_ERROR, Source
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
@@ -532,11 +532,10 @@ _HALVINGS = 60
 def query_spread(fitted: StrataEstimate) -> float:
     """tau, the standard deviation of log theta between queries (clusters); 0 where nothing shows that they differ."""
     scores = cluster_scores(fitted.fit, _sample(fitted))
-    squared = [_squared_scores(scores, row) for row in range(scores.n_rows)]
-    if len(squared) < FEWEST_QUERIES:
+    if scores.n_rows < FEWEST_QUERIES:
         return 0.0
-    squares, by_chance, by_spread = (np.concatenate(part) for part in zip(*squared, strict=True))
-    squares = squares * len(squared) / (len(squared) - 1)  # the scores of all queries add up to 0
+    squares, by_chance, by_spread = _squared_scores(scores)
+    squares = squares * scores.n_rows / (scores.n_rows - 1)  # the scores of all queries add up to 0
 
     def excess(variance: float) -> float:
         expected = by_chance + variance * by_spread
@@ -564,36 +563,33 @@ def _sample(fitted: StrataEstimate) -> Strata:
     return Strata(signatures.take(units), Members(unit, members.cluster[those]))
 
 
-def _squared_scores(scores: ClusterScores, row: int) -> tuple[Floats, Floats, Floats]:
-    """s_k^2, a_k and b_k of one cluster, in the cells where it has information."""
-    n_cells = len(scores.linked.cells)
-    units, weight = _row(scores.weight, row)
-    entries, start = scores.linked.table.entries_of(units)
-    cell, share = scores.linked.table.cell[entries], scores.shares[entries]
-    if n_cells >= MANY:  # from what the units couple: most of H_g is 0
-        clicks = np.repeat(weight, np.diff(start))
-        rows = in_rows(share * np.sqrt(clicks), cell, start, n_cells)
-        coupling = rows.T @ rows
-        number = np.repeat(np.arange(n_cells), np.diff(coupling.indptr))
-        apart = np.where(number == coupling.indices, 0.0, coupling.data**2)
-        by_chance = sum_by_number(cell, clicks * share, n_cells) - sum_by_number(cell, clicks * share**2, n_cells)
-        by_spread = by_chance**2 + sum_by_number(number, apart, n_cells)
+def _squared_scores(scores: ClusterScores) -> tuple[Floats, Floats, Floats]:
+    """s_k^2, a_k and b_k of all clusters, in the cells where they have information."""
+    if len(scores.linked.cells) >= MANY:  # most of H_g is 0
+        parts = [_of_many_cells(scores, row) for row in range(scores.n_rows)]
     else:
-        shares = np.zeros((len(units), n_cells))
-        shares[np.repeat(np.arange(len(units)), np.diff(start)), cell] = share
-        information = np.diag(weight @ shares) - (shares * weight[:, np.newaxis]).T @ shares
-        by_chance, by_spread = np.diag(information), (information**2).sum(axis=1)
-    score = np.zeros(n_cells)
-    cells, values = _row(scores.scores, row)
-    score[cells] = values
+        parts = [
+            (np.diagonal(information, axis1=1, axis2=2), (information**2).sum(axis=2))
+            for _, information in scores.information(np.arange(scores.n_rows))
+        ]
+    by_chance, by_spread = (np.vstack(part) for part in zip(*parts, strict=True))
     informed = by_chance > 0
-    return score[informed] ** 2, by_chance[informed], by_spread[informed]
+    return scores.scores.toarray()[informed] ** 2, by_chance[informed], by_spread[informed]
 
 
-def _row(matrix: Sparse, row: int) -> tuple[Integers, Floats]:
-    """Columns and values of a row."""
-    of_row = slice(*matrix.indptr[row : row + 2].tolist())
-    return matrix.indices[of_row], matrix.data[of_row]
+def _of_many_cells(scores: ClusterScores, row: int) -> tuple[Floats, Floats]:
+    """a_k and b_k of one cluster, from what its units couple."""
+    n_cells = len(scores.linked.cells)
+    of_row = slice(*scores.weight.indptr[row : row + 2].tolist())
+    entries, start = scores.linked.table.entries_of(scores.weight.indices[of_row])
+    cell, share = scores.linked.table.cell[entries], scores.shares[entries]
+    clicks = np.repeat(scores.weight.data[of_row], np.diff(start))
+    rows = in_rows(share * np.sqrt(clicks), cell, start, n_cells)
+    coupling = rows.T @ rows
+    number = np.repeat(np.arange(n_cells), np.diff(coupling.indptr))
+    apart = np.where(number == coupling.indices, 0.0, coupling.data**2)
+    by_chance = sum_by_number(cell, clicks * share, n_cells) - sum_by_number(cell, clicks * share**2, n_cells)
+    return by_chance, by_chance**2 + sum_by_number(number, apart, n_cells)
 
 
 MOST_CELLS = 2_000

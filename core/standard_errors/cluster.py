@@ -51,6 +51,7 @@ widen the sandwich's interval, and never narrows it. Its standard error is the s
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
+from itertools import pairwise
 from operator import add
 from typing import Self
 
@@ -470,6 +471,20 @@ class ClusterScores:
         """Number of different clusters G."""
         return len(self.copies)
 
+    def information(self, rows: Integers) -> Iterator[tuple[Integers, Floats]]:
+        """H_g on the identified cells, shape (B, I, I), of B of the given clusters at a time, and which they are."""
+        n_cells, indptr = self.linked.table.n_cells, self.weight.indptr
+        size = np.cumsum((indptr[rows + 1] - indptr[rows] + n_cells) * n_cells)
+        for some in np.split(rows, np.flatnonzero(np.diff(size // _BLOCK)) + 1) if len(rows) else ():
+            weight = self.weight[some]
+            units = weight.indices.astype(np.int64)
+            entries, start = self.linked.table.entries_of(units)
+            shares = self.shares[entries] * np.repeat(np.sqrt(weight.data), np.diff(start))
+            table = in_rows(shares, self.linked.table.cell[entries], start, n_cells)
+            table = table if len(units) * n_cells > 2 * _BLOCK else table.toarray()
+            bounds = pairwise(weight.indptr.tolist())
+            yield some, laplacian(np.stack([gram(table[first:last]) for first, last in bounds]))
+
 
 class WholeInformation:
     """The information of all clusters together, from which one cluster's can be taken away.
@@ -592,13 +607,18 @@ class LeaveOneOut(WholeInformation):
 
     def _left_out(self, rows: Integers) -> Iterator[_Adjusted]:
         """The given clusters, some at a time; with many cells those together that reach equally far down."""
-        n_free = len(self.free)
-        if n_free < _MANY_CELLS:
-            n_rows = max(1, _BLOCK // n_free)
-            for first in range(0, len(rows), n_rows):
-                some = rows[first : first + n_rows]
+        if len(self.free) < _MANY_CELLS:
+            scaled = unit_diagonal(self.information)[0]
+            for some, information in self.clusters.information(rows):
                 scores = self.clusters.scores[some].toarray()[:, self.free]
-                yield self._one_by_one(some, np.arange(n_free), scores, scores, np.ones(len(some), np.bool_))
+                # H (H - H_g)^-1 s at unit diagonal, where no cluster is all that says something about a direction
+                together = (self._leverage[some] < _WHOLE) | self.held
+                rest = information[np.ix_(together, self.free, self.free)] * -np.outer(self.scale, self.scale) + scaled
+                scaled_scores: Floats = (scores[together] * self.scale)[:, :, np.newaxis]
+                change = np.linalg.solve(rest, scaled_scores)[:, :, 0]
+                adjusted = np.empty_like(scores)
+                adjusted[together] = (change * self.scale) @ self.information
+                yield self._one_by_one(some, np.arange(len(self.free)), scores, adjusted, ~together)
             return
         weight, table = self.clusters.weight[rows], self.linked.table
         last_cell = table.cell[table.start[1:] - 1]
@@ -686,8 +706,7 @@ class LeaveOneOut(WholeInformation):
         own = replace(own, n_cells=len(cells), cell=column)
         rows = by_unit_and_cell(own, self.clusters.shares[entries] * own.spread(np.sqrt(weight.data[first:last])))
         # densely unless nearly all of it is zero
-        rows = rows if _DENSE * own.n_units * own.n_cells > len(own.cell) else rows.toarray()
-        coupling = gram(rows) if isinstance(rows, scipy.sparse.csr_array) else rows.T @ rows
+        coupling = gram(rows if _DENSE * own.n_units * own.n_cells > len(own.cell) else rows.toarray())
         kept = self.linked.reference_of[cells] != cells
         information = laplacian(coupling)[np.ix_(kept, kept)]  # H_g on the free cells that it was shown in
         return self.without_information(information, np.searchsorted(self.free, cells[kept]), self._leverage[cluster])

@@ -517,13 +517,14 @@ def _expected_and_coupling(block: CountTable, weight: Floats, shares: Floats) ->
 
 
 def laplacian(coupling: Floats) -> Floats:
-    """diag(row sums) - coupling: with coupling sum_j w_j p_j p_j' this is sum_j w_j (diag(p_j) - p_j p_j').
+    """diag(row sums) - coupling, of one matrix or several.
 
-    The diagonal adds what couples a cell to the others instead of subtracting two numbers that may nearly agree. It
-    takes the place of `coupling`.
+    With coupling sum_j w_j p_j p_j' this is sum_j w_j (diag(p_j) - p_j p_j'). The diagonal adds what couples a cell to
+    the others instead of subtracting two numbers that may nearly agree. It takes the place of `coupling`.
     """
-    np.fill_diagonal(coupling, 0.0)
-    of_cell = coupling.sum(axis=1)
+    each = np.arange(coupling.shape[-1], dtype=np.int64)
+    coupling[..., each, each] = 0.0
+    of_cell = coupling.sum(axis=-1)
     np.subtract(0.0, coupling, out=coupling)
-    np.fill_diagonal(coupling, of_cell)
+    coupling[..., each, each] = of_cell
     return coupling
