@@ -8,10 +8,15 @@
 -- Whether such places count from 0 or from 1 is told by the log itself (some are 0, or some are as large as a list is
 -- long) or by --position-base; where neither does, the query stops.
 --
--- A page is a search id, where lists and clicks have one; else what a visit shows for a query at one time.
+-- A page is a search id, where lists and clicks have one; else what a visit shows for a query at one time. Lists of
+-- several names that would be one page are a page each; where each list id is used once, it is the search id.
+--
+-- Where some lists carry a query (or a search id, if none has a query), those without are no results pages: what is
+-- recommended beside them is left out, and so are clicks without query and id on what such a list showed last.
 bags AS (
     SELECT
         * EXCLUDE (properties),
+        row_number() OVER () AS event,
         CASE json_type(properties) WHEN 'VARCHAR' THEN CAST(properties->>'$' AS JSON) ELSE properties END AS p,
         ' ' || lower(regexp_replace(
             regexp_replace(name, '([a-z0-9])([A-Z])', '\1 \2', 'g'), '[^A-Za-z0-9]+', ' ', 'g'
@@ -25,8 +30,9 @@ bags AS (
             'keyword', 'Keyword', 'keywords', 'search_text', 'q', 'Query', 'search'
         ]), lambda x: trim(x) <> '' AND x[1] NOT IN ('[', '{'))[1] AS term,
         list_filter(json_extract_string(p, [
-            'list_name', 'listName', 'List Name', 'list_id', 'listId', 'List ID', 'category', 'Category', 'page_type'
+            'list_name', 'listName', 'List Name', 'category', 'Category', 'page_type'
         ]), lambda x: trim(x) <> '' AND x[1] NOT IN ('[', '{'))[1] AS list_name,
+        nullif(trim(coalesce(p->>'list_id', p->>'listId', p->>'List ID')), '') AS list_id,
         list_filter(json_extract_string(p, [
             'search_id', 'searchId', 'Search ID', 'query_id', 'queryId', 'queryID', 'Query ID', 'request_id',
             'requestId', 'serp_id', 'serpId', 'impression_id', 'impressionId', 'page_view_id', 'pageViewId'
@@ -91,7 +97,7 @@ bags AS (
         list_transform(list, lambda i: CASE WHEN json_type(i) = 'OBJECT'
             THEN lower(coalesce(i->>'clicked', i->>'click', i->>'is_clicked')) IN ('true', '1') END) AS flags
     FROM held
-), lists AS (
+), all_lists AS (
     SELECT
         * EXCLUDE (docs, places, clicked, flags, doc),
         docs,
@@ -111,21 +117,67 @@ bags AS (
             ELSE 'places'
         END AS clicks_are
     FROM entries
-), last_lists AS (
-    SELECT visit, timestamp, docs, places, numbered FROM lists WHERE shows AND visit IS NOT NULL
-), clicked_places AS (
-    SELECT c.visit, c.timestamp, c.id, c.place, l.docs, l.places, l.numbered
+), identified AS (
+    SELECT
+        * EXCLUDE (id, list_name, list_id),
+        CASE WHEN once THEN coalesce(id, list_id) ELSE id END AS id,
+        CASE WHEN once THEN list_name ELSE coalesce(list_name, list_id) END AS list_name,
+        shows OR (is_one AND NOT is_click AND NOT is_order AND doc IS NOT NULL) AS is_shown
+    -- Names of lists come again: ten lists, nine of ten with an id of their own, are no names.
+    FROM all_lists, (
+        SELECT count(list_id) >= 10 AND count(DISTINCT list_id) >= 0.9 * count(list_id) AS once
+        FROM all_lists WHERE shows
+    )
+), judged AS (
+    SELECT *, coalesce(CASE
+        WHEN bool_or(term IS NOT NULL) FILTER (is_shown) OVER () THEN term IS NOT NULL
+        WHEN bool_or(id IS NOT NULL) FILTER (is_shown) OVER () THEN id IS NOT NULL
+    END, true) AS of_results
+    FROM identified
+), last_shown AS (  -- what a click may be on: if it has a query or id, on results only
+    SELECT
+        visit, timestamp, shows, CASE WHEN shows THEN docs ELSE [doc] END AS docs, places, numbered, list_name,
+        of_results, unnest([true, false]) AS with_query
+    FROM judged WHERE is_shown AND visit IS NOT NULL
+), clicks_on AS (
+    SELECT c.event, l.docs, l.places, l.numbered, l.list_name, l.of_results
     FROM (
-        SELECT visit, timestamp, id, place FROM lists
+        SELECT event, visit, timestamp, of_results AS with_query FROM judged
         WHERE is_click AND NOT is_order AND NOT shows AND doc IS NULL AND place IS NOT NULL
     ) AS c
-    ASOF LEFT JOIN last_lists AS l ON c.visit = l.visit AND c.timestamp >= l.timestamp
+    ASOF JOIN (FROM last_shown WHERE shows AND with_query <= of_results) AS l
+    ON c.visit = l.visit AND c.with_query = l.with_query AND c.timestamp >= l.timestamp
     UNION ALL BY NAME
-    SELECT visit, timestamp, id, unnest(list_transform(clicked, lambda c: TRY_CAST(c->>'$' AS BIGINT))) AS place,
-        docs, places, numbered
+    SELECT c.event, l.list_name, l.of_results
+    FROM (
+        SELECT event, visit, timestamp, doc, of_results AS with_query FROM judged
+        WHERE is_click AND NOT is_order AND NOT shows AND doc IS NOT NULL
+    ) AS c
+    ASOF JOIN (
+        SELECT * EXCLUDE (docs), unnest(docs) AS doc FROM last_shown WHERE with_query <= of_results
+    ) AS l
+    ON c.visit = l.visit AND c.with_query = l.with_query AND c.doc = l.doc AND c.timestamp >= l.timestamp
+), lists AS (
+    SELECT
+        * EXCLUDE (shows, is_one, is_click, list_name, of_results, last),
+        last,
+        shows AND of_results AS shows,
+        is_one AND (of_results OR NOT is_shown) AS is_one,
+        is_click AND coalesce(last.of_results, of_results OR NOT is_shown) AS is_click,
+        coalesce(
+            CASE WHEN list_name IN (SELECT list_name FROM judged WHERE is_shown) THEN list_name END, last.list_name
+        ) AS list_name
+    FROM judged LEFT JOIN (SELECT event, clicks_on AS last FROM clicks_on) USING (event)
+), clicked_places AS (
+    SELECT visit, timestamp, id, list_name, place, last.docs, last.places, last.numbered
+    FROM lists
+    WHERE is_click AND NOT is_order AND NOT shows AND doc IS NULL AND place IS NOT NULL
+    UNION ALL BY NAME
+    SELECT visit, timestamp, id, list_name,
+        unnest(list_transform(clicked, lambda c: TRY_CAST(c->>'$' AS BIGINT))) AS place, docs, places, numbered
     FROM lists WHERE shows AND clicks_are = 'places'
     UNION ALL BY NAME
-    SELECT visit, timestamp, id, place, docs, places, numbered FROM lists
+    SELECT visit, timestamp, id, list_name, place, docs, places, numbered FROM lists
     WHERE shows AND is_click AND place IS NOT NULL AND clicks_are IS NULL
 ), base AS (
     SELECT coalesce(
@@ -141,7 +193,7 @@ bags AS (
     FROM clicked_places WHERE NOT numbered AND docs IS NOT NULL
 ), found AS (
     SELECT
-        visit, timestamp, id,
+        visit, timestamp, id, list_name,
         docs[CASE WHEN numbered THEN list_position(places, place) WHEN place >= base THEN place - base + 1 END] AS doc,
         CASE WHEN numbered THEN place ELSE place - base + top END AS place
     FROM clicked_places, base
@@ -154,18 +206,18 @@ bags AS (
     SELECT 'impression' AS kind, visit, timestamp, id, term, list_name, doc, place AS position
     FROM lists WHERE is_one AND NOT shows AND NOT is_click AND NOT is_order AND doc IS NOT NULL
     UNION ALL BY NAME
-    SELECT 'click' AS kind, visit, timestamp, id, doc, place AS position FROM found
+    SELECT 'click' AS kind, visit, timestamp, id, list_name, doc, place AS position FROM found
     UNION ALL BY NAME
-    SELECT 'click' AS kind, visit, timestamp, id, doc, place AS position
+    SELECT 'click' AS kind, visit, timestamp, id, list_name, doc, place AS position
     FROM lists WHERE is_click AND NOT is_order AND NOT shows AND (doc IS NOT NULL OR place IS NULL)
     UNION ALL BY NAME
-    SELECT 'click' AS kind, visit, timestamp, id, unnest(CASE clicks_are
+    SELECT 'click' AS kind, visit, timestamp, id, list_name, unnest(CASE clicks_are
         WHEN 'docs' THEN list_transform(clicked, lambda c: coalesce(c->>'product_id', c->>'item_id', c->>'id', c->>'$'))
         ELSE list_filter(docs, lambda d, n: (clicked[n]->>'$') = 'true')
     END) AS doc
     FROM lists WHERE shows AND clicks_are IN ('docs', 'flags')
     UNION ALL BY NAME
-    SELECT 'click' AS kind, visit, timestamp, id, unnest(list_filter(docs, lambda d, n: flags[n])) AS doc
+    SELECT 'click' AS kind, visit, timestamp, id, list_name, unnest(list_filter(docs, lambda d, n: flags[n])) AS doc
     FROM lists WHERE shows AND clicks_are IS NULL
     UNION ALL BY NAME
     SELECT coalesce(name, '') AS kind, visit, timestamp, id, term FROM lists
@@ -178,19 +230,30 @@ bags AS (
         coalesce(bool_and(id IS NOT NULL) FILTER (kind = 'impression'), false)
         AND coalesce(bool_or(id IS NOT NULL) FILTER (kind = 'click'), false) AS known
     FROM all_rows
+), pages AS (
+    SELECT
+        kind,
+        CASE WHEN known THEN id ELSE visit END AS visit,
+        list_name,
+        coalesce(
+            term,
+            CASE WHEN list_name IS NULL OR regexp_matches(lower(list_name), 'search|result') THEN last_term END,
+            list_name
+        ) AS query,
+        doc,
+        position,
+        CASE
+            WHEN known THEN coalesce(min(timestamp) FILTER (kind = 'impression') OVER (PARTITION BY id), timestamp)
+            ELSE timestamp
+        END AS timestamp
+    FROM searched, ids
 )
-SELECT
-    kind,
-    CASE WHEN known THEN id ELSE visit END AS visit,
-    coalesce(
-        term,
-        CASE WHEN list_name IS NULL OR regexp_matches(lower(list_name), 'search|result') THEN last_term END,
-        list_name
-    ) AS query,
-    doc,
-    position,
-    CASE
-        WHEN known THEN coalesce(min(timestamp) FILTER (kind = 'impression') OVER (PARTITION BY id), timestamp)
-        ELSE timestamp
-    END AS timestamp
-FROM searched, ids
+SELECT * EXCLUDE (list_name, several)
+    REPLACE (visit || CASE WHEN several THEN coalesce(' ' || list_name, '') ELSE '' END AS visit)
+FROM pages, (
+    SELECT coalesce(bool_or(names > 1), false) AS several
+    FROM (
+        SELECT count(DISTINCT list_name) AS names FROM pages WHERE kind = 'impression'
+        GROUP BY visit, query, timestamp
+    )
+)

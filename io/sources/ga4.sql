@@ -2,6 +2,7 @@
 -- columns: event_name event_timestamp event_params items
 -- columns: event_name event_timestamp user_pseudo_id items
 -- options: --impression-where kind=impression --click-where kind=click --session visit --page-time timestamp
+-- then: _named_lists.sql
 --
 -- Google Analytics 4, tables events_YYYYMMDD as BigQuery exports them (Parquet, or JSON with whole numbers as text):
 --   event_name       STRING     view_item_list and view_search_results show their items; select_item clicks on one
@@ -75,11 +76,11 @@ WITH events AS (
 SELECT
     kind,
     visit,
+    term,
     coalesce(
-        term,
         nullif(nullif(item->>'item_list_name', ''), '(not set)'),
         nullif(nullif(item->>'item_list_id', ''), '(not set)')
-    ) AS query,
+    ) AS list,
     coalesce(nullif(nullif(item->>'item_id', ''), '(not set)'), item->>'item_name') AS doc,
     CASE WHEN numbered THEN TRY_CAST(item->>'item_list_index' AS BIGINT) WHEN kind = 'impression' THEN place END
         AS position,

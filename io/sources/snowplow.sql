@@ -3,6 +3,7 @@
 -- columns: event_id collector_tstamp event_name
 -- columns: event_id derived_tstamp domain_userid
 -- options: --impression-where kind=impression --click-where kind=click --session visit --page-time timestamp
+-- then: _named_lists.sql
 --
 -- Snowplow's enriched events (atomic.events), with its e-commerce events, as warehouses and the SDKs for analytics
 -- write them (Parquet with nested columns, or JSON lines); names end in the version of the schema, _1 or _1_0_2:
@@ -74,7 +75,8 @@ WITH events AS (
 SELECT
     kind,
     visit,
-    coalesce(term, last_term, list) AS query,
+    coalesce(term, last_term) AS term,
+    nullif(list, '') AS list,
     coalesce(product->>'id', product->>'name') AS doc,
     CASE WHEN numbered THEN TRY_CAST(product->>'position' AS BIGINT) WHEN kind = 'impression' THEN place END AS position,
     timestamp

@@ -187,3 +187,72 @@ def test_times_of_a_source_are_those_of_utc(tmp_path: Path, name: str, written: 
     made = result_of(Query(event_source(name).text, 1 << 30, position_base=1), find_log_files([str(file)]))
     times = pl.read_parquet(str(made.origin))["timestamp"].drop_nulls()
     assert {*times} == {datetime(2026, 1, 5, 22, 30)}  # noqa: DTZ001 - of UTC, without a zone
+
+
+def shop_event(event: str, second: int, **properties: object) -> Event:
+    """An event of Segment of one visitor."""
+    when = f"2026-01-05T10:{second // 60:02}:{second % 60:02}Z"
+    common: Event = {"type": "track", "event": event, "messageId": f"m{second}{event}", "anonymousId": "v"}
+    return common | {"timestamp": when, "properties": properties}
+
+
+def a_search_and_what_is_recommended(number: int) -> list[Event]:
+    """A search for which a is clicked, then recommendations of which c and b are; b was a result, too."""
+    at = 30 * number
+    return [
+        shop_event("Search Viewed", at, query="boots", search_id=f"s{number}", product_ids=["a", "b"]),
+        shop_event("Recommendations Viewed", at + 2, placement="below", product_ids=["c", "b"]),
+        shop_event("Product Clicked", at + 3, product_id="a", search_id=f"s{number}"),
+        shop_event("Recommendation Clicked", at + 4, product_id="c", placement="below"),
+        shop_event("Recommendation Clicked", at + 5, position=2 - number % 2),
+    ]
+
+
+def test_lists_without_a_query_beside_some_with_one_are_no_results_pages(posbias: Posbias, tmp_path: Path) -> None:
+    events = [event for number in range(3) for event in a_search_and_what_is_recommended(number)]
+    found = posbias("collect", *write(tmp_path, {"e.jsonl": events}), "--input-format", "segment")
+    assert clicked(found) == [("a", 1, 3)]
+    assert account(found)["used"] == {"impressions": 6, "clicks": 3}
+    assert account(found)["not_used"] == {"rows of other events": 9}
+
+
+def test_named_lists_of_one_page_are_a_page_each(posbias: Posbias, tmp_path: Path) -> None:
+    shown = {"query": "boots", "search_id": "s1"}
+    events = [
+        shop_event("Shown", 1, **shown, list_name="organic", product_ids=["a", "b"]),
+        shop_event("Shown", 1, **shown, list_name="sponsored", product_ids=["c", "a"]),
+        shop_event("Clicked", 2, search_id="s1", list_name="sponsored", product_id="a"),
+        shop_event("Clicked", 3, search_id="s1", product_id="b"),
+    ]
+    found = posbias("collect", *write(tmp_path, {"e.jsonl": events}), "--input-format", "segment")
+    assert clicked(found) == [("a", 2, 1), ("b", 2, 1)]
+    assert found.statistics.get_column("impressions").sum() == 4
+
+
+def test_an_id_of_a_list_that_is_used_once_is_no_query(posbias: Posbias, tmp_path: Path) -> None:
+    events = [shop_event("Products Searched", 0, query="boots")]
+    for number in range(12):
+        events.append(shop_event("Product List Viewed", 9 * number + 1, list_id=f"l{number}", product_ids=["a", "b"]))
+        events.append(shop_event("Product Clicked", 9 * number + 2, list_id=f"l{number}", product_id="b"))
+    found = posbias("collect", *write(tmp_path, {"e.jsonl": events}), "--input-format", "segment")
+    assert found.statistics.get_column("query").unique().to_list() == ["boots"]
+    assert clicked(found) == [("b", 2, 12)]
+
+
+@pytest.mark.parametrize("name", ["search results", "boots"])
+def test_lists_of_other_names_beside_those_of_results_are_left_out(posbias: Posbias, tmp_path: Path, name: str) -> None:
+    events = list[Event]()
+    for at, event, of, docs in (
+        (0, "view_item_list", name, ["a", "b"]),
+        (1, "view_item_list", "related", ["c", "a"]),
+        (2, "select_item", name, ["b"]),
+        (3, "select_item", "related", ["c"]),
+    ):
+        items = [{"item_id": doc, "item_list_name": of} for doc in docs]
+        params = [{"key": "search_term", "value": {"string_value": "boots", "int_value": None}}]
+        event: Event = {"event_name": event, "event_timestamp": 1767600000000000 + at * 1000000}
+        events.append(event | {"user_pseudo_id": "u", "event_params": params, "items": items})
+    found = posbias("collect", *write(tmp_path, {"e.json": events}), "--input-format", "ga4")
+    assert clicked(found) == [("b", 2, 1)]
+    assert account(found)["used"] == {"impressions": 2, "clicks": 1}
+    assert account(found)["not_used"] == {"rows of other events": 3}
