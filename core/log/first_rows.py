@@ -12,15 +12,14 @@ import polars as pl
 from posbias.core.log.pages import in_page_order
 from posbias.core.schema import CLICK, DOC, POSITION, QUERY, SESSION
 
-_ROUNDED = r"^\d(\.\d+)?[eE]\+\d{2,3}$"
+_ROUNDED = r"^\d(\.\d+)?[eE]\+\d{2,3}$|^[1-9]\d{5}0{5,}(\.0+)?$"  # six digits, as spreadsheets show long numbers
 _FEWEST_ROUNDED = 0.01  # share of the different values
 
 
 def rounded_ids(ids: pl.Series) -> str | None:
-    """An id in the form that spreadsheets give to long numbers, `4.00638E+12`; None where hardly any id has it."""
-    if not isinstance(ids.dtype, pl.String):
-        return None
-    different = ids.unique(maintain_order=True)
+    """An id of which a spreadsheet kept six digits, `4.00638E+12` or 4006380000000; None where hardly any is so."""
+    is_number = ids.dtype.is_numeric()
+    different = (ids.cast(pl.Int64, strict=False) if is_number else ids).unique(maintain_order=True).cast(pl.String)
     rounded = different.filter(different.str.contains(_ROUNDED))
     return rounded[0] if rounded.len() > _FEWEST_ROUNDED * different.len() else None
 

@@ -15,12 +15,12 @@ from posbias.core.counts.sufficient_statistics import compress_part, merge_parts
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.estimators.methods import ConditionalEstimator
-from posbias.core.log.first_rows import deciding, few_values, page_order, rounded_ids
+from posbias.core.log.first_rows import deciding, few_values, page_order
 from posbias.core.models import get_model
 from posbias.core.roles import CLIENTS, VISITS, plain
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, POSITION, QUERY, RESERVED, SESSION
 from posbias.io.log.click_log import Log, good_rows
-from posbias.io.log.faults import Quantity
+from posbias.io.log.faults import Quantity, of_ids
 from posbias.io.log.scan import reading
 from posbias.io.log.sql import sql_name, sql_text, sql_where
 from posbias.io.log.times import free_columns
@@ -96,7 +96,7 @@ def of_first_rows(first: FirstRows, log: Log) -> dict[str, Quantity]:
     rows = first.rows
     if not rows.height:
         return {}
-    of_rows = {"rows_looked_at": rows.height, **_of_ids(rows, log), **_of_order(rows)}
+    of_rows = {"rows_looked_at": rows.height, **of_ids(rows, log), **_of_order(rows)}
     return of_rows | of_clients(first.clients) | _of_columns(rows, first.columns)
 
 
@@ -121,15 +121,6 @@ def of_clients(clients: Clients | None) -> dict[str, Quantity]:
         "robot_times": robots.times,
         "without_robots": f": {how}" if clients.can_query else " of the files",
     }
-
-
-def _of_ids(rows: pl.DataFrame, log: Log) -> dict[str, Quantity]:
-    """Ids that a spreadsheet rounded."""
-    for role in (DOC, QUERY, SESSION):
-        example = rounded_ids(rows[role]) if role in rows.columns else None
-        if example is not None:
-            return {"rounded_column": getattr(log.roles, role)[0], "rounded_id": example}
-    return {}
 
 
 def _of_order(rows: pl.DataFrame) -> dict[str, Quantity]:

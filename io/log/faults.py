@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from posbias.core.errors import SchemaError
+from posbias.core.log.first_rows import rounded_ids
 from posbias.core.log.impressions import REJECTED
 from posbias.core.roles import plain, says_offset, says_page, says_rank
 from posbias.core.schema import CLICK, DOC, IMPRESSIONS, NAMES_OF_COUNTS, POSITION, QUERY, SESSION, Roles
@@ -75,6 +76,15 @@ def _hold(conditions: Iterable[str], profile: Profile) -> bool:
         if sign and not _COMPARE[sign](value, profile[limit] if limit in profile else float(Fraction(limit))):
             return False
     return True
+
+
+def of_ids(rows: pl.DataFrame, log: Log) -> dict[str, Quantity]:
+    """Ids that a spreadsheet rounded, among canonical impressions."""
+    for role in (DOC, QUERY, SESSION):
+        example = rounded_ids(rows[role]) if role in rows.columns else None
+        if example is not None:
+            return {"rounded_column": getattr(log.roles, role)[0], "rounded_id": example}
+    return {}
 
 
 _IMPRESSIONS, _CLICKS = pl.col("impressions"), pl.col("clicks")

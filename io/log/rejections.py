@@ -13,7 +13,7 @@ from posbias.core.log.pages import HARMLESS, PageRejection
 from posbias.core.roles import plain
 from posbias.core.schema import NAMES_OF_COUNTS, SESSION
 from posbias.io.log.click_log import Log
-from posbias.io.log.faults import clicks_in_rows, is_top, shown_at, unused_count
+from posbias.io.log.faults import clicks_in_rows, faults_in, is_top, of_ids, shown_at, unused_count
 from posbias.io.log.lists import Finding, find_click_words, find_timestamp_format
 from posbias.io.log.scan import FILE, ROW, TEXT_SEPARATORS, header_of, reading, schema_of, separator_of
 from posbias.io.log.sources import read_end
@@ -141,8 +141,12 @@ def describe_rejected_pages(log: Log, counts: Mapping[int, int], examples: pl.Da
     if PageRejection.REPEATED_DOC in counts:
         repeated = examples.filter(pl.col(REJECTED) == PageRejection.REPEATED_DOC).head(_SAMPLED).select(SESSION)
         with reading([*log.sources, *log.click_sources]):
-            options = clicks_in_rows(log, log.impressions.join(repeated.lazy(), on=SESSION, how="semi"))
+            rows = log.impressions.join(repeated.lazy(), on=SESSION, how="semi")
+            rounded = faults_in(of_ids(rows.collect(engine="streaming"), log))
+            options = () if rounded else clicks_in_rows(log, rows)
         instead = f"{CLICKED_TWICE}: use {shlex.join(options)}" if options else instead
+        if rounded:
+            return [*lines, *(reason.sentence for reason in rounded)]
     lines += [f"{instead[0].upper()}{instead[1:]}."] if instead else dict.fromkeys(advice)
     if PageRejection.REPEATED_DOC in counts and not instead and log.request.duplicate_docs == "error":
         lines.append(

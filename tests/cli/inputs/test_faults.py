@@ -252,3 +252,12 @@ def test_a_large_client_is_worth_a_word_unless_robots_are_named(*, share: float,
         ["One value of 'ip' has 30% of the first 6,000 rows. If it is a robot, leave its rows out."] if said else []
     )
     assert [(reason.code, reason.severity) for reason in named] == [("robot-clients", "stop")]
+
+
+def test_where_rounded_ids_repeat_on_a_page_no_option_for_repeated_documents_is_advised(
+    log: pl.DataFrame, tmp_path: Path, run_in_process: RunPosbias
+) -> None:
+    log.with_columns(doc=pl.lit(4.00638e12)).write_parquet(tmp_path / "log.parquet")
+    message = run_in_process("run", tmp_path / "log.parquet", "-o", tmp_path / "out", code=2).stderr
+    assert "'doc' holds ids such as 4006380000000: a spreadsheet rounded long numbers" in message
+    assert "--duplicate-docs" not in message

@@ -124,4 +124,7 @@ def test_pages_in_the_order_of_ids_or_of_clicks_are_counted() -> None:
 def test_ids_that_a_spreadsheet_rounded_are_known_by_their_form() -> None:
     assert rounded_ids(pl.Series(["4006381333931", "4.00638E+12"])) == "4.00638E+12"
     assert rounded_ids(pl.Series(["e+12", "1e5", "12E", "4.0", "1.5E-7"])) is None
-    assert rounded_ids(pl.Series([1, 2])) is None
+    assert rounded_ids(pl.Series(["400638000000.0", "400638133393"])) == "400638000000.0"
+    assert rounded_ids(pl.Series([1, 2, 1_000_000, 400_638_133_393])) is None
+    assert rounded_ids(pl.Series([4006381333931, 4006380000000])) == "4006380000000"
+    assert rounded_ids(pl.Series([4.00638e12, math.nan])) == "4006380000000"
