@@ -255,7 +255,7 @@ def test_a_large_client_is_worth_a_word_unless_robots_are_named(*, share: float,
 
 
 def test_where_rounded_ids_repeat_on_a_page_no_option_for_repeated_documents_is_advised(
-    log: pl.DataFrame, tmp_path: Path, run_in_process: RunPosbias
+    log: pl.DataFrame, tmp_path: Path, run_in_process: Run
 ) -> None:
     log.with_columns(doc=pl.lit(4.00638e12)).write_parquet(tmp_path / "log.parquet")
     message = run_in_process("run", tmp_path / "log.parquet", "-o", tmp_path / "out", code=2).stderr
