@@ -86,7 +86,7 @@ def few_values(impressions: pl.DataFrame, columns: Sequence[str]) -> Iterator[st
     """Columns of few values, of which each page has one, that do not say whether it was clicked."""
     for name in columns:
         values = impressions[name]
-        if values.dtype.is_float() or values.dtype.is_temporal() or not 1 < values.n_unique() <= _MOST_VALUES:
+        if values.dtype.is_temporal() or not 1 < values.n_unique() <= _MOST_VALUES:
             continue
         clicks = pl.col(CLICK).cast(pl.Float64)
         rates = impressions.group_by(name).agg(pl.len().alias("rows"), clicks.mean().alias("rate"))

@@ -73,7 +73,7 @@ def _free_columns(log: Log) -> list[str]:
     """Columns that no role takes, whose values may be names."""
     schema = log.flat_schema
     kinds = {name: schema[name] for name in free_columns(log) if name in schema}
-    return [name for name, kind in kinds.items() if not (kind.is_float() or kind.is_temporal() or kind.is_nested())]
+    return [name for name, kind in kinds.items() if not (kind.is_temporal() or kind.is_nested())]
 
 
 def _clients(rows: pl.DataFrame, names: Sequence[str], log: Log) -> Clients | None:

@@ -97,10 +97,10 @@ def test_columns_of_pages_with_few_values_are_looked_at() -> None:
         of_row=pl.col("position") % 2,
         user="session",
         number=pl.lit(1),
-        price=pl.col("session") % 2 * 1.5,
+        tier=pl.col("session") % 2 * 1.5,
         any=page_clicked,
     )
-    assert [*few_values(log, ["value", "of_row", "user", "number", "price", "any"])] == ["value"]
+    assert [*few_values(log, ["value", "of_row", "user", "number", "tier", "any"])] == ["value", "tier"]
 
 
 def page(session: int, docs: list[str], clicks: list[int]) -> pl.DataFrame:
