@@ -12,7 +12,9 @@
 -- several names that would be one page are a page each; where each list id is used once, it is the search id.
 --
 -- Where some lists carry a query (or a search id, if none has a query), those without are no results pages: what is
--- recommended beside them is left out, and so are clicks without query and id on what such a list showed last.
+-- recommended beside them is left out, and so are clicks without query and id on what such a list showed last. So are,
+-- beside other lists, those whose event or name says that they recommend, suggest or complete, and, beside lists that
+-- are called a search or results, those of other names in the same search.
 bags AS (
     SELECT
         * EXCLUDE (properties),
@@ -30,8 +32,11 @@ bags AS (
             'keyword', 'Keyword', 'keywords', 'search_text', 'q', 'Query', 'search'
         ]), lambda x: trim(x) <> '' AND x[1] NOT IN ('[', '{'))[1] AS term,
         list_filter(json_extract_string(p, [
-            'list_name', 'listName', 'List Name', 'category', 'Category', 'page_type'
+            'list_name', 'listName', 'List Name', 'list', 'placement', 'Placement', 'widget', 'module', 'carousel'
         ]), lambda x: trim(x) <> '' AND x[1] NOT IN ('[', '{'))[1] AS list_name,
+        list_filter(json_extract_string(p, [
+            'category', 'Category', 'page_type'
+        ]), lambda x: trim(x) <> '' AND x[1] NOT IN ('[', '{'))[1] AS category,
         nullif(trim(coalesce(p->>'list_id', p->>'listId', p->>'List ID')), '') AS list_id,
         list_filter(json_extract_string(p, [
             'search_id', 'searchId', 'Search ID', 'query_id', 'queryId', 'queryID', 'Query ID', 'request_id',
@@ -119,21 +124,62 @@ bags AS (
     FROM entries
 ), identified AS (
     SELECT
-        * EXCLUDE (id, list_name, list_id),
+        * EXCLUDE (id, list_name, list_id, category),
         CASE WHEN once THEN coalesce(id, list_id) ELSE id END AS id,
-        CASE WHEN once THEN list_name ELSE coalesce(list_name, list_id) END AS list_name,
+        CASE WHEN once THEN list_name ELSE coalesce(list_name, list_id) END AS called,
+        coalesce(list_name, CASE WHEN NOT once THEN list_id END, category) AS list_name,
+        regexp_matches(
+            words || regexp_replace(lower(coalesce(called, '')), '[^a-z0-9]+', ' ', 'g'),
+            '\b(recommend\w*|recs?|related|similar|upsells?|cross ?sells?|also|recently|trending|best ?sellers?|'
+            || 'frequently|autocomplet\w*|typeahead|suggest\w*)\b'
+        ) AS is_aside,
+        regexp_matches(lower(called), 'search|result|serp') AS is_called_so,
         shows OR (is_one AND NOT is_click AND NOT is_order AND doc IS NOT NULL) AS is_shown
     -- Names of lists come again: ten lists, nine of ten with an id of their own, are no names.
     FROM all_lists, (
         SELECT count(list_id) >= 10 AND count(DISTINCT list_id) >= 0.9 * count(list_id) AS once
         FROM all_lists WHERE shows
     )
-), judged AS (
-    SELECT *, coalesce(CASE
+), searched_for AS (  -- a list may have its query from another event of its id
+    SELECT
+        * EXCLUDE (term), coalesce(term, CASE WHEN id IS NOT NULL THEN max(term) OVER (PARTITION BY id) END) AS term,
+        coalesce(id, visit || ' ' || term) AS search
+    FROM identified
+), candidates AS (
+    SELECT *, is_shown AND coalesce(CASE
         WHEN bool_or(term IS NOT NULL) FILTER (is_shown) OVER () THEN term IS NOT NULL
         WHEN bool_or(id IS NOT NULL) FILTER (is_shown) OVER () THEN id IS NOT NULL
-    END, true) AS of_results
-    FROM identified
+    END, true) AND NOT (is_aside AND bool_or(NOT is_aside) FILTER (is_shown) OVER ()) AS may_be
+    FROM searched_for
+), names AS (  -- whether a search shows lists of several names, one of which is called results
+    SELECT coalesce(bool_or(number > 1 AND are_so), false) AS tell FROM (
+        SELECT count(DISTINCT coalesce(called, '')) AS number, bool_or(is_called_so) AS are_so
+        FROM candidates WHERE may_be AND search IS NOT NULL GROUP BY search
+    )
+), of_lists AS (
+    SELECT * EXCLUDE (may_be), may_be AND (NOT tell OR coalesce(is_called_so, false)) AS is_result
+    FROM candidates, names
+), others AS (  -- ids and names of lists that are no results, and of those that are
+    SELECT
+        coalesce(bool_or(is_aside AND NOT is_result), false) AS any_aside,
+        list(DISTINCT id) FILTER (NOT is_result) AS other_ids, list(DISTINCT id) FILTER (is_result) AS ids,
+        list(DISTINCT called) FILTER (NOT is_result) AS other_names, list(DISTINCT called) FILTER (is_result) AS names
+    FROM of_lists WHERE is_shown
+), judged AS (
+    SELECT
+        of_lists.* EXCLUDE (is_result, is_aside),
+        CASE
+            WHEN is_shown THEN is_result
+            WHEN bool_or(term IS NOT NULL) FILTER (is_shown) OVER () THEN term IS NOT NULL OR id IS NOT NULL
+            WHEN bool_or(id IS NOT NULL) FILTER (is_shown) OVER () THEN id IS NOT NULL
+            ELSE true
+        END AS of_results,
+        NOT is_shown AND (
+            (is_aside AND any_aside)
+            OR coalesce(list_contains(other_ids, id) AND NOT list_contains(coalesce(ids, []), id), false)
+            OR coalesce(list_contains(other_names, called) AND NOT list_contains(coalesce(names, []), called), false)
+        ) AS is_elsewhere
+    FROM of_lists, others
 ), last_shown AS (  -- what a click may be on: if it has a query or id, on results only
     SELECT
         visit, timestamp, shows, CASE WHEN shows THEN docs ELSE [doc] END AS docs, places, numbered, list_name,
@@ -159,11 +205,11 @@ bags AS (
     ON c.visit = l.visit AND c.with_query = l.with_query AND c.doc = l.doc AND c.timestamp >= l.timestamp
 ), lists AS (
     SELECT
-        * EXCLUDE (shows, is_one, is_click, list_name, of_results, last),
+        * EXCLUDE (shows, is_one, is_click, is_elsewhere, list_name, of_results, last),
         last,
         shows AND of_results AS shows,
-        is_one AND (of_results OR NOT is_shown) AS is_one,
-        is_click AND coalesce(last.of_results, of_results OR NOT is_shown) AS is_click,
+        is_one AND is_shown AND of_results AS is_one,
+        is_click AND NOT is_elsewhere AND coalesce(last.of_results, of_results OR NOT is_shown) AS is_click,
         coalesce(
             CASE WHEN list_name IN (SELECT list_name FROM judged WHERE is_shown) THEN list_name END, last.list_name
         ) AS list_name
@@ -224,11 +270,16 @@ bags AS (
     WHERE NOT shows AND NOT (is_one AND NOT is_click AND NOT is_order AND doc IS NOT NULL)
         AND NOT (is_click AND NOT is_order)
 ), searched AS (
-    SELECT *, last_value(term IGNORE NULLS) OVER (PARTITION BY visit ORDER BY timestamp) AS last_term FROM all_rows
+    SELECT *, CASE
+        WHEN visit IS NOT NULL AND timestamp IS NOT NULL
+            THEN last_value(term IGNORE NULLS) OVER (PARTITION BY visit ORDER BY timestamp)
+    END AS last_term
+    FROM all_rows
 ), ids AS (
     SELECT
         coalesce(bool_and(id IS NOT NULL) FILTER (kind = 'impression'), false)
-        AND coalesce(bool_or(id IS NOT NULL) FILTER (kind = 'click'), false) AS known
+        AND coalesce(bool_or(id IS NOT NULL) FILTER (kind = 'click'), false) AS known,
+        coalesce(bool_or(timestamp IS NOT NULL) FILTER (kind IN ('impression', 'click')), true) AS timed
     FROM all_rows
 ), pages AS (
     SELECT
@@ -243,7 +294,14 @@ bags AS (
         doc,
         position,
         CASE
-            WHEN known THEN coalesce(min(timestamp) FILTER (kind = 'impression') OVER (PARTITION BY id), timestamp)
+            WHEN known THEN coalesce(  -- ids need no times
+                min(timestamp) FILTER (kind = 'impression') OVER (PARTITION BY id),
+                min(timestamp) OVER (PARTITION BY id),
+                TIMESTAMP '1970-01-01'
+            )
+            WHEN NOT timed THEN CAST(error('no event has a time that can be read, and lists and clicks name no common id '
+                || 'of a page (' || kind || '). Log one, such as search_id, with both; or when each event happened.')
+                AS TIMESTAMP)
             ELSE timestamp
         END AS timestamp
     FROM searched, ids
