@@ -18,8 +18,10 @@ _FEWEST_ROUNDED = 0.01  # share of the different values
 
 def rounded_ids(ids: pl.Series) -> str | None:
     """An id of which a spreadsheet kept six digits, `4.00638E+12` or 4006380000000; None where hardly any is so."""
-    is_number = ids.dtype.is_numeric()
-    different = (ids.cast(pl.Int64, strict=False) if is_number else ids).unique(maintain_order=True).cast(pl.String)
+    if ids.dtype == pl.Binary:
+        return None
+    whole = ids.cast(pl.Int64, strict=False) if ids.dtype.is_numeric() else ids
+    different = whole.unique(maintain_order=True).cast(pl.String)
     rounded = different.filter(different.str.contains(_ROUNDED))
     return rounded[0] if rounded.len() > _FEWEST_ROUNDED * different.len() else None
 

@@ -98,6 +98,7 @@ _DAYS = (
 _ZONED = ("%a, %d %b %Y %H:%M:%S %z", "%d/%b/%Y:%H:%M:%S %z", "%a %b %d %H:%M:%S %Y")
 _ISO_DAY = r"^\d{4}-\d{2}-\d{2}([ T]\d{2}:|$)"
 _TIMES = 100  # values that are looked at
+_DIGITS = re.compile(r"\d+")
 _FORMS = tuple(day + clock for day in _DAYS for clock in _CLOCKS) + _ZONED
 
 
@@ -122,7 +123,8 @@ def find_timestamp_format(values: Iterable[str | None]) -> Finding | None:
     Where a day and a month could be either, `certain` is False, and both forms are named; the first is the option.
     """
     texts = [value.strip() for value in values if value is not None and value.strip()]
-    fitting = [form for form in _FORMS if texts and _fits(form, texts)]
+    may_be = texts and all(len(_DIGITS.findall(text)) > 1 for text in texts)  # a year and a day at least
+    fitting = [form for form in _FORMS if may_be and _fits(form, texts)]
     fitting = [form for form in fitting if form == (whole := form.removesuffix(_FRACTION)) or whole not in fitting]
     if not fitting:
         return None
