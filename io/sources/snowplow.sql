@@ -2,6 +2,7 @@
 -- columns: event_id collector_tstamp app_id
 -- columns: event_id collector_tstamp event_name
 -- columns: event_id derived_tstamp domain_userid
+-- columns: event_id derived_tstamp user_id
 -- options: --impression-where kind=impression --click-where kind=click --session visit --page-time timestamp
 -- then: _named_lists.sql
 --
@@ -12,7 +13,7 @@
 --   contexts_com_snowplowanalytics_snowplow_ecommerce_product_1   a list of id, name, position (from 1), ...
 --   unstruct_event_com_snowplowanalytics_snowplow_site_search_1   terms: what was searched for
 --   contexts_com_snowplowanalytics_snowplow_web_page_1            id: the page view
---   domain_sessionid, domain_userid, page_urlquery, derived_tstamp, collector_tstamp
+--   domain_sessionid, domain_userid; user_id, where a server tracks; page_urlquery, derived_tstamp, collector_tstamp
 --
 -- The query is what was searched for on the page view, or the one in its address, or else the name of the list. A page
 -- is what a page view (or session) shows for a query at one time. Events none of whose products has a position show
@@ -39,7 +40,7 @@ WITH events AS (
     FROM events, keys
 ), shown AS (
     SELECT
-        coalesce(nullif(coalesce(n[4]->>'$[0].id', n[4]->>'$.id'), ''), e->>'domain_sessionid', e->>'domain_userid')
+        coalesce(nullif(coalesce(n[4]->>'$[0].id', n[4]->>'$.id'), ''), e->>'domain_sessionid', e->>'domain_userid', e->>'user_id')
             AS visit,
         CAST(TRY_CAST(coalesce(e->>'derived_tstamp', e->>'collector_tstamp') AS TIMESTAMPTZ) AS TIMESTAMP) AS timestamp,
         n[1]->>'type' AS type,
