@@ -186,6 +186,8 @@ class Ubi(Form):
 
 
 _ACTIONS = ("search", "search_click", "page_view", "pageview")
+_PATHS = tuple(f"/event/{action}" for action in _ACTIONS)
+_OF_VIEWS = {"page", "user", "session", "document", "path", "url", "at", "timestamp", "received_at", "time"}
 
 
 class Elasticsearch(Form):
@@ -200,8 +202,11 @@ class Elasticsearch(Form):
     )
 
     def knows_document(self, document: dict[str, Any]) -> bool:
-        """An event has a session and one of these actions."""
-        return field(document, "event.action") in _ACTIONS and field(document, "session.id") is not None
+        """An event has a session and one of these actions, or, as it was sent, what is searched for, or its path."""
+        action, path = field(document, "event.action"), str(document.get("path") or document.get("url"))
+        is_view = field(document, "page.url") is not None and document.keys() <= _OF_VIEWS
+        is_sent = field(document, "search.query") is not None or path.endswith(_PATHS) or is_view
+        return (action in _ACTIONS or (action is None and is_sent)) and field(document, "session.id") is not None
 
 
 _NEEDED = {"ranking": "items", "interaction": "type", "item": "fields", "user": "fields"}

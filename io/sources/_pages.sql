@@ -36,7 +36,10 @@ CREATE TABLE parsed AS
         WHEN kind = 'click' AND doc IS NULL THEN 'clicks without a document'
         WHEN moment IS NULL THEN 'lines without a time that can be read'
     END AS outcome
-    FROM (SELECT *, moment_of(timestamp) AS moment FROM lines);
+    FROM (  -- if nothing has a time, the order of lines is that of time
+        SELECT *, CASE WHEN timed THEN moment_of(timestamp) ELSE 0 END AS moment
+        FROM lines, (SELECT count(timestamp) > 0 AS timed FROM lines)
+    );
 CREATE TABLE pages AS
     SELECT p.*, CASE
         WHEN differ THEN 'pages whose id has another query or list as well'
