@@ -10,6 +10,7 @@
 -- outcome: queries without hits
 -- outcome: queries that were written before
 -- outcome: queries whose query_id has another user_query or hit list as well
+-- outcome: queries whose query_id has another hit list as well, and no `from` in `query` says where each begins
 -- outcome: queries of which nothing was shown
 -- outcome: events of other actions
 -- outcome: impression events, as hit lists say what was shown
@@ -25,8 +26,10 @@
 -- outcome: impressions that were seen before
 --
 -- OpenSearch UBI: documents of ubi_queries and ubi_events. A page is a query_id, and its query the user_query of its
--- document. A query_id may have several documents: those without hits do not count beside one with hits; if the others
--- differ, the page is left out. What was shown are the hit lists, or with `getvariable('by_events')` the impressions that
+-- document. A query_id may have several documents: those without hits do not count beside one with hits. Of the others,
+-- hit lists that go on where another ends are the next pages of one search: each begins below the hits that its request
+-- left out, the `from` of `query` (which is 0 where a request has none). If they differ otherwise, the page is left out.
+-- What was shown are the hit lists, or with `getvariable('by_events')` the impressions that
 -- were recorded, at the places of their documents in the list, or where there is none by their ordinals, which count from
 -- `getvariable('bases')` for each action, and are not read without it. `getvariable('actions')` says what a click is.
 -- include: _documents.sql
@@ -36,7 +39,7 @@ CREATE TABLE parsed AS
             '$.action_name', '$.query_id', '$.user_query', '$.query_response_id', '$.query_response_hit_ids',
             '$.query_response_object_ids', '$.query_response_objects_ids',  -- of UBI 1.0, and of OpenSearch 2.15
             '$.event_attributes.object.object_id', '$.event_attributes.position.ordinal',
-            '$.timestamp', '$.client_id', '$.application'
+            '$.timestamp', '$.client_id', '$.application', '$.query', '$.from', '$.query_attributes.from'
         ]) AS f
         FROM documents
     ), named AS (
@@ -44,6 +47,11 @@ CREATE TABLE parsed AS
             n, file, line, is_blank, is_broken, is_action_line, text_of(f[1]) AS action, text_of(f[2]) AS query_id,
             text_of(f[3]) AS user_query, text_of(f[8]) AS object_id, TRY_CAST(f[9]->>'$' AS DOUBLE) AS ordinal,
             f[10]->>'$' AS timestamp, f[11]->>'$' AS client_id, f[12]->>'$' AS application,
+            coalesce(
+                TRY_CAST(f[14]->>'$' AS BIGINT), TRY_CAST(f[15]->>'$' AS BIGINT),
+                CASE WHEN json_type(TRY_CAST(f[13]->>'$' AS JSON)) = 'OBJECT'
+                    THEN coalesce(TRY_CAST(CAST(f[13]->>'$' AS JSON)->>'$.from' AS BIGINT), 0) END
+            ) AS start,
             list_filter(f[5:7], lambda x: json_type(x) <> 'NULL')[1] AS hits,
             list_has_any(list_transform(f[3:7], lambda x: json_type(x) <> 'NULL'), [true]) AS is_query
         FROM fields
@@ -76,24 +84,45 @@ CREATE TABLE parsed AS
 CREATE VIEW known AS SELECT query_id AS page FROM parsed WHERE kind = 'query';
 CREATE TABLE queries AS
     WITH good AS (
-        SELECT *, len(ids) > 0 AS listed, hash(struct_pack(user_query := user_query, ids := ids)) AS content
+        SELECT
+            * EXCLUDE (start), len(ids) > 0 AS listed, CASE WHEN len(ids) > 0 THEN start END AS start,
+            list_transform(ids, lambda x, i: i + coalesce(start, 0)) AS places
         FROM parsed WHERE kind = 'query' AND outcome IS NULL
     ), marked AS (  -- the documents of each query_id that count
+        SELECT *, hash(struct_pack(user_query := user_query, ids := ids, start := start)) AS content
         FROM good JOIN (SELECT query_id, bool_or(listed) AS any_listed FROM good GROUP BY query_id) USING (query_id)
+    ), lists AS (
+        SELECT
+            query_id, content, min(n) AS earliest, any_value(user_query) AS user_query, any_value(ids) AS ids,
+            any_value(places) AS places, any_value(start) AS start
+        FROM marked WHERE listed = any_listed GROUP BY query_id, content
+    ), judged AS (
+        SELECT
+            query_id,
+            min(user_query) < max(user_query) OR len(list_distinct(flatten(list(ids)))) < sum(len(ids))
+                OR (count(start) = count(*) AND len(list_distinct(flatten(list(places)))) < sum(len(places))) AS differ,
+            count(*) > 1 AND count(start) < count(*) AS begin_anywhere
+        FROM lists GROUP BY query_id
     )
     SELECT s.*, CASE
         WHEN listed < any_listed OR NOT (listed OR getvariable('by_events')) THEN 'queries without hits'
         WHEN differ THEN 'queries whose query_id has another user_query or hit list as well'
+        WHEN begin_anywhere THEN
+            'queries whose query_id has another hit list as well, and no `from` in `query` says where each begins'
         WHEN s.n > earliest THEN 'queries that were written before'
     END AS result
-    FROM marked AS s LEFT JOIN (
-        SELECT query_id, min(n) AS earliest, min(content) < max(content) AS differ
-        FROM marked WHERE listed = any_listed GROUP BY query_id
-    ) USING (query_id);
+    FROM marked AS s LEFT JOIN judged USING (query_id)
+    LEFT JOIN (SELECT query_id, content, earliest FROM lists) USING (query_id, content);
+CREATE TABLE answers AS
+    SELECT
+        query_id, min(n) AS n, any_value(user_query) AS user_query, bool_and(listed) AS listed,
+        flatten(list(ids ORDER BY start, n)) AS ids, flatten(list(places ORDER BY start, n)) AS places,
+        arg_min(timestamp, n) AS timestamp, arg_min(client_id, n) AS client_id, arg_min(application, n) AS application
+    FROM queries WHERE result IS NULL GROUP BY query_id;
 CREATE TABLE impressions AS
     SELECT
         i.n, i.file, i.line, i.query_id, i.object_id, listed,
-        CASE WHEN listed THEN list_position(q.ids, i.object_id) ELSE TRY_CAST(i.ordinal - base + 1 AS BIGINT) END AS position,
+        CASE WHEN listed THEN q.places[list_position(q.ids, i.object_id)] ELSE TRY_CAST(i.ordinal - base + 1 AS BIGINT) END AS position,
         CASE
             WHEN q.n IS NULL AND i.query_id IN (FROM known) THEN 'impressions whose query is not used'
             WHEN q.n IS NULL THEN 'impressions whose query was not recorded'
@@ -108,7 +137,7 @@ CREATE TABLE impressions AS
         END AS outcome
     FROM (
         SELECT *, getvariable('bases')['impression'] AS base FROM parsed WHERE kind = 'impression' AND outcome IS NULL
-    ) AS i LEFT JOIN (FROM queries WHERE result IS NULL) AS q USING (query_id);
+    ) AS i LEFT JOIN answers AS q USING (query_id);
 CREATE TABLE at_odds AS
     SELECT query_id FROM (SELECT DISTINCT query_id, object_id, position FROM impressions WHERE outcome IS NULL)
     GROUP BY query_id HAVING least(count(DISTINCT object_id), count(DISTINCT position)) < count(*);
@@ -116,16 +145,15 @@ CREATE TABLE first_impressions AS
     SELECT min(n) AS n FROM impressions WHERE outcome IS NULL AND query_id NOT IN (FROM at_odds)
     GROUP BY query_id, object_id;
 CREATE VIEW used AS
-    SELECT query_id AS page FROM queries WHERE result IS NULL AND query_id NOT IN (FROM at_odds);
+    SELECT query_id AS page FROM answers WHERE query_id NOT IN (FROM at_odds);
 CREATE TABLE pages AS
-    SELECT q.*, docs, places
-    FROM (FROM queries WHERE result IS NULL) AS q JOIN (
-        SELECT query_id, ids AS docs, list_transform(ids, lambda x, i: i) AS places
-        FROM queries WHERE result IS NULL AND NOT getvariable('by_events')
+    SELECT q.* EXCLUDE (places), docs, shown.places
+    FROM answers AS q JOIN (
+        SELECT query_id, ids AS docs, places FROM answers WHERE NOT getvariable('by_events')
         UNION ALL
         SELECT query_id, list(object_id ORDER BY position, n), list(position ORDER BY position, n)
         FROM impressions SEMI JOIN first_impressions USING (n) GROUP BY query_id
-    ) USING (query_id);
+    ) AS shown USING (query_id);
 CREATE VIEW shown AS
     SELECT
         query_id AS page, query_id AS visit, query_id AS key, unnest(docs) AS doc, n AS instant, NULL::BIGINT AS moment,
@@ -153,7 +181,7 @@ CREATE VIEW decided AS
         WHEN result IS NOT NULL THEN result
         WHEN query_id IN (FROM at_odds)
             THEN 'impressions and queries of pages with two documents at one position, or one at two'
-        WHEN n IN (SELECT n FROM pages) THEN 'queries'
+        WHEN query_id IN (SELECT query_id FROM pages) THEN 'queries'
         ELSE 'queries of which nothing was shown'
     END, NULL, file, line FROM queries;
 CREATE VIEW counts AS
@@ -162,7 +190,7 @@ CREATE VIEW counts AS
         (SELECT count(*) FROM shown) AS rows,
         (SELECT count(*) FROM clicks) AS clicks,
         (SELECT count(*) FROM impressions SEMI JOIN first_impressions USING (n) WHERE NOT listed) AS by_ordinal,
-        (SELECT count(*) FROM queries WHERE result IS NULL) + number AS pages,
+        (SELECT count(*) FROM answers) + number AS pages,
         (SELECT count(*) FROM at_odds) + number AS contradicting
     FROM disagreeing;
 -- include: _clicks.sql

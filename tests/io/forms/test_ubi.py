@@ -3,7 +3,7 @@
 import gzip
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -201,3 +201,46 @@ def test_where_no_event_is_a_click_the_actions_that_occur_are_named(run_in_proce
     said = " ".join(done.stderr.split())
     assert "no event has the action click (--click-actions), so that nothing is clicked" in said
     assert "The actions that occur are: product_click (2), scroll (1)." in said
+
+
+def pages_of_a_search(*requests: object) -> list[Event]:
+    """The documents of two pages of a search, whose requests are given, and clicks on both."""
+    lists = zip(("abc", "def"), requests, strict=True)
+    answers = [
+        ubi_query("p1", hits=[*docs], query_response_id=docs, **({} if request is None else {"query": request}))
+        for docs, request in lists
+    ]
+    return [*answers, answers[0], ubi_event("p1", "click", "b"), ubi_event("p1", "click", "d", 0)]
+
+
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize(
+    "requests",
+    [
+        ('{"from": 0, "query": {"match": {"title": "q"}}}', '{"from": 3, "size": 3}'),
+        ({"query": {"match_all": {}}}, {"from": 3}),
+    ],
+)
+@pytest.mark.parametrize("options", [UBI, EVENTS], ids=["hits", "events"])
+def test_the_next_page_of_a_search_begins_where_its_request_says(
+    posbias: Posbias, tmp_path: Path, requests: Sequence[object], options: Sequence[str]
+) -> None:
+    shown = [ubi_event("p1", "impression", doc, 0) for doc in "abcdef"] if options is EVENTS else []
+    path = written(tmp_path / "ubi.ndjson", [*pages_of_a_search(*requests), *shown])
+    found = posbias("collect", path, *options)
+    rows = found.statistics.select("doc", "position", "clicks").sort("position").rows()
+    assert rows == [("a", 1, 0), ("b", 2, 1), ("c", 3, 0), ("d", 4, 1), ("e", 5, 0), ("f", 6, 0)]
+    assert account_of(found)["used"]["queries"] == 2
+    assert account_of(found)["not_used"] == {"queries that were written before": 1}
+
+
+def test_two_hit_lists_of_a_search_that_may_begin_anywhere_are_not_used(
+    posbias: Posbias, refused: Refused, tmp_path: Path
+) -> None:
+    path = written(tmp_path / "ubi.ndjson", pages_of_a_search(None, None))
+    assert "3 x queries whose query_id has another hit list as well, and no `from` in `query`" in refused(
+        "collect", path, *UBI
+    )
+    single = [ubi_query("p3", hits=["x", "y"], query='{"from": 10}'), ubi_event("p3", "click", "y")]
+    found = posbias("collect", written(tmp_path / "second.ndjson", [*GOOD_HITS, *single]), *UBI)
+    assert found.statistics.filter(pl.col("doc") == "y").select("position", "clicks").rows() == [(12, 1)]
