@@ -232,6 +232,7 @@ def test_the_order_of_rows_changes_nothing(model: str, log: pl.DataFrame, seed: 
     assert_same_attractiveness(found.attractiveness, expected.attractiveness)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 @FROM_END_TO_END
 @given(log=small_logs(), share=st.floats(0.01, 0.99), seed=st.integers(0, 100))

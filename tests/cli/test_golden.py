@@ -353,6 +353,7 @@ def test_a_command_gives_what_it_gave(made: Made, name: str) -> None:
 REFUSED = dict(line.split(" -> ") for line in GIVEN.with_name("refused.txt").read_text(encoding="utf-8").splitlines())
 
 
+@pytest.mark.slow_after(57)
 @pytest.mark.parametrize("command", REFUSED)
 def test_what_cannot_be_done_is_refused_and_nothing_is_written(
     folder: Path, made: Made, monkeypatch: pytest.MonkeyPatch, command: str

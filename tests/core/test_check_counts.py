@@ -53,6 +53,7 @@ def test_queries_of_one_size_count_in_full_and_one_large_one_counts_for_all() ->
     assert add_facts([facts_of(one)]).effective_queries == pytest.approx(1, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_intervals_of_click_rates_hold_the_rate_nineteen_times_in_twenty() -> None:
     truth = 2 / 7
     ends = [

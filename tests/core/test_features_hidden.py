@@ -31,17 +31,20 @@ def judged(known: float, hidden: float, *, named: bool = False) -> HiddenRelevan
     return hidden_relevance(rows, learn_nuisances(binned, rows), page, score.ravel() if named else None)
 
 
+@pytest.mark.slow
 def test_rivals_show_what_only_the_ranker_knows() -> None:
     assert judged(1.0, 0.0).least == 0 < judged(1.0, 1.0).least
     assert judged(1.0, 1.0).seen > judged(1.0, 0.4).seen > judged(1.0, 0.0).seen
 
 
+@pytest.mark.slow
 def test_naming_the_score_leaves_nothing_to_see_and_little_to_imagine() -> None:
     unnamed, named = judged(1.0, 1.0), judged(1.0, 1.0, named=True)
     assert named.least == 0 < unnamed.least
     assert named.imagined < unnamed.imagined / 2
 
 
+@pytest.mark.slow
 def test_the_error_that_may_be_imagined_grows_with_what_the_order_owes_to_relevance() -> None:
     errors = [judged(known, 0.0).imagined for known in (0.0, 0.3, 1.0)]
     assert errors == sorted(errors)

@@ -13,6 +13,7 @@ FILES = Path(__file__).with_name("refused")
 CASES = [line.split(" -> ") for line in (FILES / "commands.txt").read_text(encoding="utf-8").splitlines()]
 
 
+@pytest.mark.slow_after(18)
 @pytest.mark.parametrize(("command", "said"), CASES)
 def test_what_cannot_be_read_is_refused(refused: Refused, command: str, said: str) -> None:
     words = [FILES / word if (FILES / word).is_file() else word for word in shlex.split(command)]

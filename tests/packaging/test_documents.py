@@ -436,6 +436,7 @@ def test_the_picture_shows_the_numbers_of_the_sample(
     assert picture.read_text() == (samples / "propensities.svg").read_text()
 
 
+@pytest.mark.slow
 def test_the_row_that_is_followed_from_file_to_weight_has_the_numbers_that_are_given(
     repository: Path, sample_result: Path
 ) -> None:

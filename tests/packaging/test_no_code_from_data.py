@@ -80,6 +80,7 @@ def _root(name: str) -> str:
     return name.partition(".")[0]
 
 
+@pytest.mark.slow
 def test_nothing_that_is_read_is_run(repository: Path, repository_files: set[str]) -> None:
     files = [name for name in sorted(repository_files) if name.startswith(FOLDERS) and name.endswith(".py")]
     found = [

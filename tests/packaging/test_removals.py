@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 REMOVE = {"rmtree", "unlink", "rmdir", "removedirs", "remove_tree", "execv", "execve", "execvp", "kill", "killpg"}
 WRITE = {
     *("write_text", "write_bytes", "write_parquet", "write_csv", "write_ipc", "write_ndjson", "ParquetWriter"),
@@ -79,6 +81,7 @@ def places_in(repository: Path) -> dict[tuple[str, str], set[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_every_place_that_removes_renames_or_overwrites_is_listed_with_its_reason(repository: Path) -> None:
     table = Path(__file__).with_name("writing_calls.txt")
     rows = [ROW.match(line) for line in table.read_text(encoding="utf-8").splitlines()]

@@ -19,6 +19,7 @@ def wheel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> zipfile
     return zipfile.ZipFile(path)
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_exactly_the_files_of_the_three_folders(
     wheel: zipfile.ZipFile, repository_files: set[str]
 ) -> None:

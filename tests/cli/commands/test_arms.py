@@ -40,6 +40,7 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
+@pytest.mark.slow
 def test_arms_show_what_a_log_without_them_hides(run_in_process: Run, logs: Path, tmp_path: Path) -> None:
     assert run_in_process("fit", logs / "knows.parquet", "--no-compare", "-o", "plain").returncode == 0
     done = run_in_process("fit", logs / "knows.parquet", *ARM, "-o", "fit", code=1)
@@ -67,6 +68,7 @@ def test_arms_show_what_a_log_without_them_hides(run_in_process: Run, logs: Path
     assert "arms_propensity" in words(shown.stdout)
 
 
+@pytest.mark.slow
 def test_training_files_are_not_made_from_the_bent_curve(run_in_process: Run, logs: Path, tmp_path: Path) -> None:
     run_in_process("run", logs / "knows.parquet", *ARM, "-o", "run", code=1)
     run_in_process("run", logs / "knows.parquet", "--no-compare", "-o", "plain", code=0)
@@ -84,6 +86,7 @@ def test_arms_that_agree_are_a_reason_for_a_fit(run_in_process: Run, logs: Path,
     assert pl.read_parquet(tmp_path / "fit" / "propensities.parquet")["arms_propensity"].null_count() == 8
 
 
+@pytest.mark.slow
 def test_what_arms_say_names_what_it_rests_on(run_in_process: Run, logs: Path, tmp_path: Path) -> None:
     run_in_process("fit", logs / "fixed.parquet", *ARM, "-o", "agree", code=0)
     weak = log_of_arms("learns", 0, queries=60, pages=100, spread=0.1)
@@ -113,6 +116,7 @@ def test_an_arm_without_clicks_has_no_level(silent: str, run_in_process: Run, lo
     assert reasons_in(tmp_path / "fit")["arms-agree"]["details"].count("?") == 1
 
 
+@pytest.mark.slow
 def test_arms_that_move_nothing_say_so(run_in_process: Run, logs: Path, tmp_path: Path) -> None:
     run_in_process("fit", logs / "alike.parquet", *ARM, "-o", "fit", code=0)
 
@@ -122,6 +126,7 @@ def test_arms_that_move_nothing_say_so(run_in_process: Run, logs: Path, tmp_path
     )
 
 
+@pytest.mark.slow
 def test_days_that_are_collected_with_arms_say_what_the_log_says(
     run_in_process: Run, logs: Path, tmp_path: Path
 ) -> None:
@@ -148,6 +153,7 @@ def test_days_that_are_collected_with_arms_say_what_the_log_says(
     assert "arms None and ['arm']. Collect them with the same options." in words(mixed.stderr)
 
 
+@pytest.mark.slow
 def test_a_table_of_sums_may_have_arms(run_in_process: Run, logs: Path, tmp_path: Path) -> None:
     counts = {"impressions": pl.len(), "clicks": pl.col("click").cast(pl.Int64).sum()}
     log = pl.read_parquet(logs / "knows.parquet")
@@ -158,6 +164,7 @@ def test_a_table_of_sums_may_have_arms(run_in_process: Run, logs: Path, tmp_path
     assert arms_in(tmp_path / "sums") == pytest.approx(arms_in(tmp_path / "log"), rel=1e-9)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("change", "options", "why"),
     [
@@ -199,6 +206,7 @@ def test_users_that_are_given_as_arms_are_refused(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_each_market_has_a_test_of_its_own(run_in_process: Run, logs: Path, tmp_path: Path) -> None:
     both = pl.concat(
         [pl.read_parquet(logs / f"{name}.parquet").with_columns(market=pl.lit(name)) for name in ("knows", "fixed")]
@@ -210,6 +218,7 @@ def test_each_market_has_a_test_of_its_own(run_in_process: Run, logs: Path, tmp_
     assert list(reasons_in(tmp_path / "fits" / "market=fixed")) == ["arms-agree"]
 
 
+@pytest.mark.slow
 def test_arms_are_named_from_python_and_in_a_file_of_settings(run_in_process: Run, logs: Path, tmp_path: Path) -> None:
     frame = pl.read_parquet(logs / "knows.parquet").drop("segment")  # which a fit finds by itself
     with pytest.warns(UserWarning, match="These propensities are wrong"):
@@ -223,6 +232,7 @@ def test_arms_are_named_from_python_and_in_a_file_of_settings(run_in_process: Ru
     run_in_process("weight", logs / "fixed.parquet", "--propensities", "fit", "-o", "weighted", code=0)
 
 
+@pytest.mark.slow
 def test_contexts_share_one_bend(run_in_process: Run, logs: Path, tmp_path: Path) -> None:
     log = pl.read_parquet(logs / "knows.parquet").with_columns(device=pl.col("session") // 7 % 2)
     log.write_parquet(tmp_path / "log.parquet")

@@ -53,6 +53,7 @@ def test_text_of_another_dialect_is_recognised_and_read_within_zstd(
     assert found["totals"]["clicks"] == log["click"].sum()
 
 
+@pytest.mark.slow
 def test_packed_json_in_a_directory_is_a_log_and_plain_json_there_is_none(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path
 ) -> None:
@@ -78,6 +79,7 @@ def test_a_table_of_lists_without_a_header_is_recognised_however_many_words_its_
     assert (found["totals"]["impressions"], found["totals"]["clicks"]) == (log.height, log["click"].sum())
 
 
+@pytest.mark.slow
 def test_ubi_is_recognised(run_in_process: Run, shared_data: Path, tmp_path: Path) -> None:
     sample = shared_data / "opensearch_ubi_sample.ndjson.gz"
 
@@ -129,6 +131,7 @@ def test_rows_that_stand_twice_are_said_to_do_so(run_in_process: Run, log: pl.Da
     assert "100.00% of the pages hold rows twice" in found["recognised"]["findings"][0]["said"]
 
 
+@pytest.mark.slow
 def test_a_few_bad_rows_and_documents_twice_on_a_page_are_counted_and_said(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path
 ) -> None:
@@ -182,6 +185,7 @@ def test_robots_large_clients_gaps_and_late_pages_are_warned_of(
     assert "10.0% of the pages lack positions" in warnings
 
 
+@pytest.mark.slow
 def test_robots_stop_check_and_run_and_the_query_that_is_named_leaves_them_out(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path
 ) -> None:
@@ -239,6 +243,7 @@ def test_sums_with_marks_between_thousands_are_whole_numbers(
     assert "If commas stand between thousands here, leave out --decimal ,." in refused.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("session", [True, False])
 def test_a_few_rows_at_position_0_are_of_unknown_position(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path, *, session: bool
@@ -321,6 +326,7 @@ def test_a_log_without_sessions_says_why_ubm_needs_them(run_in_process: Run, log
 # --- standard errors ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_of_many_parts_some_tell_the_errors_of_all(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -447,6 +453,7 @@ def test_every_option_has_its_reason_above_it(run_in_process: Run, renamed: pl.D
     assert "# the query is taken to be column 'our search' (a guess: see whether it is right)" in lines
 
 
+@pytest.mark.slow
 def test_an_existing_file_is_replaced_only_if_that_is_asked_for(
     run_in_process: Run, renamed: pl.DataFrame, tmp_path: Path
 ) -> None:
@@ -486,6 +493,7 @@ def test_what_is_no_plain_file_is_not_replaced(
     assert sorted(path.name for path in here.iterdir()) == ["log.csv", "posbias.toml"]
 
 
+@pytest.mark.slow
 def test_a_disk_that_cannot_be_written_is_an_error(
     run_in_process: Run, renamed: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -525,6 +533,7 @@ def test_a_log_that_carries_no_estimate_is_said_to_carry_none(
     assert (tmp_path / "posbias.toml").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "values"),
     [
@@ -550,6 +559,7 @@ def test_dates_of_documents_are_no_times_of_pages(run_in_process: Run, log: pl.D
     assert checked(run_in_process, "log.csv")["command"] == ["run", "log.csv"]
 
 
+@pytest.mark.slow
 def test_a_column_is_the_position_by_what_it_holds_rather_than_by_its_name(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path
 ) -> None:
@@ -559,6 +569,7 @@ def test_a_column_is_the_position_by_what_it_holds_rather_than_by_its_name(
     assert checked(run_in_process, "log.csv")["command"] == ["run", "log.csv", "--position", "shown_at"]
 
 
+@pytest.mark.slow
 def test_times_are_not_taken_for_the_query(run_in_process: Run, timed_log: pl.DataFrame, tmp_path: Path) -> None:
     when = pl.col("timestamp").dt.strftime("%d.%m.%Y %H:%M:%S")
     german = timed_log.select("session", when.alias("Zeit"), pl.col("query").alias("Suche"), "doc", "position", "click")

@@ -70,6 +70,7 @@ def test_what_was_put_in_comes_out(done: RunPosbias, tmp_path: Path, model: str)
         assert (apart.abs() < 5).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["dcm", "ccm", "dbn", "sdbn", "tpbm"])
 def test_weighted_clicks_estimate_attractiveness_without_its_prior(
     done: RunPosbias, tmp_path: Path, model: str
@@ -130,6 +131,7 @@ def rows_of(result: Path) -> pl.DataFrame:
     return rows.sort(pl.selectors.by_name(names) - pl.selectors.float(), pl.selectors.float().round(6))
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("model", "counted"), [("gctr", "pbm"), ("rctr", "pbm"), ("dctr", "ubm"), ("rdctr", "pbm"), ("cm", "ubm")]
 )
@@ -148,6 +150,7 @@ def test_statistics_say_what_the_log_says(done: RunPosbias, tmp_path: Path, mode
             assert_frame_equal(of_log.sort(ids), of_counts.sort(ids), check_dtypes=False)
 
 
+@pytest.mark.slow
 def test_a_document_that_the_fit_has_not_seen_has_the_mean_of_the_prior(done: RunPosbias, tmp_path: Path) -> None:
     simulated(done, tmp_path, "dbn")
     log = pl.read_parquet(tmp_path / "sim/log.parquet")

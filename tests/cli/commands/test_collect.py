@@ -131,6 +131,7 @@ def test_the_same_log_read_in_another_way_is_what_the_line_says(add: Add, tmp_pa
     assert days_of(tmp_path / "store") == [[DAYS[0]], [DAYS[1]]]
 
 
+@pytest.mark.slow
 def test_a_day_from_a_log_that_has_changed_is_an_error_that_names_the_option(add: Add, tmp_path: Path) -> None:
     add(*DAYS[:3])
     before = contents(tmp_path / "store")
@@ -185,6 +186,7 @@ def test_a_removed_day_is_gone_and_the_same_line_again_says_so(add: Add, run_in_
 # --- odd days -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_gate_keeps_an_odd_day_out_and_a_day_is_not_compared_with_itself(add: Add, tmp_path: Path) -> None:
     gate = ("--gate", "0.5")
     add(*DAYS, options=gate)
@@ -235,6 +237,7 @@ def others(add: Add, run_in_process: Run, tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_what_cannot_work_is_refused_and_changes_nothing(run_in_process: Run, others: Path) -> None:
     before = {path: path.read_bytes() for path in others.rglob("*") if path.is_file()}
     for words, says in REFUSED:
@@ -411,6 +414,7 @@ def test_pages_from_another_base_are_warned_of(
     assert warning.startswith("1,400 of 7,000 pages that were looked at go from position 2 to 6, and most from 1 to 5")
 
 
+@pytest.mark.slow
 def test_clicks_lost_on_several_days_are_named_everywhere_and_without_these_days_all_is_well(
     log: pl.DataFrame, run_in_process: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -429,6 +433,7 @@ def test_clicks_lost_on_several_days_are_named_everywhere_and_without_these_days
         assert "clicks-of-days-lost" not in {one["code"] for one in manifest_of(tmp_path / "d")["reasons"]}
 
 
+@pytest.mark.slow
 def test_a_store_does_not_get_used_to_days_with_lost_clicks(
     log: pl.DataFrame, run_in_process: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -446,6 +451,7 @@ def test_a_store_does_not_get_used_to_days_with_lost_clicks(
 # --- beside a store -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_after(1)
 @EACH
 def test_an_odd_day_goes_into_a_store_with_a_warning_and_exit_code_1_and_a_gate_keeps_it_out_with_2(
     store: Path, new_day: MakeDay, run_in_process: Run, fault: str
@@ -498,6 +504,7 @@ def test_a_store_that_has_decayed_is_compared_as_well(store: Path, new_day: Make
 # --- real logs -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     "arguments",
     [

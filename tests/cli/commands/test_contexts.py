@@ -30,6 +30,7 @@ def reason_in(folder: Path) -> dict[str, Any]:
     return reason
 
 
+@pytest.mark.slow
 def test_documents_that_are_shown_alike_in_all_contexts_keep_their_order(
     run_in_process: Run, logs: Path, tmp_path: Path
 ) -> None:
@@ -42,6 +43,7 @@ def test_documents_that_are_shown_alike_in_all_contexts_keep_their_order(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layout", "code"),
     [("pointwise", 1), ("judgments", 1), ("session", 0), ("session --layout-options group=query", 1), ("pairs", 0)],
@@ -65,6 +67,7 @@ def test_labels_of_documents_that_are_shown_unevenly_are_refused(
         assert "Within a page they are" in reason["sentence"]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("spread", "level", "device", "error"),
     [(0.0, 1.0, "B", None), (0.45, 1.0, "A", None), (0.0, 0.45, "B", 0.09), (0.45, 0.45, "A", 0.2)],
@@ -80,6 +83,7 @@ def test_pages_of_different_length_put_labels_off_only_as_far_as_documents_are_s
     assert found == pytest.approx(error, rel=0.1) if error else found < 0.03
 
 
+@pytest.mark.slow
 def test_no_error_is_invented_where_no_document_is_clicked_in_two_contexts(
     run_in_process: Run, logs: Path, tmp_path: Path
 ) -> None:
@@ -96,6 +100,7 @@ def test_no_error_is_invented_where_no_document_is_clicked_in_two_contexts(
         assert ("cannot be known, as no document is clicked in two of them" in reason["sentence"]) is bool(code)
 
 
+@pytest.mark.slow
 def test_the_fit_of_each_context_that_is_advised_works(run_in_process: Run, logs: Path, tmp_path: Path) -> None:
     both = ("--context", "device", "--context", "segment", "--no-compare")
     run_in_process("run", logs / "uneven.parquet", *both, "-o", "run", code=1)
@@ -110,6 +115,7 @@ def test_the_fit_of_each_context_that_is_advised_works(run_in_process: Run, logs
     assert manifest_of(tmp_path / "weighed")["rows"]["used"] == rows
 
 
+@pytest.mark.slow
 def test_statistics_and_logs_say_the_same(run_in_process: Run, logs: Path, tmp_path: Path) -> None:
     run_in_process("collect", logs / "uneven.parquet", "--context", "device", "-o", "counts", code=0)
     run_in_process("run", logs / "uneven.parquet", *CONTEXT, "-o", "run", code=1)
@@ -122,6 +128,7 @@ def test_statistics_and_logs_say_the_same(run_in_process: Run, logs: Path, tmp_p
     assert of_pages == pytest.approx(of_log)
 
 
+@pytest.mark.slow
 def test_a_ranker_of_documents_is_refused_where_contexts_show_them_unevenly(
     run_in_process: Run, logs: Path, tmp_path: Path
 ) -> None:
@@ -133,6 +140,7 @@ def test_a_ranker_of_documents_is_refused_where_contexts_show_them_unevenly(
         assert reason_in(tmp_path / f"ranker-{name}")["severity"] == ("stop" if code else "note")
 
 
+@pytest.mark.slow
 def test_one_context_and_no_context_are_on_one_scale(run_in_process: Run, logs: Path, tmp_path: Path) -> None:
     pl.read_parquet(logs / "uneven.parquet").filter(pl.col("device") == "A").write_parquet(tmp_path / "a.parquet")
     run_in_process("run", "a.parquet", *CONTEXT, "-o", "run", code=0)

@@ -21,6 +21,7 @@ def test_every_command_is_shown_with_its_output_and_what_it_says(run_posbias: Ru
     assert {"manifest.json", "result", "ranker", "predicted"} <= {path.name for path in (tmp_path / "shown").iterdir()}
 
 
+@pytest.mark.slow
 def test_a_directory_of_somebody_else_is_refused(run_posbias: Run, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine", encoding="utf-8")
     for force in ([], ["--force"]):

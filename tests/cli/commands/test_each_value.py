@@ -49,7 +49,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--stratify device --cluster-column user --max-position 4",
     ],
 )
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 def test_each_value_gets_what_a_fit_of_its_rows_alone_gives(
     run_in_process: Run, log: Path, options: str, tmp_path: Path
 ) -> None:
@@ -113,6 +113,7 @@ def test_a_log_of_which_no_value_can_be_fitted_leaves_nothing(run_in_process: Ru
     assert not (tmp_path / "each").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["pointwise", "session"])
 def test_a_fit_of_a_value_weighs_the_rows_of_that_value_alone(
     layout: str, run_in_process: Run, log: Path, tmp_path: Path
@@ -129,6 +130,7 @@ def test_a_fit_of_a_value_weighs_the_rows_of_that_value_alone(
     assert {reason["code"] for reason in whole.manifest["reasons"]} >= {"rows-of-one-value"}
 
 
+@pytest.mark.slow
 def test_all_that_reads_a_log_by_a_fit_of_a_value_reads_its_rows_alone(
     run_in_process: Run, log: Path, tmp_path: Path
 ) -> None:
@@ -143,6 +145,7 @@ def test_all_that_reads_a_log_by_a_fit_of_a_value_reads_its_rows_alone(
         assert Output(tmp_path / words[0]).manifest["rows"]["used"] == rows.filter(pl.col("session") % 3 == 1).height
 
 
+@pytest.mark.slow
 def test_what_does_not_tell_the_rows_of_a_value_is_not_weighed_by_its_fit(
     run_in_process: Run, log: Path, tmp_path: Path
 ) -> None:
@@ -160,6 +163,7 @@ def test_what_does_not_tell_the_rows_of_a_value_is_not_weighed_by_its_fit(
         assert not (tmp_path / "rows").exists()
 
 
+@pytest.mark.slow
 def test_what_builds_on_a_fit_takes_that_of_a_value_and_is_told_so(run_in_process: Run, log: Path) -> None:
     assert run_in_process("fit", log, "--for-each", "market", "--no-compare", "-o", "each").returncode == DONE
 
@@ -170,6 +174,7 @@ def test_what_builds_on_a_fit_takes_that_of_a_value_and_is_told_so(run_in_proces
     assert "each/market=de" in run_in_process("explore", "each", "-o", "no").stderr
 
 
+@pytest.mark.slow
 def test_the_whole_is_replaced_as_one_and_not_where_something_else_lies_in_it(
     run_in_process: Run, log: Path, tmp_path: Path
 ) -> None:

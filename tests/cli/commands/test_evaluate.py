@@ -155,6 +155,7 @@ def test_judgments_give_ndcg_and_paired_differences(evaluate: Run, tmp_path: Pat
     assert judged["difference"] == pytest.approx(bad - good)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("candidates", ["page", "query"])
 def test_the_same_input_gives_the_same_bytes(run_in_process: Run, place: Path, tmp_path: Path, candidates: str) -> None:
     log = pl.read_parquet(place / "log.parquet").with_columns(copies=1 + pl.col("doc") % 3 / 7)
@@ -178,6 +179,7 @@ def test_the_same_input_gives_the_same_bytes(run_in_process: Run, place: Path, t
     assert len(found) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("candidates", ["page", "query"])
 def test_a_log_in_many_buckets_says_the_same(run_in_process: Run, place: Path, tmp_path: Path, candidates: str) -> None:
     log = pl.read_parquet(place / "log.parquet")

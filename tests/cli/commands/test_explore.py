@@ -30,6 +30,7 @@ def change_manifest(folder: Path, name: str, value: object) -> None:
     path.write_text(json.dumps(manifest), encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_same_fit_gives_the_same_bytes_and_piece_by_piece_the_same_documents(
     run_in_process: Run, world: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

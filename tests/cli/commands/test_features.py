@@ -93,6 +93,7 @@ def one_line(done: CompletedProcess[str]) -> str:
     return " ".join(done.stderr.split())
 
 
+@pytest.mark.slow
 def test_theta_is_found_where_no_pair_repeats(fit: Fit) -> None:
     found, done = fit(*FEATURES, "--ranker-score", "score")
     assert done.returncode == 0
@@ -140,6 +141,7 @@ def test_pairs_that_repeat_contradict_features_that_do_not_show_what_the_ranker_
     assert done.returncode == 1
 
 
+@pytest.mark.slow
 def test_a_score_that_is_not_named_is_a_doubt_of_a_size(fit: Fit) -> None:
     hides: dict[int, float] = {}
     for words, code, says in (
@@ -166,6 +168,7 @@ def test_pages_that_are_not_sampled_are_scored(fit: Fit) -> None:
     assert "of 3,000 pages (--sample-pages)" in one_line(done)
 
 
+@pytest.mark.slow
 def test_regression_em_stands_beside_for_comparison(fit: Fit) -> None:
     found, done = fit("--method", "regression-em", "--feature", "price", "--feature", "age", "--ranker-score", "score")
     assert done.returncode == 0
@@ -176,6 +179,7 @@ def test_regression_em_stands_beside_for_comparison(fit: Fit) -> None:
     assert found.manifest["estimate"]["from_rows"]["moment_propensity"] is None
 
 
+@pytest.mark.slow
 def test_run_goes_on_to_training_files(place: Path, run_in_process: Run, tmp_path: Path) -> None:
     features = ("--method", "features", "--features", place / "features.parquet")
     run_in_process("run", place / "log.parquet", *features, "--ranker-score", "score", "-o", "result", code=0)

@@ -93,6 +93,7 @@ def test_few_pairs_are_called_pairs(run_in_process: Run, log: Path) -> None:
     assert "A few pairs dominate: " in " ".join(done.stderr.split())
 
 
+@pytest.mark.slow
 def test_a_common_weight_changes_neither_propensities_nor_errors(
     run_in_process: Run, log: Path, dense_log: pl.DataFrame, tmp_path: Path
 ) -> None:
@@ -123,6 +124,7 @@ def test_huge_weights_leave_attractiveness_a_number(
     assert pl.read_parquet(tmp_path / "out" / "training" / "rows" / "*.parquet")["weight"].is_finite().all()
 
 
+@pytest.mark.slow
 def test_devices_with_other_first_positions_are_compared_with_the_reference_that_is_named(
     run_in_process: Run, log: Path, dense_log: pl.DataFrame
 ) -> None:
@@ -138,6 +140,7 @@ def test_devices_with_other_first_positions_are_compared_with_the_reference_that
     assert "Propensities differ by device" in together
 
 
+@pytest.mark.slow
 def test_a_log_of_contexts_that_the_fit_does_not_know_is_weighted_with_doubts(
     run_in_process: Run, log: Path, dense_log: pl.DataFrame
 ) -> None:
@@ -234,6 +237,7 @@ def errors_in(folder: Path) -> list[float]:
     return pl.read_parquet(folder / "propensities.parquet")["std_error"].to_list()[1:]
 
 
+@pytest.mark.slow
 def test_errors_see_what_markets_share_and_propensities_stay(
     run_in_process: Run, markets: Path, tmp_path: Path
 ) -> None:
@@ -255,6 +259,7 @@ def test_errors_see_what_markets_share_and_propensities_stay(
     assert min(np.divide(errors_in(tmp_path / "two-way"), errors_in(tmp_path / "query"))) > 1.3
 
 
+@pytest.mark.slow
 def test_a_log_of_few_queries_is_told_of_columns_that_cut_across_them(
     run_in_process: Run, markets: Path, tmp_path: Path
 ) -> None:
@@ -299,6 +304,7 @@ def test_statistics_of_days_that_keep_the_column_say_what_the_log_says(
     assert errors_in(tmp_path / "by-query") == errors_in(tmp_path / "plain")
 
 
+@pytest.mark.slow
 def test_rows_without_a_value_are_one_cluster(run_in_process: Run, markets: Path, tmp_path: Path) -> None:
     rows = pl.read_parquet(markets)
     unknown = rows.with_columns(market=pl.when(pl.col("market") > 0).then("market"))
@@ -464,6 +470,7 @@ def test_of_a_large_log_a_sample_of_pages_is_looked_at(
     assert (found["clicks_above"] is None) == (n_queries == 1)  # one query is one cluster
 
 
+@pytest.mark.slow
 def test_sessions_and_queries_of_several_columns(run_in_process: Run, drawn: pl.DataFrame, tmp_path: Path) -> None:
     split = one_click_a_page(drawn).with_columns(
         visit=pl.col("session") // 3, page=pl.format("p{}", pl.col("session") % 3)
@@ -502,6 +509,7 @@ def learning(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_the_version_of_the_ranker_answers_a_ranker_that_learns_within_the_day(
     run_in_process: Run, learning: Path, tmp_path: Path
 ) -> None:
@@ -532,6 +540,7 @@ def test_a_store_of_quarters_of_an_hour_says_what_the_log_says(
         assert propensities(tmp_path / "kept").equals(propensities(tmp_path / "whole"))
 
 
+@pytest.mark.slow
 def test_statistics_of_the_version_before_are_read_and_merged(
     run_in_process: Run, learning: Path, tmp_path: Path
 ) -> None:

@@ -74,6 +74,7 @@ def said(done: CompletedProcess[str]) -> str:
     return " ".join(done.stderr.split())
 
 
+@pytest.mark.slow
 def test_the_better_ranking_is_predicted_to_get_more_clicks(predict: Predict, place: Path, tmp_path: Path) -> None:
     done = predict("--scores", "good.parquet", "--scores", "bad.csv", "--rankings", "one.run")
     assert done.returncode == DONE, done.stderr
@@ -112,6 +113,7 @@ def test_whole_scores_that_no_float_tells_apart_keep_their_order(predict: Predic
     assert small["ci_low"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", ["2GiB", pytest.param("256MiB", marks=pytest.mark.slow)])
 def test_statistics_say_the_same_as_their_log(predict: Predict, tmp_path: Path, memory: str) -> None:
     words = ("--scores", "good.parquet", "--scores", "fresh.parquet", "--memory", memory)
@@ -124,6 +126,7 @@ def test_statistics_say_the_same_as_their_log(predict: Predict, tmp_path: Path, 
     assert_frame_equal(tables[0].select(COLUMNS[:-2]), tables[1].select(COLUMNS[:-2]), rel_tol=1e-9, abs_tol=1e-12)
 
 
+@pytest.mark.slow
 def test_contexts_have_predictions_of_their_own_and_a_report_shows_what_changes(
     run_in_process: Run, place: Path, tmp_path: Path
 ) -> None:
@@ -149,6 +152,7 @@ def test_contexts_have_predictions_of_their_own_and_a_report_shows_what_changes(
     assert "The clicks that new rankings would get" in page
 
 
+@pytest.mark.slow
 def test_classes_of_queries_have_predictions_of_their_own(run_in_process: Run, place: Path, tmp_path: Path) -> None:
     kind = pl.when(pl.col("query") % 3 > 0).then(pl.format("k{}", pl.col("query") % 3))
     log = pl.read_parquet(place / "log.parquet").with_columns(kind=kind, half=pl.col("session") % 2)
@@ -241,6 +245,7 @@ def test_what_cannot_be_predicted_is_refused(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_the_user_browsing_model_stands_beside_the_position_based_model(
     run_in_process: Run, predict: Predict, place: Path, tmp_path: Path
 ) -> None:
@@ -280,6 +285,7 @@ def test_the_danger_of_pages_that_it_has_learned_from_is_named_unless_they_are_r
     assert danger not in said(done)
 
 
+@pytest.mark.slow
 def test_a_cascade_is_refused(run_in_process: Run, tmp_path: Path) -> None:
     made = simulate(SimulationOptions("dbn", 8_000, 80, 12, 6, days=0, seed=1, ranker_strength=1.5))
     made.log.write_parquet(tmp_path / "log.parquet")

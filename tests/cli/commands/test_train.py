@@ -113,6 +113,7 @@ def test_statistics_give_the_same_bytes_as_the_log_and_a_log_that_does_not_fit_i
         assert (tmp_path / "again" / file).read_bytes() == (ranker / file).read_bytes()
 
 
+@pytest.mark.slow
 def test_scoring_by_trees_needs_lightgbm_and_says_how_to_install_it(
     run_in_process: Run, place: Path, ranker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,6 +125,7 @@ def test_scoring_by_trees_needs_lightgbm_and_says_how_to_install_it(
     assert "pip install lightgbm" in done.stderr
 
 
+@pytest.mark.slow
 def test_documents_that_the_log_has_never_shown_are_scored_by_their_features(
     run_in_process: Run, ranker: Path, place: Path, tmp_path: Path
 ) -> None:
@@ -183,7 +185,7 @@ def learn(name: str, *more: str, log: str = "log.parquet", features: str = "numb
 
 
 @pytest.mark.parametrize("name", FROM_FEATURES)
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 def test_every_learner_writes_a_model_that_scores_by_itself(
     run_in_process: Run, place: Path, tmp_path: Path, name: str
 ) -> None:
@@ -204,7 +206,7 @@ def test_every_learner_writes_a_model_that_scores_by_itself(
 @pytest.mark.parametrize(
     "name", sorted((name for name in FROM_FEATURES if get_learner(name).source == "counts"), key="auto".__eq__)
 )
-@pytest.mark.slow_after(2)
+@pytest.mark.slow
 def test_statistics_give_the_same_model_as_the_log(run_in_process: Run, place: Path, tmp_path: Path, name: str) -> None:
     for number, log in enumerate(("log.parquet", "counts")):
         run_in_process(*learn(name, log=log), "-o", tmp_path / str(number), cwd=place, code=0)
@@ -213,7 +215,7 @@ def test_statistics_give_the_same_model_as_the_log(run_in_process: Run, place: P
 
 
 @pytest.mark.parametrize("name", ["logistic", "position-feature", "lambdarank", "ipw-dcg", "dla", "gbrank"])
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 def test_features_on_disk_give_the_same_scores(run_in_process: Run, place: Path, tmp_path: Path, name: str) -> None:
     for folder, memory in (("at-once", "2GiB"), ("parts", "256MiB")):
         run_in_process(*learn(name, "--memory", memory), "-o", tmp_path / folder, cwd=place, code=0)
@@ -256,6 +258,7 @@ def test_the_rankers_own_score_teaches_and_is_no_feature(run_in_process: Run, pl
     assert "--ranker-score named: holds text" in done.stderr
 
 
+@pytest.mark.slow
 def test_options_of_a_learner_mean_the_same_on_the_line_in_a_file_and_in_python(
     run_in_process: Run, place: Path, tmp_path: Path
 ) -> None:

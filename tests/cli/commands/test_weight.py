@@ -57,7 +57,7 @@ def test_replicates_scatter_around_the_weight_as_the_errors_of_theta_say(
 
 
 @pytest.mark.parametrize("form", ["lightgbm", "xgboost", "catboost"])
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 def test_trainers_files_are_the_same_and_replicates_stand_in_the_rows_beside(
     run_in_process: Run, place: Path, tmp_path: Path, form: str
 ) -> None:

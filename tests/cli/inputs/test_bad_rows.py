@@ -232,6 +232,7 @@ def test_a_document_twice_stops_the_run_and_the_error_names_the_option(
         assert_refused(done, workshop, f"{TWICE} x the session shows a document twice", "--duplicate-docs first")
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("memory", ["whole", "buckets"])
 @pytest.mark.parametrize("command", ["fit", "run"])
 def test_first_counts_the_first_row_with_its_own_click(
@@ -258,6 +259,7 @@ def test_keep_counts_every_row_at_its_position(
     assert rows_of(workshop) == {"read": 2000, "used": 2000, "rejected": {}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", ["whole", "buckets"])
 def test_first_counts_nothing_below_a_click_that_is_left_out_in_ubm(
     workshop: Workshop, path: Path, log: pl.DataFrame, memory: str, monkeypatch: pytest.MonkeyPatch

@@ -122,6 +122,7 @@ STRAY: dict[str, tuple[type[pl.DataType] | pl.DataType, int | None, int | float 
 }
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     ("case", "ending"), [*((case, "parquet") for case in STRAY), *((case, "csv") for case in [*STRAY][6:])]
 )

@@ -394,6 +394,7 @@ def random_edits(draw: st.DrawFn, content: dict[str, Any]) -> dict[str, Any]:
     return content
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("examples", [12, pytest.param(60, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", MADE)
 def test_an_edited_manifest_is_one_error_of_every_reader_or_is_read(

@@ -82,6 +82,7 @@ def stated(run: Run, folder: Path) -> dict[str, list[str]]:
     return {command: [code for code in of if code in table] for command, of in codes.items()}
 
 
+@pytest.mark.slow
 def test_a_log_without_a_fault_is_said_to_have_none(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
     log.write_parquet(tmp_path / "log.parquet")
 
@@ -89,7 +90,7 @@ def test_a_log_without_a_fault_is_said_to_have_none(run_in_process: Run, log: pl
 
 
 @pytest.mark.parametrize("code", FAULTY)
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 def test_what_check_says_of_a_log_every_command_says_once(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path, code: str
 ) -> None:
@@ -101,6 +102,7 @@ def test_what_check_says_of_a_log_every_command_says_once(
     assert {command: sorted(of) for command, of in found.items()} == dict.fromkeys(found, sorted(found["check"]))
 
 
+@pytest.mark.slow
 def test_the_option_named_for_a_column_that_decides_relevance_sets_propensities_right(
     run_in_process: Run, tmp_path: Path
 ) -> None:

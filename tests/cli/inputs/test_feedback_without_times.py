@@ -42,6 +42,7 @@ def fitted(run: Run, tmp_path: Path, *words: object) -> tuple[int, str, dict[str
     return done.returncode, manifest["conclusion"], {one["code"]: one["severity"] for one in manifest["reasons"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backwards", [False, True])
 @pytest.mark.parametrize("rows_of_a_bucket", [1 << 20, 1000])
 def test_a_ranker_that_learns_is_seen_without_times(
@@ -63,6 +64,7 @@ def test_a_ranker_that_learns_is_seen_without_times(
     assert fitted(run_in_process, tmp_path, "counts")[2]["ranker-learns"] == "stop"
 
 
+@pytest.mark.slow
 def test_a_store_whose_days_show_a_ranker_that_learns_within_the_day_says_so(
     run_in_process: Run, tmp_path: Path, learns: pl.DataFrame, stays: pl.DataFrame
 ) -> None:
@@ -78,6 +80,7 @@ def test_a_store_whose_days_show_a_ranker_that_learns_within_the_day_says_so(
     assert "ranker-learns" not in fitted(run_in_process, tmp_path, "stays")[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [False, True])
 def test_where_rows_show_no_feedback_the_verdict_rests_on_their_order(
     run_in_process: Run,
@@ -114,6 +117,7 @@ def test_pages_of_one_arm_after_those_of_the_other_are_no_order_of_time(run_in_p
     assert conclusion.startswith(IN_ORDER)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("column", ["signup_date", "birthday", "check_in", "created_at", "loaded_at"])
 @pytest.mark.parametrize("text", [False, True])
 def test_dates_of_something_else_are_no_times_of_pages(
@@ -158,6 +162,7 @@ def test_where_no_order_can_tell_the_verdict_says_what_it_rests_on(
     assert conclusion.startswith(CONDITION)
 
 
+@pytest.mark.slow
 def test_times_are_taken_from_a_column_that_no_option_names_and_this_is_printed(
     run_in_process: Run, tmp_path: Path, learns: pl.DataFrame, stays: pl.DataFrame
 ) -> None:
@@ -183,6 +188,7 @@ def test_times_are_taken_from_a_column_that_no_option_names_and_this_is_printed(
     assert "The ranker seems to learn from these clicks" in " ".join(checked.stdout.split())
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     "value",
     [

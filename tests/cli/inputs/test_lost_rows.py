@@ -23,6 +23,7 @@ def reasons_of(output: Path) -> dict[str, dict[str, object]]:
     return {reason["code"]: reason for reason in manifest_of(output)["reasons"]}
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("rows_of_a_bucket", [1 << 20, 1000])
 @pytest.mark.parametrize("fault", ["rows", "pages", "repeats"])
 def test_clicks_on_rows_that_are_left_out_are_counted(

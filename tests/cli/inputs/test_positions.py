@@ -72,6 +72,7 @@ def test_pages_with_slots_give_the_counts_of_the_whole_list_or_an_error_that_nam
     assert manifest["options"]["page-size"] == int(options.split()[3])
 
 
+@pytest.mark.slow
 def test_the_page_is_found_by_its_name_and_every_format_and_command_reads_it(
     run_in_process: Run, log: pl.DataFrame, expected: pl.DataFrame, tmp_path: Path
 ) -> None:
@@ -143,6 +144,7 @@ RANKS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("form", "name"), list(zip(RANKS, ["clicked_index", "clicked", "clicked"], strict=True)))
 def test_ranks_of_clicks_are_read_as_ranks_and_refused_as_anything_else(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path, form: str, name: str

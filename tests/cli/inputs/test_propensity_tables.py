@@ -72,6 +72,7 @@ def test_a_table_of_ones_own_that_holds_no_propensities_is_one_error(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_power_and_the_table_that_it_stands_for_mean_the_same_to_every_command(
     run_in_process: Run, fitted: Path, tmp_path: Path
 ) -> None:

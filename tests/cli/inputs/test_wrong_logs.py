@@ -99,6 +99,7 @@ def test_a_position_of_thousands_of_impressions_without_a_click_stops_a_fit_and_
         assert workshop.run("fit", path, "--max-position", "3", "-o", workshop.folder / "cut").returncode == 0
 
 
+@pytest.mark.slow
 def test_positions_that_may_have_no_click_do_not_stop_a_fit(workshop: Workshop, shown: pl.DataFrame) -> None:
     steep = SimulationOptions(n_sessions=1500, n_queries=20, n_positions=30, docs_per_query=30, eta=2.0, seed=4)
     long_pages = simulate(replace(steep, attractiveness_scale=0.3)).log

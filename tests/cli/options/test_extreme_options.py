@@ -73,7 +73,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *("--attractiveness-prior", "--examination-prior", "--bootstrap", "--memory", "--position-base"),
     ],
 )
-@pytest.mark.slow_after(3)
+@pytest.mark.slow_after(1)
 def test_a_fit_to_what_cannot_be_is_refused_or_can_be_read(
     run_in_process: Run, log: Path, tmp_path: Path, option: str
 ) -> None:
@@ -97,6 +97,7 @@ def test_a_fit_to_what_cannot_be_is_refused_or_can_be_read(
         assert done.returncode == UNUSABLE or open_result(tmp_path / f"out{number}").propensities.height
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["--min-propensity", "--validation", "--layout-options"])
 def test_training_files_of_what_cannot_be_are_refused(run_in_process: Run, log: Path, option: str) -> None:
     among = ("--layout", "judgments") if option == "--layout-options" else ()

@@ -431,7 +431,7 @@ def test_an_option_has_an_effect_or_is_refused_with_other_learners(bench: Bench,
         *("--model gctr --labels labels.csv", "--model dbn --labels labels.csv"),
     ],
 )
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 def test_an_option_has_an_effect_or_is_refused_in_every_simulation(bench: Bench, world: str) -> None:
     small = "" if "--sessions" in world else " --sessions 50"
     assert "\n".join(faults(bench, f"simulate --positions 3 {world}{small}")) == ""

@@ -108,6 +108,7 @@ def test_its_password_is_not_printed_wherever_it_is_set(
     assert list(here.iterdir()) == []
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("name", ["a:b.csv", "ts=12:00/log:1.csv", "12:/log.csv", "./s3:/log.csv", "./hdfs:/log:*.csv"])
 def test_a_colon_in_a_name_makes_no_url_of_it(run_in_process: Run, tmp_path: Path, name: str) -> None:
     log = tmp_path / name.replace("*", "1")

@@ -65,6 +65,7 @@ def test_a_file_that_is_not_there_is_told_before_anything_is_loaded(
     assert not modules.intersection({"polars", "numpy", "posbias.cli.work"})
 
 
+@pytest.mark.slow
 def test_a_run_loads_only_the_plugins_that_it_uses(clean_environment: dict[str, str], tmp_path: Path) -> None:
     pl.DataFrame(
         {"query": [1, 1, 1, 1], "doc": [1, 2, 2, 1], "position": [1, 2, 1, 2], "click": [1, 0, 1, 1]}
@@ -98,7 +99,7 @@ main()
 """
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["pbm", "ubm"])
 def test_counting_imports_no_scipy_that_a_thread_loads_meanwhile(
     clean_environment: dict[str, str], run_in_process: Run, tmp_path: Path, model: str
@@ -118,6 +119,7 @@ def test_counting_imports_no_scipy_that_a_thread_loads_meanwhile(
 EXTRAS = ("altair", "catboost", "lightgbm", "obstore", "pyspark", "sklearn", "vl_convert", "xgboost")
 
 
+@pytest.mark.slow
 def test_no_command_needs_an_extra_before_it_works_with_one(clean_environment: dict[str, str], tmp_path: Path) -> None:
     code = (
         "import importlib, pkgutil, sys, posbias.cli as cli\n"

@@ -102,7 +102,7 @@ def wide_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("options", [(), ("--format", "csv"), ("--layout", "session"), SMALL_MEMORY], ids=" ".join)
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 def test_a_disk_that_is_full_for_the_result_is_named_and_left_as_it_was(
     run_in_process: RunPosbias,
     request: pytest.FixtureRequest,

@@ -177,6 +177,7 @@ def test_a_day_that_is_killed_at_any_step_is_in_the_store_or_not_and_then_goes_i
 # --- two at once ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_second_run_waits_for_the_first_and_says_so(
     clean_environment: dict[str, str], run_in_process: Run, place: Path
 ) -> None:

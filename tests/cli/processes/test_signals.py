@@ -125,6 +125,7 @@ def test_a_signal_after_the_result_stands_does_not_say_that_it_does_not(
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+@pytest.mark.slow
 def test_a_second_signal_does_not_stop_the_tidying(log: Path, tmp_path: Path) -> None:
     with driven(signal.SIGINT, "reading", log, tmp_path / "out", subprocess.PIPE) as process:
         assert process.stdout is not None

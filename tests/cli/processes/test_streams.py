@@ -89,7 +89,7 @@ def test_help_that_cannot_be_printed_exits_with_2(runs: Runs, how: str, argument
 
 
 @pytest.mark.parametrize("arguments", ["--help", "check LOG", "sql t --dialect duckdb", "collect LOG -o out --json"])
-@pytest.mark.slow_after(2)
+@pytest.mark.slow_after(1)
 def test_a_reader_that_stops_reading_early_is_no_error(runs: Runs, log: Path, arguments: str) -> None:
     words = [log if word == "LOG" else word for word in arguments.split()]
     _, _, usual = runs([word.replace("out", "other") if isinstance(word, str) else word for word in words])

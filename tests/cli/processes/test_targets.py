@@ -189,6 +189,7 @@ def test_inputs_the_configuration_and_temporary_files_inside_the_target_are_refu
     assert everything_in(result) == before
 
 
+@pytest.mark.slow
 def test_an_input_that_a_directory_or_standard_input_leads_to_is_refused(
     run_in_process: RunPosbias, clean_environment: dict[str, str], log: Path, results: Path, result: Path
 ) -> None:
@@ -428,6 +429,7 @@ with outputs.atomic_directory(target, force=True) as work:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["exchanged", "renamed", "killed"])
 def test_a_file_that_appears_in_the_old_result_in_the_last_moment_is_not_lost(
     run_in_process: RunPosbias, log: Path, results: Path, result: Path, how: str

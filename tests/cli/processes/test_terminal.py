@@ -214,6 +214,7 @@ def _acts_on_a_terminal(text: str) -> list[str]:
     return [c for c in text if c != "\n" and (unicodedata.category(c) in {"Cc", "Cf", "Cs", "Zl", "Zp"})]
 
 
+@pytest.mark.slow_after(28)
 @pytest.mark.parametrize("way", WAYS)
 def test_no_way_from_data_to_the_terminal_is_raw(
     tmp_path: Path, run_in_process: RunPosbias, monkeypatch: pytest.MonkeyPatch, way: str

@@ -71,6 +71,7 @@ def test_what_posbias_did_not_make_or_what_was_changed_is_never_replaced(
     assert sorted(path.name for path in tmp_path.iterdir()) == [target.name]
 
 
+@pytest.mark.slow
 def test_links_directories_and_fifos_are_not_replaced(run_in_process: Run, fit: Path, tmp_path: Path) -> None:
     assert run_in_process("report", fit, "-o", "own.html").returncode == 0
     (tmp_path / "link.html").symlink_to("own.html")

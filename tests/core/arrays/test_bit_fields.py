@@ -39,6 +39,7 @@ ROWS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @SETTINGS
 @given(st.lists(ROWS, min_size=1, max_size=20))
 def test_rows_come_back_as_they_were_and_in_their_order(rows: list[dict[str, object]]) -> None:

@@ -10,6 +10,7 @@ from posbias.core.arrays import packing
 from posbias.core.arrays.packing import ranks_of
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     st.lists(st.one_of(st.text(), st.sampled_from(["", "a", "a\0", "https://example.com/1", "https://example.com/2"])))

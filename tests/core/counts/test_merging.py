@@ -41,6 +41,7 @@ def set_range(patch: pytest.MonkeyPatch, units: int, of_a_part: int) -> None:
     patch.setattr(sufficient_statistics, "_UNITS_OF_A_PART", of_a_part)
 
 
+@pytest.mark.slow
 @SETTINGS
 @given(parts_of_a_log(), st.sampled_from([1, 2, 1000]))
 def test_merged_parts_are_the_whole_compressed_at_once(

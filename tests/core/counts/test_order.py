@@ -103,6 +103,7 @@ def test_parts_add_up_query_by_query() -> None:
         assert vars(together)[name] == pytest.approx(sums)
 
 
+@pytest.mark.slow
 def test_the_test_finds_documents_that_move_up_after_clicks_and_leaves_others_alone() -> None:
     found = [feedback_test(order_of_strata(rows_of(seed, n_queries=40, moves=0.8), UNIT)) for seed in range(10)]
     quiet = [feedback_test(order_of_strata(rows_of(seed, n_queries=40), UNIT)) for seed in range(40)]
@@ -159,6 +160,7 @@ def test_documents_that_follow_clicks_show_in_any_order_that_keeps_that_of_each_
     assert test.rejected
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     ("order", "theta"), [([], 1.0), (["position"], 0.2), (["position"], 2.0), (["click"], 1.0), (["query", "doc"], 1.0)]
 )
@@ -169,6 +171,7 @@ def test_no_order_of_a_log_whose_ranker_learns_nothing_looks_as_if_it_did(order:
     assert not any(test is not None and test.rejected for test in tests)
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     "rate",
     [

@@ -41,6 +41,7 @@ def counted_by_the_plan(log: pl.DataFrame, plan: StatisticsPlan) -> pl.DataFrame
     return plan.count(nw.from_native(log.lazy())).to_native().collect().sort(plan.keys)
 
 
+@pytest.mark.slow
 @SETTINGS
 @given(st.lists(ROWS, min_size=1, max_size=40))
 def test_packed_counts_are_those_of_the_plan(rows: list[dict[str, object]]) -> None:
@@ -50,6 +51,7 @@ def test_packed_counts_are_those_of_the_plan(rows: list[dict[str, object]]) -> N
     assert_frame_equal(packed, counted_by_the_plan(log, PLAN))
 
 
+@pytest.mark.slow
 @SETTINGS
 @given(
     st.lists(

@@ -139,6 +139,7 @@ COUNTED = {
 }
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("plan", COUNTED.values(), ids=COUNTED)
 @SETTINGS
 @given(rows=shuffled_pages())

@@ -23,6 +23,7 @@ def by_size(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+@pytest.mark.slow_after(11)
 @pytest.mark.parametrize("size", [1, 3, 20, 400])
 @pytest.mark.parametrize("top", [0.05, 0.3, 1.0])
 @pytest.mark.parametrize("shape", [1.0, 100.0])

@@ -191,6 +191,7 @@ def assert_same(found: Estimate, expected: Estimate) -> None:
     assert (found.n_clusters, found.intervals.reason) == (expected.n_clusters, expected.intervals.reason)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10_000))
 def test_order_names_of_queries_and_compression_change_nothing(seed: int) -> None:
@@ -327,7 +328,7 @@ def test_a_cell_that_one_query_alone_identifies_gets_no_interval_and_the_others_
     ],
     ids=["few queries", "sparse queries"],
 )
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 def test_intervals_cover_the_truth(options: SimulationOptions) -> None:
     truth = 1 / np.arange(2, 5)
     found = [allpairs(*simulated_log(replace(options, seed=seed))) for seed in range(40)]

@@ -151,6 +151,7 @@ def test_the_logs_own_ranking_has_no_average_position_among_all_documents_of_a_q
     assert case.evaluation("page").value(0, ARP, "snips").value > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("candidates", ["page", "query"])
 def test_the_slope_by_theta_is_the_derivative(case: Case, candidates: Candidates) -> None:
     step, theta = 1e-6, np.array([*THETA, math.nan])

@@ -305,6 +305,7 @@ def test_an_arm_in_which_everything_is_clicked_more_says_no_less() -> None:
     assert fit.arms.levels[1] == pytest.approx(1.3, rel=0.1)
 
 
+@pytest.mark.slow
 def test_each_arm_that_learns_from_its_own_clicks_is_seen_by_times_and_its_curve_is_not_bent() -> None:
     apart, shared = fitted("each arm learns", period=True).arms, fitted("learns", period=True).arms
     assert apart is not None
@@ -347,6 +348,7 @@ def test_half_of_what_is_moved_in_the_own_arm_is_not_learning_apart() -> None:
     assert not learn_apart(np.stack([noise, noise], axis=1), np.array([50.0, 50.0]))
 
 
+@pytest.mark.slow
 def test_neither_the_order_of_rows_nor_parts_nor_names_of_arms_matter() -> None:
     log = log_of_arms("knows the user", 4, queries=40, pages=60, arms=3)
     renamed = log.with_columns(

@@ -202,6 +202,7 @@ def test_weights_however_unequal_give_numbers_or_are_refused(method: str, widest
         assert json.dumps(msgspec.to_builtins(StoredEstimate.of(fit)), allow_nan=False)
 
 
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize(
     "options",
     [EstimationOptions(shape="power"), EstimationOptions(shape="monotone"), EstimationOptions(bootstrap=100)],

@@ -52,6 +52,7 @@ def test_without_a_prior_it_is_what_joint_em_without_one_says() -> None:
     np.testing.assert_allclose(fit.causes.without_prior, np.log(theta / theta[0] / fit.estimate.propensity), atol=0.005)
 
 
+@pytest.mark.slow
 def test_a_sample_of_the_pairs_tells_about_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     few = replace(FEW, n_sessions=30_000)
     whole = fitted(few).causes
@@ -65,6 +66,7 @@ def test_a_sample_of_the_pairs_tells_about_the_same(monkeypatch: pytest.MonkeyPa
     np.testing.assert_allclose(sample.without_prior, whole.without_prior, atol=0.06)
 
 
+@pytest.mark.slow
 def test_nothing_more_is_run_where_joint_em_has_no_prior_or_is_not_biased() -> None:
     none = BetaPrior(0.5, 0.0)
     without = fitted(FEW, EstimationOptions(attractiveness_prior=none, examination_prior=none))

@@ -84,6 +84,7 @@ def test_score_and_information_are_the_derivatives_of_the_profile_likelihood(opt
     np.testing.assert_allclose(table.sum_by_cell(score) + of_prior, 0, atol=1e-4)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("options", [LIKELIHOOD, WITH_PRIOR])
 def test_the_error_of_the_difference_is_what_each_pair_moves(options: JointOptions) -> None:
     """An infinitesimal jackknife: each pair's weight raised a little, and both estimates fitted again."""
@@ -168,6 +169,7 @@ def ranked_log(seed: int, n_pairs: int, mean: float) -> tuple[CountTable, Intege
     return CountTable.from_dense(impressions.astype(float), clicks.astype(float)), np.arange(n_pairs) // 4
 
 
+@pytest.mark.slow
 def test_joint_em_is_cleared_on_dense_logs() -> None:
     found = [compared(*ranked_log(seed, n_pairs=120, mean=60), LIKELIHOOD) for seed in range(12)]
     assert not any(comparison.biased for comparison in found)

@@ -57,6 +57,7 @@ def truth(simulation: Simulation) -> tuple[Floats, Floats]:
     return log["attractiveness"].to_numpy(), log["position"].to_numpy().astype(float)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_nothing_is_doubted_under_the_position_based_model(seed: int) -> None:
     tests = model_tests_of(replace(WORLD, seed=seed))
@@ -77,6 +78,7 @@ def test_trust_in_positions_is_noticed_by_attractiveness() -> None:
     assert tests.attractiveness.difference_of_logs < 0  # attractive documents lose less
 
 
+@pytest.mark.slow
 def test_position_and_attractiveness_that_add_up_as_log_odds_are_noticed() -> None:
     many = replace(WORLD, n_queries=20_000, n_sessions=20_000, query_exponent=1.0, seed=3)
     simulation = simulated(many)
@@ -208,6 +210,7 @@ def test_weak_trust_in_positions_is_rejected_or_named_as_an_error_that_would_not
     assert found.rejected or found.largest_missed_error > error
 
 
+@pytest.mark.slow
 def test_users_who_differ_in_readiness_are_a_doubt_where_cells_hold_the_click_above() -> None:
     plan, scores = UBM, norm_scores(50)
     readiness = np.exp(0.6 * scores) / np.exp(0.6 * scores).mean()
@@ -225,6 +228,7 @@ def norm_scores(number: int) -> Floats:
     return np.array(scipy.special.ndtri((np.arange(number) + 0.5) / number))
 
 
+@pytest.mark.slow
 def test_pages_that_are_repeated_say_no_more_of_other_models_than_once_as_their_queries_are_the_same() -> None:
     log = simulated(replace(WORLD, n_queries=30, n_sessions=2_000, model="ubm")).log
     repeated = pl.concat([log.with_columns(pl.col("session") + copy * 10_000) for copy in range(4)])

@@ -176,6 +176,7 @@ def test_a_length_that_is_given_is_taken_and_tested_within_as_far_as_times_go() 
         assert choice.claims
 
 
+@pytest.mark.slow
 def test_attention_that_changed_is_seen_and_a_better_ranker_is_not() -> None:
     log, uniform = learning_log(0), np.random.default_rng(1).random(20_000 * 5)
     late, position = pl.col("period") >= pl.datetime(2026, 1, 12), pl.col("position")

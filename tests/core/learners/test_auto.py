@@ -96,6 +96,7 @@ def test_scores_that_say_the_same_of_all_documents_say_nothing(shown_once: tuple
     assert 0 <= choose(held_out(data, dict.fromkeys(RANKERS, ones), 0.1)).slope < 1e-9
 
 
+@pytest.mark.slow
 def test_the_model_is_the_blend_of_the_rankers_that_are_learnt_from_all_queries() -> None:
     data = draw()
     options = {"trees": 30}

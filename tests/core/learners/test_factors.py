@@ -138,6 +138,7 @@ def penalized_error(loss: SquaredError, scores: Floats, penalty: float, *paramet
     return float(error + penalty / 2 * sum(float((values**2).sum()) for values in parameters))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("penalty", [5.0, 100.0])
 def test_steps_come_to_what_least_squares_find(penalty: float) -> None:
     data = with_items()
@@ -174,6 +175,7 @@ def drawn(spread: float, pages: int = 4_000, seed: int = 0) -> tuple[LearningDat
     return LearningData(query, held_out, everything, theta, np.arange(1, 6), item=item, randomized=everything), truth
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", ["factors", "mf", "propensity-mf"])
 def test_the_penalty_that_impressions_apart_choose_tells_users_apart(name: str) -> None:
     """A usual one may not: at 100, `propensity-mf` had the same list for everybody."""
@@ -205,6 +207,7 @@ def test_without_impressions_to_set_apart_a_penalty_must_be_named() -> None:
         learnt("cause", few, LearningOptions(steps=2))
 
 
+@pytest.mark.slow
 def test_where_users_do_not_differ_a_warning_says_that_factors_did_not_help() -> None:
     data = drawn(spread=0.0, pages=300)[0]
     found = get_learner("mf").learn(data, LearningOptions(), lambda: None)

@@ -41,7 +41,7 @@ def test_a_learner_ranks_better_than_what_the_logging_ranker_likes(name: str, un
 
 
 @pytest.mark.parametrize("name", FROM_FEATURES)
-@pytest.mark.slow_after(2)
+@pytest.mark.slow
 def test_held_out_queries_are_not_learnt_from(name: str, unseen: Floats) -> None:
     data = draw(held_out=HELD_OUT)
     learned, other = (learn(name, log) for log in (data, without_clicks_apart(data)))
@@ -51,7 +51,7 @@ def test_held_out_queries_are_not_learnt_from(name: str, unseen: Floats) -> None
 
 
 @pytest.mark.parametrize("name", FROM_FEATURES)
-@pytest.mark.slow_after(2)
+@pytest.mark.slow
 def test_the_same_log_and_seed_give_the_same_model(name: str, unseen: Floats) -> None:
     one, other = (learn(name, draw(), seed=5) for _ in range(2))
     np.testing.assert_array_equal(scores(one, unseen), scores(other, unseen))

@@ -111,6 +111,7 @@ def test_dropout_hides_positions_with_its_chance_and_leaves_their_mean() -> None
     np.testing.assert_allclose(found[~hidden] * n_rows, sigmoid(np.array([1.6]))[0] - 0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pal-product", "pal-sum"])
 def test_a_tower_for_position_keeps_what_the_ranker_likes_out_of_relevance(
     data: LearningData, without_position: Learned, unseen: Floats, name: str

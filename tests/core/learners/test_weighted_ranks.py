@@ -98,6 +98,7 @@ def test_clicks_without_a_propensity_teach_nothing_and_their_documents_are_still
     np.testing.assert_allclose(gradient[:3], [pull, pull, -2 * pull])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ipw-arp", "ipw-dcg"])
 def test_weights_change_what_is_learnt(name: str) -> None:
     data = draw()

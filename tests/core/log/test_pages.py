@@ -75,6 +75,7 @@ def test_pages_that_are_not_sound_or_not_in_order(change: pl.Expr, rules: PageRu
     check(sound(12, 5).with_columns(change), rules)
 
 
+@pytest.mark.slow
 @SETTINGS
 @given(
     st.lists(

@@ -229,6 +229,7 @@ def test_an_interval_is_shorter_where_the_others_agree_and_hardly_longer_where_t
         np.testing.assert_allclose(width_to_free(b, covariance)[5], width / (2 * Z), rtol=1e-4)
 
 
+@pytest.mark.slow_after(14)
 @pytest.mark.parametrize("rho", [0.0, 0.3, 0.8, -0.4])
 @pytest.mark.parametrize("others", [0.05, 1.0])
 @pytest.mark.parametrize("apart", [0.0, 0.4, 2.0, 10.0])
@@ -251,6 +252,7 @@ def test_the_interval_of_a_context_covers_it_however_far_it_is_from_the_others(
     assert 0.948 <= covered <= (0.952 if rho == 0 else 0.972)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_contexts", "shared", "noise"),
     [
@@ -370,6 +372,7 @@ def test_contexts_with_other_references_are_not_compared() -> None:
     assert compare_contexts(fit, errors, position).n_contrasts == 0
 
 
+@pytest.mark.slow
 def test_four_of_five_logs_show_a_difference_of_the_size_that_is_said_to_be_found() -> None:
     _, b, covariance = family(17, 0.0, (0.05, 0.2), size=4)
     errors = np.random.default_rng(2).multivariate_normal(np.zeros(6), covariance, 200).reshape(200, 2, 3)

@@ -106,7 +106,7 @@ def finite_and_unique(impressions: Floats, clicks: Floats, reference: int) -> tu
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.slow_after(17)
+@pytest.mark.slow_after(7)
 def test_a_cell_has_a_number_exactly_where_the_best_curve_is_finite_and_unique(seed: int) -> None:
     impressions, clicks = small_log(seed)
     try:

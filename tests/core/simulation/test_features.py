@@ -172,6 +172,7 @@ def test_graded_attractiveness_runs_from_the_noise_to_one() -> None:
 # --- clicks follow the truth ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize(
     ("options", "cell"),
     [
@@ -223,6 +224,7 @@ def test_the_truth_of_each_context_is_relative_to_its_own_first_position() -> No
     ]
 
 
+@pytest.mark.slow
 def test_two_clicks_on_a_page_are_as_frequent_as_readiness_makes_them() -> None:
     options = replace(PLAIN, attractiveness_scale=0.5, eta=0.3)
 

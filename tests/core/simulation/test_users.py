@@ -153,6 +153,7 @@ def test_the_clicks_on_pages_follow_the_equation_of_the_model(model: str, more: 
     assert max(far.values()) < STANDARD_ERRORS
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     ("model", "parameters"),
     [

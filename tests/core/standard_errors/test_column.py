@@ -82,6 +82,7 @@ def test_a_column_may_have_any_name() -> None:
     assert_same(sums_by(renamed, fit, "sums"), sums_by(statistics, fit, "user"))
 
 
+@pytest.mark.slow
 def test_chunks_of_clusters_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     statistics = statistics_of(with_users(simulated(WORLD).log, 100), BY_USER)
     fit = conditional(statistics)
@@ -213,6 +214,7 @@ def test_what_markets_share_is_in_the_interval() -> None:
     assert coverage[1] > 0.89
 
 
+@pytest.mark.slow
 def test_a_fit_of_statistics_with_clusters_is_clustered_both_ways_unless_it_says_otherwise() -> None:
     statistics = statistics_of(with_users(simulated(WORLD).log, 12), BY_USER)
     found = {

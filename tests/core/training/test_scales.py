@@ -118,6 +118,7 @@ def test_what_is_uneven_is_counted_by_the_definition(shown: int) -> None:
     assert found.error == pytest.approx(np.sqrt(t.sum() / number.sum()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shown", [3, 5])
 def test_documents_of_one_mix_of_contexts_are_uneven_by_chance_alone(shown: int) -> None:
     draws = [pages(seed, queries=4, number=6, shown=shown) for seed in range(300)]

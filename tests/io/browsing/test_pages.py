@@ -96,7 +96,7 @@ def test_pages_in_parts_and_on_disk_are_those_of_the_whole_log(tmp_path: Path, *
 
 
 @pytest.mark.parametrize("name", ["ubm", "dbn", "pbm", "dcm"])
-@pytest.mark.slow_after(2)
+@pytest.mark.slow
 def test_models_fitted_to_pages_in_parts_and_on_disk_are_those_of_the_whole_log(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -210,7 +210,7 @@ def as_text(rows: pl.DataFrame) -> list[tuple[str, ...]]:
 FAST = [*ENGINES][:4]
 
 
-@pytest.mark.slow_after(9)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dialect", "case"),
     [*((dialect, case) for dialect in FAST for case in PLANS), *(("spark", "ubm"), ("spark", "days"))],
@@ -233,7 +233,7 @@ def test_counts_equal_those_of_collect_row_for_row_with_every_fault(
 
 
 @pytest.mark.parametrize(("ending", "case"), [("csv", "pbm"), *(("parquet", case) for case in [*PLANS][1:4])])
-@pytest.mark.slow_after(2)
+@pytest.mark.slow
 def test_fits_equal_those_of_the_log(
     posbias: Posbias, query: Query, file: Path, tmp_path: Path, ending: str, case: str
 ) -> None:
@@ -265,6 +265,7 @@ def test_an_export_goes_into_a_store_as_a_day(query: Query, run_in_process: Run,
     assert set(Output(tmp_path / "store").statistics["period"].cast(pl.String)) == {"2026-01-05"}
 
 
+@pytest.mark.slow
 def test_a_store_knows_an_export_by_its_counts_whatever_their_order_and_format(
     query: Query, run_in_process: Run, log: pl.DataFrame, tmp_path: Path
 ) -> None:
@@ -317,7 +318,7 @@ LESS: dict[str, Sequence[str]] = {
         *((dialect, case) for dialect in ("postgres", "clickhouse") for case in LESS),
     ],
 )
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 def test_what_leaves_a_warehouse_is_the_same_in_all(query: Query, dialect: str, case: str) -> None:
     assert as_text(query(dialect, *LESS[case])) == as_text(query("duckdb", *LESS[case]))
 
@@ -332,7 +333,7 @@ def sparse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.slow_after(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["pbm", "ubm", "contexts"])
 @pytest.mark.parametrize("ids", [("--ids", "number"), ("--ids", "hash", "--salt", "it's")])
 def test_ids_need_not_leave_the_warehouse(
@@ -370,6 +371,7 @@ def test_a_sample_of_the_pages_is_a_sixteenth_whose_faults_are_no_account_of_all
     assert "--check-pages all" in refused("fit", tmp_path / "export.parquet", *DROP)
 
 
+@pytest.mark.slow
 def test_weights_by_a_fit_to_numbers_are_those_of_the_log(
     posbias: Posbias, query: Query, sparse: Path, tmp_path: Path
 ) -> None:
@@ -485,7 +487,7 @@ def counted(files: Sequence[Path], run_in_process: Run, tmp_path: Path) -> tuple
 
 
 @pytest.mark.parametrize("column", CHANGED)
-@pytest.mark.slow_after(2)
+@pytest.mark.slow
 def test_a_value_that_no_query_gives_is_refused_where_it_is_read(
     run_in_process: Run, full: pl.DataFrame, tmp_path: Path, column: str
 ) -> None:

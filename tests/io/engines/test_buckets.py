@@ -272,6 +272,7 @@ def test_bad_rows_are_counted_in_buckets_as_in_one(
     assert_same_rows(found.propensities[names], whole.propensities[names], cell_columns(model))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 def test_nothing_is_left_among_the_temporary_files(
     model: str, path: Path, posbias: Posbias, in_buckets: InBuckets, tmp_path: Path
@@ -336,6 +337,7 @@ def test_ranks_of_the_texts_of_a_bucket_spell_its_rows(tmp_path: Path) -> None:
     assert_frame_equal(rows.with_columns(texts[name].gather(rows[name]) for name in texts), log)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("ids", ["integers", "texts"])
 @pytest.mark.parametrize("model", ["pbm", "ubm"])
 def test_a_query_that_is_larger_than_a_bucket_is_worked_on_in_pieces(
@@ -412,6 +414,7 @@ def test_a_log_of_what_was_clicked_is_refused_in_buckets_with_the_same_words(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_row_may_be_wider_than_memory(tmp_path: Path, posbias: Posbias, monkeypatch: pytest.MonkeyPatch) -> None:
     log = simulate(SimulationOptions(n_sessions=20, n_queries=2, docs_per_query=4, n_positions=3, seed=1)).log
     log.with_columns(pl.format("https://example.com/{}", "doc").alias("doc")).write_parquet(tmp_path / "log.parquet")

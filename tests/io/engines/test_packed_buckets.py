@@ -55,7 +55,7 @@ def seen_at_the_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("seen_at_the_ends")
 @pytest.mark.parametrize("asked", ASKED)
 @pytest.mark.parametrize("log", LOGS)
-@pytest.mark.slow_after(3)
+@pytest.mark.slow
 def test_the_bytes_are_those_of_buckets_of_columns(
     log: str, asked: str, posbias: Posbias, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,6 +75,7 @@ def test_the_bytes_are_those_of_buckets_of_columns(
     assert as_numbers == written(posbias, path, asked)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.usefixtures("seen_at_the_ends")
 @pytest.mark.parametrize("log", LOGS)
 def test_every_row_is_counted_once(log: str, posbias: Posbias, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "asked", [("run", "--no-compare"), ("run", "--model", "ubm", "--layout", "session"), ("collect",)], ids=" ".join
 )
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 def test_the_same_bytes_with_any_number_of_threads(
     path: Path, posbias: Posbias, monkeypatch: pytest.MonkeyPatch, asked: tuple[str, ...]
 ) -> None:
@@ -43,6 +43,7 @@ def test_the_same_bytes_with_any_number_of_threads(
     assert written[0] == written[1] == written[2]
 
 
+@pytest.mark.slow
 def test_row_groups_do_not_depend_on_threads(tmp_path: Path) -> None:
     script = f"""
 import polars as pl
@@ -55,6 +56,7 @@ sink_table(pl.LazyFrame({{"x": range(600_000)}}), Path({str(tmp_path)!r}) / f"{{
     assert (tmp_path / "1.parquet").read_bytes() == (tmp_path / "5.parquet").read_bytes()
 
 
+@pytest.mark.slow
 def test_the_option_is_heard_before_polars_is_loaded(path: Path) -> None:
     script = """
 import sys

@@ -52,6 +52,7 @@ def test_impressions_and_clicks_may_lie_in_files_of_their_own_below_any_folder(
     assert_frame_equal(found.statistics, posbias("collect", tmp_path / "flat.parquet").statistics)
 
 
+@pytest.mark.slow
 def test_events_that_are_read_in_slices_keep_their_clicks(
     posbias: Posbias, log: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +126,7 @@ def test_a_click_belongs_to_the_last_impression_of_its_document_in_the_visit(
     assert account(found)["not_used"] == {}
 
 
+@pytest.mark.slow
 def test_the_window_says_how_late_a_click_may_come(posbias: Posbias, tmp_path: Path) -> None:
     in_visits(*PAGES, *CLICKS).write_parquet(tmp_path / "events.parquet")
     for window, clicks in (("4s", 1), ("5s", 2), ("19s", 2), ("20s", 3)):
@@ -168,6 +170,7 @@ def test_times_that_make_a_page_of_every_row_are_refused(refused: Refused, tmp_p
     assert "Name the id of a page with --session instead" in message
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     "column",
     [

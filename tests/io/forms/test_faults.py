@@ -53,6 +53,7 @@ def by_form(faults: list[Any]) -> list[Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", by_form(COUNTED))
 def test_what_is_odd_is_counted_under_its_reason_and_changes_nothing(
     good: Good, posbias: Posbias, tmp_path: Path, fault: Counted
@@ -69,6 +70,7 @@ def test_what_is_odd_is_counted_under_its_reason_and_changes_nothing(
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", by_form(REFUSED))
 def test_a_damaged_line_stops_the_run_with_its_place_or_is_left_out(
     good: Good, run_in_process: Run, refused: Refused, tmp_path: Path, fault: Damaged

@@ -57,6 +57,7 @@ def plain_options(form: Form, *options: str) -> tuple[str, ...]:
     return (*options, "--no-query") if form.no_query else options
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("name", BY_SPEED)
 def test_a_log_of_any_form_is_recognised_and_counted_as_the_plain_log(
     run_in_process: Run, expected: Expected, tmp_path: Path, name: str
@@ -86,6 +87,7 @@ OF_PAGES = [name for name in FORMS if "sums" not in name and not FORMS[name].no_
 FAST_OF_PAGES = (("visits", "memory"), ("structs", "memory"), ("events", "buckets"), ("ubi", "buckets"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "engine"),
     [
@@ -105,6 +107,7 @@ def test_whole_pages_of_any_form_are_those_of_the_plain_log_by_each_engine(
     assert counts(tmp_path / "out").equals(expected("--model", "ubm"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [name for name in BY_SPEED if not isinstance(name, str) or name in {"mind", "semicolons"}]
 )
@@ -143,6 +146,7 @@ def test_lists_and_events_are_named_as_what_they_are(run_in_process: Run, tmp_pa
 GUESSES = ("clicks behind ids", "semicolons", "names that are guessed")
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("name", ["metarank", "events", "clicked ids as text", "JSON in cells", *GUESSES])
 def test_what_could_be_otherwise_is_a_guess(run_in_process: Run, tmp_path: Path, name: str) -> None:
     files = write(tmp_path, FORMS[name].write(small_log()))
@@ -178,6 +182,7 @@ def test_a_source_with_odd_lines_is_a_guess(run_in_process: Run, tmp_path: Path)
     assert "5 of the first 6 lines look like events of Metarank" in finding["said"]
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "ndjson"])
 @pytest.mark.parametrize(
     ("shown", "clicked", "certain"),

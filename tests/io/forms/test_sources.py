@@ -75,6 +75,7 @@ def test_ids_are_text_to_the_letter(posbias: Posbias, tmp_path: Path) -> None:
     assert {*found.statistics["doc"]} == {*map(str, ids)}
 
 
+@pytest.mark.slow
 def test_ids_come_out_of_a_query_to_the_letter(posbias: Posbias, tmp_path: Path) -> None:
     ids = {doc: str(uuid5(NAMESPACE_OID, doc)).upper() for page in small_log().pages for doc in page.docs}
     pages = [page._replace(docs=[ids[doc] for doc in page.docs]) for page in small_log().pages]
@@ -107,6 +108,7 @@ WRAPPED: dict[str, Callable[[Event], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrapped", WRAPPED)
 def test_events_of_elasticsearch_are_read_however_they_were_exported(
     posbias: Posbias, tmp_path: Path, wrapped: str

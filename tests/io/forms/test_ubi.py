@@ -49,6 +49,7 @@ def account_of(output: Output) -> dict[str, Any]:
     return account
 
 
+@pytest.mark.slow
 def test_statistics_of_two_days_of_ubi_add_up_with_their_accounts(posbias: Posbias, tmp_path: Path) -> None:
     logs = [
         written(tmp_path / f"{day}.ndjson", [*GOOD_HITS, ubi_event(day, "click", "a")]) for day in ("first", "second")
@@ -179,6 +180,7 @@ def test_more_damaged_lines_than_allowed_stop_the_run(run_in_process: Run, tmp_p
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("wrapped", ["hits", "index and tab", "oldest hit lists"])
 def test_documents_are_read_however_they_were_exported(posbias: Posbias, tmp_path: Path, wrapped: str) -> None:
     writers: dict[str, Callable[[str], str]] = {

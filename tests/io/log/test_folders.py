@@ -121,6 +121,7 @@ def test_the_order_of_files_is_that_of_their_names(logs: Path) -> None:
     assert list(found(".")) == [str(path.relative_to(logs)) for path in sorted(logs.rglob("*.csv"))]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("named", ["logs", "logs/*", "logs/*/*.parquet"])
 def test_a_link_that_was_followed_is_said(run_in_process: Run, tmp_path: Path, log: pl.DataFrame, named: str) -> None:
     (tmp_path / "elsewhere").mkdir()

@@ -124,6 +124,7 @@ def check_counts(run: Run, folder: Path, form: str, pages: list[Page], clicks: l
     assert done.returncode == (1 if share > SHARE_BORNE else 0), done.stderr
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("examples", [4, pytest.param(25, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("form", FORMS_OF_CLICKS)
 def test_what_is_read_of_joined_clicks_is_what_brute_force_finds(
@@ -152,7 +153,7 @@ def half_lost(log: pl.DataFrame, share: float) -> tuple[list[Page], list[Click]]
 
 @pytest.mark.parametrize("form", [form for form in FORMS_OF_CLICKS if form != "visits"])
 @pytest.mark.parametrize("command", ["fit", "collect"])
-@pytest.mark.slow_after(4)
+@pytest.mark.slow_after(1)
 def test_a_log_that_loses_many_clicks_is_in_doubt_and_the_ids_are_named_although_quiet(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path, command: str, form: str
 ) -> None:
@@ -180,6 +181,7 @@ def test_a_log_in_which_no_click_has_an_impression_is_refused(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("command", ["fit", "run", "weight", "evaluate --models pbm,dbn", "fit --for-each market"])
 def test_every_command_judges_lost_clicks_alike(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path, command: str
@@ -205,6 +207,7 @@ def test_check_says_that_a_log_loses_clicks(run_in_process: Run, log: pl.DataFra
     assert found["rows"]["clicks"]["lost"]
 
 
+@pytest.mark.slow
 def test_statistics_remember_the_clicks_that_their_logs_lost(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path
 ) -> None:
@@ -214,6 +217,7 @@ def test_statistics_remember_the_clicks_that_their_logs_lost(
     assert "Do not rely on this log" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_day_that_loses_clicks_is_named_although_the_store_does_not(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path
 ) -> None:

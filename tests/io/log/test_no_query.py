@@ -35,6 +35,7 @@ def test_pages_are_checked_although_their_documents_are_queries_of_their_own(
     assert "several queries" not in stderr
 
 
+@pytest.mark.slow
 def test_a_log_in_buckets_gives_the_same_as_one_in_memory(
     posbias: Posbias, slots: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

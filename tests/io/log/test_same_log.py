@@ -136,6 +136,7 @@ def collected(log: object, out: Path, *options: str, piped: bytes | None = None)
     return done.exit_code, done.stderr
 
 
+@pytest.mark.slow_after(6)
 @pytest.mark.parametrize("piped", [False, True])
 @pytest.mark.parametrize(
     "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in FORMATS]

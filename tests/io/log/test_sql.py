@@ -200,6 +200,7 @@ NUMBERS: dict[str, tuple[str, list[object]]] = {
 }
 
 
+@pytest.mark.slow_after(8)
 @pytest.mark.parametrize("kind", NUMBERS)
 @pytest.mark.parametrize("place", ["rows", "a list", "fields"])
 def test_numbers_of_json_stay_numbers_where_one_type_holds_them_all(tmp_path: Path, kind: str, place: str) -> None:
@@ -270,6 +271,7 @@ def test_a_line_that_is_no_object_with_names_is_an_error_that_names_the_file(tmp
         selected("SELECT a FROM log", file)
 
 
+@pytest.mark.slow
 def test_days_are_those_of_utc_wherever_the_machine_stands(run_posbias: RunPosbias, tmp_path: Path) -> None:
     at = datetime(2026, 1, 6, 1, tzinfo=UTC)
     ROWS.with_columns(shown=pl.lit(at)).write_parquet(tmp_path / "log.parquet")
@@ -324,6 +326,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow_after(10)
 @pytest.mark.parametrize("query", HOSTILE)
 def test_a_query_that_does_more_than_select_from_the_files_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str

@@ -44,6 +44,7 @@ def piped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Comp
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["run", "fit"])
 def test_the_other_commands_read_it_as_well(piped: Callable[..., CompletedProcess[str]], command: str) -> None:
     done = piped(CSV, command, "-")

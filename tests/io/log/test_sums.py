@@ -79,6 +79,7 @@ def test_sessions_of_the_log_change_nothing_of_what_is_counted(
     assert of_sums.equals(posbias("collect", tmp_path / "log.parquet", *NO_TIMES).statistics)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["pointwise", "judgments"])
 def test_training_files_of_run_and_weight_equal_those_of_the_log(
     posbias: Posbias, tmp_path: Path, log: pl.DataFrame, sums: pl.DataFrame, layout: str

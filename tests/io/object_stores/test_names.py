@@ -46,6 +46,7 @@ def test_objects_whose_names_are_no_files_are_not_copied(
     assert {path for path in around(tmp_path) - before if "posbias-" not in str(path)} == set()
 
 
+@pytest.mark.slow_after(5)
 @pytest.mark.parametrize(("names", "codes"), BESIDE_STATISTICS, ids=str)
 def test_names_beside_statistics_that_could_lead_elsewhere_are_one_clear_error(
     bucket: Bucket, statistics: str, run_command: Run, tmp_path: Path, names: tuple[str, ...], codes: set[int]

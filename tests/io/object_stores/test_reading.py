@@ -76,6 +76,7 @@ TREE = [
 PATTERNS = ["", "*.csv", "day=*", "day=*/*.csv", "day=[2-9]", "**/*.csv", "?.parquet", "result/*.csv", "*.c*"]
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_prefixes_and_patterns_find_what_directories_and_patterns_find(
     bucket: Bucket, tmp_path: Path, pattern: str
@@ -161,7 +162,7 @@ def test_a_store_that_cannot_be_reached_is_one_line(
 @pytest.mark.parametrize("status", ["200 OK", "302 Found", "404 Not Found", "501 Not Implemented"])
 @pytest.mark.parametrize("words", ["run s3://bucket/log.parquet -o out", "simulate --sessions 300 -o s3://bucket/out"])
 @pytest.mark.parametrize("body", [b"<html><body>Login</body></html>", b"", b"\x00\xff"], ids=["page", "empty", "bytes"])
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 def test_an_answer_that_is_none_of_a_store_is_one_line(
     server: S3Server, run_command: Run, status: str, words: str, body: bytes
 ) -> None:
@@ -342,6 +343,7 @@ def test_only_the_manifest_and_the_parts_are_copied(
     assert not [path for path in read if path.endswith(("notes.txt", "more/part-00000.parquet"))]
 
 
+@pytest.mark.slow
 def test_the_digest_of_a_large_object_is_that_of_the_file(bucket: Bucket, tmp_path: Path) -> None:
     with (tmp_path / "log.csv").open("wb") as file:
         file.write(b"query,doc\n")

@@ -115,6 +115,7 @@ def test_of_two_uploads_to_one_prefix_the_one_that_lost_its_marker_says_so(
     assert "manifest.json" not in bucket.contents("out")
 
 
+@pytest.mark.slow
 def test_no_reader_finds_an_old_manifest_beside_new_files(
     bucket: Bucket, server: S3Server, log_file: Path, run_command: Run
 ) -> None:

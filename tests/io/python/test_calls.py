@@ -51,7 +51,7 @@ def quietly(inputs: object, **options: object) -> Result:
 
 
 @pytest.mark.parametrize("fitted", FITS)
-@pytest.mark.slow_after(2)
+@pytest.mark.slow
 def test_a_frame_gives_what_the_command_gives_for_a_file(
     posbias: Posbias, rows: pl.DataFrame, tmp_path: Path, fitted: str
 ) -> None:
@@ -70,6 +70,7 @@ def test_a_frame_gives_what_the_command_gives_for_a_file(
     assert of_frame == of_file
 
 
+@pytest.mark.slow
 def test_every_kind_of_input_gives_the_same(rows: pl.DataFrame, tmp_path: Path) -> None:
     first, second = tmp_path / "1.parquet", tmp_path / "2.parquet"
     even = pl.col("session") % 2 == 0
@@ -111,6 +112,7 @@ def test_a_warning_that_is_an_error_leaves_nothing(rows: pl.DataFrame) -> None:
         fit(renamed)
 
 
+@pytest.mark.slow
 def test_nothing_is_printed(rows: pl.DataFrame, capfd: pytest.CaptureFixture[str]) -> None:
     quietly(rows).weights(rows)
     with warnings.catch_warnings(action="ignore"):  # of few queries
@@ -119,6 +121,7 @@ def test_nothing_is_printed(rows: pl.DataFrame, capfd: pytest.CaptureFixture[str
     assert tuple(capfd.readouterr()) == ("", "")
 
 
+@pytest.mark.slow
 def test_two_fits_at_once_keep_their_warnings_apart(rows: pl.DataFrame) -> None:
     logs = [rows.rename({name: guessed}) for name, guessed in (("query", "keyword"), ("doc", "sku"))]
 
@@ -189,6 +192,7 @@ def test_what_python_prints_of_an_error_has_no_line_and_no_character_of_data_tha
         assert "\nwritten" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_an_output_is_written_as_the_command_writes_it(posbias: Posbias, path: Path, tmp_path: Path) -> None:
     expected = posbias("fit", path)
 
@@ -203,6 +207,7 @@ def test_an_output_is_written_as_the_command_writes_it(posbias: Posbias, path: P
     assert quietly(path, output=tmp_path / "out", force=True).propensities.equals(result.propensities)
 
 
+@pytest.mark.slow
 def test_a_file_of_options_and_variables_are_read_as_the_command_reads_them(
     rows: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +219,7 @@ def test_a_file_of_options_and_variables_are_read_as_the_command_reads_them(
     assert quietly(rows).propensities.height == 4
 
 
+@pytest.mark.slow
 def test_results_and_frames_are_options_and_inputs(rows: pl.DataFrame) -> None:
     features = rows.select("query", "doc").unique().with_columns(quality=pl.col("doc").hash() % 7)
     with warnings.catch_warnings():

@@ -42,6 +42,7 @@ def test_a_click_model_without_cells_has_no_propensities(posbias: Posbias, path:
         _ = found.propensities
 
 
+@pytest.mark.slow
 def test_a_result_is_found_after_the_directory_has_changed(
     posbias: Posbias, path: Path, monkeypatch: pytest.MonkeyPatch, impressions: pl.DataFrame
 ) -> None:
@@ -71,6 +72,7 @@ def test_what_is_no_result_is_refused(posbias: Posbias, path: Path, tmp_path: Pa
         open_result(cast("Any", 5))
 
 
+@pytest.mark.slow
 def test_of_a_fit_for_each_value_one_weighs(posbias: Posbias, path: Path) -> None:
     folder = posbias("fit", path, "--for-each", "device").folder
 
@@ -90,6 +92,7 @@ def test_a_damaged_result_is_refused(posbias: Posbias, path: Path) -> None:
         _ = open_result(folder).propensities
 
 
+@pytest.mark.slow
 def test_a_temporary_result_goes_with_its_object(path: Path) -> None:
     result = door.run(path, model="ubm")
     place, table = Path(result), result.propensities
@@ -102,6 +105,7 @@ def test_a_temporary_result_goes_with_its_object(path: Path) -> None:
     assert table.height > 0
 
 
+@pytest.mark.slow
 def test_judgments_are_made_of_the_log_of_the_fit_as_it_was_read(
     posbias: Posbias, path: Path, impressions: pl.DataFrame
 ) -> None:
@@ -116,6 +120,7 @@ def test_judgments_are_made_of_the_log_of_the_fit_as_it_was_read(
     assert of_frame.judgments(impressions.filter(query=impressions["query"][0]), doc="doc").height < written.height
 
 
+@pytest.mark.slow
 def test_a_result_is_drawn_and_shown(path: Path, tmp_path: Path) -> None:
     result = door.fit(path, context="device")
     chart = result.plot()
@@ -141,6 +146,7 @@ def test_a_card_holds_the_verdict_the_curve_and_the_table_and_no_markup_of_a_log
     assert cast("Any", door.check(impressions))._repr_html_().startswith("<div")
 
 
+@pytest.mark.slow
 def test_no_page_that_holds_a_chart_gets_markup_of_a_log(impressions: pl.DataFrame) -> None:
     hostile = impressions.with_columns(
         pl.format("{}</script><!--<b id=x>", "device").alias("<b id=y>"), age=pl.lit("< 18")

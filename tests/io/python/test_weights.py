@@ -67,7 +67,7 @@ def in_pages(frame: pl.DataFrame) -> pl.DataFrame:
 
 @pytest.mark.parametrize("fitted", FITS)
 @pytest.mark.parametrize("weighted", WEIGHTED)
-@pytest.mark.slow_after(3)
+@pytest.mark.slow_after(1)
 def test_each_row_weighs_what_the_command_writes(
     posbias: Posbias, fits: Callable[..., Path], path: Path, impressions: pl.DataFrame, *, fitted: str, weighted: str
 ) -> None:

@@ -115,6 +115,7 @@ def add(run_in_process: Run) -> Callable[..., str]:
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", [ALL, SOURCE], ids=["--sql", "a source"])
 def test_the_files_of_a_query_are_counted_as_one_day_alone(
     add: Callable[..., str], searches: list[Path], logs: list[Path], tmp_path: Path, way: tuple[str, str]
@@ -128,6 +129,7 @@ def test_the_files_of_a_query_are_counted_as_one_day_alone(
         assert f"has counted {again[0]} as {DAYS[0]} already" in add(DAYS[1], *again, *way, code=2)
 
 
+@pytest.mark.slow
 def test_days_of_one_file_are_counted_by_queries_of_their_own(add: Callable[..., str], logs: list[Path]) -> None:
     queries = ("SELECT * FROM log WHERE session % 4 = 0", "SELECT * FROM log WHERE session % 4 = 2")
     for day, query in zip(DAYS, queries, strict=True):
@@ -174,6 +176,7 @@ def test_two_files_that_hold_the_same_rows_are_no_log_of_a_query(
     assert f"{copy} and {logs[0]} hold the same data" in refused
 
 
+@pytest.mark.slow
 def test_empty_files_of_a_query_may_be_equal(run_in_process: Run, searches: list[Path], tmp_path: Path) -> None:
     for name in ("1.ndjson.gz", "2.ndjson.gz"):
         (tmp_path / name).write_bytes(gzip.compress(b""))

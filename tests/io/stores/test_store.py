@@ -108,7 +108,7 @@ def part_inodes(folder: Path) -> set[int]:
     ("plan", "order"),
     [*(("by day", order) for order in ORDERS), *((plan, "in groups") for plan in PLANS if plan != "by day")],
 )
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 def test_days_merged_in_any_order_hold_the_counts_of_the_whole_log(
     collect: Collect,
     counted: Callable[[tuple[str, ...]], Path],
@@ -128,6 +128,7 @@ def test_days_merged_in_any_order_hold_the_counts_of_the_whole_log(
         assert (tmp_path / "fit-out" / table).read_bytes() == (place / "fit-whole" / table).read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("logs")
 def test_a_date_is_a_timestamp_that_says_the_same_in_every_row(collect: Collect) -> None:
     dated = [collect(f"{name}.parquet", "--date", day, name) for name, day in zip("abcde", DAYS, strict=True)]
@@ -168,6 +169,7 @@ def test_where_files_cannot_be_linked_they_are_copied(
     assert part_inodes(tmp_path / "year").isdisjoint(part_inodes(tmp_path / "a"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("logs")
 @pytest.mark.parametrize(("small", "expected"), [(1 << 20, [1, 1, 1, 1]), (0, [2, 3, 4, 1])], ids=["small", "large"])
 def test_without_days_segments_are_added_up_at_once_in_small_stores_and_now_and_then_in_large_ones(

@@ -61,6 +61,7 @@ def test_the_rows_beside_say_what_each_line_is(form: str, tmp_path: Path) -> Non
     assert not list(tmp_path.glob("*.piece"))
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(("form", "layout"), [(form, layouts[-1]) for form, layouts in LAYOUTS_OF.items()])
 def test_the_script_finds_its_files_from_anywhere_and_saves_its_model_beside_the_result(
     form: str, layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -82,7 +83,7 @@ def test_the_script_finds_its_files_from_anywhere_and_saves_its_model_beside_the
 
 
 @pytest.mark.parametrize("form", MODELS)
-@pytest.mark.slow_after(2)
+@pytest.mark.slow
 def test_a_saved_model_is_the_one_that_was_trained_and_replaces_nothing_unasked(
     form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,6 +148,7 @@ def test_the_script_is_a_program_of_its_own(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[0] == "320 rows, 5 features; training ndcg@10 1.0000"
 
 
+@pytest.mark.slow_after(13)
 @pytest.mark.parametrize(("form", "layout"), CARRIED)
 def test_the_same_rows_give_the_same_bytes(form: str, layout: str, tmp_path: Path) -> None:
     once, again = (make_sample(layout).write(form, tmp_path / name) for name in ("once", "again"))

@@ -49,7 +49,7 @@ def _hostile(sample: Sample) -> Sample:
 
 
 @pytest.mark.parametrize(("form", "layout"), CARRIED)
-@pytest.mark.slow_after(3)
+@pytest.mark.slow
 def test_names_of_features_are_no_code(form: str, layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     plain, hostile = (
@@ -100,6 +100,7 @@ def test_a_name_with_control_characters_is_refused(refused: Refused, tmp_path: P
     )
 
 
+@pytest.mark.slow
 def test_nothing_in_a_log_is_the_name_of_a_file(run_in_process: Run, tmp_path: Path) -> None:
     log = simulate(SimulationOptions(n_sessions=300, n_queries=4, docs_per_query=4, n_positions=3, seed=3)).log
     (tmp_path / "work" / "temporary").mkdir(parents=True)

@@ -42,7 +42,7 @@ def test_parts_hold_the_rows_in_order_with_the_columns_of_the_layout(form: str, 
 
 @pytest.mark.parametrize("form", READ)
 @pytest.mark.parametrize("layout", ["pointwise", "session", "clicked-group", "judgments"])
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 def test_scikit_learn_learns_from_the_files_what_it_learns_from_the_arrays(
     form: str, layout: str, tmp_path: Path
 ) -> None:

@@ -62,7 +62,7 @@ MISSING = [(use, zero, one_hot) for use in ("true", "false") for zero in ("true"
 
 
 @pytest.mark.parametrize(("use_missing", "zero_as_missing", "one_hot"), MISSING)
-@pytest.mark.slow_after(3)
+@pytest.mark.slow
 def test_scores_are_those_of_lightgbm(use_missing: str, zero_as_missing: str, one_hot: int) -> None:
     for seed, leaves in enumerate((2, 12, 100)):
         text = trained(
@@ -134,6 +134,7 @@ ENDS: dict[str, tuple[Callable[[str], str], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ENDS)
 def test_however_lightgbm_ends_it_is_one_error_with_its_last_words(what: str) -> None:
     damage, says = ENDS[what]
@@ -154,6 +155,7 @@ ODD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ODD)
 def test_an_odd_value_is_one_error_or_gives_the_scores_that_lightgbm_gives(what: str) -> None:
     text, rows = edited(trained(0), *ODD[what]), odd_rows(0)
@@ -209,6 +211,7 @@ def mutated(draw: st.DrawFn) -> str:
     return resized(changed) if draw(st.integers(0, 9)) else changed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("examples", [12, pytest.param(100, marks=pytest.mark.slow)])
 def test_a_changed_file_is_one_error_or_gives_the_scores_that_lightgbm_gives(examples: int) -> None:
     rows, accepted = odd_rows(5), list[str]()

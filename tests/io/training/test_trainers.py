@@ -75,6 +75,7 @@ def scores(form: str, model: Any, sample: Sample) -> Array:  # noqa: ANN401
     return model.predict(data.get(form, lambda: for_catboost(sample))())
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     ("form", "layout"),
     [

@@ -130,6 +130,7 @@ def has_click(pages: list[tuple[int, list[tuple[int, bool]]]]) -> bool:
     return any(click and position != 3 for _, shown in pages for position, (_, click) in enumerate(shown, start=1))
 
 
+@pytest.mark.slow
 @SETTINGS
 @given(pages)
 def test_pointwise_has_two_rows_per_document_and_the_weight_of_its_clicks(
@@ -288,6 +289,7 @@ def test_pairs_point_at_their_rows_over_buckets_when_rows_without_features_are_d
     assert f"{48 - len(held)} of 48 rows have no features and are left out (--missing drop)." in warnings
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("layout", ["pointwise", "session", "clicked-group"])
 @pytest.mark.parametrize("features", [(), ("--features", "features.csv")], ids=["ids", "features"])
 def test_rows_lie_on_disk_only_until_their_features_are_known(
