@@ -252,8 +252,8 @@ def test_lists_of_other_names_beside_those_of_results_are_left_out(posbias: Posb
     ):
         items = [{"item_id": doc, "item_list_name": of} for doc in docs]
         params = [{"key": "search_term", "value": {"string_value": "boots", "int_value": None}}]
-        event: Event = {"event_name": event, "event_timestamp": 1767600000000000 + at * 1000000}
-        events.append(event | {"user_pseudo_id": "u", "event_params": params, "items": items})
+        common: Event = {"event_name": event, "event_timestamp": 1767600000000000 + at * 1000000}
+        events.append(common | {"user_pseudo_id": "u", "event_params": params, "items": items})
     found = posbias("collect", *write(tmp_path, {"e.json": events}), "--input-format", "ga4")
     assert clicked(found) == [("b", 2, 1)]
     assert account(found)["used"] == {"impressions": 2, "clicks": 1}

@@ -209,7 +209,7 @@ def pages_of_a_search(*requests: object) -> list[Event]:
     """The documents of two pages of a search, whose requests are given, and clicks on both."""
     lists = zip(("abc", "def"), requests, strict=True)
     answers = [
-        ubi_query("p1", hits=[*docs], query_response_id=docs, **({} if request is None else {"query": request}))
+        ubi_query("p1", hits=[*docs]) | ({} if request is None else {"query": request, "query_response_id": docs})
         for docs, request in lists
     ]
     return [*answers, answers[0], ubi_event("p1", "click", "b"), ubi_event("p1", "click", "d", 0)]
