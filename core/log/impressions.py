@@ -255,7 +255,7 @@ class RowRejection(Rejection):
     """Why one row, by itself, breaks the contract. Where several hold, the first is counted."""
 
     NULL_SESSION = (1, "the session is missing", SESSION)
-    NULL_QUERY = (2, "the query is missing", QUERY)
+    NULL_QUERY = (2, "the query is missing", QUERY, "If no row has one, use --no-query.")
     NULL_DOC = (3, "the document is missing", DOC)
     POSITION_MISSING = (4, "the position is missing", POSITION)
     POSITION_NOT_WHOLE = (5, "the position is not a whole number", POSITION)

@@ -306,7 +306,7 @@ def find_page_time(log: Log) -> list[Finding]:
     names = [*roles.session, *roles.query, *roles.doc, *([roles.position] if roles.position else [])]
     with reading(log.sources):
         shown = first_shown(log, events).select(list(dict.fromkeys(names))).unique().collect(engine="streaming")
-    queries = pl.struct(roles.query).n_unique() > 1
+    queries = pl.lit(value=False) if roles.no_query else pl.struct(roles.query).n_unique() > 1
     again = pl.col(roles.position).n_unique() < pl.len() if roles.position else pl.lit(value=False)
     visits = shown.group_by(roles.session).agg((queries | again).alias("visit"))["visit"]
     if visits.sum() <= _EVENT_VISITS * len(visits):

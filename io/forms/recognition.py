@@ -255,7 +255,19 @@ def find_roles(opened: Callable[[], Log], sources: Callable[[], Sequence[Source]
             for flag, column in pairs.items()
             if column != _NO_GUESS
         ] + without_query
-    return [_guess(flag, column) for flag, column in log.guessed]
+    without_query = [NO_QUERY] if _lack_queries(log) else []
+    return [_guess(flag, column) for flag, column in log.guessed] + without_query
+
+
+def _lack_queries(log: Log) -> bool:
+    """Whether events name no query in any row of what was shown."""
+    events = log.raw
+    if not isinstance(events, EventReader) or not events.event_roles.query:
+        return False
+    names = [pl.col(name).is_not_null() for name in events.event_roles.query]
+    with reading(log.sources):
+        named = first_shown(log, events).select(pl.all_horizontal(names).alias("named")).collect(engine="streaming")
+    return named.height > 0 and not named["named"].any()
 
 
 def _first_rows(sources: Sequence[Source]) -> pl.DataFrame:

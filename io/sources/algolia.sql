@@ -15,7 +15,11 @@
 -- A page is a queryID. What it showed are the hits of its answer or, where there is none, the objects of its views: at
 -- their positions, or else in the order in which they were first viewed. Views and clicks outside of a search have no
 -- queryID, and are events of other kinds. Without answers, the query is only known if events name it.
-WITH events AS (
+--
+-- Where there are no answers and no view names its queryID, as Algolia's own clients send them, each view is a page, in
+-- the order of its objects, and a click after a search is on the last one of its user that showed the object. That order
+-- is what clicks say, too: if over 2 % of them name another position, or most are on no such view, the query stops.
+WITH sent AS (
     SELECT
         nullif(e->>'queryID', '') AS page,
         e->>'eventType' AS type,
@@ -24,7 +28,8 @@ WITH events AS (
             WHEN clock IS NULL THEN CAST(TRY_CAST(e->>'timestamp' AS TIMESTAMPTZ) AS TIMESTAMP)
             ELSE make_timestamp(CAST(clock * CASE WHEN clock < 1e11 THEN 1e6 WHEN clock < 1e14 THEN 1e3 ELSE 1 END AS BIGINT))
         END AS timestamp,
-        json_type(e->'hits') = 'ARRAY' AS is_answer,
+        coalesce(json_type(e->'hits') = 'ARRAY', false) AS is_answer,
+        coalesce(e->>'userToken', e->>'authenticatedUserToken') AS user,
         coalesce(CASE WHEN json_type(e->'hits') = 'ARRAY' THEN e->'$.hits[*]' ELSE e->'$.objectIDs[*]' END, [])
             AS objects,
         coalesce(e->'$.positions[*]', []) AS positions,
@@ -33,6 +38,44 @@ WITH events AS (
     FROM (
         SELECT e, TRY_CAST(e->>'timestamp' AS DOUBLE) AS clock FROM (SELECT to_json(log) AS e FROM log)
     )
+), are AS (
+    SELECT coalesce(bool_and(NOT is_answer AND (type <> 'view' OR page IS NULL)), false)
+        AND coalesce(bool_or(type = 'click' AND page IS NOT NULL AND len(positions) > 0), false) AS apart
+    FROM sent
+), places AS (
+    SELECT
+        * EXCLUDE (objects, positions), unnest(objects)->>'$' AS doc,
+        unnest(CASE WHEN len(positions) = len(objects)
+            THEN list_transform(positions, lambda p: TRY_CAST(p->>'$' AS BIGINT))
+            ELSE list_transform(objects, lambda o: CAST(NULL AS BIGINT))
+        END) AS said,
+        generate_subscripts(objects, 1) AS place,
+        coalesce(epoch_us(timestamp), 0) * 1099511627776::HUGEINT + number AS instant
+    FROM sent, are WHERE apart AND type IN ('view', 'click') AND user IS NOT NULL
+), views AS (  -- the view that each click is on
+    SELECT c.number, any_value(v.number) AS of_view, bool_and(c.said = v.place) AS agree
+    FROM (FROM places WHERE type = 'click' AND page IS NOT NULL) AS c
+    ASOF LEFT JOIN (FROM places WHERE type = 'view') AS v
+    ON c.user = v.user AND c.doc = v.doc AND c.instant >= v.instant
+    GROUP BY c.number
+), agreement AS (
+    SELECT CASE
+        WHEN count(*) > 0 AND (
+            count(of_view) <= 0.5 * count(*) OR count(*) FILTER (NOT agree) > 0.02 * count(agree)
+        ) THEN error('views name no queryID, and clicks say other positions than their objects have in the view before: '
+            || 'of ' || count(*) || ' clicks after a search, ' || count(of_view) || ' are on such a view, '
+            || count(*) FILTER (NOT agree) || ' of them at another place. Send queryID and query with views, or add the '
+            || 'answers of searches (queryID, query, hits) to the files.')
+        ELSE true
+    END AS good
+    FROM views
+), events AS (
+    SELECT sent.* EXCLUDE (page), CASE
+        WHEN apart AND type = 'view' THEN 'view ' || number
+        WHEN apart AND type = 'click' AND page IS NOT NULL THEN coalesce('view ' || of_view, page)
+        ELSE page
+    END AS page
+    FROM sent LEFT JOIN views USING (number), are, agreement WHERE good
 ), of_pages AS (
     SELECT page, bool_or(is_answer) AS answered, max(query) AS query FROM events WHERE page IS NOT NULL GROUP BY page
 ), kinds AS (
