@@ -245,6 +245,9 @@ def find_roles(opened: Callable[[], Log], sources: Callable[[], Sequence[Source]
         others = {flag: column for flag, column in pairs.items() if flag not in unknown}
         by_values = _by_values(sources(), unknown, others) if unknown else {}
         pairs |= by_values
+        users = [name for name in _first_rows(sources()).columns if plain(name) in CLIENTS]
+        if pairs.get(FLAGS[SESSION]) == _NO_GUESS and len(users) == 1:  # visits, whose pages their times tell apart
+            pairs[FLAGS[SESSION]] = users[0]
         lacking = [flag for flag, column in pairs.items() if column == _NO_GUESS]
         has_none = lacking == [FLAGS[QUERY]] and not _left(sources(), pairs.values())
         without_query = [NO_QUERY] if has_none else []
