@@ -431,7 +431,7 @@ def predict(
 
     until = None if rankings.trained_until is None else check_day("--trained-until", rankings.trained_until)
     named = tuple(rankings.scores or ()), tuple(rankings.rankings or ())
-    request = predicting.PredictionRequest(*named, until, rankings.by, csv=rankings.csv)
+    request = predicting.PredictionRequest(*named, rankings.order, until, rankings.by, csv=rankings.csv)
     fitted = read_theta(propensities)
     as_counted = None if fitted.plan.model.needs_session else by_position
     job, log = job_like_the_fit(inputs, log, fitted, beside=["timestamp"], as_counted=as_counted)

@@ -86,6 +86,9 @@ MultipleTests = Literal["none", "bonferroni", "fdr"]
 Candidates = Literal["page", "query"]
 """The documents among which one is ranked."""
 
+Order = Literal["score", "rank"]
+"""What puts the documents of a ranking in order: the largest score, or the smallest rank, first."""
+
 MARGIN_LIMIT = 0.5
 """Weight of -tau^2 from which on the objective of pairs falls without end as tau grows."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from posbias.core.choices import Order
 from posbias.core.counts.counting_plan import StatisticsPlan, add_up_weights, count_cells
 from posbias.core.errors import LogFormatError, SchemaError, UsageError
 from posbias.core.evaluation.clicked import (
@@ -35,6 +36,7 @@ from posbias.io.log.sources import Source, find_sources, named_paths
 from posbias.io.places.temporary import KeptFrame, keep
 from posbias.io.progress import Progress
 from posbias.io.ranking_names import LOGGED, name_of, split_name
+from posbias.io.results.conclusions import Reason, reason
 from posbias.io.results.manifest import check_file
 from posbias.io.training.feature_parts import route_rows
 from posbias.io.training.feature_tables import KeyedTable, as_key, read_keys
@@ -47,10 +49,13 @@ _SCORES = "Name a table of query, doc and score, such as the scores.parquet of `
 _JUDGMENTS = "Name TREC qrels, or a table of query, doc and relevance."
 _RELEVANCE_NAMES = (RELEVANCE, "rel", "label", "grade", "judgment")
 _TABLES = (".parquet", ".pq", ".csv", ".tsv", ".tab", ".ndjson", ".jsonl", ".arrow", ".ipc", ".feather")
-_VALUE = "posbias_value"
+_RANKS = ("rank", "ranks", "ranking")
+_VALUE, _RANK = "posbias_value", "posbias_given_rank"
+_LOOKED_AT, _DEEPEST = 1 << 18, 100  # rows of a ranking whose order is looked at, and how far apart two may be
+_MUCH_OPPOSED, _MUCH_TIED = 0.01, 0.05  # share of pairs: hardly any rounding turns round, and some make scores equal
 
 Opened = tuple[tuple[Source, ...], pl.LazyFrame]
-"""Files, and rows of `query` and `doc` in the types of the log, with what the files say of them."""
+"""Files, and rows of `query` and `doc` in the types of the log, with the numbers and ranks that the files give them."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +65,13 @@ class Rankings:
     names: tuple[str, ...]  # of each, in the order of the command line
     files: tuple[str, ...]  # where each stands
     sources: tuple[Source, ...]  # all files
+    order: Order  # what is the score: that of the files, or less their rank
     rows: pl.LazyFrame  # `RANKING` (from 1), `query`, `doc`, `SCORE` (null where it is no number), `SCORE_REST`
+    compared: tuple[pl.LazyFrame, ...]  # of each, its first rows: the same, and `_RANK`, null where it has none
 
 
 def open_rankings(
-    scores: Sequence[str], runs: Sequence[str], roles: Roles, id_types: Mapping[str, pl.DataType]
+    scores: Sequence[str], runs: Sequence[str], roles: Roles, id_types: Mapping[str, pl.DataType], order: Order
 ) -> Rankings:
     """Open tables of scores and TREC runs. A run with several tags is as many rankings, each named by its tag.
 
@@ -73,6 +80,7 @@ def open_rankings(
         runs: TREC runs, each `FILE` or `NAME=FILE`; a name that is given goes before each of several tags.
         roles: the columns of the log.
         id_types: the types of `query` and `doc` in canonical impressions.
+        order: whether documents stand by their scores, or by their ranks.
 
     Raises:
         LogFormatError: a file is missing, or cannot be read.
@@ -80,6 +88,8 @@ def open_rankings(
         UsageError: two rankings have one name, or one has that of the log's own.
     """
     names, files, sources, frames = list[str](), list[str](), list[Source](), list[pl.LazyFrame]()
+    known, what = (_RANKS, "rank of a document") if order == "rank" else (("score",), "score of a document")
+    score = (-pl.col(_RANK), pl.lit(0.0)) if order == "rank" else (pl.col(_VALUE), pl.col(SCORE_REST))
 
     def add(option: str, name: str, file: str, rows: pl.LazyFrame) -> None:
         if name == LOGGED:
@@ -89,11 +99,11 @@ def open_rankings(
         names.append(name)
         files.append(file)
         number = pl.lit(len(names), pl.UInt16).alias(RANKING)
-        frames.append(rows.select(number, QUERY, DOC, pl.col(_VALUE).alias(SCORE), SCORE_REST))
+        frames.append(rows.select(number, QUERY, DOC, score[0].alias(SCORE), score[1].alias(SCORE_REST), _RANK))
 
     for option in scores:
         name, file = split_name(option)
-        of_file, rows = _open_table(file, roles, id_types, _SCORES, ("score",), "score of a document")
+        of_file, rows = _open_table(file, roles, id_types, _SCORES, known, what)
         sources += of_file
         add(f"--scores {option}", name or name_of(file), file, rows)
     for option in runs:
@@ -105,7 +115,30 @@ def open_rankings(
             of_tag = (tag if name is None else f"{name}-{tag}") if len(tags) > 1 else name or name_of(file)
             sources += of_file
             add(f"--rankings {option}", of_tag, file, rows.filter(pl.col("tag") == tag))
-    return Rankings(tuple(names), tuple(files), tuple(sources), pl.concat(frames))
+    rows, compared = pl.concat(frames).drop(_RANK), tuple(frame.head(_LOOKED_AT) for frame in frames)
+    return Rankings(tuple(names), tuple(files), tuple(sources), order, rows, compared)
+
+
+def orders_in_doubt(rankings: Rankings) -> Iterator[Reason]:
+    """Rankings whose scores contradict their ranks, or are equal for many documents of a query."""
+    for name, rows in zip(rankings.names, rankings.compared, strict=True):
+        score = pl.struct(SCORE, SCORE_REST).rank("dense").cast(pl.Int64)
+        listed = rows.drop_nulls(SCORE).select(pl.col(QUERY).rank("dense").cast(pl.Int64), score.alias(SCORE), _RANK)
+        with reading(rankings.sources):
+            query, value, rank = listed.sort(QUERY, SCORE, descending=[False, True]).collect().to_numpy().T
+        pairs = tied = opposed = told = 0
+        for apart in range(1, min(_DEEPEST, len(query))):
+            same, equal = query[apart:] == query[:-apart], value[apart:] == value[:-apart]
+            pairs += int(same.sum())
+            tied += int((same & equal).sum())
+            told += int((same & equal & (rank[apart:] != rank[:-apart]) & np.isfinite(rank[apart:])).sum())
+            opposed += int((same & ~equal & (rank[apart:] < rank[:-apart])).sum())
+        figures = {"ranking": name, "share": opposed / max(pairs, 1)}
+        if rankings.order == "score" and opposed > _MUCH_OPPOSED * pairs:
+            yield reason("order-in-doubt", figures)
+        if tied > _MUCH_TIED * pairs:
+            case = "order-in-doubt.tied" if told and rankings.order == "score" else "order-in-doubt.tied-alone"
+            yield reason(case, figures | {"share": tied / pairs}, order=rankings.order)
 
 
 def read_judgments(file: str, roles: Roles, id_types: Mapping[str, pl.DataType]) -> pl.DataFrame:
@@ -129,7 +162,7 @@ def read_judgments(file: str, roles: Roles, id_types: Mapping[str, pl.DataType])
         judged = rows.filter(pl.col(QUERY).is_not_null(), pl.col(DOC).is_not_null()).collect(engine="streaming")
     if not judged.height:
         raise SchemaError(f"{file}: holds no judgment whose ids could be those of the log.")
-    _check_rows(judged, RELEVANCE, file)
+    _check_rows(judged, RELEVANCE, file, RELEVANCE)
     return judged
 
 
@@ -144,16 +177,16 @@ def check_scores(scores: pl.DataFrame, rankings: Rankings) -> None:
         SchemaError: one is no number, or one stands twice.
     """
     for number, (name, file) in enumerate(zip(rankings.names, rankings.files, strict=True), start=1):
-        _check_rows(scores.filter(pl.col(RANKING) == number), SCORE, f"{file} ({name})")
+        _check_rows(scores.filter(pl.col(RANKING) == number), SCORE, f"{file} ({name})", rankings.order)
 
 
-def _check_rows(rows: pl.DataFrame, column: str, where: str) -> None:
+def _check_rows(rows: pl.DataFrame, column: str, where: str, what: str) -> None:
     """Check that a column holds finite numbers, and that each document stands once in a query."""
     value, keys = pl.col(column), (QUERY, DOC)
     broken = rows.filter(value.is_null() | ~value.is_finite())
     if broken.height:
         raise SchemaError(
-            f"{where}: {broken.height:,} rows have no {column.removeprefix('posbias_')} that is a finite number, e.g. "
+            f"{where}: {broken.height:,} rows have no {what} that is a finite number, e.g. "
             f"that of {_described(broken)}. Mend these rows, or leave them out."
         )
     twice = rows.filter(pl.struct(keys).is_duplicated())
@@ -198,7 +231,9 @@ def _open_table(
         raise SchemaError(f"{table.where}: column {matches[0]!r} holds {dtype}; it must hold numbers.")
     _check_named(table)
     numbers = _numbers(value.str.strip_chars() if dtype == pl.String else value)
-    return table.sources, table.raw.select(*(key.alias(role) for role, key in table.keys.items()), *numbers)
+    rank = next((pl.col(name) for name in table.names if name.lower() in _RANKS), pl.lit(None))
+    given = rank.cast(pl.Float64, strict=False).alias(_RANK)
+    return table.sources, table.raw.select(*(key.alias(role) for role, key in table.keys.items()), *numbers, given)
 
 
 def _check_named(table: KeyedTable) -> None:
@@ -248,7 +283,9 @@ def _open_trec(name: str, fields: tuple[str, ...], roles: Roles, id_types: Mappi
                 "field for it. Give a table instead."
             )
     keys = [as_key(role, pl.String(), id_types[role], str(place)).alias(role) for role in (QUERY, DOC)]
-    return (source,), rows.with_columns(*keys, *_numbers(pl.col("score" if fields == RUN else RELEVANCE)))
+    rank = pl.col("rank").cast(pl.Float64, strict=False).alias(_RANK)
+    given = (*_numbers(pl.col("score")), rank) if fields == RUN else _numbers(pl.col(RELEVANCE))
+    return (source,), rows.with_columns(*keys, *given)
 
 
 def _fields_of(source: Source, name: str, fields: tuple[str, ...]) -> pl.LazyFrame:

@@ -18,6 +18,7 @@ from posbias.core.choices import (
     Impressions,
     Missing,
     OnBadRows,
+    Order,
     Period,
     Shrink,
     Source,
@@ -210,6 +211,7 @@ class PredictionOptions:
 
     scores: list[str] | None = None
     rankings: list[str] | None = None
+    order: Order = "score"
     trained_until: str | None = None
     by: str | None = None
     csv: bool = False
@@ -221,6 +223,7 @@ class EvaluationOptions:
 
     scores: list[str] | None = None
     rankings: list[str] | None = None
+    order: Order = "score"
     judgments: str | None = None
     cutoff: int = 10
     candidates: Candidates = "page"

@@ -1,6 +1,6 @@
 """`train`: documents, the learner, its model and scores."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from shlex import quote
 from typing import Any
@@ -15,6 +15,7 @@ from posbias.core.choices import PENALTIES, Balance
 from posbias.core.choices import LearningOptions as CoreOptions
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.errors import plural as counted_as
+from posbias.core.evaluation.click_noise import UnitClicks, sampled_units, shares_of_noise
 from posbias.core.fit.propensities import ThetaEstimate, choose_propensities
 from posbias.core.learners.auto import LOGGED, NAIVE
 from posbias.core.learners.boosting import import_lightgbm
@@ -35,7 +36,7 @@ from posbias.io.engines.engine import Engine
 from posbias.io.fits.verdicts import unweighted_clicks
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result
 from posbias.io.jobs.training import reasons_of_contexts, weights_from
-from posbias.io.results.conclusions import GOOD, NOTE, STOP, Reason
+from posbias.io.results.conclusions import GOOD, NOTE, STOP, Reason, reason
 from posbias.io.training.feature_parts import FeaturesRequest
 from posbias.io.training.laid_out import covariance_of_theta, examination_of
 from posbias.io.training.rankers import (
@@ -211,14 +212,16 @@ def learn(counted: CountedLog, theta: ThetaEstimate | None, request: Request, en
         covariance = covariance_of_theta(cells, chosen.table, theta)
         by_cell, across = counted.statistics.counts_by_cell(), learner.source == "counts"
         result.reasons += reasons_of_contexts(counted, counted.plan, by_cell, chosen.table, engine, across=across)
-    features, score, held_out = request.features, request.score, given.validation
-    documents = prepare(counted, examination, learner, features, score, held_out, engine, result.progress)
+    documents = prepare(
+        counted, examination, learner, request.features, request.score, given.validation, engine, result.progress
+    )
     leaf = options.leaf_documents or min(max(documents.data.n_documents // _LEAVES_OF, _LEAF[0]), _LEAF[1])
     options = replace(options, leaf_documents=leaf)
     data, share = documents.data, options.negative_share if "negative_share" in learner.takes else 1.0
     balance = options.balance if "balance" in learner.takes else "traffic"
     data = replace(data, weight=balance_weights(data, balance), covariance=covariance)
-    result.reasons += documents.reasons
+    leaks = [] if counted.plan.weighted else list(_made_of_clicks(documents))
+    result.reasons += [*documents.reasons, *leaks]
     _check_clicks(documents, result)
     if data.randomized is not None and not data.randomized.n_entries:
         placed = " or ".join(map(str, counted.plan.randomized))
@@ -241,7 +244,7 @@ def learn(counted: CountedLog, theta: ThetaEstimate | None, request: Request, en
     sizes = {"documents": data.n_documents, "held_out": len(data.apart), "queries": int(data.query[-1]) + 1}
     result.content |= {"learner": about, "model": section, "documents": sizes, "features": documents.report}
     result.facts += [*_facts(learned, data, learner.measure), *_BALANCES.get(balance, [])]
-    chosen = _chosen(learned.report["chosen"]) if "chosen" in learned.report else []
+    chosen = _chosen(learned.report["chosen"]) if "chosen" in learned.report and not leaks else []
     documents_of = f"{data.n_documents:,} documents of {counted_as(sizes['queries'], 'queries')}"
     result.headline = f"a ranker is learnt from {documents_of}" + _gains(chosen)
     result.reasons += [*chosen, *(Reason(code, STOP, *warning) for code, warning in learned.warnings.items())]
@@ -255,6 +258,20 @@ def learn(counted: CountedLog, theta: ThetaEstimate | None, request: Request, en
             f"{sizes['left_out']:,} documents without a click left out; each of the others without one counts "
             f"{1 / share:.3g} times"
         )
+
+
+def _made_of_clicks(documents: Documents) -> Iterator[Reason]:
+    """Features that know what is chance in the clicks of the log."""
+    data = documents.data
+    if data.features is None or (data.counts.clicks % 1).any():  # of sums of weights the chance is not known
+        return
+    clicks = UnitClicks.of(data.counts.only_cells(data.known), data.theta, data.query)
+    at = sampled_units(data.query, len(data.features.names))
+    shares = shares_of_noise(data.features.rows[at], at, clicks, documents.across_queries)
+    if shares.any():
+        names = ", ".join(repr(name) for name, share in zip(data.features.names, shares, strict=True) if share)
+        figures = {"features": names, "share": float(shares.max())}
+        yield reason("feature-made-of-clicks", figures, number=np.count_nonzero(shares))
 
 
 def _rounds(learner: Learner, options: CoreOptions) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from posbias.core.choices import Candidates, Source
+from posbias.core.choices import Candidates, Order, Source
 from posbias.core.errors import UsageError, plural, population
 from posbias.core.evaluation.clicked import MEASURES, N_CLICKS, N_PAGES, NDCG, EvaluationOptions, Measure
 from posbias.core.evaluation.estimates import JUDGED, Bound, Evaluation, difference_table, metric_table
@@ -21,7 +21,15 @@ from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first,
 from posbias.io.jobs.training import reasons_of_curve, weights_from
 from posbias.io.log.click_log import Log
 from posbias.io.ranking_names import LOGGED, split_name
-from posbias.io.rankings import Rankings, Theta, evaluate_rankings, judged_lists, open_rankings, read_judgments
+from posbias.io.rankings import (
+    Rankings,
+    Theta,
+    evaluate_rankings,
+    judged_lists,
+    open_rankings,
+    orders_in_doubt,
+    read_judgments,
+)
 from posbias.io.results.conclusions import NOTE, Reason, reason
 from posbias.io.results.tables import write_small_table
 
@@ -179,6 +187,7 @@ class RankingsRequest:
 
     scores: tuple[str, ...]  # tables of query, doc and score, each perhaps as NAME=FILE
     rankings: tuple[str, ...]  # TREC runs, each `FILE` or `NAME=FILE`
+    order: Order = "score"
     judgments: str | None = None
     cutoff: int = 10
     candidates: Candidates = "page"
@@ -208,7 +217,7 @@ class RankingsRequest:
 
     def open(self, log: Log) -> Rankings:
         """The rankings, in the ids of a log."""
-        return open_rankings(self.scores, self.rankings, log.roles, log.schema)
+        return open_rankings(self.scores, self.rankings, log.roles, log.schema, self.order)
 
 
 def evaluate(job: Job, fitted: PreviousFit, request: RankingsRequest, engine: Engine, result: Result) -> None:
@@ -259,10 +268,11 @@ def evaluate(job: Job, fitted: PreviousFit, request: RankingsRequest, engine: En
         )
     compared = _compared(metrics, differences)
     result.headline = _headline(compared)
-    result.reasons += [*compared[:_MOST_SHOWN], *_against(evaluation, names)]
+    result.reasons += [*orders_in_doubt(rankings), *compared[:_MOST_SHOWN], *_against(evaluation, names)]
     scores = " ".join(f"--scores {quote(named)}" for named in request.scores)
     files = scores or " ".join(f"--rankings {quote(named)}" for named in request.rankings)
-    result.next = f"posbias predict LOGS --propensities {quote(fitted.name)} {files} -o predicted"
+    by_rank = " --order rank" if request.order == "rank" else ""
+    result.next = f"posbias predict LOGS --propensities {quote(fitted.name)} {files}{by_rank} -o predicted"
 
 
 def _baseline(request: RankingsRequest, rankings: Rankings) -> int:

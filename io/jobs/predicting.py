@@ -8,6 +8,7 @@ from math import isfinite, nan
 
 import polars as pl
 
+from posbias.core.choices import Order
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import StatisticsError, UsageError, plural
 from posbias.core.evaluation.prediction import CLASS, CellTheta, PageSlope, Prediction, Scope, page_slope
@@ -32,7 +33,7 @@ from posbias.io.predictions import (
     theta_of,
 )
 from posbias.io.ranking_names import split_name
-from posbias.io.rankings import Rankings, open_rankings
+from posbias.io.rankings import Rankings, open_rankings, orders_in_doubt
 from posbias.io.results.conclusions import CAUTION, NOTE, Reason, reason
 from posbias.io.results.tables import write_small_table
 from posbias.io.stores.metadata import PageTotals, total_pages
@@ -50,6 +51,7 @@ class PredictionRequest:
 
     scores: tuple[str, ...]  # tables of query, doc and score, each perhaps as NAME=FILE
     rankings: tuple[str, ...]  # TREC runs, each `FILE` or `NAME=FILE`
+    order: Order = "score"
     trained_until: date | None = None  # the last day of which the rankings have learned
     by: str | None = None  # the column of classes of queries
     csv: bool = False
@@ -164,7 +166,7 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
     ]
     result.content["ranking_files"] = {str(source.path): source.digest() for source in rankings.sources}
     dampened = [one for one in predicted if one.is_dampened]
-    result.reasons += [_of_pages(slope), *_of_click_models(predicted, browsing)]
+    result.reasons += [*orders_in_doubt(rankings), _of_pages(slope), *_of_click_models(predicted, browsing)]
     if dampened or (slope is not None and slope.rejects):
         result.next_if_refused = "posbias evaluate LOGS --models pbm,ubm,dbn -o judged"
     else:
@@ -255,7 +257,7 @@ def _opened(job: Job, request: PredictionRequest, engine: Engine, result: Result
         types = scan_part(job.statistics[0].parts[0]).collect_schema()
         names = {role: tuple(of.to_schema()) if isinstance(of := types[role], pl.Struct) else (role,) for role in PAIR}
         rankings = open_rankings(
-            request.scores, request.rankings, Roles((), names[QUERY], names[DOC], None, None), types
+            request.scores, request.rankings, Roles((), names[QUERY], names[DOC], None, None), types, request.order
         )
         result.content |= sections_of_log(metadata.plan, metadata.sources, metadata.rows)
         describe_reading(result, metadata.rows)
@@ -267,11 +269,11 @@ def _opened(job: Job, request: PredictionRequest, engine: Engine, result: Result
         return
     log = job.open_log(result)
     if not (log.raw is not None and log.raw.of_lines):  # its columns are known: wrong files are refused at once
-        open_rankings(request.scores, request.rankings, log.roles, log.schema)
+        open_rankings(request.scores, request.rankings, log.roles, log.schema, request.order)
     read = read_log(log, job.plan, engine, result.progress)
     result.content |= sections_of_log(job.plan, read.sources, read.rows)
     describe_reading(result, read.rows, read.clicks, read.days, read.notes)
-    rankings = open_rankings(request.scores, request.rankings, read.log.roles, read.log.schema)
+    rankings = open_rankings(request.scores, request.rankings, read.log.roles, read.log.schema, request.order)
     days = [] if read.days is None else read.days.in_order
     _check_days(days, request)
     plan = replace(read.plan, model=by_position(read.plan).model)  # last clicks are looked at in some pages

@@ -24,7 +24,7 @@ import numpy as np
 import polars as pl
 from polars.exceptions import PolarsError
 
-from posbias.core.arrays.count_table import CountTable, Floats, Integers, concatenate, starts
+from posbias.core.arrays.count_table import CountTable, Floats, Hashes, Integers, concatenate, starts
 from posbias.core.arrays.threads import n_threads
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SIGNATURE, SufficientStatistics, count_randomized
@@ -341,6 +341,11 @@ class Documents:
             for column, numbers in ((QUERY, self.data.query), (DOC, self.data.item))
         )
         return Ids(queries, documents)
+
+    @property
+    def across_queries(self) -> Hashes:
+        """A number for the document of each pair, whatever its query, shape (D,)."""
+        return pl.concat(self.parts).select(pl.col(DOC).hash()).collect().to_series().to_numpy()[self.order]
 
     def by_part(self, values: Floats) -> Iterator[tuple[pl.DataFrame, Floats]]:
         """`query` and `doc`, part by part, and what an array of shape (D,) holds for them."""

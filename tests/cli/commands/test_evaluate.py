@@ -120,6 +120,47 @@ def test_a_run_says_the_same_as_the_table_with_its_scores(evaluate: Run, tmp_pat
     assert one["verdict"] == "not significant"
 
 
+def test_ranks_that_contradict_scores_or_scores_that_tie_are_named_and_the_option_takes_the_ranks(
+    evaluate: Run, place: Path, tmp_path: Path
+) -> None:
+    ranked = pl.read_parquet(place / "good.parquet").with_columns(
+        rank=pl.col("score").rank("ordinal", descending=True).over("query").cast(pl.Int64) - 1
+    )
+    ranked.with_columns(score=1 - pl.col("score")).write_csv(tmp_path / "distance.csv")
+    ranked.with_columns(score=1.0).write_parquet(tmp_path / "tied.parquet")
+    part = pl.when(pl.col("rank") < 4).then(0.0).otherwise("score")  # 6 of the 66 pairs of 12 documents
+    ranked.with_columns(score=part - pl.col("rank") // 4 * 10, Rank="rank").drop("rank").write_csv(tmp_path / "six.csv")
+    ranked.select("query", "doc", score=1.0).write_csv(tmp_path / "without.csv")
+    ranked.drop("score").write_csv(tmp_path / "ranks.csv")
+    lines = ranked.select(pl.format("{} Q0 {} {} {} x", "query", "doc", "rank", 5 - pl.col("score"))).to_series()
+    (tmp_path / "away.trec").write_text("\n".join(lines) + "\n")
+    files = [f"--scores={tmp_path / name}" for name in ("distance.csv", "tied.parquet", "six.csv")]
+    files.append(f"--rankings={tmp_path / 'away.trec'}")
+    done = evaluate(*files, "--scores", str(tmp_path / "without.csv"))
+    said = [line for line in done.stderr.splitlines() if "pairs of documents" in line]
+    opposite = "ranks and scores order 100% of the pairs of documents of a query in opposite ways"
+    same = "of the pairs of documents of a query have the same score, and are in the descending order of their ids."
+    for line, name, words in zip(
+        said,
+        ("distance", "tied", "six", "without", "away"),
+        (opposite, f"100% {same} Where ranks", f"9% {same} Where ranks", f"100% {same} Write scores", opposite),
+        strict=True,
+    ):
+        assert line.startswith(f"! {name}: {words}")
+    agree = f"--scores=good={place / 'good.parquet'}"
+    evaluate(agree)
+    good = value_of(tables(tmp_path)[0], "good", "dcg", "ips")
+    done = evaluate(*files, "--scores", str(tmp_path / "ranks.csv"), "--order", "rank")
+    assert "pairs of documents" not in done.stderr
+    metrics = tables(tmp_path)[0]
+    for name in ("distance", "tied", "six", "away", "ranks"):
+        assert value_of(metrics, name, "dcg", "ips") == pytest.approx(good, rel=1e-12)
+    assert "--order rank -o predicted" in " ".join(done.stderr.split())
+    done = evaluate(agree, "--order", "rank")
+    assert done.returncode == UNUSABLE
+    assert "no column is the rank of a document (rank)" in " ".join(done.stderr.split())
+
+
 def test_whole_scores_that_no_float_tells_apart_keep_their_order(evaluate: Run, place: Path, tmp_path: Path) -> None:
     good = pl.read_parquet(place / "good.parquet")
     small = good.with_columns(score=pl.col("score").rank("ordinal").over("query").cast(pl.Int64))

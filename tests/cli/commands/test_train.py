@@ -225,6 +225,24 @@ def test_features_on_disk_give_the_same_scores(run_in_process: Run, place: Path,
     np.testing.assert_allclose(one["score"], other["score"], rtol=0, atol=1e-6)
 
 
+def test_a_feature_that_is_made_of_the_same_clicks_is_named_and_one_of_other_clicks_is_not(
+    run_in_process: Run, place: Path, tmp_path: Path
+) -> None:
+    log = pl.read_parquet(place / "log.parquet")
+    rates = log.group_by("query", "doc").agg(ctr_30d=pl.col("click").mean())
+    later = simulate(SimulationOptions("pbm", 20_000, 60, 8, 5, seed=3)).attractiveness
+    known = later.select(pl.format("q{}", "query"), pl.format("d{}", "doc"), truth="attractiveness")
+    known.join(rates, on=("query", "doc")).write_parquet(tmp_path / "both.parquet")
+    words = learn("pbm", *FEW, features=str(tmp_path / "both.parquet"))
+    done = run_in_process(*words, "-o", tmp_path / "out", cwd=place, code=DOUBTFUL)
+    said = " ".join(done.stderr.split())
+    assert "Feature 'ctr_30d' was made of the clicks of this log: it follows up to" in said
+    assert "Make it of earlier clicks only, or leave it out." in said
+    pl.read_parquet(tmp_path / "both.parquet").drop("ctr_30d").write_parquet(tmp_path / "known.parquet")
+    words = learn("pbm", *FEW, features=str(tmp_path / "known.parquet"))
+    run_in_process(*words, "-o", tmp_path / "without", cwd=place, code=0)
+
+
 @pytest.mark.slow
 def test_the_default_says_what_it_took_and_that_its_ranker_should_not_replace_a_better_order(
     run_in_process: Run, place: Path, tmp_path: Path
