@@ -289,7 +289,7 @@ def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:
             view = view if stops else view.with_findings(_bad_rows(view, read))
             look = look_at(read, read.plan, engine, progress)
             with progress.stage("looking at columns"):
-                first = look_at_first_rows(read.log, ROWS_OF_CHECK, None if look is None else look.sample)
+                first = look_at_first_rows(read, ROWS_OF_CHECK, None if look is None else look.sample)
             clients = None if first is None else first.clients
             facts, pages, lost = (None, None, None) if look is None else (look.facts, look.pages, look.lost)
             faults = faults_in(profile(read, facts, plan, pages, first) | profile_of_days(lost, log))

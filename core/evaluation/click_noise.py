@@ -109,7 +109,8 @@ def _tests(
     for within in orders:
         i, j = _neighbours(value, units.query, rng, within=within)
         total = units.clicks[i] + units.clicks[j]
-        i, j, total = (numbers[total > 1] for numbers in (i, j, total))
+        both = total > 1
+        i, j, total = i[both], j[both], total[both]
         if not len(total):
             continue
         c, d = units.clicks[i], units.clicks[j]

@@ -75,6 +75,15 @@ def shifted_pages(per_page: pl.DataFrame) -> ShiftedPages | None:
     return None
 
 
+ENDS = (pl.col(POSITION).min().alias(FIRST), pl.col(POSITION).max().alias(LAST))
+"""The first and last position of a page."""
+
+
+def shifted_pages_of(rows: pl.DataFrame) -> ShiftedPages | None:
+    """The pages of some impressions that are shifted; None where there are none, or no sessions."""
+    return shifted_pages(rows.group_by(SESSION).agg(*ENDS)) if SESSION in rows.columns else None
+
+
 PLACE = "posbias_place"
 """The column of `with_places`."""
 

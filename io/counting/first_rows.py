@@ -1,8 +1,9 @@
 """Quantities of the first rows of a log: rounded ids, an order that was lost, columns that decide relevance."""
 
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
 from statistics import NormalDist
 
 import narwhals as nw
@@ -16,13 +17,17 @@ from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.estimators.methods import ConditionalEstimator
 from posbias.core.log.first_rows import deciding, few_values, page_order
+from posbias.core.log.impressions import REJECTED, RowRejection
+from posbias.core.log.pages import ENDS, FIRST, PAGES, ShiftedPages, shifted_pages_of
 from posbias.core.models import get_model
 from posbias.core.roles import CLIENTS, VISITS, plain
-from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, POSITION, QUERY, RESERVED, SESSION
+from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, QUERY, RESERVED, SESSION
+from posbias.io.engines.engine import ReadLog
 from posbias.io.log.click_log import Log, good_rows
 from posbias.io.log.faults import Quantity, of_ids
+from posbias.io.log.rejections import why_rejected
 from posbias.io.log.scan import reading
-from posbias.io.log.sql import sql_name, sql_text, sql_where
+from posbias.io.log.sql import sql_counted_from, sql_name, sql_text, sql_where
 from posbias.io.log.times import free_columns
 
 _MOST_COLUMNS = 40  # that no role takes, in the order of the log
@@ -32,6 +37,11 @@ _FEW = 0.005  # share of the clients that robots are: where very many stand out,
 _ROWS_OF_ORDER = 1 << 15  # whose order is looked at: more would say the same
 _FEWEST_PAGES = 100  # whose order says something
 _DEEPEST = 50  # position at which what a column decides is looked for
+_BELOW = why_rejected(RowRejection.POSITION_BELOW_BASE)
+_COUNTED = (0, int(RowRejection.POSITION_BELOW_BASE))  # rows by which pages start where they do
+_OTHER = "posbias_other_base"
+_MOST_STARTS = 100  # values of a column that may tell bases apart, as versions of a client do
+_MIXED = 0.02  # share of the pages of the other base that it may miss: restarts and changes during a day
 _FALSE = 0.001  # share of the logs without such a column in which one is named
 
 
@@ -42,31 +52,89 @@ class FirstRows:
     rows: pl.DataFrame  # canonical impressions
     columns: tuple[str, ...]  # those that no role takes, beside them
     clients: Clients | None  # None where no column is called like one, or too few rows have it
+    bases: Mapping[str, Quantity] = field(default_factory=dict[str, Quantity])  # pages that count from another base
 
 
-def look_at_first_rows(log: Log, most: int, sample: pl.DataFrame | None) -> FirstRows | None:
+def look_at_first_rows(read: ReadLog, most: int, sample: pl.DataFrame | None) -> FirstRows | None:
     """Read the first rows again, with the columns that an engine does not keep.
 
     Args:
-        log: the log.
+        read: the log.
         most: how many rows are read at most.
         sample: of its pages, which serves where it has no other columns, or is made of raw files.
 
     Returns:
         None where there are no rows to look at.
     """
+    log = read.log
     parts_of_session = log.roles.session if len(log.roles.session) > 1 else ()
     names = [*log.roles.cluster, *_free_columns(log), *parts_of_session]
     columns = tuple(name for name in dict.fromkeys(names) if name not in RESERVED)[:_MOST_COLUMNS]
-    if log.raw is not None or log.roles.impressions is not None or (not columns and sample is not None):
-        return None if sample is None else FirstRows(sample, (), None)
-    seen = replace(log, roles=replace(log.roles, cluster=columns, timestamp=None))
+    is_read = sample is not None and not columns and _BELOW not in read.rejected
+    if log.raw is not None or log.roles.impressions is not None or is_read:
+        return None if sample is None else FirstRows(sample, (), None, _of_bases(sample, (), log))
+    seen = replace(log, roles=replace(log.roles, cluster=columns))
     with reading([*log.sources, *log.click_sources]):
-        impressions = good_rows(seen.impressions)
-        known = impressions.collect_schema()
-        kept = [name for name in (SESSION, QUERY, DOC, POSITION, CLICK, *columns) if name in known]
-        rows = impressions.select(kept).head(most).collect(engine="streaming")
-    return FirstRows(rows, columns, _clients(rows, columns, log))
+        known = seen.impressions.collect_schema()
+        kept = [name for name in (SESSION, QUERY, DOC, POSITION, CLICK, PERIOD, REJECTED, *columns) if name in known]
+        rows = seen.impressions.select(kept).filter(pl.col(REJECTED).is_in(_COUNTED)).head(most)
+        counted = rows.collect(engine="streaming")
+    rows = good_rows(counted.lazy()).collect()
+    return FirstRows(rows, columns, _clients(rows, columns, log), _of_bases(counted, columns, log))
+
+
+def _of_bases(rows: pl.DataFrame, columns: Sequence[str], log: Log) -> dict[str, Quantity]:
+    """Pages that count from another base than most, and the column or the day that tells them apart.
+
+    Args:
+        rows: canonical impressions, those above the first position among them.
+        columns: beside them.
+        log: they are of.
+    """
+    shifted = shifted_pages_of(rows)
+    if shifted is None:
+        return {}
+    starts = shifted.span[0], shifted.usual[0]
+    shift = starts[1] - starts[0]
+    day = [pl.col(PERIOD).cast(pl.Date).cast(pl.String).first()] if PERIOD in rows.columns else []
+    pages = rows.group_by(SESSION).agg(ENDS[0], *(pl.col(name).first() for name in columns), *day)
+    pages = pages.filter(pl.col(FIRST).is_in(starts)).with_columns((pl.col(FIRST) == starts[0]).alias(_OTHER))
+    wrong, which, condition = min(_tell_apart(pages, columns, log), default=(inf, "", ""))
+    quantities: dict[str, Quantity] = quantities_of_bases(shifted, log)
+    if wrong > _MIXED * shifted.pages:
+        return quantities
+    can_query = not (log.raw_sources or log.request.query or log.nesting or log.roles.page)
+    how = f": {sql_counted_from(log.roles.position, shift, condition)}" if can_query and log.roles.position else ""
+    return quantities | {"pages_told_apart": which, "from_one_base": how}
+
+
+def _tell_apart(pages: pl.DataFrame, columns: Sequence[str], log: Log) -> Iterator[tuple[int, str, str]]:
+    """How many pages each column and the first or last days miss, what it says of the others, and its condition."""
+    counts = pl.col(_OTHER).sum().cast(pl.Int64), pl.len().cast(pl.Int64).alias(PAGES)
+    for name in columns:
+        values = pages.group_by(name).agg(*counts)
+        if values.height <= _MOST_STARTS:
+            usual = pl.col(PAGES) - pl.col(_OTHER)
+            others = values.filter(pl.col(_OTHER) > usual)[name].drop_nulls().cast(pl.String).sort().to_list()
+            names = ", ".join(map(sql_text, others))
+            wrong = values.select(pl.min_horizontal(_OTHER, usual).sum()).item()
+            shown = ", ".join(map(sql_text, others[:_NAMED])) + (", ..." if len(others) > _NAMED else "")
+            yield wrong, f"{name} {shown}", f"CAST({sql_name(name)} AS VARCHAR) IN ({names})"
+    if PERIOD in pages.columns and log.roles.timestamp is not None:
+        days = pages.group_by(PERIOD).agg(*counts).drop_nulls().sort(PERIOD)
+        usual, time = days[PAGES] - days[_OTHER], f"CAST({sql_name(log.roles.timestamp)} AS DATE)"
+        missed = usual.cum_sum() + days[_OTHER].sum() - days[_OTHER].cum_sum()
+        for day, wrong in zip(days[PERIOD][1:], missed[:-1], strict=True):
+            yield wrong, f"before {day}", f"{time} < '{day}'"
+            yield days[PAGES].sum() - wrong, f"from {day} on", f"{time} >= '{day}'"
+
+
+def quantities_of_bases(shifted: ShiftedPages, log: Log) -> dict[str, Quantity]:
+    """Where pages start and end, as the log counts positions."""
+    base = log.request.rules.position_base - 1 if log.raw is None else 0
+    places = ("shifted_first", "shifted_last", "usual_first", "usual_last")
+    own = [place + base for place in (*shifted.span, *shifted.usual)]
+    return {"shifted_pages": shifted.pages, "pages_of_several_rows": shifted.of, **dict(zip(places, own, strict=True))}
 
 
 def _free_columns(log: Log) -> list[str]:
@@ -97,7 +165,7 @@ def of_first_rows(first: FirstRows, log: Log) -> dict[str, Quantity]:
     if not rows.height:
         return {}
     of_rows = {"rows_looked_at": rows.height, **of_ids(rows, log), **_of_order(rows)}
-    return of_rows | of_clients(first.clients) | _of_columns(rows, first.columns)
+    return of_rows | dict(first.bases) | of_clients(first.clients) | _of_columns(rows, first.columns)
 
 
 def of_clients(clients: Clients | None) -> dict[str, Quantity]:

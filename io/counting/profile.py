@@ -51,7 +51,7 @@ from posbias.core.models import get_model
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, QUERY, SESSION, WEIGHT
 from posbias.core.standard_errors.cluster import FEW_EFFECTIVE_CLUSTERS
 from posbias.io.counting.count import WithFacts, store_part
-from posbias.io.counting.first_rows import FirstRows, look_at_first_rows, of_first_rows
+from posbias.io.counting.first_rows import FirstRows, look_at_first_rows, of_first_rows, quantities_of_bases
 from posbias.io.engines.engine import Engine, ReadLog, collected, sums_by
 from posbias.io.log.click_log import Log
 from posbias.io.log.faults import Quantity, faults_in, is_top
@@ -124,7 +124,7 @@ def faults_of_log(
     """
     sample = sample_of_pages(read, PAGES_OF_OTHERS)
     pages = None if sample is None else page_facts(sample)
-    first = look_at_first_rows(read.log, ROWS_OF_OTHERS, sample)
+    first = look_at_first_rows(read, ROWS_OF_OTHERS, sample)
     return faults_in(profile(read, facts, plan, pages, first) | profile_of_days(lost, read.log), stated)
 
 
@@ -207,9 +207,7 @@ def _of_pages(pages: PageFacts, read: ReadLog, facts: LogFacts | None) -> _Quant
         "click_rate_above": ends.clicks_above / max(ends.rows_above, 1),
     }
     if pages.shifted is not None:
-        quantities |= {"shifted_pages": pages.shifted.pages, "pages_of_several_rows": pages.shifted.of}
-        quantities |= dict(zip(("shifted_first", "shifted_last"), pages.shifted.span, strict=True))
-        quantities |= dict(zip(("usual_first", "usual_last"), pages.shifted.usual, strict=True))
+        quantities |= quantities_of_bases(pages.shifted, read.log)
     return quantities
 
 

@@ -16,6 +16,7 @@ import polars as pl
 
 from posbias.core.errors import RoleError
 from posbias.core.log.impressions import REJECTED, RowRejection, grouped
+from posbias.core.log.pages import shifted_pages_of
 from posbias.core.roles import CLIENTS, NAMES_IN_EXPORTS, TIMES, plain, words
 from posbias.core.schema import ALIASES, CLICK, DOC, FLAGS, NAMES_OF_COUNTS, POSITION, QUERY, SESSION
 from posbias.io.forms import forms
@@ -383,8 +384,12 @@ def find_position_base(log: Log) -> list[Finding]:
     """Whether positions count from 0."""
     base = log.request.rules.position_base - 1
     if log.raw is None:
-        shown = shown_at(first_impressions(log).lazy())
+        first = first_impressions(log)
+        shown = shown_at(first.lazy())
         if min(shown, default=1) == 0 and not is_top(0, shown):
+            if shifted_pages_of(first) is not None:
+                text = f"some pages count positions from {base}, and most from {base + 1}"
+                return [Finding(text, option("--position-base", str(base)))]
             text = f"{shown[0]:,} impressions have position {base}, and {shown.get(1, 0):,} have {base + 1}"
             return [Finding(f"{text}: {base} seems to mean that the position is unknown", certain=False)]
         shown = {position + base: number for position, number in shown.items()}

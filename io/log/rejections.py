@@ -9,7 +9,7 @@ import polars as pl
 
 from posbias.core.errors import SchemaError
 from posbias.core.log.impressions import REJECTED, Rejection, RowRejection, grouped, is_dated
-from posbias.core.log.pages import HARMLESS, PageRejection
+from posbias.core.log.pages import HARMLESS, PageRejection, shifted_pages_of
 from posbias.core.roles import plain
 from posbias.core.schema import NAMES_OF_COUNTS, SESSION
 from posbias.io.log.click_log import Log
@@ -24,6 +24,7 @@ _SHOWN = 3
 _LAST_ROW = 1 << 16  # bytes that hold it
 _WITH_COMMA = re.compile(r"\s*[+-]?[0-9]*,[0-9]+\s*")
 _SAMPLED = 10_000  # rows of one fault
+_FIRST_ROWS = 1 << 20  # by whose pages other bases are known
 
 
 _REJECTIONS: dict[int, Rejection] = {fault: fault for fault in (*RowRejection, *PageRejection)}
@@ -204,6 +205,8 @@ def _advice(log: Log, code: int) -> str:
             if is_top(min(shown), shown):
                 use = f"use --position-base {smallest}"
                 return f"Positions count from {base} here. If this log counts from {smallest}, {use}."
+            if shifted_pages_of(log.impressions.head(_FIRST_ROWS).collect(engine="streaming")) is not None:
+                return f"Some pages count from {smallest}, and most from {smallest + 1}: `posbias check` says which."
             few = f"few rows have it, beside those of {smallest + 1}"
             return f"{smallest} seems to mean that the position is unknown: {few}."
         case RowRejection.PAGE_INVALID:

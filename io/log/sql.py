@@ -106,6 +106,13 @@ def sql_joined(columns: Sequence[str], name: str) -> str:
     return _option(f"SELECT *, concat({texts}) AS {sql_name(name)} FROM {VIEW}")
 
 
+def sql_counted_from(column: str, shift: int, condition: str) -> str:
+    """The option that adds to the numbers of a column where a condition holds, for messages."""
+    name = sql_name(column)
+    number = f"CAST({name} AS BIGINT) + CASE WHEN {condition} THEN {shift} ELSE 0 END"
+    return _option(f"SELECT * REPLACE ({number} AS {name}) FROM {VIEW}")
+
+
 def _option(query: str) -> str:
     """The option of a query as a shell reads it, which runs and replaces nothing of the names of a log."""
     return f"--sql {shlex.quote(query)}" if _SPECIAL.intersection(query) else f'--sql "{query}"'

@@ -124,6 +124,49 @@ def test_the_option_named_for_a_column_that_decides_relevance_sets_propensities_
     assert found["column-decides"]["figures"]["apart"] == pytest.approx(apart["propensity"], rel=1e-6)
 
 
+BASES = {
+    "client": (pl.lit(None), (pl.col("app") == "ios").alias("zero"), "(app 'ios')"),
+    "versions": (pl.lit(None), pl.col("version") >= 3, "(version '3', '4')"),
+    "date": (pl.date(2026, 1, 1) + pl.duration(days=PAGE // 25), PAGE < 450, "(before 2026-01-19)"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BASES)
+def test_pages_that_count_from_another_base_are_told_apart_and_the_advice_counts_all_from_one(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path, name: str
+) -> None:
+    date, counts_from_0, which = BASES[name]
+    named = log.with_columns(
+        app=pl.when(PAGE % 5 == 0).then(pl.lit("ios")).otherwise(pl.lit("web")), version=PAGE % 7 // 2 + 1, date=date
+    )
+    named = named if name == "date" else named.drop("date")
+    named.with_columns(POSITION - counts_from_0.cast(pl.Int64)).write_csv(tmp_path / "log.csv")
+    said = json.loads(run_in_process("check", "log.csv", "--json").stdout)
+    of_check = next(reason for reason in said["reasons"] if reason["code"] == "pages-shifted")
+    for words in (("--position-base", "0"), ("--on-bad-rows", "drop", "--max-bad-rows", "0.9")):
+        done = run_in_process("fit", "log.csv", *words, "--no-compare", "-o", "out", "--force")
+        assert done.returncode == 1, done.stderr
+        reason = next(
+            reason for reason in manifest_of(tmp_path / "out")["reasons"] if reason["code"] == "pages-shifted"
+        )
+        assert reason["severity"] == "stop"
+        assert tuple(sorted((reason["figures"]["first"], reason["figures"]["usual"]))) == (0, 1)
+    assert {"first", "usual", "which"} <= set(of_check["figures"])
+    assert which in " ".join(reason["sentence"] for reason in (of_check, reason))
+    refused = run_in_process("fit", "log.csv", "-o", "refused")
+    assert refused.returncode == 2
+    assert "Some pages count from 0, and most from 1" in refused.stderr or "use --position-base 0" in refused.stderr
+    advice = shlex.split(of_check["sentence"].partition(": --sql ")[2].removesuffix("."))
+    base = ("--position-base", "0") if "Count all from 0" in of_check["sentence"] else ()
+    run_in_process("fit", "log.csv", "--sql", *advice, *base, "--no-compare", "-o", "mended", code=0)
+    log.write_parquet(tmp_path / "right.parquet")
+    run_in_process("fit", "right.parquet", "--no-compare", "-o", "right", code=0)
+    mended, right = (pl.read_parquet(tmp_path / of / "propensities.parquet") for of in ("mended", "right"))
+    assert mended["impressions"].to_list() == right["impressions"].to_list()
+    assert mended["propensity"].to_list() == pytest.approx(right["propensity"].to_list(), rel=1e-9)
+
+
 def test_weights_count_in_the_profile_of_pages(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
     log.with_columns(copies=pl.when(pl.col("query") == 0).then(1000.0).otherwise(1.0)).write_parquet(
         tmp_path / "log.parquet"

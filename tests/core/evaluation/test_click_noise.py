@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from posbias.core.arrays.count_table import CountTable, Floats
+from posbias.core.arrays.count_table import CountTable, Floats, Integers
 from posbias.core.evaluation.click_noise import UnitClicks, sampled_units, shares_of_noise
 
 THETA = 1 / np.arange(1, 6)
@@ -27,10 +27,10 @@ def drawn(seed: int) -> tuple[Floats, UnitClicks]:
     return attractiveness.ravel(), UnitClicks.of(CountTable.from_dense(n, c), THETA, QUERY)
 
 
-def share(value: Floats, clicks: UnitClicks, document: Floats | None = None) -> float:
+def share(value: Floats, clicks: UnitClicks, document: Integers | None = None) -> float:
     """Which share of the chance a value knows."""
     every = sampled_units(QUERY, 1)
-    numbers = np.arange(len(QUERY)) if document is None else document.astype(np.int64)
+    numbers = np.arange(len(QUERY)) if document is None else document
     return float(shares_of_noise(value[every, np.newaxis], every, clicks, numbers)[0])
 
 
@@ -38,7 +38,8 @@ def test_the_true_attractiveness_and_what_comes_near_it_know_no_chance() -> None
     for seed in range(20):
         attractiveness, clicks = drawn(seed)
         noisy = attractiveness + np.random.default_rng(seed).normal(0, 0.1, len(attractiveness))
-        values = np.column_stack([attractiveness, noisy, noisy.round(1), clicks.shown, QUERY, DOCUMENT])
+        others = noisy.round(1), clicks.shown, QUERY.astype(float), DOCUMENT.astype(float)
+        values = np.column_stack([attractiveness, noisy, *others])
         every = sampled_units(QUERY, 6)
         assert not shares_of_noise(values, every, clicks, np.arange(len(QUERY))).any()
 
@@ -90,7 +91,8 @@ def test_two_pairs_by_hand() -> None:
     # Each of 200 pairs is shown 4 times at the top and clicked once or three times, as its value says: neighbours have
     # the same clicks, so that of S = 2 or 6 clicks, u = -S / 4 but for what 4 impressions can vary less than many.
     query, c = np.arange(200), np.repeat([1.0, 3.0], 100)
-    clicks = UnitClicks(query, *(np.full(200, 4.0) for _ in range(3)), c)
+    shown = np.full(200, 4.0)
+    clicks = UnitClicks(query, shown, shown, shown, c)
     # v = 4 / 3, q = 1 / 4: u = (2 c (c - 1) v - 2 c^2) / 4 and weights 1 / (S - 1) / v, 50 pairs of each
     u, s = (2 * c * (c - 1) * 4 / 3 - 2 * c**2) / 4, 2 * c
     expected = -(u * 4 / (s - 1) / (4 / 3)).sum() / (s / (s - 1) / (4 / 3)).sum()
