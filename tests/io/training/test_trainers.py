@@ -1,5 +1,6 @@
 """LightGBM, XGBoost and CatBoost learn from the files what they learn from the arrays."""
 
+import re
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -123,6 +124,36 @@ def test_validation_rows_are_scored_and_an_empty_validation_set_is_left_out(
     rows.empty().write(form, tmp_path / "validation")
     load(folder)
     assert "validation" not in capsys.readouterr().out.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("form", "layout"), [("lightgbm", "session"), ("xgboost", "judgments"), ("catboost", "judgments")]
+)
+def test_ndcg_is_that_of_the_groups_with_a_click_or_a_grade(
+    form: str, layout: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = make_sample(layout)
+    label = {"session": "click", "judgments": "label"}[layout]
+    first = pl.col("group") == pl.col("group").min()
+    zeros = [pl.when(first).then(0).otherwise(name).alias(name) for name in {label, "grade"} & {*rows.rows.columns}]
+    of_script = load(Sample(rows.of, rows.rows.with_columns(zeros)).write(form, tmp_path))
+    said, train = capsys.readouterr().out, of_script["train"]
+    labels = np.asarray(train.get_label(), float)
+    sizes = rows.rows["group"].rle().struct.field("len").cast(pl.Int64).to_numpy()
+    start = np.cumsum(sizes) - sizes
+    predicted = scores(form, of_script["model"], rows)
+    weight = np.add.reduceat(train.get_weight(), start) / sizes if form == "lightgbm" else np.ones(len(sizes))
+    values = list[float]()
+    for at, size in zip(start, sizes, strict=True):
+        gain = 2.0 ** labels[at : at + size] - 1 if form != "catboost" else labels[at : at + size]
+        discount = 1 / np.log2(np.arange(min(size, 10)) + 2)
+        ideal = np.sort(gain)[::-1][:10] @ discount
+        order = np.argsort(-predicted[at : at + size], kind="stable")[:10]
+        values.append(gain[order] @ discount / ideal if ideal > 0 else np.nan)
+    known = np.isfinite(values)
+    assert not known.all()
+    expected = np.average(np.array(values)[known], weights=weight[known])
+    assert float(re.findall(r"(?i)ndcg\S* ([0-9.]+)", said)[0]) == pytest.approx(expected, abs=0.01)
 
 
 def test_positions_lie_there_under_a_name_by_which_lightgbm_does_not_correct_twice(tmp_path: Path) -> None:
