@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import cached_property
+from itertools import chain, groupby
 from typing import Annotated, Any, NamedTuple, Self, cast
 
 import msgspec
@@ -99,7 +100,7 @@ visit), their page and document as text, and how many they are."""
 
 _IS_SHOWN, _HAS_PAGE = "posbias_is_shown", "posbias_has_page"
 _LARGEST_POSITION = 50  # of those that are counted by themselves
-_POSITIONS = 5  # of them in a message
+_POSITIONS = 5  # in a message, of those one after the other that lose the same share; the rest is one
 _EXAMPLES, _LONGEST = 2, 60
 COMPARED = 1_000
 """Ids that one of a lost click is compared with."""
@@ -232,8 +233,12 @@ def _advice(clicks: Clicks) -> str:
 def _by_position(clicks: Clicks) -> str:
     """The meaning of the loss, and where it is."""
     meaning = " Propensities are wrong where clicks at some positions are lost more often than at others"
-    shares = {int(at): counts.lost / counts.read for at, counts in clicks.by_position.items() if counts.read}
-    named = ", ".join(f"{shares[at]:.0%} at {at}" for at in sorted(shares)[:_POSITIONS])
+    counts = sorted((int(at), of) for at, of in clicks.by_position.items() if of.read)
+    runs = [[*run] for _, run in groupby(counts, lambda at_of: f"{at_of[1].lost / at_of[1].read:.0%}")]
+    runs = [run for run in (*runs[:_POSITIONS], [*chain(*runs[_POSITIONS:])]) if run]
+    shares = [sum(of.lost for _, of in run) / sum(of.read for _, of in run) for run in runs]
+    ends = [f"{run[0][0]}{f' to {run[-1][0]}' if run[1:] else ''}" for run in runs]
+    named = ", ".join(f"{share:.0%} at {at}" for share, at in zip(shares, ends, strict=True))
     return f"{meaning}; by the position that clicks name: {named}." if named else f"{meaning}."
 
 

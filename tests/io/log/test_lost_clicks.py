@@ -1,6 +1,7 @@
 """Clicks that stand apart from impressions: all are accounted for, and lost ones are judged alike everywhere."""
 
 import json
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -255,6 +256,24 @@ def test_losses_are_shown_by_the_position_that_clicks_name(
     assert found["1"] == {"read": at_first, "lost": lost}
     assert found["2"] == {"read": clicked.filter(pl.col("rank") == 2).height, "lost": 0}
     assert f"by the position that clicks name: {lost / at_first:.0%} at 1, 0% at 2" in done.stderr
+
+
+def test_the_shares_of_all_positions_are_named_where_all_are_lost_below(run_in_process: Run, tmp_path: Path) -> None:
+    # A page of ten results, of which the log of what was shown has the first two; clicks name all.
+    page, place = pl.int_range(200).alias("session"), pl.int_range(1, 11).alias("position")
+    shown = pl.select(page).join(pl.select(place), how="cross").with_columns(doc="position", query=pl.lit("q"))
+    shown.filter(pl.col("position") < 3).write_parquet(tmp_path / "shown.parquet")
+    clicked = shown.filter(pl.col("session") % 11 >= pl.col("position")).select("session", "doc", rank="position")
+    clicked.write_parquet(tmp_path / "clicks.parquet")
+    words = ("collect", tmp_path / "shown.parquet", "--clicks", tmp_path / "clicks.parquet")
+    done = run_in_process(*words, "-o", tmp_path / "out")
+    assert "by the position that clicks name: 0% at 1 to 2, 100% at 3 to 10." in done.stderr
+    # Every second click is lost at 2, every third at 3, and so on.
+    other = pl.when(pl.col("session") % pl.col("rank") == 0).then(-1).otherwise("doc")
+    shown.write_parquet(tmp_path / "shown.parquet")
+    clicked.with_columns(doc=other).write_parquet(tmp_path / "clicks.parquet")
+    done = run_in_process(*words, "-o", tmp_path / "several")
+    assert re.search(r"name: 100% at 1, 5\d% at 2, 3\d% at 3, 2\d% at 4, \d+% at 5, 1\d% at 6 to 10\.", done.stderr)
 
 
 @pytest.mark.parametrize(("name", "refused"), [("rnd-{}", True), ("{}0", False)])
