@@ -144,7 +144,7 @@ def test_ndcg_is_that_of_the_groups_with_a_click_or_a_grade(
     predicted = scores(form, of_script["model"], rows)
     weight = np.add.reduceat(train.get_weight(), start) / sizes if form == "lightgbm" else np.ones(len(sizes))
     values = list[float]()
-    for at, size in zip(start, sizes, strict=True):
+    for at, size in zip(start.tolist(), sizes.tolist(), strict=True):
         gain = 2.0 ** labels[at : at + size] - 1 if form != "catboost" else labels[at : at + size]
         discount = 1 / np.log2(np.arange(min(size, 10)) + 2)
         ideal = np.sort(gain)[::-1][:10] @ discount
