@@ -139,17 +139,18 @@ def test_ndcg_is_that_of_the_groups_with_a_click_or_a_grade(
     of_script = load(Sample(rows.of, rows.rows.with_columns(zeros)).write(form, tmp_path))
     said, train = capsys.readouterr().out, of_script["train"]
     labels = np.asarray(train.get_label(), float)
-    sizes = rows.rows["group"].rle().struct.field("len").cast(pl.Int64).to_numpy()
+    sizes: Array = rows.rows["group"].rle().struct.field("len").cast(pl.Int64).to_numpy()
     start = np.cumsum(sizes) - sizes
     predicted = scores(form, of_script["model"], rows)
     weight = np.add.reduceat(train.get_weight(), start) / sizes if form == "lightgbm" else np.ones(len(sizes))
     values = list[float]()
     for at, size in zip(start.tolist(), sizes.tolist(), strict=True):
-        gain = 2.0 ** labels[at : at + size] - 1 if form != "catboost" else labels[at : at + size]
-        discount = 1 / np.log2(np.arange(min(size, 10)) + 2)
+        of_group: Array = labels[at : at + size]
+        gain: Array = of_group if form == "catboost" else 2.0**of_group - 1
+        discount: Array = 1 / np.log2(np.arange(2, min(int(size), 10) + 2))
         ideal = np.sort(gain)[::-1][:10] @ discount
         order = np.argsort(-predicted[at : at + size], kind="stable")[:10]
-        values.append(gain[order] @ discount / ideal if ideal > 0 else np.nan)
+        values.append(float(gain[order] @ discount / ideal) if ideal > 0 else np.nan)
     known = np.isfinite(values)
     assert not known.all()
     expected = np.average(np.array(values)[known], weights=weight[known])
