@@ -14,7 +14,7 @@ from itertools import chain
 
 import polars as pl
 
-from posbias.core.errors import RoleError
+from posbias.core.errors import PosbiasError, RoleError
 from posbias.core.log.impressions import REJECTED, RowRejection, grouped
 from posbias.core.log.pages import shifted_pages_of
 from posbias.core.roles import CLIENTS, NAMES_IN_EXPORTS, TIMES, plain, words
@@ -28,7 +28,8 @@ from posbias.io.log.faults import clicked_rank, is_top, shown_at, summed_impress
 from posbias.io.log.lists import Finding, find_click_words, holds_times
 from posbias.io.log.scan import LINE, TEXT_SEPARATORS, reading, scan_lines, scan_sources, schema_of
 from posbias.io.log.sources import Source, is_packed, read_start, unpacked_start
-from posbias.io.sources import recognise
+from posbias.io.log.sql import Query, result_of
+from posbias.io.sources import LINKED, finding_of_linked, recognise
 
 _SAMPLED_LINES, _SAMPLED_ROWS = 100, 10_000
 _MOST_LINES = 0.5
@@ -44,6 +45,9 @@ _CLICKED_WORDS = (
 )
 _LIKELY_NAMES = ("event", "action", "type", "kind")
 _CERTAIN_WORDS = ("impression", "click")
+_LIST = r"^\s*(\[.*,.*\]|[^\s,;|]+(\s*[,;|]\s*[^\s,;|]+)+)\s*$"  # in text: of JSON, or with a mark between ids
+_OBJECT = r"^\s*\{.*\}\s*$"
+_MEMORY = 1 << 30  # bytes, for records of which each structure is looked at in its first 20,000
 _MOST_KINDS = 50  # a column of more is none of kinds of events
 
 
@@ -62,7 +66,7 @@ def find_form(sources: Sequence[Source]) -> list[Finding]:
         with reading(sources[:1]):
             known = recognise(frozenset(schema_of(sources[0])))
         by_columns = known and Finding(f"these are events of {known.title}", ("--input-format", known.name))
-        finding = by_columns or _table_of_events(sources)
+        finding = by_columns or _linked(sources) or _table_of_events(sources)
     return [] if finding is None else [finding]
 
 
@@ -92,6 +96,28 @@ def _source_of(source: Source) -> Finding | None:
         options = ("--input-format", form.name, "--no-query")
         return Finding(f"{these_are} events of {form.title}, of pages without queries", options, certain)
     return Finding(f"{these_are} events of {form.title}", ("--input-format", form.name), certain)
+
+
+def _linked(sources: Sequence[Source]) -> Finding | None:
+    """Pages with a list, and clicks that name their ids, where first rows without a list hold an id of one with it."""
+    if any(one.store or one.made_of for one in sources):  # where no query reads them, or one has made them
+        return None
+    with reading(sources):
+        rows = pl.concat([scan_sources([one]).head(_SAMPLED_ROWS) for one in sources], how="diagonal_relaxed").collect()
+    texts = rows.select(pl.col(pl.String))
+    lists = [pl.col(pl.List(pl.String), pl.List(pl.Int64)).list.len() > 1, pl.col(texts.columns).str.contains(_LIST)]
+    holding = rows.select(pl.any_horizontal(*lists, pl.lit(value=False)).fill_null(value=False)).to_series()
+    ids = rows.select(pl.col(pl.String, pl.Int64).cast(pl.String))
+    named = ids.filter(~holding).unpivot()["value"].unique()
+    with_list = [column for column in ids.filter(holding) if column.n_unique() > _MOST_LINES * len(column)]
+    in_text = texts.select(pl.any_horizontal(pl.all().str.contains(_OBJECT)).any()).item() if texts.width else False
+    if not in_text and not any(column.is_in(named.implode()).any() for column in with_list):
+        return None
+    try:
+        found = scan_sources([result_of(Query(finding_of_linked(), _MEMORY), sources)]).collect()
+    except PosbiasError:  # such as names that a query does not tell apart
+        return None
+    return Finding(found.item(), ("--input-format", LINKED)) if found.height else None
 
 
 def _table_of_events(sources: Sequence[Source]) -> Finding | None:

@@ -3,8 +3,9 @@
 A file begins with comments, of which some are read. Sources whose events one query makes a table of, for
 `--input-format NAME`, have `-- title:`, `-- columns:`, once for each set of columns by which the source is recognised,
 and `-- options:`, those that read the rows of the query. `-- then: FILE` names the rest of the query, which reads the
-rows of the file as `events`. All is plain text: to read a log that differs, copy the query to a file of your own,
-change it, and say `--sql FILE.sql` with the options.
+rows of the file as `events`. `linked` has no columns: it is recognised by what `finding_of_linked` finds. All is
+plain text: to read a log that differs, copy the query to a file of your own, change it, and say `--sql FILE.sql` with
+the options.
 
 The rows of every such query are `kind` (impression, click, or what else the event is), `page` or `visit`, `query`,
 `doc`, `position` and `timestamp`, so that every event is accounted for as in any other table of events.
@@ -20,6 +21,9 @@ from pathlib import Path
 
 _FOLDER = Path(__file__).parent
 _MARK = "-- "
+_ROWS = "-- rows:\n"
+LINKED = "linked"
+"""The source whose fields are found by their values."""
 
 NAMES = tuple(sorted(path.stem for path in _FOLDER.glob("[a-z]*.sql")))
 """The sources by name."""
@@ -54,8 +58,14 @@ def event_source(name: str) -> EventSource:
     settings = {key: [value for other, value in head if other == key] for key, _ in head}
     for rest in settings.get("then", []):
         text = f"WITH events AS (\n{text}\n), {_read(rest)[0]}"
-    columns = tuple(frozenset(known.split()) for known in settings["columns"])
+    columns = tuple(frozenset(known.split()) for known in settings.get("columns", []))
     return EventSource(name, settings["title"][0], columns, tuple(shlex.split(settings["options"][0])), text)
+
+
+@cache
+def finding_of_linked() -> str:
+    """The query for what `linked` finds in the files, in words; no row where it finds nothing."""
+    return event_source(LINKED).text.partition(_ROWS)[0] + "SELECT sentence FROM found"
 
 
 @cache
