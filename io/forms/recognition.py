@@ -13,8 +13,9 @@ from dataclasses import replace
 from itertools import chain
 
 import polars as pl
+import polars.selectors as cs
 
-from posbias.core.errors import PosbiasError, RoleError
+from posbias.core.errors import PosbiasError, RoleError, SchemaError
 from posbias.core.log.impressions import REJECTED, RowRejection, grouped
 from posbias.core.log.pages import shifted_pages_of
 from posbias.core.roles import CLIENTS, NAMES_IN_EXPORTS, TIMES, plain, words
@@ -46,6 +47,7 @@ _CLICKED_WORDS = (
 _LIKELY_NAMES = ("event", "action", "type", "kind")
 _CERTAIN_WORDS = ("impression", "click")
 _LIST = r"^\s*(\[.*,.*\]|[^\s,;|]+(\s*[,;|]\s*[^\s,;|]+)+)\s*$"  # in text: of JSON, or with a mark between ids
+_IDS, _LISTS = cs.string() | cs.integer(), cs.by_dtype(pl.List)
 _OBJECT = r"^\s*\{.*\}\s*$"
 _MEMORY = 1 << 30  # bytes, for records of which each structure is looked at in its first 20,000
 _MOST_KINDS = 50  # a column of more is none of kinds of events
@@ -103,15 +105,19 @@ def _linked(sources: Sequence[Source]) -> Finding | None:
     if any(one.store or one.made_of for one in sources):  # where no query reads them, or one has made them
         return None
     with reading(sources):
-        rows = pl.concat([scan_sources([one]).head(_SAMPLED_ROWS) for one in sources], how="diagonal_relaxed").collect()
-    texts = rows.select(pl.col(pl.String))
-    lists = [pl.col(pl.List(pl.String), pl.List(pl.Int64)).list.len() > 1, pl.col(texts.columns).str.contains(_LIST)]
-    holding = rows.select(pl.any_horizontal(*lists, pl.lit(value=False)).fill_null(value=False)).to_series()
-    ids = rows.select(pl.col(pl.String, pl.Int64).cast(pl.String))
-    named = ids.filter(~holding).unpivot()["value"].unique()
+        frames = [scan_sources([one]).select(_IDS | _LISTS).head(_SAMPLED_ROWS) for one in sources]
+        rows = pl.concat(frames, how="diagonal_relaxed").collect(engine="streaming")
+    schema = rows.schema
+    holds = [pl.col(name).list.len() > 1 for name, dtype in schema.items() if isinstance(dtype, pl.List)]
+    holds += [pl.col(name).str.contains(_LIST) for name, dtype in schema.items() if dtype == pl.String]
+    if not holds:
+        return None
+    holding = rows.select(pl.any_horizontal(*holds).fill_null(value=False)).to_series()
+    ids = rows.select(_IDS.cast(pl.String))
+    named = ids.filter(~holding).unpivot()["value"].unique().implode()
     with_list = [column for column in ids.filter(holding) if column.n_unique() > _MOST_LINES * len(column)]
-    in_text = texts.select(pl.any_horizontal(pl.all().str.contains(_OBJECT)).any()).item() if texts.width else False
-    if not in_text and not any(column.is_in(named.implode()).any() for column in with_list):
+    in_text = any(column.str.contains(_OBJECT).any() for column in rows.select(pl.col(pl.String)))
+    if not in_text and not any(column.is_in(named).any() for column in with_list):
         return None
     try:
         found = scan_sources([result_of(Query(finding_of_linked(), _MEMORY), sources)]).collect()
@@ -147,6 +153,38 @@ def _table_of_events(sources: Sequence[Source]) -> Finding | None:
             (shown, clicked) == _CERTAIN_WORDS,
         )
     return None
+
+
+_SAYS_CLICK, _SAYS_SEARCH = (
+    rf"(?i)(^|[^a-z])({words})([^a-z]|$)"
+    for words in ("clicks?|clicked|clickthrough|taps?|tapped|(product|item)[ _-]?views?", "search(es|ed)?([ _-]?term)?")
+)
+
+
+def check_shown(sources: Sequence[Source]) -> None:
+    """Check that a log whose columns are not found has more than clicks, and searches without what they showed.
+
+    Raises:
+        SchemaError: its events are these, and it has no lists.
+    """
+    rows = _first_rows(sources)
+    if any((rows[name].list.len() > 1).any() for name, dtype in rows.schema.items() if isinstance(dtype, pl.List)):
+        return
+    for values in rows.select(pl.col(pl.String).str.replace_all("([a-z])([A-Z])", "$1 $2")):
+        clicks = values.str.contains(_SAYS_CLICK)
+        if (
+            values.n_unique() <= _MOST_KINDS
+            and clicks.any()
+            and _share(clicks | values.str.contains(_SAYS_SEARCH)) >= _MOSTLY
+        ):
+            kinds = ", ".join(rows[values.name].drop_nulls().unique().sort().head(3).to_list())
+            raise SchemaError(
+                f"{sources[0].path}: the rows are clicks ({values.name!r} holds {kinds}), and nothing that was shown "
+                "is logged: what was not clicked cannot be told from what nobody saw. Log an event for each page of "
+                "results as well, also where nothing is clicked: an id of its own, the query, and the ids of all "
+                "results from the top; repeat that id in each click. If the search service logs its answers so, name "
+                "both logs."
+            )
 
 
 _MOSTLY = 0.95
@@ -264,6 +302,8 @@ def find_roles(opened: Callable[[], Log], sources: Callable[[], Sequence[Source]
     except RoleError as error:
         words = _chosen(error.options, error.several)
         pairs = dict(zip(words[::2], words[1::2], strict=True))
+        if pairs.get(FLAGS[CLICK]) == _NO_GUESS:
+            check_shown(sources())
         unknown = [flag for flag, column in pairs.items() if column == _NO_GUESS and flag in _ROLE_OF]
         position = FLAGS[POSITION]
         named = pairs.get(position, _NO_GUESS)  # what is called like positions must count them up

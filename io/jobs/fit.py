@@ -87,10 +87,11 @@ class Job:
         except RoleError as error:
             if request.raw is not None or request.events is not None or request.clicks is not None:
                 raise
-            from posbias.io.forms.recognition import find_form  # noqa: PLC0415 - only for the advice
+            from posbias.io.forms.recognition import check_shown, find_form  # noqa: PLC0415 - only for the advice
 
             forms = find_form(request.sources())
             if not forms:
+                check_shown(request.sources() if "--click" in error.options else ())
                 raise
             form = forms[0]
             known = list(error.options) if form.options[0] != "--input-format" else []

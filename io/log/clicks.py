@@ -101,6 +101,7 @@ visit), their page and document as text, and how many they are."""
 _IS_SHOWN, _HAS_PAGE = "posbias_is_shown", "posbias_has_page"
 _LARGEST_POSITION = 50  # of those that are counted by themselves
 _POSITIONS = 5  # in a message, of those one after the other that lose the same share; the rest is one
+_MOST = 0.5  # of the lost clicks
 _EXAMPLES, _LONGEST = 2, 60
 COMPARED = 1_000
 """Ids that one of a lost click is compared with."""
@@ -227,7 +228,20 @@ def _reasons(clicks: Clicks, examples: Sequence[Example]) -> str:
 
 def _advice(clicks: Clicks) -> str:
     """Advice on the most frequent reason."""
+    if below := _below_all_shown(clicks):
+        return (
+            f"{sum(below.values()):,} of them name positions from {min(below)} on, below all that are joined: pages "
+            "after the first are not logged, or not under the id that their clicks name (Coveo's tracker sends no "
+            "search event for them). Log what each of these pages showed, too."
+        )
     return _ADVICE.get(max(clicks.lost, key=lambda why: clicks.lost[why]), "Look at them in the files.")
+
+
+def _below_all_shown(clicks: Clicks) -> dict[int, int]:
+    """Lost clicks by position where most of them name positions below all of those that have an impression."""
+    shown = [int(at) for at, counts in clicks.by_position.items() if counts.read > counts.lost]
+    below = {int(at): counts.lost for at, counts in clicks.by_position.items() if shown and int(at) > max(shown)}
+    return below if sum(below.values()) > _MOST * sum(clicks.lost.values()) else {}
 
 
 def _by_position(clicks: Clicks) -> str:

@@ -65,7 +65,7 @@ def event_source(name: str) -> EventSource:
 @cache
 def finding_of_linked() -> str:
     """The query for what `linked` finds in the files, in words; no row where it finds nothing."""
-    return event_source(LINKED).text.partition(_ROWS)[0] + "SELECT sentence FROM found"
+    return event_source(LINKED).text.partition(_ROWS)[0] + "FROM said"
 
 
 @cache

@@ -62,11 +62,15 @@ numbered AS (
         max(least) AS latest, name
     FROM items GROUP BY list, path, name
 ), ids AS (
-    SELECT list, path, count(DISTINCT v) / count(*) AS differ, count(*) AS pages
+    SELECT
+        list, path, count(DISTINCT v) / count(*) AS differ,
+        avg(CAST(coalesce(TRY_CAST(v AS TIMESTAMPTZ) IS NOT NULL OR TRY_CAST(v AS DOUBLE) BETWEEN 1e9 AND 1e13, false)
+            AS INTEGER)) > .5
+            AS are_times
     FROM flat JOIN long_lists USING (n)
     WHERE NOT of_list GROUP BY ALL HAVING differ >= .5
 ), named AS (
-    SELECT p.n AS page, c.n AS click, p.list, p.path AS page_id, c.path AS click_id, p.differ
+    SELECT p.n AS page, c.n AS click, p.list, p.path AS page_id, c.path AS click_id, p.differ, p.are_times
     FROM (FROM flat JOIN long_lists USING (n) JOIN ids USING (list, path)) AS p
     JOIN flat AS c ON c.v = p.v AND c.n <> p.n AND NOT c.of_list
     ANTI JOIN long_lists AS other ON other.n = c.n AND other.list = p.list
@@ -74,13 +78,13 @@ numbered AS (
     SELECT m.*, c.path AS clicked, c.name
     FROM named AS m JOIN flat AS c ON c.n = m.click AND c.path <> m.click_id
 ), met AS (
-    SELECT m.page, m.click, m.list, m.page_id, m.click_id, m.differ, c.path AS clicked, c.name, s.path AS shown, s.i
+    SELECT m.page, m.click, m.list, m.page_id, m.click_id, m.differ, m.are_times, c.path AS clicked, c.name, s.path AS shown, s.i
     FROM named AS m
     JOIN flat AS c ON c.n = m.click AND c.path <> m.click_id
     JOIN seen AS s ON s.n = m.page AND s.list = m.list AND s.v = c.v
 ), tried AS (
     SELECT
-        list, page_id, click_id, m.differ, clicked, shown, m.name = f.name AS is_alike, f.name AS item,
+        list, page_id, click_id, m.differ, are_times, clicked, shown, m.name = f.name AS is_alike, f.name AS item,
         count(DISTINCT click) AS hits
     FROM met AS m JOIN item_fields AS f USING (list)
     WHERE f.path = shown AND f.differ >= .99 AND f.base IS NULL GROUP BY ALL
@@ -94,7 +98,7 @@ numbered AS (
     ) USING (list, shown)
     WHERE hits >= 2 AND hits >= .5 * clicks
     ORDER BY
-        round(hits / clicks, 1) DESC, round(differ, 2) DESC, hits DESC, page_id = click_id DESC, len(page_id), page_id,
+        round(hits / clicks, 1) DESC, are_times, round(differ, 2) DESC, hits DESC, page_id = click_id DESC, len(page_id), page_id,
         click_id, regexp_matches(item, 'id$') DESC, regexp_matches(item, 'hash$|key$|sku$') DESC, is_alike DESC, values DESC, len(shown), shown, clicked
     LIMIT 1
 ), acts AS MATERIALIZED (
@@ -279,10 +283,12 @@ numbered AS (
                 WHEN s.start = '' THEN ', positions count up each list'
                 ELSE ', positions count up each list, from ' || s.start || ' on'
             END || CASE WHEN s.is_number AND i.path IS NULL THEN ' (in pages of ' || size || ')' ELSE '' END
-        ).replace('$.', '').replace('[*]', '[]') AS sentence
+        ).replace('$.', '').replace('[*]', '[]').replace('"', '') AS sentence
     FROM chosen AS o CROSS JOIN start AS s CROSS JOIN click_kinds CROSS JOIN page_kinds CROSS JOIN several_lists
     LEFT JOIN kind AS k ON true LEFT JOIN query AS q ON true LEFT JOIN clock AS t ON true LEFT JOIN visit AS u ON true
     LEFT JOIN item_place AS i ON true
+), said AS (
+    SELECT sentence FROM found
 )
 -- rows:
 , fields AS (

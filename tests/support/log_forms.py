@@ -603,6 +603,19 @@ def algolia(log: Log) -> Files:
     return {"insights.jsonl": found}
 
 
+def linked(log: Log) -> Files:
+    """A shop's own events: a page with its results, and clicks that name its id."""
+    found: list[Event] = []
+    for page in log.pages:
+        answer: Event = {"request": f"r{page.number}", "at": _iso(_at(page.number))}
+        hits = [{"_id": doc, "brand": "b"} for doc in page.docs]
+        found.append({"event": "answered"} | answer | {"keywords": page.query, "hits": hits})
+        for place, doc in enumerate(page.docs, 1):
+            if doc in log.clicked(page):
+                found.append({"event": "opened"} | answer | {"hit": {"_id": doc, "rank": place}})
+    return {"shop.jsonl": found}
+
+
 def mixpanel_events(log: Log, top: int) -> list[Event]:
     """Events whose lists are what was shown, and clicks that only say the place, from `top` on."""
     found: list[Event] = []
@@ -792,6 +805,7 @@ FORMS: dict[str, Form] = {
     ),
     # --- sources that are a query
     "algolia": Form(algolia, "--input-format algolia"),
+    "linked": Form(linked, "--input-format linked"),
     "snowplow": Form(snowplow, "--input-format snowplow"),
     "ga4 in JSON": Form(ga4_json, "--input-format ga4"),
     "ga4 in Parquet": Form(ga4_parquet, "--position-base 0 --input-format ga4"),
