@@ -64,7 +64,8 @@ def log_request(
     tables = _tables(named, log)
     query = _query(named, log) if tables is None else None
     if log.input_format in SOURCES:
-        log = replace(with_words(log, event_source(log.input_format).options), input_format="flat")
+        of_source = with_words(log, event_source(log.input_format).options)
+        log = replace(of_source, input_format="flat", click_where=log.click_where or of_source.click_where)
     roles = Roles(
         session=tuple(log.session or ()),
         query=tuple(log.query or ()),

@@ -276,8 +276,9 @@ numbered AS (
         END AS fault,
         concat(
             'each record with ', o.list, ' shows a page, and each with ', o.clicked,
-            ' (' || k.path || ' is ' || array_to_string(click_kinds.those[:3], ', ') || ')',
-            ' clicks on it, as both name ', o.page_id, nullif(' or ' || o.click_id, ' or ' || o.page_id),
+            ' (' || k.path || ' is ' || array_to_string(nullif(click_kinds.those[:3], []), ', ') || ')', CASE
+                WHEN click_kinds.those = [] THEN ', of a ' || k.path
+                    || ' that --click-where kind=NAME says,' ELSE '' END, ' clicks on it, as both name ', o.page_id, nullif(' or ' || o.click_id, ' or ' || o.page_id),
             '; items are ', o.shown, ', the query is ' || q.path, CASE
                 WHEN i.path IS NOT NULL THEN ', positions are ' || i.path
                 WHEN s.start = '' THEN ', positions count up each list'
@@ -365,8 +366,6 @@ UNION ALL BY NAME
 SELECT
     kind, click_id AS page, clicked AS doc,
     place - place_base + 1 + CASE WHEN is_over_pages THEN 0 ELSE above END AS position, timestamp, visit
-FROM kinds_of_rows WHERE kind = 'click'
-UNION ALL BY NAME
-SELECT kind, timestamp, visit FROM kinds_of_rows WHERE kind NOT IN ('impression', 'click')
+FROM kinds_of_rows WHERE kind <> 'impression'
 UNION ALL BY NAME
 SELECT '' AS kind FROM numbered ANTI JOIN fields USING (n)
