@@ -69,6 +69,25 @@ class Rankings:
     rows: pl.LazyFrame  # `RANKING` (from 1), `query`, `doc`, `SCORE` (null where it is no number), `SCORE_REST`
     compared: tuple[pl.LazyFrame, ...]  # of each, its first rows: the same, and `_RANK`, null where it has none
 
+    def in_doubt(self) -> Iterator[Reason]:
+        """Rankings whose scores contradict their ranks, or are equal for many documents of a query."""
+        for name, rows in zip(self.names, self.compared, strict=True):
+            score = pl.struct(SCORE, SCORE_REST).rank("dense").cast(pl.Int64).alias(SCORE)
+            listed = rows.drop_nulls(SCORE).select(pl.col(QUERY).rank("dense").cast(pl.Int64), score, _RANK)
+            with reading(self.sources):
+                query, value, rank = listed.sort(QUERY, SCORE, descending=[False, True]).collect().to_numpy().T
+            found = np.zeros(4)
+            for apart in range(1, min(_DEEPEST, len(query))):
+                same, equal = query[apart:] == query[:-apart], value[apart:] == value[:-apart]
+                step, tied = rank[apart:] - rank[:-apart], same & equal  # nan where there are no ranks
+                found += [of.sum() for of in (same, tied, tied & (np.abs(step) > 0), same & ~equal & (step < 0))]
+            pairs, tied, told, opposed = (float(number) for number in found)
+            if self.order == "score" and opposed > _MUCH_OPPOSED * pairs:
+                yield reason("order-in-doubt", {"ranking": name, "share": opposed / pairs})
+            if tied > _MUCH_TIED * pairs:
+                case = "order-in-doubt.tied" if told and self.order == "score" else "order-in-doubt.tied-alone"
+                yield reason(case, {"ranking": name, "share": tied / pairs}, order=self.order)
+
 
 def open_rankings(
     scores: Sequence[str], runs: Sequence[str], roles: Roles, id_types: Mapping[str, pl.DataType], order: Order
@@ -117,28 +136,6 @@ def open_rankings(
             add(f"--rankings {option}", of_tag, file, rows.filter(pl.col("tag") == tag))
     rows, compared = pl.concat(frames).drop(_RANK), tuple(frame.head(_LOOKED_AT) for frame in frames)
     return Rankings(tuple(names), tuple(files), tuple(sources), order, rows, compared)
-
-
-def orders_in_doubt(rankings: Rankings) -> Iterator[Reason]:
-    """Rankings whose scores contradict their ranks, or are equal for many documents of a query."""
-    for name, rows in zip(rankings.names, rankings.compared, strict=True):
-        score = pl.struct(SCORE, SCORE_REST).rank("dense").cast(pl.Int64)
-        listed = rows.drop_nulls(SCORE).select(pl.col(QUERY).rank("dense").cast(pl.Int64), score.alias(SCORE), _RANK)
-        with reading(rankings.sources):
-            query, value, rank = listed.sort(QUERY, SCORE, descending=[False, True]).collect().to_numpy().T
-        pairs = tied = opposed = told = 0
-        for apart in range(1, min(_DEEPEST, len(query))):
-            same, equal = query[apart:] == query[:-apart], value[apart:] == value[:-apart]
-            pairs += int(same.sum())
-            tied += int((same & equal).sum())
-            told += int((same & equal & (rank[apart:] != rank[:-apart]) & np.isfinite(rank[apart:])).sum())
-            opposed += int((same & ~equal & (rank[apart:] < rank[:-apart])).sum())
-        figures = {"ranking": name, "share": opposed / max(pairs, 1)}
-        if rankings.order == "score" and opposed > _MUCH_OPPOSED * pairs:
-            yield reason("order-in-doubt", figures)
-        if tied > _MUCH_TIED * pairs:
-            case = "order-in-doubt.tied" if told and rankings.order == "score" else "order-in-doubt.tied-alone"
-            yield reason(case, figures | {"share": tied / pairs}, order=rankings.order)
 
 
 def read_judgments(file: str, roles: Roles, id_types: Mapping[str, pl.DataType]) -> pl.DataFrame:

@@ -15,7 +15,7 @@ from posbias.core.choices import PENALTIES, Balance
 from posbias.core.choices import LearningOptions as CoreOptions
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.errors import plural as counted_as
-from posbias.core.evaluation.click_noise import UnitClicks, sampled_units, shares_of_noise
+from posbias.core.evaluation.click_noise import sampled_units, shares_of_noise, sums_of_units
 from posbias.core.fit.propensities import ThetaEstimate, choose_propensities
 from posbias.core.learners.auto import LOGGED, NAIVE
 from posbias.core.learners.boosting import import_lightgbm
@@ -265,9 +265,11 @@ def _made_of_clicks(documents: Documents) -> Iterator[Reason]:
     data = documents.data
     if data.features is None or (data.counts.clicks % 1).any():  # of sums of weights the chance is not known
         return
-    clicks = UnitClicks.of(data.counts.only_cells(data.known), data.theta, data.query)
-    at = sampled_units(data.query, len(data.features.names))
-    shares = shares_of_noise(data.features.rows[at], at, clicks, documents.across_queries)
+    sums, at = (
+        sums_of_units(data.counts.only_cells(data.known), data.theta),
+        sampled_units(data.query, len(data.features.names)),
+    )
+    shares = shares_of_noise(data.features.rows[at], at, sums, data.query, documents.across_queries)
     if shares.any():
         names = ", ".join(repr(name) for name, share in zip(data.features.names, shares, strict=True) if share)
         figures = {"features": names, "share": float(shares.max())}

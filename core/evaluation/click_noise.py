@@ -23,12 +23,11 @@ apart best,
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
 
-from posbias.core.arrays.count_table import CountTable, Flags, Floats, Hashes, Integers, sum_by_number
+from posbias.core.arrays.count_table import CountTable, Floats, Hashes, Integers, sum_by_number
 
 MOST_UNITS, MOST_VALUES = 1 << 16, 1 << 24
 """Units, and values of all their features, that are looked at; more would say the same."""
@@ -41,30 +40,10 @@ _LEAST = 0.2
 _SEED = 3
 
 
-@dataclass(frozen=True)
-class UnitClicks:
-    """Clicks of units, and what they were shown; all of shape (D,)."""
-
-    query: Integers
-    shown: Floats  # n
-    examined: Floats  # m
-    squares: Floats  # s
-    clicks: Floats  # c
-
-    @classmethod
-    def of(cls, counts: CountTable, theta: Floats, query: Integers) -> "UnitClicks":
-        """Those of a table of counts without weights; theta of shape (K,)."""
-        n, of_cell = counts.impressions, theta[counts.cell]
-        return cls(query, *(counts.sum_by_unit(values) for values in (n, n * of_cell, n * of_cell**2, counts.clicks)))
-
-    def take(self, kept: Integers | Flags) -> "UnitClicks":
-        """Some units."""
-        return UnitClicks(*(values[kept] for values in vars(self).values()))
-
-    def add_up(self, unit: Integers, query: Integers) -> "UnitClicks":
-        """Larger units: the one that each belongs to, and a query of each of these."""
-        counts = (self.shown, self.examined, self.squares, self.clicks)
-        return UnitClicks(query, *(sum_by_number(unit, values, len(query)) for values in counts))
+def sums_of_units(counts: CountTable, theta: Floats) -> Floats:
+    """n, m, s and c of each unit, shape (D, 4); of counts without weights."""
+    n, of_cell = counts.impressions, theta[counts.cell]
+    return np.column_stack([counts.sum_by_unit(each) for each in (n, n * of_cell, n * of_cell**2, counts.clicks)])
 
 
 def sampled_units(query: Integers, n_values: int) -> Integers:
@@ -74,49 +53,46 @@ def sampled_units(query: Integers, n_values: int) -> Integers:
     return np.flatnonzero(drawn[query])
 
 
-def shares_of_noise(values: Floats, at: Integers, clicks: UnitClicks, document: Hashes | Integers) -> Floats:
+def shares_of_noise(values: Floats, at: Integers, sums: Floats, query: Integers, document: Hashes | Integers) -> Floats:
     """Which share of the chance in clicks each value knows; 0 where it may know nothing.
 
     Args:
         values: of the sampled units, shape (n, F); nan where there is none.
         at: numbers of these, shape (n,).
-        clicks: of all pairs of query and document.
+        sums: of all pairs of query and document; see `sums_of_units`.
+        query: a number for the query of each pair, shape (D,).
         document: a number for the document of each pair, shape (D,). A value that is the same for all pairs of a
             document is compared with their clicks together.
     """
     rng, limit = np.random.default_rng(_SEED), NormalDist().inv_cdf(1 - _FALSE / (_TESTS * max(values.shape[1], 1)))
-    _, first, item = np.unique(document, return_index=True, return_inverse=True)
-    several = len(first) < len(item)
-    of_documents = clicks.add_up(item, clicks.query[first]) if several else clicks
+    _, item = np.unique(document, return_inverse=True)
     seen, one_of, of_seen = np.unique(item[at], return_index=True, return_inverse=True)
+    of_documents = np.column_stack([sum_by_number(item, of, int(item.max()) + 1) for of in sums.T])[seen]
     shares = np.zeros(values.shape[1])
     for number, value in enumerate(values.T):
-        if several and np.array_equal(value, value[one_of][of_seen], equal_nan=True):
-            tests = _tests(value[one_of], of_documents.take(seen), rng, (False,))
+        if len(seen) < len(at) and np.array_equal(value, value[one_of][of_seen], equal_nan=True):
+            tests = _tests(value[one_of], of_documents, query[at][one_of], rng, (False,))
         else:
-            tests = _tests(value, clicks.take(at), rng, (False, True))
+            tests = _tests(value, sums[at], query[at], rng, (False, True))
         shares[number] = max((share for share, z in tests if z > limit and share > _LEAST), default=0.0)
     return shares
 
 
 def _tests(
-    value: Floats, clicks: UnitClicks, rng: np.random.Generator, orders: tuple[bool, ...]
+    value: Floats, sums: Floats, query: Integers, rng: np.random.Generator, orders: tuple[bool, ...]
 ) -> Iterator[tuple[float, float]]:
     """Share and z, for neighbours of all units (False) or within queries (True), and each of the factors."""
-    known = np.isfinite(value) & (clicks.examined**2 >= 2 * clicks.squares) & (clicks.shown > 0)
-    value, units = value[known], clicks.take(known)
-    inflation = 1 / (1 - units.squares / units.examined**2)
+    known = np.isfinite(value) & (sums[:, 0] > 0) & (sums[:, 1] ** 2 >= 2 * sums[:, 2])
+    value, query, (shown, examined, squares, clicks) = value[known], query[known], sums[known].T
+    inflation = 1 / (1 - squares / examined**2)
     for within in orders:
-        i, j = _neighbours(value, units.query, rng, within=within)
-        total = units.clicks[i] + units.clicks[j]
-        both = total > 1
-        i, j, total = i[both], j[both], total[both]
-        if not len(total):
-            continue
-        c, d = units.clicks[i], units.clicks[j]
-        weight = 1 / ((total - 1) * np.maximum(inflation[i], inflation[j]))
-        information = float((total * weight).sum())
-        for factor in (1 / units.examined, 1 / units.shown, np.ones(len(value))):
+        i, j = _neighbours(value, query, rng, within=within)
+        several = clicks[i] + clicks[j] > 1
+        i, j = i[several], j[several]
+        c, d = clicks[i], clicks[j]
+        weight = 1 / ((c + d - 1) * np.maximum(inflation[i], inflation[j]))
+        information = float(((c + d) * weight).sum())
+        for factor in (1 / examined, 1 / shown, np.ones(len(value))) if information else ():
             a, b = factor[i], factor[j]
             u = a * a * c * (c - 1) * inflation[i] + b * b * d * (d - 1) * inflation[j] - 2 * a * b * c * d
             share = -float((u * weight / (a * b)).sum()) / information
@@ -125,7 +101,7 @@ def _tests(
 
 def _neighbours(value: Floats, query: Integers, rng: np.random.Generator, *, within: bool) -> tuple[Integers, Integers]:
     """Units two by two in the order of a value, each once; equal values in any order."""
-    order = np.lexsort((rng.random(len(value)), value, query if within else np.zeros(len(value), np.int64)))
+    order = np.lexsort((rng.random(len(value)), value, query if within else np.zeros(len(value))))
     same = query[order[:-1]] == query[order[1:]]
     place = np.arange(len(order))
     if within:

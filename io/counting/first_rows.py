@@ -1,9 +1,8 @@
 """Quantities of the first rows of a log: rounded ids, an order that was lost, columns that decide relevance."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
 from statistics import NormalDist
 
 import narwhals as nw
@@ -18,7 +17,7 @@ from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.estimators.methods import ConditionalEstimator
 from posbias.core.log.first_rows import deciding, few_values, page_order
 from posbias.core.log.impressions import REJECTED, RowRejection
-from posbias.core.log.pages import ENDS, FIRST, PAGES, ShiftedPages, shifted_pages_of
+from posbias.core.log.pages import ENDS, FIRST, ShiftedPages, shifted_pages_of
 from posbias.core.models import get_model
 from posbias.core.roles import CLIENTS, VISITS, plain
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, QUERY, RESERVED, SESSION
@@ -39,8 +38,8 @@ _FEWEST_PAGES = 100  # whose order says something
 _DEEPEST = 50  # position at which what a column decides is looked for
 _BELOW = why_rejected(RowRejection.POSITION_BELOW_BASE)
 _COUNTED = (0, int(RowRejection.POSITION_BELOW_BASE))  # rows by which pages start where they do
-_OTHER = "posbias_other_base"
-_MOST_STARTS = 100  # values of a column that may tell bases apart, as versions of a client do
+_OTHER, _USUAL = "posbias_other_base", "posbias_usual_base"
+_MOST_STARTS = 400  # values that may tell bases apart: versions of a client, or days
 _MIXED = 0.02  # share of the pages of the other base that it may miss: restarts and changes during a day
 _FALSE = 0.001  # share of the logs without such a column in which one is named
 
@@ -84,49 +83,41 @@ def look_at_first_rows(read: ReadLog, most: int, sample: pl.DataFrame | None) ->
 
 
 def _of_bases(rows: pl.DataFrame, columns: Sequence[str], log: Log) -> dict[str, Quantity]:
-    """Pages that count from another base than most, and the column or the day that tells them apart.
+    """Pages that count from another base than most, and the column or the days that tell them apart.
 
     Args:
         rows: canonical impressions, those above the first position among them.
         columns: beside them.
         log: they are of.
     """
-    shifted = shifted_pages_of(rows)
+    shifted, time = shifted_pages_of(rows), log.roles.timestamp
     if shifted is None:
         return {}
-    starts = shifted.span[0], shifted.usual[0]
-    shift = starts[1] - starts[0]
-    day = [pl.col(PERIOD).cast(pl.Date).cast(pl.String).first()] if PERIOD in rows.columns else []
-    pages = rows.group_by(SESSION).agg(ENDS[0], *(pl.col(name).first() for name in columns), *day)
-    pages = pages.filter(pl.col(FIRST).is_in(starts)).with_columns((pl.col(FIRST) == starts[0]).alias(_OTHER))
-    wrong, which, condition = min(_tell_apart(pages, columns, log), default=(inf, "", ""))
-    quantities: dict[str, Quantity] = quantities_of_bases(shifted, log)
-    if wrong > _MIXED * shifted.pages:
-        return quantities
-    can_query = not (log.raw_sources or log.request.query or log.nesting or log.roles.page)
-    how = f": {sql_counted_from(log.roles.position, shift, condition)}" if can_query and log.roles.position else ""
-    return quantities | {"pages_told_apart": which, "from_one_base": how}
-
-
-def _tell_apart(pages: pl.DataFrame, columns: Sequence[str], log: Log) -> Iterator[tuple[int, str, str]]:
-    """How many pages each column and the first or last days miss, what it says of the others, and its condition."""
-    counts = pl.col(_OTHER).sum().cast(pl.Int64), pl.len().cast(pl.Int64).alias(PAGES)
-    for name in columns:
-        values = pages.group_by(name).agg(*counts)
-        if values.height <= _MOST_STARTS:
-            usual = pl.col(PAGES) - pl.col(_OTHER)
-            others = values.filter(pl.col(_OTHER) > usual)[name].drop_nulls().cast(pl.String).sort().to_list()
-            names = ", ".join(map(sql_text, others))
-            wrong = values.select(pl.min_horizontal(_OTHER, usual).sum()).item()
-            shown = ", ".join(map(sql_text, others[:_NAMED])) + (", ..." if len(others) > _NAMED else "")
-            yield wrong, f"{name} {shown}", f"CAST({sql_name(name)} AS VARCHAR) IN ({names})"
-    if PERIOD in pages.columns and log.roles.timestamp is not None:
-        days = pages.group_by(PERIOD).agg(*counts).drop_nulls().sort(PERIOD)
-        usual, time = days[PAGES] - days[_OTHER], f"CAST({sql_name(log.roles.timestamp)} AS DATE)"
-        missed = usual.cum_sum() + days[_OTHER].sum() - days[_OTHER].cum_sum()
-        for day, wrong in zip(days[PERIOD][1:], missed[:-1], strict=True):
-            yield wrong, f"before {day}", f"{time} < '{day}'"
-            yield days[PAGES].sum() - wrong, f"from {day} on", f"{time} >= '{day}'"
+    keys = {name: (name, f"CAST({sql_name(name)} AS VARCHAR)") for name in columns}
+    if PERIOD in rows.columns and time is not None:
+        rows, keys = (
+            rows.with_columns(pl.col(PERIOD).cast(pl.Date)),
+            keys | {PERIOD: (time, f"CAST({sql_name(time)} AS DATE)")},
+        )
+    values = [pl.col(name).cast(pl.String).first() for name in keys]
+    pages = (
+        rows.group_by(SESSION).agg(ENDS[0], *values).filter(pl.col(FIRST).is_in((shifted.span[0], shifted.usual[0])))
+    )
+    is_other = pl.col(FIRST) == shifted.span[0]
+    for name, (column, key) in keys.items():
+        counts = pages.group_by(name).agg(is_other.sum().alias(_OTHER), (~is_other).sum().alias(_USUAL)).sort(name)
+        others, known = counts.filter(pl.col(_OTHER) > pl.col(_USUAL))[name].to_list(), counts[name].to_list()
+        missed = counts.select(pl.min_horizontal(_OTHER, _USUAL).sum()).item()
+        if None in others or len(known) > _MOST_STARTS or missed > _MIXED * shifted.pages:
+            continue
+        texts, at = [sql_text(value) for value in others], known.index(others[0])
+        which, condition = f"{column} {', '.join(texts)}", f"{key} IN ({', '.join(texts)})"
+        if len(others) > _NAMED - 1 and others == known[at : at + len(others)]:
+            which, condition = f"{column} {texts[0]} to {texts[-1]}", f"{key} BETWEEN {texts[0]} AND {texts[-1]}"
+        own = None if log.raw_sources or log.request.query or log.nesting or log.roles.page else log.roles.position
+        how = sql_counted_from(own, shifted.usual[0] - shifted.span[0], condition) if own else ""
+        return quantities_of_bases(shifted, log) | {"pages_told_apart": which, "from_one_base": how and f": {how}"}
+    return quantities_of_bases(shifted, log)
 
 
 def quantities_of_bases(shifted: ShiftedPages, log: Log) -> dict[str, Quantity]:

@@ -68,9 +68,6 @@ ROWS_OF_CHECK, ROWS_OF_OTHERS = 1_000_000, 1 << 17
 PAGES_OF_CHECK, PAGES_OF_OTHERS = 2_000_000, 1 << 17
 """The rows of whole pages, in which gaps and late starts are looked for, by `check` and by other commands."""
 
-_FEWEST = 1000  # rows, by which clients are judged
-_NAMED = 3  # clients, in a sentence
-_FEW = 0.005  # share of the clients that robots are: where very many stand out, these may be people like others
 _NEARLY_ALL, _FEWEST_PLACES, _ROWS_OF_TOTAL = 0.9, 20, 3
 _HALVES, _PLACES, _ROWS = "halves", "places", "rows"
 _FEWEST_LOST = 20  # clicks: fewer may be lost by chance

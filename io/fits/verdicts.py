@@ -668,11 +668,6 @@ def unweighted_clicks(lost: float, clicks: float, consequence: str) -> Reason:
     )
 
 
-def left_out_reasons(documents: int) -> list[Reason]:
-    """Documents that no row of judgments holds."""
-    return [reason("documents-without-judgment", {"documents": documents})] if documents else []
-
-
 ERRORS_UNKNOWN = reason("errors-unknown")
 """Against what is computed with propensities that have no standard errors."""
 

@@ -21,15 +21,7 @@ from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first,
 from posbias.io.jobs.training import reasons_of_curve, weights_from
 from posbias.io.log.click_log import Log
 from posbias.io.ranking_names import LOGGED, split_name
-from posbias.io.rankings import (
-    Rankings,
-    Theta,
-    evaluate_rankings,
-    judged_lists,
-    open_rankings,
-    orders_in_doubt,
-    read_judgments,
-)
+from posbias.io.rankings import Rankings, Theta, evaluate_rankings, judged_lists, open_rankings, read_judgments
 from posbias.io.results.conclusions import NOTE, Reason, reason
 from posbias.io.results.tables import write_small_table
 
@@ -268,7 +260,7 @@ def evaluate(job: Job, fitted: PreviousFit, request: RankingsRequest, engine: En
         )
     compared = _compared(metrics, differences)
     result.headline = _headline(compared)
-    result.reasons += [*orders_in_doubt(rankings), *compared[:_MOST_SHOWN], *_against(evaluation, names)]
+    result.reasons += [*rankings.in_doubt(), *compared[:_MOST_SHOWN], *_against(evaluation, names)]
     scores = " ".join(f"--scores {quote(named)}" for named in request.scores)
     files = scores or " ".join(f"--rankings {quote(named)}" for named in request.rankings)
     by_rank = " --order rank" if request.order == "rank" else ""

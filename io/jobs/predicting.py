@@ -33,7 +33,7 @@ from posbias.io.predictions import (
     theta_of,
 )
 from posbias.io.ranking_names import split_name
-from posbias.io.rankings import Rankings, open_rankings, orders_in_doubt
+from posbias.io.rankings import Rankings, open_rankings
 from posbias.io.results.conclusions import CAUTION, NOTE, Reason, reason
 from posbias.io.results.tables import write_small_table
 from posbias.io.stores.metadata import PageTotals, total_pages
@@ -166,7 +166,7 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
     ]
     result.content["ranking_files"] = {str(source.path): source.digest() for source in rankings.sources}
     dampened = [one for one in predicted if one.is_dampened]
-    result.reasons += [*orders_in_doubt(rankings), _of_pages(slope), *_of_click_models(predicted, browsing)]
+    result.reasons += [*rankings.in_doubt(), _of_pages(slope), *_of_click_models(predicted, browsing)]
     if dampened or (slope is not None and slope.rejects):
         result.next_if_refused = "posbias evaluate LOGS --models pbm,ubm,dbn -o judged"
     else:

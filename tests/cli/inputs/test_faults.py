@@ -127,7 +127,7 @@ def test_the_option_named_for_a_column_that_decides_relevance_sets_propensities_
 BASES = {
     "client": (pl.lit(None), (pl.col("app") == "ios").alias("zero"), "(app 'ios')"),
     "versions": (pl.lit(None), pl.col("version") >= 3, "(version '3', '4')"),
-    "date": (pl.date(2026, 1, 1) + pl.duration(days=PAGE // 25), PAGE < 450, "(before 2026-01-19)"),
+    "date": (pl.date(2026, 1, 1) + pl.duration(days=PAGE // 25), PAGE < 450, "(date '2026-01-01' to '2026-01-18')"),
 }
 
 
