@@ -114,7 +114,7 @@ def _linked(sources: Sequence[Source]) -> Finding | None:
         return None
     holding = rows.select(pl.any_horizontal(*holds).fill_null(value=False)).to_series()
     ids = rows.select(_IDS.cast(pl.String))
-    named = ids.filter(~holding).unpivot()["value"].unique().implode()
+    named = ids.filter(~holding).unpivot(value_name="posbias_id")["posbias_id"].unique().implode()
     with_list = [column for column in ids.filter(holding) if column.n_unique() > _MOST_LINES * len(column)]
     in_text = any(column.str.contains(_OBJECT).any() for column in rows.select(pl.col(pl.String)))
     if not in_text and not any(column.is_in(named).any() for column in with_list):
