@@ -119,6 +119,7 @@ class Roles:
     page: str | None = None  # numbers results pages on which positions begin anew
     no_query: bool = False  # then `query` is `doc`: a document is compared with itself
     no_page: bool = False  # whether no column numbers results pages, whatever its name
+    no_session: bool = False  # whether no column tells pages apart, whatever its name: a row with lists is one
     guessed: tuple[tuple[str, str], ...] = ()  # options with columns that were taken from likely, not certain names
 
     def or_else(self, *, session: str, query: str, doc: str, position: str, click: str) -> "Roles":

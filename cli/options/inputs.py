@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _FARTHEST_BASE = 1_000_000
 _NO_COLUMN = "none"
-"""The value of `--page` and `--timestamp` where no column plays that role, whatever its name."""
+"""The value of `--page`, `--session` and `--timestamp` where no column plays that role, whatever its name."""
 _UBI = "ubi"
 _TIME = re.compile(r"(\d{1,9})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -67,7 +67,7 @@ def log_request(
         of_source = with_words(log, event_source(log.input_format).options)
         log = replace(of_source, input_format="flat", click_where=log.click_where or of_source.click_where)
     roles = Roles(
-        session=tuple(log.session or ()),
+        session=() if log.session == [_NO_COLUMN] else tuple(log.session or ()),
         query=tuple(log.query or ()),
         doc=tuple(log.doc or ()),
         position=log.position,
@@ -85,6 +85,7 @@ def log_request(
         clicked=log.clicked,
         page=None if log.page == _NO_COLUMN else log.page,
         no_page=log.page == _NO_COLUMN,
+        no_session=log.session == [_NO_COLUMN],
         no_query=log.no_query,
     )
     base, raw, paging = _position_base(log), _raw_reader(log), _paging(log)

@@ -58,8 +58,9 @@ from posbias.io.jobs.tables import Column, PrintedTable, clicks_in_words, first,
 from posbias.io.log.click_log import Log
 from posbias.io.log.clicks import Clicks
 from posbias.io.log.faults import doubts, faults_in
-from posbias.io.log.lists import Finding, find_click_words, find_timestamp_format
+from posbias.io.log.lists import Finding, find_click_words, find_inner_pages, find_timestamp_format
 from posbias.io.log.rejections import cut_off, why_rejected
+from posbias.io.log.scan import schema_of, with_quotes
 from posbias.io.log.sources import STANDARD_INPUT, Source, find_sources
 from posbias.io.log.times import with_times
 from posbias.io.progress import Progress
@@ -113,7 +114,8 @@ class LogView:
 
     @cached_property
     def _opened(self) -> Log:
-        return self.job().open_log()
+        log = self.job().open_log()
+        return replace(log, sources=tuple(with_quotes(log.sources)))
 
     def sources(self) -> list[Source]:
         """The files of the log.
@@ -122,7 +124,7 @@ class LogView:
             LogFormatError: there are none, or one cannot be read.
         """
         request = self.job().log
-        return [] if request is None else [*request.sources()]
+        return [] if request is None else with_quotes(request.sources())
 
     @property
     def options(self) -> dict[str, object]:
@@ -179,10 +181,10 @@ def _lists(view: LogView) -> list[Finding]:
         return []
     try:
         log = view.open_log()
-    except RoleError:
-        return find_lists(view.sources())
-    except SchemaError:
-        return []
+    except SchemaError as error:
+        inner = [] if view.log.sql else find_inner_pages(schema_of(view.sources()[0]))
+        is_unread = inner or isinstance(error, RoleError)
+        return [*inner, *find_lists(view.with_findings(inner).sources())] if is_unread else []
     return find_lists(view.sources()) if log.nesting is not None else []
 
 

@@ -233,7 +233,7 @@ def _check_rows(log: LogOptions, model: str, pages_for: str | None) -> None:
             (pages_for, pages_for, _OF_PAGES),
         ]
     if log.no_query:
-        keep = "cannot be combined with --no-query. Use keep"
+        keep = "cannot be combined with --no-query. Use --duplicate-docs keep"
         refusals += [
             (log.query, "--query", "--no-query says that the log has none. Leave one of them out"),
             (model, model, _ONE_EACH),

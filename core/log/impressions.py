@@ -251,11 +251,17 @@ class Rejection(Coded):
         return member
 
 
+_NO_RESULTS = (
+    "If rows without one are no results, but recommendations, leave them out: "
+    '--sql "SELECT * FROM log WHERE COLUMN IS NOT NULL", with the name of the column.'
+)
+
+
 class RowRejection(Rejection):
     """Why one row, by itself, breaks the contract. Where several hold, the first is counted."""
 
-    NULL_SESSION = (1, "the session is missing", SESSION)
-    NULL_QUERY = (2, "the query is missing", QUERY, "If no row has one, use --no-query.")
+    NULL_SESSION = (1, "the session is missing", SESSION, _NO_RESULTS)
+    NULL_QUERY = (2, "the query is missing", QUERY, f"If no row has one, use --no-query. {_NO_RESULTS}")
     NULL_DOC = (3, "the document is missing", DOC)
     POSITION_MISSING = (4, "the position is missing", POSITION)
     POSITION_NOT_WHOLE = (5, "the position is not a whole number", POSITION)

@@ -21,7 +21,7 @@ from posbias.io.log.lists import JSON, SPACE, Finding, ListRules, holds_lists
 from posbias.io.log.rejections import CLICKED_TWICE, without_sessions
 from posbias.io.log.scan import reading, scan_sources, schema_of
 from posbias.io.log.sources import Source
-from posbias.io.log.times import free_columns
+from posbias.io.log.times import finest_first, free_columns
 
 _VISITS = 0.1
 """Share of the sessions that cannot be one page, from which a session is a visit."""
@@ -63,6 +63,7 @@ def find_session(log: Log) -> list[Finding]:
         return []
     known, played = NAMES_IN_EXPORTS[SESSION], log.roles.columns()
     named = [(name,) for name in schema_of(log.sources[0]) if plain(name) in known and name not in played]
+    named = [] if log.request.roles.no_session else named
     keys = _best_keys(log, named)
     if keys is None:
         return []
@@ -71,8 +72,11 @@ def find_session(log: Log) -> list[Finding]:
 
 def find_pages(log: Log) -> list[Finding]:
     """Other columns for the session where it is a visit."""
-    if not log.has_sessions or log.request.roles.session or log.nesting is not None or log.raw is not None:
+    if not log.has_sessions or log.request.roles.session or log.raw is not None:
         return []
+    if log.nesting is not None:
+        text = f"a session ({', '.join(log.roles.session)}) is a visit: each row is a page"
+        return [Finding(text, ("--session", "none"), certain=False)] if _shares(log).no_page >= _VISITS else []
     if _shares(log).no_page < _VISITS:
         judged = pages(first_impressions(log).lazy().filter(pl.col(REJECTED) == 0), log.page_rules).collect()
         faulty, rows = judged.filter(pl.col(REJECTED) > 0), judged[PAGE_ROWS].to_numpy()
@@ -112,8 +116,9 @@ def find_duplicates(log: Log) -> list[Finding]:
             f"{shares.repeated_doc:.2%} of the pages hold rows twice, as of a log that was exported twice: one counts"
         )
         return [Finding(text, ("--duplicate-docs", "first"), certain=False)]
-    text = f"{shares.repeated_doc:.2%} of the pages show a document twice: its first row counts"
-    return [Finding(text, ("--duplicate-docs", "first"))]
+    counts, kept = ("each of its rows counts", "keep") if log.roles.no_query else ("its first row counts", "first")
+    text = f"{shares.repeated_doc:.2%} of the pages show a document twice: {counts}"
+    return [Finding(text, ("--duplicate-docs", kept))]
 
 
 def _shares(log: Log) -> _Shares:
@@ -144,7 +149,7 @@ _ROWS_WITH_LISTS = 1000
 _NEARLY_ALL = 0.95
 _LONGER_THAN_WORDS = 1.5  # entries per row: what is shorter may be text of a few words
 _SEPARATORS = (JSON, ";", "|", ",", SPACE)
-_SUFFIX = re.compile(r".+?([^\w\s])(?:0|1|true|false)")
+_SUFFIX = re.compile(r"(?![0-9]+\.[01]$).+?([^\w\s])(?:0|1|true|false)")
 _QUERIES = {plain(name) for name in ALIASES[QUERY]} | NAMES_IN_EXPORTS[QUERY]
 
 Lists = Mapping[str, list[list[str]]]
@@ -157,7 +162,7 @@ def find_lists(sources: Sequence[Source]) -> list[Finding]:
         scanned = scan_sources(sources[:1])
         first = scanned.head(_ROWS_WITH_LISTS).collect()
     for separator, lists in _readings(first):
-        for find in (_with_suffix, _with_click_lists, _with_clicked_ids):
+        for find in (_with_suffix, _with_click_lists, _with_clicked_ids, _with_clicked_places):
             columns = find(lists)
             if columns is not None:
                 return _findings(columns, separator, scanned)
@@ -166,7 +171,8 @@ def find_lists(sources: Sequence[Source]) -> list[Finding]:
 
 Columns = dict[str, str | None]
 """The column of the documents, `doc`; where there are such, `click` and `position`, with an entry for each document,
-and `clicked`, the ids of the clicked ones; and `suffix`, what stands between an id and its click."""
+and `clicked`, the ids of the clicked ones, or `places`, theirs, which count from `top`; and `suffix`, what stands
+between an id and its click."""
 
 
 def _readings(first: pl.DataFrame) -> Iterator[tuple[str | None, Lists]]:
@@ -241,11 +247,25 @@ def _with_clicked_ids(lists: Lists) -> Columns | None:
     return None
 
 
+def _with_clicked_places(lists: Lists) -> Columns | None:
+    """A list of documents, and one of places in it: several in some rows, none in others, fewer than half of all."""
+    for doc, shown in lists.items():
+        for name, places in lists.items():
+            entries = [entry for row in places for entry in row]
+            may_be = name != doc and min(map(len, places)) == 0 < 2 * len(entries) < sum(map(len, shown))
+            if not may_be or max(map(len, places)) == 1 or not all(map(str.isdecimal, entries)):
+                continue
+            top = int(min(map(int, entries)) > 0)
+            if all(max(map(int, row), default=0) < len(of) + top for row, of in zip(places, shown, strict=True)):
+                return {"doc": doc, "places": name, "top": str(top)}
+    return None
+
+
 def _findings(columns: Columns, separator: str | None, scanned: pl.LazyFrame) -> list[Finding]:
     """Findings, but for columns with well-known names."""
     seen = list[Finding]()
     if separator is not None:
-        words = {JSON: "JSON lists", SPACE: "lists, separated by blanks"}
+        words = {JSON: "lists in brackets", SPACE: "lists, separated by blanks"}
         lists = words.get(separator, f"lists, separated by {separator}")
         seen.append(Finding(f"the text of column {columns['doc']!r} holds {lists}", ("--list-separator", separator)))
     of_roles = {
@@ -261,6 +281,10 @@ def _findings(columns: Columns, separator: str | None, scanned: pl.LazyFrame) ->
         seen.append(Finding(f"column {clicked!r} lists the clicked ones", ("--clicked", clicked)))
         if scanned.select(pl.col(clicked).is_null().any()).collect(engine="streaming").item():
             seen.append(Finding("an empty cell there means that nothing was clicked", ("--null-click", "0")))
+    if (places := columns.get("places")) is not None:
+        top = columns["top"] or ""
+        text = f"column {places!r} lists the places of the clicked ones, from {top}"
+        seen.append(Finding(text, (*option("--click", places), "--click-ranks", top), certain=False))
     if (suffix := columns.get("suffix")) is not None:
         if not _QUERIES.intersection(map(plain, scanned.collect_schema())):
             seen.append(NO_QUERY)
@@ -299,7 +323,9 @@ def find_page_time(log: Log) -> list[Finding]:
     if not isinstance(events, EventReader) or events.request.time is not None:
         return []
     schema = schema_of(log.sources[0])
-    time = next((name for name in schema if plain(name) in TIMES and name not in log.roles.columns()), None)
+    named = [name for name in schema if plain(name) in TIMES and name not in log.roles.columns()]
+    with reading(log.sources):
+        time = next(iter(finest_first(first_shown(log, events).select(named).collect(engine="streaming"))), None)
     if time is None:
         return []
     roles = events.event_roles

@@ -9,6 +9,7 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 
@@ -28,7 +29,7 @@ from posbias.io.log.events import CLICKED_FLAG, SHOWN_FLAG, EventReader
 from posbias.io.log.faults import clicked_rank, is_top, shown_at, summed_impressions
 from posbias.io.log.lists import Finding, find_click_words, holds_times
 from posbias.io.log.scan import LINE, TEXT_SEPARATORS, reading, scan_lines, scan_sources, schema_of
-from posbias.io.log.sources import Source, is_packed, read_start, unpacked_start
+from posbias.io.log.sources import Source, is_packed, read_start, unpacked_start, wide_encoding
 from posbias.io.log.sql import Query, result_of
 from posbias.io.sources import LINKED, finding_of_linked, recognise
 
@@ -512,7 +513,6 @@ def _click_faults(rows: pl.DataFrame) -> dict[int, int]:
 
 _LOOKED_AT = 1 << 20  # bytes
 _LINES = 1000
-_MARKS = {b"\xef\xbb\xbf": "utf-8", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _KNOWN_MARKS = (",", ";", "\t", "|", " ")
 _NAMES = {"\t": "tab", " ": "space"}
 _NUMBER = re.compile(r"\s*[+-]?[0-9]+([.,][0-9]+)?\s*")
@@ -534,16 +534,12 @@ def _of_file(source: Source) -> list[Finding]:
     cut = source.bytes > len(head)
     if is_packed(head):
         head, cut = unpacked_start(head), True
-    marked, zeros = next((name for mark, name in _MARKS.items() if head.startswith(mark)), None), (0, 0)
-    encoding, certain = None if marked == "utf-8" else marked, True
-    if marked is None:
+    encoding, certain = wide_encoding(head), True
+    if encoding is None:
         try:
             codecs.getincrementaldecoder("utf-8")().decode(head)
-            zeros = head[1::2].count(0), head[::2].count(0)
         except UnicodeDecodeError:
-            encoding, certain = "cp1252", False
-    if max(zeros) * 4 > len(head):
-        encoding = "utf-16-le" if zeros[0] > zeros[1] else "utf-16-be"
+            encoding, certain = _encoding_of(head), False
     text = codecs.getincrementaldecoder(encoding or "utf-8")(errors="replace").decode(head).removeprefix("\ufeff")
     lines = text.splitlines()
     lines = (lines[:-1] if cut and len(lines) > 1 else lines)[:_LINES]
@@ -552,6 +548,19 @@ def _of_file(source: Source) -> list[Finding]:
         return of_fields
     seems = "is" if certain else "is not UTF-8, and may be"
     return [Finding(f"the text {seems} {encoding}", ("--encoding", encoding), certain), *of_fields]
+
+
+_KANA = 0.2  # share of the letters beyond ASCII: in Japanese, a half or more are; of other text read so, next to none
+
+
+def _encoding_of(head: bytes) -> str:
+    """The encoding of text that is not UTF-8: one of Japan's, or that of western Windows, or the first that fits."""
+    for name, least in (("cp932", _KANA), ("euc_jp", _KANA), ("cp1252", 0), ("cp932", 0), ("gb18030", 0)):
+        with suppress(UnicodeDecodeError):
+            letters = [letter for letter in codecs.getincrementaldecoder(name)().decode(head) if not letter.isascii()]
+            if sum("\u3041" <= letter <= "\u30ff" for letter in letters) >= least * len(letters):
+                return name
+    return "latin-1"
 
 
 def _fields(lines: Sequence[str], usual: str) -> list[Finding]:

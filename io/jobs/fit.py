@@ -36,7 +36,10 @@ from posbias.io.jobs.training import Weigh, weigh_by_cell
 from posbias.io.log import click_log
 from posbias.io.log.click_log import Log, LogRequest
 from posbias.io.log.clicks import JoinedClicks, Rows, lost_clicks
+from posbias.io.log.events import SHOWN_FLAG
 from posbias.io.log.faults import doubts, faults_in
+from posbias.io.log.lists import find_inner_pages
+from posbias.io.log.scan import schema_of, with_quotes
 from posbias.io.log.times import Days
 from posbias.io.results.conclusions import CONDITIONS, Reason, reason
 from posbias.io.results.tables import (
@@ -89,12 +92,13 @@ class Job:
                 raise
             from posbias.io.forms.recognition import check_shown, find_form  # noqa: PLC0415 - only for the advice
 
-            forms = find_form(request.sources())
+            sources = with_quotes(request.sources())
+            forms = find_form(sources) or ([] if request.query else find_inner_pages(schema_of(sources[0])))
             if not forms:
                 check_shown(request.sources() if "--click" in error.options else ())
                 raise
             form = forms[0]
-            known = list(error.options) if form.options[0] != "--input-format" else []
+            known = list(error.options) if form.options[0] == SHOWN_FLAG else []
             if ("--click", "COLUMN") in zip(known[::2], known[1::2], strict=True):  # events have no column of clicks
                 where = known.index("--click")
                 del known[where : where + 2]

@@ -46,6 +46,7 @@ from posbias.io.log.lists import (
     ListRules,
     Nesting,
     check_files_agree,
+    check_flat,
     check_renamed,
     find_nesting,
     holds_lists,
@@ -476,7 +477,12 @@ def open_log(request: LogRequest) -> Log:
     check_files_agree(sources, roles)
     base = request.rules.position_base
     of_entries = roles if request.rules.click_ranks is None else replace(roles, click=None)
-    nesting = find_nesting(schema_of(sources[0]), of_entries, base, request.lists, where=where) if nested else None
+    schema = schema_of(sources[0])
+    nesting = find_nesting(schema, of_entries, base, request.lists, where=where) if nested else None
+    if nesting is None:
+        check_flat(schema, roles, where=where)
+    elif request.rules.click_ranks is not None and request.lists.separator and schema[roles.click or ""] == pl.String:
+        nesting = replace(nesting, written=(*nesting.written, roles.click or ""))
     roles = roles if nesting is None else nesting.roles(roles)
     if request.events is not None:
         request.events.check(sources)
@@ -545,6 +551,9 @@ def _find_roles(request: LogRequest, requested: Roles, columns: dict[str, bool],
     required |= set() if requested.no_query else {QUERY}
     left_out = {CLICK} if clicks_known else {SESSION} if summed else set[str]()
     left_out |= {QUERY} if requested.no_query else set()
+    left_out |= {SESSION} if requested.no_session else set()
+    if requested.no_session and SESSION in required:
+        raise SchemaError(f"{where}: --session none: pages are needed. Name the columns that tell them apart.")
     looked_for = [role for role in KEY_ROLES if role not in left_out]
     try:
         roles = _resolve(columns, where)(requested, required=required, looked_for=looked_for)

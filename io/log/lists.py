@@ -14,7 +14,7 @@ from posbias.core.schema import CLICK, FLAGS, POSITION, QUERY, SESSION, Roles
 from posbias.io.log.clicks import BESIDE, CLICKED_IDS, ELSEWHERE, LONGEST_PAGE, LOST_ID, NAMED, READ
 from posbias.io.log.scan import ROW, reading, scan_sources, schema_of
 from posbias.io.log.sources import Source
-from posbias.io.log.sql import as_one
+from posbias.io.log.sql import as_one, rows_of_structs, sql_unnested
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,9 @@ _NAMES = f"{JSON}, {SPACE} or {TAB}"
 
 _ENTRY = r'(?:"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*|true|false|null)'
 _FLAT_LIST = rf"^\s*\[\s*(?:{_ENTRY}\s*(?:,\s*{_ENTRY}\s*)*)?\]\s*$"
+_OF_PYTHON = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*|True|False|None|nan)"""
+_PYTHON_LIST = rf"(?s)^\s*[\[(]\s*(?:{_OF_PYTHON}[\s,]+)*(?:{_OF_PYTHON}\s*)?[\])]\s*$"
+"""Lists and tuples as Python prints them, arrays as NumPy does, without commas; `[1 2 ... 9]` lacks entries."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,12 @@ class ListRules:
         """A column of text as lists of text; null where it is no list. An entry of no text is null."""
         text = pl.col(column)
         if self.separator == JSON:
-            return pl.when(text.str.contains(_FLAT_LIST)).then(text).str.json_decode(pl.List(pl.String))
+            of_json = pl.when(text.str.contains(_FLAT_LIST)).then(text).str.json_decode(pl.List(pl.String))
+            entry = pl.when(~pl.element().is_in(["None", "nan"])).then(pl.element())
+            entry = entry.str.replace(r"^(-?[0-9]+\.)$", "${1}0")  # of NumPy: 1.
+            entry = entry.str.replace("(?s)^['\"](.*)['\"]$", "$1").str.replace_all(r"\\(['\"\\])", "$1")
+            printed = pl.when(text.str.contains(_PYTHON_LIST)).then(text).str.extract_all(_OF_PYTHON).list.eval(entry)
+            return of_json.fill_null(printed)
         if self.separator is None or self.separator == SPACE:
             return text.str.extract_all(r"\S+")
         entry = pl.element().str.strip_chars()
@@ -265,6 +273,33 @@ class Nesting:
 def holds_lists(dtype: pl.DataType) -> bool:
     """Whether a column has several values per row."""
     return isinstance(dtype, pl.List | pl.Array)
+
+
+def find_inner_pages(schema: pl.Schema) -> list[Finding]:
+    """The query that makes a row of each entry of a list whose entries hold lists, such as the pages of a query."""
+    for name, dtype in schema.items():
+        entry = innermost(dtype) if holds_lists(dtype) else None
+        if isinstance(entry, pl.Struct) and any(isinstance(field.dtype, pl.List) for field in entry.fields):
+            text = f"{name!r} holds lists within lists: each of its entries is read as a row"
+            return [Finding(text, ("--sql", rows_of_structs(name)))]
+    return []
+
+
+def check_flat(schema: pl.Schema, roles: Roles, *, where: str) -> None:
+    """Check that a row that is one impression has one position.
+
+    Raises:
+        SchemaError: it has a list of them.
+    """
+    position, click = roles.position, roles.click
+    if position is None or not holds_lists(schema[position]):
+        return
+    advice = "If a row is a page, name the column that lists its documents (--doc)."
+    if click is not None and holds_lists(schema[click]):
+        advice += f" If it is a document with all its places, read {sql_unnested((position, click))}."
+    raise SchemaError(
+        f"{where}: column {position!r} (--position) holds lists, and {roles.doc[0]!r} (--doc) one value a row. {advice}"
+    )
 
 
 def find_nesting(schema: pl.Schema, roles: Roles, base: int, rules: ListRules, *, where: str) -> Nesting | None:

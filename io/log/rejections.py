@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from posbias.core.errors import SchemaError
+from posbias.core.errors import SchemaError, plural
 from posbias.core.log.impressions import REJECTED, Rejection, RowRejection, grouped, is_dated
 from posbias.core.log.pages import HARMLESS, PageRejection, shifted_pages_of
 from posbias.core.roles import plain
@@ -99,6 +99,7 @@ def check_dropped(where: str, dropped: Mapping[str, int], total: int, most: floa
     lines = [f"{where}: {excess}, and at most {_percent(most)} may be left out (--max-bad-rows {most:g}):"]
     lines += [f"  {rows:,} x {why}" for why, rows in bad.items()]
     lines += [_NULL_CLICKS] if _mostly_null_clicks(bad) else []
+    lines += {code.advice for code in (RowRejection.NULL_SESSION, RowRejection.NULL_QUERY) if code.words in bad}
     lines.append("Fix the log, or raise --max-bad-rows if the rest is still a fair part of what was shown.")
     raise SchemaError(*lines)
 
@@ -123,7 +124,7 @@ def describe_rejected_pages(log: Log, counts: Mapping[int, int], examples: pl.Da
         examples: `session` and `rejected` of some of them, or of all.
         dropped: whether faulty sessions are left out.
     """
-    lines = [f"{sum(counts.values()):,} sessions cannot be one results page each:"]
+    lines = [f"{plural(sum(counts.values()), 'sessions')} cannot be one results page each:"]
     advice: list[str] = []
     for code in sorted(counts):
         sessions = examples.lazy().filter(pl.col(REJECTED) == code).select(SESSION)
@@ -137,7 +138,8 @@ def describe_rejected_pages(log: Log, counts: Mapping[int, int], examples: pl.Da
                 page = f"{file} row {row} (session = {session!r})"
                 break
         lines.append(f"  {counts[code]:,} x {why_rejected(code)}: {page}")
-        advice.append(_REJECTIONS[code].advice)
+        of_page = log.nesting is not None and _REJECTIONS[code] is PageRejection.SEVERAL_QUERIES
+        advice.append("If each row is a page, use --session none." if of_page else _REJECTIONS[code].advice)
     instead = without_sessions(log, examples) if examples.height == sum(counts.values()) else ""
     if PageRejection.REPEATED_DOC in counts:
         repeated = examples.filter(pl.col(REJECTED) == PageRejection.REPEATED_DOC).head(_SAMPLED).select(SESSION)

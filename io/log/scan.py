@@ -238,9 +238,19 @@ def reading(sources: Sequence[Source]) -> Generator[None]:
                 scan_sources([source]).select(pl.all().is_null().any()).collect(engine="streaming")
             except _UNREADABLE as cause:
                 line = _first_line(cause)
-                hint = " Name its encoding with --encoding, e.g. cp1252." if "utf" in line.lower() else ""
-                raise LogFormatError(f"{source.path}: cannot be read as {source.format}: {line}{hint}") from error
+                message = f"{source.path}: cannot be read as {source.format}: {line}{_hint(source, line)}"
+                raise LogFormatError(message) from error
         raise LogFormatError(f"cannot read the log: {_first_line(error)}") from error
+
+
+def _hint(source: Source, line: str) -> str:
+    """The option that an unreadable text file probably needs."""
+    if "utf" in line.lower():
+        return " Name its encoding with --encoding, e.g. cp1252 or shift_jis; `posbias check` recognises it."
+    if "more fields" in line and len(header := header_of(source)) == 1:
+        marks = [name for mark, name in ((";", "';'"), ("\t", "tab"), ("|", "'|'"), (",", ",")) if mark in header[0]]
+        return f" Are fields separated by another mark? Use --separator {marks[0]}." if marks else ""
+    return ""
 
 
 def _first_line(error: BaseException) -> str:
@@ -309,12 +319,18 @@ def resolve_quotes(sources: Sequence[Source], each: Each | None = None) -> tuple
     return tuple(replace(one, quoted=quoted[one]) if one in quoted else one for one in sources), notes
 
 
+def with_quotes(sources: Iterable[Source]) -> list[Source]:
+    """The sources, those of TSV with what quotes mean in them, without which samples of them cannot be read."""
+    return [resolve_quotes([source])[0][0] if source.format == "tsv" else source for source in sources]
+
+
+@cache
 def _quotes_of(source: Source) -> _Quotes:
     """Read the lines that hold quotes."""
     separator, n_columns = separator_of(source), len(header_of(source))
     lines = scan_lines(source, lossy=True).filter(pl.col(LINE).str.contains('"', literal=True))
     quotes = pl.col(LINE).str.count_matches('"', literal=True)
-    in_header = pl.col(ROW).min() == 1
+    in_header = (pl.col(ROW).min() == 1) & (not source.dialect.columns)
     odd = quotes % 2 == 1
     columns = [in_header.alias("in_header"), odd.any().alias("odd")]
     if source.format == "tsv":

@@ -113,6 +113,18 @@ def sql_counted_from(column: str, shift: int, condition: str) -> str:
     return _option(f"SELECT * REPLACE ({number} AS {name}) FROM {VIEW}")
 
 
+def sql_unnested(columns: Sequence[str]) -> str:
+    """The option that makes a row of each entry of lists, for messages."""
+    names = [*map(sql_name, columns)]
+    entries = ", ".join(f"unnest({name}) AS {name}" for name in names)
+    return _option(f"SELECT * EXCLUDE ({', '.join(names)}), {entries} FROM {VIEW}")
+
+
+def rows_of_structs(column: str) -> str:
+    """The query that makes a row of each entry of a list of structs, with its fields as columns."""
+    return f"SELECT * EXCLUDE ({sql_name(column)}), unnest({sql_name(column)}, max_depth := 2) FROM {VIEW}"
+
+
 def _option(query: str) -> str:
     """The option of a query as a shell reads it, which runs and replaces nothing of the names of a log."""
     return f"--sql {shlex.quote(query)}" if _SPECIAL.intersection(query) else f'--sql "{query}"'

@@ -1,19 +1,25 @@
-"""Inputs that are copied before they are read: standard input, text in other encodings, and JSON arrays.
+"""Inputs that are copied before they are read: standard input, text in other encodings, and JSON that is not in lines.
 
 Copies lie beside the temporary files, are made in bounded memory, and live as long as the command.
 """
 
 import codecs
 import json
+import re
 import shutil
 import sys
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, cast
 
+import msgspec
+
 from posbias.core.errors import LogFormatError, SchemaError, UsageError
+from posbias.core.roles import NAMES_IN_EXPORTS, plain
+from posbias.core.schema import ALIASES, QUERY
 from posbias.io.log.scan import TEXT_SEPARATORS, first_fields, reading
 from posbias.io.log.sources import (
     DAMAGED,
@@ -28,6 +34,7 @@ from posbias.io.log.sources import (
     read_end,
     read_start,
     unpacked,
+    unpacked_start,
     wide_encoding,
 )
 from posbias.io.places.locations import Location, ObjectUrl
@@ -47,7 +54,7 @@ def is_terminal(stream: BinaryIO) -> bool:
 
 
 def _copy(source: Source, encoding: str | None) -> Path:
-    """A copy in UTF-8, without a mark of the byte order; the rows of a JSON array, `[{...}, {...}]`, as NDJSON.
+    """A copy in UTF-8, without a mark of the byte order; the rows of JSON that is not in lines as NDJSON.
 
     Raises:
         LogFormatError: a byte is not of the encoding; or there is no such array, or it ends before its time.
@@ -55,7 +62,7 @@ def _copy(source: Source, encoding: str | None) -> Path:
     """
     texts = _decoded(source, encoding)
     if source.format == "json":
-        rows = _rows_of_array(texts, source.path)
+        rows = _rows_of_json(texts, source.path)
         texts = (row.replace("\r", " ").replace("\n", " ") + "\n" for row in rows)
     name = "rows.ndjson" if source.format == "json" else "utf-8"
     with _new_file(name) as path, path.open("w", encoding="utf-8", newline="") as file:
@@ -88,14 +95,65 @@ def _decoded(source: Source, encoding: str | None) -> Iterator[str]:
         raise LogFormatError(f"{shown}: is not {name}: {why}. Try another --encoding.") from error
 
 
-def _rows_of_array(pieces: Iterator[str], shown: Location) -> Iterator[str]:
-    """The text of each object of an array; a line break within it is a blank of JSON."""
+def _in_lines(source: Source, encoding: str | None) -> bool:
+    """Whether NDJSON is an object a line, to go by its start: no array, no object of many lines, no envelope."""
+    head = unpacked_start(read_start(source, _TELLING)).decode(encoding or _UTF_8, "ignore").lstrip(_BLANKS)
+    first, _, others = head.partition("\n")
+    first, others = first.rstrip(_BLANKS), others.strip(_BLANKS)
+    is_cut = not others and source.bytes > _TELLING
+    if first[:1] != "{" or first[-1] in "{[," or is_cut:
+        return first[:1] not in {"{", "["}
+    return _rows_within(first, alone=not others) == [first]
+
+
+def _rows_of_json(pieces: Iterator[str], shown: Location) -> Iterator[str]:
+    """The rows of an array, of objects one after another, or of an object that is their envelope."""
+    objects = _objects(pieces, shown)
+    first, second = next(objects, None), next(objects, None)
+    for text in chain(filter(None, (first, second)), objects):
+        yield from _rows_within(text, alone=second is None)
+
+
+_FIELDS, _ENTRIES = msgspec.json.Decoder(dict[str, msgspec.Raw]), msgspec.json.Decoder(list[msgspec.Raw])
+_OF_OBJECTS = re.compile(rb"\[\s*\{")
+_OF_QUERIES = frozenset(map(plain, ALIASES[QUERY])) | NAMES_IN_EXPORTS[QUERY]
+_OF_EVENTS = frozenset(("event", "eventname", "eventtype", "type", "action"))
+
+
+def _rows_within(text: str, *, alone: bool) -> list[str]:
+    """The rows that an object is but the envelope of; else the object itself.
+
+    A request, `{"batch": [{...}, ...]}`, is one of these. An object that stands `alone`, such as `{"data": [...]}`, is
+    one of its largest list of objects, if these have queries or lists, and it has no query itself, and is no event.
+    """
+    with suppress(msgspec.DecodeError):
+        levels = [_FIELDS.decode(text)]
+        batch = bytes(levels[0].get("batch", b""))
+        if _OF_OBJECTS.match(batch):
+            return [bytes(row).decode() for row in _ENTRIES.decode(batch)]
+        if not alone or not (_OF_QUERIES | _OF_EVENTS).isdisjoint(map(plain, levels[0])):
+            return [text]
+        lists = [[text.encode()]]
+        for raw in (bytes(value) for level in levels for value in level.values()):
+            levels += [_FIELDS.decode(raw)] if raw.startswith(b"{") else []
+            lists += [[*map(bytes, _ENTRIES.decode(raw))]] if _OF_OBJECTS.match(raw) else []
+        rows = [row.decode() for row in max(lists, key=len)]
+        names = {plain(name) for name in re.findall(r'"(\w+)"\s*:', rows[0])}
+        if re.search(r'"\s*:\s*\[', rows[0]) or not names.isdisjoint(_OF_QUERIES):
+            return rows
+    return [text]
+
+
+def _objects(pieces: Iterator[str], shown: Location) -> Iterator[str]:
+    """The text of each object, of an array or one after another; a line break within it is a blank of JSON."""
     # Only where an object ends is of interest: a number of any length is as good as text.
-    decoder, rest, number, done = json.JSONDecoder(parse_int=str), "", 0, False
-    expected = "["
-    for piece in pieces:
-        rest += piece
-        while rest := rest.lstrip(_BLANKS):
+    decoder, rest, number, done, enough = json.JSONDecoder(parse_int=str), "", 0, False, 0
+    expected, after = "", ","
+    for piece in chain(pieces, [""]):
+        rest, enough = rest + piece, enough if piece else 0
+        if not expected and (rest := rest.lstrip(_BLANKS)):
+            expected, after = ("{", "{") if rest[0] == "{" else ("[", ",")
+        while len(rest) >= enough and (rest := rest.lstrip(_BLANKS)):
             if done:
                 raise LogFormatError(f"{shown}: the end of the array is followed by {rest[:20]!r}. Remove it.")
             if rest[0] == "]" and (expected == "," or (expected == "{" and not number)):
@@ -103,7 +161,7 @@ def _rows_of_array(pieces: Iterator[str], shown: Location) -> Iterator[str]:
                 continue
             if rest[0] != expected:
                 raise LogFormatError(
-                    f"{shown}: row {number + 1:,} of the JSON array: {expected!r} is expected, and {rest[:20]!r} is "
+                    f"{shown}: row {number + 1:,} of the JSON: {expected!r} is expected, and {rest[:20]!r} is "
                     "there. Write an array of objects, or one object per line (.ndjson)."
                 )
             if expected != "{":
@@ -113,16 +171,17 @@ def _rows_of_array(pieces: Iterator[str], shown: Location) -> Iterator[str]:
                 _, end = decoder.raw_decode(rest)
             except (json.JSONDecodeError, RecursionError) as error:
                 if len(rest) <= _LARGEST_ROW and not isinstance(error, RecursionError):
-                    break  # more of it is to come
+                    enough = 2 * len(rest)  # more of it is to come
+                    break
                 raise LogFormatError(
-                    f"{shown}: row {number + 1:,} of the JSON array cannot be read: {error}. Fix it, or write one "
+                    f"{shown}: row {number + 1:,} of the JSON cannot be read: {error}. Fix it, or write one "
                     "object per line (.ndjson)."
                 ) from error
             yield rest[:end]
-            number, rest, expected = number + 1, rest[end:], ","
-    if not done:
+            number, rest, expected, enough = number + 1, rest[end:], after, 0
+    if not done and (after == "," or rest.strip(_BLANKS)):
         raise LogFormatError(
-            f"{shown}: the JSON array is damaged or truncated in row {number + (expected == '{'):,}: {rest[:40]!r}. "
+            f"{shown}: the JSON is damaged or truncated in row {number + (expected == '{'):,}: {rest[:40]!r}. "
             "Write it again, or one object per line (.ndjson)."
         )
 
@@ -256,6 +315,8 @@ def _in_dialect(source: Source, dialect: Dialect) -> Source:
         encoding = wide_encoding(read_start(read, _PAIR))
         if encoding is not None:
             raise LogFormatError(f"{read.path}: is not UTF-8, but {encoding}. Use --encoding {encoding}.")
+    if read.format == "ndjson" and not isinstance(read.place, ObjectUrl) and not _in_lines(read, dialect.encoding):
+        read = replace(read, format="json")
     if dialect.encoding is not None or read.format == "json":
         read = replace(read, copy=_copy(read, dialect.encoding))
     if read.format == "json":

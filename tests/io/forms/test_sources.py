@@ -244,7 +244,7 @@ def test_an_id_of_a_list_that_is_used_once_is_no_query(posbias: Posbias, tmp_pat
 @pytest.mark.parametrize("name", ["search results", "boots"])
 def test_lists_of_other_names_beside_those_of_results_are_left_out(posbias: Posbias, tmp_path: Path, name: str) -> None:
     events = list[Event]()
-    for at, event, of, docs in (
+    for at, name_of_event, of, docs in (
         (0, "view_item_list", name, ["a", "b"]),
         (1, "view_item_list", "related", ["c", "a"]),
         (2, "select_item", name, ["b"]),
@@ -252,7 +252,7 @@ def test_lists_of_other_names_beside_those_of_results_are_left_out(posbias: Posb
     ):
         items = [{"item_id": doc, "item_list_name": of} for doc in docs]
         params = [{"key": "search_term", "value": {"string_value": "boots", "int_value": None}}]
-        common: Event = {"event_name": event, "event_timestamp": 1767600000000000 + at * 1000000}
+        common: Event = {"event_name": name_of_event, "event_timestamp": 1767600000000000 + at * 1000000}
         events.append(common | {"user_pseudo_id": "u", "event_params": params, "items": items})
     found = posbias("collect", *write(tmp_path, {"e.json": events}), "--input-format", "ga4")
     assert clicked(found) == [("b", 2, 1)]

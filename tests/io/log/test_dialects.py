@@ -122,7 +122,7 @@ def test_words_of_a_click_column_go_before_what_numbers_mean(tmp_path: Path) -> 
         (b'[{"a": 1}] trailing', "the end of the array is followed by"),
         (b'[{"a": 1},]', "is expected"),
         (b'[{"a": "\xe9"}]', "--encoding"),
-        (b'[{"a": 1}, {"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}]", "row 2 of the JSON array cannot be read"),
+        (b'[{"a": 1}, {"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}]", "row 2 of the JSON cannot be read"),
     ],
     ids=["cut", "no comma", "no object", "no value", "more", "comma", "bytes", "deep"],
 )

@@ -88,7 +88,7 @@ FORMATS: dict[str, Format] = {
     "latin-1": encoded("iso8859-1", False, "--encoding cp1252", "--encoding, e.g. cp1252"),
     "cp1252": encoded("cp1252", False, None, "--encoding, e.g. cp1252"),
     "utf-16": encoded("utf-16", True),
-    "utf-16-le": encoded("utf-16-le", False, "--encoding cp1252", "--encoding utf-16-le"),
+    "utf-16-le": encoded("utf-16-le", True, None, "--encoding utf-16-le"),
     "utf-8 with a mark": encoded("utf-8-sig", True, "", ""),
     "a mark, without an option": Format("log.csv", CSV.encode("utf-8-sig")),
     "text of no ending": Format("log", CSV.encode()),
