@@ -11,7 +11,7 @@ import polars as pl
 from posbias.core.errors import SchemaError
 from posbias.core.log.impressions import REJECTED
 from posbias.core.log.pages import PAGE_ROWS, PageRejection, pages
-from posbias.core.roles import NAMES_IN_EXPORTS, TIMES, plain, words
+from posbias.core.roles import NAMES_IN_EXPORTS, TIMES, plain, says_page, says_rank, words
 from posbias.core.schema import ALIASES, CLICK, DOC, FLAGS, POSITION, QUERY, SESSION
 from posbias.io.forms.recognition import AS_CLICKS, NO_QUERY, first_impressions, first_shown, option
 from posbias.io.log.click_log import Log
@@ -211,7 +211,11 @@ def _with_click_lists(lists: Lists) -> Columns | None:
     clicks = [
         name
         for name, rows in lists.items()
-        if any(rows) and _mean_length(rows) > 1 and all(entry.lower() in AS_CLICKS for row in rows for entry in row)
+        if any(rows)
+        and _mean_length(rows) > 1
+        and not says_page(name)
+        and not says_rank(name)
+        and all(entry.lower() in AS_CLICKS for row in rows for entry in row)
     ]
     click = _by_name(clicks, CLICK) or (clicks[0] if clicks else None)
     if click is None:
@@ -228,8 +232,8 @@ def _with_click_lists(lists: Lists) -> Columns | None:
         for name in fitting
         if all(all(map(str.isdecimal, row)) and len(set(row)) == len(row) for row in lists[name])
     ]
-    position = _by_name(counting, POSITION)
-    docs = [name for name in fitting if name != position]
+    position = _by_name(counting, POSITION) or next(filter(says_rank, counting), None)
+    docs = [name for name in fitting if name != position and not says_rank(name)]
     distinct = {name: len({entry for row in lists[name] for entry in row}) for name in docs}
     doc = _by_name(docs, DOC) or max(docs, key=lambda name: distinct[name], default=None)
     return None if doc is None else {"doc": doc, "click": click, "position": position}

@@ -19,7 +19,7 @@ import polars.selectors as cs
 from posbias.core.errors import PosbiasError, RoleError, SchemaError
 from posbias.core.log.impressions import REJECTED, RowRejection, grouped
 from posbias.core.log.pages import shifted_pages_of
-from posbias.core.roles import CLIENTS, NAMES_IN_EXPORTS, TIMES, plain, words
+from posbias.core.roles import CLIENTS, NAMES_IN_EXPORTS, TIMES, plain, says_page, words
 from posbias.core.schema import ALIASES, CLICK, DOC, FLAGS, NAMES_OF_COUNTS, POSITION, QUERY, SESSION
 from posbias.io.forms import forms
 from posbias.io.forms.form import Document, Form, document_of
@@ -214,7 +214,8 @@ def _guess_by_values(rows: pl.DataFrame, roles: Collection[str], known: Mapping[
         climbing = max(free, key=lambda name: _climbing(rows[name]), default="")
         columns |= {POSITION: climbing} if climbing and _climbing(rows[climbing]) >= _MOSTLY else {}
     if CLICK in roles:
-        flags = [name for name in free if name not in columns.values() and _is_flag(rows[name])]
+        named = [name for name in free if name not in columns.values() and not says_page(name)]
+        flags = [name for name in named if _is_flag(rows[name])]
         columns |= {CLICK: flags[0]} if len(flags) == 1 else {}
     position = columns.get(POSITION, known.get(POSITION))
     if position is None or _climbing(rows[position]) < _MOSTLY:  # without the order of pages, nothing tells the others
@@ -246,7 +247,8 @@ def _keys(rows: pl.DataFrame, goes_on: pl.Series, roles: Collection[str]) -> dic
 
 
 def _numbers(column: pl.Series) -> pl.Series:
-    return column.cast(pl.String).cast(pl.Float64, strict=False)
+    single = pl.Series(dtype=pl.String) if column.dtype.is_nested() else column
+    return single.cast(pl.String).cast(pl.Float64, strict=False)
 
 
 def _goes_on(position: pl.Series) -> pl.Series:

@@ -19,7 +19,7 @@ import msgspec
 
 from posbias.core.errors import LogFormatError, SchemaError, UsageError
 from posbias.core.roles import NAMES_IN_EXPORTS, plain
-from posbias.core.schema import ALIASES, QUERY
+from posbias.core.schema import ALIASES, QUERY, SESSION
 from posbias.io.log.scan import TEXT_SEPARATORS, first_fields, reading
 from posbias.io.log.sources import (
     DAMAGED,
@@ -117,14 +117,15 @@ def _rows_of_json(pieces: Iterator[str], shown: Location) -> Iterator[str]:
 _FIELDS, _ENTRIES = msgspec.json.Decoder(dict[str, msgspec.Raw]), msgspec.json.Decoder(list[msgspec.Raw])
 _OF_OBJECTS = re.compile(rb"\[\s*\{")
 _OF_QUERIES = frozenset(map(plain, ALIASES[QUERY])) | NAMES_IN_EXPORTS[QUERY]
+_OF_PAGES = _OF_QUERIES | frozenset(map(plain, ALIASES[SESSION]))
 _OF_EVENTS = frozenset(("event", "eventname", "eventtype", "type", "action"))
 
 
 def _rows_within(text: str, *, alone: bool) -> list[str]:
     """The rows that an object is but the envelope of; else the object itself.
 
-    A request, `{"batch": [{...}, ...]}`, is one of these. An object that stands `alone`, such as `{"data": [...]}`, is
-    one of its largest list of objects, if these have queries or lists, and it has no query itself, and is no event.
+    A request, `{"batch": [{...}, ...]}`, is one. So is an object that stands `alone`, such as `{"data": [...]}`, of its
+    largest list of objects, if these have queries, ids of pages or lists, and it has no query itself and is no event.
     """
     with suppress(msgspec.DecodeError):
         levels = [_FIELDS.decode(text)]
@@ -139,7 +140,7 @@ def _rows_within(text: str, *, alone: bool) -> list[str]:
             lists += [[*map(bytes, _ENTRIES.decode(raw))]] if _OF_OBJECTS.match(raw) else []
         rows = [row.decode() for row in max(lists, key=len)]
         names = {plain(name) for name in re.findall(r'"(\w+)"\s*:', rows[0])}
-        if re.search(r'"\s*:\s*\[', rows[0]) or not names.isdisjoint(_OF_QUERIES):
+        if re.search(r'"\s*:\s*\[', rows[0]) or not names.isdisjoint(_OF_PAGES):
             return rows
     return [text]
 

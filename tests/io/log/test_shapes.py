@@ -75,6 +75,25 @@ SHAPES: dict[str, tuple[str, str]] = {
     "envelope-indented.json": ("", json.dumps({"took": 3, "data": PAGES}, indent=2)),
     "envelope-of-rows.json": ("", json.dumps({"meta": {"n": 1}, "rows": flat()}, indent=1)),
     "envelope-of-hits.json": ("", json.dumps({"hits": {"total": 24, "hits": [{"_source": page} for page in PAGES]}})),
+    "envelope-of-ids.json": (
+        "names",
+        json.dumps(
+            {"response": {"docs": [{"term" if name == "query" else name: row[name] for name in row} for row in flat()]}}
+        ),
+    ),
+    "hits-with-slots.ndjson": (
+        "names",
+        lines(
+            {
+                "term": page["query"],
+                "hits": [
+                    {"page": place // 2, "slot": place % 2, "sku": doc, "picked": page["click"][place]}
+                    for place, doc in enumerate(page["doc"])
+                ],
+            }
+            for page in PAGES
+        ),
+    ),
     "array.ndjson": ("", json.dumps(PAGES)),
     "array-indented.jsonl": ("", json.dumps(PAGES, indent=4)),
     "objects-indented.json": ("", lines(PAGES, indent=2)),
@@ -175,6 +194,10 @@ def test_a_document_with_a_list_of_its_positions_is_refused_with_the_query_that_
     posbias: Posbias, refused: Refused, tmp_path: Path
 ) -> None:
     path, both = tmp_path / "log.ndjson", {"position": [1, 2], "click": [1, 0]}
+    path.write_text(
+        lines({"query": "q", "sku": doc, "ranks": [1, 1], "clicked": [1, 0]} for doc in "ab"), encoding="utf-8"
+    )
+    assert "column 'ranks' (--position) holds lists" in refused("check", path)
     path.write_text(lines({"query": "q", "doc": doc} | both for doc in "ab"), encoding="utf-8")
     said = refused("collect", path)
     assert "column 'position' (--position) holds lists, and 'doc' (--doc) one value a row" in said
