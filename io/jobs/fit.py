@@ -95,7 +95,8 @@ class Job:
             sources = with_quotes(request.sources())
             forms = find_form(sources) or ([] if request.query else find_inner_pages(schema_of(sources[0])))
             if not forms:
-                check_shown(request.sources() if "--click" in error.options else ())
+                if "--click" in error.options:
+                    check_shown(sources)
                 raise
             form = forms[0]
             known = list(error.options) if form.options[0] == SHOWN_FLAG else []

@@ -191,13 +191,13 @@ def test_a_shape_is_read_as_it_is_or_refused_with_what_reads_it(
 
 
 def test_a_document_with_a_list_of_its_positions_is_refused_with_the_query_that_reads_it(
-    posbias: Posbias, refused: Refused, tmp_path: Path
+    posbias: Posbias, run_in_process: Run, refused: Refused, tmp_path: Path
 ) -> None:
     path, both = tmp_path / "log.ndjson", {"position": [1, 2], "click": [1, 0]}
     path.write_text(
         lines({"query": "q", "sku": doc, "ranks": [1, 1], "clicked": [1, 0]} for doc in "ab"), encoding="utf-8"
     )
-    assert "column 'ranks' (--position) holds lists" in refused("check", path)
+    assert "column 'ranks' (--position) holds lists" in run_in_process("check", path).stderr
     path.write_text(lines({"query": "q", "doc": doc} | both for doc in "ab"), encoding="utf-8")
     said = refused("collect", path)
     assert "column 'position' (--position) holds lists, and 'doc' (--doc) one value a row" in said
