@@ -14,6 +14,7 @@ from posbias.core.schema import (
     FLAGS,
     IMPRESSIONS,
     KEY_ROLES,
+    NO_SUM_OF_RANKS,
     PERIOD,
     POSITION,
     QUERY,
@@ -49,11 +50,25 @@ TIMES = frozenset(
 )
 """Names of columns of times, without case, `_` and `-`."""
 
-_OF_LISTS = "(serp|search|results?|query|list|current)*"
-_PAGE = re.compile(f"{_OF_LISTS}page(number|no|num|nr|index|idx)?")
+_OF_LISTS = "(serp|search|results?|query|list|current|grid)*"
+_PAGE = re.compile(f"{_OF_LISTS}(page|row)(number|no|num|nr|index|idx)?")
 _OFFSET = re.compile(f"{_OF_LISTS}(page)?(offset|from|start|startindex|skip)")
 _RANKS = frozenset(("rank", "ranks", "index", "idx", "position", "positions", "pos", "ordinal", "slot"))
 """Words of a name that says where something stands."""
+_HOW_MANY = "(num|number|no|nr|n|nb|total|sum|sums|cnt|counts?|of|times|ad|search|list|serp)*"
+_SHOWN = "(impressions?|impr?s?|(page)?views?|pvs?|shows?|shown|exposures?|displays?|displayed|served)"
+_COUNT = re.compile(f"{_HOW_MANY}{_SHOWN}{_HOW_MANY}")
+_SUMMED_RANK = re.compile(
+    r"(sum|avg|average|mean|median|total)\w*(pos|positions?|ranks?)|\w*(position|rank)(sum|avg|average|mean)"
+)
+_NOT_CLICKED = re.compile(
+    "anonym|mobile|phone|desktop|tablet|stock|avail|view|seen|show|visib|display|impress|expos|hover|purchas|bought|buy|"
+    "order|cart|basket|conver|favou?rite|wishlist|liked|rated|relevan|judg|sponsor|promo|advert|organic|discount|brand|"
+    "prime|premium|member|login|logged|sign|subscri|guest|return|robot|crawl|random|control|treatment|variant|test|"
+    "personal|cache|^(is|has|was)?(ad|ads|new|bot|sale|adult|valid|active|error|success|vip|gift|free|fresh)$"
+)
+"""What the plain name of a column of 0 and 1 holds that says something else than clicks."""
+_NEGATED = frozenset(("no", "not", "non", "un", "without", "prev", "previous", "past", "prior", "last", "history"))
 
 
 def plain(name: str) -> str:
@@ -85,6 +100,27 @@ def says_offset(name: str) -> bool:
 def says_rank(name: str) -> bool:
     """Whether a name says where something stands, e.g. `clicked.rank`, `clickedIndex`."""
     return not _RANKS.isdisjoint(words(name))
+
+
+def says_count(name: str) -> bool:
+    """Whether a name is that of a number of impressions, e.g. `Impressions`, `impression_cnt`, `pv`."""
+    return _COUNT.fullmatch("".join(words(name))) is not None
+
+
+def says_summed_rank(name: str) -> bool:
+    """Whether a name is that of a sum or an average of positions, e.g. `sum_position`, `avgRank`."""
+    return _SUMMED_RANK.fullmatch("".join(words(name))) is not None
+
+
+def tells(role: str, name: str) -> bool:
+    """Whether a name, or the end of a path, has a word of a role, e.g. `item_clicks`, `hits.wasClicked`."""
+    in_name = {form for word in words(name.rpartition(".")[2]) for form in (word, word.removesuffix("s"))}
+    return not in_name.isdisjoint(_TELLING_WORDS[role]) and in_name.isdisjoint(_NEGATED)
+
+
+def says_no_click(name: str) -> bool:
+    """Whether the name says that a column of 0 and 1 holds something else than clicks, e.g. `in_stock`, `viewed`."""
+    return _NOT_CLICKED.search(plain(name.rpartition(".")[2])) is not None or not _NEGATED.isdisjoint(words(name))
 
 
 def guesses(
@@ -172,7 +208,7 @@ _TELLING_WORDS: dict[str, tuple[str, ...]] = {
     SESSION: ("serp", "session", "impression", "pageview", "request"),
     QUERY: ("query", "keyword", "search", "term", "phrase"),
     DOC: ("document", "doc", "sku", "item", "product", "object", "article", "listing", "url", "uri", "asset"),
-    POSITION: ("position", "pos", "rank", "ordinal", "slot", "place", "index"),
+    POSITION: ("position", "pos", "rank", "ordinal", "slot", "place", "index", "column", "col"),
     CLICK: ("clicked", "click", "clk", "tapped", "tap"),
 }
 
@@ -235,6 +271,8 @@ def resolve_roles(
         return names
 
     keys = {role: named(getattr(requested, role), flags.get(role, FLAGS[role])) for role in KEY_ROLES}
+    for name in filter(says_summed_rank, keys[POSITION]):
+        raise SchemaError(f"{where}: column {name!r} ({FLAGS[POSITION]}): {NO_SUM_OF_RANKS}")
     others = {role: named(getattr(requested, role), flag) for role, flag in _FLAGS_OF_OTHERS.items()}
     for rows in requested.randomized:
         named(rows.column, "--randomized-where")
@@ -326,6 +364,8 @@ def _search(
                 name for name in free if not nearly.union(NAMES_IN_EXPORTS[role]).isdisjoint(endings(name))
             ]
             guessed += [(flags[role], name) for name in names]
+            telling = [name for name in free if role == CLICK and not names and tells(CLICK, name)]
+            names = telling if len(telling) > 1 else names  # to be chosen from
         known[role] = names
         taken.update(names)
     several = {role: names for role, names in known.items() if len(names) > 1}
@@ -346,6 +386,7 @@ def _unclear(
     """The error that roles have several columns, or none; for the other arguments see `_search`."""
     hint, options_of_hint = _hint(columns)
     free = [name for name in columns if name not in taken and _why_unreadable(name) is None]
+    sums = [free.pop(free.index(name)) for name in filter(says_summed_rank, [*free])]
     guessed = {} if hint else guesses(missing, free, ALIASES, _TELLING_WORDS)
     problems = [
         f"{len(names)} columns could be the {role}: {_listed(names)}. Choose one with {flags[role]} COLUMN."
@@ -357,6 +398,8 @@ def _unclear(
         advice = f"Name it with {flag} COLUMN." if guess is None else f"Is it {guess!r}? Then use {say}."
         if role == QUERY:
             advice += " If the log has none, use --no-query."
+        if role == POSITION and guess is None and sums:
+            advice = f"Is it {sums[0]!r}? {NO_SUM_OF_RANKS}"
         problems.append(f"no column looks like the {role} (known names: {_listed(ALIASES[role])}). {advice}")
     there, unclear = f"The columns are: {_listed(columns)}.{hint}", [*several, *missing]
     lines = [f"{where}: {problems[0]} {there}"]

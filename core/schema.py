@@ -80,13 +80,12 @@ ALIASES: dict[str, tuple[str, ...]] = {
 KEY_ROLES = tuple(ALIASES)
 """The roles whose columns are recognised by name unless they are named."""
 
-NAMES_OF_COUNTS = frozenset(
-    (
-        *("impressions", "impressioncount", "numimpressions", "nimpressions", "impr", "imps"),
-        *("views", "viewcount", "shows", "shown", "timesshown", "exposures", "displays"),
-    )
+
+NO_SUM_OF_RANKS = (
+    "A sum or an average of positions, also a sum divided by impressions, is no position: what was shown at 1 and at 9 "
+    "was never at 5. Export a row for each impression, or sums of each query, document and position."
 )
-"""Names of columns of numbers of impressions, without case, `_` and `-`."""
+"""Why averages of positions are refused, and what to do."""
 
 
 @dataclass(frozen=True)

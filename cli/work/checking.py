@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from posbias.core.errors import (
     shown_lines,
 )
 from posbias.core.log.pages import HARMLESS
+from posbias.core.roles import tells
+from posbias.core.schema import CLICK
 from posbias.core.training.weights import as_count
 from posbias.io.counting.count import check_estimable, order_of_log, read_unchecked
 from posbias.io.counting.first_rows import look_at_first_rows
@@ -154,7 +157,7 @@ Step = Callable[[LogView], list[Finding]]
 
 def _recognition_form(view: LogView) -> list[Finding]:
     """The raw files of a source, or a table of events."""
-    of_rows = ("impression_where", "clicks", "click", "clicked", "click_ranks")
+    of_rows = ("impression_where", "clicks", "click", "clicked", "click_ranks", "sql")
     if view.log.input_format != "auto" or any(getattr(view.log, name) for name in of_rows):
         return []
     try:
@@ -294,7 +297,9 @@ def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:
                 first = look_at_first_rows(read, ROWS_OF_CHECK, None if look is None else look.sample)
             clients = None if first is None else first.clients
             facts, pages, lost = (None, None, None) if look is None else (look.facts, look.pages, look.lost)
-            faults = faults_in(profile(read, facts, plan, pages, first) | profile_of_days(lost, log))
+            clicks = [each.options for each in view.findings if each.options[:1] == ("--click",) and not each.certain]
+            guessed = {"click_by_values": shlex.join(chain(*(words for words in clicks if not tells(CLICK, words[1]))))}
+            faults = faults_in(profile(read, facts, plan, pages, first) | profile_of_days(lost, log) | guessed)
             feedback = [] if look is None or stops else _feedback(read)
     return view, masked_values(_content(view, log, read, look, clients, faults, feedback, stops))
 

@@ -177,3 +177,26 @@ def deciding(impressions: pl.DataFrame, column: str) -> Deciding | None:
         return None
     score = float(by_query.sum())
     return Deciding(score / error, score / float(share @ above**2))
+
+
+def exponent_of_counts(rows: pl.DataFrame) -> tuple[float, float]:
+    """How clicks depend on a number n_i of each row, by a score test with errors clustered by pair.
+
+    With c_i clicks on row i at position k, and l_k the mean of log n there, U_p = sum_i c_i (log n_i - l_k) over the
+    rows of pair p has mean 0 where clicks at a position do not depend on n. With h_k = sum n log n / sum n, the
+    exponent sum_p U_p / sum_i c_i (h_k - l_k) is then 0; it is 1 where clicks are proportional to n.
+
+    Args:
+        rows: `pair`, `position`, `impressions` (n > 0), `clicks`.
+
+    Returns:
+        The exponent, and sum_p U_p / sqrt(sum_p U_p^2); NaN where n is everywhere the same.
+    """
+    log, n = pl.col("impressions").log(), pl.col("impressions")
+    low, high = log.mean().over(POSITION), ((n * log).sum() / n.sum()).over(POSITION)
+    terms = {"u": pl.col("clicks") * (log - low), "span": pl.col("clicks") * (high - low)}
+    by_pair = rows.select("pair", **terms).group_by("pair").sum()
+    total, squares, span = by_pair.select(
+        pl.col("u").sum(), (pl.col("u") ** 2).sum().alias("v"), pl.col("span").sum()
+    ).row(0)
+    return (total / span, total / float(np.sqrt(squares))) if span and squares else (np.nan, np.nan)

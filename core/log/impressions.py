@@ -521,6 +521,9 @@ def read_click(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Ex
             f"column {name!r} (--click) holds {dtype}, and --true and --false are words of a column of text. Leave "
             "them out."
         )
+    if is_dated(dtype):
+        how = f"--sql 'SELECT * EXCLUDE ({name}), {name} IS NOT NULL AS click FROM log', not --click"  # noqa: S608
+        raise SchemaError(f"column {name!r} (--click) holds {dtype}. If an empty cell is no click, use {how}.")
     number, word = pl.col(name), pl.col(name).cast(pl.String).str.to_lowercase()
     if not (dtype.is_integer() or dtype == pl.Boolean):
         number = _number(name, schema, "--click", values.number)

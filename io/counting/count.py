@@ -36,7 +36,7 @@ from posbias.io.forms.form import convert
 from posbias.io.log.click_log import Log
 from posbias.io.log.clicks import JoinedClicks, Rows
 from posbias.io.log.faults import check_no_ranks, check_no_sums, check_slots
-from posbias.io.log.rejections import check_dropped
+from posbias.io.log.rejections import advice_on_most, check_dropped
 from posbias.io.log.scan import TEXT_SEPARATORS, resolve_quotes
 from posbias.io.log.times import Days, look_odd, with_times
 from posbias.io.places.temporary import KeptFrame, keep, temporary_files, whole_file
@@ -197,7 +197,7 @@ def check_estimable(read: ReadLog) -> None:
         raise SchemaError(f"{first}: the log holds no rows.")
     if rows.used == 0:
         reasons = ", ".join(f"{count:,} x {why}" for why, count in rows.rejected.items())
-        raise SchemaError(f"{first}: every row was rejected ({reasons}).")
+        raise SchemaError(f"{first}: every row was rejected ({reasons}).", *advice_on_most(rows.rejected, rows.read))
     check_dropped(first, rows.rejected, rows.read, log.request.max_bad_rows)
     if read.clicks is not None:
         read.clicks.check(first)

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -11,7 +11,7 @@ import polars as pl
 from posbias.core.errors import SchemaError
 from posbias.core.log.impressions import REJECTED
 from posbias.core.log.pages import PAGE_ROWS, PageRejection, pages
-from posbias.core.roles import NAMES_IN_EXPORTS, TIMES, plain, says_page, says_rank, words
+from posbias.core.roles import NAMES_IN_EXPORTS, TIMES, plain, says_no_click, says_page, says_rank, tells, words
 from posbias.core.schema import ALIASES, CLICK, DOC, FLAGS, POSITION, QUERY, SESSION
 from posbias.io.forms.recognition import AS_CLICKS, NO_QUERY, first_impressions, first_shown, option
 from posbias.io.log.click_log import Log
@@ -207,17 +207,16 @@ def _with_suffix(lists: Lists) -> Columns | None:
 
 
 def _with_click_lists(lists: Lists) -> Columns | None:
-    """A list of 0 and 1, or of true and false, and one of documents of the same length."""
-    clicks = [
-        name
-        for name, rows in lists.items()
-        if any(rows)
-        and _mean_length(rows) > 1
-        and not says_page(name)
-        and not says_rank(name)
-        and all(entry.lower() in AS_CLICKS for row in rows for entry in row)
-    ]
-    click = _by_name(clicks, CLICK) or (clicks[0] if clicks else None)
+    """A list of 0 and 1, or of true and false, and one of documents of the same length.
+
+    It is the one that is called like clicks, and may then count them; else the only one that is not called otherwise.
+    """
+    named = {name: rows for name, rows in lists.items() if tells(CLICK, name)}
+    flags = [name for name, rows in lists.items() if not named and _hold(rows, AS_CLICKS.__contains__)]
+    flags = [name for name in flags if not (says_page(name) or says_rank(name))]
+    clicks = [name for name, rows in named.items() if _hold(rows, _is_click)] or flags
+    guess = [name for name in clicks if named or not says_no_click(name)]
+    click = _by_name(clicks, CLICK) or (guess[0] if len(guess) == 1 else None)
     if click is None:
         return None
     lengths = [*map(len, lists[click])]
@@ -237,6 +236,16 @@ def _with_click_lists(lists: Lists) -> Columns | None:
     distinct = {name: len({entry for row in lists[name] for entry in row}) for name in docs}
     doc = _by_name(docs, DOC) or max(docs, key=lambda name: distinct[name], default=None)
     return None if doc is None else {"doc": doc, "click": click, "position": position}
+
+
+def _hold(rows: list[list[str]], is_one: Callable[[str], bool]) -> bool:
+    """Whether there are entries, several in a row, and all are of some kind."""
+    return any(rows) and _mean_length(rows) > 1 and all(is_one(entry.lower()) for row in rows for entry in row)
+
+
+def _is_click(entry: str) -> bool:
+    """Whether an entry, in lower case, is a click or none, or a number of clicks."""
+    return entry in AS_CLICKS or re.fullmatch(r"\d+(\.0)?", entry) is not None
 
 
 def _with_clicked_ids(lists: Lists) -> Columns | None:
@@ -280,7 +289,9 @@ def _findings(columns: Columns, separator: str | None, scanned: pl.LazyFrame) ->
     for role, says in of_roles.items():
         name = columns.get(role)
         if name is not None and name.lower() not in ALIASES[role]:
-            seen.append(Finding(f"column {name!r} {says}", (FLAGS[role], name)))
+            by_values = role == CLICK and not tells(CLICK, name)
+            text = f"column {name!r} {says}{', by what it holds' if by_values else ''}"
+            seen.append(Finding(text, (FLAGS[role], name), certain=not by_values))
     if (clicked := columns.get("clicked")) is not None:
         seen.append(Finding(f"column {clicked!r} lists the clicked ones", ("--clicked", clicked)))
         if scanned.select(pl.col(clicked).is_null().any()).collect(engine="streaming").item():

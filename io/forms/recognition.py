@@ -7,7 +7,8 @@ Rows are taken in their order: those of a page stand together, from top to botto
 import codecs
 import csv
 import re
-from collections import Counter
+import shlex
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -19,18 +20,28 @@ import polars.selectors as cs
 from posbias.core.errors import PosbiasError, RoleError, SchemaError
 from posbias.core.log.impressions import REJECTED, RowRejection, grouped
 from posbias.core.log.pages import shifted_pages_of
-from posbias.core.roles import CLIENTS, NAMES_IN_EXPORTS, TIMES, plain, says_page, words
-from posbias.core.schema import ALIASES, CLICK, DOC, FLAGS, NAMES_OF_COUNTS, POSITION, QUERY, SESSION
+from posbias.core.roles import (
+    CLIENTS,
+    NAMES_IN_EXPORTS,
+    TIMES,
+    plain,
+    says_count,
+    says_no_click,
+    says_page,
+    tells,
+    words,
+)
+from posbias.core.schema import ALIASES, CLICK, DOC, FLAGS, POSITION, QUERY, SESSION
 from posbias.io.forms import forms
 from posbias.io.forms.form import Document, Form, document_of
 from posbias.io.log.click_log import Log
 from posbias.io.log.clicks import holds_any
 from posbias.io.log.events import CLICKED_FLAG, SHOWN_FLAG, EventReader
 from posbias.io.log.faults import clicked_rank, is_top, shown_at, summed_impressions
-from posbias.io.log.lists import Finding, find_click_words, holds_times
+from posbias.io.log.lists import Finding, find_click_words, holds_lists, holds_times
 from posbias.io.log.scan import LINE, TEXT_SEPARATORS, reading, scan_lines, scan_sources, schema_of
 from posbias.io.log.sources import Source, is_packed, read_start, unpacked_start, wide_encoding
-from posbias.io.log.sql import Query, result_of
+from posbias.io.log.sql import Query, result_of, sql_of_click, sql_of_pages, sql_text
 from posbias.io.sources import LINKED, finding_of_linked, recognise
 
 _SAMPLED_LINES, _SAMPLED_ROWS = 100, 10_000
@@ -69,7 +80,15 @@ def find_form(sources: Sequence[Source]) -> list[Finding]:
         with reading(sources[:1]):
             known = recognise(frozenset(schema_of(sources[0])))
         by_columns = known and Finding(f"these are events of {known.title}", ("--input-format", known.name))
-        finding = by_columns or _linked(sources) or _table_of_events(sources)
+        first = _first_rows(sources)
+        first = pl.DataFrame() if any(dtype.is_nested() for dtype in first.dtypes) else first
+        finding = (
+            by_columns
+            or _linked(sources)
+            or _table_of_events(sources)
+            or _numbered_columns(first)
+            or _times_of_clicks(first)
+        )
     return [] if finding is None else [finding]
 
 
@@ -188,9 +207,57 @@ def check_shown(sources: Sequence[Source]) -> None:
             )
 
 
+_NUMBERED = re.compile(r"(.*?)(\d{1,3})(\D*)")
+
+
+def _numbered_columns(rows: pl.DataFrame) -> Finding | None:
+    """Columns for each position of a page, such as `doc_0`, `click_0`, `doc_1`, with the query that reads them."""
+    numbered = defaultdict[str, dict[int, str]](dict)  # by the name without its number
+    for match in filter(None, map(_NUMBERED.fullmatch, rows.columns)):
+        numbered[(match[1] + match[3]).strip("._- ")][int(match[2])] = match[0]
+    whole = [name for name, of in numbered.items() if max(of) - min(of) + 1 == len(of) > 1 >= min(of)]
+    lists = {name: [column for _, column in sorted(numbered[name].items())] for name in whole}
+    texts = {name: pl.concat([rows[column].cast(pl.String) for column in of]) for name, of in lists.items()}
+    named = [name for name in lists if tells(CLICK, name) and _may_be_clicks(texts[name])]
+    clicks = named or [name for name in lists if _is_flag(texts[name]) and not says_no_click(name)]
+    docs = [name for name in lists if name not in clicks and not (_numbers(texts[name]) % 1 > 0).any()]
+    alike = [name for name in docs if {len(lists[name])} == {len(lists[click]) for click in clicks}]
+    doc = max(alike, key=lambda name: (tells(DOC, name), texts[name].n_unique()), default="")
+    fixed = [name for name in rows.columns if not any(name in of for of in lists.values())]
+    known = {role for role in ALIASES for name in fixed if plain(name) in map(plain, ALIASES[role])}
+    if not doc or len(clicks) != 1 or not (named or tells(DOC, doc)) or not known <= {SESSION, QUERY}:
+        return None
+    query = sql_of_pages(fixed, lists[doc], lists[clicks[0]], with_session=SESSION not in known)
+    text = f"a row is a page with columns for each position, such as {lists[doc][0]!r} and {lists[clicks[0]][0]!r}"
+    return Finding(text, ("--sql", query), certain=False)
+
+
+_OF_TIMES = {"at", "time", "ts", "timestamp", "date", "second", "seconds", "secs", "sec", "s", "ms", "delay", "after"}
+
+
+def _times_of_clicks(rows: pl.DataFrame) -> Finding | None:
+    """A column with the time of a click in place of the click, with the query that makes clicks of it."""
+    conditions = dict[str, str]()
+    for name in (name for name in rows.columns if tells(CLICK, name)):
+        none = None if rows[name].null_count() else next(iter(rows[name].mode(maintain_order=True)), None)
+        some = rows[name].filter(rows[name].ne_missing(none))
+        is_number = _numbers(some).null_count() == 0
+        of_times = not _OF_TIMES.isdisjoint(words(name)) or (_numbers(some) >= _MOST_CLICKS).all()
+        is_time = holds_times(some) or (is_number and of_times)
+        if is_time and some.n_unique() > _TWO and len(some) < rows.height / _TWO:
+            conditions[name] = "IS NOT NULL" if none is None else f"<> {sql_text(none)}"
+        elif _may_be_clicks(rows[name]):
+            return None
+    for name, condition in conditions.items() if len(conditions) == 1 else ():
+        text = f"{name!r} holds times of clicks: a click is where it {condition}"
+        return Finding(text, ("--sql", sql_of_click(name, condition)), certain=False)
+    return None
+
+
 _MOSTLY = 0.95
 _LONGEST_PAGE = 1000
-_WORDS = 2  # for a click and none
+_MOST_CLICKS = 10**6  # on a row; more are times or ids
+_TWO = 2  # words for a click and none; columns of the narrowest grid
 AS_CLICKS = frozenset(("0", "1", "0.0", "1.0", "true", "false"))
 """The values of a column of clicks, as text."""
 
@@ -214,9 +281,8 @@ def _guess_by_values(rows: pl.DataFrame, roles: Collection[str], known: Mapping[
         climbing = max(free, key=lambda name: _climbing(rows[name]), default="")
         columns |= {POSITION: climbing} if climbing and _climbing(rows[climbing]) >= _MOSTLY else {}
     if CLICK in roles:
-        named = [name for name in free if name not in columns.values() and not says_page(name)]
-        flags = [name for name in named if _is_flag(rows[name])]
-        columns |= {CLICK: flags[0]} if len(flags) == 1 else {}
+        flags = [name for name in _flags(rows.select(free)) if name not in columns.values()]
+        columns |= {CLICK: flags[0]} if len(flags) == 1 and not says_no_click(flags[0]) else {}
     position = columns.get(POSITION, known.get(POSITION))
     if position is None or _climbing(rows[position]) < _MOSTLY:  # without the order of pages, nothing tells the others
         return columns
@@ -257,11 +323,13 @@ def _goes_on(position: pl.Series) -> pl.Series:
     return (numbers > numbers.shift(1)).fill_null(value=False)
 
 
-def _climbing(column: pl.Series) -> float:
-    """Share of the rows that are one below the row before, or at the top: of positions on pages nearly all."""
+def _climbing(column: pl.Series, fewest: int = 3) -> float:
+    """Share of the rows that are one below the row before, or at the top: of so many positions on pages nearly all."""
     numbers = _numbers(column)
     match numbers.min(), numbers.max():
-        case (0.0 | 1.0) as top, float() as last if top + 1 < last <= _LONGEST_PAGE and not numbers.null_count():
+        case (0.0 | 1.0) as top, float() as last if (
+            top + fewest - 1 <= last <= _LONGEST_PAGE and not numbers.null_count()
+        ):
             return _share((numbers - numbers.shift(1) == 1) | (numbers == top))
         case _:
             return 0.0
@@ -270,7 +338,26 @@ def _climbing(column: pl.Series) -> float:
 def _is_flag(column: pl.Series) -> bool:
     values = {value.lower() for value in column.cast(pl.String).drop_nulls().unique().to_list()}
     is_flag = values <= AS_CLICKS and not values <= {"0", "0.0", "false"}
-    return bool(values) and (is_flag or (len(values) <= _WORDS and find_click_words(values) is not None))
+    return bool(values) and (is_flag or (len(values) <= _TWO and find_click_words(values) is not None))
+
+
+def _flags(rows: pl.DataFrame) -> list[str]:
+    """Columns of 0 and 1, or of two words, or of lists of such; those whose names say something else only alone."""
+    flags = [name for name in rows.columns if not says_page(name) and _is_flag(_entries(rows[name]))]
+    return [name for name in flags if not says_no_click(name)] or flags
+
+
+def _entries(column: pl.Series) -> pl.Series:
+    """The values of a column, or the entries of its lists; none of structs."""
+    entries = column.explode() if holds_lists(column.dtype) else column
+    return pl.Series(dtype=pl.String) if entries.dtype.is_nested() else entries
+
+
+def _may_be_clicks(column: pl.Series) -> bool:
+    """Whether a column that is called like clicks holds some, or counts or ranks of some."""
+    numbers = _numbers(column := _entries(column))
+    is_count = numbers.null_count() == column.null_count() and ((numbers >= 0) & (numbers < _MOST_CLICKS)).all()
+    return _is_flag(column) or bool(is_count and (numbers % 1 == 0).all())
 
 
 def _share(holds: pl.Series) -> float:
@@ -303,25 +390,37 @@ def find_roles(opened: Callable[[], Log], sources: Callable[[], Sequence[Source]
     try:
         log = opened()
     except RoleError as error:
-        words = _chosen(error.options, error.several)
+        words, click, position = _chosen(error.options, error.several), FLAGS[CLICK], FLAGS[POSITION]
         pairs = dict(zip(words[::2], words[1::2], strict=True))
-        if pairs.get(FLAGS[CLICK]) == _NO_GUESS:
+        if pairs.get(click) == _NO_GUESS:
             check_shown(sources())
+        if not pairs:
+            raise
+        rows = _first_rows(sources())
+        if pairs.get(click, CLICK).lower() not in ALIASES[CLICK]:  # what is only called like it must hold clicks
+            named = [name for name in error.several.get(click, (pairs[click],)) if name in rows.columns]
+            pairs[click], *others = [*filter(lambda name: _may_be_clicks(rows[name]), named), _NO_GUESS]
+            if len(others) > 1:
+                raise
         unknown = [flag for flag, column in pairs.items() if column == _NO_GUESS and flag in _ROLE_OF]
-        position = FLAGS[POSITION]
         named = pairs.get(position, _NO_GUESS)  # what is called like positions must count them up
-        if named != _NO_GUESS and _climbing(_first_rows(sources())[named]) < _MOSTLY:
+        if named != _NO_GUESS and _climbing(rows[named], _TWO) < _MOSTLY:
             unknown.append(position)
         others = {flag: column for flag, column in pairs.items() if flag not in unknown}
-        by_values = _by_values(sources(), unknown, others) if unknown else {}
+        by_values = _by_values(rows, unknown, others) if unknown else {}
         pairs |= by_values
-        users = [name for name in _first_rows(sources()).columns if plain(name) in CLIENTS]
+        users = [name for name in rows.columns if plain(name) in CLIENTS]
         if pairs.get(FLAGS[SESSION]) == _NO_GUESS and len(users) == 1:  # visits, whose pages their times tell apart
             pairs[FLAGS[SESSION]] = users[0]
         lacking = [flag for flag, column in pairs.items() if column == _NO_GUESS]
-        has_none = lacking == [FLAGS[QUERY]] and not _left(sources(), pairs.values())
+        has_none = lacking == [FLAGS[QUERY]] and not _left(rows.schema, pairs.values())
         without_query = [NO_QUERY] if has_none else []
-        if not pairs or (lacking and not without_query):
+        flags = _flags(rows) if click in lacking else []
+        if flags:
+            names, use = " and ".join(map(repr, flags)), shlex.join(option(click, flags[0]))
+            advice = f"Columns of two values: {names}. If one says what was clicked, name it, such as {use}."
+            raise RoleError(*error.lines, advice, options=error.options) from error
+        if lacking and not without_query:
             raise
         return [
             _guess(flag, column, error.several.get(flag, ()), by_values=flag in by_values)
@@ -348,10 +447,8 @@ def _first_rows(sources: Sequence[Source]) -> pl.DataFrame:
         return scan_sources(sources[:1]).head(_ROWS_OF_GUESSES).collect(engine="streaming")
 
 
-def _left(sources: Sequence[Source], guessed: Collection[str]) -> list[str]:
+def _left(schema: pl.Schema, guessed: Collection[str]) -> list[str]:
     """Columns that could hold a query: they play no role, and are no pages, users, times or fractions."""
-    with reading(sources):
-        schema = schema_of(sources[0])
     others = [names for role in ALIASES if role != QUERY for names in (ALIASES[role], NAMES_IN_EXPORTS[role])]
     known = {plain(name) for names in others for name in names} | CLIENTS
     return [
@@ -364,9 +461,8 @@ def _left(sources: Sequence[Source], guessed: Collection[str]) -> list[str]:
     ]
 
 
-def _by_values(sources: Sequence[Source], flags: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
+def _by_values(rows: pl.DataFrame, flags: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
     """Columns by flag, guessed from the first rows of the first file; those of well-known names are left out."""
-    rows = _first_rows(sources)
     roles = [_ROLE_OF[flag] for flag in flags]
     taken = {
         role: name
@@ -446,7 +542,7 @@ def find_sums(log: Log) -> list[Finding]:
     if count is None:
         return []
     text = f"a row adds up the impressions in {count!r} and the clicks on them in {log.roles.click!r}"
-    return [Finding(text, option("--impressions", count), certain=plain(count) in NAMES_OF_COUNTS)]
+    return [Finding(text, option("--impressions", count), certain=says_count(count))]
 
 
 def find_position_base(log: Log) -> list[Finding]:

@@ -11,13 +11,14 @@ import numpy as np
 import polars as pl
 
 from posbias.core.errors import SchemaError
-from posbias.core.log.first_rows import rounded_ids
+from posbias.core.log.first_rows import exponent_of_counts, rounded_ids
 from posbias.core.log.impressions import REJECTED
-from posbias.core.roles import plain, says_offset, says_page, says_rank
-from posbias.core.schema import CLICK, DOC, IMPRESSIONS, NAMES_OF_COUNTS, POSITION, QUERY, SESSION, Roles
+from posbias.core.roles import says_count, says_offset, says_page, says_rank
+from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, Roles
 from posbias.io.log.click_log import Log
 from posbias.io.log.lists import OURS, Finding
 from posbias.io.log.scan import reading, scan_sources, schema_of
+from posbias.io.log.times import free_columns
 from posbias.io.results.conclusions import FAULTS, STOP, Reason, Severity, in_words
 
 Quantity = float | str | None
@@ -92,7 +93,10 @@ _ROWS = 200_000  # the first ones, that are looked at
 _FEWEST_LATER = 0.01  # share of the rows on later pages
 _AS_OFTEN = 0.2  # a later page has a result at its top, beside the first page
 _MOST_PAGES = 1000
-_MOST_PERIODS = 100  # different values of a column that divides sums: weeks, countries, devices
+_ROWS_OF_COUNTS = 1 << 16  # more would say the same
+_OFTEN = 0.1  # share of rows with several impressions, and of documents whose rows differ in their number
+_BY_CHANCE = 12.0  # rows below the clicks to expect, if there is none: chance of none below 1 in 100,000
+_CERTAIN = 4.0  # standard errors: chance of a column that clicks do not depend on below 1 in 10,000
 _SHOWN_AGAIN = 0.1  # share of the results of later pages that stand on the first page as well
 _FEWEST_RANKS = 3  # different ones: fewer are as well numbers of clicks
 _NEARLY_ALL = 0.99
@@ -103,38 +107,51 @@ _OF_SECOND = 0.5  # impressions at the top of lists, per impression one position
 
 
 def unused_count(log: Log) -> str | None:
-    """A column that is called like a number of impressions and plays no role, where rows have no sessions."""
+    """A column that is called like a number of impressions, and is above 1, where rows have no sessions."""
     if log.raw is not None or log.nesting is not None or log.has_sessions or log.roles.impressions is not None:
         return None
-    names = [name for name in schema_of(log.sources[0]) if plain(name) in NAMES_OF_COUNTS]
-    return next((name for name in names if name not in log.roles.columns()), None)
+    names = [*filter(says_count, free_columns(log))]
+    rows = log.first_rows(_ROWS, names).cast(pl.Float64, strict=False) if names else pl.DataFrame()
+    return next((name for name in names if (rows[name] > 1).any()), None)
+
+
+def counts_of_clicks(log: Log) -> list[str]:
+    """Columns that play no role, and hold numbers of impressions that the clicks belong to by their values.
+
+    They are whole from 1, none below the clicks and many above 1. Either more of them would be below by chance,
+    or they differ between rows of a document, and clicks are about proportional to them: to a feature of documents, a
+    day or a price they are not.
+    """
+    roles, position, click = log.roles, log.roles.position, log.roles.click
+    apart = log.raw is not None or log.nesting is not None or log.click_sources
+    if apart or log.has_sessions or roles.impressions is not None or position is None or click is None:
+        return []
+    pair = [*dict.fromkeys((*roles.query, *roles.doc))]  # without queries, the query is the document
+    names, found = free_columns(log), list[str]()
+    rows = log.first_rows(_ROWS_OF_COUNTS, (*pair, position, click, *names))
+    keys = {"pair": pl.struct(pair), POSITION: pl.col(position), CLICKS: rows[click].cast(pl.Float64, strict=False)}
+    for name in names:
+        counts = rows.select(**keys, impressions=pl.col(name).cast(pl.Float64, strict=False))
+        whole = (_IMPRESSIONS.floor() == _IMPRESSIONS) & (pl.max_horizontal(_CLICKS, 1) <= _IMPRESSIONS)
+        if not counts.select(whole.all() & ((_IMPRESSIONS > 1).mean() >= _OFTEN)).item():
+            continue
+        several = counts.filter(_CLICKS > 1)[CLICKS]  # of rows that would often have more of them, were it by chance
+        below = int(counts[IMPRESSIONS].sort().search_sorted(several).sum()) / counts.height
+        differ = (_IMPRESSIONS.n_unique() > 1).over("pair").mean() >= _OFTEN
+        exponent, score = exponent_of_counts(counts) if counts.select(differ).item() else (0.0, 0.0)
+        if below > _BY_CHANCE or (1 / _TWO < exponent < _TWO and score > _CERTAIN):
+            found.append(name)
+    return found
 
 
 def summed_impressions(log: Log) -> str | None:
-    """The unused column whose counts of impressions the clicks of a table of sums belong to, by name or by values.
-
-    By values, it holds whole numbers, none below the clicks, and each document stands once at each position of a query,
-    or once for each combination of what else has few values, such as weeks.
-    """
-    position, click = log.roles.position, log.roles.click
-    apart = log.raw is not None or log.nesting is not None or log.click_sources
-    if apart or log.has_sessions or log.roles.impressions is not None or position is None or click is None:
+    """The unused column whose counts of impressions the clicks of a table of sums belong to, by name or by values."""
+    click, named = log.roles.click, unused_count(log)
+    if log.click_sources or log.roles.position is None or click is None:
         return None
-    named = unused_count(log)
     if named is not None:
-        return named if are_sums(log, named, click) else None
-    key = [*dict.fromkeys((*log.roles.query, *log.roles.doc, position))]  # without queries, the query is the document
-    others = [
-        name for name, dtype in schema_of(log.sources[0]).items() if name not in {*key, click} and not dtype.is_nested()
-    ]
-    rows = log.first_rows(_ROWS, (*key, click, *others)).drop_nulls(key)
-    few = [name for name in others if rows[name].n_unique() <= _MOST_PERIODS]
-    for name in (name for name in others if name not in log.roles.columns() and not rows[name].dtype.is_temporal()):
-        parts = [*key, *(other for other in few if other != name)]
-        count, clicks = (rows[column].cast(pl.Float64, strict=False) for column in (name, click))
-        if (count >= clicks).all() and not rows.select(parts).is_duplicated().any() and are_sums(log, name, click):
-            return name
-    return None
+        return named if are_sums(log, named, click) or named in counts_of_clicks(log) else None
+    return next((name for name in counts_of_clicks(log) if are_sums(log, name, click)), None)
 
 
 def check_no_sums(log: Log) -> None:
@@ -147,7 +164,7 @@ def check_no_sums(log: Log) -> None:
     weight, click = log.roles.weight, log.roles.click
     if not log.request.rules.click_counts or log.nesting is not None or log.click_sources or click is None:
         return
-    may_be = weight is not None and (plain(weight) in NAMES_OF_COUNTS or not log.has_sessions)
+    may_be = weight is not None and (says_count(weight) or not log.has_sessions)
     count = weight if weight is not None and may_be and are_sums(log, weight, click) else summed_impressions(log)
     if count is None and log.has_sessions:
         return
@@ -243,7 +260,7 @@ def _begins_anew(rows: pl.DataFrame, name: str, position: str, *, is_offset: boo
     if first not in {0, 1} or not len(later) or not np.isfinite(page).all() or (page % 1).any():
         return None
     size, step = int(slot.max() - top) + 1, int(later.min() - first)
-    numbers_pages = step == 1 and later.max() <= _MOST_PAGES
+    numbers_pages = step == 1 and later.max() <= min(_MOST_PAGES, len(page) / _TWO)  # and not the rows of a small log
     counts_results = step >= max(size, 2) and not ((later - first) % step).any()
     if not (counts_results if is_offset else numbers_pages):
         return None
@@ -252,7 +269,8 @@ def _begins_anew(rows: pl.DataFrame, name: str, position: str, *, is_offset: boo
         return None
     in_words = "the place in the list" if position.startswith(OURS) else repr(position)
     size, base = 1 if is_offset else size, int(first)
-    counts = "the number of results above the page" if size == 1 else "the number of the results page"
+    of_page = "the number of the results page" if says_page(name.replace("row", "")) else "the row of a grid"
+    counts = "the number of results above the page" if size == 1 else of_page
     usual = 0 if size == 1 else 1
     first_page = () if base == usual else ("--page-base", str(base))
     options = ("--page", name, "--page-size", str(size), *first_page)
@@ -375,6 +393,7 @@ def check_no_ranks(log: Log) -> None:
 def doubts(log: Log) -> list[Reason]:
     """The faults that the columns of a log show, before a row is counted."""
     guessed = " ".join(f"{flag} {shlex.quote(column)}" for flag, column in log.guessed)
-    count = unused_count(log)
-    option = f"--impressions {shlex.quote(count or '')}"
-    return faults_in({"guessed": guessed, "unused_count": count, "option_of_count": option})
+    named, by_values = unused_count(log), counts_of_clicks(log)
+    count = named or next(iter(by_values), None)
+    quantities = {"named_count": named, "unused_count": count, "clicks_go_with_count": count in by_values}
+    return faults_in({"guessed": guessed, "option_of_count": f"--impressions {shlex.quote(count or '')}"} | quantities)

@@ -3,21 +3,21 @@
 import csv
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import polars as pl
 
 from posbias.core.errors import SchemaError, plural
 from posbias.core.log.impressions import REJECTED, Rejection, RowRejection, grouped, is_dated
 from posbias.core.log.pages import HARMLESS, PageRejection, shifted_pages_of
-from posbias.core.roles import plain
-from posbias.core.schema import NAMES_OF_COUNTS, SESSION
+from posbias.core.roles import says_count
+from posbias.core.schema import NO_SUM_OF_RANKS, SESSION
 from posbias.io.log.click_log import Log
-from posbias.io.log.faults import clicks_in_rows, faults_in, is_top, of_ids, shown_at, unused_count
-from posbias.io.log.lists import Finding, find_click_words, find_timestamp_format
+from posbias.io.log.faults import clicks_in_rows, faults_in, is_top, of_ids, shown_at, summed_impressions
+from posbias.io.log.lists import Finding, find_click_words, find_timestamp_format, holds_times
 from posbias.io.log.scan import FILE, ROW, TEXT_SEPARATORS, header_of, reading, schema_of, separator_of
 from posbias.io.log.sources import read_end
-from posbias.io.log.sql import sql_without
+from posbias.io.log.sql import sql_of_click, sql_option, sql_without
 
 CLICKED_TWICE = "a clicked result is one row as an impression and another one as a click"
 _SHOWN = 3
@@ -47,7 +47,7 @@ def describe_rejected_rows(log: Log, counts: Mapping[int, int], read: int) -> li
         lines.append(f"  {counts[code]:,} x {why_rejected(code)}: {'; '.join(_places(log, code))}")
         advice = _advice(log, code)
         lines += [f"    {advice}"] if advice else []
-    lines += [_NULL_CLICKS] if _mostly_null_clicks({why_rejected(code): rows for code, rows in counts.items()}) else []
+    lines += advice_on_most({why_rejected(code): rows for code, rows in counts.items()}, read)
     lines += cut_off(log)
     return [*lines, "Fix the log, or drop these rows with --on-bad-rows drop."]
 
@@ -98,7 +98,7 @@ def check_dropped(where: str, dropped: Mapping[str, int], total: int, most: floa
     excess = f"--on-bad-rows drop would leave out {lost:,} of {total:,} {what} ({_percent(lost / total)})"
     lines = [f"{where}: {excess}, and at most {_percent(most)} may be left out (--max-bad-rows {most:g}):"]
     lines += [f"  {rows:,} x {why}" for why, rows in bad.items()]
-    lines += [_NULL_CLICKS] if _mostly_null_clicks(bad) else []
+    lines += advice_on_most(bad, total)
     lines += {code.advice for code in (RowRejection.NULL_SESSION, RowRejection.NULL_QUERY) if code.words in bad}
     lines.append("Fix the log, or raise --max-bad-rows if the rest is still a fair part of what was shown.")
     raise SchemaError(*lines)
@@ -108,8 +108,12 @@ def _percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
-def _mostly_null_clicks(dropped: Mapping[str, int]) -> bool:
-    return 2 * dropped.get(why_rejected(RowRejection.CLICK_MISSING), 0) > sum(dropped.values())
+def advice_on_most(bad: Mapping[str, int], total: int) -> Iterator[str]:
+    """Advice where a reason is that of most bad rows, or of many rows."""
+    if 2 * bad.get(why_rejected(RowRejection.CLICK_MISSING), 0) > sum(bad.values()):
+        yield _NULL_CLICKS
+    if 3 * bad.get(why_rejected(RowRejection.POSITION_NOT_WHOLE), 0) > total:
+        yield NO_SUM_OF_RANKS
 
 
 _NULL_CLICKS = "If an empty click cell means no click, use --null-click 0."
@@ -254,14 +258,19 @@ def _faulty_values(log: Log, column: str | None, code: int) -> list[str]:
 
 def _click_advice(log: Log) -> str:
     """The option for clicks that are words or counts, which depends on whether impressions are counts too."""
-    finding = find_click_words(_faulty_values(log, log.roles.click, RowRejection.CLICK_INVALID))
+    values = _faulty_values(log, log.roles.click, RowRejection.CLICK_INVALID)
+    finding = find_click_words(values)
     if finding is not None:
         return _with_options(finding)
-    count = log.roles.weight if log.roles.weight and plain(log.roles.weight) in NAMES_OF_COUNTS else unused_count(log)
+    if holds_times(pl.Series(values, dtype=pl.String)):
+        instead = " instead of --click" if log.request.roles.click else ""
+        return f"If these are times of clicks, use {sql_option(sql_of_click(log.roles.click or ''))}{instead}."
+    count = log.roles.weight if log.roles.weight and says_count(log.roles.weight) else summed_impressions(log)
     if count is None or log.request.rules.click_counts:
         return RowRejection.CLICK_INVALID.advice
     instead = ", instead of --weight-column" if count == log.roles.weight else ""
-    return f"If a row adds up impressions and clicks, use --impressions {count} --click {log.roles.click}{instead}."
+    options = ("--impressions", count, "--click", log.roles.click or "")
+    return f"If a row adds up impressions and clicks, use {shlex.join(options)}{instead}."
 
 
 def _comma_advice(log: Log, code: int) -> str:

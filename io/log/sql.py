@@ -97,27 +97,27 @@ _made: dict[tuple[Query, tuple[Source, ...]], Source] = {}
 
 def sql_where(condition: str) -> str:
     """The option that reads only the rows of a log for which a condition holds, for messages."""
-    return _option(f"SELECT * FROM {VIEW} WHERE {condition}")
+    return sql_option(f"SELECT * FROM {VIEW} WHERE {condition}")
 
 
 def sql_joined(columns: Sequence[str], name: str) -> str:
     """The option that joins the texts of several columns as one more, for messages."""
     texts = ", '-', ".join(map(sql_name, columns))
-    return _option(f"SELECT *, concat({texts}) AS {sql_name(name)} FROM {VIEW}")
+    return sql_option(f"SELECT *, concat({texts}) AS {sql_name(name)} FROM {VIEW}")
 
 
 def sql_counted_from(column: str, shift: int, condition: str) -> str:
     """The option that adds to the numbers of a column where a condition holds, for messages."""
     name = sql_name(column)
     number = f"CAST({name} AS BIGINT) + CASE WHEN {condition} THEN {shift} ELSE 0 END"
-    return _option(f"SELECT * REPLACE ({number} AS {name}) FROM {VIEW}")
+    return sql_option(f"SELECT * REPLACE ({number} AS {name}) FROM {VIEW}")
 
 
 def sql_unnested(columns: Sequence[str]) -> str:
     """The option that makes a row of each entry of lists, for messages."""
     names = [*map(sql_name, columns)]
     entries = ", ".join(f"unnest({name}) AS {name}" for name in names)
-    return _option(f"SELECT * EXCLUDE ({', '.join(names)}), {entries} FROM {VIEW}")
+    return sql_option(f"SELECT * EXCLUDE ({', '.join(names)}), {entries} FROM {VIEW}")
 
 
 def rows_of_structs(column: str) -> str:
@@ -125,7 +125,21 @@ def rows_of_structs(column: str) -> str:
     return f"SELECT * EXCLUDE ({sql_name(column)}), unnest({sql_name(column)}, max_depth := 2) FROM {VIEW}"
 
 
-def _option(query: str) -> str:
+def sql_of_click(column: str, condition: str = "IS NOT NULL") -> str:
+    """The query that makes a click of a column that holds its time where a condition holds."""
+    return f"SELECT * EXCLUDE ({sql_name(column)}), {sql_name(column)} {condition} AS click FROM {VIEW}"
+
+
+def sql_of_pages(of_page: Sequence[str], docs: Sequence[str], clicks: Sequence[str], *, with_session: bool) -> str:
+    """The query that makes a row of each position of pages with columns for each."""
+    names = [*map(sql_name, of_page), *(["row_number() OVER () AS session"] if with_session else [])]
+    for role, of_each in {"doc": docs, "click": clicks}.items():
+        names.append(f"unnest([{', '.join(map(sql_name, of_each))}]) AS {role}")
+    places = f"{', '.join(names)}, unnest(range(1, {len(docs) + 1})) AS position"
+    return f"SELECT * FROM (SELECT {places} FROM {VIEW}) WHERE length(CAST(doc AS VARCHAR)) > 0"
+
+
+def sql_option(query: str) -> str:
     """The option of a query as a shell reads it, which runs and replaces nothing of the names of a log."""
     return f"--sql {shlex.quote(query)}" if _SPECIAL.intersection(query) else f'--sql "{query}"'
 
@@ -151,12 +165,12 @@ def as_one(columns: Sequence[str], sources: Iterable[Source]) -> str:
         query = f"SELECT * EXCLUDE ({names}), coalesce({names}) AS {sql_name(columns[0])} FROM {VIEW}"
     elif any(source.format == "ndjson" for source in sources):  # whose names DuckDB takes to the letter
         return "rename one of them"
-    return f"read them as one: {_option(query)}"
+    return f"read them as one: {sql_option(query)}"
 
 
 def sql_without(column: str) -> str:
     """The option that reads a log without one of its columns, for messages."""
-    return _option(f"SELECT * EXCLUDE ({sql_name(column)}) FROM {VIEW}")
+    return sql_option(f"SELECT * EXCLUDE ({sql_name(column)}) FROM {VIEW}")
 
 
 def result_of(query: Query, sources: Sequence[Source]) -> Source:

@@ -14,6 +14,7 @@ from command_results import manifest_of
 from small_logs import log_by_value
 from workshop import RunPosbias as Run
 
+from posbias.cli.work import checking
 from posbias.core.check import Clients, Robots
 from posbias.io.counting import first_rows
 from posbias.io.counting import profile as profiles
@@ -237,7 +238,7 @@ def test_the_first_entry_of_a_code_whose_conditions_hold_is_stated(
 
 def test_every_quantity_of_the_table_is_in_a_profile() -> None:
     source = "".join(
-        Path(str(module.__file__)).read_text(encoding="utf-8") for module in (profiles, first_rows, columns)
+        Path(str(module.__file__)).read_text(encoding="utf-8") for module in (profiles, first_rows, columns, checking)
     )
     known = set(re.findall(r'"(\w+)"', source))
     for code, fault in TABLE:
