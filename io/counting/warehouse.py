@@ -174,6 +174,20 @@ _HEX = {
     **dict.fromkeys(("databricks", "redshift", "snowflake", "spark"), "SUBSTR(SHA2({x}, 256), 1, {digits})"),
 }
 _DIGITS_OF_ID = 16  # 64 bits
+_NUMBER = "POSBIAS_NUMBER"
+_OF_DIGITS = "CAST({x} AS TEXT) ~ '^[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?$'"
+# A number of any type, or of text, as one with a fraction; null where it is none. SQLite compares a text with a number
+# as a number where it is one, and casts the rest to what its first letters are.
+_AS_NUMBER = {
+    "clickhouse": "toFloat64OrNull(toString({x}))",
+    "sqlite": "CASE WHEN CAST({x} AS REAL) = {x} AND TRIM({x}) = CAST({x} AS TEXT) THEN CAST({x} AS REAL) END",
+    **dict.fromkeys(
+        ("postgres", "redshift"), f"CASE WHEN {_OF_DIGITS} THEN CAST(CAST({{x}} AS TEXT) AS DOUBLE PRECISION) END"
+    ),
+}
+# Of other dialects, which take blanks and underscores (DuckDB), or d and f at the end (Spark), for part of a number.
+_TRIED = "TRY_CAST(TRANSLATE(CAST({x} AS TEXT), ' _dDfF', 'xxxxxx') AS DOUBLE)"
+_FINITE = "{x} > -1e300 AND {x} < 1e300"  # neither NaN, whatever that equals in a dialect, nor infinite
 
 
 def _parts_of_name(flag: str, name: str) -> list[tuple[str, bool]]:
@@ -233,6 +247,11 @@ def _transpiled(template: "_Template", dialect: str) -> str:
             hashed, digits = (argument.sql(dialect) for argument in node.expressions)
             written = _HEX[dialect].format(x=hashed, digits=digits)
             return sqlglot.parse_one(written, read=dialect)
+        elif isinstance(node, expressions.Anonymous) and node.name == _NUMBER:
+            (of_user,) = node.expressions
+            if dialect in _AS_NUMBER:
+                return sqlglot.parse_one(_AS_NUMBER[dialect].format(x=of_user.sql(dialect)), read=dialect)
+            return sqlglot.parse_one(_TRIED.format(x=of_user.sql()))
         return node
 
     return tree.transform(in_dialect).sql(dialect, pretty=True, unsupported_level=sqlglot.ErrorLevel.RAISE) + "\n"
@@ -297,7 +316,8 @@ class _Template:
         query = doc if roles.no_query else self._column("--query", _one("--query", roles.query or (QUERY,)))
         position = self._column("--position", roles.position or POSITION)
         columns |= {"r_query": query, "r_doc": doc}
-        columns["r_position"] = position if base == 1 else f"{position} - {base - 1}"
+        columns["r_given"], number = position, f"{_NUMBER}({position})"
+        columns["r_number"] = number if base == 1 else f"{number} - {base - 1}"
         columns["r_click"] = self._click(self._column("--click", roles.click or CLICK))
         of_plan = (("--context", self.plan.context), ("--stratify", self.plan.strata))
         of_plan += (("--cluster-column", self.plan.clusters), ("--arm", self.plan.arms))
@@ -309,44 +329,47 @@ class _Template:
             columns[f"r_random_{number}"] = f"CAST({self._column('--randomized-where', rows.column)} AS TEXT)"
         selected = ", ".join(f"{value} AS {name}" for name, value in columns.items())
         self._step("log_rows", columns=selected)
+        finite = _FINITE.format(x="r_number")
         faults = [(f"{session} IS NULL", RowRejection.NULL_SESSION) for session in self._sessions]
         faults += [
             ("r_query IS NULL", RowRejection.NULL_QUERY),
             ("r_doc IS NULL", RowRejection.NULL_DOC),
-            ("r_position IS NULL", RowRejection.POSITION_MISSING),
-            (f"r_position > {LARGEST_POSITION}", RowRejection.POSITION_TOO_LARGE),
-            ("r_position <> FLOOR(r_position)", RowRejection.POSITION_NOT_WHOLE),
-            ("r_position < 1", RowRejection.POSITION_BELOW_BASE),
+            ("r_given IS NULL", RowRejection.POSITION_MISSING),
+            (f"r_number > {LARGEST_POSITION} AND {finite}", RowRejection.POSITION_TOO_LARGE),
+            (f"r_number IS NULL OR NOT ({finite} AND r_number = FLOOR(r_number))", RowRejection.POSITION_NOT_WHOLE),
+            ("r_number < 1", RowRejection.POSITION_BELOW_BASE),
             ("r_click = -1", RowRejection.CLICK_MISSING),
             ("r_click = -2", RowRejection.CLICK_INVALID),
         ]
         faults += [("r_k_period IS NULL", RowRejection.TIMESTAMP_INVALID)] if self.plan.period else []
         marks = f"{_first_that_holds(faults)} AS row_fault"
+        marks += f", CASE WHEN r_number >= 1 AND r_number <= {LARGEST_POSITION} THEN r_number ELSE 0 END AS r_position"
         if self.plan.randomized:
             cases = list[tuple[str, int]]()
             for number, rows in enumerate(self.plan.randomized):
-                at = f" AND r_position IN ({', '.join(map(str, rows.positions))})" if rows.positions else ""
+                at = f" AND r_number IN ({', '.join(map(str, rows.positions))})" if rows.positions else ""
                 cases.append((f"r_random_{number} = {self._text(rows.value)}{at}", number + 1))
             marks += f", {_first_that_holds(cases)} AS r_k_randomized"
         self._step("marked", marks=marks)
 
     def _click(self, click: str) -> str:
-        """0 or 1; -1 where it is missing, -2 where it is neither. Compared as text, it may be of any type."""
-        empty = 0 if self.rules.null_click else -1
+        """0 or 1; -1 where it is missing, -2 where it is neither. As text or a number, it may be of any type."""
+        empty, number = 0 if self.rules.null_click else -1, f"{_NUMBER}({click})"
         if self.rules.click_counts:
             return (
-                f"CASE WHEN {click} IS NULL THEN {empty} WHEN {click} < 0 OR {click} <> FLOOR({click}) THEN -2 "
-                f"WHEN {click} > 0 THEN 1 ELSE 0 END"
+                f"CASE WHEN {click} IS NULL THEN {empty} "
+                f"WHEN {number} IS NULL OR NOT ({_FINITE.format(x=number)} AND {number} = FLOOR({number})) THEN -2 "
+                f"WHEN {number} < 0 THEN -2 WHEN {number} > 0 THEN 1 ELSE 0 END"
             )
         words = self.rules.values
-        true = ", ".join(map(self._text, ("1", "1.0", "1.0e0", "true", "t", *words.true)))
-        false = ", ".join(map(self._text, ("0", "0.0", "0.0e0", "false", "f", *words.false)))
+        true = ", ".join(map(self._text, ("1", "true", "t", *words.true)))
+        false = ", ".join(map(self._text, ("0", "false", "f", *words.false)))
         text = f"LOWER(CAST({click} AS TEXT))"
         text = f"TRIM({text})" if words.true or words.false or self.rules.null_click else text
         blank = f" WHEN {text} = {self._text('')} THEN 0" if self.rules.null_click else ""
         return (
             f"CASE WHEN {click} IS NULL THEN {empty}{blank} WHEN {text} IN ({true}) THEN 1 "
-            f"WHEN {text} IN ({false}) THEN 0 ELSE -2 END"
+            f"WHEN {text} IN ({false}) THEN 0 WHEN {number} = 1 THEN 1 WHEN {number} = 0 THEN 0 ELSE -2 END"
         )
 
     def _judge_pages(self) -> None:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import math
 import os
 import shutil
 import sqlite3
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +232,42 @@ def test_counts_equal_those_of_collect_row_for_row_with_every_fault(
     assert len(of_log.manifest["rows"]["rejected"]) >= 9
     for section in ("counted", "rows", *(["key_types"] if dialect in {"duckdb", "sqlite"} else [])):
         assert of_export.manifest[section] == of_log.manifest[section]
+
+
+CLICKS_AS_TEXT = [*("1", "01", "1e0", "1.00", "1.000000e+00", "0", "0e0", "0.00", "+1", "-0", "true", "F"), None]
+CLICKS_AS_TEXT += [" 1", "1 ", "abc", "", "1x", "1_0", "0x1", "nan", "inf", "1d"]
+POSITIONS_AS_TEXT = [*("3", "10", "03", "3.0", "3e0", "2.5", "-1", "0", "3000000000"), None]
+POSITIONS_AS_TEXT += [" 3", "3x", "abc", "", "nan", "inf", "0x3", "3_0", "3d"]
+WRITTEN_NUMBERS: dict[str, tuple[list[Any], list[Any], pl.DataType]] = {
+    "clicks as text": (["1"] * len(CLICKS_AS_TEXT), CLICKS_AS_TEXT, pl.String()),
+    "positions as text": (POSITIONS_AS_TEXT, ["1"] * len(POSITIONS_AS_TEXT), pl.String()),
+    "fractions": ([1.0, 2.5, math.nan, math.inf, -math.inf, 3e9, 0.0, -1.0, None, 7.0], [1.0] * 10, pl.Float64()),
+    "decimals": ([Decimal(text) for text in ("1.00", "2.50", "3.00", "0.00")], [Decimal("1.00")] * 4, pl.Decimal(9, 2)),
+}
+
+
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize("case", WRITTEN_NUMBERS)
+@pytest.mark.parametrize("dialect", ENGINES)
+def test_numbers_are_read_as_collect_reads_them_whatever_their_type(
+    posbias: Posbias, query: Query, tmp_path: Path, dialect: str, case: str
+) -> None:
+    positions, clicks, dtype = WRITTEN_NUMBERS[case]
+    if (dialect == "sqlite" and case in {"fractions", "decimals"}) or (dialect == "postgres" and case == "decimals"):
+        pytest.skip("holds no such numbers, or is not given them")
+    names = [f"n{number}" for number in range(len(positions))]
+    ids = {"page": names, "search term": names, "sku": names, "time": ["2026-01-05"] * len(names)}
+    read = pl.DataFrame({"rank": positions, "clicked": clicks}, {"rank": dtype, "clicked": dtype}, strict=False)
+    file = tmp_path / "log.parquet"
+    pl.DataFrame(ids).hstack(read).write_parquet(file)
+    query(dialect, of=file).write_parquet(tmp_path / "export.parquet")
+    drop = ("--on-bad-rows", "drop", "--max-bad-rows", 0.99)
+
+    of_log = posbias("collect", file, *COLUMNS, "--timestamp", "none", *drop)
+    of_export = posbias("collect", tmp_path / "export.parquet", *drop)
+
+    assert as_text(of_export.statistics) == as_text(of_log.statistics)
+    assert of_export.manifest["rows"] == of_log.manifest["rows"]
 
 
 @pytest.mark.parametrize(("ending", "case"), [("csv", "pbm"), *(("parquet", case) for case in [*PLANS][1:4])])
