@@ -14,7 +14,7 @@
 -- Where some lists carry a query (or a search id, if none has a query), those without are no results pages: what is
 -- recommended beside them is left out, and so are clicks without query and id on what such a list showed last. So are,
 -- beside other lists, those whose event or name says that they recommend, suggest or complete, and, beside lists that
--- are called a search or results, those of other names in the same search.
+-- are called a search or results, those of other names in the same search, or in all where no list has a query or id.
 bags AS (
     SELECT
         * EXCLUDE (properties),
@@ -149,6 +149,8 @@ bags AS (
     SELECT *, is_shown AND coalesce(CASE
         WHEN bool_or(term IS NOT NULL) FILTER (is_shown) OVER () THEN term IS NOT NULL
         WHEN bool_or(id IS NOT NULL) FILTER (is_shown) OVER () THEN id IS NOT NULL
+        WHEN bool_or(is_called_so) FILTER (is_shown) OVER () AND bool_or(term IS NOT NULL) OVER ()
+        THEN is_called_so OR called IS NULL
     END, true) AND NOT (is_aside AND bool_or(NOT is_aside) FILTER (is_shown) OVER ()) AS may_be
     FROM searched_for
 ), names AS (  -- whether a search shows lists of several names, one of which is called results
@@ -172,7 +174,7 @@ bags AS (
             WHEN is_shown THEN is_result
             WHEN bool_or(term IS NOT NULL) FILTER (is_shown) OVER () THEN term IS NOT NULL OR id IS NOT NULL
             WHEN bool_or(id IS NOT NULL) FILTER (is_shown) OVER () THEN id IS NOT NULL
-            ELSE true
+            ELSE NOT coalesce(bool_or(NOT is_result) FILTER (is_shown) OVER (), false)
         END AS of_results,
         NOT is_shown AND (
             (is_aside AND any_aside)

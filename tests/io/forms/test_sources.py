@@ -218,6 +218,23 @@ def test_lists_without_a_query_beside_some_with_one_are_no_results_pages(posbias
     assert account(found)["not_used"] == {"rows of other events": 9}
 
 
+def test_lists_of_other_names_than_results_after_searches_are_left_out_with_bare_clicks_on_them(
+    posbias: Posbias, tmp_path: Path
+) -> None:
+    events = list[Event]()
+    for at in range(0, 40, 20):
+        events += [
+            shop_event("Products Searched", at, query="boots"),
+            shop_event("Product List Viewed", at + 1, list_id="search results", product_ids=["a", "b"]),
+            shop_event("Product List Viewed", at + 3, list_id="product page", product_ids=["c", "a"]),
+            shop_event("Product Clicked", at + 5, product_id="b"),
+            shop_event("Product Clicked", at + 6, product_id="c"),
+        ]
+    found = posbias("collect", *write(tmp_path, {"e.jsonl": events}), "--input-format", "segment")
+    assert clicked(found) == [("b", 2, 2)]
+    assert account(found)["used"] == {"impressions": 4, "clicks": 2}
+
+
 def test_named_lists_of_one_page_are_a_page_each(posbias: Posbias, tmp_path: Path) -> None:
     shown = {"query": "boots", "search_id": "s1"}
     events = [
