@@ -124,12 +124,15 @@ _OF_EVENTS = frozenset(("event", "eventname", "eventtype", "type", "action"))
 def _rows_within(text: str, *, alone: bool) -> list[str]:
     """The rows that an object is but the envelope of; else the object itself.
 
-    A request, `{"batch": [{...}, ...]}`, is one. So is an object that stands `alone`, such as `{"data": [...]}`, of its
-    largest list of objects, if these have queries, ids of pages or lists, and it has no query itself and is no event.
+    A request, `{"batch": [{...}, ...]}` or one with `events` that have properties, is one. So is an object that stands
+    `alone`, such as `{"data": [...]}`, of its largest list of objects, if these have queries, ids of pages or lists, and
+    it has no query itself and is no event.
     """
     with suppress(msgspec.DecodeError):
         levels = [_FIELDS.decode(text)]
         batch = bytes(levels[0].get("batch", b""))
+        if b'"event_properties"' in (events := bytes(levels[0].get("events", b""))):  # of a client of Amplitude
+            batch = events
         if _OF_OBJECTS.match(batch):
             return [bytes(row).decode() for row in _ENTRIES.decode(batch)]
         if not alone or not (_OF_QUERIES | _OF_EVENTS).isdisjoint(map(plain, levels[0])):
