@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # CatBoost 1.2.10: the weights of groups (group_weight, 1 / propensity of the page or how often it was seen) count in
-# NDCG, DCG, MRR, ERR, PFound and AverageGain of eval_metrics and of training, and not in MAP, PrecisionAt and RecallAt,
+# NDCG, DCG, MRR, ERR, PFound and AverageGain of eval_metrics, and not in MAP, PrecisionAt and RecallAt,
 # with no message. With use_weights=true, the parameter that switches weights of other metrics on and off, these three
 # take it and still do not weigh. So metrics side by side in one table are means over two different populations of pages,
 # and a choice of the best round by MAP is one of a naive average. QueryAUC leaves weights out as well, until it is given

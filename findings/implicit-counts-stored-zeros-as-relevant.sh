@@ -3,8 +3,7 @@
 # the value. A matrix made of (user, item, click) rows stores the zeros of items that were shown and not clicked, and all
 # measures take the skips for hits; the same matrix made from a dense array, or after eliminate_zeros, is right. A rating
 # below zero is a hit, too, and NDCG knows no grades. And "precision" at K is divided by the smaller of K and the number
-# of relevant items of the user: one relevant item at rank 10 of 10 is a precision of 1. The page of the evaluation module
-# says nothing of either ("Calculates P@K for a given trained model").
+# of relevant items of the user: one relevant item at rank 10 of 10 is a precision of 1.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

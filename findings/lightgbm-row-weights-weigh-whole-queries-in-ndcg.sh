@@ -2,11 +2,10 @@
 # LightGBM 4.7.0: weights are given per row, and NDCG and MAP of a validation set are means over queries in which each
 # query counts by the mean of the weights of its rows. So weights of clicks (1 / propensity on a clicked row, 1 on the
 # others) that are meant for the loss change what early stopping looks at: a page whose one click was far down counts
-# several times as much as a page clicked at the top, whatever the rows below weigh. The number is no NDCG of the clicks
+# several times as much as a page clicked at the top. The number is no NDCG of the clicks
 # (it would not move) and no NDCG weighted by propensity (there the weight belongs to the gain of the document; a weight
-# on rows without a click counts just as much). A page padded with more unclicked rows counts for less. The pages of the
-# parameter weight, of the metrics and of LGBMRanker (eval_sample_weight: "weights of eval data") do not say so;
-# XGBoost takes one weight per query for the same metrics, which says it.
+# on rows without a click counts just as much). A page padded with more unclicked rows counts for less. XGBoost takes one
+# weight per query for the same metrics, which says it; LightGBM has no word for the step from rows to queries.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -4,7 +4,7 @@
 # of a click (objective=binary) is 0 or 1 after the sigmoid where it was .2 or .7: no weight, threshold or expected number
 # of clicks that is made of it holds. Of linear_tree=true the converted model has the constants of the leaves and not
 # their slopes. Plain trees and dart agree to 6 digits, and an order of documents by a forest stays, so a test by NDCG
-# passes. The README names LightGBM as supported and no kinds.
+# passes.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -5,7 +5,7 @@
 # an interval that is too narrow: with 3 of 4 missing half as wide as it should be. Under no difference at all the share
 # of p-values below .05 is about a third. In RatioOfMeans a null in the numerator still leaves the row's denominator in
 # (the mean of each is of other users), so there the ratio changes too. In Polars, NaN gives a result of NaN, null this.
-# No page says that columns must be complete, and MannWhitneyU and Bootstrap of the same package have a nan_policy.
+# No docstring of Mean says that the column must be complete; MannWhitneyU and Bootstrap beside it have a nan_policy.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -4,8 +4,7 @@
 # are the same 32-bit float are a tie, and ties go from the last id to the first. The baseline "newest first", with the
 # seconds since 1970 as the score, is not evaluated at all: about 2 minutes are one score, and an order by id comes of
 # it. So are probabilities of a calibrated model near 1, and ids or ranks subtracted from a large number. RR@k of
-# ir-measures, which another provider computes, orders the same run right: RR@k is 1 where P@1 is 0. Neither page names
-# the 32 bits, and pytrec_eval takes and gives 64-bit floats.
+# ir-measures, which another provider computes, orders the same run right: RR@k is 1 where P@1 is 0.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
