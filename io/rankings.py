@@ -51,7 +51,7 @@ _RELEVANCE_NAMES = (RELEVANCE, "rel", "label", "grade", "judgment")
 _TABLES = (".parquet", ".pq", ".csv", ".tsv", ".tab", ".ndjson", ".jsonl", ".arrow", ".ipc", ".feather")
 _RANKS = ("rank", "ranks", "ranking")
 _VALUE, _RANK = "posbias_value", "posbias_given_rank"
-_LOOKED_AT, _DEEPEST = 1 << 18, 100  # rows of a ranking whose order is looked at, and how far apart two may be
+_LOOKED_AT, _DEEPEST = 1 << 17, 100  # rows of a ranking whose order is looked at, and how far apart two may be
 _MUCH_OPPOSED, _MUCH_TIED = 0.01, 0.05  # share of pairs: hardly any rounding turns round, and some make scores equal
 
 Opened = tuple[tuple[Source, ...], pl.LazyFrame]
