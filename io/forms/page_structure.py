@@ -213,7 +213,7 @@ def _with_click_lists(lists: Lists) -> Columns | None:
     """
     named = {name: rows for name, rows in lists.items() if tells(CLICK, name)}
     flags = [name for name, rows in lists.items() if not named and _hold(rows, AS_CLICKS.__contains__)]
-    flags = [name for name in flags if not (says_page(name) or says_rank(name))]
+    flags = [name for name in flags if not (says_page(name) or says_rank(name) or _hold(lists[name], _NO_CLICK))]
     clicks = [name for name, rows in named.items() if _hold(rows, _is_click)] or flags
     guess = [name for name in clicks if named or not says_no_click(name)]
     click = _by_name(clicks, CLICK) or (guess[0] if len(guess) == 1 else None)
@@ -236,6 +236,9 @@ def _with_click_lists(lists: Lists) -> Columns | None:
     distinct = {name: len({entry for row in lists[name] for entry in row}) for name in docs}
     doc = _by_name(docs, DOC) or max(docs, key=lambda name: distinct[name], default=None)
     return None if doc is None else {"doc": doc, "click": click, "position": position}
+
+
+_NO_CLICK = frozenset(("0", "0.0", "false")).__contains__
 
 
 def _hold(rows: list[list[str]], is_one: Callable[[str], bool]) -> bool:

@@ -99,6 +99,13 @@ SHAPES: dict[str, tuple[str, str]] = {
     "objects-indented.json": ("", lines(PAGES, indent=2)),
     "requests.ndjson": ("", lines({"batch": flat()[at : at + 9], "sentAt": "x"} for at in range(0, 72, 9))),
     "python.csv": ("lists", with_lists(repr)),
+    "flags-of-none.csv": (
+        "lists",
+        table(
+            {"query": page["query"], "doc": repr(page["doc"]), "f": "[False, False, False]", "g": repr(page["click"])}
+            for page in PAGES
+        ),
+    ),
     "tuples.csv": ("lists", with_lists(lambda entries: repr(tuple(entries)))),
     "numpy.csv": ("lists", with_lists(lambda entries: f"[{' '.join(map(repr, entries))}]")),
     "numpy-of-fractions.tsv": (
