@@ -59,8 +59,9 @@ _CLICKED_WORDS = (
 _LIKELY_NAMES = ("event", "action", "type", "kind")
 _CERTAIN_WORDS = ("impression", "click")
 _LIST = r"^\s*(\[.*,.*\]|[^\s,;|]+(\s*[,;|]\s*[^\s,;|]+)+)\s*$"  # in text: of JSON, or with a mark between ids
+_FEWEST_IDS = 0.02  # values in a row with a list, of ids of pages and visits
 _IDS, _LISTS = cs.string() | cs.integer(), cs.by_dtype(pl.List)
-_OBJECT = r"^\s*\{.*\}\s*$"
+_OBJECT = r"^\s*\{"
 _MEMORY = 1 << 30  # bytes, for records of which each structure is looked at in its first 20,000
 _MOST_KINDS = 50  # a column of more is none of kinds of events
 
@@ -81,13 +82,13 @@ def find_form(sources: Sequence[Source]) -> list[Finding]:
             known = recognise(frozenset(schema_of(sources[0])))
         by_columns = known and Finding(f"these are events of {known.title}", ("--input-format", known.name))
         first = _first_rows(sources)
+        has_others = (
+            known and known.events and not any(text.is_in(known.events).any() for text in first.select(cs.string()))
+        )
+        linked = None if known and not has_others else _linked(sources)
         first = pl.DataFrame() if any(dtype.is_nested() for dtype in first.dtypes) else first
         finding = (
-            by_columns
-            or _linked(sources)
-            or _table_of_events(sources)
-            or _numbered_columns(first)
-            or _times_of_clicks(first)
+            linked or by_columns or _table_of_events(sources) or _numbered_columns(first) or _times_of_clicks(first)
         )
     return [] if finding is None else [finding]
 
@@ -127,23 +128,27 @@ def _linked(sources: Sequence[Source]) -> Finding | None:
     with reading(sources):
         frames = [scan_sources([one]).select(_IDS | _LISTS).head(_SAMPLED_ROWS) for one in sources]
         rows = pl.concat(frames, how="diagonal_relaxed").collect(engine="streaming")
-    schema = rows.schema
-    holds = [pl.col(name).list.len() > 1 for name, dtype in schema.items() if isinstance(dtype, pl.List)]
-    holds += [pl.col(name).str.contains(_LIST) for name, dtype in schema.items() if dtype == pl.String]
-    if not holds:
-        return None
-    holding = rows.select(pl.any_horizontal(*holds).fill_null(value=False)).to_series()
-    ids = rows.select(_IDS.cast(pl.String))
-    named = ids.filter(~holding).unpivot(value_name="posbias_id")["posbias_id"].unique().implode()
-    with_list = [column for column in ids.filter(holding) if column.n_unique() > _MOST_LINES * len(column)]
-    in_text = any(column.str.contains(_OBJECT).any() for column in rows.select(pl.col(pl.String)))
-    if not in_text and not any(column.is_in(named).any() for column in with_list):
+    texts = [column.name for column in rows.select(cs.string()) if _mostly(column, _LIST)]
+    in_text = any(_mostly(column, _OBJECT) for column in rows.select(cs.string()))
+    lists = [pl.col(name).list.len() > 1 for name, dtype in rows.schema.items() if isinstance(dtype, pl.List)]
+    lists += [pl.col(name).str.contains(_LIST) for name in texts]
+    if lists and not in_text:
+        is_page = rows.select(pl.any_horizontal(lists).fill_null(value=False)).to_series()
+        ids = rows.select(_IDS.cast(pl.String))
+        named = ids.filter(~is_page).unpivot(value_name="posbias_id")["posbias_id"].unique().implode()
+        of_pages = [column for column in ids.filter(is_page) if column.n_unique() > _FEWEST_IDS * len(column)]
+        lists = [column for column in of_pages if column.is_in(named).any()]
+    if not lists and not in_text:
         return None
     try:
         found = scan_sources([result_of(Query(finding_of_linked(), _MEMORY), sources)]).collect()
     except PosbiasError:  # such as names that a query does not tell apart
         return None
     return Finding(found.item(), ("--input-format", LINKED)) if found.height else None
+
+
+def _mostly(texts: pl.Series, pattern: str) -> bool:
+    return _share(texts.filter(texts != "").str.contains(pattern)) > _MOST_LINES
 
 
 def _table_of_events(sources: Sequence[Source]) -> Finding | None:

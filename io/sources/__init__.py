@@ -14,7 +14,6 @@ The others, `_NAME.sql`, are scripts that make a log of records; `-- include: FI
 what becomes of a record with `-- used:`, `-- outcome:`, and `-- fatal:`, which stops the run.
 """
 
-import shlex
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -36,6 +35,7 @@ class EventSource:
     name: str
     title: str  # for people
     columns: tuple[frozenset[str], ...]  # sets of columns; a file that has all of one set is of this source
+    events: tuple[str, ...]  # what its events of lists are called, where no others are read
     options: tuple[str, ...]  # what reads the rows of the query, as words of a command line
     text: str  # the query
 
@@ -59,7 +59,8 @@ def event_source(name: str) -> EventSource:
     for rest in settings.get("then", []):
         text = f"WITH events AS (\n{text}\n), {_read(rest)[0]}"
     columns = tuple(frozenset(known.split()) for known in settings.get("columns", []))
-    return EventSource(name, settings["title"][0], columns, tuple(shlex.split(settings["options"][0])), text)
+    events, options = (next(iter(settings.get(key, [""]))).split() for key in ("events", "options"))
+    return EventSource(name, settings["title"][0], columns, tuple(events), tuple(options), text)
 
 
 @cache

@@ -16,6 +16,14 @@ numbered AS (
 ), atoms AS NOT MATERIALIZED (
     SELECT n, picked, t.fullkey AS at_path, trim(t.atom->>'$') AS v
     FROM numbered, json_tree(e) AS t WHERE t.type IN ('VARCHAR', 'BIGINT', 'UBIGINT', 'DOUBLE')
+    UNION ALL
+    SELECT  -- an entry of a list that is a name and a value, as GA4 writes them: a field of that name
+        n, picked, regexp_replace(t.fullkey, '\[\d+\]$', '.') || (t.value->>'$.key'), trim(coalesce(
+            t.value->>'$.value.string_value', t.value->>'$.value.int_value', t.value->>'$.value.double_value',
+            CASE WHEN json_type(t.value->'$.value') <> 'OBJECT' THEN t.value->>'$.value' END
+        ))
+    FROM numbered, json_tree(e) AS t
+    WHERE t.type = 'OBJECT' AND t.fullkey[-1] = ']' AND json_type(t.value->'$.key') = 'VARCHAR'
 ), leaves AS NOT MATERIALIZED (
     SELECT
         n, picked, regexp_replace(at_path, '\[\d+\]', '[*]', 'g') AS path,
@@ -64,15 +72,17 @@ numbered AS (
 ), ids AS (
     SELECT
         list, path, count(DISTINCT v) / count(*) AS differ,
-        avg(CAST(coalesce(TRY_CAST(v AS TIMESTAMPTZ) IS NOT NULL OR TRY_CAST(v AS DOUBLE) BETWEEN 1e9 AND 1e13, false)
-            AS INTEGER)) > .5
+        avg(CAST(TRY_CAST(v AS TIMESTAMPTZ) IS NOT NULL OR regexp_matches(v, '^1\d{9}(\d{3}){0,3}(\.|$)') AS INTEGER)) > .5
             AS are_times
     FROM flat JOIN long_lists USING (n)
-    WHERE NOT of_list GROUP BY ALL HAVING differ >= .5
+    WHERE NOT of_list OR NOT starts_with(path, list)
+    GROUP BY list, path, name HAVING differ >= .5 OR differ >= .02 AND regexp_matches(
+        name, 'session|visit|user|client|device|anonymous|distinct|cookie|browser|customer|member|^sid$|^[ug]?uid$'
+    )
 ), named AS (
     SELECT p.n AS page, c.n AS click, p.list, p.path AS page_id, c.path AS click_id, p.differ, p.are_times
     FROM (FROM flat JOIN long_lists USING (n) JOIN ids USING (list, path)) AS p
-    JOIN flat AS c ON c.v = p.v AND c.n <> p.n AND NOT c.of_list
+    JOIN flat AS c ON c.v = p.v AND c.n <> p.n AND (NOT c.of_list OR c.path = p.path)
     ANTI JOIN long_lists AS other ON other.n = c.n AND other.list = p.list
 ), held AS (
     SELECT m.*, c.path AS clicked, c.name
@@ -88,9 +98,22 @@ numbered AS (
         count(DISTINCT click) AS hits
     FROM met AS m JOIN item_fields AS f USING (list)
     WHERE f.path = shown AND f.differ >= .99 AND f.base IS NULL GROUP BY ALL
+), tried_places AS (  -- clicks that say the place of their item alone, and no item
+    SELECT
+        m.list, page_id, click_id, differ, are_times, c.path AS clicked, f.path AS shown, false AS is_alike,
+        f.name AS item, count(DISTINCT click) FILTER (TRY_CAST(c.v AS BIGINT) BETWEEN 0 AND length) AS hits,
+        coalesce(getvariable('position_base'), CASE
+            WHEN min(TRY_CAST(c.v AS BIGINT)) = 0 THEN 0
+            WHEN max(TRY_CAST(c.v AS BIGINT) - length) >= 0 THEN 1
+            ELSE -1
+        END) AS top
+    FROM named AS m JOIN flat AS c ON c.n = m.click AND c.path <> m.click_id
+    JOIN long_lists AS l ON l.n = m.page AND l.list = m.list
+    JOIN (SELECT list, path, name FROM item_fields WHERE item_fields.differ >= .99 AND base IS NULL) AS f ON f.list = m.list
+    WHERE m.differ >= .5 AND regexp_matches(c.name, 'position|rank|index|slot|ordinal|^pos$|^place$') GROUP BY ALL
 ), chosen AS MATERIALIZED (
-    SELECT t.*
-    FROM tried AS t JOIN (
+    SELECT t.*, differ < .5 AS is_visit
+    FROM (SELECT *, NULL AS top FROM tried UNION ALL BY NAME FROM tried_places) AS t JOIN (
         SELECT list, page_id, click_id, clicked, count(DISTINCT click) AS clicks FROM held GROUP BY ALL
     ) AS h USING (list, page_id, click_id, clicked)
     JOIN (
@@ -98,8 +121,9 @@ numbered AS (
     ) USING (list, shown)
     WHERE hits >= 2 AND hits >= .5 * clicks
     ORDER BY
-        round(hits / clicks, 1) DESC, are_times, round(differ, 2) DESC, hits DESC, page_id = click_id DESC, len(page_id), page_id,
-        click_id, regexp_matches(item, 'id$') DESC, regexp_matches(item, 'hash$|key$|sku$') DESC, is_alike DESC, values DESC, len(shown), shown, clicked
+        top IS NULL DESC, are_times, is_visit, round(hits / clicks, 1) DESC, round(differ, 2) DESC, hits DESC,
+        page_id = click_id DESC, len(page_id), page_id, click_id, regexp_matches(item, 'id$') DESC,
+        regexp_matches(item, 'hash$|key$|sku$') DESC, is_alike DESC, values DESC, len(shown), shown, clicked
     LIMIT 1
 ), acts AS MATERIALIZED (
     SELECT m.page, m.click, c.v AS doc
@@ -179,7 +203,7 @@ numbered AS (
     SELECT path, rank IS NULL AND are_addresses > 0 AS is_address
     FROM of_names LEFT JOIN query_names USING (name) LEFT JOIN of_values USING (path)
     WHERE share >= .3 AND path <> (SELECT page_id FROM chosen) AND (
-        rank IS NOT NULL OR are_addresses >= .3 OR values_by_doc < .5 * least(values, shown_by_doc) AND values > 1
+        rank IS NOT NULL OR are_addresses >= .3 OR values_by_doc <= .5 * least(values, shown_by_doc) AND values > 1
     )
     ORDER BY rank NULLS LAST, are_addresses >= .3 DESC, regexp_matches(name, 'query|term|keyword|phrase|search') DESC,
         values DESC, len(path), path
@@ -197,6 +221,7 @@ numbered AS (
 ), place_field AS (  -- positions that clicks name
     SELECT path FROM flat JOIN (SELECT DISTINCT click FROM clicks) ON n = click
     WHERE NOT of_list AND regexp_matches(name, 'position|rank|index|slot|ordinal|^pos$|^place$')
+        AND (SELECT top IS NULL AND NOT is_visit FROM chosen)
     GROUP BY path HAVING count(TRY_CAST(v AS BIGINT)) >= .95 * (SELECT count(DISTINCT click) FROM clicks)
 ), item_place AS MATERIALIZED (
     SELECT f.path, f.base, latest FROM item_fields AS f JOIN chosen USING (list)
@@ -261,16 +286,18 @@ numbered AS (
     )
 ), found AS MATERIALIZED (
     SELECT
-        o.list, o.shown, o.page_id, o.click_id, o.clicked, k.path AS kind, q.path AS query,
+        o.list, o.shown, o.page_id, o.click_id, o.clicked, o.top, o.is_visit, k.path AS kind, q.path AS query,
         coalesce(q.is_address, false) AS is_address, t.path AS clock, u.path AS visit, s.*, i.path AS item_place,
         i.base AS item_base, coalesce(i.latest >= size, false) AS item_is_over_pages, click_kinds.those AS click_kinds,
         page_kinds.those AS page_kinds,
         CASE
+            WHEN o.top < 0 THEN 'clicks say the place of what was clicked (' || substr(o.clicked, 3) || '), and not '
+                || 'whether places count from 0 or from 1. Use --position-base 0 or --position-base 1.'
             WHEN agreeing < .98 * clicks THEN (clicks - agreeing) || ' of ' || clicks || ' clicks say another '
                 || substr(s.place, 3) || ' than the place of their item in ' || substr(list, 3) || ', and no field of '
                 || 'pages (offset, page, ...) tells where their lists begin. Log that, or the position of each item; '
                 || 'or leave ' || substr(s.place, 3) || ' out of the log if it means something else.'
-            WHEN several > .02 * of_ids THEN several || ' of ' || of_ids || ' ids in ' || substr(page_id, 3)
+            WHEN several > .02 * of_ids AND NOT o.is_visit THEN several || ' of ' || of_ids || ' ids in ' || substr(page_id, 3)
                 || ' have different lists, and no field tells where each begins. Log an id for each list that is '
                 || 'shown, or where it begins (offset, page).'
         END AS fault,
@@ -279,6 +306,7 @@ numbered AS (
             ' (' || k.path || ' is ' || array_to_string(nullif(click_kinds.those[:3], []), ', ') || ')', CASE
                 WHEN click_kinds.those = [] THEN ', of a ' || k.path
                     || ' that --click-where kind=NAME says,' ELSE '' END, ' clicks on it, as both name ', o.page_id, nullif(' or ' || o.click_id, ' or ' || o.page_id),
+            CASE WHEN o.is_visit THEN ' (the last list there that showed it, up to 30 minutes before)' ELSE '' END,
             '; items are ', o.shown, ', the query is ' || q.path, CASE
                 WHEN i.path IS NOT NULL THEN ', positions are ' || i.path
                 WHEN s.start = '' THEN ', positions count up each list'
@@ -288,6 +316,7 @@ numbered AS (
     FROM chosen AS o CROSS JOIN start AS s CROSS JOIN click_kinds CROSS JOIN page_kinds CROSS JOIN several_lists
     LEFT JOIN kind AS k ON true LEFT JOIN query AS q ON true LEFT JOIN clock AS t ON true LEFT JOIN visit AS u ON true
     LEFT JOIN item_place AS i ON true
+    WHERE NOT o.is_visit OR t.path IS NOT NULL
 ), said AS (
     SELECT sentence FROM found
 )
@@ -295,8 +324,8 @@ numbered AS (
 , fields AS (
     SELECT
         n,
-        max(v) FILTER (path = page_id AND i IS NULL) AS page_id,
-        max(v) FILTER (path = click_id AND i IS NULL) AS click_id,
+        max(v) FILTER (path = page_id AND coalesce(i, 0) = 0) AS page_id,
+        max(v) FILTER (path = click_id AND coalesce(i, 0) = 0) AS click_id,
         max(v) FILTER (path = clicked) AS clicked,
         list(v ORDER BY i) FILTER (path = shown AND i IS NOT NULL) AS docs,
         list(i ORDER BY i) FILTER (path = shown AND i IS NOT NULL) AS slots,
@@ -340,32 +369,52 @@ numbered AS (
                 ))
         END AS is_click,
         f.docs IS NOT NULL AND f.page_id IS NOT NULL AND coalesce(list_contains(page_kinds, f.kind), true) AS is_page,
-        place_base, is_over_pages, item_base, item_is_over_pages
+        place_base, is_over_pages, item_base, item_is_over_pages, is_visit, top
     FROM fields AS f JOIN found ON true LEFT JOIN firsts ON firsts.id = f.page_id
+), pages_of_all AS (
+    SELECT *, CASE WHEN is_visit THEN concat_ws(' ', page_id, timestamp, query) ELSE page_id END AS page FROM judged
+), shown_before AS (  -- of visits, whose clicks name no page
+    SELECT page_id, page, timestamp, unnest(docs) AS doc FROM pages_of_all WHERE is_visit AND is_page AND NOT is_click
+), places_of AS (  -- of pages whose clicks name no item
+    SELECT page_id, arg_min(docs, n) AS docs FROM judged WHERE top IS NOT NULL AND is_page AND NOT is_click GROUP BY page_id
+), joined AS (
+    SELECT
+        j.* EXCLUDE (clicked),
+        CASE
+            WHEN NOT j.is_visit THEN j.click_id
+            WHEN s.timestamp >= j.timestamp - INTERVAL 30 MINUTE THEN s.page
+            ELSE j.click_id || ' before this click'
+        END AS on_page,
+        CASE
+            WHEN top IS NULL THEN clicked
+            WHEN TRY_CAST(clicked AS BIGINT) >= top THEN places_of.docs[TRY_CAST(clicked AS BIGINT) - top + 1]
+        END AS clicked,
+        coalesce(TRY_CAST(clicked AS BIGINT) - top + 1, place - place_base + 1 + CASE WHEN is_over_pages THEN 0 ELSE above END)
+            AS clicked_at
+    FROM pages_of_all AS j
+    ASOF LEFT JOIN shown_before AS s ON j.click_id = s.page_id AND j.clicked = s.doc AND j.timestamp >= s.timestamp
+    LEFT JOIN places_of ON places_of.page_id = j.click_id
 ), lists_without AS (
-    SELECT page_id AS id FROM judged WHERE is_page AND NOT is_click AND has_queries
-    GROUP BY id HAVING count(query) = 0
+    SELECT page AS id FROM joined WHERE is_page AND NOT is_click AND has_queries GROUP BY id HAVING count(query) = 0
 ), kinds_of_rows AS (
-    SELECT *, CASE
+    SELECT *, coalesce(getvariable('position_base'), 1) - 1 AS lower, CASE
         WHEN is_click AND click_id IS NULL THEN 'click outside of a page'
-        WHEN is_click AND click_id IN (FROM lists_without) THEN 'click on a list without a query'
+        WHEN is_click AND on_page IN (FROM lists_without) THEN 'click on a list without a query'
         WHEN is_click THEN 'click'
-        WHEN is_page AND page_id IN (FROM lists_without) THEN 'list without a query'
+        WHEN is_page AND page IN (FROM lists_without) THEN 'list without a query'
         WHEN is_page THEN 'impression'
         ELSE coalesce(own, '')
     END AS kind
-    FROM judged
+    FROM joined
 )
 SELECT
-    kind, page_id AS page, query, unnest(docs) AS doc,
+    kind, page, query, unnest(docs) AS doc,
     unnest(list_transform(slots, lambda s: coalesce(places[s] - item_base, s) + 1))
-        + CASE WHEN item_is_over_pages THEN 0 ELSE above END AS position,
+        + CASE WHEN item_is_over_pages THEN 0 ELSE above END + lower AS position,
     timestamp, visit
 FROM kinds_of_rows WHERE kind = 'impression'
 UNION ALL BY NAME
-SELECT
-    kind, click_id AS page, clicked AS doc,
-    place - place_base + 1 + CASE WHEN is_over_pages THEN 0 ELSE above END AS position, timestamp, visit
+SELECT kind, on_page AS page, clicked AS doc, clicked_at + lower AS position, timestamp, visit
 FROM kinds_of_rows WHERE kind <> 'impression'
 UNION ALL BY NAME
 SELECT '' AS kind FROM numbered ANTI JOIN fields USING (n)

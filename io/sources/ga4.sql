@@ -1,6 +1,7 @@
 -- title: GA4's BigQuery export
 -- columns: event_name event_timestamp event_params items
 -- columns: event_name event_timestamp user_pseudo_id items
+-- events: view_item_list view_search_results select_item
 -- options: --impression-where kind=impression --click-where kind=click --session visit --page-time timestamp
 -- then: _named_lists.sql
 --

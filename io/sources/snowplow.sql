@@ -3,6 +3,7 @@
 -- columns: event_id collector_tstamp event_name
 -- columns: event_id derived_tstamp domain_userid
 -- columns: event_id derived_tstamp user_id
+-- events: list_view list_click
 -- options: --impression-where kind=impression --click-where kind=click --session visit --page-time timestamp
 -- then: _named_lists.sql
 --
