@@ -125,8 +125,8 @@ def _rows_within(text: str, *, alone: bool) -> list[str]:
     """The rows that an object is but the envelope of; else the object itself.
 
     A request, `{"batch": [{...}, ...]}` or one with `events` that have properties, is one. So is an object that stands
-    `alone`, such as `{"data": [...]}`, of its largest list of objects, if these have queries, ids of pages or lists, and
-    it has no query itself and is no event.
+    `alone`, such as `{"data": [...]}`, of its largest list of objects, if these have queries, ids of pages or lists,
+    and it has no query itself and is no event.
     """
     with suppress(msgspec.DecodeError):
         levels = [_FIELDS.decode(text)]
