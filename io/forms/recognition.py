@@ -7,7 +7,6 @@ Rows are taken in their order: those of a page stand together, from top to botto
 import codecs
 import csv
 import re
-import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -87,9 +86,8 @@ def find_form(sources: Sequence[Source]) -> list[Finding]:
         )
         linked = None if known and not has_others else _linked(sources)
         first = pl.DataFrame() if any(dtype.is_nested() for dtype in first.dtypes) else first
-        finding = (
-            linked or by_columns or _table_of_events(sources) or _numbered_columns(first) or _times_of_clicks(first)
-        )
+        finding = linked or by_columns or _table_of_events(sources)
+        finding = finding or _numbered_columns(first) or _times_of_clicks(first)
     return [] if finding is None else [finding]
 
 
@@ -222,15 +220,17 @@ def _numbered_columns(rows: pl.DataFrame) -> Finding | None:
         numbered[(match[1] + match[3]).strip("._- ")][int(match[2])] = match[0]
     whole = [name for name, of in numbered.items() if max(of) - min(of) + 1 == len(of) > 1 >= min(of)]
     lists = {name: [column for _, column in sorted(numbered[name].items())] for name in whole}
-    texts = {name: pl.concat([rows[column].cast(pl.String) for column in of]) for name, of in lists.items()}
+    fixed = [name for name in rows.columns if not any(name in of for of in lists.values())]
+    known = {role for role in ALIASES for name in fixed if plain(name) in map(plain, ALIASES[role])}
+    if not known <= {SESSION, QUERY}:
+        return None
+    texts = {name: pl.concat(rows[of].head(_LINES).cast(pl.String).get_columns()) for name, of in lists.items()}
     named = [name for name in lists if tells(CLICK, name) and _may_be_clicks(texts[name])]
     clicks = named or [name for name in lists if _is_flag(texts[name]) and not says_no_click(name)]
     docs = [name for name in lists if name not in clicks and not (_numbers(texts[name]) % 1 > 0).any()]
     alike = [name for name in docs if {len(lists[name])} == {len(lists[click]) for click in clicks}]
     doc = max(alike, key=lambda name: (tells(DOC, name), texts[name].n_unique()), default="")
-    fixed = [name for name in rows.columns if not any(name in of for of in lists.values())]
-    known = {role for role in ALIASES for name in fixed if plain(name) in map(plain, ALIASES[role])}
-    if not doc or len(clicks) != 1 or not (named or tells(DOC, doc)) or not known <= {SESSION, QUERY}:
+    if not doc or len(clicks) != 1 or not (named or tells(DOC, doc)):
         return None
     query = sql_of_pages(fixed, lists[doc], lists[clicks[0]], with_session=SESSION not in known)
     text = f"a row is a page with columns for each position, such as {lists[doc][0]!r} and {lists[clicks[0]][0]!r}"
@@ -246,9 +246,8 @@ def _times_of_clicks(rows: pl.DataFrame) -> Finding | None:
     for name in (name for name in rows.columns if tells(CLICK, name)):
         none = None if rows[name].null_count() else next(iter(rows[name].mode(maintain_order=True)), None)
         some = rows[name].filter(rows[name].ne_missing(none))
-        is_number = _numbers(some).null_count() == 0
         of_times = not _OF_TIMES.isdisjoint(words(name)) or (_numbers(some) >= _MOST_CLICKS).all()
-        is_time = holds_times(some) or (is_number and of_times)
+        is_time = holds_times(some) or (of_times and not _numbers(some).null_count())
         if is_time and some.n_unique() > _TWO and len(some) < rows.height / _TWO:
             conditions[name] = "IS NOT NULL" if none is None else f"<> {sql_text(none)}"
         elif _may_be_clicks(rows[name]):
@@ -422,8 +421,7 @@ def find_roles(opened: Callable[[], Log], sources: Callable[[], Sequence[Source]
         without_query = [NO_QUERY] if has_none else []
         flags = _flags(rows) if click in lacking else []
         if flags:
-            names, use = " and ".join(map(repr, flags)), shlex.join(option(click, flags[0]))
-            advice = f"Columns of two values: {names}. If one says what was clicked, name it, such as {use}."
+            advice = f"Columns of two values: {', '.join(flags)}. If one is the click, name it: {click} {flags[0]!r}."
             raise RoleError(*error.lines, advice, options=error.options) from error
         if lacking and not without_query:
             raise

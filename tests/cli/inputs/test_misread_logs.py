@@ -118,7 +118,7 @@ def test_which_of_several_columns_is_the_click_is_a_question(
     settled = json.loads(run_in_process("check", name, "--click", candidates[-1], "--json").stdout)
 
     assert all(one in question for one in candidates)
-    assert f"--click {candidates[0]}" in question or "Choose one with --click COLUMN" in question
+    assert f"--click '{candidates[0]}'" in question or "Choose one with --click COLUMN" in question
     assert settled["totals"]["clicks"] == log[columns[candidates[-1]]].cast(pl.Int64).sum()
     run_in_process("fit", name, "-o", "fit", code=2)
 
