@@ -663,6 +663,22 @@ def amplitude(log: Log) -> Files:
     return {"amplitude.json": found}
 
 
+def posthog(log: Log) -> Files:
+    """PostHog's export, with the properties as text; there is no id of a search, and a person has several pages."""
+    found: list[Event] = []
+
+    def capture(page: int, seconds: float, event: str, **properties: object) -> None:
+        known: Event = {"uuid": f"u{len(found)}", "event": event, "distinct_id": log.visit(page)}
+        text = json.dumps({"$lib": "web"} | properties)
+        found.append(known | {"timestamp": _iso(_at(page, seconds)), "properties": text})
+
+    for page in log.pages:
+        capture(page.number, 0, "results_viewed", query=page.query, results=page.docs)
+        for doc in log.clicked(page):
+            capture(page.number, 7, "result_clicked", item_id=doc)
+    return {"posthog.jsonl": found}
+
+
 def adobe(log: Log) -> Files:
     """Adobe's data feed: results pages of two slots; a click is a product view with its page and slot."""
     found: list[Event] = []
@@ -815,6 +831,7 @@ FORMS: dict[str, Form] = {
     "mixpanel": Form(mixpanel, "--input-format mixpanel"),
     "mixpanel's lists": Form(mixpanel_lists, "--input-format mixpanel"),
     "amplitude": Form(amplitude, "--input-format amplitude"),
+    "posthog": Form(posthog, "--input-format posthog"),
     "adobe": Form(adobe, "--input-format adobe"),
     "searches": Form(
         pages(
