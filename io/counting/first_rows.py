@@ -156,7 +156,19 @@ def of_first_rows(first: FirstRows, log: Log) -> dict[str, Quantity]:
     if not rows.height:
         return {}
     of_rows = {"rows_looked_at": rows.height, **of_ids(rows, log), **_of_order(rows)}
+    of_rows |= _of_queries(rows, log)
     return of_rows | dict(first.bases) | of_clients(first.clients) | _of_columns(rows, first.columns)
+
+
+def _of_queries(rows: pl.DataFrame, log: Log) -> dict[str, Quantity]:
+    """Rows whose query is empty: documents of pages that nobody searched for share it."""
+    if rows[QUERY].dtype != pl.String or log.roles.no_query or not log.roles.query:
+        return {}
+    column, can_query = log.roles.query[0], not log.raw_sources and log.request.query is None
+    condition = f"{sql_name(column)} <> ''"
+    empty = rows.filter(pl.col(QUERY).str.strip_chars() == "").height / rows.height
+    how = f": {sql_where(condition)}" if can_query else " of the files"
+    return {"empty_queries": empty, "query_column": column, "without_empty": how}
 
 
 def of_clients(clients: Clients | None) -> dict[str, Quantity]:

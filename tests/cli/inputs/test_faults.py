@@ -47,6 +47,7 @@ FAULTY: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
     ),
     "one-client-dominates": lambda log: log.with_columns(client=pl.when(PAGE % 10 == 0).then(-1).otherwise("session")),
     "ids-rounded": lambda log: log.with_columns(doc=pl.format("4.0063{}E+12", "doc")),
+    "queries-empty": lambda log: log.with_columns(query=pl.when(PAGE % 5 > 0).then("query").otherwise(pl.lit(""))),
     "every-page-clicked": lambda log: log.filter(pl.col("click").max().over("session") == 1),
     "clicked-first": lambda log: log.with_columns(placed("click", descending=True)),
     "order-of-ids": lambda log: log.with_columns(placed("doc")),
