@@ -61,7 +61,7 @@ _LIST = r"^\s*(\[.*,.*\]|[^\s,;|]+(\s*[,;|]\s*[^\s,;|]+)+)\s*$"  # in text: of J
 _FEWEST_IDS = 0.02  # values in a row with a list, of ids of pages and visits
 _IDS, _LISTS = cs.string() | cs.integer(), cs.by_dtype(pl.List)
 _OBJECT = r"^\s*\{"
-_MEMORY = 1 << 30  # bytes, for records of which each structure is looked at in its first 20,000
+_MEMORY = 1 << 30  # bytes, for records of which each structure is looked at in its first 5,000
 _MOST_KINDS = 50  # a column of more is none of kinds of events
 
 

@@ -1,5 +1,5 @@
 -- The rest of `linked.sql`, which reads records of JSON as `events`. Fields are paths (`results[*].id`), of values that
--- are no lists. What they are is found in the first 20,000 records of each structure:
+-- are no lists. What they are is found in the first 5,000 records of each structure:
 --
 --   shown, page_id       in a record with a list of two or more: an item each, all different; and a value that nearly
 --                        every such record has for itself
@@ -11,7 +11,7 @@
 --
 -- Where clicks say positions, these must be those of their items, or the query stops.
 numbered AS (
-    SELECT *, row_number() OVER (PARTITION BY json_structure(e) ORDER BY n) <= 20000 AS picked
+    SELECT *, row_number() OVER (PARTITION BY json_structure(e) ORDER BY n) <= 5000 AS picked
     FROM (SELECT e, row_number() OVER () AS n FROM events)
 ), atoms AS NOT MATERIALIZED (
     SELECT n, picked, t.fullkey AS at_path, trim(t.atom->>'$') AS v
