@@ -13,7 +13,7 @@
 numbered AS (
     SELECT *, row_number() OVER (PARTITION BY json_structure(e) ORDER BY n) <= 5000 AS picked
     FROM (SELECT e, row_number() OVER () AS n FROM events)
-), atoms AS NOT MATERIALIZED (
+), atoms AS MATERIALIZED (
     SELECT n, picked, t.fullkey AS at_path, trim(t.atom->>'$') AS v
     FROM numbered, json_tree(e) AS t WHERE t.type IN ('VARCHAR', 'BIGINT', 'UBIGINT', 'DOUBLE')
     UNION ALL
@@ -24,7 +24,7 @@ numbered AS (
         ))
     FROM numbered, json_tree(e) AS t
     WHERE t.type = 'OBJECT' AND t.fullkey[-1] = ']' AND json_type(t.value->'$.key') = 'VARCHAR'
-), leaves AS NOT MATERIALIZED (
+), leaves AS MATERIALIZED (
     SELECT
         n, picked, regexp_replace(at_path, '\[\d+\]', '[*]', 'g') AS path,
         TRY_CAST(nullif(regexp_extract(at_path, '\[(\d+)\]', 1), '') AS INTEGER) AS i, v
