@@ -350,8 +350,8 @@ def weigh(
         read = read_log(log, plan, engine, SilentProgress(), keep_sessions=pages)
         weighed = weigh_log(read, request, engine, SilentProgress())
         parts = (weighed.pages or read.buckets).map(partial(_columns_of_part, weigh=weighed.weigh))
-        rows = pl.concat(parts)
-    for sentence in warnings_in(doubts(log)):
+        rows, doubted = pl.concat(parts), warnings_in(doubts(log))
+    for sentence in doubted:
         warnings.warn(shown(sentence), stacklevel=3)  # where `Result.weights` is called
     return frame.with_columns([_in_frame(rows, name, read.rows_read) for name in ADDED])
 

@@ -411,7 +411,9 @@ def test_pages_from_another_base_are_warned_of(
     done = collected(run_in_process, shifted, "out")
     assert done.returncode == 1, done.stderr
     [warning] = warnings_of(tmp_path / "out")
-    assert warning.startswith("1,400 of 7,000 pages that were looked at go from position 2 to 6, and most from 1 to 5")
+    assert warning.startswith(
+        "1,400 of 7,000 pages that were looked at count positions from 2, and most from 1: they go to 6 and to 5."
+    )
 
 
 @pytest.mark.slow
