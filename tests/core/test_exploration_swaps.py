@@ -64,6 +64,7 @@ def test_predicted_errors_are_those_that_are_found_after_the_swaps() -> None:
     assert expected.mean() == pytest.approx(actual.mean(), rel=0.08)
 
 
+@pytest.mark.slow
 def test_the_plan_makes_the_widest_interval_narrower_than_no_swaps_and_than_every_single_one(
     curves: list[ContextCells],
 ) -> None:

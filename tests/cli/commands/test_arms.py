@@ -76,6 +76,7 @@ def test_training_files_are_not_made_from_the_bent_curve(run_in_process: Run, lo
     assert Output(tmp_path / "run").training.equals(Output(tmp_path / "plain").training)
 
 
+@pytest.mark.slow
 def test_arms_that_agree_are_a_reason_for_a_fit(run_in_process: Run, logs: Path, tmp_path: Path) -> None:
     done = run_in_process("fit", logs / "fixed.parquet", *ARM, "-o", "fit", code=0)
 
@@ -103,6 +104,7 @@ def test_what_arms_say_names_what_it_rests_on(run_in_process: Run, logs: Path, t
     assert f"which falls {falls}: " in bent["sentence"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("silent", ["A", "C"])
 def test_an_arm_without_clicks_has_no_level(silent: str, run_in_process: Run, logs: Path, tmp_path: Path) -> None:
     arm = pl.when(pl.col("session") % 5 == 0).then(pl.lit(silent)).otherwise(pl.col("arm").replace("A", "B2"))
@@ -164,7 +166,7 @@ def test_a_table_of_sums_may_have_arms(run_in_process: Run, logs: Path, tmp_path
     assert arms_in(tmp_path / "sums") == pytest.approx(arms_in(tmp_path / "log"), rel=1e-9)
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "options", "why"),
     [

@@ -40,6 +40,7 @@ def totals_of_run(run: Run, command: list[str], folder: Path) -> dict[str, Any]:
     return manifest_of(folder / "out")["totals"]
 
 
+@pytest.mark.slow
 def test_text_of_another_dialect_is_recognised_and_read_within_zstd(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path
 ) -> None:
@@ -65,6 +66,7 @@ def test_packed_json_in_a_directory_is_a_log_and_plain_json_there_is_none(
     assert checked(run_in_process, "logs")["totals"]["impressions"] == log.height
 
 
+@pytest.mark.slow
 def test_a_table_of_lists_without_a_header_is_recognised_however_many_words_its_fields_have(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path
 ) -> None:
@@ -91,6 +93,7 @@ def test_ubi_is_recognised(run_in_process: Run, shared_data: Path, tmp_path: Pat
     assert (counted["impressions"], counted["clicks"]) == (found["totals"]["impressions"], found["totals"]["clicks"])
 
 
+@pytest.mark.slow
 def test_clicks_apart_and_whatever_the_user_says_are_kept_in_the_command(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path
 ) -> None:
@@ -108,6 +111,7 @@ def test_clicks_apart_and_whatever_the_user_says_are_kept_in_the_command(
     assert totals_of_run(run_in_process, found["command"], tmp_path)["clicks"] == within["click"].sum()
 
 
+@pytest.mark.slow
 def test_what_would_have_no_effect_on_a_run_is_not_in_the_command(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path
 ) -> None:
@@ -209,6 +213,7 @@ def test_robots_stop_check_and_run_and_the_query_that_is_named_leaves_them_out(
     }
 
 
+@pytest.mark.slow
 def test_a_table_of_sums_without_rows_of_no_click_is_not_used(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path
 ) -> None:
@@ -266,6 +271,7 @@ def test_a_few_rows_at_position_0_are_of_unknown_position(
         assert "top-seldom-shown" in {reason["code"] for reason in reasons}
 
 
+@pytest.mark.slow
 def test_one_value_that_stands_for_unknown_sessions_is_named_with_the_query_that_reads_all_rows(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path
 ) -> None:
@@ -282,6 +288,7 @@ def test_one_value_that_stands_for_unknown_sessions_is_named_with_the_query_that
     assert checked(run_in_process, "log.csv", "--sql", query)["totals"]["impressions"] == log.height
 
 
+@pytest.mark.slow
 def test_a_file_that_ends_within_a_row_seems_to_be_cut_off(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path
 ) -> None:
@@ -373,6 +380,7 @@ def test_the_table_for_people_fits_the_terminal_and_cuts_no_number(
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_quiet_says_only_what_is_wrong(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
     log.write_parquet(tmp_path / "good.parquet")
     log.filter(CLICK == 1).write_parquet(tmp_path / "bad.parquet")
@@ -435,6 +443,7 @@ def test_run_with_the_file_does_what_the_command_of_check_does(
     assert (tmp_path / "by-file" / table).read_bytes() == (tmp_path / "by-flags" / table).read_bytes()
 
 
+@pytest.mark.slow
 def test_every_option_has_its_reason_above_it(run_in_process: Run, renamed: pl.DataFrame, tmp_path: Path) -> None:
     renamed.write_csv(tmp_path / "log.csv")
 
@@ -510,6 +519,7 @@ def test_a_disk_that_cannot_be_written_is_an_error(
     assert [path.name for path in tmp_path.iterdir()] == ["log.csv"]
 
 
+@pytest.mark.slow
 def test_names_that_would_break_the_file_are_written_as_they_are(
     run_in_process: Run, renamed: pl.DataFrame, tmp_path: Path
 ) -> None:
@@ -522,6 +532,7 @@ def test_names_that_would_break_the_file_are_written_as_they_are(
     assert run_in_process("collect", "log.parquet", "-o", "out").returncode == 0
 
 
+@pytest.mark.slow
 def test_a_log_that_carries_no_estimate_is_said_to_carry_none(
     run_in_process: Run, renamed: pl.DataFrame, tmp_path: Path
 ) -> None:
@@ -552,6 +563,7 @@ def test_times_are_in_the_command_whatever_their_column_is_called(
     assert run_in_process(*found["command"], "-o", "out", "--no-compare").returncode in {0, 1}
 
 
+@pytest.mark.slow
 def test_dates_of_documents_are_no_times_of_pages(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
     published = pl.date(2020, 1, 1) + pl.duration(days=pl.col("doc").rank("dense"))
     log.with_columns(published=published).write_csv(tmp_path / "log.csv")

@@ -131,7 +131,7 @@ def rows_of(result: Path) -> pl.DataFrame:
     return rows.sort(pl.selectors.by_name(names) - pl.selectors.float(), pl.selectors.float().round(6))
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "counted"), [("gctr", "pbm"), ("rctr", "pbm"), ("dctr", "ubm"), ("rdctr", "pbm"), ("cm", "ubm")]
 )

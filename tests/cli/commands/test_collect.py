@@ -160,6 +160,7 @@ def test_a_day_may_have_several_logs_and_is_known_by_all_of_them(add: Add, run_i
     assert days_of(tmp_path / "store") == [[DAYS[0]], [DAYS[1]]]
 
 
+@pytest.mark.slow
 def test_a_log_that_was_counted_as_another_day_is_refused(add: Add, run_in_process: Run, tmp_path: Path) -> None:
     add(*DAYS[:3])
     before = contents(tmp_path / "store")
@@ -171,6 +172,7 @@ def test_a_log_that_was_counted_as_another_day_is_refused(add: Add, run_in_proce
     assert contents(tmp_path / "store") == before
 
 
+@pytest.mark.slow
 def test_a_removed_day_is_gone_and_the_same_line_again_says_so(add: Add, run_in_process: Run, tmp_path: Path) -> None:
     add(*DAYS[:3])
     for number in range(2):
@@ -380,6 +382,7 @@ def warnings_of(folder: Path) -> list[str]:
 # --- within a log -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["parquet", "csv", "csv.gz"])
 def test_a_file_whose_positions_start_elsewhere_is_named_in_a_log_without_days(
     log: pl.DataFrame, run_in_process: Run, form: str, tmp_path: Path
@@ -453,7 +456,7 @@ def test_a_store_does_not_get_used_to_days_with_lost_clicks(
 # --- beside a store -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @EACH
 def test_an_odd_day_goes_into_a_store_with_a_warning_and_exit_code_1_and_a_gate_keeps_it_out_with_2(
     store: Path, new_day: MakeDay, run_in_process: Run, fault: str
@@ -476,6 +479,7 @@ def test_an_odd_day_goes_into_a_store_with_a_warning_and_exit_code_1_and_a_gate_
     assert says in warning
 
 
+@pytest.mark.slow
 def test_a_day_that_comes_in_several_parts_is_compared_with_other_days_only(
     store: Path, new_day: MakeDay, run_in_process: Run
 ) -> None:

@@ -150,6 +150,7 @@ def test_one_context_and_no_context_are_on_one_scale(run_in_process: Run, logs: 
     assert CODE not in codes
 
 
+@pytest.mark.slow
 def test_weighted_rows_are_not_tested(run_in_process: Run, logs: Path, tmp_path: Path) -> None:
     log = pl.read_parquet(logs / "even.parquet").with_columns(copies=1.0 + pl.col("session") % 2)
     log.write_parquet(tmp_path / "log.parquet")

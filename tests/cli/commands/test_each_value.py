@@ -70,6 +70,7 @@ def test_each_value_gets_what_a_fit_of_its_rows_alone_gives(
         assert_frame_equal(together.filter(market=market).drop("market"), own, check_exact=True)
 
 
+@pytest.mark.slow
 def test_the_log_is_read_once(run_in_process: Run, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read, times = LocalEngine.read, list[Engine]()
 
@@ -82,6 +83,7 @@ def test_the_log_is_read_once(run_in_process: Run, log: Path, monkeypatch: pytes
     assert len(times) == 1
 
 
+@pytest.mark.slow
 def test_small_and_broken_values_are_marked_and_the_others_stand(run_in_process: Run, tmp_path: Path) -> None:
     rows = simulate(SimulationOptions("pbm", 20_000, 60, 6, 4, seed=4)).log
     size = pl.col("session")

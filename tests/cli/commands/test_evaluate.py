@@ -88,6 +88,7 @@ def value_of(metrics: pl.DataFrame, ranking: str, metric: str, estimator: str) -
     return metrics.filter(ranking=ranking, metric=metric, estimator=estimator)["value"].item()
 
 
+@pytest.mark.slow
 def test_ips_finds_the_better_ranking_where_naive_clicks_prefer_the_logs_own(evaluate: Run, tmp_path: Path) -> None:
     done = evaluate("--scores", "good.parquet", "--scores", "bad.csv", "--baseline", "logged")
     assert done.returncode == DONE, done.stderr
@@ -120,6 +121,7 @@ def test_a_run_says_the_same_as_the_table_with_its_scores(evaluate: Run, tmp_pat
     assert one["verdict"] == "not significant"
 
 
+@pytest.mark.slow
 def test_ranks_that_contradict_scores_or_scores_that_tie_are_named_and_the_option_takes_the_ranks(
     evaluate: Run, place: Path, tmp_path: Path
 ) -> None:
@@ -360,6 +362,7 @@ def test_sessions_are_held_out_as_asked(
         assert pages["learnt"]["sessions"] + pages["held_out"]["sessions"] == 6_000
 
 
+@pytest.mark.slow
 def test_what_was_not_learnt_is_said(days: Path, tmp_path: Path, run_in_process: Run) -> None:
     log = pl.read_parquet(days / "log.parquet")
     shallow = log.filter(pl.col("position") < log["position"].max())
@@ -379,6 +382,7 @@ def test_what_was_not_learnt_is_said(days: Path, tmp_path: Path, run_in_process:
     assert "did not learn" not in said["positions"]
 
 
+@pytest.mark.slow
 def test_models_are_judged_by_the_same_pages_whatever_they_number_and_however_much_was_never_seen(
     tmp_path: Path, run_in_process: Run
 ) -> None:

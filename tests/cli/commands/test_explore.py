@@ -65,6 +65,7 @@ def test_positions_that_nothing_links_have_an_infinite_width_now_and_a_finite_on
     assert any(one <= 3 < other for one, other in (entry["positions"] for entry in said["plan"]))
 
 
+@pytest.mark.slow
 def test_a_fit_that_did_not_converge_makes_a_plan_with_a_warning_and_exit_code_1(
     run_in_process: Run, world: Path
 ) -> None:
@@ -74,6 +75,7 @@ def test_a_fit_that_did_not_converge_makes_a_plan_with_a_warning_and_exit_code_1
     assert (world / "plan" / "swaps.parquet").exists()
 
 
+@pytest.mark.slow
 def test_swaps_of_randomised_rows_are_added_to_those_that_there_are(run_in_process: Run, tmp_path: Path) -> None:
     world = (*WORLD.split(), "--sessions", "5000", "--randomized-share", ".3")
     run_in_process("simulate", *world, "-o", "sim", "--quiet")

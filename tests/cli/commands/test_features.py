@@ -159,6 +159,7 @@ def test_a_score_that_is_not_named_is_a_doubt_of_a_size(fit: Fit) -> None:
     assert hides[1] > 0.25
 
 
+@pytest.mark.slow
 def test_pages_that_are_not_sampled_are_scored(fit: Fit) -> None:
     found, done = fit(*FEATURES, "--sample-pages", "1000")
     section = found.manifest["estimate"]["from_rows"]

@@ -174,6 +174,7 @@ def deep_log() -> pl.DataFrame:
     return pl.concat(pages)
 
 
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize(
     "command",
     [
@@ -329,6 +330,7 @@ def thin(tmp_path: Path) -> Path:
     return tmp_path / "thin.parquet"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("bins", "hold"), [("1,2,3,4", True), ("1,2,4", True), ("1,3", False)])
 def test_bins_are_tested_against_positions(bins: str, hold: bool, run_in_process: Run, tmp_path: Path) -> None:  # noqa: FBT001
     simulate(STEP if hold else RICH).log.write_parquet(tmp_path / "log.parquet")
@@ -439,6 +441,7 @@ def test_a_warning_that_denies_what_was_assumed_ends_with_exit_code_1_whatever_t
     assert done.returncode == 1
 
 
+@pytest.mark.slow
 def test_from_statistics_what_pages_would_show_is_said_not_to_be_tested(
     run_in_process: Run, drawn: pl.DataFrame, tmp_path: Path
 ) -> None:
@@ -456,6 +459,7 @@ def test_from_statistics_what_pages_would_show_is_said_not_to_be_tested(
     assert found["attractiveness"]["p_value"] == pytest.approx(whole["attractiveness"]["p_value"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_queries", [40, 1], ids=["many queries", "one query"])
 def test_of_a_large_log_a_sample_of_pages_is_looked_at(
     run_in_process: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_queries: int
@@ -485,6 +489,7 @@ def test_sessions_and_queries_of_several_columns(run_in_process: Run, drawn: pl.
     assert section_of(tmp_path / "out")["clicks_above"]["rejected"]
 
 
+@pytest.mark.slow
 def test_the_same_log_gives_the_same_bytes_whatever_the_order_of_its_rows(
     run_in_process: Run, drawn: pl.DataFrame, tmp_path: Path
 ) -> None:

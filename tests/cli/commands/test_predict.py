@@ -102,6 +102,7 @@ def test_the_better_ranking_is_predicted_to_get_more_clicks(predict: Predict, pl
     assert manifest["prediction"]["pages_counted"] == counted
 
 
+@pytest.mark.slow
 def test_whole_scores_that_no_float_tells_apart_keep_their_order(predict: Predict, place: Path, tmp_path: Path) -> None:
     rank = pl.col("score").rank("ordinal").over("query").cast(pl.Int64)
     for name, first in (("small", 0), ("large", 2**60)):
@@ -199,6 +200,7 @@ def test_queries_without_scores_are_left_out_and_named(predict: Predict, tmp_pat
     assert 0 < some["pages"] < good["pages"] == 4_000
 
 
+@pytest.mark.slow
 def test_one_query_is_predicted_without_others_like_it_and_a_log_without_clicks_is_refused(
     run_in_process: Run, predict: Predict, place: Path, tmp_path: Path
 ) -> None:
@@ -268,6 +270,7 @@ def test_the_user_browsing_model_stands_beside_the_position_based_model(
     )
 
 
+@pytest.mark.slow
 def test_a_ranking_that_has_learned_from_half_of_the_pages_is_found_out(predict: Predict, place: Path) -> None:
     for log, words in (("log.parquet", ["--timestamp", "timestamp"]), ("store", [])):
         done = predict("--scores", "learned.parquet", "--scores", "good.parquet", *words, log=log)
@@ -304,6 +307,7 @@ def test_a_cascade_is_refused(run_in_process: Run, tmp_path: Path) -> None:
     assert manifest["prediction"]["slope"]["slope"] < 0.6
 
 
+@pytest.mark.slow
 def test_clicks_that_make_others_likelier_are_refused_and_both_models_named(
     run_in_process: Run, tmp_path: Path
 ) -> None:

@@ -139,6 +139,7 @@ def test_documents_that_the_log_has_never_shown_are_scored_by_their_features(
     assert pl.read_parquet(tmp_path / "odd" / "scores.parquet")["score"].is_finite().all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("missing", "documents"), [("drop", 100), ("nan", None)])
 def test_documents_without_features_are_dropped_or_learnt_from_as_they_are(
     run_in_process: Run, place: Path, tmp_path: Path, missing: str, documents: int | None
@@ -156,6 +157,7 @@ def test_documents_without_features_are_dropped_or_learnt_from_as_they_are(
     assert manifest["clicks"]["learnt"] == log.join(kept, on=["query", "doc"], how="semi")["click"].sum()
 
 
+@pytest.mark.slow
 def test_clicks_in_cells_without_a_propensity_are_left_out_and_said(
     run_in_process: Run, place: Path, tmp_path: Path
 ) -> None:
@@ -225,6 +227,7 @@ def test_features_on_disk_give_the_same_scores(run_in_process: Run, place: Path,
     np.testing.assert_allclose(one["score"], other["score"], rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_feature_that_is_made_of_the_same_clicks_is_named_and_one_of_other_clicks_is_not(
     run_in_process: Run, place: Path, tmp_path: Path
 ) -> None:
@@ -263,6 +266,7 @@ def test_the_default_says_what_it_took_and_that_its_ranker_should_not_replace_a_
     assert "Do not put this ranker" not in done.stderr
 
 
+@pytest.mark.slow
 def test_the_rankers_own_score_teaches_and_is_no_feature(run_in_process: Run, place: Path, tmp_path: Path) -> None:
     features = pl.read_parquet(place / "numbers.parquet")
     own = features.with_columns(own=pl.col("length") + pl.col("age") / 50, named=pl.lit("text"))
@@ -358,6 +362,7 @@ def test_factors_score_the_same_again_and_by_their_script(
     np.testing.assert_allclose(pl.read_csv(io.StringIO(script.stdout))["score"], written["score"])
 
 
+@pytest.mark.slow
 def test_unseen_ids_are_scored_by_what_is_known(run_in_process: Run, placed: Path, tmp_path: Path) -> None:
     factorise(run_in_process, placed, "mf", tmp_path / "model")
     rows = pl.DataFrame({"query": ["0", "nobody", "nobody"], "doc": ["nothing", "0", "nothing"]})
@@ -387,6 +392,7 @@ def test_a_model_of_factors_wants_the_query_and_its_own_ids(run_in_process: Run,
     assert not (tmp_path / "scored").exists()
 
 
+@pytest.mark.slow
 def test_what_was_placed_at_random_decides_what_causal_embeddings_learn(
     run_in_process: Run, placed: Path, tmp_path: Path
 ) -> None:

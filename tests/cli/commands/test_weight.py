@@ -35,6 +35,7 @@ def read(folder: Path) -> pl.DataFrame:
     return pl.read_parquet(folder / "training" / "rows")
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("layout", ["pointwise", "clicked-group", "session", "pairs"])
 def test_replicates_scatter_around_the_weight_as_the_errors_of_theta_say(
     run_in_process: Run, place: Path, tmp_path: Path, layout: str
@@ -88,6 +89,7 @@ def labels(folder: Path) -> pl.DataFrame:
     return pl.read_parquet(folder / "training" / "rows" / "*.parquet").sort("query", "doc")
 
 
+@pytest.mark.slow
 def test_a_fit_without_the_covariance_gives_labels_without_errors(
     run_in_process: Run, log: Path, tmp_path: Path
 ) -> None:

@@ -313,6 +313,7 @@ BUILDING_ON = [
 ]
 
 
+@pytest.mark.slow_after(6)
 @pytest.mark.parametrize(("make", "says"), BUILDING_ON)
 def test_statistics_and_propensities_that_do_not_fit_are_named(
     workshop: Workshop, make: Make, says: tuple[str, ...]
@@ -365,6 +366,7 @@ def test_ids_of_ndjson_that_are_not_exact_beside_fractions_are_refused(
     assert f"log.ndjson: column '{column}' holds fractions" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_result_among_the_logs_is_not_read_as_a_log(run_in_process: RunPosbias, log: Path, tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()

@@ -110,6 +110,7 @@ def test_a_column_of_any_name_plays_its_role_or_is_asked_to_be_renamed(
         assert refused == NAMES_TAKEN[role].intersection(NAMES)
 
 
+@pytest.mark.slow
 def test_no_context_has_the_name_of_another_column_of_the_results(
     run_in_process: RunPosbias, tmp_path: Path, log: pl.DataFrame
 ) -> None:

@@ -122,7 +122,7 @@ STRAY: dict[str, tuple[type[pl.DataType] | pl.DataType, int | None, int | float 
 }
 
 
-@pytest.mark.slow_after(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "ending"), [*((case, "parquet") for case in STRAY), *((case, "csv") for case in [*STRAY][6:])]
 )
@@ -190,6 +190,7 @@ def clicks_by_day(folder: Path) -> dict[date, float]:
     return dict(found.iter_rows())
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("stray", ["2038-01-19", "2026-03-01", "2026-01-12"])
 def test_one_row_of_the_future_is_said_and_does_not_make_the_log_forgotten(
     run_in_process: RunPosbias, tmp_path: Path, log: pl.DataFrame, stray: str
@@ -208,6 +209,7 @@ def test_one_row_of_the_future_is_said_and_does_not_make_the_log_forgotten(
     assert clicks["stray"] == pytest.approx(clicks["log"], rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_segment_of_the_future_is_said_and_is_not_the_anchor(
     run_in_process: RunPosbias, tmp_path: Path, log: pl.DataFrame
 ) -> None:

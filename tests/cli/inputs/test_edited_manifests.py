@@ -394,7 +394,7 @@ def random_edits(draw: st.DrawFn, content: dict[str, Any]) -> dict[str, Any]:
     return content
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("examples", [12, pytest.param(60, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", MADE)
 def test_an_edited_manifest_is_one_error_of_every_reader_or_is_read(
@@ -558,6 +558,7 @@ TABLE_EDITS: list[tuple[str, str, str, bytes | pl.Expr | list[str] | None, str]]
 ]
 
 
+@pytest.mark.slow_after(8)
 @pytest.mark.parametrize(("name", "command", "table", "edit", "says"), TABLE_EDITS)
 def test_a_table_that_no_fit_wrote_is_one_error(
     *,

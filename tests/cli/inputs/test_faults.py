@@ -169,6 +169,7 @@ def test_pages_that_count_from_another_base_are_told_apart_and_the_advice_counts
     assert mended["propensity"].to_list() == pytest.approx(right["propensity"].to_list(), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_weights_count_in_the_profile_of_pages(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
     log.with_columns(copies=pl.when(pl.col("query") == 0).then(1000.0).otherwise(1.0)).write_parquet(
         tmp_path / "log.parquet"
@@ -249,6 +250,7 @@ def test_every_quantity_of_the_table_is_in_a_profile() -> None:
         assert named | words | set(fault.figures.values()) <= known, code
 
 
+@pytest.mark.slow
 def test_a_new_fault_is_one_entry_for_all_commands(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

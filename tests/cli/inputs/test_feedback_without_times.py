@@ -105,6 +105,7 @@ def test_where_rows_show_no_feedback_the_verdict_rests_on_their_order(
     )  # movement between them is unseen
 
 
+@pytest.mark.slow
 def test_pages_of_one_arm_after_those_of_the_other_are_no_order_of_time(run_in_process: Run, tmp_path: Path) -> None:
     log = log_of_arms("learns", 0, queries=40, pages=120).drop("timestamp", "segment")
     drawn = np.random.default_rng(0).random(log["session"].n_unique())[log["session"].to_numpy()]
@@ -210,6 +211,7 @@ def test_a_column_with_a_name_of_times_and_one_value_is_none(
     assert "times:" not in run_in_process("fit", "log.parquet", "--no-compare", "-o", "out", code=0).stderr
 
 
+@pytest.mark.slow
 def test_what_helps_where_hours_have_been_tried_is_not_more_time(
     run_in_process: Run, tmp_path: Path, learns: pl.DataFrame
 ) -> None:
@@ -236,6 +238,7 @@ def test_times_of_documents_are_not_taken_for_times_of_pages(
     assert manifest_of(tmp_path / "out")["counted"]["period"] is None
 
 
+@pytest.mark.slow
 def test_a_time_that_cannot_be_read_below_the_first_rows_is_refused_with_the_way_out(
     run_in_process: Run, tmp_path: Path, stays: pl.DataFrame
 ) -> None:

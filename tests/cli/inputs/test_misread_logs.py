@@ -123,6 +123,7 @@ def test_which_of_several_columns_is_the_click_is_a_question(
     run_in_process("fit", name, "-o", "fit", code=2)
 
 
+@pytest.mark.slow
 def test_a_column_that_only_its_values_make_the_click_is_a_guess_with_a_caution(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path
 ) -> None:
@@ -170,7 +171,7 @@ def test_sums_are_recognised_by_their_names_and_by_their_values(
 
 
 @pytest.mark.parametrize(("name", "severity"), [("impression_cnt", "stop"), ("anzahl", "caution")])
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 def test_sums_of_at_most_one_click_are_not_read_as_impressions_in_silence(
     run_in_process: Run, sums: pl.DataFrame, tmp_path: Path, name: str, severity: str
 ) -> None:
@@ -327,7 +328,7 @@ def columns_of_two(base: int) -> Callable[[str, str], dict[str, pl.Expr]]:
 
 
 @pytest.mark.parametrize(("names", "base"), [(("row", "column"), 1), (("grid_row", "grid_col"), 0)])
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 def test_a_grid_is_named_with_the_options_that_read_it(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path, names: tuple[str, str], base: int
 ) -> None:

@@ -53,7 +53,7 @@ PAGED = {
 
 
 @pytest.mark.parametrize("form", PAGED)
-@pytest.mark.slow_after(2)
+@pytest.mark.slow
 def test_pages_with_slots_give_the_counts_of_the_whole_list_or_an_error_that_names_the_options(
     *, run_in_process: Run, log: pl.DataFrame, expected: pl.DataFrame, tmp_path: Path, form: str
 ) -> None:

@@ -100,6 +100,7 @@ def inputs(logs: Path, run_in_process: Run) -> Path:
     return logs.parent
 
 
+@pytest.mark.slow
 def test_what_cannot_work_is_refused_by_name_and_writes_nothing(run_in_process: Run, inputs: Path) -> None:
     before = contents(inputs)
     for words, says in REFUSED:
@@ -113,6 +114,7 @@ def test_what_cannot_work_is_refused_by_name_and_writes_nothing(run_in_process: 
 # --- info -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_info_says_in_80_columns_what_statistics_hold(run_in_process: Run, inputs: Path) -> None:
     before = contents(inputs)
     assert run_in_process("collect", "s", "exact", "-o", "store").returncode == 0

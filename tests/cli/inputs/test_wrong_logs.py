@@ -34,6 +34,7 @@ def commands(workshop: Workshop, shown: pl.DataFrame, *, weight: bool = True) ->
     return [("run",), ("fit",), ("collect",), ("fit", "--model", "ubm"), *(weighing if weight else ())]
 
 
+@pytest.mark.slow
 def test_a_log_of_clicks_only_is_refused_by_every_command(workshop: Workshop, shown: pl.DataFrame) -> None:
     log = shown.filter(pl.col("click") == 1)
     path = written(workshop, log)
@@ -60,6 +61,7 @@ def test_a_table_of_clicks_of_which_every_row_counts_is_named_where_all_rows_are
     assert_refused(attempt(workshop, "fit", log, "--clicks", clicks), workshop, *says)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_pages_without_click", [True, False])
 def test_pages_down_to_their_last_click_are_refused_by_every_command(
     workshop: Workshop, shown: pl.DataFrame, *, with_pages_without_click: bool
@@ -80,6 +82,7 @@ SILENT = {
 }
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("where", SILENT)
 def test_a_position_of_thousands_of_impressions_without_a_click_stops_a_fit_and_is_said_by_check(
     workshop: Workshop, shown: pl.DataFrame, where: str

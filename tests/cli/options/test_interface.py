@@ -270,6 +270,7 @@ def test_a_fit_that_has_not_converged_is_written_with_exit_code_1(
     ]
 
 
+@pytest.mark.slow
 def test_strict_turns_an_unidentified_cell_into_exit_code_1(
     run_in_process: RunPosbias, log: Path, tmp_path: Path
 ) -> None:
@@ -316,7 +317,7 @@ def test_the_same_command_gives_the_same_bytes(
 
 
 @pytest.mark.parametrize("options", [(), ("--model", "ubm"), ("--position-bins", "1,2,3")], ids=" ".join)
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 def test_fit_and_weight_give_the_bytes_of_run(
     run_in_process: RunPosbias, log: Path, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
@@ -332,6 +333,7 @@ def test_fit_and_weight_give_the_bytes_of_run(
             assert parts[name] == whole[name], name
 
 
+@pytest.mark.slow
 def test_statistics_give_the_bytes_of_the_log(run_in_process: RunPosbias, log: Path, tmp_path: Path) -> None:
     assert run_in_process("collect", log, "-o", "statistics").returncode == 0
     assert run_in_process("fit", "statistics", "-o", "from_statistics").returncode == 0

@@ -31,6 +31,7 @@ def lines(done: CompletedProcess[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stderr.splitlines()]
 
 
+@pytest.mark.slow
 def test_every_message_of_a_run_is_a_line_of_json(run_in_process: Run, log: Path, tmp_path: Path) -> None:
     as_text = run_in_process("run", log, "-o", "text")
     done = run_in_process("run", log, "-o", "out", "--log-format", "json")

@@ -133,7 +133,7 @@ def bench(run_in_process: Run, log: Path, tmp_path: Path) -> Run:
 
 
 @pytest.mark.parametrize("words", DRY.values(), ids=DRY)
-@pytest.mark.slow_after(2)
+@pytest.mark.slow
 def test_a_dry_run_says_what_the_run_then_does_and_leaves_everything_as_it_was(
     bench: Run, tmp_path: Path, words: str
 ) -> None:

@@ -68,6 +68,7 @@ def test_a_value_of_the_configuration_that_means_nothing_is_named(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_sql_is_an_option_of_some_commands_and_a_command_with_a_section(
     run_in_process: Run, log: Path, tmp_path: Path
 ) -> None:
@@ -139,6 +140,7 @@ def test_what_holds_for_one_run_is_refused_as_a_setting(
     assert (tmp_path / "out" / "manifest.json").read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("service", ["POSBIAS", "POSBIAS_WEB", "POSBIAS_2"])
 def test_the_variables_that_kubernetes_sets_for_a_service_are_harmless(
     run_in_process: Run, log: Path, service: str
@@ -182,6 +184,7 @@ def test_what_is_set_for_several_commands_is_left_aside_where_it_has_no_effect(
     assert (fitted.returncode, weighted.returncode) == (0, 0), fitted.stderr + weighted.stderr
 
 
+@pytest.mark.slow
 def test_what_joint_em_was_asked_is_said_to_have_no_effect_where_it_does_not_run(
     run_in_process: Run, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

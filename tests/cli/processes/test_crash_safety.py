@@ -315,6 +315,7 @@ def test_without_exchange_a_directory_is_replaced_by_renames(
     assert left_in(old_result.parent) == ["out", "out/manifest.json", "out/which"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kill_after", "which"), [(1, "old"), (2, "new")])
 def test_without_exchange_the_next_run_mends_what_a_kill_between_the_renames_left(
     run_in_process: RunPosbias,

@@ -80,7 +80,7 @@ def statistics(log: Path) -> Path:
 
 @pytest.mark.parametrize("how", UNWRITABLE)
 @pytest.mark.parametrize("arguments", [("--help",), ("--version",)], ids=" ".join)
-@pytest.mark.slow_after(2)
+@pytest.mark.slow
 def test_help_that_cannot_be_printed_exits_with_2(runs: Runs, how: str, arguments: tuple[str]) -> None:
     code, _, said = runs(arguments, stdout=how)
     assert code == 2
@@ -89,7 +89,7 @@ def test_help_that_cannot_be_printed_exits_with_2(runs: Runs, how: str, argument
 
 
 @pytest.mark.parametrize("arguments", ["--help", "check LOG", "sql t --dialect duckdb", "collect LOG -o out --json"])
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 def test_a_reader_that_stops_reading_early_is_no_error(runs: Runs, log: Path, arguments: str) -> None:
     words = [log if word == "LOG" else word for word in arguments.split()]
     _, _, usual = runs([word.replace("out", "other") if isinstance(word, str) else word for word in words])
@@ -102,7 +102,7 @@ def test_a_reader_that_stops_reading_early_is_no_error(runs: Runs, log: Path, ar
 
 @pytest.mark.parametrize("how", BROKEN)
 @pytest.mark.parametrize("arguments", [("fit", "--nosuch"), ("fit", "nosuch.csv", "-o", "out"), ()], ids=" ".join)
-@pytest.mark.slow_after(2)
+@pytest.mark.slow
 def test_an_error_that_cannot_be_told_exits_with_2(
     runs: Runs, tmp_path: Path, how: str, arguments: tuple[str, ...]
 ) -> None:

@@ -114,6 +114,7 @@ def result(results: Path) -> Path:
     return target
 
 
+@pytest.mark.slow
 def test_force_replaces_a_result_and_an_empty_directory(
     run_in_process: RunPosbias, log: Path, results: Path, result: Path
 ) -> None:
@@ -235,6 +236,7 @@ QUERY = ("sql", "shown", "--dialect", "duckdb")
 SINGLE_FILES = {"file of options": ("check", "log.parquet", "--write-config"), "query": (*QUERY, "-o")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SINGLE_FILES)
 def test_force_replaces_no_file_that_posbias_did_not_write_or_that_was_changed(
     run_in_process: RunPosbias, log: Path, results: Path, kind: str
@@ -402,6 +404,7 @@ with atomic_directory(target, force=True) as work:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["exchange", "renames"])
 def test_a_result_that_another_run_has_replaced_meanwhile_stays(result: Path, how: str) -> None:
     done = subprocess.run([sys.executable, "-c", SWAP, result, how], capture_output=True, text=True, check=False)

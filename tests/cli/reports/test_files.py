@@ -90,6 +90,7 @@ def test_links_directories_and_fifos_are_not_replaced(run_in_process: Run, fit: 
     assert not (tmp_path / "gone.html").exists()
 
 
+@pytest.mark.slow
 def test_a_report_does_not_lie_in_a_result(run_in_process: Run, fit: Path) -> None:
     before = sorted(fit.iterdir())
     refused(run_in_process("report", fit, "-o", fit / "report.html"), "lies in a result", "other.html")
@@ -147,6 +148,7 @@ def test_pictures_show_names_as_text(run_in_process: Run, result: Made, tmp_path
     assert "\x1b" not in text
 
 
+@pytest.mark.slow
 def test_the_page_runs_no_script_and_names_no_other_place(report: Made) -> None:
     page = report("plain").read_text(encoding="utf-8")
 
@@ -264,6 +266,7 @@ def test_values_that_no_fit_writes_are_left_out_of_charts(run_in_process: Run, r
     assert "NaN" not in (tmp_path / "a.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_ten_thousand_positions_are_cut_and_the_page_says_so(run_in_process: Run, result: Made, tmp_path: Path) -> None:
     n = 10_000
 

@@ -66,6 +66,7 @@ def test_signatures_do_not_depend_on_the_order_of_units(table: CountTable, rando
     np.testing.assert_array_equal(other_signature, signature[order])
 
 
+@pytest.mark.slow
 @SETTINGS
 @given(table=tables())
 def test_compression_stays_exact_when_every_hash_collides(table: CountTable) -> None:
@@ -79,6 +80,7 @@ def test_compression_stays_exact_when_every_hash_collides(table: CountTable) -> 
     assert compressed.n_units == compress(table)[0].n_units
 
 
+@pytest.mark.slow
 @SETTINGS
 @given(tables())
 def test_signatures_that_link_cells_stand_first(table: CountTable) -> None:
@@ -107,6 +109,7 @@ def test_a_unit_without_entries_sums_to_zero_and_leaves_its_neighbours_alone() -
     np.testing.assert_array_equal(table.spread(np.array([7.0, 8.0, 9.0, 0.0])), [7.0, 7.0, 9.0])
 
 
+@pytest.mark.slow
 @SETTINGS
 @given(tables(), hnp.arrays(np.bool_, 3))
 def test_restricting_cells_drops_entries_and_keeps_units(table: CountTable, kept: Flags) -> None:

@@ -80,6 +80,7 @@ def test_no_claim_is_made_where_a_ranker_learns_within_the_day_and_hours_say_too
     assert not choice.claims
 
 
+@pytest.mark.slow
 def test_no_claim_is_made_for_days_where_a_weak_reaction_within_them_could_matter_and_not_show() -> None:
     learns = SimulationOptions(
         n_sessions=20_000,
@@ -114,6 +115,7 @@ def test_what_may_be_left_of_feedback_counts_only_where_the_ranker_is_known_to_l
     assert replace(look, learns=True, slope_width=1.0).outcome == "survives"
 
 
+@pytest.mark.slow
 def test_hours_survive_where_they_say_enough_of_a_ranker_that_learns_every_hour() -> None:
     options = SimulationOptions(n_sessions=60_000, n_queries=30, docs_per_query=15, n_positions=4, query_exponent=0.7)
     learns = replace(options, attractiveness_scale=0.5, days=2, feedback_strength=3.0, updates_per_day=24, seed=6)
@@ -160,6 +162,7 @@ def test_what_shows_at_one_in_forty_is_a_doubt_and_at_one_in_a_hundred_feedback(
     assert choice.feedback_is_sure is sure
 
 
+@pytest.mark.slow
 def test_a_length_that_is_given_is_taken_and_tested_within_as_far_as_times_go() -> None:
     log = learning_log(1)
 

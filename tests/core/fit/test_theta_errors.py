@@ -70,6 +70,7 @@ def _conditional(fit: Fit) -> StrataEstimate:
     return fit.estimate.fitted
 
 
+@pytest.mark.slow
 def test_std_dev_says_how_far_attractiveness_is_off_where_queries_differ() -> None:
     """Of the documents that were shown most, too: there the counts alone are sure of the wrong number."""
     covered: list[Flags] = []

@@ -64,7 +64,7 @@ def agreement(model: FactorModel, truth: Floats) -> float:
     return float(np.mean([np.corrcoef(*rows)[0, 1] for rows in zip(scores, truth, strict=True)]))
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_both_kinds_of_rows_rank_better_than_either_alone(seed: int) -> None:
     data, truth = drawn(seed)

@@ -19,6 +19,7 @@ def one_cell(impressions: Floats, clicks: Floats) -> CountTable:
     )
 
 
+@pytest.mark.slow
 def test_a_ranker_that_knows_more_than_the_features_teaches_a_model_of_the_features() -> None:
     data, truth = hidden_relevance(known=1.0, seed=0)
     unseen, of_unseen = hidden_relevance(known=1.0, seed=1)

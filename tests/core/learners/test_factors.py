@@ -175,7 +175,7 @@ def drawn(spread: float, pages: int = 4_000, seed: int = 0) -> tuple[LearningDat
     return LearningData(query, held_out, everything, theta, np.arange(1, 6), item=item, randomized=everything), truth
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["factors", "mf", "propensity-mf"])
 def test_the_penalty_that_impressions_apart_choose_tells_users_apart(name: str) -> None:
     """A usual one may not: at 100, `propensity-mf` had the same list for everybody."""

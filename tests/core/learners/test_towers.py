@@ -121,6 +121,7 @@ def test_a_tower_for_position_keeps_what_the_ranker_likes_out_of_relevance(
     assert with_position > 0.9
 
 
+@pytest.mark.slow
 def test_the_product_finds_the_propensities_of_a_log_whose_pages_are_shuffled() -> None:
     learned = learn("pal-product", draw(preference=0.0), epochs=60)
     assert learned.propensities is not None
@@ -141,6 +142,7 @@ def test_another_seed_learns_something_else(data: LearningData, unseen: Floats) 
     assert np.abs(first - other).max() > 0
 
 
+@pytest.mark.slow
 def test_queries_are_set_apart_to_stop_by_where_the_user_sets_none_apart(without_position: Learned) -> None:
     assert without_position.report["queries_set_apart_to_stop"] == N_QUERIES // 8
     assert without_position.curve["validation"].null_count() == 0

@@ -51,6 +51,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return paths
 
 
+@pytest.mark.slow
 def test_of_a_store_only_the_days_next_to_a_new_one_are_read(
     days: list[Statistics], read: list[Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -65,6 +66,7 @@ def test_of_a_store_only_the_days_next_to_a_new_one_are_read(
     assert (look.day, look.others) == ("2026-01-08", 2)
 
 
+@pytest.mark.slow
 def test_of_a_large_log_as_many_parts_are_read_as_say_enough(
     log: pl.DataFrame, run_in_process: Run, read: list[Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

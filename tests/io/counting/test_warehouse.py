@@ -474,6 +474,7 @@ def test_what_an_export_does_not_hold_is_refused(
     assert why in refused("fit", tmp_path / "export.parquet", *options, *DROP)
 
 
+@pytest.mark.slow
 def test_options_that_need_what_an_export_holds_are_taken(posbias: Posbias, query: Query, tmp_path: Path) -> None:
     query("duckdb", "--context", "device", "--timestamp", "time").write_parquet(tmp_path / "export.parquet")
     fitted = posbias("fit", tmp_path / "export.parquet", "--shrink", "none", "--period", "week", "--decay", 0.9, *DROP)
@@ -606,6 +607,7 @@ def written(frames: Sequence[pl.DataFrame], tmp_path: Path) -> list[Path]:
     return files
 
 
+@pytest.mark.slow
 def test_a_result_is_the_same_however_it_was_exported_as_a_whole(
     run_in_process: Run, full: pl.DataFrame, tmp_path: Path
 ) -> None:
@@ -626,6 +628,7 @@ def test_a_result_that_is_not_whole_is_refused(
     assert why in str(said)
 
 
+@pytest.mark.slow
 def test_parts_of_two_results_are_refused(run_in_process: Run, query: Query, sparse: Path, tmp_path: Path) -> None:
     pages = pl.read_parquet(sparse)
     halves = list[list[pl.DataFrame]]()

@@ -337,7 +337,7 @@ def test_ranks_of_the_texts_of_a_bucket_spell_its_rows(tmp_path: Path) -> None:
     assert_frame_equal(rows.with_columns(texts[name].gather(rows[name]) for name in texts), log)
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("ids", ["integers", "texts"])
 @pytest.mark.parametrize("model", ["pbm", "ubm"])
 def test_a_query_that_is_larger_than_a_bucket_is_worked_on_in_pieces(

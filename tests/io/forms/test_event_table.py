@@ -64,6 +64,7 @@ def test_events_that_are_read_in_slices_keep_their_clicks(
     assert_frame_equal(found, flat, check_row_order=False)
 
 
+@pytest.mark.slow
 def test_the_names_of_columns_are_free(posbias: Posbias, tmp_path: Path) -> None:
     good = posbias("collect", write(tmp_path / "good.csv", GOOD), *EVENTS)
     other = write(tmp_path / "other.csv", GOOD, "event_type,line,query,doc,position")
@@ -152,6 +153,7 @@ def test_a_page_of_one_time_ends_where_the_next_begins(posbias: Posbias, tmp_pat
     assert found.statistics["clicks"].sum() == 6
 
 
+@pytest.mark.slow
 def test_impressions_of_a_page_may_be_less_than_a_second_apart(posbias: Posbias, tmp_path: Path) -> None:
     at_once = in_visits(*PAGES, *CLICKS)
     delay = pl.duration(milliseconds=300 * pl.col("position").fill_null(4))

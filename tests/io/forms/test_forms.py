@@ -57,7 +57,7 @@ def plain_options(form: Form, *options: str) -> tuple[str, ...]:
     return (*options, "--no-query") if form.no_query else options
 
 
-@pytest.mark.slow_after(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BY_SPEED)
 def test_a_log_of_any_form_is_recognised_and_counted_as_the_plain_log(
     run_in_process: Run, expected: Expected, tmp_path: Path, name: str
@@ -137,6 +137,7 @@ def test_every_source_and_every_line_of_the_table_is_a_form(repository: Path) ->
     assert {f"--input-format {name}" for name in NAMES} <= options
 
 
+@pytest.mark.slow
 def test_lists_and_events_are_named_as_what_they_are(run_in_process: Run, tmp_path: Path) -> None:
     for name, form in {"lists": "nested", "well-known names": "flat"}.items():
         (file,) = write(tmp_path, FORMS[name].write(small_log()))

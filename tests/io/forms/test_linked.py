@@ -167,7 +167,7 @@ def counted(statistics: pl.DataFrame) -> list[tuple[str, str, int, int, int]]:
 SHAPES = (google, own_names, constructor, athos, places_alone, visits)
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_pages_and_clicks_are_joined_and_positions_go_on_over_pages(
     posbias: Posbias, tmp_path: Path, shape: Callable[[], list[Record]]

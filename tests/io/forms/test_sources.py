@@ -84,6 +84,7 @@ def test_ids_come_out_of_a_query_to_the_letter(posbias: Posbias, tmp_path: Path)
     assert {*posbias("collect", *files, *MIXPANEL).statistics["doc"]} == {*ids.values()}
 
 
+@pytest.mark.slow
 def test_the_second_page_of_a_search_begins_below_the_first(posbias: Posbias, tmp_path: Path) -> None:
     second: Event = {"query": "q", "page": {"current": 2, "size": 3}}
     second["results"] = {"items": [{"document": {"id": doc}} for doc in "de"]}
@@ -123,6 +124,7 @@ def test_what_is_a_click_of_metarank_is_said_by_its_types(posbias: Posbias, tmp_
     assert account(posbias("collect", *path, *METARANK, "--click-actions", "click,purchase"))["used"]["clicks"] == 3
 
 
+@pytest.mark.slow
 def test_users_and_days_of_a_source_can_be_used(posbias: Posbias, tmp_path: Path) -> None:
     files = write(tmp_path, FORMS["metarank"].write(small_log()))
     assert posbias("fit", *files, *METARANK, *METARANK_FIELDS).manifest["days"]["first"] == "2026-01-05"
@@ -210,6 +212,7 @@ def a_search_and_what_is_recommended(number: int) -> list[Event]:
     ]
 
 
+@pytest.mark.slow
 def test_lists_without_a_query_beside_some_with_one_are_no_results_pages(posbias: Posbias, tmp_path: Path) -> None:
     events = [event for number in range(3) for event in a_search_and_what_is_recommended(number)]
     found = posbias("collect", *write(tmp_path, {"e.jsonl": events}), "--input-format", "segment")
@@ -218,6 +221,7 @@ def test_lists_without_a_query_beside_some_with_one_are_no_results_pages(posbias
     assert account(found)["not_used"] == {"rows of other events": 9}
 
 
+@pytest.mark.slow
 def test_lists_of_other_names_than_results_after_searches_are_left_out_with_bare_clicks_on_them(
     posbias: Posbias, tmp_path: Path
 ) -> None:
@@ -235,6 +239,7 @@ def test_lists_of_other_names_than_results_after_searches_are_left_out_with_bare
     assert account(found)["used"] == {"impressions": 4, "clicks": 2}
 
 
+@pytest.mark.slow
 def test_named_lists_of_one_page_are_a_page_each(posbias: Posbias, tmp_path: Path) -> None:
     shown = {"query": "boots", "search_id": "s1"}
     events = [
@@ -248,6 +253,7 @@ def test_named_lists_of_one_page_are_a_page_each(posbias: Posbias, tmp_path: Pat
     assert found.statistics.get_column("impressions").sum() == 4
 
 
+@pytest.mark.slow
 def test_an_id_of_a_list_that_is_used_once_is_no_query(posbias: Posbias, tmp_path: Path) -> None:
     events = [shop_event("Products Searched", 0, query="boots")]
     for number in range(12):
@@ -258,6 +264,7 @@ def test_an_id_of_a_list_that_is_used_once_is_no_query(posbias: Posbias, tmp_pat
     assert clicked(found) == [("b", 2, 12)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["search results", "boots"])
 def test_lists_of_other_names_beside_those_of_results_are_left_out(posbias: Posbias, tmp_path: Path, name: str) -> None:
     events = list[Event]()

@@ -61,6 +61,7 @@ def test_statistics_of_two_days_of_ubi_add_up_with_their_accounts(posbias: Posbi
     assert both["not_used"] == {"clicks on a page that was not recorded": 2}
 
 
+@pytest.mark.slow
 def test_the_training_files_of_pages_carry_the_ids_of_ubi(posbias: Posbias, tmp_path: Path) -> None:
     path = written(tmp_path / "ubi.ndjson", GOOD_EVENTS)
     rows = posbias("run", path, *EVENTS, *FROM_0, "--layout", "session").training.sort("session", "position")
@@ -136,6 +137,7 @@ def test_a_log_most_of_whose_pages_contradict_themselves_is_refused(refused: Ref
     assert "3 of 5 pages contradict themselves" in refused("collect", path, *UBI, "--on-bad-rows", "drop")
 
 
+@pytest.mark.slow
 def test_every_line_of_the_official_sample_is_accounted_for(posbias: Posbias, shared_data: Path) -> None:
     text = gzip.decompress((shared_data / SAMPLE).read_bytes()).decode()
     documents = [json.loads(line) for line in text.splitlines()]
@@ -180,7 +182,7 @@ def test_more_damaged_lines_than_allowed_stop_the_run(run_in_process: Run, tmp_p
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("wrapped", ["hits", "index and tab", "oldest hit lists"])
 def test_documents_are_read_however_they_were_exported(posbias: Posbias, tmp_path: Path, wrapped: str) -> None:
     writers: dict[str, Callable[[str], str]] = {

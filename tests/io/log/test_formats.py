@@ -213,7 +213,7 @@ def test_binary_ids_that_are_no_text_survive(log: pl.DataFrame, logs: Path, posb
 
 @pytest.mark.parametrize("model", ["pbm", "ubm"])
 @pytest.mark.parametrize("ending", [".parquet", ".csv"])
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 def test_several_columns_form_one_session_and_one_query(
     ending: str, model: str, log: pl.DataFrame, logs: Path, posbias: Posbias, tmp_path: Path
 ) -> None:

@@ -38,6 +38,7 @@ def test_the_place_in_the_list_needs_no_position_base(alike: Callable[..., Any],
     alike(log, [nest(log).drop("position")], "--position-base", "0", of_flat=("--position-base", "1"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["pointwise", "session"])
 def test_training_files_from_lists_are_the_same(
     posbias: Posbias, log: pl.DataFrame, tmp_path: Path, layout: str

@@ -125,7 +125,7 @@ def check_counts(run: Run, folder: Path, form: str, pages: list[Page], clicks: l
     assert done.returncode == (1 if share > SHARE_BORNE else 0), done.stderr
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("examples", [4, pytest.param(25, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("form", FORMS_OF_CLICKS)
 def test_what_is_read_of_joined_clicks_is_what_brute_force_finds(
@@ -182,7 +182,7 @@ def test_a_log_in_which_no_click_has_an_impression_is_refused(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["fit", "run", "weight", "evaluate --models pbm,dbn", "fit --for-each market"])
 def test_every_command_judges_lost_clicks_alike(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path, command: str

@@ -154,7 +154,7 @@ def counted(posbias: Posbias, *words: str | Path) -> list[tuple[int, int, int]]:
     return sums.sort("position").rows()
 
 
-@pytest.mark.slow_after(9)
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("name", SHAPES)
 def test_check_finds_how_a_shape_is_read(posbias: Posbias, run_in_process: Run, tmp_path: Path, name: str) -> None:
     _, text = SHAPES[name]
@@ -243,6 +243,7 @@ def test_one_session_is_no_several(refused: Refused, tmp_path: Path) -> None:
     assert "1 session cannot be one results page each" in refused("collect", path)
 
 
+@pytest.mark.slow
 def test_the_time_of_a_page_is_no_date_beside_a_time_of_day(
     posbias: Posbias, run_in_process: Run, tmp_path: Path
 ) -> None:

@@ -45,7 +45,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("ending", "case"), [*(("parquet", case) for case in CASES), ("csv", next(iter(CASES)))])
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 def test_estimates_equal_those_of_the_log_to_the_last_digit(
     posbias: Posbias, tmp_path: Path, log: pl.DataFrame, sums: pl.DataFrame, ending: str, case: str
 ) -> None:

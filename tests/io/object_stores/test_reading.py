@@ -45,6 +45,7 @@ def as_bytes(frame: pl.DataFrame, ending: str) -> bytes:
 ENDINGS = ["parquet", "csv", "tsv", "ndjson", "arrow", "csv.gz", "csv.zst", "ndjson.gz"]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_every_format_reads_as_it_does_from_disk(
     bucket: Bucket, log: pl.DataFrame, tmp_path: Path, ending: str

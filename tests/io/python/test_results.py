@@ -34,6 +34,7 @@ def test_a_result_is_opened_with_its_tables_and_its_manifest(posbias: Posbias, p
     assert repr(found) == f"<posbias {command} of {path}: {found.verdict}>"
 
 
+@pytest.mark.slow
 def test_a_click_model_without_cells_has_no_propensities(posbias: Posbias, path: Path) -> None:
     found = open_result(posbias("fit", path, "--model", "dbn").folder)
 
@@ -133,6 +134,7 @@ def test_a_result_is_drawn_and_shown(path: Path, tmp_path: Path) -> None:
     assert "propensities relative to position 1" in str(result)
 
 
+@pytest.mark.slow
 def test_a_card_holds_the_verdict_the_curve_and_the_table_and_no_markup_of_a_log(impressions: pl.DataFrame) -> None:
     hostile = impressions.with_columns(device=pl.col("device") + "<script>alert(1)</script>\x1b[31m")
 

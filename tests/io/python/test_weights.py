@@ -324,6 +324,7 @@ OF_FITS: dict[str, tuple[tuple[str, ...], Callable[[pl.DataFrame], pl.DataFrame]
 }
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("name", OF_FITS)
 def test_a_frame_must_hold_what_the_fit_looks_at(
     fits: Callable[..., Path], impressions: pl.DataFrame, name: str

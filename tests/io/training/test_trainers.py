@@ -193,6 +193,7 @@ def test_features_may_all_be_whole_numbers(tmp_path: Path) -> None:
     assert load(whole.write("xgboost", tmp_path))["train"].num_col() == 1
 
 
+@pytest.mark.slow
 def test_line_ends_in_texts_do_not_break_rows(tmp_path: Path) -> None:
     rows = make_sample("pointwise")
     broken = rows.rows.with_columns(brand=pl.col("brand") + "\r\nlast")
