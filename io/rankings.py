@@ -81,11 +81,11 @@ class Rankings:
                 same, equal = query[apart:] == query[:-apart], value[apart:] == value[:-apart]
                 step, tied = rank[apart:] - rank[:-apart], same & equal  # nan where there are no ranks
                 found += [of.sum() for of in (same, tied, tied & (np.abs(step) > 0), same & ~equal & (step < 0))]
-            pairs, tied, told, opposed = (float(number) for number in found)
+            pairs, tied, ranked, opposed = (float(number) for number in found)
             if self.order == "score" and opposed > _MUCH_OPPOSED * pairs:
                 yield reason("order-in-doubt", {"ranking": name, "share": opposed / pairs})
             if tied > _MUCH_TIED * pairs:
-                case = "order-in-doubt.tied" if told and self.order == "score" else "order-in-doubt.tied-alone"
+                case = "order-in-doubt.tied" if ranked and self.order == "score" else "order-in-doubt.tied-alone"
                 yield reason(case, {"ranking": name, "share": tied / pairs}, order=self.order)
 
 

@@ -226,18 +226,18 @@ numbered AS (
 ), item_place AS MATERIALIZED (
     SELECT f.path, f.base, latest FROM item_fields AS f JOIN chosen USING (list)
     WHERE f.base IS NOT NULL ORDER BY len(f.path), f.path LIMIT 1
-), told AS MATERIALIZED (  -- whole numbers that pages say of themselves
+), page_numbers AS MATERIALIZED (  -- whole numbers that pages say of themselves
     SELECT n, path, name, TRY_CAST(v AS BIGINT) AS x
     FROM flat SEMI JOIN pages USING (n) WHERE NOT of_list AND TRY_CAST(v AS BIGINT) IS NOT NULL
 ), size AS (
     SELECT max(length) AS size FROM pages
 ), starts AS MATERIALIZED (  -- ways to know how many results stand above a list
     SELECT path, name, false AS is_number, min(x) AS least, count(DISTINCT x) AS values
-    FROM told WHERE regexp_matches(name, 'offset|^start|start$|^from$|first|^skip')
+    FROM page_numbers WHERE regexp_matches(name, 'offset|^start|start$|^from$|first|^skip')
     GROUP BY ALL HAVING least IN (0, 1)
     UNION ALL
     SELECT path, name, true, min(x) AS least, count(DISTINCT x) AS values
-    FROM told
+    FROM page_numbers
     WHERE regexp_matches(name, 'page|pager')
         AND NOT regexp_matches(name, 'size|per|count|total|id$|limit|load|time|pages$')
     GROUP BY ALL HAVING least IN (0, 1) AND max(x) < 10000
@@ -247,9 +247,9 @@ numbered AS (
     SELECT
         s.path, p.n, s.is_number,
         coalesce((t.x - s.least) * CASE WHEN s.is_number THEN size ELSE 1 END, 0) AS above
-    FROM starts AS s, size, pages AS p LEFT JOIN told AS t ON t.n = p.n AND t.path = s.path
+    FROM starts AS s, size, pages AS p LEFT JOIN page_numbers AS t ON t.n = p.n AND t.path = s.path
 ), positioned AS (
-    SELECT c.click, p.path AS place, TRY_CAST(f.v AS BIGINT) AS said, coalesce(TRY_CAST(m.v AS BIGINT) - base, s.i) + 1 AS slot, c.page
+    SELECT c.click, p.path AS place, TRY_CAST(f.v AS BIGINT) AS named_place, coalesce(TRY_CAST(m.v AS BIGINT) - base, s.i) + 1 AS slot, c.page
     FROM clicks AS c
     JOIN chosen AS o ON true
     JOIN place_field AS p ON true
@@ -260,8 +260,8 @@ numbered AS (
 ), scores AS MATERIALIZED (
     SELECT
         b.path, b.is_number, p.place, place_base, count(*) AS clicks,
-        sum(CAST(said - place_base + 1 = slot + above AS INTEGER)) AS over_pages,
-        sum(CAST(said - place_base + 1 = slot AS INTEGER)) AS in_list
+        sum(CAST(named_place - place_base + 1 = slot + above AS INTEGER)) AS over_pages,
+        sum(CAST(named_place - place_base + 1 = slot AS INTEGER)) AS in_list
     FROM positioned AS p JOIN begins AS b ON b.n = p.page, (VALUES (0), (1)) AS v (place_base) GROUP BY ALL
 ), start AS MATERIALIZED (
     SELECT
