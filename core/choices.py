@@ -54,6 +54,9 @@ Period = Literal["auto", "none", "hour", "day", "week"]
 Cluster = Literal["query", "pair", "session", "column", "two-way"]
 """The clusters of standard errors."""
 
+CellForm = Literal["free", "product"]
+"""Whether each cell has a number of its own, or each value of the position and of a cell's other columns an effect."""
+
 Shrink = Literal["auto", "none"]
 """Whether contexts are shrunk towards each other."""
 

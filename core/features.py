@@ -75,7 +75,7 @@ from posbias.core.estimators.estimate import (
     Estimate,
     EstimationOptions,
     OnIteration,
-    cells_like,
+    candidates,
     conditional_estimate,
 )
 from posbias.core.estimators.methods import FeaturesMethod
@@ -497,7 +497,7 @@ def fit_exposure(
     context = statistics.context_of_cell
     table = counts.table(context)
     try:
-        linkage = conditional.find_linkage(table, context, cells_like(statistics, options.reference))
+        linkage = conditional.find_linkage(table, context, candidates(statistics, options.reference))
     except IdentifiabilityError as error:
         raise IdentifiabilityError(
             f"--method {FeaturesMethod.name}: no two positions can be compared by rows with like features: there are "

@@ -219,6 +219,7 @@ _FLAGS_OF_OTHERS = {
     "impressions": FLAGS[IMPRESSIONS],
     "clicked": "--clicked",
     "page": "--page",
+    "cell": "--cell",
     "context": "--context",
     "stratify": "--stratify",
     "each": "--for-each or --by",
@@ -286,6 +287,9 @@ def resolve_roles(
     taken |= only | {rows.column for rows in requested.randomized}
     candidates = [name for name in columns if name not in only_named]
     unnamed = [role for role in looked_for if not keys[role]]
+    if requested.cell and POSITION in unnamed and not any(name.lower() in ALIASES[POSITION] for name in candidates):
+        keys[POSITION] = others["cell"][-1:]  # the cell says all
+        unnamed.remove(POSITION)
     found, guessed = _search(candidates, taken, unnamed, frozenset(required), where, flags)
     columns_of = keys | found
     return replace(

@@ -60,6 +60,7 @@ OUTPUT_COLUMNS = frozenset(
 
 NAMES_TAKEN = {
     "--context": RESERVED | OUTPUT_COLUMNS,
+    "--cell": RESERVED | OUTPUT_COLUMNS,
     "--for-each": RESERVED | OUTPUT_COLUMNS,
     **dict.fromkeys(("--stratify", "--period-column", "--cluster-column", "--arm"), RESERVED),
 }
@@ -103,6 +104,7 @@ class Roles:
     click: str | None = None  # the number of clicks, where a row stands for several impressions
     weight: str | None = None
     timestamp: str | None = None
+    cell: tuple[str, ...] = ()  # with the position, what examination depends on
     context: tuple[str, ...] = ()
     stratify: tuple[str, ...] = ()  # tells strata apart
     each: tuple[str, ...] = ()  # tells whole fits apart
@@ -140,8 +142,8 @@ class Roles:
         """Every column that plays a role, each once, in the log's own names."""
         single = (self.position, self.page, self.click, self.clicked, self.weight, self.impressions, self.timestamp)
         names = [*self.session, *self.query, *self.doc, *(c for c in single if c is not None)]
-        further = [*self.context, *self.stratify, *self.each, *self.version, *self.cluster, *self.arm, *self.features]
-        further += [*self.counted, *(name for name, _ in self.only)]
+        further = [*self.cell, *self.context, *self.stratify, *self.each, *self.version, *self.cluster, *self.arm]
+        further += [*self.features, *self.counted, *(name for name, _ in self.only)]
         return list(dict.fromkeys([*names, *further, *(rows.column for rows in self.randomized)]))
 
 

@@ -10,6 +10,7 @@ from posbias.core import choices
 from posbias.core.choices import (
     MOST_BAD_ROWS,
     Candidates,
+    CellForm,
     CheckPages,
     Cluster,
     DuplicateDocs,
@@ -50,6 +51,7 @@ class ColumnOptions:
     click: str | None = None
     timestamp: str | None = None
     period_column: str | None = None
+    cell: list[str] | None = None
     context: list[str] | None = None
     stratify: list[str] | None = None
     cluster_column: str | None = None
@@ -146,6 +148,7 @@ class EstimationOptions:
     method: str = "conditional"
     reference: str | None = None
     shape: str = "free"
+    cell_form: CellForm | None = None
     shrink: Shrink = "auto"
     cluster: Cluster | None = None
     bootstrap: int = 0

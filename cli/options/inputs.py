@@ -75,6 +75,7 @@ def log_request(
         weight=log.weight_column,
         impressions=log.impressions,
         timestamp=log.timestamp,
+        cell=plan.cell,
         context=plan.context,
         stratify=tuple(name for name in plan.strata if name != log.period_column),
         version=tuple(name for name in plan.strata if name == log.period_column),

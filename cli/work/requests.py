@@ -19,7 +19,7 @@ from posbias.cli.options.groups import (
 from posbias.cli.options.inputs import exported, log_request, without_none
 from posbias.cli.options.option import parse_bins, parse_prior, parse_reference
 from posbias.core.choices import MODELS, BetaPrior, LayoutOptions, RandomizedRows, Source
-from posbias.core.counts.checks import DEFAULT_MODEL, check_context, check_named_columns, counted_model
+from posbias.core.counts.checks import DEFAULT_MODEL, check_curves, check_named_columns, counted_model
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import StatisticsError, UsageError, shown
 from posbias.core.estimators import get_method
@@ -55,13 +55,18 @@ def statistics_plan(log: LogOptions, counting: CountingOptions) -> StatisticsPla
         ("--cluster-column", clusters),
         ("--arm", arms),
         ("--context", log.context or ()),
+        ("--cell", log.cell or ()),
     )
     check_named_columns(model, named)
-    both = set(log.context or ()) & set(log.stratify or ())
-    if both:
-        raise UsageError(
-            f"--stratify {' '.join(sorted(both))}: --context already lets attractiveness differ by it. Leave it out."
-        )
+    for flag, names in (("--context", log.context), ("--cell", log.cell)):
+        both = sorted({*(names or ())} & {*(log.stratify or ())})
+        if both:
+            why = (
+                "already lets attractiveness differ by it"
+                if flag == "--context"
+                else ("compares a document under its different values, which then share none")
+            )
+            raise UsageError(f"--stratify {' '.join(both)}: {flag} {why}. Leave one of them out.")
     if not {*version}.isdisjoint([*(log.context or ()), *(log.stratify or ())]):
         raise UsageError(
             f"--period-column {version[0]}: --context or --stratify already lets attractiveness differ by it. Leave it "
@@ -87,12 +92,13 @@ def statistics_plan(log: LogOptions, counting: CountingOptions) -> StatisticsPla
     period = "day" if log.timestamp is not None or counting.date is not None else None
     if period is not None and counting.date is None and counting.period in {"auto", "hour", "none"}:
         period = "quarter" if counting.period == "auto" else "hour" if counting.period == "hour" else None
-    check_context(model, log.context or ())
+    check_curves(model, log.context or (), log.cell or ())
     return StatisticsPlan(
         model=model,
         max_position=counting.max_position,
         position_bins=parse_bins(counting.position_bins),
         context=tuple(log.context or ()),
+        cell=tuple(log.cell or ()),
         period=period,
         strata=(*(log.stratify or ()), *version),
         clusters=tuple(clusters),
@@ -163,6 +169,7 @@ def check_counting(plan: StatisticsPlan, counting: CountingOptions, log: LogOpti
         ("--model", counting.model, plan.model.name),
         ("--max-position", counting.max_position, plan.max_position),
         ("--position-bins", counting.position_bins, ",".join(map(str, plan.position_bins)) or None),
+        ("--cell", _words(log.cell), _words(plan.cell)),
         ("--context", _words(log.context), _words(plan.context)),
         ("--stratify", _words(log.stratify), _words(strata)),
         ("--period-column", version, version if version in plan.strata else None),
@@ -188,14 +195,15 @@ def _words(names: Iterable[str] | None) -> str | None:
 
 def _cells(plan: StatisticsPlan) -> str:
     bins, context = ",".join(map(str, plan.position_bins)), ",".join(plan.context)
+    cell = f", cell {','.join(plan.cell)}" if plan.cell else ""
     return (
         f"model {plan.model.name}, max-position {plan.max_position or 'none'}, position-bins {bins or 'none'}, "
-        f"context {context or 'none'}"
+        f"context {context or 'none'}{cell}"
     )
 
 
 ESTIMATED = "estimate"
-OF_CELLS = ("context", "period_column", "stratify", "cluster_column", "arm", "randomized_where", "timestamp")
+OF_CELLS = ("cell", "context", "period_column", "stratify", "cluster_column", "arm", "randomized_where", "timestamp")
 """Columns that a fit by cell looks at, and others do not."""
 
 _ROWS = "a row of a table of sums (--impressions) is one query, document and position. Leave it out"
@@ -321,14 +329,24 @@ def job_like_the_fit(
     statistics, counting = find_statistics(named), CountingOptions(period="none")
     if fitted is not None and not statistics:
         plan = fitted.plan
-        if log.context and tuple(log.context) != plan.context:
-            raise UsageError(
-                f"--context {' '.join(log.context)}: the propensities in {fitted.name} "
-                + (f"differ by {' '.join(plan.context)}." if plan.context else "have no context.")
-            )
+        if fitted.own and log.cell:  # what its columns are, a table of one's own does not say
+            cells = [name for name in log.cell if name in plan.context]
+            context = tuple(name for name in plan.context if name not in cells)
+            plan = replace(plan, context=context, cell=tuple(cells))
+        for name, asked, own in (("context", log.context, plan.context), ("cell", log.cell, plan.cell)):
+            if asked and tuple(asked) != own:
+                raise UsageError(
+                    f"--{name} {' '.join(asked)}: the propensities in {fitted.name} "
+                    + (f"differ by {' '.join(own)}." if own else f"have no {name}.")
+                )
         bins, of_days = ",".join(map(str, plan.position_bins)) or None, "timestamp" in beside and log.timestamp
         counting = CountingOptions(plan.model.name, plan.max_position, bins, "day" if of_days else "none")
-        log = replace(of_pages(log), context=list(plan.context), **{name: getattr(log, name) for name in beside})
+        log = replace(
+            of_pages(log),
+            cell=list(plan.cell),
+            context=list(plan.context),
+            **{name: getattr(log, name) for name in beside},
+        )
     job = resolve(named, log, counting, statistics, sessions_for=sessions_for, features=features)
     if fitted is not None and job.sessions_for is None and (job.log is None or job.log.export is not None):
         counted = job.plan if as_counted is None else as_counted(job.plan)
@@ -465,6 +483,7 @@ def requested_fit(
         bootstrap=estimation.bootstrap,
         seed=estimation.seed,
         shape=estimation.shape,
+        cell_form=estimation.cell_form,
         shrink=estimation.shrink,
         weigh_by=weigh_by,
     )

@@ -75,6 +75,7 @@ def _table(entry: Statistics) -> RenderableType:
     shape = {
         "max position": str(plan.max_position or ""),
         "bins from": ", ".join(map(str, plan.position_bins)),
+        "cell": ", ".join(plan.cell),
         "context": ", ".join(plan.context),
         "strata": ", ".join(plan.strata),
         "clusters": ", ".join(plan.clusters),

@@ -63,14 +63,21 @@ def check_named_columns(model: FactorisedModel, named: Iterable[tuple[str, Seque
                 raise UsageError(f"{flag} {name}: this name means something else in the results. Rename the column.")
 
 
-def check_context(model: FactorisedModel, context: Sequence[str]) -> None:
-    """Check that a model takes contexts, where there are some.
+def check_curves(model: FactorisedModel, context: Sequence[str], cell: Sequence[str]) -> None:
+    """Check that a model takes contexts and cells of several columns, where there are some.
 
     Raises:
-        UsageError: it does not.
+        UsageError: it does not, or one column is named for both.
     """
-    if context and model.name != DEFAULT_MODEL:
-        raise UsageError(f"--context: works only with --model {DEFAULT_MODEL}, not {model.name}.")
+    for flag, names in (("--context", context), ("--cell", cell)):
+        if names and model.name != DEFAULT_MODEL:
+            raise UsageError(f"{flag}: works only with --model {DEFAULT_MODEL}, not {model.name}.")
+    both = sorted({*context} & {*cell})
+    if both:
+        raise UsageError(
+            f"--cell {' '.join(both)}: --context already has a curve of each value, whose documents it compares with "
+            "those of no other. Leave one of them out: --cell if the page differs by it, --context if the users do."
+        )
 
 
 @dataclass(frozen=True)
@@ -94,23 +101,23 @@ def check_no_silent_position(statistics: SufficientStatistics) -> None:
     Raises:
         IdentifiabilityError: one does.
     """
-    keys = (*statistics.plan.context, POSITION)
+    keys = (*statistics.plan.curve, POSITION)
     place = statistics.cells.select(pl.struct(keys).rle_id()).to_series().to_numpy()
     first = np.unique(place, return_index=True)[1]
     impressions, clicks = (np.bincount(place, of_cells) for of_cells in statistics.cell_totals)
-    context, position = statistics.context_of_cell[first], statistics.position_of_cell[first]
+    curve, position = statistics.curve_of_cell[first], statistics.position_of_cell[first]
 
     def row_at(at: int) -> _Row:
         return _Row(place == at, int(position[at]), float(impressions[at]), float(clicks[at]))
 
     for at in np.flatnonzero((clicks == 0) & (impressions >= _SHOWN)):
-        clicked = np.flatnonzero((clicks > 0) & (context == context[at]))
+        clicked = np.flatnonzero((clicks > 0) & (curve == curve[at]))
         before, after = clicked[clicked < at][-1:], clicked[clicked > at][:1]
         row, above, below = row_at(int(at)), *([row_at(int(of)) for of in side] for side in (before, after))
         expected = _expected(statistics.pair_signatures, row, above, below)
         if expected is not None:
             named = statistics.cells.row(int(first[at]), named=True)
-            where = "".join(f", {name} = {named[name]!r}" for name in statistics.plan.context)
+            where = "".join(f", {name} = {named[name]!r}" for name in statistics.plan.curve)
             cause = (
                 "Are clicks there logged in another place, or not at all? Add them, or leave its rows out of the log."
             )

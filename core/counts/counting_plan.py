@@ -55,6 +55,8 @@ class StatisticsPlan:
     position_bins: tuple[int, ...] = ()  # first position of each bin, ascending, starting at 1; empty for no bins
     # Columns with which theta differs (a cell is then a context and a position), and gamma too
     context: tuple[str, ...] = ()
+    # Columns with which theta alone differs: a cell is the position with their values
+    cell: tuple[str, ...] = ()
     # How finely the statistics keep time apart, in the column `period`; None for not at all
     period: Resolution | None = None
     strata: tuple[str, ...] = ()  # further columns that the statistics keep apart: gamma may differ by them
@@ -75,12 +77,17 @@ class StatisticsPlan:
     @property
     def cell_columns(self) -> tuple[str, ...]:
         """The columns that make up a cell, the position first."""
-        return (*self.model.cell_columns, *self.context)
+        return (*self.model.cell_columns, *self.cell, *self.context)
 
     @property
     def cell_order(self) -> tuple[str, ...]:
-        """The same columns in the order by which cells are sorted: context by context, then by position."""
-        return (*self.context, *self.model.cell_columns)
+        """The same columns in the order by which cells are sorted: curve by curve, then by position."""
+        return (*self.curve, *self.model.cell_columns)
+
+    @property
+    def curve(self) -> tuple[str, ...]:
+        """The columns that tell curves over positions apart: the context, and the cell's beside the position."""
+        return (*self.context, *self.cell)
 
     @property
     def pair_columns(self) -> tuple[str, ...]:
@@ -121,7 +128,7 @@ class StatisticsPlan:
         """The columns that identify one row of the statistics: the pair, its finest stratum, the cell."""
         marked = (RANDOMIZED,) if self.randomized else ()
         period = (PERIOD,) if self.period else ()
-        return (*self.pair_columns, *period, *self.strata, *self.beside, *marked, *self.model.cell_columns)
+        return (*self.pair_columns, *period, *self.strata, *self.beside, *marked, *self.cell, *self.model.cell_columns)
 
     def keeps_order(self, unit: Sequence[str]) -> bool:
         """Whether statistics that are sorted by the keys are sorted by a kind of unit, too, and within it by time."""

@@ -62,7 +62,7 @@ _AFTER = "posbias_after"
 
 
 def numbered_cells(statistics: pl.DataFrame, plan: StatisticsPlan) -> tuple[pl.DataFrame, pl.Series]:
-    """The cells that occur, sorted by context and position, and for each row the number of its cell, shape (R,)."""
+    """The cells that occur, sorted by curve and position, and for each row the number of its cell, shape (R,)."""
     keys = statistics.select(plan.cell_columns)
     places = _places(keys)
     if places is None:
@@ -88,6 +88,11 @@ def numbers_in(cells: pl.DataFrame, statistics: pl.DataFrame, plan: StatisticsPl
 def context_numbers(cells: pl.DataFrame, context: Sequence[str]) -> Integers:
     """The number of each cell's context, from 0 in the order of the cells, which are sorted by it, shape (K,)."""
     return counting_plan.runs_of(cells, context) if context else np.zeros(cells.height, np.int64)
+
+
+def number_rows(rows: pl.DataFrame) -> Integers:
+    """The number of each row among the different ones, from 0 in their order."""
+    return rows.select(pl.struct(pl.all()).rank("dense") - 1).to_series().to_numpy().astype(np.int64)
 
 
 def _places(keys: pl.DataFrame) -> tuple[Integers, int] | None:
@@ -335,6 +340,22 @@ class SufficientStatistics:
     def context_of_cell(self) -> Integers:
         """The number of each cell's context, from 0 in the order of the cells, shape (K,); all 0 without contexts."""
         return context_numbers(self.cells, self.plan.context)
+
+    @property
+    def curve_of_cell(self) -> Integers:
+        """The number of each cell's curve over positions, from 0 in the order of the cells, shape (K,)."""
+        return context_numbers(self.cells, self.plan.curve)
+
+    @property
+    def axes_of_cell(self) -> Integers:
+        """The number of each cell's value on each axis, shape (K, A): its position, and its further columns.
+
+        Positions that follow from several other columns, as that of a row and a column of a grid, are no axis.
+        """
+        names, cells = self.plan.cell, self.cells
+        follows = len(names) > 1 and cells.select(names).n_unique() == cells.select(POSITION, *names).n_unique()
+        axes = names if follows else (POSITION, *names)
+        return np.stack([number_rows(cells.select(name)) for name in axes], axis=1)
 
     @cached_property
     def cell_totals(self) -> tuple[Floats, Floats]:

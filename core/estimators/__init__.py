@@ -15,7 +15,7 @@ from posbias.core.standard_errors.cluster import FEWEST_REPLICATES
 MOST_REPLICATES = 10_000
 """Most replicates of a bootstrap: the ends of an interval are then known to a hundredth of its width."""
 
-_OTHER_ESTIMATE = ("cluster", "bootstrap", "shape")
+_OTHER_ESTIMATE = ("cluster", "bootstrap", "shape", "cell_form")
 """Options not for all methods that change which estimate is made."""
 
 _METHODS = Room[Method](ESTIMATORS | METHODS_OF_ROWS, "--method")
@@ -53,18 +53,27 @@ def check_method(name: str, plan: StatisticsPlan, options: EstimationOptions) ->
         value = getattr(options, option.name)
         if option.name in _OTHER_ESTIMATE and value != option.default and option.name not in method.takes:
             able = ", ".join(methods_that_take(option.name))
-            raise UsageError(f"--{option.name} {value}: --method {name} does not support it. Methods that do: {able}.")
+            flag = f"--{option.name.replace('_', '-')}"
+            raise UsageError(f"{flag} {value}: --method {name} does not support it. Methods that do: {able}.")
     if options.shape != FREE:
         get_shape(options.shape)
+    if options.shape != FREE and plan.cell:
+        raise UsageError(
+            f"--shape {options.shape}: is a curve over positions, and cells differ by {', '.join(plan.cell)} as well "
+            "(--cell). Use --cell-form product, one effect for each position and each value."
+        )
+    if options.cell_form is not None and not plan.cell:
+        raise UsageError(f"--cell-form {options.cell_form}: cells are positions. Name their other columns with --cell.")
     if options.shape != FREE and plan.model.beside_position:
         raise UsageError(
             f"--shape {options.shape}: a shape over positions says nothing about {plan.model.beside_position}. "
             "Use --model pbm, or leave the shape free."
         )
     by_query = options.cluster in {None, "query"}
-    if options.shape != FREE and not (by_query and not options.bootstrap):
+    form = "--cell-form product" if options.cell_form == "product" else f"--shape {options.shape}"
+    if (options.shape != FREE or options.cell_form == "product") and not (by_query and not options.bootstrap):
         given = "--bootstrap" if options.bootstrap else "--cluster"
-        raise UsageError(f"--shape {options.shape}: its standard errors are clustered by query. Leave out {given}.")
+        raise UsageError(f"{form}: its standard errors are clustered by query. Leave out {given}.")
     if "cluster" in method.takes and options.cluster is not None and options.cluster not in method.clusters:
         able = [other.name for other in _METHODS.plugins.values() if options.cluster in other.clusters]
         raise UsageError(f"--cluster {options.cluster}: only --method {', '.join(able)} supports it.")

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
-from posbias.core.choices import BetaPrior, Cluster, Period, Plugin, Shrink, Source
+from posbias.core.choices import BetaPrior, CellForm, Cluster, Period, Plugin, Shrink, Source
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.errors import IdentifiabilityError, UsageError
@@ -34,6 +34,7 @@ class EstimationOptions:
     bootstrap: int = 0  # replicates over queries; 0 for the sandwich
     seed: int = 0  # of the bootstrap
     shape: str = "free"  # what is assumed of theta as a function of the position
+    cell_form: CellForm | None = None  # of cells of several columns; None: by the test of the product form
     shrink: Shrink = "auto"  # contexts towards each other, as far as the log says
     weigh_by: Source = "smooth"  # where weights come from that are made of the estimate
 
@@ -136,28 +137,36 @@ def linkage_of(statistics: SufficientStatistics, strata: Strata, options: Estima
         IdentifiabilityError: nothing links two cells, or nothing links the requested reference.
     """
     periods = [] if options.period in {"auto", "none"} else [options.period]
-    preference = cells_like(statistics, options.reference)
+    preference = candidates(statistics, options.reference)
     return conditional.find_linkage(
         strata.signatures, statistics.context_of_cell, preference, [*statistics.plan.strata, *periods]
     )
 
 
-def cells_like(statistics: SufficientStatistics, reference: tuple[int, ...]) -> Integers | None:
-    """The cells whose first columns hold these values: position, then previous click; one per context.
+def candidates(statistics: SufficientStatistics, reference: tuple[int, ...]) -> Integers:
+    """The cells that may be a reference, best first.
 
-    Returns:
-        Their numbers; None where no values are given.
+    In the order of the cells; where cells have further columns, by position, and of one position the curve with the
+    most impressions first.
+
+    Args:
+        statistics: the counts.
+        reference: values of a cell's first columns: position, then previous click; empty for all cells.
 
     Raises:
         UsageError: there is none.
     """
+    shown, curve = statistics.cell_totals[0], statistics.curve_of_cell
+    order = np.arange(statistics.n_cells)
+    if statistics.plan.cell:
+        order = np.lexsort((order, -np.bincount(curve, shown)[curve], statistics.position_of_cell))
     if not reference:
-        return None
+        return order
     listed, columns = ",".join(map(str, reference)), statistics.plan.model.cell_columns
     if len(reference) > len(columns):
         raise UsageError(f"--reference {listed}: a cell has {len(columns)} number(s) ({', '.join(columns)}).")
     held = statistics.cells.select(columns[: len(reference)]).to_numpy()
-    cells = np.flatnonzero((held == np.array(reference)).all(axis=1))
+    cells = order[(held == np.array(reference)).all(axis=1)[order]]
     if not len(cells):
         first, last = held[:, 0].min(), held[:, 0].max()
         raise UsageError(f"--reference {listed}: there is no such cell; positions run from {first} to {last}.")
@@ -172,9 +181,8 @@ def linkage_of_clicks(statistics: SufficientStatistics, options: EstimationOptio
         IdentifiabilityError: there is no click, or none in the requested reference.
     """
     _, clicks = statistics.cell_totals
-    context, candidates = statistics.context_of_cell, cells_like(statistics, options.reference)
-    candidates = np.arange(statistics.n_cells) if candidates is None else candidates
-    first = {int(context[cell]): int(cell) for cell in candidates[clicks[candidates] > 0][::-1]}
+    context, ordered = statistics.context_of_cell, candidates(statistics, options.reference)
+    first = {int(context[cell]): int(cell) for cell in ordered[clicks[ordered] > 0][::-1]}
     reference_of = np.array([first.get(int(number), -1) for number in context], np.int64)
     known = (clicks > 0) & (reference_of >= 0)
     if not known.any():

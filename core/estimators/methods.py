@@ -43,7 +43,7 @@ class ConditionalEstimator(Estimator):
 
     name = "conditional"
     reference = "Hausman, Hall & Griliches 1984; Wooldridge 1999; Bell & McCaffrey 2002"
-    takes = ("cluster", "bootstrap", "shape", "shrink", "max_iterations", "tolerance")
+    takes = ("cluster", "bootstrap", "shape", "cell_form", "shrink", "max_iterations", "tolerance")
     clusters = ("query", "pair", "session", "column", "two-way")
 
     def estimate(

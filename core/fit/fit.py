@@ -12,7 +12,7 @@ from posbias.core.arrays.count_table import Floats, Numbers
 from posbias.core.arrays.threads import meanwhile
 from posbias.core.attractiveness import AttractivenessPrior, estimate_prior, posterior_by_position, with_errors_of_theta
 from posbias.core.counts.checks import CountedPages, check_no_silent_position
-from posbias.core.counts.sufficient_statistics import SufficientStatistics
+from posbias.core.counts.sufficient_statistics import SufficientStatistics, number_rows
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators import check_method, get_estimator, get_method, methods
 from posbias.core.estimators.estimate import Estimate, EstimationOptions, OnIteration, relative_to_largest
@@ -23,9 +23,10 @@ from posbias.core.fit.diagnostics import BinsTest, FromRows, JointCauses, JointC
 from posbias.core.fit.model_tests import ModelTests, run_model_tests
 from posbias.core.fit.periods import ChangeOfTheta, PeriodChoice, change_of_theta, choose_period
 from posbias.core.fit.propensities import ThetaEstimate, errors_of_theta, shared_clicks
-from posbias.core.schema import IMPRESSIONS
+from posbias.core.schema import IMPRESSIONS, POSITION
 from posbias.core.shapes import FREE, ShapedEstimate, get_shape
 from posbias.core.shapes.contexts import ShrunkContexts, compare_contexts
+from posbias.core.shapes.product import fit_product
 from posbias.core.shapes.smooth import PowerShape, SmoothShape
 from posbias.core.standard_errors.cluster import ClusterSums
 from posbias.core.standard_errors.column import WholeLog
@@ -56,6 +57,7 @@ class Fit:
     """An estimate with its tests; None where the log does not allow them."""
 
     estimate: Estimate  # with the options of the request, but without its shape
+    form: ShapedEstimate | None  # of cells of several columns: one effect for each value of each of them
     shape: ShapedEstimate | None  # under the requested shape, against the free estimate
     smooth: ShapedEstimate | None  # a smooth curve beside a thin free estimate: weights are made from it
     shrunk: ShrunkContexts | None  # how far contexts borrow from each other, where they do
@@ -83,6 +85,13 @@ class Fit:
     model_tests: ModelTests | None  # whether the model holds
     from_rows: FromRows | None  # of a method that reads rows, where it is one of them
     against_pairs: PairsTest | None  # the estimate from features against that from repeated pairs
+
+    @property
+    def cell_form(self) -> str | None:
+        """The form of cells of several columns that the estimate has: `free` or `product`; None for other cells."""
+        if not self.statistics.plan.cell:
+            return None
+        return "free" if self.form is None or self.estimate.propensity is self.free.propensity else "product"
 
     @property
     def converged(self) -> bool:
@@ -166,7 +175,9 @@ def check_cells(
     plan, number = statistics.plan, statistics.n_cells
     cells = f"The log has {number:,} cells ({' x '.join(name.replace('_', ' ') for name in plan.cell_columns)})"
     remedy = "Count fewer: --max-position N leaves out what was shown below position N, --position-bins 1,2,3,5,10,20"
-    remedy += " gives the positions of a bin one propensity" + (", or leave out a --context." if plan.context else ".")
+    remedy += " gives the positions of a bin one propensity" + (
+        ", or leave out a --cell or --context." if plan.curve else "."
+    )
     slow = [f"--shape {options.shape}"] if options.shape not in {FREE, PowerShape.name} else []
     slow += ["--bootstrap"] * bool(options.bootstrap) + ["--cluster-column"] * bool(plan.clusters)
     if slow and number > MOST_CELLS_OF_SLOW:
@@ -253,7 +264,7 @@ def _fit(
     free = period.chosen if is_default else None if from_rows is None else from_rows.estimate
     free = free or get_estimator(method).estimate(statistics, strata, options, on_iteration)
     judged = propensities.with_requested_errors(free, statistics, options, period.used, beside.sum_sessions)
-    estimate, shape, smooth, shrunk, contexts = _refined(judged, statistics, options)
+    estimate, form, shape, smooth, shrunk, contexts = _refined(judged, statistics, options)
     joint, conditional, comparison = estimate if method == JointEstimator.name else None, None, None
     small = strata.signatures.n_units <= LARGEST_COMPARISON and statistics.n_cells <= MOST_CELLS_BESIDE
     fitted = free.fitted
@@ -284,6 +295,7 @@ def _fit(
     previous_click, silence = diagnostics.previous_click_test(statistics, estimate)
     return Fit(
         estimate=estimate,
+        form=form,
         shape=shape,
         smooth=smooth,
         shrunk=shrunk,
@@ -331,31 +343,57 @@ def _test_arms(statistics: SufficientStatistics, fitted: StrataEstimate, period:
 
 def _refined(
     free: Estimate, statistics: SufficientStatistics, options: EstimationOptions
-) -> tuple[Estimate, ShapedEstimate | None, ShapedEstimate | None, ShrunkContexts | None, ContrastTest | None]:
-    """The estimate under the requested shape, or with its contexts shrunk, and the description of that.
+) -> tuple[
+    Estimate,
+    ShapedEstimate | None,
+    ShapedEstimate | None,
+    ShapedEstimate | None,
+    ShrunkContexts | None,
+    ContrastTest | None,
+]:
+    """The estimate under the requested shape or form, or with its contexts shrunk, and the description of that.
 
     Returns:
-        It, the shape, the smooth curve beside it, how far contexts borrow, and whether they differ; see `Fit`.
+        It, the form of its cells, the shape, the smooth curve beside it, how far contexts borrow, and whether they
+        differ; see `Fit`.
     """
-    fitted, behind, position = free.fitted, free.conditional, statistics.position_of_cell
+    fitted, behind, position, plan = free.fitted, free.conditional, statistics.position_of_cell, statistics.plan
     if behind is None:
-        return free, None, None, None, None
-    contexts = compare_contexts(behind.fit, behind.errors, position) if statistics.plan.context else None
+        return free, None, None, None, None, None
+    place = position if not plan.cell else number_rows(statistics.cells.select(POSITION, *plan.cell))
+    contexts = compare_contexts(behind.fit, behind.errors, place) if plan.context else None
+    if plan.cell:
+        takes = "cell_form" in get_method(free.method).takes and free.errors_by == "query" and not options.bootstrap
+        form = (
+            None
+            if fitted is None or not takes
+            else fit_product(fitted, statistics.axes_of_cell, statistics.context_of_cell)
+        )
+        wanted = options.cell_form or ("free" if form is None or form.test.rejected else "product")
+        if wanted == "product" and form is None:
+            raise IdentifiabilityError(
+                "--cell-form product: it would have as many numbers as there are cells, or the log does not determine "
+                "its effects. Leave the option out."
+            )
+        if wanted == "free" or form is None or fitted is None:
+            return free, form, None, None, None, contexts
+        return propensities.with_shape(free, fitted, form), form, None, None, None, contexts
     if options.shape != FREE and fitted is not None:
-        estimate, shape = propensities.with_shape(free, fitted, options.shape, position)
-        return estimate, shape, shape if options.shape == SmoothShape.name else None, None, contexts
-    if statistics.plan.model.beside_position:
-        return free, None, None, None, None
+        shape = get_shape(options.shape).fit(fitted, position)
+        estimate = propensities.with_shape(free, fitted, shape)
+        return estimate, None, shape, shape if options.shape == SmoothShape.name else None, None, contexts
+    if plan.model.beside_position:
+        return free, None, None, None, None, None
     if contexts is None:
         smooth, few = None, statistics.n_cells <= MOST_CELLS_BESIDE
         if fitted is not None and few and propensities.is_thin(free.propensity, free.intervals.std_error).any():
             with suppress(np.linalg.LinAlgError):  # nobody requested it: the free estimate stands without it
                 smooth = get_shape(SmoothShape.name).fit(fitted, position)
-        return free, None, smooth if smooth is not None and smooth.converged else None, None, None
+        return free, None, None, smooth if smooth is not None and smooth.converged else None, None, None
     if options.shrink == "none":
-        return free, None, None, None, contexts
+        return free, None, None, None, None, contexts
     estimate, shrunk = propensities.with_shrinkage(free, behind, position)
-    return estimate, None, None, shrunk, contexts
+    return estimate, None, None, None, shrunk, contexts
 
 
 def _causes(

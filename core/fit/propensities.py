@@ -56,7 +56,7 @@ from posbias.core.estimators.estimate import (
 )
 from posbias.core.fit.arms import BentCurve
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, PREVIOUS_CLICK, QUERY, Length
-from posbias.core.shapes import ShapedEstimate, get_shape
+from posbias.core.shapes import ShapedEstimate
 from posbias.core.shapes.contexts import ShrunkContexts, shrink_contexts
 from posbias.core.standard_errors.cluster import (
     ClusterScores,
@@ -342,20 +342,16 @@ def with_requested_errors(
     return conditional_estimate(estimate.method, replace(fitted, errors=errors), strata.signatures, by)
 
 
-def with_shape(
-    estimate: Estimate, fitted: StrataEstimate, shape: str, position_of_cell: Integers
-) -> tuple[Estimate, ShapedEstimate]:
-    """The estimate under a shape other than `free`, and the shape's own findings."""
-    shaped = get_shape(shape).fit(fitted, position_of_cell)
+def with_shape(estimate: Estimate, fitted: StrataEstimate, shaped: ShapedEstimate) -> Estimate:
+    """The estimate under a shape other than `free`."""
     high = np.where(np.isfinite(shaped.theta), shaped.intervals.high, estimate.intervals.high)
-    refined = replace(
+    return replace(
         estimate,
         propensity=shaped.theta,
         examination=relative_to_largest(shaped.theta, fitted.fit.linkage),
         intervals=replace(shaped.intervals, high=high),
         converged=estimate.converged and shaped.converged,
     )
-    return refined, shaped
 
 
 OF_OTHERS = "its number is that of the other contexts, without an interval for this one"
@@ -477,7 +473,7 @@ def shared_clicks(statistics: SufficientStatistics, estimate: Estimate) -> Float
     if estimate.fitted is None or plan.model.beside_position or plan.weighted:
         return None
     counts, position, strata = statistics.cell_totals, statistics.position_of_cell, estimate.fitted.strata.signatures
-    theta = working_theta(estimate.propensity, *counts, position, statistics.context_of_cell)
+    theta = working_theta(estimate.propensity, *counts, position, statistics.curve_of_cell)
     shared = np.zeros((strata.n_cells, strata.n_cells))
     for _, block in strata.blocks():
         expected = block.impressions * theta[block.cell]

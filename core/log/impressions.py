@@ -392,6 +392,7 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
         columns.append((day if rules.period == "day" else period).alias(PERIOD))
         faults.append((day.is_null(), RowRejection.TIMESTAMP_INVALID))
     plain = {
+        "--cell": roles.cell,
         "--context": roles.context,
         "--stratify": roles.stratify,
         "--for-each or --by": roles.each,

@@ -433,6 +433,7 @@ def look_at(read: ReadLog, plan: StatisticsPlan, engine: Engine, progress: Progr
             log.page_rules.several_queries
         ),
         "it takes no --context": bool(plan.context),
+        "it takes no --cell": bool(plan.cell),
         "it takes no --duplicate-docs keep": log.page_rules.docs_repeat,
     }
     outlooks, why_not = [expected], next((reason for reason, holds in why_no_ubm.items() if holds), "")

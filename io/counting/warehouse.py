@@ -279,7 +279,7 @@ class _Template:
         self._sampled = request.check_pages == "sample" and bool(self._sessions)
         self.needs_hash = f"--ids {request.ids}" if request.ids == "hash" else "--check-pages sample"
         # Columns that statistics keep apart, by the names that they have inside and in the result.
-        plain = [*self.plan.context, *self.plan.strata, *self.plan.beside]
+        plain = [*self.plan.cell, *self.plan.context, *self.plan.strata, *self.plan.beside]
         self._further = {f"k_{number}": _unquoted(name) for number, name in enumerate(plain)}
         self._further |= {"k_period": PERIOD} if self.plan.period else {}
         self._further |= {"k_randomized": RANDOMIZED} if self.plan.randomized else {}
@@ -319,7 +319,7 @@ class _Template:
         columns["r_given"], number = position, f"{_NUMBER}({position})"
         columns["r_number"] = number if base == 1 else f"{number} - {base - 1}"
         columns["r_click"] = self._click(self._column("--click", roles.click or CLICK))
-        of_plan = (("--context", self.plan.context), ("--stratify", self.plan.strata))
+        of_plan = (("--cell", self.plan.cell), ("--context", self.plan.context), ("--stratify", self.plan.strata))
         of_plan += (("--cluster-column", self.plan.clusters), ("--arm", self.plan.arms))
         named = [(flag, name) for flag, names in of_plan for name in names]
         columns |= {f"r_k_{number}": self._column(*column) for number, column in enumerate(named)}
@@ -458,7 +458,7 @@ class _Template:
                 f"CASE WHEN {self._counted['code']} = 0 THEN {hashed.format(key)} END" for key in columns[:2]
             ]
         shown = ", ".join(f'{value} AS "{name}"' for value, name in zip(columns, names, strict=True))
-        kinds = ("context", "strata", "clusters", "arms")
+        kinds = ("cell", "context", "strata", "clusters", "arms")
         plan = replace(self.plan, **{kind: tuple(map(_unquoted, getattr(self.plan, kind))) for kind in kinds})
         about = About(
             msgspec.convert(describe_plan(plan), Counted),

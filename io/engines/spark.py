@@ -382,5 +382,5 @@ def _by_query(frame: SparkFrame, schema: pl.Schema, n_parts: int, order: tuple[s
 
 def _with_spark_names(plan: StatisticsPlan) -> StatisticsPlan:
     """The plan with columns as they are named in Spark."""
-    kinds = ("context", "strata", "clusters", "arms")
+    kinds = ("cell", "context", "strata", "clusters", "arms")
     return replace(plan, **{kind: tuple(map(spark_name, getattr(plan, kind))) for kind in kinds})

@@ -19,7 +19,7 @@ from msgspec import UNSET, UnsetType
 from posbias.core.arrays.count_table import Floats
 from posbias.core.attractiveness import AttractivenessPrior
 from posbias.core.choices import LARGEST_STRENGTH
-from posbias.core.counts.checks import DEFAULT_MODEL, check_context, counted_model
+from posbias.core.counts.checks import DEFAULT_MODEL, check_curves, counted_model
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import LogFormatError, SchemaError, UsageError
 from posbias.core.estimators.estimate import Estimate
@@ -490,7 +490,7 @@ def _table(name: str) -> PreviousFit:
 
 def _own(name: str, table: pl.DataFrame, context: tuple[str, ...], digests: dict[str, str]) -> PreviousFit:
     model = counted_model("ubm" if PREVIOUS_CLICK in table.columns else DEFAULT_MODEL)
-    check_context(model, context)
+    check_curves(model, context, ())
     plan = StatisticsPlan(model, context=context)
     known = own_propensities(table, plan.cell_columns, where=f"--propensities {name}")
     return PreviousFit(name, plan, ThetaEstimate(known, None), digests)

@@ -211,6 +211,7 @@ def _two_fits(inputs: Sequence[str], fits: Sequence[StoredFit]) -> _Compared:
     for what, ours, theirs in (
         ("model", plan.model.name, other.model.name),
         ("position bins", ", ".join(map(str, plan.position_bins)), ", ".join(map(str, other.position_bins))),
+        ("cell", ", ".join(plan.cell), ", ".join(other.cell)),
         ("context", ", ".join(plan.context), ", ".join(other.context)),
     ):
         if ours != theirs:

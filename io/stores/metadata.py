@@ -95,6 +95,7 @@ def describe_plan(plan: StatisticsPlan) -> dict[str, Any]:
         "context": list(plan.context),
         "period": plan.period,
         "strata": list(plan.strata),
+        **({"cell": list(plan.cell)} if plan.cell else {}),
         **({"clusters": list(plan.clusters)} if plan.clusters else {}),
         **({"arms": list(plan.arms)} if plan.arms else {}),
         "randomized": [str(rows) for rows in plan.randomized],
@@ -123,6 +124,7 @@ class Counted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     strata: tuple[str, ...]
     randomized: tuple[str, ...]
     weighted: bool
+    cell: tuple[str, ...] = ()
     clusters: tuple[str, ...] = ()
     arms: tuple[str, ...] = ()
 
@@ -132,9 +134,11 @@ class Counted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"there is no model {self.model!r}")
         if self.position_bins and (self.position_bins[0] != 1 or any(b <= a for a, b in pairwise(self.position_bins))):
             raise ValueError("position_bins do not ascend from 1")
-        names = [*self.context, *self.strata, *self.clusters, *self.arms]
+        names = [*self.cell, *self.context, *self.strata, *self.clusters, *self.arms]
         if len(set(names)) < len(names) or not RESERVED.isdisjoint(names):
-            raise ValueError("context, strata, clusters and arms name a column twice, or one with a meaning of its own")
+            raise ValueError(
+                "cell, context, strata, clusters and arms name a column twice, or one with a meaning of its own"
+            )
         self._randomized()
 
     def plan(self) -> StatisticsPlan:
@@ -143,6 +147,7 @@ class Counted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             model=get_model(self.model),
             max_position=self.max_position,
             position_bins=self.position_bins,
+            cell=self.cell,
             context=self.context,
             period=("day" if self.period else None) if isinstance(self.period, bool) else self.period,
             strata=self.strata,
