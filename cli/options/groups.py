@@ -261,6 +261,7 @@ class WorldOptions:
     query_exponent: float = 0.7
     eta: float = 1.0
     theta: str | None = None
+    cells: list[str] | None = None
     attractiveness: str | None = None
     attractiveness_scale: float = 1.0
     satisfaction: str | None = None

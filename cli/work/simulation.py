@@ -6,6 +6,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import fields
+from math import prod
 from typing import Any
 
 import polars as pl
@@ -13,7 +14,7 @@ import polars as pl
 from posbias.cli.options.groups import WorldOptions
 from posbias.core.errors import PosbiasError, UsageError
 from posbias.core.models import get_click_model
-from posbias.core.simulation.options import SimulationOptions, shared_parameters
+from posbias.core.simulation.options import CellColumn, SimulationOptions, shared_parameters
 from posbias.core.simulation.simulate import simulate
 from posbias.io.jobs.tables import Result
 
@@ -26,6 +27,7 @@ _FLAGS = {f.name: f"--{f.name.replace('_', '-')}" for f in fields(SimulationOpti
     "contexts": "--device",
     "readiness": "--readiness",
     "parameters": "--parameters",
+    "cell_columns": "--cells",
 }
 """The names of options in messages of the simulation."""
 
@@ -69,11 +71,20 @@ def simulation_options(world: WorldOptions) -> SimulationOptions:
         if match is None:
             raise UsageError(f"--swap {text}: write two positions, such as 1-5.")
         swaps.append((int(match[1]), int(match[2])))
+    cells = list[CellColumn]()
+    for text in world.cells or ():
+        name, separator, values = text.partition("=")
+        share, colon, factors = values.rpartition(":")
+        if not (separator and name.strip() and factors.strip()):
+            raise UsageError(f"--cells {text}: write NAME=X,X,... or NAME=SHARE:X,X,..., such as row=1,.6 or ad=.3:.7.")
+        shares = numbers("--cells", share) if colon else ()
+        cells.append(CellColumn(name.strip(), numbers("--cells", factors), shares))
+    n_lists = prod(len(column.factors) for column in cells if not column.share)
     alike = {f.name: getattr(world, f.name) for f in fields(SimulationOptions) if hasattr(world, f.name)}
     options: dict[str, Any] = alike | {
         "n_sessions": world.sessions,
         "n_queries": world.queries or 1000,
-        "docs_per_query": world.docs_per_query or max(20, world.positions),
+        "docs_per_query": world.docs_per_query or max(20, world.positions * n_lists),
         "n_positions": world.positions,
         "theta": numbers("--theta", world.theta) if world.theta else None,
         "ranker_strength": number("--ranker-strength", world.ranker_strength),
@@ -85,6 +96,7 @@ def simulation_options(world: WorldOptions) -> SimulationOptions:
         "swaps": tuple(swaps),
         "satisfaction_shape": shape("--satisfaction", world.satisfaction or "1:1"),
         "parameters": tuple(parameters),
+        "cell_columns": tuple(cells),
     }
     try:
         return SimulationOptions(**options)

@@ -13,10 +13,11 @@ Chapelle & Zhang 2009 (users of the DBN go on nine times out of ten).
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 
 import numpy as np
 
-from posbias.core.arrays.count_table import Floats
+from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.errors import UsageError
 from posbias.core.models import click_model_names, get_click_model
 from posbias.core.models.page_matrices import Parameters
@@ -112,6 +113,26 @@ def values_by_position(parameter: SharedParameter, given: Mapping[str, tuple[flo
 Theta = float | tuple[float, ...]
 """An exponent eta, or examination probabilities in the order of the cells."""
 
+
+@dataclass(frozen=True)
+class CellColumn:
+    """A column that makes examination cells of positions, in one of two ways, with factors on theta.
+
+    Lists (no share): a page is n lists of K positions, numbered 1 .. n in the column; theta in list l is multiplied by
+    the l-th of n factors. A grid is lists that are rows; several such columns are nested, the first one outermost.
+
+    A block (with a share): the column is true on pages with a block above the results, where theta is multiplied by
+    the factors. Each query has a share of its own, drawn from a Beta distribution with the given mean and deviation.
+    """
+
+    name: str
+    # Factors above 0 on theta: of lists one each; of a block one, K by position, or one for each slot of the page
+    factors: tuple[float, ...]
+    # Mean in (0, 1) of the share of a query's pages that have the block, and its standard deviation over queries, 0
+    # without one, below sqrt(mean (1 - mean)); empty: lists
+    share: tuple[float, ...] = ()
+
+
 MOST_PAIRS = 10**8
 """(query, document, segment) that a world may hold: it stays in memory, at 24 bytes each or more."""
 
@@ -124,6 +145,14 @@ MOST_UPDATES = 86_400
 
 MOST_POSITIONS = 1000
 """Positions of a page; the user browsing model has half the square of that in cells."""
+
+MOST_CELL_COLUMNS = 8
+
+RESERVED = (
+    *("session", "query", "doc", "position", "click", "timestamp", "segment", "device", "policy", "experiment"),
+    *("previous_click", "propensity", "examination", "impressions", "clicks"),
+)
+"""Columns of a simulated log and of its truth, which no other column is named after."""
 
 SMALLEST_SHAPE, LARGEST_SHAPE = 1e-6, 1e6
 """Limits of the parameters of a Beta distribution: beyond, all draws are 0 or 1, or all the same."""
@@ -200,6 +229,9 @@ class SimulationOptions:
     # By name, what all documents share in a model, in [0, 1]: one value, or K by position; what is not given has a
     # default. See `shared_parameters`.
     parameters: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    # What makes cells beside the position, PBM only. `theta` then has K values, or one for each slot of a page, list
+    # by list; depth and swaps count the slots in that order.
+    cell_columns: tuple[CellColumn, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse a world that cannot exist.
@@ -207,14 +239,14 @@ class SimulationOptions:
         Raises:
             UsageError: if an option lies outside its range.
         """
-        names = click_model_names()
+        names, page = click_model_names(), "n_positions times lists" if self.lists else "n_positions"
         counts = (self.n_sessions, self.n_queries, self.n_positions, self.segments)
         pairs = self.n_queries * self.docs_per_query * self.segments
         demands = {
             f"model is one of {', '.join(names)}": self.model in names,
             "n_sessions, n_queries, n_positions and segments are at least 1": min(counts) >= 1,
-            f"n_positions is at most {MOST_POSITIONS:,}": self.n_positions <= MOST_POSITIONS,
-            "docs_per_query is at least n_positions": self.docs_per_query >= self.n_positions,
+            f"{page} is at most {MOST_POSITIONS:,}": self.n_slots <= MOST_POSITIONS,
+            f"docs_per_query is at least {page}": self.docs_per_query >= self.n_slots,
             f"there are at most {MOST_PAIRS:,} (query, document, segment)": pairs <= MOST_PAIRS,
         }
         if all(demands.values()):  # what is unknown, or too large, cannot be looked into
@@ -231,8 +263,9 @@ class SimulationOptions:
             inside = bool(((lowest <= values) & (values <= highest)).all())
             return {f"{name} lies in [{lowest:g}, {highest:g}]": inside}
 
-        strength, feedback, n_positions = self.ranker_strength, self.feedback_strength, self.n_positions
-        demands = {
+        strength, feedback, n_positions = self.ranker_strength, self.feedback_strength, self.n_slots
+        of_cells = self._demands_of_cells()
+        demands = of_cells | {
             "query_exponent is finite and at least 0": 0 <= self.query_exponent < np.inf,
             f"ranker_strength lies in [0, {LARGEST_STRENGTH:g}] or is inf": 0 <= strength <= LARGEST_STRENGTH
             or strength == np.inf,
@@ -246,13 +279,17 @@ class SimulationOptions:
         if uses_theta(self.model):
             etas = [theta for theta in self._thetas if not isinstance(theta, tuple)]
             sizes = {len(theta) for theta in self._thetas if isinstance(theta, tuple)}
+            by_position = f"{self.n_positions} values, one for each position, or " * bool(self.lists)
             of_theta = {
                 "eta is at least 0": all(eta >= 0 for eta in etas),
-                f"theta has {len(self.cells)} values, one for each cell": sizes <= {len(self.cells)},
+                f"theta has {by_position}{len(self.cells)} values, one for each cell": sizes
+                <= {len(self.cells), self.n_positions if self.lists else len(self.cells)},
             }
-            if all(of_theta.values()):
+            if all((of_cells | of_theta).values()):
                 lowest, highest = self.examination.min(), self.examination.max()
-                of_theta[f"theta lies in [{SMALLEST_THETA:g}, 1]"] = bool(lowest >= SMALLEST_THETA and highest <= 1)
+                times = " times the factors of cell_columns" * bool(self.cell_columns)
+                in_range = bool(lowest >= SMALLEST_THETA and highest <= 1)
+                of_theta[f"theta{times} lies in [{SMALLEST_THETA:g}, 1]"] = in_range
             demands |= of_theta
 
         depth = self.depth if isinstance(self.depth, tuple) else (1.0,) * n_positions
@@ -298,12 +335,56 @@ class SimulationOptions:
                 demands[f"{name} of parameters lies in [0, 1]"] = all(0 <= value <= 1 for value in values)
         return demands
 
+    def _demands_of_cells(self) -> dict[str, bool]:
+        """Conditions on columns that make cells, and whether each holds."""
+        names = [column.name for column in self.cell_columns]
+        demands = {
+            "cell_columns are left out unless the model is pbm": self.model == "pbm" or not names,
+            f"cell_columns have names of their own, not {', '.join(RESERVED)}": len({*names, *RESERVED})
+            == len(names) + len(RESERVED),
+            f"there are at most {MOST_CELL_COLUMNS} cell_columns": len(names) <= MOST_CELL_COLUMNS,
+        }
+        sizes = sorted({1, self.n_positions, self.n_slots})
+        for column in self.cell_columns:
+            of, (mean, deviation) = f"{column.name} of cell_columns", (*column.share, 0.0, 0.0)[:2]
+            demands[f"{of} has factors above 0"] = 0 < min(column.factors, default=0) <= max(column.factors) < np.inf
+            if column.share:
+                demands |= {
+                    f"{of} has {' or '.join(map(str, sizes))} factors": len(column.factors) in sizes,
+                    f"{of} has a share between 0 and 1": 0 < mean < 1,
+                    f"{of} has no more than a share and a deviation": len(column.share) <= len((mean, deviation)),
+                    f"{of} has a deviation below sqrt(share (1 - share))": not 0 < mean < 1
+                    or (deviation >= 0 and deviation**2 < mean * (1 - mean)),
+                }
+        return demands
+
+    @property
+    def blocks(self) -> tuple[CellColumn, ...]:
+        """Cell columns that are true on a share of the pages, B of them."""
+        return tuple(column for column in self.cell_columns if column.share)
+
+    @property
+    def lists(self) -> tuple[CellColumn, ...]:
+        """Cell columns that number the lists of a page."""
+        return tuple(column for column in self.cell_columns if not column.share)
+
+    @property
+    def n_slots(self) -> int:
+        """Number of documents on a page: of positions, times lists."""
+        return self.n_positions * prod(len(column.factors) for column in self.lists)
+
+    @property
+    def slots(self) -> Integers:
+        """The list by each column of `lists`, and last the position, of each slot: from 1, shape (L + 1, n_slots)."""
+        shape = (*(len(column.factors) for column in self.lists), self.n_positions)
+        return np.indices(shape).reshape(len(shape), -1) + 1
+
     @property
     def cells(self) -> list[tuple[int, int]]:
-        """The cells (position r, previous click r') in their order; in PBM, r' is 0 throughout."""
+        """The cells (position r, previous click r') in their order, list by list; in PBM, r' is 0 throughout."""
         return [
-            (position, previous)
-            for position in range(1, self.n_positions + 1)
+            (int(position), previous)
+            for position in self.slots[-1]
             for previous in range(position if self.model == "ubm" else 1)
         ]
 
@@ -314,10 +395,16 @@ class SimulationOptions:
 
     @cached_property
     def examination(self) -> Floats:
-        """Theta by context and cell, shape (max(contexts, 1), number of cells)."""
+        """Theta by context, blocks shown and cell, shape (max(contexts, 1) * 2^B, number of cells)."""
         position, previous = np.array(self.cells, dtype=np.float64).T
-        distance = position - previous
-        return np.array([theta if isinstance(theta, tuple) else distance**-theta for theta in self._thetas])
+        distance, size = position - previous, len(position)
+        tables = (theta if isinstance(theta, tuple) else distance**-theta for theta in self._thetas)
+        theta = np.array([np.resize(table, size) for table in tables])
+        for column, number in zip(self.lists, self.slots, strict=False):
+            theta *= np.array(column.factors)[number - 1]
+        for column in self.blocks:
+            theta = np.stack([theta, theta * np.resize(column.factors, size)], axis=1).reshape(-1, size)
+        return theta
 
     @property
     def theta_by_position(self) -> Floats:

@@ -81,10 +81,13 @@ class Sessions:
     context: Integers  # the context in which it is shown
     readiness: Floats  # the factor on its click probabilities
     depth: Integers  # the number of positions shown, in 1 .. K.
+    blocks: Flags  # shape (S, B), the blocks that are shown
     experiment: Integers  # NO_EXPERIMENT, RANDOM, or FIRST_SWAP + the number of the pair of positions
 
 
-def draw_sessions(options: SimulationOptions, number: Integers, query: Integers, block: int) -> Sessions:
+def draw_sessions(
+    options: SimulationOptions, number: Integers, query: Integers, block: int, shares: Floats | None = None
+) -> Sessions:
     """Draw what sessions differ in, each trait from its own stream.
 
     Args:
@@ -92,8 +95,13 @@ def draw_sessions(options: SimulationOptions, number: Integers, query: Integers,
         number: shape (S,), their numbers.
         query: shape (S,), their queries.
         block: which block of the log they are.
+        shares: shape (Q, B), see `block_shares`; None where there are none.
     """
-    size, n_positions, depth = len(number), options.n_positions, np.full(len(number), options.n_positions)
+    size, n_positions, depth = len(number), options.n_slots, np.full(len(number), options.n_slots)
+    blocks = np.zeros((size, 0), np.bool_)
+    if shares is not None:
+        rng = worlds.random_stream(options, worlds.BLOCKS, block)
+        blocks = rng.random((size, shares.shape[1])) < shares[query]
 
     def choice(stream: int, n_values: int) -> Integers:
         if n_values == 1:
@@ -122,6 +130,7 @@ def draw_sessions(options: SimulationOptions, number: Integers, query: Integers,
         readiness=np.array(options.readiness)[choice(worlds.READINESS, len(options.readiness))],
         depth=depth,
         experiment=experiment,
+        blocks=blocks,
     )
 
 
@@ -134,11 +143,11 @@ class Ranker:
 
     def __init__(self, options: SimulationOptions, world: World) -> None:
         """Take what the ranker knows of documents."""
-        self._n_positions, self._update = options.n_positions, 0
+        self._n_positions, self._update = options.n_slots, 0
         self._feedback = options.feedback_strength / world.deviation
         self._order: Integers | None = None
         if np.isinf(options.ranker_strength):  # ties in the order in which they come
-            self._order = np.argsort(-world.score, axis=2, kind="stable")[:, :, : options.n_positions]
+            self._order = np.argsort(-world.score, axis=2, kind="stable")[:, :, : options.n_slots]
             return
         known = np.where(world.present, world.score, 0.0)  # strength 0 times -inf is no number
         logits = options.ranker_strength / world.deviation * known
@@ -227,7 +236,10 @@ def _users_by_cell(options: SimulationOptions, world: World) -> Users:
         attraction *= sessions.readiness[:, None]
         if shocks is not None:
             attraction *= shocks[sessions.query]
-        return worlds.draw_clicks(attraction, theta, rng, sessions.context)
+        curve = sessions.context
+        for shown in sessions.blocks.T:
+            curve = 2 * curve + shown
+        return worlds.draw_clicks(attraction, theta, rng, curve)
 
     return click
 
@@ -286,28 +298,56 @@ def values_by_pair(options: SimulationOptions, world: World) -> Mapping[str, Flo
 NONE = pl.DataFrame()
 
 
-def true_propensities(options: SimulationOptions) -> pl.DataFrame:
+def count_cells(options: SimulationOptions, log: pl.DataFrame) -> pl.DataFrame:
+    """Impressions and clicks of a log, or of a block of it, by position, columns that make cells, and device."""
+    cell = ["position", *(column.name for column in options.cell_columns), *(["device"] if options.contexts else [])]
+    return log.group_by(cell).agg(impressions=pl.len().cast(pl.Int64), clicks=pl.col("click").cast(pl.Int64).sum())
+
+
+def true_propensities(options: SimulationOptions, counts: pl.DataFrame | None = None) -> pl.DataFrame:
     """The truth per cell; an empty table without columns where the model has no propensity by cell.
 
-    Columns: position, previous_click (UBM only), device (only where there are contexts), propensity (theta relative
-    to the first cell, position 1, of the same context), examination (theta itself).
+    Columns: position, those of `cell_columns`, previous_click (UBM only), device (only where there are contexts),
+    propensity (theta relative to position 1 of the same context, on the pages that are most frequent where there are
+    blocks), examination (theta itself).
+
+    Args:
+        options: what is simulated.
+        counts: of the log, see `count_cells`; without them, pages without blocks count as the most frequent.
     """
     if options.model not in CELL_MODELS:
         return NONE
     theta = options.examination
-    context, cell = np.indices(theta.shape)
-    position, previous = np.array(options.cells, dtype=np.int32)[cell.ravel()].T
+    curve, cell = (index.ravel() for index in np.indices(theta.shape))
+    position, previous = np.array(options.cells, dtype=np.int32)[cell].T
+    context, n_blocks = curve >> len(options.blocks), len(options.blocks)
+    shown = {column.name: (curve >> n_blocks - 1 - at) % 2 == 1 for at, column in enumerate(options.blocks)}
     frame = pl.DataFrame(
         {
             "position": position,
+            **{
+                column.name: number[cell].astype(np.int32)
+                for column, number in zip(options.lists, options.slots, strict=False)
+            },
+            **shown,
             "previous_click": previous,
-            "device": context.ravel().astype(np.int32),
-            "propensity": (theta / theta[:, :1]).ravel(),
+            "device": context.astype(np.int32),
+            "propensity": theta.ravel(),
             "examination": theta.ravel(),
         }
     )
     needless = {"previous_click": options.model == "pbm", "device": not options.contexts}
-    return frame.drop(name for name, drop in needless.items() if drop)
+    frame = frame.drop(name for name, drop in needless.items() if drop)
+    pages = [name for name in ("device", *shown) if name in frame.columns]
+    if counts is None or not shown:
+        frame = frame.with_columns(impressions=0)
+    else:
+        counts = counts.group_by(pages).agg(pl.sum("impressions"))
+        frame = frame.join(counts, on=pages, how="left", maintain_order="left")
+    rarity = -pl.col("impressions").fill_null(0)
+    reference = pl.col("examination").sort_by("position", rarity, maintain_order=True).first()
+    reference = reference.over("device") if options.contexts else reference
+    return frame.with_columns(propensity=pl.col("examination") / reference).drop("impressions")
 
 
 def true_parameters(options: SimulationOptions) -> pl.DataFrame:
@@ -388,9 +428,10 @@ class Simulation:
 def simulate(options: SimulationOptions, world: World | None = None) -> Simulation:
     """Draw a whole log into memory, with its truth: about 20 bytes per impression."""
     world = world or worlds.random_world(options)
+    log = pl.concat(simulate_blocks(options, world), rechunk=True)
     return Simulation(
-        log=pl.concat(simulate_blocks(options, world), rechunk=True),
-        propensities=true_propensities(options),
+        log=log,
+        propensities=true_propensities(options, count_cells(options, log)),
         attractiveness=true_attractiveness(options, world),
         parameters=true_parameters(options),
     )
@@ -400,9 +441,10 @@ def simulate_blocks(options: SimulationOptions, world: World | None = None) -> I
     """Draw a log block by block, in bounded memory; end to end the blocks are `simulate(options, world).log`.
 
     Columns: session, query, doc, position (Int32, 1-based), click (Int8, 0 or 1), in the order of session and
-    position. A document's number is its own within its query only. Where the options ask for it, also timestamp
-    (rising with the session), segment and device (Int32, from 0), policy ("random" where the page was shuffled, else
-    "ranker") and experiment ("swap 1-5" where the session takes part in one, swapped or not, else null).
+    position, list by list. A document's number is its own within its query only. Where the options ask for it, also
+    the columns that make cells (Int32, from 1, of lists; Boolean of blocks), timestamp (rising with the session),
+    segment and device (Int32, from 0), policy ("random" where the page was shuffled, else "ranker") and experiment
+    ("swap 1-5" where the session takes part in one, swapped or not, else null).
 
     Args:
         options: what to simulate.
@@ -413,11 +455,12 @@ def simulate_blocks(options: SimulationOptions, world: World | None = None) -> I
     users = (_users_by_cell if options.model in CELL_MODELS else _users_of_pages)(options, world)
     popularity = np.arange(1.0, len(world.query_ids) + 1) ** -options.query_exponent
     popularity /= popularity.sum()
+    shares = worlds.block_shares(options, len(world.query_ids)) if options.blocks else None
     for block, (update, number) in enumerate(_blocks(options, round(popularity @ world.n_docs))):
         ranker.update(update)
         rng = worlds.random_stream(options, SESSION, block)
         query = rng.choice(len(popularity), len(number), p=popularity)
-        sessions = draw_sessions(options, number, query, block)
+        sessions = draw_sessions(options, number, query, block, shares)
         doc = ranker.rank(sessions, rng)
         if (sessions.experiment != NO_EXPERIMENT).any():
             rearranging = worlds.random_stream(options, worlds.EXPERIMENT, block, 1)
@@ -441,17 +484,20 @@ def _log_frame(
     options: SimulationOptions, sessions: Sessions, doc: Integers, click: Clicks, world: World
 ) -> pl.DataFrame:
     """Lay out sessions, shape (S,), and what they show, shape (S, K), as one row per impression."""
-    n_positions = doc.shape[1]
-    page = np.repeat(np.arange(len(doc)), n_positions)
-    position = np.tile(np.arange(1, n_positions + 1, dtype=np.int32), len(doc))
+    page, slot = (index.ravel() for index in np.indices(doc.shape))
     columns: dict[str, object] = {
         "session": sessions.number[page],
         "query": world.query_ids.gather(sessions.query).gather(page),
         "doc": world.doc_ids.gather((world.start[sessions.query][:, None] + doc).ravel()),
-        "position": position,
+        "position": options.slots[-1].astype(np.int32)[slot],
         "click": click.ravel(),
+        **{
+            column.name: number.astype(np.int32)[slot]
+            for column, number in zip(options.lists, options.slots, strict=False)
+        },
     }
     traits: dict[str, pl.Series] = {}  # of sessions beyond their number and query, length S each
+    traits |= {column.name: pl.Series(shown) for column, shown in zip(options.blocks, sessions.blocks.T, strict=True)}
     if options.days:  # to the second, evenly over the days
         day, rest = np.divmod(sessions.number * options.days, options.n_sessions)
         second = FIRST_SECOND + day * _SECONDS_PER_DAY + rest * _SECONDS_PER_DAY // options.n_sessions
@@ -467,4 +513,4 @@ def _log_frame(
         traits["experiment"] = names.gather(sessions.experiment)
     columns |= {name: values.gather(page) for name, values in traits.items()}
     log = pl.DataFrame(columns)
-    return log if options.depth is None else log.filter(position <= sessions.depth[page])
+    return log if options.depth is None else log.filter(slot < sessions.depth[page])

@@ -23,7 +23,7 @@ from posbias.core.errors import SchemaError, UsageError
 from posbias.core.simulation.options import SimulationOptions
 
 WORLD, SESSION, NOISE, SEGMENT_WORLD, SHOCK, POPULARITY, TRAINING, SATISFACTION, RATES = 0, 1, 2, 3, 4, 5, 6, 7, 8
-SEGMENT, CONTEXT, READINESS, DEPTH, EXPERIMENT = 10, 11, 12, 13, 14
+SEGMENT, CONTEXT, READINESS, DEPTH, EXPERIMENT, BLOCKS = 10, 11, 12, 13, 14, 15
 """Streams of random numbers, so that one feature does not change what another one draws."""
 
 
@@ -93,8 +93,24 @@ def theta_shocks(options: SimulationOptions, n_queries: int) -> Floats | None:
     sigma = options.theta_shock
     if sigma == 0:
         return None
-    draw = random_stream(options, SHOCK).standard_normal((n_queries, options.n_positions))
+    draw = random_stream(options, SHOCK).standard_normal((n_queries, options.n_slots))
     return np.exp(sigma * draw - sigma**2 / 2)
+
+
+def block_shares(options: SimulationOptions, n_queries: int) -> Floats:
+    """The share of each query's pages that have a block, shape (Q, B): Beta with a mean m and a deviation s.
+
+    Its parameters are m n and (1 - m) n, with n = m (1 - m) / s^2 - 1; without a deviation it is m throughout.
+    """
+    shares = np.empty((n_queries, len(options.blocks)))
+    for number, column in enumerate(options.blocks):
+        mean, deviation = (*column.share, 0.0)[:2]
+        shares[:, number] = mean
+        if deviation:
+            strength = mean * (1 - mean) / deviation**2 - 1
+            rng = random_stream(options, BLOCKS, number, 1)
+            shares[:, number] = rng.beta(mean * strength, (1 - mean) * strength, n_queries)
+    return shares
 
 
 def _beta(rng: np.random.Generator, shape: tuple[int, ...], options: SimulationOptions) -> Floats:

@@ -1,6 +1,5 @@
 """Simulated logs: a world, its sessions on disk, and the truth beside them."""
 
-from collections import Counter
 from contextlib import ExitStack
 from importlib import import_module
 from shlex import quote
@@ -11,7 +10,13 @@ import polars as pl
 from posbias.core.errors import SchemaError, plural
 from posbias.core.schema import ALIASES, DOC, QUERY
 from posbias.core.simulation.options import CELL_MODELS, SimulationOptions
-from posbias.core.simulation.simulate import simulate_blocks, true_attractiveness, true_parameters, true_propensities
+from posbias.core.simulation.simulate import (
+    count_cells,
+    simulate_blocks,
+    true_attractiveness,
+    true_parameters,
+    true_propensities,
+)
 from posbias.core.simulation.worlds import JudgementOptions, judged_world, random_world, usable_judgements
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first, more
 from posbias.io.log.scan import reading, scan_sources
@@ -45,22 +50,19 @@ def simulate(
         world = random_world(options)
     else:
         table, result.content["sources"] = read_labels(labels)
-        judgements = usable_judgements(table, options.n_positions)
+        judgements = usable_judgements(table, options.n_slots)
         left_out, kept = judgements.queries_left_out, len(judgements.n_docs)
         result.content["labels"] = {"queries": kept, "queries_left_out": left_out, "docs": len(judgements.doc_ids)}
         if left_out:
-            of, positions = left_out + kept, options.n_positions
+            of, positions = left_out + kept, options.n_slots
             result.reasons.append(reason("queries-left-out", {"left_out": left_out}, queries=of, positions=positions))
         world = judged_world(judgements, options, how)
-    sessions, impressions, clicks = 0, Counter[int](), Counter[int]()
+    sessions, counted = 0, list[pl.DataFrame]()
     parquet: Any = import_module("pyarrow.parquet")  # only here: importing it takes time, and it has no types
     with result.progress.stage("simulating", options.n_sessions, unit="sessions") as stage, ExitStack() as opened:
         writer: Any = None  # of one row group for each block
         for block in simulate_blocks(options, world):
-            counts = block.group_by("position").agg(pl.len(), pl.col("click").cast(pl.Int64).sum())
-            for position, shown, clicked in counts.iter_rows():
-                impressions[position] += shown
-                clicks[position] += clicked
+            counted.append(count_cells(options, block))
             rows = cast("Any", block.to_arrow())
             if writer is None:
                 writer = parquet.ParquetWriter(result.folder / LOG_OF_SIMULATION, rows.schema, **_STORAGE)
@@ -69,7 +71,8 @@ def simulate(
             number = block["session"].n_unique()
             sessions += number
             stage.advance(number)
-    propensities = true_propensities(options)
+    counts = pl.concat(counted)
+    propensities = true_propensities(options, counts)
     truth = {
         TRUTH: propensities,
         "parameters_truth.parquet": true_parameters(options),
@@ -78,10 +81,10 @@ def simulate(
     for name, table in truth.items():
         if table.columns:  # else the model has nothing of the kind
             table.write_parquet(result.folder / name)
-    totals = {"sessions": sessions, "impressions": impressions.total(), "clicks": clicks.total()}
+    totals = {"sessions": sessions, **counts.select(pl.sum("impressions", "clicks")).row(0, named=True)}
     result.content["simulated"] = totals
     result.headline = ", ".join(plural(number, name) for name, number in totals.items()) + " are simulated"
-    result.printed += _rates_table(impressions, clicks, propensities)
+    result.printed += _rates_table(options, counts, propensities)
     log = quote(str(target / LOG_OF_SIMULATION))
     if options.model in CELL_MODELS:
         flags = {  # of the command that estimates what is known about this log
@@ -90,6 +93,7 @@ def simulate(
             "--timestamp timestamp": options.updates_per_day > 1,
             "--stratify segment": options.segments > 1,
             "--context device": bool(options.contexts) and options.model == "pbm",  # contexts are fitted within PBM
+            **{f"--cell {quote(column.name)}": True for column in options.cell_columns},
         }
         result.next = " ".join(["posbias run", log, *(flag for flag, holds in flags.items() if holds), "-o result"])
         result.facts.append(f"then compare result/propensities.parquet with {target / TRUTH}")
@@ -98,23 +102,30 @@ def simulate(
         result.next = f"posbias evaluate {log} --models {rivals} -o judged"
 
 
-def _rates_table(impressions: Counter[int], clicks: Counter[int], propensities: pl.DataFrame) -> list[Printed]:
-    """Click rates beside the truth that they are often taken for; where that is by position alone."""
-    positions = sorted(impressions)
-    rate = {position: clicks[position] / impressions[position] for position in positions}
-    relative = first(f"{rate[position] / rate[1]:.3f}" if rate[1] else "-" for position in positions)
-    shown = first(f"{impressions[position]:,}" for position in positions)
+def _rates_table(options: SimulationOptions, counts: pl.DataFrame, propensities: pl.DataFrame) -> list[Printed]:
+    """Click rates beside the truth that they are often taken for; where no more than the cell makes that."""
+    names = [column.name for column in options.cell_columns]
+    cells = counts.group_by("position", *names).agg(pl.sum("impressions", "clicks")).sort(*names, "position")
+    cells = cells.with_columns(rate=pl.col("clicks") / pl.col("impressions"))
+    reference = cells.sort("position", -pl.col("impressions"), maintain_order=True)["rate"][0]
+    shown = first(f"{number:,}" for number in cells["impressions"])
     columns = [
-        Column("position", first(map(str, positions)), folded="posi-\ntion", label=True),
+        *(Column(name, first(str(value).lower() for value in cells[name]), label=True) for name in names),
+        Column("position", first(map(str, cells["position"])), folded="posi-\ntion", label=True),
         Column("impressions", shown, folded="impres-\nsions"),
-        Column("clicks", first(f"{clicks[position]:,}" for position in positions)),
-        Column("click rate", relative, folded="click\nrate"),
+        Column("clicks", first(f"{number:,}" for number in cells["clicks"])),
+        Column(
+            "click rate",
+            first(f"{rate / reference:.3f}" if reference else "-" for rate in cells["rate"]),
+            folded="click\nrate",
+        ),
     ]
-    if propensities.columns == ["position", "propensity", "examination"]:
-        truth = propensities["propensity"].to_list()
-        known = first(f"{truth[position - 1]:.3f}" for position in positions)
-        columns.append(Column("true propensity", known, folded="true pro-\npensity"))
-    table = PrintedTable(tuple(columns), more(len(positions), f"positions in {LOG_OF_SIMULATION}"))
+    if propensities.columns == ["position", *names, "propensity", "examination"]:
+        truth = cells.join(propensities, on=["position", *names], how="left", maintain_order="left")["propensity"]
+        columns.append(Column("true propensity", first(f"{value:.3f}" for value in truth), folded="true pro-\npensity"))
+    table = PrintedTable(
+        tuple(columns), more(cells.height, f"{'cells' if names else 'positions'} in {LOG_OF_SIMULATION}")
+    )
     return ["click rates relative to position 1", table]
 
 

@@ -12,12 +12,13 @@ from workshop import RunPosbias
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
-SMALL = ("simulate", "--sessions", "400", "--queries", "20", "--docs-per-query", "6", "--positions", "4")
+SMALL = ("simulate", "--sessions", "400", "--queries", "20", "--docs-per-query", "12", "--positions", "4")
 EVERYTHING = (
     *("--model", "ubm", "--days", "3", "--feedback-strength", "1", "--segments", "2", "--device", ".5"),
     *("--device", "1", "--depth", ".9", "--readiness", ".5,1.5", "--attractiveness-scale", ".5", "--theta-shock", ".1"),
     *("--randomized-share", ".2", "--swap", "1-3", "--swap", "2-3", "--swap-share", ".2", "--score-weight", ".8"),
 )
+CELLS = ("--cells", "row=1,.6,.3", "--cells", "ad=.4,.2:.7", "--cells", "answer=.3:.5,.6,.8,.9")
 FILES = ["attractiveness_truth.parquet", "log.parquet", "manifest.json", "truth.parquet"]
 
 
@@ -34,7 +35,7 @@ def labels(tmp_path: Path) -> Path:
     return tmp_path / "labels.csv"
 
 
-@pytest.mark.parametrize("more", [(), EVERYTHING], ids=["plain", "everything"])
+@pytest.mark.parametrize("more", [(), EVERYTHING, CELLS], ids=["plain", "everything", "cells"])
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(
     run_in_process: RunPosbias, tmp_path: Path, more: tuple[str, ...]
 ) -> None:
@@ -54,7 +55,7 @@ def test_what_is_written_is_what_the_simulator_draws(run_in_process: RunPosbias,
     options = SimulationOptions(
         n_sessions=400,
         n_queries=20,
-        docs_per_query=6,
+        docs_per_query=12,
         n_positions=4,
         query_exponent=0.0,
         contexts=(0.5, (1.0, 0.8, 0.4, 0.2)),
@@ -84,6 +85,23 @@ def test_a_log_of_several_blocks_is_written_whole(
     log = pl.read_parquet(tmp_path / "out" / "log.parquet")
 
     assert log["session"].to_list() == [session for session in range(400) for _ in range(4)]
+
+
+def test_cells_are_columns_of_the_log_and_of_the_truth_by_their_plain_names(
+    run_in_process: RunPosbias, tmp_path: Path
+) -> None:
+    done = run_in_process(*SMALL, *CELLS, "--days", "0", "-o", "out", code=0)
+    log, truth = (pl.read_parquet(tmp_path / "out" / name) for name in ("log.parquet", "truth.parquet"))
+    cell = ["row", "ad", "answer", "position"]
+
+    assert log.columns == ["session", "query", "doc", "position", "click", "row", "ad", "answer"]
+    assert truth.columns == ["position", "row", "ad", "answer", "propensity", "examination"]
+    assert_frame_equal(log.select(cell).unique().sort(cell), truth.select(cell).sort(cell))
+    assert "posbias run out/log.parquet --cell row --cell ad --cell answer -o result" in done.stderr
+    (row,) = [line.split() for line in done.stderr.splitlines() if line.split()[:4] == ["1", "false", "true", "2"]]
+    shown = log.filter(row=1, ad=False, answer=True, position=2)
+    assert row[4:6] == [f"{shown.height:,}", str(shown["click"].sum())]
+    assert row[7] == "0.300"  # .5 at position 2, times .6 below an answer, relative to pages without one
 
 
 # --- other click models ---------------------------------------------------------------------------------------

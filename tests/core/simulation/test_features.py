@@ -10,6 +10,7 @@ from polars.testing import assert_frame_equal
 from small_logs import simulated
 
 from posbias.core.errors import UsageError
+from posbias.core.simulation.options import CellColumn
 from posbias.core.simulation.simulate import (
     Ranker,
     SimulationOptions,
@@ -38,6 +39,13 @@ EVERYTHING = replace(
     randomized_share=0.2,
     swap_share=0.2,
     swaps=((1, 4),),
+)
+ANSWER = CellColumn("answer", (0.45, 0.6, 0.7, 0.8, 0.9, 0.95), (0.6, 0.3))
+GRID = replace(PLAIN, n_positions=3, cell_columns=(CellColumn("row", (1.0, 0.7, 0.4)),), attractiveness_scale=0.9)
+CELLS = replace(
+    GRID,
+    contexts=(1.0, 0.3),
+    cell_columns=(*GRID.cell_columns, CellColumn("ad", (0.5,), (0.3,)), replace(ANSWER, factors=(0.3, 0.6, 0.9))),
 )
 STANDARD_ERRORS = 5.0  # none of a few dozen cells strays that far by chance
 
@@ -85,6 +93,7 @@ def test_a_fixed_ranker_draws_the_log_that_it_has_always_drawn() -> None:
         {"contexts": (1.0, 1.0)},
         {"depth": 1.0},
         {"readiness": (1.0, 1.0)},
+        {"cell_columns": (CellColumn("ad", (1.0,), (0.4, 0.2)), CellColumn("list", (1.0,)))},
     ],
     ids=str,
 )
@@ -188,6 +197,9 @@ def test_graded_attractiveness_runs_from_the_noise_to_one() -> None:
         (replace(PLAIN, randomized_share=0.5), ("position", "policy")),
         (SWAPS, ("position", "experiment")),
         (LEARNING, ("position",)),
+        (replace(PLAIN, cell_columns=(ANSWER,)), ("position", "answer")),
+        (replace(GRID, theta=tuple(1 - 0.1 * slot for slot in range(9)), depth=0.9), ("position", "row")),
+        (CELLS, ("position", "row", "ad", "answer", "device")),
         (replace(EVERYTHING, theta_shock=0.0), ("position", "device", "segment", "policy", "experiment")),
     ],
     ids=[
@@ -203,6 +215,9 @@ def test_graded_attractiveness_runs_from_the_noise_to_one() -> None:
         "random",
         "swaps",
         "learning",
+        "block",
+        "grid",
+        "cells",
         "all",
     ],
 )
@@ -222,6 +237,45 @@ def test_the_truth_of_each_context_is_relative_to_its_own_first_position() -> No
         {"position": 1, "device": 1, "propensity": 1.0, "examination": 0.8},
         {"position": 2, "device": 1, "propensity": 0.25, "examination": 0.2},
     ]
+
+
+def test_the_truth_of_cells_is_theta_by_hand_relative_to_the_most_frequent_pages() -> None:
+    lists, block = CellColumn("list", (1.0, 0.5)), CellColumn("ad", (0.4, 0.6), (0.7,))
+    options = SimulationOptions(n_sessions=500, n_positions=2, theta=(1.0, 0.5), cell_columns=(block, lists))
+    truth = simulated(options).propensities
+
+    assert truth.columns == ["position", "list", "ad", "propensity", "examination"]
+    assert truth.sort("ad", "list", "position")["examination"].to_list() == pytest.approx(
+        [1.0, 0.5, 0.5, 0.25, 0.4, 0.3, 0.2, 0.15]
+    )
+    np.testing.assert_allclose(truth["propensity"], truth["examination"] / 0.4)
+    rare = simulated(replace(options, cell_columns=(replace(block, share=(0.3,)), lists))).propensities
+    np.testing.assert_allclose(rare["propensity"], truth["examination"])
+
+
+def test_pages_of_lists_show_each_slot_once_from_the_best_document_on() -> None:
+    options = replace(GRID, ranker_strength=np.inf, n_sessions=300)
+    log, score = simulated(options).log, random_world(options).score[0]
+
+    first = log.filter(session=0)
+    assert first.select("row", "position").rows() == [(row, position) for row in (1, 2, 3) for position in (1, 2, 3)]
+    assert first["doc"].to_list() == np.argsort(-score[first["query"][0]])[:9].tolist()
+    assert log.group_by("session").agg(pl.struct("row", "position").n_unique())["row"].unique().to_list() == [9]
+    assert log.schema["row"] == pl.Int32
+
+
+def test_blocks_are_shown_on_their_share_of_the_pages_which_differs_by_query() -> None:
+    def shares(*share: float) -> pl.Series:
+        columns = (replace(ANSWER, share=share),)
+        world = replace(PLAIN, n_queries=200, query_exponent=0.0, cell_columns=columns)
+        pages = simulated(world).log.filter(position=1)
+        return pages.group_by("query").agg(pl.mean("answer"))["answer"]
+
+    even, uneven = shares(0.6), shares(0.6, 0.3)
+    assert even.mean() == pytest.approx(0.6, abs=0.02)
+    assert uneven.mean() == pytest.approx(0.6, abs=STANDARD_ERRORS * 0.3 / 200**0.5)
+    assert even.std() == pytest.approx((0.6 * 0.4 / 200) ** 0.5, rel=0.3)  # chance alone, of 200 pages each
+    assert uneven.std() == pytest.approx(0.3, rel=0.2)
 
 
 @pytest.mark.slow
