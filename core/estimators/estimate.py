@@ -256,5 +256,10 @@ class MethodOfRows(Method):
                 f"--method {self.name}: only with --model pbm; what is clicked above a document depends on it, so that "
                 f"features cannot stand for its exposure below a click ({plan.model.beside_position})."
             )
+        if plan.cell:
+            raise UsageError(
+                f"--method {self.name}: takes no --cell; it tells relevance from places along one list. Use --method "
+                "conditional, which compares a document where it stands several times."
+            )
         if plan.summed:
             raise UsageError(f"--method {self.name}: needs a row for each impression, and --impressions adds them up.")

@@ -435,8 +435,8 @@ class OtherModels:
 
 
 def can_compare(plan: StatisticsPlan) -> bool:
-    """Whether the fitted model is one of those that are judged by pages: without contexts, bins and weights."""
-    whole = not (plan.context or plan.position_bins or plan.weighted or plan.summed)
+    """Whether the fitted model is one of those that are judged by pages: without contexts, other cells, bins and weights."""
+    whole = not (plan.curve or plan.position_bins or plan.weighted or plan.summed)
     return whole and plan.model.name in click_model_names()
 
 

@@ -1,0 +1,139 @@
+"""The product form of cells: its optimum and errors against ones written out, what it says of cells that nothing links."""
+
+import numpy as np
+import pytest
+import scipy
+from small_logs import fitted_pairs
+
+from posbias.core.arrays.count_table import CountTable, Floats, Integers
+from posbias.core.shapes import SHAPE_ALONE
+from posbias.core.shapes.product import fit_product
+from posbias.core.standard_errors.contrasts import StrataEstimate
+
+ROWS, COLUMNS = np.array([1.0, 0.6, 0.4]), np.array([1.0, 0.8, 0.5, 0.7])
+THETA = np.outer(ROWS, COLUMNS).ravel()
+AXES = np.stack(np.meshgrid(np.arange(3), np.arange(4), indexing="ij"), axis=-1).reshape(-1, 2)
+ONE = np.zeros(len(THETA), np.int64)
+N_QUERIES = 12
+
+
+def log_of(theta: Floats, seed: int = 3, mean: float = 4.0, without: Integers | None = None) -> StrataEstimate:
+    """The free estimate of 120 pairs of 12 queries; no pair is shown in some cells."""
+    rng = np.random.default_rng(seed)
+    shown = np.where(np.isin(np.arange(len(theta)), [] if without is None else without), 0.0, mean)
+    impressions = rng.poisson(shown * np.ones((120, 1)))
+    clicks = rng.binomial(impressions, rng.beta(2, 3, (120, 1)) * theta)
+    pairs = CountTable.from_dense(impressions.astype(np.float64), clicks.astype(np.float64))
+    return fitted_pairs(pairs, np.arange(120) % N_QUERIES)
+
+
+def design(axes: Integers = AXES) -> Floats:
+    """One column for each value of an axis but the first, shape (K, P)."""
+    return np.concatenate([axis[:, np.newaxis] == np.unique(axis)[1:] for axis in axes.T], axis=1).astype(np.float64)
+
+
+def dense(free: StrataEstimate) -> tuple[Floats, Floats, Floats]:
+    """Impressions and clicks by pair and cell, and how many pairs are equal."""
+    table = free.strata.signatures
+    made = np.zeros((2, table.n_units, table.n_cells))
+    made[0, table.unit_of_entry, table.cell] = table.impressions
+    made[1, table.unit_of_entry, table.cell] = table.clicks
+    return made[0], made[1], table.multiplicity
+
+
+def test_the_product_is_the_most_likely_one() -> None:
+    free = log_of(THETA)
+    n, c, m = dense(free)
+
+    def loss(gamma: Floats) -> float:
+        beta = design() @ gamma
+        return float(m @ (c.sum(axis=1) * np.log(n @ np.exp(beta)) - c @ beta))
+
+    best = scipy.optimize.minimize(loss, np.zeros(design().shape[1]), method="BFGS", options={"gtol": 1e-8}).x
+    found = fit_product(free, AXES, ONE)
+
+    assert found is not None
+    assert found.log_theta == pytest.approx(design() @ best, abs=1e-5)
+
+
+def test_errors_are_those_of_leaving_out_a_query() -> None:
+    free = log_of(THETA)
+    found = fit_product(free, AXES, ONE)
+    assert found is not None
+    n, c, _ = dense(free)
+    share = n * found.theta / (n @ found.theta)[:, np.newaxis]
+    scores, information = np.zeros((N_QUERIES, 5)), np.zeros((N_QUERIES, 5, 5))
+    for unit, query in zip(free.strata.members.unit, free.strata.members.cluster, strict=True):
+        total, p = c[unit].sum(), share[unit]
+        scores[query] += design().T @ (c[unit] - total * p)
+        information[query] += total * design().T @ (np.diag(p) - np.outer(p, p)) @ design()
+    whole = information.sum(axis=0)
+    changes = np.stack([np.linalg.solve(whole - own, score) for own, score in zip(information, scores, strict=True)])
+    of_effects = (N_QUERIES - 1) / N_QUERIES * changes.T @ changes
+
+    expected = np.sqrt(np.diag(design() @ of_effects @ design().T))
+
+    assert found.intervals.std_error == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_cell_that_nothing_links_has_the_number_of_its_effects() -> None:
+    free = log_of(THETA, without=np.array([7]))
+    found = fit_product(free, AXES, ONE)
+
+    assert found is not None
+    assert np.isnan(free.fit.log_theta[7])
+    assert found.log_theta[7] == pytest.approx(found.log_theta[4] + found.log_theta[3], abs=1e-9)
+    assert found.intervals.reason[7] == SHAPE_ALONE
+    assert found.intervals.low[7] < found.theta[7] < found.intervals.high[7]
+    assert found.intervals.std_error[7] > max(found.intervals.std_error[[3, 4]])
+
+
+def test_a_value_without_a_click_has_no_number() -> None:
+    found = fit_product(log_of(THETA * (AXES[:, 0] != 1)), AXES, ONE)
+
+    assert found is not None
+    assert np.isnan(found.log_theta).tolist() == (AXES[:, 0] == 1).tolist()
+
+
+def test_a_form_with_as_many_numbers_as_cells_is_none() -> None:
+    assert fit_product(log_of(THETA), np.stack([AXES[:, 0], np.arange(len(THETA))], axis=1), ONE) is None
+
+
+def test_names_of_values_do_not_matter() -> None:
+    free = log_of(THETA)
+    renamed = np.stack([np.array([5, 0, 9])[AXES[:, 0]], np.array([2, 7, 1, 0])[AXES[:, 1]]], axis=1)
+    first, second = fit_product(free, AXES, ONE), fit_product(free, renamed, ONE)
+
+    assert first is not None
+    assert second is not None
+    assert second.log_theta == pytest.approx(first.log_theta, abs=1e-9)
+    assert second.intervals.std_error == pytest.approx(first.intervals.std_error, rel=1e-6)
+
+
+@pytest.mark.parametrize(("factor", "rejected"), [(1.0, False), (2.0, True)])
+def test_a_cell_that_leaves_the_product_is_seen(factor: float, rejected: bool) -> None:
+    theta = THETA.copy()
+    theta[6] *= factor
+    found = fit_product(log_of(theta, mean=40.0), AXES, ONE)
+
+    assert found is not None
+    assert found.test.rejected == rejected
+
+
+def test_each_context_has_effects_of_its_own() -> None:
+    one, other = log_of(THETA), log_of(THETA**2, seed=4)
+    n, c, m = dense(one)
+    n2, c2, m2 = dense(other)
+    apart = np.zeros((len(n), n2.shape[1])), np.zeros((len(n2), n.shape[1]))
+    impressions, clicks = (np.block([[a, apart[0]], [apart[1], b]]) for a, b in ((n, n2), (c, c2)))
+    copies = np.concatenate([m, m2]).astype(np.int64)
+    pairs = CountTable.from_dense(np.repeat(impressions, copies, axis=0), np.repeat(clicks, copies, axis=0))
+    both = fit_product(
+        fitted_pairs(pairs, np.arange(copies.sum()) % 9, 2), np.tile(AXES, (2, 1)), np.repeat([0, 1], 12)
+    )
+    alone = fit_product(one, AXES, ONE), fit_product(other, AXES, ONE)
+
+    assert both is not None
+    for half, of in zip((both.log_theta[:12], both.log_theta[12:]), alone, strict=True):
+        assert of is not None
+        assert half == pytest.approx(of.log_theta, abs=1e-8)
