@@ -435,7 +435,7 @@ class OtherModels:
 
 
 def can_compare(plan: StatisticsPlan) -> bool:
-    """Whether the fitted model is one of those that are judged by pages: without contexts, other cells, bins and weights."""
+    """Whether the fitted model is one of those that are judged by pages: by positions, without bins and weights."""
     whole = not (plan.curve or plan.position_bins or plan.weighted or plan.summed)
     return whole and plan.model.name in click_model_names()
 

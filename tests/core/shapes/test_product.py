@@ -1,4 +1,4 @@
-"""The product form of cells: its optimum and errors against ones written out, what it says of cells that nothing links."""
+"""The product form of cells: its optimum and errors against ones written out, and cells that nothing links."""
 
 import numpy as np
 import pytest
@@ -68,7 +68,7 @@ def test_errors_are_those_of_leaving_out_a_query() -> None:
         scores[query] += design().T @ (c[unit] - total * p)
         information[query] += total * design().T @ (np.diag(p) - np.outer(p, p)) @ design()
     whole = information.sum(axis=0)
-    changes = np.stack([np.linalg.solve(whole - own, score) for own, score in zip(information, scores, strict=True)])
+    changes: Floats = np.linalg.solve(whole - information, scores[:, :, np.newaxis])[:, :, 0].astype(np.float64)
     of_effects = (N_QUERIES - 1) / N_QUERIES * changes.T @ changes
 
     expected = np.sqrt(np.diag(design() @ of_effects @ design().T))
@@ -110,14 +110,14 @@ def test_names_of_values_do_not_matter() -> None:
     assert second.intervals.std_error == pytest.approx(first.intervals.std_error, rel=1e-6)
 
 
-@pytest.mark.parametrize(("factor", "rejected"), [(1.0, False), (2.0, True)])
-def test_a_cell_that_leaves_the_product_is_seen(factor: float, rejected: bool) -> None:
+@pytest.mark.parametrize("factor", [1.0, 2.0])
+def test_a_cell_that_leaves_the_product_is_seen(factor: float) -> None:
     theta = THETA.copy()
     theta[6] *= factor
     found = fit_product(log_of(theta, mean=40.0), AXES, ONE)
 
     assert found is not None
-    assert found.test.rejected == rejected
+    assert found.test.rejected == (factor != 1.0)
 
 
 def test_each_context_has_effects_of_its_own() -> None:
@@ -126,11 +126,9 @@ def test_each_context_has_effects_of_its_own() -> None:
     n2, c2, m2 = dense(other)
     apart = np.zeros((len(n), n2.shape[1])), np.zeros((len(n2), n.shape[1]))
     impressions, clicks = (np.block([[a, apart[0]], [apart[1], b]]) for a, b in ((n, n2), (c, c2)))
-    copies = np.concatenate([m, m2]).astype(np.int64)
-    pairs = CountTable.from_dense(np.repeat(impressions, copies, axis=0), np.repeat(clicks, copies, axis=0))
-    both = fit_product(
-        fitted_pairs(pairs, np.arange(copies.sum()) % 9, 2), np.tile(AXES, (2, 1)), np.repeat([0, 1], 12)
-    )
+    number: Integers = np.repeat(np.arange(len(impressions)), np.concatenate([m, m2]).astype(np.int64))
+    free = fitted_pairs(CountTable.from_dense(impressions[number], clicks[number]), np.arange(len(number)) % 9, 2)
+    both = fit_product(free, np.tile(AXES, (2, 1)), np.repeat([0, 1], 12))
     alone = fit_product(one, AXES, ONE), fit_product(other, AXES, ONE)
 
     assert both is not None
