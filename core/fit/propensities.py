@@ -284,7 +284,7 @@ def check_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str,
         "repeats a cell": pl.struct(cells).is_duplicated() & ~pl.struct(cells).is_first_distinct(),
     }
     for fault, broken in faults.items():
-        rows = known.with_row_index("row", 1).filter(broken)
+        rows = known.with_row_index(_ROW, 1).filter(broken)
         if rows.height:
             number, *values = rows.row(0)
             there = zip(known.columns, values, strict=True)

@@ -6,6 +6,8 @@ accuracy        mean relative error of theta in %, per kind of log and estimator
 coverage        of the 95 % intervals in %, by the sandwich and by the bootstrap, and their width in log
 attractiveness  share of the documents within 1.96 standard deviations of the truth, of all and of the most shown tenth
 thin            few clicks: `--shape smooth` beside the free estimate and a power of the position
+cells           blocks, grids, carousels: bias in log and coverage, in the form that a test chooses and free; how often
+                it rejects, how much narrower intervals are then, and how far weighted click rates of documents are off
 contexts        where contexts borrow from each other and the last one differs, or none does: all, and the last one
 clusters        users, markets or days that share a theta: errors by query, by column and two-way
 features        no (query, document) pair repeats: `--method features` beside the conditional estimate
@@ -30,7 +32,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -153,6 +155,56 @@ def _of_theta(folder: Path) -> Figures:
         found |= {"too low at 10": tenth.select(1 - pl.col("propensity") / pl.col("truth")).item()}
         found |= {"by what hides": tenth["hidden"].item(), "seen": float(hidden["slope_by_rivals_at_least"] > SEEN)}
     return {name: np.nan if value is None else float(value) for name, value in found.items()}
+
+
+def cells(design: Design, seed: int, folder: Path) -> Figures:
+    """What one fit says of theta by cell under the form that it chooses and without a form, and of documents' rates."""
+    from small_logs import PBM, statistics_of  # noqa: PLC0415 - once the number of threads is set
+
+    from posbias.core.estimators.estimate import EstimationOptions  # noqa: PLC0415 - likewise
+    from posbias.core.fit.fit import fit_statistics  # noqa: PLC0415 - likewise
+
+    draw(design, seed, folder)
+    log, truth = (pl.read_parquet(folder / name) for name in ("log.parquet", "truth.parquet"))
+    keys, found, rates = truth.columns[:-2], Figures(), Figures()
+    rows = log.join(truth.select(*keys, true="propensity"), on=keys, maintain_order="left")
+    for weights, cell in (("rates off", tuple(keys[1:])), ("rates off, by position", ())):
+        statistics = statistics_of(log, replace(PBM, cell=cell))
+        fit = fit_statistics(statistics, "conditional", EstimationOptions(), compare=False)
+        table = statistics.cells.with_columns(fitted=fit.estimate.propensity)
+        rows = rows.join(table, on=statistics.cells.columns, maintain_order="left")
+        weighted = rows.group_by("query", "doc").agg((pl.col("true", "fitted") ** -1).dot("click"))
+        ratio = weighted.filter(pl.col("true") > 0).select(pl.col("fitted") / pl.col("true")).to_series().to_numpy()
+        rates[weights] = float(np.abs(ratio / np.median(ratio) - 1).mean())  # a common factor ranks nothing
+        rows = rows.drop("fitted")
+        if not cell:
+            continue
+        width = Figures()
+        theta = table.join(truth, on=keys, how="left", maintain_order="left")["propensity"].to_numpy()
+        for way, estimate in (("chosen", fit.estimate), ("free", fit.free)):
+            intervals, others = estimate.intervals, estimate.intervals.std_error != 0
+            if theta[~others].tolist() != [1]:
+                raise RuntimeError(f"{design.name}, seed {seed}: fit and truth have other references")
+            known = np.isfinite(intervals.low) & others
+            held = (intervals.low <= theta) & (theta <= intervals.high)
+            found |= {f"{way}: cover": float(held[known].mean()), f"{way}: known": float(known.sum() / others.sum())}
+            width[way] = float(np.median(np.log(intervals.high / intervals.low)[known]))
+            errors = np.log(estimate.propensity / theta)[others]
+            found |= {f"{way}: off {number}": float(error) for number, error in enumerate(errors)}
+        found["rejects"] = np.nan if fit.form is None else float(fit.form.test.p_value < LEVEL)
+        found["narrower"] = 1 - width["chosen"] / width["free"]
+    return found | rates
+
+
+def with_bias(logs: Sequence[Figures]) -> Sequence[Figures]:
+    """Put the bias into the first log: the root mean square of mean errors by cell, less their variance."""
+    found = Figures()
+    for way in ("chosen", "free"):
+        errors: Floats = np.array([[log[key] for key in log if key.startswith(f"{way}: off ")] for log in logs])
+        mean, variance = np.nanmean(errors, axis=0), np.nanvar(errors, axis=0, ddof=1)
+        squares: Floats = mean**2 - variance / np.isfinite(errors).sum(axis=0)
+        found[f"{way}: bias"] = max(float(np.mean(squares)), 0.0) ** 0.5
+    return [found | logs[0], *logs[1:]]
 
 
 def _estimate(folder: Path) -> dict[str, Any]:
@@ -616,6 +668,36 @@ CONTEXTS = (
     *(Design(f"{number} contexts alike", f"{SMALL_LOG} {'--device .7 ' * number}", SHRUNK) for number in (2, 12)),
 )
 
+
+def _grid(rows: Sequence[float], *off: tuple[int, float]) -> str:
+    """Theta of a grid, slot by slot, by factors of rows and five columns, and of single slots."""
+    theta = np.outer(rows, (1, 0.8, 0.65, 0.55, 0.5)).ravel()
+    for slot, factor in off:
+        theta[slot] *= factor
+    table = ",".join(f"{value:.6g}" for value in theta)
+    return f"--positions 5 --docs-per-query 30 --cells row={','.join('1' * len(rows))} --theta {table}"
+
+
+_BELOW = ".45,.5,.56,.61,.67,.72,.78,.83,.89,.95"  # attention below an answer: the later the more of what it is without
+_ROWS = (0.9, 0.65, 0.5, 0.4)
+_HYPERBOLA = ",".join(f"{(row + column + 1) ** -0.7:.6g}" for row in range(4) for column in range(5))
+_SOME = "--days 0 --query-exponent .5 --attractiveness-scale .5 --docs-per-query 15"
+CELLS = tuple(
+    Design(f"{name}, {queries} queries", f"{_SOME} --queries {queries} --sessions {sessions} {world}")
+    for name, world, sessions, numbers in (
+        ("block on 20 %", f"--cells block=.2,.15:{_BELOW}", 20_000, (40,)),
+        ("block on 40 %", f"--cells block=.4,.25:{_BELOW}", 20_000, (8, 40, 500)),
+        ("block on 60 %", f"--cells block=.6,.25:{_BELOW}", 20_000, (40,)),
+        ("advert on 30 %", "--cells advert=.3,.2:.7", 20_000, (8, 40, 500)),
+        ("grid", _grid(_ROWS), 10_000, (8, 40, 500)),
+        ("grid, a cell 1.1", _grid(_ROWS, (6, 1.1)), 10_000, (40, 500)),
+        ("grid, a cell 1.2", _grid(_ROWS, (6, 1.2)), 10_000, (40, 500)),
+        ("grid, no product", f"{_grid(_ROWS)} --theta {_HYPERBOLA}", 10_000, (40,)),
+        ("carousels", "--positions 6 --docs-per-query 36 --eta .5 --cells carousel=1,.7,.5,.4", 10_000, (40, 500)),
+    )
+    for queries in numbers
+)
+
 BY = {"by query": "", "two-way": "--cluster-column cluster"}
 CLUSTERED = "--docs-per-query 8 --positions 5 --query-exponent .5 --attractiveness-scale .5 --sessions 6000 --queries"
 CLUSTERS = tuple(
@@ -813,6 +895,7 @@ class Study:
     measure: Callable[[Design, int, Path], Figures] = fits
     figures: tuple[str, ...] = ()
     plain: tuple[str, ...] = ("width",)
+    gather: Callable[[Sequence[Figures]], Sequence[Figures]] = list  # of the logs of a row
 
 
 STUDIES = {
@@ -820,6 +903,13 @@ STUDIES = {
     "coverage": Study(COVERAGE, figures=("cover", "width")),
     "attractiveness": Study(ATTRACTIVENESS, figures=("documents", "most shown")),
     "thin": Study(THIN, figures=("error", "cover", "width")),
+    "cells": Study(
+        CELLS,
+        cells,
+        ("bias", "cover", "rejects", "narrower", "rates off", "rates off, by position"),
+        ("bias",),
+        with_bias,
+    ),
     "contexts": Study(CONTEXTS, figures=("cover", "cover, last", "width, last"), plain=("width, last",)),
     "clusters": Study(CLUSTERS, figures=("cover",)),
     "features": Study(FEATURES, figures=("error", "cover", "too low at 10", "by what hides", "seen", "doubt")),
@@ -896,10 +986,12 @@ def main() -> None:
     os.environ |= dict.fromkeys(("POLARS_MAX_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
     with ProcessPoolExecutor(asked.processes, get_context("spawn")) as pool:
         found = list(pool.map(measured, tasks))
-    rows, each = dict[str, list[Figures]](), len(seeds) + len(truths)
+    rows, each = dict[str, Sequence[Figures]](), len(seeds) + len(truths)
     for place, number in enumerate(numbers):
         logs = found[place * each : (place + 1) * each]
-        rows[study.designs[number].name] = held(logs[: len(seeds)], logs[len(seeds) :]) if truths else logs
+        rows[study.designs[number].name] = (
+            held(logs[: len(seeds)], logs[len(seeds) :]) if truths else study.gather(logs)
+        )
     table_console().print(table_of(asked.study, rows, asked.logs))
 
 

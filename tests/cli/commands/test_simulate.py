@@ -104,6 +104,18 @@ def test_cells_are_columns_of_the_log_and_of_the_truth_by_their_plain_names(
     assert row[7] == "0.300"  # .5 at position 2, times .6 below an answer, relative to pages without one
 
 
+@pytest.mark.slow
+def test_the_truth_of_cells_weighs_the_clicks_of_the_log(run_in_process: RunPosbias, tmp_path: Path) -> None:
+    run_in_process(*SMALL, "--cells", "row=.4:.5", "-o", "out", code=0)
+    weigh = ("weight", "out/log.parquet", "--cell", "row", "--propensities", "out/truth.parquet")
+    run_in_process(*weigh, "--format", "parquet", "-o", "weighted", code=0)
+    rows = pl.read_parquet(tmp_path / "weighted" / "training" / "rows" / "*.parquet").filter(label=1)
+    log, truth = (pl.read_parquet(tmp_path / "out" / name) for name in ("log.parquet", "truth.parquet"))
+
+    weights = log.filter(click=1).join(truth, on=["position", "row"]).select(1 / pl.col("propensity"))
+    assert rows["weight"].sum() == pytest.approx(weights.sum().item())
+
+
 # --- other click models ---------------------------------------------------------------------------------------
 
 
