@@ -280,7 +280,7 @@ class SufficientStatistics:
         """The counts that a function compresses of each of the first parts, in given cells."""
         parts = list(islice(self.over_rows(partial(compressed, cells=cells)), n_parts))
         same = [np.arange(cells.height)] * len(parts)
-        return _merged_unit(parts, same, cells, self.queries_of_part[: len(parts)])[0]
+        return _merged_unit(parts, same, cells, self.plan, self.queries_of_part[: len(parts)])[0]
 
     def before_and_after(self, day: str, period: Length = "none") -> tuple[Strata, Strata]:
         """The counts of the days before a day, and of it and those after it, each as `strata` gives those of all.
@@ -511,7 +511,7 @@ def merge_parts(
     by_day = [part.by_day for part in parts if part.by_day is not None]
     n_queries = tuple(part.n_queries for part in parts)
     for unit in plan.units:
-        by_unit[unit], new = _merged_unit([part.by_unit[unit] for part in parts], new_cell, cells, n_queries)
+        by_unit[unit], new = _merged_unit([part.by_unit[unit] for part in parts], new_cell, cells, plan, n_queries)
         if unit == plan.pair_columns:
             signature_of_part = new
     return SufficientStatistics(
@@ -530,12 +530,20 @@ def merge_parts(
 
 
 def _merged_unit(
-    members: Sequence[PartOfStrata], new_cell: Sequence[Integers], cells: pl.DataFrame, n_queries: Sequence[int]
+    members: Sequence[PartOfStrata],
+    new_cell: Sequence[Integers],
+    cells: pl.DataFrame,
+    plan: StatisticsPlan,
+    n_queries: Sequence[int],
 ) -> tuple[Strata, list[Numbers]]:
     """One kind of unit over all parts, and the row of its signatures by each part's own."""
     first_query = np.cumsum([0, *n_queries])
     number_of_query = np.int32 if first_query[-1] <= _LARGEST_INT32 else np.int64
     signatures, new = merge(members, new_cell, _codes(cells))
+    constant = [name for name in plan.cell if cells[name].n_unique() == 1]
+    if constant:  # a column of one value changes nothing, not even the order of sums
+        signatures, number = compress(signatures, _codes(cells.drop(constant)))
+        new = [number[of_part] for of_part in new]
     queries = [
         part.member_query.astype(number_of_query) + first
         for part, first in zip(members, first_query[:-1].tolist(), strict=True)

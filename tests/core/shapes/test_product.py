@@ -68,7 +68,9 @@ def test_errors_are_those_of_leaving_out_a_query() -> None:
         scores[query] += design().T @ (c[unit] - total * p)
         information[query] += total * design().T @ (np.diag(p) - np.outer(p, p)) @ design()
     whole = information.sum(axis=0)
-    changes: Floats = np.linalg.solve(whole - information, scores[:, :, np.newaxis])[:, :, 0].astype(np.float64)
+    changes = np.zeros((N_QUERIES, 5))
+    for query in range(N_QUERIES):
+        changes[query] = np.linalg.solve(whole - information[query], scores[query])
     of_effects = (N_QUERIES - 1) / N_QUERIES * changes.T @ changes
 
     expected = np.sqrt(np.diag(design() @ of_effects @ design().T))

@@ -1,0 +1,109 @@
+"""Cells of several columns: what they are equal to, which cell is the reference, which form is chosen."""
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+from small_logs import PBM, UBM, log_by_value, statistics_of
+
+from posbias.core.choices import CellForm
+from posbias.core.counts.checks import check_curves
+from posbias.core.counts.counting_plan import StatisticsPlan
+from posbias.core.errors import UsageError
+from posbias.core.estimators import check_method
+from posbias.core.estimators.estimate import EstimationOptions
+from posbias.core.fit.fit import Fit, fit_statistics
+
+BY_VALUE = replace(PBM, cell=("value",))
+LOG = log_by_value("examination", 1, n_pages=1000)  # with the value 0, at position k theta_k becomes .6 theta_k^1.8
+
+
+def fitted(
+    log: pl.DataFrame, plan: StatisticsPlan = BY_VALUE, parts: int = 1, cell_form: CellForm | None = "free"
+) -> Fit:
+    options = EstimationOptions(period="none", cell_form=cell_form if plan.cell else None)
+    return fit_statistics(statistics_of(log, plan, parts), "conditional", options, compare=False)
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_a_column_of_one_value_changes_no_bit(parts: int) -> None:
+    without = fitted(LOG, PBM, parts)
+    beside = fitted(LOG.with_columns(value=pl.lit("same")), parts=parts, cell_form=None)
+
+    assert beside.propensities.drop("value").equals(without.propensities)
+    assert beside.attractiveness.tolist() == without.attractiveness.tolist()
+    assert beside.cell_form == "free"
+
+
+def test_cells_are_those_that_a_single_number_codes() -> None:
+    coded = LOG.with_columns(position=(2 * pl.col("position") - pl.col("value").cast(pl.Int32)).cast(pl.Int32))
+    by_number, by_columns = fitted(coded, PBM), fitted(LOG)
+    numbered = by_columns.propensities.with_columns(code=2 * pl.col("position") - pl.col("value").cast(pl.Int32))
+    numbered = numbered.sort("code")
+    reference = by_number.propensities["propensity"][int(np.flatnonzero(numbered["propensity"] == 1)[0])]
+
+    assert numbered["propensity"].to_numpy() * reference == pytest.approx(
+        by_number.propensities["propensity"].to_numpy(), rel=1e-9
+    )
+    assert by_columns.attractiveness.sum() == pytest.approx(by_number.attractiveness.sum(), rel=1e-3)
+
+
+@pytest.mark.parametrize("often", ["0", "1"])
+def test_the_reference_is_the_top_position_under_the_value_shown_most(often: str) -> None:
+    rare = pl.col("session") % 3 > 0
+    found = fitted(LOG.filter((pl.col("value") == often) | rare))
+
+    assert found.propensities.filter(propensity=1.0).select("position", "value").rows() == [(1, often)]
+
+
+def test_each_context_is_estimated_as_if_it_were_alone() -> None:
+    log = LOG.with_columns(device=pl.col("query") % 2)
+    both = fitted(log, replace(BY_VALUE, context=("device",)))
+    for device in (0, 1):
+        alone = fitted(log.filter(device=device))
+        unshrunk = both.propensities.filter(device=device)["unshrunk_propensity"]
+        assert unshrunk.to_numpy() == pytest.approx(alone.propensities["propensity"].to_numpy(), rel=1e-9)
+
+
+def test_positions_that_follow_from_row_and_column_are_no_axis() -> None:
+    grid = LOG.with_columns(row=(pl.col("position") - 1) // 4, column=(pl.col("position") - 1) % 4)
+
+    assert statistics_of(grid, replace(PBM, cell=("row", "column"))).axes_of_cell.shape[1] == 2
+    assert statistics_of(grid, replace(PBM, cell=("row",))).axes_of_cell.shape[1] == 2
+    assert statistics_of(LOG, BY_VALUE).axes_of_cell.max(axis=0).tolist() == [7, 1]
+
+
+def test_the_form_is_chosen_by_its_test() -> None:
+    alike = log_by_value("taste", 1, n_pages=1000)  # clicked half as often with the value 0, at all positions
+    product, free = fitted(alike, cell_form=None), fitted(LOG, cell_form=None)
+
+    assert (product.cell_form, free.cell_form) == ("product", "free")
+    assert product.form is not None
+    assert product.estimate.propensity.tolist() == product.form.theta.tolist()
+    assert fitted(LOG, cell_form="product").cell_form == "product"
+    assert fitted(alike, cell_form="free").cell_form == "free"
+
+
+@pytest.mark.parametrize(
+    ("plan", "options", "method", "says"),
+    [
+        (BY_VALUE, EstimationOptions(shape="power"), "conditional", "--cell-form product"),
+        (PBM, EstimationOptions(cell_form="free"), "conditional", "--cell"),
+        (BY_VALUE, EstimationOptions(cell_form="product"), "joint", "--method joint does not support it"),
+        (BY_VALUE, EstimationOptions(cell_form="product", cluster="pair"), "conditional", "clustered by query"),
+        (BY_VALUE, EstimationOptions(), "features", "takes no --cell"),
+    ],
+)
+def test_what_cells_cannot_have_is_refused(
+    plan: StatisticsPlan, options: EstimationOptions, method: str, says: str
+) -> None:
+    with pytest.raises(UsageError, match=says):
+        check_method(method, plan, options)
+
+
+def test_a_column_is_a_cell_or_a_context_of_the_position_based_model() -> None:
+    with pytest.raises(UsageError, match="--cell device: --context"):
+        check_curves(PBM.model, ["device"], ["device"])
+    with pytest.raises(UsageError, match="--cell: works only with --model pbm"):
+        check_curves(UBM.model, [], ["device"])
