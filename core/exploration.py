@@ -78,7 +78,7 @@ _LEAST_LINK = 1e-9  # shared clicks that are rounding
 class ContextCells:
     """The cells of one context, and what is known of them: each array of shape (K,) unless it says otherwise."""
 
-    position: Integers  # ascending
+    position: Integers  # ascending within a curve
     theta: Floats  # a propensity for every cell, above 0
     impressions: Floats  # in the log
     clicks: Floats
@@ -89,11 +89,12 @@ class ContextCells:
     reference: int  # the index of the cell that the others are compared with
     strata: Strata  # what becomes of further pages
     known_strata: float  # phi
+    curve: Integers  # the number of each cell's curve: a swap is of two positions of one
 
     @property
     def pages(self) -> float:
         """Pages of the log, by the position that most of them show."""
-        return float(self.impressions.max(initial=0.0))
+        return float(np.bincount(self.position, self.impressions).max(initial=0.0))
 
     @cached_property
     def _expected(self) -> Floats:
@@ -120,7 +121,8 @@ class ContextCells:
         moves = list[tuple[int, int, float]]()  # the cells of two positions, which the context has, and the share
         for swap, share in swaps.items():
             one, other = (np.flatnonzero(self.position == position) for position in swap)
-            moves += [(int(one[0]), int(other[0]), share)] if len(one) and len(other) else []
+            _, *both = np.intersect1d(self.curve[one], self.curve[other], return_indices=True)
+            moves += [(int(one[i]), int(other[j]), share) for i, j in zip(*both, strict=True)]
         after = variances(self._information_after(growth, moves), self.reference)
         now, fitted = self._variance, self.std_error**2
         constant = np.minimum(self.constant, _LARGEST_CONSTANT_PART * np.where(np.isfinite(fitted), fitted, np.inf))
@@ -217,6 +219,7 @@ class DesignInputs:
     effective_clusters: Floats  # G of each cell, shape (K,), NaN where it has none
     strata: Strata  # what becomes of further pages
     n_strata: float  # number of strata
+    cell: tuple[str, ...] = ()  # the columns of cells beside the position
 
     @property
     def columns(self) -> dict[str, str]:
@@ -245,11 +248,12 @@ class DesignInputs:
         return self.table[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
 
     def curves(self) -> list[ContextCells]:
-        """One curve for each context, in the order of the rows."""
+        """The cells of each context, in the order of the rows."""
         position, context = self.table[POSITION].to_numpy().astype(np.int64), context_numbers(self.table, self.context)
+        curve = context_numbers(self.table, (*self.context, *self.cell))
         propensity = self.numbers(self.columns["propensity"])
         impressions, clicks = self.numbers(IMPRESSIONS), self.numbers(CLICKS)
-        theta = working_theta(propensity, impressions, clicks, position, context)
+        theta = working_theta(propensity, impressions, clicks, position, curve)
         with np.errstate(divide="ignore", invalid="ignore"):
             width = np.log(self.numbers(self.columns["ci_high"])) - np.log(self.numbers(self.columns["ci_low"]))
         error = width / (2 * NORMAL) if self.context else self.numbers(_STD_ERROR)
@@ -272,6 +276,7 @@ class DesignInputs:
                 reference=int(np.argmax(is_reference[cells] if is_reference[cells].any() else clicks[cells])),
                 strata=self.strata,
                 known_strata=max(1 - self.n_strata / max(float(impressions.sum()), 1.0), 0.0),
+                curve=curve[cells],
             )
             for cells in (context == number for number in np.unique(context))
         ]

@@ -53,7 +53,7 @@ OUTPUT_COLUMNS = frozenset(
         *("smooth_propensity", "smooth_std_error", "smooth_ci_low", "smooth_ci_high"),
         *("unshrunk_propensity", "unshrunk_ci_low", "unshrunk_ci_high"),
         *("covariance", "shared_clicks", "moment_propensity"),
-        *("arms_propensity", "arms_std_error", "arms_ci_low", "arms_ci_high"),
+        *("arms_propensity", "arms_std_error", "arms_ci_low", "arms_ci_high", "cell_number"),
     )
 )
 """Columns beside contexts: those of the tables of a fit, and of what they are made from."""

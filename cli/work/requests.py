@@ -327,12 +327,13 @@ def job_like_the_fit(
         UsageError: other contexts are requested than the propensities have, or options do not go together.
     """
     statistics, counting = find_statistics(named), CountingOptions(period="none")
+    if fitted is not None and fitted.own:  # what its columns are, a table of one's own does not say
+        columns = statistics[0].metadata.plan.cell if statistics else log.cell or ()
+        cells = tuple(name for name in columns if name in fitted.plan.context)
+        context = tuple(name for name in fitted.plan.context if name not in cells)
+        fitted = replace(fitted, plan=replace(fitted.plan, context=context, cell=cells))
     if fitted is not None and not statistics:
         plan = fitted.plan
-        if fitted.own and log.cell:  # what its columns are, a table of one's own does not say
-            cells = [name for name in log.cell if name in plan.context]
-            context = tuple(name for name in plan.context if name not in cells)
-            plan = replace(plan, context=context, cell=tuple(cells))
         for name, asked, own in (("context", log.context, plan.context), ("cell", log.cell, plan.cell)):
             if asked and tuple(asked) != own:
                 raise UsageError(

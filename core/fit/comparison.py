@@ -44,8 +44,12 @@ class Curves:
             return np.sqrt(np.diag(self.covariance)).reshape(self.shape)
 
     def references(self) -> Integers:
-        """The cell that each cell is compared with, shape (K,): of its group, the first that most curves know."""
+        """The cell that each cell is compared with, shape (K,): of its group, one that most curves know.
+
+        Of several, that of which most are relative already; then the first.
+        """
         known = (np.isfinite(self.log_theta) & np.isfinite(self.std_error)).sum(axis=0)
+        known = known * (self.shape[0] + 1) + (self.std_error == 0).sum(axis=0)
         chosen = np.empty(len(self.group), np.int64)
         for group in np.unique(self.group):
             cells = np.flatnonzero(self.group == group)

@@ -117,7 +117,7 @@ class Fit:
         """The propensities, prior and errors from which training files are made."""
         cells, covariance = self.statistics.cells, self.covariance
         table = None if covariance is None else propensities.covariance_table(cells, covariance, self.shared_clicks)
-        return ThetaEstimate(self.propensities, self.prior, table)
+        return ThetaEstimate(self.propensities, self.prior, table, self.statistics.plan.context)
 
     @cached_property
     def shared_clicks(self) -> Floats | None:

@@ -394,6 +394,7 @@ class ThetaEstimate:
     propensities: pl.DataFrame  # the propensity table, a row per cell
     prior: AttractivenessPrior | None  # of attractiveness; None where it is not known, and is estimated from the log
     covariance: pl.DataFrame | None = None  # its table; None where the method has no errors, or the fit is older
+    context: tuple[str, ...] = ()  # the columns whose values have a reference each
 
 
 def covariance_table(cells: pl.DataFrame, covariance: Floats, shared: Floats | None = None) -> pl.DataFrame:

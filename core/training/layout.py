@@ -61,7 +61,14 @@ from posbias.core.errors import StatisticsError, UsageError
 from posbias.core.fit.propensities import PROPENSITY
 from posbias.core.log.pages import in_page_order
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, PAIR, POSITION, QUERY, SESSION, WEIGHT
-from posbias.core.training.weights import CLICK_WEIGHT, ClickWeights, WeightOptions, replicate_names, weight_columns
+from posbias.core.training.weights import (
+    CELL_NUMBER,
+    CLICK_WEIGHT,
+    ClickWeights,
+    WeightOptions,
+    replicate_names,
+    weight_columns,
+)
 
 _SHOWN_POSITION = "posbias_shown_position"
 _OWN_WEIGHT = "posbias_own_weight"
@@ -80,8 +87,9 @@ def weighted_pages(
     With UBM, e is the cell of the session's own previous click. A log's own weights multiply.
 
     Returns:
-        `session`, `query`, `doc`, `position`, `click`, `propensity` (null where the cell has none), `weight` (null for
-        a click in such a cell), replicate weights, and the columns of the features.
+        `session`, `query`, `doc`, `position`, with cells of several columns `cell_number`, `click`, `propensity` (null
+        where the cell has none), `weight` (null for a click in such a cell), replicate weights, and the columns of the
+        features.
     """
     shown = impressions.with_columns(pl.col(POSITION).alias(_SHOWN_POSITION))
     own = pl.col(WEIGHT).cast(pl.Float64) if plan.weighted else pl.lit(1.0)
@@ -96,7 +104,9 @@ def weighted_pages(
         (pl.col(_OWN_WEIGHT) * pl.when(clicked).then(pl.col(of_click)).otherwise(1.0)).alias(name)
         for name, of_click in click_weights.items()
     ).select(
-        *(SESSION, QUERY, DOC, pl.col(_SHOWN_POSITION).alias(POSITION), CLICK, PROPENSITY),
+        *(SESSION, QUERY, DOC, pl.col(_SHOWN_POSITION).alias(POSITION)),
+        *(() if weights.number is None else (CELL_NUMBER,)),
+        *(CLICK, PROPENSITY),
         *(WEIGHT, *replicates, *features),
     )
 

@@ -22,7 +22,7 @@ nothing is clipped; the second may be negative for some of them.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 
@@ -36,7 +36,7 @@ from posbias.core.errors import UsageError
 from posbias.core.fit.propensities import PROPENSITY, STD_ERROR
 from posbias.core.models import ExaminationModel
 from posbias.core.models.page_matrices import Integers, PageBatch, Parameters, starts_and_lengths
-from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, PAIR, POSITION, PREVIOUS_CLICK, SESSION, WEIGHT
+from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, PAIR, POSITION, SESSION, WEIGHT
 
 _ROW, _REFERENCE = "posbias_row", "posbias_reference"
 _SEED = 20_070_101
@@ -75,7 +75,9 @@ def draw_propensities(propensity: Floats, covariance: Floats, number: int) -> Fl
     return propensity * np.exp(drawn)
 
 
-def relative_covariance(table: pl.DataFrame, examination: Floats, std_error: Floats) -> Floats:
+def relative_covariance(
+    table: pl.DataFrame, examination: Floats, std_error: Floats, context: Sequence[str] = ()
+) -> Floats:
     """The covariance of the logarithms of propensities, which are relative to a reference cell.
 
     Args:
@@ -84,6 +86,7 @@ def relative_covariance(table: pl.DataFrame, examination: Floats, std_error: Flo
             diagonal, shape (K, K).
         std_error: of the log propensities to take, shape (K,): where it is not the fit's, they are not either; the
             correlations stay.
+        context: the columns of contexts, each with a reference of its own.
 
     Returns:
         Shape (K, K), 0 where a cell has no propensity.
@@ -91,9 +94,8 @@ def relative_covariance(table: pl.DataFrame, examination: Floats, std_error: Flo
     cells = np.arange(table.height)
     constant = np.min(np.diag(examination), initial=np.inf)
     # The row of each cell's reference, that of its context, whose propensity is 1 without an error; -1 for none
-    contexts = [name for name in table.columns if name not in (POSITION, PREVIOUS_CLICK, PROPENSITY, STD_ERROR)]
     first = pl.col(_ROW).filter((pl.col(PROPENSITY) == 1) & (pl.col(STD_ERROR) == 0)).min()
-    rows = table.with_row_index(_ROW).select((first.over(contexts) if contexts else first).alias(_REFERENCE), _ROW)
+    rows = table.with_row_index(_ROW).select((first.over(context) if context else first).alias(_REFERENCE), _ROW)
     reference = rows[_REFERENCE].cast(pl.Int64).fill_null(-1).to_numpy()
     relative = np.eye(table.height)
     relative[cells[reference >= 0], reference[reference >= 0]] -= 1.0
@@ -108,6 +110,8 @@ def relative_covariance(table: pl.DataFrame, examination: Floats, std_error: Flo
 
 
 CLICK_WEIGHT = "posbias_click_weight"
+CELL_NUMBER = "cell_number"
+"""The column of pages that numbers cells of several columns: the row in the table of propensities, from 1; 0: none."""
 
 
 @dataclass(frozen=True)
@@ -163,10 +167,13 @@ class ClickWeights:
     by_position: pl.DataFrame  # `position`, `clicks`, `weight_share` (of the weight of all clicks), by position
     # replicate weights, shape (N, K), nan where the cell has no propensity
     replicates: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    # The row of each cell in the table of propensities, from 1, 0 for none, shape (K,); None without `--cell`
+    number: pl.Series | None = None
 
     def frame(self) -> pl.DataFrame:
-        """The cell columns with `propensity` and the click weight, null where the cell has none."""
+        """The cell columns with `propensity`, the click weight, null where the cell has none, and `cell_number`."""
         return self.cells.with_columns(
+            *([] if self.number is None else [self.number.alias(CELL_NUMBER)]),
             pl.Series(PROPENSITY, self.propensity, nan_to_null=True),
             pl.Series(CLICK_WEIGHT, self.weight, nan_to_null=True),
             *(

@@ -540,7 +540,7 @@ def fit_in(stored: StoredResult, where: str) -> StoredFit:
     return StoredFit(
         str(folder),
         plan,
-        ThetaEstimate(known, estimate.attractiveness_prior, covariance),
+        ThetaEstimate(known, estimate.attractiveness_prior, covariance, plan.context),
         folder=folder,
         estimate=estimate,
         table=read_table(folder / f"{PROPENSITIES}.parquet"),

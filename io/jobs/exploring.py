@@ -135,12 +135,14 @@ def _plan_swaps(explored: StoredFit, known: DesignInputs, pages: int, result: Re
     before = explored.plan.randomized if known.strata == "randomized" else ()
     named = " or ".join(repr(mark.value) for mark in marks)
     flags = " ".join(f"--randomized-where {shlex.quote(str(rows))}" for rows in (*before, *marks))
+    of_curves = (("--context", explored.plan.context), ("--cell", explored.plan.cell))
+    columns = "".join(f" {flag} {shlex.quote(name)}" for flag, names in of_curves for name in names)
     mark = f"mark every page that takes part, swapped or not, with {named} in a column such as `{MARK}`"
     if before:
-        result.next = f"posbias fit LOGS NEW_LOG --method randomized {flags} -o fit"
+        result.next = f"posbias fit LOGS NEW_LOG{columns} --method randomized {flags} -o fit"
     else:
-        result.next = "posbias fit LOGS NEW_LOG -o fit"
-        mark += f"; the swapped pages alone: posbias fit NEW_LOG --method randomized {flags} -o swapped"
+        result.next = f"posbias fit LOGS NEW_LOG{columns} -o fit"
+        mark += f"; the swapped pages alone: posbias fit NEW_LOG{columns} --method randomized {flags} -o swapped"
     result.facts.append(mark)
     if missing:
         figures = {"without_interval": missing, "of": len(plan.planned.width)}
@@ -205,6 +207,7 @@ def _known(fit: StoredFit) -> DesignInputs:
         effective_clusters=np.array(unknown, np.float64),
         strata="randomized" if randomized else "shared" if estimate.period.used == "none" else "apart",
         n_strata=estimate.strata,
+        cell=fit.plan.cell,
     )
     known.check(where=str(fit.folder / f"{PROPENSITIES}.parquet"))
     return known

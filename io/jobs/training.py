@@ -14,7 +14,7 @@ from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import StatisticsError, plural
 from posbias.core.fit.propensities import ChosenPropensities, ThetaEstimate, choose_propensities
 from posbias.core.training.layout import LayoutOfCounts, LayoutOfPages, RowsOfPairs, weighted_pages
-from posbias.core.training.weights import ClickWeights, RowWeights, WeightOptions
+from posbias.core.training.weights import CELL_NUMBER, ClickWeights, RowWeights, WeightOptions
 from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import Engine, Parts, ReadLog
 from posbias.io.fits.verdicts import context_reasons, weight_reasons
@@ -34,6 +34,7 @@ from posbias.io.training.laid_out import (
     counts_by_cell,
     lay_out_pages,
     lay_out_pairs,
+    propensities_of_cells,
     scales_of_contexts,
     together,
     weights_for,
@@ -87,6 +88,10 @@ def weigh_by_cell(
         counts = counts_by_cell(data, plan)
     counts = with_squared_clicks(counts, read, plan) if weighted else counts
     weights = weights_for(counts, chosen.table, request.options, theta)
+    if plan.cell:
+        numbered = chosen.table.with_row_index(CELL_NUMBER, 1)
+        number = propensities_of_cells(weights.cells, numbered, CELL_NUMBER).fill_null(0).cast(pl.Int32)
+        weights = replace(weights, number=number)
     check_unidentified(weights.summary, stop=request.stop)
 
     def documents(layout: LayoutOfCounts) -> tuple[PairsOfParts, Floats, RowsOfPairs, int]:

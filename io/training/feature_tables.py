@@ -11,7 +11,7 @@ from posbias.core.fit.propensities import PROPENSITY
 from posbias.core.roles import check_readable
 from posbias.core.schema import ALIASES, CLICK, CLICKS, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT, Roles
 from posbias.core.training.layout import GRADE, GROUP, LABEL, LABEL_STD_DEV, LOSER, LOSER_ROW, WINNER, WINNER_ROW
-from posbias.core.training.weights import is_replicate
+from posbias.core.training.weights import CELL_NUMBER, is_replicate
 from posbias.io.log.click_log import Log
 from posbias.io.log.scan import check_headers, reading, resolve_quotes, scan_sources, schema_of, untyped_columns
 from posbias.io.log.sources import Source, find_sources
@@ -23,7 +23,7 @@ MOST_CATEGORIES = 100_000
 _ROW_COLUMNS = frozenset(
     (
         *(GROUP, SESSION, QUERY, DOC, POSITION, CLICK, CLICKS, IMPRESSIONS, LABEL, GRADE, PROPENSITY, WEIGHT),
-        *(LABEL_STD_DEV, WINNER, LOSER, WINNER_ROW, LOSER_ROW),
+        *(LABEL_STD_DEV, WINNER, LOSER, WINNER_ROW, LOSER_ROW, CELL_NUMBER),
     )
 )
 _ROW_NUMBERS = frozenset(("__index_level_0__", "Unnamed: 0"))

@@ -340,7 +340,7 @@ def covariance_of_theta(cells: pl.DataFrame, propensities: pl.DataFrame, fitted:
     examination = covariance_of(keys, fitted.covariance)
     chosen = propensities[STD_ERROR].cast(pl.Float64).fill_null(np.nan).to_numpy()
     table = fitted.propensities.select(*cells.columns, PROPENSITY, STD_ERROR)
-    covariance = covariance_table(keys, relative_covariance(table, examination, chosen))
+    covariance = covariance_table(keys, relative_covariance(table, examination, chosen, fitted.context))
     return covariance_of(cells, covariance)
 
 
@@ -397,7 +397,7 @@ def propensities_of_cells(cells: pl.DataFrame, propensities: pl.DataFrame, colum
         ours, theirs = cells.schema[name], propensities.schema[name]
         if ours != theirs and not (ours.is_integer() and theirs.is_integer()):
             raise SchemaError(
-                f"column {name!r} (--context) holds {ours} in this log and {theirs} in the fit, so that no value would "
+                f"column {name!r} (--cell or --context) holds {ours} in this log and {theirs} in the fit, so that no value would "
                 "meet its propensity. Write both with the same type."
             )
     known = propensities.select(*(pl.col(name).cast(cells.schema[name]) for name in cells.columns), column)

@@ -19,6 +19,7 @@ import polars.selectors as cs
 from posbias.core.errors import SchemaError, UsageError
 from posbias.core.schema import POSITION, WEIGHT
 from posbias.core.training.layout import GRADE, GROUP, LOSER_ROW, WINNER_ROW, Layout, Weighted
+from posbias.core.training.weights import CELL_NUMBER
 from posbias.io import training
 from posbias.io.results.tables import as_text_columns
 from posbias.io.training.format import (
@@ -79,7 +80,7 @@ class LightGBMFormat(TextFormat):
                 )
             columns.append(sizes.to_frame())
         if POSITION in training_set.ids:
-            columns.append(chunk.select(POSITION))
+            columns.append(chunk.select(CELL_NUMBER if CELL_NUMBER in chunk.columns else POSITION))
         for of_file, piece in zip(columns, pieces, strict=True):
             write_lines(of_file, piece, null="nan")  # an empty field may hide how many columns there are
 

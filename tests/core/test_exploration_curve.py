@@ -29,6 +29,7 @@ def curve_of(expected: Floats, **changes: object) -> ContextCells:
         reference=0,
         strata="shared",
         known_strata=1.0,
+        curve=np.zeros(N_CELLS, np.int64),
     )
     return replace(curve, **changes)
 
@@ -60,6 +61,24 @@ def test_the_information_of_a_swap_is_that_of_the_pages_counted_out(growth: floa
         found = curve_of(expected).std_errors_after(growth, {(2, 4): 1.0})
         counted = np.sqrt(variances(information_of(swapped(expected, growth, 1, 3)), 0))
         np.testing.assert_allclose(found, counted, rtol=0.05)
+
+
+def test_a_swap_moves_documents_within_each_curve_of_a_context() -> None:
+    """Two blocks of pages: what is shown at one position of a block goes to the other position of that block."""
+    theta = np.concatenate([THETA, THETA / 2])
+    expected = np.tile(100 * theta, (3, 1))
+    counted = np.hstack([swapped(part, 1.0, 1, 3) for part in np.split(expected, 2, axis=1)])
+    curve = curve_of(
+        expected,
+        position=np.tile(np.arange(1, N_CELLS + 1), 2),
+        theta=theta,
+        impressions=np.full(2 * N_CELLS, 1_000.0),
+        constant=np.zeros(2 * N_CELLS),
+        curve=np.repeat([0, 1], N_CELLS),
+    )
+    found = curve.std_errors_after(1.0, {(2, 4): 1.0})
+    np.testing.assert_allclose(found, np.sqrt(variances(information_of(counted), 0)), rtol=0.05)
+    assert curve.pages == 2_000
 
 
 def test_without_swaps_errors_fall_as_the_square_root_of_the_pages() -> None:

@@ -65,9 +65,21 @@ def test_each_context_has_its_own_reference() -> None:
     )
     shared = np.zeros((4, 4))
     shared[:2, :2], shared[2:, 2:] = [[0.01, 0], [0, 0.04]], [[0, 0], [0, 0.09]]
-    found = relative_covariance(rows, shared, np.array([0.0, 0.2, 0.0, 0.3]))
+    found = relative_covariance(rows, shared, np.array([0.0, 0.2, 0.0, 0.3]), ["device"])
     np.testing.assert_allclose(np.diag(found), [0, 0.05, 0, 0.09])
     np.testing.assert_allclose(found[:2, 2:], 0, atol=1e-12)
+
+
+def test_cells_of_several_columns_have_one_reference() -> None:
+    rows = table([0.0, 0.2, 0.3, 0.3], block=["none", "none", "answer", "answer"]).with_columns(
+        position=pl.Series([1, 2, 1, 2]), propensity=pl.Series([1.0, 0.5, 0.4, 0.3])
+    )
+    relative = np.diag([0.0, 0.04, 0.09, 0.09])
+    relative[2, 3] = relative[3, 2] = 0.06
+    to_third = np.eye(4) - np.eye(4)[2]  # the covariance relative to the third cell, with a spread on its diagonal
+    examination = to_third @ relative @ to_third.T + 0.5 * np.eye(4)
+    found = relative_covariance(rows, examination, np.array([0.0, 0.2, 0.3, 0.3]))
+    np.testing.assert_allclose(found, relative, atol=1e-12)
 
 
 def test_a_cell_that_is_smoothed_varies_by_the_error_of_the_curve() -> None:

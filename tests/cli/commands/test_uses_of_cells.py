@@ -1,0 +1,148 @@
+"""What is made of a fit with `--cell`: weights, plans, comparisons, predictions."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from command_results import Output, invoke, manifest_of
+from workshop import RunPosbias as Run
+
+from posbias.core.arrays.count_table import Floats
+
+N_POSITIONS, N_DOCS, N_QUERIES = 5, 8, 30
+THETA = 1.0 / np.arange(1, N_POSITIONS + 1)
+UNDER_BLOCK = THETA * np.linspace(0.45, 0.95, N_POSITIONS)
+
+
+def blocks(seed: int, n_pages: int, under_block: Floats = UNDER_BLOCK) -> tuple[pl.DataFrame, Floats]:
+    """Pages of which two fifths have a block above, under which the ranker prefers other documents; and what clicks them."""
+    rng = np.random.default_rng(seed)
+    gamma = rng.uniform(0.2, 0.9, (N_QUERIES, N_DOCS))
+    query, block = rng.integers(0, N_QUERIES, n_pages), rng.random(n_pages) < 0.4
+    liked = np.where(block[:, np.newaxis], np.arange(N_DOCS), -np.arange(N_DOCS)) * 0.4
+    shown = np.argsort(-(liked + rng.gumbel(size=(n_pages, N_DOCS))), axis=1)[:, :N_POSITIONS]
+    examined = np.where(block[:, np.newaxis], under_block, THETA)
+    click = rng.random(shown.shape) < examined * gamma[query[:, np.newaxis], shown]
+    page = np.arange(n_pages).repeat(N_POSITIONS)
+    log = pl.DataFrame({"session": page, "query": query[page], "doc": shown.ravel()}).with_columns(
+        position=pl.Series(np.tile(np.arange(1, N_POSITIONS + 1), n_pages)),
+        click=pl.Series(click.ravel().astype(np.int8)),
+        block=pl.Series(np.where(block[page], "answer", "none")),
+    )
+    return log, gamma
+
+
+def true_weight() -> pl.Expr:
+    theta = pl.Series(np.concatenate([THETA, UNDER_BLOCK]))
+    at = pl.col("position") - 1 + N_POSITIONS * (pl.col("block") == "answer")
+    return 1 / pl.lit(theta).gather(at)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a log, its fit, and the true propensities as a table."""
+    folder = tmp_path_factory.mktemp("blocks")
+    log, _ = blocks(1, 12_000)
+    log.write_parquet(folder / "log.parquet")
+    rows = [("none", THETA), ("answer", UNDER_BLOCK)]
+    pl.concat(
+        pl.DataFrame({"position": range(1, N_POSITIONS + 1), "block": block, "propensity": theta})
+        for block, theta in rows
+    ).write_csv(folder / "own.csv")
+    words = ("--cell", "block", "--timestamp", "none", "--no-compare", "--quiet")
+    invoke("fit", folder / "log.parquet", *words, "-o", folder / "fit")
+    return folder
+
+
+def rates(folder: Path) -> pl.Series:
+    """The debiased click rate of each document, in their order."""
+    clicked = pl.col("weight").filter(pl.col("label") == 1).sum() / pl.col("weight").sum()
+    return Output(folder).training.group_by("query", "doc").agg(clicked).sort("query", "doc")["weight"]
+
+
+def test_weights_are_on_one_scale_and_pages_carry_the_number_of_the_cell(
+    run_in_process: Run, place: Path, tmp_path: Path
+) -> None:
+    words = ("weight", place / "log.parquet", "--propensities", place / "fit", "--layout", "session")
+    run_in_process(*words, "-o", "pages", code=0)
+    log = pl.read_parquet(place / "log.parquet").select("session", "position", "block")
+    rows = Output(tmp_path / "pages").training.join(log, on=["session", "position"])
+    table = Output(place / "fit").propensities.with_row_index("row", 1)
+    joined = rows.join(table, on=["position", "block"], suffix="_of_fit")
+    assert (joined["cell_number"] == joined["row"]).all()
+    assert joined["propensity"].equals(joined["propensity_of_fit"], null_equal=False)
+    clicked = joined.filter(pl.col("click") == 1)
+    np.testing.assert_allclose(clicked["weight"], 1 / clicked["propensity"])
+    assert clicked.filter(position=1, block="answer")["weight"].mean() == pytest.approx(1 / 0.45, rel=0.1)
+    assert "contexts-on-own-scales" not in {reason["code"] for reason in manifest_of(tmp_path / "pages")["reasons"]}
+
+
+def test_lightgbm_has_a_position_for_each_cell(run_in_process: Run, place: Path, tmp_path: Path) -> None:
+    log = pl.read_parquet(place / "log.parquet").filter(pl.col("session") < 300).with_columns(width=pl.col("doc"))
+    log.write_parquet(tmp_path / "log.parquet")
+    words = ("--propensities", place / "own.csv", "--cell", "block", "--layout", "session", "--feature", "width")
+    run_in_process("weight", "log.parquet", *words, "--format", "lightgbm", "-o", "out")
+    numbers = list(map(int, (tmp_path / "out" / "training" / "positions.txt").read_text().split()))
+    expected = Output(tmp_path / "out").training["position"] + N_POSITIONS * (log["block"] == "answer").cast(pl.Int32)
+    assert numbers == expected.to_list()
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_a_table_of_ones_own_weighs_by_cell(run_in_process: Run, place: Path, tmp_path: Path, *, counted: bool) -> None:
+    log, words = place / "log.parquet", ("--propensities", place / "own.csv")
+    if counted:
+        run_in_process("collect", log, "--cell", "block", "-o", "store", code=0)
+        run_in_process("weight", "store", *words, "-o", "out")
+    else:
+        run_in_process("weight", log, *words, "--cell", "block", "-o", "out")
+    weighed = pl.read_parquet(log).filter(pl.col("click") == 1).group_by("query", "doc").agg(true_weight().sum())
+    clicked = Output(tmp_path / "out").training.filter(label=1).sort("query", "doc")
+    np.testing.assert_allclose(clicked["weight"], weighed.sort("query", "doc")["literal"])
+
+
+@pytest.mark.slow
+def test_debiased_click_rates_are_those_of_true_weights(run_in_process: Run, tmp_path: Path) -> None:
+    log, gamma = blocks(4, 40_000)
+    log.write_parquet(tmp_path / "log.parquet")
+    words = ("log.parquet", "--cell", "block", "--timestamp", "none", "--no-compare")
+    run_in_process("run", *words, "-o", "run", code=0)
+    run_in_process("weight", "log.parquet", "--propensities", "run", "-o", "again", code=0)
+    ours = rates(tmp_path / "run")
+    by_truth = log.group_by("query", "doc").agg((true_weight() * pl.col("click")).sum() / pl.len()).sort("query", "doc")
+    assert ours.equals(rates(tmp_path / "again"))
+    ratio = ours.to_numpy() / by_truth["literal"].to_numpy()
+    assert np.abs(ratio - 1).max() < 0.02
+    assert np.abs(np.log(by_truth["literal"].to_numpy() / gamma.ravel())).mean() < 0.1
+
+
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize("command", ["fit", "collect"])
+def test_fits_and_statistics_are_compared_cell_by_cell(command: str, run_in_process: Run, tmp_path: Path) -> None:
+    weaker = np.where(np.arange(N_POSITIONS) < 1, UNDER_BLOCK / 2, UNDER_BLOCK)
+    for seed, name, under in ((5, "a", UNDER_BLOCK), (6, "b", weaker)):
+        log, _ = blocks(seed, 4_000, under)
+        log.write_parquet(tmp_path / f"{name}.parquet")
+        words = ("--cell", "block", "--quiet", *(() if command == "collect" else ("--timestamp", "none")))
+        run_in_process(command, f"{name}.parquet", *words, "-o", name)
+    run_in_process("compare", "a", "b", "-o", "compared", code=0)
+    table = pl.read_parquet(tmp_path / "compared" / "comparison.parquet")
+    changed = table.filter(pl.col("p_value_joint") < 0.01)
+    assert changed.select("position", "block").rows() == [(1, "answer")]
+    assert changed["ratio"].item() == pytest.approx(0.5, rel=0.15)
+    same = manifest_of(tmp_path / "compared")["comparison"]
+    assert same["test"]["contrasts"] == 2 * N_POSITIONS - 1
+
+
+def test_a_swap_is_of_two_positions_under_the_same_block(place: Path, run_in_process: Run, tmp_path: Path) -> None:
+    run_in_process("explore", place / "fit", "--pages", "12000", "-o", "plan", code=0)
+    widths = pl.read_parquet(tmp_path / "plan" / "widths.parquet")
+    assert (
+        widths.select("position", "block").rows()
+        == Output(place / "fit").propensities.select("position", "block").rows()
+    )
+    twice = widths.filter(pl.col("width") > 0)
+    ratio = twice["width_without_swaps"] / twice["width"]  # of twice as many pages
+    np.testing.assert_allclose(ratio.median(), 0.5**0.5, atol=0.04)
+    said = manifest_of(tmp_path / "plan")["next"]
+    assert "--cell block" in said
