@@ -8,7 +8,6 @@ import numpy as np
 import polars as pl
 from msgspec import UNSET
 
-from posbias.core.choices import CellForm
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import StatisticsError, UsageError, plural, shown
 from posbias.core.estimators.estimate import EstimationOptions
@@ -266,8 +265,9 @@ def _fitted(statistics: SufficientStatistics, n_curves: int) -> tuple[pl.DataFra
     columns = [name for name in plan.cell_columns if name != CURVE]
     cells = statistics.cells.select(columns).unique().sort([name for name in plan.cell_order if name != CURVE])
     _check_number(cells, n_curves)
-    form: CellForm | None = "free" if plan.cell else None
-    options = EstimationOptions(cell_form=form, shrink="none", period="auto" if plan.period else "none")
+    options = EstimationOptions(
+        cell_form="free" if plan.cell else None, shrink="none", period="auto" if plan.period else "none"
+    )
     return cells, fit_statistics(statistics, ConditionalEstimator.name, options, compare=False)
 
 

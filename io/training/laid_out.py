@@ -397,8 +397,8 @@ def propensities_of_cells(cells: pl.DataFrame, propensities: pl.DataFrame, colum
         ours, theirs = cells.schema[name], propensities.schema[name]
         if ours != theirs and not (ours.is_integer() and theirs.is_integer()):
             raise SchemaError(
-                f"column {name!r} (--cell or --context) holds {ours} in this log and {theirs} in the fit, so that no value would "
-                "meet its propensity. Write both with the same type."
+                f"column {name!r} (--cell or --context) holds {ours} in this log and {theirs} in the fit, so that no "
+                "value would meet its propensity. Write both with the same type."
             )
     known = propensities.select(*(pl.col(name).cast(cells.schema[name]) for name in cells.columns), column)
     return cells.join(known, on=cells.columns, how="left", maintain_order="left", nulls_equal=True)[column]
