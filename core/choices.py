@@ -148,7 +148,7 @@ METHODS_OF_ROWS = {
 
 SHAPES = {
     "monotone": "posbias.core.shapes.monotone:MonotoneShape",
-    "power": "posbias.core.shapes.smooth:PowerShape",
+    "power": "posbias.core.shapes.linear:PowerShape",
     "smooth": "posbias.core.shapes.smooth:SmoothShape",
 }
 """Shapes of the propensity curve beside `FREE`."""

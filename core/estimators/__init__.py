@@ -57,11 +57,13 @@ def check_method(name: str, plan: StatisticsPlan, options: EstimationOptions) ->
             raise UsageError(f"{flag} {value}: --method {name} does not support it. Methods that do: {able}.")
     if options.shape != FREE:
         get_shape(options.shape)
-    if options.shape != FREE and plan.cell:
+    if options.shape not in {FREE, "power"} and plan.cell:
         raise UsageError(
             f"--shape {options.shape}: is a curve over positions, and cells differ by {', '.join(plan.cell)} as well "
-            "(--cell). Use --cell-form product, one effect for each position and each value."
+            "(--cell). Use --shape power, or --cell-form product, an effect for each position and each value."
         )
+    if options.shape != FREE and options.cell_form == "free":
+        raise UsageError(f"--cell-form free: leaves each cell a number, and --shape {options.shape} is a form.")
     if options.cell_form is not None and not plan.cell:
         raise UsageError(f"--cell-form {options.cell_form}: cells are positions. Name their other columns with --cell.")
     if options.shape != FREE and plan.model.beside_position:

@@ -26,8 +26,8 @@ from posbias.core.fit.propensities import ThetaEstimate, errors_of_theta, shared
 from posbias.core.schema import IMPRESSIONS, POSITION
 from posbias.core.shapes import FREE, ShapedEstimate, get_shape
 from posbias.core.shapes.contexts import ShrunkContexts, compare_contexts
-from posbias.core.shapes.product import fit_product
-from posbias.core.shapes.smooth import PowerShape, SmoothShape
+from posbias.core.shapes.linear import PowerShape, fit_product
+from posbias.core.shapes.smooth import SmoothShape
 from posbias.core.standard_errors.cluster import ClusterSums
 from posbias.core.standard_errors.column import WholeLog
 from posbias.core.standard_errors.contrasts import ContrastTest, StrataEstimate
@@ -364,20 +364,21 @@ def _refined(
     contexts = compare_contexts(behind.fit, behind.errors, place) if plan.context else None
     if plan.cell:
         takes = "cell_form" in get_method(free.method).takes and free.errors_by == "query" and not options.bootstrap
-        form = (
-            None
-            if fitted is None or not takes
-            else fit_product(fitted, statistics.axes_of_cell, statistics.context_of_cell)
-        )
+        form, axes, context = None, statistics.axes_of_cell, statistics.context_of_cell
+        power = position if options.shape == PowerShape.name else None
+        if fitted is not None and takes and (power is None or axes.shape[1] > len(plan.cell)):
+            form = fit_product(fitted, axes, context, power)
         wanted = options.cell_form or ("free" if form is None or form.test.rejected else "product")
-        if wanted == "product" and form is None:
+        if form is None and (wanted == "product" or power is not None):
+            flag = "--cell-form product" if power is None else f"--shape {options.shape}"
             raise IdentifiabilityError(
-                "--cell-form product: it would have as many numbers as there are cells, or the log does not determine "
-                "its effects. Leave the option out."
+                f"{flag}: it would have as many numbers as there are cells, or the log does not determine its effects. "
+                "Leave the option out."
             )
-        if wanted == "free" or form is None or fitted is None:
+        if fitted is None or form is None or (wanted == "free" and power is None):
             return free, form, None, None, None, contexts
-        return propensities.with_shape(free, fitted, form), form, None, None, None, contexts
+        shaped = propensities.with_shape(free, fitted, form)
+        return shaped, form, None if power is None else form, None, None, contexts
     if options.shape != FREE and fitted is not None:
         shape = get_shape(options.shape).fit(fitted, position)
         estimate = propensities.with_shape(free, fitted, shape)

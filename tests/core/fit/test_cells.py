@@ -84,10 +84,22 @@ def test_the_form_is_chosen_by_its_test() -> None:
     assert fitted(alike, cell_form="free").cell_form == "free"
 
 
+def test_a_power_of_the_position_has_one_eta_for_all_values() -> None:
+    log = log_by_value("taste", 1, n_pages=1000)
+    options = EstimationOptions(period="none", shape="power")
+    found = fit_statistics(statistics_of(log, BY_VALUE), "conditional", options, compare=False)
+    theta = found.propensities.sort("value", "position")["propensity"].to_numpy().reshape(2, 8)
+
+    assert found.shape is not None
+    assert theta[:, 1:] / theta[:, :1] == pytest.approx(np.tile(np.arange(2, 9) ** -found.shape.eta[0], (2, 1)))
+    assert theta.min() < 1
+    assert found.shape.eta_error[0] > 0
+
+
 @pytest.mark.parametrize(
     ("plan", "options", "method", "says"),
     [
-        (BY_VALUE, EstimationOptions(shape="power"), "conditional", "--cell-form product"),
+        (BY_VALUE, EstimationOptions(shape="smooth"), "conditional", "--shape power"),
         (PBM, EstimationOptions(cell_form="free"), "conditional", "--cell"),
         (BY_VALUE, EstimationOptions(cell_form="product"), "joint", "--method joint does not support it"),
         (BY_VALUE, EstimationOptions(cell_form="product", cluster="pair"), "conditional", "clustered by query"),

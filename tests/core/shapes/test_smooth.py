@@ -10,7 +10,8 @@ from small_logs import fitted_pairs, fitted_strata, side_by_side
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
 from posbias.core.shapes import ONE_END, SHAPE_ALONE
 from posbias.core.shapes import smooth as module
-from posbias.core.shapes.smooth import PowerShape, SmoothShape
+from posbias.core.shapes.linear import PowerShape
+from posbias.core.shapes.smooth import SmoothShape
 from posbias.core.standard_errors.cluster import AGREEING, ONE_CLUSTER
 from posbias.core.standard_errors.contrasts import StrataEstimate
 

@@ -7,7 +7,7 @@ from small_logs import fitted_pairs
 
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
 from posbias.core.shapes import SHAPE_ALONE
-from posbias.core.shapes.product import fit_product
+from posbias.core.shapes.linear import fit_product
 from posbias.core.standard_errors.contrasts import StrataEstimate
 
 ROWS, COLUMNS = np.array([1.0, 0.6, 0.4]), np.array([1.0, 0.8, 0.5, 0.7])
