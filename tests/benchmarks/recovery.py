@@ -7,7 +7,8 @@ coverage        of the 95 % intervals in %, by the sandwich and by the bootstrap
 attractiveness  share of the documents within 1.96 standard deviations of the truth, of all and of the most shown tenth
 thin            few clicks: `--shape smooth` beside the free estimate and a power of the position
 cells           blocks, grids, carousels: bias in log and coverage, in the form that a test chooses and free; how often
-                it rejects, how much narrower intervals are then, and how far weighted click rates of documents are off
+                it rejects, how much narrower intervals are then; how far weighted click rates of documents are off,
+                on average, and for the half that stood in worse cells of their positions against the other half
 contexts        where contexts borrow from each other and the last one differs, or none does: all, and the last one
 clusters        users, markets or days that share a theta: errors by query, by column and two-way
 features        no (query, document) pair repeats: `--method features` beside the conditional estimate
@@ -168,14 +169,20 @@ def cells(design: Design, seed: int, folder: Path) -> Figures:
     log, truth = (pl.read_parquet(folder / name) for name in ("log.parquet", "truth.parquet"))
     keys, found, rates = truth.columns[:-2], Figures(), Figures()
     rows = log.join(truth.select(*keys, true="propensity"), on=keys, maintain_order="left")
-    for weights, cell in (("rates off", tuple(keys[1:])), ("rates off, by position", ())):
+    rows = rows.with_columns(better=(pl.col("true") / pl.col("true").mean().over("position")).log())
+    for weights, cell in (("by cell", tuple(keys[1:])), ("by position", ())):
         statistics = statistics_of(log, replace(PBM, cell=cell))
         fit = fit_statistics(statistics, "conditional", EstimationOptions(), compare=False)
         table = statistics.cells.with_columns(fitted=fit.estimate.propensity)
         rows = rows.join(table, on=statistics.cells.columns, maintain_order="left")
-        weighted = rows.group_by("query", "doc").agg((pl.col("true", "fitted") ** -1).dot("click"))
+        weighted = rows.group_by("query", "doc").agg((pl.col("true", "fitted") ** -1).dot("click"), pl.mean("better"))
         ratio = weighted.filter(pl.col("true") > 0).select(pl.col("fitted") / pl.col("true")).to_series().to_numpy()
-        rates[weights] = float(np.abs(ratio / np.median(ratio) - 1).mean())  # a common factor ranks nothing
+        rates[f"rates off, {weights}"] = float(np.abs(ratio / np.median(ratio) - 1).mean())  # a common factor aside
+        halves = weighted.group_by(pl.col("better") > pl.median("better"), maintain_order=True).agg(
+            pl.sum("true", "fitted")
+        )
+        worse, better = halves.sort("better").select(pl.col("fitted") / pl.col("true")).to_series()
+        rates[f"worse cells, {weights}"] = worse / better - 1
         rows = rows.drop("fitted")
         if not cell:
             continue
@@ -906,7 +913,15 @@ STUDIES = {
     "cells": Study(
         CELLS,
         cells,
-        ("bias", "cover", "rejects", "narrower", "rates off", "rates off, by position"),
+        (
+            "bias",
+            "cover",
+            "rejects",
+            "narrower",
+            "rates off, by cell",
+            "worse cells, by cell",
+            "worse cells, by position",
+        ),
         ("bias",),
         with_bias,
     ),
