@@ -75,6 +75,15 @@ class LearningData:
     weight: Floats | None = None  # what an impression of each document counts, shape (D,); None: 1
     covariance: Floats | None = None  # of log theta, shape (K, K); None where theta is taken as known
     randomized: CountTable | None = None  # counts of rows whose documents were placed at random; None if not needed
+    curve: Integers | None = None  # of cells of several columns: the number of each one's values, shape (K,)
+
+    @property
+    def place(self) -> Integers:
+        """The position of each cell; of cells of several columns their number by position, from 1, shape (K,)."""
+        if self.curve is None:
+            return self.position
+        places = np.stack([self.position, self.curve])
+        return np.unique(places, axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64) + 1
 
     @property
     def n_documents(self) -> int:

@@ -99,7 +99,7 @@ class Regression:
         self._rows, self._counts = learning.features_of(data, "logistic").rows, data.counts
         self._mean, self._scale = mean_and_scale(self._rows, ~data.held_out)
         self._learnt = (~data.held_out).astype(np.float64)
-        positions, place = np.unique(data.position, return_inverse=True)
+        positions, place = np.unique(data.place, return_inverse=True)
         self._place: Integers = place  # of each cell among the positions
         self._n_places = len(positions) if with_position else 0  # K
         per_document = self._counts.sum_by_unit(self._counts.impressions)
@@ -266,7 +266,7 @@ def learn_towers(learner: Learner, data: LearningData, options: LearningOptions,
         stop_by = np.isin(data.query, rng.choice(queries, own, replace=False))
     mean, scale = mean_and_scale(rows, ~(stop_by | data.held_out))
     inputs = np.concatenate([standardized(rows[chunk], mean, scale).astype(np.float32) for chunk in runs(len(rows))])
-    positions, place = np.unique(data.position, return_inverse=True)
+    positions, place = np.unique(data.place, return_inverse=True)
     log = Batch(place[counts.cell], counts.clicks / counts.impressions, counts.impressions)
     document = counts.unit_of_entry
     learnt, apart = (np.flatnonzero(of[document]) for of in (~(stop_by | data.held_out), stop_by))

@@ -104,7 +104,7 @@ def learn_with_position(learner: Learner, data: LearningData, options: LearningO
     each = counts.n_entries / max(counts.n_units, 1)  # so that a leaf holds as many documents as it should
     trees = learning.tree_options(options)
     trees = replace(trees, leaf_rows=max(round(trees.leaf_rows * each), 1))
-    rows = DocumentsAtPositions(features, counts.unit_of_entry, data.position[counts.cell])
+    rows = DocumentsAtPositions(features, counts.unit_of_entry, data.place[counts.cell])
     sets = learning.split_rows(rows.binned("position", trees), data.held_out[counts.unit_of_entry])
     grown = learning.grow(sets, losses_by_entry(data), options, on_round)
     seeing = ModelText.parse(grown.trees.model_text(grown.best, learner.objective))

@@ -27,7 +27,7 @@ from polars.exceptions import PolarsError
 from posbias.core.arrays.count_table import CountTable, Floats, Hashes, Integers, concatenate, starts
 from posbias.core.arrays.threads import n_threads
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import SIGNATURE, SufficientStatistics, count_randomized
+from posbias.core.counts.sufficient_statistics import SIGNATURE, SufficientStatistics, count_randomized, number_rows
 from posbias.core.errors import LogFormatError, SchemaError, UsageError, escaped_json
 from posbias.core.fit.propensities import PROPENSITY
 from posbias.core.learners.boosting import ModelText, Rows, runs
@@ -436,6 +436,7 @@ def prepare(
         item=item,
         randomized=_randomized(statistics, scans).take(order) if learner.needs_randomized else None,
         knowledge=None if knowledge is None else knowledge[order],
+        curve=number_rows(statistics.cells.select(counted.plan.cell)) if counted.plan.cell else None,
     )
     return Documents(data, scans, order, columns, featured.report, featured.reasons)
 

@@ -146,3 +146,25 @@ def test_a_swap_is_of_two_positions_under_the_same_block(place: Path, run_in_pro
     assert np.median(ratio) == pytest.approx(0.5**0.5, abs=0.04)
     said = manifest_of(tmp_path / "plan")["next"]
     assert "--cell block" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("learner", ["pbm", "dla", "pal-product", "regression-em"])
+def test_a_ranker_learns_what_documents_are_worth_whatever_block_stood_above(
+    learner: str, place: Path, run_in_process: Run, tmp_path: Path
+) -> None:
+    _, gamma = blocks(1, 12_000)
+    worth = pl.DataFrame({"query": np.repeat(np.arange(N_QUERIES), N_DOCS), "worth": gamma.ravel()})
+    worth.insert_column(1, pl.Series("doc", np.tile(np.arange(N_DOCS), N_QUERIES)))
+    worth.write_parquet(tmp_path / "features.parquet")
+    words = ("train", place / "log.parquet", "--features", "features.parquet", "--learner", learner)
+    run_in_process(*words, "--propensities", place / "fit", "-o", "ranker", code=0)
+    scores = pl.read_parquet(tmp_path / "ranker" / "scores.parquet").join(worth, on=["query", "doc"])
+    assert scores.select(pl.corr("score", "worth", method="spearman")).item() > 0.9
+    if learner == "pbm":
+        learnt = 1 / (1 + np.exp(-scores["score"].to_numpy()))
+        assert np.abs(np.log(learnt / scores["worth"].to_numpy())).mean() < 0.08
+    elif learner != "dla":  # which compares positions of one page
+        own = pl.read_parquet(tmp_path / "ranker" / "learned_propensities.parquet").sort("block", "position")
+        theta = own["propensity"].to_numpy()
+        assert theta[0] / theta[N_POSITIONS] == pytest.approx(0.45, abs=0.12)
