@@ -16,8 +16,8 @@ link with the reference. Errors are CR3 over clusters: leaving a cluster g out c
 
     (X'(H - H_g) X)^-1 X's_g
 
-They are computed on the cells, where a penalty holds what leaves the span of X at 0. The test of a form compares it
-with the free estimate, cell by cell (`contrasts.difference_test`).
+(X's_g times the inverse of X'H X where the cluster has little leverage.) The test of a form compares it with the free
+estimate, cell by cell (`contrasts.difference_test`).
 
 Sources: Joachims, Swaminathan & Schnabel 2017 (powers); Guo et al. 2020 (KDD: rows and columns of grids); de
 Leon-Martinez et al. 2026 (carousels); Bell & McCaffrey 2002 (CR3).
@@ -34,20 +34,22 @@ from posbias.core.standard_errors import contrasts
 from posbias.core.standard_errors.cluster import (
     AGREEING,
     ONE_CLUSTER,
+    ClusterScores,
+    ClusterSums,
     Intervals,
-    LeaveOneOut,
+    low_and_high,
     scores_of_members,
     t_quantile,
     upper_end,
 )
 from posbias.core.standard_errors.contrasts import ScoredEstimate, StrataEstimate
-from posbias.core.theta.conditional import Likelihood, LinkedCounts, linked_counts
+from posbias.core.theta.conditional import Likelihood, linked_counts, shares_at
 
 _LIMITS = optimize.Limits(longest_step=4.0, tolerance=1e-11, stalled=optimize.ROUNDING)  # of a log propensity
-_HELD = 1e7  # the penalty on what leaves the span, relative to the information
-_ALONE = 1e-10  # the same for effects, so that a cluster can be left out that alone says something about one
+_ALONE = 1e-10  # share of the information that stays when the only cluster that has some is left out
 _NOTHING = 1e-9  # of an effect, or a share of the information: rounding
 _AGREE = 1e-5  # share of the error by clicks: clusters that agree to the last one leave rounding
+_BLOCK = 4_000_000  # numbers in one block of work, 32 MB
 _NO_ERROR = 20.0  # of log theta: one cluster alone says something about an effect
 
 
@@ -142,57 +144,43 @@ def fit_linear(free: StrataEstimate, effects: Floats, usable: Flags) -> ShapedEs
     shown = np.bincount(table.take(np.flatnonzero(table.links)).cell, minlength=n_cells) > 0
     shown[linkage.reference_of] = True
     counts = linked_counts(table, replace(linkage, identified=usable & shown))
-    cells, inner, likelihood = counts.cells, counts.free, Likelihood(counts)
-    own = effects[cells[inner]]
-    information = likelihood.slopes(np.zeros(len(cells)))[1][np.ix_(inner, inner)]
-    weight = np.sqrt(np.einsum("fp,fg,gp->p", own, information, own).clip(0.0))
+    cells, table = counts.cells, counts.table
+    likelihood = Likelihood(counts)
+    start: Floats = np.zeros(len(cells))
+    flat = _information(likelihood, start, effects[cells])
+    rounding = _NOTHING**2 * (effects[cells] ** 2).T @ likelihood.expected(start)
+    weight = np.sqrt(np.where(np.diag(flat) > rounding, np.diag(flat), 0.0))
     scaled = np.divide(effects, weight, out=np.zeros_like(effects), where=weight > 0)
-    size, axis = np.linalg.eigh(scaled[cells[inner]].T @ information @ scaled[cells[inner]])
+    unit = weight + (weight == 0)
+    size, axis = np.linalg.eigh(flat / np.outer(unit, unit))
     axis = axis[:, size > _NOTHING]
-    if not 0 < axis.shape[1] < len(inner):
+    if not 0 < axis.shape[1] < len(counts.free):
         return None
     told = (np.abs(scaled - scaled @ axis @ axis.T).max(axis=1) < _NOTHING) & ~((effects != 0) & (weight == 0)).any(1)
-    span, to_effects = np.linalg.qr(scaled[cells[inner]] @ axis)
-    best = _maximum(counts, likelihood, span)
+    by_effect = scaled @ axis  # shape (K, P), in terms of the effects that are told apart
+    best = _maximum(likelihood, by_effect[cells])
     if best is None:
         return None
-    beta, converged = best
-    information = likelihood.slopes(beta)[1][np.ix_(inner, inner)]
-    # D^1/2 (I - Q Q') D^1/2 with D the information's diagonal and Q D^1/2 times the span, orthonormal
-    root = np.sqrt(np.diag(information))
-    along, _ = np.linalg.qr(root[:, np.newaxis] * span)
-    penalty = _HELD * (np.eye(len(inner)) - along @ along.T) + _ALONE * np.eye(len(inner))
-    log_theta = np.full(n_cells, np.nan)
-    log_theta[cells] = beta
-    fit = replace(free.fit, log_theta=log_theta, free_cells=cells[inner])
-    fit = replace(fit, information=information + root[:, np.newaxis] * penalty * root)
+    gamma, converged = best
+    log_theta = np.where(told, by_effect @ gamma, np.nan)
     clusters, members = free.strata.members.among(counts.units).occurrences(len(counts.units))
+    fit = replace(free.fit, log_theta=by_effect @ gamma)
     scores = scores_of_members(fit, counts, members, np.ones(len(clusters)))
-    inverse: Floats = (span @ np.linalg.solve(span.T @ information @ span, span.T)).astype(np.float64)
-    sums = LeaveOneOut(fit, scores, held=True, inverse=inverse).sums()
-    # All cells by their effects, also those that were not shown with others.
-    share = scaled @ axis @ np.linalg.solve(to_effects, span.T)
-    response = np.zeros((n_cells, len(cells)))
-    response[:, inner] = share @ inverse
-    spread, by_clicks = (
-        np.sqrt(np.einsum("kf,fg,kg->k", share, of, share).clip(0.0)) for of in (sums.covariance, inverse)
-    )
-    log_theta = np.where(told, share @ beta[inner], np.nan)
-    degrees = np.full(n_cells, np.min(sums.degrees, initial=np.inf))
-    degrees[fit.free_cells] = sums.degrees
+    inverse = linalg.inverse(_information(likelihood, fit.log_theta[cells], by_effect[cells]))
+    sums = _left_out(scores, by_effect, inverse)
+    spread, by_clicks = np.sqrt(sums.variance), np.sqrt(np.einsum("kp,pq,kq->k", by_effect, inverse, by_effect))
     without = dict.fromkeys(np.flatnonzero((spread <= _AGREE * by_clicks) & (by_clicks > 0)).tolist(), AGREEING)
-    without |= dict.fromkeys(np.flatnonzero(spread > _NO_ERROR).tolist(), ONE_CLUSTER)
-    without |= dict.fromkeys(fit.free_cells[sums.effective_clusters < 1 + _NOTHING].tolist(), ONE_CLUSTER)
+    lonely = (by_clicks > 0) & ((spread > _NO_ERROR) | (sums.effective_clusters < 1 + _NOTHING))
+    without |= dict.fromkeys(np.flatnonzero(lonely).tolist(), ONE_CLUSTER)
     error = np.where(told & ~np.isin(np.arange(n_cells), list(without)), spread, np.nan)
-    margin = t_quantile(degrees) * error
-    margin[error == 0] = 0.0
-    effective = np.full(n_cells, np.nan)
-    effective[fit.free_cells] = np.where(np.isfinite(error)[fit.free_cells], sums.effective_clusters, np.nan)
+    margin = t_quantile(sums.degrees) * error
     pairs = zip(told.tolist(), linkage.identified.tolist(), linkage.reason, strict=True)
     reason = tuple(
         (without.get(cell) or (None if linked else SHAPE_ALONE)) if known else why or ONE_END
         for cell, (known, linked, why) in enumerate(pairs)
     )
+    effective = np.where(np.isfinite(error) & (by_clicks > 0), sums.effective_clusters, np.nan)
+    response = by_effect @ inverse @ by_effect[cells].T
     of_form = ScoredEstimate(log_theta, error, np.full(n_cells, np.inf), clusters, scores.scores, response)
     unknown = np.full(n_cells, np.nan)
     return ShapedEstimate(
@@ -206,31 +194,84 @@ def fit_linear(free: StrataEstimate, effects: Floats, usable: Flags) -> ShapedEs
     )
 
 
-def _maximum(counts: LinkedCounts, likelihood: Likelihood, span: Floats) -> tuple[Floats, bool] | None:
-    """The most likely beta within a span of effects, 0 at the references, and whether it was reached.
+def _information(likelihood: Likelihood, beta: Floats, effects: Floats) -> Floats:
+    """X'H X = X' diag(expected clicks) X - sum_j w_j (X'p_j)(X'p_j)', shape (P, P).
 
     Args:
-        counts: the units that say something about I cells, F of them free.
-        likelihood: theirs.
-        span: an orthonormal basis of the effects on the free cells, shape (F, P).
-
-    Returns:
-        Shape (I,); None where clicks lie at one end only.
+        likelihood: of I cells.
+        beta: shape (I,).
+        effects: X, shape (I, P).
     """
-    inner = counts.free
+    total = np.zeros((effects.shape[1],) * 2)
+    for units, block in likelihood.table.blocks():
+        by_unit, weight = linalg.by_unit_and_cell(block, shares_at(block, beta)[0]), likelihood.weight[units]
+        mean = (by_unit @ effects) * np.sqrt(weight)[:, np.newaxis]
+        total += effects.T @ ((by_unit.T @ weight)[:, np.newaxis] * effects) - mean.T @ mean
+    return total
 
-    def propose(beta: Floats) -> optimize.Proposal:
-        gradient, information = likelihood.slopes(beta)
-        slope, step = span.T @ gradient[inner], np.zeros_like(beta)
-        step[inner] = span @ linalg.solve(span.T @ information[np.ix_(inner, inner)] @ span, slope)
+
+def _maximum(likelihood: Likelihood, effects: Floats) -> tuple[Floats, bool] | None:
+    """The most likely gamma, shape (P,), and whether it was reached; None where clicks lie at one end only.
+
+    Args:
+        likelihood: of I cells.
+        effects: X, shape (I, P).
+    """
+    start = np.zeros(int(effects.shape[1]))
+
+    def propose(gamma: Floats) -> optimize.Proposal:
+        beta = effects @ gamma
+        slope = effects.T @ (likelihood.cell_clicks - likelihood.expected(beta))
+        step = linalg.solve(_information(likelihood, beta, effects), slope)
 
         def falls_short(step: Floats) -> bool:
-            return not likelihood.gain(beta, step) >= optimize.ENOUGH_ASCENT * float(slope @ (span.T @ step[inner]))
+            return not likelihood.gain(beta, effects @ step) >= optimize.ENOUGH_ASCENT * float(slope @ step)
 
         return step, falls_short, None
 
     try:
-        beta, converged, _ = optimize.climb(propose, np.zeros(len(counts.cells)), _LIMITS)
+        gamma, converged, _ = optimize.climb(propose, start, _LIMITS)
     except np.linalg.LinAlgError:
         return None
-    return beta, converged
+    return gamma, converged
+
+
+def _left_out(scores: ClusterScores, by_effect: Floats, inverse: Floats) -> ClusterSums:
+    """The sums of leaving out one cluster at a time, over all K cells.
+
+    Args:
+        scores: of the clusters, on I cells.
+        by_effect: X of all cells, shape (K, P).
+        inverse: (X'H X)^-1, shape (P, P).
+    """
+    table, n_cells = scores.linked.table, len(by_effect)
+    effects, response = by_effect[scores.linked.cells], by_effect @ inverse
+    by_unit = linalg.by_unit_and_cell(table, scores.shares)
+    change, mean = (scores.scores @ effects) @ inverse, by_unit @ effects
+    distance = by_unit @ np.einsum("ip,pq,iq->i", effects, inverse, effects)
+    leverage = scores.weight @ (distance - np.einsum("sp,pq,sq->s", mean, inverse, mean))
+    information = linalg.inverse(inverse)
+    for cluster in low_and_high(leverage)[1].tolist():
+        first, last = scores.weight.indptr[cluster : cluster + 2]
+        units, clicks = scores.weight.indices[first:last], scores.weight.data[first:last]
+        expected = by_unit[units].T @ clicks
+        own = effects.T @ (expected[:, np.newaxis] * effects) - mean[units].T @ (clicks[:, np.newaxis] * mean[units])
+        held = information * (1 + _ALONE * np.eye(len(own)))  # where the cluster alone says something about an effect
+        change[cluster] = np.linalg.solve(held - own, information @ change[cluster])
+    influence, squared, number = np.zeros((3, n_cells))
+    width = max(1, _BLOCK // max(table.n_units, scores.n_rows, 1))
+    for first in range(0, n_cells, width):
+        columns = slice(first, first + width)
+        along = effects @ response[columns].T
+        of_click = (by_unit @ along**2 - (by_unit @ along) ** 2).clip(0.0)
+        of_cluster = scores.weight @ of_click
+        influence[columns], squared[columns] = of_cluster.sum(axis=0), (of_cluster**2).sum(axis=0)
+        number[columns] = (of_cluster > _NOTHING * influence[columns]).sum(axis=0)
+    return ClusterSums(
+        outer=by_effect @ (change.T @ change) @ by_effect.T,
+        influence=influence,
+        influence_squared=np.where(squared > 0, squared, 1.0),
+        clusters_of_cell=number,
+        n_clusters=scores.n_rows,
+        alone=np.zeros(n_cells, np.bool_),
+    )

@@ -564,15 +564,9 @@ class LeaveOneOut(WholeInformation):
     """
 
     def __init__(
-        self,
-        fit: ConditionalFit,
-        clusters: ClusterScores,
-        *,
-        threads: int | None = None,
-        held: bool = False,
-        inverse: Floats | None = None,
+        self, fit: ConditionalFit, clusters: ClusterScores, *, threads: int | None = None, held: bool = False
     ) -> None:
-        super().__init__(fit.information, fit.inverse if inverse is None else inverse, held=held)
+        super().__init__(fit.information, fit.inverse, held=held)
         self.threads = threads
         self.clusters = clusters
         self.linked = clusters.linked

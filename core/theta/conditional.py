@@ -466,9 +466,13 @@ class Likelihood:
 
         return float(self.cell_clicks @ step) - sum(self._over_blocks(beta, lost))
 
+    def expected(self, beta: Floats) -> Floats:
+        """The expected clicks of each cell at beta, both of shape (I,)."""
+        return sum(self._over_blocks(beta, _expected), np.zeros_like(beta))
+
     def scaling_step(self, beta: Floats) -> Floats:
         """A step of iterative proportional fitting, theta_e <- theta_e C_e / expected C_e: monotone and linear."""
-        step = np.log(self.cell_clicks / sum(self._over_blocks(beta, _expected), np.zeros_like(beta)))
+        step = np.log(self.cell_clicks / self.expected(beta))
         return step - step[self.anchor_of]
 
     def propose(self, beta: Floats) -> optimize.Proposal:
