@@ -1,7 +1,7 @@
 """Predictions of rankings over the counts of a log or of statistics: two passes over parts of whole queries."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial, reduce
 from operator import add
@@ -15,6 +15,7 @@ from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import IdentifiabilityError, SchemaError
 from posbias.core.estimators import get_estimator
 from posbias.core.estimators.estimate import EstimationOptions, linkage_of, relative_to_largest
+from posbias.core.evaluation.break_even import Bend, BreakEven
 from posbias.core.evaluation.clicked import RANKING, ranked
 from posbias.core.evaluation.prediction import (
     CLASS,
@@ -301,6 +302,10 @@ def theta_of(
     ), None if covariance is None else np.nan_to_num(covariance)
 
 
+_Fitted = tuple[Prior, KeptFrame]
+"""A prior without its pairs, and these."""
+
+
 @dataclass(frozen=True)
 class PredictedRanking:
     """The predictions of a ranking."""
@@ -313,6 +318,7 @@ class PredictedRanking:
     # Standard error of the prediction from as many pages as that was made from: how far both may be apart by chance
     browsing_error: float
     pages_of_log: float  # with those of queries that it has no scores for
+    break_even: BreakEven  # of the prediction over all clicks
 
     @property
     def whole(self) -> Prediction:
@@ -345,6 +351,7 @@ def predict_rankings(
     covariance: Floats | None,
     browsing: CellTheta | None,
     variance: float | None,
+    bends: Sequence[Bend],
     engine: Engine,
     progress: Progress,
 ) -> list[PredictedRanking]:
@@ -357,6 +364,7 @@ def predict_rankings(
         covariance: of log theta; None takes theta as known.
         browsing: theta of the user browsing model; None leaves that out.
         variance: of the clicks of a page of the log; None takes that of the model.
+        bends: of theta, under which predictions over all clicks are made too.
         engine: where the parts are.
         progress: where stages are reported.
 
@@ -384,8 +392,9 @@ def predict_rankings(
     for number, (name, file) in enumerate(zip(rankings.names, rankings.files, strict=True)):
         if not n_pages[number, 0]:
             raise SchemaError(f"{file}: {name} has a score for no query of the log. Write its ids as in the log.")
-    priors = _priors(sampled, by, len(rankings.names))
-    work = partial(_sums, by=by, scopes=scopes, lists=kept, priors=priors, pages=n_pages)
+    fitted = list(_priors(sampled, by, len(rankings.names), (Bend(), *bends), folder))
+    del sampled
+    work = partial(_sums, by=by, scopes=scopes, lists=kept, bends=bends, fitted=fitted, pages=n_pages)
     with progress.stage("predicting", parts.number) as stage:
         sums_of_parts = list[list[tuple[list[PageSums], pl.DataFrame]]]()
         for of_part in parts.map(work):
@@ -393,11 +402,13 @@ def predict_rankings(
             stage.advance()
     apart = dict[int, tuple[float, float]]()
     if browsing is not None and counts.browsed is not None:
-        apart = _browsing_beside(counts.browsed, rankings, by, covariance, browsing, priors)
+        whole = (_with_pairs(*of_ranking[0]) for of_ranking in fitted)
+        apart = _browsing_beside(counts.browsed, rankings, by, covariance, browsing, whole)
     predictions = list[PredictedRanking]()
-    for number, prior in enumerate(priors):
+    for number, of_bends in enumerate(fitted):
         of_ranking = [of_part[number] for of_part in sums_of_parts]
-        sums = [reduce(add, (of_scopes[scope] for of_scopes, _ in of_ranking)) for scope in range(len(scopes))]
+        sums = [reduce(add, of_scope) for of_scope in zip(*(of_scopes for of_scopes, _ in of_ranking), strict=True)]
+        prior = _with_pairs(*of_bends[0])
         if not sums[0].supported:
             raise SchemaError(
                 f"{rankings.files[number]}: {rankings.names[number]} has a score for no document that the log shows. "
@@ -411,12 +422,25 @@ def predict_rankings(
         changed = pl.concat(changed for _, changed in of_ranking)
         changed = changed.sort(pl.col("difference").abs(), descending=True, maintain_order=True).head(CHANGED)
         of_all = predict(sums[0], prior, covariance, variance)
-        of_scopes = [of_all, *(predict(of_scope, prior, covariance) for of_scope in sums[1:])]
+        of_scopes = [of_all, *(predict(of_scope, prior, covariance) for of_scope in sums[1 : len(scopes)])]
         more, error = apart.get(number, (None, np.inf))
         browsed = None if more is None else of_all.difference + more
-        name, file = rankings.names[number], rankings.files[number]
-        predictions.append(PredictedRanking(name, file, of_scopes, changed, browsed, error, float(n_pages[-1, 0])))
+        held = _break_even(of_all, zip(bends, sums[len(scopes) :], of_bends[1:], strict=True), covariance)
+        rest = of_scopes, changed, browsed, error, float(n_pages[-1, 0]), held
+        predictions.append(PredictedRanking(rankings.names[number], rankings.files[number], *rest))
     return predictions
+
+
+def _break_even(
+    whole: Prediction, bent: Iterable[tuple[Bend, PageSums, _Fitted]], covariance: Floats | None
+) -> BreakEven:
+    """Where the sign of a prediction turns, from its sums and priors under each bend."""
+    predicted = [whole]
+    for bend, sums, fitted in bent:
+        errors = None if covariance is None else bend.power**2 * covariance
+        predicted.append(predict(sums, _with_pairs(*fitted), errors))
+    estimate, *others = ((one.difference, *one.interval) for one in predicted)
+    return BreakEven.of(estimate, others)
 
 
 def _browsing_beside(
@@ -425,7 +449,7 @@ def _browsing_beside(
     by: CellTheta,
     covariance: Floats | None,
     browsing: CellTheta,
-    priors: Sequence[Prior],
+    priors: Iterable[Prior],
 ) -> dict[int, tuple[float, float]]:
     """Compare the user browsing model with `by` on a sample.
 
@@ -483,10 +507,27 @@ def _look(
     return pages, kept, (counted.filter(is_sampled), of_part.filter(is_sampled))
 
 
-def _priors(sampled: Sequence[tuple[pl.DataFrame, pl.DataFrame]], by: CellTheta, n_rankings: int) -> list[Prior]:
+def _priors(
+    sampled: Sequence[tuple[pl.DataFrame, pl.DataFrame]],
+    by: CellTheta,
+    n_rankings: int,
+    bends: Sequence[Bend],
+    folder: Path | None,
+) -> Iterator[list[_Fitted]]:
+    """The priors of each ranking under each bend; their pairs are kept in a directory, or in memory."""
     rows, lists = (pl.concat(frames) for frames in zip(*sampled, strict=True))
     part = ShownPart.of(rows, by)
-    return [Prior.fit(Placed.of(part, lists.filter(pl.col(RANKING) == number + 1))) for number in range(n_rankings)]
+    for ranking in range(n_rankings):
+        placed, fitted = Placed.of(part, lists.filter(pl.col(RANKING) == ranking + 1)), list[_Fitted]()
+        for number, bend in enumerate(bends):
+            prior = Prior.fit(placed.bent(bend))
+            pairs = keep(prior.pairs, folder, f"prior-{ranking:05d}-{number:05d}", quickly=True)
+            fitted.append((replace(prior, pairs=prior.pairs.clear()), pairs))
+        yield fitted
+
+
+def _with_pairs(prior: Prior, pairs: KeptFrame) -> Prior:
+    return replace(prior, pairs=pairs.load())
 
 
 def _sums(
@@ -495,14 +536,18 @@ def _sums(
     by: CellTheta,
     scopes: Sequence[Scope],
     lists: Sequence[KeptFrame],
-    priors: Sequence[Prior],
+    bends: Sequence[Bend],
+    fitted: Sequence[Sequence[_Fitted]],
     pages: Floats,
 ) -> list[tuple[list[PageSums], pl.DataFrame]]:
-    """The second pass over a part: for each ranking the sums by scope, and the queries that change most."""
+    """The second pass over a part: for each ranking the sums by scope and bend, and the queries that change most."""
     part, of_part = ShownPart.of(rows.collect(), by), lists[number].load()
     predicted = list[tuple[list[PageSums], pl.DataFrame]]()
-    for ranking, prior in enumerate(priors):
-        posterior = prior.posterior(Placed.of(part, of_part.filter(pl.col(RANKING) == ranking + 1)))
+    for ranking, ((prior, _), *of_bends) in enumerate(fitted):
+        placed = Placed.of(part, of_part.filter(pl.col(RANKING) == ranking + 1))
+        posterior = prior.posterior(placed)
         sums = [PageSums.of(posterior, scope, pages[ranking, at]) for at, scope in enumerate(scopes)]
+        bent = (of_bend.posterior(placed.bent(bend)) for bend, (of_bend, _) in zip(bends, of_bends, strict=True))
+        sums += [PageSums.of(of_bend, scopes[0], pages[ranking, 0]) for of_bend in bent]
         predicted.append((sums, most_changed(posterior, CHANGED, DEPTH)))
     return predicted

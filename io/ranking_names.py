@@ -3,8 +3,8 @@
 import re
 from pathlib import PurePath
 
-LOGGED = "logged"
-"""The log's own ranking: the order in which its pages show documents."""
+LOGGED, OWN_ORDER = "logged", "the log's own order"
+"""The log's own ranking, the order in which its pages show documents, in tables and in sentences."""
 
 _NAMED = re.compile(r"([^/=]+)=(.+)")
 _GENERIC = frozenset(("scores", "score", "predictions", "run", "ranking", "part-00000"))

@@ -38,12 +38,14 @@ from posbias.core.arrays.count_table import Flags, Floats, Integers, sum_by_numb
 from posbias.core.choices import Candidates
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import numbers_in
+from posbias.core.evaluation.break_even import Bend
 from posbias.core.log.pages import in_page_order
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT
 
 PAGES, PAGE, AT, CELL = "posbias_pages", "posbias_page", "posbias_at", "posbias_cell"
 _NO_CELL = -1
 _NUMBER = "posbias_number"
+_TINY = 1e-300
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,10 @@ class CellWeights:
     def weight(self) -> Floats:
         """1 / max(theta, tau), shape (K,), 0 where a cell has no propensity."""
         return np.nan_to_num(1.0 / np.maximum(self.propensity, self.min_propensity))
+
+    def bent(self, bend: Bend) -> "CellWeights":
+        """The weights under bent propensities."""
+        return replace(self, propensity=bend.theta(self.propensity, self.cells[POSITION].to_numpy().astype(np.float64)))
 
     @property
     def moves(self) -> Flags:
@@ -274,10 +280,15 @@ class EvaluationOptions:
     n_rankings: int  # R, with the log's own as the first
     depth: int  # K
     candidates: Candidates  # what documents are ranked among
+    bends: tuple[Bend, ...] = ()  # of theta, by which DCG is computed too
 
     def column(self, ranking: int, measure: Measure, *, weighted: bool) -> int:
         """The column of A, or of B."""
         return FIRST + 2 * (ranking * len(MEASURES) + MEASURES.index(measure)) + weighted
+
+    def bent(self, number: int) -> int:
+        """The column of the weight of the clicks by a bend, before those of B of DCG by ranking."""
+        return self.column(self.n_rankings, MEASURES[0], weighted=False) + number * (1 + self.n_rankings)
 
 
 @dataclass(frozen=True)
@@ -295,6 +306,7 @@ class Rest(Added):
 
     moves: Floats  # sum of u w lambda of the clicks by cell, as far as w follows theta there, shape (R, M, K)
     weight_moves: Floats  # sum of u w of the same clicks, shape (K,)
+    bent_moves: Floats  # by bend: those of the weights, then those of DCG of each ranking; shape (B, 1 + R, K)
     squares: Floats  # sum over the pages of B^2, shape (R, M); 0 for candidates of queries
     # What rankings lack, and what the log never showed, of shape (R,)
     unscored_impressions: Floats  # of documents without a score
@@ -302,6 +314,7 @@ class Rest(Added):
     unscored_pages: Floats  # on which no document has a score
     top: Floats  # documents in the first K places, once for each page of their query
     never_shown: Floats  # those among them that no page of the query showed
+    weights: Floats  # number and sum of the weights of clicks before clipping, by their size; shape (2, H)
     impressions: float  # of all rows
     clipped: float  # clicks whose w is clipped
     unweighted: float  # clicks in cells without a propensity
@@ -336,13 +349,12 @@ class _Weighted:
             values: their terms of the sum, shape (C,).
             n_cells: K.
         """
-        of_row = np.zeros(len(shown.cell))
         if self.by_document:
-            of_row = sum_by_number(shown.document[clicked], values, shown.documents.height)[shown.document]
+            values = sum_by_number(shown.document[clicked], values, shown.documents.height)[shown.document]
+            cell, moved = shown.cell, values * self.share
         else:
-            of_row[clicked] = values
-        known = shown.cell >= 0
-        return sum_by_number(shown.cell[known], (of_row * self.share)[known], n_cells)
+            cell, moved = shown.cell[clicked], values * self.share[clicked]
+        return sum_by_number(cell[cell >= 0], moved[cell >= 0], n_cells)
 
 
 def query_sums(shown: Shown, lists: pl.DataFrame, weights: CellWeights, options: EvaluationOptions) -> QuerySums:
@@ -355,23 +367,18 @@ def query_sums(shown: Shown, lists: pl.DataFrame, weights: CellWeights, options:
         options: how rankings are judged.
     """
     by_page = options.candidates == "page"
-    known = shown.cell >= 0
-    weight_of_cell = np.where(known, weights.weight[shown.cell], 0.0)
-    moves_of_cell = known & weights.moves[shown.cell]
-    as_shown = _Weighted(
-        weight_of_cell, (weight_of_cell > 0) & ~moves_of_cell, moves_of_cell.astype(np.float64), by_document=False
-    )
+    as_shown = _cell_weights(shown, weights)
     weighted = as_shown if by_page else _query_weights(shown, weights)
     clicked = np.flatnonzero(shown.clicks > 0)
     query, clicks = shown.query[clicked], shown.clicks[clicked]
     weight = clicks * weighted.weight[clicked]
     shape = options.n_rankings, len(MEASURES), len(weights.propensity)
-    sums = np.zeros((len(shown.pages), FIRST + 2 * shape[0] * shape[1]))
+    sums = np.zeros((len(shown.pages), options.bent(len(options.bends))))
     sums[:, N_PAGES] = shown.pages
     sums[:, N_CLICKS] = sum_by_number(query, clicks, len(sums))
     sums[:, SUM_WEIGHT] = sum_by_number(query, weight, len(sums))
     moves, squares = np.zeros(shape), np.zeros(shape[:2])
-    lacking = np.zeros((3, options.n_rankings))
+    lacking, gains = np.zeros((3, options.n_rankings)), np.ones((1 + options.n_rankings, len(clicked)))
     for ranking in range(options.n_rankings):
         own_list = lists.filter(pl.col(RANKING) == ranking) if ranking else None
         (rank, scored, last), lacking[:, ranking] = _ranks(shown, clicked, own_list, by_page=by_page)
@@ -379,25 +386,62 @@ def query_sums(shown: Shown, lists: pl.DataFrame, weights: CellWeights, options:
         own_weight = clicks * own.weight[clicked]
         for number, measure in enumerate(MEASURES):
             value = measure.values(rank, scored, last, options.depth)
+            if not number:
+                gains[1 + ranking] = value
             naive, ips = clicks * value, own_weight * value
             sums[:, options.column(ranking, measure, weighted=False)] = sum_by_number(query, naive, len(sums))
             sums[:, options.column(ranking, measure, weighted=True)] = sum_by_number(query, ips, len(sums))
             moves[ranking, number] = own.by_cell(shown, clicked, ips, shape[2])
             if by_page:
                 squares[ranking, number] = float(np.sum(sum_by_number(shown.page[clicked], ips, 0) ** 2))
+    bent_moves = np.zeros((len(options.bends), len(gains), shape[2]))
+    for number, bend in enumerate(options.bends):
+        bent = weights.bent(bend)
+        by_cell = _cell_weights(shown, bent)
+        both = by_cell if by_page else _query_weights(shown, bent), by_cell
+        for place, gain in enumerate(gains):
+            own = both[place == 1]  # the log's own ranking
+            ips = clicks * own.weight[clicked] * gain
+            sums[:, options.bent(number) + place] = sum_by_number(query, ips, len(sums))
+            bent_moves[number, place] = own.by_cell(shown, clicked, ips, shape[2])
     rest = Rest(
         moves,
         weighted.by_cell(shown, clicked, weight, shape[2]),
+        bent_moves,
         squares,
         *lacking,
+        weights=_sizes_of_weights(shown, clicked, weights, by_page=by_page),
         top=np.zeros(options.n_rankings),
         never_shown=np.zeros(options.n_rankings),
         impressions=float(shown.impressions.sum()),
         clipped=float(shown.clicks[weighted.clipped].sum()),
-        unweighted=float(shown.clicks[~known | (weighted.weight == 0)].sum()),
+        unweighted=float(shown.clicks[(shown.cell < 0) | (weighted.weight == 0)].sum()),
         n_pages=shown.n_pages,
     )
     return QuerySums(shown.queries, shown.documents, sums, rest)
+
+
+_SIZES = 1024
+"""Classes of the size of weights, each of 1 / 64 in log, of which a quarter is below 1."""
+
+
+def _sizes_of_weights(shown: Shown, clicked: Integers, weights: CellWeights, *, by_page: bool) -> Floats:
+    """The weights of the clicked rows before clipping, shape (C,), as numbers and sums by size."""
+    unclipped = replace(weights, min_propensity=_TINY)
+    weight = (_cell_weights if by_page else _query_weights)(shown, unclipped).weight[clicked]
+    known = weight > 0
+    weight, clicks = weight[known], shown.clicks[clicked][known]
+    if by_page:  # a row is an impression, whose own weight counts
+        weight, clicks = weight * clicks, np.ones(len(weight))
+    size = np.clip(_SIZES // 4 + np.floor(64 * np.log(weight)), 0, _SIZES - 1).astype(np.int64)
+    return np.stack([sum_by_number(size, of, _SIZES) for of in (clicks, clicks * weight)])
+
+
+def _cell_weights(shown: Shown, weights: CellWeights) -> _Weighted:
+    """Weights of the cells of rows."""
+    known = shown.cell >= 0
+    weight, moves = np.where(known, weights.weight[shown.cell], 0.0), known & weights.moves[shown.cell]
+    return _Weighted(weight, (weight > 0) & ~moves, moves.astype(np.float64), by_document=False)
 
 
 def _query_weights(shown: Shown, weights: CellWeights) -> _Weighted:

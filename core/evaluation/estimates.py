@@ -30,7 +30,9 @@ import scipy
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.evaluation import clicked
+from posbias.core.evaluation.break_even import BreakEven
 from posbias.core.evaluation.clicked import MEASURES, Added, CellWeights, EvaluationOptions, Measure, QuerySums, Rest
+from posbias.core.evaluation.pareto import tail_index, threshold
 from posbias.core.schema import POSITION
 
 _ALL_BUT = 1e-9  # of the pages: a query that has more has them all
@@ -42,8 +44,7 @@ class Totals(Added):
 
     sums: Floats  # sum of z_g, shape (P,)
     moments: Floats  # sum of z_g z_g' / (1 - share of the pages)^2, (P, P): what leaving queries out would change
-    pages_squared: float  # sum of the squares of the pages of queries
-    weight_squared: float  # sum of the squares of the weights of their clicks
+    squares: Floats  # sum of z_g^2, shape (P,)
     n_queries: int
     rest: Rest
 
@@ -63,8 +64,7 @@ class Totals(Added):
         return cls(
             sums=queries.sums.sum(axis=0),
             moments=left_out.T @ left_out,
-            pages_squared=float(np.sum(queries.sums[:, clicked.N_PAGES] ** 2)),
-            weight_squared=float(np.sum(queries.sums[:, clicked.SUM_WEIGHT] ** 2)),
+            squares=np.sum(queries.sums**2, axis=0),
             n_queries=len(queries.sums),
             rest=replace(queries.rest, top=top, never_shown=never),
         )
@@ -117,7 +117,35 @@ class Evaluation:
     @property
     def effective_queries(self) -> float:
         """G*, by the pages of queries."""
-        return float(self.totals.sums[clicked.N_PAGES]) ** 2 / self.totals.pages_squared
+        return float(self.totals.sums[clicked.N_PAGES] ** 2 / self.totals.squares[clicked.N_PAGES])
+
+    @property
+    def pareto_k(self) -> tuple[float | None, float | None]:
+        """Pareto k of the weights of clicks before clipping, and the threshold that it should be below."""
+        number, total = self.totals.rest.weights
+        weight = np.divide(total, number, out=np.zeros(len(number)), where=number > 0)
+        return tail_index(weight, number), threshold(float(number.sum())) if number.any() else None
+
+    def bent(self, number: int) -> "Evaluation":
+        """The same clicks weighed under a bend of the options; it serves self-normalised DCG alone."""
+        options, totals, rest = self.options, self.totals, self.totals.rest
+        column, first = np.arange(len(totals.sums)), options.bent(number)
+        column[clicked.SUM_WEIGHT] = first
+        for ranking in range(options.n_rankings):
+            column[options.column(ranking, MEASURES[0], weighted=True)] = first + 1 + ranking
+        weight_moves, *moves = rest.bent_moves[number]
+        rest = replace(rest, moves=np.stack(moves)[:, np.newaxis], weight_moves=weight_moves)
+        moments, squares = totals.moments[np.ix_(column, column)], totals.squares[column]
+        totals = replace(totals, sums=totals.sums[column], moments=moments, squares=squares, rest=rest)
+        scale = options.bends[number].power ** 2
+        return replace(self, totals=totals, covariance=None if self.covariance is None else scale * self.covariance)
+
+    def break_even(self, ranking: int, baseline: int) -> BreakEven:
+        """Where the sign of the difference in self-normalised DCG turns."""
+        bent = (self.bent(number) for number in range(len(self.options.bends)))
+        values = [of.difference(ranking, baseline, MEASURES[0], "snips") for of in (self, *bent)]
+        ends, *of_bent = ((value.value, value.low, value.high) for value in values)
+        return BreakEven.of(ends, of_bent)
 
     def value(self, ranking: int, measure: Measure, estimator: Estimator) -> Value:
         """The value of a ranking."""
@@ -150,15 +178,13 @@ class Evaluation:
 
     def _with_error(self, value: float, influence: Floats, slope: Floats, estimator: Estimator) -> Value:
         totals, n_queries = self.totals, self.totals.n_queries
-        by, squared = clicked.N_PAGES, totals.pages_squared
-        if estimator == "snips":
-            by, squared = clicked.SUM_WEIGHT, totals.weight_squared
+        by = clicked.SUM_WEIGHT if estimator == "snips" else clicked.N_PAGES
         if n_queries <= 1 or not np.isfinite(value):
             return Value(value)
         spread = float(influence @ totals.moments @ influence)
         of_log = max(spread, 0.0) * (n_queries - 1) / n_queries
         of_theta = 0.0 if self.covariance is None else max(float(slope @ self.covariance @ slope), 0.0)
-        effective = float(totals.sums[by]) ** 2 / squared
+        effective = float(totals.sums[by] ** 2 / totals.squares[by])
         of_queries = max(min(effective, n_queries) - 1.0, 1.0)
         variance = of_log + of_theta
         if variance <= 0:

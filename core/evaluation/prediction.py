@@ -77,6 +77,7 @@ import scipy
 from posbias.core.arrays.count_table import Flags, Floats, Integers, sum_by_number
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import numbers_in
+from posbias.core.evaluation.break_even import Bend
 from posbias.core.evaluation.clicked import RANK, Added, as_text
 from posbias.core.evaluation.estimates import t_quantile
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, POSITION, PREVIOUS_CLICK, QUERY
@@ -291,6 +292,16 @@ class Placed:
             part, docs, ranked, groups, ranks, cells, placed(w, 0.0), *(part.by_pair(values, size) for values in sums)
         )
 
+    def bent(self, bend: Bend) -> "Placed":
+        """The same pairs under bent propensities."""
+        by = self.part.by
+        theta = bend.theta(by.theta, by.position.astype(np.float64))
+        factor = np.divide(theta, by.theta, out=np.zeros_like(theta), where=by.theta > 0)
+        part, size = replace(self.part, by=replace(by, theta=theta)), len(self.group)
+        sums = [part.by_pair(of, size) for of in (part.row_exposure, part.shown * theta[part.cell] ** 2)]
+        there = self.exposure_there * factor[self.cell]
+        return replace(self, part=part, exposure_there=there, exposure=sums[0], squared=sums[1])
+
     @cached_property
     def used(self) -> Flags:
         """Pairs that were shown, of a query that the ranking has a list for, shape (P',)."""
@@ -341,11 +352,7 @@ class Prior:
     # For each class of ranks: half of what the least shown have, what any shown one has, and between; shape (3, B)
     lent: Floats
     lender: Integers  # the class whose exposure stands behind that, shape (B,)
-    # The pairs that means were made from
-    query: Integers
-    number: Integers
-    precision: Floats
-    rate: Floats
+    pairs: pl.DataFrame  # that means were made from: `query`, `CLASS` (its number), `precision`, `rate`
 
     @classmethod
     def fit(cls, placed: Placed) -> "Prior":
@@ -389,7 +396,8 @@ class Prior:
         share = np.where(share.any(1, keepdims=True), share, share.sum(0))  # a class without clicks leans to all
         share /= np.maximum(share.sum(1, keepdims=True), _TINY)
         query = placed.part.query[placed.group[used]]
-        return cls(edges, mean, spread, share, lent, lender, query, at, h, own)
+        pairs = pl.DataFrame({QUERY: query, CLASS: at, "precision": h, "rate": own})
+        return cls(edges, mean, spread, share, lent, lender, pairs)
 
     def posterior(self, placed: Placed) -> PairAttractiveness:
         """The attractiveness of pairs."""
@@ -671,13 +679,14 @@ def _end(sums: PageSums, prior: Prior, covariance: Floats | None, end: int) -> t
     gradient = sums.moved + lent @ sums.moved_lent - sums.own - mixed
     of_theta = 0.0 if covariance is None else max(float(gradient @ covariance @ gradient), 0.0) / n**2
     # Influence of each query on N D through the means of classes, shape (Q,)
-    h, rank = prior.precision, prior.number % _N_RANKS
-    mass = np.maximum(_by_class(prior.number, h), _TINY)
-    moved = (sums.lever / mass)[prior.number] * h * (prior.rate - prior.mean[prior.number])
-    at_rank, clicks = sum_by_number(rank, h, _N_RANKS), sum_by_number(rank, h * prior.rate, _N_RANKS)
+    query, number, h, rate = (column.to_numpy() for column in prior.pairs.get_columns())
+    rank = number % _N_RANKS
+    mass = np.maximum(_by_class(number, h), _TINY)
+    moved = (sums.lever / mass)[number] * h * (rate - prior.mean[number])
+    at_rank, clicks = sum_by_number(rank, h, _N_RANKS), sum_by_number(rank, h * rate, _N_RANKS)
     slope = np.divide(sums.lent * lent, clicks, out=np.zeros(_N_RANKS), where=clicks > 0)
-    moved += slope[rank] * h * (prior.rate - (clicks / np.maximum(at_rank, _TINY))[rank])
-    influence = sum_by_number(prior.query, moved, 1)
+    moved += slope[rank] * h * (rate - (clicks / np.maximum(at_rank, _TINY))[rank])
+    influence = sum_by_number(query, moved, 1)
     of_means = float(np.sum(influence**2)) / n**2
     of_clicks = (sums.variance + float(sums.lent_squared @ lent**2)) / n**2
     # Satterthwaite; the parts of clicks and of means are taken to meet in the same queries

@@ -33,6 +33,7 @@ import xxhash
 from posbias.core.arrays.count_table import Floats
 from posbias.core.choices import Negatives, Rate
 from posbias.core.errors import UsageError
+from posbias.core.evaluation.pareto import tail_index, threshold
 from posbias.core.fit.propensities import PROPENSITY, STD_ERROR
 from posbias.core.models import ExaminationModel
 from posbias.core.models.page_matrices import Integers, PageBatch, Parameters, starts_and_lengths
@@ -154,6 +155,8 @@ class WeightSummary:
     # without a weighted click, and where only sums of u are known
     effective_sample_size_before_clipping: float | None
     effective_sample_size: float | None  # the same with clipped weights
+    pareto_k: float | None  # of the weights before clipping; None where too few differ, or are known in sums alone
+    pareto_k_at_most: float | None  # what is sound for so many clicks
 
 
 @dataclass(frozen=True)
@@ -212,6 +215,7 @@ def click_weights(
     weight = np.where(clipped, 1.0 / options.min_propensity, unclipped)
     sums = {
         CLICKS: counted,
+        _NUMBER: counted if squared_clicks is None else np.zeros(len(counted)),
         _LOST_CLICKS: np.where(known, 0.0, clicks),
         _LOST: np.where(known, 0.0, impressions),
         _CLIPPED: np.where(clipped, clicks, 0.0),
@@ -303,7 +307,8 @@ EXPECTED = "expected"
 """The column of what an attractive document would have been clicked."""
 
 _SQUARES, _BEFORE, _AFTER, _SQUARES_BEFORE = "squares", "before", "after", "squares_before"
-_CLIPPED, _LOST_CLICKS, _LOST = "clipped", "lost_clicks", "lost"
+_CLIPPED, _LOST_CLICKS, _LOST, _NUMBER, _ALIKE = "clipped", "lost_clicks", "lost", "number", "alike"
+_ALIKE_IN_LOG = 1 / 64  # weights that are taken as equal to know their tail
 
 
 @dataclass(frozen=True)
@@ -320,7 +325,7 @@ class RowWeights:
 
 
 def sums_by_position(impressions: pl.DataFrame, options: WeightOptions) -> pl.DataFrame:
-    """The contribution of a part to the summary, by position.
+    """The contribution of a part to the summary, by position and size of the weight.
 
     Args:
         impressions: `position`, `click`, `propensity` (null where there is none), `weight` where rows carry some.
@@ -328,17 +333,20 @@ def sums_by_position(impressions: pl.DataFrame, options: WeightOptions) -> pl.Da
     """
     own = _own_weight(impressions)
     known, clicked, weight = pl.col(PROPENSITY).is_not_null(), own * (pl.col(CLICK) > 0), _click_weight(options)
-    counted = clicked * known
-    return impressions.group_by(POSITION, maintain_order=True).agg(
+    counted, before = clicked * known, clicked / pl.col(PROPENSITY)
+    alike = pl.when(before > 0).then((before.log() / _ALIKE_IN_LOG).floor())
+    sums = impressions.group_by(POSITION, alike.alias(_ALIKE), maintain_order=True).agg(
         counted.sum().alias(CLICKS),
         (clicked * ~known).sum().alias(_LOST_CLICKS),
         (own * ~known).sum().alias(_LOST),
         (counted * (pl.col(PROPENSITY) < options.min_propensity)).sum().alias(_CLIPPED),
-        (clicked / pl.col(PROPENSITY)).sum().alias(_BEFORE),
+        (counted > 0).sum().alias(_NUMBER),
+        before.sum().alias(_BEFORE),
         (clicked * weight).sum().alias(_AFTER),
-        ((clicked / pl.col(PROPENSITY)) ** 2).sum().alias(_SQUARES_BEFORE),
+        (before**2).sum().alias(_SQUARES_BEFORE),
         ((clicked * weight) ** 2).sum().alias(_SQUARES),
     )
+    return sums.drop(_ALIKE)
 
 
 def row_weights(sums: pl.DataFrame, options: WeightOptions) -> RowWeights:
@@ -348,12 +356,14 @@ def row_weights(sums: pl.DataFrame, options: WeightOptions) -> RowWeights:
         sums: columns as from `sums_by_position`, any number of rows of a position.
         options: clipping and normalisation.
     """
+    alike, number = sums[_BEFORE].to_numpy(), sums[_NUMBER].to_numpy().astype(np.float64)
+    weight = np.divide(alike, number, out=np.zeros(len(number)), where=number > 0)
     by_position = sums.group_by(POSITION, maintain_order=True).sum().sort(POSITION)
     total = {name: float(by_position[name].sum()) for name in by_position.columns if name != POSITION}
     before, after = total[_BEFORE], total[_AFTER]
     effective_before, effective = (  # (sum u w)^2 / sum (u w)^2 over the clicked impressions
-        weight**2 / squares if squares > 0 else None
-        for weight, squares in ((before, total[_SQUARES_BEFORE]), (after, total[_SQUARES]))
+        total_weight**2 / squares if squares > 0 else None
+        for total_weight, squares in ((before, total[_SQUARES_BEFORE]), (after, total[_SQUARES]))
     )
     summary = WeightSummary(
         clicks_weighted=as_count(total[CLICKS]),
@@ -365,6 +375,8 @@ def row_weights(sums: pl.DataFrame, options: WeightOptions) -> RowWeights:
         self_normalization_factor=total[CLICKS] / after if options.self_normalize and after > 0 else 1.0,
         effective_sample_size_before_clipping=effective_before,
         effective_sample_size=effective,
+        pareto_k=tail_index(weight, number),
+        pareto_k_at_most=threshold(total[_NUMBER]) if total[_NUMBER] else None,
     )
     whole = bool((by_position[CLICKS] == by_position[CLICKS].floor()).all())
     share = pl.col(_AFTER) / after if after > 0 else pl.lit(None, pl.Float64)

@@ -77,6 +77,14 @@ class _Clicks(msgspec.Struct, frozen=True):
     expected: list[Number]
 
 
+class _Hidden(msgspec.Struct, frozen=True):
+    slope_if_as_strong_as_features: float
+
+
+class _FromRows(msgspec.Struct, frozen=True):
+    hidden_relevance: _Hidden | None = None
+
+
 class StoredEstimate(msgspec.Struct, frozen=True, kw_only=True):
     """The section of a manifest that holds an estimate: written by `of`, and read by whatever builds on the fit.
 
@@ -123,7 +131,7 @@ class StoredEstimate(msgspec.Struct, frozen=True, kw_only=True):
     placed_at_random: Any = UNSET
     strata: float | UnsetType = UNSET
     contexts_found_by_four_of_five: Any = UNSET
-    from_rows: Any = UNSET
+    from_rows: _FromRows | UnsetType = UNSET
     propensities: Any = UNSET
 
     def __post_init__(self) -> None:
@@ -383,6 +391,11 @@ class PreviousFit:
     """Whether no fit estimated them, so that neither their errors nor their log are known."""
 
     @property
+    def hidden_slope(self) -> float:
+        """The slope of log theta if hidden relevance were as strong as the known one; 0 where that is not known."""
+        return 0.0
+
+    @property
     def files(self) -> list[str]:
         """The files that were read."""
         return [] if self.name.startswith(POWER) else [self.name]
@@ -402,6 +415,13 @@ class StoredFit(PreviousFit):
     cautions: frozenset[str]  # codes of the reasons for care that it states
 
     own: ClassVar[bool] = False
+
+    @property
+    def hidden_slope(self) -> float:
+        """See `PreviousFit`."""
+        rows = self.estimate.from_rows
+        hidden = None if rows is UNSET else rows.hidden_relevance
+        return 0.0 if hidden is None else max(hidden.slope_if_as_strong_as_features, 0.0)
 
     @property
     def documents(self) -> Path:

@@ -13,6 +13,7 @@ from posbias.core.counts.order import RowOrder
 from posbias.core.errors import plural, population, shown
 from posbias.core.estimators import get_estimator, get_method
 from posbias.core.estimators.methods import ConditionalEstimator, JointEstimator, RandomizedEstimator
+from posbias.core.evaluation.break_even import POWERS, SHARES, BreakEven
 from posbias.core.fit.arms import MOST_ARMS
 from posbias.core.fit.diagnostics import NOTABLE, FromRows
 from posbias.core.fit.fit import MOST_CELLS_BESIDE, WANTED_CLICK_SHARE, Fit
@@ -27,7 +28,7 @@ from posbias.core.fit.model_tests import (
 )
 from posbias.core.fit.periods import FeedbackTest, PeriodChoice, PeriodLook, feedback_by_rows
 from posbias.core.models import model_names
-from posbias.core.schema import PREVIOUS_CLICK, Length
+from posbias.core.schema import POSITION, PREVIOUS_CLICK, Length
 from posbias.core.shapes import FREE
 from posbias.core.standard_errors.cluster import FEW_EFFECTIVE_CLUSTERS
 from posbias.core.standard_errors.contrasts import LEVEL, ContrastTest
@@ -653,7 +654,25 @@ def weight_reasons(summary: WeightSummary) -> list[Reason]:
     weighted, lost = summary.clicks_weighted, summary.clicks_without_propensity
     if not weighted:
         return [reason("nothing-to-learn", {"clicks": lost}, any=bool(lost))]
-    return [] if not lost else [unweighted_clicks(lost, weighted + lost, "they are left out of the training files")]
+    left_out = [unweighted_clicks(lost, weighted + lost, "they are left out of the training files")] if lost else []
+    return left_out + heavy_weights(summary.pareto_k, summary.pareto_k_at_most)
+
+
+def tail_in_words(pareto_k: float | None, at_most: float | None) -> str:
+    """Pareto k of weights, for the end of a line; nothing where no click is weighted."""
+    if at_most is None:
+        return ""
+    if pareto_k is None:
+        return "; too few different weights for Pareto k"
+    below, decide = ("below", "do not decide") if pareto_k < at_most else ("not below", "decide")
+    return f"; Pareto k {pareto_k:.2f} ({below} {at_most:.2f}: a few clicks {decide})"
+
+
+def heavy_weights(pareto_k: float | None, at_most: float | None) -> list[Reason]:
+    """A few clicks with large weights that decide; nothing where Pareto k is low, or not known."""
+    if pareto_k is None or at_most is None or pareto_k < at_most:
+        return []
+    return [reason("heavy-weights", {"pareto_k": pareto_k, "at_most": at_most})]
 
 
 def unweighted_clicks(lost: float, clicks: float, consequence: str) -> Reason:
@@ -666,6 +685,62 @@ def unweighted_clicks(lost: float, clicks: float, consequence: str) -> Reason:
         share=lost / clicks,
         consequence=consequence,
     )
+
+
+def verdict_holds(ranking: str, other: str, held: BreakEven, cells: pl.DataFrame, theta: Floats) -> Reason:
+    """How far from the estimated position bias one ranking stays better than another.
+
+    Args:
+        ranking: its name.
+        other: that of the other one.
+        held: the difference of both, and where its sign turns.
+        cells: the cell columns, K rows; the first known one is what attention is relative to.
+        theta: propensities, NaN where they are not known, shape (K,).
+    """
+    below, above, hidden = held.below, held.above, held.hidden
+    figures: dict[str, float | str | None] = {"ranking": ranking, "other": other, "verdict": "unclear"}
+    turns = {"turns_below": below, "turns_above": above} | ({"turns_at_hidden": hidden} if hidden else {})
+    for name, turn in turns.items():
+        figures |= {name: turn.at, f"{name}_ci_low": turn.ci_low, f"{name}_ci_high": turn.ci_high}
+    position = cells[POSITION].to_numpy()
+    known = np.flatnonzero(theta > 0)
+    instance = ""
+    turning = [turn.at for turn in (below, above) if np.isfinite(turn.at)]
+    nearest = min(turning, key=lambda at: abs(at - 1), default=None)
+    if nearest is not None and len(known):
+        first, named = known[0], known[np.argmax(np.where(position[known] <= NAMED, position[known], 0))]
+        attention = float(theta[named] / theta[first])
+        figures |= {"position": float(position[named]), "attention": attention, "attention_at_turn": attention**nearest}
+        if named != first:
+            instance = (
+                f"; it turns if position {position[named]} gets {attention**nearest:.2f} of the attention of position "
+                f"{position[first]} instead of {attention:.2f}"
+            )
+    if not held.clear:
+        clear = [f"below {below.ci_low:.2f} times"] if below.ci_low > 0 else []
+        clear += [f"above {above.ci_high:.2f} times"] if above.ci_high < max(POWERS) else []
+        beyond = f"; it is {' and '.join(clear)} that" if clear else ""
+        return reason("verdict-holds.unclear", figures, clear=beyond)
+    better = held.estimate[0] > 0
+    figures["verdict"] = "better" if better else "worse"
+    ahead, behind = (ranking, other) if better else (other, ranking)
+    low, high, more = "none", f"{max(POWERS):g} times", ""
+    if np.isfinite(below.at):
+        low = f"{below.at:.2f} times (95 % interval {below.ci_low:.2f} to {below.ci_high:.2f})"
+    elif np.isfinite(below.ci_high):
+        low = f"none (surely from {below.ci_high:.2f} times)"
+    if np.isfinite(above.at):
+        high = f"{above.at:.2f} times (95 % interval {above.ci_low:.2f} to {above.ci_high:.2f})"
+    elif np.isfinite(above.ci_low):
+        high += f" (surely up to {above.ci_low:.2f} times)"
+    if hidden is not None and np.isfinite(hidden.at):
+        interval = f"95 % interval {hidden.ci_low:.2f} to {hidden.ci_high:.2f}"
+        more = f"It turns if features hide {hidden.at:.2f} times ({interval}) as much relevance as they show."
+    elif hidden is not None:
+        surely = f" (surely up to {hidden.ci_low:.2f} times)" if np.isfinite(hidden.ci_low) else ""
+        more = f"It does not turn if features hide up to {max(SHARES):g} times{surely} as much relevance as they show."
+    values: dict[str, Any] = {"ahead": ahead, "behind": behind, "low": low, "high": high, "instance": instance}
+    return reason("verdict-holds", figures, hidden=more, **values)
 
 
 ERRORS_UNKNOWN = reason("errors-unknown")

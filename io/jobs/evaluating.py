@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import inf
 from shlex import quote
 from typing import Any
@@ -10,17 +11,18 @@ import polars as pl
 
 from posbias.core.choices import Candidates, Order, Source
 from posbias.core.errors import UsageError, plural, population
+from posbias.core.evaluation.break_even import bends
 from posbias.core.evaluation.clicked import MEASURES, N_CLICKS, N_PAGES, NDCG, EvaluationOptions, Measure
 from posbias.core.evaluation.estimates import JUDGED, Bound, Evaluation, difference_table, metric_table
 from posbias.core.fit.propensities import choose_propensities
 from posbias.io.engines.engine import Engine
 from posbias.io.fits.saved_fit import PreviousFit
-from posbias.io.fits.verdicts import ERRORS_UNKNOWN, unweighted_clicks
+from posbias.io.fits.verdicts import ERRORS_UNKNOWN, heavy_weights, tail_in_words, unweighted_clicks, verdict_holds
 from posbias.io.jobs.fit import Job, name_propensities, read_pages
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first, more
 from posbias.io.jobs.training import reasons_of_curve, weights_from
 from posbias.io.log.click_log import Log
-from posbias.io.ranking_names import LOGGED, split_name
+from posbias.io.ranking_names import LOGGED, OWN_ORDER, split_name
 from posbias.io.rankings import Rankings, Theta, evaluate_rankings, judged_lists, open_rankings, read_judgments
 from posbias.io.results.conclusions import NOTE, Reason, reason
 from posbias.io.results.tables import write_small_table
@@ -30,7 +32,7 @@ _MUCH_WITHOUT_SCORE, _MUCH_NEVER_SHOWN = 0.01, 0.1
 _DECIMALS = 4
 _VERBS = ("better", "worse")
 _FIGURES = ("difference", "ci_low", "ci_high")
-_OWN_ORDER, _MEAN_RANK = "the log's own order", "mean rank of clicked results (lower is better)"
+_MEAN_RANK = "mean rank of clicked results (lower is better)"
 
 
 def _share_lines(evaluation: Evaluation) -> list[dict[str, float | None]]:
@@ -106,7 +108,7 @@ def _lacks(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
         f"{plural(totals.rest.n_pages, 'pages')}, {plural(clicks, 'clicks')}, {plural(totals.n_queries, 'queries')} "
         f"(worth {evaluation.effective_queries:,.0f} equal ones); {clipped:.1%} of the weighted clicks clipped"
     )
-    return [basis, *lines[:_MOST_SHOWN]]
+    return [basis + tail_in_words(*evaluation.pareto_k), *lines[:_MOST_SHOWN]]
 
 
 def _headline(compared: Sequence[Reason]) -> str:
@@ -139,7 +141,7 @@ def _compared(metrics: pl.DataFrame, differences: pl.DataFrame) -> list[Reason]:
                 f"{both[0] - both[1]:.{_DECIMALS}f}, 95 % interval {interval})"
             )
             figures |= {f"{measure.name}_{key}" if number else key: own[key] for key in _FIGURES}
-        names = [_OWN_ORDER if one == LOGGED else one for one in (first, other)]
+        names = [OWN_ORDER if one == LOGGED else one for one in (first, other)]
         reasons.append(Reason("ranking-compared", NOTE, f"{names[0]} {verb} {names[1]}: {'; '.join(parts)}.", figures))
     return reasons
 
@@ -156,6 +158,7 @@ def _against(evaluation: Evaluation, names: Sequence[str]) -> list[Reason]:
         reasons.append(reason("clicks-without-propensity.all", {"clicks": clicks}))
     elif totals.rest.unweighted:
         reasons.append(unweighted_clicks(float(totals.rest.unweighted), clicks, "only the naive values count them"))
+    reasons += heavy_weights(*evaluation.pareto_k)
     if evaluation.covariance is None:
         reasons.append(ERRORS_UNKNOWN)
     if totals.n_queries == 1:
@@ -229,7 +232,7 @@ def evaluate(job: Job, fitted: PreviousFit, request: RankingsRequest, engine: En
     chosen = choose_propensities(theta.propensities, request.propensity)
     rankings = request.open(log)
     names = (LOGGED, *rankings.names)
-    options = EvaluationOptions(len(names), request.cutoff, request.candidates)
+    options = EvaluationOptions(len(names), request.cutoff, request.candidates, bends(fitted.hidden_slope))
     baseline = _baseline(request, rankings)
     weigh_by = Theta(chosen.table, theta, request.min_propensity)
     evaluation, weights = evaluate_rankings(read, plan, rankings, weigh_by, options, engine, result.progress)
@@ -258,9 +261,14 @@ def evaluate(job: Job, fitted: PreviousFit, request: RankingsRequest, engine: En
             f"two holds with probability {bound.confidence:g} for all {len(names)} rankings at once, and so for "
             "whichever of them is best"
         )
-    compared = _compared(metrics, differences)
+    compared, own = _compared(metrics, differences), [OWN_ORDER, *rankings.names]
+    evens = [(number, evaluation.break_even(number, baseline)) for number in range(len(names)) if number != baseline]
+    by_cell = weights.cells, weights.propensity
+    held = [verdict_holds(own[number], own[baseline], even, *by_cell) for number, even in evens]
+    result.content["verdicts"] = [one.figures for one in held]
     result.headline = _headline(compared)
-    result.reasons += [*rankings.in_doubt(), *compared[:_MOST_SHOWN], *_against(evaluation, names)]
+    in_turn = chain.from_iterable(zip(compared[:_MOST_SHOWN], held, strict=False))
+    result.reasons += [*rankings.in_doubt(), *in_turn, *_against(evaluation, names)]
     scores = " ".join(f"--scores {quote(named)}" for named in request.scores)
     files = scores or " ".join(f"--rankings {quote(named)}" for named in request.rankings)
     by_rank = " --order rank" if request.order == "rank" else ""
@@ -285,7 +293,7 @@ def _describe(evaluation: Evaluation, rankings: Rankings, baseline: str, bound: 
     """Say in the manifest what the values rest on."""
     totals = evaluation.totals
     clicks = float(totals.sums[N_CLICKS])
-    weighted = clicks - totals.rest.unweighted
+    weighted, (pareto_k, at_most) = clicks - totals.rest.unweighted, evaluation.pareto_k
     section: dict[str, Any] = {
         "baseline": baseline,
         "candidates": evaluation.options.candidates,
@@ -295,6 +303,8 @@ def _describe(evaluation: Evaluation, rankings: Rankings, baseline: str, bound: 
         "effective_queries": evaluation.effective_queries,
         "clicks": clicks,
         "clicks_without_propensity": totals.rest.unweighted,
+        "pareto_k": pareto_k,
+        "pareto_k_at_most": at_most,
         "share_clipped": totals.rest.clipped / weighted if weighted > 0 else None,
         "errors_of_theta": evaluation.covariance is not None,
     }

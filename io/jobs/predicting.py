@@ -4,6 +4,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
+from itertools import chain
 from math import isfinite, nan
 
 import polars as pl
@@ -11,6 +12,7 @@ import polars as pl
 from posbias.core.choices import Order
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import StatisticsError, UsageError, plural
+from posbias.core.evaluation.break_even import bends
 from posbias.core.evaluation.prediction import CLASS, CellTheta, PageSlope, Prediction, Scope, page_slope
 from posbias.core.fit.propensities import choose_propensities
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, NAMES_TAKEN, PAIR, QUERY, Roles
@@ -18,7 +20,7 @@ from posbias.io.counting.count import WithFacts, count_pages, merged_parts, read
 from posbias.io.counting.profile import faults_of_log
 from posbias.io.engines.engine import Engine, Parts
 from posbias.io.fits.saved_fit import PreviousFit
-from posbias.io.fits.verdicts import ERRORS_UNKNOWN, unweighted_clicks
+from posbias.io.fits.verdicts import ERRORS_UNKNOWN, unweighted_clicks, verdict_holds
 from posbias.io.jobs.fit import Job, describe_reading, name_propensities, sections_of_log
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first, more
 from posbias.io.jobs.training import reasons_of_curve, weights_from
@@ -32,7 +34,7 @@ from posbias.io.predictions import (
     theta_by_position,
     theta_of,
 )
-from posbias.io.ranking_names import split_name
+from posbias.io.ranking_names import OWN_ORDER, split_name
 from posbias.io.rankings import Rankings, open_rankings
 from posbias.io.results.conclusions import CAUTION, NOTE, Reason, reason
 from posbias.io.results.tables import write_small_table
@@ -132,7 +134,8 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
     with result.progress.stage("comparing pages"):
         slope = None if counts.units is None else page_slope(counts.units, by, covariance)
     of_browsing = browsing if isinstance(browsing, CellTheta) else None
-    predicted = predict_rankings(counts, rankings, by, covariance, of_browsing, variance, engine, result.progress)
+    others = of_browsing, variance, bends(fitted.hidden_slope)
+    predicted = predict_rankings(counts, rankings, by, covariance, *others, engine, result.progress)
     rows, scopes = _table(predicted), counts.scopes(by)
     write_small_table(rows, result.folder, PREDICTIONS, csv=request.csv)
     write_small_table(_table_by_part(predicted, scopes), result.folder, BY_PART, csv=request.csv)
@@ -186,7 +189,9 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
             for row, one in zip(rows.to_dicts(), predicted, strict=True)
         ]
         result.headline = _headline(predicted)
-        result.reasons += [_planned(one) for one in predicted[:_MOST_SHOWN]]
+        held = [verdict_holds(one.name, OWN_ORDER, one.break_even, by.cells, by.theta) for one in predicted]
+        result.content["verdicts"] = [one.figures for one in held]
+        result.reasons += chain.from_iterable(zip(map(_planned, predicted[:_MOST_SHOWN]), held, strict=False))
         result.printed += _predictions_table(predicted)
         if counts.by is not None:
             result.printed += _classes_table(predicted, scopes, counts)
@@ -410,7 +415,7 @@ def _headline(predicted: Sequence[PredictedRanking]) -> str:
     one, of = best.whole, f"of {plural(len(predicted), 'rankings')}, " if len(predicted) > 1 else ""
     more = f"{_percent(one.difference, one.observed)} clicks ({_interval(one.interval, one.observed)})"
     unsure = ", so it may be no better" if one.interval[0] <= 0 <= one.interval[1] else ""
-    return f"{of}{best.name} would get {'most: ' if of else ''}{more} against the log's own order{unsure}"
+    return f"{of}{best.name} would get {'most: ' if of else ''}{more} against {OWN_ORDER}{unsure}"
 
 
 def _planned(ranking: PredictedRanking) -> Reason:

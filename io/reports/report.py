@@ -26,6 +26,7 @@ from posbias.core.errors import (
     plural,
     shown,
 )
+from posbias.core.evaluation.break_even import POWERS
 from posbias.core.fit.plot_data import (
     COLUMNS,
     CONTEXT,
@@ -42,7 +43,7 @@ from posbias.core.fit.plot_data import (
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION
 from posbias.core.standard_errors.contrasts import LEVEL
 from posbias.io.fits.saved_fit import Number, StoredEstimate, StoredFit, fit_in, fits_of_values
-from posbias.io.fits.verdicts import NAMED
+from posbias.io.fits.verdicts import NAMED, tail_in_words
 from posbias.io.places.locations import Location
 from posbias.io.progress import Progress
 from posbias.io.reports import charts, page
@@ -129,6 +130,8 @@ class WeightsSection(msgspec.Struct, frozen=True):
     clicks_weighted: Amount
     clicks_clipped: Amount
     effective_sample_size: Number
+    pareto_k: Number = None
+    pareto_k_at_most: Number = None
 
 
 class ChangedQuery(msgspec.Struct, frozen=True):
@@ -160,6 +163,16 @@ class RankingSection(msgspec.Struct, frozen=True):
     name: str
     smallest_difference: Number = None  # clicks per page that this log tells in four of five cases
     top_never_shown: Number = None  # the share of its first documents
+
+
+class VerdictSection(msgspec.Struct, frozen=True):
+    """How far the verdict on a ranking holds, in multiples of the estimated position bias (`verdict_holds`)."""
+
+    ranking: str
+    other: str
+    verdict: str
+    turns_below: Number = None
+    turns_above: Number = None
 
 
 class EvaluationSection(msgspec.Struct, frozen=True):
@@ -232,6 +245,7 @@ class ReportManifest(ResultManifest, msgspec.Struct, frozen=True, kw_only=True):
     predictions: tuple[PredictedRanking, ...] = ()
     rankings: tuple[RankingSection, ...] = ()
     evaluation: EvaluationSection | UnsetType = UNSET
+    verdicts: tuple[VerdictSection, ...] = ()
     models: tuple[JudgedModel, ...] = ()
     learner: LearnerSection | UnsetType = UNSET
     comparison: ComparisonSection | UnsetType = UNSET
@@ -590,6 +604,17 @@ def _from_to(interval: Interval, form: str = "+.1%") -> str:
     return f"95 % interval {_signed(interval.low, form)} to {_signed(interval.high, form)}"
 
 
+def _verdict_of(result: ReportedResult, ranking: str) -> list[Html]:
+    """The range of position bias in which the verdict on a ranking holds; nothing where it is not clear."""
+    for held in result.described.verdicts:
+        if ranking in (held.ranking, held.other) and held.verdict in ("better", "worse"):
+            low, high = held.turns_below or 0.0, held.turns_above or max(POWERS)
+            both = (held.ranking, held.other) if held.verdict == "better" else (held.other, held.ranking)
+            what = f"the estimated position bias: so far {' stays ahead of '.join(both)}"
+            return [page.key_figure(f"{low:.2g} to {high:.2g} times", what)]
+    return []
+
+
 def _of_prediction(result: ReportedResult) -> _Highlights | None:
     gains = [
         (_relative(row.ranking, observed, row), row, observed)
@@ -612,6 +637,7 @@ def _of_prediction(result: ReportedResult) -> _Highlights | None:
     elif smallest is not None:
         what = "is the smallest difference that this log can tell"
         figures.append(page.key_figure(f"{smallest / observed:.1%}", what, "in four of five cases"))
+    figures += _verdict_of(result, row.ranking)
     intervals = [entry[0] for entry in gains]
     chart = charts.differences(intervals, "Clicks per page", "Difference from the log's own order.")
     return figures, [chart]
@@ -639,6 +665,7 @@ def _of_evaluation(result: ReportedResult) -> _Highlights | None:
         share, name = max(shares)
         what = f"of the first {evaluation.cutoff} of {name} was never shown for its query"
         figures.append(page.key_figure(f"{share:.1%}", what, "its worth is not known from clicks"))
+    figures += _verdict_of(result, best.label)
     about = f"{measure} by clicks corrected for position: more is better."
     return figures, [charts.differences(values, "What each ranking is worth", about, form=".3f", zero=False)]
 
@@ -731,7 +758,9 @@ def _of_counts(result: ReportedResult) -> _Highlights | None:
         size = weights.effective_sample_size
         share = weights.clicks_clipped / weights.clicks_weighted if weights.clicks_weighted else 0.0
         figures = [page.key_figure(f"{weights.clicks_weighted:,.0f}", "clicks are weighted for position")]
-        figures += [] if size is None else [page.key_figure(f"{size:,.0f}", "clicks of equal weight would say as much")]
+        worth, tail = "clicks of equal weight would say as much", (weights.pareto_k, weights.pareto_k_at_most)
+        note = tail_in_words(*tail).removeprefix("; ")
+        figures += [] if size is None else [page.key_figure(f"{size:,.0f}", worth, note)]
         figures.append(
             page.key_figure(f"{share:.1%}", "of them have a weight that was cut", "to limit the noise of large weights")
         )

@@ -10,6 +10,7 @@ import pytest
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.counts.counting_plan import StatisticsPlan, count_cells
+from posbias.core.evaluation.break_even import bends
 from posbias.core.evaluation.clicked import (
     ARP,
     DCG,
@@ -61,9 +62,9 @@ class Case:
         ]
         return ranked(pl.concat(numbered))
 
-    def evaluation(self, candidates: Candidates, theta: Floats | None = None) -> Evaluation:
+    def evaluation(self, candidates: Candidates, theta: Floats | None = None, hidden: float = 0.0) -> Evaluation:
         """What is found, perhaps with another theta."""
-        asked = EvaluationOptions(3, DEPTH, candidates)
+        asked = EvaluationOptions(3, DEPTH, candidates, bends(hidden))
         cells = self.cells
         cells = cells if theta is None else CellWeights(cells.cells, theta, TAU)
         rows = rows_of_pages(self.log, PLAN, cells)
@@ -167,6 +168,36 @@ def test_the_slope_by_theta_is_the_derivative(case: Case, candidates: Candidates
                     estimator,
                     cell,
                 )
+
+
+@pytest.mark.parametrize("candidates", ["page", "query"])
+def test_bent_values_are_those_of_bent_theta_with_errors_scaled_alike(case: Case, candidates: Candidates) -> None:
+    theta, position = np.array([*THETA, math.nan]), np.arange(1.0, 6.0)
+    found = case.evaluation(candidates, hidden=0.4)
+    for number, bend in enumerate(bends(0.4)):
+        bent, by_itself = found.bent(number), case.evaluation(candidates, bend.theta(theta, position))
+        for got, expected in (
+            (bent.difference(1, 2, DCG, "snips"), by_itself.difference(1, 2, DCG, "snips")),
+            (bent.difference(0, 2, DCG, "snips"), by_itself.difference(0, 2, DCG, "snips")),
+        ):
+            of_log = [value.std_error**2 - value.std_error_of_theta**2 for value in (got, expected)]
+            assert got.value == pytest.approx(expected.value, rel=1e-9)
+            assert got.std_error_of_theta == pytest.approx(bend.power * expected.std_error_of_theta, rel=1e-9)
+            assert of_log[0] == pytest.approx(of_log[1], rel=1e-9)
+
+
+@pytest.mark.parametrize("candidates", ["page", "query"])
+def test_weights_before_clipping_are_counted_by_their_size(case: Case, candidates: Candidates) -> None:
+    number, total = case.evaluation(candidates).totals.rest.weights
+    clicks = case.log.filter(pl.col("click") == 1, pl.col("position") <= 4)
+    assert number.sum() == clicks.height
+    if candidates == "page":
+        by_cell = clicks.group_by("position").len().sort("position", descending=True)["len"].to_list()
+        assert number[number > 0][::-1].tolist() == by_cell
+        assert total[number > 0][::-1].tolist() == pytest.approx([n / at for n, at in zip(by_cell, THETA[::-1])])
+    k, at_most = case.evaluation(candidates).pareto_k
+    assert at_most == pytest.approx(1 - 1 / math.log10(clicks.height))
+    assert (k is None) == (candidates == "page")  # four cells, but many documents
 
 
 def test_the_error_is_the_jackknife_over_queries(case: Case) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.counts.counting_plan import StatisticsPlan
+from posbias.core.evaluation.break_even import POWERS, BreakEven, bends
 from posbias.core.evaluation.clicked import RANK
 from posbias.core.evaluation.prediction import (
     CONTEXT,
@@ -303,3 +304,36 @@ def test_the_browsing_model_expects_what_all_ways_to_click_on_a_page_add_up_to(s
                 chance, last = chance * (examined if click else 1 - examined), position + 1 if click else last
             total += placed.part.pages[query] * chance * sum(clicks)
     assert browsing_difference(prior.posterior(placed)) == pytest.approx(total, rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", [3, 8, 10])
+def test_the_turning_point_is_where_a_prediction_under_bent_theta_is_zero(seed: int) -> None:
+    made = world(seed, queries=60, pages=6000)
+    odds = np.log(made.gamma / (1 - made.gamma))
+    rank = lists(ranks(odds + 2 * np.random.default_rng([seed, 1]).standard_normal(odds.shape)))
+    covariance: Floats = 1e-3 * np.diag(np.arange(K, dtype=np.float64))
+
+    def by_itself(power: float) -> Prediction:
+        return predicted(made.counts, rank, theta_of(THETA**power), power**2 * covariance)
+
+    placed, bent = Placed.of(ShownPart.of(made.counts, theta_of(THETA)), rank), list[Prediction]()
+    for bend in bends(0.0):  # from the same pairs, what a prediction by itself says
+        under = placed.bent(bend)
+        prior, pages = Prior.fit(under), float(under.part.pages[under.ranked].sum())
+        sums = PageSums.of(prior.posterior(under), ALL, pages)
+        bent.append(predict(sums, prior, bend.power**2 * covariance))
+        assert near(bent[-1], by_itself(bend.power))
+    whole, *others = ((one.difference, *one.interval) for one in (by_itself(1.0), *bent))
+    found = BreakEven.of(whole, others)
+    for turn, far in ((found.below, 0.0), (found.above, 3.0)):
+        if np.isfinite(turn.at):
+            least, most = 1.0, far
+            for _ in range(10):  # bisection
+                middle = (least + most) / 2
+                turned = by_itself(middle).difference * whole[0] < 0
+                least, most = (least, middle) if turned else (middle, most)
+            assert turn.at == pytest.approx(least, abs=0.05)
+            low, high = by_itself(turn.at).interval
+            for end in {turn.ci_low, turn.ci_high} - {POWERS[0], POWERS[-1]}:  # where an end of the interval is 0
+                assert min(np.abs(by_itself(end).interval)) < 0.1 * (high - low)
+    assert np.isfinite([found.below.at, found.above.at]).any()

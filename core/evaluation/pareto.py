@@ -1,0 +1,59 @@
+"""Pareto k of importance weights: whether a few large ones decide what is averaged with them.
+
+Of S weights the largest M = min(0.2 S, 3 sqrt S) exceed the next one, u, by x = w - u > 0. Under the generalised Pareto
+distribution P(x > t) = (1 + k t / sigma)^(-1 / k), moments up to order 1 / k exist: no variance from k = 1/2 on, no
+mean from 1 on. S weights give a usable mean for k below min(1 - 1 / log10 S, 0.7).
+
+k and b = -k / sigma by the posterior mean of b under a prior from the data (Zhang & Stephens 2009), for N values x:
+
+    b_j = 1 / max x + (1 - sqrt(J / (j - 1/2))) / (3 x*),    x* the first quartile,    J = 30 + [sqrt N],    j = 1 .. J
+    k(b) = mean log(1 - b x),    l(b) = N (log(-b / k(b)) - k(b) - 1),    b = sum_j b_j exp l(b_j) / sum_j exp l(b_j)
+
+Source: Vehtari, Simpson, Gelman, Yao & Gabry 2024, Pareto smoothed importance sampling, JMLR 25(72).
+"""
+
+import math
+
+import numpy as np
+
+from posbias.core.arrays.count_table import Floats
+
+FEWEST_WEIGHTS = 5
+"""Different weights in the tail; with fewer k is not computed."""
+
+_LARGEST_THRESHOLD = 0.7
+
+
+def tail_index(weight: Floats, count: Floats) -> float | None:
+    """Pareto k; None where the tail has too few different weights.
+
+    Args:
+        weight: distinct weights, shape (n,); NaN where the count is 0.
+        count: how often each occurs, shape (n,).
+    """
+    there = np.flatnonzero(count > 0)
+    order = there[np.argsort(-weight[there], kind="stable")]
+    weight, above = weight[order], np.cumsum(count[order])
+    if not len(order):
+        return None
+    size = float(above[-1])
+    tail = min(math.floor(0.2 * size), math.ceil(3 * math.sqrt(size)))
+    larger = weight > weight[min(int(np.searchsorted(above, tail, side="right")), len(order) - 1)]
+    return _shape(weight[larger] - weight[~larger][0], count[order][larger]) if larger.sum() >= FEWEST_WEIGHTS else None
+
+
+def threshold(size: float) -> float:
+    """The k below which so many weights give a usable mean."""
+    return min(1 - 1 / math.log10(max(size, 2.0)), _LARGEST_THRESHOLD)
+
+
+def _shape(excess: Floats, count: Floats) -> float:
+    """The shape k of excesses, from the largest on."""
+    number = float(count.sum())
+    n_slopes = 30 + math.floor(math.sqrt(number))
+    quartile = excess[::-1][np.searchsorted(np.cumsum(count[::-1]), math.floor(number / 4 + 0.5))]
+    slope = 1 / excess[0] + (1 - np.sqrt(n_slopes / (np.arange(n_slopes) + 0.5))) / (3 * quartile)
+    shape = np.log1p(-slope[:, np.newaxis] * excess) @ count / number
+    likelihood = number * (np.log(-slope / shape) - shape)
+    weight = np.exp(likelihood - likelihood.max())
+    return float(np.log1p(-(slope @ weight) / weight.sum() * excess) @ count / number)
