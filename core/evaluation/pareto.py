@@ -16,30 +16,32 @@ import math
 
 import numpy as np
 
-from posbias.core.arrays.count_table import Floats
+from posbias.core.arrays.count_table import Floats, sum_by_number
 
 FEWEST_WEIGHTS = 5
 """Different weights in the tail; with fewer k is not computed."""
 
 _LARGEST_THRESHOLD = 0.7
+_DECIMALS = 12  # of weights that differ by more than rounding
 
 
 def tail_index(weight: Floats, count: Floats) -> float | None:
     """Pareto k; None where the tail has too few different weights.
 
     Args:
-        weight: distinct weights, shape (n,); NaN where the count is 0.
+        weight: shape (n,); NaN where the count is 0.
         count: how often each occurs, shape (n,).
     """
-    there = np.flatnonzero(count > 0)
-    order = there[np.argsort(-weight[there], kind="stable")]
-    weight, above = weight[order], np.cumsum(count[order])
-    if not len(order):
+    there = count > 0
+    if not there.any():
         return None
+    weight, at = np.unique(np.round(weight[there], _DECIMALS), return_inverse=True)
+    weight, count = weight[::-1], sum_by_number(at, count[there], len(weight))[::-1]
+    above = np.cumsum(count)
     size = float(above[-1])
     tail = min(math.floor(0.2 * size), math.ceil(3 * math.sqrt(size)))
-    larger = weight > weight[min(int(np.searchsorted(above, tail, side="right")), len(order) - 1)]
-    return _shape(weight[larger] - weight[~larger][0], count[order][larger]) if larger.sum() >= FEWEST_WEIGHTS else None
+    larger = int(np.searchsorted(above, tail, side="right"))  # different weights above the one after the tail
+    return _shape(weight[:larger] - weight[larger], count[:larger]) if larger >= FEWEST_WEIGHTS else None
 
 
 def threshold(size: float) -> float:

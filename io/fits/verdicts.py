@@ -730,7 +730,8 @@ def verdict_holds(ranking: str, other: str, held: BreakEven, cells: pl.DataFrame
     elif np.isfinite(below.ci_high):
         low = f"none (surely from {below.ci_high:.2f} times)"
     if np.isfinite(above.at):
-        high = f"{above.at:.2f} times (95 % interval {above.ci_low:.2f} to {above.ci_high:.2f})"
+        most = f"{above.ci_high:.2f}" if above.ci_high < max(POWERS) else f"{max(POWERS):g} or more"
+        high = f"{above.at:.2f} times (95 % interval {above.ci_low:.2f} to {most})"
     elif np.isfinite(above.ci_low):
         high += f" (surely up to {above.ci_low:.2f} times)"
     if hidden is not None and np.isfinite(hidden.at):

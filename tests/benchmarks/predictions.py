@@ -1,6 +1,7 @@
 """What predictions of rankings are worth where the truth is known: `fit` and `predict` themselves, on simulated logs.
 
     python tests/benchmarks/predictions.py [--logs 40] [--only noisy,cascade] [--processes 1] [--into FILE]
+    python tests/benchmarks/predictions.py --turns [--logs 15]
 
 Each design draws worlds of queries, documents and a logging ranker, a log, and seven rankings: as good as the log's but
 unlike it, slightly better, much better, worse, random, its first ten in another order, and one with new documents. The
@@ -15,6 +16,10 @@ sign, clear   where the interval excludes 0, share of right signs; how often it 
 tau, regret   Kendall's tau of the rankings' order with the true one; clicks lost by the choice, in points
 power         of A/B tests whose arms have as many pages as `pages_per_arm` says for the true difference
 refused       share of logs of which no claim is made
+
+--turns draws small logs, and says how often the printed interval of s holds the true turning point: where the
+difference changes its sign if clicks, known without error, are read by theta^s; nearest to 1 on each side, in (0, 3).
+Columns: turning points; share held; median width; median of |estimate - truth|; those without an interval there
 
 --into keeps what was measured of each log in a file of JSON lines; logs that are there already are not drawn again.
 """
@@ -57,6 +62,15 @@ class Design:
     readiness: float = 0.0  # how differently users click (sd of the log)
     cascade: bool = False  # users who are satisfied leave (DBN)
 
+
+TURNS = {
+    "20 queries": Design(queries=20, pages=1_500),
+    "80 queries": Design(queries=80, pages=3_000),
+    "80 queries near-deterministic": Design(queries=80, pages=3_000, noise=0.3),
+    "300 queries sparse": Design(queries=300, pages=2_000, zipf=0.8),
+    "300 queries": Design(queries=300, pages=12_000),
+}
+"""Small logs, for `--turns`."""
 
 DESIGNS = {
     "noisy": Design(),
@@ -160,6 +174,25 @@ class World:
         query, docs, _ = self.pages(20 * self.design.queries, flat)
         return ours, float(gained.mean() - self.expected(query, docs).mean())
 
+    def turning_points(self, rank: Integers) -> list[float]:
+        """Powers of theta nearest to 1 on each side, in (0, 3), at which the ranking gains nothing, without chance."""
+        shape = self.design.queries, DOCS
+        pages = np.bincount(self.query, minlength=shape[0])[:, None]
+        shown = np.zeros((*shape, K))
+        np.add.at(shown, (np.broadcast_to(self.query[:, None], self.docs.shape), self.docs, np.arange(K)), 1.0)
+        clicks, at = (shown @ THETA) * self.gamma, np.arange(0, 3.0001, 0.01)
+        gained = np.zeros(len(at))
+        for number, power in enumerate(at.tolist()):
+            theta = THETA**power
+            exposure, there = shown @ theta, np.where(rank < K, theta[np.minimum(rank, K - 1)], 0.0) * pages
+            # what was never shown is worth what it is, seen at the last place
+            unseen = self.gamma * THETA[-1] ** (1 - power)
+            value = np.divide(clicks, exposure, out=unseen, where=exposure > 0)
+            gained[number] = np.sum((there - exposure) * value)
+        turns = at[np.flatnonzero(np.diff(np.sign(gained)))] + 0.005
+        sides = turns[turns < 1], turns[turns > 1]
+        return [float(side[np.argmin(np.abs(side - 1))]) for side in sides if len(side)]
+
     def write(self, folder: Path) -> None:
         """Write the log and the rankings."""
         n = len(self.query)
@@ -229,6 +262,44 @@ def measured(task: tuple[str, int]) -> list[dict[str, Any]]:
     return rows
 
 
+def measured_turns(task: tuple[str, int]) -> list[dict[str, Any]]:
+    """Return the true turning points of the rankings of one log, and what is said of them."""
+    design, seed = task
+    world = World(TURNS[design], np.random.default_rng([8, seed]))
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        world.write(folder)
+        log, fit, out = (folder / name for name in ("log.parquet", "fit", "out"))
+        posbias("fit", log, "--no-compare", "-o", fit, may_fail=True)
+        named = [word for name in world.rankings for word in ("--scores", f"{name}={folder / name}.parquet")]
+        posbias("predict", log, "--propensities", fit, *named, "-o", out, may_fail=True)
+        verdicts = json.loads((out / "manifest.json").read_text(encoding="utf-8")).get("verdicts", [])
+    rows = list[dict[str, Any]]()
+    for verdict in verdicts:
+        for true in world.turning_points(world.rankings[verdict["ranking"]]):
+            side = "turns_below" if true < 1 else "turns_above"
+            printed = [
+                [verdict[f"{name}{end}"] for end in ("_ci_low", "_ci_high")] for name in ("turns_below", "turns_above")
+            ]
+            held = any(low is not None and low <= true <= high for low, high in printed)
+            low, high = verdict[f"{side}_ci_low"], verdict[f"{side}_ci_high"]
+            error = None if verdict[side] is None else abs(verdict[side] - true)
+            width = None if low is None else high - low
+            rows.append({"design": design, "log": seed, "held": held, "width": width, "error": error})
+    return rows
+
+
+def figures_of_turns(rows: pl.DataFrame) -> dict[str, str]:
+    """The row of a design, for `--turns`."""
+    return {
+        "turning points": f"{rows.height}",
+        "held": f"{rows['held'].mean():.3f}",
+        "width": f"{rows['width'].median():.2f}",
+        "error": f"{rows['error'].median():.2f}",
+        "nothing": f"{rows['width'].null_count()}",
+    }
+
+
 def tau(one: Floats, other: Floats) -> float:
     """Kendall's rank correlation, without ties."""
     agree = np.sign(one[:, None] - one) * np.sign(other[:, None] - other)
@@ -276,11 +347,15 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--logs", type=int, default=40, help="of each design, seeds from 0 on")
-    parser.add_argument("--only", default=",".join(DESIGNS), help="designs")
+    parser.add_argument("--turns", action="store_true", help="how often intervals of the turning point hold it")
+    parser.add_argument("--only", help="designs, by default all")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--into", help="a file of what was measured, to which logs are added")
     options = parser.parse_args()
-    designs = options.only.split(",")
+    of, measure, summarise = (
+        (TURNS, measured_turns, figures_of_turns) if options.turns else (DESIGNS, measured, figures)
+    )
+    designs = options.only.split(",") if options.only else list(of)
     os.environ |= dict.fromkeys(("POLARS_MAX_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
     rows, into = list[dict[str, Any]](), Path(options.into or os.devnull)
     if into.is_file():
@@ -288,12 +363,12 @@ def main() -> None:
     done = {(row["design"], row["log"]) for row in rows}
     tasks = [(design, seed) for seed in range(options.logs) for design in designs if (design, seed) not in done]
     with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
-        for of_log in pool.map(measured, tasks):
+        for of_log in pool.map(measure, tasks):
             rows += of_log
             with into.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(of_log) + "\n")
     frame = pl.DataFrame(rows, infer_schema_length=None)
-    by_design = {name: figures(frame.filter(pl.col("design") == name)) for name in designs}
+    by_design = {name: summarise(frame.filter(pl.col("design") == name)) for name in designs}
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in ("design", *next(iter(by_design.values()))):
         table.add_column(heading, justify="right" if heading != "design" else "left")

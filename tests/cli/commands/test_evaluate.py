@@ -104,6 +104,9 @@ def test_ips_finds_the_better_ranking_where_naive_clicks_prefer_the_logs_own(eva
     assert ips["good"] > ips["logged"] > ips["bad"]
     verdicts = dict(differences.filter(metric="dcg", estimator="snips").select("ranking", "verdict").iter_rows())
     assert verdicts == {"good": "better", "bad": "worse"}
+    good, bad = manifest["verdicts"]  # without a position bias, DCG is that of naive clicks
+    assert 0 < good["turns_below_ci_low"] < good["turns_below"] < good["turns_below_ci_high"] < 1
+    assert (good["verdict"], bad["verdict"], bad["turns_below"]) == ("better", "worse", None)
     assert differences.filter(estimator="naive")["verdict"].null_count() == 4
     assert manifest["command"] == "evaluate"
     compared = next(one for one in manifest["reasons"] if one["code"] == "ranking-compared")

@@ -160,6 +160,22 @@ def test_a_score_that_is_not_named_is_a_doubt_of_a_size(fit: Fit) -> None:
 
 
 @pytest.mark.slow
+def test_how_much_features_may_hide_before_a_verdict_turns_is_said(
+    fit: Fit, place: Path, run_in_process: Run, tmp_path: Path
+) -> None:
+    log = pl.read_parquet(place / "repeating.parquet")
+    scores = log.group_by("query", "doc").agg(score=pl.col("price").first())
+    scores.write_parquet(place / "price.parquet")
+    for words, command in ((FEATURES, "predict"), ((*FEATURES, "--ranker-score", "score"), "evaluate")):
+        fitted = fit(*words)[0]
+        hidden = fitted.manifest["estimate"]["from_rows"]["hidden_relevance"]["slope_if_as_strong_as_features"]
+        options = ("--propensities", fitted.folder, "--scores", place / "price.parquet")
+        run_in_process(command, place / "repeating.parquet", *options, "-o", tmp_path / command, code=None)
+        (verdict,) = Output(tmp_path / command).manifest["verdicts"]
+        assert ("turns_at_hidden" in verdict) == (hidden > 0)
+
+
+@pytest.mark.slow
 def test_pages_that_are_not_sampled_are_scored(fit: Fit) -> None:
     found, done = fit(*FEATURES, "--sample-pages", "1000")
     section = found.manifest["estimate"]["from_rows"]

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -100,6 +101,24 @@ def test_the_better_ranking_is_predicted_to_get_more_clicks(predict: Predict, pl
     )
     counted = {"pages": 4_000, "clicks": pages.sum(), "squared_clicks": (pages**2).sum(), "clicked": (pages > 0).sum()}
     assert manifest["prediction"]["pages_counted"] == counted
+
+
+@pytest.mark.slow
+def test_how_far_a_verdict_holds_is_the_same_on_disk_and_stands_in_the_report(
+    predict: Predict, run_in_process: Run, tmp_path: Path
+) -> None:
+    verdicts = list[list[dict[str, Any]]]()
+    for memory in ("2GiB", "256MiB"):
+        done = predict("--scores", "good.parquet", "--scores", "bad.csv", "--memory", memory)
+        verdicts.append(json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))["verdicts"])
+    assert_frame_equal(*map(pl.DataFrame, verdicts), rel_tol=1e-9)
+    good, bad = verdicts[0]
+    assert (good["ranking"], good["other"], good["verdict"]) == ("good", "the log's own order", "better")
+    assert bad["verdict"] == "worse"
+    assert "good stays ahead of the log's own order at any position bias from" in said(done)
+    report = tmp_path / "report.html"
+    run_in_process("report", tmp_path / "out", "-o", report, code=DONE)
+    assert "the estimated position bias: so far good stays ahead of" in report.read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

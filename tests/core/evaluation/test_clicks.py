@@ -1,7 +1,7 @@
 """Sums over clicks, values and errors of rankings: against loops over pages, and against what must not matter."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -10,7 +10,7 @@ import pytest
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.counts.counting_plan import StatisticsPlan, count_cells
-from posbias.core.evaluation.break_even import bends
+from posbias.core.evaluation.break_even import Turn, bends
 from posbias.core.evaluation.clicked import (
     ARP,
     DCG,
@@ -62,16 +62,19 @@ class Case:
         ]
         return ranked(pl.concat(numbered))
 
-    def evaluation(self, candidates: Candidates, theta: Floats | None = None, hidden: float = 0.0) -> Evaluation:
+    def evaluation(
+        self, candidates: Candidates, theta: Floats | None = None, hidden: float = 0.0, tau: float = TAU
+    ) -> Evaluation:
         """What is found, perhaps with another theta."""
-        asked = EvaluationOptions(3, DEPTH, candidates, bends(hidden))
         cells = self.cells
-        cells = cells if theta is None else CellWeights(cells.cells, theta, TAU)
+        cells = cells if theta is None else CellWeights(cells.cells, theta, tau)
         rows = rows_of_pages(self.log, PLAN, cells)
         pages = pages_by_query(rows)
         shown = shown_of(rows if candidates == "page" else counted_rows(rows), pages)
-        found = query_sums(shown, self.lists, cells, asked)
-        totals = Totals.of(found, self.lists, asked, float(found.sums[:, N_PAGES].sum()))
+        lists = self.lists
+        asked = EvaluationOptions(1 + len(self.scores), DEPTH, candidates, bends(hidden))
+        found = query_sums(shown, lists, cells, asked)
+        totals = Totals.of(found, lists, asked, float(found.sums[:, N_PAGES].sum()))
         return Evaluation(totals, asked, np.diag(np.full(len(cells.propensity), 0.01)))
 
 
@@ -194,7 +197,8 @@ def test_weights_before_clipping_are_counted_by_their_size(case: Case, candidate
     if candidates == "page":
         by_cell = clicks.group_by("position").len().sort("position", descending=True)["len"].to_list()
         assert number[number > 0][::-1].tolist() == by_cell
-        assert total[number > 0][::-1].tolist() == pytest.approx([n / at for n, at in zip(by_cell, THETA[::-1])])
+        weights = (total[number > 0] / number[number > 0]).tolist()
+        assert weights == pytest.approx([1 / theta for theta in THETA])
     k, at_most = case.evaluation(candidates).pareto_k
     assert at_most == pytest.approx(1 - 1 / math.log10(clicks.height))
     assert (k is None) == (candidates == "page")  # four cells, but many documents
@@ -312,3 +316,23 @@ def test_the_bound_of_a_ranking_is_one_of_as_many_as_there_are(case: Case) -> No
     low, _ = Bound(0.9, case.cells).of(found, 1, DCG)
     expected = hoeffding(value, found.totals.rest.n_pages, largest_gain(case.cells, DEPTH), 0.9, 3)
     assert low == pytest.approx(expected)
+
+
+@pytest.mark.slow
+def test_intervals_of_the_turning_point_hold_that_of_many_queries() -> None:
+    spread = np.diag([0.0, 9e-4, 9e-4, 9e-4, 9e-4, 9e-4])  # of log theta
+
+    def turn(sessions: int, queries: int, seed: int, errors: Floats) -> Turn:
+        options = SimulationOptions("pbm", sessions, queries, 10, 6, days=0, seed=seed, query_exponent=0.5)
+        drawn = simulate(replace(options, ranker_strength=2.0))
+        rng, pair = np.random.default_rng([seed, 1]), pl.col("attractiveness")
+        score = (pair / (1 - pair)).log() + pl.Series(0.7 * rng.standard_normal(drawn.attractiveness.height))
+        case = Case(drawn.log, (drawn.attractiveness.select("query", "doc", score=score),))
+        theta = 1 / np.arange(1.0, 7.0) * np.exp(errors)
+        return replace(case.evaluation("page", theta, tau=0.001), covariance=spread).break_even(1, 0).below
+
+    true = turn(100_000, 3_000, 999, np.zeros(6)).at
+    errors = np.random.default_rng(0).standard_normal((60, 6)) * np.sqrt(np.diag(spread))
+    printed = [turn(1_500, 80, seed, own) for seed, own in enumerate(errors)]
+    assert 0.88 <= np.mean([one.ci_low <= true <= one.ci_high for one in printed]) <= 1
+    assert np.median([one.ci_high - one.ci_low for one in printed]) < 0.6

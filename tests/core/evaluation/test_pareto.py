@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from posbias.core.arrays.count_table import Floats
 from posbias.core.evaluation.pareto import tail_index, threshold
 
 
@@ -28,7 +27,7 @@ def one_by_one(weights: list[float]) -> float:
 @pytest.mark.parametrize("seed", range(3))
 def test_k_is_that_of_the_published_formulas(seed: int) -> None:
     weights = 1 + np.random.default_rng(seed).pareto(2.5, 400)
-    assert tail_index(weights, np.ones(400)) == pytest.approx(one_by_one(weights.tolist()), rel=1e-9)
+    assert tail_index(weights, np.ones(400)) == pytest.approx(one_by_one(weights.tolist()), rel=1e-8)
 
 
 def test_weights_with_their_counts_say_the_same_as_one_by_one() -> None:
@@ -37,13 +36,13 @@ def test_weights_with_their_counts_say_the_same_as_one_by_one() -> None:
     each = np.repeat(distinct, counts)
     shuffled = rng.permutation(400)
     found = tail_index(distinct[shuffled], counts[shuffled].astype(np.float64))
-    assert found == pytest.approx(one_by_one(each.tolist()), rel=1e-9)
+    assert found == pytest.approx(one_by_one(each.tolist()), rel=1e-8)
 
 
 @pytest.mark.parametrize("shape", [-0.3, 0.2, 0.5, 0.8, 1.2])
 def test_the_shape_of_a_tail_is_recovered(shape: float) -> None:
     """Above any threshold, a generalised Pareto distribution is one of the same shape."""
-    drawn: Floats = stats.genpareto.rvs(shape, size=100_000, random_state=1)  # pyright: ignore
+    drawn = np.asarray(stats.genpareto.rvs(shape, size=100_000, random_state=1))  # pyright: ignore[reportUnknownMemberType]
     assert tail_index(1 + drawn, np.ones(len(drawn))) == pytest.approx(shape, abs=4 * (1 + shape) / math.sqrt(949))
 
 
@@ -52,6 +51,7 @@ def test_k_is_not_computed_of_fewer_than_five_different_weights() -> None:
     assert tail_index(few, np.array([9e6, 1.0, 1, 1, 1, 1, 1])) is not None
     assert tail_index(few, np.array([9e6, 0.0, 0, 1, 1, 1, 1])) is None
     assert tail_index(few, np.zeros(7)) is None
+    assert tail_index(np.repeat(few, 3), np.repeat([9e6, 0.0, 0, 1, 1, 1, 1], 3)) is None
     assert tail_index(few, np.full(7, 100.0)) is None  # the largest 80 are the same
 
 

@@ -1,8 +1,10 @@
 """Weights of impressions with propensities of their own, by hand."""
 
+import numpy as np
 import polars as pl
 import pytest
 
+from posbias.core.evaluation.pareto import tail_index
 from posbias.core.training.weights import WeightOptions, row_weights, sums_by_position, sums_of_documents, weighed_rows
 
 LOG = pl.DataFrame(
@@ -38,6 +40,14 @@ def test_the_summary_of_parts_is_that_of_the_whole() -> None:
 
     assert of_parts.summary == whole.summary
     assert of_parts.by_position.equals(whole.by_position)
+
+
+def test_pareto_k_is_that_of_single_rows_to_the_size_of_the_classes() -> None:
+    propensity = 1 / (1 + np.random.default_rng(2).pareto(2.5, 2000))
+    log = pl.DataFrame({"position": [1, 2] * 1000, "click": [1] * 2000, "propensity": propensity})
+    halves = [sums_by_position(half, WeightOptions()) for half in (log.head(700), log.tail(1300))]
+    found = row_weights(pl.concat(halves), WeightOptions()).summary
+    assert found.pareto_k == pytest.approx(tail_index(1 / propensity, np.ones(2000)), abs=0.02)
 
 
 def test_clicks_weigh_one_over_examination_and_other_impressions_one() -> None:

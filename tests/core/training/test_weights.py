@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from posbias.core.evaluation.pareto import tail_index, threshold
 from posbias.core.training.weights import ClickWeights, WeightOptions, click_weights
 
 SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
@@ -58,6 +59,7 @@ def test_the_effective_sample_size_counts_what_each_row_weighs() -> None:
     each = np.concatenate([row / at for row, at in zip(rows, theta, strict=True)])
 
     assert weights.summary.effective_sample_size == pytest.approx(each.sum() ** 2 / (each**2).sum())
+    assert weights.summary.pareto_k is None  # sums of weights do not say how large each is
     unknown = click_weights(cells_of(2), theta, sums * 4, sums, WeightOptions(), squared_clicks=squares * np.nan)
     assert unknown.summary.effective_sample_size is None
 
@@ -90,6 +92,16 @@ def test_clicks_in_cells_without_a_propensity_are_counted_and_weigh_nothing() ->
     assert weights.summary.impressions_without_propensity == 30
     assert weights.summary.weight_after_clipping == pytest.approx(5)
     assert weights.frame()["propensity"].to_list() == [1.0, None]
+
+
+def test_pareto_k_is_that_of_the_weights_of_all_clicks_before_clipping() -> None:
+    propensity, clicks = [1.0, *(0.1 / np.arange(1, 9)).tolist()], [500.0, 40, 20, 12, 8, 5, 3, 2, 1]
+    for least in (0.01, 0.05):
+        summary = weigh(propensity, clicks, WeightOptions(min_propensity=least)).summary
+        each = np.repeat(1 / np.array(propensity), np.array(clicks, int))
+        assert summary.pareto_k == pytest.approx(tail_index(each, np.ones(len(each))), rel=1e-9)
+        assert summary.pareto_k_at_most == threshold(sum(clicks))
+    assert weigh([1.0, 0.5, 0.25], [500, 40, 20]).summary.pareto_k is None
 
 
 def test_a_log_without_weighted_clicks_has_no_effective_sample_size() -> None:
