@@ -64,8 +64,8 @@ CHANGED, DEPTH = 20, 10
 
 
 def by_position(plan: StatisticsPlan) -> StatisticsPlan:
-    """The plan of cells by position alone."""
-    return StatisticsPlan(get_model("pbm"), plan.max_position, plan.position_bins, plan.context)
+    """The plan of cells by position, whatever was clicked above."""
+    return StatisticsPlan(get_model("pbm"), plan.max_position, plan.position_bins, plan.context, plan.cell)
 
 
 def by_browsing(plan: StatisticsPlan) -> StatisticsPlan:
@@ -264,6 +264,8 @@ def theta_by_browsing(
         progress: where stages are reported.
     """
     plan = by_browsing(counts.plan)
+    if counts.plan.cell:
+        return "it takes no --cell"
     if counts.browsed is None:
         return "it needs to know which results above were clicked: give the log with its sessions" + (
             "" if counts.plan.position_bins else ", or statistics by collect --model ubm"

@@ -340,7 +340,10 @@ def job_like_the_fit(
                     f"--{name} {' '.join(asked)}: the propensities in {fitted.name} "
                     + (f"differ by {' '.join(own)}." if own else f"have no {name}.")
                 )
-        bins, of_days = ",".join(map(str, plan.position_bins)) or None, "timestamp" in beside and log.timestamp
+        bins, of_days = (
+            ",".join(map(str, plan.position_bins)) or None,
+            "timestamp" in beside and without_none(log).timestamp,
+        )
         counting = CountingOptions(plan.model.name, plan.max_position, bins, "day" if of_days else "none")
         log = replace(
             of_pages(log),

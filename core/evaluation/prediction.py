@@ -3,8 +3,11 @@
 Pair d of query q (and context), counts n_dk and c_dk by cell k, N_q pages of the query, N of all:
 
     e_d = sum_k n_dk theta_k            exposure that the log gave (A)
-    w_d = n_q(r) theta_r                exposure that the ranking gives (B): r its rank of d, n_q(r) slots of that rank
+    w_d = n_q(r) theta_q(r)             exposure that the ranking gives (B): r its rank of d, n_q(r) slots of that rank
     D   = (1 / N) sum_d (w_d - e_d) g_d         B - A, clicks per page
+
+theta_q(r) = sum_k n_q(k) theta_k / n_q(r) over the cells k at position r: theta_r where cells are positions. Pages keep
+their cells, such as a block above the results, whatever is ranked.
 
 g, the attractiveness, is c / e shrunk towards the mean m of its class with variance V, by moments (linear empirical
 Bayes; Morris 1983). A class is an octile of A's exposure per page x B's rank: B lifts what is better than its place
@@ -183,6 +186,7 @@ class ShownPart:
     pages: Floats  # shape (G,)
     slot: Integers  # group * K + place of the cell, ascending, of what was shown
     slots: Floats  # impressions there
+    slot_cells: scipy.sparse.csr_array  # impressions of slots by cell, shape (slots, K)
     group: Integers  # of each pair, shape (P,)
     pair: Integers  # of each row whose theta is known, shape (R,)
     cell: Integers  # of each row
@@ -209,6 +213,7 @@ class ShownPart:
         shown = rows[IMPRESSIONS].to_numpy().astype(np.float64)
         slot, at = np.unique(key, return_inverse=True)
         slots = sum_by_number(at, shown, len(slot))
+        slot_cells = scipy.sparse.coo_array((shown, (at, cell)), shape=(len(slot), n_cells)).tocsr()
         pages = np.zeros(groups.height)
         np.maximum.at(pages, slot // n_cells, slots / by.width[slot % n_cells])
         known = by.known[cell]
@@ -216,12 +221,22 @@ class ShownPart:
         late = rows[LATE].to_numpy()[known] if parted else None
         query, group, pair = groups[_QUERY].to_numpy(), pairs[_GROUP].to_numpy(), rows[PAIR].to_numpy()[known]
         groups, cell, shown = groups.drop(_QUERY), cell[known], shown[known]
-        return cls(by, groups, pairs, query, pages, slot, slots, group, pair, cell, shown, clicks, late)
+        return cls(by, groups, pairs, query, pages, slot, slots, slot_cells, group, pair, cell, shown, clicks, late)
 
     def numbered(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Rows of its pairs with the number of their cell and of their pair."""
         grouped = self.by.numbered(rows).join(self.groups, on=[QUERY, CONTEXT], how="left")
         return grouped.join(self.pairs, on=[_GROUP, DOC], how="left")
+
+    @cached_property
+    def slot_theta(self) -> Floats:
+        """theta_q(r) of each slot; cells without a theta count as 0."""
+        return (self.slot_cells @ np.nan_to_num(self.by.theta)) / np.maximum(self.slots, _TINY)
+
+    def by_slot_cell(self, slot: Integers, values: Floats) -> Floats:
+        """The sum of exposure by cell, shape (K,), of what pairs get in their slots."""
+        rate = sum_by_number(slot, values, len(self.slot)) / np.maximum(self.slot_theta * self.slots, _TINY)
+        return (rate @ self.slot_cells) * np.nan_to_num(self.by.theta)
 
     @cached_property
     def row_exposure(self) -> Floats:
@@ -242,7 +257,7 @@ class Placed:
     ranked: Flags  # whether it has a list for the group, shape (G,)
     group: Integers  # of each pair, shape (P',), as all below
     rank: Integers  # -1 where it has none
-    cell: Integers  # in which it is then; -1 where none
+    slot: Integers  # in which it is then; -1 where none
     exposure_there: Floats  # w
     exposure: Floats  # e
     squared: Floats  # sum of n theta^2
@@ -271,7 +286,7 @@ class Placed:
         there = (cell >= 0) & (part.slot[at] == key)
         per_page = np.where(there, part.slots[at], 0.0) / part.pages[group]
         filled = np.clip(per_page - (rank - by.position[cell]), 0.0, 1.0) * part.pages[group]
-        w = np.where(there & by.known[cell], filled * np.nan_to_num(by.theta)[cell], 0.0)
+        w = np.where(there, filled * part.slot_theta[at], 0.0)
         there = w > 0
         pair = joined[PAIR].fill_null(-1).to_numpy()
         old, new, n_pairs = there & (pair >= 0), there & (pair < 0), len(part.group)
@@ -286,10 +301,10 @@ class Placed:
         sums = (part.row_exposure, part.shown * theta**2, part.clicks)
         ranked = np.zeros(len(part.pages), bool)
         ranked[group] = True
-        ranks, cells = (placed(values.astype(np.float64), -1).astype(np.int64) for values in (rank, cell))
+        ranks, slots = (placed(values.astype(np.float64), -1).astype(np.int64) for values in (rank, at))
         docs = part.pairs[DOC].append(joined[DOC].filter(pl.Series(new)))
         return cls(
-            part, docs, ranked, groups, ranks, cells, placed(w, 0.0), *(part.by_pair(values, size) for values in sums)
+            part, docs, ranked, groups, ranks, slots, placed(w, 0.0), *(part.by_pair(values, size) for values in sums)
         )
 
     def bent(self, bend: Bend) -> "Placed":
@@ -549,10 +564,11 @@ class PageSums(Added):
         mean = np.divide(t, n_q, out=np.zeros_like(t), where=there)
         moments = (t**2 * left_in, t * n_q * left_in, n_q**2 * left_in + 0 * t, there + 0 * t, mean, mean**2)
         variance = u_seen**2 * posterior.variance
-        cell = np.maximum(placed.cell, 0)
-        moved_lent = sum_by_number(rank_lent * n_cells + cell[unseen], lent, _N_RANKS * n_cells)
+        slot = np.maximum(placed.slot, 0)
+        lent_slot = slot[unseen]
+        moved_lent = [part.by_slot_cell(lent_slot, lent * (rank_lent == of)) for of in range(_N_RANKS)]
         weight = np.divide(w_seen * own, placed.exposure, out=np.zeros(n_pairs), where=placed.exposure > 0)
-        g_of_row, theta_there = g[part.pair], np.nan_to_num(by.theta)[cell]
+        g_of_row, theta_there = g[part.pair], part.slot_theta[slot]
         chances = np.minimum(by.theta[part.cell] * g_of_row, 1.0), np.minimum(theta_there * g, 1.0)
         clicks = rows * g_of_row, w * g
         group = part.group[part.pair], placed.group
@@ -572,8 +588,8 @@ class PageSums(Added):
             variance=float(variance.sum()),
             variance_squared=np.sum(by_query(variance, (lent * posterior.lent) ** 2) ** 2, axis=1),
             lever=_by_class(posterior.number, u_seen * (1 - b)),
-            moved=sum_by_number(cell, w_seen * g, n_cells),
-            moved_lent=moved_lent.reshape(_N_RANKS, n_cells),
+            moved=part.by_slot_cell(slot, w_seen * g),
+            moved_lent=np.stack(moved_lent),
             own=sum_by_number(part.cell, weight[part.pair] * part.row_exposure, n_cells),
             rest=_by_class(posterior.number, w_seen * (g - own)),
             queries=np.stack([of.sum(1) for of in moments], axis=1),
@@ -726,7 +742,7 @@ def browsing_difference(posterior: PairAttractiveness) -> float:
     theta = np.zeros((n_contexts, n_ranks, n_ranks))
     theta[by.context, by.position, by.cells[PREVIOUS_CLICK].to_numpy()] = np.nan_to_num(by.theta)
     group, rank = placed.group[there], placed.rank[there]
-    pages = placed.exposure_there[there] / by.theta[placed.cell[there]]  # that have this rank
+    pages = placed.exposure_there[there] / part.slot_theta[placed.slot[there]]  # that have this rank
     attraction = np.zeros((n_groups, n_ranks))
     attraction[group, rank] = value[there] * pages / part.pages[group]
     context = part.groups[CONTEXT].to_numpy()

@@ -15,7 +15,7 @@ from posbias.core.errors import StatisticsError, UsageError, plural
 from posbias.core.evaluation.break_even import bends
 from posbias.core.evaluation.prediction import CLASS, CellTheta, PageSlope, Prediction, Scope, page_slope
 from posbias.core.fit.propensities import choose_propensities
-from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, NAMES_TAKEN, PAIR, QUERY, Roles
+from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, NAMES_TAKEN, PAIR, POSITION, QUERY, Roles
 from posbias.io.counting.count import WithFacts, count_pages, merged_parts, read_log
 from posbias.io.counting.profile import faults_of_log
 from posbias.io.engines.engine import Engine, Parts
@@ -44,6 +44,7 @@ from posbias.io.stores.store import check_contents, checked, merge_metadata, sca
 PREDICTIONS, BY_PART = "predictions", "predictions_by_part"
 _MOST_SHOWN = 12
 _MUCH_UNSUPPORTED, _MUCH_UNRANKED, _MUCH_EMPTY = 0.1, 0.01, 0.01
+_SEVERAL = 1.05  # results at one position of a page: more than the sample of pages says by chance
 _WIDE = 1.5  # width of an interval of the slope that may hold both 1 and the 1/4 of cascades
 
 
@@ -123,7 +124,17 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
         variance = None if opened.pages is None else opened.pages.variance
         cut = days[len(days) // 2] if len(days) > 1 else None
         counts = CountsOfPages.of(opened.statistics, plan, cut, opened.some_pages, request.by, engine, result.progress)
-    table = chosen.table
+    table, pages = chosen.table, opened.pages
+    if plan.cell and pages is not None and pages.clicks:  # of all pages, or of some
+        of_all = pages.pages * float(counts.cells[CLICKS].sum()) / pages.clicks
+        at_each = counts.cells.group_by(POSITION).agg(pl.col(IMPRESSIONS).sum()).sort(POSITION)
+        of_page = at_each.filter(pl.col(IMPRESSIONS) > _SEVERAL * of_all)
+        if of_page.height:
+            raise UsageError(
+                f"a page has {of_page[IMPRESSIONS][0] / of_all:.2g} results at position {of_page[POSITION][0]}, in "
+                f"other cells ({', '.join(plan.cell)}), and a ranking has one document at each rank. Fit with the place "
+                "in the order of the whole page as --position, beside these columns as --cell, and predict with that."
+            )
     if fitted.plan.model.needs_session:
         by, covariance = theta_by_position(counts, engine, result.progress)
         result.reasons.append(reason("propensities-fitted-here", name=fitted.name))

@@ -155,6 +155,27 @@ def test_the_posterior_and_the_sums_are_those_of_their_equations(small: World) -
     assert sums.lent.sum() == pytest.approx(lent, rel=1e-12)
 
 
+def test_a_rank_is_examined_as_the_cells_there_that_the_pages_of_the_query_have(small: World) -> None:
+    """Pages without and with a block, of each query another share: w_d = sum_k n_q(k) theta_k over the cells at r."""
+    under, theta = world(8, pages=700), np.concatenate([THETA, THETA * np.linspace(0.4, 0.9, K)])
+    counts = [of.counts.with_columns(block=pl.lit(value)) for value, of in enumerate((small, under))]
+    cells = pl.DataFrame({"position": np.tile(np.arange(1, K + 1), 2), "block": np.repeat([0, 1], K)})
+    by = CellTheta(replace(PLAN, cell=("block",)), cells.cast(pl.Int32), theta)
+    rank = ranks(np.random.default_rng(4).random(small.gamma.shape))
+    placed = Placed.of(ShownPart.of(pl.concat(counts).with_columns(pl.col("block").cast(pl.Int32)), by), lists(rank))
+    posterior = Prior.fit(placed).posterior(placed)
+    pages = np.stack([of.shown.sum((1, 2)) / K for of in (small, under)])  # by block and query
+    np.testing.assert_allclose(placed.part.pages, pages.sum(0))
+    at, there = placed.rank - 1, placed.rank > 0
+    of_cells = pages[:, placed.group] * theta.reshape(2, K)[:, at] * there  # by block and pair
+    np.testing.assert_allclose(placed.exposure_there, of_cells.sum(0))
+    sums = PageSums.of(posterior, ALL, float(pages.sum()))
+    seen = posterior.value * (placed.exposure > 0)
+    moved = [np.bincount(at[there], (of_block * seen)[there], K) for of_block in of_cells]
+    np.testing.assert_allclose(sums.moved, np.concatenate(moved))
+    np.testing.assert_allclose(sums.moved_lent.sum() + sums.moved.sum(), np.sum(of_cells * np.where(seen, seen, 1)))
+
+
 def test_parts_of_whole_queries_add_up(small: World) -> None:
     rank, by = lists(ranks(small.gamma)), theta_of(THETA)
     whole = Placed.of(ShownPart.of(small.counts, by), rank)
