@@ -44,7 +44,7 @@ from posbias.io.stores.store import check_contents, checked, merge_metadata, sca
 PREDICTIONS, BY_PART = "predictions", "predictions_by_part"
 _MOST_SHOWN = 12
 _MUCH_UNSUPPORTED, _MUCH_UNRANKED, _MUCH_EMPTY = 0.1, 0.01, 0.01
-_SEVERAL = 1.05  # results at one position of a page: more than the sample of pages says by chance
+_SEVERAL = 1.01, 1.2  # results at one position of a page at most; where pages are a sample, whose clicks vary
 _WIDE = 1.5  # width of an interval of the slope that may hold both 1 and the 1/4 of cascades
 
 
@@ -124,17 +124,8 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
         variance = None if opened.pages is None else opened.pages.variance
         cut = days[len(days) // 2] if len(days) > 1 else None
         counts = CountsOfPages.of(opened.statistics, plan, cut, opened.some_pages, request.by, engine, result.progress)
-    table, pages = chosen.table, opened.pages
-    if plan.cell and pages is not None and pages.clicks:  # of all pages, or of some
-        of_all = pages.pages * float(counts.cells[CLICKS].sum()) / pages.clicks
-        at_each = counts.cells.group_by(POSITION).agg(pl.col(IMPRESSIONS).sum()).sort(POSITION)
-        of_page = at_each.filter(pl.col(IMPRESSIONS) > _SEVERAL * of_all)
-        if of_page.height:
-            raise UsageError(
-                f"a page has {of_page[IMPRESSIONS][0] / of_all:.2g} results at position {of_page[POSITION][0]}, in "
-                f"other cells ({', '.join(plan.cell)}), and a ranking has one document at each rank. Fit with the place "
-                "in the order of the whole page as --position, beside these columns as --cell, and predict with that."
-            )
+    table = chosen.table
+    _check_positions(counts, opened.pages)
     if fitted.plan.model.needs_session:
         by, covariance = theta_by_position(counts, engine, result.progress)
         result.reasons.append(reason("propensities-fitted-here", name=fitted.name))
@@ -213,6 +204,21 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
         result.reasons.append(reason("learned-from-these-clicks", {"ranking": one.name, "higher": higher}, cut=cut))
     if request.trained_until is None:
         result.reasons.append(reason("training-dates-unknown"))
+
+
+def _check_positions(counts: CountsOfPages, pages: PageTotals | None) -> None:
+    """Raise UsageError if pages show several results at one position, in several cells: a rank is then no position."""
+    if not counts.plan.cell or counts.plan.position_bins or pages is None or not pages.clicks:
+        return
+    number = pages.pages * float(counts.cells[CLICKS].sum()) / pages.clicks  # of all pages, from those of a sample
+    shown = counts.cells.group_by(POSITION).agg(pl.col(IMPRESSIONS).sum() / number).sort(POSITION)
+    most = _SEVERAL[number != pages.pages]
+    for position, of_page in shown.filter(pl.col(IMPRESSIONS) > most).head(1).rows():
+        raise UsageError(
+            f"a page has {of_page:.2g} results at position {position}, in several cells "
+            f"({', '.join(counts.plan.cell)}), and a ranking has one document at each rank. Fit with the place in the "
+            "order of the whole page as --position, beside these columns as --cell, and predict with that."
+        )
 
 
 def _of_pages(slope: PageSlope | None) -> Reason:
