@@ -342,9 +342,10 @@ def weigh(
         plan = StatisticsPlan(counted_model(DEFAULT_MODEL), of_fit.max_position, weighted=weighted)
     else:  # the cells of the fit; what only its estimate depended on is left aside
         weigh_log, pages, bins = partial(weigh_by_cell, fit.theta), of_fit.model.needs_session, of_fit.position_bins
-        plan = StatisticsPlan(of_fit.model, of_fit.max_position, bins, of_fit.context, weighted=weighted)
+        by = bins, of_fit.context, of_fit.cell
+        plan = StatisticsPlan(of_fit.model, of_fit.max_position, *by, weighted=weighted)
     request = WeightRequest(options, source, unidentified == "error", (NUMBER,))
-    roles, rules = replace(roles, context=plan.context), ReadingRules()
+    roles, rules = replace(roles, context=plan.context, cell=plan.cell), ReadingRules()
     with local_engine(on_bad_rows) as (files, engine):
         log = open_log(request_of(frame, roles, rules, files, needs_session=pages))
         read = read_log(log, plan, engine, SilentProgress(), keep_sessions=pages)

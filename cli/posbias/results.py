@@ -385,12 +385,12 @@ class Result:
 
             weight of a click in cell e: 1 / max(propensity of e, min_propensity)        of an unclicked impression: 1
 
-        A cell is the position, with the fit's contexts, or with the last click above (UBM); a click model without cells
-        weighs by the examination of each row. These are the weights of `posbias weight --layout session`, to the bit.
+        A cell is the position, with the fit's contexts and the columns of its cells, or with the last click above (UBM); a
+        click model without cells weighs by the examination of each row. These are the weights of `posbias weight --layout session`, to the bit.
 
         Args:
             frame: a row per impression: a Polars frame (lazy or not), a pandas frame or an Arrow table. It must hold
-                query, document, position (from 1) and click, the contexts of the fit under their names, and the session
+                query, document, position (from 1) and click, the fit's columns of contexts and cells, and the session
                 for UBM and click models. Whole pages, as a click above may matter; the rows may be in any order.
             session: the column of it, or several that make up one id; by default one of a well-known name.
             query: the columns of the query.

@@ -194,3 +194,17 @@ def test_a_ranking_is_examined_under_the_blocks_that_pages_of_each_query_have(
     of_ranking = pl.read_parquet(tmp_path / "predicted" / "predictions.parquet").row(0, named=True)
     assert of_ranking["ci_low"] < (clicks - expected) / 5_000 < of_ranking["ci_high"]
     assert of_ranking["difference"] == pytest.approx((clicks - expected) / 5_000, abs=0.02)
+
+
+def test_rankings_are_judged_by_clicks_that_are_weighed_by_cell(
+    place: Path, run_in_process: Run, tmp_path: Path
+) -> None:
+    log = pl.read_parquet(place / "log.parquet").with_columns(score=(pl.col("doc") * 7 + pl.col("query")) % N_DOCS)
+    log.select("query", "doc", "score").unique().write_csv(tmp_path / "scores.csv")
+    words = ("evaluate", place / "log.parquet", "--propensities", place / "own.csv", "--cell", "block")
+    run_in_process(*words, "--scores", "scores.csv", "-o", "judged")
+    rank = pl.col("score").rank("ordinal", descending=True).over("session")
+    gain = log.select((pl.col("click") * true_weight() / (rank + 1).log(2)).sum() / pl.col("session").n_unique()).item()
+    metrics = pl.read_parquet(tmp_path / "judged" / "metrics.parquet")
+    ours = metrics.filter(metric="dcg", estimator="ips", ranking="scores")
+    assert ours["value"].item() == pytest.approx(gain)

@@ -25,6 +25,7 @@ KEYS = ["session", "doc"]
 FITS = {
     "pbm": (),
     "contexts": ("--context", "device"),
+    "cells": ("--cell", "device"),
     "ubm": ("--model", "ubm"),
     "bins": ("--position-bins", "1,2,3"),
     "max-position": ("--max-position", "3"),
