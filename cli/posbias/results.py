@@ -385,8 +385,9 @@ class Result:
 
             weight of a click in cell e: 1 / max(propensity of e, min_propensity)        of an unclicked impression: 1
 
-        A cell is the position, with the fit's contexts and the columns of its cells, or with the last click above (UBM); a
-        click model without cells weighs by the examination of each row. These are the weights of `posbias weight --layout session`, to the bit.
+        A cell is the position, with the fit's columns of contexts and cells, or with the last click above (UBM); a
+        click model without cells weighs by the examination of each row. These are the weights of `posbias weight
+        --layout session`, to the bit.
 
         Args:
             frame: a row per impression: a Polars frame (lazy or not), a pandas frame or an Arrow table. It must hold
