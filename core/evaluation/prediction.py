@@ -311,10 +311,10 @@ class Placed:
         """The same pairs under bent propensities."""
         by = self.part.by
         theta = bend.theta(by.theta, by.position.astype(np.float64))
-        factor = np.divide(theta, by.theta, out=np.zeros_like(theta), where=by.theta > 0)
-        part, size = replace(self.part, by=replace(by, theta=theta)), len(self.group)
+        part, size, before = replace(self.part, by=replace(by, theta=theta)), len(self.group), self.part.slot_theta
+        factor = np.divide(part.slot_theta, before, out=np.zeros_like(before), where=before > 0)
         sums = [part.by_pair(of, size) for of in (part.row_exposure, part.shown * theta[part.cell] ** 2)]
-        there = self.exposure_there * factor[self.cell]
+        there = self.exposure_there * factor[self.slot]
         return replace(self, part=part, exposure_there=there, exposure=sums[0], squared=sums[1])
 
     @cached_property

@@ -120,11 +120,10 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
     name_propensities(fitted, result)
     chosen = choose_propensities(fitted.theta.propensities, "smooth")
     with _opened(job, request, engine, result) as opened:
-        plan, rankings, days = opened.plan, opened.rankings, opened.days
+        plan, rankings, days, table = opened.plan, opened.rankings, opened.days, chosen.table
         variance = None if opened.pages is None else opened.pages.variance
         cut = days[len(days) // 2] if len(days) > 1 else None
         counts = CountsOfPages.of(opened.statistics, plan, cut, opened.some_pages, request.by, engine, result.progress)
-    table = chosen.table
     _check_positions(counts, opened.pages)
     if fitted.plan.model.needs_session:
         by, covariance = theta_by_position(counts, engine, result.progress)

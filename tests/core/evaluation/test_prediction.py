@@ -9,7 +9,7 @@ import pytest
 
 from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.evaluation.break_even import POWERS, BreakEven, bends
+from posbias.core.evaluation.break_even import POWERS, Bend, BreakEven, bends
 from posbias.core.evaluation.clicked import RANK
 from posbias.core.evaluation.prediction import (
     CONTEXT,
@@ -173,6 +173,9 @@ def test_a_rank_is_examined_as_the_cells_there_that_the_pages_of_the_query_have(
     seen = posterior.value * (placed.exposure > 0)
     moved = [np.bincount(at[there], (of_block * seen)[there], K) for of_block in of_cells]
     np.testing.assert_allclose(sums.moved, np.concatenate(moved))
+    squared = Placed.of(placed.part, lists(rank)).bent(Bend(power=2.0))
+    of_squares = pages[:, placed.group] * theta.reshape(2, K)[:, at] ** 2 * there
+    np.testing.assert_allclose(squared.exposure_there, of_squares.sum(0))
     np.testing.assert_allclose(sums.moved_lent.sum() + sums.moved.sum(), np.sum(of_cells * np.where(seen, seen, 1)))
 
 
