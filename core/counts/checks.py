@@ -276,18 +276,18 @@ def count_pages(impressions: pl.DataFrame, plan: StatisticsPlan) -> CountedPages
         impressions: canonical impressions of whole pages and whole queries, with their sessions.
         plan: of a model without weights.
     """
-    in_cells = plan.with_cells(nw.from_native(with_state(impressions).lazy())).to_native()
+    in_cells = plan.with_cells(nw.from_native(with_state(impressions, plan.cell).lazy())).to_native()
     counts = pl.len().cast(pl.Int64).alias(IMPRESSIONS), pl.col(CLICK).cast(pl.Int64).sum().alias(CLICKS)
     counted = in_cells.group_by(*plan.keys, STATE).agg(*counts).sort(*plan.keys, STATE).collect()
     return CountedPages(plan, counted, impressions.height)
 
 
-def with_state(impressions: pl.DataFrame) -> pl.DataFrame:
+def with_state(impressions: pl.DataFrame, cell: Sequence[str] = ()) -> pl.DataFrame:
     """Impressions with their state, page by page from top to bottom.
 
     E.g. clicks [0, 1, 0, 0, 1, 0] of a page -> states [none, none, directly above, further up, further up, two].
     """
-    shown = in_page_order(impressions)
+    shown = in_page_order(impressions, cell)
     row = np.arange(shown.height)
     starts = shown[SESSION].rle_id().to_numpy().astype(np.int64)
     first = np.flatnonzero(np.diff(starts, prepend=-1))[starts]

@@ -343,8 +343,13 @@ class SufficientStatistics:
 
     @property
     def curve_of_cell(self) -> Integers:
-        """The number of each cell's curve over positions, from 0 in the order of the cells, shape (K,)."""
-        return context_numbers(self.cells, self.plan.curve)
+        """The number of each cell's curve over positions, from 0 in the order of the cells, shape (K,).
+
+        Where the last column of a cell is the position itself, the others tell curves apart.
+        """
+        curve, last = self.plan.curve, self.plan.cell[-1:]
+        sizes = {self.cells.select(names).n_unique() for names in ([POSITION], last, [POSITION, *last]) if last}
+        return context_numbers(self.cells, curve[:-1] if len(sizes) == 1 else curve)
 
     @property
     def axes_of_cell(self) -> Integers:

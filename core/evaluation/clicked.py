@@ -107,7 +107,7 @@ def rows_of_pages(impressions: pl.DataFrame, plan: StatisticsPlan, weights: Cell
     own = pl.col(WEIGHT).cast(pl.Float64) if plan.weighted else pl.lit(1.0)
     page, row = pl.col(SESSION).rle_id().cast(pl.Int64), pl.int_range(pl.len(), dtype=pl.Int64)
     return (
-        in_page_order(in_cells.with_columns(pl.col(AT).alias(POSITION)))
+        in_page_order(in_cells.with_columns(pl.col(AT).alias(POSITION)), plan.cell)
         .with_columns(page.alias(PAGE), row.alias(AT))
         .select(
             *(QUERY, DOC, PAGE, pl.col(POSITION).cast(pl.Int64), pl.col(CELL).fill_null(_NO_CELL)),

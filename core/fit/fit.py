@@ -44,6 +44,9 @@ MOST_CELLS_OF_SLOW = 2_000
 """Cells up to which there are curves other than a power, the bootstrap and clusters by a column: each of their many
 steps takes as many operations as the cube of that."""
 
+MOST_VALUES = 1_000
+"""Most values of a column of a cell: no page has so many rows or lists, and an id has."""
+
 _MATRICES, _MATRICES_OF_PERIOD = 8, 4
 """Numbers for each two cells that an estimate with errors holds at its peak; and further ones, for each length of
 periods that is looked at."""
@@ -178,6 +181,13 @@ def check_cells(
     remedy += " gives the positions of a bin one propensity" + (
         ", or leave out a --cell or --context." if plan.curve else "."
     )
+    values = {name: statistics.cells[name].n_unique() for name in plan.cell}
+    widest = max(values, key=values.__getitem__, default="")
+    if values.get(widest, 0) > MOST_VALUES:
+        raise UsageError(
+            f"--cell {widest}: {cells[0].lower()}{cells[1:]}, as this column has {values[widest]:,} different values. "
+            "Is it an id? Name what changes how a page is looked at, such as a row, a list or an advert above."
+        )
     slow = [f"--shape {options.shape}"] if options.shape not in {FREE, PowerShape.name} else []
     slow += ["--bootstrap"] * bool(options.bootstrap) + ["--cluster-column"] * bool(plan.clusters)
     if slow and number > MOST_CELLS_OF_SLOW:

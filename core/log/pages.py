@@ -111,14 +111,15 @@ def with_places(impressions: pl.DataFrame) -> pl.DataFrame | None:
             return None
 
 
-def in_page_order(impressions: pl.DataFrame) -> pl.DataFrame:
+def in_page_order(impressions: pl.DataFrame, cell: Sequence[str] = ()) -> pl.DataFrame:
     """Impressions by session and position: sorted by one number where that is possible, which is much faster.
 
-    Those that stand in that order already, as in many logs, are not sorted.
+    Those that stand in that order already, as in many logs, are not sorted. Where cells have further columns, pages are
+    in the order of these (row by row, list by list), then of the positions.
     """
-    placed = with_places(impressions)
+    placed = None if cell else with_places(impressions)
     if placed is None:
-        return impressions.sort(SESSION, POSITION)
+        return impressions.sort(SESSION, *cell, POSITION)
     return impressions if placed[PLACE].is_sorted() else placed.sort(PLACE).drop(PLACE)
 
 
@@ -153,6 +154,7 @@ class PageRules:
     docs_repeat: bool = False  # whether it may show a document twice
     # whether its documents belong to several queries: each to its own, where a log has none
     several_queries: bool = False
+    cell: tuple[str, ...] = ()  # columns by which places of one position differ: it may be shown once for each value
 
 
 USUAL_PAGES = PageRules()
@@ -176,16 +178,17 @@ def pages(impressions: pl.LazyFrame, rules: PageRules = USUAL_PAGES) -> pl.LazyF
 
     Returns:
         `session`, `rows` (impressions in it), `page_clicks`, `last_clicked`, and `rejected`, a `PageRejection` or 0:
-        several queries, or a document or a position twice.
+        several queries, or a document or a place (the position, with the columns of its cell) twice.
     """
     place_and_click = 2 * pl.col(POSITION).cast(pl.Int64) + pl.col(CLICK)  # its maximum is that of the last row
+    last = pl.col(CLICK).sort_by(POSITION, *rules.cell).last().cast(pl.Int64) if rules.cell else place_and_click.max() % 2
     per_page = impressions.group_by(SESSION).agg(
         pl.len().cast(pl.Int64).alias(PAGE_ROWS),
         pl.col(CLICK).cast(pl.Int64).sum().alias(PAGE_CLICKS),
-        (place_and_click.max() % 2).alias(LAST_CLICKED),
+        last.alias(LAST_CLICKED),
         queries=pl.col(QUERY).n_unique(),
         docs=pl.col(DOC).n_unique(),
-        positions=pl.col(POSITION).n_unique(),
+        places=(pl.struct(POSITION, *rules.cell) if rules.cell else pl.col(POSITION)).n_unique(),
     )
     several = pl.lit(value=False) if rules.several_queries else pl.col("queries") > 1
     repeated = pl.lit(value=False) if rules.docs_repeat else pl.col("docs") < pl.col(PAGE_ROWS)
@@ -194,7 +197,7 @@ def pages(impressions: pl.LazyFrame, rules: PageRules = USUAL_PAGES) -> pl.LazyF
         .then(int(PageRejection.SEVERAL_QUERIES))
         .when(repeated)
         .then(int(PageRejection.REPEATED_DOC))
-        .when(pl.col("positions") < pl.col(PAGE_ROWS))
+        .when(pl.col("places") < pl.col(PAGE_ROWS))
         .then(int(PageRejection.REPEATED_POSITION))
         .otherwise(0)
     )
@@ -263,7 +266,9 @@ def over_parts(pages_of_parts: pl.LazyFrame) -> pl.LazyFrame:
 _LATER, _CUT = "posbias_later", "posbias_cut"
 
 
-def mark_repeats(impressions: pl.LazyFrame, *, clicks_above_matter: bool) -> pl.LazyFrame:
+def mark_repeats(
+    impressions: pl.LazyFrame, *, clicks_above_matter: bool, cell: Sequence[str] = ()
+) -> pl.LazyFrame:
     """Mark in `rejected` the rows that are left out so that each document counts once a page; 0 for the others.
 
     A row that stands twice counts once. Rows of a document at one position that differ in their click are not marked:
@@ -272,12 +277,14 @@ def mark_repeats(impressions: pl.LazyFrame, *, clicks_above_matter: bool) -> pl.
     Args:
         impressions: canonical impressions that keep the row contract, of whole pages.
         clicks_above_matter: whether cells depend on the clicks above.
+        cell: columns by which places of one position differ; the first of them is the smallest.
     """
     page = (SESSION, QUERY)
-    later = pl.col(POSITION) > pl.col(POSITION).min().over(*page, DOC)
+    place = pl.struct(POSITION, *cell).rank("dense") if cell else pl.col(POSITION)
+    later = place > place.min().over(*page, DOC)
     clicked_later = pl.when(_LATER, pl.col(CLICK) == 1).then(pl.col(POSITION)).min().over(*page)
     below = pl.col(POSITION) > pl.col(_CUT) if clicks_above_matter else pl.lit(value=False)
-    is_copy = ~pl.struct(*page, DOC, POSITION, CLICK).is_first_distinct()
+    is_copy = ~pl.struct(*page, DOC, POSITION, *cell, CLICK).is_first_distinct()
     fault = (
         pl.when(_LATER)
         .then(int(PageRejection.SHOWN_ABOVE))

@@ -93,7 +93,7 @@ def weighted_pages(
     """
     shown = impressions.with_columns(pl.col(POSITION).alias(_SHOWN_POSITION))
     own = pl.col(WEIGHT).cast(pl.Float64) if plan.weighted else pl.lit(1.0)
-    in_cells = plan.with_cells_in_memory(in_page_order(shown)).with_columns(own.alias(_OWN_WEIGHT))
+    in_cells = plan.with_cells_in_memory(in_page_order(shown, plan.cell)).with_columns(own.alias(_OWN_WEIGHT))
     weighted = in_cells.join(
         weights.frame(), on=list(plan.cell_columns), how="left", nulls_equal=True, maintain_order="left"
     )

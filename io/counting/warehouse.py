@@ -382,12 +382,16 @@ class _Template:
         faults = [] if self.roles.no_query else [("least_query <> largest_query", PageRejection.SEVERAL_QUERIES)]
         faults += [
             ("docs < page_rows", PageRejection.REPEATED_DOC),
-            ("positions < page_rows", PageRejection.REPEATED_POSITION),
+            ("places < page_rows", PageRejection.REPEATED_POSITION),
         ]
         faults += [("worst > 0", PageRejection.FAULTY_ROW)] if self.plan.needs_pages else []
         of_page = ", ".join(f"p_{session}" for session in self._sessions)
         ids = ", ".join(f"{session} AS p_{session}" for session in self._sessions)
-        self._step("pages", ids_of_page=ids, is_known=known, sessions=sessions)
+        source, place, cells = "marked", "r_position", len(self.plan.cell)
+        if cells:
+            source, place = "placed", "r_place"
+            self._step("placed", sessions=sessions, further=", ".join(f"r_k_{number}" for number in range(cells)))
+        self._step("pages", ids_of_page=ids, is_known=known, sessions=sessions, source=source, place=place)
         self._step("page_marked", of_page=of_page, page_fault=_first_that_holds(faults))
         self._step("faulty", of_page=of_page)
         self._step("judged", same_page=" AND ".join(f"{session} = p_{session}" for session in self._sessions))

@@ -8,18 +8,22 @@ SELECT {columns} FROM posbias_table
 -- marked: what each row by itself breaks of the contract
 SELECT log_rows.*, {marks} FROM log_rows
 
+-- placed: the number of each good row's place on its page, where columns beside the position make it
+SELECT marked.*, DENSE_RANK() OVER (PARTITION BY {sessions}, row_fault ORDER BY r_position, {further}) AS r_place
+FROM marked
+
 -- pages: what the good rows of each page add up to
 SELECT
     {ids_of_page},
     MAX(row_fault) AS worst,
     COUNT(CASE WHEN row_fault = 0 THEN 1 END) AS page_rows,
     SUM(CASE WHEN row_fault = 0 THEN r_click END) AS page_clicks,
-    MAX(CASE WHEN row_fault = 0 THEN 2 * CAST(r_position AS BIGINT) + r_click END) AS last_row,
+    MAX(CASE WHEN row_fault = 0 THEN 2 * CAST({place} AS BIGINT) + r_click END) AS last_row,
     MIN(CASE WHEN row_fault = 0 THEN r_query END) AS least_query,
     MAX(CASE WHEN row_fault = 0 THEN r_query END) AS largest_query,
     COUNT(DISTINCT CASE WHEN row_fault = 0 THEN r_doc END) AS docs,
-    COUNT(DISTINCT CASE WHEN row_fault = 0 THEN r_position END) AS positions
-FROM marked WHERE {is_known} GROUP BY {sessions}
+    COUNT(DISTINCT CASE WHEN row_fault = 0 THEN {place} END) AS places
+FROM {source} WHERE {is_known} GROUP BY {sessions}
 
 -- page_marked: the sessions that cannot be one results page, by the rules of `core.log.pages`
 SELECT

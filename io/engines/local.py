@@ -378,9 +378,9 @@ def _first_buckets(log: Log, n_buckets: int) -> int:
     return -(-n_buckets * SAMPLED_ROWS // max(log.estimated_rows, SAMPLED_ROWS))
 
 
-def each_doc_once(impressions: pl.LazyFrame, *, whole_pages: bool) -> tuple[pl.DataFrame, pl.DataFrame]:
+def each_doc_once(impressions: pl.LazyFrame, plan: StatisticsPlan) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Impressions with each document once a page, and the `row_counts` of those that are left out."""
-    marked = mark_repeats(impressions, clicks_above_matter=whole_pages).collect()
+    marked = mark_repeats(impressions, clicks_above_matter=plan.needs_pages, cell=plan.cell).collect()
     repeats = row_counts(marked.lazy()).filter(pl.col(REJECTED) > 0).collect()
     return good_rows(marked.lazy()).collect(), repeats
 
@@ -475,7 +475,7 @@ class LocalEngine(Engine):
         good = good_rows(rows.lazy()).collect() if rejected else rows.drop(REJECTED)
         repeats = dict[str, int]()
         if log.docs_once:
-            good, left_out = each_doc_once(good.lazy(), whole_pages=plan.needs_pages)
+            good, left_out = each_doc_once(good.lazy(), plan)
             repeats, totals = rows_by_reason(left_out), without_clicks(totals, left_out)
         if log.has_sessions:
             lost = rows.lazy().filter(pl.col(REJECTED) > 0) if plan.needs_pages and rejected else None
@@ -522,7 +522,7 @@ class LocalEngine(Engine):
         frames = buckets.frames
         if log.docs_once:
             for number, bucket in enumerate(frames):
-                once, left_out = each_doc_once(bucket, whole_pages=plan.needs_pages)
+                once, left_out = each_doc_once(bucket, plan)
                 frames[number] = keep(once, self.scratch, f"once-{number:05d}").scan()
                 repeats.update(rows_by_reason(left_out))
                 totals = without_clicks(totals, left_out)

@@ -305,7 +305,7 @@ class SparkEngine(Engine):
         schema = pl.Schema({name: dtype for name, dtype in schema.items() if name != REJECTED})
         repeats = dict[str, int]()
         if log.docs_once:
-            once = partial(mark_repeats, clicks_above_matter=plan.needs_pages)
+            once = partial(mark_repeats, clicks_above_matter=plan.needs_pages, cell=plan.cell)
             marked = self.keep(_mapped(good, schema, once, pl.Schema({**schema, REJECTED: pl.UInt8()})))
             left_out = _sums_by_reason(marked.filter(f"{REJECTED} > 0"), {ROWS: "*", CLICKS: CLICK})
             repeats, totals = rows_by_reason(left_out), without_clicks(totals, left_out)

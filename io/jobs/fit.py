@@ -81,6 +81,7 @@ class Job:
         Raises:
             LogFormatError: a file is not there, or cannot be read.
             SchemaError: a column is not there, or is of the wrong type.
+            UsageError: bins are requested of positions whose values a cell keeps apart.
         """
         request = self.log
         if request is None:
@@ -105,6 +106,11 @@ class Job:
                 del known[where : where + 2]
             advice, options = f"{form.text[:1].upper()}{form.text[1:]}.", (*known, *form.options)
             raise RoleError(*error.lines, advice, options=options) from error
+        if self.plan.position_bins and log.roles.position in self.plan.cell:
+            raise UsageError(
+                f"--position-bins: column {log.roles.position!r} is the position, and --cell keeps its values apart. "
+                f"Use --position {log.roles.position} in place of --cell {log.roles.position}."
+            )
         check_features(log, self.tables, self.features)
         if result is not None:
             result.faults += doubts(log)

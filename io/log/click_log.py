@@ -162,7 +162,7 @@ class Log:
     @property
     def page_rules(self) -> PageRules:
         """The rules of pages."""
-        return PageRules(self.request.duplicate_docs == "keep", self.roles.no_query)
+        return PageRules(self.request.duplicate_docs == "keep", self.roles.no_query, self.roles.cell)
 
     @cached_property
     def schema(self) -> pl.Schema:
@@ -565,6 +565,12 @@ def _find_roles(request: LogRequest, requested: Roles, columns: dict[str, bool],
         raise SchemaError(
             f"{where}: column {roles.click!r} (--click) plays another role already. Name the column that says "
             "whether a result was clicked: without it, nothing can be estimated."
+        )
+    played = {*roles.session, *roles.ids(), roles.click}
+    for name in filter(played.__contains__, roles.cell):
+        raise SchemaError(
+            f"{where}: column {name!r} (--cell) plays another role already. Name what changes how a page is looked at, "
+            "such as a row, a list or an advert above."
         )
     if summed and roles.impressions in {roles.position, roles.click, *roles.ids()}:
         raise SchemaError(

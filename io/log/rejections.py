@@ -160,6 +160,8 @@ def describe_rejected_pages(log: Log, counts: Mapping[int, int], examples: pl.Da
             "If the log was exported twice, or a page may show a document twice, use --duplicate-docs first (or keep, "
             "with --model pbm)."
         )
+    if PageRejection.REPEATED_POSITION in counts and not instead:
+        lines.append("If a page has several rows or lists with positions of their own, name their column: --cell COLUMN.")
     lines.append(
         "More than half of the rows are on such pages, too many to drop."
         if dropped

@@ -531,7 +531,7 @@ def _pages_of(
 ) -> tuple[Integers, pl.DataFrame]:
     """The length of each page of a bucket, and its impressions from top to bottom."""
     own = pl.col(WEIGHT).cast(pl.Float64) if plan.weighted else pl.lit(1.0)
-    in_cells = plan.with_cells_in_memory(in_page_order(impressions.collect(engine="streaming")))
+    in_cells = plan.with_cells_in_memory(in_page_order(impressions.collect(engine="streaming"), plan.cell))
     cell_numbers = cells.with_row_index(_CELL)
     numbered = documents.join(in_cells.lazy().select(PAIR).unique(), on=PAIR, how="semi").collect(engine="streaming")
     shown = (
