@@ -286,11 +286,12 @@ def resolve_roles(
     taken = {name for names in (*keys.values(), *others.values()) for name in names}
     taken |= only | {rows.column for rows in requested.randomized}
     candidates = [name for name in columns if name not in only_named]
-    unnamed = [role for role in looked_for if not keys[role]]
-    if requested.cell and POSITION in unnamed and not any(name.lower() in ALIASES[POSITION] for name in candidates):
+    unnamed, required = [role for role in looked_for if not keys[role]], frozenset(required)
+    known = any(name.lower() in ALIASES[POSITION] for name in candidates)
+    if len(requested.cell) > 1 and POSITION in required.intersection(unnamed) and not known:
         keys[POSITION] = others["cell"][-1:]  # the cell says all
         unnamed.remove(POSITION)
-    found, guessed = _search(candidates, taken, unnamed, frozenset(required), where, flags)
+    found, guessed = _search(candidates, taken, unnamed, required, where, flags)
     columns_of = keys | found
     return replace(
         requested,

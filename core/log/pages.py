@@ -281,6 +281,7 @@ def mark_repeats(
     """
     page = (SESSION, QUERY)
     place = pl.struct(POSITION, *cell).rank("dense") if cell else pl.col(POSITION)
+    impressions, place = impressions.with_columns(place.alias(PLACE)), pl.col(PLACE)
     later = place > place.min().over(*page, DOC)
     clicked_later = pl.when(_LATER, pl.col(CLICK) == 1).then(pl.col(POSITION)).min().over(*page)
     below = pl.col(POSITION) > pl.col(_CUT) if clicks_above_matter else pl.lit(value=False)
@@ -296,7 +297,7 @@ def mark_repeats(
         .cast(pl.UInt8)
     )
     marked = impressions.with_columns(later.alias(_LATER)).with_columns(clicked_later.alias(_CUT))
-    return marked.with_columns(fault.alias(REJECTED)).drop(_LATER, _CUT)
+    return marked.with_columns(fault.alias(REJECTED)).drop(PLACE, _LATER, _CUT)
 
 
 FEWEST_ROWS = 100

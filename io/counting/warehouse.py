@@ -142,6 +142,8 @@ class WarehouseQuery:
     def remarks(self) -> list[str]:
         """Remarks for whoever runs the query."""
         remarks = list[str]()
+        if self.plan.cell and self.roles.position is None:
+            remarks.append(f"The position is column {POSITION!r}: name another one with --position COLUMN.")
         if not self.roles.session:
             remarks.append("Pages are not checked: name them with --session COLUMN.")
         if self.plan.period:

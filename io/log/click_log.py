@@ -48,6 +48,7 @@ from posbias.io.log.lists import (
     check_files_agree,
     check_flat,
     check_renamed,
+    cells_in_lists,
     find_nesting,
     holds_lists,
 )
@@ -475,10 +476,17 @@ def open_log(request: LogRequest) -> Log:
         raise
     check_headers(sources, roles.columns())
     check_files_agree(sources, roles)
+    of_cells = list[str]()
+    if nested and roles.cell:
+        with reading(sources):
+            first = scan_sources(sources[:1]).head(_SAMPLED_PAGES).collect()
+        of_cells = cells_in_lists(first, roles, request.lists)
+        if roles.position is None and len(roles.cell) > 1 and roles.cell[-1] in of_cells:  # the cell says all
+            roles = replace(roles, position=roles.cell[-1])
     base = request.rules.position_base
     of_entries = roles if request.rules.click_ranks is None else replace(roles, click=None)
     schema = schema_of(sources[0])
-    nesting = find_nesting(schema, of_entries, base, request.lists, where=where) if nested else None
+    nesting = find_nesting(schema, of_entries, base, request.lists, of_cells, where=where) if nested else None
     if nesting is None:
         check_flat(schema, roles, where=where)
     elif request.rules.click_ranks is not None and request.lists.separator and schema[roles.click or ""] == pl.String:

@@ -302,7 +302,19 @@ def check_flat(schema: pl.Schema, roles: Roles, *, where: str) -> None:
     )
 
 
-def find_nesting(schema: pl.Schema, roles: Roles, base: int, rules: ListRules, *, where: str) -> Nesting | None:
+def cells_in_lists(first: pl.DataFrame, roles: Roles, rules: ListRules) -> list[str]:
+    """The columns of cells with an entry for each document of a page; of text, that is so in all of the first rows."""
+    texts = [name for name in roles.cell if first[name].dtype == pl.String and rules.separator is not None]
+    doc = first[roles.doc[0]] if roles.doc else pl.Series()
+    docs = rules.as_list(doc.name) if doc.dtype == pl.String else pl.col(doc.name).cast(pl.List(pl.String))
+    alike = [(rules.as_list(name).list.len() == docs.list.len()).all().alias(name) for name in texts]
+    found = first.select(alike).row(0, named=True) if texts else {}
+    return [name for name in roles.cell if holds_lists(first[name].dtype) or found.get(name)]
+
+
+def find_nesting(
+    schema: pl.Schema, roles: Roles, base: int, rules: ListRules, cells: Sequence[str] = (), *, where: str
+) -> Nesting | None:
     """How the rows hold pages; None where each row is one impression.
 
     Args:
@@ -310,13 +322,14 @@ def find_nesting(schema: pl.Schema, roles: Roles, base: int, rules: ListRules, *
         roles: what they mean.
         base: the number of the topmost position.
         rules: how lists are read.
+        cells: columns of cells that hold lists.
         where: what is being read, for the message.
 
     Raises:
         SchemaError: some columns hold lists, and others that should do not; or order may be no position.
     """
-    of_each = (*roles.doc, *(name for name in (roles.position, roles.click, roles.clicked) if name is not None))
-    written = [name for name in of_each if rules.separator is not None and schema[name] == pl.String]
+    of_each = (*roles.doc, *(name for name in (roles.position, roles.click, roles.clicked) if name is not None), *cells)
+    written = [name for name in dict.fromkeys(of_each) if rules.separator is not None and schema[name] == pl.String]
     in_lists = [name for name, dtype in schema.items() if holds_lists(dtype) or name in written]
     docs = [name for name in roles.doc if name in in_lists]
     if not docs:

@@ -47,7 +47,8 @@ def describe_rejected_rows(log: Log, counts: Mapping[int, int], read: int) -> li
         lines.append(f"  {counts[code]:,} x {why_rejected(code)}: {'; '.join(_places(log, code))}")
         advice = _advice(log, code)
         lines += [f"    {advice}"] if advice else []
-    lines += advice_on_most({why_rejected(code): rows for code, rows in counts.items()}, read)
+    of_cell = log.roles.position in log.roles.cell
+    lines += [] if of_cell else advice_on_most({why_rejected(code): rows for code, rows in counts.items()}, read)
     lines += cut_off(log)
     return [*lines, "Fix the log, or drop these rows with --on-bad-rows drop."]
 
@@ -217,6 +218,8 @@ def _advice(log: Log, code: int) -> str:
                 return f"Some pages count from {smallest}, and most from {smallest + 1}: `posbias check` says which."
             few = f"few rows have it, beside those of {smallest + 1}"
             return f"{smallest} seems to mean that the position is unknown: {few}."
+        case RowRejection.POSITION_NOT_WHOLE if log.roles.position in log.roles.cell:
+            return "The last --cell is taken to be the position. Name another column with --position."
         case RowRejection.PAGE_INVALID:
             base = 1 if log.rules.paging is None else log.rules.paging.base
             return f"Pages count from {base} here. If this log counts them from {1 - base}, use --page-base {1 - base}."

@@ -46,6 +46,7 @@ def log() -> pl.DataFrame:
         device=pl.when(pl.col("session") % 7 > 0).then(pl.format("device {}", "device")),
         time=pl.col("timestamp").dt.replace_time_zone(None),
         user=pl.format("u{}", pl.col("session") % 31),
+        list=pl.when(pl.col("session") % 5 > 0).then(pl.format("list {}", pl.col("position") % 2)),
         arm=pl.when(pl.col("session") % 3 == 0).then(pl.lit("swap")).otherwise(pl.lit("usual")),
     )
     pages = drawn["page"].unique(maintain_order=True)
@@ -189,6 +190,7 @@ PLANS: dict[str, Sequence[str]] = {
     "pbm": (),
     "ubm": ("--model", "ubm"),
     "contexts": ("--context", "device"),
+    "cells": ("--cell", "list", "--cell", "device"),  # a page whose position 4 stands twice, in two lists
     "days": ("--timestamp", "time"),
     "strata and clusters": ("--stratify", "device", "--cluster-column", "user"),
     "arms": ("--arm", "device"),
