@@ -34,11 +34,12 @@ from posbias.core.roles import tells
 from posbias.core.schema import CLICK
 from posbias.core.training.weights import as_count
 from posbias.io.counting.count import check_estimable, order_of_log, read_unchecked
-from posbias.io.counting.first_rows import look_at_first_rows
+from posbias.io.counting.first_rows import find_layout, look_at_first_rows
 from posbias.io.counting.profile import PBM, ROWS_OF_CHECK, Look, look_at, profile, profile_of_days
 from posbias.io.engines.engine import ReadLog
 from posbias.io.fits.verdicts import feedback_over_times, reason_of_rows
 from posbias.io.forms.page_structure import (
+    find_cells,
     find_duplicates,
     find_lists,
     find_page_time,
@@ -229,9 +230,11 @@ STEPS: tuple[Step, ...] = (
     lambda view: find_page_time(view.open_log()),
     lambda view: find_session(view.open_log()),
     lambda view: find_paging(view.open_log()),
+    lambda view: [] if _takes_no_cells(view) else find_cells(view.open_log()),
     lambda view: find_pages(view.open_log()),
     _times,
     lambda view: find_duplicates(view.open_log()),
+    lambda view: [] if _takes_no_cells(view) else find_layout(view.open_log(), ROWS_OF_CHECK),
 )
 """Steps of the recognition, in this order. A log of raw files or events has no rows before these are read."""
 
@@ -257,6 +260,11 @@ def _is_set(view: LogView, *names: str) -> bool:
     if view.log.input_format not in ROWS or view.log.impression_where:
         return True
     return any(getattr(view.log, name) for name in names)
+
+
+def _takes_no_cells(view: LogView) -> bool:
+    """Whether the log has none of cells of several columns: another model, or no rows of impressions."""
+    return view.counting.model not in {None, PBM} or _is_set(view, "cell", "impressions")
 
 
 SCHEMA = "posbias.check"

@@ -181,7 +181,9 @@ def pages(impressions: pl.LazyFrame, rules: PageRules = USUAL_PAGES) -> pl.LazyF
         several queries, or a document or a place (the position, with the columns of its cell) twice.
     """
     place_and_click = 2 * pl.col(POSITION).cast(pl.Int64) + pl.col(CLICK)  # its maximum is that of the last row
-    last = pl.col(CLICK).sort_by(POSITION, *rules.cell).last().cast(pl.Int64) if rules.cell else place_and_click.max() % 2
+    last = place_and_click.max() % 2
+    if rules.cell:  # which of several rows of one position is the last
+        last = pl.col(CLICK).sort_by(POSITION, *rules.cell).last().cast(pl.Int64)
     per_page = impressions.group_by(SESSION).agg(
         pl.len().cast(pl.Int64).alias(PAGE_ROWS),
         pl.col(CLICK).cast(pl.Int64).sum().alias(PAGE_CLICKS),
@@ -266,9 +268,7 @@ def over_parts(pages_of_parts: pl.LazyFrame) -> pl.LazyFrame:
 _LATER, _CUT = "posbias_later", "posbias_cut"
 
 
-def mark_repeats(
-    impressions: pl.LazyFrame, *, clicks_above_matter: bool, cell: Sequence[str] = ()
-) -> pl.LazyFrame:
+def mark_repeats(impressions: pl.LazyFrame, *, clicks_above_matter: bool, cell: Sequence[str] = ()) -> pl.LazyFrame:
     """Mark in `rejected` the rows that are left out so that each document counts once a page; 0 for the others.
 
     A row that stands twice counts once. Rows of a document at one position that differ in their click are not marked:

@@ -11,19 +11,22 @@ import polars as pl
 
 from posbias.core.check import CLIENT, FEWEST_CLIENTS, Clients, robots_among
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import compress_part, merge_parts
+from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts
 from posbias.core.errors import IdentifiabilityError, UsageError
-from posbias.core.estimators.estimate import EstimationOptions
+from posbias.core.estimators.estimate import Estimate, EstimationOptions
 from posbias.core.estimators.methods import ConditionalEstimator
 from posbias.core.log.first_rows import deciding, few_values, page_order
 from posbias.core.log.impressions import REJECTED, RowRejection
 from posbias.core.log.pages import ENDS, FIRST, ShiftedPages, shifted_pages_of
 from posbias.core.models import get_model
-from posbias.core.roles import CLIENTS, VISITS, plain
+from posbias.core.roles import CLIENTS, VISITS, plain, words
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, QUERY, RESERVED, SESSION
+from posbias.core.shapes.product import fit_product
 from posbias.io.engines.engine import ReadLog
+from posbias.io.forms.recognition import option
 from posbias.io.log.click_log import Log, good_rows
 from posbias.io.log.faults import Quantity, of_ids
+from posbias.io.log.lists import Finding
 from posbias.io.log.rejections import why_rejected
 from posbias.io.log.scan import reading
 from posbias.io.log.sql import sql_counted_from, sql_name, sql_text, sql_where
@@ -72,14 +75,19 @@ def look_at_first_rows(read: ReadLog, most: int, sample: pl.DataFrame | None) ->
     is_read = sample is not None and not columns and _BELOW not in read.rejected
     if log.raw is not None or log.roles.impressions is not None or is_read:
         return None if sample is None else FirstRows(sample, (), None, _of_bases(sample, (), log))
-    seen = replace(log, roles=replace(log.roles, cluster=columns))
+    counted = _read(log, columns, most)
+    rows = good_rows(counted.lazy()).collect()
+    return FirstRows(rows, columns, _clients(rows, columns, log), _of_bases(counted, columns, log))
+
+
+def _read(log: Log, columns: Sequence[str], most: int) -> pl.DataFrame:
+    """The first rows, with further columns; also those above the first position."""
+    seen = replace(log, roles=replace(log.roles, cluster=tuple(columns)))
     with reading([*log.sources, *log.click_sources]):
         known = seen.impressions.collect_schema()
         kept = [name for name in (SESSION, QUERY, DOC, POSITION, CLICK, PERIOD, REJECTED, *columns) if name in known]
         rows = seen.impressions.select(kept).filter(pl.col(REJECTED).is_in(_COUNTED)).head(most)
-        counted = rows.collect(engine="streaming")
-    rows = good_rows(counted.lazy()).collect()
-    return FirstRows(rows, columns, _clients(rows, columns, log), _of_bases(counted, columns, log))
+        return rows.collect(engine="streaming")
 
 
 def _of_bases(rows: pl.DataFrame, columns: Sequence[str], log: Log) -> dict[str, Quantity]:
@@ -234,13 +242,85 @@ def _of_columns(rows: pl.DataFrame, columns: Sequence[str]) -> dict[str, Quantit
     }
 
 
+_OF_PAGES = {
+    *("ad", "ads", "advert", "adverts", "advertisement", "banner", "block", "answer", "ai", "overview", "snippet"),
+    *("layout", "template", "design", "widget", "panel", "promo", "module", "carousel", "box", "onebox", "map"),
+}
+_OF_PEOPLE = {
+    *("device", "os", "platform", "browser", "app", "client", "user", "member", "customer", "gender", "age", "segment"),
+    *("country", "market", "region", "city", "locale", "language", "lang", "shop", "store", "channel", "referrer"),
+}
+_MOST_LAYOUTS = 8  # values of a column that says what is on a page
+_SPLIT = 0.1  # change of a log propensity that is worth a sentence
+
+
+def find_layout(log: Log, most: int) -> list[Finding]:
+    """The column by whose values, one a page, attention falls differently: what is on the page, or who looks at it.
+
+    It is compared as a cell, by the test of the product form. A column that decides relevance is no such (`deciding`).
+
+    Args:
+        log: with its roles.
+        most: rows that are read at most.
+    """
+    if not log.has_sessions or log.roles.cell or log.roles.context or log.raw is not None or log.roles.weight:
+        return []
+    columns = [name for name in _free_columns(log) if name not in RESERVED][:_MOST_COLUMNS]
+    rows = _read(log, columns, most).filter(pl.col(REJECTED) == 0, pl.col(POSITION) <= _DEEPEST)
+    names = [name for name in few_values(rows, columns) if rows[name].n_unique() <= _MOST_LAYOUTS] if columns else []
+    level, found = _FALSE / max(len(names), 1), list[tuple[float, str, str]]()
+    for name in names:
+        decides, how = deciding(rows, name), _split(rows, name, level)
+        if how is not None and not (decides is not None and decides.score > NormalDist().inv_cdf(1 - level)):
+            found.append((*how, name))
+    if not found:
+        return []
+    _, how, name = min(found)
+    if not _OF_PAGES.isdisjoint(words(name)):
+        return [Finding(f"{how}: it is part of where a result stands", option("--cell", name), certain=False)]
+    if not _OF_PEOPLE.isdisjoint(words(name)):
+        return [Finding(f"{how}. Name it with --context {name}: each of its values has propensities of its own")]
+    which = f"--cell {name} if the page differs by it (an advert above, a layout), with --context {name} if people do"
+    return [Finding(f"{how}. Name it with {which}", certain=False)]
+
+
+def _split(rows: pl.DataFrame, name: str, level: float) -> tuple[float, str] | None:
+    """The p-value, and in words, how propensities of the values of a column differ; None where hardly."""
+    statistics, estimate = _estimate(rows, (name,))
+    fitted = None if estimate is None else estimate.fitted
+    if estimate is None or fitted is None:
+        return None
+    product = fit_product(fitted, statistics.axes_of_cell, statistics.context_of_cell)
+    if product is None or not product.test.p_value < level or abs(product.test.difference) < _SPLIT:
+        return None
+    cells = statistics.counts_by_cell().with_columns(pl.Series("theta", estimate.propensity)).drop_nans("theta")
+    usual, other, *_ = cells.group_by(name).agg(pl.col(IMPRESSIONS).sum()).sort(IMPRESSIONS, descending=True)[name]
+    pairs = cells.filter(pl.col(name).eq_missing(usual)).join(
+        cells.filter(pl.col(name).eq_missing(other)), on=POSITION, maintain_order="left"
+    )
+    if not pairs.height:
+        return None
+    ratio, at = (pairs["theta_right"] / pairs["theta"]).to_list(), pairs[POSITION].to_list()
+    text = f"where {name!r} is {other!r}, position {at[0]} gets {ratio[0]:.2f} of the attention that it gets with"
+    return product.test.p_value, f"{text} {usual!r}, and position {at[-1]} {ratio[-1]:.2f}"
+
+
 def _theta(rows: pl.DataFrame) -> pl.DataFrame:
     """`position` and the conditional estimate `theta` of rows in memory."""
-    plan = StatisticsPlan(get_model("pbm"))
-    counted = plan.count_in_cells(nw.from_native(rows.select(QUERY, DOC, POSITION, CLICK).lazy())).to_native()
-    statistics = merge_parts([compress_part(counted.sort(plan.keys).collect(), plan)], plan)
-    try:
-        estimate = ConditionalEstimator().estimate(statistics, statistics.strata(), EstimationOptions(), lambda _: None)
-    except (IdentifiabilityError, UsageError, np.linalg.LinAlgError, OverflowError):
+    statistics, estimate = _estimate(rows)
+    if estimate is None:
         return pl.DataFrame(schema={POSITION: pl.Int32, "theta": pl.Float64})
     return statistics.counts_by_cell().select(POSITION, pl.Series("theta", estimate.propensity))
+
+
+def _estimate(rows: pl.DataFrame, cell: tuple[str, ...] = ()) -> tuple[SufficientStatistics, Estimate | None]:
+    """The counts of rows in memory, and the conditional estimate; None where there is none."""
+    plan = StatisticsPlan(get_model("pbm"), cell=cell)
+    counted = plan.count_in_cells(nw.from_native(rows.select(QUERY, DOC, POSITION, CLICK, *cell).lazy())).to_native()
+    statistics = merge_parts([compress_part(counted.sort(plan.keys).collect(), plan)], plan)
+    try:
+        return statistics, ConditionalEstimator().estimate(
+            statistics, statistics.strata(), EstimationOptions(), lambda _: None
+        )
+    except (IdentifiabilityError, UsageError, np.linalg.LinAlgError, OverflowError):
+        return statistics, None

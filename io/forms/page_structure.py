@@ -11,7 +11,17 @@ import polars as pl
 from posbias.core.errors import SchemaError
 from posbias.core.log.impressions import REJECTED
 from posbias.core.log.pages import PAGE_ROWS, PageRejection, pages
-from posbias.core.roles import NAMES_IN_EXPORTS, TIMES, plain, says_no_click, says_page, says_rank, tells, words
+from posbias.core.roles import (
+    NAMES_IN_EXPORTS,
+    TIMES,
+    plain,
+    says_no_click,
+    says_offset,
+    says_page,
+    says_rank,
+    tells,
+    words,
+)
 from posbias.core.schema import ALIASES, CLICK, DOC, FLAGS, POSITION, QUERY, SESSION
 from posbias.io.forms.recognition import AS_CLICKS, NO_QUERY, first_impressions, first_shown, option
 from posbias.io.log.click_log import Log
@@ -28,6 +38,9 @@ _VISITS = 0.1
 
 _GOOD_PAGES = 0.05
 """Share of faulty pages up to which columns tell pages apart."""
+
+_MOST_LISTS = 30
+"""Values of a column that tells the lists of a page apart."""
 
 _TELLING = {"search", "serp", "page", "request", "view", "impression", "time", "timestamp", "date", "ts", "at"}
 
@@ -68,6 +81,35 @@ def find_session(log: Log) -> list[Finding]:
     if keys is None:
         return []
     return [Finding(f"the session is taken to be column {keys[0]!r}", option("--session", keys[0]), certain=False)]
+
+
+_OF_LISTS = {"row", "list", "carousel", "shelf", "strip", "section", "module", "block", "group", "widget", "lane"}
+
+
+def find_cells(log: Log) -> list[Finding]:
+    """The column that tells the rows or lists of a page apart, where positions begin anew in each."""
+    if not log.has_sessions or log.roles.cell or log.raw is not None or log.nesting is not None:
+        return []
+    log = replace(log, request=replace(log.request, duplicate_docs="keep"))  # several lists may show a document
+    shares = _shares(log)
+    if shares.repeated_position < _VISITS or shares.several_queries >= _VISITS:
+        return []
+    found = dict[str, _Shares]()
+    for name in free_columns(log):
+        if says_page(name) or says_offset(name) or not _TELLING.isdisjoint(words(name)):
+            continue
+        of_lists = replace(log, roles=replace(log.roles, cell=(name,)))
+        if first_impressions(of_lists)[name].n_unique() <= _MOST_LISTS:
+            found[name] = _shares(of_lists)
+    named = {name for name in found if not _OF_LISTS.isdisjoint(words(name))}
+    good = [name for name in found if found[name].faulty <= _GOOD_PAGES]
+    name = min(good, key=lambda name: (name not in named, found[name].faulty), default=None)
+    if name is None:
+        return []
+    text = f"positions begin anew in each {name!r} of a page: with it, a place on the page is one"
+    if name not in named:
+        text += f". If each is a page of its own, name it with --session {name} in place of --cell, beside the others"
+    return [Finding(text, option("--cell", name), certain=name in named)]
 
 
 def find_pages(log: Log) -> list[Finding]:

@@ -45,10 +45,10 @@ from posbias.io.log.lists import (
     OURS,
     ListRules,
     Nesting,
+    cells_in_lists,
     check_files_agree,
     check_flat,
     check_renamed,
-    cells_in_lists,
     find_nesting,
     holds_lists,
 )
@@ -476,13 +476,7 @@ def open_log(request: LogRequest) -> Log:
         raise
     check_headers(sources, roles.columns())
     check_files_agree(sources, roles)
-    of_cells = list[str]()
-    if nested and roles.cell:
-        with reading(sources):
-            first = scan_sources(sources[:1]).head(_SAMPLED_PAGES).collect()
-        of_cells = cells_in_lists(first, roles, request.lists)
-        if roles.position is None and len(roles.cell) > 1 and roles.cell[-1] in of_cells:  # the cell says all
-            roles = replace(roles, position=roles.cell[-1])
+    roles, of_cells = _with_cells(roles, request, sources) if nested else (roles, ())
     base = request.rules.position_base
     of_entries = roles if request.rules.click_ranks is None else replace(roles, click=None)
     schema = schema_of(sources[0])
@@ -505,6 +499,17 @@ def open_log(request: LogRequest) -> Log:
     with reading(sources):
         _ = log.schema
     return log
+
+
+def _with_cells(roles: Roles, request: LogRequest, sources: Sequence[Source]) -> tuple[Roles, Sequence[str]]:
+    """The columns of roles on nested pages, the position among them where lists of cells say it, and these lists."""
+    if not roles.cell:
+        return roles, ()
+    with reading(sources):
+        first = scan_sources(sources[:1]).head(_SAMPLED_PAGES).collect()
+    in_lists = cells_in_lists(first, roles, request.lists)
+    says_all = roles.position is None and len(roles.cell) > 1 and roles.cell[-1] in in_lists
+    return replace(roles, position=roles.cell[-1]) if says_all else roles, in_lists
 
 
 def _columns_of(sources: Sequence[Source]) -> dict[str, bool]:

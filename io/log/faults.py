@@ -269,11 +269,12 @@ def _begins_anew(rows: pl.DataFrame, name: str, position: str, *, is_offset: boo
         return None
     in_words = "the place in the list" if position.startswith(OURS) else repr(position)
     size, base = 1 if is_offset else size, int(first)
-    of_page = "the number of the results page" if says_page(name.replace("row", "")) else "the row of a grid"
+    in_grid = size > 1 and not says_page(name.replace("row", ""))
+    of_page = "the row of a grid" if in_grid else "the number of the results page"
     counts = "the number of results above the page" if size == 1 else of_page
     usual = 0 if size == 1 else 1
     first_page = () if base == usual else ("--page-base", str(base))
-    options = ("--page", name, "--page-size", str(size), *first_page)
+    options = ("--cell", name) if in_grid else ("--page", name, "--page-size", str(size), *first_page)
     return Finding(f"{name!r} looks like {counts}, and {in_words} begins anew on each", options, certain=False), share
 
 
@@ -287,8 +288,8 @@ def check_slots(log: Log) -> None:
     if undeclared is None:
         return
     finding, later = undeclared
-    _, column, _, size, *_ = finding.options
-    per_page = "" if size == "1" else f", if a page holds {size} results"
+    _, column, *paging = finding.options
+    per_page = "" if paging[1:2] in ([], ["1"]) else f", if a page holds {paging[1]} results"
     raise SchemaError(
         f"{log.request.where}: results of later pages ({later:.0%} of the rows) would count as top positions: "
         f"{finding.text}. Use {shlex.join(finding.options)}{per_page}. If {column!r} is something else, use --page "

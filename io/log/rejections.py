@@ -162,7 +162,7 @@ def describe_rejected_pages(log: Log, counts: Mapping[int, int], examples: pl.Da
             "with --model pbm)."
         )
     if PageRejection.REPEATED_POSITION in counts and not instead:
-        lines.append("If a page has several rows or lists with positions of their own, name their column: --cell COLUMN.")
+        lines.append("If a page has several lists, with positions of their own, name the list: --cell COLUMN.")
     lines.append(
         "More than half of the rows are on such pages, too many to drop."
         if dropped
@@ -218,8 +218,6 @@ def _advice(log: Log, code: int) -> str:
                 return f"Some pages count from {smallest}, and most from {smallest + 1}: `posbias check` says which."
             few = f"few rows have it, beside those of {smallest + 1}"
             return f"{smallest} seems to mean that the position is unknown: {few}."
-        case RowRejection.POSITION_NOT_WHOLE if log.roles.position in log.roles.cell:
-            return "The last --cell is taken to be the position. Name another column with --position."
         case RowRejection.PAGE_INVALID:
             base = 1 if log.rules.paging is None else log.rules.paging.base
             return f"Pages count from {base} here. If this log counts them from {1 - base}, use --page-base {1 - base}."
@@ -280,6 +278,8 @@ def _click_advice(log: Log) -> str:
 
 def _comma_advice(log: Log, code: int) -> str:
     """The option for numbers with a comma or a point, where it is these marks that are wrong with them."""
+    if code == RowRejection.POSITION_NOT_WHOLE and log.roles.position in log.roles.cell:
+        return "The last --cell is taken to be the position. Name another column with --position."
     values = _faulty_values(log, getattr(log.roles, _REJECTIONS[code].role), code)
     has_option = log.rules.values.decimal_comma
     if values and all(re.match(grouped("," if has_option else "."), value) for value in values):
