@@ -343,13 +343,15 @@ class SufficientStatistics:
 
     @property
     def curve_of_cell(self) -> Integers:
-        """The number of each cell's curve over positions, from 0 in the order of the cells, shape (K,).
+        """The number of each cell's curve over positions, from 0 in the order of the cells, shape (K,)."""
+        return context_numbers(self.cells, (*self.plan.context, *self.beside_position))
 
-        Where the last column of a cell is the position itself, the others tell curves apart.
-        """
-        curve, last = self.plan.curve, self.plan.cell[-1:]
-        sizes = {self.cells.select(names).n_unique() for names in ([POSITION], last, [POSITION, *last]) if last}
-        return context_numbers(self.cells, curve[:-1] if len(sizes) == 1 else curve)
+    @property
+    def beside_position(self) -> tuple[str, ...]:
+        """The further columns of a cell; without the last one where that is the position itself."""
+        names, last = self.plan.cell, self.plan.cell[-1:]
+        sizes = {self.cells.select(of).n_unique() for of in ([POSITION], last, [POSITION, *last]) if last}
+        return names[:-1] if len(sizes) == 1 else names
 
     @property
     def axes_of_cell(self) -> Integers:
@@ -357,7 +359,7 @@ class SufficientStatistics:
 
         Positions that follow from several other columns, as that of a row and a column of a grid, are no axis.
         """
-        names, cells = self.plan.cell, self.cells
+        names, cells = self.beside_position, self.cells
         follows = len(names) > 1 and cells.select(names).n_unique() == cells.select(POSITION, *names).n_unique()
         axes = names if follows else (POSITION, *names)
         return np.stack([number_rows(cells.select(name)) for name in axes], axis=1)

@@ -376,7 +376,7 @@ def _refined(
         takes = "cell_form" in get_method(free.method).takes and free.errors_by == "query" and not options.bootstrap
         form, axes, context = None, statistics.axes_of_cell, statistics.context_of_cell
         power = position if options.shape == PowerShape.name else None
-        if fitted is not None and takes and (power is None or axes.shape[1] > len(plan.cell)):
+        if fitted is not None and takes and (power is None or axes.shape[1] > len(statistics.beside_position)):
             form = fit_product(fitted, axes, context, power)
         wanted = options.cell_form or ("free" if form is None or form.test.rejected else "product")
         if form is None and (wanted == "product" or power is not None):

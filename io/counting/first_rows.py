@@ -21,7 +21,7 @@ from posbias.core.log.pages import ENDS, FIRST, ShiftedPages, shifted_pages_of
 from posbias.core.models import get_model
 from posbias.core.roles import CLIENTS, VISITS, plain, words
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, QUERY, RESERVED, SESSION
-from posbias.core.shapes.product import fit_product
+from posbias.core.shapes.linear import fit_product
 from posbias.io.engines.engine import ReadLog
 from posbias.io.forms.recognition import option
 from posbias.io.log.click_log import Log, good_rows

@@ -590,3 +590,76 @@ def test_times_are_not_taken_for_the_query(run_in_process: Run, timed_log: pl.Da
     options = checked(run_in_process, "log.csv")["command"][2:]
 
     assert dict(zip(options[::2], options[1::2], strict=True))["--query"] == "Suche"
+
+
+# --- cells of several columns ---------------------------------------------------------------------------------
+
+
+def below_blocks(log: pl.DataFrame, name: str) -> pl.DataFrame:
+    """The log, a third of its pages below a block that takes a half of the clicks at the top, and none at the end."""
+    taken = pl.concat_str("session", "position").hash(3) % 100 < 70 - 14 * pl.col("position")
+    below = pl.col("session") % 3 == 0
+    return log.with_columns(pl.when(below & taken).then(0).otherwise(CLICK).alias("click"), below.alias(name))
+
+
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize(
+    ("name", "option", "advice"),
+    [
+        ("ad_above", ["--cell", "ad_above"], "it is part of where a result stands"),
+        ("flag", [], "Name it with --cell flag if the page differs by it"),
+        ("device", [], "Name it with --context device: each of its values has propensities of its own"),
+    ],
+)
+def test_a_column_that_changes_how_attention_falls_is_a_cell_or_a_context_as_its_name_says(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path, name: str, option: list[str], advice: str
+) -> None:
+    below_blocks(log, name).write_parquet(tmp_path / "log.parquet")
+
+    found = checked(run_in_process, "log.parquet")
+    (finding,) = found["recognised"]["findings"]
+
+    assert found["command"] == ["run", "log.parquet", *option]
+    assert advice in finding["said"]
+    ratio = re.match(rf"where '{name}' is True, position 1 gets (0\.\d\d) of the attention", finding["said"])
+    assert ratio is not None
+    assert 0.3 < float(ratio[1]) < 0.6
+    assert totals_of_run(run_in_process, found["command"], tmp_path)["clicks"] == found["totals"]["clicks"]
+    named = checked(run_in_process, "log.parquet", "--context" if name == "device" else "--cell", name)
+    assert named["recognised"]["findings"] == []
+
+
+@pytest.mark.slow
+def test_no_column_is_a_cell_that_only_goes_with_how_much_is_clicked_or_with_what_is_relevant(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    fewer = (pl.col("session") % 3 == 0) & (pl.concat_str("session", "position").hash(3) % 2 == 0)
+    log.with_columns(
+        pl.when(fewer).then(0).otherwise(CLICK).alias("click"),
+        block=pl.col("session") % 3 == 0,
+        layout=pl.col("session") // 3 % 4,
+        ai=pl.col("session").hash(5) % 10 == 0,
+    ).write_parquet(tmp_path / "log.parquet")
+
+    found = checked(run_in_process, "log.parquet")
+
+    assert (found["command"], found["recognised"]["findings"]) == (["run", "log.parquet"], [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "certain"), [("carousel", True), ("kind", False)])
+def test_lists_of_a_page_are_a_cell_where_positions_begin_anew_in_each(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path, name: str, *, certain: bool
+) -> None:
+    at = pl.col("position") - 1
+    words = {0: "for you", 1: "new", 2: "popular"}
+    log.with_columns((at // 2).replace_strict(words).alias(name), position=at % 2 + 1).write_csv(tmp_path / "log.csv")
+
+    found = checked(run_in_process, "log.csv")
+    (finding,) = found["recognised"]["findings"]
+
+    assert found["command"] == ["run", "log.csv", "--cell", name]
+    assert f"positions begin anew in each {name!r} of a page" in finding["said"]
+    assert ("If each is a page of its own" in finding["said"]) is not certain
+    assert found["totals"]["impressions"] == log.height
+    assert totals_of_run(run_in_process, found["command"], tmp_path)["clicks"] == found["totals"]["clicks"]

@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 import pytest
 from checked_logs import POSITIONS, checked, good_log
-from command_results import manifest_of
+from command_results import Output, manifest_of
 from workshop import RunPosbias as Run
 
 PAGE = ("session", "query")
@@ -336,12 +336,16 @@ def test_a_grid_is_named_with_the_options_that_read_it(
     grid.write_csv(tmp_path / "grid.csv")
     grid.drop("session").write_csv(tmp_path / "no_pages.csv")
 
-    found = json.loads(run_in_process("check", "grid.csv", "--json", code=1).stdout)
+    found = checked(run_in_process, "grid.csv")
     refused = said(
         run_in_process, "fit", "no_pages.csv", "--position", names[1], "--position-base", str(base), "-o", "fit"
     )
 
-    assert f"--page {names[0]} --page-size 2" in found["reasons"][0]["sentence"]
+    assert f"--cell {names[0]}" in shlex.join(found["command"])
     assert f"{names[0]!r} looks like the row of a grid" in refused
-    read = checked(run_in_process, *found["command"][1:])
-    assert counted(read) == counts(log)
+    assert f"Use --cell {names[0]}. If {names[0]!r} is something else, use --page none" in refused
+    run_in_process("collect", *found["command"][1:], "-o", "out", code=0)
+    cells = Output(tmp_path / "out").statistics
+    place = (pl.col(names[0]).cast(pl.Int32) - base) * 2 + pl.col("position")
+    sums = cells.group_by(place.alias("place")).agg(pl.col("impressions", "clicks").sum()).sort("place")
+    assert sums.rows() == counts(log)

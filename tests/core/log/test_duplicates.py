@@ -52,6 +52,16 @@ def test_two_rows_of_a_document_at_one_position_stay_and_make_the_page_faulty() 
     assert [one[REJECTED].item() for one in found] == [PageRejection.REPEATED_DOC, PageRejection.REPEATED_POSITION]
 
 
+def test_of_a_document_in_two_lists_the_first_place_by_position_then_by_list_counts() -> None:
+    rows = [("a", 1, 0, 2), ("b", 1, 1, 1), ("a", 1, 1, 1), ("b", 2, 0, 1), ("c", 2, 0, 2), ("c", 2, 0, 2)]
+    frame = pl.DataFrame(rows, schema=["doc", "position", "click", "list"], orient="row").with_columns(
+        session=1, query=1, row=pl.int_range(pl.len())
+    )
+    found = mark_repeats(frame.lazy(), clicks_above_matter=False, cell=["list"]).sort("row").collect()
+    assert found[REJECTED].to_list() == [ABOVE, 0, 0, ABOVE, 0, COPY]
+    assert found.drop(REJECTED).columns == frame.columns
+
+
 @pytest.mark.parametrize("model", ["pbm", "ubm"])
 def test_click_rates_of_the_rows_that_count_are_those_of_the_model(model: str) -> None:
     """Pages a, b, a, c with P(click) = .5, after a click .2 in UBM: the rows that count keep these rates."""

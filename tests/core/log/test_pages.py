@@ -11,6 +11,7 @@ from posbias.core.log.pages import USUAL_PAGES, PageRejection, PageRules, pages,
 
 SETTINGS = settings(max_examples=100, deadline=None, derandomize=True)
 RULES = [PageRules(), PageRules(docs_repeat=True), PageRules(several_queries=True)]
+RULES += [PageRules(several_queries=True, cell=("query",))]
 SCHEMA = {"session": pl.String, "query": pl.Int64, "doc": pl.String, "position": pl.Int32, "click": pl.Int8}
 
 
@@ -42,6 +43,19 @@ def test_sound_pages(n_pages: int, length: int, rules: PageRules) -> None:
 def test_sound_pages_are_not_grouped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "pages", None)
     assert pages_in_memory(sound(20, 9)).height == 20
+
+
+def test_a_position_is_shown_once_for_each_value_of_a_cell_and_the_last_row_is_that_of_the_last_place() -> None:
+    rows = [("s", 1, "a", 1, 1), ("s", 1, "b", 2, 0), ("s", 1, "c", 1, 0), ("s", 1, "d", 2, 1)]
+    shown = pl.DataFrame(rows, schema=SCHEMA, orient="row").with_columns(
+        list=pl.Series(["top", "top", None, None]), row=pl.Series([1, 1, 2, 2]), same=1
+    )
+    repeated = int(PageRejection.REPEATED_POSITION)
+
+    assert check(shown, PageRules(cell=("list",)))["rejected"].item() == 0
+    assert check(shown, PageRules(cell=("same",)))["rejected"].item() == repeated
+    assert check(shown, PageRules(cell=("row", "same")))["last_clicked"].item() == 1
+    assert check(shown[:3], PageRules(cell=("row",)))["last_clicked"].item() == 0
 
 
 def test_documents_with_one_hash_are_compared_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
