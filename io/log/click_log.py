@@ -507,9 +507,9 @@ def _with_cells(roles: Roles, request: LogRequest, sources: Sequence[Source]) ->
         return roles, ()
     with reading(sources):
         first = scan_sources(sources[:1]).head(_SAMPLED_PAGES).collect()
-    in_lists = cells_in_lists(first, roles, request.lists)
-    says_all = roles.position is None and len(roles.cell) > 1 and roles.cell[-1] in in_lists
-    return replace(roles, position=roles.cell[-1]) if says_all else roles, in_lists
+    in_lists, (*others, last) = cells_in_lists(first, roles, request.lists), roles.cell
+    says_all = roles.position is None and others and last in in_lists
+    return replace(roles, position=last) if says_all else roles, in_lists
 
 
 def _columns_of(sources: Sequence[Source]) -> dict[str, bool]:

@@ -278,7 +278,7 @@ def _click_advice(log: Log) -> str:
 
 def _comma_advice(log: Log, code: int) -> str:
     """The option for numbers with a comma or a point, where it is these marks that are wrong with them."""
-    if code == RowRejection.POSITION_NOT_WHOLE and log.roles.position in log.roles.cell:
+    if _REJECTIONS[code] is RowRejection.POSITION_NOT_WHOLE and log.roles.position in log.roles.cell:
         return "The last --cell is taken to be the position. Name another column with --position."
     values = _faulty_values(log, getattr(log.roles, _REJECTIONS[code].role), code)
     has_option = log.rules.values.decimal_comma

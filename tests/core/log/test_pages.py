@@ -10,8 +10,12 @@ from posbias.core.log import pages as module
 from posbias.core.log.pages import USUAL_PAGES, PageRejection, PageRules, pages, pages_in_memory
 
 SETTINGS = settings(max_examples=100, deadline=None, derandomize=True)
-RULES = [PageRules(), PageRules(docs_repeat=True), PageRules(several_queries=True)]
-RULES += [PageRules(several_queries=True, cell=("query",))]
+RULES = [
+    PageRules(),
+    PageRules(docs_repeat=True),
+    PageRules(several_queries=True),
+    PageRules(several_queries=True, cell=("query",)),
+]
 SCHEMA = {"session": pl.String, "query": pl.Int64, "doc": pl.String, "position": pl.Int32, "click": pl.Int8}
 
 

@@ -26,6 +26,7 @@ pd: Any = import_module("pandas")
 FITS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "pbm": ((), {}),
     "contexts": (("--context", "device"), {"context": "device"}),
+    "cells": (("--cell", "device"), {"cell": ["device"]}),
     "ubm": (("--model", "ubm"), {"model": "ubm"}),
     "weights": (("--weight-column", "stands_for"), {"weight_column": "stands_for"}),
     "times": (("--timestamp", "day"), {"timestamp": "day"}),
