@@ -338,7 +338,8 @@ def job_like_the_fit(
             if asked and tuple(asked) != own:
                 raise UsageError(
                     f"--{name} {' '.join(asked)}: the propensities in {fitted.name} "
-                    + (f"differ by {' '.join(own)}." if own else f"have no {name}.")
+                    + (f"differ by {' '.join(own)}. " if own else f"have no {name}. ")
+                    + ("Name columns of the table." if fitted.own else "Fit again with it, or leave it out.")
                 )
         bins, of_days = (
             ",".join(map(str, plan.position_bins)) or None,

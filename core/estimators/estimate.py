@@ -69,6 +69,7 @@ class Estimate:
     joint: JointFit | None = None  # the joint fit behind it
     errors_by: Cluster | None = None  # what the errors are clustered by; None where the method has none
     n_clusters: int = 0
+    of_form: Floats | None = None  # the covariance of log propensities under the product form, shape (K, K)
 
     @property
     def fitted(self) -> StrataEstimate | None:
@@ -79,8 +80,10 @@ class Estimate:
     def correlation(self) -> Floats:
         """Correlation of log propensities, shape (K, K), by the clusters and without a shape; 0 where one has no error.
 
-        The identity where the method has no errors.
+        Under the product form those of the form. The identity where the method has no errors.
         """
+        if self.of_form is not None:
+            return correlation_of(self.of_form)
         correlation = np.eye(len(self.propensity))
         errors = self.intervals if self.conditional is None else self.conditional.errors
         if isinstance(errors, ClusterErrors):

@@ -387,7 +387,7 @@ def _refined(
             )
         if fitted is None or form is None or (wanted == "free" and power is None):
             return free, form, None, None, None, contexts
-        shaped = propensities.with_shape(free, fitted, form)
+        shaped = replace(propensities.with_shape(free, fitted, form), of_form=form.covariance)
         return shaped, form, None if power is None else form, None, None, contexts
     if options.shape != FREE and fitted is not None:
         shape = get_shape(options.shape).fit(fitted, position)

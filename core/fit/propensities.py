@@ -610,9 +610,11 @@ def log_covariance(estimate: Estimate) -> Floats | None:
 
     Standard deviations are how far the intervals reach over z_.975, so that few clusters count; where a cell has
     none, what the counts alone would give. Rows of cells that are not identified are 0. Correlations are those of the
-    clustered covariance, that of the free estimate where there is a shape.
+    clustered covariance, that of the free estimate where there is a shape other than the product form.
     """
     intervals, known = estimate.intervals, estimate.linkage.identified
+    if estimate.of_form is not None:
+        known = np.isfinite(estimate.propensity)
     if not np.isfinite(intervals.std_error).any() or len(known) > MOST_CELLS:
         return None
     with np.errstate(divide="ignore"):
@@ -624,10 +626,10 @@ def log_covariance(estimate: Estimate) -> Floats | None:
         spread = np.where(np.isfinite(spread), spread, by_counts)
     spread = np.where(known, np.nan_to_num(spread, posinf=0.0), 0.0)  # 0 at references and where not identified
     covariance = np.outer(spread, spread) * estimate.correlation
-    identified, reference = estimate.linkage.identified, estimate.linkage.reference_of
+    reference = estimate.linkage.reference_of
     order = np.argsort(-np.nan_to_num(estimate.propensity, nan=-np.inf), kind="stable")
     references, first = np.unique(reference[order], return_index=True)  # the largest among those with one reference
-    largest = order[first][np.searchsorted(references, reference)][identified]
-    covariance[identified] -= covariance[largest]
-    covariance[:, identified] -= covariance[:, largest]
+    largest = order[first][np.searchsorted(references, reference)][known]
+    covariance[known] -= covariance[largest]
+    covariance[:, known] -= covariance[:, largest]
     return covariance

@@ -48,6 +48,7 @@ class ShapedEstimate:
     eta: Floats  # shape (K,), power: the severity of the cell's group, NaN where there is none; other shapes: NaN
     eta_error: Floats  # shape (K,), its standard error
     tau: float = np.nan  # smooth: how far the curve leaves a power of the position
+    covariance: Floats | None = None  # shape (K, K), product: of the errors of log theta, as far as clusters say
     block: Integers | None = None  # shape (K,), monotone: the cell whose number the cell shares, possibly its own
 
     @property

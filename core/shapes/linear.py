@@ -191,6 +191,7 @@ def fit_linear(free: StrataEstimate, effects: Floats, usable: Flags) -> ShapedEs
         misfit=(),
         eta=unknown,
         eta_error=unknown,
+        covariance=sums.covariance,
     )
 
 

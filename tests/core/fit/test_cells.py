@@ -84,6 +84,21 @@ def test_the_form_is_chosen_by_its_test() -> None:
     assert fitted(alike, cell_form="free").cell_form == "free"
 
 
+def test_errors_of_products_go_together_as_their_effects_do() -> None:
+    """What two positions differ by under one value they differ by under the other one: that has no error of its own."""
+    product, free = (fitted(LOG, cell_form=form) for form in ("product", "free"))
+    contrast = np.zeros(16)
+    contrast[[0, 9]], contrast[[1, 8]] = 1, -1  # positions 1 and 2 under both values
+    of_product, of_free = (
+        contrast @ (found.covariance - found.query_spread**2 * np.eye(16)) @ contrast / (2 * np.trace(found.covariance))
+        for found in (product, free)
+        if found.covariance is not None
+    )
+
+    assert abs(of_product) < 1e-3
+    assert of_free > 0.01
+
+
 def test_a_power_of_the_position_has_one_eta_for_all_values() -> None:
     log = log_by_value("taste", 1, n_pages=1000)
     options = EstimationOptions(period="none", shape="power")
