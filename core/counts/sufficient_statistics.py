@@ -354,15 +354,19 @@ class SufficientStatistics:
         return names[:-1] if len(sizes) == 1 else names
 
     @property
-    def axes_of_cell(self) -> Integers:
-        """The number of each cell's value on each axis, shape (K, A): its position, and its further columns.
+    def axes(self) -> tuple[str, ...]:
+        """The columns whose values make up a cell of one context: the position, and its further columns.
 
         Positions that follow from several other columns, as that of a row and a column of a grid, are no axis.
         """
         names, cells = self.beside_position, self.cells
         follows = len(names) > 1 and cells.select(names).n_unique() == cells.select(POSITION, *names).n_unique()
-        axes = names if follows else (POSITION, *names)
-        return np.stack([number_rows(cells.select(name)) for name in axes], axis=1)
+        return names if follows else (POSITION, *names)
+
+    @property
+    def axes_of_cell(self) -> Integers:
+        """The number of each cell's value on each axis, shape (K, A)."""
+        return np.stack([number_rows(self.cells.select(name)) for name in self.axes], axis=1)
 
     @cached_property
     def cell_totals(self) -> tuple[Floats, Floats]:

@@ -41,7 +41,7 @@ from posbias.core.schema import NO_PREVIOUS_CLICK, POSITION, PREVIOUS_CLICK, Len
 from posbias.core.shapes import FREE
 from posbias.core.standard_errors import contrasts
 from posbias.core.standard_errors.cluster import t_quantile
-from posbias.core.standard_errors.contrasts import ContrastTest, ScoredEstimate, StrataEstimate
+from posbias.core.standard_errors.contrasts import ContrastTest, Differences, ScoredEstimate, StrataEstimate
 from posbias.core.theta.conditional import ConditionalFit, Silence, find_linkage, fit_conditional, silence_of_cells
 from posbias.core.theta.joint import LARGEST, JointFit, JointOptions, fit_joint
 
@@ -148,6 +148,52 @@ def previous_click_test(
     theta[clicked] = estimate.intervals.low[unclicked]
     silence = silence_of_cells(fitted.fit, fitted.strata.signatures, theta)
     return _with_silence(test, silence.p_value[clicked]), silence
+
+
+@dataclass(frozen=True)
+class CellColumnTest:
+    """Whether attention depends on a column of cells: each cell against the one with the reference's value there."""
+
+    column: str
+    cells: Integers  # shape (M,), cells with another value of the column than their reference
+    against: Integers  # shape (M,), the cell that has the reference's value, and is alike in all other columns
+    differences: Differences  # M contrasts of log theta, of cells - against
+
+
+def cell_column_tests(
+    statistics: SufficientStatistics, estimate: Estimate, *, product: bool
+) -> tuple[CellColumnTest, ...]:
+    """Whether theta depends on each further column of cells; nothing where the estimate has no errors.
+
+    Args:
+        statistics: the counts.
+        estimate: of its cells.
+        product: whether it has the product form. One contrast then says all of a value: that with the reference.
+    """
+    behind, reference_of = estimate.conditional, estimate.linkage.reference_of
+    if behind is None:
+        return ()
+    tests, place = list[CellColumnTest](), statistics.axes_of_cell
+    for column in statistics.plan.cell:
+        axis = statistics.axes.index(column)
+        others = np.column_stack([statistics.context_of_cell, np.delete(place, axis, axis=1)])
+        alike = np.unique(others, axis=0, return_inverse=True)[1].ravel()
+        own = place[:, axis] == place[reference_of, axis]
+        at = np.full(len(own), -1)
+        at[alike[own]] = np.flatnonzero(own)
+        cells = np.flatnonzero(~own & (at[alike] >= 0))
+        if product:
+            cells = cells[at[alike[cells]] == reference_of[cells]]
+            log_theta, error = np.log(estimate.propensity[cells]), estimate.intervals.std_error[cells]
+            degrees = estimate.intervals.effective_clusters[cells]
+            test = contrasts.contrast_test(log_theta, error, degrees)
+            differences = Differences(log_theta, error, np.maximum(np.nan_to_num(degrees, nan=1.0), 1.0), test)
+        else:
+            apart = contrasts.pairwise_contrasts(at[alike[cells]], cells, statistics.n_cells)
+            covariance = contrasts.covariance_of_cells(behind.fit, behind.errors)
+            differences = contrasts.linear_contrasts(apart, behind.fit.log_theta, covariance, behind.errors.degrees)
+        tests.append(CellColumnTest(column, cells, at[alike[cells]], differences))
+    return tuple(tests)
 
 
 def _with_silence(test: ContrastTest, p_value: Floats) -> ContrastTest:

@@ -19,7 +19,7 @@ from posbias.core.estimators.estimate import Estimate, EstimationOptions, OnIter
 from posbias.core.estimators.methods import ConditionalEstimator, JointEstimator, PlacementTest, RandomizedEstimator
 from posbias.core.fit import diagnostics, propensities
 from posbias.core.fit.arms import MOST_ARMS, ArmsTest, arms_test, learn_apart, learning_by_arm
-from posbias.core.fit.diagnostics import BinsTest, FromRows, JointCauses, JointComparison, PairsTest
+from posbias.core.fit.diagnostics import BinsTest, CellColumnTest, FromRows, JointCauses, JointComparison, PairsTest
 from posbias.core.fit.model_tests import ModelTests, run_model_tests
 from posbias.core.fit.periods import ChangeOfTheta, PeriodChoice, change_of_theta, choose_period
 from posbias.core.fit.propensities import ThetaEstimate, errors_of_theta, shared_clicks
@@ -81,6 +81,7 @@ class Fit:
     query_spread: float  # tau >= 0, the standard deviation of log theta between queries; 0 where nothing shows it
     covariance: Floats | None  # of log examination, tau^2 included, shape (K, K), where the method has errors
     position_effect: ContrastTest | None  # whether any propensity differs from 1
+    cell_columns: tuple[CellColumnTest, ...]  # whether attention depends on each further column of cells
     previous_click: ContrastTest | None  # whether the previous click matters, with UBM
     silence: Silence | None  # what cells below a click say that have no click, with UBM
     placements: tuple[PlacementTest, ...]  # whether randomised rows were placed at random
@@ -326,6 +327,9 @@ def _fit(
         query_spread=spread,
         covariance=covariance,
         position_effect=diagnostics.position_effect_test(estimate, options.shape),
+        cell_columns=diagnostics.cell_column_tests(
+            statistics, estimate, product=estimate.propensity is not judged.propensity
+        ),
         previous_click=previous_click,
         silence=silence,
         placements=methods.placement_tests(statistics) if method == RandomizedEstimator.name else (),

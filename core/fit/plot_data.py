@@ -22,6 +22,12 @@ LINKING_CLICKS = "linking_clicks"
 MOST_CONTEXTS = 6
 """So many lines differ in colour and in the shape of their points."""
 
+MOST_LINES_OF_CELLS = 3
+"""Values of the further columns of cells up to which each has a line over positions; of more, a heat map is drawn."""
+
+MOST_ROWS_OF_GRID = 40
+"""Rows of a heat map."""
+
 MOST_POSITIONS = 100
 """The points of a line; of more positions, some are drawn."""
 
@@ -36,6 +42,7 @@ _NUMBERS = {
     "ci_high": HIGH,
     LINKING_CLICKS: LINKING_CLICKS,
 }
+_OF_REFERENCE = "of_reference"
 _COUNTS = (IMPRESSIONS, CLICKS, LINKING_CLICKS)
 
 
@@ -43,15 +50,18 @@ _COUNTS = (IMPRESSIONS, CLICKS, LINKING_CLICKS)
 class PlottedCurves:
     """Cells that are drawn."""
 
-    # `position`, `previous_click` (null but for models that have it), `context` (a text, empty where there is none),
-    # `impressions`, `clicks`, `click_rate`, `relative_rate`, `propensity`, `low`, `high`, `linking_clicks`; numbers
-    # that are not known are null
+    # `position`, `previous_click` (null but for models that have it), `context` (a text of its columns and of a cell's
+    # further ones, empty where there are none), `impressions`, `clicks`, `click_rate`, `relative_rate`, `propensity`,
+    # `low`, `high`, `linking_clicks`; numbers that are not known are null
     cells: pl.DataFrame
-    contexts: tuple[str, ...]  # those that are drawn, the most frequent first
+    contexts: tuple[str, ...]  # those that are drawn: the reference's with cells, then the most frequent first
     n_contexts: int  # how many there are
     positions: tuple[int, ...]  # those that are drawn
     n_positions: int  # how many there are
     clicks: float  # of all cells
+    across: str = POSITION  # the column that `position` has: the last of a grid whose positions follow from it
+    by: str = ""  # the columns that `context` has
+    grid: bool = False  # whether cells are drawn as a heat map, with all contexts in the order of the table
 
     @property
     def browsing(self) -> bool:
@@ -77,12 +87,15 @@ class PlottedCurves:
         return sentences
 
 
-def plotted_curves(table: pl.DataFrame, context: Sequence[str], *, where: str) -> PlottedCurves:
+def plotted_curves(
+    table: pl.DataFrame, context: Sequence[str], cell: Sequence[str] = (), *, where: str
+) -> PlottedCurves:
     """The cells of `propensities.parquet` that are drawn.
 
     Args:
         table: as it was read, its cell columns checked.
         context: the columns that tell contexts apart.
+        cell: the further columns of cells.
         where: the file, for the message.
 
     Raises:
@@ -95,12 +108,16 @@ def plotted_curves(table: pl.DataFrame, context: Sequence[str], *, where: str) -
         if not (dtype.is_numeric() or dtype == pl.Null):
             raise LogFormatError(f"{where}: column {name!r} holds {dtype} instead of numbers. Run `posbias fit` again.")
     numbers = [pl.col(name) if name in _COUNTS else pl.col(name).cast(pl.Float64) for name in _NUMBERS]
+    across, curve = POSITION, [*context, *cell]
+    if len(cell) > 1 and table.schema[cell[-1]].is_integer() and table.select(curve).is_unique().all():
+        across = curve.pop()
     cells = table.select(
-        pl.col(POSITION).cast(pl.Int64),
+        pl.col(across).cast(pl.Int64).alias(POSITION),
         (pl.col(PREVIOUS_CLICK).cast(pl.Int64) if PREVIOUS_CLICK in table.columns else pl.lit(None, pl.Int64)).alias(
             PREVIOUS_CLICK
         ),
-        _labels(table, context),
+        _labels(table, curve),
+        _labels(table, context).alias(_OF_REFERENCE),
         *(number.alias(new) for number, new in zip(numbers, _NUMBERS.values(), strict=True)),
     )
     finite = [name for name, dtype in cells.schema.items() if dtype == pl.Float64]
@@ -110,18 +127,23 @@ def plotted_curves(table: pl.DataFrame, context: Sequence[str], *, where: str) -
     reference = (
         cells.filter((pl.col(PROPENSITY) == 1) & (pl.col(CLICK_RATE) > 0))
         .sort(POSITION, PREVIOUS_CLICK, maintain_order=True)
-        .group_by(CONTEXT, maintain_order=True)
+        .group_by(_OF_REFERENCE, maintain_order=True)
         .agg(pl.col(CLICK_RATE).first().alias("reference_rate"))
     )
     rate = (pl.col(CLICK_RATE) / pl.col("reference_rate")).alias(RELATIVE_RATE)
-    joined = cells.join(reference, on=CONTEXT, how="left", maintain_order="left")
-    cells = joined.with_columns(rate).drop("reference_rate")
-    by_context = cells.group_by(CONTEXT, maintain_order=True).agg(pl.col(IMPRESSIONS).sum())
-    contexts = by_context.sort(IMPRESSIONS, descending=True, maintain_order=True)[CONTEXT].to_list()
-    positions = cells[POSITION].unique().sort().to_list()
-    drawn, shown = contexts[:MOST_CONTEXTS], thinned(positions, MOST_POSITIONS)
+    joined = cells.join(reference, on=_OF_REFERENCE, how="left", maintain_order="left")
+    cells = joined.with_columns(rate).drop("reference_rate", _OF_REFERENCE)
+    is_reference = (pl.col(PROPENSITY) == 1).any() & pl.lit(bool(cell))
+    by_context = cells.group_by(CONTEXT, maintain_order=True).agg(pl.col(IMPRESSIONS).sum(), is_reference.alias("r"))
+    contexts = by_context.sort("r", IMPRESSIONS, descending=True, maintain_order=True)[CONTEXT].to_list()
+    positions, clicks = cells[POSITION].unique().sort().to_list(), float(cells[CLICKS].sum())
+    grid = bool(cell) and len(contexts) > MOST_LINES_OF_CELLS
+    drawn, shown = contexts[: MOST_ROWS_OF_GRID if grid else MOST_CONTEXTS], thinned(positions, MOST_POSITIONS)
     kept = cells.filter(pl.col(CONTEXT).is_in(drawn) & pl.col(POSITION).is_in(shown))
-    return PlottedCurves(kept, tuple(drawn), len(contexts), tuple(shown), len(positions), float(cells[CLICKS].sum()))
+    by = ", ".join(curve)
+    return PlottedCurves(
+        kept, tuple(drawn), len(contexts), tuple(shown), len(positions), clicks, across=across, by=by, grid=grid
+    )
 
 
 def thinned(positions: Sequence[int], most: int) -> list[int]:

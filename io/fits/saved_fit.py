@@ -123,6 +123,10 @@ class StoredEstimate(msgspec.Struct, frozen=True, kw_only=True):
     bins_against_free: Any = UNSET
     contexts_differ: Any = UNSET
     position_effect: Any = UNSET
+    cell_form: str | UnsetType = UNSET
+    product_against_free: Any = UNSET
+    product_found_by_four_of_five: Any = UNSET
+    cells_differ: Any = UNSET
     previous_click: Any = UNSET
     model_tests: ModelTests | None
     joint: Any = UNSET
@@ -170,6 +174,22 @@ class StoredEstimate(msgspec.Struct, frozen=True, kw_only=True):
         }
         if fit.smooth is not None and np.isfinite(fit.smooth.tau):
             section["smooth_tau"] = fit.smooth.tau
+        if fit.cell_form is not None:
+            section |= {
+                "cell_form": fit.cell_form,
+                "product_against_free": contrast_section(None if fit.form is None else fit.form.test, clusters),
+                "cells_differ": {
+                    of.column: {
+                        **(contrast_section(of.differences.test, clusters) or {}),
+                        "found_by_four_of_five": np.exp(of.differences.test.detectable),
+                    }
+                    for of in fit.cell_columns
+                },
+            }
+            if fit.form is not None:
+                section["product_found_by_four_of_five"] = np.exp(fit.form.test.detectable)
+            if fit.cell_form == "product":
+                section["free_propensity"] = fit.free.propensity
         if fit.shape is not None:
             section |= {
                 "shape": fit.options.shape,

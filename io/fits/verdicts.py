@@ -8,10 +8,11 @@ import numpy as np
 import polars as pl
 import scipy
 
-from posbias.core.arrays.count_table import Floats
+from posbias.core.arrays.count_table import Flags, Floats, Integers
 from posbias.core.counts.order import RowOrder
 from posbias.core.errors import plural, population, shown
 from posbias.core.estimators import get_estimator, get_method
+from posbias.core.estimators.estimate import candidates
 from posbias.core.estimators.methods import ConditionalEstimator, JointEstimator, RandomizedEstimator
 from posbias.core.evaluation.break_even import POWERS, SHARES, BreakEven
 from posbias.core.fit.arms import MOST_ARMS
@@ -27,11 +28,13 @@ from posbias.core.fit.model_tests import (
     OtherModels,
 )
 from posbias.core.fit.periods import FeedbackTest, PeriodChoice, PeriodLook, feedback_by_rows
+from posbias.core.fit.plot_data import MOST_LINES_OF_CELLS
 from posbias.core.models import model_names
 from posbias.core.schema import POSITION, PREVIOUS_CLICK, Length
 from posbias.core.shapes import FREE
-from posbias.core.standard_errors.cluster import FEW_EFFECTIVE_CLUSTERS
+from posbias.core.standard_errors.cluster import FEW_EFFECTIVE_CLUSTERS, t_quantile
 from posbias.core.standard_errors.contrasts import LEVEL, ContrastTest
+from posbias.core.theta.conditional import NO_CLICKS
 from posbias.core.training.scales import LEVEL_OF_SCALES, ScalesOfContexts
 from posbias.core.training.weights import WeightSummary
 from posbias.io.log.sql import sql_joined, sql_name, sql_where
@@ -40,10 +43,19 @@ from posbias.io.results.conclusions import CAUTION, NOTE, STOP, Reason, reason, 
 _MOST = 6  # contexts that a sentence names
 
 
-def cell_in_words(fit: Fit, number: int) -> str:
-    """A cell by its columns, e.g. `position 3, previous click 1`."""
-    row = fit.statistics.cells.row(number, named=True)
-    return ", ".join(f"{shown(name).replace('_', ' ')} {label_in_words(value)}" for name, value in row.items())
+def cell_in_words(fit: Fit, number: int, *, context: bool = True) -> str:
+    """A cell by its columns, with those of its context or without, e.g. `position 3, previous click 1`."""
+    statistics, row = fit.statistics, fit.statistics.cells.row(number, named=True)
+    names = statistics.axes if statistics.plan.cell else statistics.plan.model.cell_columns
+    names += statistics.plan.context if context else ()
+    return ", ".join(f"{shown(name).replace('_', ' ')} {label_in_words(row[name])}" for name in names)
+
+
+def references_in_words(fit: Fit, references: Integers) -> str:
+    """The cells that others are compared with, but for their contexts, e.g. `position 1 or 2`."""
+    if fit.statistics.plan.cell:
+        return " or ".join(dict.fromkeys(cell_in_words(fit, int(cell), context=False) for cell in references))
+    return f"{POSITION} {' or '.join(map(str, np.unique(fit.statistics.position_of_cell[references])))}"
 
 
 def context_in_words(fit: Fit, number: int) -> str:
@@ -86,24 +98,27 @@ def fit_headline(fit: Fit) -> str:
     statistics, references = fit.statistics, fit.estimate.linkage.reference_of
     position, known = statistics.position_of_cell, np.isfinite(fit.estimate.propensity)
     compared = known & (position != position[references])
+    curves = len(np.unique(statistics.curve_of_cell)) if statistics.plan.cell else 0
+    if curves and not compared.any():
+        compared = known & (np.arange(len(known)) != references)
     clicks = plural(float(statistics.cell_totals[1].sum()), "clicks")
     if not compared.any():
         return f"{clicks} say nothing of how much attention positions get"
     named = position[compared]
     at = int(named[named <= NAMED].max(initial=0) or named.min())
-    cells = np.flatnonzero(compared & (position == at))
+    if curves > MOST_LINES_OF_CELLS:  # no position stands for a grid
+        compared = known & (np.arange(len(known)) != references)
+    cells = np.flatnonzero(compared & ((position == at) | (curves > MOST_LINES_OF_CELLS)))
     if PREVIOUS_CLICK in statistics.cells.columns:
         cells = cells[:1]  # the last click above, ascending: none
     shares = fit.estimate.propensity[cells]
     low, high = (f"{share:.2f}" if share >= _TWO_DECIMALS else f"{share:.2g}" for share in (shares.min(), shares.max()))
     share = low if low == high else f"{low} to {high}"
     below = " below no click" if PREVIOUS_CLICK in statistics.cells.columns else ""
-    by = f", by {', '.join(statistics.plan.context)}" if low != high else ""
-    against = " or ".join(sorted({str(position[reference]) for reference in references[cells]}))
-    return (
-        f"{clicks} on {plural(len(np.unique(position[known])), 'positions')}: position {at}{below} gets {share} of "
-        f"the attention of position {against}{by}"
-    )
+    by = f", by {', '.join(statistics.plan.curve)}" if low != high and curves <= MOST_LINES_OF_CELLS else ""
+    on = plural(int(known.sum()), "cells") if curves else plural(len(np.unique(position[known])), "positions")
+    who = "other cells get" if curves > MOST_LINES_OF_CELLS else f"position {at}{below} gets"
+    return f"{clicks} on {on}: {who} {share} of the attention of {references_in_words(fit, references[cells])}{by}"
 
 
 def fit_reasons(fit: Fit, others: OtherModels | None = None, time: str | None = None) -> list[Reason]:
@@ -125,6 +140,8 @@ def fit_reasons(fit: Fit, others: OtherModels | None = None, time: str | None = 
         *_model_check(fit),
         *_from_rows(fit),
         *_shape_and_bins(fit),
+        *_cell_form(fit),
+        *_cell_columns(fit),
         *_other_model(fit, others),
         *_differences(fit),
     ]
@@ -138,12 +155,14 @@ def _estimate(fit: Fit) -> Iterator[Reason]:
         yield reason(code, {"iterations": float(estimate.iterations)}, f"method {estimate.method}")
     if fit.joint is not None and fit.joint is not estimate and not fit.joint.converged:
         yield reason("textbook-em-not-converged", {"iterations": float(fit.joint.iterations)})
-    if not linkage.identified[0] and not fit.statistics.plan.context:
-        first, reference = (cell_in_words(fit, number) for number in (0, int(linkage.references[0])))
+    first = int(candidates(fit.statistics, ())[0])
+    if not linkage.identified[first] and not fit.statistics.plan.context:
+        first, reference = (cell_in_words(fit, number) for number in (first, int(linkage.references[0])))
         yield reason("other-reference", first=first, reference=reference)
     by_shape_alone = int((known & ~linkage.identified).sum())
     if by_shape_alone:
-        yield reason("shape-alone", {"propensities": by_shape_alone, "of": len(known)})
+        what = "product form" if fit.statistics.plan.cell else "shape"
+        yield reason("shape-alone", {"propensities": by_shape_alone, "of": len(known)}, what=what)
     lost, share = int((~known).sum()), fit.click_share
     if lost:
         few = share < WANTED_CLICK_SHARE
@@ -154,7 +173,21 @@ def _estimate(fit: Fit) -> Iterator[Reason]:
             columns=fit.statistics.cells.width > 1,
             share=f"{share:.1%}" if share == 1 or share < _NEARLY_ALL else "more than 99.9%",
             few=few,
+            what_links=_what_links(fit, known),
         )
+
+
+def _what_links(fit: Fit, known: Flags) -> str:
+    """How values of cells would be known of which none is, as none of their documents is compared with others."""
+    lost, values = np.array([why != NO_CLICKS for why in fit.estimate.linkage.reason]) & ~known, list[str]()
+    for name in fit.statistics.plan.cell:
+        column = fit.statistics.cells[name]
+        values += [
+            f"{shown(name)} = {label_in_words(value)}"
+            for value in column.unique(maintain_order=True)
+            if all(lost[(column.is_null() if value is None else column == value).arg_true()])
+        ]
+    return sentence("what-links", values=listed(values, "propensities")) if values else ""
 
 
 def _clusters(fit: Fit) -> str:
@@ -576,6 +609,83 @@ def _shape_and_bins(fit: Fit) -> Iterator[Reason]:
         yield reason("bins-do-not-fit", figures, f"p = {test.p_value:.2g}", first=first, other=other)
     else:
         yield reason("bins-fit", {}, _rests_on(bins.contrasts, fit))
+
+
+_ALL = 99.5  # per cent that round to more than two digits
+
+
+def _cell_form(fit: Fit) -> Iterator[Reason]:
+    """Whether effects of the position and of a cell's other columns multiply, and which form cells have."""
+    statistics, form, product = fit.statistics, fit.form, fit.cell_form == "product"
+    if not statistics.plan.cell or fit.estimate.conditional is None:
+        return
+    values: dict[str, Any] = {"axes": " and ".join(shown(name).replace("_", " ") for name in statistics.axes)}
+    if form is None or not form.test.n_contrasts:
+        yield reason("cell-form.not-tested", **values)
+        return
+    context, test, axes = statistics.context_of_cell, form.test, statistics.axes_of_cell
+    effects = [len(np.unique(np.stack([context, axis]), axis=1).T) for axis in axes.T]
+    values |= {"cells": len(axes), "numbers": sum(effects) - (len(effects) - 1) * len(np.unique(context))}
+    values |= {"where": cell_in_words(fit, test.largest), "missed": _missed(fit, test, np.arange(len(axes)))}
+    code = "cell-form" if product else "cell-form.product-fits"
+    if test.rejected:
+        code = "product-does-not-fit" if product else "cell-form.free"
+    yield reason(code, {"ratio": float(np.exp(test.difference))}, _rests_on(test, fit), **values)
+
+
+def _cell_columns(fit: Fit) -> Iterator[Reason]:
+    """How attention differs by each further column of cells: value by value, or in a grid where most and least is."""
+    statistics, estimate, many = fit.statistics, fit.estimate, dict[str, str]()
+    for column in fit.cell_columns:
+        of, by, details = column.differences, shown(column.column), _rests_on(column.differences.test, fit)
+        if not of.test.n_contrasts:
+            continue
+        if not of.test.rejected:
+            yield reason("cells-alike", {}, details, by=by, missed=_missed(fit, of.test, column.cells))
+            continue
+        # Beside the reference's curve: along the first of the other axes, at the reference's values of the rest.
+        along, *rest = [axis for axis, name in enumerate(statistics.axes) if name != column.column]
+        place, reference = statistics.axes_of_cell, estimate.linkage.reference_of[column.cells]
+        beside = (place[column.cells][:, rest] == place[reference][:, rest]).all(axis=1) & np.isfinite(of.difference)
+        if len(set(statistics.cells[column.column])) > MOST_LINES_OF_CELLS or not beside.any():
+            many[by] = details
+            continue
+        reach, name, gets = t_quantile(of.degrees) * of.std_error, statistics.axes[along], dict[str, list[str]]()
+        ends = 100 * np.exp(np.stack([of.difference, of.difference - reach, of.difference + reach]))
+        for at in np.flatnonzero(beside):
+            row = statistics.cells.row(int(column.cells[at]), named=True)
+            value = " / ".join(label_in_words(row[name]) for name in (column.column, *statistics.plan.context))
+            what = shown(name).replace("_", " ")
+            what = f"every {what}" if fit.cell_form == "product" else f"{what} {label_in_words(row[name])}"
+            gets.setdefault(value, []).append(f"{what} gets {_share(*ends[:, at])}")
+        each = [f"with {by} = {value}, {' and '.join(dict.fromkeys((on[0], on[-1])))}" for value, on in gets.items()]
+        told = listed(each, "propensities")
+        base = label_in_words(statistics.cells[column.column][int(column.against[0])])
+        yield reason("cells-differ", {}, details, told=f"{told[0].upper()}{told[1:]}", by=by, base=base)
+    if many:
+        theta, intervals, shares = estimate.propensity, estimate.intervals, list[str]()
+        ends = {"most": int(np.nanargmax(theta)), "least": int(np.nanargmin(theta))}
+        reference = int(estimate.linkage.reference_of[ends["most"]])
+        for which, at in ends.items():
+            if at != reference:
+                share = _share(*(100 * float(of[at]) for of in (theta, intervals.low, intervals.high)))
+                shares.append(f"the {which} goes to {cell_in_words(fit, at)}: {share}")
+        relative_to, by = cell_in_words(fit, reference), " and ".join(many)
+        details = "; ".join(many.values())
+        yield reason("cells-differ.many", {}, details, by=by, reference=relative_to, shares=", and ".join(shares))
+
+
+def _share(value: float, low: float, high: float) -> str:
+    """A percentage with its interval, where it has one."""
+    share, *ends = (f"{number:.{2 if number < _ALL else 3}g}" for number in (value, low, high))
+    return f"{share} %" + (f" ({' to '.join(ends)})" if low < high else "")
+
+
+def _missed(fit: Fit, test: ContrastTest, cells: Integers) -> str:
+    """The smallest and largest factors that four of five such logs show, with the cells of these contrasts."""
+    known = np.flatnonzero(np.isfinite(test.detectable))
+    ends = dict.fromkeys(int(known[of(test.detectable[known])]) for of in (np.argmin, np.argmax))
+    return " to ".join(f"{np.exp(test.detectable[at]):.2f} ({cell_in_words(fit, int(cells[at]))})" for at in ends)
 
 
 # --- differences between positions, contexts and clicks above that a log may lack ---

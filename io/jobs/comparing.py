@@ -234,6 +234,7 @@ def _two_fits(inputs: Sequence[str], fits: Sequence[StoredFit]) -> _Compared:
         written.append(WrittenCurve(table, fit.theta.covariance, estimate.query_spread, effective, clusters))
         how = [f"the {estimate.method} method"]
         how += [] if estimate.shape is UNSET else [f"the shape {estimate.shape}"]
+        how += [] if estimate.cell_form is UNSET else [f"{estimate.cell_form} cells"]
         how += [] if estimate.contexts_tau is UNSET else ["shrinkage of contexts"]
         made_by.append(" with ".join(how))
         keys = table.filter(is_reference).select(cells.columns)

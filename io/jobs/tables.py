@@ -22,6 +22,7 @@ from posbias.io.fits.verdicts import (
     context_in_words,
     label_in_words,
     listed,
+    references_in_words,
     whom_intervals_are_about,
 )
 from posbias.io.log.clicks import Clicks, RawLines, Rows
@@ -179,9 +180,9 @@ def propensity_table(fit: Fit) -> list[Printed]:
     contexts, shrunk, borrowed = ", ".join(fit.statistics.plan.context), fit.shrunk, list[str]()
     relative_to = cell_in_words(fit, references[0])
     if contexts:  # in every one its own
-        positions = sorted({fit.statistics.cells[POSITION][number] for number in references})
-        relative_to = f"position {' or '.join(map(str, positions))} of each {contexts}"
-    title = f"propensities relative to {relative_to}{by_method}"
+        relative_to = f"{references_in_words(fit, fit.estimate.linkage.references)} of each {contexts}"
+    form = ", as a product of effects" if fit.cell_form == "product" else ""
+    title = f"propensities relative to {relative_to}{form}{by_method}"
     if shrunk is not None:
         title += f"; each {contexts} is shrunk towards the others"
         shares = [

@@ -135,13 +135,13 @@ _ATTENTION, _RATE = "attention (propensity)", "click rate"
 _DASHES = "Dashed: what raw click rates say."
 
 
-def curve(curves: PlottedCurves, contexts: str, reference: int | None) -> Figure:
+def curve(curves: PlottedCurves, contexts: str, reference: str | None) -> Figure:
     """Propensity by position, with 95 % intervals.
 
     Args:
         curves: of each context.
         contexts: the columns that tell them apart.
-        reference: the position that others are compared with; None where contexts differ in it.
+        reference: the cell that others are compared with; None where contexts differ in it.
     """
     lines = curves.lines.with_columns(pl.format("{} {}", pl.lit(contexts), CONTEXT).alias(_LINE))
     described = [f"Line chart of {len(curves.positions):,} positions."]
@@ -166,7 +166,7 @@ def curves_of_results(lines: pl.DataFrame, note: str) -> Figure:
     return Figure("runs", "Attention by position and result", described, _curve_spec(lines, single=False), note)
 
 
-def _curve_spec(lines: pl.DataFrame, *, single: bool, reference: int | None = None) -> Spec:
+def _curve_spec(lines: pl.DataFrame, *, single: bool, reference: str | None = None) -> Spec:
     """Lines with their intervals, and dashed ones of click rates; of a single line, colours tell these two apart."""
     attention = lines.select(POSITION, _LINE, LOW, HIGH, value=PROPENSITY, measure=pl.lit(_ATTENTION))
     rates = lines.select(POSITION, _LINE, value=RELATIVE_RATE, measure=pl.lit(_RATE))
@@ -178,12 +178,12 @@ def _curve_spec(lines: pl.DataFrame, *, single: bool, reference: int | None = No
         rows=_rows(rows),
         positions=_positions(lines[POSITION]),
         names=names,
-        relative_to="relative to the top" if reference is None else f"relative to position {reference}",
+        relative_to="relative to the top" if reference is None else f"relative to {reference}",
         **({} if single else {"shapes": names}),
     )
 
 
-# --- the user browsing model: by position and by the last click above ---
+# --- heat maps: of the page, or by position and by the last click above ---
 
 _MOST_POSITIONS = 40
 _NUMBERS_UP_TO = 12  # positions whose cells have room for a number
@@ -191,11 +191,13 @@ _CELL = 26  # pixels
 _DARK_BELOW = 0.6  # viridis is dark below, so that numbers are white there
 
 
-def browsing(curves: PlottedCurves, contexts: str) -> Figure:
-    """A heat map of propensity by position and last click above, in the most frequent context."""
-    first = curves.contexts[0]
-    cells = curves.cells.filter((pl.col(CONTEXT) == first) & (pl.col(POSITION) <= _MOST_POSITIONS))
-    cells = cells.select(POSITION, PREVIOUS_CLICK, PROPENSITY)
+def heat_map(curves: PlottedCurves, contexts: str, reference: str | None = None) -> Figure:
+    """A heat map of propensity: of the page where cells are a grid, else by last click in the most frequent context."""
+    first, row = curves.contexts[0], CONTEXT if curves.grid else PREVIOUS_CLICK
+    cells = curves.cells.filter(((pl.col(CONTEXT) == first) | curves.grid) & (pl.col(POSITION) <= _MOST_POSITIONS))
+    cells = cells.select(POSITION, row, PROPENSITY)
+    order = {"order": cells[row].unique(maintain_order=True).to_list()} if curves.grid else {}
+    across, rows = (escaped(name).replace("_", " ") for name in (curves.across, curves.by))
     known, has_numbers = cells.drop_nulls(PROPENSITY), cells[POSITION].n_unique() <= _NUMBERS_UP_TO
     largest = known[PROPENSITY].max()
     bright = _DARK_BELOW * (float(largest) if isinstance(largest, float) else 1.0)
@@ -206,13 +208,20 @@ def browsing(curves: PlottedCurves, contexts: str) -> Figure:
         legend=None if has_numbers else {"type": "symbol", "format": ".2f", "title": "propensity"},
         numbers=_rows(known) if has_numbers else [],
         is_dark=f"datum.{PROPENSITY} < {bright}",
-        height=max(_CELL * cells[PREVIOUS_CLICK].n_unique(), 60),
+        height=max(_CELL * cells[row].n_unique(), 60),
+        across=across,
+        row=row,
+        rows=rows if curves.grid else "last click above (0: none)",
+        **order,
     )
-    note = ["Grey: unknown, as nothing compares it with the top position."]
-    note += [f"Of {contexts} {first}."] if first else []
+    note = [f"Relative to {reference}."] if curves.grid and reference else []
+    note += [f"Grey: unknown, as nothing compares it with {reference or 'the top position'}."]
+    note += [f"Of {contexts} {first}."] if first and not curves.grid else []
+    note += curves.omissions if curves.grid else []
     note += [f"The first {_MOST_POSITIONS} positions are drawn."] if curves.positions[-1] > _MOST_POSITIONS else []
     described = f"Heat map of {cells.height:,} cells, {cells[PROPENSITY].null_count():,} of them unknown."
-    return Figure("browsing", "Attention by position and last click above", described, spec, " ".join(note))
+    name, by = ("curve", f"{rows} and {across}") if curves.grid else ("browsing", "position and last click above")
+    return Figure(name, f"Attention by {by}", described, spec, " ".join(note))
 
 
 # --- from result to result, and from day to day ---

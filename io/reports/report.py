@@ -301,7 +301,7 @@ def open_reported(places: Sequence[Location]) -> Generator[list[ReportedResult]]
             if described.estimate is not UNSET:
                 read = fit_in(stored, str(folder))
                 where = str(folder / f"{PROPENSITIES}.parquet")
-                fit = ReportedFit(read, plotted_curves(read.table, read.plan.context, where=where))
+                fit = ReportedFit(read, plotted_curves(read.table, read.plan.context, read.plan.cell, where=where))
             values = _values_of_rankings(folder / _METRICS) if _METRICS in stored.files else ()
             text = json_text(stored.content)
             results.append(ReportedResult(masked(escaped(name)), described, text, fit, values))
@@ -467,6 +467,7 @@ def _details(result: ReportedResult, *, numbers_are_open: bool) -> list[Html]:
     if described.estimate is not UNSET:
         estimate = described.estimate
         facts["method"] = estimate.method if estimate.shape is UNSET else f"{estimate.method}, shape {estimate.shape}"
+        facts |= {} if estimate.cell_form is UNSET else {"form of cells": estimate.cell_form}
         facts["propensities"] = f"{estimate.cells_identified:,} of {estimate.cells:,} can be estimated"
         if estimate.errors_by is not UNSET:
             facts["errors allow for"] = f"what a {estimate.errors_by} shares ({estimate.clusters:,})"
@@ -541,9 +542,17 @@ def _of_fit(result: ReportedResult) -> _Highlights | None:
         return None
     curves = result.fit.curves
     cell = named_cell(result.fit)
-    contexts = escaped(", ".join(result.fit.fit.plan.context))
-    drawn = [charts.curve(curves, contexts, None if cell is None else cell["reference"])]
-    drawn += [charts.browsing(curves, contexts)] if curves.browsing else []
+    contexts, across = escaped(curves.by), escaped(curves.across)
+    reference = None if cell is None else f"{across} {cell['reference']}"
+    if reference and result.fit.fit.plan.cell:
+        parts = [reference, f"{contexts} {curves.contexts[0]}"]
+        reference = ", ".join(parts if across == POSITION else parts[::-1])
+    drawn = [] if curves.grid else [charts.curve(curves, contexts, reference)]
+    drawn += (
+        [charts.heat_map(curves, contexts, reference if curves.grid else None)]
+        if curves.grid or curves.browsing
+        else []
+    )
     if cell is None:
         return [], drawn
     position, share = cell[POSITION], cell[PROPENSITY]
@@ -554,12 +563,12 @@ def _of_fit(result: ReportedResult) -> _Highlights | None:
     interval = "" if cell[LOW] is None else f"95 % interval {cell[LOW]:.0%} to {cell[HIGH]:.0%}"
     figures = [
         page.key_figure(
-            f"{share:.0%}", f"of the attention of position {below} goes to position {position}{where}", interval
+            f"{share:.0%}", f"of the attention of {across} {below} goes to {across} {position}{where}", interval
         )
     ]
     clicks, linking = curves.clicks, cell["linking_clicks"] or 0
     if linking and clicks:
-        note = f"{linking:,.0f} of {clicks:,.0f}: clicks on what was shown at position {position} and elsewhere"
+        note = f"{linking:,.0f} of {clicks:,.0f}: clicks on what was shown at {across} {position} and elsewhere"
         figures.append(page.key_figure(f"{linking / clicks:.0%}", "of the clicks are evidence for that", note))
     else:
         known = result.fit.fit.estimate.click_share_identified
@@ -567,7 +576,7 @@ def _of_fit(result: ReportedResult) -> _Highlights | None:
     rate = cell[RELATIVE_RATE]
     if rate is not None:
         error, direction = abs(rate / share - 1), "low" if rate < share else "high"
-        what = f"is what raw click rates would give position {position}"
+        what = f"is what raw click rates would give {across} {position}"
         figures.append(page.key_figure(f"{error:.0%} too {direction}", what, f"{rate:.0%} instead of {share:.0%}"))
     return figures, drawn
 
@@ -819,7 +828,7 @@ def _pictures(results: Sequence[ReportedResult]) -> list[Figure]:
         return []
     last = dict(list(fits.items())[-MOST_IN_FULL:])
     notes = [f"Of {len(fits):,} results, the last {len(last)} are drawn."] if len(fits) > len(last) else []
-    contexts = [f"{name}: {fit.curves.contexts[0]}" for name, fit in last.items() if fit.fit.plan.context]
+    contexts = [f"{name}: {fit.curves.contexts[0]}" for name, fit in last.items() if fit.fit.plan.curve]
     notes += [f"Of each, the most frequent context: {'; '.join(contexts)}."] if contexts else []
     lines = pl.concat([fit.lines.with_columns(line=pl.lit(name)) for name, fit in last.items()], how="diagonal")
     drawn = [charts.curves_of_results(lines, " ".join(notes))]

@@ -14,11 +14,12 @@ from typing import Any
 import polars as pl
 import pytest
 from command_results import reseal
+from small_logs import log_by_value
 from workshop import RunPosbias as Run
 from workshop import refused
 
-from posbias.io.reports.charts import SERIES
-from posbias.io.reports.report import DaysSection, ReportedResult, ReportManifest, title_of
+from posbias.io.reports.charts import SERIES, picture
+from posbias.io.reports.report import DaysSection, ReportedResult, ReportManifest, figure_named, open_reported, title_of
 from posbias.io.results.manifest import checksum_of_content
 
 Made = Callable[..., Path]
@@ -316,3 +317,24 @@ def test_a_missing_library_is_said_before_anything_is_read(run_posbias: Run, fit
 
     refused(done, "python3 -m pip install vl-convert-python")
     assert not (tmp_path / "a.html").exists()
+
+
+def test_a_grid_is_a_heat_map_that_is_gray_where_nothing_is_known(run_in_process: Run, tmp_path: Path) -> None:
+    log = log_by_value("taste", 1, n_pages=400)
+    apart = pl.when(pl.col("session") % 4 == 3).then(pl.lit("only there ")).otherwise(pl.lit(""))
+    log = log.with_columns(
+        doc=apart + pl.col("doc").cast(pl.String), carousel=pl.format("list {}", pl.col("session") % 4)
+    )
+    log.write_parquet(tmp_path / "log.parquet")
+    run_in_process("fit", "log.parquet", "--cell", "carousel", "-o", "fit")
+    with open_reported([tmp_path / "fit"]) as results:
+        figure = figure_named(results, "curve")
+    unknown, known, _ = figure.spec["layer"]
+
+    assert figure.title == "Attention by carousel and position"
+    assert figure.spec["encoding"]["y"]["sort"] == [f"list {number}" for number in range(4)]
+    assert {row["context"] for row in unknown["data"]["values"]} == {"list 3"}
+    assert {row["context"] for row in known["data"]["values"]} == {f"list {number}" for number in range(3)}
+    assert "Relative to position 1, carousel list " in figure.note
+    assert unknown["mark"]["style"] == "unknown"
+    assert re.search(r'fill="#e3e6ea"', picture(figure, "", "svg").decode())

@@ -14,6 +14,7 @@ from posbias.core.errors import UsageError
 from posbias.core.estimators import check_method
 from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.fit.fit import Fit, fit_statistics
+from posbias.core.standard_errors.contrasts import covariance_of_cells
 
 BY_VALUE = replace(PBM, cell=("value",))
 LOG = log_by_value("examination", 1, n_pages=1000)  # with the value 0, at position k theta_k becomes .6 theta_k^1.8
@@ -133,3 +134,39 @@ def test_a_column_is_a_cell_or_a_context_of_the_position_based_model() -> None:
         check_curves(PBM.model, ["device"], ["device"])
     with pytest.raises(UsageError, match="--cell: works only with --model pbm"):
         check_curves(UBM.model, [], ["device"])
+
+
+def test_a_value_is_compared_with_the_references_at_the_same_position() -> None:
+    found = fitted(LOG)
+    (column,), behind = found.cell_columns, found.free.conditional
+    assert behind is not None
+    cells, covariance = found.statistics.cells, covariance_of_cells(behind.fit, behind.errors)
+    for at, (one, other) in enumerate(zip(column.cells, column.against, strict=True)):
+        assert cells["position"][int(one)] == cells["position"][int(other)]
+        assert (cells["value"][int(one)], cells["value"][int(other)]) == ("0", "1")
+        variance = covariance[one, one] + covariance[other, other] - 2 * covariance[one, other]
+        assert column.differences.std_error[at] == pytest.approx(np.sqrt(variance))
+        ratio = found.estimate.propensity[one] / found.estimate.propensity[other]
+        assert column.differences.difference[at] == pytest.approx(np.log(ratio))
+
+
+def test_one_contrast_says_all_of_a_value_of_the_product() -> None:
+    found = fitted(LOG, cell_form="product")
+    (column,) = found.cell_columns
+    (cell,) = column.cells
+    theta = found.estimate.propensity.reshape(2, -1)
+
+    assert np.exp(column.differences.difference) == pytest.approx([found.estimate.propensity[cell]])
+    assert theta[0] / theta[1] == pytest.approx(float(found.estimate.propensity[cell]))
+    assert column.differences.std_error == pytest.approx(found.estimate.intervals.std_error[[cell]])
+
+
+def test_rows_and_columns_are_axes_of_positions_that_follow_from_them() -> None:
+    log = LOG.with_columns(row=(pl.col("position") - 1) // 2, column=(pl.col("position") - 1) % 2)
+    found = fitted(log, replace(PBM, cell=("row", "column")))
+    by_row, by_column = found.cell_columns
+    place = found.statistics.cells.select("row", "column").to_numpy()
+
+    assert found.statistics.axes == ("row", "column")
+    assert (place[by_row.cells, 1] == place[by_row.against, 1]).all()
+    assert (place[by_column.cells, 0] == place[by_column.against, 0]).all()

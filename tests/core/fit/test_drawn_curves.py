@@ -97,3 +97,27 @@ def test_thinning_keeps_order_and_ends(n: int) -> None:
     assert kept[0] == 1
     assert kept[-1] == n
     assert len(kept) <= 100
+
+
+def test_a_value_of_a_cell_is_a_line_relative_to_the_cell_that_all_are_held_against() -> None:
+    cells = table(
+        [1, 2, 1, 2], block=[False, False, True, True], propensity=[0.5, 0.25, 1.0, 0.5], ctr=[0.2, 0.1, 0.4, 0.1]
+    )
+    curves = plotted_curves(cells, (), ["block"], where="here")
+
+    assert not curves.grid
+    assert curves.contexts == ("True", "False")
+    assert curves.cells["relative_rate"].to_list() == pytest.approx([0.5, 0.25, 1.0, 0.25])
+
+
+def test_more_values_are_a_grid_whose_rows_are_in_their_order() -> None:
+    rows = [row for row in range(1, 12) for _ in range(2)]
+    page = table(list(range(1, 23)), row=rows, column=[1, 2] * 11, impressions=list(range(22)))
+    numbered = plotted_curves(page, (), ["row", "column"], where="here")
+    by_row = plotted_curves(page.with_columns(position="column").drop("column"), (), ["row"], where="here")
+
+    assert (numbered.grid, numbered.across, numbered.by) == (True, "column", "row")
+    assert (by_row.grid, by_row.across, by_row.by) == (True, "position", "row")
+    for curves in (numbered, by_row):
+        assert curves.cells["context"].unique(maintain_order=True).to_list() == [str(row) for row in range(1, 12)]
+        assert curves.positions == (1, 2)
