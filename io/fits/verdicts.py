@@ -611,7 +611,7 @@ def _shape_and_bins(fit: Fit) -> Iterator[Reason]:
         yield reason("bins-fit", {}, _rests_on(bins.contrasts, fit))
 
 
-_ALL = 99.5  # per cent that round to more than two digits
+_TWO_DIGITS = 9.95  # per cent, from which on there are no decimals
 
 
 def _cell_form(fit: Fit) -> Iterator[Reason]:
@@ -677,7 +677,7 @@ def _cell_columns(fit: Fit) -> Iterator[Reason]:
 
 def _share(value: float, low: float, high: float) -> str:
     """A percentage with its interval, where it has one."""
-    share, *ends = (f"{number:.{2 if number < _ALL else 3}g}" for number in (value, low, high))
+    share, *ends = (f"{number:.0f}" if number >= _TWO_DIGITS else f"{number:.2g}" for number in (value, low, high))
     return f"{share} %" + (f" ({' to '.join(ends)})" if low < high else "")
 
 

@@ -54,9 +54,9 @@ def test_each_value_is_held_against_the_reference_at_the_first_and_the_last_posi
     ends = np.exp(of.difference + np.outer([-1, 1], t_quantile(of.degrees) * of.std_error)) * 100
     own, other = reference_of(fit), {"0": "1", "1": "0"}[reference_of(fit)]
 
-    assert f"With value = {other}, position 1 gets {100 * theta[1, other]:.2g} % " in sentence
-    assert f"({ends[0, 0]:.2g} to {ends[1, 0]:.2g}) and position {LAST} gets " in sentence
-    assert f"gets {100 * theta[LAST, other] / theta[LAST, own]:.2g} % " in sentence
+    assert f"With value = {other}, position 1 gets {100 * theta[1, other]:.0f} % " in sentence
+    assert f"({ends[0, 0]:.0f} to {ends[1, 0]:.0f}) and position {LAST} gets " in sentence
+    assert f"gets {100 * theta[LAST, other] / theta[LAST, own]:.0f} % " in sentence
     assert sentence.endswith(f"of the attention that it has with value = {own}.")
 
 
