@@ -617,9 +617,10 @@ _TWO_DIGITS = 9.95  # per cent, from which on there are no decimals
 def _cell_form(fit: Fit) -> Iterator[Reason]:
     """Whether effects of the position and of a cell's other columns multiply, and which form cells have."""
     statistics, form, product = fit.statistics, fit.form, fit.cell_form == "product"
-    if not statistics.plan.cell or fit.estimate.conditional is None:
+    if not statistics.plan.cell or fit.estimate.conditional is None or fit.shape is not None:
         return
-    values: dict[str, Any] = {"axes": " and ".join(shown(name).replace("_", " ") for name in statistics.axes)}
+    *names, last = (shown(name).replace("_", " ") for name in statistics.axes)
+    values: dict[str, Any] = {"axes": f"{', '.join(names)} and {last}"}
     if form is None or not form.test.n_contrasts:
         yield reason("cell-form.not-tested", **values)
         return
