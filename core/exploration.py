@@ -59,7 +59,7 @@ import scipy
 
 from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.arrays.linalg import NORMAL, connected
-from posbias.core.counts.sufficient_statistics import context_numbers
+from posbias.core.counts.sufficient_statistics import context_numbers, number_rows
 from posbias.core.errors import IdentifiabilityError, LogFormatError
 from posbias.core.fit.propensities import working_theta
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, QUERY
@@ -250,7 +250,10 @@ class DesignInputs:
     def curves(self) -> list[ContextCells]:
         """The cells of each context, in the order of the rows."""
         position, context = self.table[POSITION].to_numpy().astype(np.int64), context_numbers(self.table, self.context)
-        curve = context_numbers(self.table, (*self.context, *self.cell))
+        # A page keeps the values of what does not follow from the position, as a row of a grid does.
+        values = self.table.group_by(POSITION).agg(pl.col(self.cell).n_unique())
+        beside = [name for name in self.cell if (values[name] > 1).any()]
+        curve = number_rows(self.table.select(*self.context, *beside)) if beside else context
         propensity = self.numbers(self.columns["propensity"])
         impressions, clicks = self.numbers(IMPRESSIONS), self.numbers(CLICKS)
         theta = working_theta(propensity, impressions, clicks, position, curve)

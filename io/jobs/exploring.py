@@ -190,6 +190,11 @@ def _known(fit: StoredFit) -> DesignInputs:
     for why, holds in reasons.items():
         if holds:
             raise UsageError(f"{fit.folder}: was fitted with {why}. Fit the log again without it, and explore that.")
+    if any(fit.table[name].cast(pl.String).equals(fit.table[POSITION].cast(pl.String)) for name in plan.cell):
+        raise UsageError(
+            f"{fit.folder}: positions begin anew in each {' and '.join(plan.cell[:-1])}, and a swap is of two places of "
+            "a page. Fit with the place in the order of the whole page as --position, beside these columns as --cell."
+        )
     shared = fit.shared_clicks
     if shared is None or estimate.strata is UNSET:
         raise LogFormatError(

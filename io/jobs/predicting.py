@@ -215,8 +215,8 @@ def _check_positions(counts: CountsOfPages, pages: PageTotals | None) -> None:
     for position, of_page in shown.filter(pl.col(IMPRESSIONS) > most).head(1).rows():
         raise UsageError(
             f"a page has {of_page:.2g} results at position {position}, in several cells "
-            f"({', '.join(counts.plan.cell)}), and a ranking has one document at each rank. Fit with the place in the "
-            "order of the whole page as --position, beside these columns as --cell, and predict with that."
+            f"({', '.join(counts.plan.cell)}), and a ranking has one document at each rank. Name the column "
+            "with the place in the order of the whole page as --position, in the fit and here, beside these as --cell."
         )
 
 

@@ -34,6 +34,10 @@ def blocks(seed: int, n_pages: int, under_block: Floats = UNDER_BLOCK) -> tuple[
     return log, gamma
 
 
+def grid_of(log: pl.DataFrame) -> pl.DataFrame:
+    return log.with_columns(row=(pl.col("position") - 1) // 2, column=(pl.col("position") - 1) % 2 + 1)
+
+
 def true_weight() -> pl.Expr:
     theta = pl.Series(np.concatenate([THETA, UNDER_BLOCK]))
     at = pl.col("position") - 1 + N_POSITIONS * (pl.col("block") == "answer")
@@ -208,3 +212,32 @@ def test_rankings_are_judged_by_clicks_that_are_weighed_by_cell(
     metrics = pl.read_parquet(tmp_path / "judged" / "metrics.parquet")
     ours = metrics.filter(metric="dcg", estimator="ips", ranking="scores")
     assert ours["value"].item() == pytest.approx(gain)
+
+
+@pytest.mark.slow
+def test_a_position_that_several_lists_have_is_no_rank(run_in_process: Run, tmp_path: Path) -> None:
+    log, _ = blocks(1, 600)
+    grid_of(log).drop("position").rename({"column": "position"}).write_parquet(tmp_path / "log.parquet")
+    words = ("log.parquet", "--timestamp", "none")
+    run_in_process("fit", *words, "--cell", "row", "--no-compare", "-o", "fit", code=0)
+    log.select("query", "doc", score="doc").unique().write_csv(tmp_path / "scores.csv")
+    done = run_in_process("predict", *words, "--propensities", "fit", "--scores", "scores.csv", "-o", "out", code=2)
+    assert "a page has 3 results at position 1, in several cells (row)" in " ".join(done.stderr.split())
+
+
+@pytest.mark.slow
+def test_swaps_of_a_grid_are_of_places_of_the_page(run_in_process: Run, tmp_path: Path) -> None:
+    log, _ = blocks(1, 600)
+    grid_of(log).write_parquet(tmp_path / "log.parquet")
+    words = ("fit", "log.parquet", "--timestamp", "none", "--cell", "row", "--cell", "column", "--no-compare")
+    run_in_process(*words, "--cell-form", "free", "--position", "position", "-o", "fit")
+    run_in_process("explore", "fit", "-o", "plan")
+    swaps = pl.read_parquet(tmp_path / "plan" / "swaps.parquet")
+    assert swaps.height == N_POSITIONS * (N_POSITIONS - 1) // 2
+    unlike = swaps["std_error_after"].list.eval(pl.element().round(12)).n_unique()
+    assert unlike == swaps.height  # each moves documents
+
+    grid_of(log).drop("position").write_parquet(tmp_path / "log.parquet")
+    run_in_process(*words, "--cell-form", "free", "-o", "lists")
+    done = run_in_process("explore", "lists", "-o", "refused", code=2)
+    assert "positions begin anew in each row" in " ".join(done.stderr.split())
