@@ -186,14 +186,17 @@ def _known(fit: StoredFit) -> DesignInputs:
         f"--shape {estimate.shape}: its intervals rest on the shape. Swaps need --shape free": (
             estimate.shape is not UNSET
         ),
+        "cells in the product form: its intervals rest on the form. Swaps need --cell-form free": (
+            estimate.cell_form == "product"
+        ),
     }
     for why, holds in reasons.items():
         if holds:
             raise UsageError(f"{fit.folder}: was fitted with {why}. Fit the log again without it, and explore that.")
     if any(fit.table[name].cast(pl.String).equals(fit.table[POSITION].cast(pl.String)) for name in plan.cell):
         raise UsageError(
-            f"{fit.folder}: positions begin anew in each {' and '.join(plan.cell[:-1])}, and a swap is of two places of "
-            "a page. Fit with the place in the order of the whole page as --position, beside these columns as --cell."
+            f"{fit.folder}: positions begin anew in each {' and '.join(plan.cell[:-1])}, and a swap is of two places "
+            "of a page. Fit with the place in the order of the whole page as --position, beside these columns as --cell."
         )
     shared = fit.shared_clicks
     if shared is None or estimate.strata is UNSET:

@@ -236,6 +236,9 @@ def test_swaps_of_a_grid_are_of_places_of_the_page(run_in_process: Run, tmp_path
     assert swaps.height == N_POSITIONS * (N_POSITIONS - 1) // 2
     unlike = swaps["std_error_after"].list.eval(pl.element().round(12)).n_unique()
     assert unlike == swaps.height  # each moves documents
+    run_in_process(*words, "--cell-form", "product", "--position", "position", "-o", "product")
+    done = run_in_process("explore", "product", "-o", "refused", code=2)
+    assert "Swaps need --cell-form free" in " ".join(done.stderr.split())
 
     grid_of(log).drop("position").write_parquet(tmp_path / "log.parquet")
     run_in_process(*words, "--cell-form", "free", "-o", "lists")
