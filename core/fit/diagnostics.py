@@ -174,7 +174,7 @@ def cell_column_tests(
     if behind is None:
         return ()
     tests, place = list[CellColumnTest](), statistics.axes_of_cell
-    for column in statistics.plan.cell:
+    for column in statistics.beside_position:
         axis = statistics.axes.index(column)
         others = np.column_stack([statistics.context_of_cell, np.delete(place, axis, axis=1)])
         alike = np.unique(others, axis=0, return_inverse=True)[1].ravel()

@@ -196,7 +196,7 @@ def _known(fit: StoredFit) -> DesignInputs:
     if any(fit.table[name].cast(pl.String).equals(fit.table[POSITION].cast(pl.String)) for name in plan.cell):
         raise UsageError(
             f"{fit.folder}: positions begin anew in each {' and '.join(plan.cell[:-1])}, and a swap is of two places "
-            "of a page. Fit with the place in the order of the whole page as --position, beside these columns as --cell."
+            "of a page. Fit with the place in the order of the whole page as --position, beside these as --cell."
         )
     shared = fit.shared_clicks
     if shared is None or estimate.strata is UNSET:
