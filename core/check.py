@@ -19,7 +19,7 @@ from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.estimators.methods import ConditionalEstimator
 from posbias.core.fit.fit import WANTED_CLICK_SHARE, check_cells
-from posbias.core.log.pages import ShiftedPages, shifted_pages
+from posbias.core.log.pages import ENDS, FIRST, LAST, ShiftedPages, shifted_pages
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, QUERY, SESSION
 from posbias.core.theta.conditional import NO_CLICKS, NOT_LINKED, ONE_WAY
 
@@ -202,29 +202,37 @@ class PageFacts:
     shifted: ShiftedPages | None  # pages that count from another base than most
 
 
-def page_facts(impressions: pl.DataFrame) -> PageFacts:
-    """Facts of the pages of canonical impressions with their sessions."""
+def page_facts(impressions: pl.DataFrame, cell: Sequence[str] = ()) -> PageFacts:
+    """Facts of the pages of canonical impressions with their sessions.
+
+    Args:
+        impressions: whole pages.
+        cell: the further columns of cells: each of their values has a first position of its own.
+    """
     per_page = impressions.group_by(SESSION).agg(
-        pl.len().cast(pl.Int64).alias("rows"),
-        pl.col(CLICK).cast(pl.Int64).sum().alias("clicks"),
-        pl.col(POSITION).min().alias("first"),
-        pl.col(POSITION).max().alias("last"),
-        pl.col(POSITION).n_unique().alias("places"),
+        pl.len().cast(pl.Int64).alias("rows"), pl.col(CLICK).cast(pl.Int64).sum().alias("clicks")
     )
+    places = impressions.group_by(SESSION, *cell).agg(*ENDS, pl.col(POSITION).n_unique().alias("places"))
+    top = pl.col(FIRST).min().over(cell) if cell else 1
+    ends = {
+        "starting_late": (pl.col(FIRST) > top).sum(),
+        "with_gaps": (pl.col(LAST) - pl.col(FIRST) + 1 > pl.col("places")).sum(),
+        "lacking": (pl.col(LAST) > pl.col("places")).sum(),
+    }
     long = pl.col("rows") >= ROWS_OF_LONG_PAGES
     counts = {
         "pages": pl.len(),
         "rows": pl.col("rows").sum(),
-        "starting_late": (pl.col("first") > 1).sum(),
-        "with_gaps": (pl.col("last") - pl.col("first") + 1 > pl.col("places")).sum(),
-        "lacking": (pl.col("last") > pl.col("places")).sum(),
         "long": long.sum(),
         "clicked_in_full": (long & (pl.col("clicks") == pl.col("rows"))).sum(),
         "without_click": (pl.col("clicks") == 0).sum(),
         "longest": pl.col("rows").max().fill_null(0),
     }
-    totals = per_page.select(count.cast(pl.Int64).alias(name) for name, count in counts.items())
-    return PageFacts(**totals.row(0, named=True), shifted=shifted_pages(per_page))
+    totals = [
+        frame.select(count.cast(pl.Int64).alias(name) for name, count in of.items()).row(0, named=True)
+        for frame, of in ((per_page, counts), (places, ends))
+    ]
+    return PageFacts(**totals[0], **totals[1], shifted=shifted_pages(places, cell))
 
 
 @dataclass(frozen=True)

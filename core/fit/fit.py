@@ -47,6 +47,10 @@ steps takes as many operations as the cube of that."""
 MOST_VALUES = 1_000
 """Most values of a column of a cell: no page has so many rows or lists, and an id has."""
 
+LARGEST_MISFIT = float(np.log(1.5))
+"""How far a cell may leave the product form, in log theta, that its test misses in one log of five, in the median of
+the cells, so that the form is chosen without a request: with less power it says nothing for it."""
+
 _MATRICES, _MATRICES_OF_PERIOD = 8, 4
 """Numbers for each two cells that an estimate with errors holds at its peak; and further ones, for each length of
 periods that is looked at."""
@@ -382,7 +386,7 @@ def _refined(
         power = position if options.shape == PowerShape.name else None
         if fitted is not None and takes and (power is None or axes.shape[1] > len(statistics.beside_position)):
             form = fit_product(fitted, axes, context, power)
-        wanted = options.cell_form or ("free" if form is None or form.test.rejected else "product")
+        wanted = options.cell_form or ("product" if form is not None and _holds(form) else "free")
         if form is None and (wanted == "product" or power is not None):
             flag = "--cell-form product" if power is None else f"--shape {options.shape}"
             raise IdentifiabilityError(
@@ -409,6 +413,12 @@ def _refined(
         return free, None, None, None, None, contexts
     estimate, shrunk = propensities.with_shrinkage(free, behind, position)
     return estimate, None, None, None, shrunk, contexts
+
+
+def _holds(form: ShapedEstimate) -> bool:
+    """Whether a form can stand for the free estimate: its test would have seen what matters, and saw nothing."""
+    seen = form.test.detectable[np.isfinite(form.test.detectable)]
+    return len(seen) > 0 and not form.test.rejected and float(np.median(seen)) <= LARGEST_MISFIT
 
 
 def _causes(

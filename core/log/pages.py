@@ -47,8 +47,15 @@ class ShiftedPages:
     usual: tuple[int, int]  # that of most pages
 
 
-def shifted_pages(per_page: pl.DataFrame) -> ShiftedPages | None:
-    """The pages that are shifted, by the `first` and `last` position of each; None where there are none."""
+def shifted_pages(per_page: pl.DataFrame, cell: Sequence[str] = ()) -> ShiftedPages | None:
+    """The pages that are shifted, by the `first` and `last` position of each; None where there are none.
+
+    Args:
+        per_page: the pages, or the parts of pages with one value of the further columns of cells.
+        cell: those columns: only what has the same values is compared, as an advert above moves all results down.
+    """
+    if cell:
+        return next(filter(None, map(shifted_pages, per_page.partition_by(cell))), None)
     several = per_page.filter(pl.col(LAST) > pl.col(FIRST))
     spans = several.group_by(FIRST, LAST).agg(pl.len().alias(PAGES))
     if not spans.height:
@@ -79,9 +86,9 @@ ENDS = (pl.col(POSITION).min().alias(FIRST), pl.col(POSITION).max().alias(LAST))
 """The first and last position of a page."""
 
 
-def shifted_pages_of(rows: pl.DataFrame) -> ShiftedPages | None:
+def shifted_pages_of(rows: pl.DataFrame, cell: Sequence[str] = ()) -> ShiftedPages | None:
     """The pages of some impressions that are shifted; None where there are none, or no sessions."""
-    return shifted_pages(rows.group_by(SESSION).agg(*ENDS)) if SESSION in rows.columns else None
+    return shifted_pages(rows.group_by(SESSION, *cell).agg(*ENDS), cell) if SESSION in rows.columns else None
 
 
 PLACE = "posbias_place"

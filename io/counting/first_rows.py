@@ -98,7 +98,7 @@ def _of_bases(rows: pl.DataFrame, columns: Sequence[str], log: Log) -> dict[str,
         columns: beside them.
         log: they are of.
     """
-    shifted, time = shifted_pages_of(rows), log.roles.timestamp
+    shifted, time = shifted_pages_of(rows, log.roles.cell), log.roles.timestamp
     if shifted is None:
         return {}
     keys = {name: (name, f"CAST({sql_name(name)} AS VARCHAR)") for name in columns}
@@ -124,7 +124,9 @@ def _of_bases(rows: pl.DataFrame, columns: Sequence[str], log: Log) -> dict[str,
             which, condition = f"{column} {texts[0]} to {texts[-1]}", f"{key} BETWEEN {texts[0]} AND {texts[-1]}"
         own = None if log.raw_sources or log.request.query or log.nesting or log.roles.page else log.roles.position
         how = sql_counted_from(own, shifted.usual[0] - shifted.span[0], condition) if own else ""
-        return quantities_of_bases(shifted, log) | {"pages_told_apart": which, "from_one_base": how and f": {how}"}
+        above = f"; if something stands above the results there, such as an advert, use --cell {column} instead"
+        told = {"pages_told_apart": which, "from_one_base": (how and f": {how}") + above * (name != PERIOD)}
+        return quantities_of_bases(shifted, log) | told
     return quantities_of_bases(shifted, log)
 
 

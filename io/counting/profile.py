@@ -120,7 +120,7 @@ def faults_of_log(
         stated: codes of other reasons, with which some faults are not stated.
     """
     sample = sample_of_pages(read, PAGES_OF_OTHERS)
-    pages = None if sample is None else page_facts(sample)
+    pages = None if sample is None else page_facts(sample, read.log.roles.cell)
     first = look_at_first_rows(read, ROWS_OF_OTHERS, sample)
     return faults_in(profile(read, facts, plan, pages, first) | profile_of_days(lost, read.log), stated)
 
@@ -445,7 +445,7 @@ def look_at(read: ReadLog, plan: StatisticsPlan, engine: Engine, progress: Progr
             rows = ubm.count_in_cells(in_cells).to_native().sort(ubm.keys).collect()
             of_ubm: SufficientStatistics = merge_parts([compress_part(rows, ubm)], ubm)
             outlooks.append(outlook(of_ubm, engine.memory, share=min(1.0, of_ubm.n_queries / facts.queries)))
-        of_pages = None if pages is None else page_facts(pages)
+        of_pages = None if pages is None else page_facts(pages, log.roles.cell)
     return Look(
         facts=facts,
         details=details,

@@ -628,7 +628,8 @@ def _cell_form(fit: Fit) -> Iterator[Reason]:
     effects = [len(np.unique(np.stack([context, axis]), axis=1).T) for axis in axes.T]
     values |= {"cells": len(axes), "numbers": sum(effects) - (len(effects) - 1) * len(np.unique(context))}
     values |= {"where": cell_in_words(fit, test.largest), "missed": _missed(fit, test, np.arange(len(axes)))}
-    code = "cell-form" if product else "cell-form.product-fits"
+    own = "cell-form.product-fits" if fit.options.cell_form == "free" else "cell-form.little-known"
+    code = "cell-form" if product else own
     if test.rejected:
         code = "product-does-not-fit" if product else "cell-form.free"
     yield reason(code, {"ratio": float(np.exp(test.difference))}, _rests_on(test, fit), **values)

@@ -214,7 +214,7 @@ def _advice(log: Log, code: int) -> str:
             if is_top(min(shown), shown):
                 use = f"use --position-base {smallest}"
                 return f"Positions count from {base} here. If this log counts from {smallest}, {use}."
-            if shifted_pages_of(log.impressions.head(_FIRST_ROWS).collect(engine="streaming")) is not None:
+            if shifted_pages_of(log.impressions.head(_FIRST_ROWS).collect(engine="streaming"), log.roles.cell):
                 return f"Some pages count from {smallest}, and most from {smallest + 1}: `posbias check` says which."
             few = f"few rows have it, beside those of {smallest + 1}"
             return f"{smallest} seems to mean that the position is unknown: {few}."

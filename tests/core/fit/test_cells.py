@@ -100,6 +100,15 @@ def test_errors_of_products_go_together_as_their_effects_do() -> None:
     assert of_free > 0.01
 
 
+def test_a_form_that_its_test_could_not_see_fail_is_not_chosen() -> None:
+    few = log_by_value("taste", 1, n_pages=1000).filter(pl.col("query") < 3)
+    found = fitted(few, cell_form=None)
+
+    assert found.form is not None
+    assert not found.form.test.rejected
+    assert found.cell_form == "free"
+
+
 def test_a_power_of_the_position_has_one_eta_for_all_values() -> None:
     log = log_by_value("taste", 1, n_pages=1000)
     options = EstimationOptions(period="none", shape="power")

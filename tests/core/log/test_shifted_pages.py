@@ -3,22 +3,37 @@
 import polars as pl
 import pytest
 
-from posbias.core.check import page_facts
+from posbias.core.check import PageFacts, page_facts
 from posbias.core.log.pages import FEWEST_PAGES, ShiftedPages
 
 Span = tuple[int, int]
 
 
-def found(pages: dict[Span, int]) -> ShiftedPages | None:
-    """What is said of so many pages from and to so many positions."""
+def facts(pages: dict[Span, int], cell: tuple[str, ...] = ()) -> PageFacts:
+    """Facts of so many pages from and to so many positions; those that do not start at 1 are below an advert."""
     rows = [
-        (f"{first}-{last}-{number}", position, 0)
+        (f"{first}-{last}-{number}", position, 0, first > 1)
         for (first, last), many in pages.items()
         for number in range(many)
         for position in range(first, last + 1)
     ]
-    log = pl.DataFrame(rows, schema={"session": pl.String, "position": pl.Int32, "click": pl.Int8}, orient="row")
-    return page_facts(log).shifted
+    schema = {"session": pl.String, "position": pl.Int32, "click": pl.Int8, "advert": pl.Boolean}
+    return page_facts(pl.DataFrame(rows, schema=schema, orient="row"), cell)
+
+
+def found(pages: dict[Span, int]) -> ShiftedPages | None:
+    """The pages of these that are shifted."""
+    return facts(pages).shifted
+
+
+def test_pages_below_an_advert_that_is_named_are_not_shifted_and_do_not_start_late() -> None:
+    pages = {(1, 10): 300, (2, 11): 60}
+
+    assert facts(pages).shifted == ShiftedPages(60, 360, (2, 11), (1, 10))
+    assert facts(pages).starting_late == 60
+    assert facts(pages, ("advert",)).shifted is None
+    assert facts(pages, ("advert",)).starting_late == 0
+    assert facts(pages | {(3, 12): 40}, ("advert",)).shifted == ShiftedPages(40, 100, (3, 12), (2, 11))
 
 
 @pytest.mark.parametrize("shift", [1, 2, -1, -2])
