@@ -47,6 +47,10 @@ steps takes as many operations as the cube of that."""
 MOST_VALUES = 1_000
 """Most values of a column of a cell: no page has so many rows or lists, and an id has."""
 
+CLEARLY = 0.2
+"""P-value of its test from which on the product form is chosen without a request: more than not to be rejected, as what
+a test misses makes intervals too narrow."""
+
 LARGEST_MISFIT = float(np.log(1.5))
 """How far a cell may leave the product form, in log theta, that its test misses in one log of five, in the median of
 the cells, so that the form is chosen without a request: with less power it says nothing for it."""
@@ -418,7 +422,7 @@ def _refined(
 def _holds(form: ShapedEstimate) -> bool:
     """Whether a form can stand for the free estimate: its test would have seen what matters, and saw nothing."""
     seen = form.test.detectable[np.isfinite(form.test.detectable)]
-    return len(seen) > 0 and not form.test.rejected and float(np.median(seen)) <= LARGEST_MISFIT
+    return len(seen) > 0 and form.test.p_value >= CLEARLY and float(np.median(seen)) <= LARGEST_MISFIT
 
 
 def _causes(

@@ -81,7 +81,7 @@ def test_a_column_that_changes_nothing_may_be_left_out_and_what_could_be_missed_
 
     assert "--cell value may be left out" in found["cells-alike"].sentence
     assert "may have been missed" in found["cells-alike"].sentence
-    assert "this log hardly says" in found["cell-form"].sentence
+    assert "does not say clearly" in found["cell-form"].sentence
     assert f"{LAST + 1} numbers for {2 * LAST} cells" in found["cell-form"].sentence
 
 
