@@ -548,8 +548,8 @@ def _sums(
     for ranking, ((prior, _), *of_bends) in enumerate(fitted):
         placed = Placed.of(part, of_part.filter(pl.col(RANKING) == ranking + 1))
         posterior = prior.posterior(placed)
-        sums = [PageSums.of(posterior, scope, pages[ranking, at]) for at, scope in enumerate(scopes)]
+        sums = [PageSums.of(posterior, scope, pages[ranking, at], planned=not at) for at, scope in enumerate(scopes)]
         bent = (of_bend.posterior(placed.bent(bend)) for bend, (of_bend, _) in zip(bends, of_bends, strict=True))
-        sums += [PageSums.of(of_bend, scopes[0], pages[ranking, 0]) for of_bend in bent]
+        sums += [PageSums.of(of_bend, scopes[0], pages[ranking, 0], planned=False) for of_bend in bent]
         predicted.append((sums, most_changed(posterior, CHANGED, DEPTH)))
     return predicted
