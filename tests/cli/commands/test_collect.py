@@ -10,7 +10,7 @@ from typing import Protocol
 
 import polars as pl
 import pytest
-from command_results import contents, manifest_of
+from command_results import Output, contents, manifest_of
 from workshop import RunPosbias as Run
 
 from posbias.core.errors import plural
@@ -44,6 +44,40 @@ def add(run_in_process: Run, logs: Path, tmp_path: Path) -> Callable[..., Comple
         return done
 
     return run
+
+
+CELL = ("--cell", "row", "--cell", "column")
+
+
+@pytest.mark.slow
+def test_days_of_a_grid_add_up_in_a_store_which_says_what_its_cells_are(
+    run_in_process: Run, logs: Path, tmp_path: Path
+) -> None:
+    at = pl.col("position") - 1
+    for day in DAYS[:3]:
+        grid = pl.read_parquet(logs / f"{day}.parquet").with_columns(row=at // 2 + 1, column=at % 2 + 1)
+        grid.drop("position").write_parquet(tmp_path / f"{day}.parquet")
+        run_in_process("collect", f"{day}.parquet", *CELL, "--date", day, "--into", "store", code=0)
+    run_in_process("collect", "--into", "store", "--remove-day", DAYS[1], code=0)
+    run_in_process("collect", f"{DAYS[0]}.parquet", f"{DAYS[2]}.parquet", *CELL, "-o", "both", code=0)
+
+    sums = ["query", "doc", "position", "row", "column"]
+    days, both = (
+        Output(tmp_path / name).statistics.group_by(sums).agg(pl.col("impressions", "clicks").sum()).sort(sums)
+        for name in ("store", "both")
+    )
+    assert days.equals(both)
+    assert manifest_of(tmp_path / "store")["counted"]["cell"] == ["row", "column"]
+    assert "row, column" in run_in_process("collect", "--info", "store", code=0).stdout
+    refused = {
+        ("fit", "store", "--cell", "row", "-o", "out"): "the statistics were collected with --cell row column",
+        ("fit", "store", "--context", "row", "-o", "out"): "--context row: the statistics were collected without",
+        ("collect", f"{DAYS[1]}.parquet", *CELL[:2], "--position", "column", "--date", DAYS[1], "--into", "store"): (
+            "do not count the same: cell ['row', 'column'] and ['row']"
+        ),
+    }
+    for words, message in refused.items():
+        assert message in " ".join(run_in_process(*words, code=2).stderr.split())
 
 
 def parts(store: Path) -> dict[str, bytes]:
