@@ -234,7 +234,7 @@ STEPS: tuple[Step, ...] = (
     lambda view: find_pages(view.open_log()),
     _times,
     lambda view: find_duplicates(view.open_log()),
-    lambda view: [] if _takes_no_cells(view) else find_layout(view.open_log(), ROWS_OF_CHECK),
+    lambda view: [] if _takes_no_cells(view) else find_layout(view.open_log()),
 )
 """Steps of the recognition, in this order. A log of raw files or events has no rows before these are read."""
 

@@ -252,28 +252,26 @@ _OF_PEOPLE = {
     *("device", "os", "platform", "browser", "app", "client", "user", "member", "customer", "gender", "age", "segment"),
     *("country", "market", "region", "city", "locale", "language", "lang", "shop", "store", "channel", "referrer"),
 }
+_ROWS_OF_LAYOUT = 1 << 18  # whose curves are compared
 _MOST_LAYOUTS = 8  # values of a column that says what is on a page
 _SPLIT = 0.1  # change of a log propensity that is worth a sentence
 
 
-def find_layout(log: Log, most: int) -> list[Finding]:
+def find_layout(log: Log) -> list[Finding]:
     """The column by whose values, one a page, attention falls differently: what is on the page, or who looks at it.
 
     It is compared as a cell, by the test of the product form. A column that decides relevance is no such (`deciding`).
-
-    Args:
-        log: with its roles.
-        most: rows that are read at most.
     """
     if not log.has_sessions or log.roles.cell or log.roles.context or log.raw is not None or log.roles.weight:
         return []
     columns = [name for name in _free_columns(log) if name not in RESERVED][:_MOST_COLUMNS]
-    rows = _read(log, columns, most).filter(pl.col(REJECTED) == 0, pl.col(POSITION) <= _DEEPEST)
+    rows = _read(log, columns, _ROWS_OF_LAYOUT).filter(pl.col(REJECTED) == 0, pl.col(POSITION) <= _DEEPEST)
     names = [name for name in few_values(rows, columns) if rows[name].n_unique() <= _MOST_LAYOUTS] if columns else []
     level, found = _FALSE / max(len(names), 1), list[tuple[float, str, str]]()
     for name in names:
-        decides, how = deciding(rows, name), _split(rows, name, level)
-        if how is not None and not (decides is not None and decides.score > NormalDist().inv_cdf(1 - level)):
+        how = _split(rows, name, level)
+        decides = None if how is None else deciding(rows, name)
+        if how is not None and (decides is None or decides.score <= NormalDist().inv_cdf(1 - level)):
             found.append((*how, name))
     if not found:
         return []
