@@ -85,7 +85,8 @@ def _read(log: Log, columns: Sequence[str], most: int) -> pl.DataFrame:
     seen = replace(log, roles=replace(log.roles, cluster=tuple(columns)))
     with reading([*log.sources, *log.click_sources]):
         known = seen.impressions.collect_schema()
-        kept = [name for name in (SESSION, QUERY, DOC, POSITION, CLICK, PERIOD, REJECTED, *columns) if name in known]
+        wanted = (SESSION, QUERY, DOC, POSITION, CLICK, PERIOD, REJECTED, *log.roles.cell, *columns)
+        kept = [name for name in dict.fromkeys(wanted) if name in known]
         rows = seen.impressions.select(kept).filter(pl.col(REJECTED).is_in(_COUNTED)).head(most)
         return rows.collect(engine="streaming")
 
