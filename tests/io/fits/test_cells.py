@@ -74,6 +74,16 @@ def test_effects_that_do_not_multiply_are_a_caution_where_the_product_was_asked_
     assert "p = " in reason.details
 
 
+def test_a_power_of_the_position_has_a_verdict_of_its_own() -> None:
+    options = EstimationOptions(period="none", shape="power")
+    statistics = statistics_of(DIFFERENT, replace(PBM, cell=("value",)))
+    found = reasons(fit_statistics(statistics, "conditional", options, compare=False))
+
+    assert "shape-does-not-fit" in found
+    assert "cell-form" not in found
+    assert "every position gets " in found["cells-differ"].sentence
+
+
 def test_a_column_that_changes_nothing_may_be_left_out_and_what_could_be_missed_is_said() -> None:
     log = DIFFERENT.filter(pl.col("value") == "1").with_columns(value=pl.col("session") % 2 == 0)
     fit = fitted(log)
