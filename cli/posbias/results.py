@@ -317,7 +317,7 @@ class Result:
             return pl.concat([read_table(stored.folder / name) for name in files])
 
     def plot(self, chart: str = "curve") -> "alt.LayerChart":
-        """A chart of the result: `curve` shows propensities with their 95 % intervals, or a grid of cells as a heat map.
+        """A chart: `curve` shows propensities with their 95 % intervals, or a grid of cells as a heat map.
 
         Args:
             chart: one of those that `posbias report --chart` draws.

@@ -215,7 +215,8 @@ def heat_map(curves: PlottedCurves, contexts: str, reference: str | None = None)
         **order,
     )
     note = [f"Relative to {reference}."] if curves.grid and reference else []
-    note += [f"Grey: unknown, as nothing compares it with {reference or 'the top position'}."]
+    if known.height < cells.height:
+        note.append(f"Grey: unknown, as nothing compares it with {reference or 'the top position'}.")
     note += [f"Of {contexts} {first}."] if first and not curves.grid else []
     note += curves.omissions if curves.grid else []
     note += [f"The first {_MOST_POSITIONS} positions are drawn."] if curves.positions[-1] > _MOST_POSITIONS else []
