@@ -29,7 +29,7 @@ from posbias.core.evaluation.clicked import (
 )
 from posbias.core.evaluation.estimates import Evaluation, Totals
 from posbias.core.fit.propensities import PROPENSITY, ThetaEstimate
-from posbias.core.schema import DOC, QUERY, SESSION, WEIGHT, Roles
+from posbias.core.schema import DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT, Roles
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.log.scan import LINE, ROW, reading, resolve_quotes, scan_lines, scan_with_place
 from posbias.io.log.sources import Source, find_sources, named_paths
@@ -357,6 +357,8 @@ def evaluate_rankings(
         routed = route_rows(rankings.rows, (QUERY,), rankings.sources, keys, folder / "lists", engine.memory)
     lists = {number: part for (number, *_), part in zip(looked, routed, strict=True)}
     n_pages = sum(pages for _, _, pages, _ in looked)
+    if options.candidates != "page":
+        check_positions(counts, plan, n_pages, 1.01)
     work = partial(_sums, plan=plan, weights=weights, options=options, pages=n_pages, rankings=rankings, lists=lists)
     with progress.stage("evaluating", read.buckets.number) as stage:
         parts = read.buckets.map(work)
@@ -371,6 +373,25 @@ def evaluate_rankings(
                 f"{file}: {name} has a score for no document that the log shows. Write its ids as in the log."
             )
     return Evaluation(totals, options, covariance_of_theta(cells, theta.propensities, theta.fitted)), weights
+
+
+def check_positions(cells: pl.DataFrame, plan: StatisticsPlan, pages: float, most: float) -> None:
+    """Raise UsageError if pages show several results at one position, in several cells: a rank is then no position.
+
+    Args:
+        cells: the cell columns and `impressions`.
+        plan: of these.
+        pages: how many there are.
+        most: results at one position of a page that are no error, about 1.
+    """
+    shown = cells.group_by(POSITION).agg(pl.col(IMPRESSIONS).sum() / pages).sort(POSITION)
+    several = shown.filter(pl.col(IMPRESSIONS) > most)
+    if plan.cell and not plan.position_bins and several.height:
+        raise UsageError(
+            f"a page has {several[IMPRESSIONS][0]:.2g} results at position {several[POSITION][0]}, in several cells "
+            f"({', '.join(plan.cell)}), and a ranking has one document at each rank. Name the column with the place in "
+            "the order of the whole page as --position, in the fit and here, beside these as --cell."
+        )
 
 
 def judged_lists(rankings: Rankings, judgments: pl.DataFrame, options: EvaluationOptions) -> pl.DataFrame:

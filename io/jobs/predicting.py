@@ -15,7 +15,7 @@ from posbias.core.errors import StatisticsError, UsageError, plural
 from posbias.core.evaluation.break_even import bends
 from posbias.core.evaluation.prediction import CLASS, CellTheta, PageSlope, Prediction, Scope, page_slope
 from posbias.core.fit.propensities import choose_propensities
-from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, NAMES_TAKEN, PAIR, POSITION, QUERY, Roles
+from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, NAMES_TAKEN, PAIR, QUERY, Roles
 from posbias.io.counting.count import WithFacts, count_pages, merged_parts, read_log
 from posbias.io.counting.profile import faults_of_log
 from posbias.io.engines.engine import Engine, Parts
@@ -35,7 +35,7 @@ from posbias.io.predictions import (
     theta_of,
 )
 from posbias.io.ranking_names import OWN_ORDER, split_name
-from posbias.io.rankings import Rankings, open_rankings
+from posbias.io.rankings import Rankings, check_positions, open_rankings
 from posbias.io.results.conclusions import CAUTION, NOTE, Reason, reason
 from posbias.io.results.tables import write_small_table
 from posbias.io.stores.metadata import PageTotals, total_pages
@@ -44,7 +44,7 @@ from posbias.io.stores.store import check_contents, checked, merge_metadata, sca
 PREDICTIONS, BY_PART = "predictions", "predictions_by_part"
 _MOST_SHOWN = 12
 _MUCH_UNSUPPORTED, _MUCH_UNRANKED, _MUCH_EMPTY = 0.1, 0.01, 0.01
-_SEVERAL = 1.01, 1.2  # results at one position of a page at most; where pages are a sample, whose clicks vary
+_SEVERAL = 1.01, 1.2  # results at one position of a page at most; where their number is that of a sample by its clicks
 _WIDE = 1.5  # width of an interval of the slope that may hold both 1 and the 1/4 of cascades
 
 
@@ -124,7 +124,7 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
         variance = None if opened.pages is None else opened.pages.variance
         cut = days[len(days) // 2] if len(days) > 1 else None
         counts = CountsOfPages.of(opened.statistics, plan, cut, opened.some_pages, request.by, engine, result.progress)
-    _check_positions(counts, opened.pages)
+    _check_ranks(counts, opened.pages)
     if fitted.plan.model.needs_session:
         by, covariance = theta_by_position(counts, engine, result.progress)
         result.reasons.append(reason("propensities-fitted-here", name=fitted.name))
@@ -205,19 +205,11 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
         result.reasons.append(reason("training-dates-unknown"))
 
 
-def _check_positions(counts: CountsOfPages, pages: PageTotals | None) -> None:
-    """Raise UsageError if pages show several results at one position, in several cells: a rank is then no position."""
-    if not counts.plan.cell or counts.plan.position_bins or pages is None or not pages.clicks:
-        return
-    number = pages.pages * float(counts.cells[CLICKS].sum()) / pages.clicks  # of all pages, from those of a sample
-    shown = counts.cells.group_by(POSITION).agg(pl.col(IMPRESSIONS).sum() / number).sort(POSITION)
-    most = _SEVERAL[number != pages.pages]
-    for position, of_page in shown.filter(pl.col(IMPRESSIONS) > most).head(1).rows():
-        raise UsageError(
-            f"a page has {of_page:.2g} results at position {position}, in several cells "
-            f"({', '.join(counts.plan.cell)}), and a ranking has one document at each rank. Name the column "
-            "with the place in the order of the whole page as --position, in the fit and here, beside these as --cell."
-        )
+def _check_ranks(counts: CountsOfPages, pages: PageTotals | None) -> None:
+    """Check positions by the number of all pages, which follows from the clicks of a sample of them."""
+    if pages is not None and pages.clicks:
+        number = pages.pages * float(counts.cells[CLICKS].sum()) / pages.clicks
+        check_positions(counts.cells, counts.plan, number, _SEVERAL[number != pages.pages])
 
 
 def _of_pages(slope: PageSlope | None) -> Reason:

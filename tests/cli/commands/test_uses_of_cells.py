@@ -218,11 +218,13 @@ def test_rankings_are_judged_by_clicks_that_are_weighed_by_cell(
 def test_a_position_that_several_lists_have_is_no_rank(run_in_process: Run, tmp_path: Path) -> None:
     log, _ = blocks(1, 600)
     grid_of(log).drop("position").rename({"column": "position"}).write_parquet(tmp_path / "log.parquet")
-    words = ("log.parquet", "--timestamp", "none")
+    words = ("log.parquet",)
     run_in_process("fit", *words, "--cell", "row", "--no-compare", "-o", "fit", code=0)
     log.select("query", "doc", score="doc").unique().write_csv(tmp_path / "scores.csv")
-    done = run_in_process("predict", *words, "--propensities", "fit", "--scores", "scores.csv", "-o", "out", code=2)
-    assert "a page has 3 results at position 1, in several cells (row)" in " ".join(done.stderr.split())
+    words = (*words, "--propensities", "fit", "--scores", "scores.csv", "-o", "out")
+    for command in (("predict",), ("evaluate", "--candidates", "query")):
+        done = run_in_process(*command, *words, code=2)
+        assert "a page has 3 results at position 1, in several cells (row)" in " ".join(done.stderr.split())
 
 
 @pytest.mark.slow
