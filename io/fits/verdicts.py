@@ -806,7 +806,7 @@ def verdict_holds(ranking: str, other: str, held: BreakEven, cells: pl.DataFrame
         ranking: its name.
         other: that of the other one.
         held: the difference of both, and where its sign turns.
-        cells: the cell columns, K rows; the first known one is what attention is relative to.
+        cells: the cell columns, K rows; the first known one is what attention is relative to, on its curve.
         theta: propensities, NaN where they are not known, shape (K,).
     """
     below, above, hidden = held.below, held.above, held.hidden
@@ -820,13 +820,16 @@ def verdict_holds(ranking: str, other: str, held: BreakEven, cells: pl.DataFrame
     turning = [turn.at for turn in (below, above) if np.isfinite(turn.at)]
     nearest = min(turning, key=lambda at: abs(at - 1), default=None)
     if nearest is not None and len(known):
-        first, named = known[0], known[np.argmax(np.where(position[known] <= NAMED, position[known], 0))]
+        of_cell = [name for name in cells.columns if name not in (POSITION, PREVIOUS_CLICK)]
+        curve = [", ".join(f"{shown(name)} {label_in_words(row[name])}" for name in of_cell) for row in cells.to_dicts()]
+        first, own = known[0], known[[curve[cell] == curve[known[0]] for cell in known]]
+        named = own[np.argmax(np.where(position[own] <= NAMED, position[own], 0))]
         attention = float(theta[named] / theta[first])
         figures |= {"position": float(position[named]), "attention": attention, "attention_at_turn": attention**nearest}
         if named != first:
             instance = (
                 f"; it turns if position {position[named]} gets {attention**nearest:.2f} of the attention of position "
-                f"{position[first]} instead of {attention:.2f}"
+                f"{position[first]} instead of {attention:.2f}{f' ({curve[first]})' if of_cell else ''}"
             )
     if not held.clear:
         clear = [f"below {below.ci_low:.2f} times"] if below.ci_low > 0 else []

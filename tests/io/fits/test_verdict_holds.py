@@ -32,6 +32,16 @@ def test_a_verdict_that_turns_names_the_bias_and_the_attention_at_which_it_does(
     assert one.figures["attention_at_turn"] == pytest.approx(0.36**0.5)
 
 
+def test_attention_is_named_on_the_first_of_several_curves() -> None:
+    cells = pl.DataFrame({"position": [1, 2, 1, 2, 5], "block": ["ai", "ai", "none", "none", "none"]})
+    bent = [(power - 0.5, power - 0.6, power - 0.4) for power in (1.0, *POWERS)]
+    held = BreakEven.of(bent[0], bent[1:])
+    theta = np.array([0.4, 0.1, 1.0, 0.7, 0.3])
+    assert verdict_holds("new", "old", held, cells, theta).sentence.endswith(
+        "it turns if position 2 gets 0.50 of the attention of position 1 instead of 0.25 (block ai)."
+    )
+
+
 def test_a_verdict_that_never_turns_is_said_to_hold_at_any_bias() -> None:
     assert said(lambda _: (-1.0, -1.2, -0.8)).sentence == (
         "old stays ahead of new at any position bias from none to 3 times the estimated one."
