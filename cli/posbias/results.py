@@ -608,11 +608,14 @@ def _table(table: PrintedTable) -> str:
 
 
 def curve_in_svg(table: pl.DataFrame) -> str:
-    """Propensity by position with its interval, a line for each of the first contexts; nothing where none is known."""
+    """Propensity by position with its interval, a line for each of the first contexts; nothing where none is known.
+
+    Nor where each has one position, as in a grid whose places are numbered.
+    """
     apart = [name for name in table.columns[: table.columns.index(IMPRESSIONS)] if name != POSITION]
     curves = plotted_curves(table, apart, where="propensities")
     known = curves.cells.filter(pl.col(PROPENSITY).is_not_null())
-    if known.is_empty():
+    if known.is_empty() or (apart and known[CONTEXT].n_unique() == known.height):
         return ""
     last = max(int(known["position"].max()), 2)  # type: ignore[arg-type]
     top = max(float(known.select(pl.max_horizontal(PROPENSITY, HIGH).max()).item()), 1.0)

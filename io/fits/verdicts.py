@@ -17,7 +17,7 @@ from posbias.core.estimators.methods import ConditionalEstimator, JointEstimator
 from posbias.core.evaluation.break_even import POWERS, SHARES, BreakEven
 from posbias.core.fit.arms import MOST_ARMS
 from posbias.core.fit.diagnostics import NOTABLE, FromRows
-from posbias.core.fit.fit import MOST_CELLS_BESIDE, WANTED_CLICK_SHARE, Fit
+from posbias.core.fit.fit import LARGEST_MISFIT, MOST_CELLS_BESIDE, WANTED_CLICK_SHARE, Fit
 from posbias.core.fit.model_tests import (
     ATTRACTIVENESS,
     CLICKS_ABOVE,
@@ -643,7 +643,9 @@ def _cell_columns(fit: Fit) -> Iterator[Reason]:
         if not of.test.n_contrasts:
             continue
         if not of.test.rejected:
-            yield reason("cells-alike", {}, details, by=by, missed=_missed(fit, of.test, column.cells))
+            small = float(np.nanmedian(of.test.detectable)) <= LARGEST_MISFIT
+            code = "cells-alike" if small else "cells-alike.little-known"
+            yield reason(code, {}, details, by=by, missed=_missed(fit, of.test, column.cells))
             continue
         # Beside the reference's curve: along the first of the other axes, at the reference's values of the rest.
         along, *rest = [axis for axis, name in enumerate(statistics.axes) if name != column.column]

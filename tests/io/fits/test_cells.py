@@ -85,14 +85,22 @@ def test_a_power_of_the_position_has_a_verdict_of_its_own() -> None:
 
 
 def test_a_column_that_changes_nothing_may_be_left_out_and_what_could_be_missed_is_said() -> None:
-    log = DIFFERENT.filter(pl.col("value") == "1").with_columns(value=pl.col("session") % 2 == 0)
-    fit = fitted(log)
-    found = reasons(fit)
+    found = reasons(fitted(log_by_value("nothing", 1, n_pages=4000)))
 
     assert "--cell value may be left out" in found["cells-alike"].sentence
     assert "may have been missed" in found["cells-alike"].sentence
+    assert found["cell-form"].severity == "good"
+    assert f"{LAST + 1} numbers stand for {2 * LAST} cells" in found["cell-form"].sentence
+
+
+def test_a_column_of_which_the_log_says_little_is_kept() -> None:
+    log = DIFFERENT.filter((pl.col("value") == "1") & (pl.col("session") < 250))
+    found = reasons(fitted(log.with_columns(value=pl.col("session") % 2 == 0)))
+
+    assert "keep --cell value" in found["cells-alike"].sentence
+    assert "may have been missed" in found["cells-alike"].sentence
     assert "does not say clearly" in found["cell-form"].sentence
-    assert f"{LAST + 1} numbers for {2 * LAST} cells" in found["cell-form"].sentence
+    assert "--cell-form product takes it for granted" in found["cell-form"].sentence
 
 
 def test_of_a_grid_the_cells_with_the_most_and_the_least_attention_are_named() -> None:
