@@ -823,7 +823,8 @@ def verdict_holds(ranking: str, other: str, held: BreakEven, cells: pl.DataFrame
     nearest = min(turning, key=lambda at: abs(at - 1), default=None)
     if nearest is not None and len(known):
         of_cell = [name for name in cells.columns if name not in (POSITION, PREVIOUS_CLICK)]
-        curve = [", ".join(f"{shown(name)} {label_in_words(row[name])}" for name in of_cell) for row in cells.to_dicts()]
+        rows = cells.to_dicts()
+        curve = [", ".join(f"{shown(name)} {label_in_words(row[name])}" for name in of_cell) for row in rows]
         first, own = known[0], known[[curve[cell] == curve[known[0]] for cell in known]]
         named = own[np.argmax(np.where(position[own] <= NAMED, position[own], 0))]
         attention = float(theta[named] / theta[first])
