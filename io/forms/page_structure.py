@@ -104,7 +104,7 @@ def find_cells(log: Log) -> list[Finding]:
     named = {name for name in found if not _OF_LISTS.isdisjoint(words(name))}
     good = [name for name in found if found[name].faulty <= _GOOD_PAGES]
     name = min(good, key=lambda name: (name not in named, found[name].faulty), default=None)
-    if name is None:
+    if name is None or (name not in named and _best_keys(log, _page_keys(log)) is not None):  # a visit with its pages
         return []
     text = f"positions begin anew in each {name!r} of a page: with it, a place on the page is one"
     if name not in named:
