@@ -159,7 +159,7 @@ def test_pages_that_count_from_another_base_are_told_apart_and_the_advice_counts
     refused = run_in_process("fit", "log.csv", "-o", "refused")
     assert refused.returncode == 2
     assert "Some pages count from 0, and most from 1" in refused.stderr or "use --position-base 0" in refused.stderr
-    advice = shlex.split(of_check["sentence"].partition(": --sql ")[2].removesuffix("."))
+    advice = shlex.split(of_check["sentence"].partition(": --sql ")[2].partition("; if ")[0].removesuffix("."))
     base = ("--position-base", "0") if "Count all from 0" in of_check["sentence"] else ()
     run_in_process("fit", "log.csv", "--sql", *advice, *base, "--no-compare", "-o", "mended", code=0)
     log.write_parquet(tmp_path / "right.parquet")
