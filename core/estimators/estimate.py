@@ -150,7 +150,7 @@ def candidates(statistics: SufficientStatistics, reference: tuple[int, ...]) -> 
     """The cells that may be a reference, best first.
 
     In the order of the cells; where cells have further columns, by position, and of one position the curve with the
-    most impressions first.
+    most impressions first, or, of as many, the most clicks.
 
     Args:
         statistics: the counts.
@@ -159,10 +159,10 @@ def candidates(statistics: SufficientStatistics, reference: tuple[int, ...]) -> 
     Raises:
         UsageError: there is none.
     """
-    shown, curve = statistics.cell_totals[0], statistics.curve_of_cell
-    order = np.arange(statistics.n_cells)
+    curve, order = statistics.curve_of_cell, np.arange(statistics.n_cells)
     if statistics.plan.cell:
-        order = np.lexsort((order, -np.bincount(curve, shown)[curve], statistics.position_of_cell))
+        fewest, least = (-np.bincount(curve, of)[curve] for of in statistics.cell_totals)
+        order = np.lexsort((order, least, fewest, statistics.position_of_cell))
     if not reference:
         return order
     listed, columns = ",".join(map(str, reference)), statistics.plan.model.cell_columns

@@ -57,6 +57,14 @@ def test_the_reference_is_the_top_position_under_the_value_shown_most(often: str
     assert found.propensities.filter(propensity=1.0).select("position", "value").rows() == [(1, often)]
 
 
+def test_of_lists_shown_equally_often_the_one_with_most_clicks_has_the_reference() -> None:
+    twice = pl.concat([LOG.with_columns(value=pl.lit("a list")), LOG.with_columns(value=pl.lit("best"))])
+    second = (pl.col("value") == "best") | (pl.col("session") % 2 == 0)
+    found = fitted(twice.with_columns(click=pl.when(second).then("click").otherwise(0)))
+
+    assert found.propensities.filter(propensity=1.0).select("position", "value").rows() == [(1, "best")]
+
+
 def test_each_context_is_estimated_as_if_it_were_alone() -> None:
     log = LOG.with_columns(device=pl.col("query") % 2)
     both = fitted(log, replace(BY_VALUE, context=("device",)))
