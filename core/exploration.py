@@ -348,14 +348,11 @@ def make_plan(curves: Sequence[ContextCells], pages: int) -> Plan:
     tried = {swap: predict(curves, growth, {swap: 1.0}) for swap in possible}
     alone = dict(sorted(tried.items(), key=lambda entry: (entry[1].badness, entry[0])))
     portions: dict[Swap, int] = {}
-
-    def with_one_more(swap: Swap) -> tuple[int, float]:
-        dealt = {**portions, swap: portions.get(swap, 0) + 1}
-        return predict(curves, growth, {one: number / PORTIONS for one, number in dealt.items()}).badness
-
     for _ in range(PORTIONS):
-        best = min(list(alone)[:_MOST_IN_PLAN], key=with_one_more)
-        portions[best] = portions.get(best, 0) + 1
+        dealt = [{**portions, swap: portions.get(swap, 0) + 1} for swap in list(alone)[:_MOST_IN_PLAN]]
+        in_shares = ({swap: number / PORTIONS for swap, number in of.items()} for of in dealt)
+        badness = [predict(curves, growth, of).badness for of in in_shares]
+        portions = dealt[badness.index(min(badness))]
     shares = {swap: portions[swap] / PORTIONS for swap in sorted(portions, key=lambda swap: (-portions[swap], swap))}
     return Plan(pages, now, predict(curves, growth, {}), alone, shares, predict(curves, growth, shares))
 

@@ -64,15 +64,21 @@ WANTED_CLICK_SHARE = 0.99
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fit:
-    """An estimate with its tests; None where the log does not allow them."""
+class Refined:
+    """An estimate under what was requested of its curve; None what it does not have."""
 
     estimate: Estimate  # with the options of the request, but without its shape
-    form: ShapedEstimate | None  # of cells of several columns: one effect for each value of each of them
-    shape: ShapedEstimate | None  # under the requested shape, against the free estimate
-    smooth: ShapedEstimate | None  # a smooth curve beside a thin free estimate: weights are made from it
-    shrunk: ShrunkContexts | None  # how far contexts borrow from each other, where they do
-    contexts: ContrastTest | None  # whether the contexts differ, where there are several
+    form: ShapedEstimate | None = None  # of cells of several columns: one effect for each value of each of them
+    shape: ShapedEstimate | None = None  # under the requested shape, against the free estimate
+    smooth: ShapedEstimate | None = None  # a smooth curve beside a thin free estimate: weights are made from it
+    shrunk: ShrunkContexts | None = None  # how far contexts borrow from each other, where they do
+    contexts: ContrastTest | None = None  # whether the contexts differ, where there are several
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit(Refined):
+    """An estimate with its tests; None where the log does not allow them."""
+
     statistics: SufficientStatistics  # what it was made from
     options: EstimationOptions
     free: Estimate  # without a shape, and without contexts that borrow from each other
@@ -283,11 +289,18 @@ def _fit(
     free = period.chosen if is_default else None if from_rows is None else from_rows.estimate
     free = free or get_estimator(method).estimate(statistics, strata, options, on_iteration)
     judged = propensities.with_requested_errors(free, statistics, options, period.used, beside.sum_sessions)
-    estimate, form, shape, smooth, shrunk, contexts = _refined(judged, statistics, options)
+    refined = _refined(judged, statistics, options)
+    estimate = refined.estimate
     joint, conditional, comparison = estimate if method == JointEstimator.name else None, None, None
     small = strata.signatures.n_units <= LARGEST_COMPARISON and statistics.n_cells <= MOST_CELLS_BESIDE
     fitted = free.fitted
-    with meanwhile(lambda: _prior(statistics, estimate, options)) as prior_given_theta:
+    # The prior of gamma: the one behind the estimate, or that was requested, or what the log says
+    beta, counts = options.attractiveness_prior, (statistics.pair_signatures, estimate.examination)
+    if estimate.attractiveness is not None and estimate.joint is not None:
+        beta = estimate.joint.options.attractiveness_prior
+    with meanwhile(
+        lambda: AttractivenessPrior.from_beta(beta) if beta else estimate_prior(*counts, statistics.position_of_cell)
+    ) as prior_given_theta:
         if small if compare is None else compare:
             joint = joint or JointEstimator().estimate(statistics, strata, own_rules, on_iteration, estimate.linkage)
             conditional = (period.chosen or free).fitted
@@ -305,7 +318,6 @@ def _fit(
             if estimate.attractiveness is not None:
                 attractiveness, std_dev = estimate.attractiveness, np.full(len(estimate.attractiveness), np.nan)
             else:
-                counts = statistics.pair_signatures, estimate.examination
                 attractiveness, std_dev = posterior_by_position(*counts, prior, statistics.position_of_cell)
                 if covariance is not None:
                     std_dev = with_errors_of_theta(*counts, covariance, attractiveness, std_dev)
@@ -313,12 +325,7 @@ def _fit(
     tested_bins = beside.unbinned if judged.fitted is not None else None
     previous_click, silence = diagnostics.previous_click_test(statistics, estimate)
     return Fit(
-        estimate=estimate,
-        form=form,
-        shape=shape,
-        smooth=smooth,
-        shrunk=shrunk,
-        contexts=contexts,
+        **vars(refined),
         statistics=statistics,
         options=options,
         free=judged,
@@ -363,34 +370,26 @@ def _test_arms(statistics: SufficientStatistics, fitted: StrataEstimate, period:
     return replace(test, apart=apart, bent=None if apart else test.bent)
 
 
-def _refined(
-    free: Estimate, statistics: SufficientStatistics, options: EstimationOptions
-) -> tuple[
-    Estimate,
-    ShapedEstimate | None,
-    ShapedEstimate | None,
-    ShapedEstimate | None,
-    ShrunkContexts | None,
-    ContrastTest | None,
-]:
-    """The estimate under the requested shape or form, or with its contexts shrunk, and the description of that.
-
-    Returns:
-        It, the form of its cells, the shape, the smooth curve beside it, how far contexts borrow, and whether they
-        differ; see `Fit`.
-    """
+def _refined(free: Estimate, statistics: SufficientStatistics, options: EstimationOptions) -> Refined:
+    """The estimate under the requested shape or form, or with its contexts shrunk, and the description of that."""
     fitted, behind, position, plan = free.fitted, free.conditional, statistics.position_of_cell, statistics.plan
-    if behind is None:
-        return free, None, None, None, None, None
+    if behind is None or plan.model.beside_position:
+        return Refined(estimate=free)
     place = position if not plan.cell else number_rows(statistics.cells.select(POSITION, *plan.cell))
-    contexts = compare_contexts(behind.fit, behind.errors, place) if plan.context else None
+    of_free = Refined(
+        estimate=free, contexts=compare_contexts(behind.fit, behind.errors, place) if plan.context else None
+    )
     if plan.cell:
         takes = "cell_form" in get_method(free.method).takes and free.errors_by == "query" and not options.bootstrap
         form, axes, context = None, statistics.axes_of_cell, statistics.context_of_cell
         power = position if options.shape == PowerShape.name else None
         if fitted is not None and takes and (power is None or axes.shape[1] > len(statistics.beside_position)):
             form = fit_product(fitted, axes, context, power)
-        wanted = options.cell_form or ("product" if form is not None and _holds(form) else "free")
+        wanted = options.cell_form or "free"
+        if form is not None and not options.cell_form:  # the test would have seen what matters, and saw nothing
+            seen = form.test.detectable[np.isfinite(form.test.detectable)]
+            holds = len(seen) > 0 and form.test.p_value >= CLEARLY and float(np.median(seen)) <= LARGEST_MISFIT
+            wanted = "product" if holds else "free"
         if form is None and (wanted == "product" or power is not None):
             flag = "--cell-form product" if power is None else f"--shape {options.shape}"
             raise IdentifiabilityError(
@@ -398,31 +397,22 @@ def _refined(
                 "Leave the option out."
             )
         if fitted is None or form is None or (wanted == "free" and power is None):
-            return free, form, None, None, None, contexts
+            return replace(of_free, form=form)
         shaped = replace(propensities.with_shape(free, fitted, form), of_form=form.covariance)
-        return shaped, form, None if power is None else form, None, None, contexts
+        return replace(of_free, estimate=shaped, form=form, shape=None if power is None else form)
     if options.shape != FREE and fitted is not None:
         shape = get_shape(options.shape).fit(fitted, position)
-        estimate = propensities.with_shape(free, fitted, shape)
-        return estimate, None, shape, shape if options.shape == SmoothShape.name else None, None, contexts
-    if plan.model.beside_position:
-        return free, None, None, None, None, None
-    if contexts is None:
-        smooth, few = None, statistics.n_cells <= MOST_CELLS_BESIDE
-        if fitted is not None and few and propensities.is_thin(free.propensity, free.intervals.std_error).any():
-            with suppress(np.linalg.LinAlgError):  # nobody requested it: the free estimate stands without it
-                smooth = get_shape(SmoothShape.name).fit(fitted, position)
-        return free, None, None, smooth if smooth is not None and smooth.converged else None, None, None
-    if options.shrink == "none":
-        return free, None, None, None, None, contexts
-    estimate, shrunk = propensities.with_shrinkage(free, behind, position)
-    return estimate, None, None, None, shrunk, contexts
-
-
-def _holds(form: ShapedEstimate) -> bool:
-    """Whether a form can stand for the free estimate: its test would have seen what matters, and saw nothing."""
-    seen = form.test.detectable[np.isfinite(form.test.detectable)]
-    return len(seen) > 0 and form.test.p_value >= CLEARLY and float(np.median(seen)) <= LARGEST_MISFIT
+        smooth = shape if options.shape == SmoothShape.name else None
+        return replace(of_free, estimate=propensities.with_shape(free, fitted, shape), shape=shape, smooth=smooth)
+    if of_free.contexts is not None and options.shrink != "none":
+        estimate, shrunk = propensities.with_shrinkage(free, behind, position)
+        return replace(of_free, estimate=estimate, shrunk=shrunk)
+    thin = propensities.is_thin(free.propensity, free.intervals.std_error).any()
+    if fitted is not None and of_free.contexts is None and statistics.n_cells <= MOST_CELLS_BESIDE and thin:
+        with suppress(np.linalg.LinAlgError):  # nobody requested it: the free estimate stands without it
+            smooth = get_shape(SmoothShape.name).fit(fitted, position)
+            return replace(of_free, smooth=smooth if smooth.converged else None)
+    return of_free
 
 
 def _causes(
@@ -443,12 +433,3 @@ def _causes(
         examination = relative_to_largest(conditional.fit.theta, conditional.fit.linkage)
         prior = estimate_prior(table, examination, position)
     return diagnostics.find_causes(conditional.fit, table, prior, position)
-
-
-def _prior(statistics: SufficientStatistics, estimate: Estimate, options: EstimationOptions) -> AttractivenessPrior:
-    """The prior of gamma: the one behind the estimate, or that was requested, or what the log says."""
-    if estimate.attractiveness is not None and estimate.joint is not None:
-        return AttractivenessPrior.from_beta(estimate.joint.options.attractiveness_prior)
-    if options.attractiveness_prior:
-        return AttractivenessPrior.from_beta(options.attractiveness_prior)
-    return estimate_prior(statistics.pair_signatures, estimate.examination, statistics.position_of_cell)

@@ -95,14 +95,11 @@ def few_values(impressions: pl.DataFrame, columns: Sequence[str]) -> Iterator[st
         often = rates.filter(pl.col("rows") >= _RAREST * impressions.height)
         if often.height < 2 or often["rate"].min() <= _LEAST_RATE * impressions[CLICK].mean():  # noqa: PLR2004 # pyright: ignore[reportOptionalOperand, reportOperatorIssue]
             continue
-        if SESSION in impressions.columns and not _one_a_page(impressions, name):
-            continue
+        if SESSION in impressions.columns:
+            several = impressions.lazy().group_by(SESSION).agg(pl.col(name).n_unique() > 1)
+            if several.select(pl.col(name).any()).collect().item():
+                continue
         yield name
-
-
-def _one_a_page(impressions: pl.DataFrame, name: str) -> bool:
-    several = impressions.lazy().group_by(SESSION).agg(pl.col(name).n_unique() > 1)
-    return not several.select(pl.col(name).any()).collect().item()
 
 
 @dataclass(frozen=True)

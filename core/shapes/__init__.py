@@ -110,11 +110,6 @@ def walk_covariance(x: Floats) -> Floats:
 _SHAPES = Room[CurveShape](SHAPES, "--shape")
 
 
-def shape_names() -> list[str]:
-    """The names that `--shape` takes, in the order in which help shows them."""
-    return [FREE, *_SHAPES.names()]
-
-
 def get_shape(name: str) -> CurveShape:
     """The shape of that name, other than `free`.
 
@@ -122,5 +117,5 @@ def get_shape(name: str) -> CurveShape:
         UsageError: there is none.
     """
     if name not in SHAPES:
-        raise unknown_name("--shape", name, shape_names())
+        raise unknown_name("--shape", name, [FREE, *_SHAPES.names()])
     return _SHAPES.get(name)

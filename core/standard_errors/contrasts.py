@@ -77,7 +77,7 @@ from posbias.core.arrays.count_table import CountTable, Floats, Integers, Member
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.standard_errors.cluster import ClusterErrors
-from posbias.core.theta.conditional import ConditionalFit, LinkedCounts, find_linkage, fit_conditional, linked_counts
+from posbias.core.theta.conditional import ConditionalFit, find_linkage, fit_conditional, linked_counts
 
 Alternative = Literal["two-sided", "greater"]
 
@@ -359,19 +359,13 @@ class StrataEstimate:
         """The estimate with its scores, s_g = sum_{j in g} (c_j - C_j p_j), and response H^-1."""
         fit = self.fit
         linked = linked_counts(self.strata.signatures, fit.linkage)
-        clusters, scores = sum_by_cluster(
-            linked.table, conditional_scores(linked, fit.log_theta), self.strata.members.among(linked.units)
-        )
+        table = linked.table
+        of_entries = table.clicks - table.spread(linked.unit_clicks) * linked.shares(fit.log_theta[linked.cells])
+        clusters, scores = sum_by_cluster(table, of_entries, self.strata.members.among(linked.units))
         response = np.zeros((len(fit.log_theta), len(linked.cells)))
         response[np.ix_(fit.free_cells, linked.free)] = fit.inverse
         errors = self.errors
         return ScoredEstimate(fit.log_theta, errors.std_error, errors.degrees, clusters, scores, response)
-
-
-def conditional_scores(linked: LinkedCounts, log_theta: Floats) -> Floats:
-    """Each entry's c - C_j p_je at log_theta, shape (K,), of one copy of its unit."""
-    table = linked.table
-    return table.clicks - table.spread(linked.unit_clicks) * linked.shares(log_theta[linked.cells])
 
 
 def sum_by_cluster(table: CountTable, entry_scores: Floats, members: Members) -> tuple[Integers, linalg.Sparse]:
