@@ -33,29 +33,25 @@ def tail_index(weight: Floats, count: Floats) -> float | None:
         count: how often each occurs, shape (n,).
     """
     there = count > 0
-    if not there.any():
-        return None
     weight, at = np.unique(np.round(weight[there], _DECIMALS), return_inverse=True)
     weight, count = weight[::-1], sum_by_number(at, count[there], len(weight))[::-1]
     above = np.cumsum(count)
-    size = float(above[-1])
+    size = float(count.sum())
     tail = min(math.floor(0.2 * size), math.ceil(3 * math.sqrt(size)))
     larger = int(np.searchsorted(above, tail, side="right"))  # different weights above the one after the tail
-    return _shape(weight[:larger] - weight[larger], count[:larger]) if larger >= FEWEST_WEIGHTS else None
-
-
-def threshold(size: float) -> float:
-    """The k below which so many weights give a usable mean."""
-    return min(1 - 1 / math.log10(max(size, 2.0)), _LARGEST_THRESHOLD)
-
-
-def _shape(excess: Floats, count: Floats) -> float:
-    """The shape k of excesses, from the largest on."""
+    if larger < FEWEST_WEIGHTS:
+        return None
+    excess, count = weight[:larger] - weight[larger], count[:larger]
     number = float(count.sum())
     n_slopes = 30 + math.floor(math.sqrt(number))
     quartile = excess[::-1][np.searchsorted(np.cumsum(count[::-1]), math.floor(number / 4 + 0.5))]
     slope = 1 / excess[0] + (1 - np.sqrt(n_slopes / (np.arange(n_slopes) + 0.5))) / (3 * quartile)
     shape = np.log1p(-slope[:, np.newaxis] * excess) @ count / number
     likelihood = number * (np.log(-slope / shape) - shape)
-    weight = np.exp(likelihood - likelihood.max())
-    return float(np.log1p(-(slope @ weight) / weight.sum() * excess) @ count / number)
+    likely = np.exp(likelihood - likelihood.max())
+    return float(np.log1p(-(slope @ likely) / likely.sum() * excess) @ count / number)
+
+
+def threshold(size: float) -> float:
+    """The k below which so many weights give a usable mean."""
+    return min(1 - 1 / math.log10(max(size, 2.0)), _LARGEST_THRESHOLD)

@@ -79,7 +79,7 @@ import scipy
 
 from posbias.core.arrays.count_table import Flags, Floats, Integers, sum_by_number
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import numbers_in
+from posbias.core.counts.sufficient_statistics import context_numbers, number_rows, numbers_in
 from posbias.core.evaluation.break_even import Bend
 from posbias.core.evaluation.clicked import RANK, Added, as_text
 from posbias.core.evaluation.estimates import t_quantile
@@ -149,17 +149,13 @@ class CellTheta:
     @cached_property
     def context(self) -> Integers:
         """The number of each cell's context, from 0, shape (K,)."""
-        if not self.plan.context:
-            return np.zeros(len(self.theta), np.int64)
-        return self.cells.select(pl.struct(self.plan.context).rank("dense") - 1).to_series().to_numpy().astype(np.int64)
+        return context_numbers(self.cells, self.plan.context)
 
     @property
     def contexts(self) -> list[str]:
         """Names of the contexts, by number; empty without contexts."""
         names = self.plan.context
-        if not names:
-            return []
-        of_cells = self.cells.select(names).unique().sort(pl.struct(names)).rows()
+        of_cells = self.cells.select(names).unique(maintain_order=True).rows()
         return [", ".join(f"{name}={value}" for name, value in zip(names, row, strict=True)) for row in of_cells]
 
     def numbered(self, rows: pl.DataFrame) -> pl.DataFrame:
@@ -806,7 +802,7 @@ def page_slope(rows: pl.DataFrame, by: CellTheta, covariance: Floats | None) -> 
     values = shown * theta, shown * theta**2, clicks * by.known[cell]
     group = pl.Series(part.group[pair])
     is_tested = (rows.select(pl.struct(group.alias(QUERY), UNIT).hash(_SEED) % 2).to_series() == 1).to_numpy()
-    unit = rows.select(pl.struct(group.alias(QUERY), UNIT).rank("dense") - 1).to_series().to_numpy().astype(np.int64)
+    unit = number_rows(rows.select(group.alias(QUERY), UNIT))
     all_clicks = _attractiveness(part, *(sum_by_number(pair, of, n_pairs) for of in values))
     moment, variance, expected, gradient = 0.0, 0.0, 0.0, np.zeros(len(by.theta))
     for test in (is_tested, ~is_tested):

@@ -24,7 +24,6 @@ the conditional estimate of the same sample.
 from dataclasses import dataclass, replace
 
 import numpy as np
-import polars as pl
 import scipy
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, Members
@@ -33,7 +32,7 @@ from posbias.core.arrays.threads import at_once
 from posbias.core.attractiveness import AttractivenessPrior, sample_units, shown_position
 from posbias.core.choices import BetaPrior
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import SufficientStatistics
+from posbias.core.counts.sufficient_statistics import SufficientStatistics, number_rows
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.estimators.estimate import Estimate, EstimationOptions
 from posbias.core.estimators.methods import ConditionalEstimator
@@ -109,7 +108,7 @@ def bins_test(
         return None
     if free.fitted is None:
         return None
-    bins = plan.in_bins(unbinned.cells).select(pl.struct(plan.cell_columns).rank("dense")).to_series().to_numpy()
+    bins = number_rows(plan.in_bins(unbinned.cells).select(plan.cell_columns))
     pairs: list[tuple[int, int]] = []
     for one in np.unique(bins).tolist():
         first, *others = np.flatnonzero((bins == one) & free.linkage.identified).tolist() or [-1]

@@ -79,6 +79,7 @@ from posbias.core.arrays.count_table import GOLDEN, CountTable, Floats, Integers
 from posbias.core.counts.checks import NUMBER_ABOVE, ClicksAbove, CountedPages
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
+from posbias.core.evaluation.estimates import holm
 from posbias.core.models import click_model_names, get_click_model
 from posbias.core.models.page_matrices import MOST_RANKS, UNIT, PagesInMemory, log_of_clicks, page_batches
 from posbias.core.models.position_based import ClickRateModel
@@ -348,21 +349,18 @@ def _family(*made: tuple[ScoreTest, float] | None) -> list[ScoreTest | None]:
     Args:
         made: each test that could be made, and how far theta is off per unit of delta.
     """
-    ascending = sorted(one[0].p_value for one in made if one is not None)
-    number = len(ascending)
-    of_rank = np.maximum.accumulate([min((number - rank) * p_value, 1.0) for rank, p_value in enumerate(ascending)])
-
-    def of_family(test: ScoreTest, error: float) -> ScoreTest:
-        adjusted = float(of_rank[ascending.index(test.p_value)])
-        missed = contrasts.detectable(test.std_error, test.degrees, contrasts.LEVEL / number) * error
-        return replace(
-            test,
-            p_value_adjusted=adjusted,
-            rejected=adjusted < contrasts.LEVEL,
-            largest_missed_error=missed if np.isfinite(missed) else None,
-        )
-
-    return [None if one is None else of_family(*one) for one in made]
+    p_values = np.array([np.nan if one is None else one[0].p_value for one in made])
+    level, tests = contrasts.LEVEL / max(int(np.isfinite(p_values).sum()), 1), list[ScoreTest | None]()
+    for one, adjusted in zip(made, holm(p_values).tolist(), strict=True):
+        if one is None:
+            tests.append(None)
+            continue
+        test, error = one
+        missed = contrasts.detectable(test.std_error, test.degrees, level) * error
+        least = missed if np.isfinite(missed) else None
+        rejected = adjusted < contrasts.LEVEL
+        tests.append(replace(test, p_value_adjusted=adjusted, rejected=rejected, largest_missed_error=least))
+    return tests
 
 
 def clicks_below(strata: Strata) -> tuple[ClicksBelow, ...]:

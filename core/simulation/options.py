@@ -374,17 +374,17 @@ class SimulationOptions:
         return self.n_positions * prod(len(column.factors) for column in self.lists)
 
     @property
-    def slots(self) -> Integers:
-        """The list by each column of `lists`, and last the position, of each slot: from 1, shape (L + 1, n_slots)."""
-        shape = (*(len(column.factors) for column in self.lists), self.n_positions)
-        return np.indices(shape).reshape(len(shape), -1) + 1
+    def slots(self) -> dict[str, Integers]:
+        """The list by each column of `lists`, and last `position`, of each slot: from 1, of shape (n_slots,)."""
+        sizes = {column.name: len(column.factors) for column in self.lists} | {"position": self.n_positions}
+        return {name: number.ravel() + 1 for name, number in zip(sizes, np.indices(tuple(sizes.values())), strict=True)}
 
     @property
     def cells(self) -> list[tuple[int, int]]:
         """The cells (position r, previous click r') in their order, list by list; in PBM, r' is 0 throughout."""
         return [
             (int(position), previous)
-            for position in self.slots[-1]
+            for position in self.slots["position"]
             for previous in range(position if self.model == "ubm" else 1)
         ]
 
@@ -400,8 +400,8 @@ class SimulationOptions:
         distance, size = position - previous, len(position)
         tables = (theta if isinstance(theta, tuple) else distance**-theta for theta in self._thetas)
         theta = np.array([np.resize(table, size) for table in tables])
-        for column, number in zip(self.lists, self.slots, strict=False):
-            theta *= np.array(column.factors)[number - 1]
+        for column in self.lists:
+            theta *= np.array(column.factors)[self.slots[column.name] - 1]
         for column in self.blocks:
             theta = np.stack([theta, theta * np.resize(column.factors, size)], axis=1).reshape(-1, size)
         return theta

@@ -322,13 +322,11 @@ def true_propensities(options: SimulationOptions, counts: pl.DataFrame | None = 
     position, previous = np.array(options.cells, dtype=np.int32)[cell].T
     context, n_blocks = curve >> len(options.blocks), len(options.blocks)
     shown = {column.name: (curve >> n_blocks - 1 - at) % 2 == 1 for at, column in enumerate(options.blocks)}
+    slots = {column.name: options.slots[column.name][cell].astype(np.int32) for column in options.lists}
     frame = pl.DataFrame(
         {
             "position": position,
-            **{
-                column.name: number[cell].astype(np.int32)
-                for column, number in zip(options.lists, options.slots, strict=False)
-            },
+            **slots,
             **shown,
             "previous_click": previous,
             "device": context.astype(np.int32),
@@ -485,16 +483,14 @@ def _log_frame(
 ) -> pl.DataFrame:
     """Lay out sessions, shape (S,), and what they show, shape (S, K), as one row per impression."""
     page, slot = (index.ravel() for index in np.indices(doc.shape))
+    slots = {name: number.astype(np.int32)[slot] for name, number in options.slots.items()}
     columns: dict[str, object] = {
         "session": sessions.number[page],
         "query": world.query_ids.gather(sessions.query).gather(page),
         "doc": world.doc_ids.gather((world.start[sessions.query][:, None] + doc).ravel()),
-        "position": options.slots[-1].astype(np.int32)[slot],
+        "position": slots.pop("position"),
         "click": click.ravel(),
-        **{
-            column.name: number.astype(np.int32)[slot]
-            for column, number in zip(options.lists, options.slots, strict=False)
-        },
+        **slots,
     }
     traits: dict[str, pl.Series] = {}  # of sessions beyond their number and query, length S each
     traits |= {column.name: pl.Series(shown) for column, shown in zip(options.blocks, sessions.blocks.T, strict=True)}
