@@ -67,7 +67,7 @@ def numbered_cells(statistics: pl.DataFrame, plan: StatisticsPlan) -> tuple[pl.D
     places = _places(keys)
     if places is None:
         cells = keys.unique().sort(*plan.cell_order)
-        return cells, numbers_in(cells, statistics, plan)
+        return cells, numbers_in(cells, statistics, plan.cell_columns)
     place, n_places = places
     row = np.full(n_places, -1)
     row[place] = np.arange(len(place))  # one of each cell
@@ -78,11 +78,10 @@ def numbered_cells(statistics: pl.DataFrame, plan: StatisticsPlan) -> tuple[pl.D
     return cells.drop(_PLACE), pl.Series(CELL, number[place])
 
 
-def numbers_in(cells: pl.DataFrame, statistics: pl.DataFrame, plan: StatisticsPlan) -> pl.Series:
-    """For each row of statistics the number of its cell among given ones, shape (R,)."""
-    numbered = cells.with_row_index(CELL)
-    keys = statistics.select(plan.cell_columns)
-    return keys.join(numbered, on=plan.cell_columns, how="left", maintain_order="left", nulls_equal=True)[CELL]
+def numbers_in(keys: pl.DataFrame, rows: pl.DataFrame, columns: Sequence[str]) -> pl.Series:
+    """For each row the number of its key, such as its cell, among given ones, shape (R,); null where it is not one."""
+    numbered = keys.with_row_index(CELL)
+    return rows.select(columns).join(numbered, on=columns, how="left", maintain_order="left", nulls_equal=True)[CELL]
 
 
 def context_numbers(cells: pl.DataFrame, context: Sequence[str]) -> Integers:
@@ -460,7 +459,7 @@ def _compressed_unit(
         added: a column that the statistics do not have.
     """
     statistics = statistics if added is None else statistics.with_columns(added)
-    number = numbers_in(cells, statistics, replace(plan, context=(*plan.context, *apart)))
+    number = numbers_in(cells, statistics, replace(plan, context=(*plan.context, *apart)).cell_columns)
     rows = _with_numbers(statistics, number)  # queries are numbered as without what is left out
     rows = _added_up(rows.drop_nulls(CELL) if apart else rows, unit, plan)
     return _compressed(rows, table_of(rows, unit, cells.height), _codes(cells))[0]
@@ -489,7 +488,7 @@ def count_units(
     Returns:
         The unit's columns, one row per unit, and the table with the units in that order.
     """
-    rows = _added_up(_with_numbers(statistics, numbers_in(cells, statistics, plan)), unit, plan)
+    rows = _added_up(_with_numbers(statistics, numbers_in(cells, statistics, plan.cell_columns)), unit, plan)
     table = table_of(rows, unit, cells.height)
     return rows.select(*unit)[table.start[:-1]], table
 
@@ -515,7 +514,7 @@ def merge_parts(
             period.
     """
     cells = pl.concat([part.cells for part in parts]).unique().sort(*plan.cell_order)
-    new_cell = [numbers_in(cells, part.cells, plan).to_numpy().astype(np.int64) for part in parts]
+    new_cell = [numbers_in(cells, part.cells, plan.cell_columns).to_numpy().astype(np.int64) for part in parts]
     by_unit = dict[tuple[str, ...], Strata]()
     signature_of_part = list[Numbers]()
     placements = [part.placements for part in parts if part.placements is not None]

@@ -44,7 +44,6 @@ from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, POSITION, QUERY
 
 PAGES, PAGE, AT, CELL = "posbias_pages", "posbias_page", "posbias_at", "posbias_cell"
 _NO_CELL = -1
-_NUMBER = "posbias_number"
 _TINY = 1e-300
 
 
@@ -103,7 +102,7 @@ def rows_of_pages(impressions: pl.DataFrame, plan: StatisticsPlan, weights: Cell
     """
     shown = impressions.with_columns(pl.col(POSITION).alias(AT))
     in_cells = plan.with_cells_in_memory(shown)
-    in_cells = in_cells.with_columns(numbers_in(weights.cells, in_cells, plan).cast(pl.Int64).alias(CELL))
+    in_cells = in_cells.with_columns(numbers_in(weights.cells, in_cells, plan.cell_columns).cast(pl.Int64).alias(CELL))
     own = pl.col(WEIGHT).cast(pl.Float64) if plan.weighted else pl.lit(1.0)
     page, row = pl.col(SESSION).rle_id().cast(pl.Int64), pl.int_range(pl.len(), dtype=pl.Int64)
     return (
@@ -150,8 +149,8 @@ def shown_of(rows: pl.DataFrame, by_query: pl.DataFrame) -> Shown:
     return Shown(
         queries=queries.select(QUERY, PAGES),
         documents=documents,
-        query=_numbers(rows, queries.select(QUERY)),
-        document=_numbers(rows, documents),
+        query=numbers_in(queries, rows, [QUERY]).cast(pl.Int64).to_numpy(),
+        document=numbers_in(documents, rows, [QUERY, DOC]).cast(pl.Int64).to_numpy(),
         page=rows[PAGE].to_numpy() if of_pages else np.empty(0, np.int64),
         place=rows[AT if of_pages else POSITION].to_numpy(),
         cell=rows[CELL].to_numpy(),
@@ -159,12 +158,6 @@ def shown_of(rows: pl.DataFrame, by_query: pl.DataFrame) -> Shown:
         clicks=rows[CLICKS].to_numpy(),
         n_pages=int(queries[PAGE].sum()),
     )
-
-
-def _numbers(rows: pl.DataFrame, keys: pl.DataFrame) -> Integers:
-    """The row of the keys that each row has."""
-    known = keys.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(_NUMBER))
-    return rows.join(known, on=keys.columns, how="left", nulls_equal=True, maintain_order="left")[_NUMBER].to_numpy()
 
 
 @dataclass(frozen=True)
@@ -503,7 +496,7 @@ def merged(parts: Sequence[QuerySums]) -> QuerySums:
         return parts[0]
     queries = pl.concat(part.queries for part in parts)
     once = queries.group_by(QUERY, maintain_order=True).agg(pl.col(PAGES).sum())
-    number = _numbers(queries, once.select(QUERY))
+    number = numbers_in(once, queries, [QUERY]).to_numpy()
     sums = np.zeros((once.height, parts[0].sums.shape[1]))
     np.add.at(sums, number, np.concatenate([part.sums for part in parts]))
     documents = pl.concat(part.documents for part in parts).unique(maintain_order=True)

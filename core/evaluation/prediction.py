@@ -160,7 +160,7 @@ class CellTheta:
 
     def numbered(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Rows with the number of their cell, and that of its context."""
-        rows = rows.with_columns(numbers_in(self.cells, rows, self.plan).alias(CELL).cast(pl.Int64))
+        rows = rows.with_columns(numbers_in(self.cells, rows, self.plan.cell_columns).alias(CELL).cast(pl.Int64))
         return rows.with_columns(pl.Series(CONTEXT, self.context[rows[CELL].to_numpy()]))
 
     def pages(self, counts: pl.DataFrame) -> pl.DataFrame:

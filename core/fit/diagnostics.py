@@ -24,6 +24,7 @@ the conditional estimate of the same sample.
 from dataclasses import dataclass, replace
 
 import numpy as np
+import polars as pl
 import scipy
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, Members
@@ -133,14 +134,10 @@ def previous_click_test(
     fitted = estimate.fitted
     if PREVIOUS_CLICK not in statistics.cells.columns or fitted is None:
         return None, None
-    rows = list(enumerate(statistics.cells.select(POSITION, PREVIOUS_CLICK).iter_rows()))
-    without = {position: cell for cell, (position, previous) in rows if previous == NO_PREVIOUS_CLICK}
-    pairs = [
-        (cell, without[position])
-        for cell, (position, previous) in rows
-        if previous != NO_PREVIOUS_CLICK and position in without
-    ]
-    clicked, unclicked = np.array(pairs, np.int64).reshape(-1, 2).T
+    cells, first = statistics.cells.with_row_index("clicked"), pl.col(PREVIOUS_CLICK) == NO_PREVIOUS_CLICK
+    without = cells.filter(first).select(POSITION, pl.col("clicked").alias("unclicked"))
+    pairs = cells.filter(~first).join(without, on=POSITION, maintain_order="left")
+    clicked, unclicked = (pairs[name].cast(pl.Int64).to_numpy() for name in ("clicked", "unclicked"))
     apart = contrasts.pairwise_contrasts(unclicked, clicked, statistics.n_cells)
     test = contrasts.linear_contrast_test(apart, fitted.fit, fitted.errors)
     theta = np.full(statistics.n_cells, np.nan)

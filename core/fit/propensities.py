@@ -125,26 +125,17 @@ def propensity_table(
     linkage, fitted, intervals = estimate.linkage, estimate.propensity, estimate.intervals
     unknown = np.full(statistics.n_cells, np.nan)
     dtype = pl.Float64 if statistics.plan.weighted else pl.Int64
-    curve, of_curve = (
-        (unknown, Intervals.unknown(linkage.reason)) if smooth is None else (smooth.theta, smooth.intervals)
-    )
+    nothing = unknown, Intervals.unknown(linkage.reason)
+    curve, of_curve = nothing if smooth is None else (smooth.theta, smooth.intervals)
     for_weights = fitted if weigh_by == "fitted" else _for_weights(fitted, intervals.std_error, curve)
-    further = [] if moment is None else [known_numbers("moment_propensity", moment)]
+    further = {} if moment is None else {"moment_propensity": moment}
     if free is not None:
-        further += [
-            known_numbers("unshrunk_propensity", free.propensity),
-            known_numbers("unshrunk_ci_low", free.intervals.low),
-            known_numbers("unshrunk_ci_high", free.intervals.high),
-        ]
+        ends = {"unshrunk_ci_low": free.intervals.low, "unshrunk_ci_high": free.intervals.high}
+        further |= {"unshrunk_propensity": free.propensity, **ends}
     if statistics.plan.arms:
-        by_arms = unknown if bent is None else bent.propensity
-        of_arms = Intervals.unknown(linkage.reason) if bent is None else bent.intervals
-        further += [
-            known_numbers("arms_propensity", by_arms),
-            known_numbers("arms_std_error", of_arms.std_error),
-            known_numbers("arms_ci_low", of_arms.low),
-            known_numbers("arms_ci_high", of_arms.high),
-        ]
+        by_arms, of_arms = nothing if bent is None else (bent.propensity, bent.intervals)
+        ends = {"arms_ci_low": of_arms.low, "arms_ci_high": of_arms.high}
+        further |= {"arms_propensity": by_arms, "arms_std_error": of_arms.std_error, **ends}
     return statistics.cells.with_columns(
         pl.Series(IMPRESSIONS, impressions).cast(dtype),
         pl.Series(CLICKS, clicks).cast(dtype),
@@ -164,7 +155,7 @@ def propensity_table(
         known_numbers(SMOOTH_STD_ERROR, of_curve.std_error),
         known_numbers("smooth_ci_low", of_curve.low),
         known_numbers("smooth_ci_high", of_curve.high),
-        *further,
+        *(known_numbers(name, values) for name, values in further.items()),
     )
 
 

@@ -194,7 +194,7 @@ class WeightedSoftmax(Loss):
         """
         total = clicks = 0.0
         for block in self.lists:
-            share = softmax(scores[block.document] + self.examination[block.cell])
+            share = scipy.special.softmax(scores[block.document] + self.examination[block.cell], axis=1)
             total += float((block.click * np.log(np.maximum(share, _TINY))).sum())
             clicks += float(block.click.sum())
         return total / clicks if clicks else 0.0
@@ -212,15 +212,9 @@ def examination_gradients(lists: list[Lists], examination: Floats, scores: Float
 
 def _add_softmax(weight: Floats, values: Floats, number: Integers, gradient: Floats, hessian: Floats) -> None:
     """Add the derivatives of -sum w log softmax of the values with these numbers, each row a page, shape (P, L)."""
-    whole, share = weight.sum(axis=1, keepdims=True), softmax(values[number])
+    whole, share = weight.sum(axis=1, keepdims=True), scipy.special.softmax(values[number], axis=1)
     gradient += sum_by_number(number.ravel(), (whole * share - weight).ravel(), len(values))
     hessian += sum_by_number(number.ravel(), (whole * share * (1 - share)).ravel(), len(values))
-
-
-def softmax(scores: Floats) -> Floats:
-    """exp(f_d) / sum exp(f_d') over each row of scores of shape (P, L)."""
-    above: Floats = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return above / above.sum(axis=1, keepdims=True)
 
 
 ETA = 1.0

@@ -224,11 +224,8 @@ def _maximum(likelihood: Likelihood, effects: Floats) -> tuple[Floats, bool] | N
         beta = effects @ gamma
         slope = effects.T @ (likelihood.cell_clicks - likelihood.expected(beta))
         step = linalg.solve(_information(likelihood, beta, effects), slope)
-
-        def falls_short(step: Floats) -> bool:
-            return not likelihood.gain(beta, effects @ step) >= optimize.ENOUGH_ASCENT * float(slope @ step)
-
-        return step, falls_short, None
+        enough = optimize.ENOUGH_ASCENT * slope
+        return step, lambda step: not likelihood.gain(beta, effects @ step) >= float(enough @ step), None
 
     try:
         gamma, converged, _ = optimize.climb(propose, start, _LIMITS)

@@ -86,7 +86,7 @@ class Sessions:
 
 
 def draw_sessions(
-    options: SimulationOptions, number: Integers, query: Integers, block: int, shares: Floats | None = None
+    options: SimulationOptions, number: Integers, query: Integers, block: int, shares: Floats
 ) -> Sessions:
     """Draw what sessions differ in, each trait from its own stream.
 
@@ -95,13 +95,10 @@ def draw_sessions(
         number: shape (S,), their numbers.
         query: shape (S,), their queries.
         block: which block of the log they are.
-        shares: shape (Q, B), see `block_shares`; None where there are none.
+        shares: shape (Q, B), see `block_shares`.
     """
     size, n_positions, depth = len(number), options.n_slots, np.full(len(number), options.n_slots)
-    blocks = np.zeros((size, 0), np.bool_)
-    if shares is not None:
-        rng = worlds.random_stream(options, worlds.BLOCKS, block)
-        blocks = rng.random((size, shares.shape[1])) < shares[query]
+    blocks = worlds.random_stream(options, worlds.BLOCKS, block).random((size, shares.shape[1])) < shares[query]
 
     def choice(stream: int, n_values: int) -> Integers:
         if n_values == 1:
@@ -337,15 +334,14 @@ def true_propensities(options: SimulationOptions, counts: pl.DataFrame | None = 
     needless = {"previous_click": options.model == "pbm", "device": not options.contexts}
     frame = frame.drop(name for name, drop in needless.items() if drop)
     pages = [name for name in ("device", *shown) if name in frame.columns]
-    if counts is None or not shown:
-        frame = frame.with_columns(impressions=0)
-    else:
+    order = [pl.col("position")]
+    if counts is not None and shown:
         counts = counts.group_by(pages).agg(pl.sum("impressions"))
         frame = frame.join(counts, on=pages, how="left", maintain_order="left")
-    rarity = -pl.col("impressions").fill_null(0)
-    reference = pl.col("examination").sort_by("position", rarity, maintain_order=True).first()
+        order.append(-pl.col("impressions").fill_null(0))
+    reference = pl.col("examination").sort_by(order, maintain_order=True).first()
     reference = reference.over("device") if options.contexts else reference
-    return frame.with_columns(propensity=pl.col("examination") / reference).drop("impressions")
+    return frame.with_columns(propensity=pl.col("examination") / reference).drop("impressions", strict=False)
 
 
 def true_parameters(options: SimulationOptions) -> pl.DataFrame:
@@ -453,7 +449,7 @@ def simulate_blocks(options: SimulationOptions, world: World | None = None) -> I
     users = (_users_by_cell if options.model in CELL_MODELS else _users_of_pages)(options, world)
     popularity = np.arange(1.0, len(world.query_ids) + 1) ** -options.query_exponent
     popularity /= popularity.sum()
-    shares = worlds.block_shares(options, len(world.query_ids)) if options.blocks else None
+    shares = worlds.block_shares(options, len(world.query_ids))
     for block, (update, number) in enumerate(_blocks(options, round(popularity @ world.n_docs))):
         ranker.update(update)
         rng = worlds.random_stream(options, SESSION, block)

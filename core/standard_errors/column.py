@@ -32,7 +32,6 @@ click rates are high. Where a query's pages show the same documents, the clicks 
 not: the errors are the spread over simulated logs, within its Monte Carlo error of 9 %, at click rates up to .75.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import add
@@ -44,7 +43,7 @@ import polars as pl
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, compress, sum_by_number
 from posbias.core.arrays.linalg import Sparse, by_unit_and_cell, gram, in_rows, occurrences
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import SufficientStatistics, count_units
+from posbias.core.counts.sufficient_statistics import SufficientStatistics, count_units, numbers_in
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, SESSION, WEIGHT, Length, with_periods
 from posbias.core.standard_errors.cluster import ClusterScores, ClusterSums, LeaveOneOut, WholeInformation, low_and_high
 from posbias.core.theta.conditional import ConditionalFit, LinkedCounts, linked_counts
@@ -99,7 +98,7 @@ class WholeLog:
         part = _Part.of(self, statistics)
         free, n_cells = part.linked.free, len(part.linked.cells)
         result = np.zeros((chosen.height, len(free), len(free)))
-        for row, cluster in enumerate(_numbers(chosen, part.clusters, self.by).to_list()):
+        for row, cluster in enumerate(numbers_in(part.clusters, chosen, self.by).to_list()):
             if cluster is None:
                 continue
             of_cluster = slice(*np.searchsorted(part.cluster, [cluster, cluster + 1]).tolist())
@@ -201,7 +200,7 @@ def column_sums(
         clusters = rows.select(by).unique(maintain_order=True)  # of all parts, each once
         values = rows[_SUMS].to_numpy()
         sums = np.zeros((clusters.height, values.shape[1]))
-        np.add.at(sums, _numbers(rows, clusters, by).to_numpy(), values)
+        np.add.at(sums, numbers_in(clusters, rows, by).to_numpy(), values)
         scores, influence, by_cell, leverage = np.split(sums, [n_free, 2 * n_free, -1], axis=1)
         largest = np.maximum(largest, by_cell.max(axis=0, initial=0.0))
         total_expected += by_cell.sum(axis=0)
@@ -231,12 +230,6 @@ def column_sums(
     shown_to_one = of_one[fit.free_cells] | of_one[fit.linkage.reference_of[fit.free_cells]]
     sums = reduce(add, of_chunks)
     return replace(sums, alone=sums.alone | shown_to_one)
-
-
-def _numbers(rows: pl.DataFrame, clusters: pl.DataFrame, by: Sequence[str]) -> pl.Series:
-    """The number of each row's cluster, null where it is not among them."""
-    numbered = clusters.with_row_index(_CLUSTER)
-    return rows.select(by).join(numbered, on=by, how="left", nulls_equal=True, maintain_order="left")[_CLUSTER]
 
 
 def session_sums(

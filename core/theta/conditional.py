@@ -493,11 +493,8 @@ class Likelihood:
         else:
             gradient, information = self.slopes(beta)
             step[self.free] = linalg.solve(information[np.ix_(self.free, self.free)], gradient[self.free])
-
-        def falls_short(step: Floats) -> bool:
-            return not self.gain(beta, step) >= optimize.ENOUGH_ASCENT * float(gradient @ step)
-
-        return step, falls_short, lambda: self.scaling_step(beta)
+        enough = optimize.ENOUGH_ASCENT * gradient
+        return step, lambda step: not self.gain(beta, step) >= float(enough @ step), lambda: self.scaling_step(beta)
 
     def slopes(self, beta: Floats) -> tuple[Floats, Floats]:
         """Gradient, shape (I,), and minus the Hessian, shape (I, I), whose rows add up to 0."""

@@ -18,6 +18,7 @@ inconsistent (Neyman & Scott 1948): it is a comparison, not the default.
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 
 from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.arrays.linalg import by_unit_and_cell
@@ -156,8 +157,8 @@ class _Problem:
         without_click = float(self.multiplicity @ self.table.sum_by_unit(self.complement))
         objective = (
             without_click
-            + float(_log_kernel(self.cell_clicks, theta).sum())
-            + float(self.multiplicity @ _log_kernel(self.unit_clicks, gamma))
+            + float(scipy.special.xlogy(self.cell_clicks, theta).sum())
+            + float(self.multiplicity @ scipy.special.xlogy(self.unit_clicks, gamma))
             + float(_log_prior(examination, theta).sum())
             + float(self.multiplicity @ _log_prior(attractiveness, gamma))
         )
@@ -177,13 +178,7 @@ def _average(prior: BetaPrior, old: Floats, weight: Floats, clicks: Floats, impr
     return np.where(total > 0, average, old)
 
 
-def _log_kernel(clicks: Floats, probability: Floats) -> Floats:
-    """Clicks times log(probability), 0 where there are no clicks."""
-    return clicks * np.log(np.where(clicks > 0, probability, 1.0))
-
-
 def _log_prior(prior: BetaPrior, probability: Floats) -> Floats:
     """S (v log x + (1 - v) log(1 - x)), 0 for strength 0."""
-    if prior.strength == 0:
-        return np.zeros_like(probability)
-    return prior.pseudo_clicks * np.log(probability) + prior.pseudo_skips * np.log1p(-probability)
+    of_clicks = scipy.special.xlogy(prior.pseudo_clicks, probability)
+    return of_clicks + scipy.special.xlog1py(prior.pseudo_skips, -probability)

@@ -473,7 +473,7 @@ def test_a_ranker_does_not_learn_from_clicks_that_were_not_shown() -> None:
         n_queries=1, docs_per_query=3, n_positions=3, days=2, ranker_strength=0.0, feedback_strength=50.0
     )
     nothing, number = np.zeros(3000, dtype=np.int64), np.arange(3000)
-    sessions = replace(draw_sessions(options, number, nothing, block=0), depth=nothing + 1)
+    sessions = replace(draw_sessions(options, number, nothing, 0, np.zeros((1, 0))), depth=nothing + 1)
     ranker = Ranker(options, random_world(options))
     ranker.observe(sessions, np.tile([0, 1, 2], (3000, 1)), np.tile(np.array([0, 1, 1], dtype=np.int8), (3000, 1)))
     ranker.update(1)
