@@ -5,7 +5,7 @@ A method is a class below `Estimator`, or below `MethodOfRows`. A line in `choic
 
 from dataclasses import fields
 
-from posbias.core.choices import ESTIMATORS, METHODS_OF_ROWS, Cluster, Room
+from posbias.core.choices import ESTIMATORS, METHODS_OF_ROWS, Room
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import UsageError
 from posbias.core.estimators.estimate import EstimationOptions, Estimator, Method
@@ -33,13 +33,6 @@ def get_estimator(name: str) -> Estimator:
     if not isinstance(method, Estimator):
         raise UsageError(f"--method {name}: needs the features of every impression, and there are only counts.")
     return method
-
-
-def clusters_of(name: str, plan: StatisticsPlan, options: EstimationOptions) -> Cluster:
-    """The clustering of errors: as requested, else both ways where the statistics have a column of clusters to use."""
-    clusters = get_method(name).clusters
-    able = "two-way" in clusters and options.shape == FREE and not options.bootstrap
-    return options.cluster or ("two-way" if plan.clusters and able else clusters[0])
 
 
 def check_method(name: str, plan: StatisticsPlan, options: EstimationOptions) -> None:

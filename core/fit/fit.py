@@ -157,12 +157,8 @@ class Fit(Refined):
 
     def attractiveness_of(self, signature: Numbers) -> pl.DataFrame:
         """`attractiveness` and `std_dev` of pair signatures, in their order."""
-        return pl.DataFrame(
-            [
-                pl.Series("attractiveness", self.attractiveness[signature]),
-                pl.Series("std_dev", self.std_dev[signature], nan_to_null=True),
-            ]
-        )
+        std_dev = pl.Series(self.std_dev[signature], nan_to_null=True)
+        return pl.DataFrame({"attractiveness": self.attractiveness[signature], "std_dev": std_dev})
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ from posbias.core.attractiveness import AttractivenessPrior
 from posbias.core.choices import LARGEST_ERROR, Source
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.errors import LogFormatError, UsageError
-from posbias.core.estimators import clusters_of
+from posbias.core.estimators import get_method
 from posbias.core.estimators.estimate import (
     CurveEstimate,
     Estimate,
@@ -56,7 +56,7 @@ from posbias.core.estimators.estimate import (
 )
 from posbias.core.fit.arms import BentCurve
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, PREVIOUS_CLICK, QUERY, Length
-from posbias.core.shapes import ShapedEstimate
+from posbias.core.shapes import FREE, ShapedEstimate
 from posbias.core.shapes.contexts import ShrunkContexts, shrink_contexts
 from posbias.core.standard_errors.cluster import (
     ClusterScores,
@@ -308,10 +308,12 @@ def with_requested_errors(
     Raises:
         UsageError: errors by session are requested without the log.
     """
-    fitted, by = estimate.fitted, clusters_of(estimate.method, statistics.plan, options)
+    fitted, clusters, able = estimate.fitted, statistics.plan.clusters, get_method(estimate.method).clusters
+    both_ways = clusters and "two-way" in able and options.shape == FREE and not options.bootstrap
+    by = options.cluster or ("two-way" if both_ways else able[0])
     if fitted is None or (by == "query" and not options.bootstrap):
         return estimate
-    fit, strata, clusters = fitted.fit, fitted.strata, statistics.plan.clusters
+    fit, strata = fitted.fit, fitted.strata
     if options.bootstrap:
         errors = bootstrap(fit, strata, options.bootstrap, options.seed)
     elif by == "pair":

@@ -325,15 +325,13 @@ def true_propensities(options: SimulationOptions, counts: pl.DataFrame | None = 
             "position": position,
             **slots,
             **shown,
-            "previous_click": previous,
-            "device": context.astype(np.int32),
+            **({} if options.model == "pbm" else {"previous_click": previous}),
+            **({"device": context.astype(np.int32)} if options.contexts else {}),
             "propensity": theta.ravel(),
             "examination": theta.ravel(),
         }
     )
-    needless = {"previous_click": options.model == "pbm", "device": not options.contexts}
-    frame = frame.drop(name for name, drop in needless.items() if drop)
-    pages = [name for name in ("device", *shown) if name in frame.columns]
+    pages = [*(["device"] if options.contexts else []), *shown]
     order = [pl.col("position")]
     if counts is not None and shown:
         counts = counts.group_by(pages).agg(pl.sum("impressions"))
