@@ -148,6 +148,9 @@ class CountsOfPages:
             units, browsed = _pages(some_pages, plan)
         else:
             units, browsed = (pl.concat(frames) for frames in zip(*((p.units, p.browsed) for p in parts), strict=True))
+        classes = pl.concat(part.classes for part in parts)
+        if by is not None:
+            classes = classes.group_by(CLASS).agg(pl.col(IMPRESSIONS).sum()).sort(-pl.col(IMPRESSIONS), CLASS)
         return cls(
             plan,
             tuple(part.rows for part in parts),
@@ -156,7 +159,7 @@ class CountsOfPages:
             units if units.height else None,
             browsed if browsed.height else None,
             by,
-            _classes([part.classes for part in parts]),
+            classes,
         )
 
     def scopes(self, by: CellTheta) -> list[Scope]:
@@ -169,14 +172,6 @@ class CountsOfPages:
             *contexts,
             *(Scope(f"{self.by}={name}", part=(CLASS, name)) for name in names),
         ]
-
-
-def _classes(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """The classes of queries of all parts, those with most impressions first."""
-    every = pl.concat(parts)
-    if CLASS not in every.columns:
-        return pl.DataFrame(schema={CLASS: pl.String, IMPRESSIONS: pl.Int64})
-    return every.group_by(CLASS).agg(pl.col(IMPRESSIONS).sum()).sort(-pl.col(IMPRESSIONS), CLASS)
 
 
 def _count(
@@ -205,11 +200,11 @@ def _count(
     keys += ([] if cut is None else [LATE]) + ([] if by is None else [CLASS])
     if set(counted.keys) != set(keys):
         rows = rows.group_by(keys, maintain_order=True).agg(counts.sum())
-    cells, classes = rows.group_by(plan.cell_columns).agg(counts.sum()), rows.clear()
+    cells = rows.group_by(plan.cell_columns).agg(counts.sum())
+    classes = pl.DataFrame(schema={CLASS: pl.String, IMPRESSIONS: pl.Int64})
     if by is not None:
-        several = (
-            rows.group_by(QUERY).agg(pl.col(CLASS).unique().sort()).filter(pl.col(CLASS).list.len() > 1).sort(QUERY)
-        )
+        of_query = rows.group_by(QUERY).agg(pl.col(CLASS).unique().sort())
+        several = of_query.filter(pl.col(CLASS).list.len() > 1).sort(QUERY)
         if several.height:
             query, names = several.row(0)
             raise SchemaError(
@@ -299,9 +294,8 @@ def theta_of(
     """
     cells = counts.cells.select(counts.plan.cell_columns)
     covariance = covariance_of_theta(cells, propensities, fitted)
-    return CellTheta(
-        counts.plan, cells, examination_of(cells, propensities)
-    ), None if covariance is None else np.nan_to_num(covariance)
+    theta = CellTheta(counts.plan, cells, examination_of(cells, propensities))
+    return theta, None if covariance is None else np.nan_to_num(covariance)
 
 
 _Fitted = tuple[Prior, KeptFrame]
@@ -402,11 +396,11 @@ def predict_rankings(
         for of_part in parts.map(work):
             sums_of_parts.append(of_part)
             stage.advance()
-    apart = dict[int, tuple[float, float]]()
+    apart, predictions = dict[int, tuple[float, float]](), list[PredictedRanking]()
     if browsing is not None and counts.browsed is not None:
-        whole = (_with_pairs(*of_ranking[0]) for of_ranking in fitted)
-        apart = _browsing_beside(counts.browsed, rankings, by, covariance, browsing, whole)
-    predictions = list[PredictedRanking]()
+        priors = (_with_pairs(*of_ranking[0]) for of_ranking in fitted)
+        apart = _browsing_beside(counts.browsed, rankings, by, covariance, browsing, priors)
+    errors = [None if covariance is None else bend.power**2 * covariance for bend in bends]
     for number, of_bends in enumerate(fitted):
         of_ranking = [of_part[number] for of_part in sums_of_parts]
         sums = [reduce(add, of_scope) for of_scope in zip(*(of_scopes for of_scopes, _ in of_ranking), strict=True)]
@@ -426,23 +420,13 @@ def predict_rankings(
         of_all = predict(sums[0], prior, covariance, variance)
         of_scopes = [of_all, *(predict(of_scope, prior, covariance) for of_scope in sums[1 : len(scopes)])]
         more, error = apart.get(number, (None, np.inf))
-        browsed = None if more is None else of_all.difference + more
-        held = _break_even(of_all, zip(bends, sums[len(scopes) :], of_bends[1:], strict=True), covariance)
-        rest = of_scopes, changed, browsed, error, float(n_pages[-1, 0]), held
+        bent = zip(sums[len(scopes) :], of_bends[1:], errors, strict=True)
+        predicted = (of_all, *(predict(of_bend, _with_pairs(*own), of_theta) for of_bend, own, of_theta in bent))
+        whole, *others = ((one.difference, *one.interval) for one in predicted)
+        of_browsing = None if more is None else of_all.difference + more, error
+        rest = of_scopes, changed, *of_browsing, float(n_pages[-1, 0]), BreakEven.of(whole, others)
         predictions.append(PredictedRanking(rankings.names[number], rankings.files[number], *rest))
     return predictions
-
-
-def _break_even(
-    whole: Prediction, bent: Iterable[tuple[Bend, PageSums, _Fitted]], covariance: Floats | None
-) -> BreakEven:
-    """Where the sign of a prediction turns, from its sums and priors under each bend."""
-    predicted = [whole]
-    for bend, sums, fitted in bent:
-        errors = None if covariance is None else bend.power**2 * covariance
-        predicted.append(predict(sums, _with_pairs(*fitted), errors))
-    estimate, *others = ((one.difference, *one.interval) for one in predicted)
-    return BreakEven.of(estimate, others)
 
 
 def _browsing_beside(
@@ -475,13 +459,6 @@ def _browsing_beside(
     return apart
 
 
-def _lists(scores: pl.LazyFrame, rankings: Rankings) -> pl.DataFrame:
-    """The lists of the queries of a part."""
-    rows = scores.collect()
-    check_scores(rows, rankings)
-    return ranked(rows)
-
-
 def _look(
     number: int,
     rows: pl.LazyFrame,
@@ -496,8 +473,9 @@ def _look(
 
     A last row of the pages has those of all queries.
     """
-    counted, of_part = rows.collect(), _lists(lists[number], rankings)
-    of_query = by.pages(counted)
+    counted, scores = rows.collect(), lists[number].collect()
+    check_scores(scores, rankings)
+    of_part, of_query = ranked(scores), by.pages(counted)
     pages = np.zeros((len(rankings.names) + 1, len(scopes)))
     for ranking in range(len(rankings.names)):
         queries = of_part.filter(pl.col(RANKING) == ranking + 1)[QUERY].unique()

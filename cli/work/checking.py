@@ -170,8 +170,7 @@ def _recognition_form(view: LogView) -> list[Finding]:
 def _dialect(view: LogView) -> list[Finding]:
     """How files of text are written."""
     named = (view.log.separator, view.log.encoding, view.log.columns)
-    is_named = any(value is not None for value in named) or view.log.input_format not in ROWS
-    if is_named:
+    if any(value is not None for value in named) or view.log.input_format not in ROWS:
         return []
     try:
         return find_dialects(view.sources())
@@ -299,7 +298,12 @@ def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:
                 check_estimable(read)
             except SchemaError as error:
                 stops.append(shown_lines(error.lines))
-            view = view if stops else view.with_findings(_bad_rows(view, read))
+            bad = {why: rows for why, rows in read.rows.rejected.items() if why not in _HARMLESS}
+            if bad and not stops and view.log.on_bad_rows != "drop":
+                reasons = ", ".join(f"{rows:,} because {why}" for why, rows in bad.items())
+                text = f"{plural(sum(bad.values()), 'rows')} of {read.rows.read:,} break the rules ({reasons})"
+                text += "".join(f". {cut.removesuffix('.')}" for cut in cut_off(log))
+                view = view.with_findings([Finding(text, ("--on-bad-rows", "drop"))])
             look = look_at(read, read.plan, engine, progress)
             with progress.stage("looking at columns"):
                 first = look_at_first_rows(read, ROWS_OF_CHECK, None if look is None else look.sample)
@@ -308,27 +312,11 @@ def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:
             clicks = [each.options for each in view.findings if each.options[:1] == ("--click",) and not each.certain]
             guessed = {"click_by_values": shlex.join(chain(*(words for words in clicks if not tells(CLICK, words[1]))))}
             faults = faults_in(profile(read, facts, plan, pages, first) | profile_of_days(lost, log) | guessed)
-            feedback = [] if look is None or stops else _feedback(read)
+            if look is not None and not stops and read.plan.period is None:
+                feedback = [reason_of_rows(order_of_log(read, read.plan))]
+            elif look is not None and not stops:
+                feedback = feedback_over_times(order_of_log(read, replace(read.plan, period="quarter")))
     return view, masked_values(_content(view, log, read, look, clients, faults, feedback, stops))
-
-
-def _feedback(read: ReadLog) -> list[Reason]:
-    """Whether the ranker learns from the clicks, over the whole log."""
-    plan = read.plan
-    if plan.period is None:
-        return [reason_of_rows(order_of_log(read, plan))]
-    return feedback_over_times(order_of_log(read, replace(plan, period="quarter")))
-
-
-def _bad_rows(view: LogView, read: ReadLog) -> list[Finding]:
-    """That rows break the rules, if some do."""
-    bad = {why: rows for why, rows in read.rows.rejected.items() if why not in _HARMLESS}
-    if not bad or view.log.on_bad_rows == "drop":
-        return []
-    reasons = ", ".join(f"{rows:,} because {why}" for why, rows in bad.items())
-    sentence = f"{plural(sum(bad.values()), 'rows')} of {read.rows.read:,} break the rules ({reasons})"
-    sentence += "".join(f". {cut.removesuffix('.')}" for cut in cut_off(read.log))
-    return [Finding(sentence, ("--on-bad-rows", "drop"))]
 
 
 def _content(
@@ -401,8 +389,7 @@ def _headline(look: Look | None, model: str) -> str:
 def _of_look(look: Look, wanted: str) -> dict[str, Any]:
     facts, details, moved, pages, days = look.facts, look.details, look.moved, look.pages, sorted(look.details.days)
     models = {outlook.model: _model(outlook) for outlook in look.outlooks}
-    for model, why in look.why_not.items():
-        models[model] = {"can_be_estimated": False, "reason": why, "cells": []}
+    models |= {model: {"can_be_estimated": False, "reason": why, "cells": []} for model, why in look.why_not.items()}
     return {
         "totals": {
             "impressions": as_count(facts.impressions),

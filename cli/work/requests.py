@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
 from datetime import date, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from posbias.cli.options.groups import (
@@ -46,34 +47,26 @@ if TYPE_CHECKING:
 def statistics_plan(log: LogOptions, counting: CountingOptions) -> StatisticsPlan:
     """The plan of the counts."""
     model = counted_model(counting.model or DEFAULT_MODEL)
-    version = [] if log.period_column is None else [log.period_column]
-    clusters = [] if log.cluster_column is None else [log.cluster_column]
-    arms = [] if log.arm is None else [log.arm]
-    named = (
-        ("--stratify", log.stratify or ()),
-        ("--period-column", version),
-        ("--cluster-column", clusters),
-        ("--arm", arms),
-        ("--context", log.context or ()),
-        ("--cell", log.cell or ()),
-    )
-    check_named_columns(model, named)
-    for flag, names in (("--context", log.context), ("--cell", log.cell)):
-        both = sorted({*(names or ())} & {*(log.stratify or ())})
+    context, cell, strata = tuple(log.context or ()), tuple(log.cell or ()), tuple(log.stratify or ())
+    single = [[] if name is None else [name] for name in (log.period_column, log.cluster_column, log.arm)]
+    version, clusters, arms = map(tuple, single)
+    named = (("--stratify", strata), ("--period-column", version), ("--cluster-column", clusters), ("--arm", arms))
+    check_named_columns(model, (*named, ("--context", context), ("--cell", cell)))
+    beside = {
+        "--context already lets attractiveness differ by it": context,
+        "--cell compares a document under its different values, which then share none": cell,
+    }
+    for why, names in beside.items():
+        both = sorted({*names} & {*strata})
         if both:
-            why = (
-                "already lets attractiveness differ by it"
-                if flag == "--context"
-                else ("compares a document under its different values, which then share none")
-            )
-            raise UsageError(f"--stratify {' '.join(both)}: {flag} {why}. Leave one of them out.")
-    if not {*version}.isdisjoint([*(log.context or ()), *(log.stratify or ())]):
+            raise UsageError(f"--stratify {' '.join(both)}: {why}. Leave one of them out.")
+    if not {*version}.isdisjoint((*context, *strata)):
         raise UsageError(
             f"--period-column {version[0]}: --context or --stratify already lets attractiveness differ by it. Leave it "
             "out."
         )
     for flag, names in (("--cluster-column", clusters), ("--arm", arms)):
-        if not {*names}.isdisjoint([*(log.context or ()), *(log.stratify or ()), *version]):
+        if not {*names}.isdisjoint((*context, *strata, *version)):
             raise UsageError(
                 f"{flag} {names[0]}: attractiveness may already differ by it, so that its values share no documents. "
                 "Name it once."
@@ -92,17 +85,17 @@ def statistics_plan(log: LogOptions, counting: CountingOptions) -> StatisticsPla
     period = "day" if log.timestamp is not None or counting.date is not None else None
     if period is not None and counting.date is None and counting.period in {"auto", "hour", "none"}:
         period = "quarter" if counting.period == "auto" else "hour" if counting.period == "hour" else None
-    check_curves(model, log.context or (), log.cell or ())
+    check_curves(model, context, cell)
     return StatisticsPlan(
         model=model,
         max_position=counting.max_position,
         position_bins=parse_bins(counting.position_bins),
-        context=tuple(log.context or ()),
-        cell=tuple(log.cell or ()),
+        context=context,
+        cell=cell,
         period=period,
-        strata=(*(log.stratify or ()), *version),
-        clusters=tuple(clusters),
-        arms=tuple(arms),
+        strata=(*strata, *version),
+        clusters=clusters,
+        arms=arms,
         randomized=tuple(RandomizedRows.parse(text) for text in log.randomized_where or ()),
         weighted=log.weight_column is not None,
         summed=log.impressions is not None,
@@ -194,12 +187,9 @@ def _words(names: Iterable[str] | None) -> str | None:
 
 
 def _cells(plan: StatisticsPlan) -> str:
-    bins, context = ",".join(map(str, plan.position_bins)), ",".join(plan.context)
-    cell = f", cell {','.join(plan.cell)}" if plan.cell else ""
-    return (
-        f"model {plan.model.name}, max-position {plan.max_position or 'none'}, position-bins {bins or 'none'}, "
-        f"context {context or 'none'}{cell}"
-    )
+    bins, cell = ",".join(map(str, plan.position_bins)), f", cell {','.join(plan.cell)}" if plan.cell else ""
+    start = f"model {plan.model.name}, max-position {plan.max_position or 'none'}, position-bins {bins or 'none'}"
+    return f"{start}, context {','.join(plan.context) or 'none'}{cell}"
 
 
 ESTIMATED = "estimate"
@@ -288,13 +278,12 @@ def resolve(
         check_decay(decay, plan)
         return Job(tuple(named), plan, request, tables=features.tables if features else (), decay=decay)
     plan = held[0].metadata.plan if held else statistics_plan(log, counting)
-    features = features or FeaturesRequest()
+    features, request = features or FeaturesRequest(), None
     if held:
         check_counting(plan, counting, log)
     else:
         _check_rows(log, f"--model {plan.model.name}" if plan.model.needs_session else "", sessions_for)
     check_decay(decay, plan)
-    request = None
     if not held:
         of_rows = features.columns
         request = log_request(named, log, plan, day=counting.date, sessions_for=sessions_for, features=of_rows)
@@ -341,19 +330,14 @@ def job_like_the_fit(
                     + (f"differ by {' '.join(own)}. " if own else f"have no {name}. ")
                     + ("Name columns of the table." if fitted.own else "Fit again with it, or leave it out.")
                 )
-        bins, of_days = (
-            ",".join(map(str, plan.position_bins)) or None,
-            "timestamp" in beside and without_none(log).timestamp,
-        )
-        counting = CountingOptions(plan.model.name, plan.max_position, bins, "day" if of_days else "none")
-        log = replace(
-            of_pages(log),
-            cell=list(plan.cell),
-            context=list(plan.context),
-            **{name: getattr(log, name) for name in beside},
-        )
+        period = "day" if "timestamp" in beside and without_none(log).timestamp else "none"
+        bins = ",".join(map(str, plan.position_bins)) or None
+        counting = CountingOptions(plan.model.name, plan.max_position, bins, period)
+        kept = {name: getattr(log, name) for name in beside}
+        log = replace(of_pages(log), cell=list(plan.cell), context=list(plan.context), **kept)
     job = resolve(named, log, counting, statistics, sessions_for=sessions_for, features=features)
-    if fitted is not None and job.sessions_for is None and (job.log is None or job.log.export is not None):
+    of_counts = job.log is None or job.log.export is not None
+    if fitted is not None and job.sessions_for is None and of_counts:
         counted = job.plan if as_counted is None else as_counted(job.plan)
         known = replace(fitted.plan, max_position=counted.max_position) if fitted.own else fitted.plan
         if _cells(counted) != _cells(known):
@@ -362,7 +346,7 @@ def job_like_the_fit(
                 f"{_cells(known)}. Collect with the same options as the fit."
             )
     only = fitted.of_value if isinstance(fitted, StoredFit) else ()  # the rows of one value of a column, or all
-    if only and (job.log is None or job.log.export is not None):
+    if only and of_counts:
         raise StatisticsError(
             f"{job.inputs[0]} holds counts, in which the values of {shown(only[0][0])} are added up, and the fit "
             "is of one of them (--for-each). Give the logs."
@@ -573,13 +557,10 @@ def jobs_of_models(inputs: Sequence[str], log: LogOptions, models: ModelsOptions
     by_time = models.split == "time" and not models.test
     if by_time and log.timestamp is None:
         raise UsageError("--split time needs a column of dates or times: --timestamp COLUMN.")
-    named, counting = of_pages(log), CountingOptions(period="auto" if by_time else "none")
+    counting, named = CountingOptions(period="auto" if by_time else "none"), of_pages(log)
     named = replace(named, timestamp=log.timestamp if by_time else None)
-    first, *rest = (
-        resolve(paths, named, counting, (), sessions_for="posbias evaluate --models")
-        for paths in (inputs, *([models.test] if models.test else []))
-    )
-    return first, rest[0] if rest else None
+    resolved = partial(resolve, log=named, counting=counting, statistics=(), sessions_for="posbias evaluate --models")
+    return resolved(inputs), resolved(models.test) if models.test else None
 
 
 def _requested_rows(

@@ -104,14 +104,10 @@ def _of_bases(rows: pl.DataFrame, columns: Sequence[str], log: Log) -> dict[str,
         return {}
     keys = {name: (name, f"CAST({sql_name(name)} AS VARCHAR)") for name in columns}
     if PERIOD in rows.columns and time is not None:
-        rows, keys = (
-            rows.with_columns(pl.col(PERIOD).cast(pl.Date)),
-            keys | {PERIOD: (time, f"CAST({sql_name(time)} AS DATE)")},
-        )
-    values = [pl.col(name).cast(pl.String).first() for name in keys]
-    pages = (
-        rows.group_by(SESSION).agg(ENDS[0], *values).filter(pl.col(FIRST).is_in((shifted.span[0], shifted.usual[0])))
-    )
+        rows = rows.with_columns(pl.col(PERIOD).cast(pl.Date))
+        keys |= {PERIOD: (time, f"CAST({sql_name(time)} AS DATE)")}
+    pages = rows.group_by(SESSION).agg(ENDS[0], *(pl.col(name).cast(pl.String).first() for name in keys))
+    pages = pages.filter(pl.col(FIRST).is_in((shifted.span[0], shifted.usual[0])))
     is_other = pl.col(FIRST) == shifted.span[0]
     for name, (column, key) in keys.items():
         counts = pages.group_by(name).agg(is_other.sum().alias(_OTHER), (~is_other).sum().alias(_USUAL)).sort(name)
@@ -166,20 +162,20 @@ def of_first_rows(first: FirstRows, log: Log) -> dict[str, Quantity]:
     rows = first.rows
     if not rows.height:
         return {}
-    of_rows = {"rows_looked_at": rows.height, **of_ids(rows, log), **_of_order(rows)}
-    of_rows |= _of_queries(rows, log)
+    of_rows: dict[str, Quantity] = {
+        "rows_looked_at": rows.height,
+        **of_ids(rows, log),
+        **_of_order(rows),
+        **first.bases,
+    }
+    if rows[QUERY].dtype == pl.String and not log.roles.no_query and log.roles.query:
+        # Documents of pages that nobody searched for share the empty query.
+        column, can_query = log.roles.query[0], not log.raw_sources and log.request.query is None
+        condition = f"{sql_name(column)} <> ''"
+        how = f": {sql_where(condition)}" if can_query else " of the files"
+        empty = rows.filter(pl.col(QUERY).str.strip_chars() == "").height / rows.height
+        of_rows |= {"empty_queries": empty, "query_column": column, "without_empty": how}
     return of_rows | dict(first.bases) | of_clients(first.clients) | _of_columns(rows, first.columns)
-
-
-def _of_queries(rows: pl.DataFrame, log: Log) -> dict[str, Quantity]:
-    """Rows whose query is empty: documents of pages that nobody searched for share it."""
-    if rows[QUERY].dtype != pl.String or log.roles.no_query or not log.roles.query:
-        return {}
-    column, can_query = log.roles.query[0], not log.raw_sources and log.request.query is None
-    condition = f"{sql_name(column)} <> ''"
-    empty = rows.filter(pl.col(QUERY).str.strip_chars() == "").height / rows.height
-    how = f": {sql_where(condition)}" if can_query else " of the files"
-    return {"empty_queries": empty, "query_column": column, "without_empty": how}
 
 
 def of_clients(clients: Clients | None) -> dict[str, Quantity]:
@@ -288,17 +284,15 @@ def find_layout(log: Log) -> list[Finding]:
 def _split(rows: pl.DataFrame, name: str, level: float) -> tuple[float, str] | None:
     """The p-value, and in words, how propensities of the values of a column differ; None where hardly."""
     statistics, estimate = _estimate(rows, (name,))
-    fitted = None if estimate is None else estimate.fitted
-    if estimate is None or fitted is None:
+    if estimate is None or estimate.fitted is None:
         return None
-    product = fit_product(fitted, statistics.axes_of_cell, statistics.context_of_cell)
+    product = fit_product(estimate.fitted, statistics.axes_of_cell, statistics.context_of_cell)
     if product is None or not product.test.p_value < level or abs(product.test.difference) < _SPLIT:
         return None
     cells = statistics.counts_by_cell().with_columns(pl.Series("theta", estimate.propensity)).drop_nans("theta")
     usual, other, *_ = cells.group_by(name).agg(pl.col(IMPRESSIONS).sum()).sort(IMPRESSIONS, descending=True)[name]
-    pairs = cells.filter(pl.col(name).eq_missing(usual)).join(
-        cells.filter(pl.col(name).eq_missing(other)), on=POSITION, maintain_order="left"
-    )
+    of_usual, of_other = (cells.filter(pl.col(name).eq_missing(value)) for value in (usual, other))
+    pairs = of_usual.join(of_other, on=POSITION, maintain_order="left")
     if not pairs.height:
         return None
     ratio, at = (pairs["theta_right"] / pairs["theta"]).to_list(), pairs[POSITION].to_list()
@@ -319,9 +313,8 @@ def _estimate(rows: pl.DataFrame, cell: tuple[str, ...] = ()) -> tuple[Sufficien
     plan = StatisticsPlan(get_model("pbm"), cell=cell)
     counted = plan.count_in_cells(nw.from_native(rows.select(QUERY, DOC, POSITION, CLICK, *cell).lazy())).to_native()
     statistics = merge_parts([compress_part(counted.sort(plan.keys).collect(), plan)], plan)
+    estimator, counts = ConditionalEstimator(), (statistics, statistics.strata())
     try:
-        return statistics, ConditionalEstimator().estimate(
-            statistics, statistics.strata(), EstimationOptions(), lambda _: None
-        )
+        return statistics, estimator.estimate(*counts, EstimationOptions(), lambda _: None)
     except (IdentifiabilityError, UsageError, np.linalg.LinAlgError, OverflowError):
         return statistics, None

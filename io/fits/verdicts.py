@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import scipy
 
-from posbias.core.arrays.count_table import Flags, Floats, Integers
+from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.counts.order import RowOrder
 from posbias.core.errors import plural, population, shown
 from posbias.core.estimators import get_estimator, get_method
@@ -16,7 +16,7 @@ from posbias.core.estimators.estimate import candidates
 from posbias.core.estimators.methods import ConditionalEstimator, JointEstimator, RandomizedEstimator
 from posbias.core.evaluation.break_even import POWERS, SHARES, BreakEven
 from posbias.core.fit.arms import MOST_ARMS
-from posbias.core.fit.diagnostics import NOTABLE, FromRows
+from posbias.core.fit.diagnostics import NOTABLE
 from posbias.core.fit.fit import LARGEST_MISFIT, MOST_CELLS_BESIDE, WANTED_CLICK_SHARE, Fit
 from posbias.core.fit.model_tests import (
     ATTRACTIVENESS,
@@ -165,29 +165,24 @@ def _estimate(fit: Fit) -> Iterator[Reason]:
         yield reason("shape-alone", {"propensities": by_shape_alone, "of": len(known)}, what=what)
     lost, share = int((~known).sum()), fit.click_share
     if lost:
-        few = share < WANTED_CLICK_SHARE
+        few, cells = share < WANTED_CLICK_SHARE, fit.statistics.cells
+        reasons = zip(linkage.reason, known, strict=True)
+        unlinked = pl.Series([why != NO_CLICKS and not is_known for why, is_known in reasons])
+        values = [  # of cells of which none is known, as none of their documents is compared with others
+            f"{shown(name)} = {label_in_words(value)}"
+            for name in fit.statistics.plan.cell
+            for value in list[object](cells[name].unique(maintain_order=True))
+            if unlinked.filter(cells[name].eq_missing(value)).all()
+        ]
         yield reason(
             "not-identified",
             {"unknown": lost, "of": len(known), "click_share": share},
             severity=STOP if few else CAUTION,
-            columns=fit.statistics.cells.width > 1,
+            columns=cells.width > 1,
             share=f"{share:.1%}" if share == 1 or share < _NEARLY_ALL else "more than 99.9%",
             few=few,
-            what_links=_what_links(fit, known),
+            what_links=sentence("what-links", values=listed(values, "propensities")) if values else "",
         )
-
-
-def _what_links(fit: Fit, known: Flags) -> str:
-    """How values of cells would be known of which none is, as none of their documents is compared with others."""
-    lost, values = np.array([why != NO_CLICKS for why in fit.estimate.linkage.reason]) & ~known, list[str]()
-    for name in fit.statistics.plan.cell:
-        column = fit.statistics.cells[name]
-        values += [
-            f"{shown(name)} = {label_in_words(value)}"
-            for value in column.unique(maintain_order=True)
-            if all(lost[(column.is_null() if value is None else column == value).arg_true()])
-        ]
-    return sentence("what-links", values=listed(values, "propensities")) if values else ""
 
 
 def _clusters(fit: Fit) -> str:
@@ -493,13 +488,9 @@ def _denial(fit: Fit, *, doubted: bool) -> str:
 
 def _by_clicks_above(fit: Fit, tests: ModelTests) -> Reason:
     doubted, above = bool(tests.depends_on_clicks_above & tests.doubts), tests.clicks_above
-    details = [_denial(fit, doubted=doubted)] if doubted else []
-    parts: list[str] = []
-    figures: dict[str, float | str | None] = {
-        f"ratio_below_{row.clicks_above}_clicks": row.ratio for row in tests.by_clicks_above
-    }
+    details, parts, rows = [_denial(fit, doubted=doubted)] if doubted else [], list[str](), tests.by_clicks_above
+    figures: dict[str, float | str | None] = {f"ratio_below_{row.clicks_above}_clicks": row.ratio for row in rows}
     if CLICKS_ABOVE in tests.rejected:
-        rows = tests.by_clicks_above
         columns = [f"{row.ratio:.2f}" for row in rows], [clicks_above_in_words(row) for row in rows]
         ratio, number = (" and ".join([", ".join(words[:-1]), words[-1]]) for words in columns)
         parts.append(f"{ratio} times as often as expected, below {number} clicks")
@@ -518,13 +509,8 @@ def _by_clicks_above(fit: Fit, tests: ModelTests) -> Reason:
         case = ".one-click" if above is not None and not above.observed_clicks else ".of-pages"
     elif above is not None and above.difference_of_logs > 0:
         case = ".readiness"
-    return reason(
-        f"clicks-depend-on-clicks{case}",
-        figures,
-        "; ".join(details),
-        severity=STOP if doubted else CAUTION,
-        parts=", and ".join(parts),
-    )
+    code, severity = f"clicks-depend-on-clicks{case}", STOP if doubted else CAUTION
+    return reason(code, figures, "; ".join(details), severity=severity, parts=", and ".join(parts))
 
 
 def clicks_above_in_words(row: ClicksBelow) -> str:
@@ -537,13 +523,11 @@ def _other_model(fit: Fit, others: OtherModels | None) -> Iterator[Reason]:
     if others is None or others.better is None:
         return
     best, fitted = others.better, fit.statistics.plan.model
-    details = (
-        f"held-out log-likelihood per impression {best.gain:.2g} (standard error {best.std_error:.1g}, for queries "
-        f"like these) above that of {fitted.name}, {others.log_likelihood:.3f}"
-    )
+    values = {"gain": best.gain, "std_error": best.std_error, "than": fitted.name, "of": others.log_likelihood}
     code = f"{OTHER_MODEL}.of-propensities" if best.name in model_names() else OTHER_MODEL
     severity = STOP if fitted.beside_position else CAUTION
-    yield reason(code, {"model": best.name, "gain": best.gain}, details, severity=severity, fitted=fitted.name)
+    details, figures = sentence("held-out-gain", **values), {"model": best.name, "gain": best.gain}
+    yield reason(code, figures, details, severity=severity, fitted=fitted.name)
 
 
 def hidden_errors(fit: Fit, slope: float) -> Floats:
@@ -557,30 +541,24 @@ def _from_rows(fit: Fit) -> Iterator[Reason]:
     rows, test = fit.from_rows, fit.against_pairs
     if rows is None:
         return
-    yield from _hidden(fit, rows)
+    named, hidden, positions = rows.score is not None, rows.hidden, fit.statistics.position_of_cell
+    if hidden is not None:  # what relevance that only the ranker sees would do, and whether rivals show that there is
+        cell = int(np.argmax(np.where(positions <= NAMED_POSITION, positions, 0)))
+        error, least = (float(hidden_errors(fit, slope)[cell]) for slope in (hidden.plausible, hidden.least))
+        severity, position = STOP if error > LARGEST_HIDDEN_ERROR else NOTE if named else CAUTION, int(positions[cell])
+        code = "ranker-may-know-more" + (".by-nothing" if f"{error:.0%}" == "0%" else "")  # else read as a promise
+        yield reason(code, {"position": position, "error": error}, severity=severity, named=named)
+        if least > LARGEST_HIDDEN_ERROR:
+            figures = {"position": position, "error": least}
+            yield reason("ranker-knows-more", figures, least=LARGEST_HIDDEN_ERROR, named=named)
+    elif not named:
+        yield reason("ranker-may-know-more.unknown", named=named)
     if rows.pages < rows.pages_in_all:
         yield reason("pages-sampled", {"pages": rows.pages, "of": rows.pages_in_all})
     if test is not None:
         code = "pairs-contradict-features" if test.rejected else "pairs-agree"
-        named, faster = rows.score is not None, test.slope < 0
-        yield reason(code, {"pairs": test.pairs}, f"p = {test.p_value:.1g}", named=named, faster=faster)
-
-
-def _hidden(fit: Fit, rows: FromRows) -> Iterator[Reason]:
-    """What relevance that only the ranker sees would do, and whether rivals on the page show that there is some."""
-    named, hidden, positions = rows.score is not None, rows.hidden, fit.statistics.position_of_cell
-    if hidden is None:
-        if not named:
-            yield reason("ranker-may-know-more.unknown", named=named)
-        return
-    cell = int(np.argmax(np.where(positions <= NAMED_POSITION, positions, 0)))
-    error, least = (float(hidden_errors(fit, slope)[cell]) for slope in (hidden.plausible, hidden.least))
-    severity, position = STOP if error > LARGEST_HIDDEN_ERROR else NOTE if named else CAUTION, int(positions[cell])
-    code = "ranker-may-know-more" + (".by-nothing" if f"{error:.0%}" == "0%" else "")  # else read as a promise
-    yield reason(code, {"position": position, "error": error}, severity=severity, named=named)
-    if least > LARGEST_HIDDEN_ERROR:
-        figures = {"position": position, "error": least}
-        yield reason("ranker-knows-more", figures, least=LARGEST_HIDDEN_ERROR, named=named)
+        figures, faster = {"pairs": test.pairs}, test.slope < 0
+        yield reason(code, figures, f"p = {test.p_value:.1g}", named=named, faster=faster)
 
 
 def _shape_and_bins(fit: Fit) -> Iterator[Reason]:
@@ -674,9 +652,8 @@ def _cell_columns(fit: Fit) -> Iterator[Reason]:
             if at != reference:
                 share = _share(*(100 * float(of[at]) for of in (theta, intervals.low, intervals.high)))
                 shares.append(f"the {which} goes to {cell_in_words(fit, at)}: {share}")
-        relative_to, by = cell_in_words(fit, reference), " and ".join(many)
-        details = "; ".join(many.values())
-        yield reason("cells-differ.many", {}, details, by=by, reference=relative_to, shares=", and ".join(shares))
+        values: dict[str, Any] = {"by": " and ".join(many), "reference": cell_in_words(fit, reference)}
+        yield reason("cells-differ.many", {}, "; ".join(many.values()), shares=", and ".join(shares), **values)
 
 
 def _share(value: float, low: float, high: float) -> str:
@@ -722,9 +699,8 @@ def _differences(fit: Fit) -> Iterator[Reason]:
         else:
             yield reason("contexts-not-compared.none-shared", **values)
     if effect is not None and effect.n_contrasts and not effect.rejected:
-        ends = {"low": np.nanmin(fit.estimate.intervals.low), "high": np.nanmax(fit.estimate.intervals.high)}
-        flat = int(np.isfinite(fit.estimate.propensity).sum()) >= _FEWEST_OF_LIST
-        missed = {name: float(end) for name, end in ends.items()}
+        intervals, flat = fit.estimate.intervals, int(np.isfinite(fit.estimate.propensity).sum()) >= _FEWEST_OF_LIST
+        missed = {"low": float(np.nanmin(intervals.low)), "high": float(np.nanmax(intervals.high))}
         code = "no-position-effect.of-list" if flat else "no-position-effect"
         yield reason(code, missed, _rests_on(effect, fit), severity=CAUTION if flat else NOTE)
     if previous is None or not previous.n_contrasts:
@@ -754,10 +730,7 @@ def _missed_between_contexts(fit: Fit, test: ContrastTest) -> str:
             for cell in ordered[[0, -1]][: len(ordered)]
         ]
         sentences.append(f"{' to '.join(factors)} for {context_in_words(fit, int(first))}")
-    return (
-        "Differences from the others by less than these factors, which four of five such logs show, may have been "
-        f"missed: {listed(sentences, 'contexts_found_by_four_of_five')}"
-    )
+    return sentence("missed-between-contexts", missed=listed(sentences, "contexts_found_by_four_of_five"))
 
 
 # --- weights ---
@@ -792,13 +765,8 @@ def heavy_weights(pareto_k: float | None, at_most: float | None) -> list[Reason]
 def unweighted_clicks(lost: float, clicks: float, consequence: str) -> Reason:
     """Clicks at positions without a propensity; more than one in a hundred, and the rest says little."""
     severity = STOP if lost > (1 - WANTED_CLICK_SHARE) * clicks else CAUTION
-    return reason(
-        "clicks-without-propensity",
-        {"clicks": clicks, "without_propensity": lost},
-        severity=severity,
-        share=lost / clicks,
-        consequence=consequence,
-    )
+    figures, values = {"clicks": clicks, "without_propensity": lost}, {"share": lost / clicks}
+    return reason("clicks-without-propensity", figures, severity=severity, consequence=consequence, **values)
 
 
 def verdict_holds(ranking: str, other: str, held: BreakEven, cells: pl.DataFrame, theta: Floats) -> Reason:
@@ -816,9 +784,7 @@ def verdict_holds(ranking: str, other: str, held: BreakEven, cells: pl.DataFrame
     turns = {"turns_below": below, "turns_above": above} | ({"turns_at_hidden": hidden} if hidden else {})
     for name, turn in turns.items():
         figures |= {name: turn.at, f"{name}_ci_low": turn.ci_low, f"{name}_ci_high": turn.ci_high}
-    position = cells[POSITION].to_numpy()
-    known = np.flatnonzero(theta > 0)
-    instance = ""
+    position, known, instance = cells[POSITION].to_numpy(), np.flatnonzero(theta > 0), ""
     turning = [turn.at for turn in (below, above) if np.isfinite(turn.at)]
     nearest = min(turning, key=lambda at: abs(at - 1), default=None)
     if nearest is not None and len(known):
@@ -830,10 +796,8 @@ def verdict_holds(ranking: str, other: str, held: BreakEven, cells: pl.DataFrame
         attention = float(theta[named] / theta[first])
         figures |= {"position": float(position[named]), "attention": attention, "attention_at_turn": attention**nearest}
         if named != first:
-            instance = (
-                f"; it turns if position {position[named]} gets {attention**nearest:.2f} of the attention of position "
-                f"{position[first]} instead of {attention:.2f}{f' ({curve[first]})' if of_cell else ''}"
-            )
+            places = {"place": position[named], "first": position[first], "curve": f" ({curve[first]})" * bool(of_cell)}
+            instance = sentence("verdict-turns", **places, turned=attention**nearest, attention=attention)
     if not held.clear:
         clear = [f"below {below.ci_low:.2f} times"] if below.ci_low > 0 else []
         clear += [f"above {above.ci_high:.2f} times"] if above.ci_high < max(POWERS) else []
@@ -841,7 +805,6 @@ def verdict_holds(ranking: str, other: str, held: BreakEven, cells: pl.DataFrame
         return reason("verdict-holds.unclear", figures, clear=beyond)
     better = held.estimate[0] > 0
     figures["verdict"] = "better" if better else "worse"
-    ahead, behind = (ranking, other) if better else (other, ranking)
     low, high, more = "none", f"{max(POWERS):g} times", ""
     if np.isfinite(below.at):
         low = f"{below.at:.2f} times (95 % interval {below.ci_low:.2f} to {below.ci_high:.2f})"
@@ -858,6 +821,7 @@ def verdict_holds(ranking: str, other: str, held: BreakEven, cells: pl.DataFrame
     elif hidden is not None:
         surely = f" (surely up to {hidden.ci_low:.2f} times)" if np.isfinite(hidden.ci_low) else ""
         more = f"It does not turn if features hide up to {max(SHARES):g} times{surely} as much relevance as they show."
+    ahead, behind = (ranking, other) if better else (other, ranking)
     values: dict[str, Any] = {"ahead": ahead, "behind": behind, "low": low, "high": high, "instance": instance}
     return reason("verdict-holds", figures, hidden=more, **values)
 

@@ -398,10 +398,10 @@ def _days(result: ReportedResult) -> str:
     """The days of a log in words; nothing where they are not known."""
     days = result.described.days
     if days is UNSET:
-        of_segments = sorted({day for segment in result.described.segments for day in segment.days})
+        of_segments = {day for segment in result.described.segments for day in segment.days}
         if not of_segments:
             return ""
-        days = DaysSection(of_segments[0], of_segments[-1])
+        days = DaysSection(min(of_segments), max(of_segments))
     try:
         first, last = date.fromisoformat(days.first), date.fromisoformat(days.last)
     except ValueError:
@@ -426,7 +426,7 @@ def _sections(result: ReportedResult) -> list[Section]:
     described = result.described
     figures, drawn = _highlights(result)
     verdict = [page.banner(described.verdict, described.conclusion)] if described.verdict else []
-    verdict += [page.list_of("figures", figures)] if figures else []
+    verdict += [page.list_of("figures", [page.key_figure(*figure) for figure in figures])] if figures else []
     weighed = sorted(described.reasons, key=lambda reason: _ORDER.index(reason.severity))
     reasons = [page.list_of("reasons", [page.reason_entry(reason) for reason in weighed])] if weighed else []
     changed: list[Section] = []  # queries that rankings change most, each with its documents now and then
@@ -525,14 +525,16 @@ def _documents(fit: ReportedFit) -> list[Html]:
 
 # --- what a reader should take away, by kind of result ---
 
-_Highlights: TypeAlias = tuple[list[Html], list[Figure]]
-"""The numbers that a reader should take away, and the charts."""
+_KeyFigures: TypeAlias = list[tuple[str, ...]]
+"""Numbers that a reader should take away, each with what it is, and perhaps a note."""
+
+_Highlights: TypeAlias = tuple[_KeyFigures, list[Figure]]
+"""The key figures and the charts."""
 
 
 def _highlights(result: ReportedResult) -> _Highlights:
     for of_kind in _OF_KINDS:
-        highlights = of_kind(result)
-        if highlights is not None:
+        if (highlights := of_kind(result)) is not None:
             return highlights
     return [], []
 
@@ -547,37 +549,32 @@ def _of_fit(result: ReportedResult) -> _Highlights | None:
     if reference and result.fit.fit.plan.cell:
         parts = [reference, f"{contexts} {curves.contexts[0]}"]
         reference = ", ".join(parts if across == POSITION else parts[::-1])
-    drawn = [] if curves.grid else [charts.curve(curves, contexts, reference)]
-    drawn += (
-        [charts.heat_map(curves, contexts, reference if curves.grid else None)]
-        if curves.grid or curves.browsing
-        else []
-    )
+    if curves.grid:
+        drawn = [charts.heat_map(curves, contexts, reference)]
+    else:
+        of_clicks = [charts.heat_map(curves, contexts)] if curves.browsing else []
+        drawn = [charts.curve(curves, contexts, reference), *of_clicks]
     if cell is None:
         return [], drawn
     position, share = cell[POSITION], cell[PROPENSITY]
     where = f" for {contexts} {cell[CONTEXT]}" if contexts else ""
     if curves.browsing:
         where += ", if nothing above was clicked"
-    below = cell["reference"]
     interval = "" if cell[LOW] is None else f"95 % interval {cell[LOW]:.0%} to {cell[HIGH]:.0%}"
-    figures = [
-        page.key_figure(
-            f"{share:.0%}", f"of the attention of {across} {below} goes to {across} {position}{where}", interval
-        )
-    ]
+    what = f"of the attention of {across} {cell['reference']} goes to {across} {position}{where}"
+    figures: _KeyFigures = [(f"{share:.0%}", what, interval)]
     clicks, linking = curves.clicks, cell["linking_clicks"] or 0
     if linking and clicks:
         note = f"{linking:,.0f} of {clicks:,.0f}: clicks on what was shown at {across} {position} and elsewhere"
-        figures.append(page.key_figure(f"{linking / clicks:.0%}", "of the clicks are evidence for that", note))
+        figures.append((f"{linking / clicks:.0%}", "of the clicks are evidence for that", note))
     else:
         known = result.fit.fit.estimate.click_share_identified
-        figures.append(page.key_figure(f"{known:.0%}", "of the clicks are where attention is known"))
+        figures.append((f"{known:.0%}", "of the clicks are where attention is known"))
     rate = cell[RELATIVE_RATE]
     if rate is not None:
         error, direction = abs(rate / share - 1), "low" if rate < share else "high"
         what = f"is what raw click rates would give {across} {position}"
-        figures.append(page.key_figure(f"{error:.0%} too {direction}", what, f"{rate:.0%} instead of {share:.0%}"))
+        figures.append((f"{error:.0%} too {direction}", what, f"{rate:.0%} instead of {share:.0%}"))
     return figures, drawn
 
 
@@ -613,14 +610,14 @@ def _from_to(interval: Interval, form: str = "+.1%") -> str:
     return f"95 % interval {_signed(interval.low, form)} to {_signed(interval.high, form)}"
 
 
-def _verdict_of(result: ReportedResult, ranking: str) -> list[Html]:
+def _verdict_of(result: ReportedResult, ranking: str) -> _KeyFigures:
     """The range of position bias in which the verdict on a ranking holds; nothing where it is not clear."""
     for held in result.described.verdicts:
         if ranking in (held.ranking, held.other) and held.verdict in ("better", "worse"):
             low, high = held.turns_below or 0.0, held.turns_above or max(POWERS)
             both = (held.ranking, held.other) if held.verdict == "better" else (held.other, held.ranking)
             what = f"the estimated position bias: so far {' stays ahead of '.join(both)}"
-            return [page.key_figure(f"{low:.2g} to {high:.2g} times", what)]
+            return [(f"{low:.2g} to {high:.2g} times", what)]
     return []
 
 
@@ -634,22 +631,19 @@ def _of_prediction(result: ReportedResult) -> _Highlights | None:
     if not gains:
         return None
     gain, row, observed = max(gains, key=lambda entry: entry[0].value)
-    figures = [page.key_figure(_signed(gain.value), f"clicks per page with {gain.label}", _from_to(gain))]
+    figures: _KeyFigures = [(_signed(gain.value), f"clicks per page with {gain.label}", _from_to(gain))]
     if row.unsupported_share is not None:
         what = f"of what {gain.label} shows was never shown for its query"
-        figures.append(page.key_figure(f"{row.unsupported_share:.1%}", what, "its worth is not known from clicks"))
-    smallest = next(
-        (entry.smallest_difference for entry in result.described.rankings if entry.name == row.ranking), None
-    )
+        figures.append((f"{row.unsupported_share:.1%}", what, "its worth is not known from clicks"))
+    smallest = {entry.name: entry.smallest_difference for entry in result.described.rankings}.get(row.ranking)
     if (gain.low or 0.0) * (gain.high or 0.0) > 0 and row.pages_per_arm is not None:
-        figures.append(page.key_figure(f"{row.pages_per_arm:,.0f}", "pages per arm, for an A/B test to confirm it"))
+        figures.append((f"{row.pages_per_arm:,.0f}", "pages per arm, for an A/B test to confirm it"))
     elif smallest is not None:
         what = "is the smallest difference that this log can tell"
-        figures.append(page.key_figure(f"{smallest / observed:.1%}", what, "in four of five cases"))
+        figures.append((f"{smallest / observed:.1%}", what, "in four of five cases"))
     figures += _verdict_of(result, row.ranking)
-    intervals = [entry[0] for entry in gains]
-    chart = charts.differences(intervals, "Clicks per page", "Difference from the log's own order.")
-    return figures, [chart]
+    about = "Difference from the log's own order."
+    return figures, [charts.differences([entry[0] for entry in gains], "Clicks per page", about)]
 
 
 def _of_evaluation(result: ReportedResult) -> _Highlights | None:
@@ -658,22 +652,17 @@ def _of_evaluation(result: ReportedResult) -> _Highlights | None:
         return None
     measure = f"DCG@{evaluation.cutoff}"
     best = max(values, key=lambda value: value.value)
-    figures = [
-        page.key_figure(f"{best.value:.3f}", f"is the {measure} of {best.label}, the highest", _from_to(best, ".3f"))
+    number = evaluation.effective_queries
+    worth = "" if number is None else f"worth {number:,.0f} equally frequent queries"
+    figures: _KeyFigures = [
+        (f"{best.value:.3f}", f"is the {measure} of {best.label}, the highest", _from_to(best, ".3f")),
+        (f"{evaluation.pages:,.0f}", "pages judge", worth),
     ]
-    worth = (
-        ""
-        if evaluation.effective_queries is None
-        else f"worth {evaluation.effective_queries:,.0f} equally frequent queries"
-    )
-    figures.append(page.key_figure(f"{evaluation.pages:,.0f}", "pages judge", worth))
-    shares = [
-        (ranking.top_never_shown, ranking.name) for ranking in result.described.rankings if ranking.top_never_shown
-    ]
-    if shares:
-        share, name = max(shares)
+    never_shown = [(entry.top_never_shown or 0.0, entry.name) for entry in result.described.rankings]
+    share, name = max(never_shown, default=(0.0, ""))
+    if share:
         what = f"of the first {evaluation.cutoff} of {name} was never shown for its query"
-        figures.append(page.key_figure(f"{share:.1%}", what, "its worth is not known from clicks"))
+        figures.append((f"{share:.1%}", what, "its worth is not known from clicks"))
     figures += _verdict_of(result, best.label)
     about = f"{measure} by clicks corrected for position: more is better."
     return figures, [charts.differences(values, "What each ranking is worth", about, form=".3f", zero=False)]
@@ -684,25 +673,13 @@ def _of_models(result: ReportedResult) -> _Highlights | None:
     if not models:
         return None
     best, *others = sorted(models, key=lambda model: -(model.difference or 0.0))
-    figures = [
-        page.key_figure(
-            best.model, "predicts held-out clicks best", f"perplexity {best.perplexity:.4f}" if best.perplexity else ""
-        )
-    ]
+    perplexity = f"perplexity {best.perplexity:.4f}" if best.perplexity else ""
+    figures: _KeyFigures = [(best.model, "predicts held-out clicks best", perplexity)]
     if others:
-        behind = -(others[0].difference or 0.0)
-        figures.append(
-            page.key_figure(
-                f"{behind:.4f}",
-                f"is how far {others[0].model}, the next one, falls behind",
-                "log-likelihood per position",
-            )
-        )
-    intervals = [
-        Interval(model.model, value := model.difference or 0.0, value - 1.96 * error, value + 1.96 * error)
-        for model in models
-        for error in [model.difference_std_error or 0.0]
-    ]
+        what = f"is how far {others[0].model}, the next one, falls behind"
+        figures.append((f"{-(others[0].difference or 0.0):.4f}", what, "log-likelihood per position"))
+    of_models = [(each.model, each.difference or 0.0, 1.96 * (each.difference_std_error or 0.0)) for each in models]
+    intervals = [Interval(name, value, value - reach, value + reach) for name, value, reach in of_models]
     about = "Log-likelihood per position, relative to the best: more is better."
     return figures, [charts.differences(intervals, "How well clicks are predicted", about, form="+.3f")]
 
@@ -721,7 +698,7 @@ def _of_training(result: ReportedResult) -> _Highlights | None:
     ]
     if not gains:
         return None
-    figures = [page.key_figure(_signed(gain.value), f"against {gain.label}", _from_to(gain)) for gain in gains]
+    figures: _KeyFigures = [(_signed(gain.value), f"against {gain.label}", _from_to(gain)) for gain in gains]
     about = f"Difference in {learner.chosen.measure}, by clicks held out."
     return figures, [charts.differences(gains, "What the ranker gains", about, form="+.1%")]
 
@@ -733,8 +710,7 @@ def _of_comparison(result: ReportedResult) -> _Highlights | None:
     comparison = result.described.comparison
     if comparison is UNSET:
         return None
-    changes: list[Interval] = []
-    real = 0
+    changes, real = list[Interval](), 0
     for cell in comparison.differences:
         ratio, low, high = cell.ratio, cell.ratio_ci_low, cell.ratio_ci_high
         if ratio is not None and low is not None and high is not None and low < high:
@@ -746,12 +722,10 @@ def _of_comparison(result: ReportedResult) -> _Highlights | None:
         return None
     largest = max(changes, key=lambda change: abs(change.value))
     most, where = max((max(abs(change.low or 0), abs(change.high or 0)), change.label) for change in changes)
-    figures = [
-        page.key_figure(
-            _signed(largest.value, "+.0%"), f"is the largest change, at {largest.label}", _from_to(largest, "+.0%")
-        ),
-        page.key_figure(f"{real:,} of {len(changes):,}", "changes are more than chance"),
-        page.key_figure(f"{most:.0%}", "is the largest change that cannot be excluded", f"at {where}"),
+    figures: _KeyFigures = [
+        (_signed(largest.value, "+.0%"), f"is the largest change, at {largest.label}", _from_to(largest, "+.0%")),
+        (f"{real:,} of {len(changes):,}", "changes are more than chance"),
+        (f"{most:.0%}", "is the largest change that cannot be excluded", f"at {where}"),
     ]
     about = "Relative change of the propensity."
     return figures, [charts.differences(changes[:_MOST_CELLS], "Change of attention", about)]
@@ -764,20 +738,18 @@ def _of_counts(result: ReportedResult) -> _Highlights | None:
     described = result.described
     if described.weights is not UNSET:
         weights = described.weights
-        size = weights.effective_sample_size
-        share = weights.clicks_clipped / weights.clicks_weighted if weights.clicks_weighted else 0.0
-        figures = [page.key_figure(f"{weights.clicks_weighted:,.0f}", "clicks are weighted for position")]
-        worth, tail = "clicks of equal weight would say as much", (weights.pareto_k, weights.pareto_k_at_most)
-        note = tail_in_words(*tail).removeprefix("; ")
-        figures += [] if size is None else [page.key_figure(f"{size:,.0f}", worth, note)]
-        figures.append(
-            page.key_figure(f"{share:.1%}", "of them have a weight that was cut", "to limit the noise of large weights")
-        )
-        return figures, []
+        size, weighted = weights.effective_sample_size, weights.clicks_weighted
+        figures: _KeyFigures = [(f"{weighted:,.0f}", "clicks are weighted for position")]
+        if size is not None:
+            note = tail_in_words(weights.pareto_k, weights.pareto_k_at_most).removeprefix("; ")
+            figures.append((f"{size:,.0f}", "clicks of equal weight would say as much", note))
+        share = weights.clicks_clipped / weighted if weighted else 0.0
+        cut = "of them have a weight that was cut", "to limit the noise of large weights"
+        return [*figures, (f"{share:.1%}", *cut)], []
     counts = described.statistics
     if not counts:
         return None
-    figures = [page.key_figure(f"{counts[name]:,.0f}", name) for name in (IMPRESSIONS, CLICKS) if name in counts]
+    figures: _KeyFigures = [(f"{counts[name]:,.0f}", name) for name in (IMPRESSIONS, CLICKS) if name in counts]
     rows = [
         (of.days[0], float(of.totals[IMPRESSIONS]), float(of.totals.get(CLICKS, 0)))
         for segment in described.segments
@@ -785,11 +757,11 @@ def _of_counts(result: ReportedResult) -> _Highlights | None:
         if len(of.days) == 1 and of.totals.get(IMPRESSIONS, 0) > 0
     ]
     days = pl.DataFrame(rows, {"day": pl.String, IMPRESSIONS: pl.Float64, CLICKS: pl.Float64}, orient="row")
-    days = days.group_by("day").agg(pl.all().sum()).sort("day")
-    days = days.filter(pl.col("day").str.to_date("%Y-%m-%d", strict=False).is_not_null())
+    days = days.filter(pl.col("day").str.to_date("%Y-%m-%d", strict=False).is_not_null()).group_by("day").sum()
+    days = days.sort("day")
     if days.height < 2:  # noqa: PLR2004 - one day is no course
         return figures, []
-    figures.append(page.key_figure(f"{days.height:,}", "days"))
+    figures.append((f"{days.height:,}", "days"))
     note = f"The last {_MOST_DAYS} of {days.height:,} days are drawn." if days.height > _MOST_DAYS else ""
     return figures, [charts.click_rate_by_day(days.tail(_MOST_DAYS), note)]
 
@@ -808,9 +780,7 @@ _FEWEST_FOR_A_COURSE = 3
 def _row(result: ReportedResult) -> dict[str, str]:
     """A result in the table of all."""
     described = result.described
-    row = {"result": result.name}
-    if described.verdict:
-        row["verdict"] = described.verdict
+    row = {"result": result.name} | ({"verdict": described.verdict} if described.verdict else {})
     cell = None if result.fit is None else named_cell(result.fit)
     if cell is not None:
         interval = "" if cell[LOW] is None else f" ({cell[LOW]:.0%} to {cell[HIGH]:.0%})"
