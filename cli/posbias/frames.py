@@ -78,7 +78,8 @@ class Frame:
         except ValueError as error:
             raise SchemaError(f"{FRAME}: cannot be read: {error}") from error
         if not hasattr(rows, "__arrow_c_stream__") or isinstance(rows, pl.Series):
-            raise _not_taken(given)
+            kind = f"{type(given).__module__}.{type(given).__qualname__}"
+            raise UsageError(f"{FRAME}: is {kind}. Give a Polars or pandas frame, or an Arrow table.")
         try:
             return cls(nw.from_native(pl.DataFrame(cast("Any", rows)), eager_only=True), lazy)
         except _FAULTS as error:
@@ -136,11 +137,6 @@ def is_single(value: object) -> bool:
     if isinstance(value, str | bytes | PathLike) or not isinstance(value, Iterable):
         return True
     return is_frame(cast("object", value))
-
-
-def _not_taken(given: object) -> UsageError:
-    kind = f"{type(given).__module__}.{type(given).__qualname__}"
-    return UsageError(f"{FRAME}: is {kind}. Give a Polars or pandas frame, or an Arrow table.")
 
 
 NUMBER = "row of the frame"

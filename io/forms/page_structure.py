@@ -116,15 +116,15 @@ def find_pages(log: Log) -> list[Finding]:
     """Other columns for the session where it is a visit."""
     if not log.has_sessions or log.request.roles.session or log.raw is not None:
         return []
+    visit, is_visit = f"a session ({', '.join(log.roles.session)}) is a visit", _shares(log).no_page >= _VISITS
     if log.nesting is not None:
-        text = f"a session ({', '.join(log.roles.session)}) is a visit: each row is a page"
-        return [Finding(text, ("--session", "none"), certain=False)] if _shares(log).no_page >= _VISITS else []
-    if _shares(log).no_page < _VISITS:
+        return [Finding(f"{visit}: each row is a page", ("--session", "none"), certain=False)] if is_visit else []
+    if not is_visit:
         judged = pages(first_impressions(log).lazy().filter(pl.col(REJECTED) == 0), log.page_rules).collect()
         faulty, rows = judged.filter(pl.col(REJECTED) > 0), judged[PAGE_ROWS].to_numpy()
         few = without_sessions(log, faulty) if faulty[PAGE_ROWS].to_numpy().sum() > _GOOD_PAGES * rows.sum() else ""
         return [Finding(few, certain=False)] if few else []
-    visit, keys = f"a session ({', '.join(log.roles.session)}) is a visit", _best_keys(log, _page_keys(log))
+    keys = _best_keys(log, _page_keys(log))
     if keys is None:
         return [Finding(f"{visit}, and no columns tell its pages apart", certain=False)]
     text = f"{visit}: a page is identified by {' and '.join(keys)}"
@@ -153,14 +153,12 @@ def find_duplicates(log: Log) -> list[Finding]:
         return [Finding(text, () if named else options)]
     twice = rows.group_by(SESSION, QUERY, DOC, POSITION).len().filter(pl.col("len") > 1)
     n_twice, n_pages = (some.select(pl.col(SESSION).n_unique()).item() for some in (twice, rows))
+    of_pages = f"{shares.repeated_doc:.2%} of the pages"
     if n_twice > shares.repeated_doc / 2 * n_pages:
-        text = (
-            f"{shares.repeated_doc:.2%} of the pages hold rows twice, as of a log that was exported twice: one counts"
-        )
+        text = f"{of_pages} hold rows twice, as of a log that was exported twice: one counts"
         return [Finding(text, ("--duplicate-docs", "first"), certain=False)]
     counts, kept = ("each of its rows counts", "keep") if log.roles.no_query else ("its first row counts", "first")
-    text = f"{shares.repeated_doc:.2%} of the pages show a document twice: {counts}"
-    return [Finding(text, ("--duplicate-docs", kept))]
+    return [Finding(f"{of_pages} show a document twice: {counts}", ("--duplicate-docs", kept))]
 
 
 def _shares(log: Log) -> _Shares:
@@ -261,18 +259,11 @@ def _with_click_lists(lists: Lists) -> Columns | None:
     click = _by_name(clicks, CLICK) or (guess[0] if len(guess) == 1 else None)
     if click is None:
         return None
-    lengths = [*map(len, lists[click])]
-    fitting = [
-        name
-        for name, rows in lists.items()
-        if name not in clicks and _nearly_all(len(row) == n for row, n in zip(rows, lengths, strict=True))
-    ]
+    others = {name: zip(rows, lists[click], strict=True) for name, rows in lists.items() if name not in clicks}
+    fitting = [name for name, rows in others.items() if _nearly_all(len(row) == len(of) for row, of in rows)]
     # Positions are whole numbers that differ within a row.
-    counting = [
-        name
-        for name in fitting
-        if all(all(map(str.isdecimal, row)) and len(set(row)) == len(row) for row in lists[name])
-    ]
+    whole = [name for name in fitting if all(entry.isdecimal() for row in lists[name] for entry in row)]
+    counting = [name for name in whole if all(len(set(row)) == len(row) for row in lists[name])]
     position = _by_name(counting, POSITION) or next(filter(says_rank, counting), None)
     docs = [name for name in fitting if name != position and not says_rank(name)]
     distinct = {name: len({entry for row in lists[name] for entry in row}) for name in docs}

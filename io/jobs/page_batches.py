@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.count_table import CountTable
 from posbias.core.counts.counting_plan import add_up_weights
 from posbias.core.counts.sufficient_statistics import SIGNATURE
 from posbias.core.errors import SchemaError
@@ -29,7 +28,7 @@ from posbias.core.models.page_matrices import (
 )
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, PAIR, PERIOD, POSITION, PREVIOUS_CLICK, SESSION, WEIGHT
 from posbias.core.training.weights import in_validation
-from posbias.io.counting.count import CountedLog, PairsOfPart
+from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import Parts
 from posbias.io.places.temporary import KeptFrame, keep
 
@@ -106,20 +105,17 @@ class LogPages:
         uncertain = self._uncertain.get(certain)
         if uncertain is None:
             self._uncertain.clear()
-            uncertain = replace(self, parts=tuple(_uncertain_of(frames, certain) for frames in self.parts))
-            self._uncertain[certain] = uncertain
+            parts = list[tuple[KeptFrame, ...]]()
+            for frames in self.parts:
+                left = enumerate(uncertain_pages(_Batches(frames), certain))
+                parts.append(tuple(_keep_beside(frames[0], pages, f"uncertain-{at:04d}") for at, pages in left))
+            self._uncertain[certain] = uncertain = replace(self, parts=tuple(parts))
         return uncertain
 
     def _keep(self, rows: pl.DataFrame, number: int, columns: Sequence[str]) -> Iterable[PageBatch]:
         """Put the rows of signatures where the pages are."""
         beside = next(frame for frames in self.parts for frame in frames)
         return _Batches((_keep_beside(beside, rows, f"{'-'.join(columns)}-{number:05d}"),))
-
-
-def _uncertain_of(frames: Sequence[KeptFrame], certain: Certain) -> tuple[KeptFrame, ...]:
-    """The uncertain part of the pages of a part."""
-    left = uncertain_pages(_Batches(frames), certain)
-    return tuple(_keep_beside(frames[0], pages, f"uncertain-{number:04d}") for number, pages in enumerate(left))
 
 
 def _keep_beside(frame: KeptFrame, rows: pl.DataFrame, name: str) -> KeptFrame:
@@ -262,17 +258,14 @@ def rows_of_counts(counted: CountedLog, folder: Path) -> list[KeptFrame]:
         folder: a directory of ours.
     """
     table, cells = counted.statistics.pair_signatures, counted.statistics.cells.select(counted.plan.model.cell_columns)
-    return [keep(_rows_of(part, table, cells), folder, f"rows-{part.number:05d}") for part in counted.parts]
-
-
-def _rows_of(part: PairsOfPart, table: CountTable, cells: pl.DataFrame) -> pl.DataFrame:
-    pairs = part.kept.load()
-    counts = table.take(part.signature[pairs[SIGNATURE].to_numpy()].astype(np.int64))
-    return (
-        pairs.select(PAIR)[counts.unit_of_entry]
-        .hstack(cells[counts.cell])
-        .with_columns(pl.Series(IMPRESSIONS, counts.impressions), pl.Series(CLICKS, counts.clicks))
-    )
+    kept = list[KeptFrame]()
+    for part in counted.parts:
+        pairs = part.kept.load()
+        counts = table.take(part.signature[pairs[SIGNATURE].to_numpy()].astype(np.int64))
+        rows = pairs.select(PAIR)[counts.unit_of_entry].hstack(cells[counts.cell])
+        rows = rows.with_columns(pl.Series(IMPRESSIONS, counts.impressions), pl.Series(CLICKS, counts.clicks))
+        kept.append(keep(rows, folder, f"rows-{part.number:05d}"))
+    return kept
 
 
 def bring_counts(parts: Parts, units: Units, columns: Sequence[str], folder: Path | None) -> LogPages:

@@ -228,20 +228,15 @@ def _reasons(clicks: Clicks, examples: Sequence[Example]) -> str:
 
 def _advice(clicks: Clicks) -> str:
     """Advice on the most frequent reason."""
-    if below := _below_all_shown(clicks):
+    shown = [int(at) for at, counts in clicks.by_position.items() if counts.read > counts.lost]
+    below = {int(at): counts.lost for at, counts in clicks.by_position.items() if shown and int(at) > max(shown)}
+    if sum(below.values()) > _MOST * sum(clicks.lost.values()):
         return (
             f"{sum(below.values()):,} of them name positions from {min(below)} on, below all that are joined: pages "
             "after the first are not logged, or not under the id that their clicks name (Coveo's tracker sends no "
             "search event for them). Log what each of these pages showed, too."
         )
     return _ADVICE.get(max(clicks.lost, key=lambda why: clicks.lost[why]), "Look at them in the files.")
-
-
-def _below_all_shown(clicks: Clicks) -> dict[int, int]:
-    """Lost clicks by position where most of them name positions below all of those that have an impression."""
-    shown = [int(at) for at, counts in clicks.by_position.items() if counts.read > counts.lost]
-    below = {int(at): counts.lost for at, counts in clicks.by_position.items() if shown and int(at) > max(shown)}
-    return below if sum(below.values()) > _MOST * sum(clicks.lost.values()) else {}
 
 
 def _by_position(clicks: Clicks) -> str:
