@@ -61,7 +61,7 @@ from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.arrays.linalg import NORMAL, connected
 from posbias.core.counts.sufficient_statistics import context_numbers, number_rows
 from posbias.core.errors import IdentifiabilityError, LogFormatError
-from posbias.core.fit.propensities import working_theta
+from posbias.core.fit.propensities import STD_ERROR, working_theta
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, QUERY
 
 Strata = Literal["shared", "apart", "randomized"]
@@ -204,10 +204,6 @@ def variances(information: Floats, reference: int) -> Floats:
     return variance
 
 
-_FREE, _UNSHRUNK = "", "unshrunk_"
-_STD_ERROR = "std_error"
-
-
 @dataclass(frozen=True)
 class DesignInputs:
     """The part of a fit from which the effect of further pages is computed."""
@@ -224,7 +220,7 @@ class DesignInputs:
     @property
     def columns(self) -> dict[str, str]:
         """The columns that are needed, by what they stand for; with contexts, those of each one's own data."""
-        of = _UNSHRUNK if self.context else _FREE
+        of = "unshrunk_" if self.context else ""
         return {name: f"{of}{name}" for name in ("propensity", "ci_low", "ci_high")}
 
     def check(self, *, where: str) -> None:
@@ -233,7 +229,7 @@ class DesignInputs:
         Raises:
             LogFormatError: a column is missing, or holds no numbers.
         """
-        columns = [*self.columns.values(), IMPRESSIONS, CLICKS, *(() if self.context else (_STD_ERROR,))]
+        columns = [*self.columns.values(), IMPRESSIONS, CLICKS, *(() if self.context else (STD_ERROR,))]
         for name in columns:
             dtype = self.table.schema.get(name)
             if dtype is None or not (dtype.is_numeric() or dtype == pl.Null):
@@ -259,7 +255,7 @@ class DesignInputs:
         theta = working_theta(propensity, impressions, clicks, position, curve)
         with np.errstate(divide="ignore", invalid="ignore"):
             width = np.log(self.numbers(self.columns["ci_high"])) - np.log(self.numbers(self.columns["ci_low"]))
-        error = width / (2 * NORMAL) if self.context else self.numbers(_STD_ERROR)
+        error = width / (2 * NORMAL) if self.context else self.numbers(STD_ERROR)
         known = np.isfinite(width) & np.isfinite(error)
         is_reference = (propensity == 1) & (width == 0)
         # G; where a cell has none, that of the others.

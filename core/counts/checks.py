@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Members
-from posbias.core.counts.counting_plan import StatisticsPlan
+from posbias.core.counts.counting_plan import StatisticsPlan, runs_of
 from posbias.core.counts.sufficient_statistics import CELL, Strata, SufficientStatistics, table_of
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.log.pages import in_page_order
@@ -102,7 +102,7 @@ def check_no_silent_position(statistics: SufficientStatistics) -> None:
         IdentifiabilityError: one does.
     """
     keys = (*statistics.plan.curve, POSITION)
-    place = statistics.cells.select(pl.struct(keys).rle_id()).to_series().to_numpy()
+    place = runs_of(statistics.cells, keys)
     first = np.unique(place, return_index=True)[1]
     impressions, clicks = (np.bincount(place, of_cells) for of_cells in statistics.cell_totals)
     curve, position = statistics.curve_of_cell[first], statistics.position_of_cell[first]
