@@ -204,12 +204,9 @@ def order_of_rows(parts: Sequence[pl.LazyFrame], plan: StatisticsPlan) -> RowOrd
     theta *= _rates_of_rows(stratum, start, cell, position, theta, clicks)
     blocks = np.unique([*np.searchsorted(start, np.arange(0, len(stratum), _ROWS_AT_ONCE)), strata.height])
     group = strata[_GROUP].to_numpy()
-
-    def of_block(first: int, last: int) -> RowOrder:
-        rows = slice(int(start[first]), int(start[last]))
-        return _order_in_groups(stratum[rows], position[rows], theta[rows], clicks[rows], group)
-
-    order = reduce(add, (of_block(*block) for block in pairwise(blocks.tolist())))
+    runs = (slice(*ends) for ends in pairwise(start[blocks].tolist()))
+    of_runs = (_order_in_groups(stratum[run], position[run], theta[run], clicks[run], group) for run in runs)
+    order = reduce(add, of_runs)
     if SESSION not in parts[0].collect_schema():
         return order
     session = parts[0].select(SESSION).head(_FIRST_ROWS).collect().to_series()

@@ -228,14 +228,12 @@ def graded(data: LearningData) -> tuple["Graded", "Graded"]:
     seen = data.counts.only_cells(data.known).entries_of_unit > 0
     learnt, apart = (np.flatnonzero(seen & half) for half in (~data.held_out, data.held_out))
     prior = estimate_prior(compress(data.counts.take(learnt))[0], theta, data.position)
-
-    def attractiveness(documents: Integers) -> Floats:
+    gamma = list[Floats]()
+    for documents in (learnt, apart):
         signatures, number = compress(data.counts.take(documents))
-        return posterior_by_position(signatures, theta, prior, data.position)[0][number]
-
-    gamma = attractiveness(learnt)
-    top, grades = top_of(gamma, np.ones(len(gamma))), WeightOptions.grades
-    parts = ((learnt, gamma), (apart, attractiveness(apart)))
+        gamma.append(posterior_by_position(signatures, theta, prior, data.position)[0][number])
+    top, grades = top_of(gamma[0], np.ones(len(gamma[0]))), WeightOptions.grades
+    parts = zip((learnt, apart), gamma, strict=True)
     one, other = (Graded(rows, data.query[rows], grades_of(of_rows, top, grades)) for rows, of_rows in parts)
     return one, other
 
