@@ -18,7 +18,7 @@ from posbias.cli.options.rules import Situation, why_without_effect
 from posbias.cli.report.printing import Item, in_order
 from posbias.cli.work.execution import describe_log, open_engine, recognised_lines
 from posbias.cli.work.requests import resolve
-from posbias.core.check import Clients, Outlook, advice, reasons_against, rows_of
+from posbias.core.check import Clients, advice, reasons_against, rows_of
 from posbias.core.errors import (
     LogFormatError,
     PosbiasError,
@@ -388,7 +388,17 @@ def _headline(look: Look | None, model: str) -> str:
 
 def _of_look(look: Look, wanted: str) -> dict[str, Any]:
     facts, details, moved, pages, days = look.facts, look.details, look.moved, look.pages, sorted(look.details.days)
-    models = {outlook.model: _model(outlook) for outlook in look.outlooks}
+    models: dict[str, dict[str, Any]] = {}
+    for outlook in look.outlooks:
+        models[outlook.model] = {
+            "can_be_estimated": outlook.reason is None,
+            "reason": outlook.reason,
+            "cells_identified": int(outlook.cells["identified"].sum()),
+            "click_share_identified": outlook.click_share,
+            "share_of_queries": outlook.share,
+            "largest_std_error": float(outlook.errors.max()) if len(outlook.errors) else None,
+            "cells": outlook.cells.with_columns(pl.col(pl.Float64).fill_nan(None)).to_dicts(),
+        }
     models |= {model: {"can_be_estimated": False, "reason": why, "cells": []} for model, why in look.why_not.items()}
     return {
         "totals": {
@@ -421,19 +431,6 @@ def _of_look(look: Look, wanted: str) -> dict[str, Any]:
             "share_of_impressions": moved.share,
         },
         "models": {name: {"wanted": name == wanted} | content for name, content in models.items()},
-    }
-
-
-def _model(outlook: Outlook) -> dict[str, Any]:
-    errors = outlook.errors
-    return {
-        "can_be_estimated": outlook.reason is None,
-        "reason": outlook.reason,
-        "cells_identified": int(outlook.cells["identified"].sum()),
-        "click_share_identified": outlook.click_share,
-        "share_of_queries": outlook.share,
-        "largest_std_error": float(errors.max()) if len(errors) else None,
-        "cells": outlook.cells.with_columns(pl.col(pl.Float64).fill_nan(None)).to_dicts(),
     }
 
 

@@ -693,11 +693,9 @@ def _differences(fit: Fit) -> Iterator[Reason]:
         shared = np.unique(np.stack([position[known], linkage.reference_of[known]]), axis=1)[0]
         common, of_contexts = np.unique(shared, return_counts=True)
         most, number = int(of_contexts.max()), int(common[np.argmax(of_contexts)])
-        if most > 1:
-            which = "all" if most == len(references) else f"{most} of {len(references)}"
-            yield reason("contexts-not-compared", {"reference": number}, which=which, **values)
-        else:
-            yield reason("contexts-not-compared.none-shared", **values)
+        which = "all" if most == len(references) else f"{most} of {len(references)}"
+        code = "contexts-not-compared" + ("" if most > 1 else ".none-shared")
+        yield reason(code, {"reference": number} if most > 1 else {}, which=which, **values)
     if effect is not None and effect.n_contrasts and not effect.rejected:
         intervals, flat = fit.estimate.intervals, int(np.isfinite(fit.estimate.propensity).sum()) >= _FEWEST_OF_LIST
         missed = {"low": float(np.nanmin(intervals.low)), "high": float(np.nanmax(intervals.high))}

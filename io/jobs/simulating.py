@@ -109,24 +109,19 @@ def _rates_table(options: SimulationOptions, counts: pl.DataFrame, propensities:
     cells = cells.with_columns(rate=pl.col("clicks") / pl.col("impressions"))
     reference = cells.sort("position", -pl.col("impressions"), maintain_order=True)["rate"][0]
     shown = first(f"{number:,}" for number in cells["impressions"])
+    rates = first(f"{rate / reference:.3f}" if reference else "-" for rate in cells["rate"])
     columns = [
         *(Column(name, first(str(value).lower() for value in cells[name]), label=True) for name in names),
         Column("position", first(map(str, cells["position"])), folded="posi-\ntion", label=True),
         Column("impressions", shown, folded="impres-\nsions"),
         Column("clicks", first(f"{number:,}" for number in cells["clicks"])),
-        Column(
-            "click rate",
-            first(f"{rate / reference:.3f}" if reference else "-" for rate in cells["rate"]),
-            folded="click\nrate",
-        ),
+        Column("click rate", rates, folded="click\nrate"),
     ]
     if propensities.columns == ["position", *names, "propensity", "examination"]:
         truth = cells.join(propensities, on=["position", *names], how="left", maintain_order="left")["propensity"]
         columns.append(Column("true propensity", first(f"{value:.3f}" for value in truth), folded="true pro-\npensity"))
-    table = PrintedTable(
-        tuple(columns), more(cells.height, f"{'cells' if names else 'positions'} in {LOG_OF_SIMULATION}")
-    )
-    return ["click rates relative to position 1", table]
+    rest = more(cells.height, f"{'cells' if names else 'positions'} in {LOG_OF_SIMULATION}")
+    return ["click rates relative to position 1", PrintedTable(tuple(columns), rest)]
 
 
 def read_labels(name: str) -> tuple[pl.DataFrame, dict[str, str]]:
