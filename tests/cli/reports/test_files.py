@@ -324,7 +324,7 @@ def test_a_grid_is_a_heat_map_that_is_gray_where_nothing_is_known(run_in_process
     apart = pl.when(pl.col("session") % 4 == 3).then(pl.lit("only there ")).otherwise(pl.lit(""))
     log = log.with_columns(
         doc=apart + pl.col("doc").cast(pl.String), carousel=pl.format("list {}", pl.col("session") % 4)
-    )
+    ).filter(pl.col("session") % 8 != 7)  # that list is shown less often, and so has not the reference
     log.write_parquet(tmp_path / "log.parquet")
     run_in_process("fit", "log.parquet", "--cell", "carousel", "-o", "fit")
     with open_reported([tmp_path / "fit"]) as results:
