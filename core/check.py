@@ -207,12 +207,15 @@ def page_facts(impressions: pl.DataFrame, cell: Sequence[str] = ()) -> PageFacts
 
     Args:
         impressions: whole pages.
-        cell: the further columns of cells: each of their values has a first position of its own.
+        cell: the further columns of cells: each of their values has a first position of its own, on each page where
+            positions begin anew, else on pages that start with it.
     """
     per_page = impressions.group_by(SESSION).agg(
         pl.len().cast(pl.Int64).alias("rows"), pl.col(CLICK).cast(pl.Int64).sum().alias("clicks")
     )
-    places = impressions.group_by(SESSION, *cell).agg(*ENDS, pl.col(POSITION).n_unique().alias("places"))
+    anew = cell if cell and impressions.select(SESSION, POSITION).is_duplicated().any() else ()
+    first = [pl.col(name).sort_by(POSITION).first() for name in cell if not anew]
+    places = impressions.group_by(SESSION, *anew).agg(*ENDS, pl.col(POSITION).n_unique().alias("places"), *first)
     top = pl.col(FIRST).min().over(cell) if cell else 1
     ends = {
         "starting_late": (pl.col(FIRST) > top).sum(),
@@ -337,13 +340,14 @@ THIN_CLICKS = 100
 STAYS = 0.5
 
 
-def advice(facts: LogFacts, moved: Movement, outlooks: Sequence[Outlook]) -> dict[str, str]:
+def advice(facts: LogFacts, moved: Movement, outlooks: Sequence[Outlook], *, by_cell: bool = False) -> dict[str, str]:
     """Sentences on what would help, by the code of the fault that gives the same advice, or by what helps.
 
     Args:
         facts: what the counts say.
         moved: how documents move.
         outlooks: what models can say, the position-based one first.
+        by_cell: whether cells have further columns, along which nothing is smooth.
     """
     expected, sentences = outlooks[0], dict[str, str]()
     reasons = set(expected.cells["reason"].drop_nulls().to_list())
@@ -367,11 +371,12 @@ def advice(facts: LogFacts, moved: Movement, outlooks: Sequence[Outlook]) -> dic
     thin = facts.positions.filter(pl.col(CLICKS) < THIN_CLICKS)[POSITION].to_list()
     enough = [position for position in facts.positions[POSITION].to_list() if position not in thin]
     if thin and enough and min(thin) > max(enough) > 1:
+        use = "--position-bins" if by_cell else "--shape smooth or --position-bins"
         sentences["fewer positions"] = (
-            f"Positions from {min(thin)} on have fewer than {THIN_CLICKS} clicks each: use --shape smooth or "
-            f"--position-bins, or leave them out (--max-position {max(enough)})."
+            f"Positions from {min(thin)} on have fewer than {THIN_CLICKS} clicks each: use {use}, or leave them out "
+            f"(--max-position {max(enough)})."
         )
-    elif expected.cells.height > 2:  # noqa: PLR2004 - a curve has three points at least
+    elif expected.cells.height > 2 and not by_cell:  # noqa: PLR2004 - a curve has three points at least
         sentences["smooth"] = "With --shape smooth, neighbouring positions lend each other what they know."
     return sentences
 

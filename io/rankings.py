@@ -329,8 +329,8 @@ def evaluate_rankings(
     options: EvaluationOptions,
     engine: Engine,
     progress: Progress,
-) -> tuple[Evaluation, CellWeights]:
-    """Evaluate rankings on the clicks of a log; return the sums, and theta by cell.
+) -> tuple[Evaluation, CellWeights, bool]:
+    """Evaluate rankings on the clicks of a log; return the sums, theta by cell, and whether positions are ranks.
 
     Args:
         read: the log, with its sessions.
@@ -343,6 +343,7 @@ def evaluate_rankings(
 
     Raises:
         SchemaError: a ranking has no document of the log, one of its scores is no number, or stands twice.
+        UsageError: positions begin anew on a page, and say neither ranks nor, in lists with names, the page's order.
     """
     folder = engine.scratch / "rankings"
     folder.mkdir(mode=0o700)
@@ -357,8 +358,14 @@ def evaluate_rankings(
         routed = route_rows(rankings.rows, (QUERY,), rankings.sources, keys, folder / "lists", engine.memory)
     lists = {number: part for (number, *_), part in zip(looked, routed, strict=True)}
     n_pages = sum(pages for _, _, pages, _ in looked)
-    if options.candidates != "page":
+    named = any(cells.schema[name] == pl.String for name in plan.cell)  # lists, whose order on the page is not known
+    by_rank = True
+    try:
         check_positions(counts, plan, n_pages, 1.01)
+    except UsageError:
+        if options.candidates != "page" or named:
+            raise
+        by_rank = False
     work = partial(_sums, plan=plan, weights=weights, options=options, pages=n_pages, rankings=rankings, lists=lists)
     with progress.stage("evaluating", read.buckets.number) as stage:
         parts = read.buckets.map(work)
@@ -372,7 +379,7 @@ def evaluate_rankings(
             raise SchemaError(
                 f"{file}: {name} has a score for no document that the log shows. Write its ids as in the log."
             )
-    return Evaluation(totals, options, covariance_of_theta(cells, theta.propensities, theta.fitted)), weights
+    return Evaluation(totals, options, covariance_of_theta(cells, theta.propensities, theta.fitted)), weights, by_rank
 
 
 def check_positions(cells: pl.DataFrame, plan: StatisticsPlan, pages: float, most: float) -> None:

@@ -339,7 +339,7 @@ def _content(
     reasons += [fault for fault in faults if fault.severity != STOP]
     if look is not None and not stops:
         known = {reason.code for reason in reasons}
-        would_help = advice(look.facts, look.moved, look.outlooks)
+        would_help = advice(look.facts, look.moved, look.outlooks, by_cell=bool(log.roles.cell))
         reasons += [Reason("advice", NOTE, sentence) for code, sentence in would_help.items() if code not in known]
     following = None if is_refused(reasons) else _command_line(view.command)
     conclusion = conclude(_headline(look, model), reasons, following)

@@ -121,13 +121,16 @@ def with_places(impressions: pl.DataFrame) -> pl.DataFrame | None:
 def in_page_order(impressions: pl.DataFrame, cell: Sequence[str] = ()) -> pl.DataFrame:
     """Impressions by session and position: sorted by one number where that is possible, which is much faster.
 
-    Those that stand in that order already, as in many logs, are not sorted. Where cells have further columns, pages are
-    in the order of these (row by row, list by list), then of the positions.
+    Those that stand in that order already, as in many logs, are not sorted. Where positions begin anew on a page, in
+    cells with further columns, pages are in the order of these (row by row, list by list), then of the positions.
     """
-    placed = None if cell else with_places(impressions)
+    placed = with_places(impressions)
     if placed is None:
-        return impressions.sort(SESSION, *cell, POSITION)
-    return impressions if placed[PLACE].is_sorted() else placed.sort(PLACE).drop(PLACE)
+        rows = impressions.sort(SESSION, POSITION)
+    else:
+        rows = impressions if placed[PLACE].is_sorted() else placed.sort(PLACE).drop(PLACE)
+    anew = pl.all_horizontal(pl.col(name) == pl.col(name).shift() for name in (SESSION, POSITION))
+    return rows.sort(SESSION, *cell, POSITION) if cell and rows.select(anew.any()).item() else rows
 
 
 PAGE_ROWS, PAGE_CLICKS, LAST_CLICKED = "rows", "page_clicks", "last_clicked"

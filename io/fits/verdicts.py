@@ -599,18 +599,24 @@ def _cell_form(fit: Fit) -> Iterator[Reason]:
         return
     *names, last = (shown(name).replace("_", " ") for name in statistics.axes)
     values: dict[str, Any] = {"axes": f"{', '.join(names)} and {last}"}
+    if statistics.cells.select(statistics.plan.cell).n_unique() == 1:  # as without these columns
+        return
     if form is None or not form.test.n_contrasts:
         yield reason("cell-form.not-tested", **values)
         return
     context, test, axes = statistics.context_of_cell, form.test, statistics.axes_of_cell
     effects = [len(np.unique(np.stack([context, axis]), axis=1).T) for axis in axes.T]
     values |= {"cells": len(axes), "numbers": sum(effects) - (len(effects) - 1) * len(np.unique(context))}
-    values |= {"where": cell_in_words(fit, test.largest), "missed": _missed(fit, test, np.arange(len(axes)))}
+    # Of cells that contradict the product, that which it misses most: one alone at its position hardly differs.
+    off = np.where(test.p_values < LEVEL, form.log_theta - np.log(fit.free.propensity), np.nan)
+    where = int(np.nanargmax(np.abs(off))) if test.rejected else test.largest
+    values |= {"where": cell_in_words(fit, where), "missed": _missed(fit, test, np.arange(len(axes)))}
     own = "cell-form.product-fits" if fit.options.cell_form == "free" else "cell-form.little-known"
     code = "cell-form" if product else own
     if test.rejected:
         code = "product-does-not-fit" if product else "cell-form.free"
-    yield reason(code, {"ratio": float(np.exp(test.difference))}, _rests_on(test, fit), **values)
+    ratio = float(np.exp(off[where] if test.rejected else test.difference))
+    yield reason(code, {"ratio": ratio}, _rests_on(test, fit), **values)
 
 
 def _cell_columns(fit: Fit) -> Iterator[Reason]:

@@ -235,7 +235,8 @@ def evaluate(job: Job, fitted: PreviousFit, request: RankingsRequest, engine: En
     options = EvaluationOptions(len(names), request.cutoff, request.candidates, bends(fitted.hidden_slope))
     baseline = _baseline(request, rankings)
     weigh_by = Theta(chosen.table, theta, request.min_propensity)
-    evaluation, weights = evaluate_rankings(read, plan, rankings, weigh_by, options, engine, result.progress)
+    by = (read, plan, rankings, weigh_by, options, engine, result.progress)
+    evaluation, weights, are_ranks = evaluate_rankings(*by)
     judged = None
     if request.judgments is not None:
         judged = judged_lists(rankings, read_judgments(request.judgments, log.roles, log.schema), options)
@@ -272,7 +273,8 @@ def evaluate(job: Job, fitted: PreviousFit, request: RankingsRequest, engine: En
     scores = " ".join(f"--scores {quote(named)}" for named in request.scores)
     files = scores or " ".join(f"--rankings {quote(named)}" for named in request.rankings)
     by_rank = " --order rank" if request.order == "rank" else ""
-    result.next = f"posbias predict LOGS --propensities {quote(fitted.name)} {files}{by_rank} -o predicted"
+    if are_ranks:  # else predict refuses them
+        result.next = f"posbias predict LOGS --propensities {quote(fitted.name)} {files}{by_rank} -o predicted"
 
 
 def _baseline(request: RankingsRequest, rankings: Rankings) -> int:

@@ -49,11 +49,11 @@ def test_a_log_without_links_has_a_reason_and_no_errors() -> None:
     assert found.cells["impressions"].to_list() == [6000] * 4
 
 
-def remarks(log: pl.DataFrame) -> tuple[Outlook, list[str]]:
+def remarks(log: pl.DataFrame, *, by_cell: bool = False) -> tuple[Outlook, list[str]]:
     statistics, facts = statistics_of(log), add_facts([facts_of(counted(log))])
     found = outlook(statistics, MEMORY)
     moved = movement(statistics.pair_signatures)
-    return found, [*advice(facts, moved, [found]).values()]
+    return found, [*advice(facts, moved, [found], by_cell=by_cell).values()]
 
 
 def test_thin_positions_are_advised_to_be_smoothed_or_left_out() -> None:
@@ -64,6 +64,8 @@ def test_thin_positions_are_advised_to_be_smoothed_or_left_out() -> None:
     assert any(s.startswith("Positions from 4 on have fewer than 100 clicks each") for s in said)
     assert any("leave them out (--max-position 3)" in s for s in said)
     assert any(s.startswith("More different queries narrow the intervals") for s in said)
+    assert "--shape smooth" in " ".join(said)
+    assert "--shape" not in " ".join(remarks(thin, by_cell=True)[1])  # which is refused beside --cell
 
 
 def test_a_log_that_lacks_nothing_needs_no_advice() -> None:

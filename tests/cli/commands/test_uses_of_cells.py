@@ -225,6 +225,12 @@ def test_a_position_that_several_lists_have_is_no_rank(run_in_process: Run, tmp_
     for command in (("predict",), ("evaluate", "--candidates", "query")):
         done = run_in_process(*command, *words, code=2)
         assert "a page has 3 results at position 1, in several cells (row)" in " ".join(done.stderr.split())
+    named = pl.col("row").cast(pl.String)  # as lists whose order on the page is not known
+    grid_of(log).drop("position").rename({"column": "position"}).with_columns(named).write_parquet(
+        tmp_path / "log.parquet"
+    )
+    run_in_process("fit", *words[:1], "--cell", "row", "--no-compare", "-o", "fit", "--force", code=0)
+    run_in_process("evaluate", *words, code=2)
 
 
 @pytest.mark.slow

@@ -27,3 +27,13 @@ def test_impressions_stand_by_session_and_position(sessions: list[object], seed:
     ).sort(SESSION, POSITION)
 
     assert_frame_equal(in_page_order(rows if seed is None else rows.sample(fraction=1, shuffle=True, seed=seed)), rows)
+
+
+ORDERS = (("of the whole page", [1, 2, 3, 4]), ("of each list", [1, 2, 1, 2]))
+
+
+def test_pages_are_in_the_order_of_cells_only_where_positions_begin_anew() -> None:
+    page = {SESSION: [0] * 4, "cell": ["b", "b", "a", "a"], CLICK: [0, 1, 2, 3]}
+    order = {name: in_page_order(pl.DataFrame(page | {POSITION: at}), ["cell"])[CLICK].to_list() for name, at in ORDERS}
+
+    assert order == {"of the whole page": [0, 1, 2, 3], "of each list": [2, 3, 0, 1]}

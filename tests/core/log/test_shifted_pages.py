@@ -36,6 +36,14 @@ def test_pages_below_an_advert_that_is_named_are_not_shifted_and_do_not_start_la
     assert facts(pages | {(3, 12): 40}, ("advert",)).shifted == ShiftedPages(40, 100, (3, 12), (2, 11))
 
 
+def test_results_below_others_of_the_same_list_do_not_start_late() -> None:
+    sponsored = [True, True, False, False] * 9 + [False] * 4
+    page = pl.DataFrame({"position": [1, 2, 3, 4] * 10, "sponsored": sponsored, "click": 0})
+    page = page.with_columns(session=pl.int_range(40) // 4)
+
+    assert page_facts(page, ("sponsored",)).starting_late == 0
+
+
 @pytest.mark.parametrize("shift", [1, 2, -1, -2])
 def test_pages_that_start_and_end_so_much_later_or_earlier_are_shifted(shift: int) -> None:
     usual, other = (3, 10), (3 + shift, 10 + shift)

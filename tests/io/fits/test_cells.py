@@ -74,6 +74,21 @@ def test_effects_that_do_not_multiply_are_a_caution_where_the_product_was_asked_
     assert "p = " in reason.details
 
 
+def test_where_the_product_misses_most_is_no_cell_alone_at_its_position() -> None:
+    short = fitted(DIFFERENT.filter((pl.col("value") == reference_of(different())) | (pl.col("position") < LAST)))
+    form = short.form
+    assert form is not None
+    off = form.log_theta - np.log(short.free.propensity)
+    worst = int(np.argmax(np.abs(np.where(form.test.p_values < 0.05, off, 0))))
+
+    assert short.statistics.cells["position"][worst] < LAST
+    assert f"be {np.exp(off[worst]):.2f} times what the clicks say" in reasons(short)["cell-form"].sentence
+
+
+def test_a_column_of_one_value_is_not_spoken_of() -> None:
+    assert not {"cell-form", "cells-alike", "cells-differ"} & set(reasons(fitted(DIFFERENT.with_columns(value=1))))
+
+
 def test_a_power_of_the_position_has_a_verdict_of_its_own() -> None:
     options = EstimationOptions(period="none", shape="power")
     statistics = statistics_of(DIFFERENT, replace(PBM, cell=("value",)))
