@@ -96,6 +96,7 @@ def number_rows(rows: pl.DataFrame) -> Integers:
 
 def _places(keys: pl.DataFrame) -> tuple[Integers, int] | None:
     """A place for each row, equal for equal keys, and how many places there are; None where that takes too many."""
+    keys = keys.with_columns(pl.selectors.boolean().cast(pl.UInt8))
     if not keys.height or any(not key.dtype.is_integer() or key.null_count() for key in keys):
         return None
     lows, highs = keys.min().row(0), keys.max().row(0)
