@@ -142,7 +142,11 @@ def linkage_of(statistics: SufficientStatistics, strata: Strata, options: Estima
     periods = [] if options.period in {"auto", "none"} else [options.period]
     preference = candidates(statistics, options.reference)
     return conditional.find_linkage(
-        strata.signatures, statistics.context_of_cell, preference, [*statistics.plan.strata, *periods]
+        strata.signatures,
+        statistics.context_of_cell,
+        preference,
+        [*statistics.plan.strata, *periods],
+        by_clicks=bool(statistics.plan.cell) and not options.reference,
     )
 
 

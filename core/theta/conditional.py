@@ -63,6 +63,8 @@ def find_linkage(
     group_of_cell: Integers | None = None,
     preference: Integers | None = None,
     within: Sequence[str] = (),
+    *,
+    by_clicks: bool = False,
 ) -> Linkage:
     """Choose the reference, one per group of cells, and find the cells that can be compared with it.
 
@@ -72,6 +74,7 @@ def find_linkage(
             a reference of its own. By default all cells are one group.
         preference: the cells that may be a reference, best first; by default all, in their order. In each group the
             first one that is linked to another cell is taken.
+        by_clicks: whether a reference lies among the comparable cells with most clicks of its group, before preference.
         within: what a unit has in common beside the pair, such as the version of the ranker, for the message.
 
     Raises:
@@ -84,6 +87,9 @@ def find_linkage(
     component = _components(edges, table.n_cells, both_ways=True)
     size = np.bincount(component, minlength=table.n_cells)[component]
     candidates = preference[size[preference] > 1]
+    if by_clicks:
+        clicks = links.sum_by_cell(links.spread(links.multiplicity) * links.clicks)
+        candidates = candidates[np.argsort(-np.bincount(component, clicks)[component][candidates], kind="stable")]
     if not len(candidates):
         raise IdentifiabilityError(_why_nothing_is_linked(table, int((size > 1).sum()), within))
     # The first candidate of each cell's group, or its first cell where the group has no candidate:

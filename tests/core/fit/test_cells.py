@@ -65,6 +65,16 @@ def test_of_lists_shown_equally_often_the_one_with_most_clicks_has_the_reference
     assert found.propensities.filter(propensity=1.0).select("position", "value").rows() == [(1, "best")]
 
 
+def test_a_list_whose_documents_are_nowhere_else_has_no_reference() -> None:
+    lists = [LOG.with_columns(value=pl.lit(name), session=pl.col("session") + at) for at, name in enumerate("abc")]
+    apart = lists[0].with_columns(doc=pl.col("doc") + 1000)
+    shown_less = pl.when(pl.col("session") % 2 == 0).then("click").otherwise(0)
+    found = fitted(pl.concat([apart, *(one.with_columns(click=shown_less) for one in lists[1:])]))
+    known = found.propensities.filter(pl.col("propensity").is_not_null())["value"].unique().to_list()
+
+    assert sorted(known) == ["b", "c"]
+
+
 def test_each_context_is_estimated_as_if_it_were_alone() -> None:
     log = LOG.with_columns(device=pl.col("query") % 2)
     both = fitted(log, replace(BY_VALUE, context=("device",)))
