@@ -157,7 +157,8 @@ def fit_linear(free: StrataEstimate, effects: Floats, usable: Flags) -> ShapedEs
     if not 0 < axis.shape[1] < len(counts.free):
         return None
     told = (np.abs(scaled - scaled @ axis @ axis.T).max(axis=1) < _NOTHING) & ~((effects != 0) & (weight == 0)).any(1)
-    by_effect = scaled @ axis  # shape (K, P), in terms of the effects that are told apart
+    by_effect = scaled @ axis
+    by_effect = by_effect / np.abs(by_effect).max(axis=0)  # shape (K, P), in terms of the effects that are told apart
     best = _maximum(likelihood, by_effect[cells])
     if best is None:
         return None
