@@ -1,14 +1,13 @@
 """The product form of cells: its optimum and errors against ones written out, and cells that nothing links."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import scipy
 from small_logs import fitted_pairs
 
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
-from posbias.core.shapes import SHAPE_ALONE, linear
+from posbias.core.arrays.optimize import Limits
+from posbias.core.shapes import SHAPE_ALONE
 from posbias.core.shapes.linear import fit_product
 from posbias.core.standard_errors.contrasts import StrataEstimate
 
@@ -59,7 +58,7 @@ def test_the_product_is_the_most_likely_one() -> None:
 
 
 def test_a_long_log_takes_no_more_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("posbias.core.shapes.linear._LIMITS", replace(linear._LIMITS, max_iterations=12))
+    monkeypatch.setattr("posbias.core.shapes.linear._LIMITS", Limits(4.0, 1e-9, max_iterations=12))
     found = fit_product(log_of(THETA**3, mean=1e5), AXES, ONE)
 
     assert found is not None
