@@ -323,10 +323,10 @@ def job_like_the_fit(
         fitted = replace(fitted, plan=replace(fitted.plan, context=context, cell=cells))
     if fitted is not None and not statistics:
         plan = fitted.plan
-        for name, asked, own in (("context", log.context, plan.context), ("cell", log.cell, plan.cell)):
-            if asked and tuple(asked) != own:
+        for name, requested, own in (("context", log.context, plan.context), ("cell", log.cell, plan.cell)):
+            if requested and tuple(requested) != own:
                 raise UsageError(
-                    f"--{name} {' '.join(asked)}: the propensities in {fitted.name} "
+                    f"--{name} {' '.join(requested)}: the propensities in {fitted.name} "
                     + (f"differ by {' '.join(own)}. " if own else f"have no {name}. ")
                     + ("Name columns of the table." if fitted.own else "Fit again with it, or leave it out.")
                 )

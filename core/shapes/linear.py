@@ -156,14 +156,16 @@ def fit_linear(free: StrataEstimate, effects: Floats, usable: Flags) -> ShapedEs
     axis = axis[:, size > _NOTHING]
     if not 0 < axis.shape[1] < len(counts.free):
         return None
-    told = (np.abs(scaled - scaled @ axis @ axis.T).max(axis=1) < _NOTHING) & ~((effects != 0) & (weight == 0)).any(1)
+    estimable = (np.abs(scaled - scaled @ axis @ axis.T).max(axis=1) < _NOTHING) & ~(
+        (effects != 0) & (weight == 0)
+    ).any(1)
     by_effect = scaled @ axis
-    by_effect = by_effect / np.abs(by_effect).max(axis=0)  # shape (K, P), in terms of the effects that are told apart
+    by_effect = by_effect / np.abs(by_effect).max(axis=0)  # shape (K, P), in terms of the estimable effects
     best = _maximum(likelihood, by_effect[cells])
     if best is None:
         return None
     gamma, converged = best
-    log_theta = np.where(told, by_effect @ gamma, np.nan)
+    log_theta = np.where(estimable, by_effect @ gamma, np.nan)
     clusters, members = free.strata.members.among(counts.units).occurrences(len(counts.units))
     fit = replace(free.fit, log_theta=by_effect @ gamma)
     scores = scores_of_members(fit, counts, members, np.ones(len(clusters)))
@@ -173,9 +175,9 @@ def fit_linear(free: StrataEstimate, effects: Floats, usable: Flags) -> ShapedEs
     without = dict.fromkeys(np.flatnonzero((spread <= _AGREE * by_clicks) & (by_clicks > 0)).tolist(), AGREEING)
     lonely = (by_clicks > 0) & ((spread > _NO_ERROR) | (sums.effective_clusters < 1 + _NOTHING))
     without |= dict.fromkeys(np.flatnonzero(lonely).tolist(), ONE_CLUSTER)
-    error = np.where(told & ~np.isin(np.arange(n_cells), list(without)), spread, np.nan)
+    error = np.where(estimable & ~np.isin(np.arange(n_cells), list(without)), spread, np.nan)
     margin = t_quantile(sums.degrees) * error
-    pairs = zip(told.tolist(), linkage.identified.tolist(), linkage.reason, strict=True)
+    pairs = zip(estimable.tolist(), linkage.identified.tolist(), linkage.reason, strict=True)
     reason = tuple(
         (without.get(cell) or (None if linked else SHAPE_ALONE)) if known else why or ONE_END
         for cell, (known, linked, why) in enumerate(pairs)

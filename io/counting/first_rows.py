@@ -122,8 +122,8 @@ def _of_bases(rows: pl.DataFrame, columns: Sequence[str], log: Log) -> dict[str,
         own = None if log.raw_sources or log.request.query or log.nesting or log.roles.page else log.roles.position
         how = sql_counted_from(own, shifted.usual[0] - shifted.span[0], condition) if own else ""
         above = f"; if something stands above the results there, such as an advert, use --cell {column} instead"
-        told = {"pages_told_apart": which, "from_one_base": (how and f": {how}") + above * (name != PERIOD)}
-        return quantities_of_bases(shifted, log) | told
+        apart = {"pages_told_apart": which, "from_one_base": (how and f": {how}") + above * (name != PERIOD)}
+        return quantities_of_bases(shifted, log) | apart
     return quantities_of_bases(shifted, log)
 
 

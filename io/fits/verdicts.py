@@ -647,9 +647,9 @@ def _cell_columns(fit: Fit) -> Iterator[Reason]:
             what = f"every {what}" if fit.cell_form == "product" else f"{what} {label_in_words(row[name])}"
             gets.setdefault(value, []).append(f"{what} gets {_share(*ends[:, at])}")
         each = [f"with {by} = {value}, {' and '.join(dict.fromkeys((on[0], on[-1])))}" for value, on in gets.items()]
-        told = listed(each, "propensities")
+        shares = listed(each, "propensities")
         base = label_in_words(statistics.cells[column.column][int(column.against[0])])
-        yield reason("cells-differ", {}, details, told=f"{told[0].upper()}{told[1:]}", by=by, base=base)
+        yield reason("cells-differ", {}, details, shares=f"{shares[0].upper()}{shares[1:]}", by=by, base=base)
     if many:
         theta, intervals, shares = estimate.propensity, estimate.intervals, list[str]()
         ends = {"most": int(np.nanargmax(theta)), "least": int(np.nanargmin(theta))}
