@@ -29,10 +29,10 @@ import polars as pl
 import scipy
 
 from posbias.core.arrays.count_table import Floats
+from posbias.core.arrays.tails import holm, tail_index, threshold
 from posbias.core.evaluation import clicked
 from posbias.core.evaluation.break_even import BreakEven
 from posbias.core.evaluation.clicked import MEASURES, Added, CellWeights, EvaluationOptions, Measure, QuerySums, Rest
-from posbias.core.evaluation.pareto import tail_index, threshold
 from posbias.core.schema import POSITION
 
 _ALL_BUT = 1e-9  # of the pages: a query that has more has them all
@@ -197,16 +197,6 @@ class Evaluation:
 def t_quantile(degrees: float) -> float:
     """Half the width of the 95 % interval of a t distribution, infinitely many degrees being a normal one."""
     return float(scipy.special.stdtrit(min(degrees, _MANY), (1 + CONFIDENCE) / 2))
-
-
-def holm(p_values: Floats) -> Floats:
-    """P-values for which all of several comparisons hold together, by Holm's steps; NaN stays and does not count."""
-    known = np.flatnonzero(np.isfinite(p_values))
-    order = known[np.argsort(p_values[known], kind="stable")]
-    steps = len(order) - np.arange(len(order))
-    adjusted = np.full(len(p_values), np.nan)
-    adjusted[order] = np.minimum(np.maximum.accumulate(p_values[order] * steps), 1.0)
-    return adjusted
 
 
 def hoeffding(mean: float, n_pages: int, largest: float, confidence: float, n_rankings: int) -> float:

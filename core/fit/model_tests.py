@@ -76,10 +76,10 @@ import scipy
 
 from posbias.core.arrays import count_table
 from posbias.core.arrays.count_table import GOLDEN, CountTable, Floats, Integers, Members, Numbers
+from posbias.core.arrays.tails import holm
 from posbias.core.counts.checks import NUMBER_ABOVE, ClicksAbove, CountedPages
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
-from posbias.core.evaluation.estimates import holm
 from posbias.core.models import click_model_names, get_click_model
 from posbias.core.models.page_matrices import MOST_RANKS, UNIT, PagesInMemory, log_of_clicks, page_batches
 from posbias.core.models.position_based import ClickRateModel

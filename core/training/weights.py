@@ -31,9 +31,9 @@ import polars as pl
 import xxhash
 
 from posbias.core.arrays.count_table import Floats
+from posbias.core.arrays.tails import tail_index, threshold
 from posbias.core.choices import Negatives, Rate
 from posbias.core.errors import UsageError
-from posbias.core.evaluation.pareto import tail_index, threshold
 from posbias.core.fit.propensities import PROPENSITY, STD_ERROR
 from posbias.core.models import ExaminationModel
 from posbias.core.models.page_matrices import Integers, PageBatch, Parameters, starts_and_lengths

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -14,7 +14,6 @@ from posbias.core.errors import plural, population, shown
 from posbias.core.estimators import get_estimator, get_method
 from posbias.core.estimators.estimate import candidates
 from posbias.core.estimators.methods import ConditionalEstimator, JointEstimator, RandomizedEstimator
-from posbias.core.evaluation.break_even import POWERS, SHARES, BreakEven
 from posbias.core.fit.arms import MOST_ARMS
 from posbias.core.fit.diagnostics import NOTABLE
 from posbias.core.fit.fit import LARGEST_MISFIT, MOST_CELLS_BESIDE, WANTED_CLICK_SHARE, Fit
@@ -39,6 +38,9 @@ from posbias.core.training.scales import LEVEL_OF_SCALES, ScalesOfContexts
 from posbias.core.training.weights import WeightSummary
 from posbias.io.log.sql import sql_joined, sql_name, sql_where
 from posbias.io.results.conclusions import CAUTION, NOTE, STOP, Reason, reason, sentence
+
+if TYPE_CHECKING:
+    from posbias.core.evaluation.break_even import BreakEven
 
 _MOST = 6  # contexts that a sentence names
 
@@ -773,7 +775,7 @@ def unweighted_clicks(lost: float, clicks: float, consequence: str) -> Reason:
     return reason("clicks-without-propensity", figures, severity=severity, consequence=consequence, **values)
 
 
-def verdict_holds(ranking: str, other: str, held: BreakEven, cells: pl.DataFrame, theta: Floats) -> Reason:
+def verdict_holds(ranking: str, other: str, held: "BreakEven", cells: pl.DataFrame, theta: Floats) -> Reason:
     """How far from the estimated position bias one ranking stays better than another.
 
     Args:
@@ -783,6 +785,8 @@ def verdict_holds(ranking: str, other: str, held: BreakEven, cells: pl.DataFrame
         cells: the cell columns, K rows; the first known one is what attention is relative to, on its curve.
         theta: propensities, NaN where they are not known, shape (K,).
     """
+    from posbias.core.evaluation.break_even import POWERS, SHARES  # noqa: PLC0415 - for rankings alone
+
     below, above, hidden = held.below, held.above, held.hidden
     figures: dict[str, float | str | None] = {"ranking": ranking, "other": other, "verdict": "unclear"}
     turns = {"turns_below": below, "turns_above": above} | ({"turns_at_hidden": hidden} if hidden else {})

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from posbias.core.arrays.count_table import Floats
+from posbias.core.arrays.tails import holm
 from posbias.core.counts.counting_plan import StatisticsPlan, count_cells
 from posbias.core.evaluation.break_even import Turn, bends
 from posbias.core.evaluation.clicked import (
@@ -29,7 +30,7 @@ from posbias.core.evaluation.clicked import (
     rows_of_pages,
     shown_of,
 )
-from posbias.core.evaluation.estimates import Bound, Evaluation, Totals, hoeffding, holm, largest_gain
+from posbias.core.evaluation.estimates import Bound, Evaluation, Totals, hoeffding, largest_gain
 from posbias.core.models import get_model
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 

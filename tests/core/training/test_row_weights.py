@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.evaluation.pareto import tail_index
+from posbias.core.arrays.tails import tail_index
 from posbias.core.training.weights import WeightOptions, row_weights, sums_by_position, sums_of_documents, weighed_rows
 
 LOG = pl.DataFrame(

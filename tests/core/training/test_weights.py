@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posbias.core.evaluation.pareto import tail_index, threshold
+from posbias.core.arrays.tails import tail_index, threshold
 from posbias.core.training.weights import ClickWeights, WeightOptions, click_weights
 
 SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)

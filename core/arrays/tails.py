@@ -1,4 +1,4 @@
-"""Pareto k of importance weights: whether a few large ones decide what is averaged with them.
+"""Tails: Pareto k of weights, whether a few large ones decide what is averaged with them; p-values of several tests.
 
 Of S weights the largest M = min(0.2 S, 3 sqrt S) exceed the next one, u, by x = w - u > 0. Under the generalised Pareto
 distribution P(x > t) = (1 + k t / sigma)^(-1 / k), moments up to order 1 / k exist: no variance from k = 1/2 on, no
@@ -55,3 +55,13 @@ def tail_index(weight: Floats, count: Floats) -> float | None:
 def threshold(size: float) -> float:
     """The k below which so many weights give a usable mean."""
     return min(1 - 1 / math.log10(max(size, 2.0)), _LARGEST_THRESHOLD)
+
+
+def holm(p_values: Floats) -> Floats:
+    """P-values for which all of several comparisons hold together, by Holm's steps; NaN stays and does not count."""
+    known = np.flatnonzero(np.isfinite(p_values))
+    order = known[np.argsort(p_values[known], kind="stable")]
+    steps = len(order) - np.arange(len(order))
+    adjusted = np.full(len(p_values), np.nan)
+    adjusted[order] = np.minimum(np.maximum.accumulate(p_values[order] * steps), 1.0)
+    return adjusted

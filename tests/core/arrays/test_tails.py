@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from posbias.core.evaluation.pareto import tail_index, threshold
+from posbias.core.arrays.tails import tail_index, threshold
 
 
 def one_by_one(weights: list[float]) -> float:
