@@ -54,8 +54,8 @@ class Turn:
     """A bend at which the sign turns, on one side of the estimate."""
 
     at: float  # NaN where it does not turn within the range
-    ci_low: float  # of the confidence set; NaN where the sign is clear on the whole side
-    ci_high: float
+    first: float  # and last of the 95 % confidence set; NaN where the sign is clear on the whole side
+    last: float
 
 
 @dataclass(frozen=True)

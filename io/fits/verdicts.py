@@ -791,7 +791,7 @@ def verdict_holds(ranking: str, other: str, held: "BreakEven", cells: pl.DataFra
     figures: dict[str, float | str | None] = {"ranking": ranking, "other": other, "verdict": "unclear"}
     turns = {"turns_below": below, "turns_above": above} | ({"turns_at_hidden": hidden} if hidden else {})
     for name, turn in turns.items():
-        figures |= {name: turn.at, f"{name}_ci_low": turn.ci_low, f"{name}_ci_high": turn.ci_high}
+        figures |= {name: turn.at, f"{name}_ci_low": turn.first, f"{name}_ci_high": turn.last}
     position, known, instance = cells[POSITION].to_numpy(), np.flatnonzero(theta > 0), ""
     turning = [turn.at for turn in (below, above) if np.isfinite(turn.at)]
     nearest = min(turning, key=lambda at: abs(at - 1), default=None)
@@ -807,27 +807,27 @@ def verdict_holds(ranking: str, other: str, held: "BreakEven", cells: pl.DataFra
             places = {"place": position[named], "first": position[first], "curve": f" ({curve[first]})" * bool(of_cell)}
             instance = sentence("verdict-turns", **places, turned=attention**nearest, attention=attention)
     if not held.clear:
-        clear = [f"below {below.ci_low:.2f} times"] if below.ci_low > 0 else []
-        clear += [f"above {above.ci_high:.2f} times"] if above.ci_high < max(POWERS) else []
+        clear = [f"below {below.first:.2f} times"] if below.first > 0 else []
+        clear += [f"above {above.last:.2f} times"] if above.last < max(POWERS) else []
         beyond = f"; it is {' and '.join(clear)} that" if clear else ""
         return reason("verdict-holds.unclear", figures, clear=beyond)
     better = held.estimate[0] > 0
     figures["verdict"] = "better" if better else "worse"
     low, high, more = "none", f"{max(POWERS):g} times", ""
     if np.isfinite(below.at):
-        low = f"{below.at:.2f} times (95 % interval {below.ci_low:.2f} to {below.ci_high:.2f})"
-    elif np.isfinite(below.ci_high):
-        low = f"none (surely from {below.ci_high:.2f} times)"
+        low = f"{below.at:.2f} times (95 % interval {below.first:.2f} to {below.last:.2f})"
+    elif np.isfinite(below.last):
+        low = f"none (surely from {below.last:.2f} times)"
     if np.isfinite(above.at):
-        most = f"{above.ci_high:.2f}" if above.ci_high < max(POWERS) else f"{max(POWERS):g} or more"
-        high = f"{above.at:.2f} times (95 % interval {above.ci_low:.2f} to {most})"
-    elif np.isfinite(above.ci_low):
-        high += f" (surely up to {above.ci_low:.2f} times)"
+        most = f"{above.last:.2f}" if above.last < max(POWERS) else f"{max(POWERS):g} or more"
+        high = f"{above.at:.2f} times (95 % interval {above.first:.2f} to {most})"
+    elif np.isfinite(above.first):
+        high += f" (surely up to {above.first:.2f} times)"
     if hidden is not None and np.isfinite(hidden.at):
-        interval = f"95 % interval {hidden.ci_low:.2f} to {hidden.ci_high:.2f}"
+        interval = f"95 % interval {hidden.first:.2f} to {hidden.last:.2f}"
         more = f"It turns if features hide {hidden.at:.2f} times ({interval}) as much relevance as they show."
     elif hidden is not None:
-        surely = f" (surely up to {hidden.ci_low:.2f} times)" if np.isfinite(hidden.ci_low) else ""
+        surely = f" (surely up to {hidden.first:.2f} times)" if np.isfinite(hidden.first) else ""
         more = f"It does not turn if features hide up to {max(SHARES):g} times{surely} as much relevance as they show."
     ahead, behind = (ranking, other) if better else (other, ranking)
     values: dict[str, Any] = {"ahead": ahead, "behind": behind, "low": low, "high": high, "instance": instance}

@@ -18,34 +18,34 @@ def held(of_power: Line, of_share: Line | None = None) -> BreakEven:
 def test_lines_turn_where_they_cross_zero_and_the_set_reaches_as_far_as_their_intervals_hold_zero() -> None:
     rising = held(lambda s: (s - 0.6, s - 0.75, s - 0.5))
     assert rising.clear
-    assert (rising.below.at, rising.below.ci_low, rising.below.ci_high) == pytest.approx((0.6, 0.5, 0.75))
-    assert np.isnan([rising.above.at, rising.above.ci_low, rising.above.ci_high]).all()
+    assert (rising.below.at, rising.below.first, rising.below.last) == pytest.approx((0.6, 0.5, 0.75))
+    assert np.isnan([rising.above.at, rising.above.first, rising.above.last]).all()
     falling = held(lambda s: (2.2 - s, 1.8 - s, 3.5 - s))
-    assert (falling.above.at, falling.above.ci_low, falling.above.ci_high) == pytest.approx((2.2, 1.8, 3.0))
+    assert (falling.above.at, falling.above.first, falling.above.last) == pytest.approx((2.2, 1.8, 3.0))
 
 
 def test_a_sign_that_turns_nowhere_may_be_clear_on_one_side_alone() -> None:
     one = held(lambda s: (s + 0.1, s - 0.2, s + 0.5))
     assert np.isnan(one.below.at)
-    assert (one.below.ci_low, one.below.ci_high) == pytest.approx((0.0, 0.2))
-    assert np.isnan([one.above.at, one.above.ci_low]).all()
+    assert (one.below.first, one.below.last) == pytest.approx((0.0, 0.2))
+    assert np.isnan([one.above.at, one.above.first]).all()
     nothing = held(lambda _: (0.0, 0.0, 0.0))
-    assert np.isnan([nothing.below.ci_low, nothing.above.ci_high]).all()
+    assert np.isnan([nothing.below.first, nothing.above.last]).all()
     unknown = held(lambda _: (0.1, np.nan, np.nan))
-    assert np.isnan([unknown.below.ci_low, unknown.above.ci_high]).all()
+    assert np.isnan([unknown.below.first, unknown.above.last]).all()
 
 
 def test_a_verdict_that_is_not_clear_has_a_set_around_the_estimate() -> None:
     one = held(lambda s: (s - 0.9, s - 1.2, s - 0.7))
     assert not one.clear
-    assert (one.below.at, one.below.ci_low, one.below.ci_high) == pytest.approx((0.9, 0.7, 1.2))
-    assert (one.above.ci_low, one.above.ci_high) == pytest.approx((0.7, 1.2))
+    assert (one.below.at, one.below.first, one.below.last) == pytest.approx((0.9, 0.7, 1.2))
+    assert (one.above.first, one.above.last) == pytest.approx((0.7, 1.2))
 
 
 def test_hidden_relevance_turns_on_its_own_scale() -> None:
     one = held(lambda s: (s, s - 0.1, s + 0.1), lambda share: (1 - share / 1.5, 1 - share, 1 - share / 1.8))
     assert one.hidden is not None
-    assert (one.hidden.at, one.hidden.ci_low, one.hidden.ci_high) == pytest.approx((1.5, 1.0, 1.8), abs=0.03)
+    assert (one.hidden.at, one.hidden.first, one.hidden.last) == pytest.approx((1.5, 1.0, 1.8), abs=0.03)
     assert held(lambda s: (s, s - 0.1, s + 0.1)).hidden is None
 
 

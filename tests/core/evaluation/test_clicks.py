@@ -335,5 +335,5 @@ def test_intervals_of_the_turning_point_hold_that_of_many_queries() -> None:
     true = turn(100_000, 3_000, 999, np.zeros(6)).at
     errors = np.random.default_rng(0).standard_normal((60, 6)) * np.sqrt(np.diag(spread))
     printed = [turn(1_500, 80, seed, own) for seed, own in enumerate(errors)]
-    assert 0.88 <= np.mean([one.ci_low <= true <= one.ci_high for one in printed]) <= 1
-    assert np.median([one.ci_high - one.ci_low for one in printed]) < 0.6
+    assert 0.88 <= np.mean([one.first <= true <= one.last for one in printed]) <= 1
+    assert np.median([one.last - one.first for one in printed]) < 0.6

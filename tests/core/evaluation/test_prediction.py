@@ -358,6 +358,6 @@ def test_the_turning_point_is_where_a_prediction_under_bent_theta_is_zero(seed: 
                 least, most = (least, middle) if turned else (middle, most)
             assert turn.at == pytest.approx(least, abs=0.05)
             low, high = by_itself(turn.at).interval
-            for end in {turn.ci_low, turn.ci_high} - {POWERS[0], POWERS[-1]}:  # where an end of the interval is 0
+            for end in {turn.first, turn.last} - {POWERS[0], POWERS[-1]}:  # where an end of the interval is 0
                 assert min(np.abs(by_itself(end).interval)) < 0.1 * (high - low)
     assert np.isfinite([found.below.at, found.above.at]).any()
