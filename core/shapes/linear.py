@@ -16,7 +16,7 @@ link with the reference. Errors are CR3 over clusters: leaving a cluster g out c
 
     (X'(H - H_g) X)^-1 X's_g
 
-(X's_g times the inverse of X'H X where the cluster has little leverage.) The test of a form compares it with the free
+(Effects that share no unit exactly; of others X'H X where the cluster has little leverage.) The test of a form compares it with the free
 estimate, cell by cell (`contrasts.difference_test`).
 
 Sources: Joachims, Swaminathan & Schnabel 2017 (powers); Guo et al. 2020 (KDD: rows and columns of grids); de
@@ -252,7 +252,11 @@ def _left_out(scores: ClusterScores, by_effect: Floats, inverse: Floats) -> Clus
     distance = by_unit @ np.einsum("ip,pq,iq->i", effects, inverse, effects)
     leverage = scores.weight @ (distance - np.einsum("sp,pq,sq->s", mean, inverse, mean))
     information = linalg.inverse(inverse)
-    for cluster in low_and_high(leverage)[1].tolist():
+    coupled = np.count_nonzero(information) > len(information)
+    if not coupled:  # one effect for each group of cells: all clusters at once, X'H_g X being diagonal, too
+        own, whole = scores.weight @ (by_unit @ effects**2 - mean**2), np.diag(information)
+        change *= whole / np.maximum(whole - own, _ALONE * whole)
+    for cluster in low_and_high(leverage)[1].tolist() if coupled else ():
         first, last = scores.weight.indptr[cluster : cluster + 2]
         units, clicks = scores.weight.indices[first:last], scores.weight.data[first:last]
         expected = by_unit[units].T @ clicks
