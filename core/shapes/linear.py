@@ -16,8 +16,9 @@ link with the reference. Errors are CR3 over clusters: leaving a cluster g out c
 
     (X'(H - H_g) X)^-1 X's_g
 
-(Effects that share no unit exactly; of others X'H X where the cluster has little leverage.) The test of a form compares it with the free
-estimate, cell by cell (`contrasts.difference_test`).
+This is exact for every cluster where effects share no unit; else X'H X takes the place of the inverted matrix for
+clusters of little leverage. The test of a form compares it with the free estimate, cell by cell
+(`contrasts.difference_test`).
 
 Sources: Joachims, Swaminathan & Schnabel 2017 (powers); Guo et al. 2020 (KDD: rows and columns of grids); de
 Leon-Martinez et al. 2026 (carousels); Bell & McCaffrey 2002 (CR3).
