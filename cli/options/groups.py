@@ -282,9 +282,11 @@ class WorldOptions:
     depth: str | None = None
     readiness: str | None = None
     theta_shock: float = 0.0
+    users: int = 0
     randomized_share: float = 0.0
     swap: list[str] | None = None
     swap_share: float = 0.1
+    interleave: str | None = None
 
 
 @dataclass(frozen=True)

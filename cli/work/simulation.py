@@ -28,6 +28,8 @@ _FLAGS = {f.name: f"--{f.name.replace('_', '-')}" for f in fields(SimulationOpti
     "readiness": "--readiness",
     "parameters": "--parameters",
     "cell_columns": "--cells",
+    "interleave": "--interleave",
+    "users": "--users",
 }
 """The names of options in messages of the simulation."""
 
@@ -79,6 +81,7 @@ def simulation_options(world: WorldOptions) -> SimulationOptions:
             raise UsageError(f"--cells {text}: write NAME=X,X,... or NAME=SHARE:X,X,..., such as row=1,.6 or ad=.3:.7.")
         shares = numbers("--cells", share) if colon else ()
         cells.append(CellColumn(name.strip(), numbers("--cells", factors), shares))
+    interleave = world.interleave
     n_lists = prod(len(column.factors) for column in cells if not column.share)
     alike = {f.name: getattr(world, f.name) for f in fields(SimulationOptions) if hasattr(world, f.name)}
     options: dict[str, Any] = alike | {
@@ -97,6 +100,7 @@ def simulation_options(world: WorldOptions) -> SimulationOptions:
         "satisfaction_shape": shape("--satisfaction", world.satisfaction or "1:1"),
         "parameters": tuple(parameters),
         "cell_columns": tuple(cells),
+        "interleave": tuple(number("--interleave", weight) for weight in interleave.split(":")) if interleave else (),
     }
     try:
         return SimulationOptions(**options)

@@ -139,6 +139,8 @@ MOST_PAIRS = 10**8
 MOST_RATES = 10**7
 """(segment, query, document, position) that may have a click rate each: they stay in memory, too, and are written."""
 
+MOST_RANKERS = 2
+MOST_USERS = 10**8
 MOST_DAYS = 36_500
 MOST_UPDATES = 86_400
 """Most updates of a ranker a day: one a second, as fine as timestamps are."""
@@ -151,6 +153,7 @@ MOST_CELL_COLUMNS = 8
 RESERVED = (
     *("session", "query", "doc", "position", "click", "timestamp", "segment", "device", "policy", "experiment"),
     *("previous_click", "propensity", "examination", "impressions", "clicks"),
+    *("team", "rank_a", "rank_b", "user"),
 )
 """Columns of a simulated log and of its truth, which no other column is named after."""
 
@@ -232,6 +235,12 @@ class SimulationOptions:
     # What makes cells beside the position, PBM only. `theta` then has K values, or one for each slot of a page, list
     # by list; depth and swaps count the slots in that order.
     cell_columns: tuple[CellColumn, ...] = ()
+    # Score weights of rankers A and B, whose team drafts are shown; each has noise of its own. One weight: the same
+    # ranker twice. Empty: one ranker, with `score_weight`.
+    interleave: tuple[float, ...] = ()
+    # Number of users, one of whom a session is, drawn evenly: their segment, context and readiness are theirs. 0: each
+    # session is somebody else's.
+    users: int = 0
 
     def __post_init__(self) -> None:
         """Refuse a world that cannot exist.
@@ -275,6 +284,9 @@ class SimulationOptions:
             "seed is at least 0": self.seed >= 0,
             **within("score_weight", 0, 1),
             **within("segment_difference", 0, 1),
+            **within("interleave", 0, 1),
+            "interleave has one weight or two": len(self.interleave) in {0, 1, MOST_RANKERS},
+            f"users is 0 to {MOST_USERS:,}": 0 <= self.users <= MOST_USERS,
         }
         if uses_theta(self.model):
             etas = [theta for theta in self._thetas if not isinstance(theta, tuple)]
@@ -312,6 +324,9 @@ class SimulationOptions:
             "feedback_strength has two days or updates or more and a finite ranker_strength": feedback == 0
             or (self.n_updates > 1 and strength < np.inf),
             "randomized_share and swap_share lie in [0, 1], also together": min(shares) >= 0 and sum(shares) <= 1,
+            "interleave is left out with randomized_share, swaps, feedback_strength and lists of cell_columns": not (
+                self.interleave and (self.randomized_share or self.swaps or feedback or self.lists)
+            ),
             "swap_share and swaps come together": (self.swap_share > 0) == bool(self.swaps),
             f"swaps name two different positions from 1 to {n_positions}": all(
                 one != other and min(one, other) >= 1 and max(one, other) <= n_positions for one, other in self.swaps
@@ -357,6 +372,11 @@ class SimulationOptions:
                     or (deviation >= 0 and deviation**2 < mean * (1 - mean)),
                 }
         return demands
+
+    @property
+    def score_weights(self) -> tuple[float, ...]:
+        """The score weight of each ranker, of two where they differ."""
+        return self.interleave or (self.score_weight,)
 
     @property
     def blocks(self) -> tuple[CellColumn, ...]:

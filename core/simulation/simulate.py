@@ -31,7 +31,8 @@ A Plackett-Luce ranker orders the documents of a query anew in every session,
 where v is the click rate of all that was shown and s = FEEDBACK_PRIOR. Without clicks so far, as at the start,
 rate_d is the same for all documents, and only the score matters.
 
-Sources: Plackett 1975; Joachims, Swaminathan & Schnabel 2017 (swap experiments).
+Sources: Plackett 1975; Joachims, Swaminathan & Schnabel 2017 (swap experiments); Radlinski, Kurup & Joachims 2008
+(team draft).
 
 Users: what they click on the pages that they are shown, model by model.
 
@@ -46,7 +47,8 @@ with scale the world's attractiveness_scale: without u, the last one would be PB
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -83,6 +85,7 @@ class Sessions:
     depth: Integers  # the number of positions shown, in 1 .. K.
     blocks: Flags  # shape (S, B), the blocks that are shown
     experiment: Integers  # NO_EXPERIMENT, RANDOM, or FIRST_SWAP + the number of the pair of positions
+    user: Integers  # the user, in 0 .. users - 1; without users, 0
 
 
 def draw_sessions(
@@ -100,9 +103,13 @@ def draw_sessions(
     size, n_positions, depth = len(number), options.n_slots, np.full(len(number), options.n_slots)
     blocks = worlds.random_stream(options, worlds.BLOCKS, block).random((size, shares.shape[1])) < shares[query]
 
+    user = worlds.random_stream(options, worlds.USERS, block).integers(max(options.users, 1), size=size)
+
     def choice(stream: int, n_values: int) -> Integers:
         if n_values == 1:
             return np.zeros(size, dtype=np.int64)
+        if options.users:  # a trait of the user
+            return worlds.random_stream(options, stream, 0, 1).integers(n_values, size=options.users)[user]
         return worlds.random_stream(options, stream, block).integers(n_values, size=size)
 
     if options.depth is not None:
@@ -128,6 +135,7 @@ def draw_sessions(
         depth=depth,
         experiment=experiment,
         blocks=blocks,
+        user=user,
     )
 
 
@@ -139,12 +147,12 @@ class Ranker:
     """
 
     def __init__(self, options: SimulationOptions, world: World) -> None:
-        """Take what the ranker knows of documents."""
-        self._n_positions, self._update = options.n_slots, 0
+        """Take what the ranker knows of documents; one whose pages are interleaved ranks all of them."""
+        self._n_positions, self._update = world.score.shape[2] if options.interleave else options.n_slots, 0
         self._feedback = options.feedback_strength / world.deviation
         self._order: Integers | None = None
         if np.isinf(options.ranker_strength):  # ties in the order in which they come
-            self._order = np.argsort(-world.score, axis=2, kind="stable")[:, :, : options.n_slots]
+            self._order = np.argsort(-world.score, axis=2, kind="stable")[:, :, : self._n_positions]
             return
         known = np.where(world.present, world.score, 0.0)  # strength 0 times -inf is no number
         logits = options.ranker_strength / world.deviation * known
@@ -156,19 +164,20 @@ class Ranker:
             self._impressions, self._clicks = np.zeros(world.score.shape), np.zeros(world.score.shape)
 
     def rank(self, sessions: Sessions, rng: np.random.Generator) -> Integers:
-        """The documents in the order of their positions, shape (S, K)."""
+        """The documents in the order of their positions, shape (S, K), or (S, D) where pages are interleaved."""
         if self._order is not None:
             return self._order[sessions.segment, sessions.query]
-        doc = np.empty((len(sessions.query), self._n_positions), dtype=np.int64)
+        doc = np.tile(np.arange(self._n_positions), (len(sessions.query), 1))  # padding stands last
         width = self._width[sessions.query]
         for columns in np.unique(width):
             rows = np.flatnonzero(width == columns)
             logits = self._logits[:, :, :columns][sessions.segment[rows], sessions.query[rows]]
             arrival = np.log(rng.standard_exponential(logits.shape))
             arrival -= logits
-            first = np.argpartition(arrival, self._n_positions - 1, axis=1)[:, : self._n_positions]
+            n_ranked = min(self._n_positions, columns)
+            first = np.argpartition(arrival, n_ranked - 1, axis=1)[:, :n_ranked]
             order = np.argsort(np.take_along_axis(arrival, first, axis=1), axis=1)
-            doc[rows] = np.take_along_axis(first, order, axis=1)
+            doc[rows, :n_ranked] = np.take_along_axis(first, order, axis=1)
         return doc
 
     def update(self, number: int) -> None:
@@ -213,6 +222,25 @@ def intervene(
         swapped = np.flatnonzero(chosen & (experiment == FIRST_SWAP + number))
         shown[swapped, one - 1], shown[swapped, other - 1] = doc[swapped, other - 1], doc[swapped, one - 1]
     return shown
+
+
+def team_draft(ranks: Integers, b_first: Integers) -> tuple[Integers, Integers]:
+    """Interleave two rankings: in each round both pick the best document that is left, in the order of a coin.
+
+    Args:
+        ranks: shape (2, S, D), the rank of each document by ranker A and by ranker B, from 0.
+        b_first: shape (S, K), a coin a position, 0 or 1. That of a round's first position says whether B picks first.
+
+    Returns:
+        The documents and who picked them (0 A, 1 B), shape (S, K) each. Source: Radlinski, Kurup & Joachims 2008.
+    """
+    left, page = ranks.copy(), np.arange(len(b_first))
+    team, doc = np.empty_like(b_first), np.empty_like(b_first)
+    for place in range(b_first.shape[1]):
+        team[:, place] = 1 - team[:, place - 1] if place % 2 else b_first[:, place]
+        doc[:, place] = left[team[:, place], page].argmin(axis=1)
+        left[:, page, doc[:, place]] = ranks.shape[2]
+    return doc, team
 
 
 Users = Callable[[Sessions, Integers, np.random.Generator], Clicks]
@@ -435,8 +463,9 @@ def simulate_blocks(options: SimulationOptions, world: World | None = None) -> I
     Columns: session, query, doc, position (Int32, 1-based), click (Int8, 0 or 1), in the order of session and
     position, list by list. A document's number is its own within its query only. Where the options ask for it, also
     the columns that make cells (Int32, from 1, of lists; Boolean of blocks), timestamp (rising with the session),
-    segment and device (Int32, from 0), policy ("random" where the page was shuffled, else "ranker") and experiment
-    ("swap 1-5" where the session takes part in one, swapped or not, else null).
+    segment and device (Int32, from 0), policy ("random" where the page was shuffled, else "ranker"), experiment
+    ("swap 1-5" where the session takes part in one, swapped or not, else null), user (Int32, from 0), team ("A" or
+    "B", which ranker picked the document), rank_a and rank_b (Int32, from 1, the document's rank by each of the two).
 
     Args:
         options: what to simulate.
@@ -444,6 +473,7 @@ def simulate_blocks(options: SimulationOptions, world: World | None = None) -> I
     """
     world = world or worlds.random_world(options)
     ranker = Ranker(options, world)
+    ranker_b = ranker if world.score_b is None else Ranker(options, replace(world, score=world.score_b))
     users = (_users_by_cell if options.model in CELL_MODELS else _users_of_pages)(options, world)
     popularity = np.arange(1.0, len(world.query_ids) + 1) ** -options.query_exponent
     popularity /= popularity.sum()
@@ -453,13 +483,20 @@ def simulate_blocks(options: SimulationOptions, world: World | None = None) -> I
         rng = worlds.random_stream(options, SESSION, block)
         query = rng.choice(len(popularity), len(number), p=popularity)
         sessions = draw_sessions(options, number, query, block, shares)
+        draws_of_b, teams = deepcopy(rng), dict[str, Integers]()
         doc = ranker.rank(sessions, rng)
+        if options.interleave:  # chance moves both rankings alike: the same scores are the same ranking
+            ranks = np.argsort([doc, ranker_b.rank(sessions, draws_of_b)], axis=2)
+            coins = worlds.random_stream(options, worlds.TEAMS, block).integers(2, size=(len(doc), options.n_slots))
+            doc, team = team_draft(ranks, coins)
+            rank_a, rank_b = np.take_along_axis(ranks, doc[None], axis=2) + 1
+            teams = {"team": team, "rank_a": rank_a, "rank_b": rank_b}
         if (sessions.experiment != NO_EXPERIMENT).any():
             rearranging = worlds.random_stream(options, worlds.EXPERIMENT, block, 1)
             doc = intervene(doc, sessions.experiment, options.swaps, rearranging)
         click = users(sessions, doc, rng)
         ranker.observe(sessions, doc, click)
-        yield _log_frame(options, sessions, doc, click, world)
+        yield _log_frame(options, sessions, doc, click, world, teams)
 
 
 def _blocks(options: SimulationOptions, scores_per_session: int) -> Iterator[tuple[int, Integers]]:
@@ -473,7 +510,12 @@ def _blocks(options: SimulationOptions, scores_per_session: int) -> Iterator[tup
 
 
 def _log_frame(
-    options: SimulationOptions, sessions: Sessions, doc: Integers, click: Clicks, world: World
+    options: SimulationOptions,
+    sessions: Sessions,
+    doc: Integers,
+    click: Clicks,
+    world: World,
+    teams: Mapping[str, Integers],
 ) -> pl.DataFrame:
     """Lay out sessions, shape (S,), and what they show, shape (S, K), as one row per impression."""
     page, slot = (index.ravel() for index in np.indices(doc.shape))
@@ -501,6 +543,11 @@ def _log_frame(
     if options.swaps:
         names = pl.Series([None] * FIRST_SWAP + [f"swap {one}-{other}" for one, other in options.swaps])
         traits["experiment"] = names.gather(sessions.experiment)
+    if options.users:
+        traits["user"] = pl.Series(sessions.user.astype(np.int32))
     columns |= {name: values.gather(page) for name, values in traits.items()}
+    columns |= {name: values.ravel().astype(np.int32) for name, values in teams.items()}
+    if teams:
+        columns["team"] = pl.Series(["A", "B"]).gather(teams["team"].ravel())
     log = pl.DataFrame(columns)
     return log if options.depth is None else log.filter(slot < sessions.depth[page])

@@ -11,6 +11,7 @@ where quality is y / y_max, or the prediction of a weak ranker, scaled to 0 .. 1
 queries. Sources: Chapelle et al. 2009; Joachims, Swaminathan & Schnabel 2017 and Ai et al. 2018 (a weak ranker logs).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeVar, cast
 
@@ -23,7 +24,7 @@ from posbias.core.errors import SchemaError, UsageError
 from posbias.core.simulation.options import SimulationOptions
 
 WORLD, SESSION, NOISE, SEGMENT_WORLD, SHOCK, POPULARITY, TRAINING, SATISFACTION, RATES = 0, 1, 2, 3, 4, 5, 6, 7, 8
-SEGMENT, CONTEXT, READINESS, DEPTH, EXPERIMENT, BLOCKS = 10, 11, 12, 13, 14, 15
+SEGMENT, CONTEXT, READINESS, DEPTH, EXPERIMENT, BLOCKS, TEAMS, USERS = 10, 11, 12, 13, 14, 15, 16, 17
 """Streams of random numbers, so that one feature does not change what another one draws."""
 
 
@@ -45,6 +46,7 @@ class World:
     query_ids: pl.Series  # length Q
     doc_ids: pl.Series  # the documents of all queries, query by query
     start: Integers  # shape (Q,), where in `doc_ids` the documents of a query start
+    score_b: Floats | None = None  # shape (G, Q, D), scores of a second ranker, of the same deviation
 
     @property
     def n_docs(self) -> Integers:
@@ -70,22 +72,31 @@ def random_world(options: SimulationOptions) -> World:
         rng = random_stream(options, SEGMENT_WORLD, segment)
         differs = rng.random(shape[1:]) < options.segment_difference
         attractiveness[segment] = np.where(differs, _beta(rng, shape[1:], options), attractiveness[0])
-    noise = _beta(random_stream(options, NOISE), shape[1:], options) if options.score_weight < 1 else 0.0
+    scores = _scores(options, attractiveness, lambda rng: _beta(rng, shape[1:], options))
     a, b = options.attractiveness_shape
     deviation = options.attractiveness_scale * np.sqrt(a * b / ((a + b) ** 2 * (a + b + 1)))
+    deviations = [float(deviation * np.hypot(weight, 1 - weight)) for weight in options.score_weights]
     return World(
         attractiveness=attractiveness,
-        score=blended_score(attractiveness, noise, options.score_weight),
-        deviation=float(deviation * np.hypot(options.score_weight, 1 - options.score_weight)),
+        score=scores[0],
+        deviation=deviations[0],
+        score_b=scores[1] * (deviations[0] / deviations[1]) if len(scores) > 1 else None,
         query_ids=pl.Series(np.arange(n_queries, dtype=np.int32)),
         doc_ids=pl.Series(np.tile(np.arange(n_docs, dtype=np.int32), n_queries)),
         start=np.arange(n_queries, dtype=np.int64) * n_docs,
     )
 
 
-def blended_score(quality: Floats, noise: Floats | float, weight: float) -> Floats:
-    """The ranker's score w * quality + (1 - w) * noise."""
-    return quality if weight == 1 else weight * quality + (1 - weight) * noise
+def _scores(
+    options: SimulationOptions, quality: Floats, draw_noise: Callable[[np.random.Generator], Floats]
+) -> list[Floats]:
+    """The score w * quality + (1 - w) * noise of each ranker, shape (G, Q, D)."""
+    return [
+        quality
+        if weight == 1
+        else weight * quality + (1 - weight) * draw_noise(random_stream(options, NOISE, *[1] * ranker))
+        for ranker, weight in enumerate(options.score_weights)
+    ]
 
 
 def theta_shocks(options: SimulationOptions, n_queries: int) -> Floats | None:
@@ -284,13 +295,18 @@ def judged_world(judgements: Judgements, options: SimulationOptions, how: Judgem
         quality = np.broadcast_to(weak, label.shape)
     else:
         quality = label / highest
-    noise = _by_query(random_stream(options, NOISE).random(len(judgements.label)), present)
-    score = np.where(present, blended_score(quality, noise, options.score_weight), -np.inf)
+    blended = _scores(options, quality, lambda rng: _by_query(rng.random(len(judgements.label)), present))
+    deviation, *others = (float(score[:, present].std()) or 1.0 for score in blended)
+    scores = [
+        np.where(present, score * (deviation / own), -np.inf)
+        for score, own in zip(blended, (deviation, *others), strict=True)
+    ]
     attractiveness = options.attractiveness_scale * graded_attractiveness(label, highest, how.click_noise)
     return World(
         attractiveness=np.where(present, attractiveness, 0.0)[:, popular],
-        score=score[:, popular],
-        deviation=float(score[:, present].std()) or 1.0,
+        score=scores[0][:, popular],
+        deviation=deviation,
+        score_b=scores[1][:, popular] if len(scores) > 1 else None,
         query_ids=judgements.query_ids.gather(popular),
         doc_ids=judgements.doc_ids,
         start=start[popular],

@@ -15,11 +15,20 @@ from posbias.core.simulation.simulate import (
     Ranker,
     SimulationOptions,
     draw_sessions,
+    simulate,
     simulate_blocks,
     true_attractiveness,
     true_propensities,
 )
-from posbias.core.simulation.worlds import draw_clicks, graded_attractiveness, random_world, theta_shocks
+from posbias.core.simulation.worlds import (
+    JudgementOptions,
+    draw_clicks,
+    graded_attractiveness,
+    judged_world,
+    random_world,
+    theta_shocks,
+    usable_judgements,
+)
 
 PLAIN = SimulationOptions(n_sessions=40_000, n_queries=30, docs_per_query=12, n_positions=6, seed=7)
 FIXED = replace(PLAIN, ranker_strength=np.inf)
@@ -93,6 +102,8 @@ def test_a_fixed_ranker_draws_the_log_that_it_has_always_drawn() -> None:
         {"contexts": (1.0, 1.0)},
         {"depth": 1.0},
         {"readiness": (1.0, 1.0)},
+        {"interleave": (1.0,)},
+        {"users": 300},
         {"cell_columns": (CellColumn("ad", (1.0,), (0.4, 0.2)), CellColumn("list", (1.0,)))},
     ],
     ids=str,
@@ -406,6 +417,60 @@ def test_timestamps_rise_evenly_over_the_days() -> None:
     assert log["timestamp"].dtype == pl.Datetime("us")
     assert log["timestamp"].is_sorted()
     assert by_day["len"].to_list() == [PLAIN.n_sessions // 4] * 4
+
+
+# --- team drafts and users ------------------------------------------------------------------------------------
+
+DRAFTS = replace(PLAIN, n_sessions=2_000, n_positions=5, interleave=(0.5, 0.8))
+
+
+@pytest.mark.parametrize("strength", [1.0, np.inf])
+@pytest.mark.parametrize("labelled", [False, True])
+def test_each_pick_of_a_team_draft_is_the_best_document_left_in_rounds_of_a_fair_coin(
+    strength: float, *, labelled: bool
+) -> None:
+    options = replace(DRAFTS, ranker_strength=strength, segments=2)
+    rows = [(query, doc, (query + doc) % 4) for query in range(12) for doc in range(5 + query)]
+    labels = pl.DataFrame(rows, schema=["query", "doc", "label"], orient="row")
+    world = judged_world(usable_judgements(labels, 5), options, JudgementOptions()) if labelled else None
+    log = simulate(options, world).log
+
+    pages = log.group_by("session", maintain_order=True).agg("team", "rank_a", "rank_b")
+    team, *ranks = (np.array(pages[name].to_list()) for name in ("team", "rank_a", "rank_b"))
+    own = np.where(team == "A", *ranks)
+    for place in range(5):  # as many better ones above as there are
+        above = np.where(team[:, [place]] == "A", *ranks)[:, :place] if place else np.empty((len(own), 0))
+        np.testing.assert_array_equal((above < own[:, [place]]).sum(axis=1), own[:, place] - 1)
+    assert (team[:, [0, 2]] != team[:, [1, 3]]).all()
+    first = team[:, ::2] == "B"
+    np.testing.assert_allclose(first.mean(axis=0), 0.5, atol=STANDARD_ERRORS * 0.5 / len(first) ** 0.5)
+    assert abs(np.corrcoef(first.T)[np.triu_indices(3, 1)]).max() < STANDARD_ERRORS / len(first) ** 0.5
+    assert (ranks[0] != ranks[1]).mean() > 0.2
+
+
+def test_the_same_ranker_twice_ranks_alike_and_a_better_one_is_clicked_more() -> None:
+    for weights in ((0.4,), (1.0, 1.0)):
+        same = simulated(replace(DRAFTS, interleave=weights)).log
+        assert same["rank_a"].equals(same["rank_b"].alias("rank_a"))
+    clicks = (
+        simulated(replace(DRAFTS, interleave=(0.2, 1.0), ranker_strength=np.inf))
+        .log.group_by("team")
+        .agg(pl.sum("click"))
+    )
+    worse, better = clicks.sort("team")["click"]
+    assert better > 1.2 * worse
+
+
+def test_users_come_back_and_keep_their_segment_device_and_readiness() -> None:
+    ready = replace(PLAIN, readiness=(0.0, 2.0), attractiveness_scale=0.5)
+    log = simulated(replace(ready, users=8_000, segments=3, contexts=(0.5, 1.5))).log
+    traits = [pl.n_unique("session", "segment", "device"), pl.sum("click")]
+    users = log.group_by("user").agg(traits)
+
+    assert users["session"].mean() == pytest.approx(5 / (1 - np.exp(-5)), rel=0.005)
+    assert users.select("segment", "device").unique().rows() == [(1, 1)]
+    never_ready = users.filter(pl.col("session") >= 5)["click"] == 0
+    assert never_ready.mean() == pytest.approx(0.5, abs=STANDARD_ERRORS * 0.5 / len(never_ready) ** 0.5)
 
 
 # --- segments -------------------------------------------------------------------------------------------------
