@@ -50,6 +50,15 @@ TIMES = frozenset(
 )
 """Names of columns of times, without case, `_` and `-`."""
 
+TEAMS = frozenset(
+    (
+        *("draft", "draftedby", "pickedby", "interleave", "interleaved", "interleavedby", "interleaving"),  # Solr
+        *("searchconfig", "searchconfiguration", "searchconfigid"),  # OpenSearch's Chorus, in UBI events
+        *("ranker", "rankername", "ranking", "rankingfunction", "rankingmodel", "algo", "algorithm"),  # Wikimedia
+    )
+)
+"""Names of columns that may say which of two rankers picked a document, as plain words; others hold the word team."""
+
 _OF_LISTS = "(serp|search|results?|query|list|current|grid)*"
 _PAGE = re.compile(f"{_OF_LISTS}(page|row)(number|no|num|nr|index|idx)?")
 _OFFSET = re.compile(f"{_OF_LISTS}(page)?(offset|from|start|startindex|skip)")
@@ -105,6 +114,12 @@ def says_rank(name: str) -> bool:
 def says_count(name: str) -> bool:
     """Whether a name is that of a number of impressions, e.g. `Impressions`, `impression_cnt`, `pv`."""
     return _COUNT.fullmatch("".join(words(name))) is not None
+
+
+def says_team(name: str) -> bool:
+    """Whether a name may be that of the team of a document, e.g. `team`, `docs.[interleaving]`, `interleaving_team`."""
+    of_name = words(name.rpartition(".")[2])
+    return "".join(of_name) in TEAMS or not {"team", "teams"}.isdisjoint(of_name)
 
 
 def says_summed_rank(name: str) -> bool:

@@ -39,7 +39,7 @@ from posbias.io.log.events import RawReader
 from posbias.io.log.rejections import check_dropped
 from posbias.io.log.scan import LINE, ROW, reading, scan_lines
 from posbias.io.log.sources import Source, find_sources
-from posbias.io.log.sql import connected, parquet_rows, shut_off, sql_text, write_parquet
+from posbias.io.log.sql import connected, parquet_rows, quoted_name, shut_off, sql_text, write_parquet
 from posbias.io.places.temporary import temporary_files
 from posbias.io.sources import script
 
@@ -61,6 +61,7 @@ class Form(Plugin, RawReader):
     # mixes ordinals from 0 and from 1
     bases: Mapping[str, int] = dataclasses.field(default_factory=dict[str, int])
     no_query: bool = False  # whether pages have no query, where the source allows that
+    attributes: tuple[str, ...] = ()  # paths of the fields of UBI's events that documents have as columns
 
     @property
     def variables(self) -> dict[str, str]:
@@ -71,6 +72,7 @@ class Form(Plugin, RawReader):
             "bases": f"CAST(MAP {{{bases}}} AS MAP(VARCHAR, BIGINT))",
             "by_events": str(self.impressions == "events"),
             "no_query": str(self.no_query),
+            "attributes": f"[{', '.join(sql_text(_json_path(path)) for path in self.attributes)}]::VARCHAR[]",
         }
 
     def knows_document(self, document: dict[str, Any]) -> bool:
@@ -106,6 +108,10 @@ class Form(Plugin, RawReader):
 
 Document = dict[str, Any]
 _DECODER = msgspec.json.Decoder()
+
+
+def _json_path(path: str) -> str:
+    return "$" + "".join(f'."{part}"' for part in path.split("."))
 
 
 def document_of(text: str) -> Document | None:
@@ -152,6 +158,16 @@ class Ubi(Form):
     def knows_document(self, document: dict[str, Any]) -> bool:
         """A query or an event has the id of a query."""
         return "query_id" in document and not {"action_name", "user_query"}.isdisjoint(document)
+
+    def keeping(self, names: Sequence[str]) -> "Ubi":
+        """The reader of these fields of events, too."""
+        return replace(self, attributes=tuple(name for name in names if name.startswith("event_attributes.")))
+
+    @property
+    def made(self) -> str:
+        """The query for the rows of the log."""
+        fields = [f"kept[{n}] AS {quoted_name(path)}" for n, path in enumerate(self.attributes, start=1)]
+        return f"SELECT {', '.join(['* EXCLUDE (kept)', *fields])} FROM made"
 
     def roles(self, requested: Roles) -> Roles:
         """The columns that were named, and those of UBI for the others."""

@@ -8,7 +8,7 @@ from itertools import chain
 
 import polars as pl
 
-from posbias.core.errors import SchemaError
+from posbias.core.errors import SchemaError, UsageError
 from posbias.core.log.impressions import REJECTED
 from posbias.core.log.pages import PAGE_ROWS, PageRejection, pages
 from posbias.core.roles import (
@@ -19,18 +19,20 @@ from posbias.core.roles import (
     says_offset,
     says_page,
     says_rank,
+    says_team,
     tells,
     words,
 )
-from posbias.core.schema import ALIASES, CLICK, DOC, FLAGS, POSITION, QUERY, SESSION
+from posbias.core.schema import ALIASES, CLICK, DOC, FLAGS, POSITION, QUERY, RANDOMIZED, SESSION
 from posbias.io.forms.recognition import AS_CLICKS, NO_QUERY, first_impressions, first_shown, option
-from posbias.io.log.click_log import Log
+from posbias.io.log.click_log import Log, open_log
 from posbias.io.log.events import EventReader
 from posbias.io.log.faults import clicks_in_rows, undeclared_page
 from posbias.io.log.lists import JSON, SPACE, Finding, ListRules, holds_lists
 from posbias.io.log.rejections import CLICKED_TWICE, without_sessions
 from posbias.io.log.scan import reading, scan_sources, schema_of
 from posbias.io.log.sources import Source
+from posbias.io.log.sql import sql_of_swaps, sql_option
 from posbias.io.log.times import finest_first, free_columns
 
 _VISITS = 0.1
@@ -110,6 +112,76 @@ def find_cells(log: Log) -> list[Finding]:
     if name not in named:
         text += f". If each is a page of its own, name it with --session {name} in place of --cell, beside the others"
     return [Finding(text, option("--cell", name), certain=name in named)]
+
+
+_DRAFTED, _TOPS = 0.5, (0.2, 0.8)
+"""The least share of pages with documents of both teams, and between what shares each of them has the top."""
+_RANKS = (("ranka", "rankb"), ("arank", "brank"), ("positiona", "positionb"))
+"""Plain names of the columns with the ranks that both rankers give to a document."""
+
+
+def ranks_of(log: Log) -> tuple[str, ...]:
+    """The columns with the ranks that two rankers give to a document; none where no names tell."""
+    names = {plain(name): name for name in schema_of(log.sources[0])}
+    return next((tuple(names[one] for one in ranks) for ranks in _RANKS if {*ranks} <= names.keys()), ())
+
+
+def find_drafts(log: Log) -> Iterator[tuple[str, pl.DataFrame]]:
+    """The columns that say which of two rankers picked a document for the page, with the first impressions so picked.
+
+    Such a column has a telling name and two values. Most pages hold both, either is often at the top, and some document
+    of a query has now one, now the other: advertisements and properties of documents or pages are none.
+    """
+    if not log.has_sessions or log.raw is not None:
+        return
+    request, played = log.request, {*log.roles.session, *log.roles.ids(), log.roles.position, log.roles.click}
+    for name in schema_of(log.sources[0]):
+        if not says_team(name) or name in played:
+            continue
+        try:
+            named = open_log(replace(request, roles=replace(request.roles, features=(name,))))
+            rows = first_impressions(named).filter(pl.col(REJECTED) == 0)
+            rows = rows.with_columns(team := pl.col(name).cast(pl.String)).filter(team.fill_null("") != "")
+        except (SchemaError, pl.exceptions.InvalidOperationError):
+            continue
+        if rows[name].n_unique() != 2:  # noqa: PLR2004 - rankers
+            continue
+        pages = rows.sort(POSITION).group_by(SESSION).agg(both=team.n_unique() > 1, top=team.first())
+        tops = pages["top"].value_counts(normalize=True)["proportion"]
+        moved = rows.group_by(QUERY, DOC).agg(team.n_unique() > 1)[name].any()
+        if pages["both"].sum() >= _DRAFTED * pages.height and tops.is_between(*_TOPS).all() and moved:
+            yield name, rows
+
+
+def check_drafts(log: Log) -> None:
+    """Refuse the picks of two rankers as documents that were placed at random (--randomized-where).
+
+    Raises:
+        UsageError: rows are marked by the ranker that picked them, or all rows of pages that two rankers drafted.
+    """
+    drafts, unseen = dict(find_drafts(log)), not log.has_sessions or log.raw is not None
+    ranks, session = ranks_of(log) or ("rank_a", "rank_b"), log.roles.session or ("session",)
+    ways_out = (
+        "By the ranks of both rankers, mark the rounds that they order differently: "
+        f"{sql_option(sql_of_swaps(session, log.roles.position or POSITION, ranks))} --randomized-where swap=true@1,2. "
+        "Or leave --method and --randomized-where out, and compare documents within the same two lists: "
+        f"{' '.join(f'--stratify {rank}' for rank in ranks)}."
+    )
+    for number, mark in enumerate(log.roles.randomized, start=1):
+        if mark.column in drafts or (unseen and "team" in words(mark.column)):
+            raise UsageError(
+                f"--randomized-where {mark}: column {mark.column!r} says which of two rankers picked a document, and "
+                f"each picks the best that is left; only which of them comes first is random. {ways_out}"
+            )
+        for name, rows in drafts.items():
+            is_marked = rows.filter(pl.col(POSITION).is_in(mark.positions or pl.col(POSITION)))[RANDOMIZED] == number
+            if is_marked.all() if mark.positions else is_marked.any():
+                raise UsageError(
+                    f"--randomized-where {mark}: takes all documents that two rankers drafted (column {name!r}) to be "
+                    "placed at random. A coin swaps two of them only where the rankers order them differently; where "
+                    "they agree the better one stands above, so that position bias would look 4 to 7 % too steep. "
+                    f"{ways_out}"
+                )
 
 
 def find_pages(log: Log) -> list[Finding]:
@@ -264,7 +336,8 @@ def _with_click_lists(lists: Lists) -> Columns | None:
     # Positions are whole numbers that differ within a row.
     whole = [name for name in fitting if all(entry.isdecimal() for row in lists[name] for entry in row)]
     counting = [name for name in whole if all(len(set(row)) == len(row) for row in lists[name])]
-    position = _by_name(counting, POSITION) or next(filter(says_rank, counting), None)
+    ranks = [name for name in counting if says_rank(name)]  # several are those of several rankers
+    position = _by_name(counting, POSITION) or (ranks[0] if len(ranks) == 1 else None)
     docs = [name for name in fitting if name != position and not says_rank(name)]
     distinct = {name: len({entry for row in lists[name] for entry in row}) for name in docs}
     doc = _by_name(docs, DOC) or max(docs, key=lambda name: distinct[name], default=None)

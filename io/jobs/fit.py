@@ -30,6 +30,7 @@ from posbias.io.counting.warehouse import about_export
 from posbias.io.engines.engine import Engine, ReadLog, some_of
 from posbias.io.fits.saved_fit import PreviousFit, StoredEstimate, StoredFit
 from posbias.io.fits.verdicts import OTHER_MODEL, fit_headline, fit_reasons, label_in_words
+from posbias.io.forms.page_structure import check_drafts
 from posbias.io.jobs import tables
 from posbias.io.jobs.tables import Result
 from posbias.io.jobs.training import Weigh, weigh_by_cell
@@ -81,7 +82,8 @@ class Job:
         Raises:
             LogFormatError: a file is not there, or cannot be read.
             SchemaError: a column is not there, or is of the wrong type.
-            UsageError: bins are requested of positions whose values a cell keeps apart.
+            UsageError: bins are requested of positions whose values a cell keeps apart, or the picks of two rankers
+                are taken to be placed at random.
         """
         request = self.log
         if request is None:
@@ -111,6 +113,8 @@ class Job:
                 f"--position-bins: column {log.roles.position!r} is the position, and --cell keeps its values apart. "
                 f"Use --position {log.roles.position} in place of --cell {log.roles.position}."
             )
+        if log.roles.randomized:
+            check_drafts(log)
         check_features(log, self.tables, self.features)
         if result is not None:
             result.faults += doubts(log)

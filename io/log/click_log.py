@@ -453,7 +453,9 @@ def open_log(request: LogRequest) -> Log:
         for source in sources:
             if source.format not in raw.formats:
                 raise LogFormatError(f"{source.path}: is {source.format}. {raw.expected}")
-        roles = resolve_roles(raw.roles(request.roles), raw.columns, where=where, required=())
+        raw = raw.keeping(request.roles.features)
+        columns = (*raw.columns, *raw.attributes)
+        roles = resolve_roles(raw.roles(request.roles), columns, where=where, required=())
         return Log(request, sources, (), roles, raw=raw)
     click_sources = find_log_files(request.clicks.inputs, request.dialect) if request.clicks else ()
     if request.query is None:

@@ -46,6 +46,12 @@ class RawReader:
     expected: ClassVar[str] = ""  # the message about another one
     columns: ClassVar[tuple[str, ...]] = ()  # of the log that is made; none where those of the files are kept
     other_action: ClassVar[str]  # the outcome of a record of another action
+    attributes: tuple[str, ...] = ()  # further columns of it that were named
+
+    def keeping(self, names: Sequence[str]) -> "RawReader":
+        """The reader of these columns, too, where records may have more of them."""
+        del names
+        return self
 
     @property
     def script(self) -> str:

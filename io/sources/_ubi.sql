@@ -32,6 +32,7 @@
 -- What was shown are the hit lists, or with `getvariable('by_events')` the impressions that
 -- were recorded, at the places of their documents in the list, or where there is none by their ordinals, which count from
 -- `getvariable('bases')` for each action, and are not read without it. `getvariable('actions')` says what a click is.
+-- `getvariable('attributes')` are paths in events, whose values a document of a page has if its events agree on them.
 -- include: _documents.sql
 CREATE TABLE parsed AS
     WITH fields AS (
@@ -40,11 +41,11 @@ CREATE TABLE parsed AS
             '$.query_response_object_ids', '$.query_response_objects_ids',  -- of UBI 1.0, and of OpenSearch 2.15
             '$.event_attributes.object.object_id', '$.event_attributes.position.ordinal',
             '$.timestamp', '$.client_id', '$.application', '$.query', '$.from', '$.query_attributes.from'
-        ]) AS f
+        ]) AS f, list_transform(getvariable('attributes'), lambda path: document->>path) AS kept
         FROM documents
     ), named AS (
         SELECT
-            n, file, line, is_blank, is_broken, is_action_line, text_of(f[1]) AS action, text_of(f[2]) AS query_id,
+            n, file, line, is_blank, is_broken, is_action_line, kept, text_of(f[1]) AS action, text_of(f[2]) AS query_id,
             text_of(f[3]) AS user_query, text_of(f[8]) AS object_id, TRY_CAST(f[9]->>'$' AS DOUBLE) AS ordinal,
             f[10]->>'$' AS timestamp, f[11]->>'$' AS client_id, f[12]->>'$' AS application,
             coalesce(
@@ -194,15 +195,24 @@ CREATE VIEW counts AS
         (SELECT count(*) FROM at_odds) + number AS contradicting
     FROM disagreeing;
 -- include: _clicks.sql
+CREATE VIEW attributes AS
+    SELECT query_id, map(list(object_id), list(kept)) AS of_docs FROM (
+        SELECT query_id, object_id, list(value ORDER BY i) AS kept FROM (
+            SELECT query_id, object_id, i, CASE WHEN min(value) = max(value) THEN min(value) END AS value FROM (
+                SELECT query_id, object_id, unnest(kept) AS value, generate_subscripts(kept, 1) AS i
+                FROM parsed WHERE kind IN ('impression', 'click') AND query_id IS NOT NULL AND object_id IS NOT NULL
+            ) GROUP BY ALL
+        ) GROUP BY ALL
+    ) GROUP BY query_id;
 CREATE VIEW made AS
     SELECT
         query_id, user_query, unnest(docs) AS object_id, unnest(places) AS position,
         unnest(list_transform(docs, lambda x: CAST(list_contains(clicked, x) AS TINYINT))) AS click,
-        timestamp, client_id, application
+        timestamp, client_id, application, unnest(list_transform(docs, lambda x: of_docs[x])) AS kept
     FROM (
-        SELECT p.*, coalesce(clicked, []) AS clicked
+        SELECT p.*, coalesce(clicked, []) AS clicked, of_docs
         FROM pages AS p LEFT JOIN (
             SELECT page, list(doc) AS clicked FROM first_clicks GROUP BY page
-        ) AS c ON p.query_id = c.page
+        ) AS c ON p.query_id = c.page LEFT JOIN attributes USING (query_id)
         ORDER BY n
     );
