@@ -162,6 +162,22 @@ def test_intervals_hold_in_a_small_context_that_differs_and_in_one_that_does_not
     assert lowest <= np.mean(covered) <= highest
 
 
+@pytest.mark.slow
+def test_drafts_of_two_rankers_who_know_the_user_give_theta_back_by_the_ranks_of_both() -> None:
+    world = SimulationOptions(n_sessions=20_000, n_queries=40, docs_per_query=12, n_positions=5, segments=2)
+    options = replace(world, interleave=(0.6, 0.6), ranker_strength=np.inf, segment_difference=1.0, seed=1)
+    drawn = simulate(options)
+    log = drawn.log.drop("segment", "team")
+
+    def deviations(*strata: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        fitted = fit(log, strata=strata)
+        off = np.log(fitted.propensities["propensity"] / drawn.propensities["propensity"]).to_numpy()
+        return off[1:] / fitted.errors()[1:]
+
+    assert np.abs(deviations("rank_a", "rank_b")).max() < 4
+    assert deviations()[2:].max() < -4
+
+
 def test_attractiveness_is_recovered_up_to_its_scale_where_it_was_seen_often() -> None:
     simulation = simulate(DENSE)
     found = fit(simulation.log).attractiveness.join(
