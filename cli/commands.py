@@ -1,5 +1,6 @@
 """The commands: arguments, options, and the order of the steps."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from posbias.cli.options.groups import (
     EvaluationOptions,
     FeatureOptions,
     Form,
+    InterleavingOptions,
     LearningOptions,
     LogOptions,
     ModelsOptions,
@@ -505,6 +507,48 @@ def evaluate(
 
     options, also_read = plain_options(log, rankings), [*fitted.files, *request.files]
     return carry_out_job("evaluate", job, log, output, printing, options, also_read, work)
+
+
+def interleave(
+    inputs: list[str],
+    team: str,
+    log: LogOptions,
+    interleaving: InterleavingOptions,
+    *,
+    propensities: str | None = None,
+    output: Location | None = None,
+    printing: ResultOptions,
+) -> int:
+    """Say which of two interleaved rankers wins, by a verdict that holds at any number of looks (exit code 3).
+
+    Example: posbias interleave logs/*.parquet --team team --rank-a rank_a --rank-b rank_b -o verdict
+
+    Example: posbias interleave logs/2026-01-05.parquet --date 2026-01-05 --team team --into verdict
+    """
+    from posbias.cli.report.result import plain_options
+    from posbias.cli.work.execution import carry_out_job
+    from posbias.cli.work.requests import job_of_interleaving
+    from posbias.core.errors import UsageError
+    from posbias.io.fits.saved_fit import read_theta
+    from posbias.io.jobs.interleaving import InterleavingRequest, earlier_result
+    from posbias.io.jobs.interleaving import interleave as decide
+
+    given, into = interleaving, interleaving.into
+    columns = team, given.rank_a, given.rank_b, given.user, given.outcome
+    request = InterleavingRequest(*columns, given.credit, given.expected_pages, csv=given.csv)
+    target = into if output is None else output
+    if target is None:
+        raise UsageError("--output DIR is missing: say where to write; or, for a day of several, --into DIR.")
+    fitted = None if propensities is None else read_theta(propensities)
+    job = job_of_interleaving(inputs, log, given.date, request.columns, needs_days=into is not None)
+
+    def work(engine: "Engine", result: "Result") -> None:
+        with nullcontext() if into is None else earlier_result(into) as earlier:
+            decide(job, request, fitted, earlier, engine, result, replaces=given.replace_day)
+
+    options, also_read = plain_options(log, given, team=team, propensities=propensities), fitted.files if fitted else []
+    printing = printing if into is None else replace(printing, force=True)
+    return carry_out_job("interleave", job, log, target, printing, options, also_read, work, waits=into is not None)
 
 
 _WIDTH = 80  # of what `check` prints into a file

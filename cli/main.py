@@ -46,7 +46,20 @@ Start with: posbias run LOG -o DIR
 CANNOT_RUN = 2
 
 _COMMANDS = (
-    *("run", "check", "collect", "sql", "fit", "weight", "train", "score", "predict", "evaluate", "explore"),
+    *(
+        "run",
+        "check",
+        "collect",
+        "sql",
+        "fit",
+        "weight",
+        "train",
+        "score",
+        "predict",
+        "evaluate",
+        "interleave",
+        "explore",
+    ),
     *("compare", "report", "show", "simulate", "demo"),
 )
 

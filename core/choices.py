@@ -89,6 +89,10 @@ MultipleTests = Literal["none", "bonferroni", "fdr"]
 Candidates = Literal["page", "query"]
 """The documents among which one is ranked."""
 
+Credit = Literal["plain", "pairs"]
+"""Clicks on an interleaved page that are credited: all below the common prefix of both rankings, or those in rounds in
+which the rankers order the two documents differently."""
+
 Order = Literal["score", "rank"]
 """What puts the documents of a ranking in order: the largest score, or the smallest rank, first."""
 

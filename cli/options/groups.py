@@ -238,6 +238,22 @@ class EvaluationOptions:
 
 
 @dataclass(frozen=True)
+class InterleavingOptions:
+    """How clicks on interleaved pages are credited to two rankers."""
+
+    rank_a: str | None = None
+    rank_b: str | None = None
+    user: str | None = None
+    outcome: str | None = None
+    credit: choices.Credit = "plain"
+    expected_pages: int | None = None
+    date: str | None = None
+    into: Path | None = None
+    replace_day: bool = False
+    csv: bool = False
+
+
+@dataclass(frozen=True)
 class ModelsOptions:
     """Which click models are judged, and by which sessions."""
 

@@ -40,6 +40,8 @@ def carry_out_job(
     options: Mapping[str, object],
     also_read: Sequence[str],
     work: Callable[[Engine, Result], object],
+    *,
+    waits: bool = False,
 ) -> int:
     """Do the work of a command, once its options are known to go together; return the exit code.
 
@@ -52,6 +54,7 @@ def carry_out_job(
         options: those that shaped the result.
         also_read: what is read beside the job, and must not be replaced either.
         work: makes the result.
+        waits: whether to wait until another run that writes the target has ended; else that is an error.
     """
     also_read = [*also_read, *(log.clicks or ())]
     if output.dry_run:
@@ -61,7 +64,7 @@ def carry_out_job(
         with open_engine(log, target, result.facts) as engine:
             work(engine, result)
 
-    return carry_out(command, job.inputs, target, output, options, in_engine, also_read)
+    return carry_out(command, job.inputs, target, output, options, in_engine, also_read, waits=waits)
 
 
 @contextmanager
@@ -111,6 +114,7 @@ WRITTEN = {
     "weight": "training files, manifest",
     "train": "a model, scores, manifest",
     "evaluate": "a table of values, manifest",
+    "interleave": "the verdict, sums by day, manifest",
 }
 """The output of each command, in words."""
 

@@ -563,6 +563,32 @@ def jobs_of_models(inputs: Sequence[str], log: LogOptions, models: ModelsOptions
     return resolved(inputs), resolved(models.test) if models.test else None
 
 
+def job_of_interleaving(
+    inputs: Sequence[str], log: LogOptions, day: str | None, columns: Sequence[str], *, needs_days: bool
+) -> Job:
+    """The job that reads the pages of an interleaved log.
+
+    Args:
+        inputs: the logs.
+        log: how they are read.
+        day: the day of all rows, where no column says it.
+        columns: those of teams, ranks, users and outcomes.
+        needs_days: whether the days must be known.
+
+    Raises:
+        UsageError: options do not go together, or the days are not known.
+    """
+    if needs_days and day is None and without_none(log).timestamp is None:
+        raise UsageError("--into: say of which day the log is: --date YYYY-MM-DD, or --timestamp COLUMN.")
+    if log.weight_column is not None:
+        raise UsageError("--weight-column: verdicts count pages, each of which counts once. Leave it out.")
+    counting = CountingOptions(period="none" if log.timestamp is None and day is None else "day", date=day)
+    features = FeaturesRequest((), tuple(columns))
+    named = replace(of_pages(log), timestamp=log.timestamp)
+    job = resolve(inputs, named, counting, (), sessions_for="posbias interleave", features=features)
+    return job.finding_times() if log.timestamp is None and day is None else job
+
+
 def _requested_rows(
     estimation: EstimationOptions, features: FeatureOptions | TrainingOptions, log: LogOptions
 ) -> RowsRequest | None:

@@ -111,6 +111,11 @@ def log_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         copies=1.0 + pl.col("session") % 3,
         version=pl.col("session") // 300,
         user=pl.col("session") % 40,
+        team=(pl.col("session") + pl.col("position")) % 2,
+        side=(pl.col("session") + pl.col("position") + 1) % 2,
+        rank_a=(pl.col("doc") + 3) % 5,
+        rank_b=pl.col("doc") % 4,
+        orders=pl.col("session") % 3,
         price=pl.col("doc") * 1.5,
     )
     top = log.filter(pl.col("position") == 1)
@@ -372,6 +377,7 @@ def fields_of(*groups: type) -> set[str]:
         "evaluate log.parquet --models pbm,dctr --judgments judged.csv",
         "predict log.parquet --propensities fit --rankings scored.run",
         "predict statistics --propensities fit --rankings scored.run",
+        "interleave log.parquet --team team --rank-a rank_a --rank-b rank_b",
     ],
 )
 @pytest.mark.slow

@@ -1,0 +1,241 @@
+"""Team-draft interleaving: which of two rankers is preferred, by a verdict that holds at any number of looks.
+
+A page is a draft of two rankings: in each round a coin says which ranker picks first, and both add the document that
+they have highest and that is not on the page yet (Radlinski, Kurup & Joachims 2008). A click on a document of ranker A
+is credited to A. Of a page i, of a query, or of a user,
+
+    D_i = credit of A - credit of B,    n_i its pages,    S = sum D_i,    V = sum D_i^2,    N = sum n_i
+
+and against the hypothesis that the difference is mu a page, with D_i - mu n_i in place of D_i,
+
+    E(mu) = (1 + rho V(mu))^-1/2 exp(rho (S - mu N)^2 / (2 (1 + rho V(mu))))
+
+E is a mixture of exp(l S - l^2 V / 2) over normal l of variance rho. Where both rankings are the same, the coin makes
+the D of a page symmetric given all before, whatever users share, so that each of these is a supermartingale (de la Pena
+1999), and P(E(0) >= 20 at any look) <= 5 %, exactly, for any number of pages. The 95 % interval {mu: E(mu) < 20} holds
+at every look asymptotically, and so does E(0) of queries and users, of which V is multiplied by G / (G - 1), G =
+(sum D^2)^2 / sum D^4, and which take G >= 20. rho is chosen before the data; any value is valid.
+
+Left out of the credit is the common prefix of both rankings, which a coin decides (Chapelle, Joachims, Radlinski & Yue
+2012); or all rounds in which both rankers order the two documents alike, which are pure noise as well.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from posbias.core.arrays.count_table import Floats
+from posbias.core.choices import Credit
+from posbias.core.schema import CLICK, PERIOD, POSITION, QUERY, SESSION
+
+DECIDED = 20.0
+"""The E from which there is a verdict: 1 / 0.05."""
+
+FEWEST_CLUSTERS = 20.0
+"""Effective queries or users below which nothing is concluded about others."""
+
+TEAM, RANK_A, RANK_B, USER, OUTCOME = "team", "rank_a", "rank_b", "user", "outcome"
+PAGES, DIFFERENCE, SQUARES, CREDIT = "pages", "difference", "squares", "credit"
+FIRST_A, FIRST_B, UNEVEN, MISRANKED = "first_a", "first_b", "uneven", "misranked"
+CLICKS, UNWEIGHTED, MIXED, LARGEST = "clicks", "unweighted", "mixed", "largest"
+SUMS = (
+    *(PAGES, DIFFERENCE, SQUARES, CREDIT, OUTCOME),
+    *(FIRST_A, FIRST_B, UNEVEN, MISRANKED, CLICKS, UNWEIGHTED, MIXED),
+)
+"""Sums over pages; `credit` is that of both teams, `first_a` counts the pages whose first document is of A, `uneven`
+those on which one team has two documents more than the other, `misranked` those whose first document its own ranker has
+below where the other has it, `unweighted` clicks at positions without a propensity, `mixed` pages with two outcomes."""
+
+_LARGEST_WEIGHT = 5.0
+_MOST_DOUBLINGS, _BISECTIONS = 60, 60
+_BEYOND_ALL = 1 << 30  # the rank of a document that a ranker does not have
+
+
+@dataclass(frozen=True)
+class CreditRule:
+    """How clicks are credited."""
+
+    teams: tuple[object, object]  # the values of the two teams, A first; a document of another value is of neither
+    team: str  # the columns of the log
+    ranks: tuple[str, str] | None = None
+    user: str | None = None
+    outcome: str | None = None
+    credit: Credit = "plain"
+    propensities: Mapping[int, float] | None = None  # theta by position; clicks then weigh min(1 / theta, 5)
+
+    def of_pages(self, rows: pl.LazyFrame) -> pl.DataFrame:
+        """Sums of each page.
+
+        Args:
+            rows: canonical impressions of whole pages, with the columns of the log that the rule names.
+
+        Returns:
+            `query`, `period` and `user` where they are known, and `SUMS`; a row a page.
+        """
+        schema = rows.collect_schema()
+        a, b = (pl.col(self.team) == pl.lit(value, schema[self.team]) for value in self.teams)
+        sign = (a.cast(pl.Int8) - b.cast(pl.Int8)).fill_null(0)
+        columns = {TEAM: sign, POSITION: pl.col(POSITION), CLICK: pl.col(CLICK).cast(pl.Float64)}
+        if self.propensities is not None:
+            theta = pl.col(POSITION).replace_strict(dict(self.propensities), default=None, return_dtype=pl.Float64)
+            columns[CREDIT] = pl.col(CLICK) * (1 / theta).clip(upper_bound=_LARGEST_WEIGHT)
+        else:
+            columns[CREDIT] = columns[CLICK]
+        own = {QUERY: pl.col(QUERY)} | ({PERIOD: pl.col(PERIOD).cast(pl.Date)} if PERIOD in schema else {})
+        own |= {USER: pl.col(self.user)} if self.user is not None else {}
+        if self.outcome is not None:
+            columns[OUTCOME] = pl.col(self.outcome).cast(pl.Float64)
+        if self.ranks is not None:
+            for name, column in zip((RANK_A, RANK_B), self.ranks, strict=True):
+                columns[name] = pl.col(column).cast(pl.Int64, strict=False).fill_null(_BEYOND_ALL)
+        rows = rows.select(SESSION, *(of.alias(name) for name, of in (own | columns).items()))
+        top, ours, theirs = pl.col(POSITION) == 1, pl.col(TEAM) == 1, pl.col(TEAM) == -1
+        placed = [pl.col(name).first() if name != PERIOD else pl.col(name).min() for name in own]
+        counts = {
+            FIRST_A: (top & ours).sum(),
+            FIRST_B: (top & theirs).sum(),
+            UNEVEN: pl.col(TEAM).cast(pl.Int32).sum().abs() > 1,
+            MISRANKED: pl.lit(0),
+            CLICKS: pl.col(CLICK).sum(),
+            UNWEIGHTED: pl.col(CLICK).filter(pl.col(CREDIT).is_null()).sum(),
+            MIXED: pl.lit(0) if self.outcome is None else pl.col(OUTCOME).min() < pl.col(OUTCOME).max(),
+            OUTCOME: pl.lit(0.0) if self.outcome is None else pl.col(OUTCOME).max(),
+        }
+        clicked = rows.filter(pl.col(CLICK) > 0, pl.col(TEAM) != 0, pl.col(CREDIT).is_not_null())
+        if self.ranks is not None:
+            below = pl.when(ours).then(pl.col(RANK_A) > pl.col(RANK_B)).otherwise(pl.col(RANK_A) < pl.col(RANK_B))
+            counts[MISRANKED] = (top & below & (pl.col(TEAM) != 0)).sum()
+            counts["from"] = pl.col(POSITION).filter(pl.col(RANK_A) != pl.col(RANK_B)).min()
+        pages = rows.group_by(SESSION).agg(*placed, **counts)
+        if self.credit == "pairs":
+            place = (pl.col(POSITION).rank("ordinal").over(SESSION) - 1) // 2
+            rounds = rows.filter(pl.col(TEAM) != 0).with_columns(place.alias("round"))
+            orders = (pl.col(name).sort_by(POSITION) for name in (RANK_A, RANK_B))
+            one, other = (order.first() < order.last() for order in orders)
+            both = rounds.group_by(SESSION, "round").agg(pure=(pl.len() == 2) & (one != other))  # noqa: PLR2004 - a pair
+            clicked = rounds.filter(pl.col(CLICK) > 0, pl.col(CREDIT).is_not_null())
+            clicked = clicked.join(both.filter("pure"), on=[SESSION, "round"], how="semi")
+        elif self.ranks is not None:
+            clicked = clicked.join(pages.select(SESSION, "from"), on=SESSION).filter(pl.col(POSITION) >= pl.col("from"))
+        credited = clicked.group_by(SESSION).agg(
+            (pl.col(TEAM) * pl.col(CREDIT)).sum().alias(DIFFERENCE), pl.col(CREDIT).sum()
+        )
+        squared = pl.col(DIFFERENCE) ** 2
+        sums = pages.join(credited, on=SESSION, how="left").with_columns(
+            pl.col(DIFFERENCE, CREDIT, OUTCOME).fill_null(0.0)
+        )
+        sums = sums.with_columns(pl.lit(1).alias(PAGES), squared.alias(SQUARES), squared.alias(LARGEST))
+        whole = [name for name in SUMS if name not in {SQUARES, DIFFERENCE, CREDIT, OUTCOME}]
+        columns = [*own, *SUMS, LARGEST]
+        return sums.select(columns).with_columns(pl.col(whole).cast(pl.Int64)).collect(engine="streaming")
+
+
+def add_up(sums: pl.LazyFrame, keys: Sequence[str]) -> pl.LazyFrame:
+    """Sums by key, of pages or of other sums; `largest` is the largest square of a page."""
+    return sums.group_by(*keys).agg(pl.col(SUMS).sum(), pl.col(LARGEST).max())
+
+
+def rho_for(squares: float) -> float:
+    """The rho with which E is largest, about, where V is `squares` when the verdict falls."""
+    needed = 2 * math.log(DECIDED)
+    return (needed + math.log(needed) + 1) / squares
+
+
+def log_e(total: float, squares: float, rho: float) -> float:
+    """Log E of S and V."""
+    return 0.5 * rho * total * total / (1 + rho * squares) - 0.5 * math.log1p(rho * squares)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is known of a difference."""
+
+    pages: float
+    difference: float  # a page, A minus B; NaN without pages
+    e_value: float  # may be infinite; NaN where there are too few queries or users
+    interval: tuple[float, float]  # NaN where E is; infinite where nothing is known on that side
+    effective: float  # number of queries or users, as if all were alike; that of pages for pages
+    total: float = 0.0  # S
+    squares: float = 0.0  # V as E has it
+
+    @property
+    def winner(self) -> int:
+        """1 for A, -1 for B, 0 while undecided."""
+        return int(np.sign(self.difference)) if self.e_value >= DECIDED else 0
+
+    @classmethod
+    def of_pages(cls, pages: float, total: float, squares: float, rho: float) -> "Verdict":
+        """The verdict on this traffic, of pages each by itself: N, S and V."""
+        return cls._of(pages, total, squares, total, pages, rho, pages, 1.0)
+
+    @classmethod
+    def of_clusters(cls, pages: Floats, totals: Floats, rho: float) -> "Verdict":
+        """The verdict for queries, or users, like those of the log.
+
+        Args:
+            pages: n of each, shape (G,).
+            totals: D of each, shape (G,).
+            rho: of the mixture.
+        """
+        n, total, squared = float(pages.sum()), float(totals.sum()), totals**2
+        squares, fourth = float(squared.sum()), float((squared**2).sum())
+        effective = squares**2 / fourth if fourth > 0 else 0.0
+        if effective < FEWEST_CLUSTERS:
+            return cls(n, total / n if n else math.nan, math.nan, (math.nan, math.nan), effective)
+        factor = effective / (effective - 1)
+        sums = n, total, squares, float(pages @ totals), float(pages @ pages)
+        return cls._of(*sums, rho, effective, factor)
+
+    @classmethod
+    def _of(
+        cls,
+        pages: float,
+        total: float,
+        squares: float,
+        cross: float,
+        squared_pages: float,
+        rho: float,
+        effective: float,
+        factor: float,
+    ) -> "Verdict":
+        def log_e_of(mu: float) -> float:
+            spread = squares - 2 * mu * cross + mu * mu * squared_pages
+            return log_e(total - mu * pages, factor * max(spread, 0.0), rho)
+
+        if not pages:
+            return cls(0.0, math.nan, 1.0, (-math.inf, math.inf), 0.0)
+        mean, limit = total / pages, math.log(DECIDED)
+        ends = tuple(_first_beyond(log_e_of, mean, sign / pages, limit) for sign in (-1.0, 1.0))
+        at_zero = log_e_of(0.0)
+        e_value = math.exp(at_zero) if at_zero < math.log(np.finfo(np.float64).max) else math.inf
+        return cls(pages, mean, e_value, (ends[0], ends[1]), effective, total, factor * squares)
+
+
+def _first_beyond(log_e_of: Callable[[float], float], start: float, step: float, limit: float) -> float:
+    """The first mu on one side at which E reaches the limit; infinite where it never does."""
+    inside = outside = start
+    for _ in range(_MOST_DOUBLINGS):
+        outside = start + step
+        if log_e_of(outside) >= limit:
+            break
+        inside, step = outside, 2 * step
+    else:
+        return math.copysign(math.inf, step)
+    for _ in range(_BISECTIONS):
+        middle = (inside + outside) / 2
+        inside, outside = (middle, outside) if log_e_of(middle) < limit else (inside, middle)
+    return outside
+
+
+def repeated_coins(pages: Floats, first_a: Floats) -> tuple[float, float]:
+    """Test whether the coin is thrown anew on each page: z, and the factor of the variance of the number of heads.
+
+    z = sum ((2 a - n)^2 - n) / sqrt(2 sum n (n - 1)), where of the n pages of a query or a user a begin with A. The
+    terms have mean 0 for fair and independent coins.
+    """
+    odd, number = (2 * first_a - pages) ** 2, float(pages.sum())
+    spread = math.sqrt(2 * float((pages * (pages - 1)).sum()))
+    return (float((odd - pages).sum()) / spread if spread else 0.0), (float(odd.sum()) / number if number else 1.0)

@@ -1,0 +1,538 @@
+"""`interleave`: the verdict of an interleaving experiment, from a log or day by day.
+
+The directory of a result keeps the sums of each counting by day and query, and by day and user, in `sums`: with --into
+a counting is added to those that are there, so that the verdict of today reads today's log alone.
+"""
+
+import math
+import os
+import shutil
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+import polars as pl
+from msgspec import UNSET, Meta, UnsetType, structs
+
+from posbias.core.choices import Credit
+from posbias.core.errors import SchemaError, StatisticsError, UsageError, plural, shown
+from posbias.core.evaluation import interleaving as tdi
+from posbias.core.evaluation.interleaving import CreditRule, Verdict, add_up, log_e, repeated_coins, rho_for
+from posbias.core.fit.propensities import PROPENSITY, choose_propensities
+from posbias.core.schema import PERIOD, POSITION, QUERY, RESERVED
+from posbias.io.engines.engine import Engine, ReadLog, sums_by
+from posbias.io.fits.saved_fit import PreviousFit
+from posbias.io.fits.verdicts import label_in_words, unweighted_clicks
+from posbias.io.jobs.fit import Job, name_propensities, read_pages
+from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result
+from posbias.io.log.clicks import Rows
+from posbias.io.log.sources import of_file
+from posbias.io.places.temporary import temporary_files, whole_files
+from posbias.io.results.conclusions import Reason, is_refused, reason
+from posbias.io.results.manifest import StoredResult, open_stored
+from posbias.io.results.tables import sink_table, write_small_table
+
+VERDICT, DAYS, SUMS = "verdict", "days", "sums"
+TRAFFIC, QUERIES, USERS = "traffic", "queries", "users"
+DAY = "day"
+_WORDS = {TRAFFIC: "on this traffic", QUERIES: "on queries like these", USERS: "for users like these"}
+_PLANNED_SQUARE = {False: 0.5, True: 2.0}  # V of a page, of plain and of weighted clicks, by which rho is chosen
+_PLANNED_SQUARE_OF_OUTCOMES = 0.05
+_UNFAIR = 4.5  # standard deviations of the number of pages that begin with A, of a fair coin: 1 in 150,000
+_REPEATED = 5.0
+_MUCH_REPEATED = 1.5  # times the variance of independent coins
+_FEW, _MANY = 0.01, 0.1  # shares of pages that are no draft
+_DOMINATES, _ENOUGH = 0.1, 100  # share of the credited clicks that one user has, or one page; of so many clicks
+_MOST_TIMES = 100  # times as many pages as there are, up to which it is foretold when there will be a verdict
+_MOST_TEAMS_NAMED = 5
+_LARGEST_OUTCOME = 1000
+
+
+@dataclass(frozen=True)
+class InterleavingRequest:
+    """The columns of an interleaved log, and how its clicks are credited."""
+
+    team: str
+    rank_a: str | None = None
+    rank_b: str | None = None
+    user: str | None = None
+    outcome: str | None = None
+    credit: Credit = "plain"
+    expected_pages: int | None = None
+    csv: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for options that do not go together."""
+        if (self.rank_a is None) is not (self.rank_b is None):
+            raise UsageError("--rank-a and --rank-b: need each other. Name the columns of both rankers' ranks.")
+        if self.credit == "pairs" and self.rank_a is None:
+            raise UsageError(
+                "--credit pairs: which rounds are a contest cannot be told without the ranks that both rankers give to "
+                "each document. Name their columns (--rank-a, --rank-b), or leave out --credit."
+            )
+        if self.outcome is not None and self.user is None:
+            raise UsageError(
+                f"--outcome {self.outcome}: what is not on the page is credited by what its user prefers. Name the "
+                "column of users (--user COLUMN)."
+            )
+        reserved = next((name for name in self.columns if name in RESERVED), None)
+        if reserved is not None:
+            raise UsageError(f"column {reserved!r}: this name means something else in posbias. Rename the column.")
+        twice = [name for name in self.columns if self.columns.count(name) > 1]
+        if twice:
+            raise UsageError(f"column {twice[0]!r} is named for two things. Name each column once.")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the log that are read."""
+        named = (self.team, self.rank_a, self.rank_b, self.user, self.outcome)
+        return tuple(name for name in named if name is not None)
+
+
+class Counting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Logs that were counted together."""
+
+    number: Annotated[int, Meta(ge=1, le=10**6)]  # of its files
+    days: tuple[str, ...]  # none where they are not known
+    sources: dict[str, str]  # path by digest
+    rows: Rows
+
+
+class InterleavingSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a result was counted; only what was counted alike is added to it."""
+
+    teams: tuple[str | int | float | bool, str | int | float | bool]  # A first
+    team: str
+    ranks: tuple[str, str] | None
+    user: str | None
+    outcome: str | None
+    credit: Credit
+    propensities: dict[str, float] | None  # by position, as text
+    expected_pages: Annotated[int, Meta(ge=1)]
+    countings: tuple[Counting, ...]
+
+
+class InterleavingManifest(msgspec.Struct, frozen=True):
+    """As much of the manifest of a result as is read again."""
+
+    interleaving: InterleavingSection | UnsetType = UNSET
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """A result to which a log is added."""
+
+    folder: Path
+    section: InterleavingSection
+
+
+@contextmanager
+def earlier_result(place: Path) -> Generator[Earlier | None]:
+    """The result in a directory; None where there is nothing yet.
+
+    Raises:
+        LogFormatError: it is damaged.
+        StatisticsError: it is of another kind.
+    """
+    if not place.exists() or (place.is_dir() and not any(place.iterdir())):
+        yield None
+        return
+    with open_stored(place, (SUMS,)) as stored:
+        yield Earlier(stored.folder, section_of(stored))
+
+
+def section_of(stored: StoredResult) -> InterleavingSection:
+    """The section of a manifest that says how it was counted.
+
+    Raises:
+        StatisticsError: it is of another kind of result.
+    """
+    section = stored.typed(InterleavingManifest).interleaving
+    if section is UNSET:
+        raise StatisticsError(
+            f"{stored.folder}: was written by `posbias {stored.command}`. Name a directory that `posbias interleave` "
+            "wrote, or one that is not there."
+        )
+    return section
+
+
+def interleave(
+    job: Job,
+    request: InterleavingRequest,
+    fitted: PreviousFit | None,
+    earlier: Earlier | None,
+    engine: Engine,
+    result: Result,
+    *,
+    replaces: bool = False,
+) -> None:
+    """Count a log, add it to what was counted before, and draw the verdict.
+
+    Raises:
+        SchemaError: a column does not hold what it must.
+        StatisticsError: what is there was counted otherwise, or holds these days from other logs.
+        UsageError: propensities are not by position alone.
+    """
+    theta = None if fitted is None else _weights(fitted)
+    if fitted is not None:
+        name_propensities(fitted, result)
+    read = read_pages(job, engine, result)
+    teams = _teams(read, request, None if earlier is None else earlier.section)
+    section = InterleavingSection(
+        teams,
+        request.team,
+        None if request.rank_a is None or request.rank_b is None else (request.rank_a, request.rank_b),
+        request.user,
+        request.outcome,
+        request.credit,
+        None if theta is None else {str(position): value for position, value in theta.items()},
+        request.expected_pages or (10_000 if earlier is None else earlier.section.expected_pages),
+        (),
+    )
+    days = () if read.days is None else tuple(day.isoformat() for day in read.days.in_order)
+    kept = () if earlier is None else _kept(earlier, section, days, read.sources, replaces=replaces)
+    number = 1 + max((counting.number for counting in kept), default=0)
+    rule = CreditRule(teams, section.team, section.ranks, section.user, section.outcome, section.credit, theta)
+    folder = result.folder / SUMS
+    folder.mkdir()
+    for counting in kept:
+        for path in sorted((earlier.folder / SUMS).glob(f"{counting.number:06d}-*.parquet")) if earlier else ():
+            try:
+                os.link(path, folder / path.name)
+            except OSError:  # another device, or a file system without links
+                shutil.copyfile(path, folder / path.name)
+    _count(read, rule, folder, number, engine, result)
+    section = structs.replace(section, countings=(*kept, Counting(number, days, read.sources, read.rows)))
+    result.content["interleaving"] = section
+    conclude(folder, section, result, csv=request.csv)
+    if earlier is not None:
+        before = sorted({day for counting in kept for day in counting.days})
+        result.facts.append(f"days before: {plural(len(before), 'days')}, kept in {result.target}")
+
+
+def _weights(fitted: PreviousFit) -> dict[int, float]:
+    """Propensity by position."""
+    plan = fitted.plan
+    if plan.curve or plan.model.needs_session:
+        what = "by last click" if plan.model.needs_session else f"by {' and '.join(plan.curve)}"
+        raise UsageError(
+            f"--propensities {fitted.name}: has propensities {what}, and credit is weighed by position alone. Fit "
+            "without it, or leave out --propensities: plain credit is as valid, and has more power."
+        )
+    chosen = choose_propensities(fitted.theta.propensities, "smooth").table
+    known = chosen.filter(pl.col(PROPENSITY) > 0)
+    if plan.position_bins:
+        raise UsageError(
+            f"--propensities {fitted.name}: has propensities of bins of positions. Fit without --position-bins."
+        )
+    return dict(known.select(pl.col(POSITION).cast(pl.Int64), PROPENSITY).iter_rows())
+
+
+def _teams(read: ReadLog, request: InterleavingRequest, known: InterleavingSection | None) -> tuple[Any, Any]:
+    """The two values of the column of teams, in their order.
+
+    Raises:
+        SchemaError: there are more or fewer, or ranks or outcomes are no numbers.
+    """
+    name = request.team
+    numbers = {flag: of for flag, of in (("--rank-a", request.rank_a), ("--rank-b", request.rank_b)) if of is not None}
+    whole = {of: pl.col(of).cast(pl.Int64, strict=False) for of in numbers.values()}
+    wrong = {of: (pl.col(of).is_not_null() & whole[of].is_null()).sum() for of in numbers.values()}
+    if request.outcome is not None:
+        of = pl.col(request.outcome)
+        number = of.cast(pl.Float64, strict=False)
+        sound = (number == number.floor()) & number.is_between(0, _LARGEST_OUTCOME)
+        numbers["--outcome"] = request.outcome
+        wrong[request.outcome] = (of.is_not_null() & ~sound.fill_null(value=False)).sum()
+    counts = sums_by(read.pieces, [pl.col(name)], rows=pl.len(), **{f"wrong {of}": sum_ for of, sum_ in wrong.items()})
+    for flag, of in numbers.items():
+        rows = int(counts[f"wrong {of}"].sum())
+        if rows:
+            what = f"a whole number from 0 to {_LARGEST_OUTCOME}, such as orders" if flag == "--outcome" else "a rank"
+            why = " Of amounts of money, one large one would decide." if flag == "--outcome" else ""
+            verb = "holds" if rows == 1 else "hold"
+            raise SchemaError(f"column {of!r} ({flag}): {plural(rows, 'rows')} {verb} something else than {what}.{why}")
+    teams = sorted(counts[name].drop_nulls().to_list())
+    values = list(map(label_in_words, teams))
+    if known is not None and {*teams} <= {*known.teams}:
+        return known.teams
+    if len(teams) != 2:  # noqa: PLR2004 - rankers
+        some = ", ".join(values[:_MOST_TEAMS_NAMED]) + (", ..." if len(values) > _MOST_TEAMS_NAMED else "")
+        without = f"SELECT * REPLACE (NULLIF({name}, 'both') AS {name}) FROM log"  # noqa: S608 - shown
+        raise SchemaError(
+            f"column {name!r} (--team): holds {plural(len(teams), 'values')} ({some or 'none'}), and two rankers are "
+            f'compared. Leave the cell empty where a document is of neither, e.g. --sql "{without}".'
+        )
+    if known is not None:
+        before = " and ".join(map(label_in_words, known.teams))
+        raise StatisticsError(
+            f"column {name!r} (--team): holds {' and '.join(values)}, and the days before {before}: that is another "
+            "experiment. Name another directory."
+        )
+    return teams[0], teams[1]
+
+
+def _kept(
+    earlier: Earlier, section: InterleavingSection, days: Sequence[str], sources: Mapping[str, str], *, replaces: bool
+) -> tuple[Counting, ...]:
+    """The countings that stay when days are added.
+
+    Raises:
+        StatisticsError: they were counted otherwise, or hold these days or logs already.
+    """
+    held, place = earlier.section, earlier.folder
+    for name in structs.fields(InterleavingSection):
+        ours, theirs = getattr(section, name.name), getattr(held, name.name)
+        if name.name not in {"countings", "teams"} and ours != theirs:
+            option = f"--{name.name.replace('_', '-')}"
+            raise StatisticsError(
+                f"{place}: was counted with {option} {theirs}, and this is {option} {ours}. What was chosen before the "
+                "first day must stay: give the same, or name another directory."
+            )
+    kept = list[Counting]()
+    for counting in held.countings:
+        common = sorted({*counting.days} & {*days})
+        same = {*counting.sources} == {*sources}
+        if not common:
+            known = {*counting.sources, *map(of_file, counting.sources)}
+            twice = next((one for one in sources if one in known or of_file(one) in counting.sources), None)
+            if twice is not None:
+                raise StatisticsError(
+                    f"{place}: has counted {sources[twice]} as {', '.join(counting.days)} already: its clicks would be "
+                    "counted twice."
+                )
+            kept.append(counting)
+        elif not (same or replaces):
+            raise StatisticsError(
+                f"{place}: holds {common[0]} already, from other logs than {', '.join(sources.values())}, or before "
+                "they changed. To count the day from these, add --replace-day."
+            )
+        elif not {*counting.days} <= {*days}:
+            raise StatisticsError(
+                f"{place}: {common[0]} was counted together with other days ({counting.days[0]} to "
+                f"{counting.days[-1]}), so that it cannot be replaced by itself. Give the logs of all of them."
+            )
+    return tuple(kept)
+
+
+def _count(read: ReadLog, rule: CreditRule, folder: Path, number: int, engine: Engine, result: Result) -> None:
+    """Write the sums of a log by day and query, and by day and user."""
+    scratch = engine.scratch / f"interleaving-{number}"
+    scratch.mkdir()
+    tables = {QUERIES: QUERY} | ({} if rule.user is None else {USERS: tdi.USER})
+    with result.progress.stage("crediting clicks", read.buckets.number) as stage, temporary_files(scratch):
+        for step in read.buckets.map(partial(_sums_of_part, rule=rule, tables=tables, folder=scratch)):
+            stage.advance(step)
+        for table, key in tables.items():
+            parts = pl.scan_parquet(scratch / f"*-{table}.parquet")
+            sink_table(add_up(parts, [DAY, key]).sort(DAY, key), folder / f"{number:06d}-{table}.parquet")
+
+
+def _sums_of_part(number: int, rows: pl.LazyFrame, rule: CreditRule, tables: Mapping[str, str], folder: Path) -> int:
+    """Write the sums of a part, in a process that may be another."""
+    pages = rule.of_pages(rows)
+    days = pl.col(PERIOD) if PERIOD in pages.columns else pl.lit(None, pl.Date)
+    with whole_files(folder) as unfinished:
+        for table, key in tables.items():
+            sums = add_up(pages.lazy().with_columns(days.alias(DAY)), [DAY, key]).collect(engine="streaming")
+            sums.write_parquet(unfinished / f"{number:06d}-{table}.parquet")
+    return 1
+
+
+def conclude(folder: Path, section: InterleavingSection, result: Result, *, csv: bool) -> None:
+    """Write the verdict and the running difference, and say what they mean.
+
+    Args:
+        folder: the sums of all countings.
+        section: how they were counted.
+        result: what is written.
+        csv: whether tables are written as CSV as well.
+    """
+    rho = rho_for(section.expected_pages * _PLANNED_SQUARE[section.propensities is not None])
+    rhos: dict[str, float] = {TRAFFIC: rho, QUERIES: rho, USERS: rho}
+    queries = add_up(_sums_in(folder, QUERIES), [QUERY]).collect(engine="streaming")
+    by_day = add_up(_sums_in(folder, QUERIES), [DAY]).sort(DAY).collect(engine="streaming")
+    sums = by_day.select(pl.col(tdi.PAGES, tdi.DIFFERENCE, tdi.SQUARES).cast(pl.Float64).cum_sum()).to_numpy()
+    running = [Verdict.of_pages(float(pages), float(total), float(squares), rho) for pages, total, squares in sums]
+    verdicts: dict[str, Verdict] = {TRAFFIC: running[-1], QUERIES: _of_clusters(queries, pl.col(tdi.DIFFERENCE), rho)}
+    users = None
+    if section.user is not None:
+        users = add_up(_sums_in(folder, USERS), [tdi.USER]).collect(engine="streaming")
+        preferred = pl.col(tdi.DIFFERENCE)
+        if section.outcome is not None:  # of each user's outcomes, the share of A's clicks minus that of B's
+            rhos[USERS] = rho_for(section.expected_pages * _PLANNED_SQUARE_OF_OUTCOMES)
+            shares = pl.when(pl.col(tdi.CREDIT) > 0).then(preferred / pl.col(tdi.CREDIT)).otherwise(0.0)
+            preferred = shares * pl.col(tdi.OUTCOME)
+        verdicts[USERS] = _of_clusters(users, preferred, rhos[USERS])
+    names = {1: label_in_words(section.teams[0]), -1: label_in_words(section.teams[1]), 0: None}
+    rows = [
+        {
+            "question": question,
+            "winner": names[verdict.winner],
+            "e_value": verdict.e_value,
+            "difference": verdict.difference,
+            "ci_low": verdict.interval[0],
+            "ci_high": verdict.interval[1],
+            "pages": verdict.pages,
+        }
+        for question, verdict in verdicts.items()
+    ]
+    table = pl.DataFrame(rows, schema_overrides={"winner": pl.String, "pages": pl.Float64}).with_columns(
+        pl.col("pages").cast(pl.Int64), pl.col("e_value", "difference", "ci_low", "ci_high").fill_nan(None)
+    )
+    write_small_table(table, result.folder, VERDICT, csv=csv)
+    course = by_day.select(
+        DAY,
+        tdi.PAGES,
+        (pl.col(tdi.DIFFERENCE) / pl.col(tdi.PAGES)).alias("difference_of_day"),
+        pl.Series("difference", [verdict.difference for verdict in running]),
+        *(
+            pl.Series(name, [verdict.interval[end] for verdict in running])
+            for end, name in enumerate(("ci_low", "ci_high"))
+        ),
+        pl.Series("e_value", [verdict.e_value for verdict in running]),
+    )
+    write_small_table(course, result.folder, DAYS, csv=csv)
+    clicks = "clicks" if section.propensities is None else "weighted clicks"
+    units: dict[str, str] = dict.fromkeys(verdicts, clicks)
+    if section.outcome is not None:
+        units[USERS] = shown(section.outcome)
+    said = [
+        _of_question(question, verdict, section, units[question], rhos[question])
+        for question, verdict in verdicts.items()
+    ]
+    result.headline = said[0].sentence.partition(". ")[0].removesuffix(".")
+    result.reasons += [*said, *_faults(queries, users, section)]
+    if section.ranks is None:
+        result.reasons.append(reason("ranks-unknown"))
+    result.condition_met = running[-1].winner != 0 and not is_refused(result.all_reasons)
+    result.printed += _table(verdicts, names, units)
+    result.facts.append(
+        f"E >= {tdi.DECIDED:g} decides, at any number of looks; rho is {rho:.3g}, for some "
+        f"{section.expected_pages:,} pages (--expected-pages)"
+    )
+    result.next = f"posbias report predicted {result.target} -o report.html"
+
+
+def _sums_in(folder: Path, table: str) -> pl.LazyFrame:
+    """The sums of all countings.
+
+    Raises:
+        StatisticsError: ids of countings are of different types.
+    """
+    frames = [pl.scan_parquet(path, glob=False) for path in sorted(folder.glob(f"*-{table}.parquet"))]
+    schemas = [frame.collect_schema() for frame in frames]
+    for other in schemas:
+        if other != schemas[0]:
+            (name, ours), theirs = next((of, other[of[0]]) for of in schemas[0].items() if other[of[0]] != of[1])
+            raise StatisticsError(
+                f"column {name!r} holds {ours} in one log and {theirs} in another. Write the logs with the same type."
+            )
+    return pl.concat(frames)
+
+
+def _of_clusters(sums: pl.DataFrame, of: pl.Expr, rho: float) -> Verdict:
+    pages, difference = sums[tdi.PAGES].to_numpy().astype(np.float64), sums.select(of).to_series().to_numpy()
+    return Verdict.of_clusters(pages, difference, rho)
+
+
+def _of_question(question: str, verdict: Verdict, section: InterleavingSection, unit: str, rho: float) -> Reason:
+    """The answer to a question in a sentence."""
+    low, high = verdict.interval
+    a, b = map(label_in_words, section.teams)
+    figures = {
+        "question": question,
+        "pages": verdict.pages,
+        "difference": verdict.difference,
+        "ci_low": low,
+        "ci_high": high,
+        "e_value": verdict.e_value,
+    }
+    where = _WORDS[question][:1].upper() + _WORDS[question][1:]
+    if math.isnan(verdict.e_value):
+        return reason("interleaving-open.too-few", figures, where=where, of=question, worth=verdict.effective)
+    if not verdict.winner:
+        more = _pages_needed(verdict, rho)
+        words: dict[str, Any] = {"a": a, "b": b, "interval": _interval(verdict.interval)}
+        return reason(
+            "interleaving-open", figures, where=where, unit=unit, **words, known=math.isfinite(more), more=more
+        )
+    winner, other, ends = (a, b, (low, high)) if verdict.winner > 0 else (b, a, (-high, -low))
+    values: dict[str, Any] = {"size": abs(verdict.difference), "least": ends[0], "most": ends[1]}
+    return reason("interleaving-verdict", figures, where=where, unit=unit, winner=winner, other=other, **values)
+
+
+def _pages_needed(verdict: Verdict, rho: float) -> float:
+    """Pages, in all, at which E reaches 20 if S and V go on growing as they did; infinite where S does not.
+
+    By then V is N / pages times as large, and log E about (rho S^2 / (1 + rho V) - log(1 + rho V)) / 2.
+    """
+    for factor in np.geomspace(1, _MOST_TIMES, 200):
+        if log_e(factor * verdict.total, factor * verdict.squares, rho) >= math.log(tdi.DECIDED):
+            return float(f"{factor * verdict.pages:.1e}")
+    return math.inf
+
+
+def _faults(queries: pl.DataFrame, users: pl.DataFrame | None, section: InterleavingSection) -> Generator[Reason]:
+    """What speaks against a draft by coins, and what one user or one page decides."""
+    total = queries.select(pl.col(tdi.SUMS).sum(), pl.col(tdi.LARGEST).max()).row(0, named=True)
+    ones, others, clicks = total[tdi.FIRST_A], total[tdi.FIRST_B], total[tdi.CREDIT]
+    heads, (a, b) = ones + others, map(label_in_words, section.teams)
+    if abs(ones - others) > _UNFAIR * math.sqrt(heads):
+        case = "coin-unfair.always" if 0 in {ones, others} else "coin-unfair"
+        figures = {"first_a": ones, "first_b": others, "share": ones / heads}
+        yield reason(case, figures, a=a, b=b, first=a if ones else b, team=section.team)
+    for unit, sums in (("query", queries), ("user", users)):
+        if sums is None or 0 in {ones, others}:
+            continue
+        thrown, of_a = sums[tdi.FIRST_A] + sums[tdi.FIRST_B], sums[tdi.FIRST_A]
+        z, factor = repeated_coins(thrown.to_numpy().astype(np.float64), of_a.to_numpy().astype(np.float64))
+        if z > _REPEATED:
+            case = "coin-repeats" if factor > _MUCH_REPEATED else "coin-repeats.somewhat"
+            yield reason(case, {"factor": factor}, f"z = {z:.1f}", unit=unit)
+    for code, name, of in (("not-team-draft", tdi.UNEVEN, tdi.PAGES), ("ranks-of-other-team", tdi.MISRANKED, "")):
+        number, share = total[name], total[name] / max(total[of] if of else heads, 1)
+        if share > _FEW:
+            case = f"{code}.some" if share <= _MANY else code
+            yield reason(case, {"pages": number, "share": share}, a=a, b=b)
+    if total[tdi.MIXED]:
+        yield reason("outcomes-differ", {"pages": total[tdi.MIXED]}, outcome=section.outcome)
+    if total[tdi.UNWEIGHTED]:
+        yield unweighted_clicks(total[tdi.UNWEIGHTED], total[tdi.CLICKS], "they are credited to neither ranker")
+    if clicks >= _ENOUGH:
+        of_user = 0.0 if users is None else float(users[tdi.CREDIT].to_numpy().max())
+        for what, number in (("page", math.sqrt(total[tdi.LARGEST])), ("user", of_user)):
+            if number > _DOMINATES * clicks:
+                yield reason("one-dominates", {"clicks": number, "share": number / clicks}, what=what)
+
+
+def _table(verdicts: Mapping[str, Verdict], names: Mapping[int, str | None], units: Mapping[str, str]) -> list[Printed]:
+    """The table of answers."""
+    shown_units = {question: units[question] for question in verdicts}
+    columns = (
+        Column("question", tuple(_WORDS[question] for question in verdicts), label=True, text=True),
+        Column("winner", tuple(names[verdict.winner] or "undecided" for verdict in verdicts.values()), text=True),
+        Column("E", tuple(_number(verdict.e_value, ".3g") for verdict in verdicts.values())),
+        Column("difference\na page", tuple(_number(verdict.difference, "+.4f") for verdict in verdicts.values())),
+        Column(
+            "95 % interval,\nat any look",
+            tuple(_interval(verdict.interval) for verdict in verdicts.values()),
+            beside=True,
+        ),
+        Column("pages", tuple(f"{verdict.pages:,.0f}" for verdict in verdicts.values())),
+        Column("of", tuple(shown_units.values()), text=True, spare=1),
+    )
+    return [f"{names[1]} minus {names[-1]}", PrintedTable(columns)]
+
+
+def _number(value: float, form: str) -> str:
+    return format(value, form) if math.isfinite(value) else "-"
+
+
+def _interval(ends: tuple[float, float]) -> str:
+    return f"{ends[0]:+.4f} to {ends[1]:+.4f}" if math.isfinite(ends[0] + ends[1]) else "unknown"
