@@ -241,7 +241,6 @@ _FLAGS_OF_OTHERS = {
     "version": "--period-column",
     "cluster": "--cluster-column",
     "arm": "--arm",
-    "features": "--feature",
 }
 """The options that name columns which are never recognised by their names."""
 
@@ -289,7 +288,8 @@ def resolve_roles(
     keys = {role: named(getattr(requested, role), flags.get(role, FLAGS[role])) for role in KEY_ROLES}
     for name in filter(says_summed_rank, keys[POSITION]):
         raise SchemaError(f"{where}: column {name!r} ({FLAGS[POSITION]}): {NO_SUM_OF_RANKS}")
-    others = {role: named(getattr(requested, role), flag) for role, flag in _FLAGS_OF_OTHERS.items()}
+    of_others = {**_FLAGS_OF_OTHERS, "features": requested.features_by}
+    others = {role: named(getattr(requested, role), flag) for role, flag in of_others.items()}
     for rows in requested.randomized:
         named(rows.column, "--randomized-where")
         if rows.column == requested.click or (requested.click is None and rows.column.lower() in ALIASES[CLICK]):

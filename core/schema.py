@@ -114,6 +114,7 @@ class Roles:
     arm: tuple[str, ...] = ()  # which arm of an experiment a page was in
     randomized: tuple[RandomizedRows, ...] = ()
     features: tuple[str, ...] = ()
+    features_by: str = "--feature"  # the options that name them
     impressions: str | None = None  # how many a row stands for
     counted: tuple[str, ...] = ()  # numbers by which a table of sums was counted already: of cells and experiments
     clicked: str | None = None  # lists the documents of a page that were clicked

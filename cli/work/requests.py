@@ -586,6 +586,9 @@ def job_of_interleaving(
     features = FeaturesRequest((), tuple(columns))
     named = replace(of_pages(log), timestamp=log.timestamp)
     job = resolve(inputs, named, counting, (), sessions_for="posbias interleave", features=features)
+    if job.log is not None:
+        by = "--team, --rank-a, --rank-b, --user, --outcome"
+        job = replace(job, log=replace(job.log, roles=replace(job.log.roles, features_by=by)))
     return job.finding_times() if log.timestamp is None and day is None else job
 
 

@@ -145,7 +145,7 @@ def test_a_sound_draft_has_no_fault(run_in_process: Run, tmp_path: Path, alike: 
     assert found == set()
 
 
-REFUSED = {
+REFUSED: dict[tuple[str, ...], str] = {
     ("--team", "team", "--rank-a", "rank_a", "-o", "out"): "--rank-a and --rank-b: need each other",
     ("--team", "team", "--credit", "pairs", "-o", "out"): "cannot be told without the ranks",
     ("--team", "team", "--outcome", "click", "-o", "out"): "Name the column of users",
@@ -153,7 +153,7 @@ REFUSED = {
     ("--team", "team"): "--output DIR is missing",
     ("--team", "money", "-o", "out"): "two rankers are compared",
     ("--team", "doc", "-o", "out"): "column 'doc': this name means something else",
-    ("--team", "nothing", "-o", "out"): "nothing",
+    ("--team", "nothing", "-o", "out"): "there is no column 'nothing' (--team, --rank-a",
     ("--team", "team", "--rank-a", "rank_a", "--rank-b", "kind", "-o", "out"): "hold something else than a rank",
     ("--team", "team", "--user", "user", "--outcome", "money", "-o", "out"): "Of amounts of money, one large one would",
     ("--team", "team", "--weight-column", "money", "-o", "out"): "each of which counts once",

@@ -18,9 +18,11 @@ from posbias.cli.main import app
 from posbias.cli.options.config import TYPED_ONLY
 from posbias.cli.options.groups import (
     SETTINGS,
+    ColumnOptions,
     CountingOptions,
     EstimationOptions,
     FeatureOptions,
+    InterleavingOptions,
     LearningOptions,
     TrainingOptions,
 )
@@ -377,12 +379,19 @@ def fields_of(*groups: type) -> set[str]:
         "evaluate log.parquet --models pbm,dctr --judgments judged.csv",
         "predict log.parquet --propensities fit --rankings scored.run",
         "predict statistics --propensities fit --rankings scored.run",
-        "interleave log.parquet --team team --rank-a rank_a --rank-b rank_b",
     ],
 )
 @pytest.mark.slow
 def test_an_option_has_an_effect_or_is_refused_whatever_the_input(bench: Bench, situation: str) -> None:
     assert "\n".join(faults(bench, situation)) == ""
+
+
+@pytest.mark.slow
+def test_an_option_has_an_effect_or_is_refused_where_rankers_are_interleaved(bench: Bench) -> None:
+    columns = {entry.name for entry in fields(ColumnOptions)} - {"true", "false"}  # of logs without teams
+    names = fields_of(InterleavingOptions) | {*columns, "team", "propensities", "weight_column", "max_bad_rows"}
+    situation = "interleave log.parquet --team team --rank-a rank_a --rank-b rank_b"
+    assert "\n".join(faults(bench, situation, names)) == ""
 
 
 @pytest.mark.parametrize("method", ["conditional", "joint", "allpairs --no-compare", "randomized"])

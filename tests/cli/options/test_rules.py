@@ -114,6 +114,7 @@ MISSING = {
     "score": "log.csv --model ranker",
     "weight": "log.csv --propensities fit",
     "predict": "log.csv --propensities fit",
+    "interleave": "log.csv --team team",
     "sql": "shown --dialect duckdb",
 }
 """What a command reads, by command; nothing of it is there."""
