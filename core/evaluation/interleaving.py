@@ -49,6 +49,8 @@ SUMS = (
 those on which one team has two documents more than the other, `misranked` those whose first document its own ranker has
 below where the other has it, `unweighted` clicks at positions without a propensity, `mixed` pages with two outcomes."""
 
+SUMS_OF_USERS = (PAGES, DIFFERENCE, CREDIT, OUTCOME, FIRST_A, FIRST_B)
+
 _LARGEST_WEIGHT = 5.0
 _MOST_DOUBLINGS, _BISECTIONS = 60, 60
 _BEYOND_ALL = 1 << 30  # the rank of a document that a ranker does not have
@@ -134,7 +136,9 @@ class CreditRule:
 
 
 def add_up(sums: pl.LazyFrame, keys: Sequence[str]) -> pl.LazyFrame:
-    """Sums by key, of pages or of other sums; `largest` is the largest square of a page."""
+    """Sums by key, of pages or of other sums: of users, `SUMS_OF_USERS`; `largest` is the largest square of a page."""
+    if USER in keys:
+        return sums.group_by(*keys).agg(pl.col(SUMS_OF_USERS).sum())
     return sums.group_by(*keys).agg(pl.col(SUMS).sum(), pl.col(LARGEST).max())
 
 

@@ -31,7 +31,7 @@ from posbias.core.log.pages import check_totals
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, PERIOD, POSITION, SESSION
 from posbias.io import clock
 from posbias.io.counting.warehouse import check_export, with_account
-from posbias.io.engines.engine import ROWS_IN_ORDER, Engine, Output, Parts, ReadLog, some_of, sums_by
+from posbias.io.engines.engine import ROWS_IN_ORDER, Engine, KeepSessions, Output, Parts, ReadLog, some_of, sums_by
 from posbias.io.forms.form import convert
 from posbias.io.log.click_log import Log
 from posbias.io.log.clicks import JoinedClicks, Rows
@@ -211,7 +211,7 @@ def check_estimable(read: ReadLog) -> None:
 
 
 def read_log(
-    log: Log, plan: StatisticsPlan, engine: Engine, progress: Progress, *, keep_sessions: bool = False
+    log: Log, plan: StatisticsPlan, engine: Engine, progress: Progress, *, keep_sessions: KeepSessions = False
 ) -> ReadLog:
     """Read and check a log.
 
@@ -240,7 +240,7 @@ def read_log(
 
 
 def read_unchecked(
-    log: Log, plan: StatisticsPlan, engine: Engine, progress: Progress, *, keep_sessions: bool = False
+    log: Log, plan: StatisticsPlan, engine: Engine, progress: Progress, *, keep_sessions: KeepSessions = False
 ) -> ReadLog:
     """Read a log; whether an estimate can be made from it is not yet checked (`check_estimable`).
 

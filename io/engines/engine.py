@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar
 
 import polars as pl
 
@@ -24,6 +24,8 @@ from posbias.io.log.clicks import JoinedClicks, Rows
 from posbias.io.log.rejections import describe_rejected_pages, describe_rejected_rows, why_rejected
 from posbias.io.log.times import Days
 from posbias.io.progress import RowCounter
+
+KeepSessions: TypeAlias = bool | Literal["unchecked"]
 
 Item = TypeVar("Item")
 Output = TypeVar("Output")
@@ -116,14 +118,15 @@ class Engine(ABC):
 
     @abstractmethod
     def read(
-        self, log: Log, plan: StatisticsPlan, *, keep_sessions: bool, on_rows: RowCounter | None = None
+        self, log: Log, plan: StatisticsPlan, *, keep_sessions: KeepSessions, on_rows: RowCounter | None = None
     ) -> ReadLog:
         """Read a log, and reject what breaks the contract.
 
         Args:
             log: an opened log.
             plan: of its counts. Where it needs pages, one that lost a row is of no use: that may have been clicked.
-            keep_sessions: whether the work needs the sessions themselves, so that all of them are checked.
+            keep_sessions: whether the work needs the sessions themselves; all pages are then checked, or a sample if
+                "unchecked".
             on_rows: called with rows as they are read, where somebody watches and the engine reads them itself.
 
         Raises:

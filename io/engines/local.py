@@ -48,6 +48,7 @@ from posbias.io.engines.engine import (
     Engine,
     FrameParts,
     Item,
+    KeepSessions,
     MakeFrame,
     Output,
     ReadLog,
@@ -407,7 +408,7 @@ class LocalEngine(Engine):
     in_this_process = True
 
     def read(
-        self, log: Log, plan: StatisticsPlan, *, keep_sessions: bool, on_rows: RowCounter | None = None
+        self, log: Log, plan: StatisticsPlan, *, keep_sessions: KeepSessions, on_rows: RowCounter | None = None
     ) -> Bucketed:
         """Read the log once, reject what breaks the contract, split what does not fit into memory."""
         with reading([*log.sources, *log.click_sources]):
@@ -496,7 +497,7 @@ class LocalEngine(Engine):
         row: tuple[int, int],
         on_rows: RowCounter | None,
         *,
-        keep_sessions: bool,
+        keep_sessions: KeepSessions,
     ) -> Bucketed:
         """Write the good rows to buckets by query, the others to one of their own.
 
@@ -509,11 +510,11 @@ class LocalEngine(Engine):
             keep_sessions: as of `read`.
         """
         repeats = Counter[str]()
-        all_pages = keep_sessions or log.docs_once or self.check_pages == "all"
+        all_pages = keep_sessions is True or log.docs_once or self.check_pages == "all"
         if log.has_sessions and not all_pages:
             all_pages = self._has_faulty_pages(log, n_buckets)
         looked_at = None
-        if log.has_sessions and not all_pages:
+        if log.has_sessions and not (all_pages or keep_sessions):
             looked_at = _is_kept(log, n_buckets) | _is_checked(log, n_buckets)
         buckets = self._written(log, n_buckets, row[0], looked_at, on_rows)
         counts = buckets.count_rows()

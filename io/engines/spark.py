@@ -39,6 +39,7 @@ from posbias.io.engines.engine import (
     SAMPLED_ROWS,
     Engine,
     Item,
+    KeepSessions,
     Output,
     ReadLog,
     collected,
@@ -221,7 +222,7 @@ class SparkEngine(Engine):
             self.let_go(frame)
 
     def read(
-        self, log: Log, plan: StatisticsPlan, *, keep_sessions: bool, on_rows: RowCounter | None = None
+        self, log: Log, plan: StatisticsPlan, *, keep_sessions: KeepSessions, on_rows: RowCounter | None = None
     ) -> ReadBySpark:
         """Read the log once, and reject what breaks the contract."""
         del on_rows  # the workers read
@@ -274,7 +275,7 @@ class SparkEngine(Engine):
         n_rows = log.estimated_rows // (_SLICES_PER_CORE * self._cores)
         return log.from_anywhere.slices(min(max(n_rows, _SHORTEST), _LONGEST))
 
-    def _read(self, log: Log, plan: StatisticsPlan, *, keep_sessions: bool) -> ReadBySpark:
+    def _read(self, log: Log, plan: StatisticsPlan, *, keep_sessions: KeepSessions) -> ReadBySpark:
         schema, rows = log.impressions.collect_schema(), log.estimated_rows
         n_parts = self._parts_for(rows, schema)
         shuffle_into(self.session, n_parts)
@@ -289,7 +290,7 @@ class SparkEngine(Engine):
             click = functions.coalesce(functions.col(MADE_CLICK), functions.col(CLICK)).alias(CLICK)
             columns = [click if name == CLICK else functions.col(f"`{spark_name(name)}`") for name in schema]
             shown = shown.join(marked, on=_CLICK_KEYS, how="left").select(*columns)
-        every_page = log.has_sessions and (keep_sessions or log.docs_once or self.check_pages == "all")
+        every_page = log.has_sessions and (keep_sessions is True or log.docs_once or self.check_pages == "all")
         if every_page or len(slices) < n_parts:
             shown = shown.repartition(n_parts, SESSION if log.has_sessions else DOC)
         shown = self.keep(shown)

@@ -27,7 +27,7 @@ from posbias.core.training.weights import WeightOptions, as_count
 from posbias.io.counting.count import CountedLog, PairsOfPart, count_log, read_log, read_statistics
 from posbias.io.counting.profile import facts_of_rows, faults_of_log, profile_of_days
 from posbias.io.counting.warehouse import about_export
-from posbias.io.engines.engine import Engine, ReadLog, some_of
+from posbias.io.engines.engine import Engine, KeepSessions, ReadLog, some_of
 from posbias.io.fits.saved_fit import PreviousFit, StoredEstimate, StoredFit
 from posbias.io.fits.verdicts import OTHER_MODEL, fit_headline, fit_reasons, label_in_words
 from posbias.io.forms.page_structure import check_drafts
@@ -211,10 +211,10 @@ def describe(counted: CountedLog, result: Result) -> None:
     )
 
 
-def read_pages(job: Job, engine: Engine, result: Result) -> ReadLog:
+def read_pages(job: Job, engine: Engine, result: Result, *, keep_sessions: KeepSessions = True) -> ReadLog:
     """Read a log with its pages, and describe it in the manifest."""
     job.require_logs()
-    read = read_log(job.open_log(result), job.plan, engine, result.progress, keep_sessions=True)
+    read = read_log(job.open_log(result), job.plan, engine, result.progress, keep_sessions=keep_sessions)
     result.content |= sections_of_log(job.plan, read.sources, read.rows)
     describe_reading(result, read.rows, read.clicks, read.days, read.notes)
     result.faults += faults_of_log(read, facts_of_rows(read, job.plan), job.plan)

@@ -181,7 +181,7 @@ def interleave(
     theta = None if fitted is None else _weights(fitted)
     if fitted is not None:
         name_propensities(fitted, result)
-    read = read_pages(job, engine, result)
+    read = read_pages(job, engine, result, keep_sessions="unchecked")
     teams = _teams(read, request, None if earlier is None else earlier.section)
     section = InterleavingSection(
         teams,
