@@ -23,7 +23,7 @@ from posbias.core.roles import (
     tells,
     words,
 )
-from posbias.core.schema import ALIASES, CLICK, DOC, FLAGS, POSITION, QUERY, RANDOMIZED, SESSION
+from posbias.core.schema import ALIASES, CLICK, DOC, FLAGS, POSITION, QUERY, SESSION
 from posbias.io.forms.recognition import AS_CLICKS, NO_QUERY, first_impressions, first_shown, option
 from posbias.io.log.click_log import Log, open_log
 from posbias.io.log.events import EventReader
@@ -132,14 +132,16 @@ def find_drafts(log: Log) -> Iterator[tuple[str, pl.DataFrame]]:
     Such a column has a telling name and two values. Most pages hold both, either is often at the top, and some document
     of a query has now one, now the other: advertisements and properties of documents or pages are none.
     """
-    if not log.has_sessions or log.raw is not None:
+    if not _shows_pages(log):
         return
     request, played = log.request, {*log.roles.session, *log.roles.ids(), log.roles.position, log.roles.click}
+    marks = [mark.column for mark in log.roles.randomized]
     for name in schema_of(log.sources[0]):
         if not says_team(name) or name in played:
             continue
         try:
-            named = open_log(replace(request, roles=replace(request.roles, features=(name,))))
+            roles = replace(request.roles, features=tuple(dict.fromkeys([name, *marks])))
+            named = open_log(replace(request, roles=roles))
             rows = first_impressions(named).filter(pl.col(REJECTED) == 0)
             rows = rows.with_columns(team := pl.col(name).cast(pl.String)).filter(team.fill_null("") != "")
         except (SchemaError, pl.exceptions.InvalidOperationError):
@@ -153,13 +155,17 @@ def find_drafts(log: Log) -> Iterator[tuple[str, pl.DataFrame]]:
             yield name, rows
 
 
+def _shows_pages(log: Log) -> bool:
+    return log.has_sessions and log.raw is None and log.request.tables is None
+
+
 def check_drafts(log: Log) -> None:
     """Refuse the picks of two rankers as documents that were placed at random (--randomized-where).
 
     Raises:
         UsageError: rows are marked by the ranker that picked them, or all rows of pages that two rankers drafted.
     """
-    drafts, unseen = dict(find_drafts(log)), not log.has_sessions or log.raw is not None
+    drafts = dict(find_drafts(log))
     ranks, session = ranks_of(log) or ("rank_a", "rank_b"), log.roles.session or ("session",)
     ways_out = (
         "By the ranks of both rankers, mark the rounds that they order differently: "
@@ -167,15 +173,16 @@ def check_drafts(log: Log) -> None:
         "Or leave --method and --randomized-where out, and compare documents within the same two lists: "
         f"{' '.join(f'--stratify {rank}' for rank in ranks)}."
     )
-    for number, mark in enumerate(log.roles.randomized, start=1):
-        if mark.column in drafts or (unseen and "team" in words(mark.column)):
+    for mark in log.roles.randomized:
+        if mark.column in drafts or ("team" in words(mark.column) and not _shows_pages(log)):
             raise UsageError(
                 f"--randomized-where {mark}: column {mark.column!r} says which of two rankers picked a document, and "
                 f"each picks the best that is left; only which of them comes first is random. {ways_out}"
             )
         for name, rows in drafts.items():
-            is_marked = rows.filter(pl.col(POSITION).is_in(mark.positions or pl.col(POSITION)))[RANDOMIZED] == number
-            if is_marked.all() if mark.positions else is_marked.any():
+            is_marked = pl.col(mark.column).cast(pl.String).eq_missing(mark.value)
+            of_pages = rows.group_by(SESSION).agg(some=is_marked.any(), all=is_marked.all())
+            if of_pages["some"].any() and (not mark.positions or of_pages["some"].equals(of_pages["all"])):
                 raise UsageError(
                     f"--randomized-where {mark}: takes all documents that two rankers drafted (column {name!r}) to be "
                     "placed at random. A coin swaps two of them only where the rankers order them differently; where "
