@@ -40,12 +40,14 @@ from posbias.io.engines.engine import ReadLog
 from posbias.io.fits.verdicts import feedback_over_times, reason_of_rows
 from posbias.io.forms.page_structure import (
     find_cells,
+    find_drafts,
     find_duplicates,
     find_lists,
     find_page_time,
     find_pages,
     find_paging,
     find_session,
+    ranks_of,
 )
 from posbias.io.forms.recognition import (
     find_clicks,
@@ -215,6 +217,21 @@ def _times(view: LogView) -> list[Finding]:
     return [Finding(text, (*option("--timestamp", column), *words))]
 
 
+def _teams(view: LogView) -> list[Finding]:
+    """The column of the teams of interleaved pages."""
+    log = view.open_log()
+    team = next((name for name, _ in find_drafts(log)), None)
+    if team is None:
+        return []
+    ranks = chain(*zip(("--rank-a", "--rank-b"), ranks_of(log), strict=False))
+    command = ["interleave", *view.command[1:], "--team", team, *ranks, "-o", "DIR"]
+    return [
+        Finding(
+            f"{team!r} says which of two rankers picked a document, so `posbias {shlex.join(command)}` compares them"
+        )
+    ]
+
+
 STEPS: tuple[Step, ...] = (
     _recognition_form,
     _dialect,
@@ -234,6 +251,7 @@ STEPS: tuple[Step, ...] = (
     _times,
     lambda view: find_duplicates(view.open_log()),
     lambda view: [] if _takes_no_cells(view) else find_layout(view.open_log()),
+    _teams,
 )
 """Steps of the recognition, in this order. A log of raw files or events has no rows before these are read."""
 

@@ -19,7 +19,7 @@ from posbias.core.estimators import check_method
 from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.fit.fit import LARGEST_COMPARISON, MOST_CELLS_BESIDE, BesideCounts, Fit, check_cells, fit_statistics
 from posbias.core.fit.model_tests import can_compare, compare_models
-from posbias.core.schema import CLICKS, IMPRESSIONS
+from posbias.core.schema import CLICKS, IMPRESSIONS, Roles
 from posbias.core.standard_errors.cluster import ClusterSums
 from posbias.core.standard_errors.column import WholeLog
 from posbias.core.training.layout import LayoutOfCounts, LayoutOfPages
@@ -36,7 +36,7 @@ from posbias.io.jobs.tables import Result
 from posbias.io.jobs.training import Weigh, weigh_by_cell
 from posbias.io.log import click_log
 from posbias.io.log.click_log import Log, LogRequest
-from posbias.io.log.clicks import JoinedClicks, Rows, lost_clicks
+from posbias.io.log.clicks import JoinedClicks, Rows, check_plain, lost_clicks
 from posbias.io.log.events import SHOWN_FLAG
 from posbias.io.log.faults import doubts, faults_in
 from posbias.io.log.lists import find_inner_pages
@@ -115,6 +115,9 @@ class Job:
             )
         if log.roles.randomized:
             check_drafts(log)
+        if log.roles.features_by != Roles().features_by and log.raw is None:
+            for name in self.features:
+                check_plain(request.where, log.schema, name, log.roles.features_by)
         check_features(log, self.tables, self.features)
         if result is not None:
             result.faults += doubts(log)

@@ -257,16 +257,17 @@ def _teams(read: ReadLog, request: InterleavingRequest, known: InterleavingSecti
             why = " Of amounts of money, one large one would decide." if flag == "--outcome" else ""
             verb = "holds" if rows == 1 else "hold"
             raise SchemaError(f"column {of!r} ({flag}): {plural(rows, 'rows')} {verb} something else than {what}.{why}")
-    teams = sorted(counts[name].drop_nulls().to_list())
+    teams = sorted(team for team in counts[name].drop_nulls().to_list() if team != "")
     values = list(map(label_in_words, teams))
     if known is not None and {*teams} <= {*known.teams}:
         return known.teams
     if len(teams) != 2:  # noqa: PLR2004 - rankers
         some = ", ".join(values[:_MOST_TEAMS_NAMED]) + (", ..." if len(values) > _MOST_TEAMS_NAMED else "")
         without = f"SELECT * REPLACE (NULLIF({name}, 'both') AS {name}) FROM log"  # noqa: S608 - shown
+        how = f' Leave the cell empty where a document is of neither, e.g. --sql "{without}".' if teams[2:] else ""
         raise SchemaError(
             f"column {name!r} (--team): holds {plural(len(teams), 'values')} ({some or 'none'}), and two rankers are "
-            f'compared. Leave the cell empty where a document is of neither, e.g. --sql "{without}".'
+            f"compared.{how}"
         )
     if known is not None:
         before = " and ".join(map(label_in_words, known.teams))

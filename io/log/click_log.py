@@ -504,12 +504,13 @@ def open_log(request: LogRequest) -> Log:
 
 
 def _with_cells(roles: Roles, request: LogRequest, sources: Sequence[Source]) -> tuple[Roles, Sequence[str]]:
-    """The columns of roles on nested pages, the position among them where lists of cells say it, and these lists."""
-    if not roles.cell:
+    """The columns of roles on nested pages, the position among them where lists of cells say it, and such lists."""
+    if not (roles.cell or roles.features):
         return roles, ()
     with reading(sources):
         first = scan_sources(sources[:1]).head(_SAMPLED_PAGES).collect()
-    in_lists, (*others, last) = cells_in_lists(first, roles, request.lists), roles.cell
+    in_lists = cells_in_lists(first, roles, request.lists)
+    *others, last = roles.cell or ("",)
     says_all = roles.position is None and others and last in in_lists
     return replace(roles, position=last) if says_all else roles, in_lists
 

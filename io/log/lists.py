@@ -303,13 +303,17 @@ def check_flat(schema: pl.Schema, roles: Roles, *, where: str) -> None:
 
 
 def cells_in_lists(first: pl.DataFrame, roles: Roles, rules: ListRules) -> list[str]:
-    """The columns of cells with an entry for each document of a page; of text, that is so in all of the first rows."""
-    texts = [name for name in roles.cell if first[name].dtype == pl.String and rules.separator is not None]
+    """Columns of cells and others that are kept, with an entry for each document of a page.
+
+    Of text, that is so in all of the first rows.
+    """
+    names = dict.fromkeys((*roles.cell, *roles.features))
+    texts = [name for name in names if first[name].dtype == pl.String and rules.separator is not None]
     doc = first[roles.doc[0]] if roles.doc else pl.Series()
     docs = rules.as_list(doc.name) if doc.dtype == pl.String else pl.col(doc.name).cast(pl.List(pl.String))
     alike = [(rules.as_list(name).list.len() == docs.list.len()).all().alias(name) for name in texts]
     found = first.select(alike).row(0, named=True) if texts else {}
-    return [name for name in roles.cell if holds_lists(first[name].dtype) or found.get(name)]
+    return [name for name in names if holds_lists(first[name].dtype) or found.get(name)]
 
 
 def find_nesting(
@@ -322,7 +326,7 @@ def find_nesting(
         roles: what they mean.
         base: the number of the topmost position.
         rules: how lists are read.
-        cells: columns of cells that hold lists.
+        cells: columns of cells, and others that are kept, that hold lists.
         where: what is being read, for the message.
 
     Raises:

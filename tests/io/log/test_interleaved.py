@@ -8,7 +8,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from command_results import Posbias, Refused
+from checked_logs import checked, good_log
+from command_results import Posbias, Refused, Run
+from log_forms import Event, Files, Form, ubi_event, ubi_query, write
+from polars.testing import assert_frame_equal
 from small_logs import simulated
 
 from posbias.core.arrays.count_table import Floats
@@ -230,3 +233,189 @@ def test_a_column_of_teams_is_told_from_others_by_its_name_and_by_what_pages_hol
     change, found = NAMED[name]
 
     assert names_of(tmp_path, change(log)) == found
+
+
+# --- forms -------------------------------------------------------------------------------------------------------
+
+COLUMNS, OF_EVENTS = "--team team --rank-a rank_a --rank-b rank_b", "event_attributes.object"
+OF_DOC = ("team", "rank_a", "rank_b")
+
+
+def by_page(log: pl.DataFrame, doc: Callable[[Event], Event], page: Callable[[list[Event]], Event]) -> list[Event]:
+    """A line of JSON a page: its session and query, and what is made of its documents and of the clicked ones."""
+    lines = list[Event]()
+    for rows in log.partition_by("session", maintain_order=True):
+        of_page = rows.to_dicts()
+        made = page([doc(row) for row in of_page])
+        clicked = [row["doc"] for row in of_page if row["click"]]
+        lines.append({"session": of_page[0]["session"], "query": of_page[0]["query"], "clicked": clicked, **made})
+    return lines
+
+
+def solr(log: pl.DataFrame) -> Files:
+    """Solr's answers with fl=id,[interleaving], and the ids that were clicked."""
+    found = by_page(
+        log, lambda row: {"id": row["doc"], "[interleaving]": row["team"]}, lambda docs: {"response": {"docs": docs}}
+    )
+    return {"log.ndjson": found}
+
+
+def hits(log: pl.DataFrame) -> Files:
+    """OpenSearch's hits, as its Chorus serves them with the search configuration that picked each."""
+    found = by_page(
+        log, lambda row: {"_id": row["doc"], "search_config": row["team"]}, lambda docs: {"hits": {"hits": docs}}
+    )
+    return {"log.ndjson": found}
+
+
+def ubi_events(log: pl.DataFrame) -> Files:
+    """UBI, whose events have what is known of documents in their attributes."""
+    lines = list[Event]()
+    for rows in log.partition_by("session", maintain_order=True):
+        page = rows.to_dicts()
+        name, kinds = f"p{page[0]['session']}", ("impression", "click")
+        lines.append(ubi_query(name, str(page[0]["query"]), [f"d{row['doc']}" for row in page]))
+        for row in page:
+            of_doc = {"search_config": row["team"], "rank_a": row["rank_a"], "rank_b": row["rank_b"]}
+            for action in kinds[: 1 + row["click"]]:
+                event = ubi_event(name, action, f"d{row['doc']}")
+                event["event_attributes"]["object"] |= of_doc
+                lines.append(event)
+    return {"log.ndjson": lines}
+
+
+def events(log: pl.DataFrame) -> Files:
+    shown = log.drop("click").with_columns(event=pl.lit("view"))
+    clicks = log.filter(pl.col("click") == 1).select("session", "doc", event=pl.lit("tap"))
+    return {"log": pl.concat([clicks, shown], how="diagonal")}
+
+
+def paged(log: pl.DataFrame) -> Files:
+    """Two pages of three results, where positions begin anew on each."""
+    place = pl.col("position") - 1
+    return {"log": log.with_columns(page=place // 3 + 1, slot=place % 3 + 1).drop("position")}
+
+
+def as_text(log: pl.DataFrame) -> Files:
+    lists = pl.col("doc", "click", *OF_DOC)
+    return {"log.csv": listed(log).with_columns(lists.cast(pl.List(pl.String)).list.join("|")).write_csv()}
+
+
+STRUCTS = pl.struct("doc", *OF_DOC).alias("docs")
+AS_FLAT: dict[str, tuple[Callable[[pl.DataFrame], Files], str]] = {
+    "lists": (lambda log: {"log": listed(log)}, COLUMNS),
+    "structs in a list": (
+        lambda log: {"log": log.group_by("session", "query", maintain_order=True).agg(STRUCTS, "click")},
+        "--doc docs.doc --team docs.team --rank-a docs.rank_a --rank-b docs.rank_b",
+    ),
+    "lines of JSON": (lambda log: {"log.ndjson": log.write_ndjson()}, COLUMNS),
+    "pages of results": (paged, f"--page page --page-size 3 --position slot {COLUMNS}"),
+    "text": (lambda log: {"log.csv": log.write_csv()}, COLUMNS),
+    "UBI": (
+        ubi_events,
+        f"--input-format ubi --team {OF_EVENTS}.search_config --rank-a {OF_EVENTS}.rank_a --rank-b {OF_EVENTS}.rank_b",
+    ),
+    "events": (events, f"--impression-where event=view --click-where event=tap {COLUMNS}"),
+    "clicks apart": (
+        lambda log: {"log": log.drop("click"), "clicks": log.filter(pl.col("click") == 1).select("session", "doc")},
+        f"{COLUMNS} --clicks CLICKS",
+    ),
+    "a query": (
+        lambda log: {"log": log.rename({"team": "t"})},
+        f"--sql 'FROM log SELECT * EXCLUDE (t), t AS team' {COLUMNS}",
+    ),
+    "lists as text": (as_text, f"--list-separator | {COLUMNS}"),
+    "Solr": (solr, "--doc response.docs.id --clicked clicked --team response.docs.[interleaving]"),
+    "hits": (hits, "--doc hits.hits._id --clicked clicked --team hits.hits.search_config"),
+}
+
+
+@pytest.mark.slow_after(4)
+@pytest.mark.parametrize("name", AS_FLAT)
+def test_the_verdict_of_every_form_is_that_of_flat_rows(
+    posbias: Posbias, log: pl.DataFrame, tmp_path: Path, name: str
+) -> None:
+    (change, options), few = AS_FLAT[name], log.filter(pl.col("session") < 400)
+    ranks = COLUMNS if "--rank-a" in options else "--team team"
+    folder = tmp_path / "form"
+    folder.mkdir()
+
+    found = posbias("interleave", *Form(lambda _: {}, options).words(write(folder, change(few))))
+
+    flat = posbias("interleave", written(tmp_path, few), *shlex.split(ranks))
+    assert_frame_equal(*(pl.read_parquet(done.folder / "verdict.parquet") for done in (found, flat)))
+
+
+UNREADABLE: dict[str, tuple[Change, str, str]] = {
+    "another name": (lambda log: log.rename({"team": "tema"}), "--team team", "there is no column 'team' (--team,"),
+    "a rank of another name": (
+        lambda log: log.rename({"rank_b": "rank_2"}),
+        COLUMNS,
+        "there is no column 'rank_b' (--team, --rank-a, --rank-b,",
+    ),
+    "a third value": (
+        lambda log: log.with_columns(
+            team=pl.when(pl.col("rank_a") == pl.col("rank_b")).then(pl.lit("C")).otherwise(TEAM)
+        ),
+        "--team team",
+        "column 'team' (--team): holds 3 values (A, B, C)",
+    ),
+    "one value": (lambda log: log.with_columns(team=pl.lit("A")), "--team team", "(--team): holds 1 value (A)"),
+    "one value, or empty text": (
+        lambda log: log.with_columns(team=pl.when(TEAM == "A").then(TEAM).otherwise(pl.lit(""))),
+        "--team team",
+        "(--team): holds 1 value (A)",
+    ),
+    "no pages": (lambda log: log.drop("session"), "--team team", "no column looks like the session"),
+    "lists that differ in length": (
+        lambda log: listed(log).with_columns(pl.col("team").list.head(2)),
+        "--team team",
+        "the lists of the page differ in length",
+    ),
+    "structs": (lambda log: log.with_columns(team=pl.struct("team")), "--team team", "it must hold plain values"),
+    "sums": (
+        lambda log: log.group_by("query", "doc", "position").agg(
+            pl.col("click").sum(), shown=pl.len(), team=TEAM.first()
+        ),
+        "--team team --impressions shown",
+        "needs whole pages",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_what_cannot_be_read_is_one_error(refused: Refused, log: pl.DataFrame, tmp_path: Path, name: str) -> None:
+    change, options, message = UNREADABLE[name]
+
+    said = refused("interleave", written(tmp_path, change(log.head(600))), *shlex.split(options))
+
+    assert message in " ".join(said.split())
+
+
+# --- check --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["text", "lists", "structs in a list"])
+def test_check_prints_the_command_that_compares_the_rankers(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path, name: str
+) -> None:
+    (path,) = write(tmp_path, AS_FLAT[name][0](log))
+    told = ("--doc", "docs.doc", "--click", "click") if name == "structs in a list" else ()
+
+    found = checked(run_in_process, path.name, *told)
+
+    said = next(one["said"] for one in found["recognised"]["findings"] if "rankers" in one["said"])
+    words = shlex.split(said.partition("`posbias ")[2].partition("`")[0].replace("-o DIR", "-o out"))
+    run_in_process(*words)
+    assert pl.read_parquet(tmp_path / "out" / "verdict.parquet")["pages"].item(0) == log["session"].n_unique()
+
+
+@pytest.mark.parametrize("log_of", [good_log], ids=["an ordinary log"])
+def test_check_says_nothing_of_rankers_elsewhere(
+    run_in_process: Run, tmp_path: Path, log_of: Callable[[], pl.DataFrame]
+) -> None:
+    frame = log_of().with_columns(team=pl.col("doc").hash() % 2, ranker=pl.col("session") % 2)
+    written(tmp_path, frame)
+
+    assert "rankers" not in run_in_process("check", "log.parquet").stdout
