@@ -47,6 +47,7 @@ from posbias.io.forms.page_structure import (
     find_pages,
     find_paging,
     find_session,
+    find_teams_of_ubi,
     ranks_of,
 )
 from posbias.io.forms.recognition import (
@@ -135,9 +136,11 @@ class LogView:
     @property
     def options(self) -> dict[str, object]:
         """Values of options by flag, but for those that would have no effect on a run."""
-        groups = (self.log, self.counting)
+        return self._options_of("run", self.log, self.counting)
+
+    def _options_of(self, command: str, *groups: LogOptions | CountingOptions) -> dict[str, object]:
         values = {name: value for group in (*groups, EstimationOptions()) for name, value in vars(group).items()}
-        situation = Situation("run", values | {"logs": list(self.logs)})
+        situation = Situation(command, values | {"logs": list(self.logs)})
         return {
             flag: value
             for flag, value in values_of(*groups).items()
@@ -147,12 +150,18 @@ class LogView:
     @property
     def command(self) -> list[str]:
         """The arguments of `posbias` that run the main job; `-o DIR` is still lacking."""
-        files = () if self.log.engine == "spark" and (self.log.table or self.logs == (QUERY_OF_SPARK,)) else self.logs
-        return [
-            "run",
-            *(f"./{name}" if name.startswith("-") and name != "-" else name for name in files),
-            *words_of(self.options),
-        ]
+        return ["run", *self._files, *words_of(self.options)]
+
+    @property
+    def interleave(self) -> list[str]:
+        """Those that compare two rankers; the columns of these and `-o DIR` are still lacking."""
+        return ["interleave", *self._files, *words_of(self._options_of("interleave", self.log))]
+
+    @property
+    def _files(self) -> list[str]:
+        if self.log.engine == "spark" and (self.log.table or self.logs == (QUERY_OF_SPARK,)):
+            return []
+        return [f"./{name}" if name.startswith("-") and name != "-" else name for name in self.logs]
 
 
 Step = Callable[[LogView], list[Finding]]
@@ -219,17 +228,16 @@ def _times(view: LogView) -> list[Finding]:
 
 def _teams(view: LogView) -> list[Finding]:
     """The column of the teams of interleaved pages."""
-    log = view.open_log()
-    team = next((name for name, _ in find_drafts(log)), None)
+    if view.log.input_format == "ubi":
+        team, ranks = find_teams_of_ubi(view.sources()), ()
+    else:
+        log = view.open_log()
+        team, ranks = next((name for name, _ in find_drafts(log)), None), ranks_of(log)
     if team is None:
         return []
-    ranks = chain(*zip(("--rank-a", "--rank-b"), ranks_of(log), strict=False))
-    command = ["interleave", *view.command[1:], "--team", team, *ranks, "-o", "DIR"]
-    return [
-        Finding(
-            f"{team!r} says which of two rankers picked a document, so `posbias {shlex.join(command)}` compares them"
-        )
-    ]
+    named = chain(("--team", team), *zip(("--rank-a", "--rank-b"), ranks, strict=False), ("-o", "DIR"))
+    compared = f"`posbias {shlex.join([*view.interleave, *named])}` compares them"
+    return [Finding(f"{team!r} says which of two rankers picked a document, and {compared}")]
 
 
 STEPS: tuple[Step, ...] = (

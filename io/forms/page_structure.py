@@ -2,9 +2,11 @@
 
 import re
 import shlex
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import cast
 
 import polars as pl
 
@@ -24,13 +26,14 @@ from posbias.core.roles import (
     words,
 )
 from posbias.core.schema import ALIASES, CLICK, DOC, FLAGS, POSITION, QUERY, SESSION
+from posbias.io.forms.form import Document, document_of, field
 from posbias.io.forms.recognition import AS_CLICKS, NO_QUERY, first_impressions, first_shown, option
 from posbias.io.log.click_log import Log, open_log
 from posbias.io.log.events import EventReader
 from posbias.io.log.faults import clicks_in_rows, undeclared_page
 from posbias.io.log.lists import JSON, SPACE, Finding, ListRules, holds_lists
 from posbias.io.log.rejections import CLICKED_TWICE, without_sessions
-from posbias.io.log.scan import reading, scan_sources, schema_of
+from posbias.io.log.scan import LINE, reading, scan_lines, scan_sources, schema_of
 from posbias.io.log.sources import Source
 from posbias.io.log.sql import sql_of_swaps, sql_option
 from posbias.io.log.times import finest_first, free_columns
@@ -153,6 +156,27 @@ def find_drafts(log: Log) -> Iterator[tuple[str, pl.DataFrame]]:
         moved = rows.group_by(QUERY, DOC).agg(team.n_unique() > 1)[name].any()
         if pages["both"].sum() >= _DRAFTED * pages.height and tops.is_between(*_TOPS).all() and moved:
             yield name, rows
+
+
+_LINES, _FILES, _OBJECT = 5000, 4, "event_attributes.object"
+
+
+def find_teams_of_ubi(sources: Sequence[Source]) -> str | None:
+    """The attribute of UBI's events that says so: a telling name, and two values, both on some page."""
+    pages = defaultdict[str, defaultdict[str, set[str]]](lambda: defaultdict(set))
+    for source in sources[:_FILES]:
+        with reading([source]):
+            lines = scan_lines(source).select(LINE).head(_LINES).drop_nulls().collect(engine="streaming").to_series()
+        for document in filter(None, map(document_of, lines)):
+            of_doc = field(document, _OBJECT)
+            for name, value in cast("Document", of_doc).items() if isinstance(of_doc, dict) else ():
+                if says_team(name) and isinstance(value, str | int) and value != "":
+                    pages[name][str(document.get("query_id"))].add(str(value))
+    rankers = 2
+    for name, of_pages in pages.items():
+        if len(frozenset(chain(*of_pages.values()))) == rankers == max(map(len, of_pages.values())):
+            return f"{_OBJECT}.{name}"
+    return None
 
 
 def _shows_pages(log: Log) -> bool:

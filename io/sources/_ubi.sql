@@ -196,7 +196,7 @@ CREATE VIEW counts AS
     FROM disagreeing;
 -- include: _clicks.sql
 CREATE VIEW attributes AS
-    SELECT query_id, map(list(object_id), list(kept)) AS of_docs FROM (
+    SELECT query_id, map_from_entries(list(row(object_id, kept))) AS of_docs FROM (
         SELECT query_id, object_id, list(value ORDER BY i) AS kept FROM (
             SELECT query_id, object_id, i, CASE WHEN min(value) = max(value) THEN min(value) END AS value FROM (
                 SELECT query_id, object_id, unnest(kept) AS value, generate_subscripts(kept, 1) AS i

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -18,8 +19,9 @@ from posbias.core.arrays.count_table import Floats
 from posbias.core.log.impressions import ReadingRules
 from posbias.core.schema import Roles
 from posbias.core.simulation.simulate import SimulationOptions
-from posbias.io.forms.page_structure import find_drafts
+from posbias.io.forms.page_structure import find_drafts, find_teams_of_ubi
 from posbias.io.log.click_log import LogRequest, open_log
+from posbias.io.log.sources import find_sources
 from posbias.io.log.sql import sql_of_swaps
 
 DRAFTS = SimulationOptions(
@@ -396,12 +398,12 @@ def test_what_cannot_be_read_is_one_error(refused: Refused, log: pl.DataFrame, t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["text", "lists", "structs in a list"])
+@pytest.mark.parametrize("name", ["text", "lists", "structs in a list", "UBI"])
 def test_check_prints_the_command_that_compares_the_rankers(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path, name: str
 ) -> None:
     (path,) = write(tmp_path, AS_FLAT[name][0](log))
-    told = ("--doc", "docs.doc", "--click", "click") if name == "structs in a list" else ()
+    told = ("--doc", "docs.doc", "--click", "click") if name == "structs in a list" else ("--max-position", "4")
 
     found = checked(run_in_process, path.name, *told)
 
@@ -411,11 +413,30 @@ def test_check_prints_the_command_that_compares_the_rankers(
     assert pl.read_parquet(tmp_path / "out" / "verdict.parquet")["pages"].item(0) == log["session"].n_unique()
 
 
-@pytest.mark.parametrize("log_of", [good_log], ids=["an ordinary log"])
-def test_check_says_nothing_of_rankers_elsewhere(
-    run_in_process: Run, tmp_path: Path, log_of: Callable[[], pl.DataFrame]
-) -> None:
-    frame = log_of().with_columns(team=pl.col("doc").hash() % 2, ranker=pl.col("session") % 2)
+@pytest.mark.slow
+def test_check_says_nothing_of_rankers_elsewhere(run_in_process: Run, tmp_path: Path) -> None:
+    frame = good_log().with_columns(team=pl.col("doc").hash() % 2, ranker=pl.col("session") % 2)
     written(tmp_path, frame)
 
     assert "rankers" not in run_in_process("check", "log.parquet").stdout
+
+
+@pytest.mark.parametrize(
+    ("attributes", "found"),
+    [
+        ([{"team": "A"}, {"team": "B"}], "event_attributes.object.team"),
+        ([{"[interleaving]": 1, "team": [1]}, {"[interleaving]": 2}], "event_attributes.object.[interleaving]"),
+        ([{"team": "A"}, {"team": "A"}], None),
+        ([{"team": "A"}, {"team": ""}], None),
+        ([{"team": "A"}, {"team": "B"}, {"team": "C"}], None),
+        ([{"colour": "A"}, {"colour": "B"}], None),
+        (["A", None], None),
+    ],
+)
+def test_an_attribute_of_ubi_is_of_teams_if_a_page_has_two(
+    tmp_path: Path, attributes: list[Any], found: str | None
+) -> None:
+    events = [{"query_id": "p", "action_name": "click", "event_attributes": {"object": each}} for each in attributes]
+    (path,) = write(tmp_path, {"log.ndjson": ["", "{", *events, ubi_query("p")]})
+
+    assert find_teams_of_ubi(find_sources([str(path)])) == found
