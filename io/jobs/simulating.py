@@ -86,7 +86,11 @@ def simulate(
     result.headline = ", ".join(plural(number, name) for name, number in totals.items()) + " are simulated"
     result.printed += _rates_table(options, counts, propensities)
     log = quote(str(target / LOG_OF_SIMULATION))
-    if options.model in CELL_MODELS:
+    if options.interleave:
+        ranks = " --rank-a rank_a --rank-b rank_b" * (len(options.interleave) > 1)
+        user = " --user user" * (options.users > 0)
+        result.next = f"posbias interleave {log} --team team{ranks}{user} -o verdict"
+    elif options.model in CELL_MODELS:
         flags = {  # of the command that estimates what is known about this log
             "--model ubm": options.model == "ubm",
             "--timestamp timestamp --period day": options.feedback_strength > 0 and options.updates_per_day == 1,

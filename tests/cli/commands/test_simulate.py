@@ -105,6 +105,21 @@ def test_cells_are_columns_of_the_log_and_of_the_truth_by_their_plain_names(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("weights", [".2:1", ".5"])
+def test_a_log_of_team_drafts_is_compared_by_the_command_that_is_named(
+    run_in_process: RunPosbias, tmp_path: Path, weights: str
+) -> None:
+    done = run_in_process(*SMALL, "--interleave", weights, "--users", "300", "-o", "out", code=0)
+    ranks = "--rank-a rank_a --rank-b rank_b " * (":" in weights)  # the same ranker twice: no ranks differ
+    command = f"posbias interleave out/log.parquet --team team {ranks}--user user -o verdict"
+
+    assert command in done.stderr
+    assert run_in_process(*command.split()[1:]).returncode in {0, 1, 3}
+    verdict = pl.read_parquet(tmp_path / "verdict" / "verdict.parquet")
+    assert (verdict["difference"] < -0.1).all() is (":" in weights)
+
+
+@pytest.mark.slow
 def test_the_truth_of_cells_weighs_the_clicks_of_the_log(run_in_process: RunPosbias, tmp_path: Path) -> None:
     run_in_process(*SMALL, "--cells", "row=.4:.5", "-o", "out", code=0)
     weigh = ("weight", "out/log.parquet", "--cell", "row", "--propensities", "out/truth.parquet")
