@@ -189,11 +189,14 @@ def check_drafts(log: Log) -> None:
     Raises:
         UsageError: rows are marked by the ranker that picked them, or all rows of pages that two rankers drafted.
     """
-    drafts = dict(find_drafts(log))
-    ranks, session = ranks_of(log) or ("rank_a", "rank_b"), log.roles.session or ("session",)
+    drafts, ranks, roles = dict(find_drafts(log)), ranks_of(log) or ("rank_a", "rank_b"), log.roles
+    marked = "in a log of one row per document (--sql)"
+    if log.nesting is None and log.raw is None:
+        page = [*(roles.session or ("session",)), *([roles.page] if roles.page else [])]
+        query = sql_of_swaps(page, roles.position or POSITION, ranks, log.request.rules.position_base)
+        marked = f"{sql_option(query)} --randomized-where swap=true@1,2 --max-position 2"
     ways_out = (
-        "By the ranks of both rankers, mark the rounds that they order differently: "
-        f"{sql_option(sql_of_swaps(session, log.roles.position or POSITION, ranks))} --randomized-where swap=true@1,2. "
+        f"By the ranks of both rankers, mark the rounds that they order differently: {marked}. "
         "Or leave --method and --randomized-where out, and compare documents within the same two lists: "
         f"{' '.join(f'--stratify {rank}' for rank in ranks)}."
     )

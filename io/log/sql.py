@@ -139,17 +139,23 @@ def sql_of_pages(of_page: Sequence[str], docs: Sequence[str], clicks: Sequence[s
     return f"SELECT * FROM (SELECT {places} FROM {VIEW}) WHERE length(CAST(doc AS VARCHAR)) > 0"
 
 
-def sql_of_swaps(session: Sequence[str], position: str, ranks: Sequence[str]) -> str:
+def sql_of_swaps(page: Sequence[str], position: str, ranks: Sequence[str], base: int = 1) -> str:
     """The query that marks the rounds of team drafts in which a coin swaps two documents, as `swap`.
 
     Both rankers have a say in the rounds, positions 2r - 1 and 2r, whose documents they order differently. A document
     without a rank is below all others.
+
+    Args:
+        page: the columns that tell pages apart.
+        position: the column of the position.
+        ranks: those of the ranks by both rankers.
+        base: the number of the topmost position.
     """
-    place = f"CAST({sql_name(position)} AS INT)"
+    place = f"(CAST({sql_name(position)} AS INT) - {base})"
     sums = [f"sum(sign * coalesce(CAST({sql_name(rank)} AS DOUBLE), 1e9)) OVER round" for rank in ranks]
     return (
-        f"SELECT * EXCLUDE (sign), {' * '.join(sums)} < 0 AS swap FROM (SELECT *, {place} % 2 * 2 - 1 AS sign FROM "
-        f"{VIEW}) WINDOW round AS (PARTITION BY {', '.join(map(sql_name, session))}, ({place} + 1) // 2)"
+        f"SELECT * EXCLUDE (sign), {' * '.join(sums)} < 0 AS swap FROM (SELECT *, 1 - {place} % 2 * 2 AS sign FROM "
+        f"{VIEW}) WINDOW round AS (PARTITION BY {', '.join(map(sql_name, page))}, {place} // 2)"
     )
 
 

@@ -150,15 +150,16 @@ def test_what_was_placed_at_random_is_taken_beside_drafts(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file", ["log.parquet", "log.csv"])
+@pytest.mark.parametrize(("file", "base"), [("log.parquet", 1), ("log.csv", 1), ("log.parquet", 0)])
 def test_the_swaps_that_the_message_marks_recover_the_first_propensities(
-    posbias: Posbias, refused: Refused, log: pl.DataFrame, tmp_path: Path, file: str
+    posbias: Posbias, refused: Refused, log: pl.DataFrame, tmp_path: Path, file: str, base: int
 ) -> None:
-    path = written(tmp_path, log, file)
-    said = " ".join(refused("fit", path, *MARKED, "team=A").split())
+    path = written(tmp_path, log.with_columns(pl.col("position") - 1 + base), file)
+    read = (path, "--position-base", base)
+    said = " ".join(refused("fit", *read, *MARKED, "team=A").split())
     words = shlex.split(said.partition("order differently: ")[2].partition(". Or leave")[0])
 
-    done = posbias("fit", path, "--method", "randomized", *words, "--max-position", 2)
+    done = posbias("fit", *read, "--method", "randomized", *words)
 
     assert np.abs(errors_of(done.propensities)).max() < 3
     assert done.propensities["std_error"].to_numpy().max() < 0.1
