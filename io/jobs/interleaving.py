@@ -24,7 +24,7 @@ from posbias.core.errors import SchemaError, StatisticsError, UsageError, plural
 from posbias.core.evaluation import interleaving as tdi
 from posbias.core.evaluation.interleaving import CreditRule, Verdict, add_up, log_e, repeated_coins, rho_for
 from posbias.core.fit.propensities import PROPENSITY, choose_propensities
-from posbias.core.schema import PERIOD, POSITION, QUERY, RESERVED
+from posbias.core.schema import CLICK, PERIOD, POSITION, QUERY, RESERVED
 from posbias.io.engines.engine import Engine, ReadLog, sums_by
 from posbias.io.fits.saved_fit import PreviousFit
 from posbias.io.fits.verdicts import label_in_words, unweighted_clicks
@@ -249,7 +249,8 @@ def _teams(read: ReadLog, request: InterleavingRequest, known: InterleavingSecti
         sound = (number == number.floor()) & number.is_between(0, _LARGEST_OUTCOME)
         numbers["--outcome"] = request.outcome
         wrong[request.outcome] = (of.is_not_null() & ~sound.fill_null(value=False)).sum()
-    counts = sums_by(read.pieces, [pl.col(name)], rows=pl.len(), **{f"wrong {of}": sum_ for of, sum_ in wrong.items()})
+    sums = {"rows": pl.len(), CLICK: pl.col(CLICK).cast(pl.Int64).sum()}
+    counts = sums_by(read.pieces, [pl.col(name)], **sums, **{f"wrong {of}": sum_ for of, sum_ in wrong.items()})
     for flag, of in numbers.items():
         rows = int(counts[f"wrong {of}"].sum())
         if rows:
@@ -259,12 +260,19 @@ def _teams(read: ReadLog, request: InterleavingRequest, known: InterleavingSecti
             raise SchemaError(f"column {of!r} ({flag}): {plural(rows, 'rows')} {verb} something else than {what}.{why}")
     teams = sorted(team for team in counts[name].drop_nulls().to_list() if team != "")
     values = list(map(label_in_words, teams))
+    of_teams = counts.filter(pl.col(name).is_in(teams))
+    if teams and (of_teams["rows"] == of_teams[CLICK]).all():
+        raise SchemaError(
+            f"column {name!r} (--team): only documents that were clicked have a value, so that nothing shows whether a "
+            "coin decided. Log the ranker of each document that was shown (of UBI, with its impression)."
+        )
     if known is not None and {*teams} <= {*known.teams}:
         return known.teams
     if len(teams) != 2:  # noqa: PLR2004 - rankers
         some = ", ".join(values[:_MOST_TEAMS_NAMED]) + (", ..." if len(values) > _MOST_TEAMS_NAMED else "")
         without = f"SELECT * REPLACE (NULLIF({name}, 'both') AS {name}) FROM log"  # noqa: S608 - shown
-        how = f' Leave the cell empty where a document is of neither, e.g. --sql "{without}".' if teams[2:] else ""
+        how = " Leave the cell empty where a document is of neither" if teams[2:] else ""
+        how += f', e.g. --sql "{without}".' if how and name.isidentifier() else "." if how else ""
         raise SchemaError(
             f"column {name!r} (--team): holds {plural(len(teams), 'values')} ({some or 'none'}), and two rankers are "
             f"compared.{how}"

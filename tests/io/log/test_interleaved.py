@@ -369,6 +369,11 @@ UNREADABLE: dict[str, tuple[Change, str, str]] = {
         "--team team",
         "(--team): holds 1 value (A)",
     ),
+    "rankers of clicks alone": (
+        lambda log: log.with_columns(team=pl.when(pl.col("click") == 1).then(TEAM)),
+        "--team team",
+        "only documents that were clicked have a value",
+    ),
     "no pages": (lambda log: log.drop("session"), "--team team", "no column looks like the session"),
     "lists that differ in length": (
         lambda log: listed(log).with_columns(pl.col("team").list.head(2)),
