@@ -229,6 +229,7 @@ _TABLES = (
     PROPENSITIES,
     *(
         "comparison",
+        "verdict",
         "metrics",
         "models",
         "widths",

@@ -52,6 +52,7 @@ below where the other has it, `unweighted` clicks at positions without a propens
 SUMS_OF_USERS = (PAGES, DIFFERENCE, CREDIT, OUTCOME, FIRST_A, FIRST_B)
 
 _LARGEST_WEIGHT = 5.0
+_LARGEST_LOG_E = 700.0
 _MOST_DOUBLINGS, _BISECTIONS = 60, 60
 _BEYOND_ALL = 1 << 30  # the rank of a document that a ranker does not have
 
@@ -159,7 +160,7 @@ class Verdict:
 
     pages: float
     difference: float  # a page, A minus B; NaN without pages
-    e_value: float  # may be infinite; NaN where there are too few queries or users
+    e_value: float  # e^700 at most; NaN where there are too few queries or users
     interval: tuple[float, float]  # NaN where E is; infinite where nothing is known on that side
     effective: float  # number of queries or users, as if all were alike; that of pages for pages
     total: float = 0.0  # S
@@ -213,8 +214,7 @@ class Verdict:
             return cls(0.0, math.nan, 1.0, (-math.inf, math.inf), 0.0)
         mean, limit = total / pages, math.log(DECIDED)
         ends = tuple(_first_beyond(log_e_of, mean, sign / pages, limit) for sign in (-1.0, 1.0))
-        at_zero = log_e_of(0.0)
-        e_value = math.exp(at_zero) if at_zero < math.log(np.finfo(np.float64).max) else math.inf
+        e_value = math.exp(min(log_e_of(0.0), _LARGEST_LOG_E))
         return cls(pages, mean, e_value, (ends[0], ends[1]), effective, total, factor * squares)
 
 

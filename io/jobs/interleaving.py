@@ -48,6 +48,7 @@ _REPEATED = 5.0
 _MUCH_REPEATED = 1.5  # times the variance of independent coins
 _FEW, _MANY = 0.01, 0.1  # shares of pages that are no draft
 _DOMINATES, _ENOUGH = 0.1, 100  # share of the credited clicks that one user has, or one page; of so many clicks
+_MOST_DAYS = 1000  # of the running difference, in the manifest
 _MOST_TIMES = 100  # times as many pages as there are, up to which it is foretold when there will be a verdict
 _MOST_TEAMS_NAMED = 5
 _LARGEST_OUTCOME = 1000
@@ -379,38 +380,30 @@ def conclude(folder: Path, section: InterleavingSection, result: Result, *, csv:
             preferred = shares * pl.col(tdi.OUTCOME)
         verdicts[USERS] = _of_clusters(users, preferred, rhos[USERS])
     names = {1: label_in_words(section.teams[0]), -1: label_in_words(section.teams[1]), 0: None}
-    rows = [
-        {
-            "question": question,
-            "winner": names[verdict.winner],
-            "e_value": verdict.e_value,
-            "difference": verdict.difference,
-            "ci_low": verdict.interval[0],
-            "ci_high": verdict.interval[1],
-            "pages": verdict.pages,
-        }
-        for question, verdict in verdicts.items()
-    ]
-    table = pl.DataFrame(rows, schema_overrides={"winner": pl.String, "pages": pl.Float64}).with_columns(
-        pl.col("pages").cast(pl.Int64), pl.col("e_value", "difference", "ci_low", "ci_high").fill_nan(None)
-    )
-    write_small_table(table, result.folder, VERDICT, csv=csv)
-    course = by_day.select(
-        DAY,
-        tdi.PAGES,
-        (pl.col(tdi.DIFFERENCE) / pl.col(tdi.PAGES)).alias("difference_of_day"),
-        pl.Series("difference", [verdict.difference for verdict in running]),
-        *(
-            pl.Series(name, [verdict.interval[end] for verdict in running])
-            for end, name in enumerate(("ci_low", "ci_high"))
-        ),
-        pl.Series("e_value", [verdict.e_value for verdict in running]),
-    )
-    write_small_table(course, result.folder, DAYS, csv=csv)
     clicks = "clicks" if section.propensities is None else "weighted clicks"
     units: dict[str, str] = dict.fromkeys(verdicts, clicks)
     if section.outcome is not None:
         units[USERS] = shown(section.outcome)
+    answers = [
+        {"question": of, "winner": names[verdict.winner], **_figures(verdict), "pages": round(verdict.pages)}
+        for of, verdict in verdicts.items()
+    ]
+    table = pl.DataFrame(answers, schema_overrides={"winner": pl.String, **dict.fromkeys(_FIGURES, pl.Float64)})
+    write_small_table(table, result.folder, VERDICT, csv=csv)
+    course = [
+        {"day": day, "pages": pages, "difference_of_day": total / pages, **_figures(verdict)}
+        for (day, pages, total), verdict in zip(
+            by_day.select(DAY, tdi.PAGES, tdi.DIFFERENCE).iter_rows(), running, strict=True
+        )
+    ]
+    types = {"day": pl.Date, **dict.fromkeys(_FIGURES, pl.Float64)}
+    write_small_table(pl.DataFrame(course, schema_overrides=types), result.folder, DAYS, csv=csv)
+    result.content["experiment"] = {
+        "rankers": [names[1], names[-1]],
+        "clicks_per_page": float(queries[tdi.CREDIT].sum()) / running[-1].pages,
+        "answers": [answer | {"unit": units[question]} for question, answer in zip(verdicts, answers, strict=True)],
+        "running": course[-_MOST_DAYS:],
+    }
     said = [
         _of_question(question, verdict, section, units[question], rhos[question])
         for question, verdict in verdicts.items()
@@ -422,10 +415,13 @@ def conclude(folder: Path, section: InterleavingSection, result: Result, *, csv:
     result.condition_met = running[-1].winner != 0 and not is_refused(result.all_reasons)
     result.printed += _table(verdicts, names, units)
     result.facts.append(
+        f"with what was predicted in one table: posbias report PREDICTED {result.target} -o report.html"
+    )
+    result.facts.append(
         f"E >= {tdi.DECIDED:g} decides, at any number of looks; rho is {rho:.3g}, for some "
         f"{section.expected_pages:,} pages (--expected-pages)"
     )
-    result.next = f"posbias report predicted {result.target} -o report.html"
+    result.next = f"posbias report {result.target} -o report.html"
 
 
 def _sums_in(folder: Path, table: str) -> pl.LazyFrame:
@@ -454,14 +450,7 @@ def _of_question(question: str, verdict: Verdict, section: InterleavingSection, 
     """The answer to a question in a sentence."""
     low, high = verdict.interval
     a, b = map(label_in_words, section.teams)
-    figures = {
-        "question": question,
-        "pages": verdict.pages,
-        "difference": verdict.difference,
-        "ci_low": low,
-        "ci_high": high,
-        "e_value": verdict.e_value,
-    }
+    figures = {"question": question, "pages": verdict.pages, **_figures(verdict)}
     where = _WORDS[question][:1].upper() + _WORDS[question][1:]
     if math.isnan(verdict.e_value):
         return reason("interleaving-open.too-few", figures, where=where, of=question, worth=verdict.effective)
@@ -526,7 +515,7 @@ def _table(verdicts: Mapping[str, Verdict], names: Mapping[int, str | None], uni
     columns = (
         Column("question", tuple(_WORDS[question] for question in verdicts), label=True, text=True),
         Column("winner", tuple(names[verdict.winner] or "undecided" for verdict in verdicts.values()), text=True),
-        Column("E", tuple(_number(verdict.e_value, ".3g") for verdict in verdicts.values())),
+        Column("E", tuple(_number(of.e_value, ".3g") for of in verdicts.values())),
         Column("difference\na page", tuple(_number(verdict.difference, "+.4f") for verdict in verdicts.values())),
         Column(
             "95 % interval,\nat any look",
@@ -537,6 +526,15 @@ def _table(verdicts: Mapping[str, Verdict], names: Mapping[int, str | None], uni
         Column("of", tuple(shown_units.values()), text=True, spare=1),
     )
     return [f"{names[1]} minus {names[-1]}", PrintedTable(columns)]
+
+
+_FIGURES = ("e_value", "difference", "ci_low", "ci_high")
+
+
+def _figures(verdict: Verdict) -> dict[str, float | None]:
+    """The numbers of a verdict by name; None for what is no number."""
+    values = verdict.e_value, verdict.difference, *verdict.interval
+    return {name: value if math.isfinite(value) else None for name, value in zip(_FIGURES, values, strict=True)}
 
 
 def _number(value: float, form: str) -> str:

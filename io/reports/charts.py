@@ -245,6 +245,20 @@ def click_rate_by_day(days: pl.DataFrame, note: str) -> Figure:
     return Figure("days", "Click rate by day", described, _filled("days", rows=_rows(rates)), note)
 
 
+def running_difference(days: pl.DataFrame, teams: str) -> Figure:
+    """The difference of two interleaved rankers up to each day, with its interval: `day`, `difference`, `low`, `high`.
+
+    Args:
+        days: so far; ends of intervals are null where they are not known.
+        teams: which ranker minus which.
+    """
+    last = days.row(-1, named=True)
+    described = f"Line chart of the difference on {days.height:,} days, at last {last['difference']:+.3g}."
+    spec = _filled("running difference", rows=_rows(days), title=escaped(f"{teams}, clicks a page"))
+    note = "Shaded: the 95 % interval, which holds at all days at once. A verdict falls where it leaves 0."
+    return Figure("running", "The difference so far", described, spec, note)
+
+
 # --- differences with their intervals ---
 
 _ROW = 34  # pixels

@@ -175,6 +175,37 @@ class VerdictSection(msgspec.Struct, frozen=True):
     turns_above: Number = None
 
 
+class AnswerSection(msgspec.Struct, frozen=True):
+    """The verdict of an interleaving experiment on a question; differences are of a page, the first ranker's minus."""
+
+    question: str
+    winner: str | None
+    e_value: Number
+    difference: Number
+    ci_low: Number
+    ci_high: Number
+    pages: Amount
+    unit: str
+
+
+class RunningSection(msgspec.Struct, frozen=True):
+    """The difference up to a day."""
+
+    day: str | None
+    difference: Number
+    ci_low: Number
+    ci_high: Number
+
+
+class ExperimentSection(msgspec.Struct, frozen=True):
+    """An interleaving experiment: its rankers, what it says, and the course of the difference."""
+
+    rankers: tuple[str, str]
+    clicks_per_page: float  # that are credited, of both rankers
+    answers: tuple[AnswerSection, ...]
+    running: tuple[RunningSection, ...]
+
+
 class EvaluationSection(msgspec.Struct, frozen=True):
     """What an evaluation rests on."""
 
@@ -248,6 +279,7 @@ class ReportManifest(ResultManifest, msgspec.Struct, frozen=True, kw_only=True):
     verdicts: tuple[VerdictSection, ...] = ()
     models: tuple[JudgedModel, ...] = ()
     learner: LearnerSection | UnsetType = UNSET
+    experiment: ExperimentSection | UnsetType = UNSET
     comparison: ComparisonSection | UnsetType = UNSET
 
 
@@ -337,6 +369,7 @@ _KINDS = {
     "score": "Scores of documents",
     "predict": "The clicks that new rankings would get",
     "evaluate": "Rankings judged by clicks",
+    "interleave": "Which of two rankers wins",
     "compare": "What has changed",
     "explore": "What to show next",
     "simulate": "A simulated log",
@@ -356,9 +389,35 @@ def page_about(results: Sequence[ReportedResult]) -> Page:
     if len(results) > MOST_IN_FULL:
         overview.insert(0, page.paragraph(f"Of {len(results):,} results, the last {MOST_IN_FULL} are shown in full."))
     drawn = _pictures(results)
+    tried = _predicted_and_tried(results)
     sections = [Section("All results", overview), *([Section("Pictures", drawn)] if drawn else [])]
+    sections += [Section("What was predicted, and what came out", [tried])] if tried else []
     parts = [(result.name, _sections(result)) for result in results[-MOST_IN_FULL:]]
     return Page("Results side by side", title, sections, parts)
+
+
+def _predicted_and_tried(results: Sequence[ReportedResult]) -> Html | None:
+    """The table of predictions beside interleaving experiments; None where one of them is missing."""
+    rows = list[tuple[str, ...]]()
+    for result in results:
+        for row in result.described.predictions:
+            of = (row.clicks_per_page or 0.0) - (row.difference or 0.0)
+            if of > 0:
+                gain = _relative(row.ranking, of, row)
+                what = f"predicted: {row.ranking} against the log's own order"
+                rows.append((result.name, what, _signed(gain.value), _from_to(gain).removeprefix("95 % interval "), ""))
+    predicted = len(rows)
+    for result in results:
+        experiment = result.described.experiment
+        if experiment is not UNSET and experiment.answers:
+            answer, what = experiment.answers[0], "came out: {} against {}, interleaved".format(*experiment.rankers)
+            gain = _relative("", experiment.clicks_per_page or 1.0, answer)
+            verdict = f"{answer.winner} wins" if answer.winner else "undecided"
+            interval = _from_to(gain).removeprefix("95 % interval ")
+            rows.append((result.name, what, _signed(gain.value), interval, verdict))
+    if not predicted or len(rows) == predicted:
+        return None
+    return page.table(["result", "what", "of the clicks", "95 % interval", "verdict"], rows)
 
 
 def title_about(results: Sequence[ReportedResult]) -> str:
@@ -592,7 +651,7 @@ def named_cell(fit: ReportedFit) -> dict[str, Any] | None:
     return {**cell, "reference": references[0]}
 
 
-def _relative(label: str, of: float, row: PredictedRanking | GainSection) -> Interval:
+def _relative(label: str, of: float, row: PredictedRanking | GainSection | AnswerSection) -> Interval:
     """A difference as a share of what it is a difference from."""
     low, high = (None if end is None else end / of for end in (row.ci_low, row.ci_high))
     return Interval(label, (row.difference or 0.0) / of, low, high)
@@ -644,6 +703,27 @@ def _of_prediction(result: ReportedResult) -> _Highlights | None:
     figures += _verdict_of(result, row.ranking)
     about = "Difference from the log's own order."
     return figures, [charts.differences([entry[0] for entry in gains], "Clicks per page", about)]
+
+
+def _of_experiment(result: ReportedResult) -> _Highlights | None:
+    experiment = result.described.experiment
+    if experiment is UNSET or not experiment.answers:
+        return None
+    first = experiment.answers[0]
+    one, other = experiment.rankers
+    interval = Interval("", first.difference or 0.0, first.ci_low, first.ci_high)
+    figures: _KeyFigures = [
+        (first.winner or "undecided", "wins on this traffic" if first.winner else f"between {one} and {other}", ""),
+        (_signed(interval.value, "+.4f"), f"{first.unit} a page, {one} minus {other}", _from_to(interval, "+.4f")),
+        (f"{first.pages:,.0f}", "pages, and looks as often as you like"),
+    ]
+    days = [(of.day, of.difference, of.ci_low, of.ci_high) for of in experiment.running if of.day is not None]
+    names = {"day": pl.String, "difference": pl.Float64, LOW: pl.Float64, HIGH: pl.Float64}
+    drawn = [charts.running_difference(pl.DataFrame(days, names, orient="row"), f"{one} minus {other}")] if days else []
+    known = [of for of in experiment.answers if of.difference is not None and of.ci_low is not None]
+    gains = [Interval(of.question, of.difference or 0.0, of.ci_low, of.ci_high) for of in known]
+    about = f"{one} minus {other}, a page."
+    return figures, [*drawn, *([charts.differences(gains, "Answers", about, form="+.3f")] if gains else [])]
 
 
 def _of_evaluation(result: ReportedResult) -> _Highlights | None:
@@ -767,7 +847,7 @@ def _of_counts(result: ReportedResult) -> _Highlights | None:
 
 
 _OF_KINDS: tuple[Callable[[ReportedResult], _Highlights | None], ...] = (
-    *(_of_fit, _of_prediction, _of_evaluation, _of_models, _of_training, _of_comparison, _of_counts),
+    *(_of_fit, _of_prediction, _of_experiment, _of_evaluation, _of_models, _of_training, _of_comparison, _of_counts),
 )
 
 # --- several results side by side: days, logs or methods ---
