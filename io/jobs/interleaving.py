@@ -525,7 +525,7 @@ def _table(verdicts: Mapping[str, Verdict], names: Mapping[int, str | None], uni
         Column("pages", tuple(f"{verdict.pages:,.0f}" for verdict in verdicts.values())),
         Column("of", tuple(shown_units.values()), text=True, spare=1),
     )
-    return [f"{names[1]} minus {names[-1]}", PrintedTable(columns)]
+    return [f"difference: {names[1]} minus {names[-1]}", PrintedTable(columns)]
 
 
 _FIGURES = ("e_value", "difference", "ci_low", "ci_high")

@@ -197,6 +197,9 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
         if counts.by is not None:
             result.printed += _classes_table(predicted, scopes, counts)
         result.next = f"posbias report {result.target} -o report.html"
+        result.facts.append(
+            "to try it on users: show pages that both rankers draft in turns, then posbias interleave LOGS --team COLUMN"
+        )
     result.reasons += _lacks(predicted, lost, clicks, known=covariance is not None)
     for one in (ranking for ranking in predicted if ranking.whole.faded):  # it may have learned from these pages
         higher = one.whole.halves[0] / one.whole.observed

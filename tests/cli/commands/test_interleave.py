@@ -205,6 +205,28 @@ def test_outcomes_go_to_the_rankers_as_the_clicks_of_their_users(run_in_process:
 
 
 @pytest.mark.slow
+def test_the_report_draws_the_course_and_puts_predictions_beside_what_came_out(
+    run_in_process: Run, tmp_path: Path, better: pl.DataFrame
+) -> None:
+    better.write_parquet(tmp_path / "log.parquet")
+    better.select("query", "doc", score=-pl.col("rank_a")).unique(maintain_order=True).write_csv(tmp_path / "a.csv")
+    run_in_process("interleave", "log.parquet", *COLUMNS, "-o", "out", "--quiet", code=3)
+    done = run_in_process("predict", "log.parquet", "--propensities", "power:1", "--scores", "a.csv", "-o", "predicted")
+    assert "posbias interleave LOGS --team COLUMN" in done.stderr
+    run_in_process("report", "out", "-o", "course.svg", "--chart", "running", code=0)
+    assert "A minus B, clicks a page" in (tmp_path / "course.svg").read_text(encoding="utf-8")
+    run_in_process("report", "predicted", "out", "-o", "both.html", code=0)
+    page = (tmp_path / "both.html").read_text(encoding="utf-8")
+    rows = page[page.index("What was predicted, and what came out") :]
+    assert rows.index("predicted: a against the log") < rows.index("came out: A against B, interleaved")
+    assert "A wins" in rows
+    run_in_process("report", "out", "-o", "one.html", code=0)
+    assert "What was predicted, and" not in (tmp_path / "one.html").read_text(encoding="utf-8")
+    shown = run_in_process("show", "out", "--format", "csv", code=0).stdout
+    assert shown.splitlines()[0] == "question,winner,e_value,difference,ci_low,ci_high,pages"
+
+
+@pytest.mark.slow
 def test_spark_and_buckets_on_disk_give_the_same_verdict(run_posbias: Run, tmp_path: Path) -> None:
     drafted(6, 3000, queries=80).write_parquet(tmp_path / "log.parquet")
     options = ("log.parquet", *COLUMNS, "--user", "user", "--quiet")
