@@ -197,9 +197,6 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
         if counts.by is not None:
             result.printed += _classes_table(predicted, scopes, counts)
         result.next = f"posbias report {result.target} -o report.html"
-        result.facts.append(
-            "to try it on users: show pages that both rankers draft in turns, then posbias interleave LOGS --team COLUMN"
-        )
     result.reasons += _lacks(predicted, lost, clicks, known=covariance is not None)
     for one in (ranking for ranking in predicted if ranking.whole.faded):  # it may have learned from these pages
         higher = one.whole.halves[0] / one.whole.observed
@@ -395,7 +392,8 @@ def _predictions_table(predicted: Sequence[PredictedRanking]) -> list[Printed]:
     if not any(columns[4].cells):
         del columns[4]
     title = f"predicted for the queries of this log, which gets {shown[0][1]:.4f} clicks per page"
-    return [title, PrintedTable(tuple(columns), more(len(shown), "in predictions.parquet"))]
+    table = PrintedTable(tuple(columns), more(len(shown), "in predictions.parquet"))
+    return [title, table, "to try it: let both rankers draft pages in turns; posbias interleave LOGS --team COLUMN"]
 
 
 def _classes_table(
