@@ -52,12 +52,20 @@ TIMES = frozenset(
 
 TEAMS = frozenset(
     (
-        *("draft", "draftedby", "pickedby", "interleave", "interleaved", "interleavedby", "interleaving"),  # Solr
-        *("searchconfig", "searchconfiguration", "searchconfigid"),  # OpenSearch's Chorus, in UBI events
-        *("ranker", "rankername", "ranking", "rankingfunction", "rankingmodel", "algo", "algorithm"),  # Wikimedia
+        *(
+            "draft",
+            "draftedby",
+            "pickedby",
+            "interleave",
+            "interleaved",
+            "interleavedby",
+            "interleaving",
+            "searchconfig",
+        ),
+        *("searchconfiguration", "ranker", "rankername", "ranking", "rankingfunction", "rankingmodel", "algorithm"),
     )
 )
-"""Names of columns that may say which of two rankers picked a document, as plain words; others hold the word team."""
+"""Names of columns that may say which of two rankers placed a document, as plain words; others hold the word team."""
 
 _OF_LISTS = "(serp|search|results?|query|list|current|grid)*"
 _PAGE = re.compile(f"{_OF_LISTS}(page|row)(number|no|num|nr|index|idx)?")

@@ -66,13 +66,14 @@ class Form(Plugin, RawReader):
     @property
     def variables(self) -> dict[str, str]:
         """What the scripts look up, in SQL."""
+        paths = ["$" + "".join(f'."{name}"' for name in path.split(".")) for path in self.attributes]
         bases = ", ".join(f"{sql_text(action)}: {base}" for action, base in self.bases.items())
         return {
             "actions": f"[{', '.join(map(sql_text, self.click_actions))}]",
             "bases": f"CAST(MAP {{{bases}}} AS MAP(VARCHAR, BIGINT))",
             "by_events": str(self.impressions == "events"),
             "no_query": str(self.no_query),
-            "attributes": f"[{', '.join(sql_text(_json_path(path)) for path in self.attributes)}]::VARCHAR[]",
+            "attributes": f"[{', '.join(sql_text(path) for path in paths)}]::VARCHAR[]",
         }
 
     def knows_document(self, document: dict[str, Any]) -> bool:
@@ -108,10 +109,6 @@ class Form(Plugin, RawReader):
 
 Document = dict[str, Any]
 _DECODER = msgspec.json.Decoder()
-
-
-def _json_path(path: str) -> str:
-    return "$" + "".join(f'."{part}"' for part in path.split("."))
 
 
 def document_of(text: str) -> Document | None:

@@ -140,16 +140,10 @@ def sql_of_pages(of_page: Sequence[str], docs: Sequence[str], clicks: Sequence[s
 
 
 def sql_of_swaps(page: Sequence[str], position: str, ranks: Sequence[str], base: int = 1) -> str:
-    """The query that marks the rounds of team drafts in which a coin swaps two documents, as `swap`.
+    """The query that marks, as `swap`, the rounds of team drafts, positions 2r - 1 and 2r, in which a coin swaps.
 
-    Both rankers have a say in the rounds, positions 2r - 1 and 2r, whose documents they order differently. A document
-    without a rank is below all others.
-
-    Args:
-        page: the columns that tell pages apart.
-        position: the column of the position.
-        ranks: those of the ranks by both rankers.
-        base: the number of the topmost position.
+    These are the rounds whose documents the rankers order differently. `page`, `position` and `ranks` are columns, and
+    `base` is the number of the topmost position. A document without a rank is below all others.
     """
     place = f"(CAST({sql_name(position)} AS INT) - {base})"
     sums = [f"sum(sign * coalesce(CAST({sql_name(rank)} AS DOUBLE), 1e9)) OVER round" for rank in ranks]

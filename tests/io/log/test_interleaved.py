@@ -85,7 +85,7 @@ REFUSED: dict[str, tuple[Change, str, str, str]] = {
         lambda log: log.with_columns(EVERYWHERE),
         "log.parquet",
         "mixed=yes@1,2",
-        "position bias would look 4 to 7 % too steep",
+        "position bias looks too steep",
     ),
     "whole pages of swaps": (
         lambda log: log.with_columns(mixed=pl.col("rank_a") == pl.col("rank_b")),
