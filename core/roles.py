@@ -52,16 +52,7 @@ TIMES = frozenset(
 
 TEAMS = frozenset(
     (
-        *(
-            "draft",
-            "draftedby",
-            "pickedby",
-            "interleave",
-            "interleaved",
-            "interleavedby",
-            "interleaving",
-            "searchconfig",
-        ),
+        *("draft", "draftedby", "pickedby", "interleaved", "interleavedby", "interleaving", "searchconfig"),
         *("searchconfiguration", "ranker", "rankername", "ranking", "rankingfunction", "rankingmodel", "algorithm"),
     )
 )

@@ -135,6 +135,7 @@ TAKEN: dict[str, tuple[Change, str]] = {
 }
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", TAKEN)
 def test_what_was_placed_at_random_is_taken_beside_drafts(
     posbias: Posbias, log: pl.DataFrame, tmp_path: Path, name: str
@@ -165,6 +166,7 @@ def test_the_swaps_that_the_message_marks_recover_the_first_propensities(
     assert done.propensities["std_error"].to_numpy().max() < 0.1
 
 
+@pytest.mark.slow
 def test_a_swap_is_a_round_that_the_rankers_order_differently(posbias: Posbias, tmp_path: Path) -> None:
     rounds = pl.DataFrame(  # rank_a and rank_b of two documents; the last page ends within its second round
         {
@@ -333,7 +335,7 @@ AS_FLAT: dict[str, tuple[Callable[[pl.DataFrame], Files], str]] = {
 }
 
 
-@pytest.mark.slow_after(4)
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("name", AS_FLAT)
 def test_the_verdict_of_every_form_is_that_of_flat_rows(
     posbias: Posbias, log: pl.DataFrame, tmp_path: Path, name: str
