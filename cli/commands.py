@@ -21,6 +21,7 @@ from posbias.cli.options.groups import (
     PredictionOptions,
     PrintOptions,
     ResultOptions,
+    ServingOptions,
     StoreOptions,
     TrainingOptions,
     WarehouseOptions,
@@ -410,6 +411,28 @@ def score(
         result.headline = f"{plural(n_rows, 'documents')} are scored"
 
     return carry_out("score", inputs, output, printing, {}, work, [model])
+
+
+def export(ranker: Location, serving: ServingOptions, output: Location, printing: PrintOptions) -> int:
+    """Write a ranker as a search engine loads it, scored back; or hold the engine's answer against it (--smoke).
+
+    Example: posbias export ranker --engine opensearch -o exported
+    """
+    from posbias.cli.report.result import carry_out, plain_options
+    from posbias.io.jobs import exporting
+
+    wanted: dict[str, Any] = vars(serving) | {"features": tuple(serving.features or ())}
+    request = exporting.ExportRequest(ranker, **wanted)
+    model, hits = exporting.open_ranker(request), None if serving.smoke is None else exporting.read_hits(request)
+
+    def work(result: "Result") -> None:
+        if hits is None:
+            exporting.export(model, request, result)
+        else:
+            exporting.smoke(model, request, hits, result)
+
+    also_read = [*request.features, *([] if serving.smoke is None else [serving.smoke])]
+    return carry_out("export", [ranker], output, printing, plain_options(serving), work, also_read)
 
 
 def predict(

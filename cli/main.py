@@ -46,20 +46,8 @@ Start with: posbias run LOG -o DIR
 CANNOT_RUN = 2
 
 _COMMANDS = (
-    *(
-        "run",
-        "check",
-        "collect",
-        "sql",
-        "fit",
-        "weight",
-        "train",
-        "score",
-        "predict",
-        "evaluate",
-        "interleave",
-        "explore",
-    ),
+    *("run", "check", "collect", "sql", "fit", "weight", "train", "score", "export", "predict", "evaluate"),
+    *("interleave", "explore"),
     *("compare", "report", "show", "simulate", "demo"),
 )
 

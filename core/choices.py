@@ -48,6 +48,12 @@ EngineName = Literal["polars", "spark"]
 
 # --- estimating -------------------------------------------------------------------------------------------------
 
+ServingEngine = Literal["vespa", "opensearch", "elasticsearch", "elasticsearch-ltr", "solr"]
+"""Search engines that load a ranker; Elasticsearch's own `learning_to_rank`, and the plugin."""
+
+CategoriesAs = Literal["sets", "codes"]
+"""What becomes of a feature that is text: a query for each set of its values, or a field with the number of each."""
+
 Period = Literal["auto", "none", "hour", "day", "week"]
 """The length of periods between which attractiveness may differ."""
 

@@ -10,6 +10,7 @@ from posbias.core import choices
 from posbias.core.choices import (
     MOST_BAD_ROWS,
     Candidates,
+    CategoriesAs,
     CellForm,
     CheckPages,
     Cluster,
@@ -21,6 +22,7 @@ from posbias.core.choices import (
     OnBadRows,
     Order,
     Period,
+    ServingEngine,
     Shrink,
     Source,
     Warehouse,
@@ -263,6 +265,19 @@ class ModelsOptions:
     test: list[str] | None = None
     samples: int = 200
     seed: int = 0
+
+
+@dataclass(frozen=True)
+class ServingOptions:
+    """The search engine that is to load a ranker."""
+
+    engine: ServingEngine
+    engine_version: str | None = None
+    categories: CategoriesAs = "sets"
+    missing_default: float | None = None
+    name: str = "posbias"
+    features: list[str] | None = None
+    smoke: Path | None = None
 
 
 @dataclass(frozen=True)

@@ -275,6 +275,14 @@ def needs_simulated_model(o: Situation, option: str) -> str | None:
     return f"it only works with --model {', '.join(filter(takes, CLICK_MODELS))}"
 
 
+def needs_text(o: Situation, _: str) -> str | None:
+    """Return why nothing is said of text: the ranker has no feature that is text."""
+    from posbias.io.training.rankers import read_model
+
+    is_text = (feature.categories is not None for feature in read_model(o.ranker).section.features)
+    return None if any(is_text) else f"{o.ranker} has no features that are text"
+
+
 def needs_picture(o: Situation, _: str) -> str | None:
     """Return why no chart is chosen: the report is a page."""
     return None if o.output.suffix.lower() in {".svg", ".png"} else "a page has them all"
@@ -284,7 +292,7 @@ REASONS: Mapping[str, Callable[[Situation, str], str | None]] = {
     function.__name__: function
     for function in (
         *(needs_log, needs_rows, needs_days, needs_text_files, needs_clusters, needs_contexts, needs_click_weights),
-        *(needs_curve, needs_learner, needs_merging, needs_simulated_model, needs_picture),
+        *(needs_curve, needs_learner, needs_merging, needs_simulated_model, needs_text, needs_picture),
     )
 }
 """What finds a reason, by the name that a rule gives it."""

@@ -367,6 +367,7 @@ _KINDS = {
     "weight": "Training files, weighted for position",
     "train": "A ranker trained on clicks",
     "score": "Scores of documents",
+    "export": "A ranker for a search engine",
     "predict": "The clicks that new rankings would get",
     "evaluate": "Rankings judged by clicks",
     "interleave": "Which of two rankers wins",

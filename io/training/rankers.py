@@ -197,7 +197,7 @@ def read_model(place: Location) -> StoredModel:
     with open_stored(place, (*_FILES.values(), QUERIES, DOCUMENTS)) as stored:
         folder = stored.folder
         if "model" not in stored.content:
-            raise UsageError(f"--model {folder}: holds no model. Name the directory that `posbias train` wrote.")
+            raise UsageError(f"{folder}: holds no model. Name the directory that `posbias train` wrote.")
         section = stored.typed(_Trained).model
         path, ids = folder / _FILES[section.kind], None
         if section.kind == "factors":

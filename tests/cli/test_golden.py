@@ -127,6 +127,8 @@ RUNS = {
         f"learner {name}": f"train {{pbm}} --learner {name}" + (" --propensities {run_pbm}" if name != "mf" else "")
         for name in FACTORS
     },
+    "exported": "export {learner_pbm} --engine solr",
+    "exported for vespa": "export {learner_pbm} --engine vespa --categories codes",
     "scored": "score features.parquet --model {learner_pbm}",
     "evaluated": f"{EVALUATE} --scores a=scores.parquet --scores b=other.parquet --bound .95",
     "evaluated by query": f"{EVALUATE} --scores a=scores.parquet --candidates query -k 5",

@@ -193,6 +193,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pl.read_parquet("ubm/log.parquet").select("doc", price="doc").unique().write_parquet("prices.parquet")
         do("train", "ubm/log.parquet", "--propensities", "browsing", "--features", "prices.parquet", "-o", "ranker")
         do("train", "pbm/log.parquet", "--learner", "regression-em", "--features", "prices.parquet", "-o", "em")
+        do("export", "ranker", "--engine", "solr", "-o", "exported")
         do("explore", "by-device", "--top", "2", "-o", "explored")
         do("compare", "by-device", "again", "-o", "compared")
         do("compare", "counts-of-days", "--by", "day", "-o", "days-compared")

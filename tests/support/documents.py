@@ -49,6 +49,7 @@ _SECTIONS = {
     **dict.fromkeys(("Exploring", "Comparing"), "Exploring and comparing"),
     **dict.fromkeys(("Learning from features (--method features or regression-em)", "Features"), "Features"),
     "Showing": "Output",
+    "Serving": "Exporting",
     "Options": "Weighting",
 }
 """Sections of the help that share a table."""

@@ -368,6 +368,7 @@ def fields_of(*groups: type) -> set[str]:
         "train log.parquet --learner pbm --propensities fit --features numbers.parquet --missing nan",
         "train dayless --learner pbm --propensities fit --features numbers.parquet --missing nan",
         "score candidates.parquet --model ranker",
+        "export ranker --engine opensearch",
         "explore fit",
         "compare fit steeper_fit",
         "sql shown --dialect duckdb",

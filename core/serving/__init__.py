@@ -1,0 +1,1 @@
+"""Trees of LightGBM as search engines load them, and their scores by the arithmetic of each engine."""

@@ -1,0 +1,492 @@
+"""What each search engine loads: the text of a model, and the scores of that text by the engine's arithmetic.
+
+| engine | goes left | a missing value | numbers |
+|---|---|---|---|
+| vespa | x < t | as the split says | double; single thresholds and leaves from some size on |
+| elasticsearch | x <= t | as the split says | double, of features that are singles |
+| opensearch, elasticsearch-ltr | x < t | as the split says, right, or is 0, by version | single |
+| solr | x <= t + 1e-6 | as the split says, or is 0, by version | single |
+
+Sources, read as text: vespa-engine/vespa 1f79d33d (LightGBMParser, vm_forest.cpp); elastic/elasticsearch
+(TreeInferenceModel 00d1fd8, LearningToRankRescorer 0318f60); opensearch-learning-to-rank-base, tags 2.18 to 3.8 and
+elasticsearch-learning-to-rank, tags v1.5.8 to v1.5.12 (XGBoostJsonParser, NaiveAdditiveDecisionTree); apache/solr
+(MultipleAdditiveTreesModel 1a87471, and with null support SOLR-16596).
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf, nan
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from posbias.core.arrays.count_table import Flags, Floats, Integers
+from posbias.core.choices import CategoriesAs, ServingEngine
+from posbias.core.errors import UsageError
+from posbias.core.learners.boosting import model_names
+from posbias.core.serving.splits import (
+    LARGEST_SINGLE,
+    Ensemble,
+    Leaf,
+    Node,
+    NumberSplit,
+    centred,
+    codes_as_numbers,
+    guarded,
+    not_as_zero,
+    sets_as_features,
+)
+
+Missing = Literal["by split", "right", "zero"]
+
+VERSIONS: Mapping[ServingEngine, tuple[tuple[str, Missing], ...]] = {
+    "vespa": (("8", "by split"),),
+    "elasticsearch": (("8.12", "by split"),),
+    "opensearch": (("3.8", "by split"), ("3.2", "right"), ("2", "zero")),
+    "elasticsearch-ltr": (("1.5.9", "by split"), ("1", "zero")),
+    "solr": (("9.2", "by split"), ("7", "zero")),
+}
+"""What becomes of a missing value, from which version on, the newest first."""
+
+_NO_EARLIER = {
+    "elasticsearch": "learning_to_rank came with it. --engine elasticsearch-ltr writes for the plugin",
+    "elasticsearch-ltr": "give the version of the plugin, such as 1.5.9 of ltr-plugin-v1.5.9-es8.11.4.zip",
+}
+_LAST_OF_PLUGIN = 2  # its versions begin with 1; what is larger is a version of Elasticsearch
+_NAMED = 5  # features in a message
+_SLACK = np.float32(1e-6)  # Solr's
+_LOWEST = 1.0  # of scores beside hits that are not rescored, whose score is 0
+_MOST_FEATURES, _MOST_CHARACTERS = 10_000, 50_000_000  # of a feature set; of a text in a request
+_VESPA_LEAVES, _VESPA_DEPTHS = 25_000, 2_400
+"""From here on Vespa's thresholds and leaves are singles: leaves of all trees; sum of their mean depths (2,500)."""
+
+
+class Target(NamedTuple):
+    """An engine of a version."""
+
+    engine: ServingEngine
+    since: str  # the version from which it behaves so
+    missing: Missing
+
+    @classmethod
+    def of(cls, engine: ServingEngine, version: str | None) -> "Target":
+        """The engine as it is in a version, by default in the newest.
+
+        Raises:
+            UsageError: it is no version, or one that cannot load trees.
+        """
+        known = VERSIONS[engine]
+        if version is None:
+            return cls(engine, *known[0])
+        number = re.match(r"v?(\d{1,6}(\.\d{1,6})*)", version)
+        if number is None:
+            raise UsageError(f"--engine-version {version}: is no version. Give one such as {known[0][0]}.")
+        parts = [int(part) for part in number[1].split(".")]
+        too_late = engine == "elasticsearch-ltr" and parts[0] >= _LAST_OF_PLUGIN
+        chosen = next((each for each in known if [int(part) for part in each[0].split(".")] <= parts), None)
+        if chosen is None or too_late:
+            why = _NO_EARLIER.get(engine, "earlier ones load no trees that are known here")
+            raise UsageError(f"--engine-version {version}: of {engine}, {known[-1][0]} is the first: {why}.")
+        return cls(engine, *chosen)
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """How an engine computes."""
+
+    features: type[np.float32] | type[np.float64]
+    limits: type[np.float32] | type[np.float64]  # and leaves
+    sums: type[np.float32] | type[np.float64]
+    at_most: bool = False  # x <= t goes left; else x < t
+    slack: np.float32 | float = 0.0  # added to t
+
+    @property
+    def is_double(self) -> bool:
+        """Whether scores are to be those of LightGBM, bit by bit."""
+        return self.limits is np.float64
+
+
+class EngineModel(NamedTuple):
+    """A ranker for an engine."""
+
+    target: Target
+    text: str
+    ensemble: Ensemble  # as the engine has it; its names are the features that the engine must give
+    original: tuple[int, ...]  # the feature of the ranker that each of them is made of
+    defaults: Mapping[str, float]  # what the engine must give where there is no value
+    lift: float  # what its scores have more than the ranker's
+    arithmetic: Arithmetic
+
+    def rows(self, rows: Floats) -> Floats:
+        """What the engine hands to the model for rows of the ranker's features, shape (n, features of the engine)."""
+        columns = list[Floats]()
+        for number, (name, feature) in enumerate(zip(self.ensemble.names, self.original, strict=True)):
+            column = rows[:, feature]
+            if number in self.ensemble.sets:  # a query that does not match gives nothing, a function 0
+                inside = np.isin(np.trunc(column), list(self.ensemble.sets[number][1]))
+                column = np.where(inside, 1.0, 0.0 if self.target.engine in {"vespa", "solr"} else nan)
+            column = np.where(np.isnan(column), self.defaults.get(name, nan), column)
+            columns.append(np.nan_to_num(column) if self.target.missing == "zero" else column)
+        return np.column_stack(columns) if columns else np.zeros((len(rows), 0))
+
+    def scores(self, rows: Floats) -> Floats:
+        """The scores of rows, as `rows` gives them, by the engine's reading of the text, less the lift."""
+        how, total = self.arithmetic, np.zeros(len(rows), self.arithmetic.sums)
+        with np.errstate(over="ignore"):
+            seen = rows.astype(np.float32 if how.features is np.float32 else np.float64)
+        if how.limits is np.float64:
+            seen = seen.astype(np.float64)
+        if not seen.shape[1]:
+            seen = np.zeros((len(rows), 1), seen.dtype)
+        every, missing = np.arange(len(rows)), np.isnan(seen)
+        tree: tuple[Integers, Floats, Flags, Integers, Integers]
+        for tree in _read_back(self):
+            feature, number, missing_left, left, right = tree
+            limit = number.astype(how.limits) + how.limits(how.slack)
+            at = np.zeros(len(rows), np.int64)
+            while (waiting := left[at] != at).any():
+                values = seen[every, feature[at]]
+                below: Flags = values <= limit[at] if how.at_most else values < limit[at]
+                goes = np.where(missing[every, feature[at]], missing_left[at], below)
+                at = np.where(waiting, np.where(goes, left[at], right[at]), at)
+            total += number.astype(how.limits)[at].astype(how.sums)
+        return total.astype(np.float64) - self.lift
+
+
+def model_for(
+    target: Target, ensemble: Ensemble, *, categories: CategoriesAs, missing_default: float | None, name: str
+) -> EngineModel:
+    """Write a ranker for an engine.
+
+    Args:
+        target: the engine.
+        ensemble: the ranker's trees.
+        categories: what becomes of features that are text.
+        missing_default: what the engine gives in place of a missing value, where it would read 0.
+        name: of the model and of its features in the engine.
+
+    Raises:
+        UsageError: the engine cannot carry something of it.
+    """
+    engine = target.engine
+    changed = codes_as_numbers(ensemble) if categories == "codes" else sets_as_features(ensemble)
+    if len(changed.names) > _MOST_FEATURES:
+        raise UsageError(
+            f"the ranker needs {len(changed.names):,} features in {engine}, {len(changed.sets):,} of them for sets of "
+            f"texts, and a feature set has {_MOST_FEATURES:,} at most. Give texts as numbers: --categories codes."
+        )
+    original = tuple(
+        changed.sets[number][0] if number in changed.sets else ensemble.names.index(name)
+        for number, name in enumerate(changed.names)
+    )
+    changed = replace(changed, names=tuple(_names_in(engine, changed.names)))
+    lift, needing = 0.0, not_as_zero(changed) if target.missing == "zero" else []
+    if missing_default is not None and not needing:
+        raise UsageError(
+            f"--missing-default {missing_default:g}: has no effect here: {engine} of this version reads missing values "
+            "as the ranker does. Leave it out."
+        )
+    if engine in {"opensearch", "elasticsearch-ltr", "solr"}:
+        changed, lift = centred(changed, None if engine == "solr" else _LOWEST)
+    defaults = dict[str, float]()
+    if target.missing == "right":
+        every = frozenset(range(len(changed.names)))
+        changed = replace(changed, trees=tuple(guarded(tree, every, LARGEST_SINGLE) for tree in changed.trees))
+    elif needing:
+        limits = [abs(node.limit) for node in changed.splits() if isinstance(node, NumberSplit)]
+        largest = max((limit for limit in limits if limit < LARGEST_SINGLE), default=0.0)  # above: missing or not
+        least, most, apart = max(1000 * largest, 1.0), 1e38, [ensemble.names[original[number]] for number in needing]
+        if missing_default is None:
+            raise UsageError(
+                f"{engine} of this version reads a missing value as 0, and the ranker tells them apart for "
+                f"{listed(apart)}. Let the queries of these features give a number above all values where there is "
+                f"none, and name it: --missing-default {max(least, 1e30):g}. Or train with 0 for missing values."
+            )
+        if not least <= missing_default <= most:
+            raise UsageError(
+                f"--missing-default {missing_default:g}: must be from {least:g}, which is 1000 times the largest limit "
+                f"of a split, to {most:g}."
+            )
+        single, ceiling = float(np.float32(missing_default)), missing_default / 10
+        changed = replace(changed, trees=tuple(guarded(tree, frozenset(needing), ceiling) for tree in changed.trees))
+        defaults = {changed.names[i]: single for i in needing}
+    if engine == "solr" and target.missing == "by split":  # a set is 0 outside, which is Solr's default
+        defaults = {each: nan for i, each in enumerate(changed.names) if i not in changed.sets}
+    text, arithmetic = _WRITERS[engine](changed, target, name)
+    if engine != "vespa" and len(text) > _MOST_CHARACTERS:
+        raise UsageError(
+            f"the model has {len(text):,} characters, and {engine} reads {_MOST_CHARACTERS:,}. Train fewer or smaller "
+            "trees: --learner-options trees=200 --learner-options leaves=15."
+        )
+    return EngineModel(target, text, changed, original, defaults, lift, arithmetic)
+
+
+def _names_in(engine: ServingEngine, names: Sequence[str]) -> list[str]:
+    """The names of features in an engine: Vespa reads `dwell-time` as a difference, others print `a=1,b=2`."""
+    if engine == "vespa":
+        return [f"lgb_{number}" for number in range(len(names))]
+    chosen = list[str]()
+    for plain, name in zip(model_names(names), names, strict=True):
+        unique = plain
+        while unique != name and unique in names:
+            unique += "_"
+        chosen.append(unique)
+    return chosen
+
+
+# --- numbers ---
+
+
+def single_below(number: float) -> np.float32:
+    """The largest single that is not above a number."""
+    single = np.float32(min(max(number, -LARGEST_SINGLE), LARGEST_SINGLE))
+    return single if float(single) <= number else np.nextafter(single, np.float32(-inf))
+
+
+def single_above(number: float) -> np.float32:
+    """The smallest single above a number: x < this where x <= number, of singles x."""
+    below = single_below(number)
+    return below if float(below) == LARGEST_SINGLE else np.nextafter(below, np.float32(inf))
+
+
+def before_slack(limit: np.float32) -> np.float32:
+    """The threshold of which Solr's sum with 1e-6 is the largest that is not above the limit."""
+    one = np.float32(limit - _SLACK)
+    while np.float32(one + _SLACK) > limit:
+        one = np.nextafter(one, np.float32(-inf))
+    above = np.nextafter(one, np.float32(inf))
+    while np.float32(one + _SLACK) < limit and np.float32(above + _SLACK) <= limit:
+        one, above = above, np.nextafter(above, np.float32(inf))
+    return one
+
+
+def _short(single: np.float32) -> str:
+    """A single in as few digits as give it again, whether they are read as a single or as a double."""
+    text = str(single)
+    return text if np.float32(float(text)) == single else repr(float(single))
+
+
+# --- formats ---
+
+
+def _with_constant(ensemble: Ensemble) -> tuple[Node, ...]:
+    return (*ensemble.trees, Leaf(ensemble.constant)) if ensemble.constant else ensemble.trees
+
+
+def _vespa(ensemble: Ensemble, _: Target, __: str) -> tuple[str, Arithmetic]:
+    """LightGBM's JSON, whose `<=` Vespa reads as `<`, and of which it knows one kind of missing value."""
+    depths = [_depths(tree) for tree in ensemble.trees]
+    means = sum(float(np.mean(of_tree)) for of_tree in depths)
+    is_large = sum(map(len, depths)) > _VESPA_LEAVES or means > _VESPA_DEPTHS
+
+    def node(of: Node) -> dict[str, Any]:
+        if not isinstance(of, NumberSplit):
+            return {"leaf_value": _value(of)}
+        above = float(single_above(of.limit)) if is_large else float(np.nextafter(of.limit, inf))
+        split = {"split_feature": of.feature, "threshold": above, "decision_type": "<=", "missing_type": "NaN"}
+        return {**split, "default_left": of.missing_left, "left_child": node(of.left), "right_child": node(of.right)}
+
+    content = {
+        "name": "tree",
+        "objective": "regression",  # raw: nothing is done to the sum
+        "feature_names": ensemble.names,
+        "feature_infos": dict[str, Any](),
+        "tree_info": [{"tree_structure": node(tree)} for tree in _with_constant(ensemble)],
+        "pandas_categorical": [],
+    }
+    limits = np.float32 if is_large else np.float64
+    return json.dumps(content, separators=(",", ":")), Arithmetic(np.float64, limits, np.float64)
+
+
+def _elasticsearch(ensemble: Ensemble, _: Target, __: str) -> tuple[str, Arithmetic]:
+    """The definition of a trained model: a flat list of nodes for each tree."""
+    about = {"target_type": "regression", "feature_names": ensemble.names}
+
+    def tree(root: Node) -> dict[str, Any]:
+        nodes, waiting = list[dict[str, Any]](), [root]
+        for number, of in enumerate(waiting):  # which grows meanwhile
+            if isinstance(of, NumberSplit):
+                split = {"decision_type": "lte", "split_feature": of.feature, "threshold": of.limit}
+                children = {"left_child": len(waiting), "right_child": len(waiting) + 1}
+                nodes.append({"node_index": number, **split, "default_left": of.missing_left, **children})
+                waiting += [of.left, of.right]
+            else:
+                nodes.append({"node_index": number, "leaf_value": _value(of)})
+        return {"tree": {**about, "tree_structure": nodes}}
+
+    trees = [tree(root) for root in _with_constant(ensemble)]
+    content = {"ensemble": {**about, "trained_models": trees, "aggregate_output": {"weighted_sum": dict[str, Any]()}}}
+    arithmetic = Arithmetic(np.float32, np.float64, np.float64, at_most=True)
+    return json.dumps({"trained_model": content}, separators=(",", ":")), arithmetic
+
+
+def _xgboost(ensemble: Ensemble, _: Target, __: str) -> tuple[str, Arithmetic]:
+    """XGBoost's JSON as the plugins read it (`model/xgboost+json`): every split has a depth, `yes` comes first."""
+
+    def node(of: Node, number: int, depth: int) -> tuple[str, int]:
+        if not isinstance(of, NumberSplit):
+            return f'{{"nodeid":{number},"leaf":{_short(np.float32(_value(of)))}}}', number + 1
+        left, no = node(of.left, number + 1, depth + 1)
+        right, end = node(of.right, no, depth + 1)
+        text = (
+            f'{{"nodeid":{number},"depth":{depth},"split":{json.dumps(ensemble.names[of.feature])},'
+            f'"split_condition":{_short(single_above(of.limit))},"yes":{number + 1},"no":{no},'
+            f'"missing":{number + 1 if of.missing_left else no},"children":[{left},{right}]}}'
+        )
+        return text, end
+
+    trees = ",\n".join(node(tree, 0, 0)[0] for tree in _with_constant(ensemble))
+    arithmetic = Arithmetic(np.float32, np.float32, np.float32)
+    return f'{{"objective":"rank:pairwise","splits":[{trees}]}}', arithmetic
+
+
+def _solr(ensemble: Ensemble, target: Target, name: str) -> tuple[str, Arithmetic]:
+    """MultipleAdditiveTreesModel: its numbers are strings, as a number of JSON finds no setter there."""
+
+    def node(of: Node) -> dict[str, Any]:
+        if not isinstance(of, NumberSplit):
+            return {"value": _short(np.float32(_value(of)))}
+        way = {"missing": "left" if of.missing_left else "right"} if target.missing == "by split" else {}
+        split = {"feature": ensemble.names[of.feature], "threshold": _short(before_slack(single_below(of.limit)))}
+        return {**split, **way, "left": node(of.left), "right": node(of.right)}
+
+    content = {
+        "class": "org.apache.solr.ltr.model.MultipleAdditiveTreesModel",
+        "name": name,
+        "store": name,
+        "features": [{"name": feature} for feature in ensemble.names],
+        "params": {
+            **({"isNullSameAsZero": False} if target.missing == "by split" else {}),
+            "trees": [{"weight": "1", "root": node(tree)} for tree in _with_constant(ensemble)],
+        },
+    }
+    arithmetic = Arithmetic(np.float32, np.float32, np.float32, at_most=True, slack=_SLACK)
+    return json.dumps(content, separators=(",", ":")), arithmetic
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first names, quoted."""
+    more = len(names) - _NAMED
+    return ", ".join(map(repr, names[:_NAMED])) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _value(leaf: Node) -> float:
+    """The value of a leaf; sets of categories are rewritten by now."""
+    if not isinstance(leaf, Leaf):
+        raise TypeError(leaf)
+    return leaf.value
+
+
+def _depths(node: Node, depth: int = 0) -> list[int]:
+    return [depth] if isinstance(node, Leaf) else _depths(node.left, depth + 1) + _depths(node.right, depth + 1)
+
+
+_Writer = Callable[[Ensemble, Target, str], tuple[str, Arithmetic]]
+_WRITERS: Mapping[ServingEngine, _Writer] = {
+    "vespa": _vespa,
+    "elasticsearch": _elasticsearch,
+    "opensearch": _xgboost,
+    "elasticsearch-ltr": _xgboost,
+    "solr": _solr,
+}
+
+
+# --- the text, read again ---
+
+_FIELDS: Mapping[ServingEngine, tuple[str, str, str, tuple[str, str]]] = {
+    "vespa": ("leaf_value", "split_feature", "threshold", ("left_child", "right_child")),
+    "elasticsearch": ("leaf_value", "split_feature", "threshold", ("left_child", "right_child")),
+    "opensearch": ("leaf", "split", "split_condition", ("", "")),
+    "elasticsearch-ltr": ("leaf", "split", "split_condition", ("", "")),
+    "solr": ("value", "feature", "threshold", ("left", "right")),
+}
+"""Where the value of a leaf stands, and of a split its feature, limit and children."""
+
+
+def _read_back(model: EngineModel) -> Iterator[Any]:
+    """Each tree of the text as arrays by node: feature, limit or value, whether missing goes left, both children.
+
+    A leaf is its own child.
+    """
+    content = json.loads(model.text)
+    place = {name: number for number, name in enumerate(model.ensemble.names)}
+    value_of, feature_of, limit_of, children_of = _FIELDS[model.target.engine]
+    match model.target.engine:
+        case "vespa":
+            trees = [[tree["tree_structure"]] for tree in content["tree_info"]]
+        case "elasticsearch":
+            forest = content["trained_model"]["ensemble"]["trained_models"]
+            trees = [tree["tree"]["tree_structure"] for tree in forest]
+        case "solr":
+            trees = [[tree["root"]] for tree in content["params"]["trees"]]
+        case _:
+            trees = [[tree] for tree in content["splits"]]
+    for nodes in trees:
+        waiting, rows = [nodes[0]], list[tuple[int, float, bool, int, int]]()
+        for number, node in enumerate(waiting):  # which grows meanwhile
+            if value_of in node:
+                rows.append((0, float(node[value_of]), False, number, number))
+                continue
+            left = node["default_left"] if "default_left" in node else node.get("missing") == node.get("yes", "left")
+            feature = place[node[feature_of]] if isinstance(node[feature_of], str) else node[feature_of]
+            by_split = left and model.target.missing == "by split"
+            rows.append((feature, float(node[limit_of]), by_split, len(waiting), len(waiting) + 1))
+            children = node["children"] if "children" in node else [node[name] for name in children_of]
+            waiting += [nodes[child] if isinstance(child, int) else child for child in children]
+        yield tuple(np.array(column) for column in zip(*rows, strict=True))
+
+
+# --- agreement ---
+
+_EXPLAINED, _FURTHER = 3e-6, 1e-5
+"""What sums of singles may be off, of scores up to 16; pairs further apart than this keep their order."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How an engine's scores differ from the ranker's."""
+
+    rows: int
+    largest_difference: float
+    explained: float  # the largest difference that the engine's precision explains
+    other_leaves: int  # rows that differ by more: another path through a tree
+    pairs: int  # whose scores differ, by the ranker
+    swapped: int  # pairs in another order
+    swapped_apart: int  # of these, pairs that the ranker puts further apart than 1e-5
+
+    @property
+    def holds(self) -> bool:
+        """Whether the engine's precision explains all differences."""
+        return not self.other_leaves and not self.swapped_apart
+
+
+_BLOCK = 500
+
+
+def agreement(expected: Floats, scores: Floats, lift: float, *, is_double: bool, most: int = 4000) -> Agreement:
+    """Compare an engine's scores with the ranker's, shapes (n,).
+
+    Sums of singles are off by the spacing of singles at their size: 1e-6 at 16, with the lift.
+
+    Args:
+        expected: the ranker's.
+        scores: the engine's, less the lift.
+        lift: what the engine's scores have more.
+        is_double: whether they are to be equal.
+        most: rows of which all pairs are compared, spread evenly.
+    """
+    scale = max(1.0, float(np.abs(scores + lift).max(initial=0.0)) / 16)
+    explained, apart = (0.0, 0.0) if is_double else (_EXPLAINED * scale, _FURTHER * scale)
+    off, pairs, swapped, further = np.abs(scores - expected), 0, 0, 0
+    some = np.unique(np.linspace(0, max(len(expected) - 1, 0), most).astype(np.int64))[: len(expected)]
+    ours, theirs = expected[some], scores[some]
+    for first in range(0, len(some), _BLOCK):
+        ahead = ours[first : first + _BLOCK, np.newaxis] - ours
+        reversed_ = theirs[first : first + _BLOCK, np.newaxis] < theirs
+        pairs += int((ahead > 0).sum())
+        swapped += int(((ahead > 0) & reversed_).sum())
+        further += int(((ahead > apart) & reversed_).sum())
+    largest = float(off.max(initial=0.0))
+    return Agreement(len(off), largest, explained, int((off > explained).sum()), pairs, swapped, further)

@@ -1,0 +1,291 @@
+"""`export`: a ranker as the files that a search engine loads, scored back; and an engine's answer held against it."""
+
+import re
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from posbias.core.arrays.count_table import Floats
+from posbias.core.choices import CategoriesAs, ServingEngine
+from posbias.core.errors import LogFormatError, UsageError, plural
+from posbias.core.learners.boosting import ModelText
+from posbias.core.schema import DOC
+from posbias.core.serving.formats import Agreement, EngineModel, Target, agreement, listed, model_for
+from posbias.core.serving.splits import Ensemble, parse, rows_at_limits
+from posbias.io.jobs.tables import Column, PrintedTable, Result, first, more
+from posbias.io.places.locations import Location
+from posbias.io.results.conclusions import reason
+from posbias.io.serving.answers import Hit, logged_features, ranker_rows, read_answer
+from posbias.io.serving.bundle import write_export
+from posbias.io.training.laid_out import Feature
+from posbias.io.training.rankers import StoredModel, open_new_documents, read_model
+
+_ROWS, _SEED = 4000, 0
+_MOST_REAL_ROWS = 20_000
+_LARGEST_OF_SOLR = 1_000_000  # bytes of ZooKeeper's buffer
+_TOLERANCE = 1e-4
+"""What a score of an answer may be off: its features are printed as singles."""
+
+_MEMORY = 256 << 20
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,59}")
+
+
+@dataclass(frozen=True)
+class ExportRequest:
+    """A ranker, and the engine that is to load it.
+
+    Attributes:
+        features: tables of documents with the ranker's features, to score, or to compare with what an engine logged.
+        smoke: an engine's response.
+        name: of the model in the engine.
+    """
+
+    ranker: Location
+    engine: ServingEngine
+    engine_version: str | None = None
+    categories: CategoriesAs = "sets"
+    missing_default: float | None = None
+    name: str = "posbias"
+    features: tuple[str, ...] = ()
+    smoke: Path | None = None
+
+
+@dataclass(frozen=True)
+class Ranker:
+    """A ranker of trees, and as its engine has it."""
+
+    stored: StoredModel
+    features: tuple[Feature, ...]
+    ensemble: Ensemble
+    model: EngineModel
+
+    def label(self, number: int) -> str:
+        """A feature of the engine by its name there, and in the ranker."""
+        name, feature = self.model.ensemble.names[number], self.features[self.model.original[number]].name
+        return name if name == feature else f"{name} ({feature})"
+
+    @contextmanager
+    def scoring(self) -> Generator[Callable[[Floats], Floats]]:
+        """Yield LightGBM's scores of rows, shape (n, F)."""
+        with self.stored.scoring() as scored:
+            yield lambda rows: scored(pl.DataFrame(), np.ascontiguousarray(rows))
+
+
+def open_ranker(request: ExportRequest) -> Ranker:
+    """Read a ranker, and write its trees as the engine has them.
+
+    Raises:
+        LogFormatError: it is damaged.
+        UsageError: the engine cannot carry something of it.
+    """
+    if not _NAME.fullmatch(request.name):
+        raise UsageError(
+            f"--name {request.name}: give small letters, digits, _ and -, 60 at most, a letter first, such as ranker_7."
+        )
+    target, stored = Target.of(request.engine, request.engine_version), read_model(request.ranker)
+    if stored.section.kind == "factors":
+        raise UsageError(
+            f"{request.ranker}: is a model of factors, which has a score for each query and document, and no trees. "
+            f"{request.ranker}/scores.parquet is that table: index its scores by query, as a rank_feature or a tensor."
+        )
+    if not isinstance(stored.model, ModelText):
+        raise UsageError(
+            f"{request.ranker}: is a network, which clips features at 5 standard deviations, as no linear model of "
+            f"{request.engine} does. Train trees: --learner auto, pbm or lambdarank."
+        )
+    features = stored.section.features
+    categories = {number: of.categories for number, of in enumerate(features) if of.categories is not None}
+    how: dict[str, Any] = {name: getattr(request, name) for name in ("categories", "missing_default", "name")}
+    try:
+        ensemble = parse(stored.model, [feature.name for feature in features], categories)
+        return Ranker(stored, features, ensemble, model_for(target, ensemble, **how))
+    except (ValueError, KeyError, IndexError) as error:
+        raise LogFormatError(f"{stored.path}: is no model that can be read: {error}. Train again.") from error
+    except RecursionError as error:
+        raise UsageError(
+            f"a tree of the ranker is too deep for {request.engine}. Train with fewer leaves, "
+            "for example --learner-options leaves=31."
+        ) from error
+
+
+def export(ranker: Ranker, request: ExportRequest, result: Result) -> None:
+    """Write the files of an export, score it back, and say how far it agrees with LightGBM."""
+    model, engine = ranker.model, request.engine
+    is_single = model.arithmetic.features is np.float32
+    with result.progress.stage("scoring back"), ranker.scoring() as scored:
+        rows = rows_at_limits(ranker.ensemble, _ROWS, _SEED, single=is_single, tiny=engine != "solr")
+        checks, rounded = {"at_limits": _agreement(model, scored(rows), rows)}, 0
+        if request.features:
+            given = _rows_of(request.features, ranker.features)[1]
+            seen = given.astype(np.float32).astype(np.float64) if is_single else given
+            checks["features"] = _agreement(model, expected := scored(seen), seen)
+            rounded = int((np.abs(expected - scored(given)) > _TOLERANCE).sum()) if is_single else 0
+    worst = max(checks.values(), key=lambda each: (not each.holds, each.largest_difference))
+    names, text = model.ensemble.names, len(model.text.encode())
+    figures = asdict(worst) | {"share_swapped": worst.swapped / max(worst.pairs, 1)}
+    n_rows, code = (
+        sum(each.rows for each in checks.values()),
+        "engine-scores" if worst.holds else "engine-scores-differ",
+    )
+    scored_back = reason(code, figures, engine=engine, checked=n_rows, swapped_pairs=worst.swapped)
+    result.reasons.append(scored_back)
+    if rounded:
+        result.reasons.append(reason("features-rounded", {"rounded": rounded, "of": n_rows - _ROWS}, engine=engine))
+    if sets := sorted({model.original[number] for number in model.ensemble.sets}):
+        of_text = listed([ranker.features[number].name for number in sets])
+        result.reasons.append(reason("text-as-sets", {"sets": len(model.ensemble.sets)}, names=of_text))
+    if engine == "solr" and text > _LARGEST_OF_SOLR:
+        result.reasons.append(reason("model-large-for-solr", {"bytes": text}))
+    defaults = {name: value for name, value in model.defaults.items() if not isnan(value)}
+    if defaults:
+        values = {"features": len(defaults), "default": next(iter(defaults.values()))}
+        result.reasons.append(reason("default-for-missing", values, names=listed([*defaults])))
+    given = {"--engine-version": request.engine_version, "--missing-default": request.missing_default}
+    given |= {"--categories": None if request.categories == "sets" else request.categories}
+    again = "".join(f" {flag} {value}" for flag, value in given.items() if value is not None)
+    result.next = f"ENGINE=http://HOST:PORT INDEX=NAME sh {result.target}/send.sh"
+    result.facts.append(f"put your fields in place of the marks first: {result.target}/README.md")
+    words: dict[str, object] = {
+        "n_trees": len(ranker.ensemble.trees),
+        "n_features": len(names),
+        "lift": f"{model.lift:.6g}",
+        "again": again,
+        "said": "\n".join(f"- {each.sentence}" for each in result.reasons),
+    }
+    write_export(model, ranker.features, result.folder, name=request.name, words=words)
+    result.content["schema"] = "posbias.export"
+    result.content["export"] = {
+        "engine": engine,
+        "since": model.target.since,
+        "missing": model.target.missing,
+        "name": request.name,
+        "trees": len(ranker.ensemble.trees),
+        "features": len(names),
+        "defaults": defaults,
+        "lift": model.lift,
+        "bytes": text,
+        "agreement": {name: {**asdict(each), "holds": each.holds} for name, each in checks.items()},
+    }
+    sizes = f"{plural(len(ranker.ensemble.trees), 'trees')} and {plural(len(names), 'features')}"
+    result.headline = f"a ranker of {sizes} is written for {engine}"
+    columns = (
+        Column("feature there", first(names), label=True, text=True),
+        Column("feature of the ranker", first(ranker.features[number].name for number in model.original), text=True),
+    )
+    result.printed += ["features", PrintedTable(columns, more(len(names), "features in features.json"))]
+
+
+def _agreement(model: EngineModel, expected: Floats, rows: Floats) -> Agreement:
+    scores, is_double = model.scores(model.rows(rows)), model.arithmetic.is_double
+    return agreement(expected, scores, model.lift, is_double=is_double)
+
+
+def _rows_of(tables: Sequence[str], features: Sequence[Feature]) -> tuple[list[str], Floats]:
+    """Documents and features of tables, the first rows of them."""
+    documents = open_new_documents(tables, (), (), features)
+    docs, rows = list[str](), [np.zeros((0, len(features)))]
+    for keys, values in documents.chunks(_MEMORY):
+        docs += keys[DOC].cast(pl.String).to_list()
+        rows.append(values)
+        if len(docs) >= _MOST_REAL_ROWS:
+            break
+    return docs, np.concatenate(rows)
+
+
+def smoke(ranker: Ranker, request: ExportRequest, hits: list[Hit], result: Result) -> None:
+    """Hold an engine's scores, features and order against the ranker.
+
+    Args:
+        ranker: the one that was exported.
+        request: as it was exported.
+        hits: of an engine's answer.
+        result: gets the comparison.
+    """
+    model, engine = ranker.model, request.engine
+    logged, scores = logged_features(model, hits), np.array([hit.score for hit in hits])
+    with result.progress.stage("comparing"), ranker.scoring() as scored:
+        expected = scored(ranker_rows(model, logged, len(ranker.features)))
+    off = scores - model.lift - expected
+    added = float(np.median(off))
+    is_off = np.abs(off - added) > _TOLERANCE * max(1.0, float(np.abs(scores).max()) / 16)
+    swapped = ((expected[:, np.newaxis] - expected) > _TOLERANCE) & (scores[:, np.newaxis] < scores)
+    figures = {"hits": len(hits), "differ": int(is_off.sum())}
+    figures |= {"largest_difference": float(np.abs(off - added).max()), "swapped": int(swapped.sum())}
+    numbers = [number for number in range(len(model.ensemble.names)) if number not in model.ensemble.sets]
+    never, lacking = (
+        [ranker.label(number) for number in numbers if np.isnan(of[:, number]).all()] for of in (logged, logged[is_off])
+    )
+    code = "answer-agrees" if not is_off.any() else "answer-differs.missing" if lacking else "answer-differs"
+    result.reasons.append(reason(code, figures, engine=engine, names=listed(lacking)))
+    if abs(added) > _TOLERANCE:
+        result.reasons.append(reason("answer-shifted", {"added": added}, engine=engine))
+    if never:
+        values = {"never": len(never), "hits": len(hits)}
+        result.reasons.append(reason("feature-never-there", values, names=listed(never)))
+    differing = _differing(ranker, request, hits, logged) if request.features else []
+    if differing:
+        names = listed([str(each["feature"]) for each in differing])
+        result.reasons.append(reason("features-differ", {"features": len(differing)}, names=names))
+        gaps = ("missing" if each["largest"] is None else f"{each['largest']:.3g}" for each in differing)
+        columns = (
+            Column("feature", first(each["feature"] for each in differing), label=True, text=True),
+            Column("differ", first(f"{each['differ']:,} of {each['of']:,}" for each in differing)),
+            Column("largest difference", first(gaps)),
+            Column("for example", first(each["doc"] for each in differing), text=True),
+        )
+        result.printed += ["features that are not those of the table", PrintedTable(columns)]
+    result.content["schema"] = "posbias.smoke"
+    found = {"added": added, "never_there": never, "features": differing}
+    result.content["export"] = {"engine": engine, **figures, **found}
+    order = f"{plural(figures['swapped'], 'pairs')} in another order" if swapped.any() else "in the ranker's order"
+    result.headline = f"{plural(len(hits), 'hits')} of {engine}, {order}"
+
+
+def _differing(ranker: Ranker, request: ExportRequest, hits: list[Hit], logged: Floats) -> list[dict[str, Any]]:
+    """The features whose logged values no row of the tables has for the document, the most often differing first."""
+    docs, rows = _rows_of(request.features, ranker.features)
+    given = ranker.model.rows(rows)
+    of_doc = dict[str, list[int]]()
+    for number, doc in enumerate(docs):
+        of_doc.setdefault(doc, []).append(number)
+    known = [number for number, hit in enumerate(hits) if hit.doc in of_doc]
+    if not known:
+        raise UsageError(
+            f"--features: no document of the answer is in it; the first is {hits[0].doc!r}, and that of the table "
+            f"{docs[0] if docs else ''!r}. Name a table with the ids of the index."
+        )
+    found = list[dict[str, Any]]()
+    for column in range(len(ranker.model.ensemble.names)):
+        is_set, gaps = column in ranker.model.ensemble.sets, list[tuple[float, str]]()
+        for number in known:
+            values, value = given[of_doc[hits[number].doc], column], logged[number, column]
+            if is_set:  # a query that does not match gives none, or 0
+                values, value = np.nan_to_num(values), np.nan_to_num(value)
+            gap = np.where(np.isnan(values) & np.isnan(value), 0.0, np.abs(values - value))
+            close = gap <= 1e-6 * np.maximum(1.0, np.abs(np.nan_to_num(values)))
+            if not close.any():
+                gaps.append((float(np.nan_to_num(gap, nan=np.inf).min()), hits[number].doc))
+        if gaps:
+            finite = [gap for gap, _ in gaps if np.isfinite(gap)]
+            largest = max(finite, default=None)
+            figures = {"differ": len(gaps), "of": len(known), "largest": largest, "doc": gaps[0][1]}
+            found.append({"feature": ranker.label(column), **figures})
+    return sorted(found, key=lambda each: -each["differ"])
+
+
+def read_hits(request: ExportRequest) -> list[Hit]:
+    """The hits of the response that a request names.
+
+    Raises:
+        LogFormatError: it cannot be read, or has no hits with features.
+        UsageError: none is named.
+    """
+    if request.smoke is None:
+        raise UsageError("--smoke FILE is missing.")
+    return read_answer(request.smoke, request.engine)
