@@ -253,6 +253,8 @@ def single_above(number: float) -> np.float32:
 
 def before_slack(limit: np.float32) -> np.float32:
     """The threshold of which Solr's sum with 1e-6 is the largest that is not above the limit."""
+    if float(limit) >= LARGEST_SINGLE:  # a guard, of which 1e-6 changes nothing
+        return limit
     one = np.float32(limit - _SLACK)
     while np.float32(one + _SLACK) > limit:
         one = np.nextafter(one, np.float32(-inf))

@@ -28,7 +28,7 @@ from posbias.cli.main import app
 
 GIVEN = Path(__file__).with_name("golden.json")
 PRECISION = {
-    r"^(learner|scored).* (score|gain|splits)$|learning_curve|manifest.json learner|from_rows": math.inf,
+    r"^(learner|scored).* (score|gain|splits)$|learning_curve|manifest.json learner|from_rows|^exported manifest": math.inf,
     r"^(learner|scored|features)": 0.05,
     r"^(dbn-of-dbn|cascade|models|of-click-model|weighed-by-dbn)|other_models": 0.05,
     r"^(joint|priors|weights-of|clicked-groups|judgments|compared )|joint|reasons|estimate propensities": 1e-5,
@@ -127,8 +127,7 @@ RUNS = {
         f"learner {name}": f"train {{pbm}} --learner {name}" + (" --propensities {run_pbm}" if name != "mf" else "")
         for name in FACTORS
     },
-    "exported": "export {learner_pbm} --engine solr",
-    "exported for vespa": "export {learner_pbm} --engine vespa --categories codes",
+    "exported": "export {learner_pbm} --engine opensearch --categories codes",
     "scored": "score features.parquet --model {learner_pbm}",
     "evaluated": f"{EVALUATE} --scores a=scores.parquet --scores b=other.parquet --bound .95",
     "evaluated by query": f"{EVALUATE} --scores a=scores.parquet --candidates query -k 5",
