@@ -28,7 +28,8 @@ from posbias.cli.main import app
 
 GIVEN = Path(__file__).with_name("golden.json")
 PRECISION = {
-    r"^(learner|scored).* (score|gain|splits)$|learning_curve|manifest.json learner|from_rows|^exported manifest": math.inf,
+    r"^(learner|scored).* (score|gain|splits)$|learning_curve|manifest.json learner|from_rows": math.inf,
+    r"^exported manifest": math.inf,
     r"^(learner|scored|features)": 0.05,
     r"^(dbn-of-dbn|cascade|models|of-click-model|weighed-by-dbn)|other_models": 0.05,
     r"^(joint|priors|weights-of|clicked-groups|judgments|compared )|joint|reasons|estimate propensities": 1e-5,
