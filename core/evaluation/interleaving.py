@@ -39,15 +39,16 @@ FEWEST_CLUSTERS = 20.0
 
 TEAM, RANK_A, RANK_B, USER, OUTCOME = "team", "rank_a", "rank_b", "user", "outcome"
 PAGES, DIFFERENCE, SQUARES, CREDIT = "pages", "difference", "squares", "credit"
-FIRST_A, FIRST_B, UNEVEN, MISRANKED = "first_a", "first_b", "uneven", "misranked"
-CLICKS, UNWEIGHTED, MIXED, LARGEST = "clicks", "unweighted", "mixed", "largest"
+FIRST_A, FIRST_B, LONGER_A, LONGER_B, ALONE = "first_a", "first_b", "longer_a", "longer_b", "alone"
+MISRANKED, CLICKS, UNWEIGHTED, MIXED, LARGEST = "misranked", "clicks", "unweighted", "mixed", "largest"
 SUMS = (
     *(PAGES, DIFFERENCE, SQUARES, CREDIT, OUTCOME),
-    *(FIRST_A, FIRST_B, UNEVEN, MISRANKED, CLICKS, UNWEIGHTED, MIXED),
+    *(FIRST_A, FIRST_B, LONGER_A, LONGER_B, ALONE, MISRANKED, CLICKS, UNWEIGHTED, MIXED),
 )
-"""Sums over pages; `credit` is that of both teams, `first_a` counts the pages whose first document is of A, `uneven`
-those on which one team has two documents more than the other, `misranked` those whose first document its own ranker has
-below where the other has it, `unweighted` clicks at positions without a propensity, `mixed` pages with two outcomes."""
+"""Sums over pages; `credit` is that of both teams, `first_a` counts the pages whose first document is of A, `longer_a`
+those on which A has two documents more than B, or more than that, `alone` those with two documents or more, all of one
+team, `misranked` those whose first document its own ranker has below where the other has it, `unweighted` clicks at
+positions without a propensity, `mixed` pages with two outcomes."""
 
 SUMS_OF_USERS = (PAGES, DIFFERENCE, CREDIT, OUTCOME, FIRST_A, FIRST_B)
 
@@ -81,12 +82,13 @@ class CreditRule:
         schema = rows.collect_schema()
         a, b = (pl.col(self.team) == pl.lit(value, schema[self.team]) for value in self.teams)
         sign = (a.cast(pl.Int8) - b.cast(pl.Int8)).fill_null(0)
-        columns = {TEAM: sign, POSITION: pl.col(POSITION), CLICK: pl.col(CLICK).cast(pl.Float64)}
+        click, weight, unweighted = pl.col(CLICK).cast(pl.Float64), pl.lit(1.0), pl.lit(0)
         if self.propensities is not None:
             theta = pl.col(POSITION).replace_strict(dict(self.propensities), default=None, return_dtype=pl.Float64)
-            columns[CREDIT] = pl.col(CLICK) * (1 / theta).clip(upper_bound=_LARGEST_WEIGHT)
-        else:
-            columns[CREDIT] = columns[CLICK]
+            weight = (1 / theta).clip(upper_bound=_LARGEST_WEIGHT)
+            unweighted = click.filter(theta.is_null()).sum()
+        columns = {TEAM: sign, POSITION: pl.col(POSITION), CLICK: click}
+        columns[DIFFERENCE] = (sign * click * weight).fill_null(0.0)
         own = {QUERY: pl.col(QUERY)} | ({PERIOD: pl.col(PERIOD).cast(pl.Date)} if PERIOD in schema else {})
         own |= {USER: pl.col(self.user)} if self.user is not None else {}
         if self.outcome is not None:
@@ -97,40 +99,51 @@ class CreditRule:
         rows = rows.select(SESSION, *(of.alias(name) for name, of in (own | columns).items()))
         top, ours, theirs = pl.col(POSITION) == 1, pl.col(TEAM) == 1, pl.col(TEAM) == -1
         placed = [pl.col(name).first() if name != PERIOD else pl.col(name).min() for name in own]
+        more = pl.col(TEAM).cast(pl.Int32).sum()  # documents of A than of B
         counts = {
+            DIFFERENCE: pl.col(DIFFERENCE).sum(),
+            CREDIT: pl.col(DIFFERENCE).abs().sum(),
             FIRST_A: (top & ours).sum(),
             FIRST_B: (top & theirs).sum(),
-            UNEVEN: pl.col(TEAM).cast(pl.Int32).sum().abs() > 1,
+            LONGER_A: more > 1,
+            LONGER_B: more < -1,
+            ALONE: (more.abs() > 1) & (more.abs() == pl.col(TEAM).cast(pl.Int32).abs().sum()),
             MISRANKED: pl.lit(0),
             CLICKS: pl.col(CLICK).sum(),
-            UNWEIGHTED: pl.col(CLICK).filter(pl.col(CREDIT).is_null()).sum(),
+            UNWEIGHTED: unweighted,
             MIXED: pl.lit(0) if self.outcome is None else pl.col(OUTCOME).min() < pl.col(OUTCOME).max(),
             OUTCOME: pl.lit(0.0) if self.outcome is None else pl.col(OUTCOME).max(),
         }
-        clicked = rows.filter(pl.col(CLICK) > 0, pl.col(TEAM) != 0, pl.col(CREDIT).is_not_null())
+        alike = pl.col(RANK_A) == pl.col(RANK_B)
         if self.ranks is not None:
             below = pl.when(ours).then(pl.col(RANK_A) > pl.col(RANK_B)).otherwise(pl.col(RANK_A) < pl.col(RANK_B))
             counts[MISRANKED] = (top & below & (pl.col(TEAM) != 0)).sum()
-            counts["from"] = pl.col(POSITION).filter(pl.col(RANK_A) != pl.col(RANK_B)).min()
-        pages = rows.group_by(SESSION).agg(*placed, **counts)
+            counts["from"] = pl.when(~alike).then(POSITION).min()
+        sums = rows.group_by(SESSION).agg(*placed, **counts)
+        left_out, credited = None, rows.filter(pl.col(DIFFERENCE) != 0)
         if self.credit == "pairs":
             place = (pl.col(POSITION).rank("ordinal").over(SESSION) - 1) // 2
             rounds = rows.filter(pl.col(TEAM) != 0).with_columns(place.alias("round"))
             orders = (pl.col(name).sort_by(POSITION) for name in (RANK_A, RANK_B))
             one, other = (order.first() < order.last() for order in orders)
-            both = rounds.group_by(SESSION, "round").agg(pure=(pl.len() == 2) & (one != other))  # noqa: PLR2004 - a pair
-            clicked = rounds.filter(pl.col(CLICK) > 0, pl.col(CREDIT).is_not_null())
-            clicked = clicked.join(both.filter("pure"), on=[SESSION, "round"], how="semi")
-        elif self.ranks is not None:
-            clicked = clicked.join(pages.select(SESSION, "from"), on=SESSION).filter(pl.col(POSITION) >= pl.col("from"))
-        credited = clicked.group_by(SESSION).agg(
-            (pl.col(TEAM) * pl.col(CREDIT)).sum().alias(DIFFERENCE), pl.col(CREDIT).sum()
-        )
+            contested = (pl.len() == 2) & (one != other)  # noqa: PLR2004 - a pair
+            contests = rounds.group_by(SESSION, "round").agg(contested=contested).filter("contested")
+            left_out = rounds.filter(pl.col(DIFFERENCE) != 0).join(contests, on=[SESSION, "round"], how="anti")
+        elif self.ranks is not None:  # what both rank alike may be in the common prefix
+            prefix = credited.filter(alike).join(sums.select(SESSION, "from"), on=SESSION)
+            left_out = prefix.filter(pl.col("from").is_null() | (pl.col(POSITION) < pl.col("from")))
+        if left_out is not None:
+            taken = left_out.group_by(SESSION).agg(
+                pl.col(DIFFERENCE).sum().alias("taken"), pl.col(DIFFERENCE).abs().sum().alias("taken_credit")
+            )
+            rest = (
+                pl.col(of) - pl.col(by).fill_null(0.0) for of, by in ((DIFFERENCE, "taken"), (CREDIT, "taken_credit"))
+            )
+            sums = sums.join(taken, on=SESSION, how="left").with_columns(*rest)
         squared = pl.col(DIFFERENCE) ** 2
-        sums = pages.join(credited, on=SESSION, how="left").with_columns(
-            pl.col(DIFFERENCE, CREDIT, OUTCOME).fill_null(0.0)
+        sums = sums.with_columns(
+            pl.lit(1).alias(PAGES), squared.alias(SQUARES), squared.alias(LARGEST), pl.col(OUTCOME).fill_null(0.0)
         )
-        sums = sums.with_columns(pl.lit(1).alias(PAGES), squared.alias(SQUARES), squared.alias(LARGEST))
         whole = [name for name in SUMS if name not in {SQUARES, DIFFERENCE, CREDIT, OUTCOME}]
         columns = [*own, *SUMS, LARGEST]
         return sums.select(columns).with_columns(pl.col(whole).cast(pl.Int64)).collect(engine="streaming")

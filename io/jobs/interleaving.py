@@ -33,7 +33,7 @@ from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result
 from posbias.io.log.clicks import Rows
 from posbias.io.log.sources import of_file
 from posbias.io.places.temporary import temporary_files, whole_files
-from posbias.io.results.conclusions import Reason, is_refused, reason
+from posbias.io.results.conclusions import CAUTION, STOP, Reason, is_refused, reason
 from posbias.io.results.manifest import StoredResult, open_stored
 from posbias.io.results.tables import sink_table, write_small_table
 
@@ -493,11 +493,20 @@ def _faults(queries: pl.DataFrame, users: pl.DataFrame | None, section: Interlea
         if z > _REPEATED:
             case = "coin-repeats" if factor > _MUCH_REPEATED else "coin-repeats.somewhat"
             yield reason(case, {"factor": factor}, f"z = {z:.1f}", unit=unit)
-    for code, name, of in (("not-team-draft", tdi.UNEVEN, tdi.PAGES), ("ranks-of-other-team", tdi.MISRANKED, "")):
-        number, share = total[name], total[name] / max(total[of] if of else heads, 1)
-        if share > _FEW:
-            case = f"{code}.some" if share <= _MANY else code
-            yield reason(case, {"pages": number, "share": share}, a=a, b=b)
+    pages, longer = total[tdi.PAGES], [total[name] for name in (tdi.LONGER_A, tdi.LONGER_B)]
+    more, less = (a, b) if longer[0] > longer[1] else (b, a)
+    leans = abs(longer[0] - longer[1]) > _UNFAIR * math.sqrt(sum(longer))
+    if total[tdi.ALONE] > _MANY * pages:
+        yield reason("not-team-draft", {"pages": total[tdi.ALONE], "share": total[tdi.ALONE] / pages})
+    elif sum(longer) > _FEW * pages:
+        severity = STOP if leans and sum(longer) > _MANY * pages else CAUTION
+        figures = {"pages": sum(longer), "share": sum(longer) / pages}
+        case = "teams-unequal" if leans else "teams-unequal.evenly"
+        yield reason(case, figures, severity=severity, more=more, less=less)
+    if total[tdi.MISRANKED] > _FEW * heads:
+        severity = STOP if total[tdi.MISRANKED] > _MANY * heads else CAUTION
+        figures = {"pages": total[tdi.MISRANKED], "share": total[tdi.MISRANKED] / heads}
+        yield reason("ranks-of-other-team", figures, severity=severity, a=a, b=b)
     if total[tdi.MIXED]:
         yield reason("outcomes-differ", {"pages": total[tdi.MIXED]}, outcome=section.outcome)
     if total[tdi.UNWEIGHTED]:

@@ -70,8 +70,13 @@ def test_pairs_count_where_the_rankers_order_both_documents_differently() -> Non
 @pytest.mark.parametrize(
     ("change", "name", "number"),
     [
-        ({"team": ["A", "B", "A", "A", "A", "B"]}, "uneven", 1),
-        ({"team": ["A", "B", "B", "A", "A", None]}, "uneven", 0),
+        ({"team": ["A", "B", "A", "A", "A", "B"]}, "longer_a", 1),
+        ({"team": ["A", "B", "A", "A", "A", "B"]}, "longer_b", 0),
+        ({"team": ["A", "B", "A", "A", "A", "B"]}, "alone", 0),
+        ({"team": ["A", "B", "B", "B", None, "B"]}, "longer_b", 1),
+        ({"team": ["A", "B", "B", "A", "A", None]}, "longer_a", 0),
+        ({"team": ["A", "A", None, None, None, None]}, "alone", 1),
+        ({"team": ["A", None, None, None, None, None]}, "alone", 0),
         ({"rank_a": [3, 1, 2, 4, 5, 6]}, "misranked", 1),
         ({"rank_a": [None, 1, 2, 4, 5, 6]}, "misranked", 1),
         ({"orders": [2, 1, None, None, None, None]}, "mixed", 1),
