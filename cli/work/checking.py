@@ -236,8 +236,9 @@ def _teams(view: LogView) -> list[Finding]:
     if team is None:
         return []
     named = chain(("--team", team), *zip(("--rank-a", "--rank-b"), ranks, strict=False), ("-o", "DIR"))
-    compared = f"`posbias {shlex.join([*view.interleave, *named])}` compares them"
-    return [Finding(f"{team!r} says which of two rankers picked a document, and {compared}")]
+    text = f"{team!r} says which of two rankers picked a document: `posbias {shlex.join([*view.interleave, *named])}`"
+    apart = f"{' '.join(f'--stratify {rank}' for rank in ranks)} keeps apart what their lists show in a fit"
+    return [Finding(f"{text} compares them" + (f", and {apart}" if ranks else ""))]
 
 
 STEPS: tuple[Step, ...] = (
