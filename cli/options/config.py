@@ -31,7 +31,14 @@ if TYPE_CHECKING:
     from posbias.io.log.lists import Finding
 
 DEFAULT_FILE = "posbias.toml"
-OF_ITS_OWN = (("score", "model"), ("export", "engine"), ("export", "features"), ("show", "format"), ("predict", "by"))
+OF_ITS_OWN = (
+    ("score", "model"),
+    ("train", "for_engine"),
+    ("export", "engine"),
+    ("export", "features"),
+    ("show", "format"),
+    ("predict", "by"),
+)
 """Commands and options whose name means something else in other commands: what is set for all is not meant for them."""
 
 TYPED_ONLY = frozenset({"force", "help_all", "print_config", "dry_run", "write_config"})

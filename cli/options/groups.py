@@ -199,6 +199,7 @@ class LearningOptions:
     """How a ranker is learned."""
 
     learner: str = "auto"
+    for_engine: ServingEngine | None = None
     features: list[str] | None = None
     feature: list[str] | None = None
     missing: Missing = "error"

@@ -11,9 +11,9 @@ import polars as pl
 from posbias.cli.options.groups import LearningOptions
 from posbias.cli.work.requests import requested_features
 from posbias.core.arrays.count_table import Floats
-from posbias.core.choices import PENALTIES, Balance
+from posbias.core.choices import PENALTIES, Balance, ServingEngine
 from posbias.core.choices import LearningOptions as CoreOptions
-from posbias.core.errors import IdentifiabilityError, UsageError
+from posbias.core.errors import IdentifiabilityError, SchemaError, UsageError
 from posbias.core.errors import plural as counted_as
 from posbias.core.evaluation.click_noise import sampled_units, shares_of_noise, sums_of_units
 from posbias.core.fit.propensities import ThetaEstimate, choose_propensities
@@ -31,6 +31,7 @@ from posbias.core.learners.learning import (
     with_fewer_negatives,
 )
 from posbias.core.learners.models import FactorModel, RowModel
+from posbias.core.serving.formats import VERSIONS, listed
 from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import Engine
 from posbias.io.fits.verdicts import unweighted_clicks
@@ -40,6 +41,7 @@ from posbias.io.results.conclusions import GOOD, NOTE, STOP, Reason, reason
 from posbias.io.training.feature_parts import FeaturesRequest
 from posbias.io.training.laid_out import covariance_of_theta, examination_of
 from posbias.io.training.rankers import (
+    AsServed,
     Documents,
     importance_table,
     prepare,
@@ -187,6 +189,11 @@ def requested(given: LearningOptions, propensities: str | None) -> Request:
         raise UsageError(f"--learner {learner.name}: learns without features. Leave --features and --feature out.")
     if "trees" in learner.takes:
         import_lightgbm()
+    elif given.for_engine is not None:
+        raise UsageError(
+            f"--for {given.for_engine}: has no effect here: search engines load trees, and --learner {learner.name} "
+            "makes none. Leave it out."
+        )
     score = given.ranker_score if "ranker_score" in learner.takes else None
     request = Request(learner, options, given, propensities, score, requested_features(given, score))
     if request.uses_propensities and propensities is None:
@@ -212,8 +219,12 @@ def learn(counted: CountedLog, theta: ThetaEstimate | None, request: Request, en
         covariance = covariance_of_theta(cells, chosen.table, theta)
         by_cell, across = counted.statistics.counts_by_cell(), learner.source == "counts"
         result.reasons += reasons_of_contexts(counted, counted.plan, by_cell, chosen.table, engine, across=across)
-    documents = prepare(
-        counted, examination, learner, request.features, request.score, given.validation, engine, result.progress
+    documents = _as_served(
+        prepare(
+            counted, examination, learner, request.features, request.score, given.validation, engine, result.progress
+        ),
+        given.for_engine,
+        result,
     )
     leaf = options.leaf_documents or min(max(documents.data.n_documents // _LEAVES_OF, _LEAF[0]), _LEAF[1])
     options = replace(options, leaf_documents=leaf)
@@ -258,6 +269,27 @@ def learn(counted: CountedLog, theta: ThetaEstimate | None, request: Request, en
             f"{sizes['left_out']:,} documents without a click left out; each of the others without one counts "
             f"{1 / share:.3g} times"
         )
+
+
+def _as_served(documents: Documents, engine: ServingEngine | None, result: Result) -> Documents:
+    """Documents with their features as a search engine has them, if one is named.
+
+    Raises:
+        SchemaError: a feature is text.
+    """
+    features = documents.data.features
+    if engine is None or features is None:
+        return documents
+    if features.categorical:
+        text = listed([features.names[number] for number in features.categorical])
+        raise SchemaError(
+            f"--for {engine}: {text} is text, and a feature is a number there. Leave it out, or give it as numbers; "
+            "without --for, `posbias export` carries text as a query for each set of values."
+        )
+    is_zero = any(missing == "zero" for _, missing in VERSIONS[engine])
+    result.facts.append(f"features are singles{', and 0 where they are missing' if is_zero else ''}, as in {engine}")
+    served = replace(features, rows=AsServed(features.rows, is_zero))
+    return replace(documents, data=replace(documents.data, features=served))
 
 
 def _made_of_clicks(documents: Documents) -> Iterator[Reason]:

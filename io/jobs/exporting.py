@@ -147,7 +147,8 @@ def export(ranker: Ranker, request: ExportRequest, result: Result) -> None:
         values = {"features": len(defaults), "default": next(iter(defaults.values()))}
         result.reasons.append(reason("default-for-missing", values, names=listed([*defaults])))
     given = {"--engine-version": request.engine_version, "--missing-default": request.missing_default}
-    given |= {"--categories": None if request.categories == "sets" else request.categories}
+    by_default = request.categories == "sets" or not ranker.ensemble.categories
+    given |= {"--categories": None if by_default else request.categories}
     again = "".join(f" {flag} {value}" for flag, value in given.items() if value is not None)
     result.next = f"ENGINE=http://HOST:PORT INDEX=NAME sh {result.target}/send.sh"
     result.facts.append(f"put your fields in place of the marks first: {result.target}/README.md")

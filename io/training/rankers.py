@@ -303,6 +303,24 @@ class WithoutColumn:
         return np.delete(self.rows[rows], self.column, axis=1)
 
 
+@dataclass(frozen=True)
+class AsServed:
+    """Rows of features as a search engine hands them to a model: singles, and 0 where some version reads that."""
+
+    rows: Rows
+    missing_as_zero: bool
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.rows)
+
+    def __getitem__(self, rows: slice | Integers, /) -> Floats:
+        """Some rows, shape (n, F)."""
+        with np.errstate(over="ignore"):
+            values = self.rows[rows].astype(np.float32).astype(np.float64)
+        return np.where(np.isnan(values), 0.0, values) if self.missing_as_zero else values
+
+
 def encoded(rows: pl.DataFrame, features: Sequence[Feature]) -> Floats:
     """The features of rows, shape (n, F). A text that is no category counts as missing."""
     columns: list[pl.Expr] = []

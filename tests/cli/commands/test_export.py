@@ -307,3 +307,25 @@ def test_an_export_is_a_result_like_others_from_python_shown_and_reported(place:
     assert "written for elasticsearch" in shown.output
     posbias.report(tmp_path / "out", output=tmp_path / "page.html")
     assert "A ranker for a search engine" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_a_ranker_that_was_trained_for_an_engine_needs_no_default_and_no_row_of_training_changes_leaf(
+    run_in_process: Run, place: Path, tmp_path: Path
+) -> None:
+    rows = pl.read_parquet(place / "features.parquet").select("doc", pl.col("length", "price") / 3.0)
+    rows.write_parquet(tmp_path / "doubles.parquet")
+    train = ("train", place / "log.parquet", "--learner", "naive", "--learner-options", "trees=12")
+    table = ("--features", tmp_path / "doubles.parquet")
+    run_in_process(*train, *table, "--for", "opensearch", "-o", tmp_path / "ranker", code=0)
+    for version in ("2.11", "3.2", "3.8"):
+        words = ("--engine", "opensearch", "--engine-version", version, *table)
+        run_in_process("export", tmp_path / "ranker", *words, "-o", tmp_path / version, code=0)
+        manifest = json.loads((tmp_path / version / "manifest.json").read_text(encoding="utf-8"))
+        assert manifest["verdict"] == "good"
+        assert "features-rounded" not in [one["code"] for one in manifest["reasons"]]
+        assert manifest["export"]["agreement"]["features"]["holds"]
+    text = ("--features", place / "features.parquet")
+    done = run_in_process(*train, *text, "--for", "solr", "-o", tmp_path / "text", code=UNUSABLE)
+    assert "--for solr: 'color' is text" in done.stderr
+    done = run_in_process("train", place / "log.parquet", "--learner", "mf", "--for", "solr", "-o", "x", code=UNUSABLE)
+    assert "--learner mf makes none" in " ".join(done.stderr.split())
