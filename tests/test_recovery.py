@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import narwhals as nw
 import numpy as np
@@ -236,18 +237,6 @@ def seen_under_new_ids(log: pl.DataFrame) -> pl.DataFrame:
     return log.with_columns(pl.col("session") + 1_000_000)
 
 
-@pytest.mark.parametrize("model", MODELS)
-@SETTINGS
-@given(log=small_logs(), seed=st.integers(0, 100))
-@pytest.mark.slow
-def test_the_order_of_rows_changes_nothing(model: str, log: pl.DataFrame, seed: int) -> None:
-    found = fit(log.sample(fraction=1.0, shuffle=True, seed=seed), model=model)
-    expected = fit(log, model=model)
-
-    assert_same_propensities(found, expected)
-    assert_same_attractiveness(found.attractiveness, expected.attractiveness)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 @FROM_END_TO_END
@@ -326,51 +315,29 @@ def test_documents_seen_at_one_position_only_change_no_propensity_and_no_error(l
     assert_same_propensities(fit(pl.concat([log, single])), fit(log), counts=False)
 
 
+DAYS = [pl.lit(date(2026, 1, day)).alias("period") for day in (5, 6)]
+TWICE: dict[str, tuple[list[pl.Expr], list[pl.Expr], dict[str, Any]]] = {
+    "under the same ids": ([], [], {}),
+    "in two strata": ([pl.lit("a").alias("segment")], [pl.lit("b").alias("segment")], {"strata": ("segment",)}),
+    "on two days": (DAYS[:1], DAYS[1:], {"by_day": True}),
+    "with renamed queries": ([], [pl.col("query") + 1_000], {}),
+}
+"""What the pages have once and again, and options of the fit."""
+
+
 @pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("how", TWICE)
 @SETTINGS
 @given(log=small_logs())
 @pytest.mark.slow
-def test_the_log_twice_under_the_same_ids_keeps_estimates_and_clustered_errors(model: str, log: pl.DataFrame) -> None:
-    found, expected = fit(log, seen_under_new_ids(log), model=model), fit(log, model=model)
+def test_the_log_twice_keeps_estimates_and_errors_by_query(how: str, model: str, log: pl.DataFrame) -> None:
+    once, again, options = TWICE[how]
+    twice = log.with_columns(once), seen_under_new_ids(log).with_columns(again)
+    found, expected = fit(*twice, model=model, **options), fit(log, model=model)
 
-    assert_same_propensities(found, expected, counts=False)
+    assert_same_propensities(found, expected, counts=False, errors="queries" not in how)
     for name in ("impressions", "clicks"):
         assert found.propensities[name].to_list() == [2 * count for count in expected.propensities[name]]
-
-
-@pytest.mark.parametrize("model", MODELS)
-@SETTINGS
-@given(log=small_logs())
-@pytest.mark.slow
-def test_the_log_twice_in_two_strata_keeps_estimates_and_clustered_errors(model: str, log: pl.DataFrame) -> None:
-    twice = pl.concat(
-        [log.with_columns(segment=pl.lit("a")), seen_under_new_ids(log).with_columns(segment=pl.lit("b"))]
-    )
-    found = fit(twice, model=model, strata=("segment",))
-
-    assert_same_propensities(found, fit(log, model=model), counts=False)
-
-
-@pytest.mark.parametrize("model", MODELS)
-@SETTINGS
-@given(log=small_logs())
-@pytest.mark.slow
-def test_the_log_on_two_days_keeps_estimates_and_clustered_errors(model: str, log: pl.DataFrame) -> None:
-    first, second = (pl.lit(date(2026, 1, day)) for day in (5, 6))
-    days = log.with_columns(period=first), seen_under_new_ids(log).with_columns(period=second)
-    found = fit(*days, model=model, by_day=True)
-
-    assert_same_propensities(found, fit(log, model=model), counts=False)
-
-
-@pytest.mark.parametrize("model", MODELS)
-@SETTINGS
-@given(log=small_logs())
-@pytest.mark.slow
-def test_the_log_twice_with_renamed_queries_keeps_estimates(model: str, log: pl.DataFrame) -> None:
-    again = seen_under_new_ids(log).with_columns(pl.col("query") + 1_000)
-
-    assert_same_propensities(fit(log, again, model=model), fit(log, model=model), counts=False, errors=False)
 
 
 @pytest.mark.slow
