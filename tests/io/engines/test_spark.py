@@ -13,6 +13,8 @@ from typing import Any
 import polars as pl
 import pytest
 from command_results import Output, Posbias
+from log_faults import REFUSED
+from log_forms import FORMS, small_log, write
 from polars.testing import assert_frame_equal
 from small_logs import log_in_order
 
@@ -32,6 +34,7 @@ pytestmark = pytest.mark.slow
 THETA_TOLERANCE = 1e-9
 MASTER = "local[2]"
 SPARK = ("--engine", "spark", "--master", MASTER)
+DROP = ("--on-bad-rows", "drop", "--max-bad-rows", 0.5)
 RunPosbias = Callable[..., CompletedProcess[str]]
 FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -161,28 +164,28 @@ def test_run_gives_what_it_gives_on_polars(
     assert weights[0] == pytest.approx(weights[1], rel=THETA_TOLERANCE)
 
 
-def test_fit_of_logs_in_other_formats_with_clicks_apart_and_faulty_rows(
-    both: Both, log: pl.DataFrame, tmp_path: Path
-) -> None:
-    faulty = (pl.col("session") == 7) & (pl.col("position") == 1)
-    shown = log.drop("click").with_columns(
-        position=pl.when(faulty).then(pl.lit("top")).otherwise(pl.col("position").cast(pl.String))
-    )
-    first, second = (shown.filter(pl.col("session") % 2 == share) for share in (0, 1))
-    first.write_csv(tmp_path / "first.csv.gz", compression="gzip")
-    second.select(pl.all().cast(pl.String)).write_ndjson(tmp_path / "second.ndjson")
-    clicks = log.filter(pl.col("click") == 1).select("session", "doc").cast(pl.String)
-    absent = pl.DataFrame({"session": ["nobody"], "doc": ["0"]})
-    pl.concat([clicks, clicks.head(3), absent]).write_parquet(tmp_path / "clicks.parquet")
+FURTHER = {
+    "two tables": "nobody,0",
+    **dict.fromkeys(("lists", "clicked ids", "clicks behind ids, without queries", "text of another dialect")),
+    "times whose month is first": ",,,,,",
+    **{fault.form: fault.line for fault in REFUSED},
+}
+"""Forms of each reader, with a line at the end of the last file that is left out."""
 
-    polars, spark = both(
-        "fit",
-        *(tmp_path / "first.csv.gz", tmp_path / "second.ndjson"),
-        *("--clicks", tmp_path / "clicks.parquet", "--on-bad-rows", "drop", "--model", "ubm"),
-    )
-    assert polars.manifest["rows"]["clicks"]["lost"] == {"clicks on a page that was not recorded": 1}
-    assert len(polars.manifest["rows"]["rejected"]) == 2
-    assert_same_result(spark, polars)
+
+@pytest.mark.parametrize("form", FURTHER)
+def test_a_log_of_any_form_is_counted_as_on_polars(both: Both, tmp_path: Path, form: str) -> None:
+    files = write(tmp_path, FORMS[form].write(small_log()), "csv")
+    with files[-1].open("ab") as file:
+        file.write(f"{FURTHER[form]}\n".encode() if FURTHER[form] else b"")
+    pages = "sums" not in form and not FORMS[form].no_query
+
+    polars, spark = both("collect", *FORMS[form].words(files), *DROP, "--model", "ubm" if pages else "pbm")
+
+    assert polars.manifest["statistics"]["impressions"] >= 1_190
+    assert_same_statistics(spark, polars)
+    assert spark.manifest["counted"] == polars.manifest["counted"]
+    assert spark.manifest["rows"] == polars.manifest["rows"]
 
 
 def test_a_grid_without_a_position_that_shows_documents_twice(both: Both, log: pl.DataFrame, tmp_path: Path) -> None:
@@ -215,81 +218,6 @@ def test_the_order_of_rows_is_that_of_the_files(both: Both, tmp_path: Path) -> N
     assert tests[1] == pytest.approx(tests[0], rel=1e-6)
     assert order_of_spark["pages"] == order_of_polars["pages"]
     assert order_of_spark["clicks"] == order_of_polars["clicks"]
-
-
-def test_run_of_a_table_of_sums(both: Both, log: pl.DataFrame, tmp_path: Path) -> None:
-    counts = {"impressions": pl.len(), "clicks": pl.col("click").cast(pl.Int64).sum()}
-    sums = log.group_by("query", "doc", "position").agg(**counts)
-    nothing = sums.head(1).with_columns(impressions=pl.lit(0, pl.UInt32), clicks=pl.lit(0, pl.Int64))
-    pl.concat([sums, nothing]).write_csv(tmp_path / "sums.csv")
-
-    polars, spark = both("run", tmp_path / "sums.csv", "--impressions", "impressions", "--click", "clicks")
-
-    assert polars.manifest["totals"] == {**polars.manifest["totals"], "impressions": log.height}
-    assert polars.manifest["rows"]["rejected"] == {"the row adds up no impression": 1}
-    assert_same_result(spark, polars)
-
-
-def test_fit_of_lists_without_a_session(both: Both, log: pl.DataFrame, tmp_path: Path) -> None:
-    pages = log.sort("session", "position").group_by("session", "query", maintain_order=True).agg("doc", "click")
-    empty = pages.head(1).with_columns(pl.col("doc", "click").list.head(0))
-    pages.head(150).drop("session").write_parquet(tmp_path / "first.parquet")
-    pl.concat([pages.tail(-150), empty]).drop("session").write_ndjson(tmp_path / "second.ndjson")
-    polars, spark = both("fit", tmp_path / "first.parquet", tmp_path / "second.ndjson", "--model", "ubm")
-    assert polars.manifest["rows"]["rejected"] == {"the page shows no document": 1}
-    assert_same_result(spark, polars)
-
-
-def test_fit_of_clicked_ids_in_structs_and_of_clicks_behind_ids_without_queries(
-    both: Both, log: pl.DataFrame, tmp_path: Path
-) -> None:
-    pages = log.sort("session", "position").group_by("session", "query", maintain_order=True)
-    clicked = pl.col("doc").filter(pl.col("click") == 1)
-    ids = pages.agg("doc", clicked=clicked).with_columns(pl.concat_list("clicked", pl.lit(-1, pl.Int64)))
-    ids.select("session", "query", page=pl.struct("doc", "clicked")).write_ndjson(tmp_path / "ids.ndjson")
-    pages.agg(pl.format("{}-{}", "doc", "click").str.join(" ").alias("doc")).drop("query").write_csv(
-        tmp_path / "marked.csv"
-    )
-
-    options = ("--doc", "page.doc", "--clicked", "page.clicked", "--model", "ubm")
-    polars, spark = both("fit", tmp_path / "ids.ndjson", *options)
-    assert polars.manifest["rows"]["clicks"]["lost"] == {"clicks on a document that the page did not show": ids.height}
-    assert polars.manifest["totals"]["clicks"] == log["click"].sum()
-    assert_same_result(spark, polars)
-
-    options = ("--no-query", "--list-separator", "space", "--click-suffix", "-", "--order-is-position")
-    polars, spark = both("fit", tmp_path / "marked.csv", *options)
-    assert polars.manifest["totals"]["clicks"] == log["click"].sum()
-    assert_same_result(spark, polars)
-
-
-def test_fit_of_ubi(both: Both, log: pl.DataFrame, tmp_path: Path) -> None:
-    pages = log.sort("session", "position").group_by("session", "query", maintain_order=True).agg("doc")
-    queries = pages.select(query_id="session", user_query="query", query_response_hit_ids="doc")
-    clicks = log.filter(pl.col("click") == 1).select(
-        pl.lit("click").alias("action_name"),
-        pl.col("session").alias("query_id"),
-        pl.struct(pl.struct(object_id="doc").alias("object")).alias("event_attributes"),
-    )
-    queries.write_ndjson(tmp_path / "queries.ndjson")
-    clicks.write_ndjson(tmp_path / "events.ndjson")
-    polars, spark = both("fit", tmp_path / "queries.ndjson", tmp_path / "events.ndjson", "--input-format", "ubi")
-    assert polars.manifest["rows"]["ubi"]["used"] == {"queries": 400, "impressions": 0, "clicks": clicks.height}
-    assert_same_result(spark, polars)
-
-
-@pytest.mark.parametrize("time", [(), ("--session", "visit", "--page-time", "time")])
-def test_fit_of_a_table_of_events(both: Both, log: pl.DataFrame, tmp_path: Path, time: tuple[str, ...]) -> None:
-    log = log.with_columns(visit=pl.col("session") // 5, time=pl.col("session") * 60 + 1_767_607_200)
-    clicks = log.filter(pl.col("click") == 1).with_columns(time=pl.col("time") + 1, event=pl.lit("click"))
-    shown = log.with_columns(event=pl.lit("impression"))
-    pl.concat([clicks, shown, shown.head(7)]).drop("click").write_parquet(tmp_path / "events.parquet")
-    rows = ("--impression-where", "event=impression", "--click-where", "event=click")
-    polars, spark = both("fit", tmp_path / "events.parquet", *rows, *time)
-    account = polars.manifest["rows"]["raw"]["events"]
-    assert account["used"] == {"impressions": log.height, "clicks": clicks.height}
-    assert account["not_used"] == {"impressions that were seen before": 7}
-    assert_same_result(spark, polars)
 
 
 def test_keys_of_types_that_spark_lacks_come_back_as_they_were(both: Both, log: pl.DataFrame, tmp_path: Path) -> None:
@@ -597,20 +525,6 @@ def test_a_log_is_checked_on_a_cluster_as_it_is_here(
     errors = [[cell["std_error"] for cell in found["models"]["ubm"]["cells"]] for found in (there, here)]
     assert errors[0] == pytest.approx(errors[1], nan_ok=True)
     assert {path.name for path in tmp_path.iterdir()} == before
-
-
-def test_text_of_another_dialect(both: Both, tmp_path: Path) -> None:
-    frame = simulate(SimulationOptions("pbm", 400, 40, 4, 3, query_exponent=0.3)).log.select(
-        "session", "query", "doc", "position", "click"
-    )
-    clicks = pl.when(pl.col("click") == 1).then(pl.lit("Yes")).otherwise(pl.lit("no"))
-    text = frame.with_columns(click=clicks, day=pl.lit("05.01.2026 13:00"), copies=pl.lit("1,0"))
-    (tmp_path / "log.csv").write_bytes(text.write_csv(separator=";").encode("utf-16"))
-    options = "--separator ; --encoding utf-16 --true yes --false no --decimal , --weight-column copies --timestamp day"
-    times = ("--timestamp-format", "%d.%m.%Y %H:%M")
-    polars, spark = both("collect", tmp_path / "log.csv", *options.split(), *times)
-    assert spark.manifest["statistics"] == polars.manifest["statistics"]
-    assert spark.manifest["warnings"] == polars.manifest["warnings"] == []
 
 
 @pytest.mark.parametrize(
