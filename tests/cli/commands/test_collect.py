@@ -437,22 +437,6 @@ def test_a_file_whose_positions_start_elsewhere_is_named_in_a_log_without_days(
     assert run_in_process("collect", f"*.{form}", "-o", "rest").returncode == 0
 
 
-@pytest.mark.parametrize("columns", ["flat", "nested"])
-def test_pages_from_another_base_are_warned_of(
-    log: pl.DataFrame, run_in_process: Run, columns: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    shifted = log.drop("date").with_columns(POSITION + (pl.col("session") % 5 == 0).cast(pl.Int32))
-    if columns == "nested":
-        shifted = shifted.group_by("session", "query", maintain_order=True).agg("doc", "position", "click")
-    done = collected(run_in_process, shifted, "out")
-    assert done.returncode == 1, done.stderr
-    [warning] = warnings_of(tmp_path / "out")
-    assert warning.startswith(
-        "1,400 of 7,000 pages that were looked at count positions from 2, and most from 1: they go to 6 and to 5."
-    )
-
-
 @pytest.mark.slow
 def test_clicks_lost_on_several_days_are_named_everywhere_and_without_these_days_all_is_well(
     log: pl.DataFrame, run_in_process: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,6 +1,5 @@
 """`posbias fit`: what its options do, from the command line to the files, and what it says of them."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -13,7 +12,6 @@ from command_results import manifest_of
 from workshop import RunPosbias as Run
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.io.results.manifest import checksum_of_content
 
 WORLD = SimulationOptions(n_sessions=8_000, n_queries=20, docs_per_query=6, n_positions=4, query_exponent=0.0, seed=4)
 
@@ -543,26 +541,3 @@ def test_a_store_of_quarters_of_an_hour_says_what_the_log_says(
         )
         assert kept.returncode == whole.returncode == (0 if choice == "hour" else 1), kept.stderr
         assert propensities(tmp_path / "kept").equals(propensities(tmp_path / "whole"))
-
-
-@pytest.mark.slow
-def test_statistics_of_the_version_before_are_read_and_merged(
-    run_in_process: Run, learning: Path, tmp_path: Path
-) -> None:
-    log = pl.read_parquet(learning)
-    half = pl.col("timestamp") < log["timestamp"].median()
-    for name, rows in (("early", half), ("late", ~half)):
-        log.filter(rows).write_parquet(tmp_path / f"{name}.parquet")
-        words = ("--timestamp", "timestamp", "--period", "day", "-o", name)
-        assert run_in_process("collect", f"{name}.parquet", *words).returncode == 0
-    assert run_in_process("collect", "early", "late", "-o", "now").returncode == 0
-    manifest = tmp_path / "early" / "manifest.json"
-    before = json.loads(manifest.read_text())
-    before |= {"version": 4, "counted": before["counted"] | {"period": True}}
-    manifest.write_text(json.dumps(before | {"checksum": checksum_of_content(before)}))
-
-    assert run_in_process("collect", "early", "late", "-o", "both").returncode == 0
-    for store in ("now", "both"):
-        done = run_in_process("fit", store, "--period", "day", "-o", f"{store} fitted")
-        assert done.returncode == 1  # the ranker learns within the day, as the order of the rows shows
-    assert propensities(tmp_path / "now fitted").equals(propensities(tmp_path / "both fitted"))

@@ -122,18 +122,6 @@ def test_how_far_a_verdict_holds_is_the_same_on_disk_and_stands_in_the_report(
 
 
 @pytest.mark.slow
-def test_whole_scores_that_no_float_tells_apart_keep_their_order(predict: Predict, place: Path, tmp_path: Path) -> None:
-    rank = pl.col("score").rank("ordinal").over("query").cast(pl.Int64)
-    for name, first in (("small", 0), ("large", 2**60)):
-        pl.read_parquet(place / "good.parquet").with_columns(rank + first).write_parquet(place / f"{name}.parquet")
-    done = predict("--scores", "small.parquet", "--scores", "large.parquet")
-    assert done.returncode == DONE, done.stderr
-    small, large = pl.read_parquet(tmp_path / "out" / "predictions.parquet").drop("ranking").rows(named=True)
-    assert large == pytest.approx(small, rel=1e-12)
-    assert small["ci_low"] > 0
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("memory", ["2GiB", pytest.param("256MiB", marks=pytest.mark.slow)])
 def test_statistics_say_the_same_as_their_log(predict: Predict, tmp_path: Path, memory: str) -> None:
     words = ("--scores", "good.parquet", "--scores", "fresh.parquet", "--memory", memory)

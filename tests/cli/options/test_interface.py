@@ -23,12 +23,9 @@ from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 GROUP = cast("TyperGroup", get_command(app))
 COMMANDS = sorted(GROUP.commands)
-OPTIONS = [
-    pytest.param(option, id=f"{name} {option.opts[0]}")
-    for name in COMMANDS
-    for option in GROUP.commands[name].params
-    if isinstance(option, TyperOption)
-]
+OPTIONS = {
+    name: [option for option in GROUP.commands[name].params if isinstance(option, TyperOption)] for name in COMMANDS
+}
 ESCAPE = "\x1b["
 
 
@@ -59,53 +56,36 @@ def options_of(folder: Path) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help_with_an_example(run_in_process: RunPosbias, command: str) -> None:
-    done = run_in_process(command, "--help", COLUMNS="200", code=0)
-    assert f"Example: posbias {command} " in done.stdout
+def test_every_command_has_help_with_an_example_and_every_option_in_full_in_80_columns(
+    run_in_process: RunPosbias, command: str
+) -> None:
+    done = run_in_process(command, "--help-all", COLUMNS="80", code=0)
+    assert [option.opts[0] for option in OPTIONS[command] if option.opts[0] not in done.stdout] == []
+    assert f"Example: posbias {command} " in " ".join(done.stdout.split())
     assert done.stderr == ""
-
-
-@pytest.mark.parametrize("option", OPTIONS)
-def test_every_option_has_a_help_text_that_is_a_sentence(option: TyperOption) -> None:
-    text = option.help or ""
-    assert text[:1] != ""
-    assert text.endswith(".")
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_option_can_be_read_in_full_in_80_columns(run_in_process: RunPosbias, command: str) -> None:
-    done = run_in_process(command, "--help-all", COLUMNS="80")
-    options = [option for option in GROUP.commands[command].params if isinstance(option, TyperOption)]
-    missing = [option.opts[0] for option in options if option.opts[0] not in done.stdout]
-    assert missing == []
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_shows_first_what_a_first_user_needs_on_one_screen(run_in_process: RunPosbias, command: str) -> None:
     first = run_in_process(command, "-h", COLUMNS="80", code=0)
     assert first.stdout == run_in_process(command, "--help", COLUMNS="80").stdout
+    assert f"Example: posbias {command} " in " ".join(first.stdout.split())
     assert len(first.stdout.splitlines()) < 45
     assert max(map(len, first.stdout.splitlines())) <= 80
-    options = [option for option in GROUP.commands[command].params if isinstance(option, TyperOption)]
+    options = OPTIONS[command]
     shown = {option.opts[0] for option in options if re.search(rf"^ .*{option.opts[0]}\b", first.stdout, re.MULTILINE)}
     assert shown >= {option.opts[0] for option in options if option.required} | {"--help-all"}
 
 
-def test_one_name_means_one_thing_in_every_command() -> None:
+def test_a_help_text_is_a_sentence_and_one_name_means_one_thing_in_every_command_and_variable() -> None:
     texts: dict[str, set[str | None]] = {}
-    for name in COMMANDS:
-        for option in GROUP.commands[name].params:
-            if isinstance(option, TyperOption) and (name, option.name) not in OF_ITS_OWN:
-                texts.setdefault(option.opts[0], set()).add(option.help)
-    assert {name for name, helps in texts.items() if len(helps) > 1} == set()
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_option_has_its_environment_variable(name: str) -> None:
-    for option in GROUP.commands[name].params:
-        if isinstance(option, TyperOption) and option.name not in TYPED_ONLY and (name, option.name) not in OF_ITS_OWN:
+    for name, option in ((command, option) for command in COMMANDS for option in OPTIONS[command]):
+        assert (option.help or "")[-1:] == ".", (name, option.name)
+        if (name, option.name) not in OF_ITS_OWN:
+            texts.setdefault(option.opts[0], set()).add(option.help)
             expected = "POSBIAS_" + option.opts[0].removeprefix("--").replace("-", "_").upper()
-            assert option.envvar == expected
+            assert option.name in TYPED_ONLY or option.envvar == expected
+    assert {name for name, helps in texts.items() if len(helps) > 1} == set()
 
 
 def test_help_lists_every_command(run_in_process: RunPosbias) -> None:
@@ -331,13 +311,3 @@ def test_fit_and_weight_give_the_bytes_of_run(
     for name in whole:
         if name != "manifest.json":
             assert parts[name] == whole[name], name
-
-
-@pytest.mark.slow
-def test_statistics_give_the_bytes_of_the_log(run_in_process: RunPosbias, log: Path, tmp_path: Path) -> None:
-    assert run_in_process("collect", log, "-o", "statistics").returncode == 0
-    assert run_in_process("fit", "statistics", "-o", "from_statistics").returncode == 0
-    assert run_in_process("fit", log, "-o", "from_log").returncode == 0
-    tables = ("propensities.parquet", "attractiveness.parquet")
-    for name in tables:
-        assert (tmp_path / "from_statistics" / name).read_bytes() == (tmp_path / "from_log" / name).read_bytes()

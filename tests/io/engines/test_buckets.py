@@ -214,26 +214,6 @@ CHECKS = [  # the UBM finds every such page by itself, whatever is asked for
 
 @pytest.mark.parametrize(("model", "check", "kind"), CHECKS)
 @pytest.mark.slow
-def test_impossible_pages_are_dropped_in_buckets_as_in_one(
-    model: str, check: str, kind: str, pages: pl.DataFrame, posbias: Posbias, in_buckets: InBuckets, tmp_path: Path
-) -> None:
-    broken = broken_pages(pages, kind)
-    log, clean = tmp_path / "log.parquet", tmp_path / "clean.parquet"
-    pl.concat([pages, broken]).sample(fraction=1.0, shuffle=True, seed=1).write_parquet(log)
-    pages.write_parquet(clean)
-    expected = posbias("fit", clean, "--model", model)
-    in_buckets()
-    found = posbias(
-        "fit", log, "--model", model, "--on-bad-rows", "drop", "--max-bad-rows", 0.5, "--check-pages", check
-    )
-
-    assert found.manifest["rows"]["rejected"] == {REASONS[kind]: broken.height}
-    names = [*cell_columns(model), "impressions", "clicks", "propensity", "std_error", "ci_low", "ci_high"]
-    assert_same_rows(found.propensities[names], expected.propensities[names], cell_columns(model))
-
-
-@pytest.mark.parametrize(("model", "check", "kind"), CHECKS)
-@pytest.mark.slow
 def test_one_impossible_page_in_any_bucket_stops_the_run(
     model: str, check: str, kind: str, pages: pl.DataFrame, in_buckets: InBuckets, tmp_path: Path
 ) -> None:
@@ -296,29 +276,6 @@ def test_a_log_without_a_good_row_is_refused_in_buckets_too(model: str, tmp_path
 
     assert result.exit_code == 2
     assert "every row was rejected (3,000 x the click is neither 0 nor 1)" in result.stderr
-
-
-@pytest.mark.slow
-def test_a_page_that_lost_a_row_is_of_no_use_to_the_ubm_in_buckets_too(
-    posbias: Posbias, tmp_path: Path, in_buckets: InBuckets
-) -> None:
-    log = simulate(SimulationOptions(n_sessions=400, n_queries=6, docs_per_query=6, n_positions=4, seed=2)).log
-    lost = pl.col("session").is_in([3, 50, 51]) & (pl.col("position") == 1)
-    log.with_columns(doc=pl.when(lost).then(None).otherwise("doc")).write_parquet(tmp_path / "bad.parquet")
-    log.filter(~pl.col("session").is_in([3, 50, 51])).write_parquet(tmp_path / "good.parquet")
-    expected = posbias("fit", tmp_path / "good.parquet", "--model", "ubm").propensities
-    words = ("fit", tmp_path / "bad.parquet", "--model", "ubm", "--on-bad-rows", "drop")
-
-    at_once = posbias(*words)
-    in_buckets()
-    bucketed = posbias(*words)
-
-    for found in (at_once, bucketed):
-        assert found.propensities["impressions"].equals(expected["impressions"])
-        assert found.manifest["rows"]["rejected"] == {
-            "the document is missing": 3,
-            "another row of the page is faulty": 9,
-        }
 
 
 def test_ranks_of_the_texts_of_a_bucket_spell_its_rows(tmp_path: Path) -> None:

@@ -134,6 +134,7 @@ LIKE_ONE_FILE: dict[str, Write] = {
 
 
 @pytest.mark.parametrize("how", LIKE_ONE_FILE)
+@pytest.mark.slow_after(6)
 def test_how_a_log_is_written_changes_nothing(
     how: str, log: pl.DataFrame, logs: Path, posbias: Posbias, expected: Output
 ) -> None:
@@ -143,6 +144,7 @@ def test_how_a_log_is_written_changes_nothing(
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".csv"])
+@pytest.mark.slow_after(1)
 def test_a_column_may_stand_in_the_names_of_the_folders(
     ending: str, log: pl.DataFrame, logs: Path, posbias: Posbias, expected: Output
 ) -> None:
@@ -319,20 +321,26 @@ def test_dropping_bad_rows_is_a_log_without_them(
     }
 
 
+@pytest.mark.parametrize("engine", ["memory", "buckets"])
 @pytest.mark.parametrize("model", ["pbm", "ubm"])
+@pytest.mark.slow_after(2)
 def test_dropping_impossible_pages_is_a_log_without_them(
-    model: str, log: pl.DataFrame, logs: Path, posbias: Posbias, tmp_path: Path
+    *, model: str, engine: str, log: pl.DataFrame, tmp_path: Path, posbias: Posbias, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log.write_parquet(tmp_path / "log.parquet")
-    page = log.filter(session=1)
-    several_queries = page.with_columns(session=pl.lit(9_001), query=pl.Series(["00", "01", "00", "00"]))
-    repeated_doc = page.with_columns(session=pl.lit(9_002), doc=pl.lit(100))
-    repeated_position = page.with_columns(session=pl.lit(9_003), position=pl.Series([1, 2, 2, 3]))
+    pages = log.filter(session=1), log.filter(session=2), log.filter(session=3)
+    several_queries = pages[0].with_columns(session=pl.lit(9_001), query=pl.Series(["00", "01", "02", "05"]))
+    repeated_doc = pages[1].with_columns(session=pl.lit(9_002), doc=pl.lit(100))
+    repeated_position = pages[2].with_columns(session=pl.lit(9_003), position=pl.Series([1, 2, 2, 3]))
     bad = [frame.cast(log.schema) for frame in (several_queries, repeated_doc, repeated_position)]
-    pl.concat([log, *bad]).sample(fraction=1.0, shuffle=True, seed=3).write_parquet(logs / "log.parquet")
-    found = posbias("collect", logs, "--on-bad-rows", "drop", "--model", model)
+    pl.concat([log, *bad]).sample(fraction=1.0, shuffle=True, seed=3).write_parquet(tmp_path / "mixed.parquet")
+    expected = posbias("collect", tmp_path / "log.parquet", "--model", model)
+    if engine == "buckets":
+        monkeypatch.setattr("posbias.io.engines.local._ROWS_THAT_STAY_IN_CACHE", 100)
+    checked = ["--check-pages", "all"] if (model, engine) == ("pbm", "buckets") else []
+    found = posbias("collect", tmp_path / "mixed.parquet", "--on-bad-rows", "drop", "--model", model, *checked)
 
-    assert_same(found, posbias("collect", tmp_path / "log.parquet", "--model", model))
+    assert_same(found, expected)
     assert found.manifest["rows"]["rejected"] == {
         "the session holds several queries": 4,
         "the session shows a document twice": 4,
