@@ -77,6 +77,7 @@ def test_the_plan_makes_the_widest_interval_narrower_than_no_swaps_and_than_ever
     assert len(plan.alone) == 15
 
 
+@pytest.mark.slow
 def test_positions_without_an_interval_are_linked_first(curves: list[ContextCells]) -> None:
     (curve,) = curves
     islands = np.where(np.equal.outer(curve.position <= 3, curve.position <= 3), curve.shared, 0.0)

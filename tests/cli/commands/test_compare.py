@@ -15,11 +15,11 @@ COMMANDS = (
     f"simulate {WORLD} -o sim",
     f"simulate {WORLD} --theta 1,.5,.15,.25 -o other",
     "simulate --sessions 800 --queries 20 --model ubm -o browsed",
-    "fit sim/log.parquet -o fit",
+    "fit sim/log.parquet --no-compare -o fit",
     "fit sim/log.parquet --reference 2 --no-compare -o second",
     "fit sim/log.parquet --max-position 3 --no-compare -o short",
     "fit other/log.parquet --no-compare -o changed",
-    "fit browsed/log.parquet --model ubm -o ubm",
+    "fit browsed/log.parquet --model ubm --no-compare -o ubm",
     "collect sim/log.parquet --timestamp timestamp --period day -o counts",
     "collect other/log.parquet --timestamp timestamp --period day -o changed-counts",
 )

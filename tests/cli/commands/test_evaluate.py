@@ -114,6 +114,7 @@ def test_ips_finds_the_better_ranking_where_naive_clicks_prefer_the_logs_own(eva
     assert "good beats the log's own order: DCG@10" in " ".join(done.stderr.split())
 
 
+@pytest.mark.slow
 def test_a_run_says_the_same_as_the_table_with_its_scores(evaluate: Run, tmp_path: Path) -> None:
     done = evaluate("--scores", "good.parquet", "--rankings", "one.run")
     assert done.returncode == DONE, done.stderr
@@ -301,6 +302,7 @@ def test_a_log_without_clicks_says_nothing_of_rankings(run_in_process: Run, plac
     assert "This log says nothing of rankings" in " ".join(done.stderr.split())
 
 
+@pytest.mark.slow
 def test_rankings_meet_logs_whose_ids_have_several_columns(run_in_process: Run, place: Path, tmp_path: Path) -> None:
     halved = {"half": pl.col("query") % 2, "query": pl.format("=q{}", pl.col("query") // 2)}
     for name in ("log.parquet", "good.parquet"):

@@ -44,6 +44,7 @@ def test_the_same_fit_gives_the_same_bytes_and_piece_by_piece_the_same_documents
     assert one.equals(pieces)
 
 
+@pytest.mark.slow
 def test_positions_that_nothing_links_have_an_infinite_width_now_and_a_finite_one_after(
     run_in_process: Run, tmp_path: Path
 ) -> None:

@@ -145,6 +145,7 @@ def only_clicks_written(value: object) -> list[Row]:
 
 
 @pytest.mark.parametrize("form", ["csv", "quoted csv", "parquet", "boolean", "ndjson", "lists"])
+@pytest.mark.slow_after(3)
 def test_an_empty_click_cell_is_no_click_where_that_is_said(workshop: Workshop, form: str) -> None:
     full, empty = pl.DataFrame(good_rows()), pl.DataFrame(only_clicks_written(None))
     path = workshop.folder / f"empty.{'parquet' if form in ('parquet', 'boolean') else form.rpartition(' ')[2]}"
@@ -249,6 +250,7 @@ def test_first_counts_the_first_row_with_its_own_click(
 
 
 @pytest.mark.parametrize("memory", ["whole", "buckets"])
+@pytest.mark.slow_after(1)
 def test_keep_counts_every_row_at_its_position(
     workshop: Workshop, path: Path, log: pl.DataFrame, memory: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -182,6 +182,7 @@ def test_features_of_one_name_are_refused(
 
 @pytest.mark.parametrize("kind", [pl.Int128, pl.UInt128])
 @pytest.mark.parametrize("role", ["--context", "--stratify", "--weight-column", "--randomized-where"])
+@pytest.mark.slow_after(2)
 def test_integers_of_128_bits_are_read_or_refused_by_role(
     run_in_process: RunPosbias, tmp_path: Path, log: pl.DataFrame, role: str, kind: type[pl.DataType]
 ) -> None:

@@ -182,6 +182,7 @@ def test_weights_count_in_the_profile_of_pages(run_in_process: Run, log: pl.Data
         assert "one-query-dominates" in codes
 
 
+@pytest.mark.slow
 def test_pages_of_several_queries_stay_whole_in_a_sample(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,6 +268,7 @@ def test_a_new_fault_is_one_entry_for_all_commands(
     assert manifest_of(tmp_path / "fit")["warnings"] == found["warnings"]
 
 
+@pytest.mark.slow
 def test_a_caution_of_a_fit_is_not_repeated_by_weights_of_the_same_log(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path
 ) -> None:

@@ -146,6 +146,7 @@ def test_dates_of_something_else_are_no_times_of_pages(
 
 
 @pytest.mark.parametrize("lost", ["shuffled", "by position", "weighted", "sums"])
+@pytest.mark.slow_after(2)
 def test_where_no_order_can_tell_the_verdict_says_what_it_rests_on(
     run_in_process: Run, tmp_path: Path, stays: pl.DataFrame, lost: str
 ) -> None:

@@ -120,7 +120,7 @@ MISSING = {
 """What a command reads, by command; nothing of it is there."""
 
 
-@pytest.mark.slow_after(4)
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name not in {"demo", "simulate"}])
 def test_no_option_breaks_a_rule(run_in_process: Run, command: str) -> None:
     trials = TRIALS.get(command, TRIALS["log"])

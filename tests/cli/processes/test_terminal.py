@@ -294,6 +294,7 @@ def test_what_libraries_write_while_bars_are_shown_is_not_acted_on(monkeypatch: 
 
 
 @pytest.mark.parametrize("text", ["[bold red]shop[/]", ":smile:", "[link=http://127.0.0.1]shop[/link]", "\\[x]"])
+@pytest.mark.slow_after(2)
 def test_nothing_in_data_is_markup_emoji_or_a_link(
     tmp_path: Path, run_in_process: RunPosbias, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
@@ -346,6 +347,7 @@ def test_only_the_console_makes_texts_of_rich(repository: Path) -> None:
     assert sorted(makers) == ["printing.py", "result.py"]
 
 
+@pytest.mark.slow
 def test_every_control_format_and_separating_character_is_escaped() -> None:
     acting = {
         c

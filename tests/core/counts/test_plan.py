@@ -150,6 +150,7 @@ def test_counts_are_those_of_a_loop_over_the_rows(plan: StatisticsPlan, rows: li
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.model.name)
 @SETTINGS
 @given(rows=shuffled_pages(), cut=st.integers(0, 5))
+@pytest.mark.slow_after(1)
 def test_counts_add_up_over_a_split_of_the_log_by_sessions(plan: StatisticsPlan, rows: list[Row], cut: int) -> None:
     parts = [count(plan, [row for row in rows if (row.session < cut) == early]) for early in (True, False)]
     together = plan.add_up(nw.from_native(pl.concat(parts).lazy())).to_native().collect()
@@ -161,6 +162,7 @@ def test_counts_add_up_over_a_split_of_the_log_by_sessions(plan: StatisticsPlan,
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.model.name)
 @SETTINGS
 @given(rows=shuffled_pages())
+@pytest.mark.slow
 def test_counts_of_cells_are_the_counts_of_pairs_added_up(plan: StatisticsPlan, rows: list[Row]) -> None:
     columns = list(plan.model.cell_columns)
     cells = (
@@ -219,6 +221,7 @@ def test_weighted_counts_are_sums_of_weights_as_floats() -> None:
 
 @SETTINGS
 @given(shuffled_pages())
+@pytest.mark.slow
 def test_weights_of_1_count_like_no_weights(rows: list[Row]) -> None:
     plan = replace(UBM, weighted=True)
 

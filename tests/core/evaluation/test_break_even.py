@@ -15,6 +15,7 @@ def held(of_power: Line, of_share: Line | None = None) -> BreakEven:
     return BreakEven.of(of_power(1.0), [*map(of_power, POWERS), *(map(of_share, SHARES) if of_share else ())])
 
 
+@pytest.mark.slow
 def test_lines_turn_where_they_cross_zero_and_the_set_reaches_as_far_as_their_intervals_hold_zero() -> None:
     rising = held(lambda s: (s - 0.6, s - 0.75, s - 0.5))
     assert rising.clear

@@ -256,6 +256,7 @@ def error(propensity: Floats) -> float:
 
 
 @pytest.mark.parametrize("ranker", ["knows the user", "learns"])
+@pytest.mark.slow
 def test_rankers_that_know_the_user_or_learn_are_contradicted_and_the_bent_curve_is_nearer(ranker: Ranker) -> None:
     fit = fitted(ranker)
     assert fit.arms is not None

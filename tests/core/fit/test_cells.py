@@ -28,6 +28,7 @@ def fitted(
 
 
 @pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.slow_after(1)
 def test_a_column_of_one_value_changes_no_bit(parts: int) -> None:
     without = fitted(LOG, PBM, parts)
     beside = fitted(LOG.with_columns(value=pl.lit("same")), parts=parts, cell_form=None)
@@ -75,6 +76,7 @@ def test_a_list_whose_documents_are_nowhere_else_has_no_reference() -> None:
     assert sorted(known) == ["b", "c"]
 
 
+@pytest.mark.slow
 def test_each_context_is_estimated_as_if_it_were_alone() -> None:
     log = LOG.with_columns(device=pl.col("query") % 2)
     both = fitted(log, replace(BY_VALUE, context=("device",)))
@@ -92,6 +94,7 @@ def test_positions_that_follow_from_row_and_column_are_no_axis() -> None:
     assert statistics_of(LOG, BY_VALUE).axes_of_cell.max(axis=0).tolist() == [7, 1]
 
 
+@pytest.mark.slow
 def test_the_form_is_chosen_by_its_test() -> None:
     alike = log_by_value("taste", 1, n_pages=1000)  # clicked half as often with the value 0, at all positions
     product, free = fitted(alike, cell_form=None), fitted(LOG, cell_form=None)

@@ -229,7 +229,7 @@ def test_an_interval_is_shorter_where_the_others_agree_and_hardly_longer_where_t
         np.testing.assert_allclose(width_to_free(b, covariance)[5], width / (2 * Z), rtol=1e-4)
 
 
-@pytest.mark.slow_after(14)
+@pytest.mark.slow_after(7)
 @pytest.mark.parametrize("rho", [0.0, 0.3, 0.8, -0.4])
 @pytest.mark.parametrize("others", [0.05, 1.0])
 @pytest.mark.parametrize("apart", [0.0, 0.4, 2.0, 10.0])

@@ -112,6 +112,7 @@ def by_the_formula(pairs: CountTable, query: Integers, threshold: float) -> Dens
 
 @pytest.mark.parametrize("threshold", [0.01, 0.3, 0.0])
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.slow_after(12)
 def test_errors_are_the_dense_formula(seed: int, threshold: float, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs, query = random_pairs(seed)
     monkeypatch.setattr(module, "_LEVERAGE", threshold)
@@ -142,6 +143,7 @@ def test_the_reference_has_no_error() -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10_000))
+@pytest.mark.slow_after(1)
 def test_the_order_of_pairs_and_the_names_of_queries_change_nothing(seed: int) -> None:
     pairs, query = random_pairs(seed)
     order = np.random.default_rng(seed).permutation(pairs.n_units)

@@ -101,6 +101,7 @@ def test_it_recovers_the_truth_where_joint_em_cannot() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000))
+@pytest.mark.slow
 def test_the_order_of_units_and_compression_change_nothing(seed: int) -> None:
     table = random_table(seed, n_units=25)
     expected = fit(table).theta

@@ -40,6 +40,7 @@ def write(path: Path, rows: list[str], header: str = HEADER) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_impressions_and_clicks_may_lie_in_files_of_their_own_below_any_folder(
     posbias: Posbias, log: pl.DataFrame, tmp_path: Path
 ) -> None:

@@ -181,7 +181,7 @@ def test_places_that_count_from_nowhere_known_are_refused_unless_it_is_said(
 OF_TIMES = '"(event_time|timestamp|originalTimestamp|time|derived_tstamp|collector_tstamp)": ("[^"]*"|[0-9]+)'
 
 
-@pytest.mark.slow_after(3)
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("written", ["2026-01-06T00:30:00+02:00", "2026-01-05T22:30:00.000Z", "2026-01-05 22:30:00"])
 @pytest.mark.parametrize("name", ["segment", "algolia", "mixpanel", "amplitude", "rudderstack", "snowplow"])
 def test_times_of_a_source_are_those_of_utc(tmp_path: Path, name: str, written: str) -> None:

@@ -169,7 +169,7 @@ def test_a_log_that_loses_many_clicks_is_in_doubt_and_the_ids_are_named_although
 
 @pytest.mark.parametrize("form", [form for form in FORMS_OF_CLICKS if form != "visits"])
 @pytest.mark.parametrize("into", [("-o", "out"), ("--into", "out", "--date", "2026-01-05")])
-@pytest.mark.slow_after(4)
+@pytest.mark.slow_after(2)
 def test_a_log_in_which_no_click_has_an_impression_is_refused(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path, form: str, into: tuple[str, ...]
 ) -> None:

@@ -215,6 +215,7 @@ def test_a_document_with_a_list_of_its_positions_is_refused_with_the_query_that_
 
 
 @pytest.mark.parametrize(("column", "lacking"), [("query", "query"), ("search_id", "session")])
+@pytest.mark.slow_after(1)
 def test_rows_without_a_query_or_search_are_refused_with_the_query_that_leaves_them_out(
     posbias: Posbias, run_in_process: Run, refused: Refused, tmp_path: Path, column: str, lacking: str
 ) -> None:

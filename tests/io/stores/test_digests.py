@@ -149,6 +149,7 @@ def test_a_query_is_known_by_its_words_and_by_the_letters_of_those_in_quotes() -
 
 
 @pytest.mark.parametrize("whole_first", [True, False])
+@pytest.mark.slow_after(1)
 def test_a_file_that_was_counted_as_a_whole_has_no_other_day(
     add: Callable[..., str], logs: list[Path], *, whole_first: bool
 ) -> None:

@@ -67,7 +67,7 @@ def test_names_of_features_are_no_code(form: str, layout: str, tmp_path: Path, m
 
 
 @pytest.mark.parametrize("form", format_names())
-@pytest.mark.slow_after(4)
+@pytest.mark.slow_after(1)
 def test_the_command_line_writes_data_as_data(form: str, run_in_process: Run, tmp_path: Path) -> None:
     log = simulate(SimulationOptions(n_sessions=300, n_queries=4, docs_per_query=4, n_positions=3, seed=3)).log
     log = log.with_columns((pl.lit(CODE[2]) + pl.col(name).cast(pl.String)).alias(name) for name in ("query", "doc"))
