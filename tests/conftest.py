@@ -16,7 +16,6 @@ if "LAST_BITS" in os.environ:  # as on another processor; before posbias is impo
 
 import gc
 import signal
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -27,7 +26,7 @@ from subprocess import CompletedProcess
 
 import pytest
 from hypothesis import settings
-from patience import PATIENCE
+from patience import ended
 from typer.main import get_command
 from typer.testing import CliRunner
 from xdist.remote import Producer
@@ -181,16 +180,7 @@ def run_posbias(clean_environment: dict[str, str], tmp_path: Path) -> RunPosbias
     """
 
     def run(*arguments: str | Path, cwd: Path = tmp_path, **environment: str) -> CompletedProcess[str]:
-        return subprocess.run(
-            [*COMMAND, *map(str, arguments)],
-            cwd=cwd,
-            env=clean_environment | environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+        return ended([*COMMAND, *map(str, arguments)], cwd=cwd, env=clean_environment | environment)
 
     return run
 

@@ -1,7 +1,6 @@
 """The Makefile's daily job does what is new, and nothing twice."""
 
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +8,7 @@ from subprocess import CompletedProcess
 
 import polars as pl
 import pytest
-from patience import PATIENCE
+from patience import ended
 
 N_DAYS = 3
 SOME = 1  # of four parts of the pages; in another one documents seem to move after clicks, by chance (p = .002)
@@ -31,16 +30,7 @@ def make(sample_logs: Path, tmp_path: Path, clean_environment: dict[str, str]) -
     settings = (f"PYTHON={sys.executable}", f"POSBIAS={sys.executable} -m posbias.cli")
 
     def run(*arguments: str) -> CompletedProcess[str]:
-        return subprocess.run(
-            [program, *settings, *arguments],
-            cwd=tmp_path,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+        return ended([program, *settings, *arguments], cwd=tmp_path, env=environment)
 
     return run
 

@@ -15,7 +15,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -27,6 +26,7 @@ from pathlib import Path
 
 import polars as pl
 import typer
+from patience import ended
 from typer.core import TyperGroup, TyperOption
 from typer.testing import CliRunner
 
@@ -210,13 +210,7 @@ def run(step: Step) -> tuple[int, tuple[str, ...]]:
         Path(words[0]).write_text("".join(f"{line}\n" for line in step.printed or ()), encoding="utf-8")
         return 0, step.printed or ()
     if program == "python":
-        script = subprocess.run(
-            [sys.executable, *words],
-            check=False,
-            capture_output=True,
-            text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )
+        script = ended([sys.executable, *words], env=os.environ | {"OMP_NUM_THREADS": "1"})
         return script.returncode, tuple(script.stdout.splitlines())
     if program == _PYTHON_SESSION:
         return 0, _python_session(step.printed or ())

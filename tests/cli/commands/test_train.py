@@ -3,7 +3,6 @@
 import io
 import json
 import re
-import subprocess
 import sys
 from contextlib import chdir
 from importlib import import_module
@@ -14,6 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 from command_results import contents, reseal
+from patience import ended
 from typer.testing import CliRunner
 from workshop import RunPosbias as Run
 
@@ -85,7 +85,7 @@ def test_scoring_the_same_documents_gives_the_same_scores_with_posbias_with_the_
     scored = pl.read_parquet(tmp_path / "scored" / "scores.parquet").sort("query", "doc")
     assert scored.equals(ours)
     script = (sys.executable, str(ranker / "load.py"), "features.parquet")
-    printed = subprocess.run(script, cwd=place, check=True, capture_output=True, text=True).stdout
+    printed = ended(script, cwd=place, check=True).stdout
     by_script = pl.read_csv(printed.encode()).sort("query", "doc")
     np.testing.assert_allclose(by_script["score"], ours["score"], atol=1e-12)
     lightgbm: Any = import_module("lightgbm")  # its types are incomplete
@@ -338,12 +338,7 @@ def test_factors_score_the_same_again_and_by_their_script(
     run_in_process("score", tmp_path / "rows.csv", "--model", tmp_path / "model", "-o", tmp_path / "scored", code=0)
     again = pl.read_parquet(tmp_path / "scored" / "scores.parquet")
     np.testing.assert_array_equal(again["score"], written["score"])
-    script = subprocess.run(
-        (sys.executable, tmp_path / "model" / "load.py", tmp_path / "rows.csv"),
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    script = ended((sys.executable, tmp_path / "model" / "load.py", tmp_path / "rows.csv"), check=True)
     np.testing.assert_allclose(pl.read_csv(io.StringIO(script.stdout))["score"], written["score"])
 
 

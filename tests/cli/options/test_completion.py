@@ -2,12 +2,12 @@
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import polars as pl
 import pytest
+from patience import ended
 from typer.testing import CliRunner
 from workshop import RunPosbias as Run
 
@@ -100,7 +100,7 @@ def test_bash_offers_it(folder: Path) -> None:
         done
     """
     variables = {"PATH": f"{place}:{os.environ['PATH']}", "HOME": str(folder), "LC_ALL": "C.UTF-8"}
-    done = subprocess.run([bash, "-c", code], env=variables, capture_output=True, text=True, check=True, cwd=folder)
+    done = ended([bash, "-c", code], env=variables, check=True, cwd=folder)
     assert done.stdout.split() == ["joint", "query"]
 
 

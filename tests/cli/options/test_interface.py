@@ -13,6 +13,7 @@ from typing import cast
 import polars as pl
 import pytest
 from command_results import contents, manifest_of
+from patience import ended
 from typer.core import TyperGroup, TyperOption
 from typer.main import get_command
 from workshop import RunPosbias
@@ -206,13 +207,10 @@ def test_messages_on_a_terminal_break_at_words_but_not_what_is_to_be_copied(
         message = lines[next(number for number, line in enumerate(lines) if line.startswith("posbias: error: ")) :]
         assert len(message) > 1
         assert max(map(len, message)) <= 40
-        unbroken = subprocess.run(
+        unbroken = ended(
             [sys.executable, "-m", "posbias.cli", *map(str, words)],
             cwd=tmp_path,
             env=clean_environment | {"COLUMNS": "40"},
-            capture_output=True,
-            text=True,
-            check=False,
         )
         assert " ".join(message) == unbroken.stderr.splitlines()[-1]
     pl.read_parquet(log).rename({"doc": "thing"}).write_parquet(tmp_path / "other.parquet")

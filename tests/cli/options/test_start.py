@@ -1,11 +1,11 @@
 """Help and usage errors come at once: what takes time to load is loaded by a command that runs."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import polars as pl
 import pytest
+from patience import ended
 from workshop import RunPosbias as Run
 
 SLOW = ("polars", "numpy", "scipy", "pyarrow", "narwhals", "rich", "posbias.cli.work")
@@ -24,7 +24,7 @@ except SystemExit as done:
 def loaded(folder: Path, environment: dict[str, str], *words: str) -> tuple[int, set[str], str]:
     """The exit code, the modules that have been loaded by then, and what was printed on stderr."""
     command = [sys.executable, "-c", LOADED, *words]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    done = ended(command, cwd=folder, env=environment, check=True)
     code, *modules = done.stdout.splitlines()[-1].split()
     return int(code), set(modules), done.stderr
 
@@ -112,7 +112,7 @@ def test_counting_imports_no_scipy_that_a_thread_loads_meanwhile(
     run_in_process("collect", "log.parquet", "--model", model, "-o", "counts", code=0)
     for read in (["log.parquet", "--model", model], ["counts"]):
         command = [sys.executable, "-c", COUNTED, "fit", *read, "-o", "fit"]
-        done = subprocess.run(command, cwd=tmp_path, env=clean_environment, capture_output=True, text=True, check=True)
+        done = ended(command, cwd=tmp_path, env=clean_environment, check=True)
         assert done.stdout.splitlines() == ["[]"]
 
 
@@ -127,7 +127,5 @@ def test_no_command_needs_an_extra_before_it_works_with_one(clean_environment: d
         "    if module.name != 'posbias.cli.__main__': importlib.import_module(module.name)\n"
         f"print(*[name for name in {EXTRAS} if name in sys.modules])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env=clean_environment, capture_output=True, text=True, check=True
-    )
+    done = ended([sys.executable, "-c", code], cwd=tmp_path, env=clean_environment, check=True)
     assert done.stdout.split() == []

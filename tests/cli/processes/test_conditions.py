@@ -6,7 +6,6 @@ Each is one clear error, exit code 2, and leaves nothing behind.
 import faulthandler
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Never, cast
 
 import polars as pl
 import pytest
-from patience import PATIENCE
+from patience import PATIENCE, ended
 from typer.testing import CliRunner
 from workshop import RunPosbias
 
@@ -290,8 +289,6 @@ def test_a_panic_of_polars_is_one_error(
 
 def test_what_fails_while_the_program_loads_exits_with_2(folder: Path) -> None:
     code = "import sys; sys.modules['typer'] = None; from posbias.cli.__main__ import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
+    done = ended([sys.executable, "-c", code], cwd=folder)
     assert done.returncode == 2
     assert "typer" in done.stderr

@@ -12,7 +12,7 @@ from subprocess import CompletedProcess, Popen
 
 import polars as pl
 import pytest
-from patience import PATIENCE
+from patience import PATIENCE, ended
 from workshop import RunPosbias as Run
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
@@ -77,16 +77,7 @@ def daily(place: Path, sample_logs: Path) -> Callable[..., CompletedProcess[str]
 
     def run(day: str, kill_after: str = "") -> CompletedProcess[str]:
         (place / "kill-after").write_text(kill_after)
-        return subprocess.run(
-            ["/bin/sh", "-c", f"{place}/daily.sh {day}"],  # as cron does
-            cwd="/",
-            env=CRON,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+        return ended(["/bin/sh", "-c", f"{place}/daily.sh {day}"], cwd="/", env=CRON)
 
     return run
 
@@ -146,13 +137,7 @@ def test_a_day_that_is_killed_at_any_step_is_in_the_store_or_not_and_then_goes_i
         assert run_in_process(*line(day)).returncode == 0
     before = parts(place / "store")
     script = repository / "tests" / "support" / "killed_steps.py"
-    done = subprocess.run(
-        [sys.executable, script, place, "store", how, *line(DAYS[1])],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    done = ended([sys.executable, script, place, "store", how, *line(DAYS[1])])
     assert done.returncode == 0, done.stderr
     found = [json.loads(row) for row in done.stdout.splitlines()]
     tables = [{name for name in files if name.endswith(".parquet")} for files in found]

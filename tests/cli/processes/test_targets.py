@@ -11,7 +11,7 @@ from subprocess import Popen
 
 import polars as pl
 import pytest
-from patience import PATIENCE
+from patience import PATIENCE, ended
 from workshop import RunPosbias, refused
 
 from posbias.io.results.manifest import write_manifest
@@ -214,7 +214,7 @@ def test_an_input_that_a_directory_or_standard_input_leads_to_is_refused(
             refused(run_in_process(command, *words, "-o", result, "--force"), f"holds {results}", named, "would delete")
     with (result / "log.parquet").open("rb") as opened:
         piped = [sys.executable, "-m", "posbias.cli", "collect", "-", "-o", str(result), "--force"]
-        done = subprocess.run(piped, env=clean_environment, stdin=opened, capture_output=True, text=True, check=False)
+        done = ended(piped, env=clean_environment, stdin=opened)
     refused(done, "/dev/stdin", "would delete")
     assert everything_in(results) == before
 
@@ -407,7 +407,7 @@ with atomic_directory(target, force=True) as work:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["exchange", "renames"])
 def test_a_result_that_another_run_has_replaced_meanwhile_stays(result: Path, how: str) -> None:
-    done = subprocess.run([sys.executable, "-c", SWAP, result, how], capture_output=True, text=True, check=False)
+    done = ended([sys.executable, "-c", SWAP, result, how])
     assert "has replaced it during this one" in done.stderr
     assert (result / "which").read_text(encoding="utf-8") == "theirs"
     assert sorted(path.name for path in result.parent.iterdir()) == ["before", "out"]
@@ -437,7 +437,7 @@ with outputs.atomic_directory(target, force=True) as work:
 def test_a_file_that_appears_in_the_old_result_in_the_last_moment_is_not_lost(
     run_in_process: RunPosbias, log: Path, results: Path, result: Path, how: str
 ) -> None:
-    done = subprocess.run([sys.executable, "-c", LATE, result, how], capture_output=True, text=True, check=False)
+    done = ended([sys.executable, "-c", LATE, result, how])
     assert (result / "which").exists() is (how == "killed")
     assert how == "killed" or "thesis.txt is not part of the result there" in done.stderr
     run_in_process("run", log, "-o", results / "another", "--force", code=0)

@@ -6,7 +6,6 @@ import math
 import os
 import shutil
 import sqlite3
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ import duckdb
 import polars as pl
 import pytest
 from command_results import Output, Posbias, Refused, Run
+from patience import ended
 from typer.testing import CliRunner
 
 from posbias.cli.main import app
@@ -110,7 +110,7 @@ def on_postgres(text: str, log: Path) -> pl.DataFrame:
     with tempfile.TemporaryDirectory(prefix="pg", dir="/tmp") as folder:  # a socket has a short path
 
         def run(*words: str, text: str | None = None) -> str:
-            done = subprocess.run(words, check=True, input=text, cwd=folder, user=owner, capture_output=True, text=True)
+            done = ended(words, check=True, input=text, cwd=folder, user=owner)
             return done.stdout
 
         if owner is not None:
@@ -132,7 +132,7 @@ def in_a_process(script: str, text: str, log: Path) -> pl.DataFrame:
     out = Path(f"{log}.counts.parquet")
     out.unlink(missing_ok=True)
     command = [sys.executable, "-c", script, str(log), str(out)]  # Spark leaves a directory where it runs
-    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, cwd=log.parent)
+    done = ended(command, input=text, cwd=log.parent)
     assert done.returncode == 0, done.stderr
     return pl.read_parquet(out)
 

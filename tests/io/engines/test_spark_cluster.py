@@ -13,7 +13,7 @@ from subprocess import CompletedProcess
 
 import polars as pl
 import pytest
-from patience import PATIENCE
+from patience import PATIENCE, ended
 from polars.testing import assert_frame_equal
 
 from posbias.core.errors import EngineError
@@ -113,6 +113,6 @@ def test_a_frame_of_spark_connect_is_a_log_and_its_session_goes_on(log: pl.DataF
     log.write_parquet(tmp_path / "log.parquet")
     command = (sys.executable, "-W", "ignore", "-c", CONNECT, str(tmp_path / "log.parquet"))
     env = os.environ | ENVIRONMENT | {"PYSPARK_PYTHON": sys.executable}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE, env=env, cwd=tmp_path)
+    done = ended(command, env=env, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "3 []"

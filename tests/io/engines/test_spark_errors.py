@@ -1,13 +1,12 @@
 """What Spark says becomes one line, and no line of a log is taken for it; no frame is kept when Spark is gone."""
 
-import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
-from patience import PATIENCE
+from patience import ended
 
 from posbias.core.errors import EngineError, SchemaError
 from posbias.io.engines.spark import SparkEngine
@@ -126,9 +125,7 @@ except EngineError as error:
 
 @pytest.mark.slow
 def test_a_java_process_that_dies_is_one_error(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", JVM_DIES, tmp_path], capture_output=True, text=True, check=False, timeout=PATIENCE
-    )
+    done = ended([sys.executable, "-c", JVM_DIES, tmp_path])
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Spark failed: its Java process has ended")

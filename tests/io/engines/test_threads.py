@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from command_results import Posbias
+from patience import ended
 from workshop import RunPosbias
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
@@ -69,7 +70,7 @@ import polars
 print(polars.thread_pool_size())
 """
     words = (sys.executable, "-c", script, "check", str(path), "--threads", "3", "--quiet")
-    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=path.parent)
+    done = ended(words, cwd=path.parent)
     assert done.stdout.splitlines()[-1] == "3", done.stderr
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import duckdb
 import polars as pl
 import pytest
-from patience import PATIENCE
+from patience import PATIENCE, ended
 
 from posbias.core.errors import LogFormatError, SchemaError, UsageError
 from posbias.io.log.sql import Query, as_one, result_of, sql_name, sql_text, sql_where
@@ -57,7 +57,7 @@ def test_an_advised_query_is_one_that_a_shell_and_duckdb_read_and_that_runs_noth
     rows.write_parquet(tmp_path / "log.parquet")
     option = sql_where(f"{sql_name(name)} <> {sql_text(name)}")
     command = ["/bin/sh", "-c", f"printf '%s\\0' {option}"]
-    read_by_shell = subprocess.run(command, capture_output=True, text=True, check=True)
+    read_by_shell = ended(command, check=True)
     flag, query, _ = read_by_shell.stdout.split("\0")
 
     assert [flag, query] == shlex.split(option)

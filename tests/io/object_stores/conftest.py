@@ -3,7 +3,6 @@
 import itertools
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Generator
 from importlib import import_module
@@ -15,7 +14,7 @@ import polars as pl
 import pytest
 from command_results import Run
 from object_store import Bucket, CommandLine, S3Server
-from patience import PATIENCE
+from patience import ended
 from typer.testing import CliRunner
 
 from posbias.cli.main import app
@@ -93,16 +92,7 @@ def run_command(
         ours = environment() | more
         if ours == command_lines[0].environment:
             return command_lines[0].run(words, tmp_path)
-        return subprocess.run(
-            [sys.executable, "-m", "posbias.cli", *words],
-            cwd=tmp_path,
-            env=ours,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+        return ended([sys.executable, "-m", "posbias.cli", *words], cwd=tmp_path, env=ours)
 
     return run
 

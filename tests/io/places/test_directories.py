@@ -13,7 +13,7 @@ from threading import Timer
 
 import pytest
 from command_results import contents
-from patience import PATIENCE
+from patience import PATIENCE, ended
 
 from posbias.core.errors import OutputError
 from posbias.io.places import ownership as owned
@@ -59,9 +59,7 @@ def tidy(parent: Path) -> None:
 
 def left_by_the_killed(parent: Path) -> Path:
     """A directory whose process was killed."""
-    done = subprocess.run(
-        [sys.executable, "-c", MAKE, parent, "die"], capture_output=True, text=True, check=False, timeout=PATIENCE
-    )
+    done = ended([sys.executable, "-c", MAKE, parent, "die"])
     path = Path(done.stdout.strip())
     assert (path / "work" / "file").read_text(encoding="utf-8") == "temporary"
     return path

@@ -1,7 +1,6 @@
 """Functions do what commands do, to the bit: the same options, the same numbers, the same refusals."""
 
 import inspect
-import subprocess
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ import numpy as np
 import polars as pl
 import pytest
 from command_results import Posbias
+from patience import ended
 from polars.testing import assert_frame_equal
 
 import posbias as door
@@ -273,12 +273,8 @@ def test_a_fit_that_is_stopped_leaves_nothing(path: Path, tmp_path: Path) -> Non
     place = tmp_path / "scratch"
     place.mkdir()
 
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, str(path), str(place)],
-        env={"TMPDIR": str(place), "PATH": ""},
-        capture_output=True,
-        text=True,
-        check=True,
+    done = ended(
+        [sys.executable, "-c", INTERRUPTED, str(path), str(place)], env={"TMPDIR": str(place), "PATH": ""}, check=True
     )
 
     assert done.stdout.split() == ["stopped", "0"]

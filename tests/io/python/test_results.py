@@ -2,7 +2,6 @@
 
 import gc
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, cast
@@ -10,6 +9,7 @@ from typing import Any, cast
 import polars as pl
 import pytest
 from command_results import Posbias, reseal
+from patience import ended
 from polars.testing import assert_frame_equal
 
 import posbias as door
@@ -179,7 +179,7 @@ def test_a_look_at_a_log_holds_what_the_command_prints_as_json(posbias: Posbias,
 def loaded(statement: str) -> set[str]:
     """Which of the heavy libraries a statement imports."""
     code = f"import sys\n{statement}\nprint(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    done = ended([sys.executable, "-c", code], check=True)
     return set(done.stdout.split()).intersection(HEAVY)
 
 

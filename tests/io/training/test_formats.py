@@ -2,7 +2,6 @@
 
 import os
 import runpy
-import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 import xgboost as xgb
+from patience import ended
 from polars.testing import assert_frame_equal
 from training_sample import load, make_sample
 
@@ -135,7 +135,7 @@ def test_scripts_read_like_the_code_of_this_repository(tmp_path: Path) -> None:
     printing_scripts = "--extend-ignore=T201,B905,ANN401"
     for command in (["check", printing_scripts], ["format", "--check"]):
         ruff = [sys.executable, "-m", "ruff", *command, "--config", str(PYPROJECT), str(tmp_path)]
-        done = subprocess.run(ruff, capture_output=True, text=True, check=False)
+        done = ended(ruff)
         assert done.returncode == 0, done.stdout
 
 
@@ -144,7 +144,7 @@ def test_the_script_is_a_program_of_its_own(tmp_path: Path) -> None:
     folder = make_sample("clicked-group").write("lightgbm", tmp_path / ODD_NAME / "training")
     command = [sys.executable, "-W", "error", str(folder / "load.py")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    done = ended(command, env=environment, check=True)
     assert done.stdout.splitlines()[0] == "320 rows, 5 features; training ndcg@10 1.0000"
 
 
