@@ -1,7 +1,6 @@
 """Files, columns, outputs and statistics that cannot work, and odd input that happens: refused, or read right."""
 
 import json
-import os
 import re
 import shlex
 from collections.abc import Callable
@@ -41,17 +40,11 @@ def same_file_by_link(w: Workshop) -> list[str | Path]:
     return ["run", log, w.folder / "link.csv"]
 
 
-def a_fifo(w: Workshop) -> list[str | Path]:
-    os.mkfifo(w.folder / "pipe.csv")
-    return ["run", w.folder / "pipe.csv"]
-
-
 FILES = [
     case("a truncated Parquet file", truncated, "log.parquet", "truncated"),
     case("a Parquet file with a damaged middle", corrupted, "log.parquet", "cannot be read as parquet"),
     case("a Parquet file with a damaged footer", damaged_footer, "log.parquet", "cannot be read as parquet"),
     case("the same file twice, once by a link", same_file_by_link, "link.csv", "twice"),
-    case("a pipe, which can be read only once", a_fifo, "pipe.csv", "neither a file nor a directory"),
 ]
 
 
@@ -147,13 +140,6 @@ def one_day_twice(w: Workshop) -> list[str | Path]:
     return ["collect", w.collected(log, "s1"), w.collected(log, "s2")]
 
 
-def damaged_statistics(w: Workshop) -> list[str | Path]:
-    statistics = w.collected(w.log(), "s1")
-    part = statistics / "part-00000.parquet"
-    part.write_bytes(part.read_bytes()[:-100])
-    return ["fit", statistics]
-
-
 def pages_from_statistics(w: Workshop) -> list[str | Path]:
     return ["run", w.collected(w.log(), "s1"), "--layout", "session"]
 
@@ -169,20 +155,6 @@ def other_cells(w: Workshop) -> list[str | Path]:
     return ["weight", w.collected(log, "s1"), "--propensities", fit]
 
 
-def damaged_fit(w: Workshop) -> list[str | Path]:
-    log, fit = w.log(), w.folder / "fit"
-    assert w.run("fit", log, "-o", fit).returncode == 0
-    (fit / "propensities.parquet").write_bytes(b"PAR1")
-    return ["weight", log, "--propensities", fit]
-
-
-def damaged_manifest(w: Workshop) -> list[str | Path]:
-    log, fit = w.log(), w.folder / "fit"
-    assert w.run("fit", log, "-o", fit).returncode == 0
-    (fit / "manifest.json").write_text("[1, 2", encoding="utf-8")
-    return ["weight", log, "--propensities", fit]
-
-
 def weight_with(name: str) -> Make:
     return lambda w: ["weight", w.log(), "--propensities", w.folder / name]
 
@@ -191,13 +163,10 @@ BUILDING_ON = [
     case("logs and statistics", mixed, "log.csv", "statistics"),
     case("statistics of two models", two_models, "s1", "s2", "pbm", "ubm"),
     case("the statistics of one day twice", one_day_twice, "s1", "s2"),
-    case("damaged statistics", damaged_statistics, "part-00000.parquet", "truncated"),
     case("the session layout from statistics", pages_from_statistics, "s1", "--layout session needs the logs", "logs"),
     case("propensities that are not there", weight_with("nowhere"), "nowhere", "is not there"),
     case("propensities that are statistics", not_a_fit, "s1", "posbias fit"),
     case("propensities for other cells", other_cells, "position-bins 1,2", "ollect"),
-    case("damaged propensities", damaged_fit, "propensities.parquet"),
-    case("a damaged manifest", damaged_manifest, "manifest.json"),
 ]
 
 

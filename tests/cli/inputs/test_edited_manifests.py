@@ -519,6 +519,7 @@ TABLE_EDITS: list[tuple[str, str, str, bytes | pl.Expr | list[str] | None, str]]
     ("clicks", "weight", "parameters.parquet", ["value"], "is damaged"),
     ("clicks", "weight", PAIRS, None, "holds no attractiveness.parquet"),
     ("fit", "weight", COVARIANCE, b"", "theta_covariance.parquet: cannot be read as Parquet"),
+    ("fit", "weight", CELLS, b"PAR1", "propensities.parquet: cannot be read as Parquet"),
     ("fit", "explore", COVARIANCE, ["shared_clicks"], "does not say which clicks compare"),
     ("fit", "explore", COVARIANCE, None, "does not say which clicks compare"),
     ("fit", "explore", COVARIANCE, POSITION + 1, "have other cells"),
