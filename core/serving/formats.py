@@ -299,7 +299,7 @@ def _vespa(ensemble: Ensemble, _: Target, __: str) -> tuple[str, Arithmetic]:
         "pandas_categorical": [],
     }
     limits = np.float32 if is_large else np.float64
-    return json.dumps(content, separators=(",", ":")), Arithmetic(np.float64, limits, np.float64)
+    return json.dumps(content, separators=(",", ":"), allow_nan=False), Arithmetic(np.float64, limits, np.float64)
 
 
 def _elasticsearch(ensemble: Ensemble, _: Target, __: str) -> tuple[str, Arithmetic]:
@@ -321,7 +321,7 @@ def _elasticsearch(ensemble: Ensemble, _: Target, __: str) -> tuple[str, Arithme
     trees = [tree(root) for root in _with_constant(ensemble)]
     content = {"ensemble": {**about, "trained_models": trees, "aggregate_output": {"weighted_sum": dict[str, Any]()}}}
     arithmetic = Arithmetic(np.float32, np.float64, np.float64, at_most=True)
-    return json.dumps({"trained_model": content}, separators=(",", ":")), arithmetic
+    return json.dumps({"trained_model": content}, separators=(",", ":"), allow_nan=False), arithmetic
 
 
 def _xgboost(ensemble: Ensemble, _: Target, __: str) -> tuple[str, Arithmetic]:
@@ -365,7 +365,7 @@ def _solr(ensemble: Ensemble, target: Target, name: str) -> tuple[str, Arithmeti
         },
     }
     arithmetic = Arithmetic(np.float32, np.float32, np.float32, at_most=True, slack=_SLACK)
-    return json.dumps(content, separators=(",", ":")), arithmetic
+    return json.dumps(content, separators=(",", ":"), allow_nan=False), arithmetic
 
 
 def listed(names: Sequence[str]) -> str:

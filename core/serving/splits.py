@@ -34,7 +34,8 @@ _DEEPEST = 200
 """Levels of a tree: a parser of JSON takes 1,000, of which a level takes two, and Python's recursion as many."""
 
 _MOST_CODES = 1 << 20
-_LARGEST_LIMIT = 1e37  # of which a neighbour is still a single; LightGBM parts missing from all else at 1e300
+_LARGEST_LIMIT = 1e37  # of which a neighbour is still a single
+_ANY_NUMBER = 1e300  # LightGBM parts missing values from all others here, or at infinity
 
 
 class Leaf(NamedTuple):
@@ -145,6 +146,7 @@ def _tree(number: int, fields: Mapping[str, str]) -> Node:
 
 def _numeric(feature: int, limit: float, kind: int, default_left: bool, left: Node, right: Node) -> Node:  # noqa: FBT001 - of the file
     """A split of numbers, whatever LightGBM takes for missing: nothing (0), what is 0 (1), or NaN (2)."""
+    limit = min(max(limit, -_ANY_NUMBER), _ANY_NUMBER)  # no JSON has infinity
     below_zero, zero_left = float(np.nextafter(-ZERO, -inf)), limit >= 0
     if -ZERO <= limit <= ZERO:
         limit = ZERO if zero_left else below_zero

@@ -1,6 +1,6 @@
 """What posbias costs on large logs, next to the bare work; on stores of days; and with many cells.
 
-    python tests/benchmarks/scale.py commands|growth|cells|store [--impressions N...] [--runs 3] [--models M...]
+    python tests/benchmarks/scale.py commands|growth|cells|store|export [--impressions N...] [--runs 3] [--models M...]
                                      [--ids KIND...] [--threads N...] [--fits] [--directory DIR]
 
 commands  collect, fit, weight, predict and run with 1 GiB, next to DuckDB's group-by and Polars' copy of the same file,
@@ -9,6 +9,7 @@ commands  collect, fit, weight, predict and run with 1 GiB, next to DuckDB's gro
 growth    `fit --no-compare` with 2 GiB: cost, and how the numbers of pairs, statistics rows and signatures grow
 cells     `fit` with 100 to 5,000 positions of lists that users scroll through
 store     days that go one by one into a store (--days 30), its fit, and that of the same days collected in one go
+export    a ranker of 400 trees and 40 features that lack values, for each search engine, scored back
 
 The logs are simulated, the same ones every time, and deleted at once; --directory says where they and the results go.
 The bare work of counting is DuckDB's (pip install duckdb; 2.0.1 was used; memory limit 2 GB): the group-by to (query,
@@ -359,10 +360,35 @@ def store(asked: argparse.Namespace, n_impressions: int) -> None:
         table_console().print(stage_table(title, [stages[n] for n in shown], [measured[n] for n in shown]))
 
 
+def export(asked: argparse.Namespace, _: int) -> None:
+    """Measure the export of a ranker of 400 trees and 40 features, scored back on 4,000 rows."""
+    with tempfile.TemporaryDirectory(dir=asked.directory) as name:
+        folder, rng, n = Path(name), np.random.default_rng(SEED), 20_000
+        values = rng.normal(size=(n, 40)).astype(np.float32)
+        values[rng.random(values.shape) < 0.2] = np.nan
+        docs = pl.DataFrame(values, [f"x{i}" for i in range(40)]).with_columns(doc=rng.permutation(n)).fill_nan(None)
+        docs.write_parquet(folder / "features.parquet")
+        clicks = (rng.random(n) < 1 / (1 + np.exp(-np.nan_to_num(values).sum(1) / 6))).astype(np.int8)
+        places = np.arange(n) % POSITIONS + 1
+        log = docs.select("doc", query=np.arange(n) // POSITIONS, position=places, click=clicks)
+        log.with_columns(session="query").write_parquet(folder / "log.parquet")
+        learn = ("--learner", "naive", "--learner-options", "trees=400", "--features", folder / "features.parquet")
+        words = ("train", folder / "log.parquet", *learn, "-o", folder / "ranker", "--force")
+        engines = ("vespa", "elasticsearch", "solr", "opensearch", "opensearch --engine-version 3.2")
+        stages = [Stage("train", (*POSBIAS, *map(str, words)))]
+        for engine in engines:
+            of_one = ("export", folder / "ranker", "--engine", *engine.split(), "-o", folder / "out", "--force")
+            stages.append(Stage(engine, (*POSBIAS, *map(str, of_one))))
+        title = "a ranker of 400 trees and 40 features"
+        table_console().print(stage_table(title, stages, measure(stages, asked.runs, title)))
+
+
 def main() -> None:
     """Parse the command line, measure, print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", nargs="?", choices=("commands", "growth", "cells", "store"), default="commands")
+    parser.add_argument(
+        "part", nargs="?", choices=("commands", "growth", "cells", "store", "export"), default="commands"
+    )
     parser.add_argument("--impressions", type=int, nargs="+", help="of the logs, instead of each part's own sizes")
     parser.add_argument("--runs", type=int, default=3, help="of each process that is timed")
     parser.add_argument(
@@ -389,7 +415,7 @@ def main() -> None:
         growth(asked, sizes)
         return
     for n_impressions in sizes:
-        {"commands": commands, "cells": cells, "store": store}[asked.part](asked, n_impressions)
+        {"commands": commands, "cells": cells, "store": store, "export": export}[asked.part](asked, n_impressions)
 
 
 if __name__ == "__main__":

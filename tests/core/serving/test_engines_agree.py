@@ -1,5 +1,6 @@
 """What an engine scores, by the text that it loads and its own arithmetic, is what LightGBM scores."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -101,6 +102,7 @@ def test_every_engine_scores_every_model_as_lightgbm_does(engine: ServingEngine,
         agreed = agreement(expected, scores, written.lift, is_double=written.arithmetic.is_double)
         assert agreed.holds
         assert agreed.largest_difference <= agreed.explained
+        json.loads(written.text, parse_constant=pytest.fail)  # no infinity, which no other reader of JSON takes
         if engine in {"vespa", "elasticsearch"}:
             assert agreed.largest_difference == 0
         if written.lift:
