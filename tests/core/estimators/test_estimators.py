@@ -42,22 +42,27 @@ def uniform_log(theta: Floats, *, n_sessions: int = 30_000, seed: int = 3) -> pl
     return simulated(options).log
 
 
-def test_contexts_are_fitted_side_by_side_as_if_each_were_alone() -> None:
-    desktop = simulated(replace(DENSE, eta=0.5)).log.with_columns(device=pl.lit("desktop"))
-    phone = simulated(replace(DENSE, eta=1.5, seed=6)).log.with_columns(device=pl.lit(None, pl.String))
-    plan = replace(PBM, context=("device",))
-    both = statistics_of(pl.concat([desktop, numbered_sessions(phone, 10**6)]), plan)
-    together = estimate(both)
+@pytest.mark.parametrize(
+    ("method", "shape"),
+    [*(("conditional", shape) for shape in ("free", "monotone")), ("allpairs", "free"), ("conditional", "power")],
+)
+def test_contexts_are_fitted_side_by_side_as_if_each_were_alone(method: str, shape: str) -> None:
+    world = replace(DENSE, n_sessions=5_000, n_queries=20)
+    desktop = simulated(replace(world, theta=(1.0, 0.9, 0.95, 0.3, 0.4, 0.35))).log
+    phone = simulated(replace(world, eta=1.5, seed=6)).log.with_columns(device=pl.lit(None, pl.String))
+    log = pl.concat([desktop.with_columns(device=pl.lit("desktop")), numbered_sessions(phone, 10**6)])
+    options = EstimationOptions(shape=shape, shrink="none")
+    statistics = statistics_of(log, replace(PBM, context=("device",)))
+    together = fit_statistics(statistics, method, options, compare=False).estimate
 
-    assert both.cells.rows() == [(k, device) for device in (None, "desktop") for k in range(1, 7)]
+    assert statistics.cells.rows() == [(k, device) for device in (None, "desktop") for k in range(1, 7)]
     assert together.linkage.references.tolist() == [0, 6]
-    for number, log in ((0, phone), (6, desktop)):
-        alone = estimate(statistics_of(log))
-        np.testing.assert_allclose(together.propensity[number : number + 6], alone.propensity, rtol=1e-9)
-        np.testing.assert_allclose(together.examination[number : number + 6], alone.examination, rtol=1e-9)
-        np.testing.assert_allclose(
-            together.intervals.std_error[number : number + 6], alone.intervals.std_error, rtol=1e-6
-        )
+    for first, of_context in ((0, phone), (6, desktop)):
+        alone = fit_statistics(statistics_of(of_context), method, options, compare=False).estimate
+        for found, expected in ((together, alone), (together.intervals, alone.intervals)):
+            for name in {"propensity", "examination", "std_error", "low", "high", "effective_clusters"} & {*dir(found)}:
+                ours, theirs = getattr(found, name)[first : first + 6], getattr(expected, name)
+                np.testing.assert_allclose(ours, theirs, rtol=1e-9, err_msg=name)
 
 
 @pytest.mark.parametrize("method", ["conditional", "joint", "ctr"])

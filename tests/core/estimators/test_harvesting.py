@@ -220,26 +220,6 @@ def test_pairs_without_a_click_change_next_to_nothing() -> None:
     np.testing.assert_allclose(allpairs(more, query, members).propensity, allpairs(pairs, query).propensity, rtol=0.02)
 
 
-def test_two_contexts_have_the_estimates_of_each_alone() -> None:
-    alone = [random_log(seed, n_units=40) for seed in (9, 10)]
-    size = alone[0][0].n_units
-    dense = np.zeros((2, size + alone[1][0].n_units, 8))
-    for number, (pairs, _) in enumerate(alone):
-        dense[:, pairs.unit_of_entry + size * number, pairs.cell + 4 * number] = pairs.impressions, pairs.clicks
-    table, query = CountTable.from_dense(dense[0], dense[1]), np.concatenate([alone[0][1], alone[1][1] + 100])
-    linkage = find_linkage(table, np.repeat([0, 1], 4))
-    members = np.arange(table.n_units)
-    together = harvest_allpairs(Strata(table, Members(members, query)), linkage)
-    for number, (pairs, own_query) in enumerate(alone):
-        expected, cells = allpairs(pairs, own_query), slice(4 * number, 4 * number + 4)
-        np.testing.assert_allclose(
-            np.log(together.propensity[cells]), np.log(expected.propensity), rtol=1e-7, atol=1e-9
-        )
-        for name in ("std_error", "low", "high", "effective_clusters"):
-            found = getattr(together.intervals, name)[cells]
-            np.testing.assert_allclose(found, getattr(expected.intervals, name), rtol=1e-7, atol=1e-9)
-
-
 # Errors.
 
 

@@ -1,7 +1,5 @@
 """Curves of a given shape: brute-force optima, errors over queries, where the log is silent, and the tests."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -141,19 +139,6 @@ def test_one_query_leaves_eta_without_an_error() -> None:
     assert np.isfinite(found.eta).all()
     assert found.intervals.reason == (None,) + (ONE_CLUSTER,) * 4
     assert np.isnan(found.intervals.high[1:]).all()
-
-
-@pytest.mark.parametrize("fit_shape", [power, monotone])
-def test_contexts_side_by_side_have_the_curve_of_each_alone(fit_shape: Callable[..., ShapedEstimate]) -> None:
-    first, second = counts(6, n_pairs=40), counts(7, (1, 0.9, 0.95, 0.3, 0.4), n_pairs=50)
-    both = (side_by_side(*counts) for counts in zip(first[:2], second[:2], strict=True))
-    together = fit_shape(*both, np.concatenate([first[2], second[2]]), None, 2)
-    for cells, alone in ((slice(0, 5), fit_shape(*first)), (slice(5, 10), fit_shape(*second))):
-        np.testing.assert_allclose(together.log_theta[cells], alone.log_theta, atol=1e-9)
-        np.testing.assert_allclose(
-            together.intervals.effective_clusters[cells], alone.intervals.effective_clusters, rtol=1e-8
-        )
-        np.testing.assert_allclose(together.eta_error[cells], alone.eta_error, rtol=1e-8)
 
 
 @settings(max_examples=15, deadline=None)

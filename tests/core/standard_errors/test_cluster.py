@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from small_logs import random_pairs, side_by_side, strata_of
+from small_logs import random_pairs, strata_of
 
 from posbias.core.arrays import linalg
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, Members, compress, concatenate
@@ -270,26 +270,6 @@ def test_clusters_that_know_nothing_of_a_cell_do_not_count_for_it() -> None:
     assert (both.n_clusters, alone.n_clusters) == (60, 20)
     np.testing.assert_allclose(both.std_error[1], alone.std_error[1], rtol=1e-8)
     np.testing.assert_allclose(both.high[1], alone.high[1], rtol=1e-8)
-
-
-def test_two_contexts_at_once_have_the_errors_of_each_alone() -> None:
-    rng = np.random.default_rng(3)
-    impressions = rng.integers(5, 50, (40, 4)).astype(float)
-    clicks = rng.binomial(impressions.astype(int), 0.3 * np.array([1, 0.6, 0.4, 0.3])).astype(float)
-    query = np.arange(40) // 4
-    alone = [slice(0, 20), slice(20, 40)]
-    table = CountTable.from_dense(*(side_by_side(counts[:20], counts[20:]) for counts in (impressions, clicks)))
-    linkage = find_linkage(table, np.repeat([0, 1], 4))
-    errors = cluster_errors(fit_conditional(table, linkage), Strata(table, Members(np.arange(40), query)))
-    for number, rows in enumerate(alone):
-        part = CountTable.from_dense(impressions[rows], clicks[rows])
-        own = find_linkage(part)
-        fit = fit_conditional(part, own)
-        cells = slice(4 * number, 4 * number + 4)
-        expected = cluster_errors(fit, Strata(part, Members(np.arange(20), query[rows])))
-        np.testing.assert_allclose(fit_conditional(table, linkage).theta[cells], fit.theta, rtol=1e-10)
-        np.testing.assert_allclose(errors.std_error[cells], expected.std_error, rtol=1e-8)
-        np.testing.assert_allclose(errors.high[cells], expected.high, rtol=1e-8)
 
 
 @pytest.mark.parametrize("members_at_once", [1, 7, 40])
