@@ -41,14 +41,17 @@ TEAM, RANK_A, RANK_B, USER, OUTCOME = "team", "rank_a", "rank_b", "user", "outco
 PAGES, DIFFERENCE, SQUARES, CREDIT = "pages", "difference", "squares", "credit"
 FIRST_A, FIRST_B, LONGER_A, LONGER_B, ALONE = "first_a", "first_b", "longer_a", "longer_b", "alone"
 MISRANKED, CLICKS, UNWEIGHTED, MIXED, LARGEST = "misranked", "clicks", "unweighted", "mixed", "largest"
+LEAD, LEAD_SQUARES, MIXED_USERS = "lead", "lead_squares", "mixed_users"
 SUMS = (
-    *(PAGES, DIFFERENCE, SQUARES, CREDIT, OUTCOME),
-    *(FIRST_A, FIRST_B, LONGER_A, LONGER_B, ALONE, MISRANKED, CLICKS, UNWEIGHTED, MIXED),
+    *(PAGES, DIFFERENCE, SQUARES, CREDIT, OUTCOME, FIRST_A, FIRST_B, LEAD, LEAD_SQUARES),
+    *(LONGER_A, LONGER_B, ALONE, MISRANKED, CLICKS, UNWEIGHTED, MIXED, MIXED_USERS),
 )
-"""Sums over pages; `credit` is that of both teams, `first_a` counts the pages whose first document is of A, `longer_a`
-those on which A has two documents more than B, or more than that, `alone` those with two documents or more, all of one
-team, `misranked` those whose first document its own ranker has below where the other has it, `unweighted` clicks at
-positions without a propensity, `mixed` pages with two outcomes."""
+"""Sums over pages; `credit` is that of both teams, `first_a` counts the pages on which A has the first document of a
+team, `lead` is the documents of A at odd positions and of B at even ones minus the others, `longer_a` counts pages on
+which A has two documents more than B, or more than that, `alone` those with two documents or more, all of one team,
+`misranked` those on which a ranker has no rank for a document that it placed, or has that first one below where the
+other has it, `unweighted` clicks at positions without a propensity, `mixed` pages with two outcomes, `mixed_users`
+those with two users."""
 
 SUMS_OF_USERS = (PAGES, DIFFERENCE, CREDIT, OUTCOME, FIRST_A, FIRST_B)
 
@@ -95,35 +98,45 @@ class CreditRule:
             columns[OUTCOME] = pl.col(self.outcome).cast(pl.Float64)
         if self.ranks is not None:
             for name, column in zip((RANK_A, RANK_B), self.ranks, strict=True):
-                columns[name] = pl.col(column).cast(pl.Int64, strict=False).fill_null(_BEYOND_ALL)
+                columns[name] = whole_number(pl.col(column)).fill_null(_BEYOND_ALL)
         rows = rows.select(SESSION, *(of.alias(name) for name, of in (own | columns).items()))
-        top, ours, theirs = pl.col(POSITION) == 1, pl.col(TEAM) == 1, pl.col(TEAM) == -1
-        placed = [pl.col(name).first() if name != PERIOD else pl.col(name).min() for name in own]
-        more = pl.col(TEAM).cast(pl.Int32).sum()  # documents of A than of B
-        counts = {
+        ours, of_team, alike = pl.col(TEAM) == 1, pl.col(TEAM) != 0, pl.col(RANK_A) == pl.col(RANK_B)
+        counts, misranked, unranked = dict[str, pl.Expr](), pl.lit(0), pl.lit(value=False)
+        if self.ranks is not None:
+            rank, of_other = (
+                pl.when(ours).then(one).otherwise(two) for one, two in ((RANK_A, RANK_B), (RANK_B, RANK_A))
+            )
+            counts["from"] = pl.when(~alike).then(POSITION).min()
+            misranked, unranked = (rank > of_other).cast(pl.Int64), (of_team & (rank == _BEYOND_ALL)).any()
+        # of the document of a team that stands first: 4 if it is of A, and 1 if it is misranked
+        first = (
+            pl.when(of_team).then(pl.col(POSITION).cast(pl.Int64) * 8 + ours.cast(pl.Int64) * 4 + misranked).min() % 8
+        )
+        team = pl.col(TEAM).cast(pl.Int32)  # `more`: documents of A than of B
+        lead, more = (team * (pl.col(POSITION).cast(pl.Int32) % 2 * 2 - 1)).sum(), team.sum()
+        placed = [pl.col(name).first() if name == QUERY else pl.col(name).min() for name in own]
+        counts |= {
             DIFFERENCE: pl.col(DIFFERENCE).sum(),
             CREDIT: pl.col(DIFFERENCE).abs().sum(),
-            FIRST_A: (top & ours).sum(),
-            FIRST_B: (top & theirs).sum(),
+            FIRST_A: (first > 3).fill_null(value=False),  # noqa: PLR2004 - as above
+            FIRST_B: (first < 2).fill_null(value=False),  # noqa: PLR2004 - as above
+            LEAD: lead,
+            LEAD_SQUARES: lead * lead,
             LONGER_A: more > 1,
             LONGER_B: more < -1,
-            ALONE: (more.abs() > 1) & (more.abs() == pl.col(TEAM).cast(pl.Int32).abs().sum()),
-            MISRANKED: pl.lit(0),
+            ALONE: (more.abs() > 1) & (more.abs() == team.abs().sum()),
+            MISRANKED: unranked | (first % 2 == 1).fill_null(value=False),
             CLICKS: pl.col(CLICK).sum(),
             UNWEIGHTED: unweighted,
             MIXED: pl.lit(0) if self.outcome is None else pl.col(OUTCOME).min() < pl.col(OUTCOME).max(),
             OUTCOME: pl.lit(0.0) if self.outcome is None else pl.col(OUTCOME).max(),
+            MIXED_USERS: pl.lit(0) if self.user is None else pl.col(USER).min() != pl.col(USER).max(),
         }
-        alike = pl.col(RANK_A) == pl.col(RANK_B)
-        if self.ranks is not None:
-            below = pl.when(ours).then(pl.col(RANK_A) > pl.col(RANK_B)).otherwise(pl.col(RANK_A) < pl.col(RANK_B))
-            counts[MISRANKED] = (top & below & (pl.col(TEAM) != 0)).sum()
-            counts["from"] = pl.when(~alike).then(POSITION).min()
         sums = rows.group_by(SESSION).agg(*placed, **counts)
         left_out, credited = None, rows.filter(pl.col(DIFFERENCE) != 0)
         if self.credit == "pairs":
             place = (pl.col(POSITION).rank("ordinal").over(SESSION) - 1) // 2
-            rounds = rows.filter(pl.col(TEAM) != 0).with_columns(place.alias("round"))
+            rounds = rows.filter(of_team).with_columns(place.alias("round"))
             orders = (pl.col(name).sort_by(POSITION) for name in (RANK_A, RANK_B))
             one, other = (order.first() < order.last() for order in orders)
             contested = (pl.len() == 2) & (one != other)  # noqa: PLR2004 - a pair
@@ -147,6 +160,12 @@ class CreditRule:
         whole = [name for name in SUMS if name not in {SQUARES, DIFFERENCE, CREDIT, OUTCOME}]
         columns = [*own, *SUMS, LARGEST]
         return sums.select(columns).with_columns(pl.col(whole).cast(pl.Int64)).collect(engine="streaming")
+
+
+def whole_number(column: pl.Expr) -> pl.Expr:
+    """Whole numbers of numbers or text (`3`, `3.0`); null for what is none, and for what is beyond 2^53."""
+    number = column.cast(pl.Float64, strict=False)
+    return pl.when(number == number.floor(), number.abs() <= 2.0**53).then(number).cast(pl.Int64)
 
 
 def add_up(sums: pl.LazyFrame, keys: Sequence[str]) -> pl.LazyFrame:
@@ -250,9 +269,16 @@ def _first_beyond(log_e_of: Callable[[float], float], start: float, step: float,
 def repeated_coins(pages: Floats, first_a: Floats) -> tuple[float, float]:
     """Test whether the coin is thrown anew on each page: z, and the factor of the variance of the number of heads.
 
-    z = sum ((2 a - n)^2 - n) / sqrt(2 sum n (n - 1)), where of the n pages of a query or a user a begin with A. The
-    terms have mean 0 for fair and independent coins.
+    Of the n pages of a query, a user or a day a begin with A. For fair and independent coins the sum of (2 a - n)^2 - n
+    has mean 0, variance 2 sum n (n - 1) and third moment 8 sum n (n - 1) (n - 2): like those of a chi-squared variable
+    (Pearson), of which z is the normal deviate (Wilson & Hilferty 1931).
     """
-    odd, number = (2 * first_a - pages) ** 2, float(pages.sum())
-    spread = math.sqrt(2 * float((pages * (pages - 1)).sum()))
-    return (float((odd - pages).sum()) / spread if spread else 0.0), (float(odd.sum()) / number if number else 1.0)
+    odd, pairs = (2 * first_a - pages) ** 2, pages * (pages - 1)
+    second, third = float(pairs.sum()), float((pairs * (pages - 2)).sum())
+    z = float((odd - pages).sum()) / math.sqrt(2 * second) if second else 0.0
+    if third > 0:
+        freedom = second**3 / third**2
+        root = max(1 + z * math.sqrt(2 / freedom), 0.0) ** (1 / 3)
+        z = (root - 1 + 2 / (9 * freedom)) * math.sqrt(4.5 * freedom)
+    number = float(pages.sum())
+    return z, (float(odd.sum()) / number if number else 1.0)

@@ -242,8 +242,7 @@ def _teams(read: ReadLog, request: InterleavingRequest, known: InterleavingSecti
     """
     name = request.team
     numbers = {flag: of for flag, of in (("--rank-a", request.rank_a), ("--rank-b", request.rank_b)) if of is not None}
-    whole = {of: pl.col(of).cast(pl.Int64, strict=False) for of in numbers.values()}
-    wrong = {of: (pl.col(of).is_not_null() & whole[of].is_null()).sum() for of in numbers.values()}
+    wrong = {of: (pl.col(of).is_not_null() & tdi.whole_number(pl.col(of)).is_null()).sum() for of in numbers.values()}
     if request.outcome is not None:
         of = pl.col(request.outcome)
         number = of.cast(pl.Float64, strict=False)
@@ -255,7 +254,11 @@ def _teams(read: ReadLog, request: InterleavingRequest, known: InterleavingSecti
     for flag, of in numbers.items():
         rows = int(counts[f"wrong {of}"].sum())
         if rows:
-            what = f"a whole number from 0 to {_LARGEST_OUTCOME}, such as orders" if flag == "--outcome" else "a rank"
+            what = (
+                f"a whole number from 0 to {_LARGEST_OUTCOME}, such as orders"
+                if flag == "--outcome"
+                else "a rank, 1, 2, ... (null where the ranker has none)"
+            )
             why = " Of amounts of money, one large one would decide." if flag == "--outcome" else ""
             verb = "holds" if rows == 1 else "hold"
             raise SchemaError(f"column {of!r} ({flag}): {plural(rows, 'rows')} {verb} something else than {what}.{why}")
@@ -372,20 +375,28 @@ def conclude(folder: Path, section: InterleavingSection, result: Result, *, csv:
     verdicts: dict[str, Verdict] = {TRAFFIC: running[-1], QUERIES: _of_clusters(queries, pl.col(tdi.DIFFERENCE), rho)}
     users = None
     if section.user is not None:
-        users = add_up(_sums_in(folder, USERS), [tdi.USER]).collect(engine="streaming")
+        users = add_up(_sums_in(folder, USERS), [tdi.USER]).filter(pl.col(tdi.USER).cast(pl.String) != "")
+        users = users.collect(engine="streaming")
         preferred = pl.col(tdi.DIFFERENCE)
         if section.outcome is not None:  # of each user's outcomes, the share of A's clicks minus that of B's
             rhos[USERS] = rho_for(section.expected_pages * _PLANNED_SQUARE_OF_OUTCOMES)
             shares = pl.when(pl.col(tdi.CREDIT) > 0).then(preferred / pl.col(tdi.CREDIT)).otherwise(0.0)
             preferred = shares * pl.col(tdi.OUTCOME)
         verdicts[USERS] = _of_clusters(users, preferred, rhos[USERS])
+    faults = [*_faults(queries, users, by_day, section, rho)]
+    refused = is_refused([*result.all_reasons, *faults])
     names = {1: label_in_words(section.teams[0]), -1: label_in_words(section.teams[1]), 0: None}
     clicks = "clicks" if section.propensities is None else "weighted clicks"
     units: dict[str, str] = dict.fromkeys(verdicts, clicks)
     if section.outcome is not None:
         units[USERS] = shown(section.outcome)
     answers = [
-        {"question": of, "winner": names[verdict.winner], **_figures(verdict), "pages": round(verdict.pages)}
+        {
+            "question": of,
+            "winner": None if refused else names[verdict.winner],
+            **_figures(verdict),
+            "pages": round(verdict.pages),
+        }
         for of, verdict in verdicts.items()
     ]
     table = pl.DataFrame(answers, schema_overrides={"winner": pl.String, **dict.fromkeys(_FIGURES, pl.Float64)})
@@ -405,15 +416,15 @@ def conclude(folder: Path, section: InterleavingSection, result: Result, *, csv:
         "running": course[-_MOST_DAYS:],
     }
     said = [
-        _of_question(question, verdict, section, units[question], rhos[question])
+        _of_question(question, verdict, section, units[question], rhos[question], refused=refused)
         for question, verdict in verdicts.items()
     ]
     result.headline = said[0].sentence.partition(". ")[0].removesuffix(".")
-    result.reasons += [*said, *_faults(queries, users, section)]
+    result.reasons += [*said, *faults]
     if section.ranks is None:
         result.reasons.append(reason("ranks-unknown"))
-    result.condition_met = running[-1].winner != 0 and not is_refused(result.all_reasons)
-    result.printed += _table(verdicts, names, units)
+    result.condition_met = running[-1].winner != 0 and not refused
+    result.printed += _table(verdicts, names, units, "none" if refused else "undecided")
     result.facts.append(
         f"with what was predicted in one table: posbias report PREDICTED {result.target} -o report.html"
     )
@@ -446,14 +457,17 @@ def _of_clusters(sums: pl.DataFrame, of: pl.Expr, rho: float) -> Verdict:
     return Verdict.of_clusters(pages, difference, rho)
 
 
-def _of_question(question: str, verdict: Verdict, section: InterleavingSection, unit: str, rho: float) -> Reason:
-    """The answer to a question in a sentence."""
+def _of_question(
+    question: str, verdict: Verdict, section: InterleavingSection, unit: str, rho: float, *, refused: bool
+) -> Reason:
+    """The answer to a question in a sentence; where the experiment is refused, what it would be."""
     low, high = verdict.interval
     a, b = map(label_in_words, section.teams)
     figures = {"question": question, "pages": verdict.pages, **_figures(verdict)}
     where = _WORDS[question][:1].upper() + _WORDS[question][1:]
     if math.isnan(verdict.e_value):
-        return reason("interleaving-open.too-few", figures, where=where, of=question, worth=verdict.effective)
+        worth = plural(verdict.effective, question)
+        return reason("interleaving-open.too-few", figures, where=where, worth=worth)
     if not verdict.winner:
         more = _pages_needed(verdict, rho)
         words: dict[str, Any] = {"a": a, "b": b, "interval": _interval(verdict.interval)}
@@ -462,7 +476,8 @@ def _of_question(question: str, verdict: Verdict, section: InterleavingSection, 
         )
     winner, other, ends = (a, b, (low, high)) if verdict.winner > 0 else (b, a, (-high, -low))
     values: dict[str, Any] = {"size": abs(verdict.difference), "least": ends[0], "most": ends[1]}
-    return reason("interleaving-verdict", figures, where=where, unit=unit, winner=winner, other=other, **values)
+    case = "interleaving-verdict.refused" if refused else "interleaving-verdict"
+    return reason(case, figures, where=where, unit=unit, winner=winner, other=other, **values)
 
 
 def _pages_needed(verdict: Verdict, rho: float) -> float:
@@ -476,24 +491,22 @@ def _pages_needed(verdict: Verdict, rho: float) -> float:
     return math.inf
 
 
-def _faults(queries: pl.DataFrame, users: pl.DataFrame | None, section: InterleavingSection) -> Generator[Reason]:
-    """What speaks against a draft by coins, and what one user or one page decides."""
+def _faults(
+    queries: pl.DataFrame, users: pl.DataFrame | None, days: pl.DataFrame, section: InterleavingSection, rho: float
+) -> Generator[Reason]:
+    """What speaks against a draft by coins, and what one user, one page or one day decides."""
     total = queries.select(pl.col(tdi.SUMS).sum(), pl.col(tdi.LARGEST).max()).row(0, named=True)
-    ones, others, clicks = total[tdi.FIRST_A], total[tdi.FIRST_B], total[tdi.CREDIT]
-    heads, (a, b) = ones + others, map(label_in_words, section.teams)
-    if abs(ones - others) > _UNFAIR * math.sqrt(heads):
-        case = "coin-unfair.always" if 0 in {ones, others} else "coin-unfair"
-        figures = {"first_a": ones, "first_b": others, "share": ones / heads}
-        yield reason(case, figures, a=a, b=b, first=a if ones else b, team=section.team)
-    for unit, sums in (("query", queries), ("user", users)):
-        if sums is None or 0 in {ones, others}:
-            continue
-        thrown, of_a = sums[tdi.FIRST_A] + sums[tdi.FIRST_B], sums[tdi.FIRST_A]
-        z, factor = repeated_coins(thrown.to_numpy().astype(np.float64), of_a.to_numpy().astype(np.float64))
-        if z > _REPEATED:
-            case = "coin-repeats" if factor > _MUCH_REPEATED else "coin-repeats.somewhat"
-            yield reason(case, {"factor": factor}, f"z = {z:.1f}", unit=unit)
-    pages, longer = total[tdi.PAGES], [total[name] for name in (tdi.LONGER_A, tdi.LONGER_B)]
+    tables = {"query": queries, "user": users, "day": days if len(days) > 1 else None}
+    yield from _faults_of_coins(total, tables, section)
+    yield from _faults_of_days(days, section, rho)
+    heads, (a, b) = total[tdi.FIRST_A] + total[tdi.FIRST_B], map(label_in_words, section.teams)
+    pages, clicks, longer = total[tdi.PAGES], total[tdi.CREDIT], [total[name] for name in (tdi.LONGER_A, tdi.LONGER_B)]
+    if pages >= _ENOUGH and clicks <= _FEW * total[tdi.CLICKS]:
+        yield reason("nothing-credited", {"clicks": total[tdi.CLICKS], "credited": clicks})
+    if total[tdi.MIXED_USERS]:
+        yield reason("users-differ", {"pages": total[tdi.MIXED_USERS]}, user=section.user)
+    elif users is not None and len(users) == users[tdi.PAGES].sum() >= _ENOUGH:
+        yield reason("users-of-one-page", {"pages": len(users)}, user=section.user)
     more, less = (a, b) if longer[0] > longer[1] else (b, a)
     leans = abs(longer[0] - longer[1]) > _UNFAIR * math.sqrt(sum(longer))
     if total[tdi.ALONE] > _MANY * pages:
@@ -512,18 +525,62 @@ def _faults(queries: pl.DataFrame, users: pl.DataFrame | None, section: Interlea
     if total[tdi.UNWEIGHTED]:
         yield unweighted_clicks(total[tdi.UNWEIGHTED], total[tdi.CLICKS], "they are credited to neither ranker")
     if clicks >= _ENOUGH:
-        of_user = 0.0 if users is None else float(users[tdi.CREDIT].to_numpy().max())
+        of_user = 0.0 if users is None or not len(users) else float(users[tdi.CREDIT].to_numpy().max())
         for what, number in (("page", math.sqrt(total[tdi.LARGEST])), ("user", of_user)):
             if number > _DOMINATES * clicks:
                 yield reason("one-dominates", {"clicks": number, "share": number / clicks}, what=what)
 
 
-def _table(verdicts: Mapping[str, Verdict], names: Mapping[int, str | None], units: Mapping[str, str]) -> list[Printed]:
+def _faults_of_coins(
+    total: Mapping[str, Any], tables: Mapping[str, pl.DataFrame | None], section: InterleavingSection
+) -> Generator[Reason]:
+    """What speaks against fair coins that are thrown anew on each page."""
+    ones, others, (a, b) = total[tdi.FIRST_A], total[tdi.FIRST_B], map(label_in_words, section.teams)
+    heads = ones + others
+    leads, spread, fair = total[tdi.LEAD], math.sqrt(total[tdi.LEAD_SQUARES]), True
+    if abs(ones - others) > _UNFAIR * math.sqrt(heads):
+        case = "coin-unfair.always" if 0 in {ones, others} else "coin-unfair"
+        figures = {"first_a": ones, "first_b": others, "share": ones / heads}
+        yield reason(case, figures, a=a, b=b, first=a if ones else b, team=section.team)
+        fair = False
+    for unit, sums in tables.items():
+        if sums is None or 0 in {ones, others}:
+            continue
+        thrown, of_a = sums[tdi.FIRST_A] + sums[tdi.FIRST_B], sums[tdi.FIRST_A]
+        z, factor = repeated_coins(thrown.to_numpy().astype(np.float64), of_a.to_numpy().astype(np.float64))
+        if z > _REPEATED:
+            case = "coin-repeats" if factor > _MUCH_REPEATED else "coin-repeats.somewhat"
+            yield reason(case, {"factor": factor}, f"z = {z:.1f}", unit=unit)
+            fair = False
+    if fair and abs(leads) > _UNFAIR * spread:
+        first, other = (a, b) if leads > 0 else (b, a)
+        yield reason("coin-unfair.below", {"z": leads / spread}, first=first, other=other)
+
+
+def _faults_of_days(days: pl.DataFrame, section: InterleavingSection, rho: float) -> Generator[Reason]:
+    """Days that are the same, or that contradict each other."""
+    a, b = map(label_in_words, section.teams)
+    enough = days.filter(pl.col(tdi.CREDIT) >= _ENOUGH)
+    twice = enough.filter(pl.struct(tdi.SUMS).is_duplicated()).sort(*tdi.SUMS, DAY)
+    if len(twice):
+        yield reason("day-twice", {}, first=twice[DAY][0], second=twice[DAY][1])
+    sides = {1: list[Any](), -1: list[Any](), 0: list[Any]()}  # days by who wins them, each with its own look
+    for day, *of_day in days.select(DAY, tdi.PAGES, tdi.DIFFERENCE, tdi.SQUARES).iter_rows():
+        verdict = Verdict.of_pages(*map(float, of_day), rho)
+        sides[verdict.winner if verdict.e_value >= tdi.DECIDED * len(days) else 0].append(day)
+    if sides[1] and sides[-1]:
+        yield reason("days-contradict", {}, a=a, b=b, of_a=sides[1][0], of_b=sides[-1][0])
+
+
+def _table(
+    verdicts: Mapping[str, Verdict], names: Mapping[int, str | None], units: Mapping[str, str], no_winner: str
+) -> list[Printed]:
     """The table of answers."""
     shown_units = {question: units[question] for question in verdicts}
+    winners = [None if no_winner == "none" else names[verdict.winner] for verdict in verdicts.values()]
     columns = (
         Column("question", tuple(_WORDS[question] for question in verdicts), label=True, text=True),
-        Column("winner", tuple(names[verdict.winner] or "undecided" for verdict in verdicts.values()), text=True),
+        Column("winner", tuple(winner or no_winner for winner in winners), text=True),
         Column("E", tuple(_number(of.e_value, ".3g") for of in verdicts.values())),
         Column("difference\na page", tuple(_number(verdict.difference, "+.4f") for verdict in verdicts.values())),
         Column(

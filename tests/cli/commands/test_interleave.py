@@ -111,36 +111,66 @@ def test_what_is_no_store_is_left_alone(run_in_process: Run, tmp_path: Path, ali
     assert (tmp_path / "mine" / "file.txt").read_text() == "mine"
 
 
+_DAY = pl.col("day").cast(pl.String).str.tail(1).cast(pl.Int64)
+_SWAPPED = pl.col("team").replace({"A": "B", "B": "A"})
+_LAST = pl.when(pl.col("position") % 2 == 1).then(pl.lit("B")).otherwise(pl.lit("A"))
+_LED = pl.when(pl.col("position") % 2 == 1).then(pl.lit("A")).otherwise(pl.lit("B"))
 BROKEN: dict[str, tuple[pl.Expr | list[pl.Expr], int]] = {
     "coin-unfair": (pl.when(pl.col("session") % 3 == 0).then(pl.col("team")).otherwise(pl.lit("A")).alias("team"), 1),
+    "coin-unfair: below": (pl.when(pl.col("position") < 3).then(pl.col("team")).otherwise(_LED).alias("team"), 1),
+    "coin-unfair: from 3 on": ([_LED.alias("team"), pl.col("position") + 2], 1),
     "not-team-draft": (pl.when(pl.col("session") % 2 == 0).then(pl.lit("A")).otherwise(pl.lit("B")).alias("team"), 1),
     "teams-unequal": (pl.when(pl.col("position") > 3).then(pl.lit("B")).otherwise(pl.col("team")).alias("team"), 1),
-    "teams-unequal.evenly": (
+    "teams-unequal: evenly": (
         pl.when((pl.struct("session", "doc").hash(5) % 2) == 0).then(pl.lit("A")).otherwise(pl.lit("B")).alias("team"),
         0,
     ),
     "ranks-of-other-team": ([pl.col("rank_a").alias("rank_b"), pl.col("rank_b").alias("rank_a")], 1),
+    "ranks-of-other-team: no ranks": (pl.when(_DAY > 3).then(pl.col("rank_a", "rank_b")), 1),
     "coin-repeats": ([(pl.col("session") // 30).alias("user")], 1),
+    "coin-repeats: day": (pl.when(_DAY % 2 == 0).then(_LED).otherwise(_LAST).alias("team"), 1),
+    "days-contradict": (pl.when(_DAY > 3).then(_SWAPPED).otherwise(pl.col("team")).alias("team"), 1),
+    "nothing-credited": (pl.col("rank_a").alias("rank_b"), 0),
+    "users-differ": (pl.col("user") + pl.col("position") % 2, 1),
+    "users-of-one-page": (pl.col("session").alias("user"), 0),
     "outcomes-differ": (pl.when(pl.col("position") == 2).then(2).otherwise(1).alias("orders"), 1),
     "one-dominates": (pl.when(pl.col("session") < 300).then(0).otherwise(pl.col("user")).alias("user"), 0),
     "ranks-unknown": (pl.col("user"), 0),
 }
 
 
-@pytest.mark.parametrize("code", BROKEN)
-def test_what_is_broken_is_seen(run_in_process: Run, tmp_path: Path, code: str) -> None:
-    change, exit_code = BROKEN[code]
-    log = drafted(8, 900, queries=60, strength=(1.0, 1.0)).with_columns(change)
-    if code == "coin-repeats":  # one draft for all pages of a user
+@pytest.mark.parametrize("case", BROKEN)
+def test_what_is_broken_is_seen(run_in_process: Run, tmp_path: Path, case: str) -> None:
+    (change, exit_code), code = BROKEN[case], case.partition(":")[0]
+    strength = (float("inf"), -8.0) if code == "days-contradict" else (1.0, 1.0)
+    log = drafted(8, 900, queries=60, strength=strength).with_columns(change)
+    if case == "coin-repeats":  # one draft for all pages of a user
         pages = log.select("session", "user", "position", "click").with_columns(of=pl.col("session") // 30 * 30)
         log = pages.join(log.rename({"session": "of"}).drop("user", "click"), on=["of", "position"])
     log.with_columns(orders=pl.col("orders") if "orders" in log.columns else pl.lit(1)).write_parquet(
         tmp_path / "log.parquet"
     )
-    columns = COLUMNS[:2] if code.startswith(("ranks-unknown", "not-team", "teams")) else COLUMNS
-    columns = (*columns, "--user", "user", "--outcome", "orders")
+    ranked = not code.startswith(("ranks-unknown", "not-team", "teams", "days"))
+    columns = (*(COLUMNS if ranked else COLUMNS[:2]), "--user", "user", "--outcome", "orders")
     run_in_process("interleave", "log.parquet", *columns, "-o", "out", "--quiet", code=exit_code)
-    assert code.partition(".")[0] in reasons_of(tmp_path / "out")
+    assert code in reasons_of(tmp_path / "out")
+    assert exit_code == 0 or {row["winner"] for row in verdict_of(tmp_path / "out").values()} == {None}
+
+
+def test_a_log_that_is_counted_as_two_days_is_seen(run_in_process: Run, tmp_path: Path, better: pl.DataFrame) -> None:
+    for day, log in zip(DAYS, (better, better.sort("doc")), strict=False):
+        log.drop("day").write_parquet(tmp_path / f"{day}.parquet")
+        run_in_process("interleave", f"{day}.parquet", *COLUMNS, "--into", "store", "--date", day, "--quiet")
+    assert reasons_of(tmp_path / "store")["day-twice"]["sentence"].startswith("2026-01-01 and 2026-01-02 have the same")
+
+
+def test_pages_without_a_user_are_no_user(run_in_process: Run, tmp_path: Path, better: pl.DataFrame) -> None:
+    better.with_columns(pl.when(pl.col("user") % 3 > 0).then("user")).write_parquet(tmp_path / "log.parquet")
+    run_in_process("interleave", "log.parquet", *COLUMNS, "--user", "user", "-o", "out", "--quiet", code=3)
+    known = better.filter(pl.col("user") % 3 > 0)["session"].n_unique()
+    verdicts = verdict_of(tmp_path / "out")
+    assert [row["pages"] for row in verdicts.values()] == [900, 900, known]
+    assert verdicts["users"]["winner"] == "A"
 
 
 def test_a_sound_draft_has_no_fault(run_in_process: Run, tmp_path: Path, alike: pl.DataFrame) -> None:

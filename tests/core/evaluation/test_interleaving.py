@@ -8,7 +8,16 @@ import polars as pl
 import pytest
 from drafts import drafted
 
-from posbias.core.evaluation.interleaving import DECIDED, CreditRule, Verdict, add_up, log_e, repeated_coins, rho_for
+from posbias.core.evaluation.interleaving import (
+    DECIDED,
+    CreditRule,
+    Verdict,
+    add_up,
+    log_e,
+    repeated_coins,
+    rho_for,
+    whole_number,
+)
 
 # A ranks u v w x y z, B ranks u w v y x z; coins: A first, B first, A first.
 PAGE = pl.DataFrame(
@@ -79,6 +88,14 @@ def test_pairs_count_where_the_rankers_order_both_documents_differently() -> Non
         ({"team": ["A", None, None, None, None, None]}, "alone", 0),
         ({"rank_a": [3, 1, 2, 4, 5, 6]}, "misranked", 1),
         ({"rank_a": [None, 1, 2, 4, 5, 6]}, "misranked", 1),
+        ({"rank_b": [1, 2, 3, 5, 4, None]}, "misranked", 1),  # B placed z
+        ({"rank_a": [None] * 6, "team": ["both"] * 6}, "misranked", 0),
+        ({"position": [4, 5, 6, 7, 8, 9], "rank_a": [3, 1, 2, 4, 5, 6]}, "misranked", 1),
+        ({"position": [4, 5, 6, 7, 8, 9]}, "first_a", 1),
+        ({"team": [None, "B", "A", "A", "B", "B"]}, "first_b", 1),
+        ({}, "lead", 2),  # A has 1 and 5, B 3, at odd positions
+        ({"user": [3, 3, 4, 3, 3, 3]}, "mixed_users", 1),
+        ({"user": [3, None, 3, 3, 3, 3]}, "mixed_users", 0),
         ({"orders": [2, 1, None, None, None, None]}, "mixed", 1),
         ({"orders": [2, 2, None, None, None, None]}, "outcome", 2),
     ],
@@ -97,7 +114,7 @@ def test_clicks_without_a_propensity_are_counted_and_not_credited() -> None:
 def test_a_document_of_neither_team_counts_for_none() -> None:
     page = PAGE.with_columns(click=pl.lit(1, pl.Int8), team=pl.Series(["both", "B", None, "A", "A", "B"]))
     row = RULE.of_pages(page.lazy()).row(0, named=True)
-    assert (row["difference"], row["credit"], row["first_a"], row["first_b"]) == (0, 4, 0, 0)
+    assert (row["difference"], row["credit"], row["first_a"], row["first_b"]) == (0, 4, 0, 1)
 
 
 @pytest.mark.parametrize("credit", ["plain", "pairs"])
@@ -187,6 +204,19 @@ def test_coins_that_are_thrown_once_a_query_are_seen(n: int, share: float, repea
     z, factor = repeated_coins(np.full(3000, float(n)), heads)
     assert (z > 5) is repeated
     assert factor == pytest.approx(1 + share * (n - 1), rel=0.1)
+
+
+def test_a_few_large_queries_of_fair_coins_repeat_no_coin() -> None:
+    # (2 a - n)^2 / n of one query is chi-squared: beyond 1 + 5 sqrt(2) in one look of 200, and z has the normal tail
+    heads = np.random.default_rng(3).binomial(10_000, 0.5, (2, 5000)).T.astype(np.float64)
+    tests = np.array([repeated_coins(np.array([10_000.0, 3.0]), np.array([of, 1.0]))[0] for of in heads[:, 0]])
+    assert np.mean(tests > 1.645) == pytest.approx(0.05, abs=0.01)
+    assert tests.max() < 4.5
+
+
+def test_ranks_are_whole_numbers_in_digits_too() -> None:
+    of = pl.DataFrame({"rank": ["3", "3.0", "2.5", "", "x", None, "nan", "inf"]})
+    assert of.select(whole_number(pl.col("rank"))).to_series().to_list() == [3, 3, *[None] * 6]
 
 
 def test_a_verdict_that_is_looked_at_twenty_times_is_wrong_in_less_than_one_of_twenty_experiments() -> None:
