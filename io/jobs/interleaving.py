@@ -302,10 +302,10 @@ def _kept(
     for name in structs.fields(InterleavingSection):
         ours, theirs = getattr(section, name.name), getattr(held, name.name)
         if name.name not in {"countings", "teams"} and ours != theirs:
-            option = f"--{name.name.replace('_', '-')}"
+            before, now = (_chosen(name.name, value) for value in (theirs, ours))
             raise StatisticsError(
-                f"{place}: was counted with {option} {theirs}, and this is {option} {ours}. What was chosen before the "
-                "first day must stay: give the same, or name another directory."
+                f"{place}: was counted {before}, and this is {now if now != before else 'others'}. What was chosen "
+                "before the first day must stay: give the same, or name another directory."
             )
     kept = list[Counting]()
     for counting in held.countings:
@@ -331,6 +331,14 @@ def _kept(
                 f"{counting.days[-1]}), so that it cannot be replaced by itself. Give the logs of all of them."
             )
     return tuple(kept)
+
+
+def _chosen(name: str, value: Any) -> str:  # noqa: ANN401 - of a field
+    """A choice in words, as options."""
+    if name == "ranks":
+        return "without --rank-a and --rank-b" if value is None else f"with --rank-a {value[0]} --rank-b {value[1]}"
+    flag = f"--{name.replace('_', '-')}"
+    return f"without {flag}" if value is None else f"with {flag}" + (f" {value}" if name != "propensities" else "")
 
 
 def _count(read: ReadLog, rule: CreditRule, folder: Path, number: int, engine: Engine, result: Result) -> None:
@@ -501,6 +509,8 @@ def _faults(
     yield from _faults_of_days(days, section, rho)
     heads, (a, b) = total[tdi.FIRST_A] + total[tdi.FIRST_B], map(label_in_words, section.teams)
     pages, clicks, longer = total[tdi.PAGES], total[tdi.CREDIT], [total[name] for name in (tdi.LONGER_A, tdi.LONGER_B)]
+    if pages - heads > _FEW * pages:
+        yield reason("teams-missing", {"pages": pages - heads, "share": 1 - heads / pages}, team=section.team)
     if pages >= _ENOUGH and clicks <= _FEW * total[tdi.CLICKS]:
         yield reason("nothing-credited", {"clicks": total[tdi.CLICKS], "credited": clicks})
     if total[tdi.MIXED_USERS]:
@@ -565,8 +575,8 @@ def _faults_of_days(days: pl.DataFrame, section: InterleavingSection, rho: float
     if len(twice):
         yield reason("day-twice", {}, first=twice[DAY][0], second=twice[DAY][1])
     sides = {1: list[Any](), -1: list[Any](), 0: list[Any]()}  # days by who wins them, each with its own look
-    for day, *of_day in days.select(DAY, tdi.PAGES, tdi.DIFFERENCE, tdi.SQUARES).iter_rows():
-        verdict = Verdict.of_pages(*map(float, of_day), rho)
+    for day, pages, total, squares in days.select(DAY, tdi.PAGES, tdi.DIFFERENCE, tdi.SQUARES).iter_rows():
+        verdict = Verdict.of_pages(float(pages), float(total), float(squares), rho)
         sides[verdict.winner if verdict.e_value >= tdi.DECIDED * len(days) else 0].append(day)
     if sides[1] and sides[-1]:
         yield reason("days-contradict", {}, a=a, b=b, of_a=sides[1][0], of_b=sides[-1][0])
