@@ -49,7 +49,8 @@ def uniform_log(theta: Floats, *, n_sessions: int = 30_000, seed: int = 3) -> pl
 def test_contexts_are_fitted_side_by_side_as_if_each_were_alone(method: str, shape: str) -> None:
     world = replace(DENSE, n_sessions=5_000, n_queries=20)
     desktop = simulated(replace(world, theta=(1.0, 0.9, 0.95, 0.3, 0.4, 0.35))).log
-    phone = simulated(replace(world, eta=1.5, seed=6)).log.with_columns(device=pl.lit(None, pl.String))
+    phone = simulated(replace(world, eta=1.5, seed=6)).log
+    phone = phone.with_columns(pl.col("query") + 10**6, device=pl.lit(None, pl.String))
     log = pl.concat([desktop.with_columns(device=pl.lit("desktop")), numbered_sessions(phone, 10**6)])
     options = EstimationOptions(shape=shape, shrink="none")
     statistics = statistics_of(log, replace(PBM, context=("device",)))
