@@ -140,7 +140,7 @@ MOST_RATES = 10**7
 """(segment, query, document, position) that may have a click rate each: they stay in memory, too, and are written."""
 
 MOST_RANKERS = 2
-MOST_USERS = 10**8
+MOST_USERS = 10**7
 MOST_DAYS = 36_500
 MOST_UPDATES = 86_400
 """Most updates of a ranker a day: one a second, as fine as timestamps are."""
