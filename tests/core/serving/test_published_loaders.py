@@ -121,8 +121,7 @@ def test_eland_writes_the_same_nodes_for_elasticsearch() -> None:
         for number in waiting:  # which grows meanwhile
             node = by_number[number]
             if node.get("left_child") is None:
-                value: Any = node["leaf_value"]
-                found.append((value[0] if isinstance(value, list) else value,))
+                found.append((float(np.ravel(node["leaf_value"])[0]),))
             else:
                 found.append(tuple(node[name] for name in ("split_feature", "threshold", "default_left")))
                 waiting += [node["left_child"], node["right_child"]]
