@@ -172,7 +172,7 @@ def test_drafts_of_two_rankers_who_know_the_user_give_theta_back_by_the_ranks_of
 
     def deviations(*strata: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         fitted = fit(log, strata=strata)
-        off = np.log(fitted.propensities["propensity"] / drawn.propensities["propensity"]).to_numpy()
+        off = (fitted.propensities["propensity"] / drawn.propensities["propensity"]).log().to_numpy()
         return off[1:] / fitted.errors()[1:]
 
     assert np.abs(deviations("rank_a", "rank_b")).max() < 4
