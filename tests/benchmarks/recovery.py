@@ -13,6 +13,7 @@ contexts        where contexts borrow from each other and the last one differs, 
 clusters        users, markets or days that share a theta: errors by query, by column and two-way
 features        no (query, document) pair repeats: `--method features` beside the conditional estimate
 arms            experiment arms (`--arm`): error of all movement and of the bent curve at position 5, F, the test
+judgments       ratings of documents by posbias, and by COEC: the best of a query, low documents, 1 of 1
 scales          training files of several contexts: how far labels of a query are off by them, and what is refused
 feedback        rankers that learn from clicks: what `--period auto` claims, its error and coverage
 order           the same without times: what the order of the rows shows, from logs, statistics, stores, little memory
@@ -457,6 +458,38 @@ def arms(design: Design, seed: int, folder: Path) -> Figures:
     test = _estimate(folder)["arms"]
     found |= {"bent": float("bends" in test), "F": test["strength"] or np.inf, "apart": float(test["apart"])}
     return found | {"p < .05": float(test["p_value"] < LEVEL), "p < .01": float(test["rejected"])}
+
+
+def judgments(design: Design, seed: int, folder: Path) -> Figures:
+    """Judgments by posbias, and by COEC as engines make it: clicks over those expected by the mean click rate of ranks.
+
+    `top`: the truth of the highest rated document of a query, as a share of the best one's. `low`: how far documents
+    with a mean position from 6 on are overrated against those up to 3, by clicks. `once`: the mean rating of documents
+    with one impression and one click, as a multiple of the mean rating.
+    """
+    log = draw(design, seed, folder / "log")
+    posbias("fit", log, *_UNTIMED.split(), "--no-compare", "-o", folder / "fit", may_fail=True)
+    posbias("weight", log, "--propensities", folder / "fit", "--layout", "judgments", "-o", folder / "weighted")
+    rows, rate = pl.read_parquet(log), pl.col("click").mean().over("position")
+    sums = rows.with_columns(rate=rate).group_by("query", "doc")
+    pairs = sums.agg(pl.col("click", "rate").sum(), pl.col("position").mean(), n=pl.len())
+    truth = pl.read_parquet(folder / "log" / "attractiveness_truth.parquet").rename({"attractiveness": "truth"})
+    ours = pl.read_parquet(folder / "weighted" / "training" / "rows" / "*.parquet").select("query", "doc", "label")
+    pairs = pairs.join(truth, on=["query", "doc"]).join(ours, on=["query", "doc"])
+    found, clicks = Figures(), pl.col("click")
+    for name, rating in (("COEC", clicks / pl.col("rate")), ("posbias", pl.col("label"))):
+        rated = pairs.with_columns(rating=rating)
+        best = rated.group_by("query").agg(pl.col("truth").sort_by("rating").last() / pl.col("truth").max())
+        low, high = (
+            rated.filter(where)
+            .select(((pl.col("rating") / pl.col("truth")).log() * clicks).sum() / clicks.sum())
+            .item()
+            for where in ((clicks > 0) & (pl.col("position") >= 6), (clicks > 0) & (pl.col("position") <= 3))
+        )
+        once, usual = rated.filter(n=1, click=1)["rating"].to_numpy(), rated["rating"].to_numpy()
+        found |= {f"{name}: top": float(best["truth"].to_numpy().mean()), f"{name}: low": float(np.exp(low - high) - 1)}
+        found[f"{name}: once"] = float(once.mean() / usual.mean()) if len(once) else np.nan
+    return found
 
 
 def scales(design: Design, seed: int, folder: Path) -> Figures:
@@ -905,6 +938,12 @@ class Study:
     gather: Callable[[Sequence[Figures]], Sequence[Figures]] = list  # of the logs of a row
 
 
+JUDGMENTS = [
+    Design("20,000 pages", "--sessions 20000 --queries 200 --docs-per-query 20"),
+    Design("2,000 pages", "--sessions 2000 --queries 200 --docs-per-query 20"),
+    Design("20,000 pages, a better ranker", "--sessions 20000 --queries 200 --docs-per-query 20 --ranker-strength 3"),
+    Design("20,000 pages, steeper", "--sessions 20000 --queries 200 --docs-per-query 20 --eta 1.5"),
+]
 STUDIES = {
     "accuracy": Study(ACCURACY, figures=("error",)),
     "coverage": Study(COVERAGE, figures=("cover", "width")),
@@ -930,6 +969,7 @@ STUDIES = {
     "features": Study(FEATURES, figures=("error", "cover", "too low at 10", "by what hides", "seen", "doubt")),
     "arms": Study(ARMS, arms, plain=("F",)),
     "scales": Study(SCALES, scales),
+    "judgments": Study(JUDGMENTS, judgments, plain=("once",)),
     "feedback": Study(FEEDBACK, figures=("claim", "error", "cover")),
     "order": Study(ORDER, order),
     "tests": Study(TESTS, tests),
