@@ -194,6 +194,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         do("train", "ubm/log.parquet", "--propensities", "browsing", "--features", "prices.parquet", "-o", "ranker")
         do("train", "pbm/log.parquet", "--learner", "regression-em", "--features", "prices.parquet", "-o", "em")
         do("export", "ranker", "--engine", "solr", "-o", "exported")
+        do("simulate", *world[:4], "--interleave", ".5:.5", "--users", "90", "-o", "drafts")
+        do("interleave", "drafts/log.parquet", "--team", "team", "--user", "user", "-o", "verdict")
         do("explore", "by-device", "--top", "2", "-o", "explored")
         do("compare", "by-device", "again", "-o", "compared")
         do("compare", "counts-of-days", "--by", "day", "-o", "days-compared")
@@ -244,6 +246,7 @@ def do(*words: str) -> None:
         (RESULTS, "## Changes", "", ["*/comparison.parquet"]),
         (RESULTS, "## Rankings", "`metrics.parquet`,", ["*/metrics.parquet"]),
         (RESULTS, "## Rankings", "`differences.parquet`, one", ["*/differences.parquet"]),
+        (RESULTS, "## Rankings", "`verdict.parquet`, of", ["verdict/verdict.parquet"]),
         (RESULTS, "## Click models", "`models.parquet`, one", ["models/models.parquet"]),
         (
             RESULTS,
