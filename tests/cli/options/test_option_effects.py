@@ -113,7 +113,7 @@ def log_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         copies=1.0 + pl.col("session") % 3,
         version=pl.col("session") // 300,
         user=pl.col("session") % 40,
-        team=(pl.col("session") + pl.col("position")) % 2,
+        half=(pl.col("session") + pl.col("position")) % 2,
         side=(pl.col("session") + pl.col("position") + 1) % 2,
         rank_a=(pl.col("doc") + 3) % 5,
         rank_b=pl.col("doc") % 4,
@@ -391,7 +391,7 @@ def test_an_option_has_an_effect_or_is_refused_whatever_the_input(bench: Bench, 
 def test_an_option_has_an_effect_or_is_refused_where_rankers_are_interleaved(bench: Bench) -> None:
     columns = {entry.name for entry in fields(ColumnOptions)} - {"true", "false"}  # of logs without teams
     names = fields_of(InterleavingOptions) | {*columns, "team", "propensities", "weight_column", "max_bad_rows"}
-    situation = "interleave log.parquet --team team --rank-a rank_a --rank-b rank_b"
+    situation = "interleave log.parquet --team half --rank-a rank_a --rank-b rank_b"
     assert "\n".join(faults(bench, situation, names)) == ""
 
 
