@@ -582,7 +582,8 @@ def job_of_interleaving(
         raise UsageError("--into: say of which day the log is: --date YYYY-MM-DD, or --timestamp COLUMN.")
     if log.weight_column is not None:
         raise UsageError("--weight-column: verdicts count pages, each of which counts once. Leave it out.")
-    counting = CountingOptions(period="none" if log.timestamp is None and day is None else "day", date=day)
+    timed = without_none(log).timestamp is not None or day is not None
+    counting = CountingOptions(period="day" if timed else "none", date=day)
     features = FeaturesRequest((), tuple(columns))
     named = replace(of_pages(log), timestamp=log.timestamp)
     job = resolve(inputs, named, counting, (), sessions_for="posbias interleave", features=features)

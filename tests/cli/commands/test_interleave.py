@@ -47,6 +47,8 @@ def test_a_better_ranker_wins_with_exit_code_3_and_equal_ones_are_undecided(
     assert {row["winner"] for row in won.values()} == {"A"}
     assert all(row["pages"] == 900 and 0 < row["ci_low"] < row["difference"] < row["ci_high"] for row in won.values())
     run_in_process("interleave", "alike.parquet", *COLUMNS, "-o", "open", code=0)
+    run_in_process("interleave", "alike.parquet", *COLUMNS, "--timestamp", "none", "-o", "undated", code=0)
+    assert pl.read_parquet(tmp_path / "undated" / "days.parquet")["day"].to_list() == [None]
     (undecided,) = (row for row in verdict_of(tmp_path / "open").values() if row["question"] == "traffic")
     assert undecided["winner"] is None
     assert undecided["ci_low"] < 0 < undecided["ci_high"]
