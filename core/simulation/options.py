@@ -239,7 +239,7 @@ class SimulationOptions:
     # ranker twice. Empty: one ranker, with `score_weight`.
     interleave: tuple[float, ...] = ()
     # Number of users, one of whom a session is, drawn evenly: their segment, context and readiness are theirs. 0: each
-    # session is somebody else's.
+    # session has a user of its own.
     users: int = 0
 
     def __post_init__(self) -> None:

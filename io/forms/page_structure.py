@@ -213,7 +213,7 @@ def check_drafts(log: Log) -> None:
                 raise UsageError(
                     f"--randomized-where {mark}: takes all documents that two rankers drafted (column {name!r}) to be "
                     "placed at random. A coin swaps two of them only where the rankers order them differently; where "
-                    "they agree the better one stands above, so that position bias looks too steep (by 4 to 16 % in "
+                    "they agree the better one stands above, so that position bias looks too steep (by 8 to 18 % in "
                     f"simulations). {ways_out}"
                 )
 
