@@ -553,7 +553,7 @@ def interleave(
     from posbias.cli.work.requests import job_of_interleaving
     from posbias.core.errors import UsageError
     from posbias.io.fits.saved_fit import read_theta
-    from posbias.io.jobs.interleaving import InterleavingRequest, earlier_result
+    from posbias.io.jobs.interleaving import InterleavingRequest, earlier_result, planned
     from posbias.io.jobs.interleaving import interleave as decide
 
     given, into = interleaving, interleaving.into
@@ -569,6 +569,9 @@ def interleave(
         with nullcontext() if into is None else earlier_result(into) as earlier:
             decide(job, request, fitted, earlier, engine, result, replaces=given.replace_day)
 
+    if into is not None and printing.dry_run:
+        with earlier_result(into) as earlier:
+            planned(request, fitted, earlier)
     options, also_read = plain_options(log, given, team=team, propensities=propensities), fitted.files if fitted else []
     printing = printing if into is None else replace(printing, force=True)
     return carry_out_job("interleave", job, log, target, printing, options, also_read, work, waits=into is not None)

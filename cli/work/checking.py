@@ -237,8 +237,10 @@ def _teams(view: LogView) -> list[Finding]:
         return []
     named = chain(("--team", team), *zip(("--rank-a", "--rank-b"), ranks, strict=False), ("-o", "DIR"))
     text = f"{team!r} says which of two rankers picked a document: `posbias {shlex.join([*view.interleave, *named])}`"
-    apart = f"{' '.join(f'--stratify {rank}' for rank in ranks)} keeps apart what their lists show in a fit"
-    return [Finding(f"{text} compares them" + (f", and {apart}" if ranks else ""))]
+    if not ranks or view.log.stratify or view.log.impressions:
+        return [Finding(f"{text} compares them")]
+    apart = tuple(chain.from_iterable(("--stratify", rank) for rank in ranks))
+    return [Finding(f"{text} compares them, and a fit keeps apart what their lists show", apart)]
 
 
 STEPS: tuple[Step, ...] = (

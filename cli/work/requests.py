@@ -26,11 +26,13 @@ from posbias.core.errors import StatisticsError, UsageError, shown
 from posbias.core.estimators import get_method
 from posbias.core.estimators.estimate import EstimationOptions as CoreOptions
 from posbias.core.estimators.estimate import MethodOfRows
+from posbias.core.roles import words
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, PREVIOUS_CLICK, QUERY, RANDOMIZED, RESERVED
 from posbias.core.training.layout import LayoutOfPages, choose_grouping, get_layout, layouts_of_pages
 from posbias.core.training.weights import WeightOptions, check_min_propensity
 from posbias.io.counting.warehouse import WarehouseQuery, about_export
 from posbias.io.fits.saved_fit import PreviousFit, StoredFit
+from posbias.io.forms.page_structure import of_team
 from posbias.io.jobs.fit import CellFit, Job
 from posbias.io.jobs.training import TrainingRequest, WeightRequest
 from posbias.io.log.click_log import LogRequest
@@ -430,6 +432,9 @@ def warehouse_query(table: str, columns: ColumnOptions, warehouse: WarehouseOpti
     if (warehouse.ids == "hash") is not (warehouse.salt is not None):
         raise UsageError("--ids hash and --salt TEXT: need each other. Without a salt, hashes can be guessed.")
     request = log_request([table], log, plan, day=None, sessions_for=None, features=())
+    for mark in request.roles.randomized:
+        if "team" in words(mark.column):
+            raise of_team(mark, "Mark the rounds that both order differently in a view, by their ranks.")
     options = (warehouse.check_pages, warehouse.ids, warehouse.salt, warehouse.min_impressions)
     return WarehouseQuery(table, request.roles, request.rules, plan, *options)
 
@@ -582,8 +587,8 @@ def job_of_interleaving(
         raise UsageError("--into: say of which day the log is: --date YYYY-MM-DD, or --timestamp COLUMN.")
     if log.weight_column is not None:
         raise UsageError("--weight-column: verdicts count pages, each of which counts once. Leave it out.")
-    timed = without_none(log).timestamp is not None or day is not None
-    counting = CountingOptions(period="day" if timed else "none", date=day)
+    timed = without_none(log).timestamp is not None
+    counting = CountingOptions(period="day" if day is not None else "hour" if timed else "none", date=day)
     features = FeaturesRequest((), tuple(columns))
     named = replace(of_pages(log), timestamp=log.timestamp)
     job = resolve(inputs, named, counting, (), sessions_for="posbias interleave", features=features)

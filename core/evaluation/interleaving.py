@@ -41,6 +41,7 @@ TEAM, RANK_A, RANK_B, USER, OUTCOME = "team", "rank_a", "rank_b", "user", "outco
 PAGES, DIFFERENCE, SQUARES, CREDIT = "pages", "difference", "squares", "credit"
 FIRST_A, FIRST_B, LONGER_A, LONGER_B, ALONE = "first_a", "first_b", "longer_a", "longer_b", "alone"
 MISRANKED, CLICKS, UNWEIGHTED, MIXED, LARGEST = "misranked", "clicks", "unweighted", "mixed", "largest"
+HOUR = "hour"
 LEAD, LEAD_SQUARES, MIXED_USERS = "lead", "lead_squares", "mixed_users"
 SUMS = (
     *(PAGES, DIFFERENCE, SQUARES, CREDIT, OUTCOME, FIRST_A, FIRST_B, LEAD, LEAD_SQUARES),
@@ -92,7 +93,7 @@ class CreditRule:
             unweighted = click.filter(theta.is_null()).sum()
         columns = {TEAM: sign, POSITION: pl.col(POSITION), CLICK: click}
         columns[DIFFERENCE] = (sign * click * weight).fill_null(0.0)
-        own = {QUERY: pl.col(QUERY)} | ({PERIOD: pl.col(PERIOD).cast(pl.Date)} if PERIOD in schema else {})
+        own = {QUERY: pl.col(QUERY)} | ({PERIOD: pl.col(PERIOD)} if PERIOD in schema else {})
         own |= {USER: pl.col(self.user)} if self.user is not None else {}
         if self.outcome is not None:
             columns[OUTCOME] = pl.col(self.outcome).cast(pl.Float64)
@@ -168,9 +169,19 @@ def whole_number(column: pl.Expr) -> pl.Expr:
     return pl.when(number == number.floor(), number.abs() <= 2.0**53).then(number).cast(pl.Int64)
 
 
+def no_ranks(column: pl.Expr) -> pl.Expr:
+    """Number of values that are neither a rank nor missing, as null, NaN and empty text are."""
+    unknown = column.is_null() | column.cast(pl.Float64, strict=False).is_nan().fill_null(value=False)
+    wrong = column.filter(~unknown & whole_number(column).is_null())
+    return (wrong.cast(pl.String).str.strip_chars() != "").sum()
+
+
 def add_up(sums: pl.LazyFrame, keys: Sequence[str]) -> pl.LazyFrame:
-    """Sums by key, of pages or of other sums: of users, `SUMS_OF_USERS`; `largest` is the largest square of a page."""
-    if USER in keys:
+    """Sums by key, of pages or of other sums; `largest` is the largest square of a page.
+
+    Of users and hours, `SUMS_OF_USERS`.
+    """
+    if USER in keys or HOUR in keys:
         return sums.group_by(*keys).agg(pl.col(SUMS_OF_USERS).sum())
     return sums.group_by(*keys).agg(pl.col(SUMS).sum(), pl.col(LARGEST).max())
 

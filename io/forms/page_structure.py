@@ -10,6 +10,7 @@ from typing import cast
 
 import polars as pl
 
+from posbias.core.choices import RandomizedRows
 from posbias.core.errors import SchemaError, UsageError
 from posbias.core.log.impressions import REJECTED
 from posbias.core.log.pages import PAGE_ROWS, PageRejection, pages
@@ -183,6 +184,14 @@ def _shows_pages(log: Log) -> bool:
     return log.has_sessions and log.raw is None and log.request.tables is None
 
 
+def of_team(mark: RandomizedRows, advice: str) -> UsageError:
+    """The error of rows that are marked as placed at random by the ranker that picked them."""
+    return UsageError(
+        f"--randomized-where {mark}: column {mark.column!r} says which of two rankers picked a document, and each "
+        f"picks the best that is left; only which of them comes first is random. {advice}"
+    )
+
+
 def check_drafts(log: Log) -> None:
     """Refuse the picks of two rankers as documents that were placed at random (--randomized-where).
 
@@ -202,10 +211,7 @@ def check_drafts(log: Log) -> None:
     )
     for mark in log.roles.randomized:
         if mark.column in drafts or ("team" in words(mark.column) and not _shows_pages(log)):
-            raise UsageError(
-                f"--randomized-where {mark}: column {mark.column!r} says which of two rankers picked a document, and "
-                f"each picks the best that is left; only which of them comes first is random. {ways_out}"
-            )
+            raise of_team(mark, ways_out)
         for name, rows in drafts.items():
             is_marked = pl.col(mark.column).cast(pl.String).eq_missing(mark.value)
             of_pages = rows.group_by(SESSION).agg(some=is_marked.any(), all=is_marked.all())

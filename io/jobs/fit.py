@@ -14,7 +14,7 @@ from posbias.core.counts.checks import CountedPages, count_pages
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.odd_days import days_lacking_clicks
 from posbias.core.counts.sufficient_statistics import SIGNATURE
-from posbias.core.errors import RoleError, StatisticsError, UsageError, plural, shown
+from posbias.core.errors import RoleError, SchemaError, StatisticsError, UsageError, plural, shown
 from posbias.core.estimators import check_method
 from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.fit.fit import LARGEST_COMPARISON, MOST_CELLS_BESIDE, BesideCounts, Fit, check_cells, fit_statistics
@@ -118,6 +118,11 @@ class Job:
         if log.roles.features_by != Roles().features_by and log.raw is None:
             for name in self.features:
                 check_plain(request.where, log.schema, name, log.roles.features_by)
+                if log.schema[name].is_temporal():
+                    raise SchemaError(
+                        f"{request.where}: column {name!r} ({log.roles.features_by}) holds {log.schema[name]}; it must "
+                        "hold text or numbers. Write it as text."
+                    )
         check_features(log, self.tables, self.features)
         if result is not None:
             result.faults += doubts(log)

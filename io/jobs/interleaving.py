@@ -1,7 +1,7 @@
 """`interleave`: the verdict of an interleaving experiment, from a log or day by day.
 
-The directory of a result keeps the sums of each counting by day and query, and by day and user, in `sums`: with --into
-a counting is added to those that are there, so that the verdict of today reads today's log alone.
+The directory of a result keeps the sums of each counting by day and query, user, and hour, in `sums`: with --into a
+counting is added to those that are there, so that the verdict of today reads today's log alone.
 """
 
 import math
@@ -38,7 +38,7 @@ from posbias.io.results.manifest import StoredResult, open_stored
 from posbias.io.results.tables import sink_table, write_small_table
 
 VERDICT, DAYS, SUMS = "verdict", "days", "sums"
-TRAFFIC, QUERIES, USERS = "traffic", "queries", "users"
+TRAFFIC, QUERIES, USERS, HOURS = "traffic", "queries", "users", "hours"
 DAY = "day"
 _WORDS = {TRAFFIC: "on this traffic", QUERIES: "on queries like these", USERS: "for users like these"}
 _PLANNED_SQUARE = {False: 0.5, True: 2.0}  # V of a page, of plain and of weighted clicks, by which rho is chosen
@@ -179,24 +179,14 @@ def interleave(
         StatisticsError: what is there was counted otherwise, or holds these days from other logs.
         UsageError: propensities are not by position alone.
     """
-    theta = None if fitted is None else _weights(fitted)
+    section, theta = planned(request, fitted, earlier)
     if fitted is not None:
         name_propensities(fitted, result)
     read = read_pages(job, engine, result, keep_sessions="unchecked")
     teams = _teams(read, request, None if earlier is None else earlier.section)
-    section = InterleavingSection(
-        teams,
-        request.team,
-        None if request.rank_a is None or request.rank_b is None else (request.rank_a, request.rank_b),
-        request.user,
-        request.outcome,
-        request.credit,
-        None if theta is None else {str(position): value for position, value in theta.items()},
-        request.expected_pages or (10_000 if earlier is None else earlier.section.expected_pages),
-        (),
-    )
+    section = structs.replace(section, teams=teams)
     days = () if read.days is None else tuple(day.isoformat() for day in read.days.in_order)
-    kept = () if earlier is None else _kept(earlier, section, days, read.sources, replaces=replaces)
+    kept = () if earlier is None else _kept(earlier, days, read.sources, replaces=replaces)
     number = 1 + max((counting.number for counting in kept), default=0)
     rule = CreditRule(teams, section.team, section.ranks, section.user, section.outcome, section.credit, theta)
     folder = result.folder / SUMS
@@ -214,6 +204,40 @@ def interleave(
     if earlier is not None:
         before = sorted({day for counting in kept for day in counting.days})
         result.facts.append(f"days before: {plural(len(before), 'days')}, kept in {result.target}")
+
+
+def planned(
+    request: InterleavingRequest, fitted: PreviousFit | None, earlier: Earlier | None
+) -> tuple[InterleavingSection, dict[int, float] | None]:
+    """How a log is to be counted, its teams aside, and propensity by position.
+
+    Raises:
+        StatisticsError: the result to which it is added was counted otherwise.
+        UsageError: propensities are not by position alone.
+    """
+    theta = None if fitted is None else _weights(fitted)
+    section = InterleavingSection(
+        ("", ""),
+        request.team,
+        None if request.rank_a is None or request.rank_b is None else (request.rank_a, request.rank_b),
+        request.user,
+        request.outcome,
+        request.credit,
+        None if theta is None else {str(position): value for position, value in theta.items()},
+        request.expected_pages or (10_000 if earlier is None else earlier.section.expected_pages),
+        (),
+    )
+    for name in structs.fields(InterleavingSection):
+        if earlier is None:
+            break
+        ours, theirs = getattr(section, name.name), getattr(earlier.section, name.name)
+        if name.name not in {"countings", "teams"} and ours != theirs:
+            before, now = (_chosen(name.name, value) for value in (theirs, ours))
+            raise StatisticsError(
+                f"{earlier.folder}: was counted {before}, and this is {now if now != before else 'others'}. What was "
+                "chosen before the first day must stay: give the same, or name another directory."
+            )
+    return section, theta
 
 
 def _weights(fitted: PreviousFit) -> dict[int, float]:
@@ -242,7 +266,7 @@ def _teams(read: ReadLog, request: InterleavingRequest, known: InterleavingSecti
     """
     name = request.team
     numbers = {flag: of for flag, of in (("--rank-a", request.rank_a), ("--rank-b", request.rank_b)) if of is not None}
-    wrong = {of: (pl.col(of).is_not_null() & tdi.whole_number(pl.col(of)).is_null()).sum() for of in numbers.values()}
+    wrong = {of: tdi.no_ranks(pl.col(of)) for of in numbers.values()}
     if request.outcome is not None:
         of = pl.col(request.outcome)
         number = of.cast(pl.Float64, strict=False)
@@ -290,23 +314,13 @@ def _teams(read: ReadLog, request: InterleavingRequest, known: InterleavingSecti
     return teams[0], teams[1]
 
 
-def _kept(
-    earlier: Earlier, section: InterleavingSection, days: Sequence[str], sources: Mapping[str, str], *, replaces: bool
-) -> tuple[Counting, ...]:
+def _kept(earlier: Earlier, days: Sequence[str], sources: Mapping[str, str], *, replaces: bool) -> tuple[Counting, ...]:
     """The countings that stay when days are added.
 
     Raises:
-        StatisticsError: they were counted otherwise, or hold these days or logs already.
+        StatisticsError: they hold these days or logs already.
     """
     held, place = earlier.section, earlier.folder
-    for name in structs.fields(InterleavingSection):
-        ours, theirs = getattr(section, name.name), getattr(held, name.name)
-        if name.name not in {"countings", "teams"} and ours != theirs:
-            before, now = (_chosen(name.name, value) for value in (theirs, ours))
-            raise StatisticsError(
-                f"{place}: was counted {before}, and this is {now if now != before else 'others'}. What was chosen "
-                "before the first day must stay: give the same, or name another directory."
-            )
     kept = list[Counting]()
     for counting in held.countings:
         common = sorted({*counting.days} & {*days})
@@ -342,10 +356,11 @@ def _chosen(name: str, value: Any) -> str:  # noqa: ANN401 - of a field
 
 
 def _count(read: ReadLog, rule: CreditRule, folder: Path, number: int, engine: Engine, result: Result) -> None:
-    """Write the sums of a log by day and query, and by day and user."""
+    """Write the sums of a log by day and query, user, and hour."""
     scratch = engine.scratch / f"interleaving-{number}"
     scratch.mkdir()
     tables = {QUERIES: QUERY} | ({} if rule.user is None else {USERS: tdi.USER})
+    tables |= {} if read.plan.period in {None, "day"} else {HOURS: tdi.HOUR}
     with result.progress.stage("crediting clicks", read.buckets.number) as stage, temporary_files(scratch):
         for step in read.buckets.map(partial(_sums_of_part, rule=rule, tables=tables, folder=scratch)):
             stage.advance(step)
@@ -357,10 +372,11 @@ def _count(read: ReadLog, rule: CreditRule, folder: Path, number: int, engine: E
 def _sums_of_part(number: int, rows: pl.LazyFrame, rule: CreditRule, tables: Mapping[str, str], folder: Path) -> int:
     """Write the sums of a part, in a process that may be another."""
     pages = rule.of_pages(rows)
-    days = pl.col(PERIOD) if PERIOD in pages.columns else pl.lit(None, pl.Date)
+    times = {DAY: pl.col(PERIOD).cast(pl.Date) if PERIOD in pages.columns else pl.lit(None, pl.Date)}
+    times |= {tdi.HOUR: pl.col(PERIOD).dt.hour()} if HOURS in tables else {}
     with whole_files(folder) as unfinished:
         for table, key in tables.items():
-            sums = add_up(pages.lazy().with_columns(days.alias(DAY)), [DAY, key]).collect(engine="streaming")
+            sums = add_up(pages.lazy().with_columns(**times), [DAY, key]).collect(engine="streaming")
             sums.write_parquet(unfinished / f"{number:06d}-{table}.parquet")
     return 1
 
@@ -391,7 +407,8 @@ def conclude(folder: Path, section: InterleavingSection, result: Result, *, csv:
             shares = pl.when(pl.col(tdi.CREDIT) > 0).then(preferred / pl.col(tdi.CREDIT)).otherwise(0.0)
             preferred = shares * pl.col(tdi.OUTCOME)
         verdicts[USERS] = _of_clusters(users, preferred, rhos[USERS])
-    faults = [*_faults(queries, users, by_day, section, rho)]
+    hours = _sums_in(folder, HOURS).collect() if [*folder.glob(f"*-{HOURS}.parquet")] else None
+    faults = [*_faults(queries, users, hours, by_day, section, rho)]
     refused = is_refused([*result.all_reasons, *faults])
     names = {1: label_in_words(section.teams[0]), -1: label_in_words(section.teams[1]), 0: None}
     clicks = "clicks" if section.propensities is None else "weighted clicks"
@@ -500,11 +517,16 @@ def _pages_needed(verdict: Verdict, rho: float) -> float:
 
 
 def _faults(
-    queries: pl.DataFrame, users: pl.DataFrame | None, days: pl.DataFrame, section: InterleavingSection, rho: float
+    queries: pl.DataFrame,
+    users: pl.DataFrame | None,
+    hours: pl.DataFrame | None,  # hours of a day, where logs say them
+    days: pl.DataFrame,
+    section: InterleavingSection,
+    rho: float,
 ) -> Generator[Reason]:
     """What speaks against a draft by coins, and what one user, one page or one day decides."""
     total = queries.select(pl.col(tdi.SUMS).sum(), pl.col(tdi.LARGEST).max()).row(0, named=True)
-    tables = {"query": queries, "user": users, "day": days if len(days) > 1 else None}
+    tables = {"query": queries, "user": users, "day": days if len(days) > 1 else None, "hour": hours}
     yield from _faults_of_coins(total, tables, section)
     yield from _faults_of_days(days, section, rho)
     heads, (a, b) = total[tdi.FIRST_A] + total[tdi.FIRST_B], map(label_in_words, section.teams)

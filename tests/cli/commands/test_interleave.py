@@ -84,6 +84,8 @@ def test_a_store_takes_only_what_was_counted_alike(run_in_process: Run, tmp_path
     first, second = ("--into", "store", "--date", "2026-01-01"), ("--into", "store", "--date", "2026-01-02")
     run_in_process("interleave", "one.parquet", *COLUMNS, *first, code=0)
     before = sorted(path.read_bytes() for path in (tmp_path / "store").rglob("*.*"))
+    rehearsed = run_in_process("interleave", "other.parquet", "--team", "team", *second, "--dry-run", code=2)
+    assert "was counted with --rank-a rank_a" in rehearsed.stderr
     refused = {
         ("other.parquet", *COLUMNS, *first): "holds 2026-01-01 already, from other logs than other.parquet",
         ("one.parquet", *COLUMNS, *second): "has counted one.parquet as 2026-01-01 already",
@@ -143,6 +145,13 @@ BROKEN: dict[str, tuple[pl.Expr | list[pl.Expr], int]] = {
     "ranks-of-other-team: no ranks": (pl.when(_DAY > 3).then(pl.col("rank_a", "rank_b")), 1),
     "coin-repeats": ([(pl.col("session") // 30).alias("user")], 1),
     "coin-repeats: day": (pl.when(_DAY % 2 == 0).then(_LED).otherwise(_LAST).alias("team"), 1),
+    "coin-repeats: hour": (
+        [
+            (pl.col("day").cast(pl.Datetime) + pl.duration(hours=pl.col("session") % 24)).alias("timestamp"),
+            pl.when(pl.col("session") % 24 < 12).then(_LED).otherwise(_LAST).alias("team"),
+        ],
+        1,
+    ),
     "days-contradict": (pl.when(_DAY > 3).then(_SWAPPED).otherwise(pl.col("team")).alias("team"), 1),
     "nothing-credited": (pl.col("rank_a").alias("rank_b"), 0),
     "teams-missing": (pl.when(_DAY > 1).then("team"), 0),
@@ -188,6 +197,21 @@ def test_pages_without_a_user_are_no_user(run_in_process: Run, tmp_path: Path, b
     assert verdicts["users"]["winner"] == "A"
 
 
+@pytest.mark.parametrize("missing", ["", " ", float("nan")])
+def test_a_missing_rank_may_be_empty_text_or_nan(
+    run_in_process: Run, tmp_path: Path, better: pl.DataFrame, missing: object
+) -> None:
+    rank, dtype = pl.col("rank_a"), pl.Float64 if missing != missing else pl.String  # noqa: PLR0124 - NaN
+    seen = {"null": pl.lit(None, dtype), "other": pl.lit(missing, dtype)}
+    for name, of_missing in seen.items():
+        log = better.with_columns(
+            rank_a=pl.when((rank < 8) | (pl.col("team") == "A")).then(rank.cast(dtype)).otherwise(of_missing)
+        )
+        log.write_parquet(tmp_path / f"{name}.parquet")
+        run_in_process("interleave", f"{name}.parquet", *COLUMNS, "-o", name, "--quiet")
+    assert verdict_of(tmp_path / "null") == verdict_of(tmp_path / "other")
+
+
 def test_a_sound_draft_has_no_fault(run_in_process: Run, tmp_path: Path, alike: pl.DataFrame) -> None:
     alike.write_parquet(tmp_path / "log.parquet")
     run_in_process("interleave", "log.parquet", *COLUMNS, "--user", "user", "-o", "out", "--quiet", code=0)
@@ -203,6 +227,7 @@ REFUSED: dict[tuple[str, ...], str] = {
     ("--team", "team"): "--output DIR is missing",
     ("--team", "money", "-o", "out"): "two rankers are compared",
     ("--team", "doc", "-o", "out"): "column 'doc': this name means something else",
+    ("--team", "team", "--user", "born", "-o", "out"): "--outcome) holds Date; it must hold text or numbers",
     ("--team", "nothing", "-o", "out"): "there is no column 'nothing' (--team, --rank-a",
     ("--team", "team", "--rank-a", "rank_a", "--rank-b", "kind", "-o", "out"): "hold something else than a rank",
     ("--team", "team", "--user", "user", "--outcome", "money", "-o", "out"): "Of amounts of money, one large one would",
@@ -213,7 +238,7 @@ REFUSED: dict[tuple[str, ...], str] = {
 
 @pytest.fixture(scope="module")
 def odd(alike: pl.DataFrame) -> pl.DataFrame:
-    return alike.with_columns(money=pl.col("rank_a") + 0.5, kind=pl.col("doc"))
+    return alike.with_columns(money=pl.col("rank_a") + 0.5, kind=pl.col("doc"), born=pl.date(1990, 1, 1))
 
 
 @pytest.mark.parametrize("words", REFUSED, ids=" ".join)

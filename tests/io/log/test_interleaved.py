@@ -415,7 +415,9 @@ def test_check_prints_the_command_that_compares_the_rankers(
 
     found = checked(run_in_process, path.name, *told)
 
-    said = next(one["said"] for one in found["recognised"]["findings"] if "rankers" in one["said"])
+    finding = next(one for one in found["recognised"]["findings"] if "rankers" in one["said"])
+    said, strata = finding["said"], ["--stratify", "rank_a", "--stratify", "rank_b"]
+    assert finding["options"] == (strata if name in {"text", "lists"} else [])
     words = shlex.split(said.partition("`posbias ")[2].partition("`")[0].replace("-o DIR", "-o out"))
     run_in_process(*words)
     assert pl.read_parquet(tmp_path / "out" / "verdict.parquet")["pages"].item(0) == log["session"].n_unique()
